@@ -157,7 +157,7 @@ def test_a_domain_that_kueue_chose_is_in_the_node_selectors(chosen: dict[str, An
 @pytest.mark.parametrize(
     ("spec", "status", "sentence"),
     [
-        ({"active": False}, {}, "Kueue has set it aside (no queue); set spec.active of its Workload w to true again"),
+        ({"active": False}, {}, "Kueue has deactivated it (no queue); set spec.active of its Workload w to true again"),
         ({"queueName": "q"}, {}, "Kueue has not admitted it yet (queue q)"),
         (
             {"queueName": "q"},
@@ -177,7 +177,7 @@ def test_a_domain_that_kueue_chose_is_in_the_node_selectors(chosen: dict[str, An
 def test_what_a_workload_says(spec: Json, status: Json, sentence: str) -> None:
     document = {"metadata": {"name": "w", "namespace": "n"}, "spec": spec, "status": status}
     item = msgspec.json.decode(msgspec.json.encode(document), type=WorkloadObject)
-    assert read_kueue_state(item).sentence == sentence
+    assert read_kueue_state(item).reason == sentence
 
 
 def workload(name: str, queue: str) -> Json:

@@ -1,10 +1,8 @@
-"""Who is meant by the rules between pods: every selector in use becomes a mark that the pods it matches carry.
+"""Index the rules between pods: every selector in use becomes a mark, a text that all pods carry that it selects.
 
-In:    pods with their rules, and the labels of namespaces.   Out: the Neighbours of a pod, and which pods a new rule
-       touches. The marks are texts that people can read, and the same in every process.
-Where no pod has such a rule, nothing is worked out and no label is read.
-
-Also: Marks in words: what stands in the picture for a selector or a port, and in the sentence why a pod waits.
+In:    pods with their affinity rules, and the labels of namespaces.
+Out:   the PodAffinity of a pod, and which pods a new rule touches. The marks are readable, and the same everywhere.
+Where no pod has such a rule, nothing is computed and no label is read.
 """
 
 from collections import Counter
@@ -24,22 +22,182 @@ from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod, Key
 from kaiwo.model.affinity import PORT, Apart, Near, NodeRule, PodAffinity, Rules, Spread
 
 Ports = tuple[tuple[str, int, str], ...]  # protocol, number, address
+Selectors = tuple[PodSelector, ...]  # a pod is meant when all of these select it
+MAX_CACHED = 20_000
 
 
-def selector_text(*group: PodSelector) -> str:
-    """One text for pods that all of these mean."""
-    return " and ".join(_words(whom) for whom in group)
+class AffinityIndex:
+    """The marks in use, and the pods that carry them."""
+
+    def __init__(self) -> None:
+        self._selectors: dict[str, Selectors] = {}  # by mark
+        self._in_one_namespace: dict[str, dict[str, Selectors]] = {}  # those about one namespace, by it
+        self._in_several: dict[str, Selectors] = {}  # those about several namespaces
+        self._users: Counter[str] = Counter()  # by mark: how many pods have a rule about it
+        self._marks_of: dict[str, tuple[str, ...]] = {}  # by UID: the marks in a pod's rules
+        self._namespace_labels: dict[str, dict[str, str]] = {}  # by namespace
+        self._new_marks: dict[str, Selectors] = {}  # since the last `take_touched`
+        self._relabelled: set[str] = set()  # namespaces with new labels
+        self._cached: dict[Any, PodAffinity | None] = {}
+
+    def upsert_pod(self, pod: CachedPod) -> None:
+        """A pod that counts is new or changed: it waits for us, or holds a place."""
+        rules = pod.spec.affinity
+        if rules is None and pod.uid not in self._marks_of:
+            return
+        found = _all_selectors(rules, pod.namespace, pod.labels) if rules is not None else ()
+        groups = {selector_text(*group): group for group in found}
+        before = self._marks_of.get(pod.uid, ())
+        self._marks_of[pod.uid] = tuple(groups)
+        for mark, group in groups.items():
+            if not self._users[mark]:
+                self._add_mark(mark, group)
+            self._users[mark] += 1
+        self._release(before)
+
+    def delete_pod(self, uid: str) -> None:
+        """A pod no longer counts."""
+        self._release(self._marks_of.pop(uid, ()))
+
+    def upsert_namespace(self, name: str, labels: dict[str, str] | None) -> None:
+        """A namespace is new or changed; without labels it is gone."""
+        if self._namespace_labels.get(name) == labels:
+            return
+        if labels is None:
+            del self._namespace_labels[name]
+        else:
+            self._namespace_labels[name] = labels
+        self._cached.clear()
+        if any(selector.in_namespaces is not None for group in self._in_several.values() for selector in group):
+            self._relabelled.add(name)
+
+    def take_touched(self, pods: Iterable[CachedPod]) -> list[Key]:
+        """Of these pods, those that a new mark selects, or whose namespace has new labels."""
+        new, self._new_marks = self._new_marks, {}
+        relabelled, self._relabelled = self._relabelled, set()
+        if not new and not relabelled:
+            return []
+        namespaces = {home for group in new.values() if (home := _only_namespace(group)) is not None}
+        has_several = any(_only_namespace(group) is None for group in new.values())
+        selected: dict[tuple[str, bytes], bool] = {}
+        touched = []
+        for pod in pods:
+            if not has_several and pod.namespace not in namespaces and pod.namespace not in relabelled:
+                continue
+            key = (pod.namespace, pod.labels_text)
+            if key not in selected:
+                labels = pod.labels
+                is_selected = any(self._selects(group, pod, labels) for group in new.values())
+                selected[key] = is_selected or pod.namespace in relabelled
+            if selected[key]:
+                touched.append(pod.key)
+        return touched
+
+    def affinity_of(self, pod: CachedPod) -> PodAffinity | None:
+        """None: the pod has no rule, and no rule is about it."""
+        rules = pod.spec.affinity
+        if rules is None and not self._selectors:
+            return None
+        key = (pod.namespace, pod.labels_text, rules, pod.is_terminating)
+        if key not in self._cached:
+            if len(self._cached) >= MAX_CACHED:
+                self._cached.clear()
+            self._cached[key] = self._compute(pod, rules)
+        return self._cached[key]
+
+    def _add_mark(self, mark: str, selectors: Selectors) -> None:
+        self._selectors[mark] = self._new_marks[mark] = selectors
+        home = _only_namespace(selectors)
+        (self._in_several if home is None else self._in_one_namespace.setdefault(home, {}))[mark] = selectors
+        self._cached.clear()
+
+    def _release(self, marks: Iterable[str]) -> None:
+        """Pods that carry a mark out of use lose it when they are published next: it does no harm."""
+        for mark in marks:
+            self._users[mark] -= 1
+            if self._users[mark]:
+                continue
+            del self._users[mark]
+            home = _only_namespace(self._selectors.pop(mark))
+            del (self._in_several if home is None else self._in_one_namespace[home])[mark]
+            self._new_marks.pop(mark, None)
+            self._cached.clear()
+
+    def _compute(self, pod: CachedPod, rules: AffinityRules | None) -> PodAffinity | None:
+        labels = pod.labels
+        about = self._in_one_namespace.get(pod.namespace, {}) | self._in_several
+        marks = sorted(mark for mark, group in about.items() if self._selects(group, pod, labels))
+        if rules is None:
+            return PodAffinity(tuple(marks)) if marks else None
+        near = _near(rules, pod.namespace)
+        apart = [Apart(selector_text(_resolve(rule.pods, pod.namespace)), rule.level) for rule in rules.apart]
+        return PodAffinity(
+            (*marks, *_port_marks(rules.ports)),
+            Near(selector_text(*near), tuple(dict.fromkeys(rule.level for rule in rules.near))) if near else None,
+            (*dict.fromkeys(apart), *_port_rules(rules.ports)),
+            tuple(_spread(rule, pod.namespace, labels) for rule in rules.spread),
+            rules.own_rules,
+            rules.own_choices,
+        )
+
+    def _selects(self, selectors: Selectors, pod: CachedPod, labels: dict[str, str]) -> bool:
+        return all(self._selects_one(selector, pod, labels) for selector in selectors)
+
+    def _selects_one(self, selector: PodSelector, pod: CachedPod, labels: dict[str, str]) -> bool:
+        if selector.selector is None or (selector.without_terminating and pod.is_terminating):
+            return False
+        if pod.namespace not in selector.namespaces:
+            there = self._namespace_labels.get(pod.namespace, {})
+            if selector.in_namespaces is None or not all(rule.holds(there) for rule in selector.in_namespaces):
+                return False
+        return all(rule.holds(labels) for rule in selector.selector)
 
 
-def port_marks(ports: Ports) -> Iterable[str]:
-    """What a pod with these ports is known by: the number, and the number on its address."""
+def _all_selectors(rules: AffinityRules, namespace: str, labels: dict[str, str]) -> Iterator[Selectors]:
+    """The pods that a pod's rules are about."""
+    if near := _near(rules, namespace):
+        yield near
+    for term in rules.apart:
+        yield (_resolve(term.pods, namespace),)
+    for spread in rules.spread:
+        yield (_resolve(spread_among(spread, labels), namespace),)
+
+
+def _near(rules: AffinityRules, namespace: str) -> Selectors:
+    """Only pods that all terms select count for any of them."""
+    return tuple(dict.fromkeys(_resolve(rule.pods, namespace) for rule in rules.near))
+
+
+def _spread(rule: SpreadRule, namespace: str, labels: dict[str, str]) -> Spread:
+    mark = selector_text(_resolve(spread_among(rule, labels), namespace))
+    return Spread(mark, rule.level, rule.max_skew, rule.min_places, rule.by_rules, rule.by_taints)
+
+
+def _resolve(selector: PodSelector, namespace: str) -> PodSelector:
+    return replace(selector, namespaces=(namespace,), in_own_namespace=False) if selector.in_own_namespace else selector
+
+
+def _only_namespace(selectors: Selectors) -> str | None:
+    """The one namespace that these selectors are about; None: several."""
+    spaces = {selector.namespaces if selector.in_namespaces is None else () for selector in selectors}
+    only = spaces.pop() if len(spaces) == 1 else ()
+    return only[0] if len(only) == 1 else None
+
+
+def selector_text(*selectors: PodSelector) -> str:
+    """One text for the pods that all of these select."""
+    return " and ".join(_describe(selector) for selector in selectors)
+
+
+def _port_marks(ports: Ports) -> Iterable[str]:
+    """The marks of a pod with these ports: the number, and the number on its address."""
     return dict.fromkeys(
         mark for protocol, port, on in ports for mark in (_port(protocol, port), _port(protocol, port, on))
     )
 
 
-def port_rules(ports: Ports) -> Iterable[Apart]:
-    """A port on every address is free where nobody has the number; on one address, where nobody has it there."""
+def _port_rules(ports: Ports) -> Iterable[Apart]:
+    """A port on every address is free where no pod has the number; on one address, where no pod has it there."""
     for protocol, port, on in ports:
         if on == EVERY_ADDRESS:
             yield Apart(_port(protocol, port))
@@ -52,11 +210,13 @@ def _port(protocol: str, port: int, on: str = "") -> str:
     return f"{PORT}{protocol}/{port}" + (f" on {on}" if on else "")
 
 
-def _words(whom: PodSelector) -> str:
-    spaces = [",".join(whom.namespaces)] if whom.namespaces else []
-    if whom.in_namespaces is not None:
-        spaces.append(f"namespaces({_all_of(whom.in_namespaces)})")
-    return f"{'+'.join(spaces)} {_all_of(whom.selector)}" + (", staying" if whom.is_staying else "")
+def _describe(selector: PodSelector) -> str:
+    namespaces = [",".join(selector.namespaces)] if selector.namespaces else []
+    if selector.in_namespaces is not None:
+        namespaces.append(f"namespaces({_all_of(selector.in_namespaces)})")
+    return f"{'+'.join(namespaces)} {_all_of(selector.selector)}" + (
+        ", staying" if selector.without_terminating else ""
+    )
 
 
 def _all_of(rules: Rules | None) -> str:
@@ -75,165 +235,3 @@ def _one(rule: NodeRule) -> str:
         case "Exists":
             return rule.key
     return f"!{rule.key}"
-
-
-Group = tuple[PodSelector, ...]  # pods that all of these mean
-MOST_KNOWN = 20_000
-
-
-class AffinityIndex:
-    """The marks in use, and who carries them."""
-
-    def __init__(self) -> None:
-        self._groups: dict[str, Group] = {}  # by mark
-        self._at_home: dict[str, dict[str, Group]] = {}  # of those: by the one namespace that they are about
-        self._abroad: dict[str, Group] = {}  # of those: about several
-        self._users: Counter[str] = Counter()  # by mark: pods with a rule about it
-        self._said: dict[str, tuple[str, ...]] = {}  # by UID: the marks that a pod's rules are about
-        self._labels: dict[str, dict[str, str]] = {}  # by namespace
-        self._fresh: dict[str, Group] = {}  # marks that are new
-        self._moved: set[str] = set()  # namespaces whose labels are new
-        self._known: dict[Any, PodAffinity | None] = {}
-
-    def upsert_pod(self, pod: CachedPod) -> None:
-        """A pod that counts: it waits for us, or holds a place."""
-        rules = pod.spec.affinity
-        if rules is None and pod.uid not in self._said:
-            return
-        found = _groups(rules, pod.namespace, pod.labels) if rules is not None else ()
-        groups = {selector_text(*group): group for group in found}
-        before = self._said.get(pod.uid, ())
-        self._said[pod.uid] = tuple(groups)
-        for mark, group in groups.items():
-            if not self._users[mark]:
-                self._begin(mark, group)
-            self._users[mark] += 1
-        self._release(before)
-
-    def delete_pod(self, uid: str) -> None:
-        """A pod that counts no longer."""
-        self._release(self._said.pop(uid, ()))
-
-    def upsert_namespace(self, name: str, labels: dict[str, str] | None) -> None:
-        """None: it is gone."""
-        if self._labels.get(name) == labels:
-            return
-        if labels is None:
-            del self._labels[name]
-        else:
-            self._labels[name] = labels
-        self._known.clear()
-        if any(whom.in_namespaces is not None for group in self._abroad.values() for whom in group):
-            self._moved.add(name)
-
-    def take_touched(self, pods: Iterable[CachedPod]) -> list[Key]:
-        """Of these pods, those that a new mark is about, or whose namespace may be meant by others now."""
-        fresh, self._fresh = self._fresh, {}
-        moved, self._moved = self._moved, set()
-        if not fresh and not moved:
-            return []
-        spaces = {home for group in fresh.values() if (home := _home(group)) is not None}
-        is_abroad = any(_home(group) is None for group in fresh.values())
-        known: dict[tuple[str, bytes], bool] = {}
-        touched = []
-        for pod in pods:
-            if not is_abroad and pod.namespace not in spaces and pod.namespace not in moved:
-                continue
-            key = (pod.namespace, pod.labels_text)
-            if key not in known:
-                labels = pod.labels
-                is_meant = any(self._means(group, pod, labels) for group in fresh.values())
-                known[key] = is_meant or pod.namespace in moved
-            if known[key]:
-                touched.append(pod.key)
-        return touched
-
-    def affinity_of(self, pod: CachedPod) -> PodAffinity | None:
-        """None: nobody minds this pod, and it minds nobody."""
-        rules = pod.spec.affinity
-        if rules is None and not self._groups:
-            return None
-        key = (pod.namespace, pod.labels_text, rules, pod.is_terminating)
-        if key not in self._known:
-            if len(self._known) >= MOST_KNOWN:
-                self._known.clear()
-            self._known[key] = self._work_out(pod, rules)
-        return self._known[key]
-
-    def _begin(self, mark: str, group: Group) -> None:
-        self._groups[mark] = self._fresh[mark] = group
-        home = _home(group)
-        (self._abroad if home is None else self._at_home.setdefault(home, {}))[mark] = group
-        self._known.clear()
-
-    def _release(self, marks: Iterable[str]) -> None:
-        """Who carries a mark that nobody minds any more loses it when it is told of next: it does no harm."""
-        for mark in marks:
-            self._users[mark] -= 1
-            if self._users[mark]:
-                continue
-            del self._users[mark]
-            home = _home(self._groups.pop(mark))
-            del (self._abroad if home is None else self._at_home[home])[mark]
-            self._fresh.pop(mark, None)
-            self._known.clear()
-
-    def _work_out(self, pod: CachedPod, rules: AffinityRules | None) -> PodAffinity | None:
-        labels = pod.labels
-        about = self._at_home.get(pod.namespace, {}) | self._abroad
-        marks = sorted(mark for mark, group in about.items() if self._means(group, pod, labels))
-        if rules is None:
-            return PodAffinity(tuple(marks)) if marks else None
-        near = _near(rules, pod.namespace)
-        apart = [Apart(selector_text(_at_home(rule.whom, pod.namespace)), rule.level) for rule in rules.apart]
-        return PodAffinity(
-            (*marks, *port_marks(rules.ports)),
-            Near(selector_text(*near), tuple(dict.fromkeys(rule.level for rule in rules.near))) if near else None,
-            (*dict.fromkeys(apart), *port_rules(rules.ports)),
-            tuple(_spread(rule, pod.namespace, labels) for rule in rules.spread),
-            rules.own_rules,
-            rules.own_choices,
-        )
-
-    def _means(self, group: Group, pod: CachedPod, labels: dict[str, str]) -> bool:
-        return all(self._means_one(whom, pod, labels) for whom in group)
-
-    def _means_one(self, whom: PodSelector, pod: CachedPod, labels: dict[str, str]) -> bool:
-        if whom.selector is None or (whom.is_staying and pod.is_terminating):
-            return False
-        if pod.namespace not in whom.namespaces:
-            there = self._labels.get(pod.namespace, {})
-            if whom.in_namespaces is None or not all(rule.holds(there) for rule in whom.in_namespaces):
-                return False
-        return all(rule.holds(labels) for rule in whom.selector)
-
-
-def _groups(rules: AffinityRules, namespace: str, labels: dict[str, str]) -> Iterator[Group]:
-    """Everybody whom a pod's rules are about."""
-    if near := _near(rules, namespace):
-        yield near
-    for term in rules.apart:
-        yield (_at_home(term.whom, namespace),)
-    for spread in rules.spread:
-        yield (_at_home(spread_among(spread, labels), namespace),)
-
-
-def _near(rules: AffinityRules, namespace: str) -> Group:
-    """Only pods that all terms mean count for any of them."""
-    return tuple(dict.fromkeys(_at_home(rule.whom, namespace) for rule in rules.near))
-
-
-def _spread(rule: SpreadRule, namespace: str, labels: dict[str, str]) -> Spread:
-    mark = selector_text(_at_home(spread_among(rule, labels), namespace))
-    return Spread(mark, rule.level, rule.max_skew, rule.min_places, rule.by_rules, rule.by_taints)
-
-
-def _at_home(whom: PodSelector, namespace: str) -> PodSelector:
-    return replace(whom, namespaces=(namespace,), is_at_home=False) if whom.is_at_home else whom
-
-
-def _home(group: Group) -> str | None:
-    """The one namespace that a group is about."""
-    spaces = {whom.namespaces if whom.in_namespaces is None else () for whom in group}
-    only = spaces.pop() if len(spaces) == 1 else ()
-    return only[0] if len(only) == 1 else None

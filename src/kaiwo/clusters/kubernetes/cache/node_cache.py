@@ -1,6 +1,6 @@
-"""The nodes of a cluster: as Kubernetes tells them, and with what agents know of their devices laid over them.
+"""Cache the nodes: as Kubernetes shows them, and with an overlay of what their agents know of the devices.
 
-In:    Node objects, and what is laid over one.   Out: the events that say what changed.
+In:    Node objects and overlays.   Out: the events that publish a change.
 Never: looks at pods.
 """
 
@@ -17,15 +17,15 @@ class NodeCache:
     """Every node by name."""
 
     def __init__(self) -> None:
-        self.nodes: dict[str, Node] = {}  # with what is laid over them
-        self.without_overlay: dict[str, Node] = {}  # as Kubernetes tells them
-        self.with_agent: set[str] = set()  # those whose devices an agent tells
-        self.change_annotations: dict[str, str] = {}  # what is under way with a node's GPUs
-        self.changes = 0  # of what Kubernetes tells, for those who look again and again
+        self.nodes: dict[str, Node] = {}  # with their overlays
+        self.without_overlay: dict[str, Node] = {}  # as Kubernetes shows them
+        self.with_agent: set[str] = set()  # nodes whose devices an agent reports
+        self.change_annotations: dict[str, str] = {}  # the partition change under way, by node
+        self.changes = 0  # counts the changes that Kubernetes showed
         self._overlays: dict[str, Callable[[Node], Node]] = {}
 
     def upsert(self, wire: wire_objects.Node) -> NodeChanged | None:
-        """A node is there, or different; nothing that counts may have changed."""
+        """A node is new or changed; None: nothing that counts changed."""
         node = read_node(wire)
         self.changes += self.without_overlay.get(node.name) != node
         self.without_overlay[node.name] = node
@@ -37,18 +37,18 @@ class NodeCache:
             self.change_annotations.pop(node.name, None)
         return self._publish(self._overlays[node.name](node) if node.name in self._overlays else node)
 
-    def overlay(self, name: str, how: Callable[[Node], Node] | None) -> NodeChanged | None:
-        """What somebody else knows of a node's devices, until it is None."""
+    def overlay(self, name: str, overlay: Callable[[Node], Node] | None) -> NodeChanged | None:
+        """Set the overlay of a node; None removes it."""
         if name not in self.without_overlay:
             raise NotFoundError(f"node {name} does not exist")
-        if how is None:
+        if overlay is None:
             self._overlays.pop(name, None)
         else:
-            self._overlays[name] = how
-        return self._publish(how(self.without_overlay[name]) if how else self.without_overlay[name])
+            self._overlays[name] = overlay
+        return self._publish(overlay(self.without_overlay[name]) if overlay else self.without_overlay[name])
 
     def delete(self, name: str) -> NodeGone | None:
-        """A node is gone. Its pods stay on the books until Kubernetes takes them away."""
+        """A node is gone. Its pods stay in the cache until Kubernetes deletes them."""
         self.changes += self.without_overlay.pop(name, None) is not None
         self.with_agent.discard(name)
         self.change_annotations.pop(name, None)

@@ -1,6 +1,6 @@
-"""Space that is kept for waiting pods: written on the pod itself, so that another leader keeps it too.
+"""Read and write the nominations of waiting pods: annotations on the pod, so that the next leader keeps them too.
 
-In:    nominations, pods.   Out: an annotation, and back; what we want it to be counts until the server has it.
+In:    nominations, pods.   Out: an annotation, and back. Until the server has it, what we want to write counts.
 """
 
 from collections.abc import Iterable
@@ -14,61 +14,61 @@ from kaiwo.manifests.kinds.annotations import OUR_PREFIX
 from kaiwo.model.plan import Nomination
 
 NOMINATION_ANNOTATION = OUR_PREFIX + "kept-space"
-_MARK = NOMINATION_ANNOTATION.encode()
+_KEY_BYTES = NOMINATION_ANNOTATION.encode()
 _decode = msgspec.json.Decoder(Nomination).decode
 
 
 class NominationAnnotations:
-    """The space of every waiting pod, by UID."""
+    """The nomination of every waiting pod, by UID."""
 
     def __init__(self) -> None:
-        self.wanted: dict[str, str] = {}  # the annotation as it shall be; empty: none
-        self.being_written: set[str] = set()  # what a watch says meanwhile may be older than what is on its way
-        self._expired: dict[str, CachedPod] = {}  # an annotation that means nothing any more and is still there
+        self.wanted: dict[str, str] = {}  # the annotation as it should be; empty: none
+        self.being_written: set[str] = set()  # the watch may still show what was there before
+        self._expired: dict[str, CachedPod] = {}  # the annotation is out of date and still there
 
     def of(self, workload: str, slot: str, pod: CachedPod) -> Nomination | None:
-        """What is kept for a pod that waits in this place."""
+        """The nomination of a pod that waits in this slot."""
         text = self.wanted.get(pod.uid)
-        text = _note_of(pod) if text is None else text
+        text = _annotation(pod) if text is None else text
         if not text:
             return None
         try:
             found = _decode(text)
         except msgspec.DecodeError:
-            return None  # somebody spoilt it
+            return None  # it is damaged
         return replace(found, workload=workload, pod=slot) if is_countable(found) else None
 
     def upsert_pod(self, pod: CachedPod) -> None:
-        """The API server says how a pod is now."""
-        if pod.uid not in self.being_written and self.wanted.get(pod.uid) == _note_of(pod):
+        """A pod is new or changed."""
+        if pod.uid not in self.being_written and self.wanted.get(pod.uid) == _annotation(pod):
             del self.wanted[pod.uid]
 
     def delete_pod(self, uid: str) -> None:
-        """A pod is gone, or its annotation could not be written: then the one that is there counts."""
+        """A pod is gone, or its annotation could not be written: then the one on the pod counts."""
         self.wanted.pop(uid, None)
         self._expired.pop(uid, None)
 
     def expire(self, pods: Iterable[CachedPod]) -> None:
-        """These wait no longer as they did: what was kept for them must not come back by itself."""
+        """These pods no longer wait in a slot: their nominations must not come back by themselves."""
         for pod in pods:
-            if not pod.node and (self.wanted.get(pod.uid) or _note_of(pod)):
+            if not pod.node and (self.wanted.get(pod.uid) or _annotation(pod)):
                 self.wanted[pod.uid] = ""
                 self._expired[pod.uid] = pod
 
     def discard_decisions(self) -> None:
-        """Somebody else leads: what is on the pods is what counts."""
+        """Another replica leads: what is on the pods counts."""
         self.wanted, self._expired = {}, {}
 
     def take_expired(self) -> list[CachedPod]:
-        """Those whose annotation has to be taken away."""
-        lapsed, self._expired = self._expired, {}
-        return list(lapsed.values())
+        """The pods whose annotation has to be removed."""
+        expired, self._expired = self._expired, {}
+        return list(expired.values())
 
 
 def write_nomination(nomination: Nomination) -> str:
-    """Without its neighbours: who they are follows from the pod."""
+    """Without the pod affinity, which follows from the pod."""
     return msgspec.json.encode(replace(nomination, neighbours=None)).decode()
 
 
-def _note_of(pod: CachedPod) -> str:
-    return pod.annotations.get(NOMINATION_ANNOTATION, "") if _MARK in pod.annotations_text else ""
+def _annotation(pod: CachedPod) -> str:
+    return pod.annotations.get(NOMINATION_ANNOTATION, "") if _KEY_BYTES in pod.annotations_text else ""

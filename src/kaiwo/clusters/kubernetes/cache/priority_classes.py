@@ -1,6 +1,6 @@
-"""Priority classes of the cluster: what a pod's class means where the API server did not write it on the pod.
+"""Cache the priority classes, for pods on which the API server did not write their priority.
 
-In:    PriorityClasses, as they come and go.   Out: a number.
+In:    PriorityClasses as they come and go.   Out: a pod's priority.
 """
 
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod
@@ -10,7 +10,7 @@ PATH = "/apis/scheduling.k8s.io/v1/priorityclasses"
 
 
 class PriorityClasses:
-    """By name."""
+    """PriorityClasses by name."""
 
     def __init__(self) -> None:
         self._classes: dict[str, PriorityClass] = {}
@@ -22,7 +22,7 @@ class PriorityClasses:
         self._classes.pop(found.metadata.name, None)
 
     def of(self, pod: CachedPod) -> tuple[int, bool]:
-        """Its priority, and whether somebody gave it one: by a class, or by one that is everybody's."""
+        """Its priority, and whether a class gave it: its own, or the global default."""
         if pod.priority is not None:
             return pod.priority, bool(pod.priority_class)
         own = self._classes.get(pod.priority_class)

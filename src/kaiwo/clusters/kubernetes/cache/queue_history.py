@@ -1,7 +1,7 @@
-"""What queues remember of the past, as their objects' status has it: what they used, and whose work had to go.
+"""Keep the history of queues that is in their status: past usage, and evictions for other workloads.
 
-In:    KaiwoQueues, stops, past use.   Out: the same, for the next leader to read; which queues have something new.
-While we lead, what we remember counts: an object of the cluster is at best as new.
+In:    KaiwoQueues, stops, past usage.   Out: the status for the next leader; which queues have to be written.
+While this replica leads, its own history counts: an object of the cluster is never newer.
 """
 
 from collections.abc import Container, Iterable
@@ -21,14 +21,14 @@ DIGITS = Decimal("0.000000001")
 
 
 class PastUsage(NamedTuple):
-    """A queue's part of the cluster with its half-life, and when that was so."""
+    """A queue's decayed part of the cluster, and when that was computed."""
 
     at_s: int
     part: tuple[int, ...]
 
 
 class StopStatus(Wire):
-    """One stop in a status."""
+    """An eviction for another workload, as in a status."""
 
     workload: str
     at_seconds: int
@@ -37,7 +37,7 @@ class StopStatus(Wire):
 
 
 class UsageStatus(Wire):
-    """Past use in a status: parts of the whole cluster, as decimal numbers."""
+    """Past usage as in a status: parts of the whole cluster, as decimal numbers."""
 
     at_seconds: int = 0
     gpu: str = "0"
@@ -56,7 +56,7 @@ _decode = msgspec.json.Decoder(QueueStatusObject).decode
 
 
 def read_queue_status(status: Raw) -> QueueStatusObject:
-    """Nothing, when there is none or somebody spoilt it."""
+    """Empty where there is none or it is damaged."""
     try:
         return _decode(status) if status else QueueStatusObject()
     except msgspec.DecodeError:
@@ -64,17 +64,17 @@ def read_queue_status(status: Raw) -> QueueStatusObject:
 
 
 class QueueHistory:
-    """By queue."""
+    """Past usage and stops, by queue."""
 
     def __init__(self) -> None:
         self.usage: dict[str, PastUsage] = {}
         self.stops: dict[str, tuple[StoppedForOthers, ...]] = {}
-        self._own: set[str] = set()  # queues of which we know more than their objects
+        self._own: set[str] = set()  # queues of which we know more than their objects do
         self._unwritten: dict[str, None] = {}
-        self._last: dict[str, StoppedForOthers] | None = None  # by workload; None: to be worked out anew
+        self._last: dict[str, StoppedForOthers] | None = None  # by workload; None: out of date
 
     def upsert(self, queue: str, status: QueueStatusObject) -> list[StoppedForOthers]:
-        """An object of the cluster; the stops that are news."""
+        """A queue is new or changed; the stops that were not known."""
         if queue in self._own:
             return []
         if status.usage is not None and (past := _read_past(status.usage)) is not None:
@@ -86,16 +86,16 @@ class QueueHistory:
         )
         return [each for each in self.stops[queue] if each not in known]
 
-    def record_stop(self, queue: str, event: StoppedForOthers, living: Container[str]) -> None:
-        """A workload of this queue was told to go."""
+    def record_stop(self, queue: str, event: StoppedForOthers, live: Container[str]) -> None:
+        """A workload of this queue was evicted for another one."""
         before = (*self.stops.get(queue, ()), event)
-        kept = [each for each in before if each.at_s > event.at_s - HOUR_S or each.workload in living]
+        kept = [each for each in before if each.at_s > event.at_s - HOUR_S or each.workload in live]
         self.stops[queue] = tuple(kept[-MOST_STOPS:])
         self._last = None
         self._change(queue)
 
     def record_usage(self, queue: str, past: PastUsage) -> None:
-        """What it used lately."""
+        """What a queue used lately."""
         self.usage[queue] = past
         self._change(queue)
 
@@ -108,7 +108,7 @@ class QueueHistory:
         self._unwritten.pop(queue, None)
 
     def discard_decisions(self) -> None:
-        """Somebody else leads: what is in the objects is what counts."""
+        """Another replica leads: what is in the objects counts."""
         if self._own:
             self._own, self._unwritten = set(), {}
 
@@ -118,11 +118,11 @@ class QueueHistory:
         return list(fresh)
 
     def retry_write(self, queue: str) -> None:
-        """It could not be written."""
+        """A queue could not be written."""
         self._unwritten[queue] = None
 
     def last_stop(self, workload: str) -> StoppedForOthers | None:
-        """When a workload last had to go for others."""
+        """The last time that a workload was evicted for another one."""
         if self._last is None:
             self._last = {each.workload: each for each in self.all_stops() if not each.is_moved}
         return self._last.get(workload)
@@ -133,8 +133,8 @@ class QueueHistory:
         return sorted(every, key=lambda each: (each.at_s, each.workload))
 
     def status(self, queue: str) -> dict[str, Any]:
-        """As the definition has it."""
-        found: dict[str, Any] = {"stops": [_stop_words(each) for each in self.stops.get(queue, ())]}
+        """The status fields, as the custom resource definition names them."""
+        found: dict[str, Any] = {"stops": [_stop_status(each) for each in self.stops.get(queue, ())]}
         past = self.usage.get(queue)
         if past is not None:
             gpu, cpu, memory = (str((Decimal(part) / WHOLE).quantize(DIGITS).normalize()) for part in past.part)
@@ -146,13 +146,13 @@ class QueueHistory:
         self._unwritten[queue] = None
 
 
-def _stop_words(stop: StoppedForOthers) -> dict[str, Any]:
+def _stop_status(stop: StoppedForOthers) -> dict[str, Any]:
     words: dict[str, Any] = {"workload": stop.workload, "atSeconds": stop.at_s}
     return words | ({"queues": stop.queues} if stop.queues else {}) | ({"moved": True} if stop.is_moved else {})
 
 
 def _read_past(words: UsageStatus) -> PastUsage | None:
-    """None: somebody spoilt it."""
+    """None: it is damaged."""
     try:
         parts = [Decimal(text) for text in (words.gpu, words.cpu, words.memory)]
     except InvalidOperation:

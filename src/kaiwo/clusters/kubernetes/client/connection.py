@@ -1,9 +1,8 @@
-"""Calls to one API server: credentials, TLS, timeouts, tries, and no more writes at once than it should bear.
+"""Call one API server: credentials, TLS, timeouts, retries, and a limit of concurrent writes.
 
 In:    a path and bytes.   Out: bytes, or an ApiError or UnreachableError that names the call.
-Never: repeats a write that the server refused for good, waits without an end, or writes for longer than it may.
-
-Also: The first word with an API server, for the person who waits at the terminal.
+Never: repeats a write that the server refused for good, waits without end, or writes for longer than it may.
+`first_contact` checks the connection for a person at a terminal.
 """
 
 import asyncio

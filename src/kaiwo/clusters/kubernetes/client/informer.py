@@ -1,8 +1,8 @@
-"""Follow one kind of object: list it page by page, then watch it, for as long as the program runs.
+"""Keep one kind of object in sync: list it page by page, then watch it, for as long as the program runs.
 
-In:    a Client and a Resource.   Out: all there is, page by page, then `listed`; then `changed` with every change.
-Never: loses a change. A watch that breaks goes on where it was; when the server has forgotten that place (410), the
-list is made again and the reader works out what went.
+In:    a Client and a Resource.   Out: `on_page` for each page, then `on_list_end`; then `on_changes` with every change.
+Never: loses a change. A watch that breaks continues where it was; when the server has forgotten that version (410), the
+       objects are listed again and the handler works out what is gone.
 """
 
 import asyncio
@@ -28,14 +28,14 @@ TURN = 200  # lines decoded before the event loop gets a turn: about 2 ms
 
 
 class Change(NamedTuple, Generic[T]):
-    """One object is there, different, or gone."""
+    """One object is new, changed, or gone."""
 
     object: T
     is_gone: bool = False
 
 
 class _ExpiredError(Exception):
-    """The server does not remember the version any more."""
+    """The server no longer has the version."""
 
 
 class Informer(Generic[T]):
@@ -75,7 +75,7 @@ class Informer(Generic[T]):
         self._has_worked = False  # the watch that ended last
 
     async def run(self) -> None:
-        """Until cancelled. Whatever the server does, it is tried again."""
+        """Until cancelled. Whatever the server does, try again."""
         backoff = Backoff(most_s=LONGEST_PAUSE_S)
         while True:
             at_least_s, has_failed, self._has_worked = 0.0, True, False

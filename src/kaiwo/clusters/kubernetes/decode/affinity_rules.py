@@ -1,7 +1,7 @@
-"""What a pod's spec says about other pods, before it is known in which namespace and with which labels.
+"""Read a pod's rules about other pods: affinity, anti-affinity, topology spread and host ports.
 
-In:    a pod's spec.   Out: one Acquaintance, shared by all pods that say exactly the same; None when it says nothing.
-Only what is required is read: what is merely preferred keeps a pod from nowhere.
+In:    a pod's spec.   Out: one AffinityRules, shared by all pods with the same rules; None where there are none.
+Only required rules are read: preferred ones keep a pod from no node.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,47 +21,49 @@ class PodSelector(msgspec.Struct, frozen=True, gc=False):
     selector: Rules | None  # None: no pod
     namespaces: tuple[str, ...] = ()
     in_namespaces: Rules | None = None  # and all namespaces with such labels
-    is_at_home: bool = False  # those in the namespace of whoever says it
-    is_staying: bool = False  # pods that were told to go do not count
+    in_own_namespace: bool = False  # also the namespace of the pod that has the rule
+    without_terminating: bool = False  # pods that are being deleted do not count
 
 
 class TermRule(msgspec.Struct, frozen=True, gc=False):
-    """Near to them, or apart from them."""
+    """Affinity to some pods, or anti-affinity."""
 
-    whom: PodSelector
+    pods: PodSelector
     level: str
 
 
 class SpreadRule(msgspec.Struct, frozen=True, gc=False):
-    """Even among places."""
+    """Spread evenly over topology domains."""
 
-    whom: PodSelector
+    pods: PodSelector
     level: str
     max_skew: int
     min_places: int
     by_rules: bool
     by_taints: bool
-    same_labels: tuple[str, ...]  # of these labels, those pods that have the same values
+    same_labels: tuple[str, ...]  # only pods with the same values of these labels
 
 
 class AffinityRules(msgspec.Struct, frozen=True, gc=False):
-    """All of it."""
+    """Every rule of one pod."""
 
     near: tuple[TermRule, ...] = ()
     apart: tuple[TermRule, ...] = ()
     spread: tuple[SpreadRule, ...] = ()
     ports: tuple[tuple[str, int, str], ...] = ()  # protocol, number, address
-    own_rules: Rules = ()  # which nodes it may use by its own word: for the spread
+    own_rules: Rules = ()  # which nodes the spec itself allows: for the spread
     own_choices: tuple[Choice, ...] = ()
 
 
 def read_affinity_rules(spec: PodSpec, rules: Rules = (), choices: tuple[Choice, ...] = ()) -> AffinityRules | None:
-    """None: the pod minds nobody. `rules` and `choices` are what it says about nodes."""
+    """None: the pod has no such rules. `rules` and `choices`: its rules about nodes."""
     affinity = spec.affinity
     near = affinity.pod_affinity.required if affinity and affinity.pod_affinity else None
     apart = affinity.pod_anti_affinity.required if affinity and affinity.pod_anti_affinity else None
     hard = [each for each in spec.topology_spread_constraints or () if each.when_unsatisfiable == "DoNotSchedule"]
-    ports = tuple(sorted({_port(port) for item in _staying(spec) for port in item.ports or () if port.host_port}))
+    ports = tuple(
+        sorted({_port(port) for item in _running_containers(spec) for port in item.ports or () if port.host_port})
+    )
     if not (near or apart or hard or ports):
         return None
     return AffinityRules(
@@ -85,13 +87,13 @@ def read_selector(selector: LabelSelector | None) -> Rules | None:
 
 
 def spread_among(rule: SpreadRule, labels: Mapping[str, str]) -> PodSelector:
-    """Whom a pod with these labels is spread among. A selector that matches everything counts nobody there."""
-    if rule.whom.selector is None:
-        return rule.whom
-    # The server merges them into the selector, too, in most versions: what stands there twice is kept once.
+    """The pods that a pod with these labels is spread among. A selector that matches everything counts none."""
+    if rule.pods.selector is None:
+        return rule.pods
+    # Most servers merge them into the selector too: duplicates are kept once.
     same = {NodeRule(key, "In", (labels[key],)) for key in rule.same_labels if key in labels}
-    selector = tuple(sorted({*rule.whom.selector, *same}, key=_order))
-    return msgspec.structs.replace(rule.whom, selector=selector or None)
+    selector = tuple(sorted({*rule.pods.selector, *same}, key=_order))
+    return msgspec.structs.replace(rule.pods, selector=selector or None)
 
 
 def _order(rule: NodeRule) -> tuple[str, str, tuple[str, ...]]:
@@ -99,18 +101,18 @@ def _order(rule: NodeRule) -> tuple[str, str, tuple[str, ...]]:
 
 
 def _term(term: PodTerm) -> TermRule:
-    whom = PodSelector(
+    selector = PodSelector(
         read_selector(term.label_selector),
         tuple(sorted(set(term.namespaces or ()))),
         read_selector(term.namespace_selector),
-        is_at_home=not term.namespaces and term.namespace_selector is None,
+        in_own_namespace=not term.namespaces and term.namespace_selector is None,
     )
-    return TermRule(whom, term.topology_key)
+    return TermRule(selector, term.topology_key)
 
 
 def _spread(rule: WireSpread) -> SpreadRule:
     return SpreadRule(
-        PodSelector(read_selector(rule.label_selector), is_at_home=True, is_staying=True),
+        PodSelector(read_selector(rule.label_selector), in_own_namespace=True, without_terminating=True),
         rule.topology_key,
         rule.max_skew,
         rule.min_domains or 1,
@@ -124,6 +126,6 @@ def _port(port: Port) -> tuple[str, int, str]:
     return port.protocol or "TCP", port.host_port, port.host_ip or EVERY_ADDRESS
 
 
-def _staying(spec: PodSpec) -> Iterable[Container]:
-    """Containers that run as long as the pod: start-up containers give their ports back."""
+def _running_containers(spec: PodSpec) -> Iterable[Container]:
+    """Containers that run as long as the pod: init containers give their ports back."""
     return (*spec.containers, *(item for item in spec.init_containers or () if item.restart_policy == "Always"))

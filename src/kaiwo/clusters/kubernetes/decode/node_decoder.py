@@ -1,7 +1,7 @@
-"""Nodes of Kubernetes in our words.
+"""Decode nodes: capacity, labels, taints, and GPUs with ids, models and sizes from the best source there is.
 
-In:    a node from the wire.   Out: a Node with its GPUs: ids, models and sizes from the best source there is.
-The node agent's own list counts first; else the extended resource says how many there are, and labels say which.
+In:    a node from the wire.   Out: a Node.
+The node agent's own list counts first. Without it the extended resource says how many GPUs there are, labels which.
 """
 
 import re
@@ -19,7 +19,7 @@ from kaiwo.model.gpu import GPU_MODELS, Gpu, are_mixed, vendor_of
 from kaiwo.model.node import Node, Taint
 
 DEVICES_ANNOTATION = OUR_PREFIX + "devices"  # the node agent's list, as JSON
-CHANGE_ANNOTATION = OUR_PREFIX + "partition-change"  # what is under way on the node: see `runtime.partition_dcm`
+CHANGE_ANNOTATION = OUR_PREFIX + "partition-change"  # the partition change under way on the node
 MODEL_LABELS = {
     "amd": (OUR_PREFIX + "gpu-model", "amd.com/gpu.product-name", "beta.amd.com/gpu.product-name"),
     "nvidia": (OUR_PREFIX + "gpu-model", "nvidia.com/gpu.product"),
@@ -31,7 +31,7 @@ _read_devices = msgspec.json.Decoder(tuple[Gpu, ...]).decode
 
 
 def read_node(node: wire_objects.Node) -> Node:
-    """One node. What it cannot be asked for (GPUs apart) are extended resources, disk space among them."""
+    """One node. Apart from GPUs, whatever is not CPU, memory or pods is an extended resource, disk space too."""
     meta, allocatable = node.metadata, dict(node.status.allocatable or {})
     labels = (meta.labels or {}) | {NODE_NAME: meta.name}
     cpu_milli = offered("cpu", allocatable.pop("cpu", 0))
@@ -66,7 +66,7 @@ def find_model(label: str) -> str:
 
 
 def _gpus(notes: dict[str, str], labels: dict[str, str], offers: Mapping[str, int]) -> tuple[Gpu, ...]:
-    """Those that the kubelet counts, by vendor. Where there are two, a device whose vendor nobody tells is nobody's."""
+    """The GPUs that the kubelet counts, by vendor. With two vendors, a device without a known vendor is left out."""
     listed, first = _listed(notes), next(iter(offers))
     if listed is not None and len(offers) == 1 and not are_mixed(listed):
         return listed
@@ -78,7 +78,7 @@ def _gpus(notes: dict[str, str], labels: dict[str, str], offers: Mapping[str, in
 
 
 def _listed(notes: dict[str, str]) -> tuple[Gpu, ...] | None:
-    """The agent's list; None when there is none, or it is not true: the kubelet's count is."""
+    """The agent's list; None where there is none or it cannot be right: then the kubelet's count is used."""
     try:
         found = _read_devices(notes[DEVICES_ANNOTATION]) if notes.get(DEVICES_ANNOTATION) else None
     except msgspec.DecodeError:
@@ -87,7 +87,7 @@ def _listed(notes: dict[str, str]) -> tuple[Gpu, ...] | None:
 
 
 def _counted(labels: dict[str, str], vendor: str, count: int, is_first: bool) -> list[Gpu]:
-    """Only how many there are is known, and what labels say of them. Our own label speaks of the first vendor's."""
+    """Only the number is known, and what labels say. Our own label is about the first vendor's GPUs."""
     names = [name for name in MODEL_LABELS[vendor] if is_first or not name.startswith(OUR_PREFIX)]
     model = find_model(next((labels[name] for name in names if labels.get(name)), f"{vendor}-gpu"))
     known = GPU_MODELS.get(model)
@@ -106,7 +106,7 @@ def _memory_mib(labels: dict[str, str], vendor: str) -> int:
 
 
 def _ready(conditions: list[wire_objects.Condition] | tuple[()]) -> tuple[bool, str]:
-    """A node that says nothing of itself is not ready."""
+    """A node that has not reported is not ready."""
     for item in conditions:
         if item.type == "Ready":
             return item.status == "True", "" if item.status == "True" else item.message or item.reason

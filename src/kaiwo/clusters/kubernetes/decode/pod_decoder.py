@@ -1,10 +1,9 @@
-"""A pod as the scheduler remembers it: small, and sharing whatever is equal with the others.
+"""Decode pods into CachedPods: small, and sharing whatever is equal with other pods.
 
-In:    a pod from the wire.   Out: a SeenPod of less than a kilobyte.
-Measured with bench/decode.py: what is not needed for every pod (labels, annotations) stays text until it is asked for,
-and what equal pods ask for is worked out once. Reading it all into dictionaries took three times as long.
-
-Also: Pods that are resized in place: what the kubelet has given them counts beside what they ask for.
+In:    a pod from the wire.   Out: a CachedPod of less than a kilobyte.
+Measured with bench/decode.py: what few pods need (labels, annotations) stays text until it is read, and what equal pods
+ask for is worked out once. Reading everything into dictionaries took three times as long.
+A pod that is resized in place counts with what the kubelet has allocated beside what its spec asks for.
 """
 
 from collections.abc import Iterable, Sequence
@@ -29,78 +28,12 @@ from kaiwo.clusters.kubernetes.gangs.labels import KUEUE_REQUIRED, USED_ANNOTATI
 from kaiwo.clusters.kubernetes.gangs.metadata import Reference
 from kaiwo.manifests.kinds.annotations import OUR_PREFIX, UPSTREAM_PREFIX
 
-
-class GivenText(Wire, omit_defaults=True):
-    """What one container has been given, as text."""
-
-    name: str = ""
-    resources: Raw = NOTHING
-    allocated_resources: Raw = NOTHING
-
-
-class StandingText(Wire, omit_defaults=True):
-    """Becomes `objects.Standing`."""
-
-    containers: list[GivenText] = []
-    pod: GivenText | None = None
-    is_infeasible: bool = False
-
-
-_read_given = msgspec.json.Decoder(list[GivenText]).decode
-_read_named = msgspec.json.Decoder(list[PodContainer]).decode
-_read_resize_conditions = msgspec.json.Decoder(list[Condition]).decode
-_write = msgspec.json.Encoder().encode
-
-
-def standing_text(body: PodBody, status: PodStatus) -> bytes:
-    """Of this pod."""
-    if status.container_statuses is NOTHING and status.resources is NOTHING:
-        return b""
-    found = _differing(body.containers, bytes(status.container_statuses))
-    if status.init_container_statuses is not NOTHING and b'"Always"' in bytes(body.init_containers):
-        found += _differing(_read_named(body.init_containers), bytes(status.init_container_statuses))
-    pod = None
-    if body.resources is not NOTHING and status.resources is not NOTHING:
-        pod = GivenText("", status.resources, status.allocated_resources)
-    if not found and pod is None:
-        return b""
-    return _write(StandingText(found, pod, _is_infeasible(status)))
-
-
-def _differing(containers: Sequence[PodContainer], statuses: bytes) -> list[GivenText]:
-    if b'"resources":' not in statuses or (len(containers) == 1 and _repeats(statuses, bytes(containers[0].resources))):
-        return []
-    asked = {each.name: bytes(each.resources) for each in containers}
-    return [
-        given
-        for given in _read_given(statuses)
-        if given.resources is not NOTHING and not _is_same(asked.get(given.name, b""), given)
-    ]
-
-
-def _repeats(statuses: bytes, asked: bytes) -> bool:
-    """The status of a lone container says the words of its spec, in the order in which a kubelet writes them."""
-    requests = asked.partition(b'"requests":')[2][:-1]
-    return b'"allocatedResources":' + requests + b',"resources":' + asked in statuses
-
-
-def _is_same(asked: bytes, given: GivenText) -> bool:
-    allocated = bytes(given.allocated_resources)
-    return bytes(given.resources) == asked and (not allocated or b'"requests":' + allocated in asked)
-
-
-def _is_infeasible(status: PodStatus) -> bool:
-    """The node can never give what is asked for, so it does not count."""
-    conditions = _read_resize_conditions(status.conditions) if status.conditions is not NOTHING else ()
-    return next((each.reason == "Infeasible" for each in conditions if each.type == "PodResizePending"), False)
-
-
-NOTES_KEPT_BYTES = 256  # a longer text of annotations is cut down to those that are read
-NOTES_OF_GANGS = frozenset((*USED_ANNOTATIONS, KUEUE_REQUIRED))
-_LEADER = b'"leaderworkerset.sigs.k8s.io/'
+MAX_ANNOTATIONS_BYTES = 256  # longer annotations are cut down to those that are read
+GANG_ANNOTATIONS = frozenset((*USED_ANNOTATIONS, KUEUE_REQUIRED))
+_LEADER_BYTES = b'"leaderworkerset.sigs.k8s.io/'
 _GPU_KEYS = (OUR_PREFIX + "gpu-", UPSTREAM_PREFIX + "gpu-")
-_GPU_NOTES = tuple(key.encode() for key in _GPU_KEYS)
-# The fields of PodSpec that `read_ask` reads, as (name in JSON, name in PodBody).
+_GPU_KEY_BYTES = tuple(key.encode() for key in _GPU_KEYS)
+# The fields of PodSpec that `read_pod_request` reads, as (name in JSON, name in PodBody).
 _PARTS = tuple(
     (f',"{field}":'.encode(), name)
     for field, name in (
@@ -123,6 +56,9 @@ _read_owners = msgspec.json.Decoder(tuple[Reference, ...]).decode
 _read_conditions = msgspec.json.Decoder(list[Condition]).decode
 _read_volumes = msgspec.json.Decoder(list[Volume]).decode
 _read_spec = msgspec.json.Decoder(PodSpec).decode
+_read_containers = msgspec.json.Decoder(list[PodContainer]).decode
+_read_resize_conditions = msgspec.json.Decoder(list[Condition]).decode
+_write = msgspec.json.Encoder().encode
 
 
 class CachedPod(msgspec.Struct, frozen=True, gc=False):
@@ -141,18 +77,18 @@ class CachedPod(msgspec.Struct, frozen=True, gc=False):
     phase: str = "Pending"
     created_s: int = 0
     started_s: int = 0
-    priority: int | None = None  # None: nobody worked it out; see `priorities`
+    priority: int | None = None  # None: the server did not resolve it; see `priority_classes`
     priority_class: str = ""
-    is_terminating: bool = False  # told to go, and still there
+    is_terminating: bool = False  # being deleted, and still there
     is_gated: bool = False
     may_preempt: bool = True
     nominated_node: str = ""  # the node on which its own scheduler keeps space for it
-    is_ready: bool = False  # worked out for pods of a LeaderWorkerSet alone: nobody else asks
-    group_text: bytes = b""  # what Kubernetes' own group API says of it
+    is_ready: bool = False  # only for pods of a LeaderWorkerSet; nothing else needs it
+    group_text: bytes = b""  # its group in Kubernetes' own PodGroup and Workload API
 
     @property
     def key(self) -> Key:
-        """Unique at any one time; the uid is unique for ever."""
+        """Unique at any one time; the UID is unique for ever."""
         return self.namespace, self.name
 
     @property
@@ -166,15 +102,15 @@ class CachedPod(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def annotations(self) -> Texts:
-        """Its annotations, as far as anybody reads them."""
+        """Its annotations, as far as anything reads them."""
         return _read_texts(self.annotations_text) if self.annotations_text else {}
 
 
 class PodDecoder:
-    """Makes SeenPods. What is equal is kept once."""
+    """Makes CachedPods. What is equal is kept once."""
 
     def __init__(self) -> None:
-        self._asks: dict[bytes, PodRequest] = {}
+        self._requests: dict[bytes, PodRequest] = {}
         self._texts: dict[str, str] = {}
         self._owners: dict[bytes, tuple[Reference, ...]] = {}
 
@@ -182,15 +118,15 @@ class PodDecoder:
         """One pod."""
         meta, spec, status = pod.metadata, pod.spec, pod.status
         share = self._texts.setdefault
-        notes = _notes(bytes(meta.annotations))
+        annotations = _keep_read(bytes(meta.annotations))
         return CachedPod(
             share(meta.namespace, meta.namespace),
             meta.name,
             meta.uid,
             _version(meta.resource_version),
-            self._ask(spec, status, notes, meta.name),
+            self._request(spec, status, annotations, meta.name),
             bytes(meta.labels),
-            notes,
+            annotations,
             self._share_owners(bytes(meta.owner_references)),
             share(spec.node_name, spec.node_name),
             share(spec.scheduler_name, spec.scheduler_name),
@@ -203,43 +139,47 @@ class PodDecoder:
             spec.scheduling_gates is not NOTHING and len(bytes(spec.scheduling_gates)) > 2,
             spec.preemption_policy != "Never",
             share(status.nominated_node_name, status.nominated_node_name),
-            _LEADER in bytes(meta.labels) and _is_ready(status),
+            _LEADER_BYTES in bytes(meta.labels) and _is_ready(status),
             _group_text(spec),
         )
 
     def drop_unused(self, pods: Iterable[CachedPod]) -> None:
-        """Drop what no living pod shares any more: pods come and go for months."""
-        living = list(pods)
-        asks, owners = {id(pod.spec) for pod in living}, {id(pod.owners) for pod in living}
-        self._asks = {text: ask for text, ask in self._asks.items() if id(ask) in asks}
+        """Drop what no live pod shares any more: pods come and go for months."""
+        live = list(pods)
+        requests, owners = {id(pod.spec) for pod in live}, {id(pod.owners) for pod in live}
+        self._requests = {text: found for text, found in self._requests.items() if id(found) in requests}
         self._owners = {text: found for text, found in self._owners.items() if id(found) in owners}
-        self._texts = {text: text for pod in living for text in _texts_of(pod)}
+        self._texts = {text: text for pod in live for text in _texts_of(pod)}
 
-    def _ask(self, body: PodBody, status: PodStatus, notes: bytes, pod: str) -> PodRequest:
-        """Known by its text: the smallest spec that asks for the same. It is read only when it is new."""
+    def _request(self, body: PodBody, status: PodStatus, annotations: bytes, pod: str) -> PodRequest:
+        """Looked up by its text, the smallest spec that asks for the same. It is read only when it is new."""
         parts: list[bytes | Raw] = []
-        standing = standing_text(body, status)
+        allocated = _allocated_text(body, status)
         for container in body.containers:
             parts += (b',{"resources":' if parts else b'{"containers":[{"resources":', container.resources or b"null")
             if container.ports is not NOTHING and b"hostPort" in bytes(container.ports):
                 parts += (b',"ports":', container.ports)
-            if standing:
+            if allocated:
                 parts += (b',"name":', msgspec.json.encode(container.name))
             parts.append(b"}")
         parts.append(b"]")
-        if standing:
-            parts += (b',"standing":', standing)
+        if allocated:
+            parts += (b',"allocated":', allocated)
         for name, field in _PARTS:
             if (raw := getattr(body, field)) is not NOTHING:
                 parts += (name, raw)
         parts.append(b"}")
         text = b"".join(parts)
         claims = _claims(bytes(body.volumes), pod)
-        gpu_notes = _gpu_notes(notes)
-        key = text if not claims.names and not gpu_notes else text + repr((claims, sorted(gpu_notes.items()))).encode()
-        found = self._asks.get(key)
+        gpu_annotations = _gpu_annotations(annotations)
+        key = (
+            text
+            if not claims.names and not gpu_annotations
+            else text + repr((claims, sorted(gpu_annotations.items()))).encode()
+        )
+        found = self._requests.get(key)
         if found is None:
-            found = self._asks[key] = read_pod_request(_read_spec(text), gpu_notes, "the pod", claims)
+            found = self._requests[key] = read_pod_request(_read_spec(text), gpu_annotations, "the pod", claims)
         return found
 
     def _share_owners(self, text: bytes) -> tuple[Reference, ...]:
@@ -252,7 +192,7 @@ class PodDecoder:
 
 
 def _version(text: str) -> int:
-    """Where in the server's history the pod stands. What was never stored, as others may ask about, is before all."""
+    """The pod's place in the server's history. A pod that was never stored comes before all."""
     return int(text) if text.isdecimal() else 0
 
 
@@ -260,19 +200,19 @@ def _texts_of(pod: CachedPod) -> tuple[str, ...]:
     return pod.namespace, pod.node, pod.nominated_node, pod.scheduler, pod.phase
 
 
-def _notes(text: bytes) -> bytes:
-    if len(text) <= NOTES_KEPT_BYTES:
+def _keep_read(text: bytes) -> bytes:
+    if len(text) <= MAX_ANNOTATIONS_BYTES:
         return text
     found = _read_texts(text).items()
     kept = {
-        key: value for key, value in found if key in NOTES_OF_GANGS or key.startswith((OUR_PREFIX, UPSTREAM_PREFIX))
+        key: value for key, value in found if key in GANG_ANNOTATIONS or key.startswith((OUR_PREFIX, UPSTREAM_PREFIX))
     }
     return msgspec.json.encode(kept) if kept else b""
 
 
-def _gpu_notes(text: bytes) -> Texts:
-    """Those of its annotations that say what it wants of a GPU."""
-    if _GPU_NOTES[0] not in text and _GPU_NOTES[1] not in text:
+def _gpu_annotations(text: bytes) -> Texts:
+    """The annotations about GPUs."""
+    if _GPU_KEY_BYTES[0] not in text and _GPU_KEY_BYTES[1] not in text:
         return {}
     return {key: value for key, value in _read_texts(text).items() if key.startswith(_GPU_KEYS)}
 
@@ -301,3 +241,65 @@ def _claims(volumes: bytes, pod: str) -> Claims:
             found.append(f"{pod}-{volume.name}")
             own.append(found[-1])
     return Claims(tuple(found), tuple(own))
+
+
+class ContainerAllocation(Wire, omit_defaults=True):
+    """What one container has been allocated, as text."""
+
+    name: str = ""
+    resources: Raw = NOTHING
+    allocated_resources: Raw = NOTHING
+
+
+class AllocatedText(Wire, omit_defaults=True):
+    """What the containers of a resized pod have been allocated; becomes `wire_objects.Allocated`."""
+
+    containers: list[ContainerAllocation] = []
+    pod: ContainerAllocation | None = None
+    is_infeasible: bool = False
+
+
+def _allocated_text(body: PodBody, status: PodStatus) -> bytes:
+    """Empty where the kubelet has allocated what the spec asks for."""
+    if status.container_statuses is NOTHING and status.resources is NOTHING:
+        return b""
+    found = _differing(body.containers, bytes(status.container_statuses))
+    if status.init_container_statuses is not NOTHING and b'"Always"' in bytes(body.init_containers):
+        found += _differing(_read_containers(body.init_containers), bytes(status.init_container_statuses))
+    pod = None
+    if body.resources is not NOTHING and status.resources is not NOTHING:
+        pod = ContainerAllocation("", status.resources, status.allocated_resources)
+    if not found and pod is None:
+        return b""
+    return _write(AllocatedText(found, pod, _is_infeasible(status)))
+
+
+def _differing(containers: Sequence[PodContainer], statuses: bytes) -> list[ContainerAllocation]:
+    if b'"resources":' not in statuses or (len(containers) == 1 and _repeats(statuses, bytes(containers[0].resources))):
+        return []
+    requested = {each.name: bytes(each.resources) for each in containers}
+    return [
+        given
+        for given in _read_allocations(statuses)
+        if given.resources is not NOTHING and not _is_same(requested.get(given.name, b""), given)
+    ]
+
+
+def _repeats(statuses: bytes, asked: bytes) -> bool:
+    """The status of a lone container repeats the text of its spec, in the order in which a kubelet writes it."""
+    requests = asked.partition(b'"requests":')[2][:-1]
+    return b'"allocatedResources":' + requests + b',"resources":' + asked in statuses
+
+
+def _is_same(asked: bytes, given: ContainerAllocation) -> bool:
+    allocated = bytes(given.allocated_resources)
+    return bytes(given.resources) == asked and (not allocated or b'"requests":' + allocated in asked)
+
+
+def _is_infeasible(status: PodStatus) -> bool:
+    """The node can never allocate what the spec asks for, so that does not count."""
+    conditions = _read_resize_conditions(status.conditions) if status.conditions is not NOTHING else ()
+    return next((each.reason == "Infeasible" for each in conditions if each.type == "PodResizePending"), False)
+
+
+_read_allocations = msgspec.json.Decoder(list[ContainerAllocation]).decode

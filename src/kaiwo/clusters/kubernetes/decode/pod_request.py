@@ -1,7 +1,7 @@
-"""What a pod asks for: its resources by the rules of Kubernetes, its GPUs by our annotations, and where it may go.
+"""Read what a pod asks for: resources by the rules of Kubernetes, GPUs by our annotations, and the nodes it may use.
 
-In:    a pod's spec and annotations.   Out: one Ask, shared by all pods that ask for exactly the same.
-Never: drops a required rule in silence. What cannot be kept yet makes the pod wait with a sentence that says so.
+In:    a pod's spec and annotations.   Out: one PodRequest, shared by all pods that ask for exactly the same.
+Never: drops a required rule silently. A pod with a rule that cannot be kept yet waits, with a reason.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,7 +11,7 @@ import msgspec
 
 from kaiwo.clusters.kubernetes.decode.affinity_rules import AffinityRules, read_affinity_rules
 from kaiwo.clusters.kubernetes.decode.quantities import asked, most
-from kaiwo.clusters.kubernetes.decode.wire_objects import Amounts, Given, NodeSelector, PodSpec, Resources, Term
+from kaiwo.clusters.kubernetes.decode.wire_objects import Allocation, Amounts, NodeSelector, PodSpec, Resources, Term
 from kaiwo.manifests.kinds.annotations import OUR_PREFIX, Annotations
 from kaiwo.manifests.kinds.container_resources import largest, total
 from kaiwo.manifests.kinds.node_affinity import HOSTNAME
@@ -40,13 +40,13 @@ NO_CLAIMS = Claims()
 
 
 class PodRequest(msgspec.Struct, frozen=True, gc=False):
-    """What equal pods ask for."""
+    """What pods with the same spec ask for."""
 
     request: Request
-    by_vendor: tuple[tuple[str, int], ...] = ()  # whole GPUs that the kubelet will hand out
+    by_vendor: tuple[tuple[str, int], ...] = ()  # whole GPUs that the kubelet hands out
     claims: tuple[str, ...] = ()
     own_claims: tuple[str, ...] = ()  # of these, those that Kubernetes makes for the pod's ephemeral volumes
-    affinity: AffinityRules | None = None  # what it says about other pods
+    affinity: AffinityRules | None = None  # its rules about other pods
     refusal: str = ""  # why it cannot be scheduled by us as it is
 
     @property
@@ -56,7 +56,7 @@ class PodRequest(msgspec.Struct, frozen=True, gc=False):
 
 
 def read_pod_request(spec: PodSpec, notes: Mapping[str, str], owner: str, claims: Claims = NO_CLAIMS) -> PodRequest:
-    """One pod's wishes."""
+    """What one pod asks for."""
     amounts = {name: min(amount, most(name)) for name, amount in pod_amounts(spec).items()}
     whole = {name: amounts.pop(name) for name in RESOURCE_VENDORS if amounts.get(name)}
     plain = Request(
@@ -66,7 +66,7 @@ def read_pod_request(spec: PodSpec, notes: Mapping[str, str], owner: str, claims
     )
     count = sum(whole.values())
     rules, choices = read_rules(spec)
-    acquaintance = read_affinity_rules(spec, rules, choices)
+    affinity = read_affinity_rules(spec, rules, choices)
     try:
         request = _with_gpus(plain, whole, notes, owner)
         request = msgspec.structs.replace(
@@ -82,24 +82,24 @@ def read_pod_request(spec: PodSpec, notes: Mapping[str, str], owner: str, claims
     except ConfigError as error:
         request, refusal = msgspec.structs.replace(plain, gpus=count), str(error)
     by_vendor = tuple((RESOURCE_VENDORS[name], amount) for name, amount in whole.items())
-    return PodRequest(request, by_vendor, claims.names, claims.own, acquaintance, refusal)
+    return PodRequest(request, by_vendor, claims.names, claims.own, affinity, refusal)
 
 
 def pod_amounts(spec: PodSpec) -> dict[str, int]:
-    """Containers are summed; a start-up container counts as far as it asks for more; overhead comes on top."""
-    given = {each.name: each for each in spec.standing.containers} if spec.standing else {}
-    is_infeasible = spec.standing is not None and spec.standing.is_infeasible
-    main = [_count(item.resources, given.get(item.name), is_infeasible) for item in spec.containers]
+    """Containers are added up; an init container counts as far as it asks for more; overhead comes on top."""
+    allocations = {each.name: each for each in spec.allocated.containers} if spec.allocated else {}
+    is_infeasible = spec.allocated is not None and spec.allocated.is_infeasible
+    main = [_count(item.resources, allocations.get(item.name), is_infeasible) for item in spec.containers]
     staying: list[dict[str, int]] = []
     peak: dict[str, int] = {}
     for item in spec.init_containers or ():
         if item.restart_policy == "Always":
-            staying.append(_count(item.resources, given.get(item.name), is_infeasible))
+            staying.append(_count(item.resources, allocations.get(item.name), is_infeasible))
         else:
             peak = largest(peak, total([*staying, _effective(item.resources)]))
     if not spec.init_containers and len(main) == 1 and spec.resources is None and not spec.overhead:
         return main[0]
-    whole = _count(spec.resources, spec.standing.pod if spec.standing else None, is_infeasible)
+    whole = _count(spec.resources, spec.allocated.pod if spec.allocated else None, is_infeasible)
     together = largest(total([*main, *staying]), peak) | {
         name: whole.get(name, 0) for name in _effective(spec.resources)
     }
@@ -140,18 +140,18 @@ def _term_rules(term: Term) -> Iterable[NodeRule]:
 
 
 def _effective(resources: Resources | None) -> dict[str, int]:
-    """A limit stands in for a request that is not given; the server has filled it in for most."""
+    """A limit stands in for a missing request; the server fills that in for most pods."""
     if resources is None:
         return {}
     return _read(resources.limits) | _read(resources.requests)
 
 
-def _count(resources: Resources | None, given: Given | None, is_infeasible: bool) -> dict[str, int]:
-    """While a resize is under way the larger counts; of one that the node cannot do, only what it has given."""
+def _count(resources: Resources | None, allocation: Allocation | None, is_infeasible: bool) -> dict[str, int]:
+    """While a resize is under way the larger counts; of one that the node cannot do, only what it has allocated."""
     amounts = _effective(resources)
-    if given is None or given.resources is None:
+    if allocation is None or allocation.resources is None:
         return amounts
-    has = largest(_read(given.resources.requests), _read(given.allocated_resources))
+    has = largest(_read(allocation.resources.requests), _read(allocation.allocated_resources))
     return has if is_infeasible else largest(amounts, has)
 
 
@@ -188,13 +188,13 @@ def _with_gpus(plain: Request, whole: dict[str, int], notes: Mapping[str, str], 
 
 
 def kubelet_words(annotations: Annotations, resource: str) -> GpuFieldNames:
-    """What the wishes are called where the kubelet counts the vendor's resource, whole."""
+    """The field names for messages where the kubelet counts the vendor's resource, whole."""
     words = annotations.gpu_field_names(resource, annotations.path_of("gpu-models").field)
     return words._replace(kubelet_counts_whole=True)
 
 
 def check_beside(owner: str, resource: str, count: int, devices: int) -> None:
-    """A share beside the vendor's resource: the kubelet hands out whole GPUs, and counts them, whatever a note says."""
+    """A share beside the vendor's resource: the kubelet hands out whole GPUs and counts them, whatever is annotated."""
     if count != devices:
         raise ConfigError(
             f"{owner} asks for a share on each of {devices} devices and for {resource}: {count}, which the kubelet "
@@ -203,7 +203,7 @@ def check_beside(owner: str, resource: str, count: int, devices: int) -> None:
 
 
 def _refusal(spec: PodSpec) -> str:
-    """The first rule that this version cannot keep. Such a pod must not be placed as if it had not said it."""
+    """The first requirement that this version cannot meet. Such a pod must not be placed as if it were not there."""
     if spec.resource_claims or any(item.resources and item.resources.claims for item in spec.containers):
         return "it asks for device claims (resourceClaims), which Kaiwo does not allocate yet; ask with amd.com/gpu"
     return ""

@@ -1,9 +1,8 @@
-"""Quantities as the API server writes them. It has checked them, so what cannot be read counts as nothing.
+"""Read quantities and times as the API server writes them: the server has checked them, so what cannot be read is zero.
 
 In:    "500m", "16Gi", 4.   Out: integers: milli-CPU, bytes, whole numbers.
 A cluster writes the same few texts over and over: each is worked out once.
-
-Also: Numbers that stand in annotations: anybody who may write the object may have written them.
+Numbers in annotations are checked here too: anything may have written them.
 """
 
 from datetime import datetime
@@ -23,7 +22,7 @@ MOST = 1 << 54
 
 
 def is_countable(value: Any) -> bool:
-    """No number in it is larger than anything that a cluster has."""
+    """No number in it is larger than any amount that a cluster has."""
     if isinstance(value, int):
         return -MOST <= value <= MOST
     if isinstance(value, msgspec.Struct):
@@ -34,7 +33,7 @@ def is_countable(value: Any) -> bool:
 
 
 NOWHERE = FieldPath("", "quantity")
-# The server takes up to 2**63 of anything, from pods and from nodes: it is counted up to this.
+# The server accepts up to 2**63 of anything, from pods and from nodes: amounts are counted up to this.
 MOST_BYTES = MOST_MIB * MIB
 
 
@@ -64,7 +63,7 @@ def seconds(timestamp: str | None) -> int:
 
 
 def most(name: str) -> int:
-    """Of what is counted at all."""
+    """The largest amount that is counted."""
     return MOST_CPU_MILLI if name == "cpu" else MOST_GPUS if name in RESOURCE_VENDORS else MOST_BYTES
 
 

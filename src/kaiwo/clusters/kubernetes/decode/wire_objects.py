@@ -161,7 +161,7 @@ class Volume(Wire):
     ephemeral: Any = None  # its claim is named after the pod and the volume
 
 
-class Given(Wire):
+class Allocation(Wire):
     """What the kubelet has given to a container, or to a pod as a whole."""
 
     name: str = ""
@@ -169,11 +169,11 @@ class Given(Wire):
     allocated_resources: Amounts | None = None  # what it has promised
 
 
-class Standing(Wire):
+class Allocated(Wire):
     """Of a pod that is resized in place, those parts of which spec and status differ: see `resizing`."""
 
-    containers: tuple[Given, ...] = ()
-    pod: Given | None = None
+    containers: tuple[Allocation, ...] = ()
+    pod: Allocation | None = None
     is_infeasible: bool = False  # what it asks for will never be given
 
 
@@ -190,7 +190,7 @@ class PodSpec(Wire):
     topology_spread_constraints: list[Spread] | None = None
     volumes: list[Volume] | None = None
     resource_claims: list[Any] | None = None
-    standing: Standing | None = None  # from its status
+    allocated: Allocated | None = None  # from its status
 
 
 class PodMeta(Wire):

@@ -1,8 +1,8 @@
-"""What a pod, or the object above it, says of its workload as a whole: queue, person, priority, times.
+"""Read the settings of a workload from annotations and labels: queue, user, priority, times.
 
-In:    the metadata of a pod and of its owners, nearest first.   Out: a Workload without a name and
-pods, which has only these settings; or a ConfigError.
-The same annotations as in a file that `kaiwo apply` reads, and the same order of who is believed.
+In:    the metadata of a pod and of its owners, nearest first.   Out: a Workload that has only these settings, without a
+       name and pods; or a ConfigError.
+The annotations, and which of them counts, are the same as in a file that `kaiwo apply` reads.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -70,7 +70,7 @@ def read_valid_settings(
     has_class: bool,
     is_ours: Callable[[str], bool] = lambda _: True,
 ) -> Workload:
-    """Of work that runs already: what makes no sense counts as not said, and the rest stays as it is."""
+    """The settings of work that runs already: annotations that make no sense are ignored."""
     left = [(keep_settings(notes), keep_settings(labels)) for notes, labels in said]
     while True:
         try:
@@ -84,7 +84,7 @@ def read_valid_settings(
 
 
 def keep_settings(texts: Texts | None) -> dict[str, str]:
-    """Of an object's annotations or labels, those that are read here."""
+    """The annotations or labels of an object that are read here."""
     return {key: value for key, value in texts.items() if _is_read(key)} if texts else {}
 
 

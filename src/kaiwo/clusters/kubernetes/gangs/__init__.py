@@ -1,6 +1,6 @@
 """Gangs from the objects that people submit to Kubernetes: which pods start together, and how many must.
 
-Pure: JSON objects in, groups out. `Book` keeps pods and owners and says which gangs an event touched.
+Pure: JSON objects in, gangs out. `GangTracker` keeps pods and owners and says which gangs an event touched.
 """
 
 from kaiwo.clusters.kubernetes.gangs.gang import Gang, GangKey, GangRole

@@ -1,9 +1,8 @@
 """A gang: the pods that start together, how many of them must, and what it still waits for.
 
-A Group becomes a Workload of the model: its roles are the model's roles with their count and minimum. The pods of one
-role may still ask for different things; who makes the Workload splits such a role by request.
-
-Also: What a kind of gang must be able to do. Each kind has a file of its own; `registry` has their order.
+A Gang becomes a Workload of the model: its roles are the model's roles with their count and minimum. The pods of one
+role may still ask for different things; whoever makes the Workload splits such a role by request.
+GangKind is what each kind of gang must provide; every kind has a file of its own, and `registry` has their order.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -17,9 +16,9 @@ from kaiwo.clusters.kubernetes.gangs.members import Member
 from kaiwo.clusters.kubernetes.gangs.owners import OwnerIndex, OwnerLink
 from kaiwo.model.workload import SubGroup
 
-# Roles whose pods the others look for: of LeaderWorkerSets, MPIJobs, Ray, PyTorchJobs, TFJobs; or people call them so.
+# Roles whose pods the others connect to: of LeaderWorkerSets, MPIJobs, Ray, PyTorchJobs, TFJobs, or named so by people.
 LEADERS = ("leader", "launcher", "head", "master", "chief")
-SIZE_UNKNOWN = "size unknown"  # the rule of a gang of which nobody can say yet how many pods it has
+SIZE_UNKNOWN = "size unknown"  # the rule of a gang whose number of pods is not known yet
 ROLE_LABELS = (JOBSET_ROLE, *TRAINING_ROLES, RAY_GROUP)
 
 
@@ -39,7 +38,7 @@ class GangKey(msgspec.Struct, frozen=True, gc=False, order=True):
 
 
 class GangRole(msgspec.Struct, frozen=True, gc=False):
-    """Pods of one gang that do the same: `count` are wanted now, `minimum` must start with the others."""
+    """Pods of one gang with the same task: `count` are wanted now, `minimum` must start with the others."""
 
     name: str
     count: int
@@ -64,8 +63,8 @@ class Gang(msgspec.Struct, frozen=True, gc=False):
     minimum: int  # pods without which it does not start
     rule: str  # how the minimum was found
     later: int = 0  # pods that come only after these are bound or finished
-    done: int = 0  # pods that have done their work: nobody makes them anew
-    blocked_by: str = ""  # the sentence that says why it cannot be tried yet; empty when it can
+    done: int = 0  # pods that have done their work and are not made again
+    blocked_by: str = ""  # why it cannot be tried yet; empty when it can
     subgroups: tuple[SubGroup, ...] = ()  # of which only some must start; empty: every role must
     previous_run: tuple[str, ...] = ()  # pods of an earlier run that still hold a node; nothing waits for them
 
@@ -98,12 +97,12 @@ def role_hint(member: Member) -> str:
 def build_gang(
     key: GangKey, wants: Sequence[WantedPods], held: dict[str, list[str]], rule: str, waits: str = ""
 ) -> Gang:
-    """Join what is wanted with the pods that exist, by role. Pods of a role that nobody wants are surplus."""
+    """Join what is wanted with the pods that exist, by role. Pods of a role that is not wanted are surplus."""
     left = dict(held)
     roles = [_build_role(want, left.pop(want.role, [])) for want in wants]
     roles += [_build_role(WantedPods(role, 0, 0), names) for role, names in sorted(left.items())]
     if not any(role.minimum for role in roles):
-        roles = spread_minimum(roles, 1)  # more pods exist than anybody wants: each is of use alone
+        roles = spread_minimum(roles, 1)  # more pods exist than are wanted: each is useful alone
     minimum = sum(role.minimum for role in roles)
     return Gang(
         key=key,
@@ -126,12 +125,12 @@ def build_flat_gang(key: GangKey, members: Sequence[Member], minimum: int, rule:
 
 
 def with_previous_run(group: Gang, members: Iterable[Member]) -> Gang:
-    """Of these pods of an earlier run, those that are on a node. One that never got there just goes."""
+    """The gang with those pods of an earlier run that are on a node. A pod that never got there is ignored."""
     return msgspec.structs.replace(group, previous_run=tuple(sorted(each.name for each in members if each.is_bound)))
 
 
 def names_by_role(members: Iterable[Member], role_of: Callable[[Member], str]) -> dict[str, list[str]]:
-    """The names of the living, by role."""
+    """The names of the live pods, by role."""
     held: dict[str, list[str]] = {}
     for member in alive(members):
         held.setdefault(role_of(member), []).append(member.name)
@@ -164,7 +163,7 @@ def _build_role(want: WantedPods, names: list[str]) -> GangRole:
 
 
 class GangKind(NamedTuple):
-    """`claim` says which of its gangs a pod belongs to, if any; `assemble` makes one gang of its pods alone."""
+    """`find_key`: the gang that a pod belongs to, if any; `assemble`: one gang from its own pods."""
 
     find_key: Callable[[Member, Sequence[OwnerLink], OwnerIndex], GangKey | None]
     assemble: Callable[[GangKey, Sequence[Member], OwnerIndex], Gang | None]

@@ -1,10 +1,8 @@
-"""Pods and the objects above them, kept up to date; and which gangs an event touched.
+"""Track pods and their owners, and say which gangs an event touched.
 
-In:    one pod or object at a time, in any order.   Out: the places of the gangs to work out anew.
-The cost of an event follows the pods below the object that changed, never the size of the cluster. An event that
+In:    one pod or object at a time, in any order.   Out: the gangs to work out again.
+The cost of an event depends on the pods below the object that changed, never on the size of the cluster. An event that
 changes nothing we read touches nothing.
-
-Also: The objects that a pod depends on by name, beside those that own it.
 """
 
 from typing import TypeVar
@@ -23,14 +21,14 @@ Named = tuple[str, str, str, str]  # API group, kind, namespace, name
 
 
 def names_used(member: Member) -> list[Named]:
-    """Each kind that finds an object by name stands here, so that news of the object finds the pod."""
+    """The objects that a pod depends on by name, so that a change of the object finds the pod."""
     found = [(group, "PodGroup", name) for group, name in named_groups(member)]
     if member.pod_group:
         found.append((kubernetes_podgroup.GROUP, "PodGroup", member.pod_group))
     if member.workload[0]:
         found.append((kubernetes_podgroup.GROUP, "Workload", member.workload[0]))
     if jobset := member.labels.get(JOBSET_NAME):
-        found.append((jobsets.GROUP, "JobSet", jobset))  # found by label while the Job between has not been seen
+        found.append((jobsets.GROUP, "JobSet", jobset))  # found by label while the Job between is unknown
     if replicas := member.labels.get(LWS_NAME):
         found.append((leaderworkerset.GROUP, "LeaderWorkerSet", replicas))
         found.append(("apps", "StatefulSet", member.name))  # a leader's workers
@@ -44,20 +42,20 @@ V = TypeVar("V")
 
 
 class GangTracker:
-    """The living picture of all gangs."""
+    """Pods, owners and gangs as they are now."""
 
     def __init__(self) -> None:
         self.owners = OwnerIndex()
         self._pods: dict[PodName, Member] = {}
-        self._gang_of: dict[PodName, GangId] = {}  # pods that stand alone are not in it
+        self._gang_of: dict[PodName, GangId] = {}  # without pods on their own
         self._members: dict[GangId, set[PodName]] = {}
         self._below: dict[str, set[PodName]] = {}  # pods by the UID of their owner
         self._owned: dict[str, set[Named]] = {}  # objects by the UID of their owner
         self._users: dict[Named, set[PodName]] = {}  # pods by the objects that they name
-        self._gangs: dict[GangId, Gang | None] = {}  # those that nothing has touched since they were worked out
+        self._gangs: dict[GangId, Gang | None] = {}  # those that are up to date
 
     def upsert_pod(self, member: Member) -> set[GangId]:
-        """A pod came or changed."""
+        """A pod is new or changed."""
         pod = (member.namespace, member.name)
         before = self._pods.get(pod)
         if before == member:
@@ -81,7 +79,7 @@ class GangTracker:
         return self._reassign(pod)
 
     def upsert_owner(self, owner: Owner) -> set[GangId]:
-        """An object above pods came or changed."""
+        """An owner is new or changed."""
         named = (owner.group, owner.kind, owner.namespace, owner.name)
         before = self.owners.find_by_name(*named)
         if not self.owners.upsert(owner):
@@ -96,7 +94,7 @@ class GangTracker:
         return self._reassign(*pods)
 
     def delete_owner(self, owner: Owner) -> set[GangId]:
-        """An object above pods is gone."""
+        """An owner is gone."""
         if not self.owners.delete(owner):
             return set()
         named = (owner.group, owner.kind, owner.namespace, owner.name)
@@ -104,29 +102,29 @@ class GangTracker:
             _discard(self._owned, owner.metadata.owner.uid, named)
         return self._reassign(*self._pods_under(owner.uid, named))
 
-    def gang(self, place: GangId) -> Gang | None:
-        """One gang as it is now; None when there is none at this place."""
-        if place not in self._members:
+    def gang(self, gang_id: GangId) -> Gang | None:
+        """One gang as it is now; None: it has no pods."""
+        if gang_id not in self._members:
             return None
-        if place not in self._gangs:
-            members = [self._pods[pod] for pod in sorted(self._members[place])]
-            self._gangs[place] = build_gang_of(place, members, self.owners)
-        return self._gangs[place]
+        if gang_id not in self._gangs:
+            members = [self._pods[pod] for pod in sorted(self._members[gang_id])]
+            self._gangs[gang_id] = build_gang_of(gang_id, members, self.owners)
+        return self._gangs[gang_id]
 
     def gang_of(self, namespace: str, name: str) -> GangId | None:
-        """Where a pod belongs; None: it stands alone, or is not known."""
+        """The gang of a pod; None: it is on its own, or not known."""
         return self._gang_of.get((namespace, name))
 
-    def pods(self, place: GangId) -> frozenset[PodName]:
-        """The pods at one place."""
-        return frozenset(self._members.get(place, ()))
+    def pods(self, gang_id: GangId) -> frozenset[PodName]:
+        """The pods of one gang."""
+        return frozenset(self._members.get(gang_id, ()))
 
     def gang_ids(self) -> list[GangId]:
         """Every gang that has pods."""
         return sorted(self._members)
 
     def pods_under(self, owner: Owner) -> set[PodName]:
-        """The pods to which what an object says may matter."""
+        """The pods that an owner may concern."""
         return self._pods_under(owner.uid, (owner.group, owner.kind, owner.namespace, owner.name))
 
     def _unlink(self, pod: PodName, member: Member) -> None:
@@ -151,7 +149,7 @@ class GangTracker:
         return found
 
     def _reassign(self, *pods: PodName) -> set[GangId]:
-        """Find the place of each pod anew; both the place it leaves and the one it takes are touched."""
+        """Find the gang of each pod again; the gang that it leaves and the one that it joins are touched."""
         touched: set[GangId] = set()
         for pod in pods:
             if old := self._gang_of.pop(pod, None):
@@ -162,8 +160,8 @@ class GangTracker:
                 self._gang_of[pod] = new
                 _add(self._members, new, pod)
                 touched.add(new)
-        for place in touched:
-            self._gangs.pop(place, None)
+        for gang_id in touched:
+            self._gangs.pop(gang_id, None)
         return touched
 
 

@@ -1,7 +1,7 @@
-"""The objects that stand above pods, and how to find them.
+"""Index the objects that own pods, and find the owners of a pod.
 
-In:    objects as JSON, in any order.   Out: the line of owners above a pod, nearest first.
-Never: asks the API server. An object that has not been seen is missing in the index, and a gang says so.
+In:    objects as JSON, in any order.   Out: the chain of owners above a pod, nearest first.
+Never: asks the API server. An object that the watch has not shown is missing from the index, and its gang says so.
 """
 
 from typing import NamedTuple

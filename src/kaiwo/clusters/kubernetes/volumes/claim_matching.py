@@ -1,4 +1,4 @@
-"""Claims and volumes as far as one can serve the other.
+"""Match claims with volumes: which volume can serve which claim, and on which nodes.
 
 In:    claims, volumes and storage classes from the wire.   Out: what a claim needs, what a volume offers, and where.
 """

@@ -1,8 +1,8 @@
-"""Where a pod's volumes let it go.
+"""Cache claims, volumes and storage classes: where a pod's volumes let it go.
 
-In:    claims, volumes and storage classes as they change.   Out: node rules for a pod's claims, or the sentence why it
-       must wait; when it is to start, what must be written first.
-A claim whose class waits for its first consumer is bound by the scheduler: `take` chooses, `volume_binding` writes.
+In:    claims, volumes and storage classes as they change.
+Out:   node rules for a pod's claims, or the reason why it must wait; when it starts, what must be written first.
+A claim whose class waits for its first consumer is bound by the scheduler: `reserve` chooses, the volume binder writes.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,7 @@
-"""One kind of object as a reader of lists and watches keeps it.
+"""Turn the lists and watch events of one kind into `upsert` and `delete`.
 
-In:    pages and changes of a Mirror.   Out: `put` for what is there, `drop` for what is gone, also when nobody said so.
-Never: lets one object that cannot be used keep the others from being read: it is left out, counted and told.
+In:    pages and changes from an Informer.   Out: `upsert` for what exists, `delete` for what is gone.
+Never: lets one object that cannot be used stop the others: it is left out, counted and logged.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +16,7 @@ V = TypeVar("V")
 
 
 class ObjectHandler(Protocol):
-    """What a Mirror feeds."""
+    """What an Informer calls."""
 
     resource: Resource[Any]
     is_listed: bool
@@ -31,44 +31,44 @@ class ObjectHandler(Protocol):
 
 
 class KindHandler(Generic[T, V]):
-    """Keeps what `read` makes of each object, so that what vanished between two lists can be dropped."""
+    """Keeps what `read` makes of each object, so that what vanished between two lists can be deleted."""
 
     def __init__(
         self,
         resource: Resource[T],
         read: Callable[[T], V | None],
         key: Callable[[V], Any],
-        put: Callable[[V], None],
-        drop: Callable[[V], None],
+        upsert: Callable[[V], None],
+        delete: Callable[[V], None],
     ) -> None:
-        self.resource, self._read, self._key, self._put, self._drop = resource, read, key, put, drop
-        self._there: dict[Any, V] = {}
-        self._coming: dict[Any, V] = {}
+        self.resource, self._read, self._key, self._upsert, self._delete = resource, read, key, upsert, delete
+        self._known: dict[Any, V] = {}
+        self._listed: dict[Any, V] = {}
         self.is_listed = False
 
     def on_list_start(self) -> None:
-        """What a list that broke off had brought does not count."""
-        self._coming = {}
+        """Forget the pages of a list that broke off."""
+        self._listed = {}
 
     def on_page(self, items: Sequence[T]) -> None:
-        """Part of a list."""
+        """One page of a list."""
         for item in items:
             with leaving_out(self.resource, item):
                 value = self._read(item)
                 if value is not None:
-                    self._coming[self._key(value)] = value
-                    self._put(value)
+                    self._listed[self._key(value)] = value
+                    self._upsert(value)
 
     def on_list_end(self, version: str) -> None:
-        """Whatever was there before and is not in the list has gone meanwhile."""
-        before, self._there, self._coming = self._there, self._coming, {}
+        """Delete what is not in the list."""
+        before, self._known, self._listed = self._known, self._listed, {}
         for key, value in before.items():
-            if key not in self._there:
-                self._drop(value)
+            if key not in self._known:
+                self._delete(value)
         self.is_listed = True
 
     def on_changes(self, changes: Sequence[Change[T]]) -> None:
-        """What a watch brought."""
+        """Changes from the watch."""
         for item, is_gone in changes:
             with leaving_out(self.resource, item):
                 self._change(item, is_gone)
@@ -78,17 +78,17 @@ class KindHandler(Generic[T, V]):
         if value is None:
             return
         if is_gone:
-            self._there.pop(self._key(value), None)
-            self._drop(value)
+            self._known.pop(self._key(value), None)
+            self._delete(value)
         else:
-            self._there[self._key(value)] = value
-            self._put(value)
+            self._known[self._key(value)] = value
+            self._upsert(value)
 
 
 @contextmanager
 def leaving_out(resource: Resource[Any], item: Any) -> Iterator[None]:
-    """What is done with one object. What was known of it before stays known."""
+    """While one object is handled: if that fails, what was known of it before stays."""
     try:
         yield
-    except Exception as error:  # a watch that ends takes the whole kind with it, and nobody would hear of it
+    except Exception as error:  # an error that ended the watch would silently stop the whole kind
         resource.leave_out(name_of(item), error)

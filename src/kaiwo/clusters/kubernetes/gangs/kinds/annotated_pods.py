@@ -17,7 +17,7 @@ from kaiwo.clusters.kubernetes.gangs.owners import OwnerIndex, OwnerLink
 LEAST = "the gang's least number of pods"
 
 
-def claim(member: Member, line: Sequence[OwnerLink], owners: OwnerIndex) -> GangKey | None:
+def find_key(member: Member, line: Sequence[OwnerLink], owners: OwnerIndex) -> GangKey | None:
     name = read_gang_name(_places(member, line))
     return GangKey("gang", member.namespace, name) if name else None
 

@@ -22,7 +22,7 @@ from kaiwo.clusters.kubernetes.gangs.members import Member
 from kaiwo.clusters.kubernetes.gangs.owners import OwnerIndex
 
 OWNING = tuple(
-    GangKind(each.claim, each.assemble)
+    GangKind(each.find_key, each.assemble)
     for each in (leaderworkerset, jobset, training_jobs, ray_cluster, job, replicaset_statefulset)
 )
 

@@ -54,7 +54,7 @@ class Job(Owner, frozen=True, gc=False):
     status: JobStatus | None = None
 
 
-def claim(member: Member, line: Sequence[OwnerLink], owners: OwnerIndex) -> GangKey | None:
+def find_key(member: Member, line: Sequence[OwnerLink], owners: OwnerIndex) -> GangKey | None:
     if line and (line[0].reference.group, line[0].reference.kind) == (GROUP, "Job"):
         return GangKey("Job", member.namespace, line[0].reference.name, line[0].reference.uid)
     return None

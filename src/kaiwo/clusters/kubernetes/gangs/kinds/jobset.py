@@ -1,11 +1,7 @@
-"""How many pods of a replicated job are wanted now, and how many come later.
+"""JobSet: all pods of all its Jobs are one gang, wave by wave.
 
-In:    a JobSet, one of its replicated jobs, the pods of it.   Out: a Want.
 A replicated job starts after those before it (`InOrder`) or after those it depends on. With exclusive placement the
 followers of a Job are refused until its leader, the pod of index 0, is bound.
-
-Also: The fields of a JobSet that decide how many pods it has, and when.
-Also: JobSet: all pods of all its Jobs are one gang, wave by wave.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -234,7 +230,7 @@ def _leads(pod: Member) -> bool:
 GROUP = "jobset.x-k8s.io"
 
 
-def claim(member: Member, line: Sequence[OwnerLink], owners: OwnerIndex) -> GangKey | None:
+def find_key(member: Member, line: Sequence[OwnerLink], owners: OwnerIndex) -> GangKey | None:
     """By the line of owners; by the pod's labels while its Job has not been seen."""
     if not line or (line[0].reference.group, line[0].reference.kind) != ("batch", "Job"):
         return None

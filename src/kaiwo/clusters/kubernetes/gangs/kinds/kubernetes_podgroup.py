@@ -51,7 +51,7 @@ class Workload(Owner, frozen=True, gc=False):
     spec: WorkloadSpec | None = None
 
 
-def claim(member: Member, line: Sequence[OwnerLink], owners: OwnerIndex) -> GangKey | None:
+def find_key(member: Member, line: Sequence[OwnerLink], owners: OwnerIndex) -> GangKey | None:
     """Never by the policy: whoever names a group has left the gang of its owner, even when the group asks nothing."""
     if member.pod_group:
         return GangKey("PodGroup", member.namespace, member.pod_group)

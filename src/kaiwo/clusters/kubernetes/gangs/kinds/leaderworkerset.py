@@ -49,7 +49,7 @@ class LeaderWorkerSet(Owner, frozen=True, gc=False):
     spec: LeaderWorkerSpec | None = None
 
 
-def claim(member: Member, line: Sequence[OwnerLink], owners: OwnerIndex) -> GangKey | None:
+def find_key(member: Member, line: Sequence[OwnerLink], owners: OwnerIndex) -> GangKey | None:
     name = member.labels.get(LWS_NAME)
     if not name or not line or (line[0].reference.group, line[0].reference.kind) != ("apps", "StatefulSet"):
         return None

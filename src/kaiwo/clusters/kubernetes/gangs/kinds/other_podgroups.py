@@ -1,10 +1,7 @@
-"""A PodGroup with sub-groups, as KAI-Scheduler writes it: a tree whose leaves have pods.
+"""PodGroups of other schedulers: scheduler-plugins, Volcano, and KAI-Scheduler with its tree of sub-groups.
 
-In:    the entries of `subGroups`, and the pods that name a leaf by their label.   Out: one gang with a role a leaf.
-A leaf needs its `minMember` pods; what is above it needs `minSubGroup` of its children, or all of them. Pods that have
-done their work are not waited for, nor are leaves of which all have.
-
-Also: PodGroups of other schedulers: scheduler-plugins, Volcano, KAI-Scheduler.
+A leaf of the tree has pods and needs its `minMember` of them; what is above it needs `minSubGroup` of its children, or
+all of them. Finished pods are not waited for, nor are leaves of which all pods have finished.
 """
 
 from collections import Counter
@@ -117,7 +114,7 @@ class OtherPodGroup(Owner, frozen=True, gc=False):
     spec: OtherSpec | None = None
 
 
-def claim(member: Member, line: Sequence[OwnerLink], owners: OwnerIndex) -> GangKey | None:
+def find_key(member: Member, line: Sequence[OwnerLink], owners: OwnerIndex) -> GangKey | None:
     for group, name in named_groups(member):
         if owners.find_by_name(group, "PodGroup", member.namespace, name):
             return GangKey("PodGroup", member.namespace, name, part=group)

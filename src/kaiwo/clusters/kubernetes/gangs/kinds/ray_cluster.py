@@ -81,7 +81,7 @@ class RayCluster(Owner, frozen=True, gc=False):
     spec: RaySpec | None = None
 
 
-def claim(member: Member, line: Sequence[OwnerLink], owners: OwnerIndex) -> GangKey | None:
+def find_key(member: Member, line: Sequence[OwnerLink], owners: OwnerIndex) -> GangKey | None:
     """Its own pods only: a Job that cleans up after it is not part of the cluster."""
     if line and (line[0].reference.group, line[0].reference.kind) == (GROUP, "RayCluster"):
         return GangKey("RayCluster", member.namespace, line[0].reference.name, line[0].reference.uid)

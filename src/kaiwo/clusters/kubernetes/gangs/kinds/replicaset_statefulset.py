@@ -48,7 +48,7 @@ class Replicated(Owner, frozen=True, gc=False):
         return self.kind == "StatefulSet" and policy != "Parallel"
 
 
-def claim(member: Member, line: Sequence[OwnerLink], owners: OwnerIndex) -> GangKey | None:
+def find_key(member: Member, line: Sequence[OwnerLink], owners: OwnerIndex) -> GangKey | None:
     """All ReplicaSets of a Deployment count together."""
     above = [link.reference for link in line[:2]]
     if not above or above[0].group != GROUP or above[0].kind not in KINDS:

@@ -86,7 +86,7 @@ class TrainingJob(Owner, frozen=True, gc=False):
     spec: TrainingSpec | None = None
 
 
-def claim(member: Member, line: Sequence[OwnerLink], owners: OwnerIndex) -> GangKey | None:
+def find_key(member: Member, line: Sequence[OwnerLink], owners: OwnerIndex) -> GangKey | None:
     """The owner itself, or the owner of the Job in which a newer MPI operator runs its launcher."""
     above = [link.reference for link in line[:2]]
     if len(above) == 2 and (above[0].group, above[0].kind) == ("batch", "Job") and above[1].kind == "MPIJob":
