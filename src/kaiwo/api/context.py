@@ -17,7 +17,7 @@ from kaiwo.api.presenters.live_pages import LivePages
 from kaiwo.api.security.access import Access
 from kaiwo.api.settings import Settings
 from kaiwo.api.views.reservations import ReservationView
-from kaiwo.clusters.kubernetes.webhooks.request_counts import Tally
+from kaiwo.clusters.kubernetes.webhooks.request_counts import RequestCounts
 from kaiwo.runtime.kubernetes.leadership import SINGLE_REPLICA, Leadership
 from kaiwo.runtime.loop.loop_metrics import CycleTimes, LoopLag
 from kaiwo.runtime.nodes.agent_registry import Agents
@@ -43,7 +43,7 @@ class Context:
         self.closing = self.streams.closing  # open streams end when this is set
         self.leadership: Leadership = SINGLE_REPLICA
         self.reservations: list[ReservationView] = []  # as of the last time that metrics were read
-        self.webhooks: Tally | None = None  # what they answered, where they are served
+        self.webhooks: RequestCounts | None = None  # what they answered, where they are served
         self.bugs = 0
 
     @asynccontextmanager

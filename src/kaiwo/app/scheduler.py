@@ -1,6 +1,6 @@
-"""`kaiwo scheduler`: a Kubernetes cluster, the loop, the API and the page in one process.
+"""Compose `kaiwo scheduler`: a Kubernetes cluster, the loop, the API and the web page in one process.
 
-In:    what the person or the deployment asked for.   Out: a running scheduler, and the address where to look at it.
+In:    the command's options.   Out: a running scheduler, and the address of its page.
 """
 
 import asyncio
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
 
     from kaiwo.api.context import Context
-    from kaiwo.clusters.kubernetes.webhooks.webhook_server import Admission
+    from kaiwo.clusters.kubernetes.webhooks.webhook_server import Webhooks
 
-WEBHOOKS_S = 10.0  # so long the rest waits for them
+WEBHOOKS_S = 10.0  # how long the start waits for them
 
 
-class Scheduling(NamedTuple):
+class RunningScheduler(NamedTuple):
     """The scheduler while it runs."""
 
     cluster: KubernetesCluster
@@ -54,14 +54,14 @@ class Scheduling(NamedTuple):
 
 
 def run(options: SchedulerOptions) -> None:
-    """Until Ctrl-C or SIGTERM. Running work goes on without us."""
+    """Until Ctrl-C or SIGTERM. Running work goes on."""
     with contextlib.suppress(KeyboardInterrupt, asyncio.CancelledError):
         asyncio.run(_run(options))
 
 
 @contextlib.asynccontextmanager
-async def scheduling(options: SchedulerOptions) -> AsyncIterator[Scheduling]:
-    """Start everything, and take it down again at the end of the block."""
+async def scheduling(options: SchedulerOptions) -> AsyncIterator[RunningScheduler]:
+    """Start everything, and stop it at the end of the block."""
     tls = Tls(options.tls_cert, options.tls_key)
     check_tls(tls)
     if options.webhooks:
@@ -70,52 +70,50 @@ async def scheduling(options: SchedulerOptions) -> AsyncIterator[Scheduling]:
     policy = policy_of(options.policy)
     access = find_access(options.kubeconfig, options.context)
     if trouble := await first_contact(access):
-        sys.stderr.write(f"kaiwo: {trouble}\nIt is asked again until it answers; Ctrl-C ends this.\n")
+        sys.stderr.write(f"kaiwo: {trouble}\nKaiwo tries again until it answers; Ctrl-C stops it.\n")
         sys.stderr.flush()
-    leading = LeaderGuard(_leadership(options, access))
-    cluster = KubernetesCluster(access, options.scheduler, emit, lambda: leading.leadership.left_s)
+    guard = LeaderGuard(_leadership(options, access))
+    cluster = KubernetesCluster(access, options.scheduler, emit, lambda: guard.leadership.left_s)
     cluster.cache.placed.extended_scheduler = options.extends if options.extender_port else ""
     past_use = PastUse.of(policy, InQueues(cluster.cache.queue_history))
     journal = Journal(Path(options.home) / "journal")
     run_times = RunTimes(RunsInFile(options.home))
-    loop = SchedulingLoop(
-        cluster, journal, policy, may_decide=leading.may_decide, past_use=past_use, run_times=run_times
-    )
+    loop = SchedulingLoop(cluster, journal, policy, may_decide=guard.may_decide, past_use=past_use, run_times=run_times)
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(cluster.close)
-        stack.push_async_callback(leading.hand_over, cluster)
-        await leading.begin()
-        tasks = [asyncio.create_task(loop.run(), name="kaiwo-loop"), *leading.start(cluster, loop)]
+        stack.push_async_callback(guard.hand_over, cluster)
+        await guard.begin()
+        tasks = [asyncio.create_task(loop.run(), name="kaiwo-loop"), *guard.start(cluster, loop)]
         ending = asyncio.create_task(_first_to_end(tasks), name="kaiwo-scheduling")
         stack.push_async_callback(_cancel, [*tasks, ending])
-        app, context = await _api(options, loop)
-        context.leadership = leading.leadership
+        app, context = await _make_api(options, loop)
+        context.leadership = guard.leadership
         await first_of(loop.changed(0), ending)  # every cache is warm
         calm_the_interpreter()
         if options.webhooks:
-            admission = await _admission(options, access, cluster)
-            stack.push_async_callback(admission.close)
-            context.webhooks = admission.webhooks.tally
+            webhooks = await _start_webhooks(options, access, cluster)
+            stack.push_async_callback(webhooks.close)
+            context.webhooks = webhooks.server.counts
         if options.extender_port:
-            stack.push_async_callback((await _extender(options, cluster, loop, leading)).close)
+            stack.push_async_callback((await _start_extender(options, cluster, loop, guard)).close)
         from kaiwo.runtime.kubernetes.publish_queue_status import EVERY_S, publish_queue_status
 
-        status = publish_queue_status(context.overview, cluster.queue_status, leading.may_decide, EVERY_S)
+        status = publish_queue_status(context.overview, cluster.queue_status, guard.may_decide, EVERY_S)
         stack.push_async_callback(_cancel, [asyncio.create_task(status)])
         server, url = await serve(app, options.host, options.port, options.home, context.closing.set, tls)
         stack.push_async_callback(server.stop)
         if options.agents:
-            context.access.agent_tokens = AgentTokens(admission.client, options.agent_account)
-            trusted, stop = admission.custodian.context, context.closing.set
-            door, port = await serve_beside(app, options.host, options.agents_port, trusted, stop)
-            stack.push_async_callback(door.stop)
+            context.access.agent_tokens = AgentTokens(webhooks.client, options.agent_account)
+            tls_context, stop = webhooks.certificates.context, context.closing.set
+            agents, port = await serve_beside(app, options.host, options.agents_port, tls_context, stop)
+            stack.push_async_callback(agents.stop)
             emit("agents-served", port=port)
-        stack.push_async_callback(leading.hand_over, cluster)  # first of all: the next leader need not wait for us
-        yield Scheduling(cluster, loop, context, url, ending)
+        stack.push_async_callback(guard.hand_over, cluster)  # runs first: the next leader need not wait
+        yield RunningScheduler(cluster, loop, context, url, ending)
 
 
-async def _api(options: SchedulerOptions, loop: SchedulingLoop) -> "tuple[Starlette, Context]":
-    """Loaded here, beside the first lists: half a second that no pod has to wait for."""
+async def _make_api(options: SchedulerOptions, loop: SchedulingLoop) -> "tuple[Starlette, Context]":
+    """Imported here, while the first lists arrive: it takes half a second that no pod has to wait for."""
     await asyncio.to_thread(importlib.import_module, "kaiwo.api.application")
     from kaiwo.api.application import context_of, make_app
 
@@ -135,48 +133,48 @@ def _leadership(options: SchedulerOptions, access: Access) -> Leadership:
 
 
 def _check_webhooks() -> None:
-    """Before anything is read: their certificates need a package that not every installation has."""
+    """Before anything is read: certificates need a package that not every installation has."""
     try:
         import cryptography  # noqa: F401
     except ImportError as error:
         raise ConfigError(
-            f"webhooks need the package cryptography ({error}); pip install 'kaiwo[webhook]', or leave --webhooks out",
+            f"webhooks need the package cryptography ({error}); pip install 'kaiwo[webhook]', or remove --webhooks",
             "--webhooks",
         ) from error
 
 
 def _check_agents(options: SchedulerOptions) -> None:
     if bool(options.agents) != bool(options.agent_account):
-        raise ConfigError("--agents and --agent-account belong together; give both, or none", "--agents")
+        raise ConfigError("--agents and --agent-account belong together; give both or neither", "--agents")
     if options.agents and not options.webhooks:
-        raise ConfigError("--agents are served with the webhooks' certificates; give --webhooks too", "--agents")
+        raise ConfigError("--agents needs the certificates of the webhooks; give --webhooks too", "--agents")
 
 
-async def _admission(options: SchedulerOptions, access: Access, cluster: KubernetesCluster) -> "Admission":
-    """Loaded here: a scheduler without webhooks need not pay for their certificates."""
-    from kaiwo.clusters.kubernetes.webhooks.webhook_server import Admission, House, Site
+async def _start_webhooks(options: SchedulerOptions, access: Access, cluster: KubernetesCluster) -> "Webhooks":
+    """Imported here: a scheduler without webhooks does not load the certificate library."""
+    from kaiwo.clusters.kubernetes.webhooks.webhook_server import WebhookPolicy, Webhooks, WebhookSite
 
     namespace = options.lease_namespace or access.namespace
-    site = Site(options.webhooks, namespace, options.agents, options.host_names if options.agents else ())
-    house = House(options.scheduler, frozenset(options.may_name_users))
-    admission = Admission(access, cluster.cache, site, house, emit)
-    await admission.start(options.host, options.webhook_port, WEBHOOKS_S)
-    return admission
+    site = WebhookSite(options.webhooks, namespace, options.agents, options.host_names if options.agents else ())
+    policy = WebhookPolicy(options.scheduler, frozenset(options.may_name_users))
+    webhooks = Webhooks(access, cluster.cache, site, policy, emit)
+    await webhooks.start(options.host, options.webhook_port, WEBHOOKS_S)
+    return webhooks
 
 
-async def _extender(
-    options: SchedulerOptions, cluster: KubernetesCluster, loop: SchedulingLoop, leading: LeaderGuard
+async def _start_extender(
+    options: SchedulerOptions, cluster: KubernetesCluster, loop: SchedulingLoop, guard: LeaderGuard
 ) -> ExtenderServer:
-    judge = ExtenderAnswers(loop, cluster.cache)
-    binder = ExtenderBinder(cluster.client, cluster.cache, judge, cluster.publish_soon, emit)
+    answers = ExtenderAnswers(loop, cluster.cache)
+    binder = ExtenderBinder(cluster.client, cluster.cache, answers, cluster.publish_soon, emit)
     names = cluster.cache.names
-    extender = ExtenderServer(judge, binder, lambda key: names.find(key) or "", leading.may_decide)
+    extender = ExtenderServer(answers, binder, lambda key: names.find(key) or "", guard.may_decide)
     await extender.start(options.extender_port)
     return extender
 
 
 async def _first_to_end(tasks: "Sequence[asyncio.Task[None]]") -> None:
-    """None of them ends by itself unless it failed."""
+    """A task ends by itself only when it fails."""
     done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for task in done:
         task.result()
@@ -194,11 +192,11 @@ async def _run(options: SchedulerOptions) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, this.cancel)  # also while the cluster is being read
     async with scheduling(options) as kaiwo:
-        _greet(options, kaiwo)
+        _print_summary(options, kaiwo)
         await kaiwo.scheduling
 
 
-def _greet(options: SchedulerOptions, kaiwo: Scheduling) -> None:
+def _print_summary(options: SchedulerOptions, kaiwo: RunningScheduler) -> None:
     nodes = kaiwo.cluster.cache.nodes
     gpus = sum(len(node.gpus) for node in nodes.values())
     lines = [
@@ -215,7 +213,7 @@ def _greet(options: SchedulerOptions, kaiwo: Scheduling) -> None:
 
 def _role(options: SchedulerOptions, leadership: Leadership) -> str:
     if not options.leader_elect:
-        return "the only one (--no-leader-elect)"
+        return "single replica (--no-leader-elect)"
     if leadership.is_held:
-        return "leader; it decides"
-    return f"standby; {leadership.holder or 'nobody yet'} leads, and this one takes over when it dies"
+        return "leader"
+    return f"standby; {leadership.holder or 'no replica yet'} leads, and this one takes over when it fails"

@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 
 from kaiwo.app.options import SchedulerOptions
-from kaiwo.app.scheduler import Scheduling, scheduling
+from kaiwo.app.scheduler import RunningScheduler, scheduling
 from kaiwo.clusters.kubernetes.agent_tokens import AUDIENCE
 from kaiwo.clusters.kubernetes.webhooks.certificate_secret import AUTHORITY
 from kaiwo.devices.agent.report_stream import ReportStream, ReportTarget
@@ -29,7 +29,7 @@ NAMESPACE = "t-agent-reports"
 
 
 class Listening(NamedTuple):
-    kaiwo: Scheduling
+    kaiwo: RunningScheduler
     kubectl: Kubectl
     url: str
     ca_file: str

@@ -12,9 +12,9 @@ from kaiwo.clusters.kubernetes.cache.gang_index import OwnerMetadata, OwnerObjec
 from kaiwo.clusters.kubernetes.client import Client
 from kaiwo.clusters.kubernetes.client.credentials import Access, Credential, Fixed, Trust
 from kaiwo.clusters.kubernetes.gangs.registry import read_owner
-from kaiwo.clusters.kubernetes.webhooks.admission_review import Verdict, read_review
-from kaiwo.clusters.kubernetes.webhooks.review_workload import judge_work
-from kaiwo.clusters.kubernetes.webhooks.submitting_user import House
+from kaiwo.clusters.kubernetes.webhooks.admission_review import AdmissionVerdict, read_review
+from kaiwo.clusters.kubernetes.webhooks.review_workload import review_workload
+from kaiwo.clusters.kubernetes.webhooks.submitting_user import WebhookPolicy
 from kaiwo.clusters.kubernetes.writers.event_writer import EventWriter
 from kaiwo.model.errors import RefusedError
 from kaiwo.model.events import WorkloadChanged
@@ -185,7 +185,9 @@ def test_the_writer_says_on_the_pod_what_cannot_be_read() -> None:
     assert '"yesterday"' in said[0]["message"]
 
 
-def review(notes: dict[str, str], scheduler: str = "kaiwo-scheduler", before: dict[str, str] | None = None) -> Verdict:
+def review(
+    notes: dict[str, str], scheduler: str = "kaiwo-scheduler", before: dict[str, str] | None = None
+) -> AdmissionVerdict:
     def pod(said: dict[str, str]) -> dict[str, Any]:
         metadata = {"name": "p", "namespace": "default", "annotations": said}
         return {"metadata": metadata, "spec": {"schedulerName": scheduler, "containers": [{"name": "c"}]}}
@@ -195,9 +197,9 @@ def review(notes: dict[str, str], scheduler: str = "kaiwo-scheduler", before: di
         "uid": "u", "kind": {"group": "", "kind": "Pod"}, "namespace": "default", "object": pod(notes),
         "userInfo": {"username": "ada"}, **change,
     }  # fmt: skip
-    return judge_work(
+    return review_workload(
         read_review(msgspec.json.encode({"request": request})), {"default": THE_DEFAULT},
-        House("kaiwo-scheduler"), False,
+        WebhookPolicy("kaiwo-scheduler"), False,
     )  # fmt: skip
 
 

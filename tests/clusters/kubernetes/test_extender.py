@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from kaiwo.app.options import SchedulerOptions
-from kaiwo.app.scheduler import Scheduling, scheduling
+from kaiwo.app.scheduler import RunningScheduler, scheduling
 from kaiwo.clusters.kubernetes.cache.device_grants import GRANT_ANNOTATION
 from tests.clusters.kubernetes.api_client import PATIENCE_S, client_for, run
 from tests.clusters.kubernetes.kubectl_cluster import Json, Kubectl
@@ -169,7 +169,7 @@ async def cleaned(plane: Plane) -> AsyncIterator[Kubectl]:
 @asynccontextmanager
 async def extended(
     plane: Plane, folder: Path, knows_nodes: bool = True, nodes: int = 2
-) -> AsyncIterator[tuple[Kubectl, Scheduling]]:
+) -> AsyncIterator[tuple[Kubectl, RunningScheduler]]:
     """A kube-scheduler that asks us."""
     (port,) = free_ports(1)
     important = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 1000}

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from kaiwo.app.options import SchedulerOptions
-from kaiwo.app.scheduler import Scheduling, scheduling
+from kaiwo.app.scheduler import RunningScheduler, scheduling
 from kaiwo.clusters.kubernetes.client import ApiError
 from kaiwo.clusters.kubernetes.client.connection import STRATEGIC
 from kaiwo.clusters.kubernetes.decode.kaiwo_objects import PARTITIONING_PLANS
@@ -101,7 +101,7 @@ async def prepared(plane: Plane) -> AsyncIterator[tuple[Kubectl, Manager]]:
 
 
 @asynccontextmanager
-async def scheduler(plane: Plane, home: Path, policy: str = "on") -> AsyncIterator[Scheduling]:
+async def scheduler(plane: Plane, home: Path, policy: str = "on") -> AsyncIterator[RunningScheduler]:
     home.mkdir(exist_ok=True)
     options = SchedulerOptions(
         str(home), port=0, kubeconfig=str(plane.kubeconfig), leader_elect=False, partitions=policy,

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from kaiwo.app.options import SchedulerOptions
-from kaiwo.app.scheduler import Scheduling, scheduling
+from kaiwo.app.scheduler import RunningScheduler, scheduling
 from kaiwo.clusters.kubernetes.cache.device_grants import GRANT_ANNOTATION
 from kaiwo.clusters.kubernetes.client import Client
 from kaiwo.clusters.kubernetes.client.kubeconfig import read_kubeconfig
@@ -35,7 +35,7 @@ async def prepared(plane: Plane, nodes: int = 2) -> AsyncIterator[Kubectl]:
 
 
 @asynccontextmanager
-async def scheduled(plane: Plane, home: Path, nodes: int = 2) -> AsyncIterator[tuple[Kubectl, Scheduling]]:
+async def scheduled(plane: Plane, home: Path, nodes: int = 2) -> AsyncIterator[tuple[Kubectl, RunningScheduler]]:
     async with prepared(plane, nodes) as kubectl:
         options = SchedulerOptions(str(home), port=0, kubeconfig=str(plane.kubeconfig))
         async with scheduling(options) as kaiwo:

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from kaiwo.app.options import SchedulerOptions
-from kaiwo.app.scheduler import Scheduling, scheduling
+from kaiwo.app.scheduler import RunningScheduler, scheduling
 from kaiwo.clusters.kubernetes.cache.device_grants import FILLS_ANNOTATION
 from kaiwo.clusters.kubernetes.cache.planned_start_annotations import PLACE_ANNOTATION, START_ANNOTATION
 from kaiwo.clusters.kubernetes.decode.kaiwo_objects import QUEUES
@@ -161,7 +161,7 @@ def first(plane: Plane, folder: Path) -> "contextlib.AbstractContextManager[Repl
 
 
 @asynccontextmanager
-async def second(plane: Plane, folder: Path) -> AsyncIterator[Scheduling]:
+async def second(plane: Plane, folder: Path) -> AsyncIterator[RunningScheduler]:
     """Another home: whatever it knows, it has from the cluster."""
     (folder / "policy.yaml").write_text(POLICY)
     options = SchedulerOptions(

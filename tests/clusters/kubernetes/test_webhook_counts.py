@@ -12,13 +12,13 @@ from kaiwo.api.routes.metrics import webhook_metrics
 from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
 from kaiwo.clusters.kubernetes.client import Client
 from kaiwo.clusters.kubernetes.client.credentials import Access, Credential, Fixed, Trust
-from kaiwo.clusters.kubernetes.webhooks.request_counts import BOUNDS_S, Tally
-from kaiwo.clusters.kubernetes.webhooks.submitting_user import House
-from kaiwo.clusters.kubernetes.webhooks.webhook_server import Webhooks
+from kaiwo.clusters.kubernetes.webhooks.request_counts import BOUNDS_S, RequestCounts
+from kaiwo.clusters.kubernetes.webhooks.submitting_user import WebhookPolicy
+from kaiwo.clusters.kubernetes.webhooks.webhook_server import WebhookServer
 
 
 class Scraped:
-    def __init__(self, tally: Tally) -> None:
+    def __init__(self, tally: RequestCounts) -> None:
         self._tally = tally
 
     def describe(self) -> Any:
@@ -28,7 +28,7 @@ class Scraped:
         return webhook_metrics(self._tally)
 
 
-def scraped(tally: Tally) -> list[str]:
+def scraped(tally: RequestCounts) -> list[str]:
     registry = CollectorRegistry()
     registry.register(Scraped(tally))
     return generate_latest(registry).decode().splitlines()
@@ -44,7 +44,7 @@ def review(name: str, kind: str = "Pod", **notes: str) -> bytes:
 def test_answers_are_counted_with_their_reason_and_their_time() -> None:
     async def test() -> list[str]:
         client = Client(Access("http://127.0.0.1:9", Trust(), Fixed(Credential())))
-        webhooks = Webhooks(client, ClusterCache(), House("kaiwo-scheduler", frozenset()))
+        webhooks = WebhookServer(client, ClusterCache(), WebhookPolicy("kaiwo-scheduler", frozenset()))
         await webhooks.start("127.0.0.1", 0, None)
         url = f"http://127.0.0.1:{webhooks.port}"
         bodies = (
@@ -64,7 +64,7 @@ def test_answers_are_counted_with_their_reason_and_their_time() -> None:
         finally:
             await webhooks.close()
             await client.close()
-        return scraped(webhooks.tally)
+        return scraped(webhooks.counts)
 
     lines = asyncio.run(test())
     for line in (
@@ -81,9 +81,9 @@ def test_answers_are_counted_with_their_reason_and_their_time() -> None:
 
 
 def test_a_time_falls_into_every_bucket_from_its_own_on() -> None:
-    tally = Tally()
+    tally = RequestCounts()
     for took_s in (BOUNDS_S[0], BOUNDS_S[3], 99.0):
-        tally.note("work", "passed", "", took_s)
+        tally.count("work", "passed", "", took_s)
     counts = [count for _, count in tally.buckets("work")]
     assert counts == [1, 1, 1, *[2] * (len(BOUNDS_S) - 3), 3]
-    assert scraped(Tally())[0].startswith("# HELP kaiwo_webhook_requests_total")
+    assert scraped(RequestCounts())[0].startswith("# HELP kaiwo_webhook_requests_total")

@@ -11,19 +11,19 @@ from hypothesis import strategies as st
 
 from kaiwo.app.options import SchedulerOptions
 from kaiwo.app.scheduler import scheduling
-from kaiwo.clusters.kubernetes.webhooks.admission_review import Verdict, read_review, write_review
-from kaiwo.clusters.kubernetes.webhooks.review_queue import judge_queue
-from kaiwo.clusters.kubernetes.webhooks.review_workload import judge_work
-from kaiwo.clusters.kubernetes.webhooks.submitting_user import House, Person
+from kaiwo.clusters.kubernetes.webhooks.admission_review import AdmissionVerdict, read_review, write_review
+from kaiwo.clusters.kubernetes.webhooks.review_queue import review_queue
+from kaiwo.clusters.kubernetes.webhooks.review_workload import review_workload
+from kaiwo.clusters.kubernetes.webhooks.submitting_user import Requester, WebhookPolicy
 from kaiwo.clusters.kubernetes.webhooks.workload_defaults import queue_of
-from kaiwo.clusters.kubernetes.webhooks.workload_objects import read_work
+from kaiwo.clusters.kubernetes.webhooks.workload_objects import read_workload_object
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.queue import THE_DEFAULT, Amounts, Queue
 from tests.clusters.kubernetes.api_client import run
 from tests.clusters.kubernetes.installed_webhooks import pod, queue
 
 OURS = "kaiwo-scheduler"
-HOUSE = House(OURS)
+HOUSE = WebhookPolicy(OURS)
 QUEUES = {"default": THE_DEFAULT}
 Json = dict[str, Any]
 
@@ -115,7 +115,7 @@ def test_nobody_hides_behind_a_template() -> None:
     for prefix in ("kaiwo.ai/", "kaiwo.silogen.ai/"):
         notes = {"kaiwo.ai/type": "batch", prefix + "user": "boss"}
         spec = {"template": template(annotations=notes)}
-        assert "but alice brings it" in judge({"metadata": {"name": "w"}, "spec": spec}, "Job", "batch").refusal
+        assert "but alice submits it" in judge({"metadata": {"name": "w"}, "spec": spec}, "Job", "batch").refusal
 
 
 @pytest.mark.parametrize(
@@ -130,9 +130,11 @@ def test_nobody_hides_behind_a_template() -> None:
 )
 def test_who_is_a_controller(name: str, is_controller: bool) -> None:
     owned = pod("p", "n", ownerReferences=[{"controller": True, "kind": "Job", "name": "j", "uid": "u"}])
-    work = read_work(msgspec.json.encode(owned), "Pod", "", "n")
-    assert Person(name).is_controller_of(work) is is_controller
-    assert not Person(name).is_controller_of(read_work(msgspec.json.encode(pod("p", "n")), "Pod", "", "n"))
+    work = read_workload_object(msgspec.json.encode(owned), "Pod", "", "n")
+    assert Requester(name).created_by_controller(work) is is_controller
+    assert not Requester(name).created_by_controller(
+        read_workload_object(msgspec.json.encode(pod("p", "n")), "Pod", "", "n")
+    )
 
 
 def test_a_queue_for_this_namespace_is_its_default() -> None:
@@ -147,31 +149,31 @@ def test_a_queue_for_this_namespace_is_its_default() -> None:
 
 def test_a_mistake_of_long_ago_keeps_nobody_from_mending_another() -> None:
     broken = QUEUES | {"lost": Queue("lost", parent="gone"), "fine": Queue("fine")}
-    assert judge_queue(question(queue("fine", priority=5), "KaiwoQueue", "kaiwo.ai"), broken, {}) == Verdict()
-    again = judge_queue(question(queue("lost", parentQueue="nowhere"), "KaiwoQueue", "kaiwo.ai"), broken, {})
+    assert review_queue(question(queue("fine", priority=5), "KaiwoQueue", "kaiwo.ai"), broken, {}) == AdmissionVerdict()
+    again = review_queue(question(queue("lost", parentQueue="nowhere"), "KaiwoQueue", "kaiwo.ai"), broken, {})
     assert "names the parent nowhere" in again.refusal
 
 
 def test_work_in_a_queue_is_named_before_the_queue_goes() -> None:
     queues = QUEUES | {"team": Queue("team", gpu=Amounts(quota=1000))}
     going = question(queue("team"), "KaiwoQueue", "kaiwo.ai", operation="DELETE", name="team")
-    assert judge_queue(going, queues, {}) == Verdict()
-    (warning,) = judge_queue(going, queues, {"team": 2}).warnings
+    assert review_queue(going, queues, {}) == AdmissionVerdict()
+    (warning,) = review_queue(going, queues, {"team": 2}).warnings
     assert warning.startswith("queue team has 2 living workloads")
-    (warning,) = judge_queue(
+    (warning,) = review_queue(
         question(queue("x", parentQueue="team"), "KaiwoQueue", "kaiwo.ai"), queues, {"team": 1}
     ).warnings
     assert "move its 1 living workload to a leaf" in warning  # fmt: skip
 
 
 def test_answers_have_the_form_that_the_api_server_reads() -> None:
-    refused = msgspec.json.decode(write_review("u", Verdict("no")))["response"]
+    refused = msgspec.json.decode(write_review("u", AdmissionVerdict("no")))["response"]
     assert refused == {"uid": "u", "allowed": False, "status": {"code": 403, "reason": "Forbidden", "message": "no"}}
-    changed = msgspec.json.decode(write_review("u", Verdict(patch=({"op": "add", "path": "/a", "value": 1},))))
+    changed = msgspec.json.decode(write_review("u", AdmissionVerdict(patch=({"op": "add", "path": "/a", "value": 1},))))
     assert msgspec.json.decode(base64.b64decode(changed["response"]["patch"])) == [
         {"op": "add", "path": "/a", "value": 1}
     ]
-    long = msgspec.json.decode(write_review("u", Verdict(warnings=("x" * 1000,) * 9)))["response"]["warnings"]
+    long = msgspec.json.decode(write_review("u", AdmissionVerdict(warnings=("x" * 1000,) * 9)))["response"]["warnings"]
     assert [len(line) for line in long] == [250] * 5
 
 
@@ -192,7 +194,7 @@ ANYTHING = st.recursive(
 @given(ANYTHING, ANYTHING)
 def test_templates_are_looked_for_in_anything(spec: Any, notes: Any) -> None:
     document = msgspec.json.encode({"metadata": {"name": "x", "annotations": notes}, "spec": {"template": spec}})
-    for place in read_work(document, "Thing", "example.com", "n").places:
+    for place in read_workload_object(document, "Thing", "example.com", "n").templates:
         assert place.path.startswith("/spec")
         assert isinstance(place.scheduler, str)
 
@@ -208,8 +210,8 @@ def test_without_the_package_webhooks_say_what_is_missing(tmp_path: Any, monkeyp
         run(test())
 
 
-def judge(document: Json, kind: str, group: str = "") -> Verdict:
-    return judge_work(question(document, kind, group), QUEUES, HOUSE, is_invited=False)
+def judge(document: Json, kind: str, group: str = "") -> AdmissionVerdict:
+    return review_workload(question(document, kind, group), QUEUES, HOUSE, is_invited=False)
 
 
 def question(document: Json, kind: str, group: str = "", **more: Any) -> Any:

@@ -95,7 +95,7 @@ SLIPS = [
     ({"kaiwo.ai/gang": "g", "kaiwo.ai/gang-size": "none"}, 'kaiwo.ai/gang-size is "none"'),
     ({"kaiwo.ai/queue": "My Queue"}, 'kaiwo.ai/queue is "My Queue", but a name must use'),
     ({"kaiwo.ai/granted-devices": "[]"}, "kaiwo.ai/granted-devices is written by the scheduler; remove it"),
-    ({"kaiwo.ai/user": "boss"}, 'kaiwo.ai/user is "boss", but alice brings it; leave it out'),
+    ({"kaiwo.ai/user": "boss"}, 'kaiwo.ai/user is "boss", but alice submits it; remove kaiwo.ai/user'),
 ]
 
 
@@ -117,13 +117,15 @@ def test_who_brought_it_stays(site: Installed, namespace: str, tmp_path: Path) -
         first["spec"]["nodeSelector"] = {"kaiwo.test/nowhere": "true"}  # nobody binds it between two words of ours
         site.stored(first, "alice")
         taken = first | {"metadata": first["metadata"] | {"annotations": {USER: "bob"}}}
-        assert 'says who brought it, "alice", and stays as it is' in site.create(taken, "bob", how="apply")
+        assert 'names the user who submitted it and cannot change; set it back to "alice"' in site.create(
+            taken, "bob", how="apply"
+        )
         kept = site.stored(
             first | {"metadata": first["metadata"] | {"annotations": {"kaiwo.ai/priority": "7"}}}, "bob", "replace"
         )
         assert kept["metadata"]["annotations"] == {"kaiwo.ai/priority": "7", USER: "alice"}
         portal = pod("portal", namespace, OURS, annotations={USER: "carol"})
-        assert "but alice brings it" in site.create(portal, "alice")
+        assert "but alice submits it" in site.create(portal, "alice")
         assert site.stored(portal, "portal")["metadata"]["annotations"][USER] == "carol"
 
     asking(site, tmp_path, story, may_name_users=("portal",))
@@ -140,7 +142,7 @@ def test_what_the_scheduler_wrote_is_not_for_people(site: Installed, namespace: 
         assert "annotated" in site.plane.kubectl("annotate", "pod", "bound", where, "others=word", check=False)
         for change in ("kaiwo.ai/granted-devices=none", "kaiwo.ai/granted-devices-"):
             said = site.plane.kubectl("annotate", "--overwrite", "pod", "bound", where, change, check=False)
-            assert "is written by the scheduler; leave it as it is" in " ".join(said.split())
+            assert "is written by the scheduler; do not change it" in " ".join(said.split())
 
     asking(site, tmp_path, story)
 
@@ -164,7 +166,7 @@ def test_a_queue_says_whose_work_it_takes(site: Installed, namespace: str, tmp_p
         assert "queue closed takes work of the namespaces elsewhere only" in _try(site, namespace, "closed")
         assert "queue people takes work of the users alice only" in _try(site, namespace, "people", "bob")
         assert "created" in _try(site, namespace, "people", "alice")
-        assert "queue nowhere does not exist; it waits until somebody creates it" in _try(site, namespace, "nowhere")
+        assert "queue nowhere does not exist; the work waits until it is created" in _try(site, namespace, "nowhere")
 
     asking(site, tmp_path, story)
 
@@ -185,7 +187,7 @@ def test_a_tree_of_queues_stays_a_tree(site: Installed, tmp_path: Path) -> None:
         assert "clear parentQueue on one of them" in circle
         more = site.create(queue("more", parentQueue="top", resources={"gpu": {"quota": 6}}))
         assert "Warning: queue top has a GPU quota of 8, and the queues below it 10 together" in " ".join(more.split())
-        assert "has child queues (low, more); remove those first" in _delete(site, "top")
+        assert "has child queues (low, more); delete those first" in _delete(site, "top")
         for name in ("low", "more", "top"):
             assert "deleted" in _delete(site, name)
 

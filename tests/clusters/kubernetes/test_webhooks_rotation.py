@@ -13,16 +13,16 @@ from cryptography import x509
 from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
 from kaiwo.clusters.kubernetes.client import ApiError, Client
 from kaiwo.clusters.kubernetes.client.kubeconfig import read_kubeconfig
-from kaiwo.clusters.kubernetes.webhooks.certificate_secret import Site
-from kaiwo.clusters.kubernetes.webhooks.certificates import Keyring, Lives, renew
-from kaiwo.clusters.kubernetes.webhooks.submitting_user import House
-from kaiwo.clusters.kubernetes.webhooks.webhook_server import Admission
+from kaiwo.clusters.kubernetes.webhooks.certificate_secret import WebhookSite
+from kaiwo.clusters.kubernetes.webhooks.certificates import CertificateSet, Lifetimes, renew
+from kaiwo.clusters.kubernetes.webhooks.submitting_user import WebhookPolicy
+from kaiwo.clusters.kubernetes.webhooks.webhook_server import Webhooks
 from tests.clusters.kubernetes.api_client import until
 from tests.clusters.kubernetes.installed_webhooks import CERTIFICATE_OF, Installed, installed, pod, queue
 from tests.controlplane.plane import MissingError, Plane, find_programs, free_ports
 
 OURS = "kaiwo-scheduler"
-SHORT = Lives(authority_s=12, certificate_s=6, settle_s=2)
+SHORT = Lifetimes(authority_s=12, certificate_s=6, trust_delay_s=2)
 HANDS = 6
 NAMES = ("kaiwo-webhooks.kaiwo-system.svc",)
 DAY_S = 86_400.0
@@ -37,8 +37,8 @@ def helmed() -> None:
 
 
 def test_a_new_authority_is_trusted_before_it_signs() -> None:
-    lives = Lives()
-    ring = renew(Keyring(), NAMES, 0, False)
+    lives = Lifetimes()
+    ring = renew(CertificateSet(), NAMES, 0, False)
     assert ring.server is not None
     assert ring.server.names == NAMES
     assert renew(ring, NAMES, 30 * DAY_S, True) == ring
@@ -47,25 +47,25 @@ def test_a_new_authority_is_trusted_before_it_signs() -> None:
     assert later.authority == ring.authority  # it has years yet
     at_s = 2 * lives.authority_s / 3 + 1
     both = renew(later, NAMES, at_s, True)
-    assert both.coming is not None
+    assert both.next_authority is not None
     assert both.server == later.server
     assert both.trusted.count("BEGIN CERTIFICATE") == 2
-    is_published = (at_s + lives.settle_s, False), (at_s + lives.settle_s - 1, True)
+    is_published = (at_s + lives.trust_delay_s, False), (at_s + lives.trust_delay_s - 1, True)
     for now_s, is_trusted in is_published:  # not yet told, or told a moment ago
         assert renew(both, NAMES, now_s, is_trusted).authority == later.authority
-    moved = renew(both, NAMES, at_s + lives.settle_s, True)
-    assert moved.authority == both.coming
+    moved = renew(both, NAMES, at_s + lives.trust_delay_s, True)
+    assert moved.authority == both.next_authority
     assert moved.trusted.count("BEGIN CERTIFICATE") == 2  # who has not heard yet may still show the old one
     after = renew(moved, NAMES, lives.authority_s + 1, True)
     assert after.trusted.count("BEGIN CERTIFICATE") == 1
 
 
 def test_a_certificate_never_outlives_its_authority_and_follows_its_names() -> None:
-    ring = renew(Keyring(), NAMES, 0, True, Lives(authority_s=100, certificate_s=1000))
+    ring = renew(CertificateSet(), NAMES, 0, True, Lifetimes(authority_s=100, certificate_s=1000))
     assert ring.server is not None
     assert ring.authority is not None
     assert ring.server.times[1] <= ring.authority.times[1]
-    renamed = renew(ring, ("other.svc",), 1, True, Lives(authority_s=100, certificate_s=1000))
+    renamed = renew(ring, ("other.svc",), 1, True, Lifetimes(authority_s=100, certificate_s=1000))
     assert renamed.server is not None
     assert renamed.server.names == ("other.svc",)
 
@@ -97,9 +97,9 @@ def test_certificates_change_under_load_and_no_request_is_refused(plane: Plane, 
                 """As an API server does that connects anew, with what the configuration trusts right now."""
                 while not done.is_set():
                     for replica in (first, second):
-                        serials.add(await _serial(client, site, replica.webhooks.port))
-                    assert first.custodian.ring.authority is not None
-                    authorities.add(first.custodian.ring.authority.certificate)
+                        serials.add(await _serial(client, site, replica.server.port))
+                    assert first.certificates.current.authority is not None
+                    authorities.add(first.certificates.current.authority.certificate)
                     await asyncio.sleep(0.05)
 
             tasks = [asyncio.create_task(work) for work in (*(bring() for _ in range(HANDS)), shake_hands())]
@@ -110,8 +110,8 @@ def test_certificates_change_under_load_and_no_request_is_refused(plane: Plane, 
                 done.set()
                 await asyncio.gather(*tasks)
             assert refused == []
-            assert first.webhooks.tally.answers["work", "broken"] == 0
-            assert first.custodian.renewals + second.custodian.renewals >= len(serials) - 1
+            assert first.server.counts.answers["work", "broken"] == 0
+            assert first.certificates.renewals + second.certificates.renewals >= len(serials) - 1
         await client.close()
         return passed, serials, authorities
 
@@ -133,10 +133,10 @@ def test_without_an_answer_work_passes_and_queues_wait(plane: Plane, namespace: 
 
 
 @contextlib.asynccontextmanager
-async def _replica(site: Installed, port: int) -> AsyncIterator[Admission]:
+async def _replica(site: Installed, port: int) -> AsyncIterator[Webhooks]:
     access = read_kubeconfig(site.kubeconfig)
-    where = Site(CERTIFICATE_OF, site.namespace)
-    admission = Admission(access, ClusterCache(), where, House(OURS), lives=SHORT, look_s=0.3)
+    where = WebhookSite(CERTIFICATE_OF, site.namespace)
+    admission = Webhooks(access, ClusterCache(), where, WebhookPolicy(OURS), lifetimes=SHORT, rotate_s=0.3)
     try:
         await admission.start("127.0.0.1", port, 10)
         yield admission
@@ -161,7 +161,7 @@ async def _until_asked(client: Client, namespace: str) -> None:
 
 async def _serial(client: Client, site: Installed, port: int) -> int:
     """A fresh connection, with what the API server would trust; the number of the certificate that it met."""
-    found = msgspec.json.decode(await client.read(Site(CERTIFICATE_OF, site.namespace).configurations[0]))
+    found = msgspec.json.decode(await client.read(WebhookSite(CERTIFICATE_OF, site.namespace).configurations[0]))
     trusted = base64.b64decode(found["webhooks"][0]["clientConfig"]["caBundle"]).decode()
     context = ssl.create_default_context(cadata=trusted)
     name = f"{CERTIFICATE_OF}.{site.namespace}.svc"

@@ -17,7 +17,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from kaiwo.api.context import Context
 from kaiwo.api.presenters.queue_view import queue_page
 from kaiwo.api.views.reservations import ReservationView
-from kaiwo.clusters.kubernetes.webhooks.request_counts import Tally
+from kaiwo.clusters.kubernetes.webhooks.request_counts import RequestCounts
 from kaiwo.model.queue import UNLIMITED
 from kaiwo.model.reservation import ReservationPhase
 from kaiwo.runtime.loop.loop_metrics import Allocations
@@ -60,7 +60,7 @@ def reservation_metrics(views: Sequence[ReservationView], counts: Allocations) -
     yield stages
 
 
-def webhook_metrics(tally: Tally | None) -> Iterator[Metric]:
+def webhook_metrics(tally: RequestCounts | None) -> Iterator[Metric]:
     """By door: work that names Kaiwo, work of namespaces that invited it, queues."""
     if tally is None:
         return
@@ -77,7 +77,7 @@ def webhook_metrics(tally: Tally | None) -> Iterator[Metric]:
         requests.add_metric(list(key), count)
     for key, count in sorted(tally.refusals.items()):
         refusals.add_metric(list(key), count)
-    for door in tally.doors():
+    for door in tally.endpoints():
         times.add_metric([door], list(tally.buckets(door)), tally.sums_s[door])
     yield from (requests, refusals, times)
 

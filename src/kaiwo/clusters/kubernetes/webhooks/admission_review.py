@@ -1,6 +1,6 @@
-"""AdmissionReview of admission.k8s.io/v1: only the fields that are read, and the three answers there are.
+"""AdmissionReview of admission.k8s.io/v1: the fields that Kaiwo reads, and the answer.
 
-In:    what the API server asks.   Out: what it is told.
+In:    the request of the API server.   Out: allowed, allowed with a patch, or denied; with warnings.
 """
 
 import base64
@@ -12,28 +12,28 @@ from kaiwo.clusters.kubernetes.decode.wire_objects import NOTHING, Wire
 
 DENIED = 403
 MOST_WARNINGS, WARNING_CHARACTERS = 5, 250  # the API server cuts what is longer
-Step = dict[str, Any]  # of a JSON patch
+PatchStep = dict[str, Any]  # of a JSON patch
 
 
 class UserInfo(Wire):
-    """Who asks, as the API server knows it."""
+    """The user who makes the request."""
 
     username: str = ""
     groups: tuple[str, ...] | None = None
 
 
-class Kind(Wire):
-    """What the object is."""
+class ObjectKind(Wire):
+    """Group and kind of the object."""
 
     group: str = ""
     kind: str = ""
 
 
 class AdmissionRequest(Wire):
-    """One question."""
+    """One request."""
 
     uid: str
-    kind: Kind
+    kind: ObjectKind
     operation: str = "CREATE"
     name: str = ""
     namespace: str = ""
@@ -42,32 +42,32 @@ class AdmissionRequest(Wire):
     old_object: msgspec.Raw = NOTHING
 
 
-class Review(Wire):
-    """What arrives."""
+class AdmissionReview(Wire):
+    """The body of a request."""
 
     request: AdmissionRequest
 
 
-class Verdict(NamedTuple):
-    """What we say."""
+class AdmissionVerdict(NamedTuple):
+    """The answer."""
 
-    refusal: str = ""  # empty: it may pass
-    patch: tuple[Step, ...] = ()
+    refusal: str = ""  # empty: allowed
+    patch: tuple[PatchStep, ...] = ()
     warnings: tuple[str, ...] = ()
-    reason: str = ""  # of a refusal, in one word, for those who count
+    reason: str = ""  # of a refusal, in one word, for metrics
 
 
-PASS = Verdict()
-_read = msgspec.json.Decoder(Review).decode
+ALLOWED = AdmissionVerdict()
+_read = msgspec.json.Decoder(AdmissionReview).decode
 
 
 def read_review(body: bytes) -> AdmissionRequest:
-    """Raises msgspec.DecodeError for what is no review."""
+    """Raises msgspec.DecodeError if the body is no AdmissionReview."""
     return _read(body).request
 
 
-def write_review(uid: str, verdict: Verdict) -> bytes:
-    """The answer as the API server takes it."""
+def write_review(uid: str, verdict: AdmissionVerdict) -> bytes:
+    """The body of the answer."""
     response: dict[str, Any] = {"uid": uid, "allowed": not verdict.refusal}
     if verdict.refusal:
         response["status"] = {"code": DENIED, "reason": "Forbidden", "message": verdict.refusal}
@@ -79,6 +79,6 @@ def write_review(uid: str, verdict: Verdict) -> bytes:
     return msgspec.json.encode({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
 
 
-def is_nothing(raw: msgspec.Raw) -> bool:
-    """The field was left out, or is null."""
+def is_absent(raw: msgspec.Raw) -> bool:
+    """The field is missing or null."""
     return bytes(raw) in (b"", b"null")

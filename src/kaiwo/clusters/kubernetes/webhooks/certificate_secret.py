@@ -1,7 +1,8 @@
-"""Keep the certificates in a Secret that all replicas share, and tell the API server whom to trust.
+"""Rotate the webhooks' certificates in a Secret that all replicas share, and publish the authority that signs them.
 
-In:    a Secret and two webhook configurations that the installation made, empty.   Out: a TLS context that stays good.
-Never: makes an object, or writes over what another replica wrote meanwhile: whoever comes second reads again.
+In:    a Secret and two webhook configurations, which the installation creates empty.   Out: a TLS context that stays
+       valid.
+Never: creates an object, or overwrites what another replica wrote meanwhile: the second one reads again.
 """
 
 import asyncio
@@ -17,33 +18,37 @@ import msgspec
 
 from kaiwo.clusters.kubernetes.client import ApiError, Client, UnreachableError
 from kaiwo.clusters.kubernetes.client.connection import STRATEGIC
-from kaiwo.clusters.kubernetes.webhooks.certificates import LIVES, Keyring, Lives, Signed, renew
+from kaiwo.clusters.kubernetes.webhooks.certificates import LIFETIMES, CertificateSet, KeyPair, Lifetimes, renew
 
-LOOK_S = 15.0
+ROTATE_S = 15.0
 KINDS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
-_FIELDS = {"authority": ("ca.crt", "ca.key"), "server": ("tls.crt", "tls.key"), "coming": ("next.crt", "next.key")}
+_FIELDS = {
+    "authority": ("ca.crt", "ca.key"),
+    "server": ("tls.crt", "tls.key"),
+    "next_authority": ("next.crt", "next.key"),
+}
 AUTHORITY = "ca.crt"  # in the ConfigMap
-_LEAVING, _TRUSTED = "former.crt", "trusted.crt"
+_FORMER, _TRUSTED = "former.crt", "trusted.crt"
 _END = "-----END CERTIFICATE-----\n"
 
 
-class Site(NamedTuple):
-    """Where the webhooks are in the cluster. Service, Secret and configurations share a name."""
+class WebhookSite(NamedTuple):
+    """Names in the cluster. The webhooks' Service, Secret and configurations share one."""
 
     name: str
     namespace: str
-    told: str = ""  # a ConfigMap from which node agents know whom to trust; empty: there are none
-    also: tuple[str, ...] = ()  # what node agents call us
+    agents_config_map: str = ""  # with the authority, for node agents; empty: there are none
+    agent_host_names: tuple[str, ...] = ()  # under which node agents reach Kaiwo
 
     @property
     def host_names(self) -> tuple[str, ...]:
-        """What the API server calls us, and what agents do."""
+        """Under which the API server and node agents reach Kaiwo."""
         own = (f"{self.name}.{self.namespace}.svc", f"{self.name}.{self.namespace}.svc.cluster.local")
-        return tuple(dict.fromkeys((*own, *self.also)))
+        return tuple(dict.fromkeys((*own, *self.agent_host_names)))
 
     @property
     def config_map(self) -> str:
-        return f"/api/v1/namespaces/{self.namespace}/configmaps/{self.told}"
+        return f"/api/v1/namespaces/{self.namespace}/configmaps/{self.agents_config_map}"
 
     @property
     def secret(self) -> str:
@@ -55,68 +60,68 @@ class Site(NamedTuple):
         return tuple(f"{base}/{kind}/{self.name}.{self.namespace}" for kind in KINDS)
 
 
-class Custodian:
-    """Looks after the certificates of one installation. `run` it beside the server."""
+class CertificateRotation:
+    """Keeps the certificates of one installation valid. `run` it beside the server."""
 
     def __init__(
         self,
         client: Client,
-        site: Site,
+        site: WebhookSite,
         report: Callable[..., None] = lambda *_, **__: None,
-        lives: Lives = LIVES,
-        look_s: float = LOOK_S,
+        lifetimes: Lifetimes = LIFETIMES,
+        rotate_s: float = ROTATE_S,
     ) -> None:
         self._client, self._site, self._report = client, site, report
-        self._lives, self._look_s = lives, look_s
+        self._lifetimes, self._rotate_s = lifetimes, rotate_s
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
-        self.ring = Keyring()
-        self._loaded: Signed | None = None
+        self.current = CertificateSet()
+        self._loaded: KeyPair | None = None
         self.renewals = self.failures = 0
 
     async def run(self) -> None:
-        """Look again and again, until cancelled."""
+        """Rotate again and again, until cancelled."""
         while True:
-            await asyncio.sleep(self._look_s)
+            await asyncio.sleep(self._rotate_s)
             try:
-                await self.look()
+                await self.rotate()
             except (ApiError, UnreachableError) as error:
-                # What is served stays good for weeks: trouble now is told, and tried again.
+                # The certificate in use stays valid for weeks: log the error, and try again.
                 self.failures += 1
                 self._report("webhook-certificates", level="warning", error=str(error)[:300], failures=self.failures)
 
-    async def look(self) -> None:
-        """Read, renew what is late, tell the API server, and serve it; the order is what keeps every request good."""
-        document, ring = await self._read()
-        is_trusted = await self._publish(ring) if ring.authority else False
-        later = renew(ring, self._site.host_names, time.time(), is_trusted, self._lives)
-        if later != ring:
-            if not await self._keep(document, later):
-                return  # another replica was faster; the next look finds what it made
+    async def rotate(self) -> None:
+        """Read, renew what is due, publish the authority, then serve: in this order no request fails."""
+        document, known = await self._read()
+        is_trusted = await self._publish(known) if known.authority else False
+        renewed = renew(known, self._site.host_names, time.time(), is_trusted, self._lifetimes)
+        if renewed != known:
+            if not await self._store(document, renewed):
+                return  # another replica was faster; the next rotation reads its certificates
             self.renewals += 1
             self._report("webhook-certificates-renewed", secret=self._site.secret)
-            await self._publish(later)
-        self.ring = later
-        if later.server is not None and later.server != self._loaded:
-            load(self.context, later.server)
-            self._loaded = later.server
+            await self._publish(renewed)
+        self.current = renewed
+        if renewed.server is not None and renewed.server != self._loaded:
+            load(self.context, renewed.server)
+            self._loaded = renewed.server
 
-    async def _read(self) -> tuple[dict[str, Any], Keyring]:
+    async def _read(self) -> tuple[dict[str, Any], CertificateSet]:
         document = msgspec.json.decode(await self._client.read(self._site.secret), type=dict[str, Any])
         data = {key: base64.b64decode(value).decode() for key, value in (document.get("data") or {}).items()}
         found = {
-            field: Signed(data[certificate], data[key])
+            field: KeyPair(data[certificate], data[key])
             for field, (certificate, key) in _FIELDS.items()
             if data.get(certificate) and data.get(key)
         }
-        leaving = tuple(part + _END for part in data.get(_LEAVING, "").split(_END) if part.strip())
-        return document, Keyring(**found, leaving=leaving)
+        former = tuple(part + _END for part in data.get(_FORMER, "").split(_END) if part.strip())
+        return document, CertificateSet(**found, former=former)
 
-    async def _keep(self, document: dict[str, Any], ring: Keyring) -> bool:
-        """False: somebody else changed it since it was read."""
-        texts = {_LEAVING: "".join(ring.leaving), _TRUSTED: ring.trusted}
+    async def _store(self, document: dict[str, Any], certificates: CertificateSet) -> bool:
+        """False: another replica changed it since it was read."""
+        texts = {_FORMER: "".join(certificates.former), _TRUSTED: certificates.trusted}
         for field, names in _FIELDS.items():
-            texts |= dict(zip(names, getattr(ring, field) or ("", ""), strict=True))
+            texts |= dict(zip(names, getattr(certificates, field) or ("", ""), strict=True))
         data = {key: base64.b64encode(text.encode()).decode() for key, text in texts.items() if text}
         try:
             await self._client.write("PUT", self._site.secret, msgspec.json.encode(document | {"data": data}), tries=1)
@@ -126,10 +131,10 @@ class Custodian:
             raise
         return True
 
-    async def _publish(self, ring: Keyring) -> bool:
-        """Whether all who ask were told to trust all of it; they are told only when they were not."""
-        wanted = base64.b64encode(ring.trusted.encode()).decode()
-        had_all = await self._tell_agents(ring) if self._site.told else True
+    async def _publish(self, certificates: CertificateSet) -> bool:
+        """Publish the trusted authorities where they are not yet. True: all of them were published already."""
+        wanted = base64.b64encode(certificates.trusted.encode()).decode()
+        had_all = await self._publish_to_agents(certificates) if self._site.agents_config_map else True
         for path in self._site.configurations:
             found = msgspec.json.decode(await self._client.read(path), type=dict[str, Any])
             hooks = found.get("webhooks") or ()
@@ -140,23 +145,25 @@ class Custodian:
                 await self._client.patch(path, msgspec.json.encode({"webhooks": changes}), STRATEGIC)
         return had_all
 
-    async def _tell_agents(self, ring: Keyring) -> bool:
-        """The keys stay in the Secret, which no node has; this is what everybody may see."""
+    async def _publish_to_agents(self, certificates: CertificateSet) -> bool:
+        """Only certificates: the keys stay in the Secret, which no node can read."""
         found = msgspec.json.decode(await self._client.read(self._site.config_map), type=dict[str, Any])
-        if (found.get("data") or {}).get(AUTHORITY) == ring.trusted:
+        if (found.get("data") or {}).get(AUTHORITY) == certificates.trusted:
             return True
-        await self._client.patch(self._site.config_map, msgspec.json.encode({"data": {AUTHORITY: ring.trusted}}))
+        await self._client.patch(
+            self._site.config_map, msgspec.json.encode({"data": {AUTHORITY: certificates.trusted}})
+        )
         return False
 
 
-def load(context: ssl.SSLContext, signed: Signed) -> None:
-    """New connections see this one from now on; those that are open go on."""
-    # OpenSSL reads certificates from files only; this one is gone again at once.
+def load(context: ssl.SSLContext, pair: KeyPair) -> None:
+    """Use it for new connections; open ones go on."""
+    # OpenSSL reads certificates from files only; this one is removed at once.
     descriptor, path = tempfile.mkstemp(prefix="kaiwo-", suffix=".pem")  # readable by us alone
     try:
         with os.fdopen(descriptor, "w") as file:
-            file.write(signed.certificate + signed.key)
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(path)  # what cannot be used must not replace what can
+            file.write(pair.certificate + pair.key)
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(path)  # a broken pair must not replace a working one
         context.load_cert_chain(path)
     finally:
         os.unlink(path)

@@ -1,9 +1,7 @@
-"""Keys and certificates of our own: an authority, and what it signs for the webhooks.
+"""Make the webhooks' own authority and certificates, and renew them in steps so that no request fails.
 
-In:    names, times.   Out: PEM.
-Never: reads a clock; and `cryptography` (30 ms, 9 MB) is loaded only where webhooks are served.
-
-Also: When to make new certificates, so that no request is refused meanwhile.
+In:    names, times, and the certificates so far.   Out: PEM; the next set of certificates.
+Never: reads a clock. `cryptography` (30 ms, 9 MB) is loaded only where webhooks are served.
 """
 
 import datetime
@@ -15,21 +13,22 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from msgspec.structs import replace
 
-SKEW = datetime.timedelta(minutes=5)  # clocks of other machines may be behind
+SKEW = datetime.timedelta(minutes=5)  # for clocks of other machines that are behind
 NAME = "kaiwo-webhooks"
 PEM = serialization.Encoding.PEM
 
 
-class Signed(NamedTuple):
-    """A certificate with its key, as PEM."""
+class KeyPair(NamedTuple):
+    """A certificate with its private key, as PEM."""
 
     certificate: str
     key: str
 
     @property
     def times(self) -> tuple[float, float]:
-        """From when and until when it is good, without the allowance for clocks."""
+        """From when and until when it is valid, without the allowance for clocks."""
         found = x509.load_pem_x509_certificate(self.certificate.encode())
         return (found.not_valid_before_utc + SKEW).timestamp(), found.not_valid_after_utc.timestamp()
 
@@ -40,10 +39,10 @@ class Signed(NamedTuple):
         return tuple(extension.value.get_values_for_type(x509.DNSName))
 
 
-def make_authority(now_s: float, life_s: float) -> Signed:
-    """It signs itself."""
+def make_authority(now_s: float, life_s: float) -> KeyPair:
+    """A self-signed authority."""
     key = ec.generate_private_key(ec.SECP256R1())
-    name = _name(f"{NAME}-{x509.random_serial_number():x}"[:60])  # another name each time: two may be trusted at once
+    name = _name(f"{NAME}-{x509.random_serial_number():x}"[:60])  # unique: two may be trusted at once
     builder = (
         _builder(name, name, key.public_key(), now_s, life_s)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -53,8 +52,8 @@ def make_authority(now_s: float, life_s: float) -> Signed:
     return _signed(builder.sign(key, hashes.SHA256()), key)
 
 
-def make_certificate(authority: Signed, names: tuple[str, ...], now_s: float, life_s: float) -> Signed:
-    """For a server of these names. It ends with its authority at the latest."""
+def make_certificate(authority: KeyPair, names: tuple[str, ...], now_s: float, life_s: float) -> KeyPair:
+    """A certificate for a server of these names. It does not outlive its authority."""
     issuer = x509.load_pem_x509_certificate(authority.certificate.encode())
     signer = serialization.load_pem_private_key(authority.key.encode(), None)
     assert isinstance(signer, ec.EllipticCurvePrivateKey)
@@ -98,65 +97,68 @@ def _usage(**wanted: bool) -> x509.KeyUsage:
     return x509.KeyUsage(**{name: wanted.get(name, False) for name in every})
 
 
-def _signed(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Signed:
+def _signed(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> KeyPair:
     private = key.private_bytes(PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    return Signed(certificate.public_bytes(PEM).decode(), private.decode())
+    return KeyPair(certificate.public_bytes(PEM).decode(), private.decode())
 
 
 DAY_S = 86_400
 
 
-class Lives(NamedTuple):
-    """How long things are good."""
+class Lifetimes(NamedTuple):
+    """How long authorities and certificates are valid."""
 
     authority_s: float = 730 * DAY_S
     certificate_s: float = 90 * DAY_S
-    settle_s: float = 600.0  # so long after it was published every API server trusts a new authority
+    trust_delay_s: float = 600.0  # after which every API server trusts a published authority
 
 
-LIVES = Lives()
+LIFETIMES = Lifetimes()
 
 
-class Keyring(msgspec.Struct, frozen=True):
-    """Everything that is kept, in one Secret."""
+class CertificateSet(msgspec.Struct, frozen=True):
+    """All that is in the Secret."""
 
-    authority: Signed | None = None  # signs
-    server: Signed | None = None  # is served
-    coming: Signed | None = None  # is trusted already, and will sign
-    leaving: tuple[str, ...] = ()  # certificates of former authorities
+    authority: KeyPair | None = None  # signs
+    server: KeyPair | None = None  # is served
+    next_authority: KeyPair | None = None  # is trusted already, and will sign later
+    former: tuple[str, ...] = ()  # certificates of former authorities
 
     @property
     def trusted(self) -> str:
-        """For the API server: what may have signed the certificate that it sees."""
-        known = (self.authority.certificate if self.authority else "", self.coming.certificate if self.coming else "")
-        return "".join(dict.fromkeys(filter(None, (*known, *self.leaving))))
+        """The authorities that may have signed the certificate in use."""
+        signers = [pair.certificate for pair in (self.authority, self.next_authority) if pair is not None]
+        return "".join(dict.fromkeys((*signers, *self.former)))
 
 
-def renew(ring: Keyring, names: tuple[str, ...], now_s: float, is_trusted: bool, lives: Lives = LIVES) -> Keyring:
-    """One step further, or the same. `is_trusted`: the API server was told of all that `ring.trusted` has."""
-    ring = msgspec.structs.replace(ring, leaving=tuple(_living(ring.leaving, now_s)))
-    if ring.authority is None or _left_s(ring.authority, now_s) <= 0:
-        authority = make_authority(now_s, lives.authority_s)
-        return Keyring(authority, make_certificate(authority, names, now_s, lives.certificate_s))
-    if ring.coming is None and _is_late(ring.authority, now_s):
-        return msgspec.structs.replace(ring, coming=make_authority(now_s, lives.authority_s))
-    if ring.coming is not None and is_trusted and now_s - ring.coming.times[0] >= lives.settle_s:
-        server = make_certificate(ring.coming, names, now_s, lives.certificate_s)
-        return Keyring(ring.coming, server, None, (ring.authority.certificate, *ring.leaving))
-    if ring.server is None or _is_late(ring.server, now_s) or ring.server.names != names:
-        return msgspec.structs.replace(ring, server=make_certificate(ring.authority, names, now_s, lives.certificate_s))
-    return ring
+def renew(
+    known: CertificateSet, names: tuple[str, ...], now_s: float, is_trusted: bool, lifetimes: Lifetimes = LIFETIMES
+) -> CertificateSet:
+    """The next step, or the same set. `is_trusted`: all of `known.trusted` is published."""
+    known = replace(known, former=tuple(_valid(known.former, now_s)))
+    authority, coming = known.authority, known.next_authority
+    if authority is None or _left_s(authority, now_s) <= 0:
+        authority = make_authority(now_s, lifetimes.authority_s)
+        return CertificateSet(authority, make_certificate(authority, names, now_s, lifetimes.certificate_s))
+    if coming is None and _is_due(authority, now_s):
+        return replace(known, next_authority=make_authority(now_s, lifetimes.authority_s))
+    if coming is not None and is_trusted and now_s - coming.times[0] >= lifetimes.trust_delay_s:
+        server = make_certificate(coming, names, now_s, lifetimes.certificate_s)
+        return CertificateSet(coming, server, None, (authority.certificate, *known.former))
+    if known.server is None or _is_due(known.server, now_s) or known.server.names != names:
+        return replace(known, server=make_certificate(authority, names, now_s, lifetimes.certificate_s))
+    return known
 
 
-def _left_s(signed: Signed, now_s: float) -> float:
-    return signed.times[1] - now_s
+def _left_s(pair: KeyPair, now_s: float) -> float:
+    return pair.times[1] - now_s
 
 
-def _is_late(signed: Signed, now_s: float) -> bool:
-    """Two thirds of its time are over."""
-    begin_s, end_s = signed.times
+def _is_due(pair: KeyPair, now_s: float) -> bool:
+    """Two thirds of its lifetime are over."""
+    begin_s, end_s = pair.times
     return now_s - begin_s >= 2 * (end_s - begin_s) / 3
 
 
-def _living(certificates: Iterable[str], now_s: float) -> Iterable[str]:
-    return (each for each in certificates if _left_s(Signed(each, ""), now_s) > 0)
+def _valid(certificates: Iterable[str], now_s: float) -> Iterable[str]:
+    return (each for each in certificates if _left_s(KeyPair(each, ""), now_s) > 0)

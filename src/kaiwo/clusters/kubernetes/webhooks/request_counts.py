@@ -1,6 +1,6 @@
-"""What the webhooks were asked, what they answered and how long that took: counts that only ever grow.
+"""Count the requests to the webhooks, for metrics: answers, reasons of refusals, and a histogram of times.
 
-In:    one answer after the other.   Out: sums by door, by reason of a refusal, and a histogram of times.
+In:    one answer after the other.   Out: sums by endpoint.
 """
 
 from bisect import bisect_left
@@ -11,30 +11,30 @@ BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0
 ANSWERS = ("passed", "changed", "refused", "broken")
 
 
-class Tally:
-    """One for the process."""
+class RequestCounts:
+    """Counters that only grow."""
 
     def __init__(self) -> None:
-        self.answers: Counter[tuple[str, str]] = Counter()  # door, answer
-        self.refusals: Counter[tuple[str, str]] = Counter()  # door, reason
-        self.sums_s: dict[str, float] = {}  # seconds, by door
+        self.answers: Counter[tuple[str, str]] = Counter()  # endpoint, answer
+        self.refusals: Counter[tuple[str, str]] = Counter()  # endpoint, reason
+        self.sums_s: dict[str, float] = {}  # by endpoint
         self._counts: dict[str, list[int]] = {}
 
-    def note(self, door: str, answer: str, reason: str, took_s: float) -> None:
-        """One question was answered. `reason`: of a refusal."""
-        self.answers[door, answer] += 1
+    def count(self, endpoint: str, answer: str, reason: str, took_s: float) -> None:
+        """A request was answered. `reason`: of a refusal."""
+        self.answers[endpoint, answer] += 1
         if answer == "refused":
-            self.refusals[door, reason] += 1
-        self.sums_s[door] = self.sums_s.get(door, 0.0) + took_s
-        self._counts.setdefault(door, [0] * (len(BOUNDS_S) + 1))[bisect_left(BOUNDS_S, took_s)] += 1
+            self.refusals[endpoint, reason] += 1
+        self.sums_s[endpoint] = self.sums_s.get(endpoint, 0.0) + took_s
+        self._counts.setdefault(endpoint, [0] * (len(BOUNDS_S) + 1))[bisect_left(BOUNDS_S, took_s)] += 1
 
-    def doors(self) -> list[str]:
-        """Those that were asked."""
+    def endpoints(self) -> list[str]:
+        """The endpoints that had requests."""
         return sorted(self._counts)
 
-    def buckets(self, door: str) -> Iterator[tuple[str, float]]:
-        """How many took at most so long, as Prometheus wants it."""
+    def buckets(self, endpoint: str) -> Iterator[tuple[str, float]]:
+        """How many requests took at most this time, as Prometheus expects it."""
         below = 0
-        for bound, count in zip((*map(str, BOUNDS_S), "+Inf"), self._counts[door], strict=True):
+        for bound, count in zip((*map(str, BOUNDS_S), "+Inf"), self._counts[endpoint], strict=True):
             below += count
             yield bound, float(below)

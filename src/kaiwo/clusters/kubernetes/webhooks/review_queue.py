@@ -1,7 +1,7 @@
-"""Whether a queue may be stored, changed or taken away: alone, and as part of the tree.
+"""Review a KaiwoQueue before it is created, changed or deleted: by itself, and as part of the queue tree.
 
-In:    the change, and every queue as it stands.   Out: a Verdict; what works but not as it reads is a warning.
-Never: refuses for a mistake that was there before: one of long ago must not keep anybody from mending another.
+In:    the change, and every queue as it is now.   Out: a verdict; what works, but not as it reads, is a warning.
+Never: refuses for a mistake that was there before: an old one must not prevent the repair of another.
 """
 
 from collections.abc import Mapping
@@ -10,30 +10,33 @@ import msgspec
 
 from kaiwo.clusters.kubernetes.decode.kaiwo_objects import read_queue
 from kaiwo.clusters.kubernetes.decode.wire_objects import QueueObject
-from kaiwo.clusters.kubernetes.webhooks.admission_review import PASS, AdmissionRequest, Verdict
+from kaiwo.clusters.kubernetes.webhooks.admission_review import ALLOWED, AdmissionRequest, AdmissionVerdict
+from kaiwo.clusters.queue_access import first_names
 from kaiwo.model.queue import Queue
 from kaiwo.model.queue_validation import Finding, check_tree
 
 _read = msgspec.json.Decoder(QueueObject).decode
 
 
-def judge_queue(request: AdmissionRequest, queues: Mapping[str, Queue], living: Mapping[str, int]) -> Verdict:
+def review_queue(request: AdmissionRequest, queues: Mapping[str, Queue], living: Mapping[str, int]) -> AdmissionVerdict:
     """`living`: how many workloads each queue has."""
     if request.operation == "DELETE":
-        return _judge_removal(request.name, queues, living)
+        return _review_deletion(request.name, queues, living)
     queue = read_queue(_read(request.object))
     if isinstance(queue, str):
-        return Verdict(queue, reason="unreadable")
+        return AdmissionVerdict(queue, reason="unreadable")
     after = {**queues, queue.name: queue}
     warnings: list[str] = []
     if queue.parent not in {each.parent for each in queues.values()} and (count := living.get(queue.parent)):
-        what = f"{count} living workload{'s' if count > 1 else ''}"
-        warnings.append(f"queue {queue.parent} gets a child, so it takes no more work; move its {what} to a leaf")
+        work = _living_words(count)
+        warnings.append(
+            f"queue {queue.parent} gets a child queue and takes no more work; move its {work} to a leaf queue"
+        )
     return _compare(queues, after, queue.name, warnings)
 
 
 def read_queues(items: list[QueueObject], default: Queue) -> dict[str, Queue]:
-    """The queues of a list; one that cannot be read is left out, as the scheduler does."""
+    """The queues of a list, without those that cannot be read, as in the scheduler."""
     found = {default.name: default}
     for item in items:
         queue = read_queue(item)
@@ -42,27 +45,33 @@ def read_queues(items: list[QueueObject], default: Queue) -> dict[str, Queue]:
     return found
 
 
-def _judge_removal(name: str, queues: Mapping[str, Queue], living: Mapping[str, int]) -> Verdict:
+def _review_deletion(name: str, queues: Mapping[str, Queue], living: Mapping[str, int]) -> AdmissionVerdict:
     children = sorted(queue.name for queue in queues.values() if queue.parent == name)
     if children:
-        return Verdict(
-            f"queue {name} has child queues ({', '.join(children[:5])}); remove those first", reason="children"
+        return AdmissionVerdict(
+            f"queue {name} has child queues ({first_names(children)}); delete those first", reason="children"
         )
     if count := living.get(name):
-        work = "1 living workload" if count == 1 else f"{count} living workloads"
-        return Verdict(warnings=(f"queue {name} has {work}; what waits there waits until the queue is there again",))
-    return PASS
+        warning = f"queue {name} has {_living_words(count)}; waiting work starts only when the queue exists again"
+        return AdmissionVerdict(warnings=(warning,))
+    return ALLOWED
 
 
-def _compare(before: Mapping[str, Queue], after: Mapping[str, Queue], name: str, warnings: list[str]) -> Verdict:
+def _compare(
+    before: Mapping[str, Queue], after: Mapping[str, Queue], name: str, warnings: list[str]
+) -> AdmissionVerdict:
     known = {finding.sentence for finding in check_tree(before.values())}
-    news = [finding for finding in check_tree(after.values()) if finding.sentence not in known]
-    errors = [finding for finding in news if finding.is_error]
+    fresh = [finding for finding in check_tree(after.values()) if finding.sentence not in known]
+    errors = [finding for finding in fresh if finding.is_error]
     if errors:
         own = next((finding for finding in errors if finding.queue == name), errors[0])
-        return Verdict(_place(own), reason="tree")
-    return Verdict(warnings=(*warnings, *(finding.sentence for finding in news)))
+        return AdmissionVerdict(_sentence(own), reason="tree")
+    return AdmissionVerdict(warnings=(*warnings, *(finding.sentence for finding in fresh)))
 
 
-def _place(finding: Finding) -> str:
+def _living_words(count: int) -> str:
+    return "1 living workload" if count == 1 else f"{count} living workloads"
+
+
+def _sentence(finding: Finding) -> str:
     return f"KaiwoQueue '{finding.queue}': spec.{finding.field}: {finding.sentence}"

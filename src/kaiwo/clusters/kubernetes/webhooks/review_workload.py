@@ -1,8 +1,8 @@
-"""Whether what work says of itself makes sense: the readers of `kaiwo apply`, before it is stored.
+"""Review a workload before it is created or changed, with the code that reads files for `kaiwo apply`.
 
-In:    one object with its annotations.   Out: one sentence with the way out, or nothing; and warnings.
-
-Also: One answer for one question of the API server.
+In:    one object with its annotations, who submits it, the queues.   Out: a verdict: defaults as a patch, warnings, or
+       a refusal that says what to do.
+Never: refuses a change for a mistake that was there before.
 """
 
 from collections.abc import Mapping
@@ -13,17 +13,23 @@ from kaiwo.clusters.kubernetes.cache.checkpoint_annotations import checkpoint_an
 from kaiwo.clusters.kubernetes.decode.pod_request import check_beside, kubelet_words
 from kaiwo.clusters.kubernetes.decode.workload_annotations import read_workload_settings
 from kaiwo.clusters.kubernetes.gangs.metadata import MOST_PODS
-from kaiwo.clusters.kubernetes.webhooks.admission_review import PASS, AdmissionRequest, Verdict, is_nothing
-from kaiwo.clusters.kubernetes.webhooks.submitting_user import House, Person, person_of
-from kaiwo.clusters.kubernetes.webhooks.workload_defaults import USER, default_work, is_for, keep_stamp, named_users
+from kaiwo.clusters.kubernetes.webhooks.admission_review import ALLOWED, AdmissionRequest, AdmissionVerdict, is_absent
+from kaiwo.clusters.kubernetes.webhooks.submitting_user import Requester, WebhookPolicy, requester_of
+from kaiwo.clusters.kubernetes.webhooks.workload_defaults import (
+    USER,
+    default_workload,
+    is_scheduled_by,
+    keep_user,
+    named_users,
+)
 from kaiwo.clusters.kubernetes.webhooks.workload_objects import (
-    Place,
-    Texts,
-    Work,
-    names_kaiwo,
-    read_work,
+    PodTemplate,
+    Strings,
+    WorkloadObject,
+    mentions_kaiwo,
+    read_workload_object,
+    settings_of,
     whole_gpus,
-    words_of,
 )
 from kaiwo.clusters.queue_access import check_queue_access
 from kaiwo.manifests.kinds.annotations import OUR_PREFIX, SCHEDULER_ANNOTATIONS, Annotations, read_number
@@ -35,43 +41,89 @@ from kaiwo.model.errors import ConfigError, RefusedError
 from kaiwo.model.queue import Queue
 from kaiwo.model.workload import Workload
 
-# An object that somebody copied from a cluster may carry the others.
-NOT_FOR_PEOPLE = tuple(
+# An object that was copied from a cluster may have the others.
+WRITTEN_BY_SCHEDULER = tuple(
     OUR_PREFIX + name for name in ("granted-devices", "kept-space", "planned-start", "planned-place", "fills-until")
 )
-assert all(key.removeprefix(OUR_PREFIX) in SCHEDULER_ANNOTATIONS for key in NOT_FOR_PEOPLE)
+assert all(key.removeprefix(OUR_PREFIX) in SCHEDULER_ANNOTATIONS for key in WRITTEN_BY_SCHEDULER)
 
 
-def check_work(
-    work: Work, notes: Texts, person: Person, queues: Mapping[str, Queue], house: House, before: Texts | None = None
-) -> Verdict:
-    """The refusal with its reason, or nothing, and warnings.
+def review_workload(
+    request: AdmissionRequest, queues: Mapping[str, Queue], policy: WebhookPolicy, is_invited: bool
+) -> AdmissionVerdict:
+    """A workload that is created or changed."""
+    work = _read(request, request.object)
+    requester = requester_of(request.user_info)
+    if request.operation == "UPDATE" and not is_absent(request.old_object):
+        return _review_change(work, _read(request, request.old_object), request, queues, policy)
+    defaults = default_workload(work, requester, queues, policy, is_invited)
+    if not defaults.is_for_us:
+        return ALLOWED
+    found = check_workload(work, defaults.annotations, requester, queues, policy)
+    return found if found.refusal else found._replace(patch=defaults.patch)
 
-    `notes`: the object's own annotations with the defaults. `before`: those that it had, if it is not new.
+
+def _review_change(
+    work: WorkloadObject,
+    old: WorkloadObject,
+    request: AdmissionRequest,
+    queues: Mapping[str, Queue],
+    policy: WebhookPolicy,
+) -> AdmissionVerdict:
+    """Its settings may change; the user who submitted it may not."""
+    requester = requester_of(request.user_info)
+    if not is_scheduled_by(work, policy.scheduler) and not mentions_kaiwo(work.metadata_layers):
+        return ALLOWED
+    user = old.annotations.get(USER, "")
+    if user and work.annotations.get(USER, user) != user and not requester.may_submit_for(user, policy):
+        refusal = f'{work.owner}: {USER} names the user who submitted it and cannot change; set it back to "{user}"'
+        return AdmissionVerdict(refusal, reason="stamp")
+    patch = keep_user(work, old)
+    if settings_of(work) == settings_of(old):
+        # A mistake that was there before is no reason to refuse another change.
+        return AdmissionVerdict(patch=patch, warnings=tuple(checkpoint_warnings(work)))
+    annotations = {USER: user} | work.annotations if user else work.annotations
+    # The user who changes it need not be the one who submitted it, whose annotation stays.
+    submitter = requester._replace(name=user) if user and not requester.created_by_controller(work) else requester
+    found = check_workload(work, annotations, submitter, queues, policy, old.annotations)
+    return found if found.refusal else found._replace(patch=patch)
+
+
+def check_workload(
+    work: WorkloadObject,
+    annotations: Strings,
+    requester: Requester,
+    queues: Mapping[str, Queue],
+    policy: WebhookPolicy,
+    before: Strings | None = None,
+) -> AdmissionVerdict:
+    """A refusal with its reason, or warnings.
+
+    `annotations`: those of the object, with defaults. `before`: those that it had before the change.
     """
     warnings: list[str] = []
     reason = "stamp"
     try:
-        _check_stamps(work, person, house, before or {})
+        _check_reserved_annotations(work, requester, policy, before or {})
         reason = "gpu-request"
-        said = [(notes, work.said[-1][1])]
-        for place in work.places:
-            pair = (place.notes, place.labels)
-            _check_gpus(work.owner, place, [*([] if work.is_pod else [pair]), *said], warnings)
+        own = [(annotations, work.metadata_layers[-1][1])]
+        for template in work.templates:
+            layer = (template.annotations, template.labels)
+            _check_gpus(work.owner, template, [*([] if work.is_pod else [layer]), *own], warnings)
         reason = "annotation"
-        wishes = read_workload_settings(work.owner, [*work.said[:-1], *said], 0, False, queues.__contains__)
-        warnings += saved_warnings(work)
+        settings = read_workload_settings(work.owner, [*work.metadata_layers[:-1], *own], 0, False, queues.__contains__)
+        warnings += checkpoint_warnings(work)
         reason = "queue"
-        _check_queue(work, wishes, person, queues, warnings)
+        _check_queue(work, settings, requester, queues, warnings)
     except (ConfigError, RefusedError) as error:
-        return Verdict(str(error), reason=reason)
-    return Verdict(warnings=tuple(warnings))
+        return AdmissionVerdict(str(error), reason=reason)
+    return AdmissionVerdict(warnings=tuple(warnings))
 
 
-def saved_warnings(work: Work) -> list[str]:
-    """Programs write when they last saved their work. A slip is told, and is no reason to refuse anything."""
+def checkpoint_warnings(work: WorkloadObject) -> list[str]:
+    """Programs write when they last saved their work. A mistake there is a warning, never a refusal."""
     warnings = []
-    for key, text in filter(None, (checkpoint_annotation(notes) for notes, _ in work.said)):
+    for key, text in filter(None, (checkpoint_annotation(annotations) for annotations, _ in work.metadata_layers)):
         try:
             read_past_timestamp_s(text, Field(work.owner, key))
         except ConfigError as error:
@@ -79,29 +131,31 @@ def saved_warnings(work: Work) -> list[str]:
     return warnings
 
 
-def _check_stamps(work: Work, person: Person, house: House, before: Texts) -> None:
-    """Nobody brings work in another's name, and nobody grants himself devices."""
-    if person.is_controller_of(work):
+def _check_reserved_annotations(
+    work: WorkloadObject, requester: Requester, policy: WebhookPolicy, before: Strings
+) -> None:
+    """Nobody submits work in another user's name, or writes what only the scheduler may write."""
+    if requester.created_by_controller(work):
         return
     for key, name in named_users(work):
-        if not person.may_name(name, house):
+        if not requester.may_submit_for(name, policy):
             raise ConfigError(
-                f'{work.owner}: {key} is "{name}", but {person.name} brings it; leave it out, and your name is written '
-                "there"
+                f'{work.owner}: {key} is "{name}", but {requester.name} submits it; remove {key}, and Kaiwo sets it to '
+                "your name"
             )
-    for key in NOT_FOR_PEOPLE:
-        if key in before and work.notes.get(key) != before[key]:
-            raise ConfigError(f"{work.owner}: {key} is written by the scheduler; leave it as it is")
-        if key not in before and any(key in notes for notes, _ in work.said):
+    for key in WRITTEN_BY_SCHEDULER:
+        if key in before and work.annotations.get(key) != before[key]:
+            raise ConfigError(f"{work.owner}: {key} is written by the scheduler; do not change it")
+        if key not in before and any(key in annotations for annotations, _ in work.metadata_layers):
             raise ConfigError(f"{work.owner}: {key} is written by the scheduler; remove it")
 
 
-def _check_gpus(owner: str, place: Place, said: list[tuple[Texts, Texts]], warnings: list[str]) -> None:
-    """Annotations of one pod, with those of the object above it: slips, contradictions, sizes of gangs."""
+def _check_gpus(owner: str, template: PodTemplate, layers: list[tuple[Strings, Strings]], warnings: list[str]) -> None:
+    """The GPU request of one pod template, with the annotations of the object above it; and sizes of gangs."""
     annotations = Annotations(owner)
-    for notes, labels in said:
-        annotations.add(FieldReader({"annotations": notes, "labels": labels}, owner, []))
-    count, resource = whole_gpus(place)
+    for own, labels in layers:
+        annotations.add(FieldReader({"annotations": own, "labels": labels}, owner, []))
+    count, resource = whole_gpus(template)
     wish = annotations.written_gpus(count, "", ())
     words = kubelet_words(annotations, resource)
     settled = resolve_gpus(wish, words, warnings)
@@ -109,61 +163,27 @@ def _check_gpus(owner: str, place: Place, said: list[tuple[Texts, Texts]], warni
         check_beside(owner, resource, count, settled.gpus)
         asked = words.fraction if wish.memory_mib is None else words.memory
         warnings.append(
-            f"{owner}: {resource} stands beside {asked}, and the kubelet hands out whole GPUs: it gets {count} whole; "
-            f"remove {resource} to share"
+            f"{owner}: it requests both {resource} and {asked}; the kubelet assigns whole GPUs, so it gets {count} "
+            f"whole; remove {resource} to share"
         )
     for name in ("gang-size", "min-pods"):
         annotations.read(name, lambda value, where: read_number(value, where, 1, MOST_PODS), 1)
 
 
 def _check_queue(
-    work: Work, wishes: Workload, person: Person, queues: Mapping[str, Queue], warnings: list[str]
+    work: WorkloadObject, settings: Workload, requester: Requester, queues: Mapping[str, Queue], warnings: list[str]
 ) -> None:
-    """A queue that is not there yet may come: the work waits for it. One that is there must want it."""
-    queue = wishes.queue
+    """A queue that does not exist yet is a warning: the work waits for it. One that exists must take the work."""
+    queue = settings.queue
     if queue not in queues:
-        warnings.append(f"{work.owner}: queue {queue} does not exist; it waits until somebody creates it")
+        warnings.append(f"{work.owner}: queue {queue} does not exist; the work waits until it is created")
         return
     if any(other.parent == queue for other in queues.values()):
-        warnings.append(f"{work.owner}: queue {queue} has child queues and takes no work itself; name one of those")
+        warnings.append(f"{work.owner}: queue {queue} has child queues and takes no work; name one of those")
     name = f"{work.namespace}/{work.metadata.get('name') or work.metadata.get('generateName', '')}"
-    knows_user = bool(wishes.user) or not person.is_controller_of(work)
-    check_queue_access(queues, Workload(name, (), queue, wishes.user), knows_user)
+    knows_user = bool(settings.user) or not requester.created_by_controller(work)
+    check_queue_access(queues, Workload(name, (), queue, settings.user), knows_user)
 
 
-def judge_work(request: AdmissionRequest, queues: Mapping[str, Queue], house: House, is_invited: bool) -> Verdict:
-    """Work that comes or changes."""
-    work = _read(request, request.object)
-    person = person_of(request.user_info)
-    if request.operation == "UPDATE" and not is_nothing(request.old_object):
-        return _judge_change(work, _read(request, request.old_object), request, queues, house)
-    defaults = default_work(work, person, queues, house, is_invited)
-    if not defaults.is_for_us:
-        return PASS
-    found = check_work(work, defaults.notes, person, queues, house)
-    return found if found.refusal else found._replace(patch=defaults.patch)
-
-
-def _judge_change(
-    work: Work, old: Work, request: AdmissionRequest, queues: Mapping[str, Queue], house: House
-) -> Verdict:
-    """What it says of itself may change, who brought it may not."""
-    person = person_of(request.user_info)
-    if not is_for(work, house.scheduler) and not names_kaiwo(work.said):
-        return PASS
-    stamp = old.notes.get(USER, "")
-    if stamp and work.notes.get(USER, stamp) != stamp and not person.may_name(stamp, house):
-        return Verdict(f'{work.owner}: {USER} says who brought it, "{stamp}", and stays as it is', reason="stamp")
-    patch = keep_stamp(work, old)
-    if words_of(work) == words_of(old):
-        # What was wrong before is no reason to refuse a change of something else.
-        return Verdict(patch=patch, warnings=tuple(saved_warnings(work)))
-    notes = {USER: stamp} | work.notes if stamp else work.notes
-    # Whoever changes it need not be who brought it: the stamp that was there is not his word.
-    known = person._replace(name=stamp) if stamp and not person.is_controller_of(work) else person
-    found = check_work(work, notes, known, queues, house, old.notes)
-    return found if found.refusal else found._replace(patch=patch)
-
-
-def _read(request: AdmissionRequest, raw: msgspec.Raw) -> Work:
-    return read_work(bytes(raw), request.kind.kind, request.kind.group, request.namespace)
+def _read(request: AdmissionRequest, raw: msgspec.Raw) -> WorkloadObject:
+    return read_workload_object(bytes(raw), request.kind.kind, request.kind.group, request.namespace)

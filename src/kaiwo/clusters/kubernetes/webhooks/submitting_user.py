@@ -1,35 +1,35 @@
-"""Who brings work, and for whom he may.
+"""Who submits a workload, and for which users they may submit.
 
-In:    the user as the API server knows him.   Out: whether a controller asks for somebody, and who may name others.
+In:    the user as the API server knows them.   Out: whether a controller acts for a user, and who may name others.
 """
 
 from typing import NamedTuple
 
 from kaiwo.clusters.kubernetes.webhooks.admission_review import UserInfo
-from kaiwo.clusters.kubernetes.webhooks.workload_objects import Work
+from kaiwo.clusters.kubernetes.webhooks.workload_objects import WorkloadObject
 
 ACCOUNT = "system:serviceaccount:"
 MANAGER = "system:kube-controller-manager"
 MASTERS = "system:masters"
 
 
-class House(NamedTuple):
-    """The rules of this installation."""
+class WebhookPolicy(NamedTuple):
+    """The settings of this installation that the webhooks apply."""
 
     scheduler: str
-    may_name_users: frozenset[str] = frozenset()  # users and groups who bring work for others
+    may_name_users: frozenset[str] = frozenset()  # users and groups who may submit for others
 
 
-class Person(NamedTuple):
-    """Whoever asks."""
+class Requester(NamedTuple):
+    """The user or service account that makes the request."""
 
     name: str
     groups: tuple[str, ...] = ()
 
-    def is_controller_of(self, work: Work) -> bool:
-        """It makes the pods of an object that somebody else brought: that one was asked about already.
+    def created_by_controller(self, work: WorkloadObject) -> bool:
+        """The object was made by a controller for another object, which was reviewed already.
 
-        A tenant's own account works in its own namespace, and could write any owner on a pod; operators have theirs.
+        A service account of the object's own namespace does not count: a tenant could write any owner on a pod.
         """
         if not work.controller:
             return False
@@ -37,11 +37,11 @@ class Person(NamedTuple):
             return self.name.removeprefix(ACCOUNT).partition(":")[0] != work.namespace
         return self.name == MANAGER
 
-    def may_name(self, user: str, house: House) -> bool:
-        """Work that says it is this user's."""
+    def may_submit_for(self, user: str, policy: WebhookPolicy) -> bool:
+        """Whether they may submit work in this user's name."""
         names = {self.name, *self.groups}
-        return user == self.name or MASTERS in names or not house.may_name_users.isdisjoint(names)
+        return user == self.name or MASTERS in names or not policy.may_name_users.isdisjoint(names)
 
 
-def person_of(info: UserInfo) -> Person:
-    return Person(info.username, info.groups or ())
+def requester_of(info: UserInfo) -> Requester:
+    return Requester(info.username, info.groups or ())
