@@ -6,7 +6,7 @@ helm=${HELM:-$(../tests/controlplane/build.sh --folder)/helm}
 out=${1:-manifests}
 namespace=kaiwo-system
 
-tidy() { # without the names of the templates and the empty lines between them
+tidy() { # remove the names of the templates and empty lines
     grep -v -e '^# Source: ' -e '^$'
 }
 
@@ -14,18 +14,18 @@ render() { # options of helm
     "$helm" template kaiwo chart --namespace "$namespace" --set agent.enabled=true "$@"
 }
 
-without_agent() { # the scheduler hears agents, whether they are installed with it, later or never
+without_agent() { # the scheduler accepts agents, whether they are installed with it, later or never
     awk '/^---$/ {start = 1; next} /^# Source: / {skip = /agent.yaml$/} !skip {if (start) {print "---"; start = 0}; print}'
 }
 
 mkdir -p "$out"
 {
-    echo "# The scheduler. Made by deploy/render.sh from deploy/chart: change that."
+    echo "# The scheduler. Made by deploy/render.sh from deploy/chart; change the chart instead."
     printf -- '---\napiVersion: v1\nkind: Namespace\nmetadata:\n  name: %s\n' "$namespace"
     printf '  labels: {app.kubernetes.io/part-of: kaiwo}\n'
     render | without_agent | tidy
 } >"$out/scheduler.yaml"
 {
-    echo "# The agent for GPU nodes. Made by deploy/render.sh from deploy/chart: change that."
+    echo "# The agent for GPU nodes. Made by deploy/render.sh from deploy/chart; change the chart instead."
     render --show-only templates/agent.yaml | tidy
 } >"$out/agent.yaml"

@@ -2,7 +2,7 @@
 {{- $name := replace "." "-" .Release.Name }}{{ if not (contains "kaiwo" $name) }}{{ $name = printf "%s-kaiwo" $name }}{{ end }}{{ $name | trunc 50 | trimSuffix "-" }}
 {{- end }}
 
-{{- /* Roles of a cluster have no namespace, so two releases of one name need different ones. */ -}}
+{{- /* Cluster roles have no namespace, so two releases of one name need different ones. */ -}}
 {{- define "kaiwo.clusterName" -}}
 {{ .Release.Namespace }}:{{ include "kaiwo.name" . }}
 {{- end }}
@@ -24,7 +24,7 @@ app.kubernetes.io/part-of: kaiwo
 app.kubernetes.io/version: {{ (index . 0).Chart.AppVersion | quote }}
 {{- end }}
 
-{{- /* The scheduler's ports in one pod: two of one number would be taken by Kubernetes, and one listener would fail. */ -}}
+{{- /* Kubernetes accepts two equal ports in one pod, but then one listener fails. */ -}}
 {{- define "kaiwo.checkPorts" -}}
 {{- $ports := dict "api.port" .Values.api.port }}
 {{- if .Values.webhooks.enabled }}{{ $_ := set $ports "webhooks.port" .Values.webhooks.port }}{{ end }}
@@ -38,7 +38,7 @@ app.kubernetes.io/version: {{ (index . 0).Chart.AppVersion | quote }}
 {{- end }}
 {{- end }}
 
-{{- /* Whether agents report to the scheduler: there must be some, and certificates. */ -}}
+{{- /* Agents report to the scheduler if they are enabled and there are certificates. */ -}}
 {{- define "kaiwo.hearsAgents" -}}
 {{- if and .Values.agent.enabled .Values.webhooks.enabled }}true{{ end }}
 {{- end }}

@@ -23,7 +23,7 @@ spec:
         - {protocol: TCP, port: {{ $root.Values.api.agentsPort }}}
         {{- end }}
     {{- if gt (len .) 4 }}
-    # The API server asks from an address that is not known here.
+    # The API server, whose address is not known here.
     - ports:
         - {protocol: TCP, port: {{ index . 4 }}}
     {{- end }}
@@ -34,7 +34,7 @@ spec:
         - {protocol: TCP, port: {{ . }}}
         {{- end }}
     {{- if and (eq (index . 1) "agent") (include "kaiwo.hearsAgents" $root) }}
-    # The scheduler, by its name: the certificate carries that.
+    # The scheduler, by name: its certificate is for that name.
     - to:
         - podSelector:
             matchLabels: {{- include "kaiwo.selector" (list $root "scheduler") | nindent 14 }}

@@ -244,7 +244,7 @@ def test_a_start_without_its_volume_is_taken_back(plane: Plane) -> None:
             await scene.start(start_of("a", node="node-1"))
             await _until_selected(scene.kubectl, "node-1")
             await scene.kubectl.patch(f"{CLAIMS}/data", {"metadata": {"annotations": {SELECTED_NODE: None}}})
-            await scene.until(lambda: "no volume could be made" in scene.workload("a").not_before_why)
+            await scene.until(lambda: "no volume could be provisioned" in scene.workload("a").not_before_why)
             assert ("default/a", "main-0") not in scene.state.pods
 
     run(test())

@@ -1,7 +1,7 @@
-"""Whose token a node agent shows: the API server knows, and says on which node its pod runs.
+"""Verify the tokens of node agents with the API server, which knows the node of the agent's pod.
 
-In:    a token that a kubelet gave to a pod of the agents' service account, for us alone.   Out: the name of its node.
-Never: believes a token for another audience or of another account, or asks twice within minutes about the same one.
+In:    a token that a kubelet issued to an agent's pod, for Kaiwo only.   Out: the name of its node.
+Never: accepts a token for another audience or of another account, or reviews the same token twice within minutes.
 """
 
 import asyncio
@@ -18,9 +18,9 @@ from kaiwo.model.errors import ClusterError
 PATH = "/apis/authentication.k8s.io/v1/tokenreviews"
 AUDIENCE = "kaiwo-agents"
 NODE = "authentication.kubernetes.io/node-name"
-GOOD_S, BAD_S = 300.0, 10.0  # so long an answer counts; a stream begins anew every minute
+GOOD_S, BAD_S = 300.0, 10.0  # how long an answer is kept; a stream reconnects every minute
 MOST_KNOWN = 20_000
-MOST_SIGNS = 16_384
+MOST_CHARACTERS = 16_384
 ANSWER_S = 5.0
 
 
@@ -45,24 +45,24 @@ class AgentTokens:
     def __init__(self, client: Client, account: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._client, self._clock = client, clock
         self._user = f"system:serviceaccount:{account}"
-        self._known: dict[bytes, tuple[float, str]] = {}  # by digest: until when, and the node; empty: no agent's
+        self._known: dict[bytes, tuple[float, str]] = {}  # by digest: until when, and the node; empty: not an agent's
 
     async def node_of(self, token: str) -> str:
-        """The node of the agent whose token this is; empty: it is no agent's. ClusterError: nobody can say now."""
-        if not token or len(token) > MOST_SIGNS:
+        """The node of the agent with this token; empty: not an agent's. ClusterError: the server does not answer."""
+        if not token or len(token) > MOST_CHARACTERS:
             return ""
         key, now = hashlib.sha256(token.encode()).digest(), self._clock()
         until, node = self._known.get(key, (0.0, ""))
         if now < until:
             return node
-        node = await self._ask(token)
+        node = await self._review(token)
         if len(self._known) >= MOST_KNOWN:
             self._known = {each: found for each, found in self._known.items() if found[0] > now}
         if len(self._known) < MOST_KNOWN:
             self._known[key] = (now + (GOOD_S if node else BAD_S), node)
         return node
 
-    async def _ask(self, token: str) -> str:
+    async def _review(self, token: str) -> str:
         body = {
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenReview",
@@ -72,7 +72,7 @@ class AgentTokens:
             async with asyncio.timeout(ANSWER_S):
                 answer = await self._client.write("POST", PATH, msgspec.json.encode(body), tries=1)
         except (ApiError, UnreachableError, TimeoutError) as error:
-            raise ClusterError(f"the API server does not say whose token this is ({str(error)[:200]})") from error
+            raise ClusterError(f"the API server could not review the agent's token ({str(error)[:200]})") from error
         status = msgspec.json.decode(answer, type=_Review).status
         is_ours = status.authenticated and AUDIENCE in (status.audiences or ())
         nodes = (status.user.extra or {}).get(NODE, [])

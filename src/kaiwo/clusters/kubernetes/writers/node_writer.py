@@ -1,6 +1,6 @@
-"""What is done to a Node so that somebody else may change its GPUs: labels, a taint, a note of what is under way.
+"""Write on Nodes for changes of their GPUs: labels, taints, and an annotation about the change under way.
 
-In:    a node's name.   Out: patches, and the Node as Kubernetes tells it.
+In:    a node's name.   Out: patches, and the Node as Kubernetes has it.
 Never: touches labels, taints or annotations that are not named.
 """
 
@@ -18,13 +18,13 @@ from kaiwo.model.node import Node, Taint
 
 CONFIG_KEY = "config.json"
 JSON_PATCH = "application/json-patch+json"
-UNPROCESSABLE = 422  # what a patch tests is not so
-TRIES, PAUSE_S = 20, 0.25  # a watch is seldom later than that
+UNPROCESSABLE = 422  # the test in a JSON patch failed
+TRIES, PAUSE_S = 20, 0.25  # a watch seldom lags longer
 Operation = dict[str, Any]
 
 
 class NodeWriter:
-    """Looks after nodes while this is the leader."""
+    """Changes Nodes while this replica leads."""
 
     def __init__(self, client: Client, cache: ClusterCache) -> None:
         self._client, self._cache = client, cache
@@ -34,39 +34,39 @@ class NodeWriter:
         return self._client.may_write
 
     def node(self, name: str) -> Node | None:
-        """As Kubernetes tells it, without what is laid over it."""
+        """As Kubernetes has it, without overlays."""
         return self._cache.node_cache.without_overlay.get(name)
 
     def is_listed(self, name: str) -> bool:
-        """Whether an agent tells its devices: a bare count says nothing of their modes."""
+        """Whether an agent lists its devices: a bare count does not show their modes."""
         return name in self._cache.node_cache.with_agent
 
     def notes(self) -> dict[str, str]:
-        """What is under way, by node."""
+        """The changes under way, by node."""
         return dict(self._cache.node_cache.change_annotations)
 
     async def mark(self, name: str, note: str = "", labels: Mapping[str, str | None] | None = None) -> None:
-        """Write a note, and set labels (None: remove)."""
+        """Write the annotation about a change, and set labels (None: remove)."""
         metadata: dict[str, Any] = {"labels": labels} if labels else {}
         if note:
             metadata["annotations"] = {CHANGE_ANNOTATION: note}
         await self._client.patch(_path(name), msgspec.json.encode({"metadata": metadata}))
 
     async def unmark(self, name: str) -> None:
-        """It is over: the note goes."""
+        """The change is over: remove its annotation."""
         body = {"metadata": {"annotations": {CHANGE_ANNOTATION: None}}}
         await self._client.patch(_path(name), msgspec.json.encode(body))
 
     async def taint(self, name: str, taint: Taint) -> None:
-        """This taint is there from now on, with this effect."""
+        """Add this taint, or change its effect."""
         await self._change_taints(name, lambda taints: adding(taints, taint))
 
     async def untaint(self, name: str, key: str) -> None:
-        """It is not there any more."""
+        """Remove the taint with this key."""
         await self._change_taints(name, lambda taints: removing(taints, key))
 
     async def _change_taints(self, name: str, how: Callable[[Sequence[Taint]], list[Operation]]) -> None:
-        """The list is one value to the server. What others do to it meanwhile makes ours fail, and it is tried anew."""
+        """To the server the list is one value: if others change it meanwhile, the patch fails and is tried again."""
         for left in reversed(range(TRIES)):
             node = self.node(name)
             operations = how(node.taints) if node is not None else []
@@ -87,13 +87,13 @@ class NodeWriter:
         return msgspec.json.decode(text, type=dict[str, Any])
 
     async def write_config(self, place: str, config: Mapping[str, Any]) -> None:
-        """The same, back."""
+        """Write it back."""
         text = msgspec.json.format(msgspec.json.encode(config), indent=2).decode()
         await self._client.patch(_config_path(place), msgspec.json.encode({"data": {CONFIG_KEY: text}}))
 
 
 def adding(taints: Sequence[Taint], taint: Taint) -> list[Operation]:
-    """None when it is there. Every change is bound to what is known of the list."""
+    """Empty if it is there already. Every operation tests the list as it is known."""
     value = {"key": taint.key, "value": taint.value, "effect": taint.effect}
     at = next((at for at, each in enumerate(taints) if each.key == taint.key), None)
     if at is not None:
@@ -106,7 +106,7 @@ def adding(taints: Sequence[Taint], taint: Taint) -> list[Operation]:
 
 
 def removing(taints: Sequence[Taint], key: str) -> list[Operation]:
-    """None when it is not there."""
+    """Empty if it is not there."""
     at = next((at for at, each in enumerate(taints) if each.key == key), None)
     if at is None:
         return []

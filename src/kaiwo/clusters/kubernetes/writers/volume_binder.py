@@ -1,8 +1,8 @@
-"""Give claims that wait for their first pod their volumes, before that pod is bound.
+"""Bind the volumes of pods that are about to start: claims that wait for their first consumer.
 
-In:    pods that are to start, with their nodes.   Out: a volume that is the claim's, or a claim that names the node for
-       its provisioner; then the wait until Kubernetes has bound them.
-Never: takes a volume that changed since it was chosen: each write names the version that it was chosen by.
+In:    pods that are to start, with their nodes.   Out: a volume for each claim, or the node for its provisioner; then
+       the wait until Kubernetes has bound them.
+Never: takes a volume that changed since it was chosen: each write names the version on which the choice was based.
 """
 
 import asyncio
@@ -25,13 +25,13 @@ BIND_S = 600.0  # a provisioner may take minutes; kube-scheduler waits as long
 LOOK_S = 0.05
 
 
-class Written(Wire):
+class WrittenObject(Wire):
     """A claim or a volume after a write."""
 
     metadata: Meta
 
 
-_read_written = msgspec.json.Decoder(Written).decode
+_read_written = msgspec.json.Decoder(WrittenObject).decode
 
 
 class VolumeBinder:
@@ -61,7 +61,7 @@ class VolumeBinder:
                 self._taken[pod.uid] = found
                 taken.append(pod)
         if taken:
-            self._cache.touch_claim_users()  # others may have had an eye on the same volume
+            self._cache.touch_claim_users()  # other pods may have counted on the same volume
         return None
 
     def release(self, pod: CachedPod) -> None:
@@ -74,12 +74,12 @@ class VolumeBinder:
             self._cache.touch_claim_users()
 
     async def bind(self, pod: CachedPod, node: str) -> str:
-        """Until every claim of the pod is bound; a sentence: one will not be."""
+        """Until every claim of the pod is bound. Returns why one cannot be; empty: all are bound."""
         taken = self._taken.get(pod.uid)
         if taken is None:
             return ""
         why = await self._write(taken) or await self._wait(pod, taken, node)
-        self.release(pod)  # what is bound by now is nobody else's anyway
+        self.release(pod)  # bound volumes belong to their claims anyway
         return why
 
     async def _write(self, taken: ReservedVolumes) -> str:
@@ -93,12 +93,12 @@ class VolumeBinder:
         return ""
 
     async def _wait(self, pod: CachedPod, taken: ReservedVolumes, node: str) -> str:
-        """What the watches bring is what counts."""
+        """Until the watches show every claim as bound."""
         volumes, until_s = self._cache.volumes, time.monotonic() + BIND_S
         while time.monotonic() < until_s:
             known, place = self._cache.pods.get(pod.key), self._cache.nodes.get(node)
             if known is None or known.uid != pod.uid:
-                return ""  # it is gone: the Binding finds out
+                return ""  # it is gone: the Binding will fail
             standings = [volumes.binding_state(step, place.labels if place else {}) for step in taken.steps]
             if why := next((each for each in standings if each), ""):
                 return why
@@ -106,13 +106,13 @@ class VolumeBinder:
                 return ""
             for step in taken.steps:
                 if step.node and step in self._written and volumes.is_undone(step, self._written[step]):
-                    return f"no volume could be made on node {node} for its claim {step.claim[1]}"
+                    return f"no volume could be provisioned on node {node} for its claim {step.claim[1]}"
             await asyncio.sleep(LOOK_S)
         return f"its volume claims were not bound within {BIND_S:.0f} s"
 
 
 def _volume_write(step: ClaimBinding) -> tuple[str, dict[str, Any]]:
-    """As the volume controller would, so that it takes the volume back when the claim goes."""
+    """As the volume controller writes it, so that it releases the volume with the claim."""
     namespace, name = step.claim
     holder = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": namespace, "name": name}
     notes = {"pv.kubernetes.io/bound-by-controller": "yes"}
