@@ -34,8 +34,18 @@ LIVE = (
     *("runtime/test_replay.py", "runtime/test_reservation_replay.py"),
 )
 LONG = (
-    *("conformance/test_kai.py", "decide/test_step_budget.py", "explain/test_door.py", "explain/test_taking_laws.py"),
-    *("explain/test_trial.py", "explain/test_why_laws.py", "gpus/test_planner.py", "properties/test_backfill_laws.py"),
+    *(
+        "conformance/test_kai.py",
+        "decide/test_step_budget.py",
+        "explain/test_valid_proposals.py",
+        "explain/test_changes_that_evict_laws.py",
+    ),
+    *(
+        "explain/test_verify_change.py",
+        "explain/test_why_laws.py",
+        "gpus/test_planner.py",
+        "properties/test_backfill_laws.py",
+    ),
     *(
         "properties/test_reclaim_bound_laws.py",
         "properties/test_same_plan_in_any_process.py",

@@ -13,8 +13,8 @@ from kaiwo.manifests.values.quantities import MIN_FRACTION_MILLI
 from kaiwo.model.events import WorkloadGone
 from kaiwo.model.obstacle import Reason, WhyVerdict
 from tests.conftest import IS_QUICK, SIZE
-from tests.explain.exhaustive import cheapest_by_search, is_submitted_again, submitted_again
-from tests.explain.generated import waiting_world
+from tests.explain.exhaustive_search import cheapest_by_search, is_submitted_again, submitted_again
+from tests.explain.generated_worlds import waiting_world
 from tests.worlds import World
 
 RAISE_STEP = 100  # milli-GPU, of the exhaustive search

@@ -8,7 +8,7 @@ import msgspec
 from kaiwo.history.journal_entries import digest_plan
 from kaiwo.model.events import Event, PodChanged
 from kaiwo.model.plan import encode_plan
-from tests.explain.generated import waiting_world
+from tests.explain.generated_worlds import waiting_world
 from tests.properties.reclaim_worlds import contended_world
 from tests.properties.reserved_worlds import ReservedWorld
 from tests.worlds import World

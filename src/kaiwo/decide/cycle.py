@@ -10,7 +10,7 @@ from kaiwo.decide.actions.allocate import Allocate, Allocated, allocate
 from kaiwo.decide.actions.make_room import MadeRoom, make_room, postpone_room
 from kaiwo.decide.cycle_state import CycleInput, CycleState, PodKey, earliest_s
 from kaiwo.decide.make_room.nominations import lost_nominations
-from kaiwo.decide.obstacles.find_obstacles import Inquiry, with_verdicts
+from kaiwo.decide.obstacles.find_obstacles import ObstacleFinder, with_verdicts
 from kaiwo.decide.planned_starts.keep_planned import KeptPlannedStarts, keep_planned_starts
 from kaiwo.decide.planned_starts.plan_new import Deadlines, NewPlannedStarts, plan_new_starts, set_deadlines
 from kaiwo.decide.reservations import ReservationChanges, apply_reservations
@@ -158,7 +158,7 @@ def _groups_to_try(cycle: CycleInput, planned: KeptPlannedStarts) -> list[list[W
 
 def _changed_waits(cycle: CycleInput, free: CycleState, placed: Allocated, room: MadeRoom) -> tuple[Wait, ...]:
     """What changed in why work waits, in the state at the end of the cycle."""
-    inquiry = Inquiry(cycle.state, cycle.plugins, free.scores)
+    inquiry = ObstacleFinder(cycle.state, cycle.plugins, free.scores)
     waiting = placed.stuck | {key: cycle.state.backlog.by_key[key] for key in room.refusals}
     changed = []
     for key, found in waiting.items():

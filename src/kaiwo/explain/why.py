@@ -12,7 +12,7 @@ import msgspec
 
 from kaiwo.decide.cycle import BUILTIN
 from kaiwo.decide.make_room.preemption_cooldown import COOLDOWN_REASONS, cooldown_of
-from kaiwo.decide.obstacles.find_obstacles import Inquiry, with_verdicts
+from kaiwo.decide.obstacles.find_obstacles import ObstacleFinder, with_verdicts
 from kaiwo.decide.placement.shape_scores import ShapeScores
 from kaiwo.explain.change_sentences import Proposal, propose
 from kaiwo.explain.changes_that_evict import change_that_evicts, may_evict_others, raise_that_evicts
@@ -103,7 +103,7 @@ def _obstacles(question: Question) -> tuple[Obstacle, ...]:
     if any(each.reason is Reason.PROMISED for each in found.obstacles):
         return found.obstacles  # nodes have room, and a planned start needs it: only a whole cycle can tell
     working = WorkingCopy(Snapshot(state, question.now_s))
-    now = Inquiry(state, active, ShapeScores(state, working.view, working, active)).obstacles(found)
+    now = ObstacleFinder(state, active, ShapeScores(state, working.view, working, active)).obstacles(found)
     # Why nothing is taken from others only a whole cycle can tell: as of the last one.
     told = tuple(each for each in found.obstacles if each.reason in _FOUND_BY_CYCLES)
     return with_verdicts(found, now, told + _waits_out(question, found.obstacles))

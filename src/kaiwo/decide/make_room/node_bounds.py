@@ -10,7 +10,7 @@ import numpy as np
 from kaiwo.decide.cycle_state import CycleState
 from kaiwo.decide.make_room.reclaim_bounds import NeededPods
 from kaiwo.decide.make_room.reclaimable import Reclaimable
-from kaiwo.decide.obstacles.node_availability import offer_in
+from kaiwo.decide.obstacles.node_availability import availability_in
 from kaiwo.decide.obstacles.shortages import short_of
 from kaiwo.decide.placement.node_fit import pods_that_fit
 from kaiwo.model.obstacle import NodeBound, Obstacle, Reason
@@ -41,7 +41,7 @@ def _in_numbers(after: View, want: Request, rows: Rows, pods: tuple[int, int], q
     """What no node could have; or how many of the pods would find room."""
     needed, room = pods
     if not room:
-        for each in short_of(after, want, rows, offer_in(after, want, rows)):
+        for each in short_of(after, want, rows, availability_in(after, want, rows)):
             if each.reason in _COUNTED and each.have < each.need:
                 extended = each.subject if each.reason is Reason.NOT_ENOUGH_EXTENDED else ""
                 facts = NodeBound(each.reason, extended)

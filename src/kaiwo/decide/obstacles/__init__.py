@@ -1,0 +1,1 @@
+"""What keeps waiting work from starting, in numbers and facts."""

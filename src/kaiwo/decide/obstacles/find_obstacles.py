@@ -1,15 +1,13 @@
-"""Everything that keeps one kind of work waiting, in numbers.
+"""Find everything that keeps a class of waiting workloads from starting, in numbers.
 
 In:    the view, a queue and what a workload needs.   Out: all obstacles, the most telling first; never none.
-
-Also: Bounds of GPU models that leave too little, for work that could use several models.
 """
 
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from kaiwo.decide.obstacles.node_availability import OfferBook
+from kaiwo.decide.obstacles.node_availability import AvailabilityCache
 from kaiwo.decide.obstacles.partition_obstacles import no_such_device
 from kaiwo.decide.obstacles.reservation_obstacles import beside_reserved, reserved_obstacles
 from kaiwo.decide.obstacles.shortages import (
@@ -98,12 +96,12 @@ def with_verdicts(
     return now if must_start and any(lasts(each) for each in now) else now + verdicts
 
 
-class Inquiry:
+class ObstacleFinder:
     """Asks why, in one state of the cluster; equal needs are answered once."""
 
     def __init__(self, state: ClusterState, active: ActivePlugins, book: ShapeScores) -> None:
         self._view, self._state, self._active, self._book = book.view, state, active, book
-        self._offers = OfferBook(state, book.start, book.view)
+        self._offers = AvailabilityCache(state, book.start, book.view)
         view = book.view
         self._rows: Rows = np.arange(len(view.nodes.names))
         self._by_needs: dict[RoleNeeds, tuple[Obstacle, ...]] = {}

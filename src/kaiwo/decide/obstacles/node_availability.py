@@ -18,7 +18,7 @@ from kaiwo.snapshot.view import View
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class NodeAvailability:
     """As of a version of the nodes."""
 
     version: int
@@ -27,39 +27,39 @@ class Offer:
     largest_mib: IntArray  # of those devices
 
 
-class OfferBook:
-    """The offers for the shapes that somebody asks about."""
+class AvailabilityCache:
+    """What the nodes have for each shape that was asked about."""
 
     def __init__(self, state: ClusterState, start: View, view: View) -> None:
         self._shapes, self._start, self._view = state.backlog.shapes, start, view
-        self._kept: dict[int, Offer] = state.caches.setdefault("offers", {})
+        self._kept: dict[int, NodeAvailability] = state.caches.setdefault("offers", {})
 
-    def of(self, shape: int) -> Offer:
-        """What every node offers to one pod."""
+    def of(self, shape: int) -> NodeAvailability:
+        """What every node has for one pod of the shape."""
         want = self._shapes[shape]
         kept = self._kept[shape] = _repaired(self._start, want, self._kept.get(shape) or _unknown(self._view))
         return _repaired(self._view, want, kept)
 
 
-def offer_in(view: View, want: Request, rows: Rows) -> Offer:
-    """What these nodes offer in a view that nobody keeps."""
+def availability_in(view: View, want: Request, rows: Rows) -> NodeAvailability:
+    """What these nodes have for a request, computed afresh."""
     now, devices, largest = np.zeros((3, len(view.nodes.names)), np.int64)
     now[rows], devices[rows], largest[rows] = _look(view, want, rows)
-    return Offer(view.clock, now, devices, largest)
+    return NodeAvailability(view.clock, now, devices, largest)
 
 
-def _unknown(view: View) -> Offer:
+def _unknown(view: View) -> NodeAvailability:
     nothing = np.zeros(len(view.nodes.names), np.int64)
-    return Offer(-1, nothing, nothing, nothing)
+    return NodeAvailability(-1, nothing, nothing, nothing)
 
 
-def _repaired(view: View, want: Request, offer: Offer) -> Offer:
+def _repaired(view: View, want: Request, offer: NodeAvailability) -> NodeAvailability:
     touched = (view.changed > offer.version).nonzero()[0]
     if not len(touched):
         return offer
     now, devices, largest = offer.now.copy(), offer.devices.copy(), offer.largest_mib.copy()
     now[touched], devices[touched], largest[touched] = _look(view, want, touched)
-    return Offer(view.clock, now, devices, largest)
+    return NodeAvailability(view.clock, now, devices, largest)
 
 
 def _look(view: View, want: Request, rows: Rows) -> tuple[IntArray, IntArray, IntArray]:
@@ -79,7 +79,7 @@ def _look(view: View, want: Request, rows: Rows) -> tuple[IntArray, IntArray, In
 
 
 def _on_each(free: IntArray, devices: int) -> IntArray:
-    """What a node has free on each of that many devices: its so-many-best."""
+    """What a node has free on each of that many devices: the lowest of its best ones."""
     if not 0 < devices <= free.shape[1]:
         return np.zeros(len(free), np.int64)
     best: IntArray = free.max(axis=1) if devices == 1 else np.sort(free, axis=1)[:, -devices]

@@ -49,7 +49,7 @@ def no_such_device(view: View, want: Request) -> Obstacle:
     return Obstacle(reason, want.gpus, 0, "gpus")
 
 
-def by_change(view: View, want: Request, rows: Rows) -> Obstacle | None:
+def after_mode_change(view: View, want: Request, rows: Rows) -> Obstacle | None:
     """A node would have enough if its GPUs were cut so; the one that comes closest is told. None: no node would."""
     gpus = view.of(rows)[1]
     is_cut = want.is_partition or len(view.nodes.profiles) > 1

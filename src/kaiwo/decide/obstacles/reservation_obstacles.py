@@ -29,17 +29,19 @@ from kaiwo.snapshot.view import View
 TOO_FEW = (Reason.NOT_ENOUGH_GPUS, Reason.NOT_ENOUGH_GPU_MEMORY)
 
 
-class KeptOut(NamedTuple):
+class BlockingReservation(NamedTuple):
     """What a reservation keeps a request from."""
 
     obstacle: Obstacle
     would_do: bool  # what it keeps would be enough for one pod, and is free
 
 
-def reserved_obstacles(view: View, want: Request) -> list[KeptOut]:
+def reserved_obstacles(view: View, want: Request) -> list[BlockingReservation]:
     """The strongest claim first. Work that names a reservation is told of that one alone."""
     if want.reservation:
-        return [KeptOut(obstacle, True)] if (obstacle := _named(view.reservations, want)) is not None else []
+        return (
+            [BlockingReservation(obstacle, True)] if (obstacle := _named(view.reservations, want)) is not None else []
+        )
     if view.reservations is None:
         return []
     found = []
@@ -87,7 +89,7 @@ def _named(reserved: ReservationView | None, want: Request) -> Obstacle | None:
     return Obstacle(Reason.RESERVATION, want.gpus, 0, "gpus", want.reservation, facts)
 
 
-def _of_devices(view: View, want: Request, claim: DeviceReservation) -> KeptOut | None:
+def _of_devices(view: View, want: Request, claim: DeviceReservation) -> BlockingReservation | None:
     """How many of its devices would serve, and how many of them are free."""
     assert view.reservations is not None
     rows, admitted = np.unique(claim.rows), _admitted(view, want)
@@ -96,14 +98,14 @@ def _of_devices(view: View, want: Request, claim: DeviceReservation) -> KeptOut 
         return None
     free = int((times_per_device(view, admitted, rows)[at, claim.columns] > 0).sum())
     facts = replace(_reserved_by(view.reservations, want, claim), free=free)
-    return KeptOut(Obstacle(Reason.RESERVED, want.gpus, 0, "gpus", claim.name, facts), free >= want.gpus)
+    return BlockingReservation(Obstacle(Reason.RESERVED, want.gpus, 0, "gpus", claim.name, facts), free >= want.gpus)
 
 
-def _of_nodes(view: ReservationView, claim: DeviceReservation) -> KeptOut | None:
+def _of_nodes(view: ReservationView, claim: DeviceReservation) -> BlockingReservation | None:
     if not len(claim.whole):
         return None
     facts = reserved_by(claim.reservation, view.now_s)
-    return KeptOut(Obstacle(Reason.RESERVED, 1, 0, "nodes", claim.name, facts), True)
+    return BlockingReservation(Obstacle(Reason.RESERVED, 1, 0, "nodes", claim.name, facts), True)
 
 
 def _reserved_by(reserved: ReservationView, want: Request, claim: DeviceReservation) -> ReservedBy:

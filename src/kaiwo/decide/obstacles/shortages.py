@@ -1,15 +1,13 @@
-"""Which resources are short on the nodes that a pod may use.
+"""Find the resources that are short on the nodes that a pod may use, and what they would fit if nothing ran.
 
-In:    the view, a request, rows of nodes.   Out: obstacles with what is needed and the best that any node has.
-
-Also: How many pods of one shape the nodes would take if nothing ran on them: whether waiting can ever help a gang.
+In:    the view, a request, rows of nodes.   Out: obstacles with what is needed and the most that any node has.
 """
 
 import numpy as np
 from msgspec.structs import replace
 
-from kaiwo.decide.obstacles.node_availability import Offer, offer_in
-from kaiwo.decide.obstacles.partition_obstacles import by_change
+from kaiwo.decide.obstacles.node_availability import NodeAvailability, availability_in
+from kaiwo.decide.obstacles.partition_obstacles import after_mode_change
 from kaiwo.decide.placement.node_fit import extended_free
 from kaiwo.gpus.device_fit import eligible, named_devices
 from kaiwo.gpus.isolation_grades import closed_by_tenants
@@ -36,7 +34,7 @@ CLOSE_LOOK = 8  # nodes whose GPUs are looked at one by one: 1,250 of them took 
 _Look = tuple[IntArray, Obstacle]  # what each node has, and what to say when none has enough
 
 
-def short_of(view: View, want: Request, rows: Rows, offer: Offer) -> list[Obstacle]:
+def short_of(view: View, want: Request, rows: Rows, offer: NodeAvailability) -> list[Obstacle]:
     """Resources of which no node that may be used has enough; else those that are short where the others would do."""
     looks = _looks(view, want, rows, offer)
     everywhere = [
@@ -45,7 +43,7 @@ def short_of(view: View, want: Request, rows: Rows, offer: Offer) -> list[Obstac
     return everywhere or _short_beside_the_rest(view, want, rows, looks, offer)
 
 
-def too_large(view: View, want: Request, offer: Offer) -> list[Obstacle]:
+def too_large(view: View, want: Request, offer: NodeAvailability) -> list[Obstacle]:
     """What no node has enough of even when it is empty, GPUs apart: no change of GPUs would mend that."""
     rows = np.arange(len(view.nodes.names))
     looks = _looks(view, replace(want, gpus=0), rows, offer)
@@ -64,7 +62,7 @@ def _is_size_of_all(obstacle: Obstacle) -> bool:
     return isinstance(facts, NotOffered) or (isinstance(facts, SizeBound) and facts.is_of_all_nodes)
 
 
-def fits_when_empty(view: View, want: Request, offer: Offer) -> BoolArray:
+def fits_when_empty(view: View, want: Request, offer: NodeAvailability) -> BoolArray:
     """Nodes that would take one pod if nothing ran on them."""
     nodes = view.nodes
     fits: BoolArray = (nodes.cpu_size >= want.cpu_milli) & (nodes.memory_size >= want.memory_mib)
@@ -79,7 +77,7 @@ def largest_device_mib(view: View, want: Request) -> int:
     return int((view.of(rows)[1][:, SIZE] * eligible(view, want, rows)).max(initial=0))
 
 
-def _looks(view: View, want: Request, rows: Rows, offer: Offer) -> list[_Look]:
+def _looks(view: View, want: Request, rows: Rows, offer: NodeAvailability) -> list[_Look]:
     free, _ = view.of(rows)
     found = [_gpus(view, want, rows, offer)] if want.gpus else []
     for reason, unit, need, column in (
@@ -119,7 +117,9 @@ def _sizes(view: View, obstacle: Obstacle) -> IntArray | None:
     return None
 
 
-def _short_beside_the_rest(view: View, want: Request, rows: Rows, looks: list[_Look], offer: Offer) -> list[Obstacle]:
+def _short_beside_the_rest(
+    view: View, want: Request, rows: Rows, looks: list[_Look], offer: NodeAvailability
+) -> list[Obstacle]:
     """Each resource is there somewhere, but never all on one node: what the nodes lack that come closest."""
     lacks = [free < _least(want, obstacle) for free, obstacle in looks]
     how_many = np.sum(lacks, axis=0)
@@ -136,13 +136,15 @@ def _short_beside_the_rest(view: View, want: Request, rows: Rows, looks: list[_L
     return found
 
 
-def _in_another_mode(view: View, want: Request, rows: Rows, obstacle: Obstacle, offer: Offer) -> Obstacle | None:
+def _in_another_mode(
+    view: View, want: Request, rows: Rows, obstacle: Obstacle, offer: NodeAvailability
+) -> Obstacle | None:
     """All else is there, and GPUs that are cut in another way: those nodes have none free because they have none so."""
     if obstacle.reason != Reason.NOT_ENOUGH_FREE_GPUS or (offer.devices[rows] >= want.gpus).any():
         return None
     gpus = view.of(rows)[1]
     is_closed = ((gpus[:, USABLE] == 0) & (gpus[:, SIZE] > 0)).any(axis=1)  # these may be on their way to it
-    return by_change(view, want, rows[np.argsort(~is_closed, kind="stable")[:CLOSE_LOOK]])
+    return after_mode_change(view, want, rows[np.argsort(~is_closed, kind="stable")[:CLOSE_LOOK]])
 
 
 def _least(want: Request, obstacle: Obstacle) -> int:
@@ -152,14 +154,14 @@ def _least(want: Request, obstacle: Obstacle) -> int:
     return obstacle.need
 
 
-def _gpus(view: View, want: Request, rows: Rows, offer: Offer) -> _Look:
+def _gpus(view: View, want: Request, rows: Rows, offer: NodeAvailability) -> _Look:
     """What is free of the devices, and the best that any node can offer."""
     now = offer.now[rows]
     if want.is_memory and (largest := int(offer.largest_mib[rows].max())) < want.gpu_mib:
         bound = _size_bound(largest, int(offer.largest_mib.max()), want.gpu_mib)
         return now, Obstacle(Reason.NOT_ENOUGH_GPU_MEMORY, want.gpu_mib, largest, "mib", want.reservation, bound)
     if (devices := int(offer.devices[rows].max())) < want.gpus:
-        if (recut := by_change(view, want, rows)) is not None:
+        if (recut := after_mode_change(view, want, rows)) is not None:
             return now, recut
         bound = _size_bound(devices, int(offer.devices.max()), want.gpus)
         unit = "gpus" if want.is_exclusive else "devices"
@@ -185,11 +187,11 @@ def _size_bound(usable: int, anywhere: int, need: int) -> SizeBound:
 UNCOUNTED = 1 << 40  # pods of a shape that takes no whole devices
 
 
-def most_when_empty(view: View, want: Request, allowed: BoolArray, offer: Offer) -> dict[GangLimit, int]:
+def most_when_empty(view: View, want: Request, allowed: BoolArray, offer: NodeAvailability) -> dict[GangLimit, int]:
     """What bounds the pods, and how many it leaves: the GPUs of the whole cluster, the nodes that the filters allow,
     and what is reserved."""
     freely = unreserved(view, want)
-    free_offer = offer_in(view, freely, np.arange(len(view.nodes.names))) if freely != want else offer
+    free_offer = availability_in(view, freely, np.arange(len(view.nodes.names))) if freely != want else offer
     whole = int((free_offer.devices // want.gpus).sum()) if want.gpus and want.is_exclusive else UNCOUNTED
     barred = int(pods_when_empty(view, freely, free_offer)[allowed].sum())
     held_back = int(pods_when_empty(view, want, offer)[allowed].sum()) if freely != want else barred
@@ -204,7 +206,7 @@ def unreserved(view: View, want: Request) -> Request:
     return replace(want, passes=tuple(names), holds_s=0, reservation="")
 
 
-def pods_when_empty(view: View, want: Request, offer: Offer) -> IntArray:
+def pods_when_empty(view: View, want: Request, offer: NodeAvailability) -> IntArray:
     """Per node, by its pod slots, CPU, memory, extended resources and GPUs, in what is not reserved for others."""
     nodes = view.nodes
     pods = np.array([node.pods for node in nodes.nodes], np.int64)

@@ -28,7 +28,7 @@ from kaiwo.model.queue import Queue
 from kaiwo.model.queue_validation import check_tree
 from kaiwo.model.workload import Workload
 from tests.conftest import IS_QUICK, SIZE
-from tests.explain.generated import SIZES, made_queue
+from tests.explain.generated_worlds import SIZES, made_queue
 from tests.worlds import World
 
 GPU_FLAGS = {"--gpus", "--shared", "--fraction", "--devices"}

@@ -10,8 +10,8 @@ from kaiwo.explain.possible_changes import ChangeKind, PossibleChange, events_of
 from kaiwo.explain.verify_change import Question
 from kaiwo.model.events import WorkloadGone
 from tests.conftest import IS_QUICK, SIZE
-from tests.explain.exhaustive import every_change, is_submitted_again, submitted_again
-from tests.explain.generated import contested_world
+from tests.explain.exhaustive_search import every_change, is_submitted_again, submitted_again
+from tests.explain.generated_worlds import contested_world
 from tests.worlds import World
 
 CYCLES = 3

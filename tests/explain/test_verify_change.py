@@ -8,7 +8,7 @@ from kaiwo.model.events import PodChanged
 from kaiwo.model.workload import Phase
 from kaiwo.snapshot.cluster_state import ClusterState
 from tests.conftest import SIZE
-from tests.explain.generated import waiting_world
+from tests.explain.generated_worlds import waiting_world
 from tests.worlds import World
 
 
