@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from kaiwo.decide.actions.allocate import Allocate, Allocated, allocate
 from kaiwo.decide.actions.make_room import MadeRoom, make_room, postpone_room
-from kaiwo.decide.cycle_state import CycleInput, CycleState, PodKey, earliest_s
+from kaiwo.decide.cycle_state import CycleInput, CycleState, earliest_s
 from kaiwo.decide.make_room.nominations import lost_nominations
 from kaiwo.decide.obstacles.find_obstacles import ObstacleFinder, with_verdicts
 from kaiwo.decide.planned_starts.keep_planned import KeptPlannedStarts, keep_planned_starts
-from kaiwo.decide.planned_starts.plan_new import Deadlines, NewPlannedStarts, plan_new_starts, set_deadlines
-from kaiwo.decide.reservations import ReservationChanges, apply_reservations
+from kaiwo.decide.planned_starts.plan_new import plan_new_starts, set_deadlines
+from kaiwo.decide.reservations import apply_reservations
 from kaiwo.model.plan import Note, Plan, Start, Wait
 from kaiwo.model.policy import DEFAULT_POLICY, Policy
 from kaiwo.plugins.builtin import builtin_registry
@@ -72,15 +72,37 @@ def run_cycle(cycle: CycleInput, free: CycleState, notes: tuple[Note, ...] = ())
         room = make_room(cycle, free, placed, planned.masks, evicted, (*lost, *reserved.given_up))
 
     # 7. Plan starts of large workloads that still wait, and give backfilled work a deadline.
-    timed = set_deadlines(cycle, placed.starts, (*placed.nominations, *room.nominations), planned)
-    fresh = plan_new_starts(cycle, free, planned.kept, placed.starts, room.served, (*evicted, *room.evictions))
+    nominations, evictions = (*placed.nominations, *room.nominations), (*evicted, *room.evictions)
+    starts, move_s = set_deadlines(cycle, placed.starts, nominations, planned)
+    fresh = plan_new_starts(cycle, free, planned.kept, placed.starts, room.served, evictions)
 
     # 8. Find what keeps the rest waiting.
     waits = _changed_waits(cycle, free, placed, room)
 
     # 9. Put it all into one plan.
-    outcome = _Outcome(lost, reserved, planned, placed, room, timed, fresh, waits)
-    return _build_plan(cycle, free, outcome, notes)
+    before, now = cycle.state.planned_starts, fresh.planned
+    unreached = [found for group in placed.unreached for found in group]
+    if unreached:
+        notes += (Note("budget-spent", detail=f"{len(unreached)} classes are left for the next cycle"),)
+    look_again_s = (reserved.look_again_s, planned.look_again_s, room.look_again_s, move_s, fresh.look_again_s)
+    return Plan(
+        starts=starts,
+        evictions=evictions,
+        nominations=nominations,
+        waits=waits,
+        unfinished=tuple(sorted({found.key for found in unreached})),
+        first=tuple(sorted(found.key for found in placed.unreached[0])) if len(placed.unreached) > 1 else (),
+        unclaimed=tuple(sorted(room.unreached)),
+        look_again_s=earliest_s(*look_again_s),
+        given_up=tuple(dict.fromkeys((*lost, *reserved.given_up, *placed.given_up, *room.given_up))),
+        reserved=reserved.picked,
+        promises=tuple(start for name, start in sorted(now.items()) if start != before.get(name)),
+        unpromised=tuple(sorted({name for name in planned.dropped if name not in now})),
+        expired=reserved.expired,
+        notes=notes,
+        steps=free.budget.used,
+        rules=cycle.plugins.rules,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,20 +149,6 @@ def _run_until(cycle: CycleInput, free: CycleState, name: str) -> Fate:
     return Fate(is_started, is_started or turns_of.could_fit(target, name), starts)
 
 
-@dataclass(frozen=True, slots=True)
-class _Outcome:
-    """What the steps of a cycle decided."""
-
-    lost: tuple[PodKey, ...]
-    reserved: ReservationChanges
-    planned: KeptPlannedStarts
-    placed: Allocated
-    room: MadeRoom
-    timed: Deadlines
-    fresh: NewPlannedStarts
-    waits: tuple[Wait, ...]
-
-
 def _to_try(state: ClusterState, active: ActivePlugins) -> list[WaitingClass]:
     return state.backlog.classes_to_try(all_classes=state.rules_digest != active.rules)
 
@@ -168,34 +176,6 @@ def _changed_waits(cycle: CycleInput, free: CycleState, placed: Allocated, room:
         if now != found.obstacles:
             changed.append(Wait(found.queue, found.digest, now))
     return tuple(sorted(changed, key=lambda wait: (wait.queue, wait.shape)))
-
-
-def _build_plan(cycle: CycleInput, free: CycleState, outcome: _Outcome, notes: tuple[Note, ...]) -> Plan:
-    reserved, planned, placed, room = outcome.reserved, outcome.planned, outcome.placed, outcome.room
-    before, now = cycle.state.planned_starts, outcome.fresh.planned
-    unreached = [found for group in placed.unreached for found in group]
-    if unreached:
-        notes += (Note("budget-spent", detail=f"{len(unreached)} classes are left for the next cycle"),)
-    given_up = (*outcome.lost, *reserved.given_up, *placed.given_up, *room.given_up)
-    steps = (reserved, planned, room, outcome.timed, outcome.fresh)
-    return Plan(
-        starts=outcome.timed.starts,
-        evictions=(*reserved.evictions, *planned.evictions, *room.evictions),
-        nominations=(*placed.nominations, *room.nominations),
-        waits=outcome.waits,
-        unfinished=tuple(sorted({found.key for found in unreached})),
-        first=tuple(sorted(found.key for found in placed.unreached[0])) if len(placed.unreached) > 1 else (),
-        unclaimed=tuple(sorted(room.unreached)),
-        look_again_s=earliest_s(*(step.look_again_s for step in steps)),
-        given_up=tuple(dict.fromkeys(given_up)),
-        reserved=reserved.picked,
-        promises=tuple(start for name, start in sorted(now.items()) if start != before.get(name)),
-        unpromised=tuple(sorted({name for name in planned.dropped if name not in now})),
-        expired=reserved.expired,
-        notes=notes,
-        steps=free.budget.used,
-        rules=cycle.plugins.rules,
-    )
 
 
 def _order_faults(state: ClusterState) -> tuple[Note, ...]:

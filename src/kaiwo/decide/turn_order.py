@@ -6,7 +6,7 @@ Never: looks at every waiting workload; a class that cannot start is set aside w
 
 from collections.abc import Callable, Iterable, Mapping
 from heapq import heapify, heappop, heapreplace
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -18,12 +18,6 @@ from kaiwo.snapshot.queue_table import NO_PARENT, ResourceVector
 from kaiwo.snapshot.view import View
 
 LaneHead = tuple[TrialPosition, int, WaitingClass]  # the place, its position in the class's line, the class
-
-
-class SupportsBool(Protocol):
-    """A lane, as far as turns are concerned: is any work left in it?"""
-
-    def __bool__(self) -> bool: ...
 
 
 MANY = 8  # from this many queues on, one array is quicker than one call each
@@ -96,7 +90,7 @@ def is_planned(planned: Mapping[str, PlannedStart], found: WaitingClass) -> bool
     return 0 < len(found.waiters) <= len(planned) and all(name in planned for _, name in found.waiters)
 
 
-L = TypeVar("L", bound=SupportsBool)
+L = TypeVar("L")  # a lane: false when no work is left in it
 
 
 class Turns(Generic[L]):

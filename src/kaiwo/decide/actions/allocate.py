@@ -291,23 +291,26 @@ class Allocate:
         if placement is None:
             return 0
         if placement.gang is not None and not grows:
-            growing = run.growing.setdefault(found.queue, GrowingWork())
-            growing.join(placement, charges.one_pod_of(found, workload))
+            need = charges.one_pod_of(found, workload)
+            run.growing.setdefault(found.queue, []).append((placement, need))
         self.starts.extend(placement.starts)
         self._given_up.extend(placement.given_up)
         return len(placement.starts)
 
-    def _grow(self, lanes: dict[str, "GrowingWork"], is_over: Callable[[], bool]) -> None:
+    def _grow(self, lanes: dict[str, list["_Growing"]], is_over: Callable[[], bool]) -> None:
         """Until no work can grow any more. Where one queue is left its work takes all that it can."""
-        turns = Turns(lanes, self._free.working.view, self._cycle.plugins, GrowingWork.next_of)
+        turns = Turns(lanes, self._free.working.view, self._cycle.plugins, lambda lane: lane[0][1])
         while turns and not is_over():
             lane = turns.lane
-            starts = lane.first.grow(ALL_PODS if turns.is_last_queue else 1)
+            starts = lane[0][0].grow(ALL_PODS if turns.is_last_queue else 1)
             self.starts.extend(starts)
             self._free.budget.used += max(1, len(starts))
             if not starts or turns.is_last_queue:
-                lane.drop()
+                del lane[0]
             turns.requeue()
+
+
+_Growing = tuple[Placement, NextNeed]  # and what one more of its pods needs: its queue is ordered by that
 
 
 class _Look(NamedTuple):
@@ -325,34 +328,7 @@ class _Run:
         self.size = LARGEST  # of the next batch
         self.alone = 0  # turns to take one by one before the next batch
         self.is_cut = False  # the next batch ends before a workload that did not fit into the last
-        self.growing: dict[str, GrowingWork] = {}  # by queue: started in this run with no more than it needs
-
-
-class GrowingWork:
-    """The work of one queue that could use more pods, in the order in which it started."""
-
-    def __init__(self) -> None:
-        self._works: list[tuple[Placement, NextNeed]] = []
-
-    def __bool__(self) -> bool:
-        return bool(self._works)
-
-    def join(self, placement: Placement, needs: NextNeed) -> None:
-        """Add a workload behind the others."""
-        self._works.append((placement, needs))
-
-    @property
-    def first(self) -> Placement:
-        """The next to grow."""
-        return self._works[0][0]
-
-    def next_of(self) -> NextNeed:
-        """What one more pod of the first needs, and since when the first waited: the queue is ordered by it."""
-        return self._works[0][1]
-
-    def drop(self) -> None:
-        """The first cannot grow any more."""
-        del self._works[0]
+        self.growing: dict[str, list[_Growing]] = {}  # by queue: work that could use more pods, the oldest start first
 
 
 def _rest(turns: Turns[Lane]) -> list[WaitingClass]:

@@ -14,5 +14,5 @@ def attempt(room: RoomState, placer: Placer, workload: Workload, found: WaitingC
     lanes = room.victims.lanes(queues, lambda unit: unit.workload.name != workload.name)
     if not lanes:
         return Attempt()
-    search = VictimSearch(room.context, placer, workload, needs_to_make_room_for(found), OnlyMoves(), lanes)
+    search = VictimSearch(room, placer, workload, needs_to_make_room_for(found), OnlyMoves(), lanes)
     return Attempt(search.find_room())

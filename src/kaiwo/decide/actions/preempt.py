@@ -3,9 +3,9 @@
 import numpy as np
 
 from kaiwo.decide.make_room.nominations import unpaid_charge
-from kaiwo.decide.make_room.room_state import Attempt, RoomState
+from kaiwo.decide.make_room.room_state import Attempt, RoomMade, RoomState
 from kaiwo.decide.make_room.victim_rules import PreemptRule
-from kaiwo.decide.make_room.victim_search import RoomMade, VictimSearch
+from kaiwo.decide.make_room.victim_search import VictimSearch
 from kaiwo.decide.placement.place_pods import Placer
 from kaiwo.model.obstacle import Obstacle, Protection, Reason, WorkProtected
 from kaiwo.model.workload import Workload
@@ -29,9 +29,7 @@ def attempt(room: RoomState, placer: Placer, workload: Workload, found: WaitingC
         lanes = room.victims.lanes([found.queue], lambda unit: unit.workload.priority < workload.priority)
         need = np.array(unpaid_charge(room.cycle, room.free, found))
         rule = PreemptRule(now, now.queues.row[found.queue], need)
-        victims = VictimSearch(
-            room.context, placer, workload, needs_to_make_room_for(found), rule, lanes, within_budgets
-        )
+        victims = VictimSearch(room, placer, workload, needs_to_make_room_for(found), rule, lanes, within_budgets)
         return victims.find_room() if lanes else None
 
     made = room.budget.watched(lambda: search(within_budgets=False))

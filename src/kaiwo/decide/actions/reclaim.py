@@ -68,11 +68,11 @@ def attempt(room: RoomState, placer: Placer, workload: Workload, found: WaitingC
         if not lanes:
             break
         free.budget.used += STEPS_A_SEARCH
-        search = VictimSearch(room.context, placer, workload, needs, rule(now, request), lanes)
+        search = VictimSearch(room, placer, workload, needs, rule(now, request), lanes)
         made = room.budget.watched(search.find_room)
         if made is None and room.budget.refused is not None:  # of other queues more may be stopped
             lanes = candidates.lanes(needs, may_lose, ran_enough, is_wide)
-            made = VictimSearch(room.context, placer, workload, needs, rule(now, request), lanes, True).find_room()
+            made = VictimSearch(room, placer, workload, needs, rule(now, request), lanes, True).find_room()
         if made is not None:
             return Attempt(made, None, look_again_s)
         looked_at = max(looked_at, search.looked_at)

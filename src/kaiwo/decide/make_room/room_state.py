@@ -4,21 +4,31 @@ In:    what the cycle has placed and evicted by then.   Out: evictions, nominati
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
 from kaiwo.decide.cycle_state import CycleInput, CycleState, PodKey, earliest_s, nominate
 from kaiwo.decide.make_room.candidate_nodes import CandidateNodes
 from kaiwo.decide.make_room.eviction_budget import EvictionBudget
-from kaiwo.decide.make_room.victim_search import RoomMade, SearchContext
-from kaiwo.decide.make_room.victim_units import VictimUnits
-from kaiwo.decide.placement.place_pods import Placer
+from kaiwo.decide.make_room.victim_units import VictimUnit, VictimUnits
+from kaiwo.decide.placement.place_pods import Placed, Placer
+from kaiwo.decide.placement.place_workload import Placement
 from kaiwo.decide.planned_starts.backfill import BackfillMasks
 from kaiwo.model.affinity import kept
 from kaiwo.model.obstacle import Obstacle
 from kaiwo.model.plan import FOR_OTHERS, Cause, Eviction, Nomination, Start
-from kaiwo.model.workload import Workload
+from kaiwo.model.workload import Pod, Workload
 from kaiwo.snapshot.backlog import ClassKey, WaitingClass
+
+
+@dataclass(slots=True)
+class RoomMade:
+    """How room is made for a preemptor."""
+
+    placement: Placement
+    stopped: list[VictimUnit] = field(default_factory=list)
+    moved: list[tuple[VictimUnit, list[tuple[Pod, Placed]]]] = field(default_factory=list)
 
 
 class Attempt(NamedTuple):
@@ -52,11 +62,6 @@ class RoomState:
         self.given_up: list[PodKey] = []
         self.refusals: dict[ClassKey, Obstacle] = {}  # why room could not be made
         self.look_again_s = 0
-
-    @property
-    def context(self) -> SearchContext:
-        """What every search for victims works on."""
-        return SearchContext(self.cycle, self.free, self.masks, self.victims, self.budget)
 
     @cached_property
     def candidates(self) -> CandidateNodes:

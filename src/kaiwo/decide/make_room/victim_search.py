@@ -6,20 +6,17 @@ First victims are removed in order until the preemptor fits. Then each unit whos
 the last removed first; a unit that lost its place is offered another one. So no more stops than the placement needs.
 """
 
-from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 
-from kaiwo.decide.cycle_state import CycleInput, CycleState
-from kaiwo.decide.make_room.eviction_budget import EvictionBudget
-from kaiwo.decide.make_room.victim_units import UnitLane, VictimUnit, VictimUnits
+from kaiwo.decide.make_room.room_state import RoomMade, RoomState
+from kaiwo.decide.make_room.victim_units import UnitLane, VictimUnit
 from kaiwo.decide.placement.class_charges import QueueCharge
 from kaiwo.decide.placement.place_pods import Payer, Placed, Placer, place_pods
 from kaiwo.decide.placement.place_workload import Placement, place_workload
 from kaiwo.decide.placement.pod_affinity import may_return, still_holds
 from kaiwo.decide.placement.queue_limits import within_limits
-from kaiwo.decide.planned_starts.backfill import BackfillMasks
 from kaiwo.decide.turn_order import Turns
 from kaiwo.gpus.isolation_grades import may_come_back
 from kaiwo.model.request import Request
@@ -43,31 +40,12 @@ class VictimRule(Protocol):
         """Exactly these may be stopped, for a preemptor whose queue pays this much."""
 
 
-@dataclass(slots=True)
-class RoomMade:
-    """How room is made for a preemptor."""
-
-    placement: Placement
-    stopped: list[VictimUnit] = field(default_factory=list)
-    moved: list[tuple[VictimUnit, list[tuple[Pod, Placed]]]] = field(default_factory=list)
-
-
-class SearchContext(NamedTuple):
-    """What every search of a cycle works on."""
-
-    cycle: CycleInput
-    free: CycleState
-    masks: BackfillMasks | None
-    victims: VictimUnits
-    budget: EvictionBudget
-
-
 class VictimSearch:
     """The search for one waiting workload, the preemptor."""
 
     def __init__(
         self,
-        context: SearchContext,
+        room: RoomState,
         placer: Placer,  # of the preemptor
         workload: Workload,
         needs: RoleNeeds,
@@ -75,7 +53,8 @@ class VictimSearch:
         lanes: dict[str, UnitLane],
         within_budgets: bool = False,  # remove no more than eviction budgets allow, even of what is given back later
     ) -> None:
-        self._cycle, self._free, self._masks, self._victims, self._budget = context
+        self._cycle, self._free, self._masks = room.cycle, room.free, room.masks
+        self._victims, self._budget = room.victims, room.budget
         self._placer, self._workload, self._needs, self._rule = placer, workload, needs, rule
         self._working, self._within_budgets = self._free.working, within_budgets
         self._turns = Turns(lanes, self._working.view, self._cycle.plugins, _no_need, reverse=True)
@@ -146,20 +125,20 @@ class VictimSearch:
         """Free what the next unit holds. A queue whose next unit is protected gives nothing more."""
         while self._turns:
             lane = self._turns.lane
-            unit = lane.first
+            unit = lane[0]
             if self._within_budgets and not self._budget.allows([each.workload for each in (*self._removed, unit)]):
-                lane.advance()
+                lane.popleft()
                 self._turns.requeue()
                 continue
             if self._rule.may_remove(unit):
-                lane.advance()
+                lane.popleft()
                 queue = self._queue_of(unit)
                 for pod in unit.pods:
                     self._working.release(pod, queue, False)
                 self._removed.append(unit)
                 self._turns.requeue()
                 return True
-            lane.close()
+            lane.clear()
             self._turns.requeue()
         return False
 

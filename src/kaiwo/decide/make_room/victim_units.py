@@ -5,6 +5,7 @@ Never: names work that may not be preempted, that is leaving already, or that is
        disruption budget allows.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
 
@@ -47,27 +48,7 @@ class VictimUnit(msgspec.Struct, frozen=True):
     order: Order
 
 
-class UnitLane:
-    """The units of one queue that may be stopped, in order."""
-
-    def __init__(self, units: list[VictimUnit]) -> None:
-        self._units, self._at = units, 0
-
-    def __bool__(self) -> bool:
-        return self._at < len(self._units)
-
-    @property
-    def first(self) -> VictimUnit:
-        """The next victim."""
-        return self._units[self._at]
-
-    def advance(self) -> None:
-        """The first one had its turn."""
-        self._at += 1
-
-    def close(self) -> None:
-        """No other unit of this queue may be stopped."""
-        self._at = len(self._units)
+UnitLane = deque[VictimUnit]  # the units of one queue that may be stopped, in order
 
 
 class VictimUnits:

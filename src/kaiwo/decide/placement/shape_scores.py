@@ -41,11 +41,14 @@ class ShapeState(msgspec.Struct, frozen=True):
 class ShapeScores:
     """The state of every shape that a cycle looks at."""
 
-    def __init__(self, state: ClusterState, start: View, working: WorkingCopy, active: ActivePlugins) -> None:
+    def __init__(
+        self, state: ClusterState, start: View, working: WorkingCopy, active: ActivePlugins, keeps: bool = True
+    ) -> None:
         self._shapes = state.backlog.shapes
         self.working, self._active = working, active
         self.start, self.view = start, working.view  # before the cycle, and with its placements
-        self._kept: dict[int, ShapeState] = state.caches.setdefault(active.token, {})
+        # Scores of nodes as they will be are not kept for the next cycle.
+        self._kept: dict[int, ShapeState] = state.caches.setdefault(active.token, {}) if keeps else {}
         self._verdicts: dict[Any, Verdict] = state.caches.setdefault(("static", active.token), {})
         self._now: dict[int, ShapeState] = {}
         self._loose: dict[Request, ShapeState] = {}

@@ -19,12 +19,9 @@ from kaiwo.decide.planned_starts.future_capacity import GPUS, FutureCapacity, Mo
 from kaiwo.model.planned_start import PlannedPod, PlannedStart, known_run_s
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod, Workload, role_of
-from kaiwo.plugins.registry import ActivePlugins
 from kaiwo.snapshot.array_types import IntArray
 from kaiwo.snapshot.capacity_timeline import NEVER
-from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.node_table import SIZE
-from kaiwo.snapshot.working_copy import WorkingCopy
 
 TRIES = 3  # moments at which the sums would do, and a placement is tried
 NODES_A_STEP = 64
@@ -92,7 +89,7 @@ class StartSearch:
         cycle, now = self._cycle, self._free.working
         free, gpus, since_s = self._capacity.at(moments, at_s)
         then = now.as_of(at_s, free.copy(), np.concatenate([gpus, now.gpus[:, SIZE:]], axis=1))
-        scores = FutureScores(cycle.state, then, cycle.plugins)
+        scores = ShapeScores(cycle.state, then.view, then, cycle.plugins, keeps=False)
         packs = cycle.policy.placement == "pack"
         placer = Placer(then, scores, cycle.plugins, packs, IdleTime(at_s, since_s))
         return place_workload(placer, cycle.state, self._workload, self._needs, limits=False, grows=False)
@@ -123,14 +120,6 @@ class StartSearch:
 
     def _want(self, shape: int) -> Request:
         return self._cycle.state.backlog.shapes[shape]
-
-
-class FutureScores(ShapeScores):
-    """Slots and scores of nodes as they will be: nothing of it is kept for the next cycle."""
-
-    def __init__(self, state: ClusterState, working: WorkingCopy, plugins: ActivePlugins) -> None:
-        super().__init__(state, working.view, working, plugins)
-        self._kept = {}
 
 
 class IdleTime:

@@ -40,20 +40,16 @@ class NewPlannedStarts(NamedTuple):
     look_again_s: int = 0
 
 
-class Deadlines(NamedTuple):
-    """The starts of a cycle; those that fill gaps say until when they are not stopped."""
-
-    starts: tuple[Start, ...]
-    look_again_s: int = 0
-
-
 def set_deadlines(
     cycle: CycleInput, starts: tuple[Start, ...], nominations: Iterable[Nomination], planned: KeptPlannedStarts
-) -> Deadlines:
-    """Say of starts in a gap until when they are not stopped. Work that may not be stopped has a time limit instead."""
+) -> tuple[tuple[Start, ...], int]:
+    """Say of starts in a gap until when they are not stopped. Work that may not be stopped has a time limit instead.
+
+    Also: when to look again, since planned starts have to move; 0: they have not.
+    """
     masks, now_s = planned.masks, cycle.now_s
     if masks is None:
-        return Deadlines(starts)
+        return starts, 0
     found, look_again_s = list(starts), 0
     for at, start in enumerate(starts):
         workload = cycle.state.workloads[start.workload]
@@ -61,12 +57,12 @@ def set_deadlines(
         if not owners or start.workload in planned.dropped:
             continue
         if workload.name in masks.by_right or all(outranks(workload, owner) for owner in owners):
-            look_again_s = now_s + 1  # the planned start has to move
+            look_again_s = now_s + 1
         elif workload.preemptible and (run_s := known_run_s(workload)):
             found[at] = replace(start, until_s=now_s + run_s)
     if any(_owners(masks, nomination) for nomination in nominations):
         look_again_s = now_s + 1
-    return Deadlines(tuple(found), look_again_s)
+    return tuple(found), look_again_s
 
 
 def plan_new_starts(
