@@ -58,7 +58,7 @@ def test_running_work_says_that_its_device_is_ill(tmp_path: Path) -> None:
             await send(kaiwo, HELLO, ILL)
             await until(lambda: not kaiwo.loop.state.node_objects["node-0"].gpus[0].healthy)
             answer = (await kaiwo.get("/workloads/default/all/why")).json()["answer"]
-            assert answer.endswith("; gpu-0 of node-0, on which it runs, is not healthy: 5 uncorrectable errors")
+            assert answer.endswith("; it runs on gpu-0 of node-0, which is unhealthy: 5 uncorrectable errors")
 
     run(look())
 
@@ -89,10 +89,10 @@ def test_a_held_device_that_is_gone_stays_until_nobody_is_on_it(tmp_path: Path) 
         ((b"{]\n",), 400, "an agent's line is invalid"),
         ((b'{"type":"hello"}\n',), 400, "missing required field"),
         ((b"\xff\xfe\n",), 400, "is invalid"),
-        ((WELL,), 400, "the first line must be the hello"),
-        ((HELLO, Sample("node-9", 1, 0.0)), 400, "about the node 'node-9'"),
-        ((), 400, "ends before its first line"),
-        ((HELLO, b'{"type":"sam'), 400, "ends before its first line does"),
+        ((WELL,), 400, "the first line must be a hello"),
+        ((HELLO, Sample("node-9", 1, 0.0)), 400, "about node 'node-9'"),
+        ((), 400, "ended in the middle of a line"),
+        ((HELLO, b'{"type":"sam'), 400, "ended in the middle of a line"),
         ((b"x" * ((4 << 20) + 9),), 400, "longer than 4194304 bytes"),
         ((Hello("node-0", "1", "", Inventory("node-0", (GPUS[0], GPUS[0]))),), 400, "the same id"),
     ],

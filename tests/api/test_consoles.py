@@ -31,7 +31,7 @@ def test_an_input_that_cannot_be_connected_is_said_and_left_empty(
     async def work() -> None:
         async with world(tmp_path) as kaiwo:
             (warning,) = await submit(kaiwo, "x", input_from, **fields)
-            assert warning.startswith("its input is empty, not yours: ")
+            assert warning.startswith("it cannot read from your terminal: ")
             assert why in warning
             assert (await kaiwo.get("/workloads/default/x/console")).json() == {"is_interactive": False, "folder": ""}
             if "command" in fields:

@@ -104,7 +104,10 @@ def test_every_attempt_has_its_log(tmp_path: Path) -> None:
             assert (await kaiwo.get(at + "/logs", attempt=2, follow="true")).text == "try 2\n"
             missing = await kaiwo.get(at + "/logs", attempt=4)
             assert missing.status_code == 404
-            assert missing.json()["message"] == "workload default/ft has no log of attempt 4; kept are: 1, 2, 3"
+            assert (
+                missing.json()["message"]
+                == "workload default/ft has no log of attempt 4; there are logs of attempts: 1, 2, 3"
+            )
             kept = (await kaiwo.get(at + "/attempts")).json()
             assert kept["state"] == "failed"
             assert kept["attempts"] == [{"attempt": number, "is_over": True} for number in (1, 2, 3)]

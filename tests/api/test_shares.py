@@ -85,7 +85,7 @@ def test_every_share_is_the_sum_of_its_terms_in_numbers_and_in_words(tmp_path: P
                 "deserved 2 = the least of quota 2, wants 20",
                 "share 10 = deserved 2 + 8 (weight 2 of 3, of 12 left, rounded down to whole GPUs) + 0 remainder",
             ]
-            assert by_name["vision"].reclaim == "none: it never takes capacity back from others"
+            assert by_name["vision"].reclaim == "none: it never reclaims capacity"
             assert "its quota is 2" in by_name["speech"].reclaim
             assert by_name["speech"].policy == "WeightedFair"
             turns = [by_name[name].turn for name in ("speech", "vision")]

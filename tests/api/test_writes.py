@@ -122,9 +122,9 @@ def test_other_work_under_the_name_of_living_work_is_refused_with_what_differs(t
             refused = await kaiwo.post("/manifests", changed)
             assert refused.status_code == 400
             assert decode(refused, Problem).message == (
-                "workload default/one exists and is running, and this describes another: different are its pods and "
-                "what they ask for, its priority, how long it pretends to work. Work is not changed in place: kaiwo "
-                "cancel default/one, then apply this again, or give it another name"
+                "workload default/one exists, is running, and differs in: its pods and their requests, its priority, "
+                "its simulated run time. Workloads cannot be changed in place: run kaiwo cancel default/one and apply "
+                "this again, or rename it"
             )
 
     run(work())
@@ -257,7 +257,7 @@ def test_the_demo_is_cleared_without_a_trace(tmp_path: Path) -> None:
             left = decode(await kaiwo.get("/workloads"), Page[WorkloadView])
             assert [each.name for each in left.items] == ["default/mine"]
             assert [queue["name"] for queue in (await kaiwo.get("/queues")).json()["items"]] == ["default"]
-            assert decode(await kaiwo.delete("/demo"), Outcome).done == ["there is no demo work to remove"]
+            assert decode(await kaiwo.delete("/demo"), Outcome).done == ["there are no demo workloads to remove"]
 
     run(work())
 
@@ -297,7 +297,7 @@ def test_work_may_wait_for_all_tasks_of_an_array(tmp_path: Path) -> None:
             why = decode(await kaiwo.get("/workloads/default/by-form/why"), WhyView)
             assert why.obstacles[0].sentence == "it waits for default/sweep-* to succeed"
             lost = decode(await kaiwo.get("/workloads/default/sweep"), Problem)
-            assert "it is an array, name one of its tasks" in lost.message
+            assert "it is an array: name one of its tasks" in lost.message
             for index in range(3):
                 assert not kaiwo.cluster.record("default/by-form").state.is_over
                 await kaiwo.post(f"/workloads/default/sweep-{index}/release")

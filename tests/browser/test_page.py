@@ -115,7 +115,7 @@ def test_a_device_shows_its_tenants_and_leads_to_their_work(page: Page) -> None:
 def test_a_queue_shows_how_its_fair_share_comes_about(page: Page) -> None:
     page.see(".queue-legend", "fair share")
     page.see(".queue-words", "fair share")
-    button = "button[aria-label='How the fair share of vision comes about']"
+    button = "button[aria-label='How the fair share of vision is calculated']"
     assert page.evaluate(f'document.querySelector("{button}").getAttribute("aria-expanded")') == "false"
     page.click(button)
     for words in ("divided", "wants", "deserved", "share"):

@@ -199,7 +199,7 @@ def test_only_the_first_of_many_pods_has_the_input(kaiwo: Product) -> None:
 def test_with_retries_the_input_is_empty_and_that_is_said(kaiwo: Product) -> None:
     done = kaiwo("run", "--retries", "1", "--", "cat", given="hi\n")
     assert (done.code, done.out) == (0, "")
-    assert "its input is empty, not yours: work with retries" in done.err
+    assert "it cannot read from your terminal: work with retries" in done.err
 
 
 def test_every_attempt_is_followed_and_named(kaiwo: Product) -> None:

@@ -103,13 +103,13 @@ def test_where_no_gpu_is_asked_for_there_is_nothing_to_share_and_that_is_said() 
 @pytest.mark.parametrize(
     ("notes", "field", "parts"),
     [
-        ({"gpu-partition": "CPX"}, "gpu-sharing", ["kaiwo.ai/gpu-partition", "had alone; remove one of the two"]),
+        ({"gpu-partition": "CPX"}, "gpu-sharing", ["kaiwo.ai/gpu-partition", "not shared; remove one of the two"]),
         ({"gpu-isolation": "partition"}, "gpu-isolation", ["kaiwo.ai/gpu-sharing", "remove one of the two"]),
-        ({"gpu-isolation-grade": "partition"}, "gpu-isolation-grade", ["nobody has beside others", "remove one"]),
+        ({"gpu-isolation-grade": "partition"}, "gpu-isolation-grade", ["not shared", "remove one"]),
         (
             {"gpu-isolation-grade": "partition", "gpu-isolation": "cu-mask"},
             "gpu-isolation-grade",
-            ["nobody has beside others", "remove one"],
+            ["not shared", "remove one"],
         ),
         (
             {"gpu-isolation-grade": "cu-mask"},

@@ -75,7 +75,7 @@ def test_a_job_that_leaves_its_pods_out_is_taken_with_a_warning(spec: dict[str, 
     """As documentation shows one that is about its labels."""
     document = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": spec}
     assert one(document)[0].pods == 1
-    assert "asks for nothing" in warnings_of(document)
+    assert "requests nothing" in warnings_of(document)
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ def test_a_deadline_in_seconds_is_a_number(value: Any) -> None:
 
 def test_another_scheduler_is_named_in_a_warning() -> None:
     for document in (pod(schedulerName="other-scheduler"), job(template={"spec": pod(schedulerName="mine")["spec"]})):
-        assert "another scheduler; what is submitted here Kaiwo places" in warnings_of(document)
+        assert "but Kaiwo schedules whatever is submitted here" in warnings_of(document)
     for quiet in ("kaiwo-scheduler", "default-scheduler", None):
         assert "scheduler" not in warnings_of(pod(schedulerName=quiet))
 

@@ -42,7 +42,7 @@ def test_a_partition_is_named_by_its_mode(written: str, read: str) -> None:
 
 @pytest.mark.parametrize("written", ["SPX", "CPX+NPS8", "XPX", "", "NPS4", "DPX+NPS4"])
 def test_what_no_gpu_can_be_cut_into_is_refused(written: str) -> None:
-    with pytest.raises(ConfigError, match="no GPU can be cut into; write CPX"):
+    with pytest.raises(ConfigError, match="no partition mode of a GPU; write CPX"):
         short(gpuPartition=written)
 
 
@@ -70,7 +70,7 @@ def test_upstreams_partitioned_is_any_partition_and_beside_memory_it_is_said_to_
     assert job(count=1, partitioned=False).submissions[0][0].roles[0].request.is_whole
     both = job(totalVram="96Gi", partitioned=True)
     assert both.submissions[0][0].roles[0].request.is_memory
-    assert any("partitioned is not used beside totalVram" in warning for warning in both.warnings)
+    assert any("partitioned is not used with totalVram" in warning for warning in both.warnings)
 
 
 def test_what_is_wanted_is_said_in_words() -> None:

@@ -239,7 +239,7 @@ def test_a_command_runs_only_where_somebody_says_so() -> None:
 def test_a_local_command_runs_in_an_absolute_folder() -> None:
     made = [{"name": "a", "command": ["true"], "workingDir": "here"}]
     check_refusal(
-        pod({"kaiwo.ai/run-locally": "true"}, containers=made), "spec.containers[0].workingDir", ["begin it with /"]
+        pod({"kaiwo.ai/run-locally": "true"}, containers=made), "spec.containers[0].workingDir", ["start it with /"]
     )
 
 
@@ -338,7 +338,7 @@ def required(*terms: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("document", "field", "parts"),
     [
-        (required({}, {}), TERMS, ["2 terms", "write one term"]),
+        (required({}, {}), TERMS, ["2 alternative terms", "write one term"]),
         (
             required({"matchExpressions": [{"key": "a", "operator": "Is"}]}),
             f"{TERMS}[0].matchExpressions[0].operator",
@@ -425,7 +425,7 @@ def test_an_isolation_that_cannot_be_is_refused(notes: dict[str, str], says: str
 def test_isolation_of_a_whole_gpu_is_not_needed_and_said() -> None:
     document = pod({"kaiwo.ai/gpu-isolation": "time-slicing"})
     document["spec"]["containers"][0]["resources"] = {"limits": {"amd.com/gpu": "1"}}
-    assert "nobody shares what it asks for" in warnings_of(document)
+    assert "what it requests is not shared" in warnings_of(document)
 
 
 def test_scheduling_gates_hold_it() -> None:

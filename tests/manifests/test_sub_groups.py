@@ -74,7 +74,7 @@ spec: {{restartPolicy: Never, containers: [{{name: main, image: example/main}}]}
         ({"subGroups": replicas(2), "minSubGroups": 3}, "subGroups", ["needs 3 of the 2 parts of the workload"]),
         ({"subGroups": replicas(2), "minSubGroups": 0}, "minSubGroups", ["1"]),
         ({"subGroups": replicas(2), "pods": 4}, "subGroups", ["remove pods and minPods"]),
-        ({"minSubGroups": 1}, "minSubGroups", ["is for work with subGroups"]),
+        ({"minSubGroups": 1}, "minSubGroups", ["needs subGroups"]),
         ({"subGroups": [*replicas(1), *replicas(1)]}, "subGroups", ["names 'r0' twice"]),
         ({"subGroups": replicas(1, parent="up")}, "subGroups", ["the sub-group 'up', which it does not have"]),
         ({"subGroups": [{"name": "empty"}, *replicas(1)]}, "subGroups", ["nothing in the sub-group 'empty'"]),

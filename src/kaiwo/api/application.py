@@ -63,7 +63,7 @@ NOT_ZIPPED = ("text/event-stream", "text/plain", "image/png", "font/woff2")  # s
 
 
 def make_app(live: Live, settings: Settings) -> Starlette:
-    """Ready to be served; streams live as long as the application's lifespan."""
+    """The application, ready to be served. Streams end with its lifespan."""
     context = Context(live, settings)
 
     @asynccontextmanager
@@ -122,5 +122,5 @@ def _endpoints(context: Context, routes: Sequence[Route]) -> list[Any]:
 
 
 async def _nothing_there(scope: Any, receive: Any, send: Any) -> None:
-    message = f"there is nothing at this address; {BASE}/openapi.json lists what there is"
+    message = f"there is no such address; {BASE}/openapi.json lists all of them"
     await respond(ApiError(404, "not-found", message))(scope, receive, send)

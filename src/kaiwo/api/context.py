@@ -1,7 +1,4 @@
-"""What every endpoint may use.
-
-Also: Let the picture catch up with what was just changed, so that whoever looks next sees it.
-"""
+"""What every endpoint works with, and how a write waits until its change is visible."""
 
 import asyncio
 import contextlib
@@ -26,7 +23,7 @@ from kaiwo.runtime.partitioning.partitioning_loop import Partitions
 
 
 class Context:
-    """The loop, the board, the door-keeper and the log, together."""
+    """The scheduling loop, the overview, access control, live pages and the log."""
 
     def __init__(self, live: Live, settings: Settings) -> None:
         self.live = live
@@ -48,7 +45,7 @@ class Context:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """While this is open, streams are fed and times are taken."""
+        """Run the background tasks: live pages, cycle times, agents, partitioning."""
         tasks = [asyncio.create_task(work) for work in self._background_tasks()]
         try:
             yield
@@ -68,7 +65,7 @@ class Context:
             self.cycles.note(self.live.last_cycle)
 
     def report(self, error: Exception, where: str) -> None:
-        """A bug: counted, and told in the log."""
+        """Count a bug, and write it to the log."""
         self.bugs += 1
         trace = "".join(traceback.format_exception(error)[-12:])
         self.log.emit("bug", where=where, error=repr(error)[:500], trace=trace[-8000:])
@@ -78,7 +75,7 @@ VISIBLE_S = 1.0
 
 
 async def wait_until_visible(live: Live, is_seen: Callable[[], bool]) -> None:
-    """A moment at most."""
+    """Wait, for a second at most, until the cluster's state shows a change that was just made."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(VISIBLE_S):
             while not is_seen():

@@ -1,4 +1,4 @@
-"""The words of the route table, from which both the routing and the OpenAPI document are made.
+"""Routes as values, and the endpoint that answers the requests of one path.
 
 In:    a request.   Out: the endpoint's answer as JSON, or a Problem.
 Never: lets an exception out, or answers with a status code that the table does not name.
@@ -30,11 +30,11 @@ class Call(NamedTuple):
     query: dict[str, Any]
     path: dict[str, str]
     body: bytes
-    credential: str  # what lets them write: the token or a login; empty for reads
+    credential: str  # what allowed the write: `token`, or the name of a session; empty for reads
 
     @property
     def user(self) -> str:
-        """Who has the token, or a login that it gave out: the one who started this process."""
+        """The user who started this process: only they have the token, or a login that the token gave out."""
         return process_owner()
 
 
@@ -49,14 +49,14 @@ class Route(msgspec.Struct, frozen=True):
     status: int = 200
     params: tuple[Param, ...] = ()
     body: Body | None = None
-    errors: tuple[int, ...] = ()  # further status codes of this endpoint, all of them Problems
+    errors: tuple[int, ...] = ()  # further status codes that it answers with a Problem
     needs_state: bool = True  # answers 503 until the first state has arrived
     is_for_agents: bool = False  # takes a node agent's token
-    is_public: bool = False  # for anybody, even from outside: probes and the login itself
+    is_public: bool = False  # needs no token, even from other machines: probes and the login itself
 
     @property
     def is_write(self) -> bool:
-        """Changes something, so it takes a token."""
+        """It changes something, so it needs a token."""
         return self.method not in SAFE_METHODS
 
     def statuses(self) -> list[int]:
@@ -113,11 +113,11 @@ async def answer_request(request: Request, context: Context, route: Route) -> Re
     except KaiwoError as error:
         response = respond(translate(error))
     except ClientDisconnect:
-        response = Response(status_code=400)  # nobody is there to read it
-    # The edge of the API: a bug answers like any other trouble, and the log says where it is.
+        response = Response(status_code=400)  # the client is gone
+    # The edge of the API: a bug is answered as a Problem, and the log says where it is.
     except Exception as error:
         context.report(error, f"{request.method} {route.path}")
-        broken = "something in Kaiwo broke over this request; the log in KAIWO_HOME/api.log says what"
+        broken = "this request failed because of a bug in Kaiwo; KAIWO_HOME/api.log has the details"
         response = respond(ApiError(500, "broken", broken))
     if route.is_write and not route.is_for_agents:
         context.overview.touch()
@@ -137,7 +137,7 @@ async def _run(request: Request, context: Context, route: Route, who: str) -> An
 
 @cache
 def process_owner() -> str:
-    """The login name of whoever started this process; empty when the machine does not know."""
+    """The login name of the user who started this process; empty when it is unknown."""
     try:
         return getpass.getuser()
     except (OSError, KeyError):

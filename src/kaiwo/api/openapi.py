@@ -14,19 +14,19 @@ from kaiwo.api.security.access import COOKIE
 from kaiwo.api.views import Problem
 
 STATUS_WORDS = {
-    200: "Done.",
-    201: "Made.",
-    400: "What was sent is wrong; the message names the field and the way out.",
+    200: "Success.",
+    201: "Created.",
+    400: "The request is invalid. The message names the field and says how to fix it.",
     401: "The token or the login is missing or wrong.",
-    403: "This may not be done from there.",
-    404: "There is nothing of that name.",
+    403: "This client may not do that.",
+    404: "There is no object of that name.",
     408: "The body did not arrive in time.",
-    409: "Valid, but a queue or the policy refuses it.",
+    409: "The request is valid, but a queue or the policy refuses it.",
     413: "The body is too large.",
-    415: "The body is of the wrong kind.",
+    415: "The body has the wrong content type.",
     421: "This server does not answer for that host.",
-    429: "Too much at once; try again later.",
-    503: "Not ready, or the cluster cannot be reached.",
+    429: "Too many requests; try again later.",
+    503: "Kaiwo is not ready, or the cluster cannot be reached.",
 }
 REF = "#/components/schemas/{name}"
 

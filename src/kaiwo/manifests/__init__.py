@@ -1,4 +1,4 @@
-"""From text or mappings that a person wrote to our words: manifests, the submission form, quantities.
+"""Read what people write: manifests, the short form, policy files.
 
 In:    YAML, JSON or mappings.   Out: Workload, Program and Queue values, with warnings for what is not used.
 Never: raises anything but ConfigError for what somebody wrote, or shows a secret in a message.

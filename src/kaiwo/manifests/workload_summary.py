@@ -1,4 +1,4 @@
-"""Say what a workload wants, in a few words.
+"""Describe what a workload requests, in a few words.
 
 In:    a request, role or workload.   Out: "8 pods x 4 GPUs", "0.5 GPU", "16000 MiB of a GPU", "4 CPU".
 """

@@ -17,7 +17,7 @@ export class Refusal extends Error {
 }
 
 const LOGIN =
-  'This browser is not logged in. Type `kaiwo login` in a terminal and open the address that it prints; it works once, and then this page may change things.'
+  'This browser is not logged in. Run `kaiwo login` in a terminal and open the address that it prints. The address works once; afterwards this page can make changes.'
 
 export type Verb = 'hold' | 'release' | 'requeue' | 'cancel'
 
@@ -46,7 +46,7 @@ async function send<T>(method: string, path: string, signal?: AbortSignal): Prom
     })
   } catch (error) {
     if (signal?.aborted) throw error
-    throw new Refusal(0, 'Kaiwo does not answer; the page tries again by itself.')
+    throw new Refusal(0, 'Kaiwo does not answer. The page keeps trying.')
   }
   if (response.ok) return (await response.json()) as T
   throw new Refusal(response.status, await problemSentence(response))
@@ -60,5 +60,5 @@ async function problemSentence(response: Response): Promise<string> {
   } catch {
     // Not a Problem: some other program answers on this address.
   }
-  return `Kaiwo answered with HTTP status ${response.status} and no reason; its log says more.`
+  return `Kaiwo answered with HTTP status ${response.status} and gave no reason. See api.log in KAIWO_HOME.`
 }

@@ -7,7 +7,7 @@ export interface Page<T> {
   next: string
 }
 
-/** One of them: what was done, or why not. */
+/** The result for one workload: what was done, or why not. */
 export interface ActionResult {
   name: string
   done: string
@@ -44,13 +44,13 @@ export interface AttemptView {
   is_over: boolean
 }
 
-/** The attempts whose logs are kept, the first one first, and where the workload is in its life. */
+/** The attempts whose logs are kept, the first one first, and the workload's state. */
 export interface AttemptsView {
   attempts: AttemptView[]
   state: State
 }
 
-/** One answer for each name, in their order; a name that was given twice has one. */
+/** One result for each name, in their order; a duplicate name has one. */
 export interface BulkOutcome {
   results: ActionResult[]
 }
@@ -72,7 +72,7 @@ export interface ClusterView {
   now_s: number
 }
 
-/** Whether it takes its input from a person, and the folder on the server's machine with the socket for it. */
+/** Whether it reads from a terminal, and the folder on the server with the socket for that. */
 export interface ConsoleView {
   is_interactive: boolean
   folder: string
@@ -96,7 +96,7 @@ export interface DeviceView {
   gpu: string
 }
 
-/** One device and who is on it. */
+/** One GPU and its tenants. */
 export interface GpuView {
   node: string
   id: string
@@ -119,7 +119,7 @@ export interface LoginView {
   path: string
 }
 
-/** What a device, or a tenant's processes on it, used when its agent looked last. null: not told. */
+/** What a device, or a tenant on it, used when its agent last measured it. null: not reported. */
 export interface MeasuredView {
   busy_percent: number | null
   memory_mib: number | null
@@ -138,7 +138,7 @@ export interface ModelAmountView {
   share: number
 }
 
-/** One node with its devices. */
+/** One node with its GPUs. */
 export interface NodeView {
   name: string
   state: string
@@ -164,14 +164,14 @@ export interface ObstacleView {
   subject: string
 }
 
-/** What a write did, one line an object: `workload default/train submitted`. */
+/** What a write did, one line per object: `workload default/train submitted`. */
 export interface Outcome {
   done: string[]
   warnings: string[]
   names: string[]
 }
 
-/** A GPU that changes its partition mode, should, or did. */
+/** One change of a GPU's partition mode: planned, under way or done. */
 export interface PartitionStepView {
   node: string
   gpu: string
@@ -203,7 +203,7 @@ export interface PartitionsView {
 /** Where a pod is between the decision and the end. */
 export type Phase = 'assumed' | 'done' | 'releasing' | 'running' | 'stuck'
 
-/** How a node stands to the plan that names it. */
+/** The state of one node under a PartitioningPlan. */
 export interface PlanNodeView {
   node: string
   profile: string
@@ -262,7 +262,7 @@ export type ReclaimStrategy = 'aggressive' | 'conservative' | 'none'
 /** Where a reservation is between its start and its end, by the clock of the snapshot. */
 export type ReservationPhase = 'active' | 'expired' | 'pending'
 
-/** GPUs that are kept for somebody from a start to an end. */
+/** GPUs that are reserved for an owner from a start to an end. */
 export interface ReservationView {
   name: string
   phase: ReservationPhase
@@ -319,7 +319,7 @@ export interface StatusView {
   version: string
 }
 
-/** How many lines of a stream were taken. */
+/** Number of report lines that were accepted. */
 export interface TakenView {
   lines: number
 }
@@ -355,7 +355,7 @@ export interface TermsView {
   arithmetic: string[]
 }
 
-/** Where a queue stands among the siblings in which somebody waits. Its keys count in this order. */
+/** A queue's turn among the siblings with waiting work. Its keys count in this order. */
 export interface TurnView {
   place: number
   of: number
@@ -383,7 +383,7 @@ export interface VersionView {
   api: string
 }
 
-/** One of the first in a queue's line; the least keys go first. */
+/** One of the first workloads of a queue; the smallest keys come first. */
 export interface WaitingWorkloadView {
   workload: string
   priority: number
@@ -394,7 +394,7 @@ export interface WaitingWorkloadView {
 /** What `kaiwo why` found. */
 export type WhyVerdict = 'blocked' | 'change-evicts' | 'change-found' | 'not-tried-yet' | 'not-waiting' | 'nothing-helps' | 'running' | 'undecided'
 
-/** The answer to: why is my work waiting, and what would start it now. */
+/** Why a workload waits, and what would start it now. */
 export interface WhyView {
   workload: string
   state: State
@@ -411,7 +411,7 @@ export interface WhyView {
   searched_all: boolean
 }
 
-/** All there is to say of one workload. */
+/** All details of one workload. */
 export interface WorkloadDetail {
   summary: WorkloadView
   placed: PodView[]
@@ -435,7 +435,7 @@ export interface WorkloadDetail {
   restart_s: number
 }
 
-/** One row of the list. `reason`: the first obstacle's sentence while it waits, then what became of it. */
+/** One row of the list. `reason`: the first obstacle's sentence while it waits, later how it ended. */
 export interface WorkloadView {
   name: string
   queue: string

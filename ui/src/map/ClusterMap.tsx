@@ -1,4 +1,4 @@
-// The cluster as a map: one tile a node, one cell a device, grouped by leaf.
+// The cluster as a map: one tile per node, one cell per GPU, grouped by the leaf switch that the node's label names.
 //
 // The canvas is only as large as its window and is drawn again when something moves, so that a thousand nodes scroll
 // as lightly as eight. Everything on it can be reached with the arrow keys.
@@ -97,7 +97,7 @@ export function ClusterMap({ nodes, chosen, onPick }: Props) {
             ref={canvasRef}
             tabIndex={0}
             role="application"
-            aria-label={`Map of ${nodes.length} nodes. Arrow keys go from device to device, Enter opens the workload on it.`}
+            aria-label={`Map of ${nodes.length} nodes. Use the arrow keys to move between GPUs and Enter to open the workload on one.`}
             aria-describedby="map-spot"
             style={{ width: box.width, height: box.height }}
             onKeyDown={onKeyDown}

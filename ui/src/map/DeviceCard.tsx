@@ -83,7 +83,7 @@ function NodeFacts({ node }: { node: NodeView }) {
 
 function tenantWords(tenant: TenantView): string {
   const use = measuredWords(tenant.measured)
-  const apart = tenant.grade && tenant.grade !== 'partition' ? `, kept apart by ${tenant.grade}` : ''
+  const apart = tenant.grade && tenant.grade !== 'partition' ? `, isolated by ${tenant.grade}` : ''
   const granted = `${tenant.pod}, ${gpus(tenant.milli)}, ${memory(tenant.mib)}, ${PHASES[tenant.phase]}`
   return granted + apart + (use && `; measured: ${use}`)
 }

@@ -21,10 +21,10 @@ export function Summary({ status }: { status: StatusView | undefined }) {
         {workloads.starting ? `${count(workloads.starting)} starting` : `on ${counted(nodes.used, 'node')}`}
       </Fact>
       <Fact name="Waiting" value={count(waiting)}>
-        {workloads.held ? `${count(workloads.held)} held` : waiting ? 'each with its reason' : 'nothing waits'}
+        {workloads.held ? `${count(workloads.held)} held` : waiting ? 'each with its reason' : 'none waiting'}
       </Fact>
       <Fact name="Nodes out" value={count(nodes_out)} of={count(nodes.total)} isWarning={nodes_out > 0}>
-        {nodes_out ? 'take no new work' : 'all take work'}
+        {nodes_out ? 'not accepting work' : 'all accept work'}
       </Fact>
       <Fact name="Last cycle" value={last_cycle ? milliseconds(last_cycle.took_ms) : '–'}>
         {last_cycle ? `${counted(last_cycle.starts, 'start')}, cycle ${count(last_cycle.number)}` : 'none yet'}

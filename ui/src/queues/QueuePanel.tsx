@@ -26,7 +26,7 @@ export function QueuePanel({ queues, clusterMilli, chosen, problem, onChoose }: 
           <Branches branches={buildTree(queues)} {...{ clusterMilli, chosen, onChoose }} />
         </>
       ) : (
-        <p className="teach">There is no queue. Work that names one waits until it is made with kaiwo apply -f.</p>
+        <p className="teach">There are no queues. Create one with kaiwo apply -f; workloads that name it wait until then.</p>
       )}
     </Panel>
   )
@@ -39,7 +39,7 @@ function Legend() {
       <span className="sample over" /> over quota
       <span className="sample quota" /> quota
       <span className="sample share" /> fair share
-      <span className="muted">full length: the limit, or the cluster</span>
+      <span className="muted">full width: the limit, or the whole cluster</span>
     </p>
   )
 }
@@ -89,10 +89,10 @@ function BranchItem({ branch, ...shared }: Shared & { branch: Branch }) {
             type="button"
             className="link why-share"
             aria-expanded={isTold}
-            aria-label={`How the fair share of ${queue.name} comes about`}
+            aria-label={`How the fair share of ${queue.name} is calculated`}
             onClick={() => setTold(!isTold)}
           >
-            {isTold ? 'hide the arithmetic' : 'why this share?'}
+            {isTold ? 'hide the calculation' : 'why this share?'}
           </button>
         </p>
         {isTold && <ShareArithmetic queue={queue.name} />}
@@ -104,7 +104,7 @@ function BranchItem({ branch, ...shared }: Shared & { branch: Branch }) {
 
 const saysMore = (queue: QueueView) => queue.display_name.toLowerCase() !== queue.name.toLowerCase()
 
-/** Only leaves take work, so only they can be looked into. */
+/** Only leaf queues take work, so only they can be chosen. */
 function QueueName({ queue, isChosen, onChoose }: { queue: QueueView; isChosen: boolean; onChoose: Props['onChoose'] }) {
   if (!queue.is_leaf) return <strong>{queue.name}</strong>
   return (

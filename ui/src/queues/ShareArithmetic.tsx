@@ -35,5 +35,5 @@ function Terms({ terms }: { terms: TermsView }) {
 
 function turnWords(turn: TurnView): string {
   const place = turn.place === 1 ? 'It is next' : `It is number ${turn.place}`
-  return `${place} of ${turn.of} beside it in which work waits; ${turn.workload} is tried first.`
+  return `${place} of ${turn.of} sibling queues with waiting work; ${turn.workload} is tried first.`
 }

@@ -64,7 +64,7 @@ describe('the words', () => {
   })
 
   test('say what runs and what waits', () => {
-    expect(workWords(queue('q', '', { running: 3 }))).toBe('3 running, nothing waits')
+    expect(workWords(queue('q', '', { running: 3 }))).toBe('3 running, none waiting')
     expect(workWords(queue('q', '', { waiting: 2, gpu_milli: amount({ waiting: 12_000 }) }))).toBe('0 running, 2 waiting for 12 GPU')
   })
 })

@@ -56,7 +56,7 @@ function overWords(amount: AmountView): string {
 /** "3 running, 2 waiting for 12 GPU". */
 export function workWords(queue: QueueView): string {
   const running = `${counted(queue.running, 'running', 'running')}`
-  if (!queue.waiting) return `${running}, nothing waits`
+  if (!queue.waiting) return `${running}, none waiting`
   const asked = queue.gpu_milli.waiting > 0 ? ` for ${gpus(queue.gpu_milli.waiting)}` : ''
   return `${running}, ${counted(queue.waiting, 'waiting', 'waiting')}${asked}`
 }

@@ -46,7 +46,7 @@ export function Actions({ workload, state, onDone }: Props) {
     <div className="actions">
       {isAsking ? (
         <div className="confirm" role="group" aria-label="Confirm">
-          <span>Cancel this workload? {isWaiting(state) ? 'It leaves its queue.' : 'It stops, and what it has not saved is lost.'}</span>
+          <span>Cancel this workload? {isWaiting(state) ? 'It leaves its queue.' : 'It stops and loses work that it has not saved.'}</span>
           <button type="button" className="danger" autoFocus onClick={() => void run('cancel')}>
             Yes, cancel it
           </button>

@@ -22,7 +22,7 @@ export function Why({ why, problem, obstacles, planned }: Props) {
       {why && why.position > 0 && (
         <p className="muted">
           It is number {why.position} of its queue;{' '}
-          {why.ahead > 0 ? `${counted(why.ahead, 'workload')} tried before it` : 'nothing is tried before it'}.
+          {why.ahead > 0 ? `${counted(why.ahead, 'workload')} tried before it` : 'no workload is tried before it'}.
         </p>
       )}
       {planned && <p className="planned">{asSentence(planned)}</p>}

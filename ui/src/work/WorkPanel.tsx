@@ -89,9 +89,9 @@ function Filters({ place, queues, go }: Pick<Props, 'place' | 'queues' | 'go'>) 
 }
 
 const NOTHING: Record<Tab, string> = {
-  active: 'Nothing runs and nothing waits.',
-  running: 'Nothing runs now.',
-  waiting: 'Nothing waits: all the work there is has its GPUs.',
+  active: 'No work is running or waiting.',
+  running: 'No work is running.',
+  waiting: 'No work is waiting: every workload has its GPUs.',
   ended: 'No work has ended yet.',
 }
 

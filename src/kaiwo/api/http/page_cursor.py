@@ -1,4 +1,4 @@
-"""Where a page begins, as an opaque word that people pass back in `after`."""
+"""Cursors of pages: opaque texts that clients pass back in `after`."""
 
 import base64
 import binascii
@@ -12,12 +12,12 @@ T = TypeVar("T")
 
 
 def write_cursor(place: object) -> str:
-    """A place as a word for an address."""
+    """A position in a list as a cursor."""
     return base64.urlsafe_b64encode(msgspec.json.encode(place)).decode().rstrip("=")
 
 
 def read_cursor(word: str | None, kind: type[T]) -> T | None:
-    """The place, or None for the beginning."""
+    """The position, or None for the beginning."""
     if word is None:
         return None
     try:
@@ -28,7 +28,7 @@ def read_cursor(word: str | None, kind: type[T]) -> T | None:
 
 
 def foreign_cursor() -> Exception:
-    """The word is none of ours, or belongs to another list."""
+    """The cursor is not from this API, or belongs to another list."""
     return invalid(
         "after is not the `next` of an earlier page of this list; leave it out to begin at the start", "after"
     )

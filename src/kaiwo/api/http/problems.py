@@ -13,7 +13,7 @@ JSON = "application/json"
 
 
 class ApiError(Exception):
-    """Raised where the API itself says no."""
+    """A refusal by the API itself."""
 
     def __init__(
         self, status: int, kind: str, message: str, field: str = "", headers: Mapping[str, str] | None = None
@@ -25,32 +25,32 @@ class ApiError(Exception):
 
 
 def invalid(message: str, field: str = "") -> ApiError:
-    """What a person wrote is wrong."""
+    """The request is invalid."""
     return ApiError(400, "invalid", message, field)
 
 
 def not_found(message: str) -> ApiError:
-    """There is nothing of that name."""
+    """There is no object of that name."""
     return ApiError(404, "not-found", message)
 
 
 def forbidden(status: int, message: str, headers: Mapping[str, str] | None = None) -> ApiError:
-    """Who asks may not."""
+    """The client may not do that."""
     return ApiError(status, "forbidden", message, headers=headers)
 
 
 def too_many(message: str, retry_after_s: int) -> ApiError:
-    """Later, please."""
+    """Too many requests; the client may try again later."""
     return ApiError(429, "broken", message, headers={"Retry-After": str(retry_after_s)})
 
 
 def not_ready(message: str) -> ApiError:
-    """Not yet, or no longer."""
+    """Kaiwo cannot answer now; the client may try again."""
     return ApiError(503, "broken", message, headers={"Retry-After": "1"})
 
 
 def translate(error: KaiwoError) -> ApiError:
-    """One of ours, from further down."""
+    """The API error for an error that another layer raised."""
     message = " ".join(str(error).split())
     match error:
         case ConfigError():
@@ -81,6 +81,6 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def quote(text: str) -> str:
-    """Somebody's own word, short enough and safe for a sentence."""
+    """A client's own text, cut and made printable for a message."""
     short = text if len(text) <= 60 else text[:57] + "..."
     return "'" + "".join(char if char.isprintable() else "?" for char in short) + "'"

@@ -1,7 +1,7 @@
 """Query parameters: declared once, so that the reader and the OpenAPI document cannot disagree.
 
 In:    a query string and the parameters that a route takes.   Out: typed values, by name.
-Never: ignores a word it does not know.
+Never: ignores a parameter that it does not know.
 """
 
 import re
@@ -50,11 +50,11 @@ class Param(msgspec.Struct, frozen=True):
                 return self._text()
 
     def read(self, values: Sequence[str]) -> Any:
-        """The value, or one sentence about what is wrong with it."""
+        """The value; raises a Problem when it is invalid."""
         if self.kind in ("words", "choices"):
             return tuple(dict.fromkeys(each for value in values for each in self._read_many(value)))
         if len(values) > 1:
-            raise invalid(f"{self.name} is given {len(values)} times; give it once", self.name)
+            raise invalid(f"{self.name} was given {len(values)} times; give it once", self.name)
         return self._read_one(values[0])
 
     def _read_many(self, value: str) -> list[str]:
@@ -109,7 +109,7 @@ def read_query(given: QueryParams, params: Sequence[Param]) -> dict[str, Any]:
     for name in given:
         if name not in known:
             if not known:
-                raise invalid(f"this address takes no query, and {quote(name)} was given; leave it out", name[:100])
+                raise invalid(f"this address takes no query parameters; remove {quote(name)}", name[:100])
             raise invalid(f"there is no query parameter {quote(name)}{did_you_mean(name, known)}", name[:100])
     values: dict[str, Any] = {}
     for name, param in known.items():
@@ -124,5 +124,5 @@ def read_query(given: QueryParams, params: Sequence[Param]) -> dict[str, Any]:
 
 
 def label_pairs(values: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """`k=v` words as pairs."""
+    """`key=value` texts as pairs."""
     return tuple((key, value) for key, _, value in (word.partition("=") for word in values))

@@ -10,7 +10,7 @@ from kaiwo.api.http.problems import ApiError, invalid, quote
 from kaiwo.api.settings import Settings
 from kaiwo.manifests import read_json
 
-DRAIN_FACTOR = 8  # read on this far past the limit, so that the client is there to hear why
+DRAIN_FACTOR = 8  # keep reading this far past the limit, so that the client receives the answer
 
 
 class Body(msgspec.Struct, frozen=True):
@@ -35,12 +35,12 @@ async def read_body(request: Request, body: Body, settings: Settings) -> bytes:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind not in body.kinds:
         given = quote(kind) if kind else "none"
-        raise ApiError(415, "invalid", f"the Content-Type must be {body.kinds[0]}, and it is {given}", "Content-Type")
+        raise ApiError(415, "invalid", f"the Content-Type must be {body.kinds[0]}, not {given}", "Content-Type")
     return content
 
 
 def read_object(body: bytes) -> dict[str, Any]:
-    """A JSON object in which no key stands twice, or one sentence about what it is instead."""
+    """A JSON object without duplicate keys; raises ConfigError for anything else."""
     return read_json(body)
 
 

@@ -1,4 +1,4 @@
-"""An answer that goes on: server-sent events, or a log that is followed.
+"""A response that goes on: server-sent events, or a log that is followed.
 
 In:    an iterator of chunks.   Out: the chunks, as fast as the client takes them.
 Never: outlives its client or the server, or holds more than one chunk for a client that does not read.
@@ -13,8 +13,8 @@ from starlette.responses import Response
 
 from kaiwo.api.http.problems import too_many
 
-SEND_S = 20.0  # a client that takes nothing for so long is gone
-LAST_WORD_S = 0.5
+SEND_S = 20.0  # a client that reads nothing for this long is gone
+FINISH_S = 0.5
 
 
 class OpenStreams:
@@ -55,7 +55,7 @@ class Streaming(Response):
             is_there = scope["method"] == "HEAD" or await self._stream(receive, send)
             if is_there:
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(LAST_WORD_S):
+                    async with asyncio.timeout(FINISH_S):
                         await send({"type": "http.response.body", "body": b""})
         finally:
             self._streams.count -= 1
@@ -63,7 +63,7 @@ class Streaming(Response):
             self._on_end()
 
     async def _stream(self, receive: Any, send: Any) -> bool:
-        """Whether somebody is still there at the end."""
+        """Whether the client is still connected at the end."""
         pump, gone, closing = (
             asyncio.ensure_future(each)
             for each in (self._pump(send), _disconnected(receive), self._streams.closing.wait())

@@ -1,4 +1,4 @@
-"""The cluster as a whole and its cycles, as people see them."""
+"""Views of the whole cluster and of its scheduling cycles."""
 
 from kaiwo import __version__
 from kaiwo.api.views import ClusterView, CycleView, StatusView, Usage

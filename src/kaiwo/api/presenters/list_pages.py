@@ -1,4 +1,4 @@
-"""The lists that can be paged and followed: their parameters, how to make a page, and what names an item.
+"""The lists that can be paged and followed: their parameters, their pages, and the keys of their items.
 
 A plain GET and a stream of the same address show the same page, since both come from here.
 """

@@ -1,7 +1,7 @@
-"""Pages that somebody follows: each is computed once for all who follow it, and its changes are kept for a while.
+"""Pages that clients follow as streams: each is computed once for all its readers.
 
-In:    the board, and who follows what.   Out: encoded events with rising numbers.
-Never: keeps more than a bounded ring of changes, however slow a reader is; computes a page that nobody follows.
+In:    the overview, and which pages have readers.   Out: encoded events with rising numbers, kept for a while.
+Never: keeps more than a bounded ring of changes, however slow a reader is; computes a page without readers.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ class LivePage:
         return self._page is None
 
     def update(self, page: Page[Any]) -> None:
-        """The page as it is now: when it differs, everybody who follows it wakes up."""
+        """Take the page as it is now. When it differs, all readers wake up."""
         items = {self.listing.key_of(item): item for item in page.items}
         before, self._page = self._page, page
         self.refreshed_at = time.monotonic()
@@ -62,7 +62,7 @@ class LivePage:
             self._append(delta)
 
     def events_after(self, event_id: str) -> list[bytes]:
-        """What a reader who has seen this event must be sent: the changes since, or everything anew."""
+        """What to send to a reader who has this event: the changes since then, or the whole page."""
         epoch, _, number = event_id.rpartition("-")
         if epoch == self.epoch and number.isdecimal():
             seen = int(number)
@@ -87,7 +87,7 @@ class LivePage:
         self.changed = asyncio.Event()
 
     def _reset_event(self) -> bytes:
-        """Everything, encoded once for all who need it."""
+        """The whole page, encoded once for all readers who need it."""
         page = self._page
         assert page is not None
         if self._reset is None or self._reset[0] != self.seq:
@@ -97,21 +97,21 @@ class LivePage:
 
 
 class LivePages:
-    """All pages that are followed, and the task that keeps them true."""
+    """All pages with readers, and the task that keeps them up to date."""
 
     def __init__(self, overview: ClusterOverview, report: Callable[[Exception, str], None]) -> None:
         self._overview = overview
         self._report = report
         self._pages: OrderedDict[Hashable, LivePage] = OrderedDict()
         self._has_readers = asyncio.Event()
-        self._changed = asyncio.Event()  # the cluster changed, or somebody came to a page
+        self._changed = asyncio.Event()  # the cluster changed, or a page has a new reader
         self._lock = asyncio.Lock()
 
     def __len__(self) -> int:
         return len(self._pages)
 
     async def subscribe(self, listing: Listing, pick: Any) -> LivePage:
-        """Follow a page; `leave` it again."""
+        """Follow a page, until `unsubscribe`."""
         key = (listing.view, pick)
         page = self._pages.get(key)
         if page is None:
@@ -119,7 +119,7 @@ class LivePages:
         page.readers += 1
         self._pages.move_to_end(key)
         try:
-            # A page with other readers is being kept true; one that nobody followed missed what happened meanwhile.
+            # A page with other readers is kept up to date; one without readers missed what happened meanwhile.
             is_behind = page.readers == 1 and page.revision != self._overview.live.revision
             if is_behind or time.monotonic() - page.refreshed_at > PERIOD_S:
                 await self._refresh(page)
@@ -131,7 +131,7 @@ class LivePages:
         return page
 
     def unsubscribe(self, page: LivePage) -> None:
-        """Follow it no longer. It stays a while, for readers who come back."""
+        """Stop following. The page is kept for a while, for readers who come back."""
         page.readers -= 1
         idle = [key for key, each in self._pages.items() if not each.readers]
         for key in idle[: max(0, len(idle) - IDLE_PAGES)]:
@@ -140,7 +140,7 @@ class LivePages:
             self._has_readers.clear()
 
     async def run(self) -> None:
-        """For ever: compute every followed page again that is older than the cluster."""
+        """Forever: compute every followed page anew that is older than the cluster's state."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._watch())
             while True:
@@ -188,7 +188,7 @@ class LivePages:
 
 
 def make_delta(before: Page[Any], now: Page[Any], old: dict[str, Any], new: dict[str, Any]) -> StreamDelta | None:
-    """What is different, or None when nothing is."""
+    """The difference, or None."""
     changed = [item for key, item in new.items() if old.get(key) != item]
     gone = [key for key in old if key not in new]
     order = list(new) if list(new) != list(old) else msgspec.UNSET

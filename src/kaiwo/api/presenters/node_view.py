@@ -1,6 +1,6 @@
-"""Nodes and devices as people see them.
+"""Views of nodes and GPUs.
 
-In:    the live picture.   Out: NodeView, GpuView, and pages of them.
+In:    the cluster's state.   Out: NodeView, GpuView, and pages of them.
 """
 
 from bisect import bisect_left, bisect_right
@@ -117,14 +117,14 @@ def taint_words(taint: Taint) -> str:
 
 
 def unhealthy_devices(state: ClusterState, workload: str) -> str:
-    """What is wrong with the devices that a workload runs on; empty when nothing is."""
+    """Which of the GPUs that a workload runs on are unhealthy, as the end of a sentence."""
     said = []
     for pod in state.pods.get(workload, {}).values():
         node = state.node_objects.get(pod.node)
         held = {share.gpu for share in pod.devices}
         for gpu in node.gpus if node is not None else ():
             if gpu.id in held and not gpu.healthy and not change_of(gpu):
-                said.append(f"; {gpu.id} of {pod.node}, on which it runs, is not healthy: {gpu.reason}")
+                said.append(f"; it runs on {gpu.id} of {pod.node}, which is unhealthy: {gpu.reason}")
     return "".join(dict.fromkeys(said))
 
 
@@ -135,7 +135,7 @@ def _gpu_view(node: Node, column: int, holders: dict[str, list[tuple[Allocation,
     for held, milli, mib in holders.get(gpu.id, ()):
         free_milli -= milli
         free_mib -= mib
-        if isinstance(held, Pod):  # else space that is kept for somebody: not free, and nobody there yet
+        if isinstance(held, Pod):  # else space that is reserved: not free, but without a tenant yet
             tenants.append(TenantView(held.workload, held.name, milli, mib, held.phase))
     return GpuView(
         node.name, gpu.id, column, gpu.model, gpu.memory_mib, free_milli, free_mib, gpu.healthy, gpu.reason, tenants,
@@ -144,7 +144,7 @@ def _gpu_view(node: Node, column: int, holders: dict[str, list[tuple[Allocation,
 
 
 def _by_device(held: Iterable[Allocation]) -> dict[str, list[tuple[Allocation, int, int]]]:
-    """Who is on each device, in the order of names: the same picture always reads the same."""
+    """The tenants of each device, sorted by name, so that equal states give equal views."""
     devices: dict[str, list[tuple[Allocation, int, int]]] = {}
     for each in held:
         for share in each.devices:

@@ -1,7 +1,4 @@
-"""Queues and their shares, as people see them; read after `fresh_queues`.
-
-Also: The arithmetic of a fair share in sentences: the same in the command line and on the page.
-"""
+"""Views of queues and their fair shares, with the arithmetic of a share in sentences; read after `fresh_queues`."""
 
 from collections.abc import Callable, Iterable
 from heapq import merge
@@ -40,24 +37,24 @@ def arithmetic(terms: ShareTerms, used: int, parent: str) -> list[str]:
 
 
 def reclaim_words(each: QueueStanding) -> str:
-    """How far a queue may reach to take capacity back from others."""
+    """How much capacity a queue may reclaim from others."""
     if not each.is_leaf:
-        return "only the queues below it take capacity back, each by its own strategy"
+        return "only the queues below it reclaim capacity, each by its own strategy"
     terms = each.terms[0]
     write = _writer(terms, each.used[0])
     match each.reclaim_strategy:
         case ReclaimStrategy.NONE:
-            return "none: it never takes capacity back from others"
+            return "none: it never reclaims capacity"
         case ReclaimStrategy.CONSERVATIVE:
             bound, what = terms.quota, "quota"
         case _:
             bound, what = terms.share, "fair share"
     strategy, used = each.reclaim_strategy.value, each.used[0]
     if bound is None:
-        return f"{strategy}: it may take capacity back without bound, for its {what} is unlimited"
+        return f"{strategy}: it may reclaim capacity without bound, since its {what} is unlimited"
     if used >= bound:
-        return f"{strategy}: it takes nothing back, for it uses {write(used)} GPUs and its {what} is {write(bound)}"
-    return f"{strategy}: it may take back {write(bound - used)} GPUs = {what} {write(bound)} - {write(used)} used"
+        return f"{strategy}: it reclaims nothing, since it uses {write(used)} GPUs and its {what} is {write(bound)}"
+    return f"{strategy}: it may reclaim {write(bound - used)} GPUs = {what} {write(bound)} - {write(used)} used"
 
 
 def _sum(terms: ShareTerms, write: Formatter) -> str:
@@ -114,7 +111,7 @@ FIRST = 5  # of each line
 
 
 class QueueHeads:
-    """Who is first in line in each of these queues: taken while the picture stands still."""
+    """The first workloads in each of these queues, read from one state of the cluster."""
 
     def __init__(self, state: ClusterState, names: Iterable[str]) -> None:
         self.orders = [plugin.name for plugin in getattr(state.backlog.order, "plugins", ())]

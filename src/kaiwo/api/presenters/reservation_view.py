@@ -1,7 +1,4 @@
-"""How a reservation stands, as a view with a sentence.
-
-In:    a Standing.   Out: its view.
-"""
+"""Views of reservations, with a sentence about their state."""
 
 from collections.abc import Sequence
 
@@ -44,13 +41,13 @@ def message(standing: ReservationStatus) -> str:
     asked = standing.reservation.gpus
     parts = []
     if standing.missing and asked:
-        parts.append(f"{standing.missing} of {asked} GPUs are not to be had now; they are picked when they are")
+        parts.append(f"{standing.missing} of {asked} GPUs are not available yet; they are picked when they are")
     elif standing.missing:
-        parts.append(f"{standing.missing} of what it names is not there")
+        parts.append(f"{standing.missing} of the GPUs that it names do not exist")
     if standing.others:
         parts.append(f"{_some(standing.others)} still there")
     if standing.phase is ReservationPhase.PENDING and not parts:
-        parts.append("others may use the GPUs until it starts, if they can be told to go")
+        parts.append("others may use the GPUs until it starts, if they can be preempted")
     return "; ".join(parts)
 
 

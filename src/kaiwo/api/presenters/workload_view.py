@@ -1,6 +1,6 @@
-"""Workloads as people see them.
+"""Views of workloads.
 
-In:    records and the live picture.   Out: WorkloadView, WorkloadDetail, WhyView, and pages of workloads.
+In:    records and the cluster's state.   Out: WorkloadView, WorkloadDetail, WhyView, and pages of workloads.
 """
 
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ WAITS = (State.WAITING, State.HELD)
 
 
 def workload_page(overview: ClusterOverview, pick: Pick) -> Page[WorkloadView]:
-    """The workloads that somebody picked; read after `fresh`."""
+    """The workloads that match a query; read after `fresh`."""
     rows, state = overview.rows, overview.live.state
     found = select(rows, pick, overview.queues_below(pick.queue) if pick.queue else ())
     items = [workload_view(state, rows.records[at], int(rows.table[GPU, at])) for at in found.positions]
@@ -59,19 +59,19 @@ def workload_view(state: ClusterState, record: Record, gpu_milli: int) -> Worklo
 
 
 def reason_of(state: ClusterState, record: Record) -> str:
-    """Why it waits, or what became of it."""
+    """Why it waits, or how it ended."""
     if record.state not in WAITS:
         return record.message
     obstacles = waiting_obstacles(state, record.workload.name)
     if record.state is State.HELD and not obstacles and record.message:
-        return record.message  # the scheduler is not told of it: whoever keeps it back says why
-    if record.state is State.HELD and not obstacles:  # so fresh that the picture has not heard of it
+        return record.message  # the scheduler does not know of it: whatever holds it gives the reason
+    if record.state is State.HELD and not obstacles:  # so new that the cluster's state does not have it yet
         obstacles = (Obstacle(Reason.HELD),)
     return explain.sentence(obstacles[0]) if obstacles else NOT_TRIED
 
 
 def waiting_obstacles(state: ClusterState, name: str) -> tuple[Obstacle, ...]:
-    """What the last cycle left it with; nothing when it was not tried yet."""
+    """The obstacles that the last cycle found; none when it was not tried yet."""
     at_gate = state.backlog.gated.get(name)
     if at_gate is not None:
         return at_gate
@@ -81,7 +81,7 @@ def waiting_obstacles(state: ClusterState, name: str) -> tuple[Obstacle, ...]:
 def workload_detail(
     state: ClusterState, record: Record, gpu_milli: int, obstacles: Iterable[ObstacleView], now_s: int
 ) -> WorkloadDetail:
-    """All there is to say of one workload."""
+    """All details of one workload."""
     workload, program = record.workload, record.program
     pods = state.pods.get(workload.name, {})
     return WorkloadDetail(
@@ -108,7 +108,7 @@ def pod_view(pod: Pod) -> PodView:
 
 
 def obstacle_view(obstacle: Obstacle, kind: str) -> ObstacleView:
-    """An obstacle with its sentence, and what to do about it in such a cluster."""
+    """An obstacle with its sentence, and a remedy for this kind of cluster."""
     remedy = explain.remedy_in_kubernetes if kind == KUBERNETES else explain.remedy
     is_time = obstacle.reason in (Reason.NOT_BEFORE, Reason.EXPIRED)  # its number is no amount, and in the sentence
     return ObstacleView(

@@ -1,4 +1,4 @@
-"""Node agents: the stream of their reports, and who they are.
+"""Routes for node agents: their stream of reports, and a list of them.
 
 In:    lines of JSON, in one long request.   Out: what was taken; a Problem for a line that cannot be.
 Never: keeps more of a stream than the line that is being read.
@@ -17,7 +17,7 @@ from kaiwo.api.views import AgentView, Page, TakenView
 from kaiwo.devices.agent_messages import MEDIA_TYPE, Hello, Line, LineReader
 from kaiwo.model.errors import ClusterError
 
-SILENT_S = 30.0  # then the other end is taken for dead; a live agent speaks every second
+SILENT_S = 30.0  # then the agent counts as gone; a live one reports every second
 
 
 async def report(call: Call) -> TakenView:
@@ -25,9 +25,7 @@ async def report(call: Call) -> TakenView:
     node, agents = call.path["node"], call.context.agents
     kind = call.request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != MEDIA_TYPE:
-        raise ApiError(
-            415, "invalid", f"the Content-Type must be {MEDIA_TYPE}, and it is {quote(kind)}", "Content-Type"
-        )
+        raise ApiError(415, "invalid", f"the Content-Type must be {MEDIA_TYPE}, not {quote(kind)}", "Content-Type")
     _check_leads(call)
     find_node(call.context.live.state, node)
     reader, taken = LineReader(), 0
@@ -42,7 +40,7 @@ async def report(call: Call) -> TakenView:
     finally:
         agents.closed(node, stream)
     if not taken or reader.is_inside:
-        raise invalid("the stream ends before its first line does; send lines of JSON, each with its newline")
+        raise invalid("the stream ended in the middle of a line; send lines of JSON, each with a newline")
     return TakenView(taken)
 
 
@@ -64,7 +62,7 @@ async def _chunks(request: Request, closing: asyncio.Event) -> AsyncIterator[byt
             if not data.done():
                 data.cancel()
                 await asyncio.gather(data, return_exceptions=True)
-                why = "Kaiwo is stopping" if closed.done() else f"nothing came for {SILENT_S:g} s"
+                why = "Kaiwo is stopping" if closed.done() else f"no data arrived for {SILENT_S:g} s"
                 raise not_ready(f"{why}; open the stream again")
             found = data.result()
             if found is None:
@@ -75,23 +73,23 @@ async def _chunks(request: Request, closing: asyncio.Event) -> AsyncIterator[byt
 
 
 def _check_leads(call: Call) -> None:
-    """What a standby hears, nobody acts on."""
+    """Only the leader takes reports: nothing would act on those that a standby got."""
     if not call.context.leadership.is_held:
-        raise not_ready("this replica stands by, and another decides; open the stream again until that one answers")
+        raise not_ready("this replica is a standby; open the stream again until the leader answers")
 
 
 def _lines(reader: LineReader, data: bytes) -> list[Line]:
     try:
         return list(reader.feed(data))
     except ClusterError as error:
-        raise invalid(f"{error}; `kaiwo agent` of this version writes them right") from error
+        raise invalid(f"{error}; use the `kaiwo agent` of this version") from error
 
 
 def _check(line: Line, node: str, taken: int) -> None:
     if line.node != node:
-        raise invalid(f"a line is about the node {quote(line.node)}, and this is the stream of {quote(node)}", "node")
+        raise invalid(f"a line is about node {quote(line.node)}, but this is the stream of {quote(node)}", "node")
     if not taken and not isinstance(line, Hello):
-        raise invalid("the first line must be the hello, with the inventory")
+        raise invalid("the first line must be a hello with the inventory")
 
 
 ROUTES = (Route("GET", "/agents", "The node agents that were heard.", list_agents, Page[AgentView]),)

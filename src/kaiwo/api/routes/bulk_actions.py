@@ -1,7 +1,7 @@
-"""Routes that steer many workloads at once: cancel, hold, release, requeue. One change for all, an answer for each.
+"""Routes that cancel, hold, release or requeue many workloads in one request.
 
 In:    names.   Out: for each name what was done, or the Problem that the single call would have answered with.
-Never: lets one refusal keep the others from being done.
+Never: lets one refusal stop the others.
 """
 
 from collections.abc import Sequence
@@ -69,14 +69,18 @@ def _read_names(body: bytes) -> list[str]:
     try:
         form = msgspec.convert(read_object(body), NamesForm)
     except msgspec.ValidationError:
-        raise invalid(f'names must be a list of 1 to {MOST_NAMES} workloads: {{"names": ["default/train"]}}') from None
+        raise invalid(
+            f'names must be a list of 1 to {MOST_NAMES} workloads, such as {{"names": ["default/train"]}}'
+        ) from None
     return list(dict.fromkeys(form.names))
 
 
 NAMES = Body((JSON,), NamesForm)
 ROUTES = (
-    Route("POST", "/workloads/cancel", "Cancel many, with an answer for each.", cancel, BulkOutcome, body=NAMES),
-    Route("POST", "/workloads/hold", "Keep many from starting.", hold, BulkOutcome, body=NAMES),
-    Route("POST", "/workloads/release", "Undo hold for many.", release, BulkOutcome, body=NAMES),
-    Route("POST", "/workloads/requeue", "Let many wait again.", requeue, BulkOutcome, body=NAMES),
+    Route(
+        "POST", "/workloads/cancel", "Cancel many workloads, with a result for each.", cancel, BulkOutcome, body=NAMES
+    ),
+    Route("POST", "/workloads/hold", "Hold many workloads.", hold, BulkOutcome, body=NAMES),
+    Route("POST", "/workloads/release", "Release many workloads.", release, BulkOutcome, body=NAMES),
+    Route("POST", "/workloads/requeue", "Requeue many workloads.", requeue, BulkOutcome, body=NAMES),
 )

@@ -1,4 +1,4 @@
-"""The route by which running work says that it has saved what it did: of equals, who saved lately is stopped first.
+"""The route by which a running workload reports a checkpoint: work with a recent one loses less when preempted.
 
 In:    a workload, and perhaps when.   Out: when it last saved its work, as it counts from now on.
 """
@@ -27,7 +27,7 @@ class CheckpointForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def checkpoint(call: Call) -> Outcome:
-    """It saved its work. A time to come counts as now: a clock that is ahead must not hide what it loses."""
+    """Record a checkpoint. A time in the future counts as now, so that a fast clock does not hide lost work."""
     name, at_s = find_record(call).workload.name, _read_at_s(call.body)
     live = call.context.live
     saved_s = await live.cluster.checkpoint(name, at_s, who=call.user)
@@ -47,7 +47,7 @@ def _read_at_s(body: bytes) -> int:
 
 ROUTES = (
     Route(
-        "POST", NAMED + "/checkpoint", "It has saved its work, now or at the time given.", checkpoint, Outcome,
+        "POST", NAMED + "/checkpoint", "Report a checkpoint, taken now or at the given time.", checkpoint, Outcome,
         body=Body((JSON,), CheckpointForm, required=False), errors=(404,),
     ),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Routes about the whole: version, status, cycles."""
+"""Routes about the whole cluster: version, status, cycles."""
 
 import asyncio
 

@@ -1,6 +1,6 @@
-"""The input of work that somebody runs in the foreground: whether it can be connected, and where.
+"""The standard input of workloads that run in the foreground: whether a terminal can be attached, and where.
 
-In:    a submission that names its person's seat.   Out: the same with an input, or a warning that says why it has none.
+In:    a submission and the identity of the user's process.   Out: the same with an input, or a warning why it has none.
 Never: carries the input itself: it goes over a socket in the run's folder, which only its owner can open.
 """
 
@@ -20,8 +20,8 @@ from kaiwo.model.workload_record import Program
 INPUT_FROM = Param(
     "input_from",
     "text",
-    "Where the person sits who wants to be its standard input, as `kaiwo run` says it. On the same machine the work "
-    "waits for them at its start, and is never started again.",
+    "Identity of the process that wants to be its standard input, as `kaiwo run` sends it. On the same machine the "
+    "workload waits for it at the start, and is never restarted.",
 )
 
 
@@ -34,10 +34,10 @@ async def console(call: Call) -> ConsoleView:
 
 
 def with_input(cluster: Any, parsed: Parsed, input_from: str) -> Parsed:
-    """Work that takes its input from the person who sits there."""
+    """The same work, with its standard input attached to that process where possible."""
     items = parsed.submissions
     if why := next((why for _, program in items if (why := _why_not(cluster, program, input_from))), ""):
-        return replace(parsed, warnings=(*parsed.warnings, f"its input is empty, not yours: {why}"))
+        return replace(parsed, warnings=(*parsed.warnings, f"it cannot read from your terminal: {why}"))
     return replace(parsed, submissions=tuple((work, replace(program, is_interactive=True)) for work, program in items))
 
 
@@ -45,14 +45,21 @@ def _why_not(cluster: Any, program: Program, input_from: str) -> str:
     if not program.command:
         return "no process runs for it"
     if program.retries:
-        return "work with retries may start again, when nobody sits there any more"
+        return "work with retries may start again, when nobody is at the terminal any more"
     if not isinstance(cluster, EmbeddedCluster) or not cluster.world.runs_processes:
-        return "this cluster runs no processes of its own"
+        return "this cluster runs no local processes"
     if not input_from or input_from != process_identity():
         return "this Kaiwo runs on another machine, in a container, or as another user"
     return ""
 
 
 ROUTES = (
-    Route("GET", NAMED + "/console", "Where its input is taken, if anywhere.", console, ConsoleView, errors=(404,)),
+    Route(
+        "GET",
+        NAMED + "/console",
+        "Where its standard input is attached, if anywhere.",
+        console,
+        ConsoleView,
+        errors=(404,),
+    ),
 )

@@ -1,4 +1,4 @@
-"""/healthz, /livez, /readyz and /metrics: what machines ask."""
+"""Routes for probes and Prometheus: /healthz, /livez, /readyz and /metrics."""
 
 import asyncio
 import importlib
@@ -22,7 +22,7 @@ async def alive(call: Call) -> Response:
 
 
 async def ready(call: Call) -> Response:
-    """The state has arrived and cycles come to their end. A standby is ready too, and says that it is one."""
+    """The cluster's state is loaded and cycles finish. A standby is ready too, and says that it is one."""
     trouble = why_not_ready(call.context.live)
     if trouble:
         raise not_ready(trouble)
@@ -46,7 +46,7 @@ async def metrics(call: Call) -> Response:
 
 
 def why_not_ready(live: Live) -> str:
-    """One sentence, or nothing when all is well."""
+    """What is wrong, or nothing."""
     if not live.ready:
         return "Kaiwo is still reading the cluster's state"
     busy_s = 0.0 if live.busy_since is None else time.monotonic() - live.busy_since

@@ -1,4 +1,4 @@
-"""How a browser gets its cookie: an address that works once."""
+"""Routes that log a browser in, by an address that works once."""
 
 from html import escape
 
@@ -18,7 +18,7 @@ PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Kaiwo</tit
 async def new_login(call: Call) -> LoginView:
     """For whoever has the token: an address for a browser."""
     if call.credential != "token":
-        raise forbidden(403, "only the token gives out logins, not another login")
+        raise forbidden(403, "a login cannot create another login; send the token instead")
     return LoginView(call.context.access.login_path())
 
 

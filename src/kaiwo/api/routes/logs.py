@@ -1,8 +1,7 @@
-"""Routes about what processes wrote: one attempt, or all that are kept, now or as it comes.
+"""Routes that read and follow the logs of workloads.
 
-In:    a workload, perhaps a pod and an attempt.   Out: the bytes of its log, or which attempts there are.
-
-Also: Read a growing file: its last lines, and what is added, without a thread that waits.
+In:    a workload, perhaps a pod and an attempt.   Out: the bytes of its log, or which attempts have one.
+A file that grows is read in small steps, without a thread that waits for it.
 """
 
 import asyncio
@@ -107,14 +106,12 @@ def _open(path: str) -> int | None:
 
 TEXT = "text/plain; charset=utf-8"
 MOST_ATTEMPTS = 1_000_000
-POD = Param("pod", "text", "Of this pod; without it of the first.")
+POD = Param("pod", "text", "Pod (default: the first).")
 LOG_PARAMS = (
     POD,
-    Param("follow", "flag", "Go on until the attempt is over; without an attempt, until the workload is.", False),
-    Param(
-        "tail", "int", "Only the last lines, so many, of the last attempt or of the one that is named.", None, 0, 10**6
-    ),
-    Param("attempt", "int", "Of this start, the first is 1; without it of the last.", None, 1, MOST_ATTEMPTS),
+    Param("follow", "flag", "Keep following until the attempt ends, or the workload when no attempt is given.", False),
+    Param("tail", "int", "Only the last N lines of the attempt.", None, 0, 10**6),
+    Param("attempt", "int", "Attempt number (default: latest).", None, 1, MOST_ATTEMPTS),
 )
 Find = Callable[[], Sequence[LogFile]]
 
@@ -187,7 +184,7 @@ def _chosen(found: Sequence[LogFile], attempt: int | None, name: str) -> LogFile
         if each.attempt == attempt:
             return each
     kept = ", ".join(str(each.attempt) for each in found) or "none"
-    raise not_found(f"workload {name} has no log of attempt {attempt}; kept are: {kept}")
+    raise not_found(f"workload {name} has no log of attempt {attempt}; there are logs of attempts: {kept}")
 
 
 def _logs_of(call: Call) -> Sequence[LogFile]:
@@ -197,7 +194,7 @@ def _logs_of(call: Call) -> Sequence[LogFile]:
 
 
 ROUTES = (
-    Route("GET", NAMED + "/logs", "What its processes wrote.", logs, "text/plain", params=LOG_PARAMS, errors=(404,)),
+    Route("GET", NAMED + "/logs", "Its log.", logs, "text/plain", params=LOG_PARAMS, errors=(404,)),
     Route(
         "GET", NAMED + "/attempts", "Which attempts have a log.", attempts, AttemptsView, params=(POD,), errors=(404,)
     ),

@@ -1,9 +1,6 @@
-"""The metrics, as Prometheus reads them: computed when they are asked for.
+"""Write the metrics of the cluster, queues, reservations, webhooks and this process for Prometheus.
 
-In:    the board (fresh), the last cycle, the loop's lag.   Out: text.
-
-Also: Metrics of reservations and of the life of allocations.
-Also: What the admission webhooks were asked, answered and took, for Prometheus.
+In:    the context, with a fresh overview.   Out: text, computed at each scrape.
 """
 
 import weakref

@@ -1,4 +1,4 @@
-"""Routes about reservations: list, look at, make and delete. Writes take a token and are in the audit log."""
+"""Routes that list, show, create and delete reservations."""
 
 from kaiwo.api.context import wait_until_visible
 from kaiwo.api.endpoint import Call, Route
@@ -38,7 +38,7 @@ async def get_reservation(call: Call) -> ReservationView:
 
 
 async def make_reservation(call: Call) -> Outcome:
-    """From a form; an existing one of that name is changed."""
+    """Create a reservation from a form, or change the one of that name."""
     live, dry_run = call.context.live, call.query["dry_run"]
     reservation = read_reservation_form(read_json(call.body), live.cluster.now_s())
     before = {each.name: each for each in live.cluster.reservations()}.get(reservation.name)
@@ -52,7 +52,7 @@ async def make_reservation(call: Call) -> Outcome:
 
 
 async def delete_reservation(call: Call) -> Outcome:
-    """Work that runs on its GPUs runs on."""
+    """Delete a reservation. Work on its GPUs keeps running."""
     live, name = call.context.live, call.path["name"]
     await live.cluster.remove((), (), who=call.user, reservations=(name,))
     await wait_until_visible(live, lambda: name not in live.state.reservations.objects)
@@ -71,11 +71,11 @@ ROUTES = (
     Route("GET", "/reservations", "List reservations.", list_reservations, Page[ReservationView], params=(PHASE,)),
     Route("GET", "/reservations/{name}", "One reservation.", get_reservation, ReservationView, errors=(404,)),
     Route(
-        "POST", "/reservations", "Make or change a reservation.", make_reservation, Outcome, 201,
+        "POST", "/reservations", "Create or change a reservation.", make_reservation, Outcome, 201,
         params=(DRY_RUN,), body=FORM,
     ),
     Route(
-        "DELETE", "/reservations/{name}", "Delete a reservation; work on its GPUs runs on.", delete_reservation,
+        "DELETE", "/reservations/{name}", "Delete a reservation; work on its GPUs keeps running.", delete_reservation,
         Outcome, errors=(404,),
     ),
 )  # fmt: skip

@@ -1,9 +1,8 @@
-"""Routes that take work in: a form, or YAML with many documents. All of it is done, or nothing.
+"""Routes that submit workloads and apply or delete manifests, each all or nothing.
 
-In:    what a person wrote.   Out: what was done, one line an object.
+In:    a form, or YAML with many documents.   Out: what was done, one line per object.
+A workload that exists and is described as it is stays untouched; a different one of that name is refused.
 Never: parses on the event loop; a large YAML text takes seconds.
-
-Also: Work in documents that lives already: the same is left alone, and other work under its name is refused.
 """
 
 import asyncio
@@ -33,26 +32,26 @@ from kaiwo.model.workload import Workload
 from kaiwo.model.workload_record import Program, Record, State
 from kaiwo.snapshot.cluster_state import ClusterState
 
-# What the cluster makes of a workload while it lives: nobody writes it, or it is used up.
+# What the cluster itself changes in a workload: manifests do not say it, or it is used up.
 _ITS_LIFE = (
     "submitted_s", "after", "after_failed", "not_before_s", "not_before_why", "checkpoint_s", "broken_since_s",
     "may_go", "learned_s",
 )  # fmt: skip
 _WORDS = {
-    "roles": "its pods and what they ask for",
+    "roles": "its pods and their requests",
     "kind": "its type",
-    "preemptible": "whether it may be stopped for others",
+    "preemptible": "whether it may be preempted",
     "held": "whether it is held (kaiwo hold and kaiwo release change that)",
-    "stops_others": "whether others are stopped for it",
+    "stops_others": "whether others are preempted for it",
     "groups": "its sub-groups",
     "env": "its environment",
-    "simulated_s": "how long it pretends to work",
-    "is_interactive": "whether somebody sits at its input",
+    "simulated_s": "its simulated run time",
+    "is_interactive": "whether a terminal is its input",
 }
 
 
 def find_unchanged(cluster: Work, items: Sequence[tuple[Workload, Program]]) -> list[str]:
-    """Those that live and are described as they are; a living one that is described otherwise is refused."""
+    """The names of those that exist and are described as they are. Refuses one that is described otherwise."""
     names = []
     for workload, program in items:
         record = _living(cluster, workload.name)
@@ -60,9 +59,8 @@ def find_unchanged(cluster: Work, items: Sequence[tuple[Workload, Program]]) -> 
             continue
         if other := _differences(record.workload, workload) + _differences(record.program, program):
             raise ConfigError(
-                f"workload {workload.name} exists and is {record.state}, and this describes another: different are "
-                f"{', '.join(other)}. Work is not changed in place: kaiwo cancel {workload.name}, then apply this "
-                "again, or give it another name",
+                f"workload {workload.name} exists, is {record.state}, and differs in: {', '.join(other)}. Workloads "
+                f"cannot be changed in place: run kaiwo cancel {workload.name} and apply this again, or rename it",
                 "name",
             )
         names.append(workload.name)
@@ -140,7 +138,7 @@ async def clear_demo(call: Call) -> Outcome:
     done = await _wait_until_stopped(call, cleared.names, cleared.stopping)
     done += [f"queue {name} deleted" for name in cleared.queues]
     await wait_until_visible(live, lambda: not any(name in live.state.queue_objects for name in cleared.queues))
-    return Outcome(done or ["there is no demo work to remove"], [], list(cleared.names))
+    return Outcome(done or ["there are no demo workloads to remove"], [], list(cleared.names))
 
 
 @contextlib.contextmanager
@@ -187,7 +185,7 @@ async def _put(call: Call, parsed: Parsed, there_already: Sequence[str] = ()) ->
 
 
 def _refuse_mps_on_amd(state: ClusterState, items: Sequence[tuple[Workload, Program]]) -> None:
-    """Who names no model learns here that the GPUs of this cluster have no MPS: waiting would not help."""
+    """Refuse MPS where all GPUs are AMD's: waiting would not help."""
     for workload, _ in items:
         if any(is_mps_on_amd(role.request, state.node_objects.values()) for role in workload.roles):
             raise RefusedError(
@@ -197,7 +195,7 @@ def _refuse_mps_on_amd(state: ClusterState, items: Sequence[tuple[Workload, Prog
 
 
 async def _wait_until_stopped(call: Call, names: Sequence[str], stopping: Sequence[str]) -> list[str]:
-    """Wait until removed work is gone, and forget it. What takes longer stays, as cancelled."""
+    """Wait until removed work has stopped, and forget it. Work that takes longer stays, as cancelled."""
     cluster, live = call.context.live.cluster, call.context.live
     loop = asyncio.get_running_loop()
     until = loop.time() + STOP_S
@@ -212,7 +210,7 @@ async def _wait_until_stopped(call: Call, names: Sequence[str], stopping: Sequen
 
 
 def _ambiguous_names(cluster: Any, items: Sequence[tuple[Workload, Program]]) -> list[str]:
-    """Who waits for a name that a workload has and an array, too."""
+    """Warn about work that waits for a name which both a workload and an array have."""
     found = []
     for workload, _ in items:
         if workload.after and _state(cluster, workload.name) is not None:
@@ -225,7 +223,7 @@ def _ambiguous_names(cluster: Any, items: Sequence[tuple[Workload, Program]]) ->
 
 
 def _queue_warnings(known: Mapping[str, Queue], queues: Sequence[Queue]) -> list[str]:
-    """What works but not as it reads: of these queues, and of the queues right above them."""
+    """Warn about settings of these queues, and of their parents, that do not work as they read."""
     fresh = {queue.name: queue for queue in queues}
     concerned = {name for queue in queues for name in (queue.name, queue.parent)}
     findings = check_tree([*(queue for name, queue in known.items() if name not in fresh), *queues])

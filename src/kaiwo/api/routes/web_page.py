@@ -1,4 +1,4 @@
-"""The web page: files that `make ui` built into the package, or a line that says how to build them."""
+"""Serve the web page: the files that `make ui` built, or a page that says how to build them."""
 
 import mimetypes
 import os
@@ -41,10 +41,10 @@ class WebPage:
             kind = mimetypes.guess_type(found.name)[0] or "application/octet-stream"
             return FileResponse(found, headers={"Cache-Control": FOREVER if is_built else ALWAYS_ASK}, media_type=kind)
         if wanted.startswith("assets/"):
-            return respond(ApiError(404, "not-found", "there is no such file; reload the page, it may be an older one"))
+            return respond(ApiError(404, "not-found", "there is no such file; reload the page, which may be outdated"))
         if wanted == PAGE:
             return HTMLResponse(MISSING, headers={"Cache-Control": ALWAYS_ASK})
-        return respond(ApiError(404, "not-found", "there is nothing at this address; the page is at /"))
+        return respond(ApiError(404, "not-found", "there is no such address; the page is at /"))
 
     def _find(self, wanted: str) -> Path | None:
         """A file inside the folder and nowhere else."""

@@ -1,4 +1,4 @@
-"""Routes about workloads: list, look, steer one, ask why. Submitting is in `submissions`, reading logs in `logs`."""
+"""Routes that list and show workloads, explain why one waits, and cancel, hold, release or requeue one."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ from kaiwo.runtime.partitioning.wait_sentences import said_for
 from kaiwo.snapshot.cluster_state import ClusterState
 
 RETRY_S = 1.0
-MOST_NEAR = 1_000  # names to compare with one that there is not: some milliseconds
+MOST_NEAR = 1_000  # names to compare with an unknown one: takes some milliseconds
 NAMED = "/workloads/{namespace}/{name}"
 ACTION_DONE = {"cancel": "cancelled", "hold": "held", "release": "released", "requeue": "requeued"}
 
@@ -129,7 +129,7 @@ def find_record(call: Call) -> Record:
     try:
         record: Record = call.context.live.cluster.record(name)
     except NotFoundError:
-        way_out = _among_tasks(call) or _near(call) or "it may have ended and been forgotten, see: kaiwo get workloads"
+        way_out = _among_tasks(call) or _near(call) or "it may have ended and been removed; see: kaiwo get workloads"
         raise NotFoundError(f"there is no workload {quote(name)}; {way_out}") from None
     return record
 
@@ -140,7 +140,7 @@ def _among_tasks(call: Call) -> str:
     for record in call.context.live.cluster.records():
         workload = record.workload
         if workload.labels.get(ARRAY_LABEL) == array and workload.name.startswith(f"{namespace}/"):
-            return f"it is an array, name one of its tasks, see: kaiwo get workloads -l {ARRAY_LABEL}={array}"
+            return f"it is an array: name one of its tasks, see: kaiwo get workloads -l {ARRAY_LABEL}={array}"
     return ""
 
 
@@ -184,10 +184,10 @@ async def _act(call: Call, verb: str) -> Outcome:
 
 ROUTES = (
     Route("GET", "/workloads", "List workloads.", list_workloads, Page[WorkloadView], params=WORKLOAD_PARAMS),
-    Route("GET", NAMED, "All there is to say of one workload.", get_workload, WorkloadDetail, errors=(404,)),
+    Route("GET", NAMED, "All details of one workload.", get_workload, WorkloadDetail, errors=(404,)),
     Route("DELETE", NAMED, "Cancel it.", cancel, Outcome, errors=(404,)),
     Route("POST", NAMED + "/hold", "Keep it from starting.", hold, Outcome, errors=(404,)),
     Route("POST", NAMED + "/release", "Undo hold.", release, Outcome, errors=(404,)),
-    Route("POST", NAMED + "/requeue", "Stop it if it runs, and let it wait again.", requeue, Outcome, errors=(404,)),
+    Route("POST", NAMED + "/requeue", "Stop it if it is running, and queue it again.", requeue, Outcome, errors=(404,)),
     Route("GET", NAMED + "/why", "Why it waits, and what would start it now.", why, WhyView, errors=(404,)),
 )

@@ -1,9 +1,8 @@
 """Who may do what: the Host header, the token, the cookie, and how often.
 
 In:    a request's headers.   Out: the name of whoever writes, for the log, or an ApiError.
-Never: believes a browser that another site sent, or tells a right token from a wrong one by the time it takes.
-
-Also: How often something may happen: a bucket that fills at a steady rate and is emptied by use.
+Never: trusts a request that another site made a browser send, or lets the time of an answer tell how much of a
+token was right.
 """
 
 import hmac
@@ -24,7 +23,7 @@ from kaiwo.api.settings import LOOPBACK_NAMES, Settings
 
 
 class RateLimit:
-    """Holds `burst` drops at most and gains `per_s` a second."""
+    """A token bucket: `burst` uses at once, then `per_s` a second."""
 
     def __init__(self, per_s: float, burst: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.per_s = per_s
@@ -59,14 +58,14 @@ _NEEDS_TOKEN = (
 
 
 class AgentTokenReviewer(Protocol):
-    """Knows whose token it is that an agent shows."""
+    """Tells which node an agent's token belongs to."""
 
     async def node_of(self, token: str) -> str:
-        """The agent's node; empty: it is no agent's token."""
+        """The agent's node; empty for any other token."""
 
 
 class Access:
-    """One for the process."""
+    """Access control of the whole process."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -89,7 +88,7 @@ class Access:
         if name in self._names or (not self.settings.is_loopback and _is_address(name)):
             return
         raise forbidden(
-            421, f"this server does not answer for the host {quote(name)}; use localhost, or start it with --host"
+            421, f"this server does not answer for the host {quote(name)}; use localhost, or start Kaiwo with --host"
         )
 
     def check_site(self, request: Request) -> None:
@@ -99,12 +98,12 @@ class Access:
             raise forbidden(403, "another site may not fetch from this server; open it in its own tab")
 
     def check_read(self, request: Request) -> None:
-        """On the machine itself reading is free; from outside it takes the same right as writing."""
+        """Reading is free on the machine itself; from elsewhere it needs what a write needs."""
         if not self.settings.is_loopback:
             self._identify(request)
 
     def check_write(self, request: Request) -> str:
-        """Who writes, for the log."""
+        """Check that the client may write; returns its credential for the log."""
         who = self._identify(request)
         if who != "token":
             self._check_origin(request)
@@ -126,10 +125,12 @@ class Access:
         if self.agent_tokens is None:
             return hmac.compare_digest(token.encode(), self.agent_token.encode())
         if hmac.compare_digest(token.encode(), self.token.encode()):
-            return False  # the server's own: nobody else need see it
+            return False  # the server's own token is never shown to the reviewer
         of = await self.agent_tokens.node_of(token)
         if of and of != node:
-            raise forbidden(403, f"this is the token of an agent on {quote(of)}, and the report is about {quote(node)}")
+            raise forbidden(
+                403, f"this token belongs to the agent on {quote(of)}, but the report is about {quote(node)}"
+            )
         return bool(of)
 
     def open_session(self, code: str) -> str:
@@ -138,7 +139,7 @@ class Access:
         if secret is None:
             raise self._failed(
                 403,
-                "this login address was used already or is not from this server; `kaiwo login` prints a new one",
+                "this login address was already used, or is from another server; `kaiwo login` prints a new one",
             )
         return secret
 
@@ -159,17 +160,17 @@ class Access:
         if request.cookies.get(COOKIE):
             if name := self.session_of(request):
                 return name
-            raise self._failed(401, f"the login is over; {_NEEDS_TOKEN}")
+            raise self._failed(401, f"the login has expired; {_NEEDS_TOKEN}")
         raise _unknown(f"this needs a token; {_NEEDS_TOKEN}")
 
     def _failed(self, status: int, message: str) -> ApiError:
-        """A wrong secret. Guessing is slow; whoever has the right one never waits for those who guess."""
+        """A wrong secret. Guesses are rate-limited; clients with a right one are never delayed by them."""
         if not self._failures.take():
             return too_many("too many wrong tokens or logins; try again in a moment", self._failures.wait_s)
         return _unknown(message) if status == 401 else forbidden(status, message)
 
     def _check_origin(self, request: Request) -> None:
-        """A cookie travels by itself, so the browser must say that our own page sent it."""
+        """Browsers send cookies by themselves, so the request must come from our own page."""
         site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
         if site in (None, "same-origin") and origin is not None and _is_same(origin, request.headers.get("host", "")):
             return

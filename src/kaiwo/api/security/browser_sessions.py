@@ -1,4 +1,4 @@
-"""The browser's way in: a one-time code becomes a session, whose secret lives in a cookie.
+"""Browser logins: a one-time code becomes a session, whose secret is kept in a cookie.
 
 In:    codes and cookies that people send.   Out: the session they belong to, or none.
 Never: keeps a secret in the clear, or more of them than a bound.

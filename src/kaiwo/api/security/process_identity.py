@@ -1,6 +1,6 @@
-"""Where a process sits: two that sit at the same place see the same files as the same user.
+"""Tell whether two processes see the same files as the same user.
 
-In:    /proc.   Out: one word, to be compared and not to be read.
+In:    /proc.   Out: an opaque text, equal for such processes.
 """
 
 import os

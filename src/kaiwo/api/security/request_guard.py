@@ -1,4 +1,4 @@
-"""What holds for every request: the Host header, other sites, and the headers that keep browsers careful."""
+"""Check the Host and the origin of every request, and add security headers to every response."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ POLICY = (
     "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; form-action 'self'; "
     "frame-ancestors 'none'"
 )
-AGENTS = "/api/agents/"  # no browser has an agent's token, and machines know this one by many names
+AGENTS = "/api/agents/"  # agents reach the server under many names, and no browser has their token
 HEADERS = {
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",

@@ -1,4 +1,4 @@
-"""The token file: who can read it may write to this Kaiwo.
+"""The token file: whoever can read it may write through this API.
 
 In:    KAIWO_HOME.   Out: the token, and what a person should know about it.
 Never: uses a token that others could have read, or leaves a half-written file.

@@ -1,4 +1,4 @@
-"""What every route answers with: pages, outcomes, refusals, and the events of a stream."""
+"""Answers that many routes share: pages, outcomes, problems, and the events of a stream."""
 
 from typing import Any, Generic, TypeVar
 
@@ -16,7 +16,7 @@ class Page(msgspec.Struct, Generic[T], frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What a write did, one line an object: `workload default/train submitted`."""
+    """What a write did, one line per object: `workload default/train submitted`."""
 
     done: list[str]
     warnings: list[str] = []

@@ -1,4 +1,4 @@
-"""What the routes that steer many workloads take and give."""
+"""Requests and answers of the routes that act on many workloads."""
 
 from typing import Annotated
 
@@ -16,7 +16,7 @@ class NamesForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ActionResult(msgspec.Struct, frozen=True):
-    """One of them: what was done, or why not."""
+    """The result for one workload: what was done, or why not."""
 
     name: str
     done: str  # empty: nothing
@@ -24,6 +24,6 @@ class ActionResult(msgspec.Struct, frozen=True):
 
 
 class BulkOutcome(msgspec.Struct, frozen=True):
-    """One answer for each name, in their order; a name that was given twice has one."""
+    """One result for each name, in their order; a duplicate name has one."""
 
     results: list[ActionResult]

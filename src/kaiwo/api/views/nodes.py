@@ -1,4 +1,4 @@
-"""Nodes and GPUs: who is on them, and what was measured."""
+"""Nodes and GPUs: their tenants, and what was measured."""
 
 import msgspec
 
@@ -7,7 +7,7 @@ from kaiwo.model.workload import Phase
 
 
 class MeasuredView(msgspec.Struct, frozen=True):
-    """What a device, or a tenant's processes on it, used when its agent looked last. null: not told."""
+    """What a device, or a tenant on it, used when its agent last measured it. null: not reported."""
 
     busy_percent: int | None = None
     memory_mib: int | None = None
@@ -30,7 +30,7 @@ class TenantView(msgspec.Struct, frozen=True):
 
 
 class GpuView(msgspec.Struct, frozen=True):
-    """One device and who is on it."""
+    """One GPU and its tenants."""
 
     node: str
     id: str
@@ -49,7 +49,7 @@ class GpuView(msgspec.Struct, frozen=True):
 
 
 class NodeView(msgspec.Struct, frozen=True):
-    """One node with its devices."""
+    """One node with its GPUs."""
 
     name: str
     state: str  # ready | cordoned | not-ready
@@ -76,6 +76,6 @@ class AgentView(msgspec.Struct, frozen=True):
 
 
 class ReasonForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Why somebody cordons or drains a node."""
+    """Why a node is cordoned or drained."""
 
     reason: str = ""

@@ -1,4 +1,4 @@
-"""What is done, or would be done, to the partitions of GPUs."""
+"""Changes of GPU partition modes: planned, under way and done."""
 
 from typing import Literal
 
@@ -6,13 +6,13 @@ import msgspec
 
 
 class TakenView(msgspec.Struct, frozen=True):
-    """How many lines of a stream were taken."""
+    """Number of report lines that were accepted."""
 
     lines: int
 
 
 class PartitionStepView(msgspec.Struct, frozen=True):
-    """A GPU that changes its partition mode, should, or did."""
+    """One change of a GPU's partition mode: planned, under way or done."""
 
     node: str
     gpu: str
@@ -21,14 +21,14 @@ class PartitionStepView(msgspec.Struct, frozen=True):
     state: str  # planned | draining | due | changing; of the past: done | refused | busy | rolled-back | stuck
     waits_s: int = 0  # for the work on it, at most
     takes_s: int = 0  # after that
-    idle_gpu_s: int = 0  # GPU-seconds that serve nobody until it is done
+    idle_gpu_s: int = 0  # GPU-seconds that stay idle until it is done
     evicted_gpu_s: int = 0  # work that is lost
     at_s: int = 0  # of the past: when
     reason: str = ""
 
 
 class PlanNodeView(msgspec.Struct, frozen=True):
-    """How a node stands to the plan that names it."""
+    """The state of one node under a PartitioningPlan."""
 
     node: str
     profile: str

@@ -1,4 +1,4 @@
-"""Queues and every term of their shares."""
+"""Queues, and all terms of their fair shares."""
 
 import msgspec
 
@@ -43,9 +43,9 @@ class QueueView(msgspec.Struct, frozen=True):
     running: int
     waiting: int
     policy: SharePolicy  # how the queues right below it divide; its own or that of a queue above
-    reclaim_strategy: ReclaimStrategy  # how far it reaches to take capacity back
-    min_runtime_s: int  # so long its work runs before another queue may evict it
-    namespaces: list[str]  # whose work it takes; empty: everybody's
+    reclaim_strategy: ReclaimStrategy  # how much capacity it may reclaim
+    min_runtime_s: int  # its work runs at least this long before another queue may evict it
+    namespaces: list[str]  # that may submit to it; empty: all
     users: list[str]
     created_s: int
 
@@ -72,7 +72,7 @@ class TermsView(msgspec.Struct, frozen=True):
 
 
 class TurnView(msgspec.Struct, frozen=True):
-    """Where a queue stands among the siblings in which somebody waits. Its keys count in this order."""
+    """A queue's turn among the siblings with waiting work. Its keys count in this order."""
 
     place: int  # 1: it is next
     of: int
@@ -89,7 +89,7 @@ class TurnView(msgspec.Struct, frozen=True):
 
 
 class WaitingWorkloadView(msgspec.Struct, frozen=True):
-    """One of the first in a queue's line; the least keys go first."""
+    """One of the first workloads of a queue; the smallest keys come first."""
 
     workload: str
     priority: int

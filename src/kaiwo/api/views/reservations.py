@@ -1,4 +1,4 @@
-"""Reservations as people and programs see them, and the form with which one is made."""
+"""Reservations, and the form that creates one."""
 
 from typing import Annotated, Literal
 
@@ -16,7 +16,7 @@ class DeviceView(msgspec.Struct, frozen=True):
 
 
 class ReservationView(msgspec.Struct, frozen=True):
-    """GPUs that are kept for somebody from a start to an end."""
+    """GPUs that are reserved for an owner from a start to an end."""
 
     name: str
     phase: ReservationPhase
@@ -50,15 +50,17 @@ class OwnerForm(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
 class ReservationForm(
     msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
 ):
-    """What is sent to make one. It is read by `manifests.reservations`; this describes it."""
+    """The form that creates a reservation. `manifests.kinds.reservation` reads it; this describes it."""
 
     name: str
-    gpus: Annotated[int, Meta(ge=1, description="so many GPUs; the scheduler picks them")] | UnsetType = UNSET
+    gpus: Annotated[int, Meta(ge=1, description="Number of GPUs, which the scheduler picks.")] | UnsetType = UNSET
     gpu_models: list[str] | UnsetType = UNSET
     node_selector: dict[str, str] | UnsetType = UNSET
-    nodes: Annotated[list[str], Meta(description="these nodes, whole")] | UnsetType = UNSET
-    devices: Annotated[list[DeviceView], Meta(description="exactly these GPUs")] | UnsetType = UNSET
-    owner: Annotated[OwnerForm, Meta(description="none: a pool for whoever names it")] | UnsetType = UNSET
+    nodes: Annotated[list[str], Meta(description="These nodes with all their GPUs.")] | UnsetType = UNSET
+    devices: Annotated[list[DeviceView], Meta(description="Exactly these GPUs.")] | UnsetType = UNSET
+    owner: (
+        Annotated[OwnerForm, Meta(description="Owner (default: none, a pool for all work that names it).")] | UnsetType
+    ) = UNSET
     start: Annotated[str, Meta(description='"2026-01-31T18:00:00Z", or "2h" from now')] | UnsetType = UNSET
     end: Annotated[str, Meta(description='"2026-02-01T06:00:00Z", or "8h" after the start')] | UnsetType = UNSET
     at_end: Literal["keep", "evict"] | UnsetType = UNSET

@@ -1,4 +1,4 @@
-"""Workloads: where they are in their life, and why they wait."""
+"""Workloads: their state and details, and why they wait."""
 
 import msgspec
 
@@ -31,7 +31,7 @@ class PodView(msgspec.Struct, frozen=True):
 
 
 class WorkloadView(msgspec.Struct, frozen=True):
-    """One row of the list. `reason`: the first obstacle's sentence while it waits, then what became of it."""
+    """One row of the list. `reason`: the first obstacle's sentence while it waits, later how it ended."""
 
     name: str
     queue: str
@@ -53,7 +53,7 @@ class WorkloadView(msgspec.Struct, frozen=True):
 
 
 class WorkloadDetail(msgspec.Struct, frozen=True):
-    """All there is to say of one workload."""
+    """All details of one workload."""
 
     summary: WorkloadView
     placed: list[PodView]
@@ -69,12 +69,12 @@ class WorkloadDetail(msgspec.Struct, frozen=True):
     preemptible: bool
     exit_code: int
     message: str
-    reservation: str = ""  # on whose GPUs alone it runs
+    reservation: str = ""  # it runs only on the GPUs of this reservation
     expires_s: int = 0  # its allocation is released then; 0: never
     planned: str = ""  # when and where it is planned to start, and why then
-    preemption_delay_s: int = 0  # it waits so long before others are stopped for it
-    checkpoint_s: int = 0  # when it last saved its work; 0: nobody said so
-    restart_s: int = 0  # how long it takes, once stopped, to be where it was then
+    preemption_delay_s: int = 0  # it waits this long before it may preempt others
+    checkpoint_s: int = 0  # its last checkpoint; 0: none was reported
+    restart_s: int = 0  # how long it takes after a restart to get back to that checkpoint
 
 
 class ChangeView(msgspec.Struct, frozen=True):
@@ -87,7 +87,7 @@ class ChangeView(msgspec.Struct, frozen=True):
 
 
 class WhyView(msgspec.Struct, frozen=True):
-    """The answer to: why is my work waiting, and what would start it now."""
+    """Why a workload waits, and what would start it now."""
 
     workload: str
     state: State
@@ -112,14 +112,14 @@ class AttemptView(msgspec.Struct, frozen=True):
 
 
 class AttemptsView(msgspec.Struct, frozen=True):
-    """The attempts whose logs are kept, the first one first, and where the workload is in its life."""
+    """The attempts whose logs are kept, the first one first, and the workload's state."""
 
     attempts: list[AttemptView]
     state: State
 
 
 class ConsoleView(msgspec.Struct, frozen=True):
-    """Whether it takes its input from a person, and the folder on the server's machine with the socket for it."""
+    """Whether it reads from a terminal, and the folder on the server with the socket for that."""
 
     is_interactive: bool
     folder: str  # empty: not now

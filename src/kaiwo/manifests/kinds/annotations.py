@@ -1,7 +1,7 @@
 """Kaiwo's annotations, under its own prefix and under upstream's.
 
-In:    the annotations and labels of an object and of its pod template.   Out: wishes, by short name.
-The template's word counts before the object's, `kaiwo.ai/` before `kaiwo.silogen.ai/`.
+In:    the annotations and labels of an object and of its pod template.   Out: settings, by short name.
+The template counts before the object, `kaiwo.ai/` before `kaiwo.silogen.ai/`.
 """
 
 from collections.abc import Callable

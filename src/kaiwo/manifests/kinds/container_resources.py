@@ -1,4 +1,4 @@
-"""What a pod's containers ask for together, by the rules of Kubernetes.
+"""Sum up what the containers of a pod request, by the rules of Kubernetes.
 
 In:    the containers of a pod's spec.   Out: amounts by resource: milli-CPU, bytes, whole numbers.
 A limit stands in for a request that is not given. Containers are summed; a start-up container counts only as far as

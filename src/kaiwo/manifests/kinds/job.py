@@ -63,7 +63,7 @@ def read_pod_object(item: ManifestObject) -> ManifestWork:
     gang, size = _read_gang(annotations)
     leads = annotations.read("leader", read_flag, False)
     if leads and not gang:
-        raise annotations.path_of("leader").error("says who leads a gang, and no gang is named; add kaiwo.ai/gang")
+        raise annotations.path_of("leader").error("marks the leader of a gang, but no gang is named; add kaiwo.ai/gang")
     return ManifestWork(workload, plan.program, item.owner, gang, size, leads)
 
 
@@ -134,7 +134,7 @@ def _read_gang(annotations: Annotations) -> tuple[str, int]:
         size = annotations.read(field, lambda value, path: read_number(value, path, 1, MAX_PODS), size)
     if size and not name:
         raise annotations.path_of("gang-size").error(
-            "counts the pods of a gang, and no gang is named; add kaiwo.ai/gang"
+            "counts the pods of a gang, but no gang is named; add kaiwo.ai/gang"
         )
     return name, size
 

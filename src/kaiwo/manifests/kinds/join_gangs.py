@@ -1,8 +1,8 @@
 """Join Pods that name the same gang into one workload.
 
 In:    the work of one text.   Out: the same, with each gang as one workload whose pods start together.
-A gang is named by `kaiwo.ai/gang` or by Kueue's pod-group label; its pods stand in one text, since a gang that grew
-later would have started halfway.
+A gang is named by `kaiwo.ai/gang` or by Kueue's pod-group label. All its pods are in one text: a gang that grew later
+would have started incomplete.
 """
 
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from kaiwo.model.workload_record import Program
 
 
 class ManifestWork(NamedTuple):
-    """One piece of work, and the gang it belongs to."""
+    """One workload of a text, and the gang it belongs to."""
 
     workload: Workload
     program: Program
@@ -49,7 +49,7 @@ def _join(entries: list[ManifestWork]) -> tuple[Workload, Program]:
     size = max(entry.gang_size for entry in entries)
     path = FieldPath(f"gang {quote_name(first.gang)}", "kaiwo.ai/gang-size")
     if size and size != len(entries):
-        raise path.error(f"is {size}, but the text has {len(entries)} of its pods; submit them all in one text")
+        raise path.error(f"is {size}, but the text has {len(entries)} of its pods; submit all of them in one text")
     for entry in entries:
         _check_alike(first, entry)
     namespace, gang = _key(first)

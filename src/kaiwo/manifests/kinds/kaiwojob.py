@@ -126,13 +126,13 @@ def _read_size(spec: FieldReader, is_ray: bool) -> _JobSize:
     memory_mib, devices = _read_total_memory(branch, vendor)
     is_partitioned = branch.flag("partitioned") and memory_mib is None
     if branch.flag("partitioned") and not is_partitioned:
-        branch.warn("partitioned", "is not used beside totalVram: memory is had of GPUs that are not cut")
+        branch.warn("partitioned", "is not used with totalVram: memory comes from GPUs that are not partitioned")
     branch.finish()
     pods = replicas if is_ray else 1
     if is_ray and in_all and not (spec.has("replicas") and each):
         pods, each = spread(in_all)
         if pods * each != in_all:
-            spec.warn("gpus", f"is {in_all}, which {pods} equal pods do not share evenly: each gets {each}")
+            spec.warn("gpus", f"is {in_all}, which {pods} identical pods cannot share evenly: each gets {each}")
     if replicas > 1 and not is_ray and not spec.has("job"):
         spec.warn("replicas", "is not used: without `ray: true` a KaiwoJob is one pod")
     return _JobSize(

@@ -1,7 +1,7 @@
-"""Where a pod may go: node selector, required node affinity, tolerations.
+"""Read which nodes a pod may run on: node selector, required node affinity, tolerations.
 
 In:    a pod's spec.   Out: node rules and tolerations.
-Never: drops a required rule in silence: what cannot be kept is refused, what is only preferred gets a warning.
+Never: drops a required rule silently: what is not supported is refused, and preferences get a warning.
 """
 
 import re
@@ -78,7 +78,7 @@ def _read_terms(required: FieldReader) -> list[NodeRule]:
     terms = required.items("nodeSelectorTerms")
     if len(terms) > 1:
         raise required.path_of("nodeSelectorTerms").error(
-            f"has {len(terms)} terms, of which any one would do, and only one can be kept; "
+            f"has {len(terms)} alternative terms, but only one is supported; "
             "write one term, with `operator: In` and several values if a label may have any of them"
         )
     rules: list[NodeRule] = []

@@ -1,4 +1,4 @@
-"""What Kubernetes objects have in common: metadata, and what their annotations say of the whole workload.
+"""Read the metadata of a Kubernetes object, and build its workload from annotations and fields.
 
 In:    a document and the caller's defaults.   Out: names, and the finished Workload.
 """
@@ -28,7 +28,7 @@ _SERVER_FILLED = (
 
 
 class Defaults(msgspec.Struct, frozen=True):
-    """What the caller knows and the document need not say."""
+    """Values for what a document does not say."""
 
     submitted_s: int = 0
     namespace: str = DEFAULT_NAMESPACE
@@ -40,7 +40,7 @@ NO_DEFAULTS = Defaults()
 
 
 class Parsed(msgspec.Struct, frozen=True):
-    """What a text asks for: work, queues, and what was understood but not used."""
+    """Everything that a text describes, with warnings about what is not used."""
 
     submissions: tuple[tuple[Workload, Program], ...] = ()
     queues: tuple[Queue, ...] = ()
@@ -67,7 +67,7 @@ class ManifestObject:
         self.warnings = warnings
 
     def finish(self, strict: bool = True) -> None:
-        """Say what was not understood."""
+        """Report unknown fields."""
         finish_metadata(self.metadata, strict)
         self.fields.finish(strict)
 
@@ -76,7 +76,7 @@ class ManifestObject:
         return check_labels(self.metadata.text_map("labels"), self.metadata.path_of("labels"))
 
     def require_spec(self) -> None:
-        """Who writes `spec:` and nothing below it lost something on the way."""
+        """Refuse an object with an empty `spec`: what belongs there was probably lost."""
         if not self.fields.has("spec"):
             fact = "is empty" if "spec" in self.fields.written else "is missing"
             raise self.fields.path_of("spec").error(f"{fact}; write its fields below it, two spaces in")
@@ -89,13 +89,13 @@ class ManifestObject:
 
 
 def finish_metadata(metadata: FieldReader, strict: bool = True) -> None:
-    """Say what was not understood of an object's `metadata`, or of its template's."""
+    """Report unknown fields of an object's `metadata`, or of its template's."""
     metadata.skip("name", "generateName", "namespace", "labels", "annotations", *_SERVER_FILLED)
     metadata.finish(strict)
 
 
 class ObjectSettings(msgspec.Struct, frozen=True):
-    """What an object says of its workload as a whole, outside its annotations."""
+    """What an object's own fields, not its annotations, say about the workload."""
 
     queue: str = ""
     user: str = ""
@@ -110,7 +110,7 @@ class ObjectSettings(msgspec.Struct, frozen=True):
 def build_workload(
     item: ManifestObject, annotations: Annotations, roles: tuple[Role, ...], settings: ObjectSettings
 ) -> Workload:
-    """The annotations count before the object's own fields, and these before the caller's defaults."""
+    """Build the workload: annotations count before the object's own fields, and those before the defaults."""
     kind = annotations.read("type", read_type, DEFAULT_TYPE)
     return Workload(
         name=f"{item.namespace}/{item.name}",
@@ -134,7 +134,7 @@ def build_workload(
 
 
 def check_user(user: str, path: FieldPath) -> str:
-    """A person's name or address: anything short that can be printed."""
+    """Check a user's name or address: printable and not too long."""
     if len(user) > MAX_USER or not user.isprintable():
         raise path.error(f"must be printable and have at most {MAX_USER} signs; shorten it")
     return user

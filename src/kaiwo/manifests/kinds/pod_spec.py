@@ -3,8 +3,7 @@
 In:    the spec of a Pod or of a pod template, and the annotations around it.   Out: a Request and a Program.
 A command becomes a local process only where `kaiwo.ai/run-locally: "true"` says so: an image's command means nothing
 outside its image. All other work takes simulated time.
-
-Also: Rules of Kubernetes for a pod's spec that change nothing here: what breaks them would be refused by any cluster.
+Fields that change nothing here are checked too: any cluster would refuse what breaks the rules of Kubernetes.
 """
 
 from typing import NamedTuple
@@ -40,17 +39,17 @@ def read_deadline_s(spec: FieldReader, default: int) -> int:
 
 
 def check_unused_fields(spec: FieldReader) -> None:
-    """Fields that change nothing here, and still must be what they are called."""
+    """Check fields that change nothing here."""
     scheduler = spec.read("schedulerName", read_name, SCHEDULERS[0])
     if scheduler not in SCHEDULERS:
-        spec.warn("schedulerName", f"names {show(scheduler)}, another scheduler; what is submitted here Kaiwo places")
+        spec.warn("schedulerName", f"names {show(scheduler)}, but Kaiwo schedules whatever is submitted here")
     spec.integer("terminationGracePeriodSeconds", 0, 0, MAX_GRACE_S)
     spec.flag("enableServiceLinks")
     spec.choice("dnsPolicy", DNS_POLICIES)
 
 
 def require_containers(spec: FieldReader) -> None:
-    """A pod's spec that somebody wrote has containers."""
+    """Refuse a pod's spec without containers, or with unnamed ones."""
     containers = spec.items("containers")
     every = [*containers, *spec.items("initContainers")]
     names = [container.read("name", read_container_name, "") for container in every]
@@ -65,7 +64,7 @@ def require_containers(spec: FieldReader) -> None:
         )
 
 
-RESTARTS = 6  # how often Kubernetes tries a Job's pod again, if nobody says otherwise
+RESTARTS = 6  # how often Kubernetes retries a Job's pod by default
 RESTART_POLICIES = {"Never": 0, "OnFailure": RESTARTS, "Always": RESTARTS}
 NOT_RUN = "not used here: work with an image takes simulated time"
 _POD_IGNORED = (
@@ -147,7 +146,7 @@ def read_env(owner: FieldReader) -> dict[str, str]:
             env[name] = item.text("value")
         if item.has("valueFrom") and item.text("value"):
             raise item.path_of("valueFrom").error(
-                "stands beside a value, and a variable has one of the two; remove one"
+                "and value are both set, and a variable has only one of them; remove one"
             )
         item.finish()
     if elsewhere:
@@ -196,7 +195,7 @@ def _build_request(spec: FieldReader, annotations: Annotations, amounts: Amounts
 def _container_gpus(named: Amounts, owner: str, models: tuple[str, ...]) -> ObjectGpus:
     if len(named) > 1:
         raise FieldPath(owner, " and ".join(named)).error(
-            "are both asked for, and one pod runs on one vendor's GPUs; keep one"
+            "are both requested, but one pod runs on one vendor's GPUs; keep one"
         )
     for resource, count in named.items():
         return ObjectGpus(count, resource, RESOURCE_VENDORS[resource], models)
@@ -206,7 +205,7 @@ def _container_gpus(named: Amounts, owner: str, models: tuple[str, ...]) -> Obje
 def _read_program(spec: FieldReader, annotations: Annotations, overrides: PodOverrides) -> Program:
     containers = spec.items("containers")
     if not containers:
-        spec.warn("containers", "is left out: it asks for nothing and runs nothing")
+        spec.warn("containers", "is missing: the pod requests nothing and runs nothing")
     programs = [_read_container(item) for item in containers]
     for item in spec.items("initContainers"):
         _read_container(item)
@@ -223,7 +222,7 @@ def _read_program(spec: FieldReader, annotations: Annotations, overrides: PodOve
     if locally and len(programs) > 1:
         spec.warn("containers", "has several containers, and only the first one's command is run")
     if locally and first.workdir and not first.workdir.startswith("/"):
-        raise spec.path_of("containers[0].workingDir").error("must be an absolute folder; begin it with /")
+        raise spec.path_of("containers[0].workingDir").error("must be an absolute path; start it with /")
     if command and not locally:
         spec.warnings.append(
             f"{spec.owner}: its command is not run, the work takes simulated time; to run it as a process on this "

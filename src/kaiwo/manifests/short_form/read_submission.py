@@ -1,9 +1,7 @@
-"""Read our own short form.
+"""Read a workload in the short form.
 
 In:    a mapping with the fields of `Submission`.   Out: one Workload and Program, or one for each task of an array.
-Never: rounds, guesses or drops anything: the form is ours, so a slip is an error.
-
-Also: Turn a mapping into a `Submission`, with our own sentences for what does not fit.
+Never: rounds, guesses or drops anything: a mistake is an error, in our own words.
 """
 
 import re
@@ -256,11 +254,11 @@ class _FormReader:
         form = self.form
         simulated_s = self.optional(form.simulate, "simulate", read_duration_s, 0)
         if simulated_s and form.command:
-            raise self.path_of("simulate").error("is for work without a command; remove it, or the command")
+            raise self.path_of("simulate").error("is for work without a command; remove one of the two")
         if form.command and not form.command[0].strip():
-            raise self.path_of("command").error('begins with an empty word; write ["python", "train.py"]')
+            raise self.path_of("command").error('starts with an empty word; write ["python", "train.py"]')
         if form.workdir and not form.workdir.startswith("/"):
-            raise self.path_of("workdir").error("must be an absolute folder; begin it with /")
+            raise self.path_of("workdir").error("must be an absolute path; start it with /")
         if len(form.image) > MAX_IMAGE:
             raise self.path_of("image").error(f"has more than {MAX_IMAGE} signs; shorten it")
         return Program(
@@ -276,7 +274,7 @@ class _FormReader:
         if self.form.sub_groups:
             return read_sub_groups(self.form, self._request(), self.owner)
         if self.form.min_sub_groups is not UNSET:
-            raise self.path_of("minSubGroups").error("is for work with subGroups; write them, or use minPods")
+            raise self.path_of("minSubGroups").error("needs subGroups; add them, or use minPods")
         return (self._role(),), ()
 
     def _role(self) -> Role:

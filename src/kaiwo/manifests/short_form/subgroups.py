@@ -1,8 +1,8 @@
 """Read the sub-groups of the short form.
 
 In:    the entries of `subGroups`, and what a pod asks for.   Out: roles and their tree.
-An entry with pods is a role; one without holds others. Where nothing says that only some of them must run, the tree is
-of no use, and left out.
+An entry with pods is a role; one without pods groups others. When all of them must run, the tree says nothing and is
+left out.
 """
 
 import msgspec
@@ -23,7 +23,7 @@ def read_sub_groups(form: Submission, request: Request, owner: str) -> tuple[tup
     if len(form.sub_groups) > MAX_SUB_GROUPS:
         raise path.error(f"has more than {MAX_SUB_GROUPS} entries; use fewer")
     if form.pods != 1 or form.min_pods is not UNSET:
-        raise path.error("says how many pods there are; remove pods and minPods")
+        raise path.error("already says how many pods there are; remove pods and minPods")
     entries = [(entry, FieldPath(owner, f"subGroups[{at}]")) for at, entry in enumerate(form.sub_groups)]
     if form.gpu_sharing is True and any(entry.gpus is not UNSET for entry in form.sub_groups):
         raise FieldPath(owner, "gpuSharing").error(
@@ -50,16 +50,16 @@ def _role(entry: SubGroupForm, request: Request, path: FieldPath) -> Role:
     if minimum > pods:
         raise _inner(path, "minPods").error(f"is {minimum} and pods is {pods}; lower minPods, or raise pods")
     if entry.min_sub_groups is not UNSET:
-        raise _inner(path, "minSubGroups").error("stands beside pods; use minPods, or take the pods out")
+        raise _inner(path, "minSubGroups").error("cannot be used with pods; use minPods, or remove pods")
     minimum = -1 if minimum == pods else minimum
     return Role(_request(entry, request, path), name, pods, minimum, _parent(entry, path), entry.leader)
 
 
 def _group(entry: SubGroupForm, path: FieldPath) -> SubGroup:
     if entry.min_pods is not UNSET or any(value is not UNSET for value in (entry.gpus, entry.cpu, entry.memory)):
-        raise _inner(path, "pods").error("is missing, and the entry says what pods need; write how many there are")
+        raise _inner(path, "pods").error("is missing, but the entry says what its pods need; write how many there are")
     if entry.leader:
-        raise _inner(path, "leader").error("stands on an entry without pods; put it on the one whose pods lead")
+        raise _inner(path, "leader").error("is set on an entry without pods; set it on the one whose pods lead")
     minimum = _integer(entry.min_sub_groups, _inner(path, "minSubGroups"), MAX_SUB_GROUPS)
     return SubGroup(read_name(entry.name, _inner(path, "name")), _parent(entry, path), minimum)
 
@@ -72,7 +72,9 @@ def _request(entry: SubGroupForm, request: Request, path: FieldPath) -> Request:
     if not isinstance(entry.gpus, UnsetType):
         gpus = check_integer(entry.gpus, _inner(path, "gpus"), 0, MAX_GPUS)
         if request.is_memory or request.is_fraction or request.is_partition:
-            raise _inner(path, "gpus").error("stands beside a share of GPUs that all pods ask for; remove one of them")
+            raise _inner(path, "gpus").error(
+                "cannot be used with a share of GPUs that all pods ask for; remove one of the two"
+            )
         request = msgspec.structs.replace(request, gpus=gpus)
     if not isinstance(entry.cpu, UnsetType):
         request = msgspec.structs.replace(request, cpu_milli=read_cpu_milli(entry.cpu, _inner(path, "cpu")))

@@ -1,7 +1,7 @@
-"""The submission form: our own short way to write a workload, as JSON or YAML.
+"""The submission form: the short form of a workload, as JSON or YAML.
 
-One Struct is the form, its schema in the API's document, and its documentation. The patterns in it are for readers and
-generators: `short_form` checks the same rules and answers in sentences.
+One Struct is the form, its JSON schema and its documentation. The patterns in it are for readers and generators:
+`read_submission` checks the same rules and answers in sentences.
 """
 
 from typing import Annotated, Any, Literal, cast
@@ -34,33 +34,37 @@ def _number(description: str, least: int, most: int) -> Meta:
 
 
 class TolerationForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Lets the pods onto nodes with a matching taint."""
+    """Allows the pods on nodes with a matching taint."""
 
-    key: Annotated[str, Meta(description="empty, with `operator: Exists`: every taint")] = ""
+    key: Annotated[str, Meta(description="Empty with `operator: Exists`: every taint.")] = ""
     operator: Literal["Equal", "Exists"] = "Equal"
     value: str = ""
     effect: Annotated[
-        Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"], Meta(description="empty: every effect")
+        Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"], Meta(description="Empty: every effect.")
     ] = ""
 
 
 class SubGroupForm(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """Pods that start together or not at all; or, without `pods`, a part of the tree with other sub-groups in it."""
+    """Pods that start together or not at all. Without `pods`, it groups other sub-groups."""
 
-    name: Annotated[str, _text("unique in its workload", LABEL, MAX_NAME)]
-    pods: Annotated[int, _number("how many equal pods; none: it holds other sub-groups", 0, MAX_PODS)] = 0
-    min_pods: Annotated[int, _number("of these pods; all of them when left out", 1, MAX_PODS)] | UnsetType = UNSET
-    parent: Annotated[str, _text("the sub-group that it is a part of", most=MAX_NAME)] = ""
+    name: Annotated[str, _text("Name, unique in the workload.", LABEL, MAX_NAME)]
+    pods: Annotated[
+        int, _number("Number of identical pods (default: none; it groups other sub-groups).", 0, MAX_PODS)
+    ] = 0
+    min_pods: (
+        Annotated[int, _number("Start once this many of these pods fit (default: all).", 1, MAX_PODS)] | UnsetType
+    ) = UNSET
+    parent: Annotated[str, _text("Sub-group that it belongs to.", most=MAX_NAME)] = ""
     min_sub_groups: (
-        Annotated[int, _number("so many of the parts inside it will do; all when left out", 1, MAX_SUB_GROUPS)]
+        Annotated[int, _number("Number of its sub-groups that must start (default: all).", 1, MAX_SUB_GROUPS)]
         | UnsetType
     ) = UNSET
-    leader: Annotated[bool, Meta(description="starts before the others, and goes last")] = False
-    gpus: Annotated[int, _number("of each of these pods; as the workload when left out", 0, MAX_GPUS)] | UnsetType = (
+    leader: Annotated[bool, Meta(description="Starts before the other sub-groups, and is stopped last.")] = False
+    gpus: Annotated[int, _number("GPUs of each of these pods (default: as the workload).", 0, MAX_GPUS)] | UnsetType = (
         UNSET
     )
-    cpu: Annotated[str | float, Meta(description="as the workload when left out")] | UnsetType = UNSET
-    memory: Annotated[str | int, Meta(description="as the workload when left out")] | UnsetType = UNSET
+    cpu: Annotated[str | float, Meta(description="Default: as the workload.")] | UnsetType = UNSET
+    memory: Annotated[str | int, Meta(description="Default: as the workload.")] | UnsetType = UNSET
 
 
 class Submission(
@@ -70,66 +74,86 @@ class Submission(
 
     api_version: Literal["kaiwo.ai/v1alpha2"] = "kaiwo.ai/v1alpha2"
     kind: Literal["Workload"] = "Workload"
-    name: Annotated[str, _text("unique among living workloads of its namespace", NAME, MAX_NAME)]
-    namespace: Annotated[str, _text("`default` when left out", LABEL, MAX_NAME)] | UnsetType = UNSET
-    queue: Annotated[str, _text("`default` when left out", NAME, MAX_NAME)] | UnsetType = UNSET
-    user: Annotated[str, _text("who it is for; the submitter when left out", most=253)] | UnsetType = UNSET
+    name: Annotated[str, _text("Name, unique among the unfinished workloads of its namespace.", NAME, MAX_NAME)]
+    namespace: Annotated[str, _text("Namespace (default: `default`).", LABEL, MAX_NAME)] | UnsetType = UNSET
+    queue: Annotated[str, _text("Queue to submit to (default: `default`).", NAME, MAX_NAME)] | UnsetType = UNSET
+    user: Annotated[str, _text("User it belongs to (default: the submitter).", most=253)] | UnsetType = UNSET
     type: Literal["training", "batch", "inference", "notebook"] = "batch"
     priority: (
-        Annotated[int, _number("higher first; by type when left out", -MAX_PRIORITY, MAX_PRIORITY)] | UnsetType
+        Annotated[
+            int,
+            _number("Higher priorities start first within a queue (default: by type).", -MAX_PRIORITY, MAX_PRIORITY),
+        ]
+        | UnsetType
     ) = UNSET
-    gpus: Annotated[int, _number("whole GPUs of each pod", 0, MAX_GPUS)] = 0
-    gpu_fraction: Annotated[str | float, Meta(description='a part of one GPU: "0.01" to "1"')] | UnsetType = UNSET
-    gpu_memory: (
-        Annotated[int | str, Meta(description=f'memory of one GPU: MiB up to {MAX_GPU_MIB}, or "16Gi"')] | UnsetType
-    ) = UNSET
-    gpu_devices: Annotated[int, _number("the fraction or memory on each of so many GPUs", 1, MAX_GPUS)] | UnsetType = (
+    gpus: Annotated[int, _number("Whole GPUs for each pod.", 0, MAX_GPUS)] = 0
+    gpu_fraction: Annotated[str | float, Meta(description='Fraction of one GPU, from "0.01" to "1".')] | UnsetType = (
         UNSET
     )
-    gpu_models: Annotated[list[str], Meta(description='any of these, such as "MI300X"; empty: any')] = []
+    gpu_memory: (
+        Annotated[int | str, Meta(description=f'Memory of one GPU: MiB up to {MAX_GPU_MIB}, or such as "16Gi".')]
+        | UnsetType
+    ) = UNSET
+    gpu_devices: (
+        Annotated[int, _number("Number of GPUs to take that fraction or memory of.", 1, MAX_GPUS)] | UnsetType
+    ) = UNSET
+    gpu_models: Annotated[list[str], Meta(description='Only these GPU models, such as "MI300X" (default: any).')] = []
     gpu_partition: (
-        Annotated[str, Meta(description='`gpus` counts partitions: "CPX", "CPX+NPS4", "any"')] | UnsetType
+        Annotated[str, Meta(description='Use GPU partitions, which `gpus` counts: "CPX", "CPX+NPS4" or "any".')]
+        | UnsetType
     ) = UNSET
     gpu_sharing: (
-        Annotated[bool, Meta(description="others may come to the whole GPUs: it counts as half of each")] | UnsetType
+        Annotated[bool, Meta(description="Let others share its whole GPUs; it counts as half of each.")] | UnsetType
     ) = UNSET
     gpu_isolation: (
-        Annotated[str, Meta(description="of a share: mps, cu-mask or time-slicing; the best there is when left out")]
+        Annotated[
+            str,
+            Meta(description="How fractions are isolated: mps, cu-mask or time-slicing (default: the best available)."),
+        ]
         | UnsetType
     ) = UNSET
     gpu_isolation_grade: (
-        Annotated[str, Meta(description="the least that will do: memory-capped, cu-mask, mps or time-slicing")]
+        Annotated[str, Meta(description="Weakest acceptable grade: memory-capped, cu-mask, mps or time-slicing.")]
         | UnsetType
     ) = UNSET
-    cpu: Annotated[str | float, Meta(description='cores of each pod: "4", "500m"')] = DEFAULT_CPU
-    memory: Annotated[str | int, Meta(description='memory of each pod: "16Gi"')] = DEFAULT_MEMORY
-    pods: Annotated[int, _number("how many equal pods", 1, MAX_PODS)] = 1
-    min_pods: Annotated[int, _number("start with so many; all of them when left out", 1, MAX_PODS)] | UnsetType = UNSET
+    cpu: Annotated[str | float, Meta(description='CPUs for each pod, such as "4" or "500m".')] = DEFAULT_CPU
+    memory: Annotated[str | int, Meta(description='Memory for each pod, such as "16Gi".')] = DEFAULT_MEMORY
+    pods: Annotated[int, _number("Number of identical pods, which start together.", 1, MAX_PODS)] = 1
+    min_pods: (
+        Annotated[int, _number("Start once this many pods fit; add the rest later (default: all).", 1, MAX_PODS)]
+        | UnsetType
+    ) = UNSET
     sub_groups: Annotated[
         list[SubGroupForm],
-        Meta(description="the pods, in place of `pods`: each sub-group starts whole"),
+        Meta(description="Sub-groups of pods, instead of `pods`; the pods of each start together."),
     ] = []
     min_sub_groups: (
-        Annotated[int, _number("start with so many sub-groups; all when left out", 1, MAX_SUB_GROUPS)] | UnsetType
+        Annotated[int, _number("Start once this many sub-groups fit (default: all).", 1, MAX_SUB_GROUPS)] | UnsetType
     ) = UNSET
-    node_selector: Annotated[dict[str, str], Meta(description="labels that the node must have")] = {}
+    node_selector: Annotated[dict[str, str], Meta(description="Only nodes with these labels.")] = {}
     tolerations: list[TolerationForm] = []
-    command: Annotated[list[str], Meta(description="runs as a local process; without one the work is simulated")] = []
-    image: Annotated[str, _text("a container image; its work is simulated here", most=1000)] = ""
+    command: Annotated[
+        list[str], Meta(description="Command to run as a local process (default: the work is simulated).")
+    ] = []
+    image: Annotated[str, _text("Container image; without containers its work is simulated.", most=1000)] = ""
     env: dict[str, str] = {}
-    workdir: Annotated[str, _text("an absolute folder; the run's own when left out", most=4000)] = ""
-    retries: Annotated[int, _number("how often it is started again after a failure", 0, MAX_RETRIES)] = 0
+    workdir: Annotated[
+        str, _text("Working folder of the command, as an absolute path (default: a new folder).", most=4000)
+    ] = ""
+    retries: Annotated[int, _number("Restart it up to this many times if it fails.", 0, MAX_RETRIES)] = 0
     array: (
-        Annotated[str, Meta(description=f'one workload for each index: "0-9", "1,3,5"; at most {MAX_TASKS}')]
+        Annotated[
+            str, Meta(description=f'Submit one workload for each index, such as "0-9" or "1,3,5"; at most {MAX_TASKS}.')
+        ]
         | UnsetType
     ) = UNSET
     after: Annotated[
         list[str],
-        Meta(description="must succeed first: `name` or `namespace/name` of a workload, or of an array: all its tasks"),
+        Meta(description="Start after these workloads, or all tasks of these arrays, succeeded: `namespace/name`."),
     ] = []
-    hold: Annotated[bool, Meta(description="wait until it is released")] = False
+    hold: Annotated[bool, Meta(description="Do not start it until it is released.")] = False
     labels: dict[str, str] = {}
-    simulate: Annotated[Duration, Meta(description="how long work without a command takes")] | UnsetType = UNSET
+    simulate: Annotated[Duration, Meta(description="Simulated run time of work without a command.")] | UnsetType = UNSET
 
 
 def _setting(field: WorkloadField) -> tuple[str, Any, Any]:

@@ -1,7 +1,7 @@
-"""Make sure that a document is plain: mappings, lists, text, numbers, within sane bounds.
+"""Check that a document is plain: mappings, lists, text and numbers, within limits.
 
 In:    whatever a parser or a caller made.   Out: nothing, or one ConfigError.
-After this a reader may walk the document without fear of depth, size, odd keys, or text that no store takes.
+After this a reader need not expect excessive depth or size, odd keys, or text that no store accepts.
 """
 
 import math
@@ -14,12 +14,12 @@ MAX_VALUES = 100_000
 MAX_INTEGER = (1 << 63) - 1
 
 TOO_DEEP = f"is nested more than {MAX_DEPTH} levels deep; write it flatter"
-TOO_MANY = f"holds more than {MAX_VALUES:,} values; split it into several files"
+TOO_MANY = f"has more than {MAX_VALUES:,} values; split it into several files"
 NOT_TEXT_KEY = "is not text; put it in quotes"
 NOT_FINITE = "is not a finite number; write a plain number, or put it in quotes if it is text"
 TOO_LARGE = f"is too large (the most is {MAX_INTEGER}); put it in quotes if it is text"
-NO_NUL = "holds a NUL character; remove it"
-NOT_UNICODE = "holds half of a surrogate pair, which is no character; write the whole character"
+NO_NUL = "contains a NUL character; remove it"
+NOT_UNICODE = "contains half of a surrogate pair; write the whole character"
 
 Path = tuple["Path", str] | None  # made into text only for a message
 

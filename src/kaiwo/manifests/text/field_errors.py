@@ -1,4 +1,4 @@
-"""Say where something stands in what a person wrote, and what is wrong with it.
+"""Name a field of a manifest, and say what is wrong with it.
 
 In:    an object's name, a field's path, a value.   Out: one sentence, as a ConfigError or a warning.
 Never: shows a value of `env`, `command` or `args`: they may be secrets.

@@ -1,8 +1,8 @@
 """Read a mapping field by field, remembering which fields were read.
 
-In:    a mapping that passed `trees`.   Out: values of the right type, or one ConfigError that names the field.
-A field that is there but empty (null) counts as absent, as in Kubernetes. What nobody read is unknown: `finish`
-makes an error or a warning of it.
+In:    a mapping that passed `document_limits`.   Out: values of the right type, or a ConfigError that names the field.
+A field that is there but empty (null) counts as absent, as in Kubernetes. A field that was not read is unknown:
+`finish` makes an error or a warning of it.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -14,7 +14,7 @@ from kaiwo.model.errors import ConfigError
 T = TypeVar("T")
 
 
-MOST_LISTED = 450  # letters of field names in one sentence
+MOST_LISTED = 600  # letters of field names in one sentence
 
 
 class FieldReader:

@@ -1,6 +1,6 @@
 """Turn text that a person wrote into documents: YAML, one or many, or JSON.
 
-In:    text or bytes.   Out: mappings of plain values, all within the bounds of `trees`.
+In:    text or bytes.   Out: mappings of plain values, all within `document_limits`.
 Never: runs a tag, expands an anchor bomb, or lets a parser's own exception out: each fault is one ConfigError.
 """
 

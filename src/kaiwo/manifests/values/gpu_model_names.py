@@ -58,7 +58,7 @@ def _read_model(name: str, path: FieldPath, vendor: str, warnings: list[str]) ->
     known = _BY_PLAIN_NAME.get(_BRAND.sub("", name.lower()))
     if known is None:
         hint = suggest(name, GPU_MODELS)
-        warnings.append(path.sentence(f"names {show(name)}, which is in no model table: it waits for such a GPU{hint}"))
+        warnings.append(path.sentence(f"names {show(name)}, which is not a known model: it waits for such a GPU{hint}"))
         return name.strip()
     if vendor and GPU_MODELS[known].vendor != vendor:
         raise path.error(f"names {known}, which is not made by {vendor}; change the model or the vendor")

@@ -1,10 +1,8 @@
-"""Settle what is asked of the GPUs: whole ones, a fraction of each, or memory on each.
+"""Resolve a GPU request: whole GPUs, a fraction of each, memory on each, or partitions.
 
 In:    what one pod's fields and annotations say.   Out: the GPU part of a Request.
-Never: guesses between two wishes that contradict each other: that is one ConfigError with the way out.
-
-Also: What somebody asks of the GPUs, as it was written, and what the wishes are called there.
-Also: Whole GPUs that others may use, too: `gpu-sharing: "true"`, as shares that the ledger can count.
+Whole GPUs that others may share (`gpu-sharing: "true"`) become shares that the ledger can count.
+Never: guesses between fields that contradict each other: that is one ConfigError that says how to fix it.
 """
 
 import re
@@ -20,7 +18,7 @@ from kaiwo.model.request import ANY_PARTITION
 
 
 class GpuFieldNames(NamedTuple):
-    """What the wishes are called where they were written."""
+    """The names of the fields or annotations, for messages."""
 
     owner: str
     whole: str
@@ -37,7 +35,7 @@ class GpuFieldNames(NamedTuple):
 
 
 class WrittenGpus(NamedTuple):
-    """What was written; None: nothing."""
+    """The GPU request as it was written. None: not written."""
 
     whole: int = 0
     fraction_milli: int | None = None
@@ -55,7 +53,7 @@ SHARE_RESOURCE = "kaiwo.ai/gpu-share"  # what a kubelet counts of shares; elsewh
 
 
 def as_shares(written: WrittenGpus, names: GpuFieldNames, warnings: list[str]) -> WrittenGpus:
-    """Whole GPUs that may be shared become a share of each, unless somebody hands them out whole all the same."""
+    """Turn whole GPUs that may be shared into a share of each, unless the kubelet hands them out whole anyway."""
     if not written.sharing:
         return written
     _check(written, names)
@@ -87,10 +85,10 @@ def as_shares(written: WrittenGpus, names: GpuFieldNames, warnings: list[str]) -
 
 
 def _check(written: WrittenGpus, names: GpuFieldNames) -> None:
-    """What cannot be had beside others."""
+    """Refuse what cannot be shared."""
     if written.partition:
         raise FieldPath(names.owner, names.sharing).error(
-            f"lets others on whole GPUs, and {names.partition} asks for partitions, which are had alone; remove one "
+            f"lets others on whole GPUs, and {names.partition} asks for partitions, which are not shared; remove one "
             "of the two"
         )
     if written.fraction_milli == WHOLE_MILLI:
@@ -102,7 +100,7 @@ def _check(written: WrittenGpus, names: GpuFieldNames) -> None:
         return
     if written.isolation == "partition":
         raise FieldPath(names.owner, names.isolation).error(
-            f'is "partition", which is had alone, and {names.sharing} lets others on the GPUs; remove one of the two'
+            f'is "partition", which is not shared, but {names.sharing} lets others on the GPUs; remove one of the two'
         )
     is_by_turns = written.isolation in ("", BY_TURNS)  # what other methods are worth, the devices say
     if written.least_grade == "partition" or (is_by_turns and not meets(BY_TURNS, written.least_grade)):
@@ -113,8 +111,7 @@ def _unreachable_grade(written: WrittenGpus, names: GpuFieldNames) -> ConfigErro
     path = FieldPath(names.owner, names.grade)
     if written.least_grade == "partition":
         return path.error(
-            f'is "partition", which nobody has beside others, and {names.sharing} lets others on the GPUs; remove one '
-            "of the two"
+            f'is "partition", which is not shared, but {names.sharing} lets others on the GPUs; remove one of the two'
         )
     return path.error(
         f'is "{written.least_grade}", and {names.sharing} alone is {BY_TURNS}; add {names.isolation}: cu-mask (AMD) or '
@@ -123,7 +120,7 @@ def _unreachable_grade(written: WrittenGpus, names: GpuFieldNames) -> ConfigErro
 
 
 def _count(written: WrittenGpus, names: GpuFieldNames) -> int:
-    """How many GPUs are meant: whole ones, or devices where no whole ones can be named."""
+    """The number of GPUs: whole ones, or devices where whole ones cannot be named."""
     if written.whole and written.devices not in (None, written.whole):
         raise FieldPath(names.owner, names.devices).error(
             f"is {written.devices} and {names.whole} is {written.whole}; with {names.sharing} both count the GPUs: "
@@ -152,7 +149,7 @@ class GpuRequest(NamedTuple):
 
 
 def resolve_gpus(written: WrittenGpus, names: GpuFieldNames, warnings: list[str]) -> GpuRequest:
-    """One wish, free of contradictions."""
+    """The GPU part of a Request; raises ConfigError for contradictions."""
     written = as_shares(written, names, warnings)
     is_shared = written.fraction_milli is not None or written.memory_mib is not None
     _check_sharing(written, names, is_shared)
@@ -180,14 +177,16 @@ def resolve_gpus(written: WrittenGpus, names: GpuFieldNames, warnings: list[str]
 
 
 def read_partition(value: object, path: FieldPath) -> str:
-    """A mode in which a GPU is cut, with its memory mode or without; `any`; or a profile of NVIDIA's."""
+    """A partition mode, with or without its memory mode; `any`; or an NVIDIA profile."""
     text = str(value).strip()
     if text.lower() == ANY_PARTITION or re.fullmatch(r"[0-9]{1,2}g\.[0-9]{1,3}gb", text.lower()):
         return text.lower()
     compute, _, memory = text.upper().partition("+")
     if any(mode.compute == compute != WHOLE_MODE and memory in ("", mode.memory) for mode in _MODES):
         return text.upper()
-    raise path.error(f"is {show(value)}, which no GPU can be cut into; write CPX, CPX+NPS4, DPX, QPX, TPX or any")
+    raise path.error(
+        f"is {show(value)}, which is no partition mode of a GPU; write CPX, CPX+NPS4, DPX, QPX, TPX or any"
+    )
 
 
 def read_isolation(value: object, path: FieldPath) -> str:
@@ -215,7 +214,7 @@ def _check_isolation(written: WrittenGpus, names: GpuFieldNames, is_shared: bool
         )
     if written.isolation not in ("", "partition") and not is_shared:
         path = FieldPath(names.owner, names.isolation)
-        warnings.append(path.sentence(f"is not needed: nobody shares what it asks for; use {names.fraction} to share"))
+        warnings.append(path.sentence(f"is not needed: what it requests is not shared; use {names.fraction} to share"))
 
 
 def _check_sharing(written: WrittenGpus, names: GpuFieldNames, is_shared: bool) -> None:

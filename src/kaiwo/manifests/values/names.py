@@ -1,6 +1,6 @@
-"""Check names and labels, and read arrays.
+"""Check names, labels, environments and commands, and read arrays.
 
-In:    what a person wrote.   Out: the same, proven fit for stores, files and Kubernetes, or one ConfigError.
+In:    what a person wrote.   Out: the same, valid for stores, files and Kubernetes, or one ConfigError.
 """
 
 import re

@@ -44,7 +44,7 @@ def class_priority(name: str, path: FieldPath, default: int, warnings: list[str]
         return int(name)
     warnings.append(
         path.sentence(
-            f"is {show(name)}, a priority class that is not known here: priority {default} is used; write a number, "
+            f"is {show(name)}, which is not a known priority class: priority {default} is used; write a number, "
             f"or one of {', '.join(sorted(CLASS_PRIORITIES))}"
         )
     )

@@ -134,7 +134,7 @@ def read_duration_s(value: object, path: FieldPath) -> int:
             raise path.error(f"is {show(value)}, which is not a duration; {example}")
         units = [unit for _, unit in parts]
         if units != [unit for unit in _SECONDS if unit in units]:
-            raise path.error(f"is {show(value)}, but each unit stands once, the largest first; {example}")
+            raise path.error(f"is {show(value)}, but each unit may appear once, the largest first; {example}")
         seconds = sum((Decimal(number) * _SECONDS[unit] for number, unit in parts), Decimal(0))
     if seconds != seconds.to_integral_value():
         raise path.error(f"is {show(value)}, but durations are whole seconds; {example}")
@@ -159,7 +159,7 @@ def _not_negative(amount: Decimal, value: object, path: FieldPath) -> Decimal:
 
 def _bounded(amount: Decimal, most: int, value: object, path: FieldPath, most_text: str) -> int:
     if amount > most:
-        raise path.error(f"is {show(value)}, which is too much; the most is {most_text}")
+        raise path.error(f"is {show(value)}, which is too much; the maximum is {most_text}")
     return int(amount.to_integral_value(rounding=ROUND_CEILING))
 
 
@@ -172,7 +172,7 @@ def _likely_unit(unit: str, number: str) -> str:
 
 
 def _meant_as_milli(amount: Decimal, fraction_field: str) -> str:
-    """Somebody who writes 500 means half a GPU. Whoever writes 100 means a hundred."""
+    """500 probably means half a GPU; 100 means a hundred GPUs."""
     if amount not in (250, 500, 750):
         return ""
     part = f"{(amount / WHOLE_MILLI).normalize():f}"

@@ -1,4 +1,4 @@
-"""Read moments: when something begins, ends or expires.
+"""Read timestamps: when something starts, ends or expires.
 
 In:    what a person wrote.   Out: whole seconds of the clock, or one ConfigError.
 """
@@ -20,14 +20,14 @@ def read_timestamp_s(value: object, path: FieldPath) -> int:
     """A moment with its time zone, in whole seconds."""
     text = value.strip() if isinstance(value, str) else ""
     if not _MOMENT.fullmatch(text):
-        raise path.error(f'is {show(value)}, which is not a moment with a time zone; write it as "{EXAMPLE}"')
+        raise path.error(f'is {show(value)}, which is not a time with a time zone; write it as "{EXAMPLE}"')
     try:
         moment = datetime.fromisoformat(text.upper().replace(" ", "T"))
     except ValueError:
-        raise path.error(f'is {show(value)}, which no calendar has; write it as "{EXAMPLE}"') from None
+        raise path.error(f'is {show(value)}, which is not a date of the calendar; write it as "{EXAMPLE}"') from None
     at_s = int(moment.timestamp())
     if at_s <= 0:  # 0 says "never" or "at once" wherever a moment is kept
-        raise path.error(f'is {show(value)}, which is before 1970 was a second old; write it as "{EXAMPLE}"')
+        raise path.error(f'is {show(value)}, which is before 1970; write it as "{EXAMPLE}"')
     return at_s
 
 
@@ -40,7 +40,7 @@ def read_past_timestamp_s(value: object, path: FieldPath) -> int:
         return read_timestamp_s(value, path)
     except ConfigError:
         raise path.error(
-            f'is {show(value)}; write a moment with a time zone such as "{EXAMPLE}", or whole seconds since 1970'
+            f'is {show(value)}; write a time with a time zone such as "{EXAMPLE}", or whole seconds since 1970'
         ) from None
 
 
@@ -51,4 +51,4 @@ def read_timestamp_or_duration_s(value: object, path: FieldPath, base_s: int) ->
     try:
         return base_s + read_duration_s(value, path)
     except ConfigError:
-        raise path.error(f'is {show(value)}; write a moment such as "{EXAMPLE}", or a duration such as "8h"') from None
+        raise path.error(f'is {show(value)}; write a time such as "{EXAMPLE}", or a duration such as "8h"') from None
