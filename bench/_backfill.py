@@ -18,7 +18,7 @@ from kaiwo.model.events import Event, NodeChanged, PodGone, QueueChanged, Worklo
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Plan
-from kaiwo.model.planned_start import Delay, PlannedStart
+from kaiwo.model.planned_start import DelayCause, PlannedStart
 from kaiwo.model.policy import Policy
 from kaiwo.model.queue import Queue
 from kaiwo.model.request import Request
@@ -106,7 +106,7 @@ class Cluster:
         self._waited_s: Counter[str] = Counter()
         self._told: dict[str, tuple[PlannedStart, int]] = {}  # and since when this place is promised
         self._best_s: dict[str, int] = {}  # the earliest start that was ever promised
-        self._delay: dict[str, Delay] = {}  # why it was last moved later
+        self._delay: dict[str, DelayCause] = {}  # why it was last moved later
         self._planned: set[str] = set()  # who started by a promise of its own: that is no backfill
         self.result = Result()
 

@@ -10,14 +10,20 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush, heapreplace
 
 from kaiwo.decide import decide
-from kaiwo.gpus.partitioning.demand import Ongoing, fleet_of, waiting_needs
+from kaiwo.gpus.partitioning.demand import GpuModeState, node_states, waiting_demands
 from kaiwo.gpus.partitioning.planner import plan_partitions
-from kaiwo.gpus.partitioning.planner_types import Key, Terms
-from kaiwo.gpus.partitioning.rollout import begun, closed, done, follow, touched
+from kaiwo.gpus.partitioning.planner_types import GpuKey, PlannerSettings
+from kaiwo.gpus.partitioning.rollout import (
+    change_done,
+    changed_nodes,
+    changes_starting,
+    states_after,
+    with_closed_devices,
+)
 from kaiwo.model.events import Event, NodeChanged, PodGone, QueueChanged, WorkloadChanged, WorkloadGone
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node
-from kaiwo.model.partition_modes import Mode, cut
+from kaiwo.model.partition_modes import Mode, partition_gpu
 from kaiwo.model.queue import Queue
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload
@@ -83,14 +89,16 @@ class Outcome:
 class Cluster:
     """Runs one list of jobs to the end of the 48 hours."""
 
-    def __init__(self, modes: list[Mode], terms: Terms | None, patience_s: int, partition: str = "CPX") -> None:
+    def __init__(
+        self, modes: list[Mode], terms: PlannerSettings | None, patience_s: int, partition: str = "CPX"
+    ) -> None:
         self.terms, self.patience_s = terms, patience_s
         self.small = Request(gpus=1, partition=partition)
         self.state = ClusterState()
         self.modes = {(f"node-{at:02d}", f"gpu-{gpu}"): mode for at, mode in enumerate(modes) for gpu in range(GPUS)}
-        self.course: dict[Key, Ongoing] = {}  # what the planner has begun
+        self.course: dict[GpuKey, GpuModeState] = {}  # what the planner has begun
         self.state.patch([QueueChanged(Queue("default")), *map(self._node, sorted({name for name, _ in self.modes}))])
-        self.changing: list[tuple[int, Key]] = []
+        self.changing: list[tuple[int, GpuKey]] = []
         self.running: list[tuple[int, str]] = []
         self.outcome = Outcome()
 
@@ -126,24 +134,24 @@ class Cluster:
         names = set()
         while self.changing and self.changing[0][0] <= now_s:
             _, key = heappop(self.changing)
-            self.course[key] = done(self.course[key], now_s)
+            self.course[key] = change_done(self.course[key], now_s)
             self.modes[key] = self.course[key].mode
             names.add(key[0])
         return [self._node(name) for name in sorted(names)]
 
     def _plan(self, now_s: int) -> None:
         assert self.terms is not None
-        needs = waiting_needs(self.state, now_s)
+        needs = waiting_demands(self.state, now_s)
         if not needs and not any(state.goal for state in self.course.values()):
             return  # nobody waits, and nothing is under way that could be given up
-        nodes = fleet_of(self.state, self.course, now_s)
+        nodes = node_states(self.state, self.course, now_s)
         plan = plan_partitions(now_s, nodes, needs, self.terms)
         takes_s = {(step.node, step.change.gpu): step.takes_s for step in plan.steps}
-        before, self.course = self.course, follow(nodes, plan)
-        for key in begun(before, self.course):
+        before, self.course = self.course, states_after(nodes, plan)
+        for key in changes_starting(before, self.course):
             heappush(self.changing, (now_s + takes_s[key], key))
             self.outcome.changes += 1
-        self.state.patch([self._node(name) for name in touched(before, self.course)])
+        self.state.patch([self._node(name) for name in changed_nodes(before, self.course)])
 
     def _decide(self, now_s: int, end_s: int) -> None:
         while True:
@@ -169,8 +177,10 @@ class Cluster:
     def _node(self, name: str) -> NodeChanged:
         """As the driver would show it: every GPU in its mode, those that change gone."""
         wholes = {number: Gpu(f"gpu-{number}", MODEL, MIB) for number in range(GPUS)}
-        gpus = tuple(part for at, gpu in wholes.items() for part in cut(gpu, self.modes[name, f"gpu-{at}"]))
-        return NodeChanged(closed(Node(name, cpu_milli=192_000, memory_mib=2**21, pods=1000, gpus=gpus), self.course))
+        gpus = tuple(part for at, gpu in wholes.items() for part in partition_gpu(gpu, self.modes[name, f"gpu-{at}"]))
+        return NodeChanged(
+            with_closed_devices(Node(name, cpu_milli=192_000, memory_mib=2**21, pods=1000, gpus=gpus), self.course)
+        )
 
 
 def count_servers(jobs: list[Job], servers: int, patience_s: int) -> float:

@@ -27,7 +27,7 @@ from kaiwo.gpus.device_list import list_devices
 from kaiwo.model.events import Event, NodeChanged, PodChanged, QueueChanged, WorkloadChanged, WorkloadGone
 from kaiwo.model.gpu import GPU_MODELS, Gpu, Share
 from kaiwo.model.node import Node
-from kaiwo.model.partition_modes import Mode, cut
+from kaiwo.model.partition_modes import Mode, partition_gpu
 from kaiwo.model.policy import DEFAULT_POLICY
 from kaiwo.model.queue import Queue
 from kaiwo.model.request import Request
@@ -85,7 +85,7 @@ def cluster(mode: Mode, first: Request, second: Request) -> dict[str, float]:
 
 def node(name: str, mode: Mode) -> Node:
     size = GPU_MODELS[MODEL].memory_mib
-    gpus = [part for at in range(GPUS) for part in cut(Gpu(f"gpu-{at}", MODEL, size), mode)]
+    gpus = [part for at in range(GPUS) for part in partition_gpu(Gpu(f"gpu-{at}", MODEL, size), mode)]
     return Node(name, cpu_milli=192_000, memory_mib=2**21, pods=256, gpus=tuple(gpus))
 
 

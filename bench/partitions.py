@@ -21,7 +21,7 @@ from typing import Any
 
 from bench._partitions import CPX, GPUS, HOURS, MODEL, NODES, SPX, Cluster, Job, count_servers, make_jobs
 from kaiwo.gpus.partitioning.planner import DEFAULT_TERMS, plan_partitions
-from kaiwo.gpus.partitioning.planner_types import GpuNow, Need, NodeNow, PodSize, Tenant
+from kaiwo.gpus.partitioning.planner_types import GpuState, ModeDemand, NodeState, PodSize, Tenant
 
 AT_LEAST = 1.15
 NEVER_S = 10**9
@@ -51,16 +51,18 @@ def plan_ms() -> float:
     Work that runs holds half the CPUs; those who wait ask for 20 sizes beside their devices.
     """
     gpus = [
-        [GpuNow(f"gpu-{gpu}", SPX, used=(at + gpu) % 2, free_in_s=600, idle_gpu_s=0) for gpu in range(GPUS)]
+        [GpuState(f"gpu-{gpu}", SPX, used=(at + gpu) % 2, free_in_s=600, idle_gpu_s=0) for gpu in range(GPUS)]
         for at in range(1_250)
     ]
     free = (96_000, 10**6, 106)  # milli-CPU, MiB, pods
     held = [tuple(Tenant((gpu.id,), (24_000, 10**5, 1)) for gpu in here if gpu.used) for here in gpus]
-    nodes = [NodeNow(f"node-{at:04d}", MODEL, tuple(here), free=free, tenants=held[at]) for at, here in enumerate(gpus)]
+    nodes = [
+        NodeState(f"node-{at:04d}", MODEL, tuple(here), free=free, tenants=held[at]) for at, here in enumerate(gpus)
+    ]
     needs = [
-        Need("CPX", count=5_000, waited_s=60, sizes=_sizes(5_000)),
-        Need("DPX", count=500, waited_s=30, sizes=_sizes(500)),
-        Need("SPX", devices=8, count=200, sizes=_sizes(200)),
+        ModeDemand("CPX", count=5_000, waited_s=60, sizes=_sizes(5_000)),
+        ModeDemand("DPX", count=500, waited_s=30, sizes=_sizes(500)),
+        ModeDemand("SPX", devices=8, count=200, sizes=_sizes(200)),
     ]
     began = time.thread_time()
     plan = plan_partitions(0, nodes, needs)

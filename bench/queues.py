@@ -19,7 +19,7 @@ from kaiwo.history import Journal
 from kaiwo.model.events import Event, PodChanged, QueueChanged, WorkloadChanged
 from kaiwo.model.gpu import Share
 from kaiwo.model.obstacle import Reason
-from kaiwo.model.queue import Amounts, Queue
+from kaiwo.model.queue import Queue, QueueAmounts
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Phase, Pod, Role, Workload
 from kaiwo.runtime.loop.cycle_runner import CycleRunner, Decision
@@ -73,7 +73,7 @@ def measure(nodes: int) -> dict[str, object]:
 def reclaim_half(scheduler: CycleRunner, nodes: int, longest: list[float]) -> dict[str, object]:
     """One gang that needs half of the cluster, all of which a queue without quota uses."""
     total = nodes * GPUS * 1000
-    tell(scheduler, cluster(nodes), two_queues(Amounts(0), Amounts(total)))
+    tell(scheduler, cluster(nodes), two_queues(QueueAmounts(0), QueueAmounts(total)))
     tell(scheduler, running_singles(scheduler, nodes), [gang("large", nodes // 2, LARGE, "queue-1")])
     took_s, decisions = cycles(scheduler, longest)
     evictions = {(each.workload, each.pod) for decision in decisions for each in decision.plan.evictions}
@@ -85,7 +85,7 @@ def reclaim_half(scheduler: CycleRunner, nodes: int, longest: list[float]) -> di
 def verdict(scheduler: CycleRunner, nodes: int, longest: list[float]) -> dict[str, object]:
     """One GPU too few may be reclaimed: the answer is no, with the numbers that prove it."""
     total = nodes * GPUS * 1000
-    tell(scheduler, cluster(nodes), two_queues(Amounts(total - 79_000, weight=0), Amounts(80_000, weight=0)))
+    tell(scheduler, cluster(nodes), two_queues(QueueAmounts(total - 79_000, weight=0), QueueAmounts(80_000, weight=0)))
     tell(scheduler, running_singles(scheduler, nodes), [gang("large", 10, LARGE, "queue-1")])
     took_s, decisions = cycles(scheduler, longest)
     obstacles = [o for decision in decisions for wait in decision.plan.waits for o in wait.obstacles]
@@ -106,7 +106,7 @@ def many_queues(scheduler: CycleRunner, nodes: int, longest: list[float]) -> dic
     """10,000 waiting jobs of 50 shapes in 1,000 queues, with half of the GPUs free."""
     draw = random.Random(3)
     names = [f"team-{number:04d}" for number in range(1_000)]
-    held = QueueChanged(Queue("default", gpu=Amounts(nodes * GPUS // 2 * 1000)))  # what runs is within its quota
+    held = QueueChanged(Queue("default", gpu=QueueAmounts(nodes * GPUS // 2 * 1000)))  # what runs is within its quota
     tell(scheduler, cluster(nodes), [held, *(QueueChanged(Queue(name)) for name in names)])
     tell(scheduler, running_singles(scheduler, nodes, GPUS // 2, "default"))
     shapes = [mixed_shape(number) for number in range(50)]
@@ -120,8 +120,8 @@ def many_queues(scheduler: CycleRunner, nodes: int, longest: list[float]) -> dic
     return {"many_queues_s": round(took_s, 3), "many_queues_started": started, "many_queues_cycles": len(decisions)}
 
 
-def two_queues(has: Amounts, owed: Amounts) -> list[Event]:
-    department = Queue("department", gpu=Amounts(has.quota + owed.quota))
+def two_queues(has: QueueAmounts, owed: QueueAmounts) -> list[Event]:
+    department = Queue("department", gpu=QueueAmounts(has.quota + owed.quota))
     return [
         QueueChanged(department),
         QueueChanged(Queue("queue-0", "department", gpu=has)),

@@ -11,9 +11,9 @@ import time
 
 import numpy as np
 
-from kaiwo.model.queue import Amounts, Fairness, Queue, SharePolicy
-from kaiwo.queues.fair_share import DEFAULT_RULES, Wants, fair_shares
-from kaiwo.queues.past_usage import ONE
+from kaiwo.model.queue import Fairness, Queue, QueueAmounts, SharePolicy
+from kaiwo.queues.fair_share import DEFAULT_RULES, QueueDemand, fair_shares
+from kaiwo.queues.past_usage import WHOLE_PART
 from kaiwo.snapshot.queue_table import QueueTable, ResourceVector
 
 TOTALS = np.array([8_000_000, 96_000_000, 500_000_000])
@@ -37,7 +37,9 @@ def measure() -> dict[str, float]:
     table = QueueTable(queues)
     table.tree  # noqa: B018 (built when first asked for)
     build_ms = (time.thread_time() - began) * 1000
-    wants = Wants(TOTALS, table.sum_up_tree(make_demand(queues, draw)), past=np.full((len(queues), 3), ONE // 1000))
+    wants = QueueDemand(
+        TOTALS, table.sum_up_tree(make_demand(queues, draw)), past=np.full((len(queues), 3), WHOLE_PART // 1000)
+    )
     return {
         "queues": len(queues),
         "levels": len(table.tree.levels),
@@ -48,7 +50,7 @@ def measure() -> dict[str, float]:
     }
 
 
-def timed(table: QueueTable, wants: Wants, strength: int) -> float:
+def timed(table: QueueTable, wants: QueueDemand, strength: int) -> float:
     rules = DEFAULT_RULES._replace(usage_strength_milli=strength)
     took_ms = []
     for _ in range(ROUNDS):
@@ -63,13 +65,13 @@ def make_queues(draw: random.Random) -> dict[str, Queue]:
     for department in range(10):
         top = f"d{department}"
         policy = draw.choice(list(SharePolicy))
-        queues[top] = Queue(top, gpu=Amounts(400_000, -1, draw.randint(1, 4)), fairness=Fairness(policy))
+        queues[top] = Queue(top, gpu=QueueAmounts(400_000, -1, draw.randint(1, 4)), fairness=Fairness(policy))
         for group in range(9):
             middle = f"{top}-{group}"
-            queues[middle] = Queue(middle, top, gpu=Amounts(40_000, -1, draw.randint(1, 4)))
+            queues[middle] = Queue(middle, top, gpu=QueueAmounts(40_000, -1, draw.randint(1, 4)))
             for team in range(10):
                 name = f"{middle}-{team}"
-                gpu = Amounts(1_000 * draw.randint(0, 6), -1, draw.randint(0, 4))
+                gpu = QueueAmounts(1_000 * draw.randint(0, 6), -1, draw.randint(0, 4))
                 queues[name] = Queue(name, middle, priority=draw.choice([50, 100, 200]), gpu=gpu)
     return queues
 

@@ -14,7 +14,7 @@ from kaiwo.explain import why
 from kaiwo.model.events import Event, PodGone, QueueChanged, WorkloadChanged, WorkloadGone
 from kaiwo.model.obstacle import WhyVerdict
 from kaiwo.model.policy import DEFAULT_POLICY
-from kaiwo.model.queue import Amounts, Queue
+from kaiwo.model.queue import Queue, QueueAmounts
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload
 from kaiwo.runtime.loop.cycle_runner import CycleRunner
@@ -61,7 +61,7 @@ def measure_distinct(name: str, gangs: list[int]) -> dict[str, object]:
     draw = random.Random(12)
     scheduler = CycleRunner(None)
     limits = {f"queue-{number:02d}": 150_000 if number < QUEUES - 5 else -1 for number in range(QUEUES)}
-    take(scheduler, [*cluster(NODES), *(QueueChanged(Queue(q, gpu=Amounts(limit=n))) for q, n in limits.items())])
+    take(scheduler, [*cluster(NODES), *(QueueChanged(Queue(q, gpu=QueueAmounts(limit=n))) for q, n in limits.items())])
     take(scheduler, [distinct_running(number, draw) for number in range(NODES * 4)])
     settle(scheduler)
     take(scheduler, [WorkloadGone(each) for each in sorted(scheduler.state.backlog.queued_names())])
@@ -106,7 +106,7 @@ def figures(scheduler: CycleRunner, draw: random.Random) -> dict[str, object]:
 
 def queues() -> list[Event]:
     limits = {"lab": 2_700_000, "prod": -1}
-    return [QueueChanged(Queue(name, gpu=Amounts(limit=limit))) for name, limit in limits.items()]
+    return [QueueChanged(Queue(name, gpu=QueueAmounts(limit=limit))) for name, limit in limits.items()]
 
 
 def running(number: int, draw: random.Random) -> Event:

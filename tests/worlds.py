@@ -27,7 +27,7 @@ from kaiwo.model.node import Node
 from kaiwo.model.obstacle import Reason
 from kaiwo.model.plan import Plan
 from kaiwo.model.policy import DEFAULT_POLICY, Policy
-from kaiwo.model.queue import UNLIMITED, Amounts, Queue
+from kaiwo.model.queue import UNLIMITED, Queue, QueueAmounts
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Phase, Role, Workload
 from kaiwo.plugins.registry import Registry
@@ -60,7 +60,7 @@ class World:
     def queue(
         self, name: str, parent: str = "", gpu_limit: int = UNLIMITED, quota_milli: int = 0, **changes: Any
     ) -> "World":
-        return self.tell(QueueChanged(Queue(name, parent, gpu=Amounts(quota_milli, gpu_limit), **changes)))
+        return self.tell(QueueChanged(Queue(name, parent, gpu=QueueAmounts(quota_milli, gpu_limit), **changes)))
 
     def submit(
         self, name: str, pods: int = 1, gpus_each: int = 0, *, minimum: int = -1, fraction_milli: int = 1000,

@@ -12,7 +12,7 @@ from kaiwo.model.policy import DEFAULT_POLICY
 from kaiwo.model.queue import Queue
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload
-from kaiwo.model.workload_record import Record, State
+from kaiwo.model.workload_record import WorkloadRecord, WorkloadState
 from kaiwo.runtime.loop.health import Health
 from kaiwo.runtime.loop.loop_metrics import Allocations
 from kaiwo.snapshot.cluster_state import ClusterState
@@ -28,13 +28,13 @@ class FakeCluster:
     speed = 1.0
 
     def __init__(self) -> None:
-        self.lives: dict[str, Record] = {}
+        self.lives: dict[str, WorkloadRecord] = {}
         self.touched: list[str] = []
 
     def now_s(self) -> int:
         return 1000
 
-    def records(self) -> Sequence[Record]:
+    def records(self) -> Sequence[WorkloadRecord]:
         return list(self.lives.values())
 
     def news(self, after: int) -> News:
@@ -44,7 +44,7 @@ class FakeCluster:
         here = [self.lives[name] for name in names if name in self.lives]
         return News(len(self.touched), here, [name for name in names if name not in self.lives])
 
-    def record(self, name: str) -> Record:
+    def record(self, name: str) -> WorkloadRecord:
         if name not in self.lives:
             raise NotFoundError(f"workload {name} does not exist")
         return self.lives[name]
@@ -73,7 +73,7 @@ class FakeLoop:
         self.state.refresh_tables()
         self.tell()
 
-    def put(self, *records: Record) -> None:
+    def put(self, *records: WorkloadRecord) -> None:
         for record in records:
             self.cluster.lives[record.workload.name] = record
             self.cluster.touched.append(record.workload.name)
@@ -98,9 +98,9 @@ class FakeLoop:
         return question(self.state)
 
 
-def record(name: str, state: State = State.WAITING, **fields: Any) -> Record:
+def record(name: str, state: WorkloadState = WorkloadState.WAITING, **fields: Any) -> WorkloadRecord:
     """A workload of one pod."""
     request = Request(cpu_milli=1000, memory_mib=1024, gpus=fields.pop("gpus", 1))
     started_s, ended_s = fields.pop("started_s", 0), fields.pop("ended_s", 0)
     workload = Workload(f"default/{name}", (Role(request),), **fields)
-    return Record(workload, state=state, started_s=started_s, ended_s=ended_s)
+    return WorkloadRecord(workload, state=state, started_s=started_s, ended_s=ended_s)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kaiwo.api.security.process_identity import process_identity
-from kaiwo.model.plan import Cause, Eviction, Plan
+from kaiwo.model.plan import Eviction, EvictionCause, Plan
 from tests.api.world import World, run, until, world
 
 
@@ -49,7 +49,7 @@ def test_work_with_an_input_is_stopped_for_others_only_for_good(tmp_path: Path) 
             writer.write(b"h" + (20).to_bytes(4, "big") + b'{"terminal": false }')
             await kaiwo.until_state("x", "running")
             assert not Path(folder, "console").exists(), "it takes one person"
-            eviction = Eviction("default/x", "main-0", Cause.PREEMPT, "default/other")
+            eviction = Eviction("default/x", "main-0", EvictionCause.PREEMPT, "default/other")
             await kaiwo.cluster.apply(Plan(evictions=(eviction,)))
             await kaiwo.until_state("x", "failed")
             record = kaiwo.cluster.record("default/x")

@@ -11,7 +11,7 @@ from kaiwo.api.presenters.partitioning_view import _need
 from kaiwo.api.views import PartitionsView
 from kaiwo.app.options import UpOptions
 from kaiwo.app.up import Running, running
-from kaiwo.gpus.partitioning.demand import need_of
+from kaiwo.gpus.partitioning.demand import demand_of
 from kaiwo.model.request import Request
 from tests.api.world import decode, run, until
 
@@ -193,6 +193,6 @@ def test_upstreams_samples_are_taken(tmp_path: Path) -> None:
     ],
 )
 def test_what_nothing_serves_is_told_by_what_it_needs(want: Request, pods: int, words: str) -> None:
-    need = need_of(want, pods)
+    need = demand_of(want, pods)
     assert need is not None
     assert _need(need) == words

@@ -6,26 +6,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from kaiwo.model.workload_record import Record, State
+from kaiwo.model.workload_record import WorkloadRecord, WorkloadState
 from kaiwo.runtime.overview.workload_query import SORTS, After, Pick, select
 from kaiwo.runtime.overview.workload_table import NOTHING, STATES, WAITS, WorkloadRows
 from tests.api.fake import record
 
 records = st.builds(
     lambda name, queue, priority, submitted, state, gpus: record(
-        f"w{name}", State(state), queue=queue, priority=priority, submitted_s=submitted, gpus=gpus
+        f"w{name}", WorkloadState(state), queue=queue, priority=priority, submitted_s=submitted, gpus=gpus
     ),
     st.integers(0, 40),
     st.sampled_from(["lab", "ai", "default"]),
     st.integers(-3, 3) | st.sampled_from([2**70, -(2**70)]),
     st.integers(0, 3),
-    st.sampled_from([state.value for state in State]),
+    st.sampled_from([state.value for state in WorkloadState]),
     st.integers(0, 3),
 )
 worlds = st.lists(records, max_size=40, unique_by=lambda each: each.workload.name)
 
 
-def rows_of(*steps: list[Record]) -> WorkloadRows:
+def rows_of(*steps: list[WorkloadRecord]) -> WorkloadRows:
     rows = WorkloadRows()
     for step in steps:
         names = {each.workload.name for each in step}
@@ -43,13 +43,13 @@ def all_pages(rows: WorkloadRows, pick: Pick) -> list[str]:
         after = found.next
 
 
-def plain_value(each: Record, sort: str) -> object:
+def plain_value(each: WorkloadRecord, sort: str) -> object:
     largest = 2**53
     match sort.removeprefix("-"):
         case "queue":
             return each.workload.queue
         case "state":
-            return list(State).index(each.state)
+            return list(WorkloadState).index(each.state)
         case "priority":
             return max(-largest, min(largest, each.workload.priority))
         case "submitted":
@@ -62,7 +62,7 @@ def plain_value(each: Record, sort: str) -> object:
 
 @given(worlds, worlds, st.sampled_from([sign + name for name in SORTS for sign in ("", "-")]), st.integers(1, 7))
 def test_pages_together_are_the_whole_list_in_order(
-    before: list[Record], now: list[Record], sort: str, limit: int
+    before: list[WorkloadRecord], now: list[WorkloadRecord], sort: str, limit: int
 ) -> None:
     rows = rows_of(before, now)
     expected = sorted(now, key=lambda each: each.workload.name, reverse=sort == "-name")
@@ -72,7 +72,7 @@ def test_pages_together_are_the_whole_list_in_order(
     assert all_pages(rows, Pick(sort=sort, limit=limit)) == [each.workload.name for each in expected]
 
 
-def _ties_by_name(ordered: list[Record], sort: str) -> list[Record]:
+def _ties_by_name(ordered: list[WorkloadRecord], sort: str) -> list[WorkloadRecord]:
     """`reverse` keeps equal ones in their order, so names are ascending already; this says so aloud."""
     for first, second in pairwise(ordered):
         if plain_value(first, sort) == plain_value(second, sort):
@@ -81,7 +81,9 @@ def _ties_by_name(ordered: list[Record], sort: str) -> list[Record]:
 
 
 @given(worlds, worlds)
-def test_taking_over_changes_gives_what_a_fresh_start_gives(before: list[Record], now: list[Record]) -> None:
+def test_taking_over_changes_gives_what_a_fresh_start_gives(
+    before: list[WorkloadRecord], now: list[WorkloadRecord]
+) -> None:
     changed, fresh = rows_of(before, now), rows_of(now)
     assert changed.names == fresh.names
     assert changed.records == fresh.records
@@ -89,7 +91,11 @@ def test_taking_over_changes_gives_what_a_fresh_start_gives(before: list[Record]
         assert all_pages(changed, Pick(sort=sort, limit=5)) == all_pages(fresh, Pick(sort=sort, limit=5))
     sums = changed.tally.by_queue(WAITS)
     for name in {each.workload.queue for each in before + now}:
-        waiting = [each for each in now if each.workload.queue == name and each.state in (State.WAITING, State.HELD)]
+        waiting = [
+            each
+            for each in now
+            if each.workload.queue == name and each.state in (WorkloadState.WAITING, WorkloadState.HELD)
+        ]
         gpu_milli = sum(each.workload.roles[0].request.charge_milli for each in waiting)
         assert sums.get(changed.queues.code(name), NOTHING)[:2] == (len(waiting), gpu_milli)
     for code, state in enumerate(STATES):
@@ -126,13 +132,13 @@ def test_a_cursor_of_a_queue_that_is_gone_still_holds() -> None:
 def test_filters_narrow_and_total_counts_what_matched() -> None:
     rows = rows_of(
         [
-            record("train-1", State.RUNNING, user="ann", queue="lab", labels={"team": "x"}),
-            record("train-2", State.WAITING, user="bob", queue="lab", labels={"team": "x"}),
-            record("serve", State.FAILED, user="ann"),
+            record("train-1", WorkloadState.RUNNING, user="ann", queue="lab", labels={"team": "x"}),
+            record("train-2", WorkloadState.WAITING, user="bob", queue="lab", labels={"team": "x"}),
+            record("serve", WorkloadState.FAILED, user="ann"),
         ]
     )
     cases = [
-        (Pick(states=(State.RUNNING, State.FAILED)), 2),
+        (Pick(states=(WorkloadState.RUNNING, WorkloadState.FAILED)), 2),
         (Pick(queue="lab"), 2),
         (Pick(queue="nowhere"), 0),
         (Pick(user="ann", queue="lab"), 1),

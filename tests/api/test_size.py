@@ -20,7 +20,7 @@ from kaiwo.api.settings import Settings
 from kaiwo.model.events import PodChanged
 from kaiwo.model.gpu import Share
 from kaiwo.model.workload import Pod
-from kaiwo.model.workload_record import State
+from kaiwo.model.workload_record import WorkloadState
 from kaiwo.runtime.loop.loop_metrics import LoopLag
 from kaiwo.runtime.overview.workload_query import SORTS, Pick
 from tests.api.fake import FakeLoop, record
@@ -89,7 +89,7 @@ def test_the_loop_stays_alive_while_everybody_looks(large: Context) -> None:
         watch = asyncio.create_task(lag.run())
         listing = LISTINGS["workloads"]
         for turn in range(40):
-            loop.put(record(f"w{turn:06d}", State.RUNNING, submitted_s=turn))
+            loop.put(record(f"w{turn:06d}", WorkloadState.RUNNING, submitted_s=turn))
             await large.overview.fresh()
             listing.page(large.overview, Pick(sort="-submitted"))
             await asyncio.sleep(0.05)

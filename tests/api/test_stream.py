@@ -16,7 +16,7 @@ from kaiwo.api.presenters import live_pages
 from kaiwo.api.settings import Settings
 from kaiwo.app.http_server import serve
 from kaiwo.model.events import NodeChanged
-from kaiwo.model.workload_record import State
+from kaiwo.model.workload_record import WorkloadState
 from tests.api.fake import FakeLoop, record
 from tests.api.reader import Reader, following
 from tests.api.world import node, run, until
@@ -53,7 +53,7 @@ def test_a_page_is_followed_with_deltas(tmp_path: Path) -> None:
             assert (first.data["view"], first.data["key"]) == ("workloads", "name")
             assert list(reader.items) == ["default/w4", "default/w3", "default/w2"]
             assert (reader.total, bool(first.data["next"])) == (5, True)
-            loop.put(record("w3", State.RUNNING, submitted_s=3))
+            loop.put(record("w3", WorkloadState.RUNNING, submitted_s=3))
             changed = await reader.next()
             assert [item["name"] for item in changed.data["set"]] == ["default/w3"]
             assert "order" not in changed.data
@@ -62,7 +62,7 @@ def test_a_page_is_followed_with_deltas(tmp_path: Path) -> None:
             pushed = await reader.next()
             assert pushed.data["order"] == ["default/w9", "default/w4", "default/w3"]
             assert (pushed.data["gone"], pushed.data["total"]) == (["default/w2"], 6)
-            loop.put(record("w0", State.RUNNING, submitted_s=0))  # not on this page
+            loop.put(record("w0", WorkloadState.RUNNING, submitted_s=0))  # not on this page
             loop.drop("default/w4")
             await reader.until_names(["default/w9", "default/w3", "default/w2"])
             await shows_what_a_look_shows(client, reader, "/workloads?sort=-submitted&limit=3")
@@ -164,7 +164,7 @@ def test_who_comes_back_at_once_sees_what_happened_meanwhile(tmp_path: Path, mon
             async with following(client, "view=workloads&state=held") as reader:
                 await reader.next()
             await until(lambda: context.streams.count == 1, "the stream to end")
-            loop.put(record("new", State.HELD))
+            loop.put(record("new", WorkloadState.HELD))
             async with following(client, "view=workloads&state=held") as back:
                 assert (await back.next()).data["total"] == 1
 

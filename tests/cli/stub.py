@@ -13,7 +13,7 @@ from kaiwo.api import views
 from kaiwo.api.views.bulk_actions import ActionResult, BulkOutcome, NamesForm
 from kaiwo.model.queue import ReclaimStrategy, SharePolicy
 from kaiwo.model.workload import Phase
-from kaiwo.model.workload_record import State
+from kaiwo.model.workload_record import WorkloadState
 
 NOW = 1_000_000
 TOKEN = "secret-token"
@@ -24,12 +24,12 @@ def workload(name: str, state: str = "running", **more: Any) -> views.WorkloadVi
         "queue": "default", "user": "ada", "kind": "training", "priority": 0, "wants": "4 GPUs", "gpu_milli": 4000,
         "pods": views.Usage(1, 1 if state == "running" else 0), "submitted_s": NOW - 840,
         "started_s": NOW - 600 if state in ("running", "succeeded", "failed") else 0,
-        "ended_s": NOW - 60 if State(state).is_over else 0, "attempt": 1,
+        "ended_s": NOW - 60 if WorkloadState(state).is_over else 0, "attempt": 1,
         "reason": "needs 4 free GPUs on one node, the best has 2" if state == "waiting" else "",
         "nodes": ["node-1"] if state == "running" else [], "labels": {},
     }  # fmt: skip
     full = name if "/" in name else f"default/{name}"
-    return views.WorkloadView(name=full, state=State(state), **(facts | more))
+    return views.WorkloadView(name=full, state=WorkloadState(state), **(facts | more))
 
 
 def detail(view: views.WorkloadView, **more: Any) -> views.WorkloadDetail:
@@ -179,7 +179,7 @@ class Stub:
             self.json(http, self.why)
         elif rest == ["attempts"]:
             kept = [views.AttemptView(each, True) for each in self.attempts]
-            self.json(http, views.AttemptsView(kept, State.SUCCEEDED if self.is_followed else view.state))
+            self.json(http, views.AttemptsView(kept, WorkloadState.SUCCEEDED if self.is_followed else view.state))
         elif rest == ["console"]:
             self.json(http, views.ConsoleView(False, ""))
         else:

@@ -5,7 +5,7 @@ import pytest
 import yaml
 
 from kaiwo.api import views
-from kaiwo.model.workload_record import State
+from kaiwo.model.workload_record import WorkloadState
 from tests.cli.conftest import Type
 from tests.cli.stub import NOW, Stub, detail, gpu, problem_body, queue, workload
 
@@ -243,7 +243,7 @@ def test_describe_tells_all_of_the_others(stub: Stub, kaiwo: Type) -> None:
 
 def test_why_answers_first_and_proposes_last(stub: Stub, kaiwo: Type) -> None:
     stub.why = views.WhyView(
-        "default/eval", State.WAITING, "eval waits because no node has 4 free GPUs.",
+        "default/eval", WorkloadState.WAITING, "eval waits because no node has 4 free GPUs.",
         [views.ObstacleView("not-enough-free-gpus", "no node has 4 free GPUs", "ask for 2", 4, 2, "gpus", "")],
         2, 1, views.ChangeView("smaller-size", "researcher", "ask for 2 GPUs", "kaiwo submit eval --gpus 2"), "", NOW,
     )  # fmt: skip
@@ -263,7 +263,7 @@ def test_why_answers_first_and_proposes_last(stub: Stub, kaiwo: Type) -> None:
     ],
 )
 def test_why_tells_the_place_in_the_queue(stub: Stub, kaiwo: Type, position: int, ahead: int, said: str) -> None:
-    stub.why = views.WhyView("default/eval", State.WAITING, "it waits", HELD, position, ahead, None, "", NOW)
+    stub.why = views.WhyView("default/eval", WorkloadState.WAITING, "it waits", HELD, position, ahead, None, "", NOW)
     assert kaiwo("why", "eval").lines()[1] == said
 
 
@@ -277,13 +277,13 @@ def test_why_tells_the_place_in_the_queue(stub: Stub, kaiwo: Type, position: int
 def test_why_of_work_that_was_just_placed_is_one_line(
     stub: Stub, kaiwo: Type, state: str, answer: str, said: str
 ) -> None:
-    stub.why = views.WhyView("default/eval", State(state), answer, [], 0, 0, None, "it does not wait", NOW)
+    stub.why = views.WhyView("default/eval", WorkloadState(state), answer, [], 0, 0, None, "it does not wait", NOW)
     assert kaiwo("why", "eval") == (0, f"{said}\n", "")
 
 
 def test_why_does_not_say_of_work_that_runs_that_nothing_starts_it(stub: Stub, kaiwo: Type) -> None:
     answer, grows = "eval runs with 2 of 4 pods: no room", "It is already running, and will grow when there is room."
-    stub.why = views.WhyView("default/eval", State.WAITING, answer, HELD, 0, 0, None, grows, NOW)
+    stub.why = views.WhyView("default/eval", WorkloadState.WAITING, answer, HELD, 0, 0, None, grows, NOW)
     out = kaiwo("why", "eval").lines()
     assert out[0] == answer
     assert out[-1] == grows
@@ -293,7 +293,7 @@ HELD = [views.ObstacleView("held", "it is held", "kaiwo release eval", 0, 0, "",
 
 
 def test_why_says_when_nothing_helps_or_an_admin_must(stub: Stub, kaiwo: Type) -> None:
-    stub.why = views.WhyView("default/eval", State.WAITING, "it waits", HELD, 0, 0, None, "It is held.", NOW)
+    stub.why = views.WhyView("default/eval", WorkloadState.WAITING, "it waits", HELD, 0, 0, None, "It is held.", NOW)
     assert kaiwo("why", "eval").lines()[-1] == "It is held."
     change = views.ChangeView("quota", "admin", "raise the quota of lab by 2", "")
     stub.why = msgspec.structs.replace(stub.why, change=change, no_change="")

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from kaiwo.api.views import Usage
-from kaiwo.model.workload_record import State
+from kaiwo.model.workload_record import WorkloadState
 from tests.cli.conftest import Type
 from tests.cli.stub import Stub, detail, problem_body, workload
 
@@ -174,7 +174,9 @@ def test_a_wait_survives_a_restart_of_the_server(stub: Stub, home: Path) -> None
     after = Stub()
     stub.close()
     time.sleep(0.3)
-    after.workloads["default/eval"] = msgspec.structs.replace(after.workloads["default/eval"], state=State.SUCCEEDED)
+    after.workloads["default/eval"] = msgspec.structs.replace(
+        after.workloads["default/eval"], state=WorkloadState.SUCCEEDED
+    )
     (home / "server.json").write_text(f'{{"url": "{after.url}", "pid": {os.getpid()}}}')
     out, _ = process.communicate(timeout=20)
     assert (process.returncode, out) == (0, "eval succeeded\n")

@@ -20,7 +20,7 @@ import pytest
 from kaiwo.api import views
 from kaiwo.cli.lists.list_stream import read_events
 from kaiwo.cli.output.table_layout import display_width
-from kaiwo.model.workload_record import State
+from kaiwo.model.workload_record import WorkloadState
 from tests.cli.stub import Stub, workload
 
 KAIWO = Path(sys.executable).with_name("kaiwo")
@@ -33,7 +33,7 @@ def test_events_are_read_as_the_standard_says() -> None:
 
 def test_a_pipe_gets_the_table_then_each_change(stub: Stub) -> None:
     new = workload("late", "waiting")
-    ended = msgspec.structs.replace(stub.workloads["default/train"], state=State.SUCCEEDED)
+    ended = msgspec.structs.replace(stub.workloads["default/train"], state=WorkloadState.SUCCEEDED)
     stub.events = [
         ("delta", {"set": [ended, new], "gone": [], "total": 3}),
         ("delta", {"set": [], "gone": ["default/late"], "total": 2}),
@@ -107,7 +107,7 @@ def test_a_command_that_takes_several_lines_can_still_be_copied(stub: Stub, widt
     command = f"kaiwo cancel {name} && kaiwo submit {name} --queue default --gpus 2"
     change = views.ChangeView("other-queue", "researcher", "submit it elsewhere", command)
     obstacle = views.ObstacleView("quota", "no room", "", 0, 0, "", "")
-    stub.why = views.WhyView("default/eval", State.WAITING, "it waits", [obstacle], 1, 0, change, "", 0)
+    stub.why = views.WhyView("default/eval", WorkloadState.WAITING, "it waits", [obstacle], 1, 0, change, "", 0)
     screen = Terminal(["why", "eval"], columns=width, NO_COLOR="1")
     assert screen.end() == 0
     assert screen.widest() <= max(width, len("    kaiwo submit demo/elastic-finetune") + 2)

@@ -17,10 +17,10 @@ from kaiwo.clusters.simulated import SimulatedCluster
 from kaiwo.model.events import Event
 from kaiwo.model.gpu import Share
 from kaiwo.model.node import Node
-from kaiwo.model.plan import Cause, Eviction, Plan, Start
+from kaiwo.model.plan import Eviction, EvictionCause, Plan, Start
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload
-from kaiwo.model.workload_record import Program, State
+from kaiwo.model.workload_record import Program, WorkloadState
 from tests.clusters.told_state import ToldState
 
 T = TypeVar("T")
@@ -94,7 +94,7 @@ class Scene:
         """Let time pass until it is true."""
         await self.kind.let_pass(self.cluster, condition)
 
-    async def until_state(self, name: str, *states: State) -> None:
+    async def until_state(self, name: str, *states: WorkloadState) -> None:
         await self.until(lambda: self.cluster.record(full(name)).state in states)
 
     async def submit(self, *names: str, program: Program | None = None, **fields: Any) -> None:
@@ -108,10 +108,12 @@ class Scene:
         return await self.start(start_of(name, node=node))
 
     async def evict(self, name: str, *pods: str) -> tuple[str, ...]:
-        evictions = tuple(Eviction(full(name), pod, Cause.PREEMPT, "default/other") for pod in pods or ("main-0",))
+        evictions = tuple(
+            Eviction(full(name), pod, EvictionCause.PREEMPT, "default/other") for pod in pods or ("main-0",)
+        )
         return await self.cluster.apply(Plan(evictions=evictions))
 
-    def state(self, name: str) -> State:
+    def state(self, name: str) -> WorkloadState:
         return self.cluster.record(full(name)).state
 
     def workload(self, name: str) -> Workload:

@@ -9,7 +9,7 @@ from kaiwo.model.node import Node
 from kaiwo.model.queue import Queue
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Phase
-from kaiwo.model.workload_record import Program, State
+from kaiwo.model.workload_record import Program, WorkloadState
 from tests.clusters.kinds import WHOLE_MIB, Kind, opened, run, some_nodes, start_of, whole
 
 
@@ -40,7 +40,7 @@ def test_work_is_submitted_at_the_clusters_time(kind: Kind) -> None:
             before_s = scene.cluster.now_s()
             await scene.submit("a", submitted_s=7)
             assert before_s <= scene.workload("a").submitted_s <= scene.cluster.now_s()
-            assert scene.state("a") is State.WAITING
+            assert scene.state("a") is WorkloadState.WAITING
 
     run(test())
 
@@ -50,7 +50,7 @@ def test_a_started_pod_runs_to_its_end(kind: Kind) -> None:
         async with opened(kind) as scene:
             await scene.submit("a")
             assert await scene.start(start_of("a")) == ("default/a/main-0",)
-            await scene.until_state("a", State.SUCCEEDED)
+            await scene.until_state("a", WorkloadState.SUCCEEDED)
             await scene.settle()
             record = scene.cluster.record("default/a")
             assert (record.attempt, record.exit_code) == (1, 0)
@@ -85,7 +85,7 @@ def test_a_gang_starts_together_or_not_at_all(kind: Kind) -> None:
             await scene.start(start_of("other", devices=whole(1)))
             first, second = start_of("gang", devices=whole(0)), start_of("gang", "main-1", devices=whole(1))
             assert await scene.start(first, second) == ()
-            assert scene.state("gang") is State.WAITING
+            assert scene.state("gang") is WorkloadState.WAITING
             await scene.settle()
             assert ("default/gang", "main-0") not in scene.told_state.pods
             assert "gpu-1" in scene.workload("gang").not_before_why
@@ -111,7 +111,7 @@ def test_a_refused_start_waits_longer_each_time(kind: Kind) -> None:
             )
             assert scene.workload("a").not_before_why == "node nowhere is gone"
             await scene.start(start_of("a"))
-            await scene.until_state("a", State.SUCCEEDED)
+            await scene.until_state("a", WorkloadState.SUCCEEDED)
 
     run(test())
 
@@ -193,9 +193,9 @@ def test_an_evicted_pod_waits_again_and_it_is_no_failure(kind: Kind) -> None:
             await scene.submit("a")
             for attempt in (1, 2, 3):
                 await scene.start(start_of("a"))
-                await scene.until_state("a", State.RUNNING)
+                await scene.until_state("a", WorkloadState.RUNNING)
                 assert await scene.evict("a") == ("default/a/main-0",)
-                await scene.until_state("a", State.WAITING)
+                await scene.until_state("a", WorkloadState.WAITING)
                 assert scene.cluster.record("default/a").attempt == attempt
             await scene.settle()
             assert scene.told_state.pods == {}
@@ -211,7 +211,7 @@ def test_evicting_one_pod_of_a_gang_stops_all_of_it(kind: Kind) -> None:
             await scene.submit("gang", pods=3)
             await scene.start(*(start_of("gang", f"main-{index}", devices=whole(index)) for index in range(3)))
             assert len(await scene.evict("gang", "main-1")) == 3
-            await scene.until_state("gang", State.WAITING)
+            await scene.until_state("gang", WorkloadState.WAITING)
 
     run(test())
 
@@ -221,14 +221,14 @@ def test_the_surplus_of_an_elastic_gang_goes_alone_and_comes_back(kind: Kind) ->
         async with opened(kind) as scene:
             await scene.submit("elastic", pods=3, minimum=2, program=Program(simulated_s=600))
             await scene.start(*(start_of("elastic", f"main-{index}", devices=whole(index)) for index in range(2)))
-            await scene.until_state("elastic", State.RUNNING)
+            await scene.until_state("elastic", WorkloadState.RUNNING)
             await scene.start(start_of("elastic", "main-2", "node-2"))
             assert await scene.evict("elastic", "main-2") == ("default/elastic/main-2",)
             await scene.until(lambda: len(scene.told_state.pods) == 2)
-            assert scene.state("elastic") is State.RUNNING
+            assert scene.state("elastic") is WorkloadState.RUNNING
             await scene.start(start_of("elastic", "main-2", "node-2"))
             assert scene.cluster.record("default/elastic").attempt == 1
-            await scene.until_state("elastic", State.SUCCEEDED)
+            await scene.until_state("elastic", WorkloadState.SUCCEEDED)
 
     run(test())
 
@@ -250,12 +250,14 @@ def test_the_time_limit_ends_an_attempt_and_retries_are_counted(kind: Kind) -> N
         async with opened(kind) as scene:
             await scene.submit("a", time_limit_s=90, program=Program(simulated_s=600, retries=1))
             await scene.start(start_of("a"))
-            await scene.until(lambda: scene.cluster.record("default/a").ended_s or scene.state("a") is State.WAITING)
-            assert scene.state("a") is State.WAITING
+            await scene.until(
+                lambda: scene.cluster.record("default/a").ended_s or scene.state("a") is WorkloadState.WAITING
+            )
+            assert scene.state("a") is WorkloadState.WAITING
             assert "time limit of 1 min 30 s" in scene.workload("a").not_before_why
             assert scene.workload("a").not_before_s > 0
             await scene.start(start_of("a"))
-            await scene.until_state("a", State.FAILED)
+            await scene.until_state("a", WorkloadState.FAILED)
             record = scene.cluster.record("default/a")
             assert record.message == "stopped at its time limit of 1 min 30 s"
             assert (record.attempt, record.exit_code) == (2, -15)
@@ -268,9 +270,9 @@ def test_a_pod_that_fails_takes_its_gang_along(kind: Kind) -> None:
         async with opened(kind) as scene:
             await scene.submit("gang", pods=2, minimum=1, time_limit_s=300, program=Program(simulated_s=600))
             await scene.start(start_of("gang"))
-            await scene.until_state("gang", State.RUNNING)
+            await scene.until_state("gang", WorkloadState.RUNNING)
             await scene.start(start_of("gang", "main-1", devices=whole(1)))
-            await scene.until_state("gang", State.FAILED)
+            await scene.until_state("gang", WorkloadState.FAILED)
             await scene.settle()
             assert scene.told_state.pods == {}
             assert "default/gang" not in scene.told_state.workloads

@@ -4,8 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from kaiwo.model.errors import ConfigError, RefusedError
-from kaiwo.model.queue import Amounts, Queue
-from kaiwo.model.workload_record import Program, State
+from kaiwo.model.queue import Queue, QueueAmounts
+from kaiwo.model.workload_record import Program, WorkloadState
 from tests.clusters.kinds import Kind, opened, run, work
 from tests.clusters.test_contract_work import refuses
 
@@ -19,7 +19,7 @@ def test_a_queue_keeps_its_age_when_it_changes(kind: Kind) -> None:
             assert 0 < made_s <= cluster.now_s()
             await scene.submit("clock")
             await scene.start_on("clock")
-            await scene.until_state("clock", State.SUCCEEDED)
+            await scene.until_state("clock", WorkloadState.SUCCEEDED)
             await cluster.put([Queue("a", priority=7), Queue("b")], [])
             assert cluster.world.queues["a"] == Queue("a", priority=7, created_s=made_s)
             assert cluster.world.queues["b"].created_s > made_s
@@ -43,7 +43,7 @@ def test_a_queue_that_is_applied_again_as_it_was_changes_nothing(kind: Kind) -> 
 def test_queues_that_contradict_themselves_are_refused_with_the_field(kind: Kind) -> None:
     async def test() -> None:
         async with opened(kind) as scene:
-            low = Queue("low", gpu=Amounts(quota=4000, limit=2000))
+            low = Queue("low", gpu=QueueAmounts(quota=4000, limit=2000))
             for batch in ([low], [Queue("fine"), low]):
                 with_them = scene.cluster.put(batch, [(work("a"), Program())])
                 await refuses(with_them, ConfigError, "GPU limit of 2, below its quota of 4", "raise the limit")
@@ -60,12 +60,12 @@ def test_an_old_mistake_does_not_keep_people_from_other_queues(kind: Kind) -> No
     async def test() -> None:
         async with opened(kind) as scene:
             with scene.cluster.world.changing(0) as change:  # as an earlier version let it in
-                change.put_queue(Queue("old", gpu=Amounts(quota=4000, limit=2000)))
+                change.put_queue(Queue("old", gpu=QueueAmounts(quota=4000, limit=2000)))
             scene.told_state.patch(change.events)
             await scene.cluster.put_queue(Queue("new"))
-            still_wrong = Queue("old", gpu=Amounts(quota=4000, limit=1000))
+            still_wrong = Queue("old", gpu=QueueAmounts(quota=4000, limit=1000))
             await refuses(scene.cluster.put_queue(still_wrong), ConfigError, "limit of 1")
-            await scene.cluster.put_queue(Queue("old", gpu=Amounts(quota=4000)))
+            await scene.cluster.put_queue(Queue("old", gpu=QueueAmounts(quota=4000)))
 
     run(test())
 

@@ -6,10 +6,10 @@ from msgspec.structs import replace
 
 from kaiwo.model.errors import ConfigError, NotFoundError, RefusedError
 from kaiwo.model.events import ReservationChanged, ReservationGone
-from kaiwo.model.plan import Cause, Eviction, Plan
+from kaiwo.model.plan import Eviction, EvictionCause, Plan
 from kaiwo.model.queue import Queue
-from kaiwo.model.reservation import Device, Owner, Picked, Reservation
-from kaiwo.model.workload_record import State
+from kaiwo.model.reservation import PhysicalDevice, PickedDevices, Reservation, ReservationOwner
+from kaiwo.model.workload_record import WorkloadState
 from tests.clusters.kinds import Kind, Scene, full, opened, run
 from tests.clusters.test_contract_work import refuses
 
@@ -31,7 +31,7 @@ def test_a_reservation_comes_is_changed_and_goes(kind: Kind) -> None:
     async def test() -> None:
         async with opened(kind) as scene:
             await scene.cluster.put(
-                [Queue("lab")], [], reservations=[Reservation("a", gpus=4, owner=Owner(queue="lab"))]
+                [Queue("lab")], [], reservations=[Reservation("a", gpus=4, owner=ReservationOwner(queue="lab"))]
             )
             await scene.settle()
             made_s = told(scene)["a"].created_s
@@ -56,8 +56,8 @@ def test_what_a_plan_picked_is_kept_and_not_told_to_whoever_decided_it(kind: Kin
             await scene.cluster.put([], [], reservations=[Reservation("a", gpus=1)])
             await scene.settle()
             seen = len(scene.seen)
-            devices = (Device("node-1", "gpu-3"),)
-            await scene.cluster.apply(Plan(reserved=(Picked("a", devices),)))
+            devices = (PhysicalDevice("node-1", "gpu-3"),)
+            await scene.cluster.apply(Plan(reserved=(PickedDevices("a", devices),)))
             await scene.settle()
             assert len(scene.seen) == seen
             assert scene.cluster.reservations()[0].picked == devices
@@ -78,18 +78,18 @@ def test_what_makes_no_sense_is_refused_and_nothing_of_the_batch_is_kept(kind: K
                 (Reservation("x", gpus=1, end_s=5), ConfigError, "would be over already"),
                 (Reservation("x", gpus=1, start_s=9, end_s=9), ConfigError, "ends before it begins"),
                 (
-                    Reservation("x", gpus=1, owner=Owner(queue="ghost")),
+                    Reservation("x", gpus=1, owner=ReservationOwner(queue="ghost")),
                     RefusedError,
                     "queue ghost, which does not exist",
                 ),
                 (Reservation("x", nodes=("ghost",)), RefusedError, "node ghost, which does not exist"),
                 (
-                    Reservation("x", devices=(Device("node-1", "gpu-9"),)),
+                    Reservation("x", devices=(PhysicalDevice("node-1", "gpu-9"),)),
                     RefusedError,
                     "which has: gpu-0, gpu-1, gpu-2, gpu-3 and 4 more",
                 ),
                 (
-                    Reservation("x", devices=(Device("node-1", "gpu-1"),), start_s=LATER_S + 99),
+                    Reservation("x", devices=(PhysicalDevice("node-1", "gpu-1"),), start_s=LATER_S + 99),
                     RefusedError,
                     "which reservation exact has",
                 ),
@@ -111,13 +111,13 @@ def test_an_expired_allocation_ends_its_work_for_good(kind: Kind) -> None:
             await scene.submit("runs", "waits", expires_s=at_s)
             await scene.start_on("runs")
             expired = (full("runs"), full("waits"))
-            plan = Plan(evictions=(Eviction(full("runs"), "main-0", Cause.EXPIRED),), expired=expired)
+            plan = Plan(evictions=(Eviction(full("runs"), "main-0", EvictionCause.EXPIRED),), expired=expired)
             await scene.cluster.apply(plan)
             for name in ("runs", "waits"):
-                await scene.until_state(name, State.CANCELLED)
+                await scene.until_state(name, WorkloadState.CANCELLED)
                 assert scene.cluster.record(full(name)).message.startswith("its allocation was granted until ")
             await scene.cluster.apply(plan)  # what is over stays so
-            assert scene.cluster.record(full("runs")).state is State.CANCELLED
+            assert scene.cluster.record(full("runs")).state is WorkloadState.CANCELLED
 
     run(test())
 
@@ -143,7 +143,7 @@ def test_a_reservation_that_is_over_may_be_applied_again_as_it_is(kind: Kind) ->
             await scene.cluster.put([], [], reservations=[Reservation("a", gpus=1, end_s=end_s)])
             await scene.submit("clock")
             await scene.start_on("clock")
-            await scene.until_state("clock", State.SUCCEEDED)  # 60 s of the cluster's time
+            await scene.until_state("clock", WorkloadState.SUCCEEDED)  # 60 s of the cluster's time
             await scene.cluster.put([], [], reservations=[Reservation("a", gpus=1, end_s=end_s)])
             changed = replace(Reservation("a", gpus=2), end_s=end_s)
             await refuses(scene.cluster.put([], [], reservations=[changed]), ConfigError, "over already")

@@ -3,7 +3,7 @@
 from kaiwo.model.errors import NotFoundError, RefusedError
 from kaiwo.model.events import WorkloadChanged
 from kaiwo.model.workload import Workload
-from kaiwo.model.workload_record import Program, State
+from kaiwo.model.workload_record import Program, WorkloadState
 from tests.clusters.kinds import Kind, full, opened, run, start_of, work
 from tests.clusters.test_contract_work import refuses
 
@@ -19,7 +19,7 @@ def test_the_scheduler_is_told_when_work_was_saved_and_of_nothing_else(kind: Kin
         async with opened(kind) as scene:
             await scene.submit("train", program=LONG)
             await scene.start(start_of("train"))
-            await scene.until_state("train", State.RUNNING)
+            await scene.until_state("train", WorkloadState.RUNNING)
             await scene.settle()
             seen, before_s = len(scene.seen), scene.cluster.now_s()
             saved_s = await scene.cluster.checkpoint(full("train"), who="ada")
@@ -50,14 +50,14 @@ def test_work_that_was_saved_stays_saved_when_it_is_stopped(kind: Kind) -> None:
         async with opened(kind) as scene:
             await scene.submit("train", program=LONG)
             await scene.start(start_of("train"))
-            await scene.until_state("train", State.RUNNING)
+            await scene.until_state("train", WorkloadState.RUNNING)
             saved_s = await scene.cluster.checkpoint(full("train"))
             await scene.cluster.requeue(full("train"))
-            await scene.until_state("train", State.WAITING)
+            await scene.until_state("train", WorkloadState.WAITING)
             assert scene.workload("train").checkpoint_s == saved_s
             await scene.start(start_of("train"))
             await scene.evict("train")
-            await scene.until_state("train", State.WAITING)
+            await scene.until_state("train", WorkloadState.WAITING)
             assert scene.workload("train").checkpoint_s == saved_s
 
     run(test())
@@ -70,7 +70,7 @@ def test_work_that_comes_anew_under_the_name_has_saved_nothing(kind: Kind) -> No
             await scene.start(start_of("train"))
             await scene.cluster.checkpoint(full("train"))
             await scene.cluster.cancel(full("train"))
-            await scene.until_state("train", State.CANCELLED)
+            await scene.until_state("train", WorkloadState.CANCELLED)
             await scene.submit("train", program=LONG)
             assert scene.workload("train").checkpoint_s == 0
 

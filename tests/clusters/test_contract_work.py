@@ -10,7 +10,7 @@ from kaiwo.model.errors import ClusterError, ConfigError, KaiwoError, NotFoundEr
 from kaiwo.model.node import Node
 from kaiwo.model.queue import Queue
 from kaiwo.model.workload import Workload
-from kaiwo.model.workload_record import Program, State
+from kaiwo.model.workload_record import Program, WorkloadState
 from tests.clusters.kinds import Kind, Scene, opened, run, some_nodes, start_of, whole, work
 
 
@@ -66,7 +66,7 @@ def test_a_cancelled_workload_is_stopped_and_over(kind: Kind) -> None:
             await scene.start(start_of("running"))
             for name in ("waiting", "running"):
                 await scene.cluster.cancel(f"default/{name}", who="ada")
-                await scene.until_state(name, State.CANCELLED)
+                await scene.until_state(name, WorkloadState.CANCELLED)
                 assert scene.cluster.record(f"default/{name}").message == "cancelled by ada"
                 await scene.cluster.cancel(f"default/{name}")
             await scene.settle()
@@ -81,7 +81,7 @@ def test_what_has_ended_cannot_be_cancelled_or_held(kind: Kind) -> None:
         async with opened(kind) as scene:
             await scene.submit("a")
             await scene.start(start_of("a"))
-            await scene.until_state("a", State.SUCCEEDED)
+            await scene.until_state("a", WorkloadState.SUCCEEDED)
             await refuses(scene.cluster.cancel("default/a"), RefusedError, "succeeded")
             await refuses(scene.cluster.hold("default/a"), RefusedError, "requeue")
 
@@ -92,9 +92,9 @@ def test_hold_and_release(kind: Kind) -> None:
     async def test() -> None:
         async with opened(kind) as scene:
             await scene.submit("a", held=True)
-            assert scene.state("a") is State.HELD
+            assert scene.state("a") is WorkloadState.HELD
             await scene.cluster.release("default/a")
-            assert scene.state("a") is State.WAITING
+            assert scene.state("a") is WorkloadState.WAITING
             await scene.cluster.hold("default/a")
             await scene.settle()
             assert scene.told_state.workloads["default/a"].held
@@ -113,20 +113,20 @@ def test_requeue_stops_what_runs_and_revives_what_ended(kind: Kind) -> None:
             await scene.submit("a", program=Program(simulated_s=600))
             await scene.start(start_of("a"))
             await scene.cluster.requeue("default/a")
-            await scene.until_state("a", State.WAITING)
+            await scene.until_state("a", WorkloadState.WAITING)
             assert scene.workload("a").not_before_s == 0
             await scene.cluster.cancel("default/a")
-            await scene.until_state("a", State.CANCELLED)
+            await scene.until_state("a", WorkloadState.CANCELLED)
             await scene.cluster.requeue("default/a")
-            assert scene.state("a") is State.WAITING
+            assert scene.state("a") is WorkloadState.WAITING
             await scene.start(start_of("a"))
-            await scene.until_state("a", State.SUCCEEDED)
+            await scene.until_state("a", WorkloadState.SUCCEEDED)
             assert scene.cluster.record("default/a").attempt == 2
 
     run(test())
 
 
-async def finish(scene: Scene, name: str, state: State = State.SUCCEEDED) -> None:
+async def finish(scene: Scene, name: str, state: WorkloadState = WorkloadState.SUCCEEDED) -> None:
     await scene.start(start_of(name))
     await scene.until_state(name, state)
 
@@ -154,7 +154,7 @@ def test_a_failed_dependency_is_named_until_it_is_tried_again(kind: Kind) -> Non
         async with opened(kind) as scene:
             await scene.submit("a", time_limit_s=60, program=Program(simulated_s=120))
             await scene.submit("b", after=("a",))
-            await finish(scene, "a", State.FAILED)
+            await finish(scene, "a", WorkloadState.FAILED)
             assert (scene.workload("b").after, scene.workload("b").after_failed) == ((), ("default/a",))
             await scene.submit("c", after=("a",))
             assert scene.workload("c").after_failed == ("default/a",)
@@ -196,7 +196,7 @@ def test_an_array_has_failed_with_its_first_task_until_all_are_tried_again(kind:
             await scene.cluster.submit([task(0, time_limit_s=60), task(1, time_limit_s=60), task(2)])
             await scene.submit("sum", after=("sweep",))
             for name in ("sweep-0", "sweep-1"):
-                await finish(scene, name, State.FAILED)
+                await finish(scene, name, WorkloadState.FAILED)
                 assert (scene.workload("sum").after, scene.workload("sum").after_failed) == ((), ("default/sweep-*",))
             await scene.submit("other", after=("sweep",))
             assert scene.workload("other").after_failed == ("default/sweep-*",)
@@ -220,7 +220,7 @@ def test_who_takes_the_name_of_a_cancelled_task_takes_its_place_in_the_array(kin
             waits = (scene.workload("sum").after, scene.workload("sum").after_failed)
             assert waits == (("default/sweep-*", "default/sweep-1"), ())
             for name in ("sweep-0", "sweep-2", "sweep-1"):
-                await finish(scene, name, State.SUCCEEDED)
+                await finish(scene, name, WorkloadState.SUCCEEDED)
             assert (scene.workload("sum").after, scene.workload("sum").after_failed) == ((), ())
 
     run(test())
@@ -231,11 +231,11 @@ def test_a_cancelled_task_may_be_replaced_when_the_others_are_over(kind: Kind) -
         async with opened(kind) as scene:
             await scene.cluster.submit([task(0), task(1)])
             await scene.submit("sum", after=("sweep",))
-            await finish(scene, "sweep-0", State.SUCCEEDED)
+            await finish(scene, "sweep-0", WorkloadState.SUCCEEDED)
             await scene.cluster.cancel("default/sweep-1")
             await scene.submit("sweep-1")
             assert (scene.workload("sum").after, scene.workload("sum").after_failed) == (("default/sweep-1",), ())
-            await finish(scene, "sweep-1", State.SUCCEEDED)
+            await finish(scene, "sweep-1", WorkloadState.SUCCEEDED)
             assert (scene.workload("sum").after, scene.workload("sum").after_failed) == ((), ())
 
     run(test())
@@ -289,7 +289,7 @@ def test_a_workload_that_begins_again_closes_no_circle(kind: Kind) -> None:
             await scene.submit("a", after=("b",))
             assert scene.workload("a").after_failed == ("default/b",)
             await refuses(scene.cluster.requeue("default/b"), ConfigError, "default/b > default/a > default/b")
-            assert scene.state("b") is State.CANCELLED
+            assert scene.state("b") is WorkloadState.CANCELLED
 
     run(test())
 
@@ -395,12 +395,12 @@ def test_queues_and_work_go_together_or_not_at_all(kind: Kind) -> None:
             await refuses(cluster.remove(["team", "nowhere"], both), NotFoundError, "nowhere")
             await refuses(cluster.remove(["team"], [*both, "default/ghost"]), NotFoundError, "default/ghost")
             await refuses(cluster.remove(["default"], ["default/c"]), RefusedError, "always exists")
-            assert scene.state("a") in (State.STARTING, State.RUNNING)
-            assert scene.state("b") is State.WAITING
+            assert scene.state("a") in (WorkloadState.STARTING, WorkloadState.RUNNING)
+            assert scene.state("b") is WorkloadState.WAITING
             stopping = await cluster.remove(["lab", "team"], both, who="ada")
             assert set(cluster.world.queues) == {"default"}
             for name in stopping:
-                await scene.until_state(name, State.CANCELLED)
+                await scene.until_state(name, WorkloadState.CANCELLED)
             await cluster.forget_ended(stopping)
             assert [record.workload.name for record in cluster.records()] == ["default/c"]
 
@@ -431,8 +431,8 @@ def test_a_drained_node_is_cordoned_and_its_work_waits_again(kind: Kind) -> None
             await scene.start(start_of("gang"), start_of("gang", "main-1", "node-2"))
             await scene.start(start_of("other", node="node-2", devices=whole(3)))
             assert await scene.cluster.drain("node-1") == ("default/gang",)
-            await scene.until_state("gang", State.WAITING)
-            assert scene.state("other") in (State.STARTING, State.RUNNING)
+            await scene.until_state("gang", WorkloadState.WAITING)
+            assert scene.state("other") in (WorkloadState.STARTING, WorkloadState.RUNNING)
             assert await scene.start(start_of("gang"), start_of("gang", "main-1", "node-2")) == ()
 
     run(test())
@@ -444,7 +444,7 @@ def test_the_work_of_a_removed_node_waits_again(kind: Kind) -> None:
             await scene.submit("a")
             await scene.start(start_of("a"))
             await scene.cluster.remove_node("node-1")
-            await scene.until_state("a", State.WAITING)
+            await scene.until_state("a", WorkloadState.WAITING)
             await scene.settle()
             assert set(scene.told_state.nodes) == {"node-2"}
             assert await scene.start(start_of("a")) == ()
@@ -521,9 +521,13 @@ def test_many_are_steered_in_one_change_and_each_has_its_answer(kind: Kind) -> N
             held = await scene.cluster.steer("hold", ["default/a", "default/b", "default/x", "default/c"])
             assert scene.cluster.world.version == version + 1
             assert [type(each) for each in held] == [type(None), RefusedError, NotFoundError, type(None)]
-            assert [scene.state(name) for name in "abc"] == [State.HELD, State.RUNNING, State.HELD]
+            assert [scene.state(name) for name in "abc"] == [
+                WorkloadState.HELD,
+                WorkloadState.RUNNING,
+                WorkloadState.HELD,
+            ]
             assert await scene.cluster.steer("cancel", ["default/a", "default/b", "default/c"]) == (None,) * 3
-            await scene.until_state("b", State.CANCELLED)
-            assert {scene.state(name) for name in "abc"} == {State.CANCELLED}
+            await scene.until_state("b", WorkloadState.CANCELLED)
+            assert {scene.state(name) for name in "abc"} == {WorkloadState.CANCELLED}
 
     run(test())

@@ -12,11 +12,11 @@ from kaiwo.clusters.recent_changes import Recent
 from kaiwo.clusters.simulated import SimulatedCluster
 from kaiwo.model.errors import KaiwoError
 from kaiwo.model.gpu import Share
-from kaiwo.model.plan import Cause, Eviction, Plan, Start
+from kaiwo.model.plan import Eviction, EvictionCause, Plan, Start
 from kaiwo.model.queue import Queue
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Phase
-from kaiwo.model.workload_record import Program, Record, State
+from kaiwo.model.workload_record import Program, WorkloadRecord, WorkloadState
 from tests.clusters.kinds import WHOLE_MIB, run, some_nodes, work
 from tests.clusters.told_state import ToldState
 
@@ -36,7 +36,7 @@ shares = st.builds(
 starts = st.builds(
     Start, full_names, st.sampled_from(("main-0", "main-1")), nodes, st.lists(shares, max_size=1).map(tuple)
 )
-evictions = st.builds(Eviction, full_names, st.sampled_from(("main-0", "main-1")), st.just(Cause.PREEMPT))
+evictions = st.builds(Eviction, full_names, st.sampled_from(("main-0", "main-1")), st.just(EvictionCause.PREEMPT))
 steps = st.one_of(
     st.tuples(
         st.just("submit"),
@@ -88,7 +88,11 @@ def check(cluster: SimulatedCluster) -> None:
         phases = [placement.pod.phase for placement in world.pods_of.get(name, {}).values()]
         up = sum(phase is not Phase.DONE for phase in phases)
         state = life.record.state
-        assert (state in (State.STARTING, State.RUNNING, State.STOPPING)) == bool(up), (name, state, phases)
+        assert (state in (WorkloadState.STARTING, WorkloadState.RUNNING, WorkloadState.STOPPING)) == bool(up), (
+            name,
+            state,
+            phases,
+        )
         if life.is_over:
             assert not phases
         if up:
@@ -112,7 +116,7 @@ async def live(history: list[tuple[Any, ...]]) -> tuple[list[Any], list[Any]]:
     state = ToldState()
     cluster._tell = lambda events: told.extend(events)  # type: ignore[method-assign, assignment]
     state.patch(cluster.world.whole_state())
-    seen, known = -1, dict[str, Record]()
+    seen, known = -1, dict[str, WorkloadRecord]()
     for step in history:
         before = len(told)
         try:
@@ -128,7 +132,7 @@ async def live(history: list[tuple[Any, ...]]) -> tuple[list[Any], list[Any]]:
     return told, list(cluster.records())
 
 
-def hear(cluster: SimulatedCluster, seen: int, known: dict[str, Record]) -> int:
+def hear(cluster: SimulatedCluster, seen: int, known: dict[str, WorkloadRecord]) -> int:
     """The news bring what somebody knew up to date."""
     news = cluster.news(seen)
     assert news.is_all == (seen < 0)

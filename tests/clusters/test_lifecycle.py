@@ -8,13 +8,13 @@ from kaiwo.clusters.embedded import lifecycle
 from kaiwo.clusters.embedded.lifecycle import Ending, Exit, ExitReason, Life, Run, new_life
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Phase, Pod, Role, Workload, breaks_gang
-from kaiwo.model.workload_record import Program, Record, State
+from kaiwo.model.workload_record import Program, WorkloadRecord, WorkloadState
 from tests.clusters.kinds import work
 
 
 def life(**fields: object) -> Life:
     retries = fields.pop("retries", 0)
-    return new_life(Record(work("a", **fields), Program(retries=retries)))  # type: ignore[arg-type]
+    return new_life(WorkloadRecord(work("a", **fields), Program(retries=retries)))  # type: ignore[arg-type]
 
 
 def pods(*phases: Phase) -> list[Pod]:
@@ -24,23 +24,23 @@ def pods(*phases: Phase) -> list[Pod]:
 @pytest.mark.parametrize(
     ("phases", "state"),
     [
-        ((), State.WAITING),
-        ((Phase.ASSUMED, Phase.ASSUMED), State.STARTING),
-        ((Phase.RUNNING, Phase.ASSUMED), State.STARTING),
-        ((Phase.RUNNING, Phase.RUNNING), State.RUNNING),
-        ((Phase.DONE, Phase.RUNNING), State.RUNNING),
-        ((Phase.DONE, Phase.RELEASING), State.STOPPING),
-        ((Phase.DONE,), State.WAITING),
+        ((), WorkloadState.WAITING),
+        ((Phase.ASSUMED, Phase.ASSUMED), WorkloadState.STARTING),
+        ((Phase.RUNNING, Phase.ASSUMED), WorkloadState.STARTING),
+        ((Phase.RUNNING, Phase.RUNNING), WorkloadState.RUNNING),
+        ((Phase.DONE, Phase.RUNNING), WorkloadState.RUNNING),
+        ((Phase.DONE, Phase.RELEASING), WorkloadState.STOPPING),
+        ((Phase.DONE,), WorkloadState.WAITING),
     ],
 )
-def test_the_state_follows_from_the_pods(phases: tuple[Phase, ...], state: State) -> None:
+def test_the_state_follows_from_the_pods(phases: tuple[Phase, ...], state: WorkloadState) -> None:
     assert lifecycle.with_state(life(pods=2), pods(*phases)).record.state is state
 
 
 def test_a_held_workload_is_held_only_while_it_has_no_pods() -> None:
     held = life(held=True)
-    assert held.record.state is State.HELD
-    assert lifecycle.with_state(held, pods(Phase.RELEASING)).record.state is State.STOPPING
+    assert held.record.state is WorkloadState.HELD
+    assert lifecycle.with_state(held, pods(Phase.RELEASING)).record.state is WorkloadState.STOPPING
 
 
 def test_failures_count_against_the_retries() -> None:
@@ -50,14 +50,18 @@ def test_failures_count_against_the_retries() -> None:
         failed = lifecycle.fail(one, Exit(code=1), "main-0", 100)
         one = lifecycle.end(failed, 100)
         states.append((failed.wants_pods, one.record.state, one.workload.not_before_s))
-    assert states == [(True, State.WAITING, 101), (True, State.WAITING, 102), (False, State.FAILED, 0)]
+    assert states == [
+        (True, WorkloadState.WAITING, 101),
+        (True, WorkloadState.WAITING, 102),
+        (False, WorkloadState.FAILED, 0),
+    ]
 
 
 def test_a_cancel_outranks_a_failure_and_is_not_undone_by_an_eviction() -> None:
     failed = lifecycle.fail(life(retries=5), Exit(code=1), "main-0", 0)
     cancelled = lifecycle.stop_all(failed, Ending.CANCEL, 0, "cancelled")
     assert lifecycle.stop_all(cancelled, Ending.EVICT, 0).ending is Ending.CANCEL
-    assert lifecycle.end(cancelled, 9).record.state is State.CANCELLED
+    assert lifecycle.end(cancelled, 9).record.state is WorkloadState.CANCELLED
 
 
 def test_refusals_are_forgotten_once_it_runs() -> None:
@@ -69,7 +73,7 @@ def test_refusals_are_forgotten_once_it_runs() -> None:
 def test_an_ended_workload_waits_again_with_fresh_retries() -> None:
     over = lifecycle.end(lifecycle.fail(life(), Exit(code=1), "main-0", 5), 6)
     again = lifecycle.wait_again(over, 70)
-    assert (again.failures, again.record.state, again.workload.submitted_s) == (0, State.WAITING, 70)
+    assert (again.failures, again.record.state, again.workload.submitted_s) == (0, WorkloadState.WAITING, 70)
     assert (again.record.ended_s, again.record.message, again.record.exit_code) == (0, "", 0)
 
 
@@ -94,7 +98,7 @@ def test_a_gang_breaks_when_one_role_falls_below_its_minimum() -> None:
 def test_how_long_simulated_work_takes(
     simulated_s: int, estimate_s: int, limit_s: int, ends_s: int, is_cut_short: bool
 ) -> None:
-    record = Record(work("a", estimate_s=estimate_s, time_limit_s=limit_s), Program(simulated_s=simulated_s))
+    record = WorkloadRecord(work("a", estimate_s=estimate_s, time_limit_s=limit_s), Program(simulated_s=simulated_s))
     run = lifecycle.simulated_run(record, Run("1", "default/a", "main-0"), 100)
     assert (run.ends_s, run.is_cut_short) == (ends_s, is_cut_short)
 

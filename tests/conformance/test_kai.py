@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kaiwo.model.queue import UNLIMITED, Amounts
+from kaiwo.model.queue import UNLIMITED, QueueAmounts
 from kaiwo.model.workload import Phase
 from kaiwo.snapshot.cluster_state import ClusterState
 from tests.conformance.kai.jobs import NOW_S
@@ -76,8 +76,8 @@ def test_unlimited_stays_unlimited() -> None:
     queue: dict[str, Any] = {"name": "q", "parent": None, "priority": 100, "created_order": 3, "gpu": endless}
     queue |= {"cpu_millicores": endless, "memory_mb": {"quota": 5, "limit": 7, "weight": 2}}
     found = load_queue(queue, 1_000)
-    assert found.gpu == Amounts(UNLIMITED, UNLIMITED, 0)
-    assert found.memory == Amounts(5_000, 7_000, 2)
+    assert found.gpu == QueueAmounts(UNLIMITED, UNLIMITED, 0)
+    assert found.memory == QueueAmounts(5_000, 7_000, 2)
     assert (found.parent, found.created_s) == ("", 3)
 
 

@@ -21,7 +21,7 @@ from kaiwo.history.journal_reader import JournalReader
 from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.node import Node
 from kaiwo.model.workload import Phase
-from kaiwo.model.workload_record import State
+from kaiwo.model.workload_record import WorkloadState
 from kaiwo.runtime.loop.replay import replay
 
 SLACK_S = 0.005  # a run's end is written down a moment after its process ended
@@ -82,9 +82,11 @@ def _lives(cache: Books) -> Iterator[str]:
         phases = pods.get(name, [])
         if life.is_over and phases:
             yield f"{name} is over and has pods"
-        if life.record.state in (State.STARTING, State.RUNNING, State.STOPPING) and not phases:
+        if life.record.state in (WorkloadState.STARTING, WorkloadState.RUNNING, WorkloadState.STOPPING) and not phases:
             yield f"{name} is {life.record.state} without pods"
-        if life.record.state in (State.WAITING, State.HELD) and any(phase is not Phase.DONE for phase in phases):
+        if life.record.state in (WorkloadState.WAITING, WorkloadState.HELD) and any(
+            phase is not Phase.DONE for phase in phases
+        ):
             yield f"{name} is {life.record.state} with pods"
     for name in cache.kept:
         if name not in cache.lives or not cache.lives[name].wants_pods:

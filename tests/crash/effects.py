@@ -7,7 +7,7 @@ from pathlib import Path
 from kaiwo.clusters.embedded.lifecycle import ExitReason, Life
 from kaiwo.clusters.embedded.transitions import RUNS_KEPT
 from kaiwo.clusters.local.run_folder import RunFolder
-from kaiwo.model.workload_record import State
+from kaiwo.model.workload_record import WorkloadState
 from tests.crash.audit import Books
 from tests.crash.jobs import DOES_WORK_ONCE, EXPECTED, kind_of
 from tests.crash.people import People
@@ -47,7 +47,7 @@ def check_effects(home: Path, people: People, lost: set[str]) -> Iterator[str]:
     for name, life in cache.lives.items():
         yield from (f"{each}{_ends(home, cache, name)}" for each in _check_end(name, life, people, lost, evicted[name]))
         is_moved = name in people.disturbed or name in lost or evicted[name] > 0
-        if life.record.state is State.SUCCEEDED and kind_of(name) in DOES_WORK_ONCE:
+        if life.record.state is WorkloadState.SUCCEEDED and kind_of(name) in DOES_WORK_ONCE:
             counts = {effects.ended[name, f"main-{index}"] for index in range(life.workload.pods)}
             # Work that was stopped may have come as far as its last line before; all other work did it exactly once.
             if counts != {1} and not (is_moved and 0 not in counts):
@@ -82,9 +82,9 @@ def _ends(home: Path, cache: Books, name: str) -> str:
 
 def _check_end(name: str, life: Life, people: People, lost: set[str], evicted: int) -> Iterator[str]:
     record, kind = life.record, kind_of(name)
-    allowed = {EXPECTED.get(kind, State.SUCCEEDED)}
-    allowed |= {State.CANCELLED} if name in people.cancelled else set()
-    allowed |= {State.FAILED} if name in lost else set()
+    allowed = {EXPECTED.get(kind, WorkloadState.SUCCEEDED)}
+    allowed |= {WorkloadState.CANCELLED} if name in people.cancelled else set()
+    allowed |= {WorkloadState.FAILED} if name in lost else set()
     if record.state not in allowed:
         yield f"{name} is {record.state}: {record.message}"
     if name in people.cancelled or name in people.disturbed or name in lost:

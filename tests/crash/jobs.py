@@ -5,13 +5,13 @@ import random
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kaiwo.model.workload_record import State
+from kaiwo.model.workload_record import WorkloadState
 
 KINDS = (
     "single", "single", "gang", "fraction", "fraction", "memory", "failing", "flaky", "simulated", "limited", "after",
     "held", "endless", "array", "team",
 )  # fmt: skip
-EXPECTED = {"failing": State.FAILED, "limited": State.FAILED, "endless": State.CANCELLED}
+EXPECTED = {"failing": WorkloadState.FAILED, "limited": WorkloadState.FAILED, "endless": WorkloadState.CANCELLED}
 DOES_WORK_ONCE = ("single", "gang", "fraction", "memory", "after", "held", "array", "team")
 
 

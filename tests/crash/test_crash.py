@@ -16,7 +16,7 @@ from kaiwo.clusters.local.run_folder import RunFolder, RunSpec
 from kaiwo.clusters.local.sqlite_store import Store
 from kaiwo.model.plan import Nomination
 from kaiwo.model.workload import Pod
-from kaiwo.model.workload_record import Record, State
+from kaiwo.model.workload_record import WorkloadRecord, WorkloadState
 from tests.clusters.kinds import some_nodes, whole, work
 from tests.crash.audit import Books, audit, span_of
 from tests.crash.effects import check_effects
@@ -121,8 +121,8 @@ def test_the_audit_finds_what_is_wrong(tmp_path: Path) -> None:
     world = EmbeddedState()
     with world.changing(0) as change:
         change.put_node(some_nodes(1)[0])
-        change.put_life(Life(Record(work("over"), state=State.SUCCEEDED)))
-        change.put_life(Life(Record(work("running"), state=State.RUNNING)))
+        change.put_life(Life(WorkloadRecord(work("over"), state=WorkloadState.SUCCEEDED)))
+        change.put_life(Life(WorkloadRecord(work("running"), state=WorkloadState.RUNNING)))
         for name in ("over", "ghost"):
             pod = Pod(f"default/{name}", "main-0", "node-1", devices=whole(0))
             change.put_pod(Placement(pod, Run(name, pod.workload, "main-0")))

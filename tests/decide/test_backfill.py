@@ -18,10 +18,10 @@ from kaiwo.model.events import (
     WorkloadGone,
 )
 from kaiwo.model.obstacle import Reason
-from kaiwo.model.plan import Cause, Plan, encode_plan
-from kaiwo.model.planned_start import Delay, PlannedStart
+from kaiwo.model.plan import EvictionCause, Plan, encode_plan
+from kaiwo.model.planned_start import DelayCause, PlannedStart
 from kaiwo.model.policy import Policy
-from kaiwo.model.reservation import Owner, Reservation
+from kaiwo.model.reservation import Reservation, ReservationOwner
 from kaiwo.model.workload import Phase
 from kaiwo.snapshot.cluster_state import ClusterState
 from tests.worlds import World
@@ -152,7 +152,7 @@ def test_who_fills_a_gap_and_stays_is_stopped_for_the_promise() -> None:
     assert not later(world, 400).evictions  # its time is over, and nobody needs the place yet
     plan = later(world, 600 - LEAD_S)
     assert [(each.workload, each.cause, each.beneficiary) for each in plan.evictions] == [
-        ("default/filler", Cause.DEADLINE, GANG)
+        ("default/filler", EvictionCause.DEADLINE, GANG)
     ]
     assert plan.evictions[0].lost_gpu_s == 570
     assert promise(world).start_s == 600
@@ -184,7 +184,7 @@ def test_work_that_was_there_before_is_never_stopped_and_is_blamed_for_the_delay
     world = two_nodes()
     plans = [later(world, now_s) for now_s in (600, 630, 661)]
     assert not any(plan.evictions for plan in plans)
-    assert promise(world).delay is Delay.OVERRAN
+    assert promise(world).delay is DelayCause.OVERRAN
     assert promise(world).delayed_by == "default/old"
     assert promise(world).start_s > 661
     assert "old is running longer than expected" in why(world.state, GANG, world.policy, 661).planned
@@ -214,7 +214,7 @@ def test_a_lost_node_is_told() -> None:
     world.running("c", gpus=8, estimate_s=1000).submit("gang", pods=2, gpus_each=8, estimate_s=60).decide()
     lost = promise(world).nodes[0]
     later(world.lose_node(lost), 10)
-    assert (promise(world).delay, promise(world).delayed_by) == (Delay.NODE, lost)
+    assert (promise(world).delay, promise(world).delayed_by) == (DelayCause.NODE, lost)
     assert promise(world).start_s == 1000
 
 
@@ -233,7 +233,7 @@ def test_who_outranks_a_promise_is_named_in_the_delay() -> None:
     world.decide()
     later(world, 1)
     assert promise(world).start_s == 900
-    assert (promise(world).delay, promise(world).delayed_by) == (Delay.OUTRANKED, "default/urgent")
+    assert (promise(world).delay, promise(world).delayed_by) == (DelayCause.OUTRANKED, "default/urgent")
 
 
 def test_a_promise_of_a_queue_binds_the_other_queues_whatever_their_priority() -> None:
@@ -259,7 +259,7 @@ def test_who_is_owed_and_says_when_it_ends_is_named_in_the_delay() -> None:
     assert not start.until_s  # it does not fill a gap: it is there by right
     later(world, 1)
     assert promise(world).start_s == 900
-    assert (promise(world).delay, promise(world).delayed_by) == (Delay.TAKEN, "default/theirs")
+    assert (promise(world).delay, promise(world).delayed_by) == (DelayCause.TAKEN, "default/theirs")
 
 
 def test_without_known_run_times_nothing_is_promised_and_nobody_waits_for_it() -> None:
@@ -321,7 +321,7 @@ def test_beside_the_promised_devices_of_a_node_long_work_is_welcome() -> None:
 
 def test_a_planned_start_keeps_clear_of_reservations() -> None:
     world = World(nodes=2).running("old", gpus=8, estimate_s=600)
-    kept = Reservation("night", nodes=("node-0",), owner=Owner(user="ada"), start_s=1000, end_s=5000)
+    kept = Reservation("night", nodes=("node-0",), owner=ReservationOwner(user="ada"), start_s=1000, end_s=5000)
     world.tell(ReservationChanged(kept))
     world.submit("gang", pods=2, gpus_each=8, estimate_s=3600).decide()
     assert promise(world).start_s == 5000

@@ -5,10 +5,10 @@ from msgspec.structs import replace
 
 from kaiwo.model.events import NodeChanged
 from kaiwo.model.gpu import GPU_MODELS, Gpu
-from kaiwo.model.partition_modes import Mode, cut
+from kaiwo.model.partition_modes import Mode, partition_gpu
 from kaiwo.model.queue import Fairness, ReclaimStrategy
 from kaiwo.model.request import Request
-from kaiwo.queues.current_shares import standing
+from kaiwo.queues.current_shares import current_shares
 from kaiwo.snapshot.queue_table import GPU
 from kaiwo.snapshot.working_copy import WorkingCopy
 from tests.worlds import World
@@ -20,7 +20,7 @@ def in_cpx(gpus: int, model: str = "MI300X") -> World:
     """One node whose GPUs are all cut."""
     world = World(nodes=1, gpus_per_node=0)
     whole = [Gpu(f"gpu-{number}", model, GPU_MODELS[model].memory_mib) for number in range(gpus)]
-    devices = tuple(part for gpu in whole for part in cut(gpu, Mode("CPX", "NPS1")))
+    devices = tuple(part for gpu in whole for part in partition_gpu(gpu, Mode("CPX", "NPS1")))
     return world.tell(NodeChanged(replace(world.state.node_objects["node-0"], gpus=devices)))
 
 
@@ -29,7 +29,7 @@ def cpx(parts: int = 1) -> Request:
 
 
 def used_milli(world: World, queue: str) -> int:
-    now = standing(WorkingCopy(world.snapshot()).view)
+    now = current_shares(WorkingCopy(world.snapshot()).view)
     return int(now.used[now.queues.row[queue], GPU])
 
 

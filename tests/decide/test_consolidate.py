@@ -1,7 +1,7 @@
 """Work that moves for others moves only where it may run, and with all that belongs to it."""
 
 from kaiwo.model.policy import Policy
-from kaiwo.model.queue import Fairness, ModelAmounts, ReclaimStrategy
+from kaiwo.model.queue import Fairness, GpuModelAmounts, ReclaimStrategy
 from kaiwo.model.request import Request
 from tests.worlds import World
 
@@ -11,7 +11,7 @@ def two_models(policy: Policy = Policy()) -> World:  # noqa: B008  a policy is f
 
 
 def test_nobody_is_moved_to_a_model_that_its_queue_may_not_use() -> None:
-    world = two_models().queue("theirs", quota_milli=4_000, gpu_models={"MI250X": ModelAmounts(limit=0)})
+    world = two_models().queue("theirs", quota_milli=4_000, gpu_models={"MI250X": GpuModelAmounts(limit=0)})
     world.queue("ours", quota_milli=4_000)
     for number in range(4):
         world.submit(f"t{number}", gpus_each=1, queue="theirs")

@@ -2,8 +2,8 @@
 
 from kaiwo.model.events import QueueChanged
 from kaiwo.model.obstacle import EvictionBudgetSpent, Reason, SearchGaveUp
-from kaiwo.model.plan import Cause
-from kaiwo.model.queue import Amounts, Fairness, Queue
+from kaiwo.model.plan import EvictionCause
+from kaiwo.model.queue import Fairness, Queue, QueueAmounts
 from kaiwo.runtime.loop.learned_state import pack_state, unpack_state
 from tests.worlds import World
 
@@ -11,7 +11,7 @@ from tests.worlds import World
 def owed_and_rich(budget: int | None, parent: str = "") -> World:
     """`rich` fills the node with single GPUs; `owed` is due half of it."""
     rich = Queue("rich", parent, fairness=Fairness() if parent else Fairness(evictions_per_hour=budget))
-    world = World().tell(QueueChanged(Queue("owed", gpu=Amounts(quota=4_000))))
+    world = World().tell(QueueChanged(Queue("owed", gpu=QueueAmounts(quota=4_000))))
     if parent:
         world.tell(QueueChanged(Queue(parent, fairness=Fairness(evictions_per_hour=budget))))
     world.tell(QueueChanged(rich))
@@ -64,7 +64,7 @@ def test_nought_means_never() -> None:
 
 def test_a_gang_counts_once() -> None:
     world = World().tell(
-        QueueChanged(Queue("owed", gpu=Amounts(quota=4_000))),
+        QueueChanged(Queue("owed", gpu=QueueAmounts(quota=4_000))),
         QueueChanged(Queue("rich", fairness=Fairness(evictions_per_hour=1))),
     )
     world.running("gang", gpus=8, queue="rich")
@@ -79,7 +79,7 @@ def test_preemption_inside_a_queue_counts_too() -> None:
     for number in range(3):
         world.submit(f"high-{number}", gpus_each=1, queue="lab", priority=50)
     plans = world.settle()
-    assert [each.cause for plan in plans for each in plan.evictions] == [Cause.PREEMPT]
+    assert [each.cause for plan in plans for each in plan.evictions] == [EvictionCause.PREEMPT]
 
 
 def test_a_journal_base_carries_what_was_stopped() -> None:

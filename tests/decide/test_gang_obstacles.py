@@ -9,7 +9,7 @@ from kaiwo.model.affinity import NodeRule
 from kaiwo.model.events import ReservationChanged
 from kaiwo.model.obstacle import NodesExcluded, Obstacle, Reason
 from kaiwo.model.request import Request
-from kaiwo.model.reservation import Owner, Reservation
+from kaiwo.model.reservation import Reservation, ReservationOwner
 from kaiwo.model.workload import Role
 from tests.worlds import World
 
@@ -107,7 +107,7 @@ def test_a_reservation_that_is_gone_does_not_make_the_cluster_small() -> None:
 
 
 def test_strangers_to_a_reservation_are_not_told_that_the_cluster_is_small() -> None:
-    world = reserve(World(nodes=2).queue("lab"), "night", gpus=12, owner=Owner(queue="lab"))
+    world = reserve(World(nodes=2).queue("lab"), "night", gpus=12, owner=ReservationOwner(queue="lab"))
     obstacles = told(world.submit("gang", pods=2, gpus_each=4))
     assert "outside reserved GPUs, even an empty cluster would fit only 1" in sentence(obstacles[0])
     assert Reason.RESERVED in [each.reason for each in obstacles]
@@ -127,7 +127,7 @@ def test_a_gang_larger_than_the_whole_cluster_is_still_told_so() -> None:
 
 def test_where_cordons_and_a_reservation_take_room_the_tighter_one_is_told() -> None:
     world = cordoned_world(open_nodes=1, nodes=2).queue("lab")
-    reserve(world, "night", nodes=("node-0",), owner=Owner(queue="lab"))
+    reserve(world, "night", nodes=("node-0",), owner=ReservationOwner(queue="lab"))
     obstacles = told(world.submit("gang", pods=2, gpus_each=8))
     assert "outside reserved GPUs, even an empty cluster would fit only 0" in sentence(obstacles[0])
     assert Reason.RESERVED in [each.reason for each in obstacles]

@@ -7,10 +7,10 @@ from kaiwo.model.events import NodeChanged, PodChanged, QueueChanged
 from kaiwo.model.gpu import Gpu, Share
 from kaiwo.model.node import Node
 from kaiwo.model.obstacle import Reason
-from kaiwo.model.queue import UNLIMITED, Amounts, ModelAmounts, Queue
+from kaiwo.model.queue import UNLIMITED, GpuModelAmounts, Queue, QueueAmounts
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Phase, Pod
-from kaiwo.queues.current_shares import standing
+from kaiwo.queues.current_shares import current_shares
 from kaiwo.snapshot.working_copy import WorkingCopy
 from tests.worlds import World, audit
 
@@ -27,7 +27,7 @@ def two_models(*queues: Queue) -> World:
 
 
 def lab(limit: int = UNLIMITED, quota: int = UNLIMITED, name: str = "lab", **changes: Any) -> Queue:
-    return Queue(name, gpu_models={NEW: ModelAmounts(quota, limit)}, **changes)
+    return Queue(name, gpu_models={NEW: GpuModelAmounts(quota, limit)}, **changes)
 
 
 def models(world: World, prefix: str = "") -> list[str]:
@@ -81,7 +81,7 @@ def test_a_limit_above_counts_for_all_below_it() -> None:
 
 
 def test_work_that_may_not_be_preempted_stays_inside_the_quota_of_its_model() -> None:
-    world = two_models(lab(quota=1_000, gpu=Amounts(quota=8_000)))
+    world = two_models(lab(quota=1_000, gpu=QueueAmounts(quota=8_000)))
     for number in range(2):
         world.submit(f"w{number}", gpus_each=1, queue="lab", models=(NEW,), preemptible=False)
     world.settle()
@@ -144,7 +144,7 @@ def test_a_pod_that_leaves_is_off_the_books_of_its_model_too() -> None:
 
 
 def test_a_queue_takes_its_quota_of_a_model_back() -> None:
-    world = two_models(lab(quota=2_000, gpu=Amounts(quota=2_000)), Queue("rich"))
+    world = two_models(lab(quota=2_000, gpu=QueueAmounts(quota=2_000)), Queue("rich"))
     for number in range(8):
         world.submit(f"rich{number}", gpus_each=1, queue="rich")
     world.settle()
@@ -152,5 +152,5 @@ def test_a_queue_takes_its_quota_of_a_model_back() -> None:
         world.submit(f"owed{number}", gpus_each=1, queue="lab", models=(NEW,), submitted_s=9)
     world.settle()
     assert models(world, "owed") == [NEW, NEW]
-    now = standing(WorkingCopy(world.snapshot()).view)
+    now = current_shares(WorkingCopy(world.snapshot()).view)
     assert now.used.shape[1] == now.fair.shape[1] == 4

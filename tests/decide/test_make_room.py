@@ -5,12 +5,12 @@ from msgspec.structs import replace
 
 from kaiwo.model.events import WorkloadChanged, WorkloadGone
 from kaiwo.model.obstacle import Reason
-from kaiwo.model.plan import Cause
+from kaiwo.model.plan import EvictionCause
 from kaiwo.model.policy import Policy
 from kaiwo.model.queue import Fairness
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, SubGroup, Workload
-from kaiwo.queues.current_shares import standing
+from kaiwo.queues.current_shares import current_shares
 from kaiwo.snapshot.working_copy import WorkingCopy
 from tests.worlds import World
 
@@ -52,7 +52,7 @@ def test_preemption_has_its_turns_beside_claims_without_end() -> None:
         evictions = world.decide().evictions
         if evictions:
             break
-    assert {(each.cause, each.beneficiary) for each in evictions} == {(Cause.PREEMPT, "default/urgent")}
+    assert {(each.cause, each.beneficiary) for each in evictions} == {(EvictionCause.PREEMPT, "default/urgent")}
 
 
 def owed_world(**fairness: int) -> World:
@@ -123,7 +123,7 @@ def test_the_wish_for_what_can_never_be_had_keeps_nothing_from_others(doomed: di
     world.settle()
     assert sum(world.is_running(f"c{number}") for number in range(4)) == 4
     assert sum(world.is_running(f"a{number}") for number in range(8)) == 4
-    now = standing(WorkingCopy(world.snapshot()).view)
+    now = current_shares(WorkingCopy(world.snapshot()).view)
     assert now.fair[now.queues.row["d"], 0] == 0
 
 

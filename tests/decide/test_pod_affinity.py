@@ -3,7 +3,16 @@
 import pytest
 from msgspec.structs import replace
 
-from kaiwo.model.affinity import PORT, Apart, Near, NodeRule, PodAffinity, Preference, Spread, kept
+from kaiwo.model.affinity import (
+    HOST_PORT_PREFIX,
+    NodePreference,
+    NodeRule,
+    PodAffinity,
+    RequiredPodAffinity,
+    RequiredPodAntiAffinity,
+    TopologySpread,
+    affinity_of_nomination,
+)
 from kaiwo.model.events import NodeChanged, NominationChanged, PodChanged, PodGone, WorkloadChanged
 from kaiwo.model.node import Taint
 from kaiwo.model.obstacle import Reason
@@ -14,7 +23,7 @@ from tests.feasible_nodes import feasible_nodes
 from tests.worlds import World
 
 ZONE = "zone"
-WEB_APART = PodAffinity(("web",), apart=(Apart("web"),))
+WEB_APART = PodAffinity(("web",), apart=(RequiredPodAntiAffinity("web"),))
 WEB = PodAffinity(("web",))
 
 
@@ -48,7 +57,7 @@ def test_a_gang_that_cannot_be_apart_does_not_start_halfway() -> None:
 
 
 def test_apart_by_zone_leaves_one_pod_a_zone() -> None:
-    apart = PodAffinity(("web",), apart=(Apart("web", ZONE),))
+    apart = PodAffinity(("web",), apart=(RequiredPodAntiAffinity("web", ZONE),))
     world = two_zones().submit("web", pods=2, request=one_gpu(apart))
     world.settle()
     assert [name < "node-2" for name in world.nodes_of("web")] == [True, False]
@@ -57,7 +66,7 @@ def test_apart_by_zone_leaves_one_pod_a_zone() -> None:
 
 
 def test_nodes_without_the_label_do_not_keep_pods_apart() -> None:
-    apart = PodAffinity(("web",), apart=(Apart("web", ZONE),))
+    apart = PodAffinity(("web",), apart=(RequiredPodAntiAffinity("web", ZONE),))
     world = two_zones(nodes=2).node("bare", gpus=4).submit("web", pods=5, request=one_gpu(apart))
     world.settle()
     assert world.nodes_of("web").count("bare") == 4
@@ -66,7 +75,9 @@ def test_nodes_without_the_label_do_not_keep_pods_apart() -> None:
 
 
 def test_who_runs_and_must_be_apart_keeps_newcomers_away() -> None:
-    world = World(nodes=2).submit("web", request=one_gpu(PodAffinity(("shop",), apart=(Apart("web"),))))
+    world = World(nodes=2).submit(
+        "web", request=one_gpu(PodAffinity(("shop",), apart=(RequiredPodAntiAffinity("web"),)))
+    )
     world.settle()
     (home,) = world.nodes_of("web")
     assert may_go_to(world, WEB) == {"node-0", "node-1"} - {home}
@@ -74,7 +85,7 @@ def test_who_runs_and_must_be_apart_keeps_newcomers_away() -> None:
 
 
 def test_who_must_be_near_waits_for_the_other_and_is_woken_by_it() -> None:
-    world = two_zones().submit("client", request=one_gpu(PodAffinity(near=Near("web", (ZONE,)))))
+    world = two_zones().submit("client", request=one_gpu(PodAffinity(near=RequiredPodAffinity("web", (ZONE,)))))
     world.settle()
     assert world.why("client") == [Reason.PODS_NOT_NEAR]
     rule = NodeRule(ZONE, "In", ("b",))
@@ -83,7 +94,7 @@ def test_who_must_be_near_waits_for_the_other_and_is_woken_by_it() -> None:
 
 
 def test_the_first_of_its_kind_may_begin_anywhere_and_the_rest_follow() -> None:
-    near = PodAffinity(("ring",), near=Near("ring", (ZONE,)))
+    near = PodAffinity(("ring",), near=RequiredPodAffinity("ring", (ZONE,)))
     world = two_zones(gpus=2)
     world.submit("ring-1", request=one_gpu(near)).settle()
     (first,) = world.nodes_of("ring-1")
@@ -95,7 +106,7 @@ def test_the_first_of_its_kind_may_begin_anywhere_and_the_rest_follow() -> None:
 
 def test_a_ring_begins_where_all_of_it_has_room() -> None:
     """Packing alone would begin on the fullest node, whose zone is too small."""
-    near = PodAffinity(("ring",), near=Near("ring", (ZONE,)))
+    near = PodAffinity(("ring",), near=RequiredPodAffinity("ring", (ZONE,)))
     world = two_zones(gpus=4)
     world.submit("old", pods=7, gpus_each=1, request=one_gpu(None, node_rules=(NodeRule(ZONE, "In", ("a",)),))).settle()
     world.submit("ring", pods=6, request=one_gpu(near)).settle()
@@ -104,7 +115,7 @@ def test_a_ring_begins_where_all_of_it_has_room() -> None:
 
 def test_roles_of_a_gang_count_for_each_other() -> None:
     leader = Role(one_gpu(PodAffinity(("leader",))), "leader")
-    worker = Role(one_gpu(PodAffinity(near=Near("leader", (ZONE,))), cpu_milli=1000), "worker", count=3)
+    worker = Role(one_gpu(PodAffinity(near=RequiredPodAffinity("leader", (ZONE,))), cpu_milli=1000), "worker", count=3)
     world = two_zones(gpus=2)
     world.tell(WorkloadChanged(Workload("default/gang", (worker, leader)))).settle()
     nodes = set(world.nodes_of("gang"))
@@ -113,13 +124,13 @@ def test_roles_of_a_gang_count_for_each_other() -> None:
 
 def test_nodes_without_the_label_are_no_place_to_be_near_or_even() -> None:
     world = two_zones().node("bare")
-    assert "bare" not in may_go_to(world, PodAffinity(("x",), near=Near("x", (ZONE,))))
-    assert "bare" not in may_go_to(world, PodAffinity(("x",), spread=(Spread("x", ZONE),)))
-    assert "bare" in may_go_to(world, PodAffinity(("x",), apart=(Apart("x", ZONE),)))
+    assert "bare" not in may_go_to(world, PodAffinity(("x",), near=RequiredPodAffinity("x", (ZONE,))))
+    assert "bare" not in may_go_to(world, PodAffinity(("x",), spread=(TopologySpread("x", ZONE),)))
+    assert "bare" in may_go_to(world, PodAffinity(("x",), apart=(RequiredPodAntiAffinity("x", ZONE),)))
 
 
 def test_pods_are_spread_evenly_though_packing_would_fill_a_node() -> None:
-    even = PodAffinity(("web",), spread=(Spread("web", ZONE),))
+    even = PodAffinity(("web",), spread=(TopologySpread("web", ZONE),))
     world = two_zones().submit("web", pods=7, request=one_gpu(even))
     world.settle()
     in_a = sum(name < "node-2" for name in world.nodes_of("web"))
@@ -130,7 +141,7 @@ def test_a_spread_is_judged_by_the_places_that_its_rules_leave() -> None:
     world = two_zones()
     world.submit("old", request=one_gpu(WEB, node_rules=(NodeRule(ZONE, "In", ("a",)),))).settle()
     only_a = (NodeRule(ZONE, "In", ("a",)),)
-    spread = Spread("web", ZONE)
+    spread = TopologySpread("web", ZONE)
     assert may_go_to(world, PodAffinity(("web",), spread=(spread,))) == {"node-2", "node-3"}
     assert may_go_to(world, PodAffinity(("web",), spread=(spread,), own_rules=only_a)) == {
         "node-0", "node-1", "node-2", "node-3",
@@ -145,7 +156,7 @@ def test_a_spread_may_leave_out_places_with_taints() -> None:
     world.submit("old", request=one_gpu(WEB, node_rules=(NodeRule(ZONE, "In", ("a",)),))).settle()
     for number in (2, 3):
         world.node(f"node-{number}", labels={ZONE: "b"}, taints=(Taint("gpu"),))
-    rule = Spread("web", ZONE, by_taints=True)
+    rule = TopologySpread("web", ZONE, by_taints=True)
     even = PodAffinity(("web",), spread=(rule,))
     assert may_go_to(world, even) == {"node-0", "node-1"}
     assert may_go_to(world, even, tolerations=(Toleration("gpu", "Exists"),)) == {"node-2", "node-3"}
@@ -153,7 +164,7 @@ def test_a_spread_may_leave_out_places_with_taints() -> None:
 
 
 def test_a_port_of_a_node_is_given_out_once() -> None:
-    port = PodAffinity((PORT + "TCP/80",), apart=(Apart(PORT + "TCP/80"),))
+    port = PodAffinity((HOST_PORT_PREFIX + "TCP/80",), apart=(RequiredPodAntiAffinity(HOST_PORT_PREFIX + "TCP/80"),))
     world = World(nodes=2).submit("web", pods=2, request=one_gpu(port))
     world.settle()
     assert world.nodes_of("web") == ["node-0", "node-1"]
@@ -165,10 +176,12 @@ def test_a_port_of_a_node_is_given_out_once() -> None:
 
 def test_kept_space_keeps_others_away_and_attracts_nobody() -> None:
     world = World(nodes=2).submit("web", request=one_gpu(WEB_APART, cpu_milli=1), held=True)
-    world.tell(NominationChanged(Nomination("default/web", "main-0", "node-0", neighbours=kept(WEB_APART))))
+    world.tell(
+        NominationChanged(Nomination("default/web", "main-0", "node-0", neighbours=affinity_of_nomination(WEB_APART)))
+    )
     assert may_go_to(world, WEB_APART) == {"node-1"}
     assert may_go_to(world, WEB) == {"node-1"}
-    assert may_go_to(world, PodAffinity(near=Near("web", ("",)))) == set()
+    assert may_go_to(world, PodAffinity(near=RequiredPodAffinity("web", ("",)))) == set()
 
 
 def test_space_is_kept_no_longer_where_somebody_came_too_near() -> None:
@@ -228,7 +241,7 @@ def test_a_label_that_moves_a_node_moves_its_pods_too() -> None:
     world = two_zones().submit("web", request=one_gpu(WEB, node_rules=(NodeRule(ZONE, "In", ("a",)),)))
     world.settle()
     (home,) = world.nodes_of("web")
-    near = PodAffinity(near=Near("web", (ZONE,)))
+    near = PodAffinity(near=RequiredPodAffinity("web", (ZONE,)))
     assert may_go_to(world, near) == {"node-0", "node-1"}
     world.tell(NodeChanged(replace(world.state.node_objects[home], labels={ZONE: "b"})))
     assert may_go_to(world, near) == {home, "node-2", "node-3"}
@@ -250,7 +263,7 @@ def test_of_feasible_nodes_the_preferred_one_is_taken() -> None:
     (full,) = set(world.nodes_of("old"))
     last = sorted({"node-0", "node-1", "node-2"} - {full})[-1]
     world.tell(NodeChanged(replace(world.state.node_objects[last], labels={"disk": "ssd"})))
-    prefers = (Preference(50, (NodeRule("disk", "In", ("ssd",)),)), Preference(1, (NodeRule("x", "Exists"),)))
+    prefers = (NodePreference(50, (NodeRule("disk", "In", ("ssd",)),)), NodePreference(1, (NodeRule("x", "Exists"),)))
     world.submit("new", request=Request(gpus=1, prefers=prefers)).settle()
     assert world.nodes_of("new") == [last]
 

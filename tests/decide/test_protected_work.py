@@ -5,14 +5,14 @@ from msgspec.structs import replace
 from kaiwo.explain import why
 from kaiwo.model.events import QueueChanged, WorkloadChanged
 from kaiwo.model.obstacle import Obstacle, ProtectedByBudget, ProtectedByMinRunTime, Reason, ReclaimBound, WorkProtected
-from kaiwo.model.queue import Amounts, Fairness, Queue
+from kaiwo.model.queue import Fairness, Queue, QueueAmounts
 from tests.worlds import World
 
 
 def full(keeps: int = 8, min_runtime_s: int | None = None) -> World:
     """`rich` fills the node with single GPUs, of which disruption budgets keep some; `owed` is due half of it."""
     rich = Queue("rich", fairness=Fairness(min_runtime_s=min_runtime_s))
-    world = World().tell(QueueChanged(Queue("owed", gpu=Amounts(quota=4_000))), QueueChanged(rich))
+    world = World().tell(QueueChanged(Queue("owed", gpu=QueueAmounts(quota=4_000))), QueueChanged(rich))
     for number in range(8):
         world.submit(f"rich-{number}", gpus_each=1, queue="rich")
     world.settle()

@@ -8,8 +8,8 @@ from kaiwo.explain import sentence
 from kaiwo.model.events import NodeChanged, PodChanged
 from kaiwo.model.gpu import GPU_MODELS, Share
 from kaiwo.model.obstacle import Obstacle, QueueAmount, Reason, ReclaimBound, SearchGaveUp
-from kaiwo.model.plan import Cause, Plan
-from kaiwo.model.queue import Amounts, Fairness, ReclaimStrategy
+from kaiwo.model.plan import EvictionCause, Plan
+from kaiwo.model.queue import Fairness, QueueAmounts, ReclaimStrategy
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod
 from tests.conftest import IS_QUICK, SIZE
@@ -38,7 +38,7 @@ def test_one_gpu_too_few_is_told_with_the_numbers_that_prove_it() -> None:
 def test_one_gpu_more_is_enough() -> None:
     plan = full_world(1).decide()
     assert len(plan.evictions) == 15
-    assert {each.cause for each in plan.evictions} == {Cause.RECLAIM}
+    assert {each.cause for each in plan.evictions} == {EvictionCause.RECLAIM}
     assert len(plan.nominations) == 15
 
 
@@ -65,7 +65,7 @@ def test_what_the_sums_rule_out_no_search_finds() -> None:
             continue
         proved += len(ruled_out)
         unproved = decide_without_proof(world)
-        for name in {each.beneficiary for each in unproved.evictions if each.cause is Cause.RECLAIM}:
+        for name in {each.beneficiary for each in unproved.evictions if each.cause is EvictionCause.RECLAIM}:
             if world.state.backlog.is_queued(name):
                 assert world.state.backlog.find(name)[0].key not in ruled_out, (seed, name)
     assert proved > (0 if IS_QUICK else 5)
@@ -80,7 +80,7 @@ def decide_without_proof(world: World) -> Plan:
 
 
 def test_a_quota_is_what_the_world_says() -> None:
-    assert World().queue("q", quota_milli=3).state.queue_objects["q"].gpu == Amounts(quota=3)
+    assert World().queue("q", quota_milli=3).state.queue_objects["q"].gpu == QueueAmounts(quota=3)
 
 
 def proof(world: World, queue: str = "owed") -> Obstacle:
@@ -105,8 +105,8 @@ def singles(world: World, count: int) -> World:
 
 
 def test_processors_are_summed_for_work_without_gpus() -> None:
-    world = World(nodes=0).node("a", gpus=0, cpu_milli=16_000).queue("has", cpu=Amounts(0))
-    world.queue("owed", cpu=Amounts(16_000)).queue("fix", cpu=Amounts(8_000))
+    world = World(nodes=0).node("a", gpus=0, cpu_milli=16_000).queue("has", cpu=QueueAmounts(0))
+    world.queue("owed", cpu=QueueAmounts(16_000)).queue("fix", cpu=QueueAmounts(8_000))
     world.submit("f", pods=2, cpu_milli=4_000, queue="fix", preemptible=False).settle()
     for number in range(8):
         world.submit(f"h{number}", cpu_milli=1_000, queue="has")

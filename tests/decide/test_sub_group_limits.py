@@ -1,7 +1,7 @@
 """Of several ways in which sub-groups may start, one that the queue's limits allow is enough."""
 
 from kaiwo.model.events import QueueChanged, WorkloadChanged
-from kaiwo.model.queue import Amounts, Queue
+from kaiwo.model.queue import Queue, QueueAmounts
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, SubGroup, Workload
 from tests.worlds import World
@@ -21,6 +21,6 @@ def test_memory_that_costs_more_than_the_limit_does_not_keep_whole_gpus_from_sta
 
 
 def test_cpus_beyond_the_limit_do_not_keep_gpus_from_starting() -> None:
-    world = World(gpus_per_node=4).tell(QueueChanged(Queue("default", cpu=Amounts(limit=10_000))))
+    world = World(gpus_per_node=4).tell(QueueChanged(Queue("default", cpu=QueueAmounts(limit=10_000))))
     submit(world, Role(Request(1_000, gpus=1)), Role(Request(100_000), "side"))
     assert list(world.state.pods["default/mine"]) == ["main-0"]

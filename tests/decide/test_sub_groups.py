@@ -7,10 +7,10 @@ from kaiwo.explain import obstacles_of
 from kaiwo.explain.obstacle_sentences import sentence
 from kaiwo.model.events import PodChanged, PodGone, WorkloadChanged, WorkloadGone
 from kaiwo.model.obstacle import Reason
-from kaiwo.model.plan import Cause
+from kaiwo.model.plan import EvictionCause
 from kaiwo.model.policy import Policy
 from kaiwo.model.request import Request
-from kaiwo.model.workload import Phase, Role, SubGroup, Workload, fault_in
+from kaiwo.model.workload import Phase, Role, SubGroup, Workload, subgroup_problem
 from tests.worlds import World
 
 
@@ -81,7 +81,7 @@ def test_a_replica_that_is_not_needed_is_stopped_before_what_is() -> None:
     plan = world.decide()
     gone = sorted(each.pod for each in plan.evictions)
     assert gone == ["r2-0", "r2-1", "r3-0", "r3-1"]
-    assert {each.cause for each in plan.evictions} == {Cause.PREEMPT}
+    assert {each.cause for each in plan.evictions} == {EvictionCause.PREEMPT}
 
 
 def test_all_of_it_goes_when_the_replicas_that_are_needed_must() -> None:
@@ -120,7 +120,7 @@ def test_a_gang_below_its_sub_groups_is_stale() -> None:
     workload = world.state.workloads["default/serve"]
     world.tell(WorkloadChanged(replace(workload, broken_since_s=1)))
     world.now_s = 100
-    assert {each.cause for each in world.decide().evictions} == {Cause.STALE_GANG}
+    assert {each.cause for each in world.decide().evictions} == {EvictionCause.STALE_GANG}
     world = World(gpus_per_node=4, policy=policy).submit("serve", roles=replicas(2), groups=some(1))
     world.settle()
     world.node("node-0", gpus=4, cordoned=True)
@@ -139,12 +139,12 @@ def test_four_hundred_equal_replicas_are_one_way() -> None:
 
 def test_what_is_wrong_with_a_tree_is_said() -> None:
     role = Role(Request(), "a", group="left")
-    assert "which it does not have" in fault_in((SubGroup("right"),), (role,))
-    assert "twice" in fault_in((SubGroup("left"), SubGroup("left")), (role,))
-    assert "inside itself" in fault_in((SubGroup("left", "up"), SubGroup("up", "left")), (role,))
-    assert "needs 2 of the 1 parts of the sub-group 'left'" in fault_in((SubGroup("left", minimum=2),), (role,))
-    assert "nothing in the sub-group 'right'" in fault_in((SubGroup("left"), SubGroup("right")), (role,))
-    assert fault_in((SubGroup("left", minimum=1),), (role,)) == ""
+    assert "which it does not have" in subgroup_problem((SubGroup("right"),), (role,))
+    assert "twice" in subgroup_problem((SubGroup("left"), SubGroup("left")), (role,))
+    assert "inside itself" in subgroup_problem((SubGroup("left", "up"), SubGroup("up", "left")), (role,))
+    assert "needs 2 of the 1 parts of the sub-group 'left'" in subgroup_problem((SubGroup("left", minimum=2),), (role,))
+    assert "nothing in the sub-group 'right'" in subgroup_problem((SubGroup("left"), SubGroup("right")), (role,))
+    assert subgroup_problem((SubGroup("left", minimum=1),), (role,)) == ""
 
 
 def test_leaving_space_is_kept_for_whichever_way_it_serves() -> None:

@@ -12,7 +12,7 @@ from kaiwo.model.gpu import Share
 from kaiwo.model.obstacle import Reason
 from kaiwo.model.plan import Nomination, Plan
 from kaiwo.model.policy import Policy
-from kaiwo.model.queue import Amounts, Fairness, Queue, SharePolicy
+from kaiwo.model.queue import Fairness, Queue, QueueAmounts, SharePolicy
 from kaiwo.model.workload import Phase, Pod
 from kaiwo.snapshot.assumed_events import assume
 from tests.worlds import World
@@ -41,7 +41,10 @@ def test_the_poorest_queue_goes_first() -> None:
 
 def test_weights_share_the_cluster() -> None:
     world = World(gpus_per_node=8)
-    world.tell(QueueChanged(Queue("heavy", gpu=Amounts(weight=3))), QueueChanged(Queue("light", gpu=Amounts(weight=1))))
+    world.tell(
+        QueueChanged(Queue("heavy", gpu=QueueAmounts(weight=3))),
+        QueueChanged(Queue("light", gpu=QueueAmounts(weight=1))),
+    )
     for number in range(8):
         world.submit(f"h{number}", gpus_each=1, queue="heavy").submit(f"l{number}", gpus_each=1, queue="light")
     world.settle()

@@ -16,7 +16,7 @@ from kaiwo.model.events import (
 from kaiwo.model.gpu import Share
 from kaiwo.model.obstacle import Reason
 from kaiwo.model.plan import Nomination
-from kaiwo.model.queue import Amounts, Queue
+from kaiwo.model.queue import Queue, QueueAmounts
 from kaiwo.model.request import Request
 from tests.worlds import World
 
@@ -86,13 +86,13 @@ def test_a_nomination_keeps_cpu_memory_and_pods_too() -> None:
 @pytest.mark.parametrize("resource", ["cpu", "memory"])
 def test_limits_of_cpu_and_memory_hold_and_a_raise_wakes(resource: str) -> None:
     world = World()
-    small = Queue("small", **{resource: Amounts(limit=1_000)})
+    small = Queue("small", **{resource: QueueAmounts(limit=1_000)})
     world.tell(QueueChanged(small))
     ask = Request(600, 600)
     world.submit("first", request=ask, queue="small").submit("second", request=ask, queue="small").settle()
     assert [world.is_running(name) for name in ("first", "second")] == [True, False]
     assert world.why("second") == [Reason.QUEUE_LIMIT]
-    world.tell(QueueChanged(replace(small, **{resource: Amounts(limit=1_200)}))).settle()
+    world.tell(QueueChanged(replace(small, **{resource: QueueAmounts(limit=1_200)}))).settle()
     assert world.is_running("second")
 
 
@@ -156,7 +156,7 @@ def test_between_equally_poor_queues_the_more_important_goes_first() -> None:
 
 def test_a_queue_with_a_quota_deserves_more() -> None:
     world = World(gpus_per_node=8)
-    world.tell(QueueChanged(Queue("plain")), QueueChanged(Queue("owner", gpu=Amounts(quota=6_000))))
+    world.tell(QueueChanged(Queue("plain")), QueueChanged(Queue("owner", gpu=QueueAmounts(quota=6_000))))
     for number in range(8):
         world.submit(f"p{number}", gpus_each=1, queue="plain").submit(f"o{number}", gpus_each=1, queue="owner")
     world.settle()

@@ -12,11 +12,11 @@ from typing import Any
 import msgspec
 
 from kaiwo.gpus.device_list import list_devices
-from kaiwo.gpus.partitioning.demand import fleet_of, waiting_needs
+from kaiwo.gpus.partitioning.demand import node_states, waiting_demands
 from kaiwo.gpus.partitioning.planner import plan_partitions
 from kaiwo.model.plan import Plan
-from kaiwo.queues.current_shares import shares_of, wants_of
-from kaiwo.queues.share_breakdown import terms_of
+from kaiwo.queues.current_shares import fair_shares_of, queue_demand_of
+from kaiwo.queues.share_breakdown import share_breakdown
 from kaiwo.snapshot.reservation_status import reservation_statuses
 from kaiwo.snapshot.working_copy import WorkingCopy
 from tests.decisions.stories import Story
@@ -48,15 +48,15 @@ def _without_wording(plan: Plan) -> Any:
 def _everything_else(world: World) -> Any:
     snapshot = world.snapshot()
     view = WorkingCopy(snapshot).view
-    wants, shares = wants_of(view), shares_of(view)
+    wants, shares = queue_demand_of(view), fair_shares_of(view)
     devices = list_devices(world.state.nodes)
     steps = plan_partitions(
-        world.now_s, fleet_of(world.state, {}, world.now_s), waiting_needs(world.state, world.now_s)
+        world.now_s, node_states(world.state, {}, world.now_s), waiting_demands(world.state, world.now_s)
     )
     return json.loads(
         msgspec.json.encode(
             [
-                [terms_of(view.queues, wants, shares, row) for row in range(len(view.queues.names))],
+                [share_breakdown(view.queues, wants, shares, row) for row in range(len(view.queues.names))],
                 [devices.ids, devices.free_milli.tolist(), devices.free_mib.tolist(), devices.usable.tolist()],
                 reservation_statuses(world.state, world.now_s),
                 steps,

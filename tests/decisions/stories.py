@@ -12,7 +12,15 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from kaiwo.model.affinity import NODE, Apart, Near, NodeRule, PodAffinity, Preference, Spread
+from kaiwo.model.affinity import (
+    NODE_LEVEL,
+    NodePreference,
+    NodeRule,
+    PodAffinity,
+    RequiredPodAffinity,
+    RequiredPodAntiAffinity,
+    TopologySpread,
+)
 from kaiwo.model.events import (
     NodeChanged,
     NodeGone,
@@ -24,13 +32,13 @@ from kaiwo.model.events import (
     WorkloadChanged,
 )
 from kaiwo.model.gpu import GPU_MODELS, Gpu
-from kaiwo.model.node import Node, Taint, Wiring
-from kaiwo.model.partition_modes import Mode, cut
+from kaiwo.model.node import DeviceLinks, Node, Taint
+from kaiwo.model.partition_modes import Mode, partition_gpu
 from kaiwo.model.plan import Plan
 from kaiwo.model.policy import Policy
-from kaiwo.model.queue import UNLIMITED, Amounts, Fairness, ModelAmounts, Queue, ReclaimStrategy, SharePolicy
+from kaiwo.model.queue import UNLIMITED, Fairness, GpuModelAmounts, Queue, QueueAmounts, ReclaimStrategy, SharePolicy
 from kaiwo.model.request import Request, Toleration
-from kaiwo.model.reservation import AtEnd, Device, Owner, Reservation
+from kaiwo.model.reservation import AtEnd, PhysicalDevice, Reservation, ReservationOwner
 from kaiwo.model.workload import Role, SubGroup, Workload
 from tests.worlds import World
 
@@ -178,9 +186,11 @@ class Story:
     def _has(self, part: float) -> bool:
         return self.draw.random() < part
 
-    def _amounts(self) -> Amounts:
+    def _amounts(self) -> QueueAmounts:
         quota = self.draw.choice((0, 1_000, 2_500, 4_000, UNLIMITED))
-        return Amounts(quota, self.draw.choice((UNLIMITED, UNLIMITED, 3_500, 8_000)), self.draw.choice((1, 1, 2, 5)))
+        return QueueAmounts(
+            quota, self.draw.choice((UNLIMITED, UNLIMITED, 3_500, 8_000)), self.draw.choice((1, 1, 2, 5))
+        )
 
     def _add_queues(self) -> None:
         draw = self.draw
@@ -192,14 +202,14 @@ class Story:
                 draw.choice((None, None, 0, 30)),
                 draw.choice((None, None, None, None, 0, 2)),
             )
-            models = {"MI300X": ModelAmounts(draw.choice((UNLIMITED, 2_000)), draw.choice((UNLIMITED, 4_000)))}
+            models = {"MI300X": GpuModelAmounts(draw.choice((UNLIMITED, 2_000)), draw.choice((UNLIMITED, 4_000)))}
             queue = Queue(
                 name,
                 parent,
                 priority=draw.choice((100, 100, 50, 200)),
                 gpu=self._amounts(),
-                cpu=Amounts(draw.choice((UNLIMITED, 8_000)), draw.choice((UNLIMITED, UNLIMITED, 24_000))),
-                memory=Amounts(draw.choice((UNLIMITED, 65_536))),
+                cpu=QueueAmounts(draw.choice((UNLIMITED, 8_000)), draw.choice((UNLIMITED, UNLIMITED, 24_000))),
+                memory=QueueAmounts(draw.choice((UNLIMITED, 65_536))),
                 gpu_models=models if self._has(0.15) else {},
                 fairness=fairness,
                 users=("ada",) if self._has(0.05) else (),
@@ -217,9 +227,9 @@ class Story:
             if self._has(0.1):
                 gpu = replace(gpu, share_grade=draw.choice(("time-slicing", "memory-capped")))
             is_cut = model == "MI300X" and self._has(self.flavour.shares / 2)
-            gpus += cut(gpu, draw.choice(modes)) if is_cut else (gpu,)
+            gpus += partition_gpu(gpu, draw.choice(modes)) if is_cut else (gpu,)
         speeds = tuple(tuple(0 if a == b else 64_000 >> (a // 2 != b // 2) for b in range(8)) for a in range(8))
-        wiring = Wiring(speeds, (0, 0, 0, 0, 1, 1, 1, 1), (0, 0, 1, 1, 2, 2, 3, -1))
+        wiring = DeviceLinks(speeds, (0, 0, 0, 0, 1, 1, 1, 1), (0, 0, 1, 1, 2, 2, 3, -1))
         return Node(
             name,
             cpu_milli=draw.choice((16_000, 16_000, 64_000)),
@@ -231,7 +241,7 @@ class Story:
             taints=draw.choice(((Taint("gpu", "only"),), (Taint("slow", "", "PreferNoSchedule"),)))
             if self._has(rules)
             else (),
-            wiring=wiring if self._has(0.4) else Wiring(),
+            wiring=wiring if self._has(0.4) else DeviceLinks(),
         )
 
     def _request(self) -> Request:
@@ -243,7 +253,7 @@ class Story:
             extended=(("example.com/nic", 1),) if self._has(rules / 2) else (),
             node_rules=draw.choice(((zone_a,), (NodeRule("rank", "Gt", ("1",)),))) if self._has(rules / 2) else (),
             node_choices=(((zone_b,), (NodeRule("rank", "Lt", ("9",)),)),) if self._has(rules / 2) else (),
-            prefers=(Preference(50, (zone_b,)),) if self._has(rules) else (),
+            prefers=(NodePreference(50, (zone_b,)),) if self._has(rules) else (),
             tolerations=draw.choice(((), (Toleration("gpu", "Exists"),), (Toleration("gpu", "Equal", "only"),))),
             neighbours=self._affinity() if self._has(rules) else None,
         )
@@ -282,9 +292,11 @@ class Story:
         mark, other = draw.choice(("app=x", "app=y")), draw.choice(("app=x", "app=y"))
         return PodAffinity(
             marks=(mark,),
-            near=Near(other, (draw.choice((NODE, "zone")),)) if self._has(0.3) else None,
-            apart=(Apart(other, draw.choice((NODE, "zone"))),) if self._has(0.3) else (),
-            spread=(Spread(mark, draw.choice((NODE, "zone")), draw.choice((1, 2))),) if self._has(0.4) else (),
+            near=RequiredPodAffinity(other, (draw.choice((NODE_LEVEL, "zone")),)) if self._has(0.3) else None,
+            apart=(RequiredPodAntiAffinity(other, draw.choice((NODE_LEVEL, "zone"))),) if self._has(0.3) else (),
+            spread=(TopologySpread(mark, draw.choice((NODE_LEVEL, "zone")), draw.choice((1, 2))),)
+            if self._has(0.4)
+            else (),
         )
 
     def _workload(self) -> Workload:
@@ -329,7 +341,13 @@ class Story:
     def _reservation(self) -> Reservation:
         draw, now_s = self.draw, self.world.now_s
         start_s = draw.choice((0, now_s, now_s + 10, now_s + 80))
-        owners = (Owner(), Owner(queue="lab"), Owner(queue="prod"), Owner(user="ada"), Owner(workload="default/w003"))
+        owners = (
+            ReservationOwner(),
+            ReservationOwner(queue="lab"),
+            ReservationOwner(queue="prod"),
+            ReservationOwner(user="ada"),
+            ReservationOwner(workload="default/w003"),
+        )
         found = Reservation(
             f"r{draw.randrange(3)}",
             owner=draw.choice(owners),
@@ -346,4 +364,4 @@ class Story:
                 return replace(found, gpus=draw.randint(1, 4), node_selector=selector, gpu_models=models)
             case "nodes":
                 return replace(found, nodes=(draw.choice(nodes),))
-        return replace(found, devices=(Device(draw.choice(nodes), f"gpu-{draw.randrange(4)}"),))
+        return replace(found, devices=(PhysicalDevice(draw.choice(nodes), f"gpu-{draw.randrange(4)}"),))

@@ -24,7 +24,7 @@ from kaiwo.model.gpu import Share
 from kaiwo.model.obstacle import Reason
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod, Role, Workload
-from kaiwo.model.workload_record import Record, State
+from kaiwo.model.workload_record import WorkloadRecord, WorkloadState
 from kaiwo.plugins.builtin import builtin_registry
 from kaiwo.plugins.contract import Allocation, Filter, QueueOrder, Score, WorkloadOrder
 from kaiwo.plugins.registry import POINTS
@@ -126,13 +126,15 @@ def test_the_concepts_page_has_every_obstacle() -> None:
 
 def test_the_concepts_page_has_every_state() -> None:
     rows = [(code_words(row[0])[0], row[2]) for row in table(DOCS / "concepts.md", "state")]
-    assert rows == [(state.value, "yes" if state.is_over else "no") for state in State]
+    assert rows == [(state.value, "yes" if state.is_over else "no") for state in WorkloadState]
 
 
 def test_the_concepts_page_has_every_variable_of_a_process() -> None:
     workload = Workload("default/a", (Role(Request(gpus=1)),), labels={INDEX_LABEL: "3"})
     pod = Pod(workload.name, "main-0", "node-1", devices=(Share("gpu-0", 1000, 1),))
-    found = environment(Record(workload), Placement(pod, Run("r", workload.name, pod.name)), None, "/run", "/home")
+    found = environment(
+        WorkloadRecord(workload), Placement(pod, Run("r", workload.name, pod.name)), None, "/run", "/home"
+    )
     assert [code_words(row[0])[0] for row in table(DOCS / "concepts.md", "variable")] == list(found)
 
 

@@ -23,7 +23,7 @@ from kaiwo.explain.possible_changes import (
     size_of,
 )
 from kaiwo.model.events import Event, WorkloadChanged, WorkloadGone
-from kaiwo.model.queue_validation import check_tree
+from kaiwo.model.queue_validation import check_queue_tree
 from kaiwo.model.workload import Phase
 from kaiwo.snapshot.assumed_events import assume
 from kaiwo.snapshot.cluster_state import ClusterState
@@ -118,7 +118,9 @@ def _raises(state: ClusterState, subject: str, amounts: Any, resource: str, step
 
 def _is_let_in(state: ClusterState, change: PossibleChange) -> bool:
     queue = raised(state, change.subject, change.value)
-    return not any(finding.is_error for finding in check_tree((state.queue_objects | {queue.name: queue}).values()))
+    return not any(
+        finding.is_error for finding in check_queue_tree((state.queue_objects | {queue.name: queue}).values())
+    )
 
 
 def _is_welcome(state: ClusterState, queue: str, user: str) -> bool:

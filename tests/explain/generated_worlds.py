@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from kaiwo.model.events import NodeChanged, PodChanged, QueueChanged, WorkloadChanged
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node
-from kaiwo.model.queue import UNBOUNDED, Amounts, ModelAmounts, Queue
+from kaiwo.model.queue import UNBOUNDED, GpuModelAmounts, Queue, QueueAmounts
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Phase, Role, Workload
 from tests.worlds import World
@@ -46,11 +46,11 @@ def contested_world(seed: int) -> World:
     """Full of work that may be stopped; most queues are owed something, some never get more than that."""
     rng = random.Random(seed)
     world = World(nodes=0)
-    world.tell(QueueChanged(Queue("org", gpu=Amounts(rng.choice([0, 4_000, 8_000]), rng.choice([-1, 6_000])))))
+    world.tell(QueueChanged(Queue("org", gpu=QueueAmounts(rng.choice([0, 4_000, 8_000]), rng.choice([-1, 6_000])))))
     for name, parent in (("default", ""), ("guests", ""), ("lab", "org"), ("prod", "org")):
         quota, weight = rng.choice([0, 0, 1_000, 2_000, 4_000]), rng.choice([0, 1, 1, 3])
         limit = rng.choice([-1, -1, -1, max(quota, 3_000)])
-        world.tell(QueueChanged(Queue(name, parent, gpu=Amounts(quota, limit, weight))))
+        world.tell(QueueChanged(Queue(name, parent, gpu=QueueAmounts(quota, limit, weight))))
     for number in range(rng.randint(1, 2)):
         model = rng.choice(sorted(SIZES))
         gpus = tuple(Gpu(f"gpu-{at}", model, SIZES[model]) for at in range(rng.choice([2, 4, 8])))
@@ -81,14 +81,14 @@ def _let_one_leave(rng: random.Random, world: World) -> None:
 
 def made_queue(rng: random.Random, name: str, parent: str, limits: list[int]) -> Queue:
     """Bounds of all kinds, each of them seldom: a queue with all of them starts nothing."""
-    gpu = Amounts(rng.choice([0, 1_000, 4_000]), rng.choice(limits))
-    cpu = Amounts(rng.choice([0, 1_000, 8_000]), rng.choice([-1, 8_000])) if rng.random() < 0.2 else UNBOUNDED
-    memory = Amounts(rng.choice([0, 16_384]), rng.choice([-1, 65_536])) if rng.random() < 0.1 else UNBOUNDED
+    gpu = QueueAmounts(rng.choice([0, 1_000, 4_000]), rng.choice(limits))
+    cpu = QueueAmounts(rng.choice([0, 1_000, 8_000]), rng.choice([-1, 8_000])) if rng.random() < 0.2 else UNBOUNDED
+    memory = QueueAmounts(rng.choice([0, 16_384]), rng.choice([-1, 65_536])) if rng.random() < 0.1 else UNBOUNDED
     models = {}
     for model in sorted(SIZES):
         if rng.random() < 0.15:
             limit = rng.choice([-1, 1_000, 2_000])
-            models[model] = ModelAmounts(rng.choice([-1, 0, 1_000]), limit)
+            models[model] = GpuModelAmounts(rng.choice([-1, 0, 1_000]), limit)
     return Queue(name, parent, gpu=gpu, cpu=cpu, memory=memory, gpu_models=models)
 
 

@@ -9,9 +9,9 @@ from kaiwo.explain import Why, why
 from kaiwo.model.events import PodChanged, QueueChanged, ReservationChanged, WorkloadChanged
 from kaiwo.model.obstacle import Obstacle, Reason, WhyVerdict
 from kaiwo.model.policy import Policy
-from kaiwo.model.queue import Amounts, Fairness, ModelAmounts, Queue, ReclaimStrategy
+from kaiwo.model.queue import Fairness, GpuModelAmounts, Queue, QueueAmounts, ReclaimStrategy
 from kaiwo.model.request import Request
-from kaiwo.model.reservation import Owner, Reservation
+from kaiwo.model.reservation import Reservation, ReservationOwner
 from kaiwo.model.workload import Phase, Role, SubGroup, Workload
 from kaiwo.plugins.builtin import builtin_registry
 from kaiwo.plugins.registry import Registry
@@ -208,8 +208,8 @@ def test_the_least_raise_is_found_although_a_higher_one_lets_larger_work_take_th
 
 
 def test_work_that_may_not_be_preempted_is_told_of_every_quota_that_it_would_leave() -> None:
-    world = World(policy=ALLOCATES).tell(QueueChanged(Queue("org", gpu=Amounts(quota=1_000))))
-    world.tell(QueueChanged(Queue("lab", "org", gpu=Amounts(quota=3_000))))
+    world = World(policy=ALLOCATES).tell(QueueChanged(Queue("org", gpu=QueueAmounts(quota=1_000))))
+    world.tell(QueueChanged(Queue("lab", "org", gpu=QueueAmounts(quota=3_000))))
     world.submit("old", gpus_each=1, queue="lab", preemptible=False).settle()
     world.submit("new", pods=3, gpus_each=1, queue="lab", preemptible=False).settle()
     needs = "it may not be preempted and needs 3 GPUs"
@@ -222,17 +222,17 @@ def test_work_that_may_not_be_preempted_is_told_of_every_quota_that_it_would_lea
 
 
 def test_a_size_that_stays_inside_the_quota_is_proposed() -> None:
-    world = World().tell(QueueChanged(Queue("default", gpu=Amounts(quota=3_000))))
+    world = World().tell(QueueChanged(Queue("default", gpu=QueueAmounts(quota=3_000))))
     world.submit("new", gpus_each=8, preemptible=False).settle()
     assert proposed(world, "new") == "ask for 3 GPUs a pod instead"
 
 
 def test_only_work_that_may_not_be_preempted_gives_back_the_quota() -> None:
-    world = World().tell(QueueChanged(Queue("default", gpu=Amounts(quota=1_000))))
+    world = World().tell(QueueChanged(Queue("default", gpu=QueueAmounts(quota=1_000))))
     world.running("loose", gpus=1).submit("fixed", gpus_each=1, preemptible=False).settle()
     world.submit("new", gpus_each=1, preemptible=False).settle()
     assert proposed(world, "new") == "raise the gpu quota of queue 'default' by 1 GPU, to 2 GPUs"
-    world.tell(QueueChanged(Queue("default", gpu=Amounts(quota=1_000, limit=2_000)))).settle()
+    world.tell(QueueChanged(Queue("default", gpu=QueueAmounts(quota=1_000, limit=2_000)))).settle()
     assert proposed(world, "new") == "stop fixed, which is running now"  # the quota may not go above what is limited
 
 
@@ -366,21 +366,21 @@ def test_why_answers_without_a_plugin_that_raises(broken: Raises) -> None:
 # Bounds of GPU models
 
 
-def modelled(**bounds: ModelAmounts) -> World:
+def modelled(**bounds: GpuModelAmounts) -> World:
     """A queue that bounds H100 as well, in a cluster that has none."""
-    queue = Queue("modelled", gpu=Amounts(4_000, 4_000), cpu=Amounts(0), gpu_models=bounds)
+    queue = Queue("modelled", gpu=QueueAmounts(4_000, 4_000), cpu=QueueAmounts(0), gpu_models=bounds)
     return World().tell(QueueChanged(queue))
 
 
 def test_a_bound_of_a_model_that_does_not_matter_hides_no_raise() -> None:
-    world = modelled(H100=ModelAmounts(limit=1_000)).queue("default", gpu_limit=0)
+    world = modelled(H100=GpuModelAmounts(limit=1_000)).queue("default", gpu_limit=0)
     world.submit("y", gpus_each=2, cpu_milli=1_000, queue="modelled", preemptible=False).settle()
     assert proposed(world, "y") == "raise the cpu quota of queue 'modelled' by 1 CPU, to 1 CPU"
 
 
 @pytest.mark.parametrize("models", [("MI300X",), (), ("MI300X", "H100")])
 def test_the_bound_of_the_model_that_it_needs_is_raised(models: tuple[str, ...]) -> None:
-    world = modelled(MI300X=ModelAmounts(limit=1_000)).queue("default", gpu_limit=0)
+    world = modelled(MI300X=GpuModelAmounts(limit=1_000)).queue("default", gpu_limit=0)
     world.submit("old", gpus_each=1, models=models, queue="modelled").settle()
     world.submit("y", gpus_each=2, pods=1, minimum=-1, models=models, queue="modelled").settle()
     assert said(world, "y")[0] == "it needs 2 GPUs, but queue 'modelled' has 0 GPUs left of its MI300X limit"
@@ -388,7 +388,7 @@ def test_the_bound_of_the_model_that_it_needs_is_raised(models: tuple[str, ...])
 
 
 def test_of_two_models_the_one_that_has_room_is_raised() -> None:
-    bounds = {"MI300X": ModelAmounts(limit=1_000), "MI210": ModelAmounts(limit=0)}
+    bounds = {"MI300X": GpuModelAmounts(limit=1_000), "MI210": GpuModelAmounts(limit=0)}
     world = World(nodes=0).node("a", gpus=1).node("b", gpus=8, model="MI210").queue("default", gpu_limit=0)
     world.queue("lab", gpu_models=bounds).submit("y", gpus_each=1, pods=3, queue="lab").settle()
     assert proposed(world, "y") == "ask for 1 pod instead"
@@ -397,8 +397,8 @@ def test_of_two_models_the_one_that_has_room_is_raised() -> None:
 
 
 def test_the_quota_of_a_model_is_raised_no_higher_than_the_door_lets_it() -> None:
-    world = modelled(MI300X=ModelAmounts(quota=0, limit=1_000)).queue("default", gpu_limit=0)
-    world.tell(QueueChanged(replace(world.state.queue_objects["modelled"], cpu=Amounts(-1))))
+    world = modelled(MI300X=GpuModelAmounts(quota=0, limit=1_000)).queue("default", gpu_limit=0)
+    world.tell(QueueChanged(replace(world.state.queue_objects["modelled"], cpu=QueueAmounts(-1))))
     world.submit("one", gpus_each=1, queue="modelled", preemptible=False).settle()
     assert proposed(world, "one") == "raise the MI300X quota of queue 'modelled' by 1 GPU, to 1 GPU"
     world.submit("two", pods=2, gpus_each=1, minimum=2, queue="modelled", preemptible=False).settle()
@@ -427,7 +427,9 @@ def test_a_queue_that_never_reclaims_says_so() -> None:
 
 
 def test_what_keeps_two_roles_waiting_alike_is_told_once() -> None:
-    world = World().tell(ReservationChanged(Reservation("night", nodes=("node-0",), owner=Owner(user="ann"))))
+    world = World().tell(
+        ReservationChanged(Reservation("night", nodes=("node-0",), owner=ReservationOwner(user="ann")))
+    )
     roles = (Role(Request(gpus=1)), Role(Request(gpus=2), "side"))
     world.tell(WorkloadChanged(Workload("default/mine", roles, user="bob"))).settle()
     told = said(world, "mine")
@@ -437,7 +439,7 @@ def test_what_keeps_two_roles_waiting_alike_is_told_once() -> None:
 
 def test_where_one_model_is_bounded_waiting_may_help_who_takes_others() -> None:
     world = World(nodes=0, policy=ALLOCATES).node("a", gpus=1, model="MI300X").node("b", gpus=1, model="MI210")
-    world.queue("lab", gpu_models={"MI300X": ModelAmounts(limit=500)}).queue("prod")
+    world.queue("lab", gpu_models={"MI300X": GpuModelAmounts(limit=500)}).queue("prod")
     world.submit("first", gpus_each=1, models=("MI210",), queue="prod").settle()
     world.submit("mine", gpus_each=1, queue="lab").settle()
     (told,) = ask(world, "mine").obstacles

@@ -5,7 +5,7 @@ import pytest
 from kaiwo.explain import propose_in_kubernetes, remedy_in_kubernetes, why
 from kaiwo.explain.change_sentences import REPLACE, Proposal
 from kaiwo.explain.possible_changes import ChangeKind
-from kaiwo.model.affinity import VENDOR_LABEL, NodeRule, PodAffinity, Spread
+from kaiwo.model.affinity import VENDOR_LABEL, NodeRule, PodAffinity, TopologySpread
 from kaiwo.model.node import Taint
 from kaiwo.model.obstacle import NodesExcluded, Obstacle, Reason
 from kaiwo.model.request import Request
@@ -58,6 +58,6 @@ def test_a_gang_larger_than_the_cluster_is_not_told_to_wait() -> None:
 
 
 def test_a_spread_over_a_label_that_no_node_has_says_so() -> None:
-    spread = PodAffinity(("app",), spread=(Spread("app", "example.com/row", 1),))
+    spread = PodAffinity(("app",), spread=(TopologySpread("app", "example.com/row", 1),))
     world = World(nodes=2).submit("new", request=Request(gpus=1, neighbours=spread))
     assert told(world, "new") == ["its pods must be spread over the label example.com/row, but no node has that label"]

@@ -2,15 +2,15 @@
 
 from kaiwo.explain import obstacles_of
 from kaiwo.explain.obstacle_sentences import remedy, sentence
-from kaiwo.gpus.partitioning.pending_mode_change import set_aside
+from kaiwo.gpus.partitioning.pending_mode_change import close_for_change
 from kaiwo.manifests.values.gpu_model_names import VENDOR_MODELS
 from kaiwo.model.events import NodeChanged, ReservationChanged
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node
 from kaiwo.model.obstacle import Reason
-from kaiwo.model.partition_modes import Mode, cut
+from kaiwo.model.partition_modes import Mode, partition_gpu
 from kaiwo.model.request import Request
-from kaiwo.model.reservation import Device, Owner, Reservation
+from kaiwo.model.reservation import PhysicalDevice, Reservation, ReservationOwner
 from tests.worlds import World
 
 SPX, CPX = Mode("SPX", "NPS1"), Mode("CPX", "NPS1")
@@ -36,7 +36,7 @@ def said(world: World, name: str) -> tuple[str, str]:
 
 
 def test_a_node_that_lacks_one_gpu_in_the_mode_is_not_too_small() -> None:
-    world = seven_and_one(*cut(whole(0), CPX)).submit("big", request=BIG)
+    world = seven_and_one(*partition_gpu(whole(0), CPX)).submit("big", request=BIG)
     assert said(world, "big") == (
         "it needs 8 GPUs in SPX mode on one node, but n has 7 GPUs in that mode now; its other GPUs could change to it",
         "let GPUs change their mode (kaiwo partitions shows the plan), or ask for 7 GPUs or fewer",
@@ -45,13 +45,13 @@ def test_a_node_that_lacks_one_gpu_in_the_mode_is_not_too_small() -> None:
 
 def test_a_change_that_is_under_way_is_told_and_waiting_helps() -> None:
     for is_changing in (False, True):
-        parts = [set_aside(part, SPX, is_changing) for part in cut(whole(0), CPX)]
+        parts = [close_for_change(part, SPX, is_changing) for part in partition_gpu(whole(0), CPX)]
         world = seven_and_one(*parts).submit("big", request=BIG)
         assert said(world, "big") == (
             "it needs 8 GPUs in SPX mode on one node, but n has 7 GPUs in that mode now; 1 GPU is changing to it",
             "wait for that change (kaiwo partitions shows it)",
         )
-    world = World(nodes=0).tell(machine(set_aside(whole(0), CPX, True)))
+    world = World(nodes=0).tell(machine(close_for_change(whole(0), CPX, True)))
     world.submit("part", request=Request(gpus=1, partition="CPX"))
     assert said(world, "part") == (
         "no GPU is in CPX mode yet; 1 GPU is changing to it",
@@ -60,7 +60,7 @@ def test_a_change_that_is_under_way_is_told_and_waiting_helps() -> None:
 
 
 def test_a_gpu_that_is_on_its_way_to_another_mode_could_come_back() -> None:
-    world = seven_and_one(set_aside(whole(0), CPX, False)).submit("big", request=BIG)
+    world = seven_and_one(close_for_change(whole(0), CPX, False)).submit("big", request=BIG)
     assert said(world, "big")[0].endswith("n has 7 GPUs in that mode now; its other GPUs could change to it")
 
 
@@ -68,13 +68,13 @@ def test_what_no_change_mends_is_still_told_as_too_small() -> None:
     ill = Gpu("gpu-0", "MI300X", 196_608, healthy=False, reason="5 errors")
     for world in (seven_and_one(ill), seven_and_one()):
         assert said(world.submit("big", request=BIG), "big")[1] == "ask for 7 GPUs or fewer; waiting does not help"
-    more = seven_and_one(*cut(whole(0), CPX)).submit("more", request=Request(gpus=9))
+    more = seven_and_one(*partition_gpu(whole(0), CPX)).submit("more", request=Request(gpus=9))
     assert said(more, "more")[1] == "ask for 7 GPUs or fewer; waiting does not help"
 
 
 def test_gpus_that_are_reserved_for_others_could_not_change_for_it() -> None:
-    world = seven_and_one(*cut(whole(0), CPX)).submit("big", request=BIG, user="bob")
-    kept = Reservation("r", devices=(Device("n", "gpu-0"),), owner=Owner(user="ada"), end_s=10**6)
+    world = seven_and_one(*partition_gpu(whole(0), CPX)).submit("big", request=BIG, user="bob")
+    kept = Reservation("r", devices=(PhysicalDevice("n", "gpu-0"),), owner=ReservationOwner(user="ada"), end_s=10**6)
     world.tell(ReservationChanged(kept)).settle()
     reasons = [each.reason for each in obstacles_of(world.state, "default/big", world.policy, world.now_s)]
     assert Reason.PARTITION_MODE not in reasons
@@ -82,7 +82,7 @@ def test_gpus_that_are_reserved_for_others_could_not_change_for_it() -> None:
 
 def test_where_all_that_could_be_cut_is_reserved_that_is_told() -> None:
     world = World(nodes=0).tell(machine(whole(0))).submit("part", request=Request(gpus=1, partition="CPX"), user="bob")
-    kept = Reservation("r", nodes=("n",), owner=Owner(user="ada"), end_s=10**6)
+    kept = Reservation("r", nodes=("n",), owner=ReservationOwner(user="ada"), end_s=10**6)
     world.tell(ReservationChanged(kept))
     whose = "for user ada until second 1000000 of the cluster's clock; they are not in CPX mode"
     assert said(world, "part") == (
@@ -92,7 +92,7 @@ def test_where_all_that_could_be_cut_is_reserved_that_is_told() -> None:
 
 
 def test_cpus_that_no_node_has_are_told_before_the_mode() -> None:
-    world = World(nodes=0).tell(machine(*cut(whole(0), CPX)))
+    world = World(nodes=0).tell(machine(*partition_gpu(whole(0), CPX)))
     world.submit("fat", request=Request(gpus=1, cpu_milli=10**8))
     assert said(world, "fat") == (
         "it asks for 100000 CPUs on one node, but the largest node has 1000 CPUs",
@@ -101,7 +101,7 @@ def test_cpus_that_no_node_has_are_told_before_the_mode() -> None:
 
 
 def test_a_grade_that_whole_gpus_do_not_have_either_is_told_instead_of_the_mode() -> None:
-    world = World(nodes=0).tell(machine(*cut(whole(0), CPX)))
+    world = World(nodes=0).tell(machine(*partition_gpu(whole(0), CPX)))
     world.submit("share", request=Request(gpus=1, gpu_milli=500, least_grade="memory-capped"))
     assert said(world, "share")[0] == "1 of 1 nodes cannot isolate a share of a GPU as it asks"
     world.submit("plain", request=Request(gpus=1, gpu_milli=500, least_grade="cu-mask"))

@@ -7,7 +7,7 @@ from kaiwo.explain.obstacle_sentences import sentence
 from kaiwo.model.events import QueueChanged
 from kaiwo.model.obstacle import NodeBound, Obstacle, Reason, ReclaimBound, ReclaimScope, SearchGaveUp, WhyVerdict
 from kaiwo.model.policy import Policy
-from kaiwo.model.queue import Amounts, ModelAmounts, Queue
+from kaiwo.model.queue import GpuModelAmounts, Queue, QueueAmounts
 from kaiwo.model.request import Request
 from kaiwo.runtime.kubernetes.publish_wait_reasons import WaitReasonPublisher
 from tests.worlds import World
@@ -87,8 +87,8 @@ def at_a_model_limit(most: int = 12_000, gpus: int = 8, pods: int = 2) -> World:
 
 
 def limited(world: World, limit: int) -> None:
-    models = {"MI300X": ModelAmounts(quota=8_000, limit=limit)}
-    world.tell(QueueChanged(Queue("b", "dep", gpu=Amounts(24_000), gpu_models=models)))
+    models = {"MI300X": GpuModelAmounts(quota=8_000, limit=limit)}
+    world.tell(QueueChanged(Queue("b", "dep", gpu=QueueAmounts(24_000), gpu_models=models)))
 
 
 def test_a_raise_that_lets_others_be_stopped_is_named_where_nothing_starts_it_at_once() -> None:
@@ -125,7 +125,11 @@ def test_a_raise_that_would_cost_too_much_to_try_is_said_to_be_untried(monkeypat
 def owed_four() -> World:
     """`default` fills the node; `lab` is owed 4 of its GPUs and never gets more, and `guests` is owed nothing."""
     world = World()
-    for name, amounts in (("default", Amounts()), ("lab", Amounts(4_000, weight=0)), ("guests", Amounts(weight=0))):
+    for name, amounts in (
+        ("default", QueueAmounts()),
+        ("lab", QueueAmounts(4_000, weight=0)),
+        ("guests", QueueAmounts(weight=0)),
+    ):
         world.tell(QueueChanged(Queue(name, gpu=amounts)))
     for number in range(8):
         world.submit(f"old-{number}", gpus_each=1, user="ann")
@@ -185,7 +189,7 @@ def test_who_may_stop_nobody_is_told_of_no_change_that_stops_others() -> None:
 
 def test_a_raise_that_lets_nobody_be_stopped_is_not_named() -> None:
     world = at_a_model_limit()
-    world.tell(QueueChanged(Queue("out", gpu=Amounts(40_000))))
+    world.tell(QueueChanged(Queue("out", gpu=QueueAmounts(40_000))))
     world.settle()
     answer = why(world.state, "default/bj", world.policy, world.now_s)
     assert "But" not in answer.no_change
@@ -227,7 +231,7 @@ def test_what_no_node_is_large_enough_for_is_not_told_a_second_time_as_too_littl
 
 def test_who_waits_in_a_queue_without_any_share_is_told_so() -> None:
     world = World().queue("lab", quota_milli=4_000)
-    world.tell(QueueChanged(Queue("guests", gpu=Amounts(0, weight=0))))
+    world.tell(QueueChanged(Queue("guests", gpu=QueueAmounts(0, weight=0))))
     world.submit("all", gpus_each=8).settle()
     world.submit("g", gpus_each=4, queue="guests").settle()
     (found,) = obstacle_of(world, "g", Reason.OVER_FAIR_SHARE)

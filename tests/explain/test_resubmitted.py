@@ -8,7 +8,7 @@ from kaiwo.explain.possible_changes import ChangeKind, PossibleChange, events_of
 from kaiwo.explain.verify_change import Question
 from kaiwo.model.events import ReservationChanged, WorkloadChanged, WorkloadGone
 from kaiwo.model.obstacle import WhyVerdict
-from kaiwo.model.reservation import Owner, Reservation
+from kaiwo.model.reservation import Reservation, ReservationOwner
 from tests.worlds import World
 
 MINE = "default/mine"
@@ -62,7 +62,7 @@ def test_another_queue_helps_one_who_has_a_plan_in_this_one() -> None:
 
 def test_another_queue_helps_when_gpus_are_reserved_for_it() -> None:
     world = World().queue("lab")
-    world.tell(ReservationChanged(Reservation("night", gpus=8, owner=Owner(queue="lab"))))
+    world.tell(ReservationChanged(Reservation("night", gpus=8, owner=ReservationOwner(queue="lab"))))
     world.settle()
     world.submit("mine", gpus_each=4)
     wait_a_second(world)

@@ -22,10 +22,10 @@ from kaiwo.explain.verify_change import Question
 from kaiwo.manifests import parse_submission
 from kaiwo.manifests.kinds.object_metadata import Defaults
 from kaiwo.model.events import NodeChanged, QueueChanged, WorkloadChanged, WorkloadGone
-from kaiwo.model.gpu import BY_TURNS, SHARED_MILLI, Gpu
+from kaiwo.model.gpu import SHARED_MILLI, TIME_SLICING, Gpu
 from kaiwo.model.node import Node
 from kaiwo.model.queue import Queue
-from kaiwo.model.queue_validation import check_tree
+from kaiwo.model.queue_validation import check_queue_tree
 from kaiwo.model.workload import Workload
 from tests.conftest import IS_QUICK, SIZE
 from tests.explain.generated_worlds import SIZES, made_queue
@@ -164,7 +164,7 @@ def check_others(world: World, name: str) -> None:
     if change is not None and change.kind is ChangeKind.QUOTA:
         queue = raised(world.state, change.subject, change.value)
         queues: dict[str, Queue] = world.state.queue_objects | {queue.name: queue}
-        assert not [finding for finding in check_tree(queues.values()) if finding.is_error]
+        assert not [finding for finding in check_queue_tree(queues.values()) if finding.is_error]
 
 
 def answered(world: World, name: str, flags: Flags) -> Any:
@@ -209,7 +209,7 @@ def test_whole_gpus_that_others_may_use_are_told_of_gpus() -> None:
 
 
 def test_the_door_makes_of_whole_shared_gpus_what_is_taken_for_them_here() -> None:
-    assert (SHARED_MILLI, BY_TURNS) == SHARED_WHOLE
+    assert (SHARED_MILLI, TIME_SLICING) == SHARED_WHOLE
 
 
 def test_work_from_a_file_with_named_sub_groups_is_given_no_flags() -> None:

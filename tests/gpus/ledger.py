@@ -11,11 +11,11 @@ import numpy as np
 from kaiwo.decide.cycle import BUILTIN
 from kaiwo.decide.placement.place_pods import Placer
 from kaiwo.decide.placement.shape_scores import ShapeScores
-from kaiwo.gpus.device_fit import pods_by_devices, times_per_device
+from kaiwo.gpus.device_fit import pods_by_devices, pods_per_device
 from kaiwo.model.events import Event, NodeChanged, PodChanged, PodGone
 from kaiwo.model.gpu import GPU_MODELS, Gpu, Share
 from kaiwo.model.node import Node
-from kaiwo.model.partition_modes import CHIPS, Mode, cut, legal_modes
+from kaiwo.model.partition_modes import CHIPS, Mode, legal_modes, partition_gpu
 from kaiwo.model.policy import Policy
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod
@@ -54,7 +54,7 @@ class Ledger:
         name, mode = f"gpu-{gpu}", self.modes[node, gpu]
         healthy = f"{node}/{name}" not in self.broken
         size = GPU_MODELS[model].memory_mib if model in GPU_MODELS else ODD_MIB
-        return list(cut(Gpu(name, model, size, healthy), mode))
+        return list(partition_gpu(Gpu(name, model, size, healthy), mode))
 
     # operations
 
@@ -70,7 +70,7 @@ class Ledger:
         view = working.view
         row = view.nodes.row[node]
         rows = np.array([row])
-        fits = int(pods_by_devices(times_per_device(view, want, rows), want.gpus)[0]) > 0
+        fits = int(pods_by_devices(pods_per_device(view, want, rows), want.gpus)[0]) > 0
         assert fits == self.should_fit(node, want), (node, want, self.held(node))
         if not fits:
             self.refused += 1

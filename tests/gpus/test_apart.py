@@ -5,9 +5,9 @@ import random
 import pytest
 
 from kaiwo.explain import why
-from kaiwo.gpus.isolation_grades import least_milli
+from kaiwo.gpus.isolation_grades import smallest_masked_milli
 from kaiwo.model.events import PodChanged, PodGone
-from kaiwo.model.gpu import DEMANDS, TURNS
+from kaiwo.model.gpu import DEMANDS_LIMITS, TAKES_TURNS
 from kaiwo.model.obstacle import Reason
 from kaiwo.model.request import Request
 from kaiwo.snapshot.node_table import NodeTable
@@ -16,7 +16,7 @@ from tests.worlds import World
 
 STRICT = Request(gpus=1, gpu_milli=500, least_grade="cu-mask")
 PLAIN = Request(gpus=1, gpu_milli=400)
-TAKES_TURNS = Request(gpus=1, gpu_milli=400, isolation="time-slicing")
+TIME_SLICED = Request(gpus=1, gpu_milli=400, isolation="time-slicing")
 TINY, TINY_MIB = Request(gpus=1, gpu_milli=20), Request(gpus=1, gpu_mib=1_000)
 
 
@@ -24,7 +24,7 @@ def one_gpu(model: str = "MI300X", gpus: int = 1) -> World:
     return World(nodes=0).node("a", gpus=gpus, model=model)
 
 
-@pytest.mark.parametrize("other", [TAKES_TURNS, TINY, TINY_MIB])
+@pytest.mark.parametrize("other", [TIME_SLICED, TINY, TINY_MIB])
 @pytest.mark.parametrize("is_strict_first", [True, False])
 def test_a_share_that_demands_a_mask_and_one_without_never_meet(other: Request, is_strict_first: bool) -> None:
     first, second = (STRICT, other) if is_strict_first else (other, STRICT)
@@ -40,7 +40,7 @@ def test_a_share_that_demands_a_mask_and_one_without_never_meet(other: Request, 
     assert world.is_running("second")
 
 
-@pytest.mark.parametrize("other", [TAKES_TURNS, TINY, TINY_MIB])
+@pytest.mark.parametrize("other", [TIME_SLICED, TINY, TINY_MIB])
 def test_where_there_is_another_gpu_each_has_its_own(other: Request) -> None:
     world = one_gpu(gpus=2).submit("strict", request=STRICT).submit("other", pods=3, minimum=1, request=other)
     world.settle()
@@ -56,7 +56,7 @@ def test_shares_with_a_mask_of_their_own_come_beside_it() -> None:
 
 
 def test_nobody_is_kept_out_where_nobody_demands_anything() -> None:
-    world = one_gpu().submit("plain", request=PLAIN).submit("turns", request=TAKES_TURNS).submit("tiny", request=TINY)
+    world = one_gpu().submit("plain", request=PLAIN).submit("turns", request=TIME_SLICED).submit("tiny", request=TINY)
     world.settle()
     assert all(world.is_running(name) for name in ("plain", "turns", "tiny"))
 
@@ -66,12 +66,12 @@ def test_on_an_nvidia_gpu_a_small_share_has_its_limits_by_mps() -> None:
     world = one_gpu("H200").submit("strict", request=strict).submit("tiny", request=TINY)
     world.settle()
     assert world.is_running("tiny")
-    world.submit("turns", request=TAKES_TURNS).settle()
+    world.submit("turns", request=TIME_SLICED).settle()
     assert not world.is_running("turns")
 
 
 def test_who_is_stopped_for_a_demanding_share_leaves_a_device_that_it_may_have() -> None:
-    world = one_gpu().submit("turns", request=TAKES_TURNS).submit("rest", request=Request(gpus=1, gpu_milli=600))
+    world = one_gpu().submit("turns", request=TIME_SLICED).submit("rest", request=Request(gpus=1, gpu_milli=600))
     world.settle()
     world.submit("urgent", request=STRICT, priority=100).settle()
     assert world.is_running("urgent")
@@ -79,12 +79,12 @@ def test_who_is_stopped_for_a_demanding_share_leaves_a_device_that_it_may_have()
 
 
 def test_space_that_is_kept_for_a_demanding_share_is_not_spoiled_while_another_leaves() -> None:
-    world = one_gpu().submit("turns", request=TAKES_TURNS)
+    world = one_gpu().submit("turns", request=TIME_SLICED)
     world.settle()
     world.submit("urgent", request=STRICT, priority=100)
     (eviction,) = world.decide().evictions
     assert eviction.workload == "default/turns"
-    world.submit("late", request=TAKES_TURNS)
+    world.submit("late", request=TIME_SLICED)
     assert world.decide().starts == ()  # it would fit beside what is kept
     world.let_go().settle()
     assert world.is_running("urgent")
@@ -92,7 +92,7 @@ def test_space_that_is_kept_for_a_demanding_share_is_not_spoiled_while_another_l
 
 
 def test_a_trial_that_is_undone_leaves_no_trace() -> None:
-    world = one_gpu(gpus=2).submit("strict", request=STRICT).submit("turns", request=TAKES_TURNS)
+    world = one_gpu(gpus=2).submit("strict", request=STRICT).submit("turns", request=TIME_SLICED)
     world.settle()
     working = WorkingCopy(world.snapshot())
     tenants = working.view.tenants
@@ -115,7 +115,7 @@ def test_whatever_comes_and_goes_the_demands_are_kept(seed: int) -> None:
         if alive and draw.random() < 0.4:
             world.finish(alive.pop(draw.randrange(len(alive))))
         else:
-            request = draw.choice((STRICT, PLAIN, TAKES_TURNS, TINY, TINY_MIB))
+            request = draw.choice((STRICT, PLAIN, TIME_SLICED, TINY, TINY_MIB))
             alive.append(f"w{number}")
             world.submit(alive[-1], request=request, priority=draw.choice((0, 0, 50)))
         world.settle()
@@ -128,9 +128,9 @@ def assert_demands_are_kept(world: World) -> None:
     for pods in world.state.pods.values():
         for pod in pods.values():
             for share in pod.devices:
-                kind = TURNS if share.milli < least_milli("MI300X") else pod.beside
+                kind = TAKES_TURNS if share.milli < smallest_masked_milli("MI300X") else pod.beside
                 tenants.setdefault(f"{pod.node}/{share.gpu}", set()).add(kind)
-    assert not any({DEMANDS, TURNS} <= kinds for kinds in tenants.values())
+    assert not any({DEMANDS_LIMITS, TAKES_TURNS} <= kinds for kinds in tenants.values())
 
 
 def assert_books_are_right(world: World) -> None:

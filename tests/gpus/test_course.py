@@ -1,18 +1,24 @@
 """A plan is followed step by step: closed, changed, open again."""
 
-from kaiwo.gpus.partitioning.demand import Ongoing, fleet_of, waiting_needs
-from kaiwo.gpus.partitioning.pending_mode_change import change_of
+from kaiwo.gpus.partitioning.demand import GpuModeState, node_states, waiting_demands
+from kaiwo.gpus.partitioning.pending_mode_change import change_state
 from kaiwo.gpus.partitioning.planner import plan_partitions
-from kaiwo.gpus.partitioning.rollout import begun, closed, done, follow, touched
+from kaiwo.gpus.partitioning.rollout import (
+    change_done,
+    changed_nodes,
+    changes_starting,
+    states_after,
+    with_closed_devices,
+)
 from kaiwo.model.events import NodeChanged
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node
-from kaiwo.model.partition_modes import Mode, cut
+from kaiwo.model.partition_modes import Mode, partition_gpu
 from kaiwo.model.request import Request
 from tests.worlds import World
 
 SPX, CPX = Mode("SPX", "NPS1"), Mode("CPX", "NPS1")
-Course = dict[tuple[str, str], Ongoing]
+Course = dict[tuple[str, str], GpuModeState]
 
 
 def whole(*numbers: int) -> tuple[Gpu, ...]:
@@ -24,36 +30,36 @@ def machine(*gpus: Gpu) -> Node:
 
 
 def plan(world: World, course: Course, now_s: int) -> Course:
-    nodes = fleet_of(world.state, course, now_s)
-    return follow(nodes, plan_partitions(now_s, nodes, waiting_needs(world.state, now_s)))
+    nodes = node_states(world.state, course, now_s)
+    return states_after(nodes, plan_partitions(now_s, nodes, waiting_demands(world.state, now_s)))
 
 
 def test_an_idle_gpu_is_cut_for_who_waits_and_serves_when_it_is_done() -> None:
     world = World(nodes=0).tell(NodeChanged(machine(*whole(0, 1))))
     world.submit("part", request=Request(gpus=1, partition="CPX")).settle()
     course = plan(world, {}, 1_000)
-    assert begun({}, course) == [("n", "gpu-0")]
-    assert touched({}, course) == ["n"]
-    world.tell(NodeChanged(closed(machine(*whole(0, 1)), course)))
-    assert [change_of(gpu) for gpu in world.state.node_objects["n"].gpus] == ["changing", ""]  # shown, and not ill
+    assert changes_starting({}, course) == [("n", "gpu-0")]
+    assert changed_nodes({}, course) == ["n"]
+    world.tell(NodeChanged(with_closed_devices(machine(*whole(0, 1)), course)))
+    assert [change_state(gpu) for gpu in world.state.node_objects["n"].gpus] == ["changing", ""]  # shown, and not ill
     again = plan(world, course, 1_030)
-    assert begun(course, again) == []  # it is on its way
-    course = {("n", "gpu-0"): done(again["n", "gpu-0"], 1_060)}
-    assert course["n", "gpu-0"] == Ongoing("MI300X", CPX, 1_060)
-    world.tell(NodeChanged(closed(machine(*cut(whole(0)[0], CPX), *whole(1)), course)))
+    assert changes_starting(course, again) == []  # it is on its way
+    course = {("n", "gpu-0"): change_done(again["n", "gpu-0"], 1_060)}
+    assert course["n", "gpu-0"] == GpuModeState("MI300X", CPX, 1_060)
+    world.tell(NodeChanged(with_closed_devices(machine(*partition_gpu(whole(0)[0], CPX), *whole(1)), course)))
     world.settle()
     assert world.devices_of("part") == ["n/gpu-0-p0"]
     assert plan(world, course, 1_100) == course
 
 
 def test_a_gpu_in_use_is_closed_its_work_ends_and_then_it_changes() -> None:
-    parts = cut(whole(0)[0], CPX)
+    parts = partition_gpu(whole(0)[0], CPX)
     world = World(nodes=0).tell(NodeChanged(machine(*parts)))
     world.submit("old", request=Request(gpus=1, partition="CPX"), time_limit_s=600).settle()
     world.submit("whole", gpus_each=1).settle()
     course = plan(world, {}, 100)
     assert (course["n", "gpu-0"].goal, course["n", "gpu-0"].is_changing) == (SPX, False)
-    world.tell(NodeChanged(closed(machine(*parts), course)))
+    world.tell(NodeChanged(with_closed_devices(machine(*parts), course)))
     assert {gpu.reason for gpu in world.state.node_objects["n"].gpus} == {
         "closed to new work until it is idle: it changes to SPX+NPS1"
     }
@@ -61,16 +67,16 @@ def test_a_gpu_in_use_is_closed_its_work_ends_and_then_it_changes() -> None:
     assert not world.is_running("new")
     assert world.is_running("old")
     world.finish("old")
-    assert begun(course, plan(world, course, 200)) == [("n", "gpu-0")]  # `whole` came before `new`
+    assert changes_starting(course, plan(world, course, 200)) == [("n", "gpu-0")]  # `whole` came before `new`
 
 
 def test_who_gives_up_opens_the_gpu_again() -> None:
-    parts = cut(whole(0)[0], CPX)
+    parts = partition_gpu(whole(0)[0], CPX)
     world = World(nodes=0).tell(NodeChanged(machine(*parts)))
     world.submit("old", request=Request(gpus=1, partition="CPX"), time_limit_s=600).settle()
     world.submit("whole", gpus_each=1).settle()
     course = plan(world, {}, 100)
     world.finish("whole")
     after = plan(world, course, 160)
-    assert touched(course, after) == ["n"]
-    assert closed(machine(*parts), after) == machine(*parts)
+    assert changed_nodes(course, after) == ["n"]
+    assert with_closed_devices(machine(*parts), after) == machine(*parts)

@@ -10,15 +10,15 @@ from kaiwo.devices import discover
 from kaiwo.explain import obstacles_of
 from kaiwo.explain.obstacle_sentences import remedy, sentence
 from kaiwo.gpus.device_list import list_devices
-from kaiwo.gpus.partitioning.demand import Ongoing, fleet_of, waiting_needs
-from kaiwo.gpus.partitioning.pending_mode_change import set_aside
+from kaiwo.gpus.partitioning.demand import GpuModeState, node_states, waiting_demands
+from kaiwo.gpus.partitioning.pending_mode_change import close_for_change
 from kaiwo.gpus.partitioning.planner import plan_partitions
-from kaiwo.gpus.partitioning.planner_types import UNKNOWN_S, GpuNow, Need, NodeNow, PodSize, Tenant
+from kaiwo.gpus.partitioning.planner_types import UNKNOWN_S, GpuState, ModeDemand, NodeState, PodSize, Tenant
 from kaiwo.model.events import NodeChanged
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node
 from kaiwo.model.obstacle import ClosestNode, Reason
-from kaiwo.model.partition_modes import Mode, part_milli
+from kaiwo.model.partition_modes import Mode, partition_milli
 from kaiwo.model.request import Request
 from kaiwo.runtime.nodes.local_node import node_of
 from tests.devices.trees import Box, write_box
@@ -29,15 +29,15 @@ PART = Request(gpus=1, partition="CPX")
 
 
 def cut(name: str, mode: str = "CPX+NPS1") -> list[Gpu]:
-    return [Gpu(f"{name}-p{at}", "MI300X", 24_576, True, "", name, mode, part_milli(at, 8)) for at in range(8)]
+    return [Gpu(f"{name}-p{at}", "MI300X", 24_576, True, "", name, mode, partition_milli(at, 8)) for at in range(8)]
 
 
 def node(name: str, *gpus: Gpu) -> NodeChanged:
     return NodeChanged(Node(name, cpu_milli=10**6, memory_mib=10**6, gpus=gpus))
 
 
-def fleet(world: World, ongoing: dict[tuple[str, str], Ongoing] | None = None) -> list[NodeNow]:
-    return fleet_of(world.state, ongoing or {}, world.now_s)
+def fleet(world: World, ongoing: dict[tuple[str, str], GpuModeState] | None = None) -> list[NodeState]:
+    return node_states(world.state, ongoing or {}, world.now_s)
 
 
 def test_waiting_work_is_told_by_what_it_asks_for() -> None:
@@ -51,15 +51,15 @@ def test_waiting_work_is_told_by_what_it_asks_for() -> None:
     world.submit("memory", memory_mib=5_000).submit("cpu", cpu_milli=10)
     world.submit("mig", request=Request(gpus=1, partition="1g.10gb"))
     needs = sorted(
-        waiting_needs(world.state, world.now_s), key=lambda need: (need.compute, need.memory, -need.waited_s)
+        waiting_demands(world.state, world.now_s), key=lambda need: (need.compute, need.memory, -need.waited_s)
     )
     assert all(sum(size.count for size in need.sizes) == need.count for need in needs)
     assert [replace(need, sizes=()) for need in needs] == [
-        Need("CPX", "", 1, 2),  # who asks for the same, and has waited about as long, is told together
-        Need("CPX", "NPS4", 2, 1),
-        Need("SPX", "", 1, 8, 60),
-        Need("SPX", "", 8, 1, 10),
-        Need("SPX", "", 1, 2 + 1, is_share=True),  # GPUs, on which all of them find room
+        ModeDemand("CPX", "", 1, 2),  # who asks for the same, and has waited about as long, is told together
+        ModeDemand("CPX", "NPS4", 2, 1),
+        ModeDemand("SPX", "", 1, 8, 60),
+        ModeDemand("SPX", "", 8, 1, 10),
+        ModeDemand("SPX", "", 1, 2 + 1, is_share=True),  # GPUs, on which all of them find room
     ]
 
 
@@ -67,12 +67,12 @@ def test_what_pods_ask_for_beside_gpus_is_told_by_size_and_does_not_make_more_ki
     world = World(nodes=0).tell(NodeChanged(Node("n", 8_000, 1_000, pods=9, extended={"rdma": 4, "fpga": 1})))
     for name, cpu_milli in (("a", 100), ("b", 100), ("c", 300)):
         world.submit(name, request=Request(cpu_milli, 50, 1, partition="CPX", extended=(("rdma", 2),)))
-    (need,) = waiting_needs(world.state, 0)
+    (need,) = waiting_demands(world.state, 0)
     assert sorted(need.sizes, key=lambda size: size.count) == [
         PodSize((300, 50, 1, 0, 2), 1), PodSize((100, 50, 1, 0, 2), 2),
     ]  # fmt: skip
     world.submit("third", request=Request(cpu_milli=10, gpus=1, gpu_milli=300))
-    shares = next(need for need in waiting_needs(world.state, 0) if need.is_share)
+    shares = next(need for need in waiting_demands(world.state, 0) if need.is_share)
     assert shares.sizes == (PodSize((10, 0, 1, 0, 0), 1, sharers=3),)
 
 
@@ -96,21 +96,21 @@ def test_who_has_waited_much_longer_is_told_apart() -> None:
     for cpu_milli, submitted_s in ((1, 100), (2, 4_990), (3, 4_995)):
         request = Request(cpu_milli=cpu_milli, gpus=1, partition="CPX")
         world.submit(f"job-{cpu_milli}", request=request, submitted_s=submitted_s)
-    assert sorted(need.waited_s for need in waiting_needs(world.state, world.now_s)) == [10, 4_900]
+    assert sorted(need.waited_s for need in waiting_demands(world.state, world.now_s)) == [10, 4_900]
 
 
 def test_where_it_may_go_and_whether_its_queue_lets_it_are_asked() -> None:
     world = World(nodes=0)
     world.submit("part", request=PART)
-    (need,) = waiting_needs(world.state, 0, open_to=lambda want, pods: frozenset({"a"}))
+    (need,) = waiting_demands(world.state, 0, open_to=lambda want, pods: frozenset({"a"}))
     assert need.nodes == {"a"}
-    assert waiting_needs(world.state, 0, may_start=lambda waiting: False) == []
+    assert waiting_demands(world.state, 0, may_start=lambda waiting: False) == []
 
 
 def test_who_waits_for_a_reservation_waits_for_no_mode() -> None:
     world = World(nodes=0).tell(node("n", *(Gpu(f"gpu-{at}", "MI300X", 196_608) for at in range(8))))
     world.submit("named", gpus_each=4, reservation="over").settle()
-    assert waiting_needs(world.state, world.now_s) == []
+    assert waiting_demands(world.state, world.now_s) == []
 
 
 def test_what_runs_is_told_by_when_it_ends_and_what_would_be_lost() -> None:
@@ -124,28 +124,28 @@ def test_what_runs_is_told_by_when_it_ends_and_what_would_be_lost() -> None:
     assert found.model == "MI300X"
     first, second, third = found.gpus
     idle = ((1_700 - 500) + 6 * 1_700) // 8
-    assert first == GpuNow("gpu-0", CPX, 2, 1_700, idle, 200 // 8)
-    assert second == GpuNow("gpu-1", CPX)
+    assert first == GpuState("gpu-0", CPX, 2, 1_700, idle, 200 // 8)
+    assert second == GpuState("gpu-1", CPX)
     assert (third.mode, third.used, third.free_in_s, third.lost_gpu_s) == (SPX, 1, UNKNOWN_S, 100)
 
 
 def test_a_node_whose_gpus_all_change_shows_no_devices_and_is_still_counted_on() -> None:
     world = World(nodes=0).tell(node("n"), node("m", Gpu("gpu-0", "MI300X", 196_608)))
     world.submit("part", request=PART)
-    ongoing = {("n", "gpu-0"): Ongoing("MI300X", SPX, 0, CPX, is_changing=True)}
-    plan = plan_partitions(1_000, fleet(world, ongoing), waiting_needs(world.state, 0))
+    ongoing = {("n", "gpu-0"): GpuModeState("MI300X", SPX, 0, CPX, is_changing=True)}
+    plan = plan_partitions(1_000, fleet(world, ongoing), waiting_demands(world.state, 0))
     assert (plan.steps, plan.unserved) == ((), ())
-    assert len(plan_partitions(1_000, fleet(world), waiting_needs(world.state, 0)).steps) == 1
+    assert len(plan_partitions(1_000, fleet(world), waiting_demands(world.state, 0)).steps) == 1
 
 
 def test_a_change_that_has_just_ended_counts_before_the_picture_shows_it() -> None:
     """Else a second GPU would change for the same work."""
-    first = set_aside(Gpu("gpu-0", "MI300X", 196_608), CPX, is_changing=True)
+    first = close_for_change(Gpu("gpu-0", "MI300X", 196_608), CPX, is_changing=True)
     world = World(nodes=0).tell(node("n", first, Gpu("gpu-1", "MI300X", 196_608))).submit("part", request=PART)
-    over = {("n", "gpu-0"): Ongoing("MI300X", CPX, 990)}
+    over = {("n", "gpu-0"): GpuModeState("MI300X", CPX, 990)}
     (found,) = fleet(world, over)
     assert [gpu.mode for gpu in found.gpus] == [CPX, SPX]
-    plan = plan_partitions(1_000, [found], waiting_needs(world.state, 0))
+    plan = plan_partitions(1_000, [found], waiting_demands(world.state, 0))
     assert (plan.steps, plan.unserved) == ((), ())
 
 
@@ -236,7 +236,7 @@ def test_a_node_that_lacks_the_mode_alone_is_told_so_beside_one_that_lacks_cpus(
 
 def test_a_mode_that_somebody_else_changed_is_believed() -> None:
     world = World(nodes=0).tell(node("n", *cut("gpu-0")))
-    (found,) = fleet_of(world.state, {("n", "gpu-0"): Ongoing("MI300X", Mode("SPX", "NPS1"), 50)}, 100)
+    (found,) = node_states(world.state, {("n", "gpu-0"): GpuModeState("MI300X", Mode("SPX", "NPS1"), 50)}, 100)
     assert (found.gpus[0].mode.compute, found.gpus[0].since_s < 0) == ("CPX", True)
-    (found,) = fleet_of(world.state, {("n", "gpu-9"): Ongoing("MI300X", Mode("SPX", "NPS1"), 50)}, 100)
+    (found,) = node_states(world.state, {("n", "gpu-9"): GpuModeState("MI300X", Mode("SPX", "NPS1"), 50)}, 100)
     assert [gpu.id for gpu in found.gpus] == ["gpu-0"]  # the other was taken out of the machine

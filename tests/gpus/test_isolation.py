@@ -5,8 +5,8 @@ from msgspec.structs import replace
 
 from kaiwo.devices.sharing.isolation_method import IsolationChoice, choose_isolation
 from kaiwo.devices.sharing.share_types import GpuDevice, GrantRequest, IsolationSupport
-from kaiwo.gpus.isolation_grades import grade_of, least_milli
-from kaiwo.model.gpu import GPU_MODELS, RANKS, SHARE_GRADE_LABEL, Gpu, Share, meets
+from kaiwo.gpus.isolation_grades import grade_of, smallest_masked_milli
+from kaiwo.model.gpu import GPU_MODELS, GRADE_RANKS, SHARE_GRADE_LABEL, Gpu, Share, is_grade_enough
 from kaiwo.model.obstacle import Reason
 from kaiwo.model.partition_modes import CHIPS
 from kaiwo.model.request import Request
@@ -65,15 +65,15 @@ def test_a_whole_partition_is_a_partition_though_its_milli_are_few() -> None:
 
 
 def test_the_smallest_mask_of_an_mi300x() -> None:
-    assert least_milli("MI300X") == 27
+    assert smallest_masked_milli("MI300X") == 27
 
 
 def test_grades_have_an_order() -> None:
-    assert meets("partition", "memory-capped")
-    assert meets("mps", "cu-mask")
-    assert meets("cu-mask", "mps")
-    assert not meets("time-slicing", "mps")
-    assert all(meets(grade, "") for grade in RANKS)
+    assert is_grade_enough("partition", "memory-capped")
+    assert is_grade_enough("mps", "cu-mask")
+    assert is_grade_enough("cu-mask", "mps")
+    assert not is_grade_enough("time-slicing", "mps")
+    assert all(is_grade_enough(grade, "") for grade in GRADE_RANKS)
 
 
 def test_who_asks_for_more_than_a_node_has_waits_with_that_reason_and_starts_elsewhere() -> None:

@@ -5,7 +5,7 @@ import pytest
 from kaiwo.model.events import NodeChanged, PodGone
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node
-from kaiwo.model.partition_modes import part_milli
+from kaiwo.model.partition_modes import partition_milli
 from tests.conftest import IS_FULL, IS_QUICK
 from tests.gpus.ledger import MACHINES, ODD_MIB, Ledger
 from tests.worlds import World
@@ -46,6 +46,6 @@ def test_of_24_requests_of_2000_mib_23_fit_on_46068() -> None:
 
 @pytest.mark.parametrize("count", range(1, 17))
 def test_the_parts_of_a_gpu_make_exactly_one(count: int) -> None:
-    parts = [part_milli(index, count) for index in range(count)]
+    parts = [partition_milli(index, count) for index in range(count)]
     assert sum(parts) == 1000
     assert max(parts) - min(parts) <= 1

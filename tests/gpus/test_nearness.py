@@ -8,8 +8,8 @@ import pytest
 from kaiwo.gpus.device_locality import MOST_SETS, best_set, slowest_link
 from kaiwo.model.events import NodeChanged
 from kaiwo.model.gpu import Gpu
-from kaiwo.model.node import Node, Wiring
-from kaiwo.model.partition_modes import neighbours, part_index, part_milli
+from kaiwo.model.node import DeviceLinks, Node
+from kaiwo.model.partition_modes import neighbours, partition_index, partition_milli
 from kaiwo.model.request import Request
 from tests.worlds import World
 
@@ -19,7 +19,7 @@ PART_MIB = 24_576
 def cut_node(name: str = "n", gpus: int = 8, missing: tuple[tuple[int, int], ...] = ()) -> NodeChanged:
     """MI300X in CPX, as discovery shows them; some partitions may not show."""
     devices = tuple(
-        Gpu(f"gpu-{gpu}-p{part}", "MI300X", PART_MIB, True, "", f"gpu-{gpu}", "CPX+NPS1", part_milli(part, 8))
+        Gpu(f"gpu-{gpu}-p{part}", "MI300X", PART_MIB, True, "", f"gpu-{gpu}", "CPX+NPS1", partition_milli(part, 8))
         for gpu in range(gpus)
         for part in range(8)
         if (gpu, part) not in missing
@@ -29,7 +29,7 @@ def cut_node(name: str = "n", gpus: int = 8, missing: tuple[tuple[int, int], ...
 
 def parts(world: World, name: str) -> list[tuple[str, int]]:
     found = [device.partition("/")[2] for device in world.devices_of(name)]
-    return sorted((device.rpartition("-p")[0], part_index(device)) for device in found)
+    return sorted((device.rpartition("-p")[0], partition_index(device)) for device in found)
 
 
 def ask(world: World, name: str, count: int) -> list[tuple[str, int]]:
@@ -110,10 +110,10 @@ def test_queues_take_turns_for_partitions() -> None:
     assert world.state.used["red"][0] == world.state.used["blue"][0] == 1000
 
 
-def hives(size: int, fast: int = 50_000, slow: int = 0) -> Wiring:
+def hives(size: int, fast: int = 50_000, slow: int = 0) -> DeviceLinks:
     """Two hives of equal size: fast inside, slow between."""
     mb_s = tuple(tuple(fast if a // size == b // size else slow for b in range(2 * size)) for a in range(2 * size))
-    return Wiring(mb_s, tuple(at // size for at in range(2 * size)))
+    return DeviceLinks(mb_s, tuple(at // size for at in range(2 * size)))
 
 
 def test_four_gpus_of_one_hive_rather_than_of_two() -> None:
@@ -123,11 +123,11 @@ def test_four_gpus_of_one_hive_rather_than_of_two() -> None:
 
 
 def test_the_slowest_link_decides_then_numa_then_network_cards() -> None:
-    ring = Wiring(((0, 9, 1, 5), (9, 0, 9, 1), (1, 9, 0, 5), (5, 1, 5, 0)))
+    ring = DeviceLinks(((0, 9, 1, 5), (9, 0, 9, 1), (1, 9, 0, 5), (5, 1, 5, 0)))
     assert best_set(ring, [0, 1, 2, 3], 2) == [0, 1]
     flat = tuple(tuple(0 if a == b else 7 for b in range(4)) for a in range(4))
-    assert best_set(Wiring(flat, (0, 1, 1, 0)), [0, 1, 2, 3], 2) == [0, 3]
-    assert best_set(Wiring(flat, (0, 0, 0, 0), (-1, 2, 2, 3)), [0, 1, 2, 3], 2) == [1, 3]
+    assert best_set(DeviceLinks(flat, (0, 1, 1, 0)), [0, 1, 2, 3], 2) == [0, 3]
+    assert best_set(DeviceLinks(flat, (0, 0, 0, 0), (-1, 2, 2, 3)), [0, 1, 2, 3], 2) == [1, 3]
 
 
 def test_what_is_left_is_worth_something_too() -> None:
@@ -135,7 +135,7 @@ def test_what_is_left_is_worth_something_too() -> None:
     mb_s = [[0] * 6 for _ in range(6)]
     for a, b in ((0, 1), (2, 3)):
         mb_s[a][b] = mb_s[b][a] = 50_000
-    wiring = Wiring(tuple(map(tuple, mb_s)))
+    wiring = DeviceLinks(tuple(map(tuple, mb_s)))
     assert best_set(wiring, range(6), 2) == [0, 1]
     assert best_set(wiring, [0, 1, 4], 1) == [2]
 
@@ -144,7 +144,7 @@ def test_what_is_left_is_worth_something_too() -> None:
 def test_no_other_set_has_a_faster_slowest_link(seed: int) -> None:
     draw = np.random.default_rng(seed)
     speeds = draw.integers(0, 5, (8, 8))
-    symmetric = Wiring(tuple(map(tuple, (np.triu(speeds, 1) + np.triu(speeds, 1).T).tolist())))
+    symmetric = DeviceLinks(tuple(map(tuple, (np.triu(speeds, 1) + np.triu(speeds, 1).T).tolist())))
     columns = sorted(draw.choice(8, 6, replace=False).tolist())
     chosen = [columns[at] for at in best_set(symmetric, columns, 3)]
     assert slowest_link(symmetric, chosen) == max(slowest_link(symmetric, each) for each in combinations(columns, 3))

@@ -4,8 +4,8 @@ import pytest
 
 import bench._partitions as world
 from bench.partitions import seeds_of, static_cluster, static_splits
-from kaiwo.gpus.partitioning.planner_types import Terms
-from kaiwo.gpus.partitioning.rollout import begun
+from kaiwo.gpus.partitioning.planner_types import PlannerSettings
+from kaiwo.gpus.partitioning.rollout import changes_starting
 
 
 @pytest.fixture
@@ -28,13 +28,13 @@ def test_counting_places_is_what_the_shipped_code_does_when_modes_never_change()
 @pytest.mark.usefixtures("short")
 def test_the_planner_never_changes_a_gpu_in_use_and_serves_more_than_any_fixed_split() -> None:
     jobs = world.make_jobs(5)
-    cluster = world.Cluster([world.SPX] * world.NODES, Terms(), 1_800)
+    cluster = world.Cluster([world.SPX] * world.NODES, PlannerSettings(), 1_800)
     plain = cluster._plan
 
     def watched(now_s: int) -> None:
         before = cluster.course
         plain(now_s)
-        for node, gpu in begun(before, cluster.course):
+        for node, gpu in changes_starting(before, cluster.course):
             held = cluster.state.allocations_on.get(node, {}).values()
             assert not any(share.gpu.split("-p")[0] == gpu for pod in held for share in pod.devices)
 

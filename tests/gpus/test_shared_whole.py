@@ -8,7 +8,7 @@ import pytest
 from kaiwo.explain import why
 from kaiwo.gpus.isolation_grades import grade_of
 from kaiwo.manifests import parse
-from kaiwo.model.gpu import GPU_MODELS, SHARED_MILLI, SHARERS
+from kaiwo.model.gpu import GPU_MODELS, MOST_SHARERS, SHARED_MILLI
 from kaiwo.model.obstacle import Reason
 from kaiwo.model.request import Request
 from tests.worlds import World, audit
@@ -40,7 +40,7 @@ def test_two_meet_on_one_gpu_and_a_third_waits() -> None:
     for name in ("a", "b", "c"):
         world.submit(name, request=SHARED).settle()
     assert [world.is_running(name) for name in ("a", "b", "c")] == [True, True, False]
-    assert tenants(world, "gpu-0") == [(SHARED_MILLI, MIB // SHARERS)] * SHARERS
+    assert tenants(world, "gpu-0") == [(SHARED_MILLI, MIB // MOST_SHARERS)] * MOST_SHARERS
     assert world.is_within_capacity()
     assert world.why("c") == [Reason.NOT_ENOUGH_FREE_GPU_SHARE]
     assert "0.5" in why(world.state, "default/c", world.policy, world.now_s).answer

@@ -36,12 +36,12 @@ from kaiwo.model.obstacle import (
     ReclaimBound,
     SizeBound,
 )
-from kaiwo.model.plan import Cause, Eviction, Nomination, Note, Plan, Start, Wait
-from kaiwo.model.planned_start import Delay, PlannedPod, PlannedStart
+from kaiwo.model.plan import Eviction, EvictionCause, Nomination, Note, Plan, Start, Wait
+from kaiwo.model.planned_start import DelayCause, PlannedPod, PlannedStart
 from kaiwo.model.policy import Policy
-from kaiwo.model.queue import Amounts, Queue
+from kaiwo.model.queue import Queue, QueueAmounts
 from kaiwo.model.request import Request, Toleration
-from kaiwo.model.reservation import AtEnd, Device, Owner, Picked, Reservation
+from kaiwo.model.reservation import AtEnd, PhysicalDevice, PickedDevices, Reservation, ReservationOwner
 from kaiwo.model.workload import Phase, Pod, Role, Workload
 
 T = TypeVar("T")
@@ -74,7 +74,7 @@ nodes = st.builds(
     cordoned=st.booleans(),
     reason=texts,
 )
-queue_amounts = st.builds(Amounts, quota=amounts, limit=numbers, weight=amounts)
+queue_amounts = st.builds(QueueAmounts, quota=amounts, limit=numbers, weight=amounts)
 queues = st.builds(
     Queue,
     name=names,
@@ -151,10 +151,10 @@ promises = st.builds(
     run_s=amounts,
     made_s=amounts,
     after=_few(names),
-    delay=st.none() | st.sampled_from(Delay),
+    delay=st.none() | st.sampled_from(DelayCause),
     delayed_by=texts,
 )
-devices = st.builds(Device, names, names)
+devices = st.builds(PhysicalDevice, names, names)
 reservations = st.builds(
     Reservation,
     name=names,
@@ -163,7 +163,7 @@ reservations = st.builds(
     node_selector=_few(st.tuples(names, texts)),
     nodes=_few(names),
     devices=_few(devices),
-    owner=st.builds(Owner, texts, texts, texts),
+    owner=st.builds(ReservationOwner, texts, texts, texts),
     start_s=amounts,
     end_s=amounts,
     at_end=st.sampled_from(AtEnd),
@@ -207,13 +207,13 @@ notes = st.builds(Note, names, texts, texts)
 plans = st.builds(
     Plan,
     starts=_few(st.builds(Start, names, names, names, _few(shares), amounts)),
-    evictions=_few(st.builds(Eviction, names, names, st.sampled_from(Cause), texts, amounts)),
+    evictions=_few(st.builds(Eviction, names, names, st.sampled_from(EvictionCause), texts, amounts)),
     nominations=_few(nominations),
     waits=_few(st.builds(Wait, names, names, _few(obstacles))),
     unfinished=_few(st.tuples(names, names)),
     promises=_few(promises),
     unpromised=_few(names),
-    reserved=_few(st.builds(Picked, names, _few(devices))),
+    reserved=_few(st.builds(PickedDevices, names, _few(devices))),
     expired=_few(names),
     notes=_few(notes),
     steps=amounts,

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kaiwo.manifests import parse, parse_documents
-from kaiwo.model.queue import UNLIMITED, Amounts, Fairness, ModelAmounts, Queue, ReclaimStrategy, SharePolicy
+from kaiwo.model.queue import UNLIMITED, Fairness, GpuModelAmounts, Queue, QueueAmounts, ReclaimStrategy, SharePolicy
 from tests.manifests.texts import check_refusal, queue, warnings_of
 
 
@@ -30,9 +30,9 @@ def test_amounts_are_exact() -> None:
         },
     )
     assert (found.display_name, found.parent, found.priority) == ("Research", "lab", 7)
-    assert found.gpu == Amounts(10_500, 20_000, 50)
-    assert found.cpu == Amounts(500, 200_000, 1)
-    assert found.memory == Amounts(65_536, UNLIMITED, 0)
+    assert found.gpu == QueueAmounts(10_500, 20_000, 50)
+    assert found.cpu == QueueAmounts(500, 200_000, 1)
+    assert found.memory == QueueAmounts(65_536, UNLIMITED, 0)
 
 
 def test_fairness_and_whom_it_serves() -> None:
@@ -49,8 +49,8 @@ def test_fairness_and_whom_it_serves() -> None:
 def test_a_gpu_model_has_amounts_of_its_own() -> None:
     models = {"mi300x": {"quota": 4, "limit": 8.5}, "AMD Instinct MI210": {"limit": 2}}
     assert read(resources={"gpu": {"quota": 6, "models": models}}).gpu_models == {
-        "MI300X": ModelAmounts(4_000, 8_500),
-        "MI210": ModelAmounts(UNLIMITED, 2_000),  # no quota of its own: the GPU quota counts
+        "MI300X": GpuModelAmounts(4_000, 8_500),
+        "MI210": GpuModelAmounts(UNLIMITED, 2_000),  # no quota of its own: the GPU quota counts
     }
     said = warnings_of(queue(resources={"gpu": {"models": {"MI9000": {"limit": 2}}}}))
     assert "spec.resources.gpu.models.MI9000" in said

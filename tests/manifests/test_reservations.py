@@ -9,7 +9,7 @@ from kaiwo.manifests.kinds.reservation import read_reservation_form
 from kaiwo.manifests.text.field_errors import FieldPath
 from kaiwo.manifests.values.timestamps import read_timestamp_s
 from kaiwo.model.errors import ConfigError
-from kaiwo.model.reservation import AtEnd, Device, Owner, Reservation, ReservationPhase, clock_words
+from kaiwo.model.reservation import AtEnd, PhysicalDevice, Reservation, ReservationOwner, ReservationPhase, clock_words
 
 
 def read(spec: dict[str, Any], name: str = "night") -> Reservation:
@@ -36,15 +36,15 @@ def test_every_field_is_read() -> None:
         gpus=8,
         gpu_models=("MI300X",),
         node_selector=(("rack", "7"),),
-        owner=Owner(queue="lab"),
+        owner=ReservationOwner(queue="lab"),
         start_s=1_769_882_400,
         end_s=1_769_922_000,
         at_end=AtEnd.EVICT,
     )
     assert read({"nodes": ["a", "b"], "owner": {"user": "ada@lab"}}).nodes == ("a", "b")
     exact = read({"devices": [{"node": "a", "gpu": "0000:c1:00.0"}], "owner": {"workload": "train"}})
-    assert exact.devices == (Device("a", "0000:c1:00.0"),)
-    assert exact.owner == Owner(workload="default/train")
+    assert exact.devices == (PhysicalDevice("a", "0000:c1:00.0"),)
+    assert exact.owner == ReservationOwner(workload="default/train")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from kaiwo.model.partition_modes import (
     Mode,
     io_dies,
     legal_modes,
-    mode_of_count,
+    mode_with_partitions,
     neighbours,
     next_modes,
     partition_count,
@@ -74,7 +74,7 @@ def test_the_parts_make_up_the_whole(model: str) -> None:
         assert shape.count * shape.compute_units == CHIPS[model].compute_units
         lost_mib = GPU_MODELS[model].memory_mib - shape.count * shape.memory_mib
         assert 0 <= lost_mib < shape.count
-        assert mode_of_count(model, shape.count) == compute
+        assert mode_with_partitions(model, shape.count) == compute
         assert shape.count == partition_count(model, compute)
 
 
@@ -142,4 +142,4 @@ def test_sharing_a_die_is_mutual(model: str) -> None:
 
 def test_what_is_not_partitioned_is_one() -> None:
     assert partition_count("MI210", "SPX") == partition_count("MI300X", "TPX") == partition_count("H100", "") == 1
-    assert mode_of_count("MI300X", 3) == mode_of_count("MI210", 1) == ""
+    assert mode_with_partitions("MI300X", 3) == mode_with_partitions("MI210", 1) == ""

@@ -8,7 +8,7 @@ import pytest
 
 from kaiwo.decide import decide
 from kaiwo.explain import why
-from kaiwo.gpus.device_fit import times_per_device
+from kaiwo.gpus.device_fit import pods_per_device
 from kaiwo.model.errors import PluginError
 from kaiwo.model.events import ReservationChanged
 from kaiwo.model.obstacle import Reason
@@ -69,7 +69,7 @@ DEEDS: dict[str, Deed] = {
     "what is reserved": lambda view, want, nodes: fill(view.reservations.closed(want.passes, 0)),
     "an attribute": lambda view, want, nodes: setattr(view, "free", view.free * 0),
     "the clock": lambda view, want, nodes: setattr(view, "clock", 0),
-    "what fits": lambda view, want, nodes: fill(times_per_device(view, want, nodes)),
+    "what fits": lambda view, want, nodes: fill(pods_per_device(view, want, nodes)),
 }
 
 

@@ -14,11 +14,18 @@ from msgspec.structs import replace
 
 from kaiwo.model.events import QueueChanged, WorkloadChanged, WorkloadGone
 from kaiwo.model.gpu import GPU_MODELS
-from kaiwo.model.queue import Amounts, Fairness, Queue
+from kaiwo.model.queue import Fairness, Queue, QueueAmounts
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod, Role, Workload, role_of
-from kaiwo.queues.current_shares import standing
-from kaiwo.queues.reclaim_rules import QueueShares, ReclaimRequest, Taking, may_claim, may_take, victim_queues
+from kaiwo.queues.current_shares import current_shares
+from kaiwo.queues.reclaim_rules import (
+    QueueShares,
+    ReclaimRequest,
+    VictimUsage,
+    may_take,
+    refusal_to_reclaim,
+    victim_queues,
+)
 from kaiwo.snapshot.queue_table import GPU
 from kaiwo.snapshot.working_copy import WorkingCopy
 from tests.worlds import World
@@ -44,8 +51,8 @@ def crowded_world(seed: int) -> World | None:
     for number in range(draw.randint(1, 3)):
         _node(world, draw, f"n{number}")
     for name in "abc":
-        gpu = Amounts(draw.choice((0, 0, 1_000, 2_000, 3_000, 937)), weight=draw.choice((0, 1, 1, 3)))
-        cpu = Amounts(draw.choice((0, 2_000, 6_000)))
+        gpu = QueueAmounts(draw.choice((0, 0, 1_000, 2_000, 3_000, 937)), weight=draw.choice((0, 1, 1, 3)))
+        cpu = QueueAmounts(draw.choice((0, 2_000, 6_000)))
         fairness = Fairness(min_runtime_s=draw.choice((None, None, 500)))
         world.tell(QueueChanged(Queue(name, gpu=gpu, cpu=cpu, fairness=fairness)))
     for number in range(draw.randint(2, 5)):
@@ -74,7 +81,7 @@ def shrinking_world(seed: int) -> World:
     world.queue("a").queue("b").queue("c", quota_milli=4_000).queue("fix", quota_milli=1_000).settle()
     for name in [name for name in world.state.workloads if name not in world.state.pods]:
         world.tell(WorkloadGone(name))
-    now = standing(WorkingCopy(world.snapshot()).view)
+    now = current_shares(WorkingCopy(world.snapshot()).view)
     world.queue("a", quota_milli=int(now.used[now.queues.row["a"], GPU]) - draw.choice((0, 0, 1)))
     world.node("late", gpus=1, model=LARGE)
     fraction = draw.choice((300, 500, 600, 800))
@@ -95,12 +102,12 @@ def _let_only_move(world: World, draw: random.Random) -> None:
 
     Somebody who may not be touched has a part of it.
     """
-    used = standing(WorkingCopy(world.snapshot()).view)
+    used = current_shares(WorkingCopy(world.snapshot()).view)
     for name in "ab":
         milli, cpu, _ = used.used[used.queues.row[name]].tolist()
         old = world.state.queue_objects[name]
-        world.tell(QueueChanged(replace(old, gpu=Amounts(milli), cpu=Amounts(cpu))))
-    world.tell(QueueChanged(Queue("c", gpu=Amounts(3_000), cpu=Amounts(8_000))))
+        world.tell(QueueChanged(replace(old, gpu=QueueAmounts(milli), cpu=QueueAmounts(cpu))))
+    world.tell(QueueChanged(Queue("c", gpu=QueueAmounts(3_000), cpu=QueueAmounts(8_000))))
     _node(world, draw, "late")
     if draw.random() < 0.7:
         world.queue("fix", quota_milli=2_000)
@@ -136,9 +143,9 @@ def somebody_could_go(world: World) -> bool:
     """Some of the others, stopped by the rules or moved to other places, leave room for the claim."""
     state = world.state
     want, pods = state.workloads[NAME].roles[0].request, state.workloads[NAME].roles[0].count
-    now = standing(WorkingCopy(world.snapshot()).view)
+    now = current_shares(WorkingCopy(world.snapshot()).view)
     claim = ReclaimRequest(now.queues.row["c"], np.array(_least(want, pods, world)))
-    if may_claim(now, claim) is not None:
+    if refusal_to_reclaim(now, claim) is not None:
         return False
     may_lose = victim_queues(now, claim)
     names = [name for name in state.pods if may_lose[now.queues.row[state.workloads[name].queue]]]
@@ -172,7 +179,7 @@ def _ways(world: World, name: str) -> Iterator[tuple[list[Pod], list[Pod]]]:
             yield stopped, moved
 
 
-def _takings(world: World, now: QueueShares, choice: tuple[tuple[list[Pod], list[Pod]], ...]) -> list[Taking]:
+def _takings(world: World, now: QueueShares, choice: tuple[tuple[list[Pod], list[Pod]], ...]) -> list[VictimUsage]:
     """What is stopped, as the rules count it: a surplus pod each, then the rest of a workload."""
     found = []
     for stopped, _ in choice:
@@ -185,9 +192,9 @@ def _takings(world: World, now: QueueShares, choice: tuple[tuple[list[Pod], list
         # Which of equal pods is called surplus does not matter; of unequal ones the larger first leaves the least rest.
         charges.sort(reverse=True)
         row = now.queues.row[workload.queue]
-        found += [Taking(row, np.array(charge)) for charge in charges[:surplus]]
+        found += [VictimUsage(row, np.array(charge)) for charge in charges[:surplus]]
         if charges[surplus:]:
-            found.append(Taking(row, np.sum(charges[surplus:], axis=0)))
+            found.append(VictimUsage(row, np.sum(charges[surplus:], axis=0)))
     return found
 
 

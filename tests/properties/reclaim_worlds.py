@@ -4,7 +4,7 @@ import random
 
 from kaiwo.model.events import QueueChanged, WorkloadChanged
 from kaiwo.model.policy import Policy
-from kaiwo.model.queue import UNLIMITED, Amounts, Fairness, Queue, ReclaimStrategy, SharePolicy
+from kaiwo.model.queue import UNLIMITED, Fairness, Queue, QueueAmounts, ReclaimStrategy, SharePolicy
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload
 from tests.worlds import World
@@ -44,7 +44,7 @@ def tight_world(seed: int) -> World:
     for number in range(draw.randint(1, 2)):
         world.node(f"node-{number}", gpus=4, cpu_milli=draw.choice((6_000, 8_000, 10_000)))
     for name in "abc":
-        world.tell(QueueChanged(Queue(name, gpu=Amounts(draw.choice((0, 1_000, 1_000, 2_000))))))
+        world.tell(QueueChanged(Queue(name, gpu=QueueAmounts(draw.choice((0, 1_000, 1_000, 2_000))))))
     for number in range(draw.randint(6, 18)):
         if draw.random() < 0.4:
             world.settle()
@@ -84,7 +84,7 @@ def _queue(name: str, parent: str, draw: random.Random, total: int) -> Queue:
         reclaim_strategy=draw.choice((None, None, None, *ReclaimStrategy)),
         min_runtime_s=draw.choice((None, None, None, 60)),
     )
-    amounts = Amounts(quota, limit, draw.choice((0, 1, 1, 2)))
+    amounts = QueueAmounts(quota, limit, draw.choice((0, 1, 1, 2)))
     return Queue(name, parent, priority=draw.choice((100, 100, 200)), gpu=amounts, fairness=fairness)
 
 

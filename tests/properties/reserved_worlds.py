@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from kaiwo.model.events import NodeChanged, ReservationChanged, ReservationGone, WorkloadChanged
 from kaiwo.model.request import Request
-from kaiwo.model.reservation import AtEnd, Device, Owner, Reservation
+from kaiwo.model.reservation import AtEnd, PhysicalDevice, Reservation, ReservationOwner
 from kaiwo.model.workload import Role, Workload
 from tests.worlds import World
 
@@ -78,7 +78,14 @@ class ReservedWorld:
         start_s = draw.choice((0, now_s, now_s + 10, now_s + 50))
         place = draw.choice(("gpus", "gpus", "nodes", "devices"))
         nodes = sorted(self.world.state.node_objects)
-        owner = draw.choice((Owner(), Owner(queue="lab"), Owner(queue="batch"), Owner(user="ada")))
+        owner = draw.choice(
+            (
+                ReservationOwner(),
+                ReservationOwner(queue="lab"),
+                ReservationOwner(queue="batch"),
+                ReservationOwner(user="ada"),
+            )
+        )
         found = Reservation(
             f"r{draw.randrange(4)}",
             owner=owner,
@@ -91,4 +98,4 @@ class ReservedWorld:
             return replace(found, gpus=draw.randint(1, 6))
         if place == "nodes":
             return replace(found, nodes=(draw.choice(nodes),))
-        return replace(found, devices=(Device(draw.choice(nodes), f"gpu-{draw.randrange(4)}"),))
+        return replace(found, devices=(PhysicalDevice(draw.choice(nodes), f"gpu-{draw.randrange(4)}"),))

@@ -7,7 +7,7 @@ from kaiwo.model.affinity import NodeRule
 from kaiwo.model.events import Event, NodeChanged, QueueChanged, WorkloadChanged
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node, Taint
-from kaiwo.model.queue import Amounts, Queue
+from kaiwo.model.queue import Queue, QueueAmounts
 from kaiwo.model.request import Request, Toleration
 from kaiwo.model.workload import Role, Workload
 
@@ -77,9 +77,9 @@ def workloads(draw: st.DrawFn, name: str, queues: list[str]) -> Workload:
 def states(draw: st.DrawFn, most_nodes: int = 5, most_workloads: int = 14) -> list[Event]:
     """The events of a whole cluster, one an object."""
     limits = st.sampled_from([-1, -1, 500, 2_000, 6_000])
-    queues = [Queue("default"), Queue("org", gpu=Amounts(limit=draw(limits)))]
+    queues = [Queue("default"), Queue("org", gpu=QueueAmounts(limit=draw(limits)))]
     for name in ("a", "b"):
-        queues.append(Queue(name, "org", gpu=Amounts(limit=draw(limits), weight=draw(st.integers(1, 3)))))
+        queues.append(Queue(name, "org", gpu=QueueAmounts(limit=draw(limits), weight=draw(st.integers(1, 3)))))
     leaves = ["default", "a", "b"]
     count = draw(st.integers(1, most_nodes))
     work = draw(st.integers(0, most_workloads))

@@ -3,8 +3,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kaiwo.model.plan import Cause, Plan, encode_plan
-from kaiwo.model.planned_start import Delay, PlannedStart
+from kaiwo.model.plan import EvictionCause, Plan, encode_plan
+from kaiwo.model.planned_start import DelayCause, PlannedStart
 from kaiwo.model.workload import Pod
 from tests.properties.backfill_worlds import Job, Story
 from tests.worlds import World
@@ -69,7 +69,7 @@ def test_a_promise_that_moves_later_says_why_and_backfill_is_never_why(work: lis
             if promise.start_s > before.start_s:
                 assert promise.delay is not None, promise
                 guilty = fillers_in_the_way(world, before, since_s) - story.planned
-                assert not guilty or promise.delay is Delay.NODE, (promise, guilty)
+                assert not guilty or promise.delay is DelayCause.NODE, (promise, guilty)
             is_same = before.places == promise.places
             current[promise.workload] = (since_s if is_same else world.now_s, promise)
         for name in plan.unpromised:
@@ -77,7 +77,7 @@ def test_a_promise_that_moves_later_says_why_and_backfill_is_never_why(work: lis
 
     story.play(look)
     for plan in story.plans:
-        assert all(eviction.cause is not Cause.DEADLINE or eviction.beneficiary for eviction in plan.evictions)
+        assert all(eviction.cause is not EvictionCause.DEADLINE or eviction.beneficiary for eviction in plan.evictions)
 
 
 def fillers_in_the_way(world: World, promise: PlannedStart, since_s: int) -> set[str]:

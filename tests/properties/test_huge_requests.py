@@ -5,7 +5,7 @@ import pytest
 from kaiwo.clusters.kubernetes.decode.quantities import MOST_BYTES, MOST_CPU_MILLI, MOST_GPUS, asked
 from kaiwo.manifests.values.quantities import MIB
 from kaiwo.model.events import QueueChanged, WorkloadChanged
-from kaiwo.model.queue import Amounts, Queue
+from kaiwo.model.queue import Queue, QueueAmounts
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload
 from tests.worlds import World
@@ -20,7 +20,7 @@ def test_what_the_server_lets_through_is_bounded(name: str, value: str | int) ->
 
 
 def test_a_huge_gang_in_a_contended_cluster_waits_and_all_else_goes_on() -> None:
-    world = World(nodes=2).tell(QueueChanged(Queue("a", gpu=Amounts(8_000))), QueueChanged(Queue("b")))
+    world = World(nodes=2).tell(QueueChanged(Queue("a", gpu=QueueAmounts(8_000))), QueueChanged(Queue("b")))
     world.running("guest", gpus=16, queue="b")
     request = Request(MOST_CPU_MILLI, MOST_BYTES // MIB, gpus=MOST_GPUS, extended=(("hugepages-2Mi", MOST_BYTES),))
     for number in range(50):

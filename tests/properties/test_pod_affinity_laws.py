@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from kaiwo.decide import decide
-from kaiwo.model.affinity import NODE, Apart, Near, PodAffinity, Spread
+from kaiwo.model.affinity import NODE_LEVEL, PodAffinity, RequiredPodAffinity, RequiredPodAntiAffinity, TopologySpread
 from kaiwo.model.events import NodeChanged
 from kaiwo.model.plan import Plan, encode_plan
 from kaiwo.model.request import Request
@@ -18,16 +18,20 @@ from tests.feasible_nodes import feasible_nodes
 from tests.worlds import World, audit
 
 MARKS = ("m", "n", "o")
-LEVELS = ("zone", "rack", NODE)
+LEVELS = ("zone", "rack", NODE_LEVEL)
 
 marks = st.lists(st.sampled_from(MARKS), max_size=2, unique=True).map(tuple)
-aparts = st.lists(st.builds(Apart, st.sampled_from(MARKS), st.sampled_from(LEVELS)), max_size=2).map(tuple)
+aparts = st.lists(st.builds(RequiredPodAntiAffinity, st.sampled_from(MARKS), st.sampled_from(LEVELS)), max_size=2).map(
+    tuple
+)
 nears = st.none() | st.builds(
-    Near, st.sampled_from(MARKS), st.lists(st.sampled_from(LEVELS), min_size=1, max_size=2, unique=True).map(tuple)
+    RequiredPodAffinity,
+    st.sampled_from(MARKS),
+    st.lists(st.sampled_from(LEVELS), min_size=1, max_size=2, unique=True).map(tuple),
 )
 spreads = st.lists(
     st.builds(
-        Spread, st.sampled_from(MARKS), st.sampled_from(LEVELS), st.integers(1, 2), st.integers(1, 4),
+        TopologySpread, st.sampled_from(MARKS), st.sampled_from(LEVELS), st.integers(1, 2), st.integers(1, 4),
         by_taints=st.just(False),
     ),
     max_size=2,
@@ -150,7 +154,7 @@ Labels = dict[str, dict[str, str]]
 
 
 def _place(labels: Labels, node: str, level: str) -> str | None:
-    return node if level == NODE else labels[node].get(level)
+    return node if level == NODE_LEVEL else labels[node].get(level)
 
 
 def _share(labels: Labels, one: str, other: str, level: str) -> bool:
@@ -221,5 +225,5 @@ def test_a_node_that_changes_its_labels_is_counted_anew() -> None:
     for name, node in list(world.state.node_objects.items()):
         world.tell(NodeChanged(replace(node, labels={"zone": name})))
     (home,) = world.nodes_of("w")
-    near = Request(neighbours=PodAffinity(near=Near("m", ("zone",))))
+    near = Request(neighbours=PodAffinity(near=RequiredPodAffinity("m", ("zone",))))
     assert feasible_nodes(world.snapshot(), near) == (home,)

@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 import pytest
 
-from kaiwo.model.plan import Cause, Eviction, Plan
+from kaiwo.model.plan import Eviction, EvictionCause, Plan
 from kaiwo.model.workload import Phase
-from kaiwo.queues.current_shares import standing
+from kaiwo.queues.current_shares import current_shares
 from kaiwo.queues.reclaim_rules import QueueShares
 from kaiwo.snapshot.working_copy import WorkingCopy
 from tests.conftest import IS_QUICK, SIZE
@@ -32,7 +32,7 @@ class Watch:
         """Cycles until nothing happens; whoever is told to go is gone before the next one."""
         plan = Plan()
         for number in range(CYCLES):
-            now = standing(WorkingCopy(self.world.snapshot()).view)
+            now = current_shares(WorkingCopy(self.world.snapshot()).view)
             now = now._replace(used=now.used.copy())
             plan = self.world.decide()
             assert not audit(self.world.state), audit(self.world.state)
@@ -52,7 +52,7 @@ class Watch:
             victim = self.world.state.workloads[each.workload]
             assert victim.preemptible, each
             assert (each.beneficiary, each.workload) not in pairs, f"to and fro: {each}"
-            if each.cause is Cause.RECLAIM and (each.workload, each.pod) not in moved:
+            if each.cause is EvictionCause.RECLAIM and (each.workload, each.pod) not in moved:
                 row = now.queues.row[victim.queue]
                 assert (now.used[row] > now.quota[row]).any(), f"within its quota: {each}"
         self.evictions += plan.evictions
@@ -87,8 +87,8 @@ def test_reclaim_and_preemption_keep_their_laws(make: Callable[[int], World]) ->
         except AssertionError as error:
             raise AssertionError(f"state {seed}: {error}") from error
         causes.update(each.cause for each in watch.evictions)
-    assert causes[Cause.RECLAIM] > STATES / 10, causes
-    assert causes[Cause.PREEMPT] > STATES / 50, causes
+    assert causes[EvictionCause.RECLAIM] > STATES / 10, causes
+    assert causes[EvictionCause.PREEMPT] > STATES / 50, causes
 
 
 def test_no_victim_twice_within_its_minimum_run_time() -> None:
@@ -101,7 +101,7 @@ def test_no_victim_twice_within_its_minimum_run_time() -> None:
             plan = world.decide()
             tree = world.state.queues.tree
             for each in plan.evictions:
-                if each.cause is not Cause.RECLAIM:
+                if each.cause is not EvictionCause.RECLAIM:
                     continue
                 row = world.state.queues.row[world.state.workloads[each.workload].queue]
                 if (at_s := stopped_s.get((each.workload, each.pod))) is not None:

@@ -9,7 +9,7 @@ import pytest
 from kaiwo.decide import decide
 from kaiwo.model.events import Event, PodChanged, ReservationChanged
 from kaiwo.model.plan import Plan, encode_plan
-from kaiwo.model.reservation import Device, Reservation, ReservationPhase
+from kaiwo.model.reservation import PhysicalDevice, Reservation, ReservationPhase
 from kaiwo.model.workload import Phase, Pod, Workload
 from kaiwo.snapshot.cluster_state import ClusterState
 from tests.conftest import IS_FULL, IS_QUICK
@@ -101,7 +101,7 @@ def _against(state: ClusterState, pod: Pod, workload: Workload, now_s: int) -> l
 
 
 def _has(reservation: Reservation, node: str, gpu: str) -> bool:
-    return node in reservation.nodes or Device(node, gpu) in reservation.kept
+    return node in reservation.nodes or PhysicalDevice(node, gpu) in reservation.kept
 
 
 def _check_expiry(world: World, plan: Plan) -> None:
@@ -119,7 +119,7 @@ def test_two_pictures_with_picks_in_other_places_keep_them() -> None:
     """A place that was picked is part of the state: whoever takes over keeps it, wherever it is."""
     story = ReservedWorld(1)
     world = story.world.node("far", gpus=4)
-    there = Reservation("r0", gpus=2, picked=(Device("far", "gpu-2"), Device("far", "gpu-3")))
+    there = Reservation("r0", gpus=2, picked=(PhysicalDevice("far", "gpu-2"), PhysicalDevice("far", "gpu-3")))
     world.tell(ReservationChanged(there))
     assert all(not plan.reserved for plan in world.settle())
     assert not [event for event in world.state.events() if isinstance(event, PodChanged)]

@@ -6,7 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kaiwo.model.plan import encode_plan
-from kaiwo.model.workload import Branch, Workload, fault_in, is_branch_whole, is_enough, pods_up, tree_of
+from kaiwo.model.workload import (
+    SubGroupTree,
+    Workload,
+    branch_has_minimum,
+    has_required_pods,
+    pods_per_role,
+    subgroup_problem,
+    subgroup_tree,
+)
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.subgroup_choices import ways_to_grow, ways_to_start
 from tests.properties.sub_group_worlds import arrivals, tree, tree_world
@@ -50,7 +58,7 @@ def test_the_same_events_in_another_order_give_the_same_plans(seed: int) -> None
 def test_every_way_is_enough_and_none_has_a_pod_too_many(seed: int) -> None:
     draw = random.Random(seed)
     groups, roles = tree(draw)
-    assert fault_in(groups, roles) == ""
+    assert subgroup_problem(groups, roles) == ""
     workload = Workload("default/w", roles, groups=groups)
     up = [draw.randint(0, role.count) for role in roles]
     every = ways_to_start(workload, up)
@@ -59,8 +67,8 @@ def test_every_way_is_enough_and_none_has_a_pod_too_many(seed: int) -> None:
         for number, pods in adds:
             then[number] += pods
         assert all(have <= role.count for have, role in zip(then, roles, strict=True))
-        assert is_branch_whole(tree_of(groups, roles), roles, then)
-    assert (every[0] == ()) == is_branch_whole(tree_of(groups, roles), roles, up)
+        assert branch_has_minimum(subgroup_tree(groups, roles), roles, then)
+    assert (every[0] == ()) == branch_has_minimum(subgroup_tree(groups, roles), roles, up)
     if not every[0]:
         assert all(sum(pods for _, pods in step) for step in ways_to_grow(workload, up))
 
@@ -83,19 +91,19 @@ def _assert_whole(world: World, name: str) -> None:
     pods = world.state.pods.get(name, {})
     if not pods:
         return
-    assert is_enough(workload, pods), f"{name} runs with {sorted(pods)}"
+    assert has_required_pods(workload, pods), f"{name} runs with {sorted(pods)}"
     if workload.groups:
-        _assert_no_halves(workload, tree_of(workload.groups, workload.roles), pods_up(workload, pods))
+        _assert_no_halves(workload, subgroup_tree(workload.groups, workload.roles), pods_per_role(workload, pods))
 
 
-def _assert_no_halves(workload: Workload, branch: Branch | int, up: list[int]) -> None:
+def _assert_no_halves(workload: Workload, branch: SubGroupTree | int, up: list[int]) -> None:
     if not _has_pods(branch, up):
         return
-    assert is_branch_whole(branch, workload.roles, up), f"{workload.name} has half of {branch}"
+    assert branch_has_minimum(branch, workload.roles, up), f"{workload.name} has half of {branch}"
     if not isinstance(branch, int):
         for child in branch.children:
             _assert_no_halves(workload, child, up)
 
 
-def _has_pods(branch: Branch | int, up: list[int]) -> bool:
+def _has_pods(branch: SubGroupTree | int, up: list[int]) -> bool:
     return up[branch] > 0 if isinstance(branch, int) else any(_has_pods(child, up) for child in branch.children)

@@ -3,20 +3,20 @@
 import numpy as np
 from hypothesis import strategies as st
 
-from kaiwo.model.queue import UNLIMITED, Amounts, Fairness, Queue, SharePolicy
-from kaiwo.queues.fair_share import Wants
+from kaiwo.model.queue import UNLIMITED, Fairness, Queue, QueueAmounts, SharePolicy
+from kaiwo.queues.fair_share import QueueDemand
 from kaiwo.snapshot.queue_table import QueueTable, ResourceVector
 
 TOTALS = np.array([40_000, 96_000, 4_096])
 
 
 @st.composite
-def amounts(draw: st.DrawFn, unit: int, most: int) -> Amounts:
+def amounts(draw: st.DrawFn, unit: int, most: int) -> QueueAmounts:
     quota = draw(
         st.one_of(st.just(UNLIMITED), st.integers(0, most).map(lambda n: n * unit), st.integers(0, most * unit))
     )
     limit = draw(st.one_of(st.just(UNLIMITED), st.integers(0, 2 * most).map(lambda n: max(quota, 0) + n * unit)))
-    return Amounts(quota, limit, draw(st.integers(0, 5)))
+    return QueueAmounts(quota, limit, draw(st.integers(0, 5)))
 
 
 @st.composite
@@ -53,9 +53,9 @@ def demands(draw: st.DrawFn, queues: dict[str, Queue]) -> dict[str, ResourceVect
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> tuple[QueueTable, Wants]:
+def worlds(draw: st.DrawFn) -> tuple[QueueTable, QueueDemand]:
     queues = draw(queue_sets())
     table = QueueTable(queues)
     demand = table.sum_up_tree(draw(demands(queues)))
     oldest = np.array(draw(st.lists(st.integers(0, 5), min_size=len(queues), max_size=len(queues))))
-    return table, Wants(TOTALS, demand, oldest)
+    return table, QueueDemand(TOTALS, demand, oldest)

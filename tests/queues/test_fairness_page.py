@@ -5,10 +5,10 @@ import re
 import numpy as np
 import pytest
 
-from kaiwo.model.queue import UNLIMITED, Amounts, Queue, SharePolicy
-from kaiwo.queues.fair_share import DEFAULT_RULES, Wants, fair_shares
-from kaiwo.queues.past_usage import ONE
-from kaiwo.queues.share_breakdown import terms_of
+from kaiwo.model.queue import UNLIMITED, Queue, QueueAmounts, SharePolicy
+from kaiwo.queues.fair_share import DEFAULT_RULES, QueueDemand, fair_shares
+from kaiwo.queues.past_usage import WHOLE_PART
+from kaiwo.queues.share_breakdown import share_breakdown
 from kaiwo.snapshot.queue_table import GPU, QueueTable
 from tests.conftest import ROOT
 
@@ -31,16 +31,16 @@ def test_the_example_is_right(example: str) -> None:
     oldest = np.zeros(len(queues), np.int64)
     for row, name in enumerate(table.names):
         request[row, GPU] = milli(by_name[name]["wants"])
-        past[row, GPU] = round(float(by_name[name].get("past", 0)) * ONE)
+        past[row, GPU] = round(float(by_name[name].get("past", 0)) * WHOLE_PART)
         oldest[row] = int(by_name[name].get("waits", 0))
     rules = DEFAULT_RULES._replace(
         root_policy=SharePolicy(settings.get("policy", "DRF")),
         usage_strength_milli=milli(settings.get("strength", "0")),
     )
-    wants = Wants(np.array([milli(settings["total"]), 0, 0]), request, oldest, past)
+    wants = QueueDemand(np.array([milli(settings["total"]), 0, 0]), request, oldest, past)
     shares = fair_shares(table, wants, rules)
     for row, name in enumerate(table.names):
-        terms = terms_of(table, wants, shares, row)[GPU]
+        terms = share_breakdown(table, wants, shares, row)[GPU]
         found = (terms.deserved, terms.whole, terms.remainder, terms.share)
         assert found == tuple(milli(by_name[name][word]) for word in ("deserved", "part", "rest", "share")), name
 
@@ -57,7 +57,7 @@ def as_queue(each: dict[str, str], age: int) -> Queue:
         each["queue"],
         each.get("parent", "-").replace("-", ""),
         priority=int(each.get("priority", 100)),
-        gpu=Amounts(milli(each["quota"]), UNLIMITED if limit == "-" else milli(limit), int(each.get("weight", 1))),
+        gpu=QueueAmounts(milli(each["quota"]), UNLIMITED if limit == "-" else milli(limit), int(each.get("weight", 1))),
         created_s=age,
     )
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from kaiwo.model.queue import Amounts, Fairness, Queue, SharePolicy
-from kaiwo.queues.fair_share import Wants, fair_shares
+from kaiwo.model.queue import Fairness, Queue, QueueAmounts, SharePolicy
+from kaiwo.queues.fair_share import QueueDemand, fair_shares
 from kaiwo.queues.queue_order import dominant_ppm, queue_keys
-from kaiwo.queues.reclaim_rules import stand
+from kaiwo.queues.reclaim_rules import queue_shares
 from kaiwo.snapshot.queue_table import QueueTable
 
 TOTALS = np.array([8_000, 96_000, 1_024])
@@ -25,8 +25,8 @@ def first_of(
         {name: (1000 * gpus, 0, 0) for name, gpus in used.items()},
     )
     demand = table.sum_up_tree({name: (1000 * gpus, 0, 0) for name, gpus in waits.items()})
-    wants = Wants(TOTALS, table.used + demand)
-    now = stand(table, fair_shares(table, wants).share)
+    wants = QueueDemand(TOTALS, table.used + demand)
+    now = queue_shares(table, fair_shares(table, wants).share)
     rows = np.array([table.row[name] for name in sorted(waits)])
     need = np.tile([1000 * needs, 0, 0], (len(rows), 1))
     since = np.array([(waiting_since or {}).get(name, 0) for name in sorted(waits)])
@@ -35,7 +35,7 @@ def first_of(
 
 
 def queue(name: str, quota: int = 0, priority: int = 100, parent: str = "", created_s: int = 0) -> Queue:
-    return Queue(name, parent, priority=priority, gpu=Amounts(1000 * quota), created_s=created_s)
+    return Queue(name, parent, priority=priority, gpu=QueueAmounts(1000 * quota), created_s=created_s)
 
 
 def test_over_the_fair_share_comes_last_whatever_the_priority() -> None:
@@ -70,7 +70,7 @@ def test_then_the_older_queue() -> None:
     ],
 )
 def test_the_policy_above_decides_first(policy: SharePolicy, first: str) -> None:
-    top = Queue("top", gpu=Amounts(8_000), fairness=Fairness(policy))
+    top = Queue("top", gpu=QueueAmounts(8_000), fairness=Fairness(policy))
     queues = [queue("owed", 2, 50, "top"), queue("urgent", 0, 200, "top"), queue("patient", 0, 50, "top")]
     waits = {"owed": 2, "urgent": 2, "patient": 2}
     since = {"owed": 300, "urgent": 200, "patient": 100}

@@ -6,14 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from kaiwo.model.queue import Amounts, Queue, SharePolicy
-from kaiwo.queues.fair_share import DEFAULT_RULES, FairShares, Wants, fair_shares
-from kaiwo.queues.past_usage import ONE
+from kaiwo.model.queue import Queue, QueueAmounts, SharePolicy
+from kaiwo.queues.fair_share import DEFAULT_RULES, FairShares, QueueDemand, fair_shares
+from kaiwo.queues.past_usage import WHOLE_PART
 from kaiwo.snapshot.queue_table import ENDLESS, RESOURCES, QueueTable
 from tests.queues.plain import Claimant, divide
 from tests.queues.strategies import TOTALS, worlds
 
-World = tuple[QueueTable, Wants]
+World = tuple[QueueTable, QueueDemand]
 NOBODY = -1
 
 
@@ -29,7 +29,7 @@ def policy_below(table: QueueTable, parent: int) -> SharePolicy:
     return SharePolicy.DRF if parent == NOBODY else table.tree.policy[parent]
 
 
-def pool_of(wants: Wants, shares: FairShares, parent: int) -> list[int]:
+def pool_of(wants: QueueDemand, shares: FairShares, parent: int) -> list[int]:
     amounts = wants.totals if parent == NOBODY else shares.share[parent]
     return [int(amount) for amount in amounts]
 
@@ -46,7 +46,7 @@ def test_the_shares_are_those_of_the_plain_rule(world: World) -> None:
             assert [each.share for each in claimants] == shares.share[rows, column].tolist()
 
 
-def plainly(table: QueueTable, wants: Wants, parent: int, rows: list[int], column: int) -> list[Claimant]:
+def plainly(table: QueueTable, wants: QueueDemand, parent: int, rows: list[int], column: int) -> list[Claimant]:
     policy = policy_below(table, parent)
     assert wants.oldest_s is not None
     waited = sorted(rows, key=lambda row: (wants.oldest_s[row], table.tree.age[row]))
@@ -127,7 +127,7 @@ def test_the_order_of_arrival_and_the_names_of_others_do_not_matter(world: World
     )
     at = [moved.row[new_names[name]] for name in table.names]
     assert wants.oldest_s is not None
-    elsewhere = Wants(wants.totals, wants.request[np.argsort(at)], wants.oldest_s[np.argsort(at)])
+    elsewhere = QueueDemand(wants.totals, wants.request[np.argsort(at)], wants.oldest_s[np.argsort(at)])
     assert (fair_shares(moved, elsewhere).share[at] == fair_shares(table, wants).share).all()
 
 
@@ -159,11 +159,11 @@ def heavier(table: QueueTable, row: int, extra: int) -> QueueTable:
 def test_past_use_never_helps(world: World, strength: int, data: st.DataObject) -> None:
     table, wants = world
     size = wants.request.shape
-    past = np.array(data.draw(st.lists(st.integers(0, ONE // 4), min_size=size[0], max_size=size[0])))
+    past = np.array(data.draw(st.lists(st.integers(0, WHOLE_PART // 4), min_size=size[0], max_size=size[0])))
     past = np.repeat(past[:, None], size[1], axis=1)
     row = data.draw(st.integers(0, size[0] - 1))
     more = past.copy()
-    more[row] += data.draw(st.integers(0, ONE // 4))
+    more[row] += data.draw(st.integers(0, WHOLE_PART // 4))
     rules = DEFAULT_RULES._replace(usage_strength_milli=strength)
     before, after = (fair_shares(table, wants._replace(past=each), rules).share[row] for each in (past, more))
     assert (after <= before + DEFAULT_RULES.units).all()
@@ -171,10 +171,10 @@ def test_past_use_never_helps(world: World, strength: int, data: st.DataObject) 
 
 @pytest.mark.parametrize("policy", list(SharePolicy))
 def test_a_thousand_queues_of_every_policy_are_divided_exactly(policy: SharePolicy) -> None:
-    queues = {f"q{n:04d}": Queue(f"q{n:04d}", priority=n % 5, gpu=Amounts(1_000, -1, n % 4)) for n in range(1_000)}
+    queues = {f"q{n:04d}": Queue(f"q{n:04d}", priority=n % 5, gpu=QueueAmounts(1_000, -1, n % 4)) for n in range(1_000)}
     table = QueueTable(queues)
     demand = table.sum_up_tree({name: (1_000 * (n % 7), 0, 0) for n, name in enumerate(queues)})
-    wants = Wants(np.array([2_000_000, 0, 0]), demand)
+    wants = QueueDemand(np.array([2_000_000, 0, 0]), demand)
     rules = DEFAULT_RULES._replace(root_policy=policy)
     assert fair_shares(table, wants, rules).share[:, 0].sum() == 2_000_000
     assert len(TOTALS) == wants.request.shape[1]

@@ -2,16 +2,16 @@
 
 import pytest
 
-from kaiwo.model.queue import Amounts, ModelAmounts, Queue
-from kaiwo.model.queue_validation import Finding, check_tree
+from kaiwo.model.queue import GpuModelAmounts, Queue, QueueAmounts
+from kaiwo.model.queue_validation import QueueFinding, check_queue_tree
 
 
-def found(*queues: Queue) -> list[Finding]:
-    return list(check_tree(queues))
+def found(*queues: Queue) -> list[QueueFinding]:
+    return list(check_queue_tree(queues))
 
 
-def gpus(quota: int, limit: int = -1) -> Amounts:
-    return Amounts(quota * 1000, limit * 1000 if limit >= 0 else -1)
+def gpus(quota: int, limit: int = -1) -> QueueAmounts:
+    return QueueAmounts(quota * 1000, limit * 1000 if limit >= 0 else -1)
 
 
 def test_a_sound_tree_needs_no_word() -> None:
@@ -19,7 +19,7 @@ def test_a_sound_tree_needs_no_word() -> None:
         Queue("default"),
         Queue("lab", gpu=gpus(48, 64)),
         Queue("vision", "lab", gpu=gpus(32, 48)),
-        Queue("speech", "lab", gpu=Amounts(15_500), gpu_models={"MI300X": ModelAmounts(8_000, 16_000)}),
+        Queue("speech", "lab", gpu=QueueAmounts(15_500), gpu_models={"MI300X": GpuModelAmounts(8_000, 16_000)}),
     ) == []  # fmt: skip
 
 
@@ -43,17 +43,17 @@ def test_a_sound_tree_needs_no_word() -> None:
         ),
         ([Queue("a"), Queue("a")], "name", "queue a is there 2 times; keep one of them"),
         (
-            [Queue("a", memory=Amounts(2048, 1536))],
+            [Queue("a", memory=QueueAmounts(2048, 1536))],
             "resources.memory.limit",
             "queue a has a memory limit of 1.5Gi, below its quota of 2Gi; raise the limit or lower the quota",
         ),
         (
-            [Queue("a", gpu=gpus(8), gpu_models={"MI300X": ModelAmounts(4000, 2000)})],
+            [Queue("a", gpu=gpus(8), gpu_models={"MI300X": GpuModelAmounts(4000, 2000)})],
             "resources.gpu.models.MI300X.limit",
             "queue a has a limit of 2 MI300X, below its quota of 4; raise the limit or lower the quota",
         ),
         (
-            [Queue("a", gpu=gpus(2, 2), gpu_models={"MI300X": ModelAmounts(4000)})],
+            [Queue("a", gpu=gpus(2, 2), gpu_models={"MI300X": GpuModelAmounts(4000)})],
             "resources.gpu.models.MI300X.quota",
             "queue a has a quota of 4 MI300X, above its GPU limit of 2; lower the one or raise the other",
         ),
@@ -75,13 +75,13 @@ def test_what_has_no_meaning_is_an_error(queues: list[Queue], field: str, senten
             ["a GPU quota of 40", "below it 45 together", "raise its quota or lower theirs"],
         ),
         (
-            [Queue("lab", cpu=Amounts(limit=500)), Queue("a", "lab", cpu=Amounts(1000))],
+            [Queue("lab", cpu=QueueAmounts(limit=500)), Queue("a", "lab", cpu=QueueAmounts(1000))],
             "a",
             "resources.cpu.quota",
             ["a CPU quota of 1", "the limit of 0.5 of lab", "lower the quota or raise that limit"],
         ),
         (
-            [Queue("a", gpu=gpus(4), gpu_models={"MI210": ModelAmounts(3000), "MI300X": ModelAmounts(2000)})],
+            [Queue("a", gpu=gpus(4), gpu_models={"MI210": GpuModelAmounts(3000), "MI300X": GpuModelAmounts(2000)})],
             "a",
             "resources.gpu.models",
             ["of 5 together", "a GPU quota of 4", "raise the GPU quota"],
@@ -110,10 +110,10 @@ def test_errors_come_first() -> None:
 
 def test_quotas_of_a_gpu_model_are_compared_with_the_queue_above() -> None:
     def queue(name: str, parent: str, quota: int, limit: int = -1) -> Queue:
-        bound = ModelAmounts(quota * 1000, limit * 1000 if limit >= 0 else -1)
+        bound = GpuModelAmounts(quota * 1000, limit * 1000 if limit >= 0 else -1)
         return Queue(name, parent, gpu=gpus(8), gpu_models={"MI300X": bound})
 
-    findings = found(Queue("org", gpu=gpus(16), gpu_models={"MI300X": ModelAmounts(2_000, 4_000)}),
+    findings = found(Queue("org", gpu=gpus(16), gpu_models={"MI300X": GpuModelAmounts(2_000, 4_000)}),
                      queue("a", "org", 8), queue("b", "org", 1))  # fmt: skip
     assert [(finding.queue, finding.field) for finding in findings] == [
         ("a", "resources.gpu.models.MI300X.quota"),

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kaiwo.queues.past_usage import ONE, advance, bend_weights, keep_part, no_usage
+from kaiwo.queues.past_usage import WHOLE_PART, adjust_weights, advance, decay_factor, no_usage
 
 DAY_S = 86_400
 TOTALS = np.array([8_000, 96_000, 1_024])
@@ -15,9 +15,9 @@ NOTHING = np.zeros((1, 3), np.int64)
 
 def test_after_a_half_life_half_of_it_counts() -> None:
     used = advance(no_usage(1, 3), HALF, TOTALS, elapsed_s=100 * DAY_S, half_life_s=DAY_S)
-    assert (used.parts == ONE // 2).all()
-    assert (advance(used, NOTHING, TOTALS, DAY_S, DAY_S).parts == ONE // 4).all()
-    assert (advance(used, NOTHING, TOTALS, 2 * DAY_S, DAY_S).parts == ONE // 8).all()
+    assert (used.parts == WHOLE_PART // 2).all()
+    assert (advance(used, NOTHING, TOTALS, DAY_S, DAY_S).parts == WHOLE_PART // 4).all()
+    assert (advance(used, NOTHING, TOTALS, 2 * DAY_S, DAY_S).parts == WHOLE_PART // 8).all()
 
 
 def test_small_steps_of_a_long_half_life_do_not_vanish() -> None:
@@ -26,40 +26,44 @@ def test_small_steps_of_a_long_half_life_do_not_vanish() -> None:
         used = advance(used, HALF, TOTALS, elapsed_s=1, half_life_s=7 * DAY_S)
     at_once = advance(no_usage(1, 3), HALF, TOTALS, elapsed_s=1_000, half_life_s=7 * DAY_S)
     assert np.abs(used.part - at_once.part).max() < 10_000  # of 2**40
-    assert at_once.parts[0, 0] == pytest.approx(0.5 * (1 - 2 ** (-1_000 / (7 * DAY_S))) * ONE, abs=1)
+    assert at_once.parts[0, 0] == pytest.approx(0.5 * (1 - 2 ** (-1_000 / (7 * DAY_S))) * WHOLE_PART, abs=1)
 
 
 @given(st.integers(0, 10**7), st.integers(0, 10**7), st.integers(1, 10**7))
 def test_two_waits_are_one_long_wait(first: int, second: int, half_life: int) -> None:
-    together = keep_part(first, half_life) * keep_part(second, half_life) >> 60
-    assert together == pytest.approx(keep_part(first + second, half_life), rel=1e-9, abs=2)
+    together = decay_factor(first, half_life) * decay_factor(second, half_life) >> 60
+    assert together == pytest.approx(decay_factor(first + second, half_life), rel=1e-9, abs=2)
 
 
 @given(st.integers(0, 10**8), st.integers(1, 10**7))
 def test_the_decay_is_a_power_of_two(elapsed: int, half_life: int) -> None:
-    assert keep_part(elapsed, half_life) / (1 << 60) == pytest.approx(2 ** (-elapsed / half_life), rel=1e-9, abs=1e-17)
+    assert decay_factor(elapsed, half_life) / (1 << 60) == pytest.approx(
+        2 ** (-elapsed / half_life), rel=1e-9, abs=1e-17
+    )
 
 
 def test_the_past_can_be_forgotten_at_once() -> None:
-    assert keep_part(5, 0) == (1 << 60) >> 5
-    assert keep_part(10**9, 1) == 0
+    assert decay_factor(5, 0) == (1 << 60) >> 5
+    assert decay_factor(10**9, 1) == 0
 
 
 def test_whoever_used_its_part_keeps_its_weight() -> None:
     group = np.zeros(3, np.intp)
-    bent = bend_weights(group, np.array([1, 1, 2]), np.array([ONE // 4, ONE // 4, ONE // 2]), 2_000)
+    bent = adjust_weights(
+        group, np.array([1, 1, 2]), np.array([WHOLE_PART // 4, WHOLE_PART // 4, WHOLE_PART // 2]), 2_000
+    )
     assert bent[0] == bent[1]
     assert bent[2] == pytest.approx(2 * bent[0], abs=2)
 
 
 def test_without_strength_the_past_does_not_count() -> None:
     group = np.zeros(2, np.intp)
-    assert bend_weights(group, np.array([3, 1]), np.array([ONE, 0]), 0).tolist() == [3, 1]
+    assert adjust_weights(group, np.array([3, 1]), np.array([WHOLE_PART, 0]), 0).tolist() == [3, 1]
 
 
 def test_a_queue_that_used_far_too_much_weighs_nothing_for_now() -> None:
     group = np.array([0, 0, 1])
-    bent = bend_weights(group, np.array([1, 1, 1]), np.array([ONE, 0, ONE]), 1_000)
+    bent = adjust_weights(group, np.array([1, 1, 1]), np.array([WHOLE_PART, 0, WHOLE_PART]), 1_000)
     assert bent[0] == 0
     assert bent[1] > 0
     assert bent[2] > 0  # alone in its group: its weight's part is everything

@@ -8,7 +8,7 @@ from kaiwo.history import Journal
 from kaiwo.model.events import Event, NodeChanged, PodGone, QueueChanged, WorkloadChanged, WorkloadGone
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node
-from kaiwo.model.plan import Cause
+from kaiwo.model.plan import EvictionCause
 from kaiwo.model.queue import Queue
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload
@@ -44,7 +44,7 @@ def test_planned_starts_replay(tmp_path: Path, segment_bytes: int) -> None:
                 causes |= {each.cause for each in decision.plan.evictions}
                 promised |= {each.start_s for each in decision.plan.promises}
         assert "default/gang" in scheduler.state.pods
-    assert causes == {Cause.DEADLINE}
+    assert causes == {EvictionCause.DEADLINE}
     assert promised == {900, 600}
     for number in numbers:
         result = replay(str(tmp_path), number)

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from kaiwo.model.workload_record import State
+from kaiwo.model.workload_record import WorkloadState
 from kaiwo.runtime.overview import cluster_overview as board_module
 from kaiwo.runtime.overview.cluster_overview import ClusterOverview
 from kaiwo.runtime.overview.workload_table import MANY, WorkloadRows
@@ -50,7 +50,7 @@ def test_small_changes_are_seen_at_once() -> None:
         await board.fresh()
         live.put(record("a"))
         assert len(await board.fresh()) == 1
-        live.put(record("a", State.RUNNING))
+        live.put(record("a", WorkloadState.RUNNING))
         assert board.count_states()["running"] == 0
         await board.fresh()
         assert board.count_states()["running"] == 1

@@ -10,7 +10,7 @@ from kaiwo.history import Journal
 from kaiwo.model.events import NodeChanged, NodeGone, QueueChanged, WorkloadChanged
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node
-from kaiwo.model.queue import THE_DEFAULT
+from kaiwo.model.queue import UNBOUNDED_DEFAULT_QUEUE
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload
 from kaiwo.model.workload_record import Program
@@ -29,7 +29,7 @@ def node(name: str, cpu_milli: int = 64_000, **more: int) -> Node:
 
 def test_a_node_that_cannot_be_counted_is_left_out_and_the_others_are_there() -> None:
     state, health = ClusterState(), Health()
-    batch = [QueueChanged(THE_DEFAULT), *map(NodeChanged, (node("a"), node("b", TOO_MANY), node("c")))]
+    batch = [QueueChanged(UNBOUNDED_DEFAULT_QUEUE), *map(NodeChanged, (node("a"), node("b", TOO_MANY), node("c")))]
     heard = Intake(state, health).hear(batch)
     assert heard == [batch[0], batch[1], NodeGone("b"), batch[3]]
     state.refresh_tables()
@@ -58,7 +58,7 @@ def test_a_workload_that_cannot_stand_in_line_stops_nobody() -> None:
     state, health = ClusterState(order), Health()
     intake = Intake(state, health)
     work = [Workload(f"default/{name}", (Role(Request(gpus=1)),)) for name in "abc"]
-    intake.hear([QueueChanged(THE_DEFAULT), NodeChanged(node("n")), *map(WorkloadChanged, work)])
+    intake.hear([QueueChanged(UNBOUNDED_DEFAULT_QUEUE), NodeChanged(node("n")), *map(WorkloadChanged, work)])
     while intake.seat(10):
         pass
     assert [state.backlog.position(each.name) for each in work] == [1, 0, 2]

@@ -15,7 +15,7 @@ from kaiwo.model.node import Node
 from kaiwo.model.plan import Plan
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload
-from kaiwo.model.workload_record import Program, State
+from kaiwo.model.workload_record import Program, WorkloadState
 from kaiwo.runtime.loop.cycle_runner import Decision
 from kaiwo.runtime.loop.scheduling_loop import SchedulingLoop
 from kaiwo.snapshot.snapshot import Snapshot
@@ -58,7 +58,7 @@ def test_work_starts_ends_and_makes_room(tmp_path: Path) -> None:
         assert loop.state.backlog.position("default/second") == 1
         simulated.advance(60)
         await until(loop, lambda: "default/second" in loop.state.pods)
-        assert simulated.record("default/first").state is State.SUCCEEDED
+        assert simulated.record("default/first").state is WorkloadState.SUCCEEDED
 
     run(tmp_path, story)
 

@@ -13,14 +13,14 @@ from kaiwo.clusters.simulated import SimulatedCluster
 from kaiwo.devices.amd.change_partitions import ChangeRecord, write_record
 from kaiwo.devices.amd.partition_mode_writers import SysfsModeWriter
 from kaiwo.devices.discover import discover
-from kaiwo.gpus.partitioning.pending_mode_change import change_of
+from kaiwo.gpus.partitioning.pending_mode_change import change_state
 from kaiwo.history import Journal
 from kaiwo.model.affinity import NodeRule
 from kaiwo.model.errors import ConfigError, RefusedError
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node, Taint
 from kaiwo.model.partitioning_plan import PartitioningPlan, PlanRule, Rollout
-from kaiwo.model.queue import Amounts, Queue
+from kaiwo.model.queue import Queue, QueueAmounts
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload
 from kaiwo.model.workload_record import Program
@@ -83,11 +83,11 @@ class Play:
         """Of each GPU of a node, in its order; '' while it changes."""
         found: dict[str, str] = {}
         for gpu in self.cluster.world.nodes[name].gpus:
-            found[gpu.parent or gpu.id] = "" if change_of(gpu) == "changing" else gpu.profile or "SPX"
+            found[gpu.parent or gpu.id] = "" if change_state(gpu) == "changing" else gpu.profile or "SPX"
         return [found.get(f"gpu-{number}", "") for number in range(4)]
 
     def closed(self, name: str = "a") -> list[str]:
-        return [gpu.id for gpu in self.cluster.world.nodes[name].gpus if change_of(gpu) == "draining"]
+        return [gpu.id for gpu in self.cluster.world.nodes[name].gpus if change_state(gpu) == "draining"]
 
     def runs(self, name: str) -> bool:
         return f"default/{name}" in self.loop.state.pods
@@ -236,7 +236,7 @@ def test_a_gang_that_finds_too_few_cpus_on_all_nodes_together_changes_no_modes(t
 
 def test_a_queue_at_its_limit_changes_no_modes(tmp_path: Path) -> None:
     async def story(it: Play) -> None:
-        await it.cluster.put_queue(Queue("poor", gpu=Amounts(limit=0)))
+        await it.cluster.put_queue(Queue("poor", gpu=QueueAmounts(limit=0)))
         await it.submit("small", CPX, queue="poor")
         await it.turn()
         await it.turn()

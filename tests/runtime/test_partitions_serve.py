@@ -5,13 +5,18 @@ from pathlib import Path
 import pytest
 
 from kaiwo.model.node import Node
-from kaiwo.model.partition_modes import Mode, cut
+from kaiwo.model.partition_modes import Mode, partition_gpu
 from kaiwo.model.request import Request
-from kaiwo.model.reservation import Device, Owner, Reservation
+from kaiwo.model.reservation import PhysicalDevice, Reservation, ReservationOwner
 from tests.runtime.test_partitions import CPX, Play, node, play
 
-NAMED = Reservation("r", nodes=("a",), owner=Owner(user="ada"), end_s=10**6)
-TWO = Reservation("r", devices=(Device("a", "gpu-0"), Device("a", "gpu-1")), owner=Owner(user="ada"), end_s=10**6)
+NAMED = Reservation("r", nodes=("a",), owner=ReservationOwner(user="ada"), end_s=10**6)
+TWO = Reservation(
+    "r",
+    devices=(PhysicalDevice("a", "gpu-0"), PhysicalDevice("a", "gpu-1")),
+    owner=ReservationOwner(user="ada"),
+    end_s=10**6,
+)
 
 
 def cut_node(name: str, **more: object) -> Node:
@@ -19,7 +24,7 @@ def cut_node(name: str, **more: object) -> Node:
     whole = node(name)
     return Node(
         name, 640_000, 655_360, pods=500, labels=whole.labels,
-        gpus=tuple(part for gpu in whole.gpus for part in cut(gpu, Mode("CPX", "NPS1"))), **more,
+        gpus=tuple(part for gpu in whole.gpus for part in partition_gpu(gpu, Mode("CPX", "NPS1"))), **more,
     )  # type: ignore[arg-type]  # fmt: skip
 
 

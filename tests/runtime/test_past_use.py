@@ -9,9 +9,9 @@ from kaiwo.clusters.kubernetes.cache.queue_history import WHOLE, QueueHistory, r
 from kaiwo.model.events import QueueChanged
 from kaiwo.model.policy import Policy
 from kaiwo.model.queue import Queue
-from kaiwo.queues.current_shares import shares_of, wants_of
-from kaiwo.queues.past_usage import ONE
-from kaiwo.queues.share_breakdown import terms_of
+from kaiwo.queues.current_shares import fair_shares_of, queue_demand_of
+from kaiwo.queues.past_usage import WHOLE_PART
+from kaiwo.queues.share_breakdown import share_breakdown
 from kaiwo.runtime.loop.learned_state import pack_state, unpack_state
 from kaiwo.runtime.loop.past_usage_tracker import LOOK_S, TELL_S, InFile, InQueues, PastUse
 from kaiwo.snapshot.queue_table import GPU
@@ -41,7 +41,7 @@ def watch(world: World, past_use: PastUse, seconds: int) -> int:
 
 def gpu_share(world: World, queue: str) -> int:
     view = WorkingCopy(world.snapshot()).view
-    return int(shares_of(view).share[view.queues.row[queue], GPU])
+    return int(fair_shares_of(view).share[view.queues.row[queue], GPU])
 
 
 def kept(home: Path) -> PastUse:
@@ -77,12 +77,12 @@ def test_half_of_it_is_forgotten_after_a_half_life(tmp_path: Path) -> None:
     past_use = kept(tmp_path)
     watch(world, past_use, 20 * HALF_LIFE_S)
     assert world.state.past_usage is not None
-    assert world.state.past_usage.parts["heavy"][GPU] > 0.99 * ONE
+    assert world.state.past_usage.parts["heavy"][GPU] > 0.99 * WHOLE_PART
     world.finish("long")
     watch(world, past_use, HALF_LIFE_S)
-    assert abs(world.state.past_usage.parts["heavy"][GPU] / ONE - 0.5) < 0.02
+    assert abs(world.state.past_usage.parts["heavy"][GPU] / WHOLE_PART - 0.5) < 0.02
     view = WorkingCopy(world.snapshot()).view
-    terms = terms_of(view.queues, wants_of(view), shares_of(view), view.queues.row["heavy"])
+    terms = share_breakdown(view.queues, queue_demand_of(view), fair_shares_of(view), view.queues.row["heavy"])
     assert terms[GPU].past_ppm is not None
     assert abs(terms[GPU].past_ppm - 500_000) < 20_000
 
@@ -95,7 +95,7 @@ def test_a_restart_remembers_and_counts_the_pause_as_idle(tmp_path: Path) -> Non
     again = kept(tmp_path)
     told = again.look(world.state, world.now_s)
     assert told is not None
-    assert abs(told.parts["heavy"][GPU] / ONE - 0.5) < 0.02
+    assert abs(told.parts["heavy"][GPU] / WHOLE_PART - 0.5) < 0.02
 
 
 def in_queues(memory: QueueHistory) -> PastUse:
@@ -120,7 +120,7 @@ def test_another_leader_goes_on_where_the_last_one_was_and_so_does_the_first_whe
     second = in_queues(other)
     told = second.look(world.state, world.now_s)
     assert told is not None
-    assert abs(told.parts["heavy"][GPU] / ONE - 0.75) < 0.03
+    assert abs(told.parts["heavy"][GPU] / WHOLE_PART - 0.75) < 0.03
     watch(world, second, 4 * HALF_LIFE_S)
     memory.discard_decisions()
     memory.upsert("heavy", read_queue_status(Raw(msgspec.json.encode(other.status("heavy")))))

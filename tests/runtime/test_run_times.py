@@ -14,7 +14,7 @@ from kaiwo.history import Journal
 from kaiwo.manifests.values.names import ARRAY_LABEL
 from kaiwo.model.events import Event, WorkloadChanged, WorkloadGone
 from kaiwo.model.obstacle import Reason
-from kaiwo.model.plan import Cause
+from kaiwo.model.plan import EvictionCause
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload
 from kaiwo.model.workload_record import Program
@@ -136,7 +136,7 @@ def test_it_fills_a_gap_and_goes_at_its_expected_end() -> None:
     assert world.why("long") == [Reason.PROMISED]
     assert "as long as earlier runs like it" in why(world.state, "default/long", world.policy, 0).answer
     world.now_s = 580
-    assert {each.cause for each in world.decide().evictions} == {Cause.DEADLINE}
+    assert {each.cause for each in world.decide().evictions} == {EvictionCause.DEADLINE}
 
 
 def test_work_that_may_not_be_stopped_needs_a_limit_that_is_enforced() -> None:

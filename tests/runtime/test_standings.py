@@ -10,8 +10,8 @@ from kaiwo.decide.cycle_state import CycleInput, CycleState
 from kaiwo.decide.turn_order import Turns, lanes_of
 from kaiwo.model.events import QueueChanged, WorkloadChanged
 from kaiwo.model.policy import DEFAULT_POLICY
-from kaiwo.model.queue import Amounts, Fairness, Queue, ReclaimStrategy, SharePolicy
-from kaiwo.queues.current_shares import shares_of
+from kaiwo.model.queue import Fairness, Queue, QueueAmounts, ReclaimStrategy, SharePolicy
+from kaiwo.queues.current_shares import fair_shares_of
 from kaiwo.runtime.overview import queue_shares as module
 from kaiwo.runtime.overview.queue_shares import QueueStanding, Standings
 from kaiwo.snapshot.cluster_state import ClusterState
@@ -60,7 +60,7 @@ def test_they_are_worked_out_once_a_revision(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_queue_that_no_cycle_has_seen_yet_is_there() -> None:
     world = World().queue("lab").queue("team", "lab", quota_milli=4000)
     world.state.refresh_tables()
-    world.tell(QueueChanged(Queue("new", "lab", gpu=Amounts(2000))))
+    world.tell(QueueChanged(Queue("new", "lab", gpu=QueueAmounts(2000))))
     found = stand(world.state)
     assert list(found) == ["default", "lab", "new", "team"]
     assert (found["new"].depth, found["new"].is_leaf, found["lab"].is_leaf) == (1, True, False)
@@ -121,7 +121,7 @@ def test_the_queue_that_is_next_is_the_one_that_the_scheduler_tries_next(world: 
     on_the_way = [world.state.queues.names[above] for above in world.state.queues.path[row]]
     assert all(found[name].turn is not None and found[name].turn.place == 1 for name in on_the_way)
     assert {found[name].turn.head.workload for name in on_the_way} == {turns.lane.first[0]}
-    shares = shares_of(WorkingCopy(snapshot).view)
+    shares = fair_shares_of(WorkingCopy(snapshot).view)
     for name, each in found.items():
         assert [terms.share for terms in each.terms] == shares.share[world.state.queues.row[name]].tolist()
 

@@ -4,9 +4,9 @@ from kaiwo.model.affinity import NodeRule
 from kaiwo.model.events import NodeChanged, PodGone, QueueChanged, WorkloadChanged
 from kaiwo.model.node import Node
 from kaiwo.model.obstacle import Reason
-from kaiwo.model.plan import Cause
+from kaiwo.model.plan import EvictionCause
 from kaiwo.model.policy import Policy
-from kaiwo.model.queue import Amounts, Fairness, Queue, ReclaimStrategy
+from kaiwo.model.queue import Fairness, Queue, QueueAmounts, ReclaimStrategy
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload
 from tests.worlds import World
@@ -85,7 +85,7 @@ def test_nothing_is_moved_about_unless_somebody_asked_for_it() -> None:
         world.finish("small0").settle()  # one GPU is free on each node, and nobody has a whole one
         assert world.nodes_of("small1") != world.nodes_of("small2")
         causes = {each.cause for plan in world.submit("pair", gpus_each=2).settle() for each in plan.evictions}
-        assert causes == ({Cause.CONSOLIDATE} if is_moved else set())
+        assert causes == ({EvictionCause.CONSOLIDATE} if is_moved else set())
         assert world.is_running("pair") is is_moved
 
 
@@ -104,7 +104,7 @@ def test_work_within_its_quota_is_safe_from_others() -> None:
     world.running("red", gpus=4, queue="red").running("rest", gpus=4, queue="blue")
     world.submit("blue-urgent", gpus_each=4, queue="blue", priority=1_000)
     causes = {each.cause for plan in world.settle() for each in plan.evictions}
-    assert causes == {Cause.PREEMPT}  # its own queue's less important work goes, and nobody else's
+    assert causes == {EvictionCause.PREEMPT}  # its own queue's less important work goes, and nobody else's
     assert world.is_running("red")
 
 
@@ -218,12 +218,14 @@ def test_a_gang_that_is_moved_is_moved_whole() -> None:
 
 def test_who_had_to_go_makes_nobody_go_for_a_while_and_starts_where_there_is_room() -> None:
     """Taking turns comes to an end: see docs/decisions/0013."""
-    world = World().tell(QueueChanged(Queue("a", gpu=Amounts(quota=4_000))), QueueChanged(Queue("b")))
+    world = World().tell(QueueChanged(Queue("a", gpu=QueueAmounts(quota=4_000))), QueueChanged(Queue("b")))
     world.running("guest", gpus=8, queue="b")
     world.submit("owner", pods=4, gpus_each=1, queue="a").settle()
     assert world.is_running("owner")
     assert not world.is_running("guest")
-    world.tell(QueueChanged(Queue("b", gpu=Amounts(quota=8_000))))  # now it is owed everything, and may not take it yet
+    world.tell(
+        QueueChanged(Queue("b", gpu=QueueAmounts(quota=8_000)))
+    )  # now it is owed everything, and may not take it yet
     world.tell(QueueChanged(Queue("a"))).settle()
     assert world.is_running("owner")
     assert world.state.look_again_s == world.now_s + world.policy.hold_off_s

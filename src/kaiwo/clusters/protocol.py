@@ -13,14 +13,14 @@ from kaiwo.model.plan import Plan
 from kaiwo.model.queue import Queue
 from kaiwo.model.reservation import Reservation
 from kaiwo.model.workload import Workload
-from kaiwo.model.workload_record import Program, Record
+from kaiwo.model.workload_record import Program, WorkloadRecord
 
 
 class News(NamedTuple):
     """What became of the workloads since a version that somebody had seen."""
 
     version: int  # what to ask with the next time
-    records: Sequence[Record]  # new or different, or all of them
+    records: Sequence[WorkloadRecord]  # new or different, or all of them
     gone: Sequence[str]
     is_all: bool = False  # it was too long ago: whatever is not among the records is gone
 
@@ -141,10 +141,10 @@ class Work(Protocol):
     async def drain(self, name: str, reason: str = "", who: str = "") -> tuple[str, ...]:
         """Cordon it and stop its pods, which wait again. Returns the workloads that had to go."""
 
-    def record(self, name: str) -> Record:
+    def record(self, name: str) -> WorkloadRecord:
         """One workload, living or ended."""
 
-    def records(self) -> Sequence[Record]:
+    def records(self) -> Sequence[WorkloadRecord]:
         """Every workload the cluster remembers: the living, and the ended that are kept."""
 
     def news(self, after: int) -> News:

@@ -6,7 +6,7 @@ In:    the queues and one workload.   Out: nothing, or a RefusedError with the w
 from collections.abc import Iterable, Mapping
 
 from kaiwo.model.errors import RefusedError
-from kaiwo.model.queue import Queue, who_turns_away
+from kaiwo.model.queue import Queue, queue_that_refuses
 from kaiwo.model.workload import Workload
 
 MOST_NAMED = 5
@@ -14,7 +14,7 @@ MOST_NAMED = 5
 
 def check_queue_access(queues: Mapping[str, Queue], workload: Workload, knows_user: bool = True) -> None:
     """`knows_user`: without it only the namespace is checked."""
-    refusal = who_turns_away(queues, workload, knows_user)
+    refusal = queue_that_refuses(queues, workload, knows_user)
     if refusal is None:
         return
     queue, field = refusal

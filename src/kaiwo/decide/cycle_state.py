@@ -12,7 +12,7 @@ from kaiwo.decide.placement.class_charges import ClassCharges
 from kaiwo.decide.placement.place_pods import Placer
 from kaiwo.decide.placement.place_workload import Placement
 from kaiwo.decide.placement.shape_scores import ShapeScores
-from kaiwo.model.affinity import kept
+from kaiwo.model.affinity import affinity_of_nomination
 from kaiwo.model.plan import Nomination
 from kaiwo.model.policy import Policy
 from kaiwo.model.workload import Workload, role_of
@@ -96,7 +96,13 @@ def nominate(state: ClusterState, workload: Workload, placement: Placement) -> l
     for start in placement.starts:
         if start.pod not in known:
             want = role_of(workload, start.pod).request
-            amounts = (want.cpu_milli, want.memory_mib, want.extended, kept(want.neighbours), want.beside)
+            amounts = (
+                want.cpu_milli,
+                want.memory_mib,
+                want.extended,
+                affinity_of_nomination(want.neighbours),
+                want.beside,
+            )
             found.append(Nomination(workload.name, start.pod, start.node, start.devices, *amounts))
     return found
 

@@ -14,12 +14,12 @@ import numpy as np
 from msgspec.structs import replace
 
 from kaiwo.decide.cycle_state import CycleInput, CycleState, PodKey, earliest_s
-from kaiwo.gpus.partitioning.pending_mode_change import change_of
+from kaiwo.gpus.partitioning.pending_mode_change import change_state
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node
-from kaiwo.model.plan import Cause, Eviction
-from kaiwo.model.reservation import ENDLESS_S, Device, Picked, Reservation, ReservationPhase
-from kaiwo.model.workload import Phase, Pod, Workload, is_enough, lost_gpu_s
+from kaiwo.model.plan import Eviction, EvictionCause
+from kaiwo.model.reservation import NEVER_S, PhysicalDevice, PickedDevices, Reservation, ReservationPhase
+from kaiwo.model.workload import Phase, Pod, Workload, has_required_pods, lost_gpu_s
 from kaiwo.snapshot.array_types import Rows
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.node_table import Allocation
@@ -35,7 +35,7 @@ FREE, OCCUPIED, HELD, CLOSED = range(4)  # how good a device is: the lower the b
 class ReservationChanges(NamedTuple):
     """What time and reservations change before any waiting workload is tried."""
 
-    picked: tuple[Picked, ...]
+    picked: tuple[PickedDevices, ...]
     expired: tuple[str, ...]  # workloads whose allocation ends now
     evictions: tuple[Eviction, ...]
     given_up: tuple[PodKey, ...]  # nominations on devices that are reserved for others now
@@ -50,7 +50,7 @@ def apply_reservations(cycle: CycleInput, free: CycleState) -> ReservationChange
 class _ReservationStep:
     def __init__(self, cycle: CycleInput, free: CycleState) -> None:
         self._cycle, self._free, self._state = cycle, free, cycle.state
-        self._picked: list[Picked] = []
+        self._picked: list[PickedDevices] = []
         self._evictions: list[Eviction] = []
         self._evicted: set[PodKey] = set()
         self._given_up: list[PodKey] = []
@@ -68,7 +68,7 @@ class _ReservationStep:
         expired = tuple(expired_workloads(self._state, self._cycle.now_s))
         for name in expired:
             for pod in self._up(name):
-                self._evict(Eviction(name, pod.name, Cause.EXPIRED))
+                self._evict(Eviction(name, pod.name, EvictionCause.EXPIRED))
         at_s = next_timed_change_s(self._state, self._cycle.now_s) or 0
         look_again_s = earliest_s(self._look_again_s, at_s)
         changes = (tuple(self._picked), expired, tuple(self._evictions), tuple(self._given_up))
@@ -84,7 +84,7 @@ class _ReservationStep:
             found = pick(fleet, reserved.reservation)
             self._free.budget.used += found.steps
             if found.devices != reserved.reservation.picked:
-                self._picked.append(Picked(reserved.name, found.devices))
+                self._picked.append(PickedDevices(reserved.name, found.devices))
                 after = replace(reserved.reservation, picked=found.devices)
                 all_reserved[at] = locate_reservation(after, working.nodes)
                 fleet.moved(reserved.reservation, after)
@@ -149,12 +149,12 @@ class _ReservationStep:
         """These pods, or all of them when the workload cannot go on without these."""
         up = [pod for pod in self._up(workload.name) if (workload.name, pod.name) not in self._evicted]
         staying = {pod.name for pod in up if pod.name not in pods}
-        if not is_enough(workload, staying):
+        if not has_required_pods(workload, staying):
             staying = set()
         leaving = [pod for pod in up if pod.name not in staying]
         lost = lost_gpu_s(workload, leaving, self._cycle.now_s)
         for pod in leaving:
-            self._evict(Eviction(workload.name, pod.name, Cause.RESERVATION, reservation, lost))
+            self._evict(Eviction(workload.name, pod.name, EvictionCause.RESERVATION, reservation, lost))
             lost = 0  # counted once
 
     def _evict(self, eviction: Eviction) -> None:
@@ -181,7 +181,7 @@ def _is_kept_out(
 class Candidate(NamedTuple):
     """A physical GPU that works, with its partitions as one."""
 
-    device: Device
+    device: PhysicalDevice
     at: int  # its position on the node
     models: frozenset[str]
     tenants: tuple[Allocation, ...]
@@ -196,7 +196,7 @@ class Fleet:
         self.state, self.now_s = cycle.state, cycle.now_s
         self.nodes = cycle.state.node_objects
         self.on = cache(self._on)  # by node; for this cycle only
-        self._holders: dict[Device, list[Reservation]] = {}
+        self._holders: dict[PhysicalDevice, list[Reservation]] = {}
         for each in reservations:
             for device in self._devices(each):
                 self._holders.setdefault(device, []).append(each)
@@ -208,7 +208,7 @@ class Fleet:
         for device in self._devices(after):
             self._holders.setdefault(device, []).append(after)
 
-    def is_taken(self, device: Device, wanted: Reservation) -> bool:
+    def is_taken(self, device: PhysicalDevice, wanted: Reservation) -> bool:
         """Another one has it at the same time."""
         return any(other is not wanted and wanted.overlaps(other) for other in self._holders.get(device, ()))
 
@@ -221,11 +221,11 @@ class Fleet:
         is_closed = node.cordoned or not node.ready
         return [_candidate(node, gpu, columns, tenants, is_closed) for gpu, columns in _working(node)]
 
-    def _devices(self, reservation: Reservation) -> Iterator[Device]:
+    def _devices(self, reservation: Reservation) -> Iterator[PhysicalDevice]:
         yield from reservation.kept
         for name in reservation.nodes:
             node = self.nodes.get(name)
-            yield from dict.fromkeys(Device(name, gpu.parent or gpu.id) for gpu in (node.gpus if node else ()))
+            yield from dict.fromkeys(PhysicalDevice(name, gpu.parent or gpu.id) for gpu in (node.gpus if node else ()))
 
 
 def is_well_placed(fleet: Fleet, reservation: Reservation) -> bool:
@@ -233,24 +233,24 @@ def is_well_placed(fleet: Fleet, reservation: Reservation) -> bool:
     return len(reservation.picked) == reservation.gpus == len(_good(fleet, reservation)[0])
 
 
-class PickedDevices(NamedTuple):
+class DeviceChoice(NamedTuple):
     """The devices of a reservation, sorted; fewer than it asks for when there are no more."""
 
-    devices: tuple[Device, ...]
+    devices: tuple[PhysicalDevice, ...]
     steps: int  # that the search took
 
 
-def pick(fleet: Fleet, reservation: Reservation) -> PickedDevices:
+def pick(fleet: Fleet, reservation: Reservation) -> DeviceChoice:
     """What is good of the place that it has, and the best that there is for the rest."""
     good, before = _good(fleet, reservation)
     if len(good) >= reservation.gpus:
-        return PickedDevices(_sorted(good[: reservation.gpus]), 0)
+        return DeviceChoice(_sorted(good[: reservation.gpus]), 0)
     found = [each for each in _usable(fleet, reservation, sorted(fleet.nodes)) if each[0].device not in good]
     devices = _sorted([*good, *_fill(found, before, reservation.gpus - len(good))])
-    return PickedDevices(devices, 1 + len(found) // DEVICES_A_STEP)
+    return DeviceChoice(devices, 1 + len(found) // DEVICES_A_STEP)
 
 
-def _good(fleet: Fleet, reservation: Reservation) -> tuple[list[Device], set[Device]]:
+def _good(fleet: Fleet, reservation: Reservation) -> tuple[list[PhysicalDevice], set[PhysicalDevice]]:
     """Of the devices that were picked: those that are free in time, and all that could still be used."""
     places = sorted({device.node for device in reservation.picked} & fleet.nodes.keys())
     before = {
@@ -261,11 +261,11 @@ def _good(fleet: Fleet, reservation: Reservation) -> tuple[list[Device], set[Dev
     return [device for device, quality in before.items() if quality <= OCCUPIED], set(before)
 
 
-def _fill(found: list[tuple[Candidate, int]], before: set[Device], missing: int) -> Iterator[Device]:
+def _fill(found: list[tuple[Candidate, int]], before: set[PhysicalDevice], missing: int) -> Iterator[PhysicalDevice]:
     """By quality; of equal ones what was picked before, then as few nodes as will do."""
     for quality in (FREE, OCCUPIED, HELD, CLOSED):
         left = [each for each, its in found if its == quality] if missing else []
-        by_node: dict[str, list[Device]] = {}
+        by_node: dict[str, list[PhysicalDevice]] = {}
         for each in sorted(left, key=lambda each: (each.device not in before, each.at)):
             by_node.setdefault(each.device.node, []).append(each.device)
         while missing and by_node:
@@ -275,7 +275,9 @@ def _fill(found: list[tuple[Candidate, int]], before: set[Device], missing: int)
             yield from chosen
 
 
-def _suits(devices: list[Device], missing: int, before: set[Device], name: str) -> tuple[bool, bool, int, str]:
+def _suits(
+    devices: list[PhysicalDevice], missing: int, before: set[PhysicalDevice], name: str
+) -> tuple[bool, bool, int, str]:
     """Where it was before; else the smallest node that has them all, else the largest."""
     has_all = len(devices) >= missing
     return (devices[0] not in before, not has_all, len(devices) if has_all else -len(devices), name)
@@ -313,7 +315,7 @@ def _quality(state: ClusterState, wanted: Reservation, tenants: tuple[Allocation
 
 def _ends_s(pod: Allocation, workload: Workload) -> int:
     if not isinstance(pod, Pod) or not workload.time_limit_s:
-        return ENDLESS_S
+        return NEVER_S
     return pod.since_s + workload.time_limit_s
 
 
@@ -326,7 +328,7 @@ def _working(node: Node) -> Iterator[tuple[str, list[int]]]:
 
 
 def _works(gpu: Gpu) -> bool:
-    return gpu.healthy or bool(change_of(gpu))
+    return gpu.healthy or bool(change_state(gpu))
 
 
 def _candidate(
@@ -335,8 +337,8 @@ def _candidate(
     gpus = [node.gpus[at] for at in columns]
     held = tuple(each for gpu in gpus for each in tenants.get(gpu.id, ()))
     models, is_changing = frozenset(gpu.model for gpu in gpus), not all(gpu.healthy for gpu in gpus)
-    return Candidate(Device(node.name, name), columns[0], models, held, is_closed, is_changing)
+    return Candidate(PhysicalDevice(node.name, name), columns[0], models, held, is_closed, is_changing)
 
 
-def _sorted(devices: list[Device]) -> tuple[Device, ...]:
+def _sorted(devices: list[PhysicalDevice]) -> tuple[PhysicalDevice, ...]:
     return tuple(sorted(devices, key=lambda device: (device.node, device.gpu)))

@@ -40,8 +40,8 @@ from kaiwo.model.plan import Plan
 from kaiwo.model.policy import Policy
 from kaiwo.model.workload import Phase, Role, Workload
 from kaiwo.plugins.registry import Registry
-from kaiwo.queues.current_shares import standing
-from kaiwo.queues.reclaim_rules import ReclaimRequest, may_claim, victim_queues
+from kaiwo.queues.current_shares import current_shares
+from kaiwo.queues.reclaim_rules import ReclaimRequest, refusal_to_reclaim, victim_queues
 from kaiwo.snapshot.assumed_events import assume
 from kaiwo.snapshot.backlog import needs_charged_first
 from kaiwo.snapshot.cluster_state import ClusterState
@@ -71,9 +71,9 @@ def _may_reclaim(question: Question, snapshot: Snapshot, policy: Policy, plugins
     row = free.working.queues.row.get(found.queue)
     if row is None:
         return False
-    now = standing(free.working.view)
+    now = current_shares(free.working.view)
     claim = ReclaimRequest(row, np.array(unpaid_charge(cycle, free, found)), question.workload.preemptible)
-    return may_claim(now, claim) is None and bool(victim_queues(now, claim).any())
+    return refusal_to_reclaim(now, claim) is None and bool(victim_queues(now, claim).any())
 
 
 def _next_cycles(name: str, snapshot: Snapshot, policy: Policy, plugins: Registry) -> bool | None:
@@ -158,7 +158,7 @@ def raise_that_evicts(question: Question) -> EvictionSearch:
 
 def _has_victims(question: Question, need: ResourceVector) -> bool:
     """Some queue has more than is protected from such a claim: most cycles need not be tried."""
-    now = standing(question.view)
+    now = current_shares(question.view)
     claim = ReclaimRequest(now.queues.row[question.workload.queue], np.array(need), question.workload.preemptible)
     return bool(victim_queues(now, claim).any())
 

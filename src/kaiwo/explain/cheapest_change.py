@@ -17,7 +17,7 @@ from kaiwo.explain.smaller_request import smaller_sizes
 from kaiwo.explain.verify_change import Question
 from kaiwo.explain.workload_to_stop import StopCandidates
 from kaiwo.model.obstacle import WhyVerdict
-from kaiwo.model.queue import who_turns_away
+from kaiwo.model.queue import queue_that_refuses
 from kaiwo.snapshot.cluster_state import ClusterState
 
 Candidates = Iterator[PossibleChange | None]  # cheapest first; None: others may help that are not named
@@ -119,7 +119,7 @@ def other_queues(question: Question) -> Iterator[str]:
     state, workload = question.state, question.workload
     for name, is_leaf in zip(state.queues.names, state.queues.is_leaf, strict=True):
         is_other = is_leaf and name != workload.queue
-        if is_other and who_turns_away(state.queue_objects, replace(workload, queue=name)) is None:
+        if is_other and queue_that_refuses(state.queue_objects, replace(workload, queue=name)) is None:
             yield name
 
 

@@ -29,7 +29,7 @@ from kaiwo.model.obstacle import (
     TopologyLabelMissing,
     VendorMissing,
 )
-from kaiwo.model.reservation import ENDLESS_S, clock_words, times_words
+from kaiwo.model.reservation import NEVER_S, clock_words, times_words
 
 
 def sentence(obstacle: Obstacle) -> str:
@@ -178,7 +178,7 @@ def _until_start(o: Obstacle) -> str:
 
 def _promised(o: Obstacle) -> str:
     """It would fit, but would still run when a planned start needs the place."""
-    is_known = 0 < o.need < ENDLESS_S
+    is_known = 0 < o.need < NEVER_S
     run = f"it may run for {gap_words(o.need)}" if is_known else "its run time is unknown"
     why = f" ({_RUN_TIMES[o.facts.source]})" if isinstance(o.facts, RunTime) else ""
     return f"{_short(o.subject)} is planned to start in its place in {gap_words(o.have)}, and {run}{why}"

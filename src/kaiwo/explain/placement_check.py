@@ -18,7 +18,7 @@ from kaiwo.decide.placement.queue_limits import least_by_model, least_charge
 from kaiwo.decide.planned_starts.keep_planned import keep_planned_starts
 from kaiwo.decide.reservations import apply_reservations
 from kaiwo.explain.verify_change import Question
-from kaiwo.gpus.device_fit import times_per_device
+from kaiwo.gpus.device_fit import pods_per_device
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Workload
 from kaiwo.snapshot.backlog import RoleNeeds
@@ -46,7 +46,7 @@ class PlacementCheck:
         is_hopeless = backlog.find(question.name)[0].key in backlog.impossible  # its demand counts once it is changed
         self._share_inputs = None if is_hopeless else _share_inputs(question.workload)
         rows = np.arange(len(self.working.nodes.names))
-        self._whole_devices = int(times_per_device(self.working.view, Request(gpus=1), rows).sum())
+        self._whole_devices = int(pods_per_device(self.working.view, Request(gpus=1), rows).sum())
         self._counts_are_exact = not active.free_filters  # such a filter may decide differently after each pod
 
     @property
@@ -93,7 +93,7 @@ class PlacementCheck:
     def sizes_with_room(self, want: Request) -> list[int]:
         """The memory sizes of the devices that have room for a request now."""
         rows = np.arange(len(self.working.nodes.names))
-        sizes = self.working.view.of(rows)[1][:, SIZE][times_per_device(self.working.view, want, rows) > 0]
+        sizes = self.working.view.of(rows)[1][:, SIZE][pods_per_device(self.working.view, want, rows) > 0]
         return [int(size) for size in np.unique(sizes)]
 
     def queue_left(self, row: int, is_fixed: bool) -> ResourceVector:
@@ -157,7 +157,7 @@ class PlacementCheck:
         want = self._state.backlog.shapes[needs[0].shape]
         if want.neighbours is not None:
             return False  # each pod may close nodes to the next, or open some
-        return (want.is_exclusive or want.gpus <= 1) and not (want.hangs_on_device and is_bounded)
+        return (want.is_exclusive or want.gpus <= 1) and not (want.charge_depends_on_device and is_bounded)
 
 
 def is_within(charge: ResourceVector, left: ResourceVector) -> bool:

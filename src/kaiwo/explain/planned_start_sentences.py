@@ -3,7 +3,7 @@
 In:    the cluster state, a workload's name.   Out: one sentence; empty when it has no planned start.
 """
 
-from kaiwo.model.planned_start import Delay, PlannedStart, known_run_s
+from kaiwo.model.planned_start import DelayCause, PlannedStart, expected_run_s
 from kaiwo.model.reservation import clock_words
 from kaiwo.model.workload import Workload
 from kaiwo.snapshot.cluster_state import ClusterState
@@ -57,7 +57,7 @@ def _delay(promise: PlannedStart) -> str:
 
 def run_time_from(workload: Workload) -> str:
     """What the expected run time is based on: `its owner's estimate`; empty: it is unknown."""
-    run_s = known_run_s(workload)
+    run_s = expected_run_s(workload)
     if not run_s:
         return ""
     if run_s == workload.estimate_s:
@@ -67,14 +67,14 @@ def run_time_from(workload: Workload) -> str:
 
 def _assumed(promise: PlannedStart, workload: Workload) -> str:
     if promise.run_s:
-        by = f", by {run_time_from(workload)}" if promise.run_s == known_run_s(workload) else ""
+        by = f", by {run_time_from(workload)}" if promise.run_s == expected_run_s(workload) else ""
         return f"; it is expected to run for {gap_words(promise.run_s)}{by}"
     return "; its run time is unknown, so its place is kept with no end"
 
 
 _DELAYS = {
-    Delay.OVERRAN: "{who} is running longer than expected",
-    Delay.NODE: "node {who} is no longer available",
-    Delay.OUTRANKED: "{who} now comes before it",
-    Delay.TAKEN: "{who} is entitled to its place",
+    DelayCause.OVERRAN: "{who} is running longer than expected",
+    DelayCause.NODE: "node {who} is no longer available",
+    DelayCause.OUTRANKED: "{who} now comes before it",
+    DelayCause.TAKEN: "{who} is entitled to its place",
 }

@@ -18,7 +18,7 @@ from kaiwo.model.events import (
     WorkloadChanged,
     WorkloadGone,
 )
-from kaiwo.model.gpu import BY_TURNS, SHARED_MILLI
+from kaiwo.model.gpu import SHARED_MILLI, TIME_SLICING
 from kaiwo.model.queue import UNLIMITED, Queue
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Phase, Pod, Role, Workload
@@ -55,7 +55,10 @@ PODS, GPUS, SHARE, GPU_MEMORY, CPU, MEMORY = "pods", "gpus", "share", "gpu-memor
 UNITS = {PODS: 1, GPUS: 1, SHARE: 10, GPU_MEMORY: 1, CPU: 100, MEMORY: 1}  # the step by which each shrinks
 MIN_FRACTION_MILLI = 10  # the API refuses a smaller share of a GPU
 LEAST = {PODS: 1, GPUS: 1, SHARE: MIN_FRACTION_MILLI, GPU_MEMORY: 1, CPU: 1, MEMORY: 1}
-SHARED_WHOLE = (SHARED_MILLI, BY_TURNS)  # what the API makes of a whole GPU that others may use: half of it, in turns
+SHARED_WHOLE = (
+    SHARED_MILLI,
+    TIME_SLICING,
+)  # what the API makes of a whole GPU that others may use: half of it, in turns
 HELD = (Phase.ASSUMED, Phase.RUNNING)  # what is stopping already comes free anyway, and no sooner
 RESOURCES = ("gpu", "cpu", "memory")
 

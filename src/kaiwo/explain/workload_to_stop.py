@@ -20,7 +20,7 @@ from kaiwo.decide.placement.queue_limits import charge_of, least_charge
 from kaiwo.decide.placement.shape_scores import allowed
 from kaiwo.explain.possible_changes import HELD, ChangeKind, PossibleChange
 from kaiwo.explain.verify_change import Question
-from kaiwo.gpus.device_fit import times_per_device
+from kaiwo.gpus.device_fit import pods_per_device
 from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod, Workload, lost_s
@@ -66,7 +66,7 @@ def _is_plain(found: WaitingClass) -> bool:
 
 def _asks_no_more(one: Request, other: Request) -> bool:
     """A node that fits a pod of the other also fits one of this, and counting tells how many."""
-    is_counted = not one.hangs_on_device and (one.is_exclusive or one.gpus <= 1) and one.neighbours is None
+    is_counted = not one.charge_depends_on_device and (one.is_exclusive or one.gpus <= 1) and one.neighbours is None
     return (
         is_counted
         and one.cpu_milli <= other.cpu_milli
@@ -234,7 +234,7 @@ def _fewest_devices(view: View, needed_pods: list[NeededPods]) -> int:
     for want, pods in needed_pods:
         if not want.gpus or not len(everywhere):
             continue
-        times = times_per_device(view, want, everywhere)
+        times = pods_per_device(view, want, everywhere)
         if want.is_whole:
             free = times.sum(axis=1)
             missing = pods - int((free // want.gpus).sum())
@@ -251,7 +251,7 @@ def _gaps(view: View, needed_pods: list[NeededPods]) -> dict[str, int]:
     everywhere = np.arange(len(view.nodes.names))
     for want, pods in needed_pods:
         if want.is_whole and len(everywhere):
-            free = times_per_device(view, want, everywhere).sum(axis=1)
+            free = pods_per_device(view, want, everywhere).sum(axis=1)
             if int((free // want.gpus).sum()) < pods:
                 return dict(zip(view.nodes.names, (want.gpus - free % want.gpus).tolist(), strict=True))
     return {}

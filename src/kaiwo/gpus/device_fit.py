@@ -18,7 +18,7 @@ from kaiwo.snapshot.view import View
 MANY = np.int64(1) << 40
 
 
-def eligible(view: View, want: Request, nodes: Rows) -> BoolArray:
+def eligible_devices(view: View, want: Request, nodes: Rows) -> BoolArray:
     """Devices that work and are of a wanted model and size and cut as wanted, free or not."""
     gpus = view.of(nodes)[1]
     usable: BoolArray = gpus[:, USABLE] > 0
@@ -27,9 +27,9 @@ def eligible(view: View, want: Request, nodes: Rows) -> BoolArray:
     if view.reservations is not None:
         usable &= ~view.reservations.closed(want.passes, want.holds_s)[nodes]
     if want.reservation:
-        usable &= named_devices(view, want, nodes)
+        usable &= devices_of_reservation(view, want, nodes)
     if _is_choosy(view, want):
-        usable &= _is_among(view.nodes.gpu_profile[nodes], wanted_profiles(view.nodes.profiles, want))
+        usable &= _is_among(view.nodes.gpu_profile[nodes], matching_profiles(view.nodes.profiles, want))
     if not want.gpu_models and not _is_one_vendors(view, want):
         return usable
     return usable & _is_among(view.nodes.gpu_model[nodes], _wanted_models(view, want))
@@ -51,21 +51,21 @@ def _is_among(numbers: IntArray, wanted: Sequence[int]) -> BoolArray:
     return numbers == wanted[0] if len(wanted) == 1 else np.isin(numbers, wanted)
 
 
-def wanted_profiles(profiles: Sequence[str], want: Request) -> list[int]:
+def matching_profiles(profiles: Sequence[str], want: Request) -> list[int]:
     """Of the profiles that there are, those that serve: shares and whole GPUs are had of GPUs that are not cut."""
     if not want.is_partition:
         return [0]
-    return [at for at, name in enumerate(profiles) if serves(name, want.partition)]
+    return [at for at, name in enumerate(profiles) if matches_profile(name, want.partition)]
 
 
-def serves(profile: str, wanted: str) -> bool:
+def matches_profile(profile: str, wanted: str) -> bool:
     """`CPX` is served by every memory mode, `CPX+NPS4` by that one alone, `any` by whatever is cut."""
     return profile == wanted or profile.startswith(f"{wanted}+") or (wanted == ANY_PARTITION and profile != "")
 
 
-def times_per_device(view: View, want: Request, nodes: Rows) -> IntArray:
+def pods_per_device(view: View, want: Request, nodes: Rows) -> IntArray:
     """How often one device's part of the request fits on each device."""
-    last = view.last_times
+    last = view.last_pods_per_device
     if last is not None and last[0] is want and last[1] is nodes and last[2] == view.clock:
         return last[3]  # the fit and the scores of one repair ask the same; this halves its cost
     times = _times(view, want, nodes)
@@ -79,7 +79,7 @@ def _times(view: View, want: Request, nodes: Rows) -> IntArray:
     is_limited = view.reservations is not None or want.reservation
     is_chosen = want.gpu_models or want.device_mib or is_limited or _is_choosy(view, want)
     is_chosen = is_chosen or _is_one_vendors(view, want)
-    usable = eligible(view, want, nodes) if is_chosen else gpus[:, USABLE]
+    usable = eligible_devices(view, want, nodes) if is_chosen else gpus[:, USABLE]
     times: IntArray
     if want.is_partition:
         times = ((milli == view.nodes.device_milli[nodes]) & (mib == size)) * usable
@@ -100,7 +100,7 @@ def _times(view: View, want: Request, nodes: Rows) -> IntArray:
     return np.maximum(times, 0, out=times)
 
 
-def named_devices(view: View, want: Request, nodes: Rows) -> BoolArray:
+def devices_of_reservation(view: View, want: Request, nodes: Rows) -> BoolArray:
     """The devices of the one reservation that the request is for; none when that is not there, or not for it."""
     if view.reservations is None or want.reservation not in want.passes:
         return np.zeros((len(nodes), view.nodes.width), np.bool_)
@@ -150,5 +150,5 @@ def fits_beside_others(view: View, want: Request, nodes: Rows) -> BoolArray:
     """Nodes where the request fits on devices that are shared already."""
     gpus = view.of(nodes)[1]
     begun = (gpus[:, MILLI] < view.nodes.device_milli[nodes]) | (gpus[:, MIB] < gpus[:, SIZE])
-    beside: BoolArray = (begun & (times_per_device(view, want, nodes) > 0)).sum(axis=1) >= want.gpus
+    beside: BoolArray = (begun & (pods_per_device(view, want, nodes) > 0)).sum(axis=1) >= want.gpus
     return beside

@@ -14,8 +14,8 @@ from math import comb
 import numpy as np
 
 from kaiwo.model.gpu import Gpu
-from kaiwo.model.node import Wiring
-from kaiwo.model.partition_modes import io_dies, part_index
+from kaiwo.model.node import DeviceLinks
+from kaiwo.model.partition_modes import io_dies, partition_index
 from kaiwo.model.request import Request
 from kaiwo.snapshot.array_types import IntArray
 from kaiwo.snapshot.node_table import MILLI
@@ -24,7 +24,7 @@ from kaiwo.snapshot.view import View
 MOST_SETS = 13_000  # sixteen choose eight; beyond that sets grow one GPU at a time
 
 
-def best_set(wiring: Wiring, columns: Sequence[int], count: int) -> list[int]:
+def best_set(wiring: DeviceLinks, columns: Sequence[int], count: int) -> list[int]:
     """Positions in `columns` of the chosen GPUs."""
     if comb(len(columns), count) <= MOST_SETS:
         chosen = max(combinations(range(len(columns)), count), key=lambda at: _quality(wiring, columns, at))
@@ -32,13 +32,13 @@ def best_set(wiring: Wiring, columns: Sequence[int], count: int) -> list[int]:
     return _grown(wiring, columns, count)
 
 
-def slowest_link(wiring: Wiring, columns: Sequence[int]) -> int:
+def slowest_link(wiring: DeviceLinks, columns: Sequence[int]) -> int:
     """MB/s of the slowest link of a set; 0 where two are not linked."""
     return min((wiring.speed(a, b) for a, b in combinations(columns, 2)), default=0)
 
 
 def _quality(
-    wiring: Wiring, columns: Sequence[int], at: Sequence[int]
+    wiring: DeviceLinks, columns: Sequence[int], at: Sequence[int]
 ) -> tuple[int, int, int, int, int, tuple[int, ...]]:
     chosen = [columns[position] for position in at]
     left = [column for position, column in enumerate(columns) if position not in at]
@@ -52,7 +52,7 @@ def _quality(
     )
 
 
-def _grown(wiring: Wiring, columns: Sequence[int], count: int) -> list[int]:
+def _grown(wiring: DeviceLinks, columns: Sequence[int], count: int) -> list[int]:
     """From every GPU the set that grows by its best neighbour; the best of those."""
     sets = []
     for start in range(len(columns)):
@@ -64,7 +64,7 @@ def _grown(wiring: Wiring, columns: Sequence[int], count: int) -> list[int]:
     return max(sets, key=lambda at: _quality(wiring, columns, at))
 
 
-def _reach(wiring: Wiring, columns: Sequence[int], chosen: Sequence[int], at: int) -> tuple[int, int]:
+def _reach(wiring: DeviceLinks, columns: Sequence[int], chosen: Sequence[int], at: int) -> tuple[int, int]:
     speeds = [wiring.speed(columns[at], columns[other]) for other in chosen]
     return min(speeds), sum(speeds)
 
@@ -129,5 +129,5 @@ def _count(dies: dict[int, list[int]]) -> int:
 
 
 def _die(gpu: Gpu) -> int:
-    found = io_dies(gpu.model, gpu.profile.partition("+")[0], part_index(gpu.id))
+    found = io_dies(gpu.model, gpu.profile.partition("+")[0], partition_index(gpu.id))
     return found[0] if found else 0

@@ -11,7 +11,17 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 from msgspec.structs import replace
 
-from kaiwo.model.gpu import DEMANDS, GPU_MODELS, LIMITED, RANKS, SHARE_GRADE_LABEL, TURNS, WHOLE_MILLI, Gpu, meets
+from kaiwo.model.gpu import (
+    DEMANDS_LIMITS,
+    GPU_MODELS,
+    GRADE_RANKS,
+    LEAST_LIMITED_GRADE,
+    SHARE_GRADE_LABEL,
+    TAKES_TURNS,
+    WHOLE_MILLI,
+    Gpu,
+    is_grade_enough,
+)
 from kaiwo.model.node import Node
 from kaiwo.model.partition_modes import CHIPS
 from kaiwo.model.request import Request
@@ -19,9 +29,12 @@ from kaiwo.model.workload import Pod
 from kaiwo.snapshot.array_types import BoolArray, Rows
 from kaiwo.snapshot.view import View
 
-UNTOLD = {"amd": "cu-mask", "nvidia": "mps"}  # what a vendor has, where no agent told what the machine has
+DEFAULT_SHARE_GRADES = {
+    "amd": "cu-mask",
+    "nvidia": "mps",
+}  # what a vendor has, where no agent told what the machine has
 _NVIDIA = {model.name for model in GPU_MODELS.values() if model.vendor == "nvidia"}
-OF_METHOD = {"cu-mask": ("memory-capped", "cu-mask"), "mps": ("mps",)}
+GRADES_OF_METHOD = {"cu-mask": ("memory-capped", "cu-mask"), "mps": ("mps",)}
 
 
 def grade_of(want: Request, gpu: Gpu, labels: Mapping[str, str]) -> str:
@@ -32,10 +45,10 @@ def grade_of(want: Request, gpu: Gpu, labels: Mapping[str, str]) -> str:
         return ""
     best = share_grade(gpu, labels)
     if want.isolation == "time-slicing":
-        return min("time-slicing", best, key=RANKS.__getitem__)
-    if best in OF_METHOD["cu-mask"] and _milli(want, gpu) < least_milli(gpu.model):
+        return min("time-slicing", best, key=GRADE_RANKS.__getitem__)
+    if best in GRADES_OF_METHOD["cu-mask"] and _milli(want, gpu) < smallest_masked_milli(gpu.model):
         best = "time-slicing"
-    methods = OF_METHOD.get(want.isolation)
+    methods = GRADES_OF_METHOD.get(want.isolation)
     return best if methods is None or best in methods else ""
 
 
@@ -64,13 +77,13 @@ def whole_gpus(node: Node) -> list[Gpu]:
 def share_grade(gpu: Gpu, labels: Mapping[str, str]) -> str:
     """The best that a share of this device can have."""
     told = gpu.share_grade or labels.get(SHARE_GRADE_LABEL, "")
-    if told in RANKS:
+    if told in GRADE_RANKS:
         return told
     known = GPU_MODELS.get(gpu.model)
-    return UNTOLD[known.vendor] if known else "time-slicing"
+    return DEFAULT_SHARE_GRADES[known.vendor] if known else "time-slicing"
 
 
-def least_milli(model: str) -> int:
+def smallest_masked_milli(model: str) -> int:
     """The smallest share that a mask can hold: one compute unit on each XCD. 0 where that is not known."""
     chip = CHIPS.get(model)
     return -(-chip.xcds * WHOLE_MILLI // chip.compute_units) if chip else 0
@@ -83,7 +96,7 @@ def _milli(want: Request, gpu: Gpu) -> int:
 def closed_by_tenants(view: View, want: Request, nodes: Rows) -> BoolArray | None:
     """Devices whose tenants and this share would not be kept apart as somebody demands."""
     tenancy = view.tenants
-    if want.beside == DEMANDS:
+    if want.beside == DEMANDS_LIMITS:
         places = [(row, column) for row, column, milli in tenancy.small if _is_unlimited(view, row, column, milli)]
     else:
         places = [place for place in tenancy.demanding if not _gets_limits(view, want, *place)]
@@ -94,25 +107,26 @@ def closed_by_tenants(view: View, want: Request, nodes: Rows) -> BoolArray | Non
     return closed[nodes]
 
 
-def may_come_back(view: View, pod: Pod, row: int) -> bool:
+def tenants_allow_return(view: View, pod: Pod, row: int) -> bool:
     """A pod that is not on the books just now finds nobody on its devices who must be apart from it."""
     tenancy, columns = view.tenants, view.nodes.column[row]
     places = [(columns[share.gpu], share.milli) for share in pod.devices if share.gpu in columns]
-    if pod.beside == DEMANDS:
+    if pod.beside == DEMANDS_LIMITS:
         mine = {column for column, _ in places}
         there = (each for each in tenancy.small if each[0] == row and each[1] in mine)
         return not any(_is_unlimited(view, *each) for each in there)
     return not any(
-        (row, column) in tenancy.demanding and _is_unlimited(view, row, column, 0 if pod.beside == TURNS else milli)
+        (row, column) in tenancy.demanding
+        and _is_unlimited(view, row, column, 0 if pod.beside == TAKES_TURNS else milli)
         for column, milli in places
     )
 
 
 def _is_unlimited(view: View, row: int, column: int, milli: int) -> bool:
-    return milli == 0 or milli < least_milli(view.nodes.nodes[row].gpus[column].model)
+    return milli == 0 or milli < smallest_masked_milli(view.nodes.nodes[row].gpus[column].model)
 
 
 def _gets_limits(view: View, want: Request, row: int, column: int) -> bool:
     node = view.nodes.nodes[row]
     grade = grade_of(want, node.gpus[column], node.labels)
-    return bool(grade) and meets(grade, LIMITED)
+    return bool(grade) and is_grade_enough(grade, LEAST_LIMITED_GRADE)

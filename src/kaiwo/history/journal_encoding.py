@@ -29,7 +29,7 @@ _COMPRESSED = 0x80
 _KIND_CRC = tuple(zlib.crc32(bytes((kind,))) for kind in range(256))
 
 
-class Frame(NamedTuple):
+class JournalFrame(NamedTuple):
     """One whole frame, its payload as it lies in the file."""
 
     kind: int
@@ -54,7 +54,7 @@ def append_frame(buffer: bytearray, kind: int, payload: bytes) -> None:
     buffer += payload
 
 
-def walk_frames(data: bytes, offset: int = 0) -> Iterator[Frame]:
+def walk_frames(data: bytes, offset: int = 0) -> Iterator[JournalFrame]:
     """Every whole frame up to the first that is not; `offset` is where `data` begins in its file."""
     view = memoryview(data)
     at, size = 0, len(data)
@@ -63,7 +63,7 @@ def walk_frames(data: bytes, offset: int = 0) -> Iterator[Frame]:
         start, end = at + HEAD.size, at + HEAD.size + length
         if end > size or zlib.crc32(view[start:end], _KIND_CRC[kind]) != crc:
             return
-        yield Frame(kind & ~_COMPRESSED, view[start:end], kind >= _COMPRESSED, offset + at, offset + end)
+        yield JournalFrame(kind & ~_COMPRESSED, view[start:end], kind >= _COMPRESSED, offset + at, offset + end)
         at = end
 
 
@@ -87,7 +87,7 @@ class FrameKind(enum.IntEnum):
     CYCLE = 6
 
 
-class Places(NamedTuple):
+class CycleOffsets(NamedTuple):
     """A cycle's number, and the offsets in its file of what belongs to it."""
 
     number: int
@@ -113,25 +113,25 @@ def append_setting(buffer: bytearray, setting: Setting) -> None:
 
 def append_cycle(buffer: bytearray, cycle: Cycle, buffer_at: int, setting_at: int) -> None:
     """`buffer_at` is where the buffer's first byte will lie in the file."""
-    places = Places(cycle.head.number, buffer_at + len(buffer), setting_at)
+    places = CycleOffsets(cycle.head.number, buffer_at + len(buffer), setting_at)
     append_frame(buffer, FrameKind.PLAN, cycle.plan)
     append_frame(buffer, FrameKind.CYCLE, _PLACES.pack(*places) + _encode(cycle.head))
 
 
-def read_places(frame: Frame) -> Places:
+def read_offsets(frame: JournalFrame) -> CycleOffsets:
     """Of a cycle's frame."""
-    return Places(*_PLACES.unpack_from(frame.payload))
+    return CycleOffsets(*_PLACES.unpack_from(frame.payload))
 
 
-def read_head(frame: Frame) -> CycleHead:
+def read_head(frame: JournalFrame) -> CycleHead:
     return _decode_head(frame.payload[_PLACES.size :])
 
 
-def read_cycle(cycle: Frame, plan: Frame, setting: Frame) -> Cycle:
+def read_cycle(cycle: JournalFrame, plan: JournalFrame, setting: JournalFrame) -> Cycle:
     return Cycle(read_head(cycle), _decode_setting(setting.payload), plan.payload)
 
 
-def read_entries(frames: Iterable[Frame]) -> Iterator[Entry]:
+def read_entries(frames: Iterable[JournalFrame]) -> Iterator[Entry]:
     """The entries of one segment, from its first frame on."""
     parts: list[Event] = []
     plan, setting = b"", Setting("")

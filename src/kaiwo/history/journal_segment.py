@@ -16,12 +16,12 @@ from pathlib import Path
 
 from kaiwo.history.journal_encoding import (
     HEAD,
-    Frame,
     FrameKind,
+    JournalFrame,
     read_cycle,
     read_entries,
     read_head,
-    read_places,
+    read_offsets,
     walk_frames,
 )
 from kaiwo.history.journal_entries import Cycle, CycleHead, Entry
@@ -125,7 +125,7 @@ class Segment:
     def cycle(self, index: int) -> Cycle:
         with self.path.open("rb") as file:
             frame = self._frame_at(file.fileno(), self._cycles_at[index])
-            places = read_places(frame)
+            places = read_offsets(frame)
             plan = self._frame_at(file.fileno(), places.plan_at)
             return read_cycle(frame, plan, self._frame_at(file.fileno(), places.setting_at))
 
@@ -144,14 +144,14 @@ class Segment:
         if magic == _MAGIC and sequence == self.sequence and crc == zlib.crc32(data[:-4]):
             self.has_header, self.after, self.end = True, after, _HEADER.size
 
-    def _take(self, frame: Frame) -> None:
+    def _take(self, frame: JournalFrame) -> None:
         if frame.kind == FrameKind.CYCLE:
             self._cycles_at.append(frame.at)
-            self.numbers.append(read_places(frame).number)
+            self.numbers.append(read_offsets(frame).number)
         self.has_base = self.has_base or frame.kind == FrameKind.BASE
         self.end = frame.end
 
-    def _all_frames(self, data: bytes, end: int) -> Iterator[Frame]:
+    def _all_frames(self, data: bytes, end: int) -> Iterator[JournalFrame]:
         at = _HEADER.size
         for frame in walk_frames(data, at):
             yield frame
@@ -159,7 +159,7 @@ class Segment:
         if at != end:
             raise self._broken_since(at)
 
-    def _frame_at(self, file: int, at: int) -> Frame:
+    def _frame_at(self, file: int, at: int) -> JournalFrame:
         head = os.pread(file, HEAD.size, at)
         if len(head) == HEAD.size:
             length = HEAD.unpack(head)[0]

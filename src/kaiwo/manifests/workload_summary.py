@@ -8,7 +8,7 @@ from collections import Counter
 from kaiwo.manifests.values.gpu_model_names import VENDOR_MODELS
 from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.request import ANY_PARTITION, Request
-from kaiwo.model.workload import Role, Workload, tree_of
+from kaiwo.model.workload import Role, Workload, subgroup_tree
 
 _VENDOR_NAMES = {"amd": "AMD", "nvidia": "NVIDIA"}
 
@@ -19,7 +19,7 @@ def describe_workload(workload: Workload) -> str:
         return " + ".join(_describe_pods(role) for role in workload.roles)
     parts = Counter(_describe_pods(role) for role in workload.roles)
     every = " + ".join(f"{count} x ({text})" if count > 1 else text for text, count in parts.items())
-    root = tree_of(workload.groups, workload.roles)
+    root = subgroup_tree(workload.groups, workload.roles)
     below = len(root.children)
     return every if root.minimum == below else f"{every}, at least {root.minimum} of {below} sub-groups"
 

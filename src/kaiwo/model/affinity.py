@@ -48,18 +48,18 @@ class NodeRule(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
         return have > bound if self.operator == "Gt" else have < bound
 
 
-Rules: TypeAlias = tuple[NodeRule, ...]  # all of them must hold
-Choice: TypeAlias = tuple[Rules, ...]  # one of these must hold; of no alternatives none does
+NodeRules: TypeAlias = tuple[NodeRule, ...]  # all of them must hold
+NodeAlternatives: TypeAlias = tuple[NodeRules, ...]  # one of these must hold; of no alternatives none does
 
 
-class Preference(msgspec.Struct, gc=False, frozen=True):
+class NodePreference(msgspec.Struct, gc=False, frozen=True):
     """Nodes that are better than others, if all of these hold."""
 
     weight: int  # 1..100
-    rules: Rules
+    rules: NodeRules
 
 
-def obeys(labels: Mapping[str, str], rules: Rules, choices: tuple[Choice, ...]) -> bool:
+def matches_node_rules(labels: Mapping[str, str], rules: NodeRules, choices: tuple[NodeAlternatives, ...]) -> bool:
     """All rules hold, and of each choice one alternative."""
     return all(rule.holds(labels) for rule in rules) and all(
         any(all(rule.holds(labels) for rule in each) for each in choice) for choice in choices
@@ -74,26 +74,26 @@ def _number(text: str | None) -> int | None:
     return number if -LARGEST - 1 <= number <= LARGEST else None
 
 
-NODE = ""  # the level on which every node is a place of its own
-PORT = "port:"  # begins the marks that stand for a port of the node
-KEPT = "kept:"  # begins the marks of pods for which space is kept, and which are not there yet
+NODE_LEVEL = ""  # the level on which every node is a place of its own
+HOST_PORT_PREFIX = "port:"  # begins the marks that stand for a port of the node
+NOMINATED_PREFIX = "kept:"  # begins the marks of pods for which space is kept, and which are not there yet
 
 
-class Near(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
+class RequiredPodAffinity(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     """On each level a pod with this mark in the same place. Who carries it, and finds nobody, may begin anywhere."""
 
     mark: str
     levels: tuple[str, ...]
 
 
-class Apart(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
+class RequiredPodAntiAffinity(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     """No pod with this mark in the same place. It holds both ways: the others' rules keep newcomers out."""
 
     mark: str
-    level: str = NODE
+    level: str = NODE_LEVEL
 
 
-class Spread(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
+class TopologySpread(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     """No place has more than `max_skew` pods with this mark above the place that has the fewest."""
 
     mark: str
@@ -108,28 +108,28 @@ class PodAffinity(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     """Everything about one pod that matters to others, or that others matter to."""
 
     marks: tuple[str, ...] = ()
-    near: Near | None = None
-    apart: tuple[Apart, ...] = ()
-    spread: tuple[Spread, ...] = ()
-    own_rules: Rules = ()  # for `Spread.by_rules`: what the pod itself says, without what its volumes or GPUs ask for
-    own_choices: tuple[Choice, ...] = ()
+    near: RequiredPodAffinity | None = None
+    apart: tuple[RequiredPodAntiAffinity, ...] = ()
+    spread: tuple[TopologySpread, ...] = ()
+    own_rules: NodeRules = ()  # for `TopologySpread.by_rules`: the rules that the pod itself names
+    own_choices: tuple[NodeAlternatives, ...] = ()
 
     @property
-    def waits_for(self) -> tuple[str, ...]:
+    def awaited_marks(self) -> tuple[str, ...]:
         """Marks that make more possible, not less, when another pod with one of them starts."""
         return (*((self.near.mark,) if self.near else ()), *(rule.mark for rule in self.spread))
 
     @property
-    def own_levels(self) -> tuple[str, ...]:
+    def self_exclusion_levels(self) -> tuple[str, ...]:
         """The levels on which such pods stay apart from each other."""
         return tuple(rule.level for rule in self.apart if rule.mark in self.marks)
 
 
-def kept(neighbours: PodAffinity | None) -> PodAffinity | None:
+def affinity_of_nomination(neighbours: PodAffinity | None) -> PodAffinity | None:
     """The same for space that is kept: it keeps others away, but nobody is near to a pod that is not there yet."""
-    return None if neighbours is None else _kept(neighbours)
+    return None if neighbours is None else _affinity_of_nomination(neighbours)
 
 
 @lru_cache(maxsize=4096)
-def _kept(neighbours: PodAffinity) -> PodAffinity:
-    return PodAffinity(tuple(KEPT + mark for mark in neighbours.marks), apart=neighbours.apart)
+def _affinity_of_nomination(neighbours: PodAffinity) -> PodAffinity:
+    return PodAffinity(tuple(NOMINATED_PREFIX + mark for mark in neighbours.marks), apart=neighbours.apart)

@@ -87,18 +87,18 @@ def are_mixed(gpus: Iterable[Gpu]) -> bool:
 
 METHODS = ("partition", "cu-mask", "mps", "time-slicing")
 # Equal rank: a compute-unit mask and MPS are the same promise by two vendors.
-RANKS: Mapping[str, int] = {
+GRADE_RANKS: Mapping[str, int] = {
     "partition": 4, "memory-capped": 3, "cu-mask": 2, "mps": 2, "time-slicing": 1, "none": 0,
 }  # fmt: skip
-LIMITED = "cu-mask"  # from this grade on a share has compute of its own
-DEMANDS, TURNS = "demands", "turns"  # what a share is to its neighbours: see `Request.beside`
-BY_TURNS = "time-slicing"  # whoever is alone on the GPU has all of it
-SHARERS = 2  # so many who ask for a whole GPU and let others use it, too, may meet on one
-SHARED_MILLI = WHOLE_MILLI // SHARERS
+LEAST_LIMITED_GRADE = "cu-mask"  # from this grade on a share has compute of its own
+DEMANDS_LIMITS, TAKES_TURNS = "demands", "turns"  # what a share is to its neighbours: see `Request.beside`
+TIME_SLICING = "time-slicing"  # whoever is alone on the GPU has all of it
+MOST_SHARERS = 2  # so many who ask for a whole GPU and let others use it, too, may meet on one
+SHARED_MILLI = WHOLE_MILLI // MOST_SHARERS
 SMALL_MILLI = 64  # shares below this may be too small for a mask; which are, their models say
 SHARE_GRADE_LABEL = "kaiwo.ai/gpu-share-grade"  # on a node whose machine does not tell: the best grade of a share
 
 
-def meets(grade: str, least: str) -> bool:
+def is_grade_enough(grade: str, least: str) -> bool:
     """A grade is at least another."""
-    return not least or RANKS[grade] >= RANKS[least]
+    return not least or GRADE_RANKS[grade] >= GRADE_RANKS[least]

@@ -8,7 +8,7 @@ import msgspec
 from kaiwo.model.gpu import Gpu
 
 
-class Wiring(msgspec.Struct, frozen=True, omit_defaults=True):
+class DeviceLinks(msgspec.Struct, frozen=True, omit_defaults=True):
     """Empty where nobody told."""
 
     mb_s: tuple[tuple[int, ...], ...] = ()  # from each device to each, in one direction; 0: no direct link
@@ -34,7 +34,7 @@ class Wiring(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.nic[device] if device < len(self.nic) else -1
 
 
-MOST_NODES = 10_000  # in a cluster that Kaiwo makes up itself
+MOST_VIRTUAL_NODES = 10_000  # in a cluster that Kaiwo makes up itself
 
 
 class Taint(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
@@ -59,4 +59,4 @@ class Node(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     ready: bool = True
     cordoned: bool = False
     reason: str = ""  # why it is not ready, or who cordoned it
-    wiring: Wiring = Wiring()  # between its devices
+    wiring: DeviceLinks = DeviceLinks()  # between its devices

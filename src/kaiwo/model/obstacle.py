@@ -7,7 +7,7 @@ import enum
 
 import msgspec
 
-from kaiwo.model.reservation import Owner
+from kaiwo.model.reservation import ReservationOwner
 
 
 class Reason(enum.StrEnum):
@@ -288,7 +288,7 @@ class RunTime(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag="ru
 class ReservedBy(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag="reserved-by"):
     """Who has the reservation that is in the way, and when."""
 
-    owner: Owner
+    owner: ReservationOwner
     start_s: int = 0  # 0: it has started
     end_s: int = 0  # 0: it has no end
     free: int = 0  # reserved devices that it could use and that are free
@@ -301,7 +301,7 @@ class ReservationUnusable(msgspec.Struct, gc=False, frozen=True, omit_defaults=T
     """Why it cannot use the reservation that it names."""
 
     problem: ReservationProblem
-    owner: Owner = Owner()
+    owner: ReservationOwner = ReservationOwner()
     start_s: int = 0
     end_s: int = 0
 

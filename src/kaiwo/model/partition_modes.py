@@ -54,7 +54,7 @@ class ModeChange(msgspec.Struct, gc=False, frozen=True):
     after: Mode
 
 
-class Shape(msgspec.Struct, gc=False, frozen=True):
+class PartitionShape(msgspec.Struct, gc=False, frozen=True):
     """What a GPU is cut into, and what each part has."""
 
     count: int
@@ -124,14 +124,14 @@ def next_modes(model: str, now: Mode, platform: Platform | None = None) -> tuple
     return legal
 
 
-def partition_shape(model: str, compute: str, memory: str = "NPS1", memory_mib: int = 0) -> Shape | None:
+def partition_shape(model: str, compute: str, memory: str = "NPS1", memory_mib: int = 0) -> PartitionShape | None:
     """None when the mode is not legal. `memory_mib`: what the driver says the GPU has, when that is known."""
     if Mode(compute, memory) not in legal_modes(model):
         return None
     chip = CHIPS[model]
     count = partition_count(model, compute)
     total_mib = memory_mib or GPU_MODELS[model].memory_mib
-    return Shape(count, chip.xcds // count, chip.compute_units // count, total_mib // count)
+    return PartitionShape(count, chip.xcds // count, chip.compute_units // count, total_mib // count)
 
 
 def partition_count(model: str, compute: str) -> int:
@@ -143,7 +143,7 @@ def partition_count(model: str, compute: str) -> int:
 
 
 @cache
-def least_part_milli(profile: str, models: tuple[str, ...] = ()) -> int:
+def smallest_partition_milli(profile: str, models: tuple[str, ...] = ()) -> int:
     """The least that one partition of a profile is of a physical GPU, whichever of these models (or of all) it is of.
 
     Not every profile is of AMD's modes: no GPU of anybody else is cut finer than the finest of theirs.
@@ -154,12 +154,12 @@ def least_part_milli(profile: str, models: tuple[str, ...] = ()) -> int:
     return WHOLE_MILLI // max(partition_count(model, mode) for model in chips for mode in modes)
 
 
-def part_milli(index: int, count: int) -> int:
+def partition_milli(index: int, count: int) -> int:
     """A partition's part of the physical GPU's milli; the parts of six make 1000 too."""
     return (index + 1) * WHOLE_MILLI // count - index * WHOLE_MILLI // count
 
 
-def cut(gpu: Gpu, mode: Mode) -> tuple[Gpu, ...]:
+def partition_gpu(gpu: Gpu, mode: Mode) -> tuple[Gpu, ...]:
     """The devices that a whole GPU shows in a mode: itself when it is not cut, none when the mode is not legal."""
     shape = partition_shape(gpu.model, mode.compute, mode.memory, gpu.memory_mib)
     if shape is None or shape.count == 1:
@@ -168,19 +168,19 @@ def cut(gpu: Gpu, mode: Mode) -> tuple[Gpu, ...]:
     return tuple(
         Gpu(
             f"{gpu.id}-p{index}", gpu.model, shape.memory_mib, gpu.healthy, gpu.reason,
-            gpu.id, profile, part_milli(index, shape.count),
+            gpu.id, profile, partition_milli(index, shape.count),
         )
         for index in range(shape.count)
     )  # fmt: skip
 
 
-def part_index(device: str) -> int:
+def partition_index(device: str) -> int:
     """A partition's number within its GPU, from the id that discovery gave it; -1 when it tells none."""
     _, mark, number = device.rpartition("-p")
     return int(number) if mark and number.isdecimal() else -1
 
 
-def mode_of_count(model: str, count: int) -> str:
+def mode_with_partitions(model: str, count: int) -> str:
     """The compute mode that makes so many partitions; empty when none does."""
     chip = CHIPS.get(model)
     if chip is None:

@@ -8,7 +8,7 @@ from kaiwo.model.affinity import PodAffinity
 from kaiwo.model.gpu import Share
 from kaiwo.model.obstacle import Obstacle
 from kaiwo.model.planned_start import PlannedStart
-from kaiwo.model.reservation import Picked
+from kaiwo.model.reservation import PickedDevices
 
 
 class Start(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
@@ -21,7 +21,7 @@ class Start(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     until_s: int = 0  # it fills a gap: from then on it goes when a planned start needs the place; 0: it fills none
 
 
-class Cause(enum.StrEnum):
+class EvictionCause(enum.StrEnum):
     """Why a running pod is told to go."""
 
     RECLAIM = "reclaim"
@@ -35,7 +35,11 @@ class Cause(enum.StrEnum):
     EXPIRED = "expired"  # its allocation was given until now
 
 
-FOR_OTHERS = (Cause.RECLAIM, Cause.PREEMPT, Cause.CONSOLIDATE)  # what an eviction budget counts
+DISPLACING_CAUSES = (
+    EvictionCause.RECLAIM,
+    EvictionCause.PREEMPT,
+    EvictionCause.CONSOLIDATE,
+)  # what an eviction budget counts
 
 
 class Eviction(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
@@ -43,7 +47,7 @@ class Eviction(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
 
     workload: str
     pod: str
-    cause: Cause
+    cause: EvictionCause
     beneficiary: str = ""
     lost_gpu_s: int = 0
 
@@ -90,7 +94,7 @@ class Plan(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     unclaimed: tuple[tuple[str, str, str], ...] = ()  # an action and a class that it has not yet sought room for
     look_again_s: int = 0  # when time alone may change an answer; 0: never
     given_up: tuple[tuple[str, str], ...] = ()  # nominations (workload, pod) whose space is kept no longer
-    reserved: tuple[Picked, ...] = ()  # reservations of a number of GPUs for which devices were picked
+    reserved: tuple[PickedDevices, ...] = ()  # reservations of a number of GPUs for which devices were picked
     promises: tuple[PlannedStart, ...] = ()  # planned starts that are new or different since the last plan
     unpromised: tuple[str, ...] = ()  # workloads that have no planned start any more: they start now, or cannot
     expired: tuple[str, ...] = ()  # workloads whose allocation was given until now: they end

@@ -12,7 +12,7 @@ from kaiwo.model.gpu import Share
 from kaiwo.model.workload import Workload
 
 
-class Delay(enum.StrEnum):
+class DelayCause(enum.StrEnum):
     """Why a planned start is later than it was. The codes are API: never renamed, never reused."""
 
     OVERRAN = "overran"  # work that ran before the promise outlives the time it was said to take
@@ -41,7 +41,7 @@ class PlannedStart(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     run_s: int = 0  # how long it will run; 0: nobody said
     made_s: int = 0  # when it first had a planned start: of two, the older goes first
     after: tuple[str, ...] = ()  # whose end it waits for: those who leave its place last
-    delay: Delay | None = None  # of the last time that it became later
+    delay: DelayCause | None = None  # of the last time that it became later
     delayed_by: str = ""  # the workload or node that is to blame
 
     @property
@@ -50,7 +50,7 @@ class PlannedStart(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
         return tuple(sorted({place.node for place in self.places}))
 
 
-def known_run_s(workload: Workload) -> int:
+def expected_run_s(workload: Workload) -> int:
     """How long a run takes, as far as anybody knows: its owner's estimate, else what runs like it took, cut at the time
     limit. 0: nobody does."""
     expected_s = workload.estimate_s or workload.learned_s
@@ -62,4 +62,4 @@ def bounded_run_s(workload: Workload) -> int:
 
     Work that may be stopped goes at its expected end; of any other only a time limit that is enforced is believed.
     """
-    return known_run_s(workload) if workload.preemptible else workload.time_limit_s
+    return expected_run_s(workload) if workload.preemptible else workload.time_limit_s

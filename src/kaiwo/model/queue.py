@@ -14,7 +14,7 @@ from kaiwo.model.workload import Workload
 UNLIMITED = -1
 
 
-class Amounts(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
+class QueueAmounts(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     """One resource of a queue, in that resource's integer unit (milli-GPU, milli-CPU, MiB)."""
 
     quota: int = 0  # deserved: what nobody takes away
@@ -22,10 +22,10 @@ class Amounts(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     weight: int = 1  # part of what is left over, against the siblings
 
 
-UNBOUNDED = Amounts(quota=UNLIMITED)  # what nobody counts, nobody is over
+UNBOUNDED = QueueAmounts(quota=UNLIMITED)  # what nobody counts, nobody is over
 
 
-class ModelAmounts(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
+class GpuModelAmounts(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     """What a queue may use of one GPU model, in milli-GPU. A model that is not listed has no bounds of its own."""
 
     quota: int = UNLIMITED  # unlimited: the queue's GPU quota alone counts
@@ -84,10 +84,10 @@ class Queue(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     parent: str = ""
     display_name: str = ""
     priority: int = 100
-    gpu: Amounts = Amounts()
-    cpu: Amounts = UNBOUNDED
-    memory: Amounts = UNBOUNDED
-    gpu_models: dict[str, ModelAmounts] = {}  # by model name
+    gpu: QueueAmounts = QueueAmounts()
+    cpu: QueueAmounts = UNBOUNDED
+    memory: QueueAmounts = UNBOUNDED
+    gpu_models: dict[str, GpuModelAmounts] = {}  # by model name
     fairness: Fairness = Fairness()
     namespaces: tuple[str, ...] = ()  # whose work it takes; empty: everybody's
     users: tuple[str, ...] = ()
@@ -95,11 +95,13 @@ class Queue(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
 
 
 DEFAULT_QUEUE = "default"
-THE_DEFAULT = Queue(DEFAULT_QUEUE, gpu=UNBOUNDED)  # there before anybody made a queue: whatever comes may run
+UNBOUNDED_DEFAULT_QUEUE = Queue(
+    DEFAULT_QUEUE, gpu=UNBOUNDED
+)  # there before anybody made a queue: whatever comes may run
 DEFAULT_FAIRNESS = Fairness(SharePolicy.DRF, ReclaimStrategy.AGGRESSIVE, 0)
 
 
-def who_turns_away(
+def queue_that_refuses(
     queues: Mapping[str, Queue], workload: Workload, knows_user: bool = True
 ) -> tuple[Queue, str] | None:
     """Its queue and every queue above that must take work of its namespace and, where he is known, of its user."""

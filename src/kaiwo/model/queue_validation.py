@@ -16,7 +16,7 @@ CPU_MILLI, GIB_MIB = 1000, 1024
 RESOURCES = (("gpu", "GPU"), ("cpu", "CPU"), ("memory", "memory"))
 
 
-class Finding(msgspec.Struct, gc=False, frozen=True):
+class QueueFinding(msgspec.Struct, gc=False, frozen=True):
     """Something about one queue that a person should mend."""
 
     queue: str
@@ -25,7 +25,7 @@ class Finding(msgspec.Struct, gc=False, frozen=True):
     is_error: bool
 
 
-def check_tree(queues: Iterable[Queue]) -> tuple[Finding, ...]:
+def check_queue_tree(queues: Iterable[Queue]) -> tuple[QueueFinding, ...]:
     """Errors first; then by queue. Nothing to say means that the set is sound."""
     listed = sorted(queues, key=lambda queue: queue.name)
     by_name = {queue.name: queue for queue in listed}
@@ -39,13 +39,13 @@ def check_tree(queues: Iterable[Queue]) -> tuple[Finding, ...]:
     return tuple(sorted(findings, key=lambda finding: (not finding.is_error, finding.queue, finding.field)))
 
 
-def _twice(listed: list[Queue]) -> Iterator[Finding]:
+def _twice(listed: list[Queue]) -> Iterator[QueueFinding]:
     for name, count in Counter(queue.name for queue in listed).items():
         if count > 1:
             yield _error(name, "name", f"queue {name} is there {count} times; keep one of them")
 
 
-def _own(queue: Queue) -> Iterator[Finding]:
+def _own(queue: Queue) -> Iterator[QueueFinding]:
     """What a queue says of itself."""
     for field, word in RESOURCES:
         amounts = getattr(queue, field)
@@ -59,7 +59,7 @@ def _own(queue: Queue) -> Iterator[Finding]:
     yield from _models(queue)
 
 
-def _models(queue: Queue) -> Iterator[Finding]:
+def _models(queue: Queue) -> Iterator[QueueFinding]:
     promised = 0
     for model, amounts in sorted(queue.gpu_models.items()):
         field = f"resources.gpu.models.{model}"
@@ -88,7 +88,7 @@ def _models(queue: Queue) -> Iterator[Finding]:
         )
 
 
-def _above(queue: Queue, by_name: Mapping[str, Queue]) -> Iterator[Finding]:
+def _above(queue: Queue, by_name: Mapping[str, Queue]) -> Iterator[QueueFinding]:
     """What a queue says of the one above it."""
     name = queue.name
     if not queue.parent:
@@ -132,7 +132,7 @@ def _above(queue: Queue, by_name: Mapping[str, Queue]) -> Iterator[Finding]:
             )
 
 
-def _below(queue: Queue, children: list[Queue]) -> Iterator[Finding]:
+def _below(queue: Queue, children: list[Queue]) -> Iterator[QueueFinding]:
     """What the queues below a queue are promised together."""
     for field, word in RESOURCES:
         own = getattr(queue, field).quota
@@ -178,9 +178,9 @@ def _show(field: str, amount: int) -> str:
     return f"{amount / size:g}{unit}" if amount % size else f"{amount // size}{unit}"
 
 
-def _error(queue: str, field: str, sentence: str) -> Finding:
-    return Finding(queue, field, sentence, True)
+def _error(queue: str, field: str, sentence: str) -> QueueFinding:
+    return QueueFinding(queue, field, sentence, True)
 
 
-def _warning(queue: str, field: str, sentence: str) -> Finding:
-    return Finding(queue, field, sentence, False)
+def _warning(queue: str, field: str, sentence: str) -> QueueFinding:
+    return QueueFinding(queue, field, sentence, False)

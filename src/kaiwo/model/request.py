@@ -5,9 +5,9 @@ Equal requests share one shape: feasibility and scores are worked out once per r
 
 import msgspec
 
-from kaiwo.model.affinity import VENDOR_LABEL, Choice, NodeRule, PodAffinity, Preference
-from kaiwo.model.gpu import DEMANDS, LIMITED, TURNS, WHOLE_MILLI, meets
-from kaiwo.model.partition_modes import least_part_milli
+from kaiwo.model.affinity import VENDOR_LABEL, NodeAlternatives, NodePreference, NodeRule, PodAffinity
+from kaiwo.model.gpu import DEMANDS_LIMITS, LEAST_LIMITED_GRADE, TAKES_TURNS, WHOLE_MILLI, is_grade_enough
+from kaiwo.model.partition_modes import smallest_partition_milli
 
 ANY_PARTITION = "any"
 # No cluster has so much. Whoever asks for more has asked for this, so that sums stay within 64 bits.
@@ -44,8 +44,8 @@ class Request(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     reservation: str = ""  # only on the GPUs of this reservation
     passes: tuple[str, ...] = ()  # the reservations that it may use
     holds_s: int = 0  # so long it may hold its devices whatever comes; 0: it goes when it is told to
-    node_choices: tuple[Choice, ...] = ()  # of each, one alternative must hold
-    prefers: tuple[Preference, ...] = ()  # nodes that are better than others
+    node_choices: tuple[NodeAlternatives, ...] = ()  # of each, one alternative must hold
+    prefers: tuple[NodePreference, ...] = ()  # nodes that are better than others
     neighbours: PodAffinity | None = None  # rules between pods; None: nobody knows it, and it minds nobody
 
     @property
@@ -78,9 +78,9 @@ class Request(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
         """What a share is to its neighbours: it demands that they have limits, it has none itself, or neither."""
         if not (self.least_grade or self.isolation) or not self.gpus or self.is_exclusive:
             return ""  # nearly everybody, so that is asked first
-        if self.least_grade and meets(self.least_grade, LIMITED):
-            return DEMANDS
-        return TURNS if self.isolation == "time-slicing" else ""
+        if self.least_grade and is_grade_enough(self.least_grade, LEAST_LIMITED_GRADE):
+            return DEMANDS_LIMITS
+        return TAKES_TURNS if self.isolation == "time-slicing" else ""
 
     @property
     def vendor(self) -> str:
@@ -89,7 +89,7 @@ class Request(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
         return next(rules, "").removeprefix(VENDOR_LABEL)
 
     @property
-    def hangs_on_device(self) -> bool:
+    def charge_depends_on_device(self) -> bool:
         """What a queue is charged is known only when the devices are: see `Share`."""
         return self.is_memory or self.is_partition
 
@@ -97,5 +97,5 @@ class Request(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     def charge_milli(self) -> int:
         """What a queue is charged for one pod; of partitions the least that it may be. Of memory the device decides."""
         if self.is_partition:
-            return self.gpus * least_part_milli(self.partition, self.gpu_models)
+            return self.gpus * smallest_partition_milli(self.partition, self.gpu_models)
         return self.gpus * self.gpu_milli if not self.is_memory else 0

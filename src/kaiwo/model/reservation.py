@@ -10,8 +10,8 @@ import msgspec
 
 from kaiwo.model.workload import Workload
 
-LAST_S = 253_402_300_799  # calendars end with the year 9999
-ENDLESS_S = 1 << 50  # later than any clock: what has no end, or may hold its devices for ever
+LAST_CALENDAR_S = 253_402_300_799  # calendars end with the year 9999
+NEVER_S = 1 << 50  # later than any clock: what has no end, or may hold its devices for ever
 
 
 class ReservationPhase(enum.StrEnum):
@@ -29,14 +29,14 @@ class AtEnd(enum.StrEnum):
     EVICT = "evict"  # it is told to go, and waits again
 
 
-class Device(msgspec.Struct, gc=False, frozen=True):
+class PhysicalDevice(msgspec.Struct, gc=False, frozen=True):
     """One physical GPU of a node; its partitions go with it."""
 
     node: str
     gpu: str
 
 
-class Owner(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
+class ReservationOwner(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     """For whom: exactly one of these; none: a pool for whoever names it."""
 
     queue: str = ""  # and every queue below it
@@ -65,21 +65,21 @@ class Reservation(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     gpu_models: tuple[str, ...] = ()  # any of these; empty: any model
     node_selector: tuple[tuple[str, str], ...] = ()  # labels of the nodes on which GPUs are picked
     nodes: tuple[str, ...] = ()  # these nodes whole, with their CPUs and memory
-    devices: tuple[Device, ...] = ()  # exactly these
-    owner: Owner = Owner()
+    devices: tuple[PhysicalDevice, ...] = ()  # exactly these
+    owner: ReservationOwner = ReservationOwner()
     start_s: int = 0  # 0: at once
     end_s: int = 0  # 0: never
     at_end: AtEnd = AtEnd.KEEP
     created_s: int = 0
-    picked: tuple[Device, ...] = ()  # which ones the scheduler keeps, when only a number was given
+    picked: tuple[PhysicalDevice, ...] = ()  # which ones the scheduler keeps, when only a number was given
 
     @property
     def until_s(self) -> int:
         """When it is over."""
-        return self.end_s or ENDLESS_S
+        return self.end_s or NEVER_S
 
     @property
-    def kept(self) -> tuple[Device, ...]:
+    def kept(self) -> tuple[PhysicalDevice, ...]:
         """The devices that it names or that were picked; those of whole nodes the nodes know."""
         return self.devices or self.picked
 
@@ -112,18 +112,18 @@ class Reservation(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
         return times_words(self.start_s if self.start_s > now_s else 0, self.end_s)
 
 
-class Picked(msgspec.Struct, gc=False, frozen=True):
+class PickedDevices(msgspec.Struct, gc=False, frozen=True):
     """Which devices the scheduler keeps for a reservation of a number of GPUs."""
 
     reservation: str
-    devices: tuple[Device, ...]
+    devices: tuple[PhysicalDevice, ...]
 
 
 def clock_words(at_s: int) -> str:
     """A moment of the cluster's clock. A virtual clock may begin at 0: then there is no calendar."""
     if at_s < 10**9:
         return f"second {at_s} of the cluster's clock"
-    if at_s > LAST_S:
+    if at_s > LAST_CALENDAR_S:
         return "a moment after the year 9999"
     return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC").replace(":00 UTC", " UTC")
 

@@ -30,12 +30,12 @@ class SubGroup(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     minimum: int = -1  # -1: all of them
 
 
-class Branch(NamedTuple):
+class SubGroupTree(NamedTuple):
     """A sub-group with what is below it, in the order in which the workload names it."""
 
     path: str  # `left/workers`; empty: the workload itself
     minimum: int
-    children: tuple["Branch | int", ...]  # an int is the number of a role
+    children: tuple["SubGroupTree | int", ...]  # an int is the number of a role
     extras: tuple[int, ...] = ()  # roles of which no pod is needed: they are no part that counts
 
 
@@ -50,40 +50,44 @@ class Leaf(Protocol):
     def needed(self) -> int: ...
 
 
-def tree_of(groups: tuple[SubGroup, ...], roles: Sequence[Leaf]) -> Branch:
+def subgroup_tree(groups: tuple[SubGroup, ...], roles: Sequence[Leaf]) -> SubGroupTree:
     """The whole tree. It must be sound: see `fault_in`. What needs more parts than it has is never whole."""
     return _tree(groups, tuple((role.group, role.needed > 0) for role in roles))
 
 
 @lru_cache(maxsize=256)
-def _tree(groups: tuple[SubGroup, ...], roles: tuple[tuple[str, bool], ...]) -> Branch:
+def _tree(groups: tuple[SubGroup, ...], roles: tuple[tuple[str, bool], ...]) -> SubGroupTree:
     minimum = next((group.minimum for group in groups if group.name == ROOT), -1)
     return _branch(SubGroup(ROOT, ROOT, minimum), "", groups, roles)
 
 
-def _branch(group: SubGroup, path: str, groups: tuple[SubGroup, ...], roles: tuple[tuple[str, bool], ...]) -> Branch:
+def _branch(
+    group: SubGroup, path: str, groups: tuple[SubGroup, ...], roles: tuple[tuple[str, bool], ...]
+) -> SubGroupTree:
     below = [each for each in groups if each.parent == group.name and each.name != ROOT]
-    children: list[Branch | int] = [_branch(each, f"{path}/{each.name}".strip("/"), groups, roles) for each in below]
+    children: list[SubGroupTree | int] = [
+        _branch(each, f"{path}/{each.name}".strip("/"), groups, roles) for each in below
+    ]
     children += [number for number, (parent, counts) in enumerate(roles) if parent == group.name and counts]
     extras = tuple(number for number, (parent, counts) in enumerate(roles) if parent == group.name and not counts)
-    return Branch(path, len(children) if group.minimum < 0 else group.minimum, tuple(children), extras)
+    return SubGroupTree(path, len(children) if group.minimum < 0 else group.minimum, tuple(children), extras)
 
 
-def is_whole(groups: tuple[SubGroup, ...], roles: Sequence[Leaf], up: Sequence[int]) -> bool:
+def has_minimum(groups: tuple[SubGroup, ...], roles: Sequence[Leaf], up: Sequence[int]) -> bool:
     """So many pods of each role are what the workload needs, or more."""
     if not groups:
         return all(count >= role.needed for count, role in zip(up, roles, strict=True))
-    return is_branch_whole(tree_of(groups, roles), roles, up)
+    return branch_has_minimum(subgroup_tree(groups, roles), roles, up)
 
 
-def is_branch_whole(branch: Branch | int, roles: Sequence[Leaf], up: Sequence[int]) -> bool:
+def branch_has_minimum(branch: SubGroupTree | int, roles: Sequence[Leaf], up: Sequence[int]) -> bool:
     """The same of one branch."""
     if isinstance(branch, int):
         return up[branch] >= roles[branch].needed
-    return sum(is_branch_whole(child, roles, up) for child in branch.children) >= branch.minimum
+    return sum(branch_has_minimum(child, roles, up) for child in branch.children) >= branch.minimum
 
 
-def fault_in(groups: tuple[SubGroup, ...], roles: Sequence[Leaf]) -> str:
+def subgroup_problem(groups: tuple[SubGroup, ...], roles: Sequence[Leaf]) -> str:
     """What is wrong with a tree, as the end of a sentence; empty: it is sound."""
     parents = {group.name: group.parent for group in groups if group.name != ROOT}
     names = [group.name for group in groups]
@@ -180,7 +184,7 @@ class Phase(enum.StrEnum):
     DONE = "done"  # succeeded; holds nothing and is not started again
 
 
-LEAVING = (Phase.RELEASING, Phase.STUCK)
+RELEASING_PHASES = (Phase.RELEASING, Phase.STUCK)
 
 
 class Pod(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
@@ -205,17 +209,17 @@ def pod_name(role: Role, index: int) -> str:
     return f"{role.name}-{index}"
 
 
-def is_enough(workload: Workload, pods: Container[str]) -> bool:
+def has_required_pods(workload: Workload, pods: Container[str]) -> bool:
     """With these pods up the workload has all that it needs."""
-    return is_whole(workload.groups, workload.roles, pods_up(workload, pods))
+    return has_minimum(workload.groups, workload.roles, pods_per_role(workload, pods))
 
 
-def pods_up(workload: Workload, pods: Container[str]) -> list[int]:
+def pods_per_role(workload: Workload, pods: Container[str]) -> list[int]:
     """How many of these pods each role has."""
     return [sum(pod_name(role, index) in pods for index in range(role.count)) for role in workload.roles]
 
 
-def leaders_of(workload: Workload) -> frozenset[str]:
+def leading_roles(workload: Workload) -> frozenset[str]:
     """The names of the roles that lead; most workloads have none."""
     return frozenset(role.name for role in workload.roles if role.leads)
 
@@ -232,7 +236,7 @@ def breaks_gang(workload: Workload, remaining: Iterable[str]) -> bool:
     for pod in remaining:
         role = pod.rpartition("-")[0]
         count[role] = count.get(role, 0) + 1
-    return not is_whole(workload.groups, workload.roles, [count.get(role.name, 0) for role in workload.roles])
+    return not has_minimum(workload.groups, workload.roles, [count.get(role.name, 0) for role in workload.roles])
 
 
 def lost_s(workload: Workload, since_s: int, now_s: int) -> int:
@@ -247,7 +251,7 @@ def lost_gpu_s(workload: Workload, pods: Iterable[Pod], now_s: int) -> int:
     )
 
 
-def has_only_saved(before: Workload, after: Workload) -> bool:
+def differs_only_in_checkpoint(before: Workload, after: Workload) -> bool:
     """Nothing about it is different but when it last saved its work."""
     saved_s = after.checkpoint_s
     return before.checkpoint_s != saved_s and replace(before, checkpoint_s=saved_s) == after

@@ -19,7 +19,7 @@ class Program(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     is_interactive: bool = False  # somebody sits at its input: it is started once, and never again
 
 
-class State(enum.StrEnum):
+class WorkloadState(enum.StrEnum):
     """Where a workload is in its life."""
 
     WAITING = "waiting"
@@ -34,15 +34,15 @@ class State(enum.StrEnum):
     @property
     def is_over(self) -> bool:
         """It will not run again unless somebody requeues it."""
-        return self in (State.SUCCEEDED, State.FAILED, State.CANCELLED)
+        return self in (WorkloadState.SUCCEEDED, WorkloadState.FAILED, WorkloadState.CANCELLED)
 
 
-class Record(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
+class WorkloadRecord(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     """A workload with its life so far: what a cluster keeps of it."""
 
     workload: Workload
     program: Program = Program()
-    state: State = State.WAITING
+    state: WorkloadState = WorkloadState.WAITING
     attempt: int = 0  # how many times it has been started
     started_s: int = 0  # of the last attempt
     ended_s: int = 0

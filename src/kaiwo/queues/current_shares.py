@@ -8,8 +8,8 @@ import numpy as np
 
 from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.queue import POLICY_RULES
-from kaiwo.queues.fair_share import FairShares, ShareRules, Wants, fair_shares
-from kaiwo.queues.reclaim_rules import QueueShares, stand
+from kaiwo.queues.fair_share import FairShares, QueueDemand, ShareRules, fair_shares
+from kaiwo.queues.reclaim_rules import QueueShares, queue_shares
 from kaiwo.queues.resource_division import MOST_AMOUNT
 from kaiwo.snapshot.array_types import IntArray
 from kaiwo.snapshot.gpu_model_usage import only_model
@@ -18,7 +18,7 @@ from kaiwo.snapshot.queue_table import ResourceVector
 from kaiwo.snapshot.view import View
 
 
-def wants_of(view: View) -> Wants:
+def queue_demand_of(view: View) -> QueueDemand:
     """What there is, and what every queue uses and asks for, as of the cycle's start."""
     found = view.cache.get("wants")
     if found is None:
@@ -29,25 +29,25 @@ def wants_of(view: View) -> Wants:
         request = view.queues.all_used + np.minimum(view.queues.sum_up_tree(asked), MOST_AMOUNT)
         by_wait = any(POLICY_RULES[policy].by_wait for policy in view.queues.tree.policy)
         oldest_s = view.oldest_submission_s() if by_wait else None
-        found = view.cache["wants"] = Wants(_totals(view), request, oldest_s, _past(view))
+        found = view.cache["wants"] = QueueDemand(_totals(view), request, oldest_s, _past(view))
     return found
 
 
-def shares_of(view: View) -> FairShares:
+def fair_shares_of(view: View) -> FairShares:
     """The fair shares of all queues, with every term."""
     found = view.cache.get("shares")
     if found is None:
         strength_milli = view.past_usage.strength_milli if view.past_usage is not None else 0
         rules = ShareRules(usage_strength_milli=strength_milli)
-        found = view.cache["shares"] = fair_shares(view.queues, wants_of(view), rules)
+        found = view.cache["shares"] = fair_shares(view.queues, queue_demand_of(view), rules)
     return found
 
 
-def standing(view: View) -> QueueShares:
+def current_shares(view: View) -> QueueShares:
     """How the queues stand now: `used` and `fixed` follow the view's placements."""
     found = view.cache.get("standing")
     if found is None:
-        found = stand(view.queues, shares_of(view).share, view.all_used, view.all_non_preemptible)
+        found = queue_shares(view.queues, fair_shares_of(view).share, view.all_used, view.all_non_preemptible)
         view.cache["standing"] = found
     return found
 

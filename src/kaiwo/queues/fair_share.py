@@ -11,8 +11,8 @@ import numpy as np
 
 from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.queue import SharePolicy
-from kaiwo.queues.past_usage import bend_weights
-from kaiwo.queues.resource_division import Claims, Part, deserved, divide_rest
+from kaiwo.queues.past_usage import adjust_weights
+from kaiwo.queues.resource_division import ShareClaims, SurplusPart, deserved, divide_surplus
 from kaiwo.snapshot.array_types import IntArray, Rows
 from kaiwo.snapshot.queue_table import (
     BY_PRIORITY,
@@ -34,7 +34,7 @@ class ShareRules(NamedTuple):
     root_policy: SharePolicy = SharePolicy.DRF  # among the queues that have no parent
 
 
-class Wants(NamedTuple):
+class QueueDemand(NamedTuple):
     """What is to be divided and who wants how much: used and waiting together, in a parent with all below it."""
 
     totals: IntArray  # by resource
@@ -59,7 +59,7 @@ class FairShares(NamedTuple):
 DEFAULT_RULES = ShareRules()
 
 
-def fair_shares(queues: QueueTable, wants: Wants, rules: ShareRules = DEFAULT_RULES) -> FairShares:
+def fair_shares(queues: QueueTable, wants: QueueDemand, rules: ShareRules = DEFAULT_RULES) -> FairShares:
     """Level by level from the roots: all siblings of one depth and all resources at once."""
     size, columns = wants.request.shape
     out = FairShares(*(np.zeros((size, columns), np.int64) for _ in FairShares._fields))
@@ -70,14 +70,14 @@ def fair_shares(queues: QueueTable, wants: Wants, rules: ShareRules = DEFAULT_RU
     totals = np.zeros((size + 1, columns), np.int64)
     totals[0] = wants.totals
     for rows in queues.tree.levels:
-        level = Claims(*(column[rows].ravel() for column in claims))
+        level = ShareClaims(*(column[rows].ravel() for column in claims))
         has = deserved(totals.ravel(), level)
         rest = totals.ravel().copy()
         np.subtract.at(rest, level.pool, has)
         level = _bent(level, has, None if wants.past is None else wants.past[rows].ravel(), rules.usage_strength_milli)
         pool_settles = np.zeros(totals.size, np.bool_)
         pool_settles[level.pool] = np.repeat(settles[rows], columns)
-        part = divide_rest(np.maximum(rest, 0), level, has, pool_settles)
+        part = divide_surplus(np.maximum(rest, 0), level, has, pool_settles)
         _write(out, rows, has, level, part)
         out.total[rows] = totals[queues.tree.parent[rows] + 1]
         totals[rows + 1] = out.share[rows]
@@ -89,12 +89,12 @@ def bounds(amounts: IntArray, by_model: IntArray, columns: int) -> IntArray:
     return amounts if columns == len(RESOURCES) else np.hstack((amounts, by_model))
 
 
-def _claims(queues: QueueTable, wants: Wants, rules: ShareRules, ranks: IntArray) -> Claims:
+def _claims(queues: QueueTable, wants: QueueDemand, rules: ShareRules, ranks: IntArray) -> ShareClaims:
     """Every queue's claim on its parent, by queue and resource."""
     shape = wants.request.shape
     columns = shape[1]
     pool = (queues.tree.parent + 1)[:, None] * columns + np.arange(columns)
-    return Claims(
+    return ShareClaims(
         pool,
         np.broadcast_to(ranks[:, None], shape),
         bounds(queues.quota, queues.model_quota, columns),
@@ -106,7 +106,7 @@ def _claims(queues: QueueTable, wants: Wants, rules: ShareRules, ranks: IntArray
     )
 
 
-def _write(out: FairShares, rows: Rows, has: IntArray, claims: Claims, part: Part) -> None:
+def _write(out: FairShares, rows: Rows, has: IntArray, claims: ShareClaims, part: SurplusPart) -> None:
     shape = out.share[rows].shape
     out.deserved[rows] = has.reshape(shape)
     out.whole[rows] = part.whole.reshape(shape)
@@ -123,7 +123,7 @@ def _policies(queues: QueueTable, rules: ShareRules) -> IntArray:
     return np.where(tree.parent == NO_PARENT, SHARE_POLICIES.index(rules.root_policy), tree.policy_code[tree.parent])
 
 
-def _ranks(queues: QueueTable, wants: Wants, policy: IntArray) -> IntArray:
+def _ranks(queues: QueueTable, wants: QueueDemand, policy: IntArray) -> IntArray:
     """Who is served before whom among siblings: the lowest first."""
     ranks = np.where(BY_PRIORITY[policy], -queues.priority, 0)
     by_wait = BY_WAIT[policy]
@@ -135,13 +135,13 @@ def _ranks(queues: QueueTable, wants: Wants, policy: IntArray) -> IntArray:
     return np.where(by_wait, waited_longest, ranks)
 
 
-def _bent(claims: Claims, has: IntArray, past: IntArray | None, strength_milli: int) -> Claims:
+def _bent(claims: ShareClaims, has: IntArray, past: IntArray | None, strength_milli: int) -> ShareClaims:
     """Weights bent by past use. Who used so much that nothing is left of its weight comes after its equals."""
     if past is None or strength_milli <= 0:
-        return claims._replace(weight=bend_weights(claims.pool, claims.weight, claims.weight, 0))
+        return claims._replace(weight=adjust_weights(claims.pool, claims.weight, claims.weight, 0))
     competes = (np.minimum(claims.request, claims.limit) > has) & (claims.weight > 0)
     ranks, rank = np.unique(claims.rank, return_inverse=True)
-    bent = bend_weights(claims.pool * len(ranks) + rank, np.where(competes, claims.weight, 0), past, strength_milli)
+    bent = adjust_weights(claims.pool * len(ranks) + rank, np.where(competes, claims.weight, 0), past, strength_milli)
     comes_last = competes & (bent == 0)
     weight = np.where(comes_last | ~competes, claims.weight, bent)
     return claims._replace(weight=weight, rank=2 * claims.rank + comes_last)

@@ -71,7 +71,7 @@ def queue_keys(now: QueueShares, totals: IntArray, rows: Rows, need: IntArray, o
     ).astype(np.int64)
 
 
-class PlainOrder:
+class QueueOrderKeys:
     """The same keys for one queue at a time, in plain integers: asked after every turn."""
 
     def __init__(self, now: QueueShares, entitled: IntArray) -> None:

@@ -24,7 +24,7 @@ class QueueShares(NamedTuple):
 
     queues: QueueTable
     used: IntArray
-    fixed: IntArray  # the part of `used` that may not be preempted
+    non_preemptible: IntArray  # the part of `used` that may not be preempted
     fair: IntArray  # fair shares
     quota: IntArray
     limit: IntArray
@@ -38,14 +38,14 @@ class ReclaimRequest(NamedTuple):
     preemptible: bool = True
 
 
-class Taking(NamedTuple):
+class VictimUsage(NamedTuple):
     """Work that would be evicted and finds no new place in the same plan: a whole gang, or one surplus pod."""
 
     queue: int
     amount: IntArray
 
 
-class Rule(enum.StrEnum):
+class RefusalRule(enum.StrEnum):
     """Why a queue may not take."""
 
     NEVER_RECLAIMS = "queue-never-reclaims"
@@ -57,17 +57,17 @@ class Rule(enum.StrEnum):
     WOULD_SWAP = "claimant-would-be-the-richer"
 
 
-class Refusal(NamedTuple):
+class ReclaimRefusal(NamedTuple):
     """One rule that says no: `amount` of the resource is compared with `bound`."""
 
-    rule: Rule
+    rule: RefusalRule
     queue: int
     resource: int = 0
     amount: int = 0
     bound: int = 0
 
 
-def stand(
+def queue_shares(
     queues: QueueTable, fair: IntArray, used: IntArray | None = None, fixed: IntArray | None = None
 ) -> QueueShares:
     """The queues with these fair shares; used amounts from the table unless this cycle has newer ones.
@@ -84,18 +84,18 @@ def stand(
     )
 
 
-def may_claim(now: QueueShares, claim: ReclaimRequest) -> Refusal | None:
+def refusal_to_reclaim(now: QueueShares, claim: ReclaimRequest) -> ReclaimRefusal | None:
     """May this workload take from others at all? Asked before any victim is looked for."""
     row = claim.queue
     strategy = now.queues.tree.reclaim_strategy[row]
     if strategy is ReclaimStrategy.NONE:
-        return Refusal(Rule.NEVER_RECLAIMS, row)
+        return ReclaimRefusal(RefusalRule.NEVER_RECLAIMS, row)
     with_it = now.used[row] + claim.need
-    if (refusal := _above(Rule.OVER_FAIR_SHARE, row, with_it, now.fair[row])) is not None:
+    if (refusal := _above(RefusalRule.OVER_FAIR_SHARE, row, with_it, now.fair[row])) is not None:
         return refusal
     if strategy is ReclaimStrategy.CONSERVATIVE:
-        refusal = _above(Rule.OVER_QUOTA, row, with_it, now.quota[row])
-    return refusal or fixed_over_quota(now, claim)
+        refusal = _above(RefusalRule.OVER_QUOTA, row, with_it, now.quota[row])
+    return refusal or non_preemptible_over_quota(now, claim)
 
 
 def victim_queues(now: QueueShares, claim: ReclaimRequest, among: Rows | None = None) -> BoolArray:
@@ -116,12 +116,12 @@ def victim_queues(now: QueueShares, claim: ReclaimRequest, among: Rows | None = 
     return found & np.array(now.queues.is_leaf, np.bool_)
 
 
-def fixed_over_quota(now: QueueShares, claim: ReclaimRequest) -> Refusal | None:
+def non_preemptible_over_quota(now: QueueShares, claim: ReclaimRequest) -> ReclaimRefusal | None:
     """Work that may not be preempted stays inside the quota of its queue and of every queue above."""
     if claim.preemptible:
         return None
     for row in now.queues.path[claim.queue]:
-        refusal = _above(Rule.OVER_QUOTA, row, now.fixed[row] + claim.need, now.quota[row])
+        refusal = _above(RefusalRule.OVER_QUOTA, row, now.non_preemptible[row] + claim.need, now.quota[row])
         if refusal is not None:
             return refusal
     return None
@@ -133,20 +133,20 @@ def entitled(now: QueueShares, rows: Rows | int) -> IntArray:
     return most
 
 
-def _above(rule: Rule, row: int, amount: IntArray, bound: IntArray) -> Refusal | None:
+def _above(rule: RefusalRule, row: int, amount: IntArray, bound: IntArray) -> ReclaimRefusal | None:
     over = amount - np.minimum(bound, ENDLESS)
     column = int(over.argmax())
     return _numbers(rule, row, column, amount, bound) if over[column] > 0 else None
 
 
-def _numbers(rule: Rule, row: int, column: int, amount: IntArray, bound: IntArray) -> Refusal:
-    return Refusal(rule, row, column, int(amount[column]), int(bound[column]))
+def _numbers(rule: RefusalRule, row: int, column: int, amount: IntArray, bound: IntArray) -> ReclaimRefusal:
+    return ReclaimRefusal(rule, row, column, int(amount[column]), int(bound[column]))
 
 
 Amount = list[int]  # one number a resource: at this size plain lists are five times as quick as arrays
 
 
-class Exchange:
+class ReclaimCheck:
     """The takings count in the order in which they are added."""
 
     def __init__(self, now: QueueShares, claim: ReclaimRequest, swap_milli: int = 1000) -> None:
@@ -160,13 +160,13 @@ class Exchange:
         self._taken: list[tuple[int, Amount]] = []
         self._quota: dict[int, Amount] = {}
         self._entitled: dict[int, Amount] = {}
-        self._over_quota: dict[int, Refusal | None] = {}  # by the claimant's side of a parting
+        self._over_quota: dict[int, ReclaimRefusal | None] = {}  # by the claimant's side of a parting
 
-    def take(self, taking: Taking) -> Refusal | None:
+    def take(self, taking: VictimUsage) -> ReclaimRefusal | None:
         """Take this too, unless a rule protects it."""
         return self.take_from(taking.queue, taking.amount.tolist())
 
-    def take_from(self, queue: int, amount: Amount) -> Refusal | None:
+    def take_from(self, queue: int, amount: Amount) -> ReclaimRefusal | None:
         """The same in plain numbers."""
         refusal = self._protects(queue)
         if refusal is None:
@@ -179,11 +179,11 @@ class Exchange:
         queue, amount = self._taken.pop()
         self._add(queue, amount, +1)
 
-    def verdict(self) -> Refusal | None:
+    def check_all(self) -> ReclaimRefusal | None:
         """May all of it stand?"""
-        return self._takes_what_is_owed() or self._would_swap() or fixed_over_quota(self._now, self._claim)
+        return self._takes_what_is_owed() or self._would_swap() or non_preemptible_over_quota(self._now, self._claim)
 
-    def _takes_what_is_owed(self) -> Refusal | None:
+    def _takes_what_is_owed(self) -> ReclaimRefusal | None:
         """Each piece must have been too much even as the last one: a large piece taken after it may leave its queue
         with less than it is owed, so that its owner takes it back, and so on for ever."""
         for queue, amount in dict.fromkeys((queue, tuple(amount)) for queue, amount in self._taken):
@@ -194,15 +194,15 @@ class Exchange:
                 return refusal
         return None
 
-    def _protects(self, queue: int) -> Refusal | None:
+    def _protects(self, queue: int) -> ReclaimRefusal | None:
         """The rules that stand before the victim: quotas on its path, then the shares where the paths part."""
         ours, theirs = int(self._ours[queue]), int(self._theirs[queue])
         if ours == theirs:
-            return Refusal(Rule.SAME_QUEUE, queue)
+            return ReclaimRefusal(RefusalRule.SAME_QUEUE, queue)
         for row in self._now.queues.path[queue]:
             if row not in self._quota:
                 self._quota[row] = self._now.quota[row].tolist()
-            if (refusal := self._not_above(Rule.WITHIN_QUOTA, row, self._quota[row])) is not None:
+            if (refusal := self._not_above(RefusalRule.WITHIN_QUOTA, row, self._quota[row])) is not None:
                 return refusal
             if row == theirs:
                 break
@@ -213,29 +213,29 @@ class Exchange:
             return over_quota
         if theirs not in self._entitled:
             self._entitled[theirs] = entitled(self._now, theirs).tolist()
-        return self._not_above(Rule.WITHIN_SHARE, theirs, self._entitled[theirs])
+        return self._not_above(RefusalRule.WITHIN_SHARE, theirs, self._entitled[theirs])
 
-    def _claimant_over_quota(self, ours: int) -> Refusal | None:
+    def _claimant_over_quota(self, ours: int) -> ReclaimRefusal | None:
         if ours not in self._over_quota:
             used, quota = self._now.used[ours].tolist(), self._now.quota[ours].tolist()
             over = [used[column] + need - quota[column] for column, need in enumerate(self._need)]
             worst = max(range(len(over)), key=over.__getitem__)
             self._over_quota[ours] = (
-                Refusal(Rule.OVER_QUOTA, ours, worst, used[worst] + self._need[worst], quota[worst])
+                ReclaimRefusal(RefusalRule.OVER_QUOTA, ours, worst, used[worst] + self._need[worst], quota[worst])
                 if over[worst] > 0
                 else None
             )
         return self._over_quota[ours]
 
-    def _not_above(self, rule: Rule, row: int, bound: Amount) -> Refusal | None:
+    def _not_above(self, rule: RefusalRule, row: int, bound: Amount) -> ReclaimRefusal | None:
         """Nothing that the claimant needs is above its bound there."""
         has = self._remaining(row)
         if not self._matters:
-            return Refusal(rule, row)
+            return ReclaimRefusal(rule, row)
         most = max(self._matters, key=lambda column: has[column] - bound[column])
-        return Refusal(rule, row, most, has[most], bound[most]) if has[most] <= bound[most] else None
+        return ReclaimRefusal(rule, row, most, has[most], bound[most]) if has[most] <= bound[most] else None
 
-    def _would_swap(self) -> Refusal | None:
+    def _would_swap(self) -> ReclaimRefusal | None:
         """A claimant's side that goes over its fair share must stay the poorer one, or the two would take turns."""
         now, parent = self._now, self._now.queues.tree.parent
         for row in now.queues.path[self._claim.queue]:
@@ -251,7 +251,7 @@ class Exchange:
                     other = left[column] * int(now.fair[row, column]) * 1000
                     if own >= other:
                         most = int(now.fair[row, column])
-                        return Refusal(Rule.WOULD_SWAP, row, int(column), int(with_it[column]), most)
+                        return ReclaimRefusal(RefusalRule.WOULD_SWAP, row, int(column), int(with_it[column]), most)
         return None
 
     def _remaining(self, row: int) -> Amount:
@@ -270,11 +270,11 @@ class Exchange:
 
 
 def may_take(
-    now: QueueShares, claim: ReclaimRequest, takings: Iterable[Taking], swap_milli: int = 1000
-) -> Refusal | None:
+    now: QueueShares, claim: ReclaimRequest, takings: Iterable[VictimUsage], swap_milli: int = 1000
+) -> ReclaimRefusal | None:
     """May exactly this work be evicted for the claim, in this order?"""
-    exchange = Exchange(now, claim, swap_milli)
+    exchange = ReclaimCheck(now, claim, swap_milli)
     for taking in takings:
         if (refusal := exchange.take(taking)) is not None:
             return refusal
-    return exchange.verdict()
+    return exchange.check_all()

@@ -17,7 +17,7 @@ MOST_AMOUNT = 1 << 40
 MOST_WEIGHT = 1 << 22
 
 
-class Claims(NamedTuple):
+class ShareClaims(NamedTuple):
     """One entry a claim; every array has the same length, and no order is asked for."""
 
     pool: Rows
@@ -30,7 +30,7 @@ class Claims(NamedTuple):
     age: IntArray  # between equal fractions the lowest goes first; unique within a pool
 
 
-class Part(NamedTuple):
+class SurplusPart(NamedTuple):
     """How much a claim gets of what is left when all have what they deserve."""
 
     whole: IntArray  # its weight's part, rounded down; or all it wants
@@ -40,13 +40,13 @@ class Part(NamedTuple):
     left: IntArray  # per pool: what nobody wanted or could have
 
 
-def deserved(totals: IntArray, claims: Claims) -> IntArray:
+def deserved(totals: IntArray, claims: ShareClaims) -> IntArray:
     """The least of quota, request and limit; an unlimited quota counts as all that the pool has."""
     quota = np.where(claims.quota >= ENDLESS, totals[claims.pool], claims.quota)
     return np.minimum(np.minimum(quota, claims.request), claims.limit)
 
 
-def divide_rest(rest: IntArray, claims: Claims, has: IntArray, settles: BoolArray) -> Part:
+def divide_surplus(rest: IntArray, claims: ShareClaims, has: IntArray, settles: BoolArray) -> SurplusPart:
     """Divide `rest` (per pool) among those who want more than they have.
 
     The ranks of a pool are served in turn: all they want while it lasts; the rank where it runs out divides by weight,
@@ -54,20 +54,20 @@ def divide_rest(rest: IntArray, claims: Claims, has: IntArray, settles: BoolArra
     settle, elsewhere after the lower ranks had their chance to want it.
     """
     order = np.lexsort((claims.age, claims.rank, claims.pool))
-    sorted_claims = Claims(*(column[order] for column in claims))
+    sorted_claims = ShareClaims(*(column[order] for column in claims))
     want = np.minimum(sorted_claims.request, sorted_claims.limit) - has[order]
     want[(sorted_claims.weight <= 0) | (want < 0)] = 0
     part = _serve(np.minimum(rest, MOST_AMOUNT), sorted_claims, want, settles)
     back = np.empty_like(order)
     back[order] = np.arange(len(order))
-    return Part(part.whole[back], part.remainder[back], part.offered[back], part.weights[back], part.left)
+    return SurplusPart(part.whole[back], part.remainder[back], part.offered[back], part.weights[back], part.left)
 
 
-def _serve(rest: IntArray, claims: Claims, want: IntArray, settles: BoolArray) -> Part:
+def _serve(rest: IntArray, claims: ShareClaims, want: IntArray, settles: BoolArray) -> SurplusPart:
     size, pool = len(want), claims.pool
     whole, remainder, offered, weights, fraction = (np.zeros(size, np.int64) for _ in range(5))
     if not size:
-        return Part(whole, remainder, offered, weights, rest.copy())
+        return SurplusPart(whole, remainder, offered, weights, rest.copy())
     rank_of, first = _segments(pool, claims.rank)
     rank_pool = pool[first]
     left, open_want = rest.copy(), want.copy()
@@ -96,14 +96,14 @@ def _serve(rest: IntArray, claims: Claims, want: IntArray, settles: BoolArray) -
         if not open_want.any():
             break
     _give_remainder(np.flatnonzero(fraction), rank_of, claims, want, (whole, remainder, fraction), left)
-    return Part(whole, remainder, offered, weights, left)
+    return SurplusPart(whole, remainder, offered, weights, left)
 
 
 def _divide_by_weight(
     at: Rows,
     rank_of: Rows,
     room: IntArray,
-    claims: Claims,
+    claims: ShareClaims,
     want: IntArray,
     out: tuple[IntArray, IntArray, IntArray, IntArray],
 ) -> None:
@@ -130,7 +130,7 @@ def _divide_by_weight(
 def _give_remainder(
     at: Rows,
     rank_of: Rows,
-    claims: Claims,
+    claims: ShareClaims,
     want: IntArray,
     out: tuple[IntArray, IntArray, IntArray],
     left: IntArray,

@@ -5,12 +5,12 @@ In:    the shares of a cycle.   Out: one value a resource, integers in the resou
 
 from typing import NamedTuple
 
-from kaiwo.queues.fair_share import FairShares, Wants
-from kaiwo.queues.past_usage import ONE
+from kaiwo.queues.fair_share import FairShares, QueueDemand
+from kaiwo.queues.past_usage import WHOLE_PART
 from kaiwo.snapshot.queue_table import ENDLESS, RESOURCES, QueueTable
 
 
-class ShareTerms(NamedTuple):
+class ShareBreakdown(NamedTuple):
     """share = deserved + whole + remainder; whole = offered * weight / weights, rounded down, unless weights is 0."""
 
     resource: str  # gpu, cpu, memory, or a GPU model
@@ -28,16 +28,16 @@ class ShareTerms(NamedTuple):
     past_ppm: int | None = None  # its part of the cluster lately, which bent the weight; None: it does not count
 
 
-def terms_of(queues: QueueTable, wants: Wants, shares: FairShares, row: int) -> tuple[ShareTerms, ...]:
+def share_breakdown(queues: QueueTable, wants: QueueDemand, shares: FairShares, row: int) -> tuple[ShareBreakdown, ...]:
     """Every resource of one queue."""
     names = (*RESOURCES, *queues.models)
     quotas = [*queues.quota[row].tolist(), *queues.model_quota[row].tolist()]
     limits = [*queues.limit[row].tolist(), *queues.model_limit[row].tolist()]
     each = {name: values[row].tolist() for name, values in zip(FairShares._fields, shares, strict=True)}
     asked = wants.request[row].tolist()
-    past = None if wants.past is None else (wants.past[row] * 1_000_000 // ONE).tolist()
+    past = None if wants.past is None else (wants.past[row] * 1_000_000 // WHOLE_PART).tolist()
     return tuple(
-        ShareTerms(
+        ShareBreakdown(
             names[column],
             each["total"][column],
             asked[column],

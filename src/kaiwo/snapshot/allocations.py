@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from kaiwo.model.events import NominationChanged, NominationGone, PodChanged, PodGone
-from kaiwo.model.workload import LEAVING, Phase, Pod, Workload
+from kaiwo.model.workload import RELEASING_PHASES, Phase, Pod, Workload
 from kaiwo.snapshot.gpu_model_usage import milli_by_model
 from kaiwo.snapshot.node_table import Allocation
 from kaiwo.snapshot.queue_table import ResourceVector
@@ -36,7 +36,7 @@ def pod_changed(state: "ClusterState", event: PodChanged) -> None:
         if before is not None:
             charge(state, workload, before, -1)
         charge(state, workload, pod, +1)
-        if before is None or before.phase in LEAVING or pod.phase in LEAVING:
+        if before is None or before.phase in RELEASING_PHASES or pod.phase in RELEASING_PHASES:
             state.to_requeue[pod.workload] = None
     is_leaving = pod.phase is Phase.RELEASING
     (state.releasing.add if is_leaving else state.releasing.discard)((pod.workload, pod.name))

@@ -321,7 +321,7 @@ class Backlog:
     def _count_awaited(self, found: WaitingClass, sign: int) -> None:
         for shape, _, _ in found.needs:
             neighbours = self.shapes[shape].neighbours
-            for mark in neighbours.waits_for if neighbours is not None else ():
+            for mark in neighbours.awaited_marks if neighbours is not None else ():
                 self.awaited_marks[mark] += sign
                 if not self.awaited_marks[mark]:
                     del self.awaited_marks[mark]

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kaiwo.model.planned_start import PlannedPod, known_run_s
+from kaiwo.model.planned_start import PlannedPod, expected_run_s
 from kaiwo.model.workload import Phase, Pod
 from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows
 from kaiwo.snapshot.cluster_state import ClusterState
@@ -119,7 +119,7 @@ def _releases(state: ClusterState, held: Iterable[Allocation]) -> list[PodReleas
         if not isinstance(pod, Pod) or pod.phase is Phase.STUCK:
             continue  # who comes to kept space stays for a time that begins later
         workload = state.workloads.get(pod.workload)
-        run_s = known_run_s(workload) if workload is not None else 0
+        run_s = expected_run_s(workload) if workload is not None else 0
         if pod.phase is Phase.RELEASING:
             found.append((0, pod))
         elif run_s:

@@ -30,10 +30,10 @@ from kaiwo.model.events import (
 )
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Nomination, Plan
-from kaiwo.model.planned_start import PlannedStart, known_run_s
+from kaiwo.model.planned_start import PlannedStart, expected_run_s
 from kaiwo.model.queue import Queue
 from kaiwo.model.request import Request
-from kaiwo.model.workload import Pod, Role, Workload, has_only_saved, pod_name
+from kaiwo.model.workload import Pod, Role, Workload, differs_only_in_checkpoint, pod_name
 from kaiwo.snapshot.allocations import (
     allocations_of,
     charge,
@@ -269,7 +269,7 @@ class ClusterState:
     def _workload_changed(self, event: WorkloadChanged) -> None:
         workload = event.workload
         before = self.workloads.get(workload.name)
-        if before is not None and has_only_saved(before, workload):
+        if before is not None and differs_only_in_checkpoint(before, workload):
             self.workloads[workload.name] = workload  # programs say so again and again: it gives nobody room
             return
         if before is None or (before.queue, before.preemptible) != (workload.queue, workload.preemptible):
@@ -278,7 +278,7 @@ class ClusterState:
                     charge(self, before, held, -1)
                     self.retry_all_classes()
                 charge(self, workload, held, +1)
-        if before is not None and workload.name in self.pods and known_run_s(before) != known_run_s(workload):
+        if before is not None and workload.name in self.pods and expected_run_s(before) != expected_run_s(workload):
             self._touch_nodes_of(workload.name)
         if before is not None and 0 <= before.may_go != workload.may_go and not 0 <= workload.may_go < before.may_go:
             self.retry_all_classes()  # a disruption budget opened

@@ -13,7 +13,7 @@ import numpy as np
 from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.obstacle import Obstacle, Reason, RetryReason
 from kaiwo.model.request import Request
-from kaiwo.model.workload import LEAVING, Workload
+from kaiwo.model.workload import RELEASING_PHASES, Workload
 from kaiwo.snapshot.backlog import WaitingClass
 from kaiwo.snapshot.node_table import SIZE, NodeTable
 from kaiwo.snapshot.queue_table import QueueTable
@@ -35,7 +35,7 @@ def gate_obstacles(state: "ClusterState", workload: Workload, now_s: int) -> tup
         found.append(Obstacle(Reason.NOT_BEFORE, workload.not_before_s, 0, "s", facts=why))
     if 0 < workload.expires_s <= now_s:
         found.append(Obstacle(Reason.EXPIRED, workload.expires_s, 0, "s", workload.name))
-    leaving = sum(1 for pod in state.pods.get(workload.name, {}).values() if pod.phase in LEAVING)
+    leaving = sum(1 for pod in state.pods.get(workload.name, {}).values() if pod.phase in RELEASING_PHASES)
     if leaving:
         found.append(Obstacle(Reason.RELEASING, leaving, 0, "pods", workload.name))
     return tuple(found)

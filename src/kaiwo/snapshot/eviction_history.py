@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from kaiwo.model.events import StoppedForOthers
-from kaiwo.model.plan import FOR_OTHERS, Plan
+from kaiwo.model.plan import DISPLACING_CAUSES, Plan
 from kaiwo.model.queue import Queue
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def stops_of_plan(plan: Plan, now_s: int, path_of: Callable[[str], Sequence[Queu
     moves = {(each.workload, each.pod) for each in plan.nominations}
     lost: dict[str, bool] = {}
     for each in plan.evictions:
-        if each.cause in FOR_OTHERS:
+        if each.cause in DISPLACING_CAUSES:
             lost[each.workload] = lost.get(each.workload, False) or (each.workload, each.pod) not in moves
     for name in sorted(lost):
         counted = tuple(queue.name for queue in path_of(name) if queue.fairness.evictions_per_hour is not None)

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from kaiwo.model.gpu import DEMANDS, SMALL_MILLI, TURNS, vendor_of
+from kaiwo.model.gpu import DEMANDS_LIMITS, SMALL_MILLI, TAKES_TURNS, vendor_of
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Nomination
 from kaiwo.model.workload import Pod
@@ -31,10 +31,10 @@ class DeviceTenants:
 
     def change(self, row: int, column: int, beside: str, milli: int, sign: int) -> None:
         """One tenant more, or less."""
-        if beside == DEMANDS:
+        if beside == DEMANDS_LIMITS:
             _count(self.demanding, (row, column), sign)
-        elif beside == TURNS or milli < SMALL_MILLI:
-            _count(self.small, (row, column, 0 if beside == TURNS else milli), sign)
+        elif beside == TAKES_TURNS or milli < SMALL_MILLI:
+            _count(self.small, (row, column, 0 if beside == TAKES_TURNS else milli), sign)
 
     def clear_node(self, row: int) -> None:
         """Nobody is on this node."""

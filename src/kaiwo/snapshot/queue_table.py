@@ -16,7 +16,7 @@ from kaiwo.model.queue import (
     POLICY_RULES,
     UNLIMITED,
     Fairness,
-    ModelAmounts,
+    GpuModelAmounts,
     Queue,
     ReclaimStrategy,
     SharePolicy,
@@ -203,7 +203,7 @@ class QueueTable:
         return tuple(rows)
 
 
-_UNLISTED = ModelAmounts()
+_UNLISTED = GpuModelAmounts()
 
 
 def _column(values: list[list[int]], columns: int = len(RESOURCES)) -> IntArray:

@@ -5,7 +5,7 @@ In:    the picture, the time.   Out: one standing a reservation, by name.
 
 from typing import NamedTuple
 
-from kaiwo.model.reservation import Device, Reservation, ReservationPhase
+from kaiwo.model.reservation import PhysicalDevice, Reservation, ReservationPhase
 from kaiwo.model.workload import Phase
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.reserved_devices import device_columns, locate_reservation
@@ -18,7 +18,7 @@ class ReservationStatus(NamedTuple):
 
     reservation: Reservation
     phase: ReservationPhase
-    devices: tuple[Device, ...]  # physical GPUs that it has, or will have
+    devices: tuple[PhysicalDevice, ...]  # physical GPUs that it has, or will have
     missing: int  # of the GPUs that were asked for: not there, or not found
     total_milli: int
     used_milli: int  # held by work that may use it
@@ -60,11 +60,11 @@ def _status(state: ClusterState, reservation: Reservation, now_s: int) -> Reserv
     )
 
 
-def _devices(state: ClusterState, reservation: Reservation) -> tuple[Device, ...]:
+def _devices(state: ClusterState, reservation: Reservation) -> tuple[PhysicalDevice, ...]:
     found = list(reservation.kept)
     for name in reservation.nodes:
         node = state.node_objects.get(name)
-        found += dict.fromkeys(Device(name, gpu.parent or gpu.id) for gpu in (node.gpus if node else ()))
+        found += dict.fromkeys(PhysicalDevice(name, gpu.parent or gpu.id) for gpu in (node.gpus if node else ()))
     return tuple(found)
 
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from kaiwo.model.queue import Queue
 from kaiwo.model.request import Request
-from kaiwo.model.reservation import ENDLESS_S, Device, Reservation, ReservationPhase
+from kaiwo.model.reservation import NEVER_S, PhysicalDevice, Reservation, ReservationPhase
 from kaiwo.model.workload import Workload
 from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows, freeze
 from kaiwo.snapshot.node_table import NodeTable
@@ -128,7 +128,7 @@ def locate_reservation(reservation: Reservation, nodes: NodeTable) -> DeviceRese
     return DeviceReservation(reservation, np.array(rows, np.intp), np.array(columns, np.intp), np.array(whole, np.intp))
 
 
-def device_columns(device: Device, nodes: NodeTable) -> list[int]:
+def device_columns(device: PhysicalDevice, nodes: NodeTable) -> list[int]:
     """The columns of a physical GPU: its own, or those of its partitions; none when it is not there."""
     row = nodes.row.get(device.node)
     if row is None:
@@ -148,7 +148,7 @@ class ReservationIndex:
         self.objects: dict[str, Reservation] = {}
         self.live: tuple[Reservation, ...] = ()  # pending or active at the last tick, the strongest first
         self.evicting: tuple[Reservation, ...] = ()  # over, and their owners' work goes with them
-        self.next_change_s = ENDLESS_S  # when one begins or ends next
+        self.next_change_s = NEVER_S  # when one begins or ends next
         self._is_changed = False
         self._seen_s = -1
         self._located: tuple[DeviceReservation, ...] | None = None
@@ -196,7 +196,7 @@ class ReservationIndex:
         self.live = tuple(each for each in ranked if each not in over)
         self.evicting = tuple(each for each in over if each.at_end == "evict")
         times = [at_s for each in self.live for at_s in (each.start_s, each.until_s) if at_s > now_s]
-        self.next_change_s = min(times, default=ENDLESS_S)
+        self.next_change_s = min(times, default=NEVER_S)
 
     def rows_about_to_change(self, now_s: int, nodes: NodeTable) -> Rows | None:
         """Rows of which time alone may change what they offer: once a moment, while a reservation is about to begin."""
@@ -225,7 +225,7 @@ class ReservationIndex:
             return NO_ACCESS
         line = self._queue_path(workload.queue, queues)
         passes = sorted([each.name for each in self.live if each.admits(workload, line)])
-        return tuple(passes), 0 if workload.preemptible else workload.time_limit_s or ENDLESS_S
+        return tuple(passes), 0 if workload.preemptible else workload.time_limit_s or NEVER_S
 
     def passes_of(self, workload: Workload, queues: Mapping[str, Queue]) -> tuple[str, ...]:
         """The live reservations that a workload may use."""

@@ -9,7 +9,7 @@ from collections.abc import Container, Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from kaiwo.model.request import Request
-from kaiwo.model.workload import Branch, Role, Workload, is_branch_whole, pods_up, tree_of
+from kaiwo.model.workload import Role, SubGroupTree, Workload, branch_has_minimum, pods_per_role, subgroup_tree
 
 MOST_ALTERNATIVES = 16
 PodsByRole: TypeAlias = tuple[tuple[int, int], ...]  # role, pods
@@ -37,7 +37,7 @@ _NOTHING_TO_ADD = PodsToAdd((0, 0, 0, 0), (), ())
 
 def choices_of(workload: Workload, pods: Container[str]) -> SubGroupChoices:
     """The ways to become whole; for one that is whole, the steps by which it grows."""
-    up = pods_up(workload, pods)
+    up = pods_per_role(workload, pods)
     missing = [number for number, role in enumerate(workload.roles) if up[number] < role.count]
     ways = ways_to_start(workload, up) or [
         tuple((number, workload.roles[number].count - up[number]) for number in missing)
@@ -52,28 +52,31 @@ def choices_of(workload: Workload, pods: Container[str]) -> SubGroupChoices:
 def ways_to_start(workload: Workload, up: Sequence[int]) -> list[PodsByRole]:
     """Each makes the whole workload whole; the first is the cheapest, and empty when nothing is missing. No way at all:
     it has fewer parts than it needs."""
-    return [way.by_role for way in _Alternatives(workload, up).of(tree_of(workload.groups, workload.roles))]
+    return [way.by_role for way in _Alternatives(workload, up).of(subgroup_tree(workload.groups, workload.roles))]
 
 
 def ways_to_grow(workload: Workload, up: Sequence[int]) -> list[PodsByRole]:
     """How a whole workload may grow, the best step first: a sub-group that is not whole becomes so, a role that is has
     one pod more. Who has least for what it needs comes first."""
-    return [adds for _, adds in sorted(_Alternatives(workload, up).steps(tree_of(workload.groups, workload.roles), ()))]
+    return [
+        adds
+        for _, adds in sorted(_Alternatives(workload, up).steps(subgroup_tree(workload.groups, workload.roles), ()))
+    ]
 
 
 def display_names(workload: Workload) -> list[str]:
     """Of each role: the sub-group that people know it by."""
     found = [role.name for role in workload.roles]
 
-    def visit(branch: Branch) -> None:
+    def visit(branch: SubGroupTree) -> None:
         for child in (*branch.children, *branch.extras):
-            if isinstance(child, Branch):
+            if isinstance(child, SubGroupTree):
                 visit(child)
             elif branch.path:  # a role may be all of a sub-group, or all of one kind in it
                 is_all_of_it = found[child].partition(".")[0] == branch.path.rpartition("/")[2]
                 found[child] = branch.path if is_all_of_it else f"{branch.path}/{found[child]}"
 
-    visit(tree_of(workload.groups, workload.roles))
+    visit(subgroup_tree(workload.groups, workload.roles))
     return found
 
 
@@ -85,7 +88,7 @@ class _Alternatives:
         numbers: dict[Request, int] = {}
         self._kind = [numbers.setdefault(role.request, len(numbers)) for role in workload.roles]
 
-    def of(self, branch: Branch | int) -> list[PodsToAdd]:
+    def of(self, branch: SubGroupTree | int) -> list[PodsToAdd]:
         if isinstance(branch, int):
             return [self._of_role(branch)]
         kinds: dict[tuple[tuple[tuple[int, int], ...], ...], list[list[PodsToAdd]]] = {}
@@ -103,21 +106,21 @@ class _Alternatives:
             return _NOTHING_TO_ADD
         return PodsToAdd(_cost(role, missing), ((self._kind[number], missing),), ((number, missing),))
 
-    def steps(self, branch: Branch, rank: tuple[int, ...]) -> Iterable[tuple[tuple[int, ...], PodsByRole]]:
+    def steps(self, branch: SubGroupTree, rank: tuple[int, ...]) -> Iterable[tuple[tuple[int, ...], PodsByRole]]:
         for at, child in enumerate((*branch.children, *branch.extras)):
             below = (*rank, self._ratio_milli(child), at)
-            if not is_branch_whole(child, self._roles, self._up):
+            if not branch_has_minimum(child, self._roles, self._up):
                 yield from ((below, way.by_role) for way in self.of(child)[:1])
             elif not isinstance(child, int):
                 yield from self.steps(child, below)
             elif self._up[child] < self._roles[child].count:
                 yield below, ((child, 1),)
 
-    def _ratio_milli(self, branch: Branch | int) -> int:
+    def _ratio_milli(self, branch: SubGroupTree | int) -> int:
         """What a branch has for each thing that it needs."""
         if isinstance(branch, int):
             return self._up[branch] * 1000 // max(1, self._roles[branch].needed)
-        has = sum(is_branch_whole(child, self._roles, self._up) for child in branch.children)
+        has = sum(branch_has_minimum(child, self._roles, self._up) for child in branch.children)
         return has * 1000 // max(1, branch.minimum)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kaiwo.model.reservation import ENDLESS_S
+from kaiwo.model.reservation import NEVER_S
 from kaiwo.model.workload import Phase
 from kaiwo.snapshot.array_types import Rows
 
@@ -38,8 +38,8 @@ def expired_workloads(state: "ClusterState", now_s: int) -> list[str]:
 def next_timed_change_s(state: "ClusterState", now_s: int) -> int:
     """When time alone changes something next; 0: never."""
     coming = [at_s for at_s in (state.reservations.next_change_s, *state.expiring.values()) if at_s > now_s]
-    soonest = min(coming, default=ENDLESS_S)
-    return soonest if soonest < ENDLESS_S else 0
+    soonest = min(coming, default=NEVER_S)
+    return soonest if soonest < NEVER_S else 0
 
 
 def _apply_reservation_times(state: "ClusterState", now_s: int, stand: Requeue) -> None:

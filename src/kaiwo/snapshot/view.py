@@ -47,12 +47,12 @@ class View:
     queue_demand: Mapping[str, Demand]  # by leaf: what its waiting work asks for, and could have
     past_usage: PastUsageChanged | None
     cache: dict[str, Any]  # what was worked out of this view once a cycle
-    last_times: tuple[Request, Rows, int, IntArray] | None  # see gpus.device_fit.times_per_device
+    last_pods_per_device: tuple[Request, Rows, int, IntArray] | None  # see gpus.device_fit.times_per_device
     _state: ClusterState
     _gathered: tuple[Rows, int, IntArray, IntArray] | None
 
     def __init__(self, values: dict[str, Any]) -> None:
-        self.__dict__.update(values, last_times=None, _gathered=None)
+        self.__dict__.update(values, last_pods_per_device=None, _gathered=None)
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"a view is read-only; `{name}` was not set")
@@ -79,7 +79,7 @@ class View:
     def keep_times(self, want: Request, nodes: Rows, times: IntArray) -> None:
         """Remember how often a request fits on each device: the fit and the scores of one repair ask the same."""
         freeze(times)
-        self.__dict__["last_times"] = (want, nodes, self.clock, times)
+        self.__dict__["last_pods_per_device"] = (want, nodes, self.clock, times)
 
     def with_amounts(self, nodes: Rows, free: IntArray, gpus: IntArray, tenants: TenantCounts | None = None) -> "View":
         """A view in which these nodes look like that; the same node may stand in several rows."""

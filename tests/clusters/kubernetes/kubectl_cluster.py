@@ -14,7 +14,7 @@ from kaiwo.clusters.kubernetes.client.kubeconfig import read_kubeconfig
 from kaiwo.clusters.kubernetes.cluster import KubernetesCluster
 from kaiwo.model.events import Event, PodChanged
 from kaiwo.model.gpu import Share
-from kaiwo.model.plan import Cause, Eviction, Plan, Start
+from kaiwo.model.plan import Eviction, EvictionCause, Plan, Start
 from kaiwo.model.workload import Phase, Pod, Workload
 from tests.clusters.kubernetes.api_client import until
 from tests.clusters.told_state import ToldState
@@ -128,7 +128,9 @@ class Scene:
 
     async def evict(self, name: str, *slots: str) -> tuple[str, ...]:
         """As the loop does: what was decided is assumed, then applied."""
-        evictions = tuple(Eviction(full(name), slot, Cause.PREEMPT, "default/other") for slot in slots or ("main-0",))
+        evictions = tuple(
+            Eviction(full(name), slot, EvictionCause.PREEMPT, "default/other") for slot in slots or ("main-0",)
+        )
         for each in evictions:
             if pod := self.state.pods.get((each.workload, each.pod)):
                 self.state.patch([PodChanged(msgspec.structs.replace(pod, phase=Phase.RELEASING))])

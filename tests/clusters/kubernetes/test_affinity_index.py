@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from kaiwo.clusters.kubernetes.cache.cluster_cache import SCHEDULER, ClusterCache
-from kaiwo.model.affinity import Apart, NodeRule, PodAffinity, Preference
+from kaiwo.model.affinity import NodePreference, NodeRule, PodAffinity, RequiredPodAntiAffinity
 from kaiwo.model.events import PodChanged, WorkloadChanged
 from kaiwo.model.workload import Phase, role_of
 from kaiwo.snapshot.cluster_state import ClusterState
@@ -54,7 +54,9 @@ def test_a_new_rule_is_told_about_those_whom_it_means_and_nobody_else() -> None:
     told = cache.flush()
     assert [each.pod.workload for each in told if isinstance(each, PodChanged)] == ["default/a"]
     assert neighbours_of(cache, "default/a") == PodAffinity(("default app=web",))
-    assert neighbours_of(cache, "default/new") == PodAffinity(apart=(Apart("default app=web", "rack"),))
+    assert neighbours_of(cache, "default/new") == PodAffinity(
+        apart=(RequiredPodAntiAffinity("default app=web", "rack"),)
+    )
 
 
 def test_a_rule_that_nobody_has_any_more_is_forgotten() -> None:
@@ -150,7 +152,7 @@ def test_preferred_nodes_are_read_with_their_weights() -> None:
     ]
     affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
     request = seen_pod("a", affinity=affinity).spec.request
-    assert request.prefers == (Preference(80, (NodeRule("disk", "In", ("ssd",)),)),)
+    assert request.prefers == (NodePreference(80, (NodeRule("disk", "In", ("ssd",)),)),)
     assert request.node_choices == ()
 
 

@@ -18,7 +18,7 @@ from kaiwo.clusters.kubernetes.webhooks.submitting_user import WebhookPolicy
 from kaiwo.clusters.kubernetes.writers.event_writer import EventWriter
 from kaiwo.model.errors import RefusedError
 from kaiwo.model.events import WorkloadChanged
-from kaiwo.model.queue import THE_DEFAULT, Queue
+from kaiwo.model.queue import UNBOUNDED_DEFAULT_QUEUE, Queue
 from kaiwo.model.workload import Workload
 from tests.clusters.kubernetes.api_client import run, until
 from tests.clusters.kubernetes.api_objects import seen_pod, some_books
@@ -198,7 +198,7 @@ def review(
         "userInfo": {"username": "ada"}, **change,
     }  # fmt: skip
     return review_workload(
-        read_review(msgspec.json.encode({"request": request})), {"default": THE_DEFAULT},
+        read_review(msgspec.json.encode({"request": request})), {"default": UNBOUNDED_DEFAULT_QUEUE},
         WebhookPolicy("kaiwo-scheduler"), False,
     )  # fmt: skip
 

@@ -15,7 +15,7 @@ from kaiwo.decide.make_room.victim_units import VictimUnits
 from kaiwo.model.events import NodeChanged, PodChanged, QueueChanged, WorkloadChanged
 from kaiwo.model.gpu import Gpu, Share
 from kaiwo.model.node import Node
-from kaiwo.model.queue import THE_DEFAULT
+from kaiwo.model.queue import UNBOUNDED_DEFAULT_QUEUE
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Phase, Pod, Role, Workload
 from kaiwo.snapshot.cluster_state import ClusterState
@@ -70,7 +70,9 @@ def test_no_more_pods_go_than_a_budget_allows(may_go: int, units: list[int]) -> 
     workload = Workload("default/w", (Role(Request(gpus=1), count=4, minimum=2),), may_go=may_go)
     pods = [Pod("default/w", f"main-{n}", "node", devices=(Share(f"gpu-{n}", 1000, 1000),)) for n in range(4)]
     node = Node("node", cpu_milli=1000, memory_mib=1000, gpus=gpus)
-    state.patch([NodeChanged(node), QueueChanged(THE_DEFAULT), WorkloadChanged(workload), *map(PodChanged, pods)])
+    state.patch(
+        [NodeChanged(node), QueueChanged(UNBOUNDED_DEFAULT_QUEUE), WorkloadChanged(workload), *map(PodChanged, pods)]
+    )
     state.refresh_tables()
     roster = VictimUnits(state, 0, "priority")
     assert [len(unit.pods) for unit in roster.units("default")] == units

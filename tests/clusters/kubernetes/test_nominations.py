@@ -11,7 +11,7 @@ from kaiwo.clusters.kubernetes.client.credentials import Access, Credential, Fix
 from kaiwo.clusters.kubernetes.writers.nomination_writer import NominationWriter
 from kaiwo.decide.cycle import BUILTIN
 from kaiwo.model.events import NominationChanged, NominationGone, WorkloadChanged
-from kaiwo.model.plan import Cause, Nomination, Plan
+from kaiwo.model.plan import EvictionCause, Nomination, Plan
 from kaiwo.model.policy import DEFAULT_POLICY
 from kaiwo.runtime.loop.cycle_runner import CycleRunner
 from tests.clusters.kubernetes.api_client import PATIENCE_S, run, until
@@ -125,7 +125,7 @@ def test_a_gang_of_which_a_part_was_bound_is_finished_or_stopped_after_its_grace
     assert not any(decision.plan.evictions for at in (1000, 1030) if (decision := scheduler.cycle(at)))
     decision = scheduler.cycle(1000 + DEFAULT_POLICY.stale_gang_grace_s)
     assert decision is not None
-    assert [(each.pod, each.cause) for each in decision.plan.evictions] == [("main-0", Cause.STALE_GANG)]
+    assert [(each.pod, each.cause) for each in decision.plan.evictions] == [("main-0", EvictionCause.STALE_GANG)]
 
 
 def test_the_grace_of_a_broken_gang_begins_once_and_ends_when_it_is_whole() -> None:

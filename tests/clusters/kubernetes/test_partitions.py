@@ -17,7 +17,7 @@ from kaiwo.clusters.kubernetes.decode.kaiwo_objects import PARTITIONING_PLANS
 from kaiwo.clusters.kubernetes.decode.node_decoder import CHANGE_ANNOTATION, DEVICES_ANNOTATION
 from kaiwo.devices.amd.device_config_manager import PROFILE_LABEL, STATE_LABEL, TAINT
 from kaiwo.model.gpu import Gpu
-from kaiwo.model.partition_modes import Mode, cut
+from kaiwo.model.partition_modes import Mode, partition_gpu
 from kaiwo.runtime.partitioning.kubernetes_nodes import Patience
 from tests.clusters.kubernetes.api_client import client_for
 from tests.clusters.kubernetes.kubectl_cluster import Json, Kubectl, pod_path
@@ -71,7 +71,7 @@ class Manager:
 
 
 async def show_devices(kubectl: Kubectl, modes: list[Mode]) -> None:
-    gpus = [part for at, mode in enumerate(modes) for part in cut(Gpu(f"gpu-{at}", "MI300X", 196_608), mode)]
+    gpus = [part for at, mode in enumerate(modes) for part in partition_gpu(Gpu(f"gpu-{at}", "MI300X", 196_608), mode)]
     note = msgspec.json.encode(gpus).decode()
     await kubectl.patch(NODE, {"metadata": {"annotations": {DEVICES_ANNOTATION: note}}})
     amounts = {"amd.com/gpu": str(len(gpus))}

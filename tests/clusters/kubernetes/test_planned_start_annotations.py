@@ -13,13 +13,13 @@ from kaiwo.clusters.kubernetes.cache.queue_history import MOST_STOPS, WHOLE, Pas
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod
 from kaiwo.model.events import PlannedStartChanged, PlannedStartGone, StoppedForOthers, WorkloadChanged, WorkloadGone
 from kaiwo.model.gpu import Share
-from kaiwo.model.planned_start import Delay, PlannedPod, PlannedStart
+from kaiwo.model.planned_start import DelayCause, PlannedPod, PlannedStart
 from tests.clusters.kubernetes.api_objects import seen_pod, some_books
 from tests.clusters.kubernetes.kubectl_cluster import whole
 from tests.clusters.kubernetes.test_cluster_cache import GANG
 
 PLACES = (PlannedPod("main-0", "node-1", whole(0)),)
-PROMISE = PlannedStart("default/train", 1_700_000_000, PLACES, 60, 5, ("x",), Delay.NODE, "n")
+PROMISE = PlannedStart("default/train", 1_700_000_000, PLACES, 60, 5, ("x",), DelayCause.NODE, "n")
 
 
 def gang_of(*names: str) -> list[CachedPod]:

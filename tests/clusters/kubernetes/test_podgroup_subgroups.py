@@ -7,7 +7,7 @@ from kaiwo.clusters.kubernetes.cache.gang_index import OwnerObject
 from kaiwo.clusters.kubernetes.gangs import read_owner
 from kaiwo.clusters.kubernetes.gangs.metadata import Owner
 from kaiwo.model.events import WorkloadChanged
-from kaiwo.model.workload import Workload, is_enough
+from kaiwo.model.workload import Workload, has_required_pods
 from tests.clusters.kubernetes.api_objects import seen_pod, some_books
 
 
@@ -41,13 +41,13 @@ def test_one_of_two_replicas_is_enough() -> None:
     )
     put(cache, "a-1", "a")
     workload = workload_of(cache)
-    assert is_enough(workload, {"a-0", "a-1"})
-    assert not is_enough(workload, {"a-0"})
+    assert has_required_pods(workload, {"a-0", "a-1"})
+    assert not has_required_pods(workload, {"a-0"})
     put(cache, "b-0", "b")
     workload = workload_of(cache)
-    assert not is_enough(workload, {"a-0", "b-0"}), "half of b is not b"
+    assert not has_required_pods(workload, {"a-0", "b-0"}), "half of b is not b"
     put(cache, "b-1", "b")
-    assert is_enough(workload_of(cache), {"b-0", "b-1"})
+    assert has_required_pods(workload_of(cache), {"b-0", "b-1"})
 
 
 def test_a_leaf_of_two_kinds_of_pods_is_whole_with_both() -> None:
@@ -56,8 +56,8 @@ def test_a_leaf_of_two_kinds_of_pods_is_whole_with_both() -> None:
     put(cache, "worker", "a", gpus=8)
     workload = workload_of(cache)
     assert [(role.name, role.group, role.needed) for role in workload.roles] == [("a.0", "a", 1), ("a.1", "a", 1)]
-    assert is_enough(workload, {"a.0-0", "a.1-0"})
-    assert not is_enough(workload, {"a.0-0"})
+    assert has_required_pods(workload, {"a.0-0", "a.1-0"})
+    assert not has_required_pods(workload, {"a.0-0"})
 
 
 def test_a_tree_that_is_not_sound_says_so() -> None:

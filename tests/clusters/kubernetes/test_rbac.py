@@ -29,7 +29,7 @@ from kaiwo.devices.agent.kubelet.bound_pods import ApiPodLister
 from kaiwo.devices.agent.kubelet.kubernetes_api import KubernetesApi
 from kaiwo.devices.agent.kubelet.node_annotation import DEVICES_ANNOTATION, MERGE, NodeAnnotationWriter
 from kaiwo.model.errors import ClusterError
-from kaiwo.model.plan import Cause, Eviction, Plan
+from kaiwo.model.plan import Eviction, EvictionCause, Plan
 from tests.clusters.kubernetes.api_client import PATIENCE_S, run, until
 from tests.clusters.kubernetes.chart import ALL_ON, CHART, account_kubeconfig, helm, one, rendered
 from tests.clusters.kubernetes.installed_webhooks import point_at_localhost, queue
@@ -133,7 +133,7 @@ def test_the_role_has_exactly_the_rights_that_are_used(
                 await _until_event(kubectl, "stays", "FailedScheduling")
                 await kaiwo.cluster.cordon("node-1", True)
                 assert (await kubectl.get("/api/v1/nodes/node-1"))["spec"]["unschedulable"]
-                gone = Eviction("default/goes", "main-0", Cause.PREEMPT, "default/stays")
+                gone = Eviction("default/goes", "main-0", EvictionCause.PREEMPT, "default/stays")
                 assert await kaiwo.cluster.apply(Plan(evictions=(gone,))) == ("default/goes/main-0",)
                 await _until_event(kubectl, "goes", "Evicted")
                 await kubectl.create(RESERVATIONS, {**RESERVATION, "metadata": {"name": "rbac"}, "spec": {"gpus": 1}})

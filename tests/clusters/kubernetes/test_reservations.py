@@ -12,7 +12,7 @@ import yaml
 from kaiwo.clusters.kubernetes.decode.kaiwo_objects import RESERVATIONS, ReservationObject, read_reservation
 from kaiwo.clusters.kubernetes.decode.wire_objects import QueueMeta
 from kaiwo.clusters.kubernetes.writers.reservation_status_writer import status_fields
-from kaiwo.model.reservation import Device, Owner, Reservation
+from kaiwo.model.reservation import PhysicalDevice, Reservation, ReservationOwner
 from tests.clusters.kubernetes.api_client import PATIENCE_S, run
 from tests.clusters.kubernetes.kubectl_cluster import Json, Kubectl, pod_path
 from tests.clusters.kubernetes.test_scheduler import bound, scheduled
@@ -129,14 +129,16 @@ def test_an_object_is_read_like_a_file() -> None:
         status={"devices": [{"node": "n", "gpu": "g"}, {"node": 7}, "spoilt"]},
     )
     assert read_reservation(item) == Reservation(
-        "a", gpus=2, owner=Owner(queue="lab"), created_s=1_769_882_400, picked=(Device("n", "g"),)
+        "a", gpus=2, owner=ReservationOwner(queue="lab"), created_s=1_769_882_400, picked=(PhysicalDevice("n", "g"),)
     )
     item.spec = {"gpus": 2, "nodes": ["a"]}
     assert "exactly one of gpus" in str(read_reservation(item))
 
 
 def test_the_status_says_phase_place_and_what_is_missing() -> None:
-    found = Reservation("a", gpus=3, picked=(Device("n", "g"),), start_s=100, owner=Owner(user="ada"))
+    found = Reservation(
+        "a", gpus=3, picked=(PhysicalDevice("n", "g"),), start_s=100, owner=ReservationOwner(user="ada")
+    )
     assert status_fields(found, 50) == {
         "phase": "Pending",
         "kept": 1,

@@ -14,7 +14,7 @@ from kaiwo.clusters.kubernetes.cache.device_grants import FILLS_ANNOTATION
 from kaiwo.clusters.kubernetes.cache.planned_start_annotations import PLACE_ANNOTATION, START_ANNOTATION
 from kaiwo.clusters.kubernetes.decode.kaiwo_objects import QUEUES
 from kaiwo.clusters.kubernetes.decode.quantities import seconds
-from kaiwo.queues.past_usage import ONE
+from kaiwo.queues.past_usage import WHOLE_PART
 from kaiwo.snapshot.queue_table import GPU
 from tests.clusters.kubernetes.api_client import PATIENCE_S, run
 from tests.clusters.kubernetes.installed_webhooks import queue
@@ -129,7 +129,7 @@ def test_past_use_goes_on_and_who_had_to_go_for_others_is_held_off(plane: Plane,
                 assert state.last_stop[f"default/{stopped}"].at_s == stop["atSeconds"]
                 await until(lambda: state.past_usage is not None, "past use")
                 assert state.past_usage is not None
-                part = state.past_usage.parts["greedy"][GPU] / ONE
+                part = state.past_usage.parts["greedy"][GPU] / WHOLE_PART
                 status = (await kubectl.get(f"{QUEUES}/greedy"))["status"]
                 assert abs(part - float(status["usage"]["gpu"])) < 0.2
                 assert part > 0.05

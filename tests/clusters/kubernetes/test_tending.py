@@ -6,7 +6,7 @@ from kaiwo.clusters.kubernetes.writers.node_writer import adding, removing
 from kaiwo.clusters.kubernetes.writers.partitioning_plan_status_writer import NodeProgress, plan_phase
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node, Taint
-from kaiwo.model.partition_modes import Mode, cut
+from kaiwo.model.partition_modes import Mode, partition_gpu
 from kaiwo.model.partitioning_plan import PartitioningPlan
 from kaiwo.runtime.partitioning.kubernetes_nodes import changes_in, difference, modes_of
 
@@ -34,7 +34,7 @@ def test_only_the_named_taint_is_removed() -> None:
 
 
 def node(mode: Mode, missing: int = 0) -> Node:
-    parts = [part for at in range(8) for part in cut(Gpu(f"gpu-{at}", "MI300X", 196_608), mode)]
+    parts = [part for at in range(8) for part in partition_gpu(Gpu(f"gpu-{at}", "MI300X", 196_608), mode)]
     return Node("n", gpus=tuple(parts[: len(parts) - missing]))
 
 

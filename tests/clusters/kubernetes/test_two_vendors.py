@@ -9,15 +9,15 @@ from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
 from kaiwo.clusters.kubernetes.decode import wire_objects
 from kaiwo.clusters.kubernetes.decode.node_decoder import read_node
 from kaiwo.decide import decide
-from kaiwo.gpus.partitioning.demand import need_of
-from kaiwo.gpus.partitioning.planner_types import Need
+from kaiwo.gpus.partitioning.demand import demand_of
+from kaiwo.gpus.partitioning.planner_types import ModeDemand
 from kaiwo.model.events import PodChanged, QueueChanged
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node
 from kaiwo.model.obstacle import Reason
-from kaiwo.model.partition_modes import Mode, cut
+from kaiwo.model.partition_modes import Mode, partition_gpu
 from kaiwo.model.plan import Plan
-from kaiwo.model.queue import THE_DEFAULT
+from kaiwo.model.queue import UNBOUNDED_DEFAULT_QUEUE
 from kaiwo.snapshot.cluster_state import ClusterState
 from tests.clusters.kubernetes.api_objects import seen_pod, wire_node
 
@@ -54,7 +54,7 @@ def plan(node: wire_objects.Node, *pods: Any) -> Plan:
     for pod in pods:
         cache.upsert_pod(pod)
     state = ClusterState()
-    state.patch([QueueChanged(THE_DEFAULT), *cache.flush()])
+    state.patch([QueueChanged(UNBOUNDED_DEFAULT_QUEUE), *cache.flush()])
     return decide(state.snapshot(0))
 
 
@@ -94,8 +94,8 @@ def test_nobody_gets_the_other_vendors_gpus(node: wire_objects.Node) -> None:
 def test_no_amd_gpu_changes_its_mode_for_who_wants_nvidias() -> None:
     """Whole GPUs are what both ask for; only one of them is served by putting partitions together."""
     amd, nvidia = (asks("p", resource).spec.request for resource in (AMD, NVIDIA))
-    assert (need_of(amd), need_of(nvidia)) == (Need("SPX", "", 1, 1), None)
-    cut_up = [*cut(Gpu("0000:05:00.0", "MI300X", 196_608), Mode("CPX", "NPS1")), DEVICES[2]]
+    assert (demand_of(amd), demand_of(nvidia)) == (ModeDemand("SPX", "", 1, 1), None)
+    cut_up = [*partition_gpu(Gpu("0000:05:00.0", "MI300X", 196_608), Mode("CPX", "NPS1")), DEVICES[2]]
     node = mixed(annotations={"kaiwo.ai/devices": msgspec.json.encode(cut_up).decode()})
     reasons = [
         [each.reason for wait in plan(node, asks("p", resource, 2)).waits for each in wait.obstacles]

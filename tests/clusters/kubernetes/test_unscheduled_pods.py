@@ -12,7 +12,7 @@ from kaiwo.clusters.kubernetes.cache.workload_unit import GATED
 from kaiwo.clusters.kubernetes.client import Client
 from kaiwo.clusters.kubernetes.client.credentials import Access, Credential, Fixed, Trust
 from kaiwo.clusters.kubernetes.workload_records import Records
-from kaiwo.model.workload_record import State
+from kaiwo.model.workload_record import WorkloadState
 from tests.clusters.kubernetes.api_client import run
 from tests.clusters.kubernetes.api_objects import seen_pod, some_books
 from tests.clusters.kubernetes.kubectl_cluster import pod_path
@@ -45,7 +45,7 @@ def test_a_pod_that_is_kept_back_is_listed_as_held(pod: dict[str, Any], words: s
     assert cache.flush() == ()
     records = records_of(cache)
     (record,) = records.records()
-    assert record.state is State.HELD
+    assert record.state is WorkloadState.HELD
     assert words in record.message
     assert records.record("default/solo") == record  # by the pod's name, too, where that is another
     assert records.news(0).records == [record]
@@ -62,7 +62,7 @@ def test_a_gang_that_becomes_whole_is_held_no_longer() -> None:
     cache.upsert_pod(seen_pod("b", annotations=ALONE))
     cache.flush()
     (record,) = records_of(cache).records()
-    assert (record.state, record.workload.pods, record.message) == (State.WAITING, 2, "")
+    assert (record.state, record.workload.pods, record.message) == (WorkloadState.WAITING, 2, "")
 
 
 def test_why_says_what_the_condition_says(plane: Plane, tmp_path: Path) -> None:

@@ -18,13 +18,13 @@ from kaiwo.clusters.kubernetes.webhooks.submitting_user import Requester, Webhoo
 from kaiwo.clusters.kubernetes.webhooks.workload_defaults import queue_of
 from kaiwo.clusters.kubernetes.webhooks.workload_objects import read_workload_object
 from kaiwo.model.errors import ConfigError
-from kaiwo.model.queue import THE_DEFAULT, Amounts, Queue
+from kaiwo.model.queue import UNBOUNDED_DEFAULT_QUEUE, Queue, QueueAmounts
 from tests.clusters.kubernetes.api_client import run
 from tests.clusters.kubernetes.installed_webhooks import pod, queue
 
 OURS = "kaiwo-scheduler"
 HOUSE = WebhookPolicy(OURS)
-QUEUES = {"default": THE_DEFAULT}
+QUEUES = {"default": UNBOUNDED_DEFAULT_QUEUE}
 Json = dict[str, Any]
 
 
@@ -155,7 +155,7 @@ def test_a_mistake_of_long_ago_keeps_nobody_from_mending_another() -> None:
 
 
 def test_work_in_a_queue_is_named_before_the_queue_goes() -> None:
-    queues = QUEUES | {"team": Queue("team", gpu=Amounts(quota=1000))}
+    queues = QUEUES | {"team": Queue("team", gpu=QueueAmounts(quota=1000))}
     going = question(queue("team"), "KaiwoQueue", "kaiwo.ai", operation="DELETE", name="team")
     assert review_queue(going, queues, {}) == AdmissionVerdict()
     (warning,) = review_queue(going, queues, {"team": 2}).warnings

@@ -8,7 +8,7 @@ from kaiwo.clusters.local import demo_workloads, virtual_nodes
 from kaiwo.clusters.local.demo_workloads import clear_demo, keep_alive, submit_demo
 from kaiwo.clusters.simulated import SimulatedCluster
 from kaiwo.model.plan import Plan
-from kaiwo.model.queue import Amounts, Queue
+from kaiwo.model.queue import Queue, QueueAmounts
 from kaiwo.model.workload_record import Program
 from tests.clusters.kinds import run, start_of, work
 
@@ -61,7 +61,7 @@ def test_a_queue_that_others_use_stays() -> None:
 
 def test_a_queue_that_was_there_before_is_neither_changed_nor_removed() -> None:
     async def test() -> None:
-        mine = Queue("production", display_name="My own", gpu=Amounts(quota=5000))
+        mine = Queue("production", display_name="My own", gpu=QueueAmounts(quota=5000))
         cluster = SimulatedCluster(virtual_nodes(), [mine])
         await submit_demo(cluster)
         assert cluster.world.queues["production"] == mine

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from kaiwo.clusters.local import LocalCluster
 from kaiwo.model.events import NominationChanged
-from kaiwo.model.plan import Cause, Eviction, Nomination, Plan
+from kaiwo.model.plan import Eviction, EvictionCause, Nomination, Plan
 from kaiwo.model.workload_record import Program
 from tests.clusters.kinds import full, run, some_nodes, start_of, whole, work
 
@@ -34,7 +34,7 @@ def test_a_new_process_is_told_what_the_old_one_kept(tmp_path: Path) -> None:
         await cluster.submit([(work("old"), Program(simulated_s=10**6)), (work("new", pods=2), Program())])
         await cluster.apply(Plan(starts=(start_of("old"),)))
         kept = (nomination("new"), nomination("new", "main-1", "node-2"))
-        eviction = Eviction(full("old"), "main-0", Cause.RECLAIM, full("new"))
+        eviction = Eviction(full("old"), "main-0", EvictionCause.RECLAIM, full("new"))
         await cluster.apply(Plan(evictions=(eviction,), nominations=kept))
         await cluster.close()
         assert await told(tmp_path) == list(kept)

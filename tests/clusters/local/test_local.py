@@ -20,7 +20,7 @@ from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Plan
 from kaiwo.model.queue import Queue
-from kaiwo.model.workload_record import Program, State
+from kaiwo.model.workload_record import Program, WorkloadState
 from tests.clusters.kinds import run, some_nodes, start_of, until, work
 
 
@@ -54,8 +54,8 @@ def test_simulated_work_goes_on_where_it_stood(tmp_path: Path) -> None:
         await first.close()
         second = LocalCluster(tmp_path, speed=1000.0)
         await second.start()
-        assert second.record("default/a").state is State.RUNNING
-        await until(lambda: second.record("default/a").state is State.SUCCEEDED)
+        assert second.record("default/a").state is WorkloadState.RUNNING
+        await until(lambda: second.record("default/a").state is WorkloadState.SUCCEEDED)
         record = second.record("default/a")
         assert record.ended_s - record.started_s >= 100
         await second.close()
@@ -72,17 +72,17 @@ def test_a_process_past_its_time_limit_is_stopping_until_it_is_killed(tmp_path: 
         cluster = LocalCluster(tmp_path, some_nodes(1), grace_s=2.0)
         await cluster.submit([(work("a", time_limit_s=1), STUBBORN)])
         await cluster.apply(Plan(starts=(start_of("a"),)))
-        await until(lambda: cluster.record("default/a").state is State.RUNNING)
+        await until(lambda: cluster.record("default/a").state is WorkloadState.RUNNING)
         if is_restarted:
             await cluster.close()
             cluster = LocalCluster(tmp_path)
             await cluster.start()
-        await until(lambda: cluster.record("default/a").state is not State.RUNNING)
+        await until(lambda: cluster.record("default/a").state is not WorkloadState.RUNNING)
         record = cluster.record("default/a")
-        assert (record.state, record.message) == (State.STOPPING, "stopped at its time limit of 1 s")
+        assert (record.state, record.message) == (WorkloadState.STOPPING, "stopped at its time limit of 1 s")
         await until(lambda: cluster.record("default/a").state.is_over)
         record = cluster.record("default/a")
-        assert (record.state, record.exit_code) == (State.FAILED, -signal.SIGKILL)
+        assert (record.state, record.exit_code) == (WorkloadState.FAILED, -signal.SIGKILL)
         assert record.message == "stopped at its time limit of 1 s"
         await cluster.close()
 
@@ -96,9 +96,9 @@ def test_a_process_that_is_cancelled_keeps_its_exit_code(tmp_path: Path, is_expi
         program = Program(command=("sleep", "60"))
         await cluster.submit([(work("a", expires_s=cluster.now_s() + 1000), program), (work("never"), program)])
         await cluster.apply(Plan(starts=(start_of("a"),)))
-        await until(lambda: cluster.record("default/a").state is State.RUNNING)
+        await until(lambda: cluster.record("default/a").state is WorkloadState.RUNNING)
         await (cluster.apply(Plan(expired=("default/a",))) if is_expired else cluster.cancel("default/a"))
-        await until(lambda: cluster.record("default/a").state is State.CANCELLED)
+        await until(lambda: cluster.record("default/a").state is WorkloadState.CANCELLED)
         assert cluster.record("default/a").exit_code == -signal.SIGTERM
         await cluster.cancel("default/never")
         assert cluster.record("default/never").exit_code == 0
@@ -119,7 +119,7 @@ def test_a_time_limit_is_counted_in_the_clusters_time(
         await cluster.apply(Plan(starts=(start_of("a"),)))
         await until(lambda: cluster.record("default/a").state.is_over)
         record = cluster.record("default/a")
-        assert (record.state, record.exit_code) == (State.FAILED, -signal.SIGTERM)
+        assert (record.state, record.exit_code) == (WorkloadState.FAILED, -signal.SIGTERM)
         assert limit_s <= record.ended_s - record.started_s + 1  # whole seconds of a slow or fast clock
         end = RunFolder(next((tmp_path / "runs").iterdir())).exit_record()
         assert end is not None
@@ -134,11 +134,11 @@ def test_a_command_that_ends_by_itself_at_its_time_limit_is_counted_once(tmp_pat
         cluster = LocalCluster(tmp_path, some_nodes(1))
         await cluster.submit([(work("a", time_limit_s=1), Program(command=("sleep", "60"), retries=1))])
         await cluster.apply(Plan(starts=(start_of("a"),)))
-        await until(lambda: cluster.record("default/a").state is State.WAITING)
+        await until(lambda: cluster.record("default/a").state is WorkloadState.WAITING)
         await until(lambda: cluster.now_s() >= cluster.record("default/a").workload.not_before_s)
         await cluster.apply(Plan(starts=(start_of("a"),)))
         await until(lambda: cluster.record("default/a").state.is_over)
-        assert (cluster.record("default/a").state, cluster.record("default/a").attempt) == (State.FAILED, 2)
+        assert (cluster.record("default/a").state, cluster.record("default/a").attempt) == (WorkloadState.FAILED, 2)
         await cluster.close()
 
     run(test())
@@ -166,8 +166,8 @@ def test_other_nodes_can_be_asked_for_at_the_next_start(tmp_path: Path) -> None:
         second = LocalCluster(tmp_path, some_nodes(1))
         await second.start()
         assert set(second.world.nodes) == {"node-1"}
-        assert second.record("default/a").state is State.RUNNING
-        assert second.record("default/b").state is State.WAITING
+        assert second.record("default/a").state is WorkloadState.RUNNING
+        assert second.record("default/b").state is WorkloadState.WAITING
         await second.close()
 
     run(test())
@@ -249,9 +249,9 @@ def test_what_cannot_be_kept_has_not_happened(tmp_path: Path, monkeypatch: pytes
             await cluster.submit([(work("b"), Program())])
         assert [record.workload.name for record in cluster.records()] == ["default/a"]
         await until(lambda: cluster._happened, "the end of a, which cannot be kept")
-        assert cluster.record("default/a").state is State.RUNNING
+        assert cluster.record("default/a").state is WorkloadState.RUNNING
         cluster._store.save = save  # type: ignore[method-assign]
-        await until(lambda: cluster.record("default/a").state is State.SUCCEEDED)
+        await until(lambda: cluster.record("default/a").state is WorkloadState.SUCCEEDED)
         await cluster.close()
 
     run(test())

@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from kaiwo.model.request import Request
-from kaiwo.model.workload import Phase, Pod, Role, SubGroup, Workload, is_whole
+from kaiwo.model.workload import Phase, Pod, Role, SubGroup, Workload, has_minimum
 from tests.conformance.kai.machines import Devices
 from tests.conformance.kai.requests import Requests
 
@@ -151,7 +151,7 @@ def _pod(workload: str, name: str, task: Case, request: Request, devices: Device
 def _broken_since_s(job: Case, roles: list[Role], groups: tuple[SubGroup, ...], pods: list[Pod]) -> int:
     """Since when a gang runs below its minimum: as long as the case says, else for a second."""
     running = [pod.name.rpartition("-")[0] for pod in pods if pod.phase is Phase.RUNNING]
-    is_short = not is_whole(groups, roles, [running.count(role.name) for role in roles])
+    is_short = not has_minimum(groups, roles, [running.count(role.name) for role in roles])
     stale_s = job["stale_for_s"] if is_stale(job) else 1
     return NOW_S - round(stale_s) if running and is_short else 0
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from kaiwo.model.events import Event, NodeChanged, PodChanged, QueueChanged, WorkloadChanged
 from kaiwo.model.gpu import WHOLE_MILLI
-from kaiwo.model.queue import UNLIMITED, Amounts, Fairness, Queue
+from kaiwo.model.queue import UNLIMITED, Fairness, Queue, QueueAmounts
 from tests.conformance.kai.fields import unread_in
 from tests.conformance.kai.jobs import ASIDE, PHASES, load_job
 from tests.conformance.kai.machines import Devices, claims_as_gpus, load_node
@@ -78,12 +78,12 @@ def load_queue(queue: Case, memory_unit: int, weight_unit: int = 1) -> Queue:
     )
 
 
-def _amounts(amounts: Case, scale: int, weight_unit: int) -> Amounts:
+def _amounts(amounts: Case, scale: int, weight_unit: int) -> QueueAmounts:
     quota, limit = (
         UNLIMITED if amounts[name] == UNLIMITED else min(round(amounts[name] * scale), MOST)
         for name in ("quota", "limit")
     )
-    return Amounts(quota, limit, max(0, round(amounts["weight"] * weight_unit)))
+    return QueueAmounts(quota, limit, max(0, round(amounts["weight"] * weight_unit)))
 
 
 def _memory_unit(case: Case) -> int:

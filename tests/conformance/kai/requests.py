@@ -7,7 +7,7 @@ The labels that a task carries are also those of the pods that it wants near, or
 from collections.abc import Iterable
 from typing import Any
 
-from kaiwo.model.affinity import Apart, Near, NodeRule, PodAffinity
+from kaiwo.model.affinity import NodeRule, PodAffinity, RequiredPodAffinity, RequiredPodAntiAffinity
 from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.request import Request
 from tests.conformance.kai.machines import NODE_TYPE
@@ -49,7 +49,11 @@ class Requests:
         if not marks:
             return None
         mark, near, apart = " ".join(own), task.get(NEAR), task.get(APART)
-        return PodAffinity(marks, Near(mark, (near,)) if near else None, (Apart(mark, apart),) if apart else ())
+        return PodAffinity(
+            marks,
+            RequiredPodAffinity(mark, (near,)) if near else None,
+            (RequiredPodAntiAffinity(mark, apart),) if apart else (),
+        )
 
 
 def _labels(task: Case) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from kaiwo.decide.cycle import BUILTIN
 from kaiwo.model.events import Event, NominationGone, PodChanged, PodGone
 from kaiwo.model.plan import Plan
 from kaiwo.model.policy import Policy
-from kaiwo.model.workload import LEAVING, Phase, Pod
+from kaiwo.model.workload import RELEASING_PHASES, Phase, Pod
 from kaiwo.snapshot.assumed_events import assume
 from kaiwo.snapshot.cluster_state import ClusterState
 from tests.conformance.kai.jobs import NOW_S, RAN_S
@@ -114,7 +114,7 @@ class Table:
         return aside | {self.loaded.task_of[key]: where for key, where in found.items() if key in self.loaded.task_of}
 
     def _status(self, workload: str, pod: Pod) -> str:
-        if pod.phase in LEAVING:
+        if pod.phase in RELEASING_PHASES:
             return "Releasing"
         return "Running" if pod.phase is Phase.RUNNING else self.loaded.told[self.loaded.task_of[workload, pod.name]][0]
 

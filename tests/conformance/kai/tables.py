@@ -8,11 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from kaiwo.model.queue import UNLIMITED, Amounts, Queue
-from kaiwo.queues.fair_share import DEFAULT_RULES, ShareRules, Wants, fair_shares
-from kaiwo.queues.past_usage import ONE
-from kaiwo.queues.reclaim_rules import QueueShares, ReclaimRequest, Taking, may_claim, may_take, victim_queues
-from kaiwo.queues.resource_division import Claims, divide_rest
+from kaiwo.model.queue import UNLIMITED, Queue, QueueAmounts
+from kaiwo.queues.fair_share import DEFAULT_RULES, QueueDemand, ShareRules, fair_shares
+from kaiwo.queues.past_usage import WHOLE_PART
+from kaiwo.queues.reclaim_rules import (
+    QueueShares,
+    ReclaimRequest,
+    VictimUsage,
+    may_take,
+    refusal_to_reclaim,
+    victim_queues,
+)
+from kaiwo.queues.resource_division import ShareClaims, divide_surplus
 from kaiwo.snapshot.array_types import IntArray
 from kaiwo.snapshot.queue_table import ENDLESS, RESOURCES, QueueTable
 
@@ -36,7 +43,7 @@ def check_spec(spec: dict[str, Any]) -> list[str]:
 def _set_shares(spec: dict[str, Any]) -> dict[str, Any]:
     """One level of queues, all resources or one."""
     queues = _table(spec)
-    wants = Wants(_totals(spec), _amounts(spec, queues, "Request"), past=_past(spec, queues))
+    wants = QueueDemand(_totals(spec), _amounts(spec, queues, "Request"), past=_past(spec, queues))
     shares = fair_shares(queues, wants, _rules(spec)).share
     left = np.maximum(wants.totals - shares.sum(axis=0), 0)
     return _named(spec, queues, shares, left)
@@ -48,7 +55,7 @@ def _divide_over_quota(spec: dict[str, Any]) -> dict[str, Any]:
     column = TABLE_NAMES.index(spec["resource"])
     has = _amounts(spec, queues, "FairShare")
     count = len(queues.names)
-    claims = Claims(
+    claims = ShareClaims(
         np.zeros(count, np.intp),
         -queues.priority,
         queues.quota[:, column],
@@ -58,7 +65,7 @@ def _divide_over_quota(spec: dict[str, Any]) -> dict[str, Any]:
         np.full(count, DEFAULT_RULES.units[column]),
         queues.tree.age,
     )
-    part = divide_rest(_totals(spec)[[column]], claims, has[:, column], np.zeros(1, np.bool_))
+    part = divide_surplus(_totals(spec)[[column]], claims, has[:, column], np.zeros(1, np.bool_))
     shares = has.copy()
     shares[:, column] += part.whole + part.remainder
     left = np.zeros(len(RESOURCES), np.int64)
@@ -68,13 +75,13 @@ def _divide_over_quota(spec: dict[str, Any]) -> dict[str, Any]:
 
 def _can_reclaim(spec: dict[str, Any]) -> dict[str, Any]:
     now = _standing(spec)
-    return {"result": may_claim(now, _claim(spec, now)) is None}
+    return {"result": refusal_to_reclaim(now, _claim(spec, now)) is None}
 
 
 def _reclaimable(spec: dict[str, Any]) -> dict[str, Any]:
     now = _standing(spec)
     takings = [
-        Taking(now.queues.row[queue], _charge(amount))
+        VictimUsage(now.queues.row[queue], _charge(amount))
         for queue, amounts in spec["reclaimees"].items()
         for amount in amounts
     ]
@@ -106,7 +113,7 @@ def _queue(name: str, each: dict[str, Any]) -> Queue:
     for resource, scale in zip(TABLE_NAMES, SCALE, strict=True):
         numbers = each["QueueResourceShare"].get(resource) or {}
         quota, limit = (_scaled(numbers.get(field, 0), scale) for field in ("Deserved", "MaxAllowed"))
-        amounts.append(Amounts(quota, limit, int(numbers.get("OverQuotaWeight", 0))))
+        amounts.append(QueueAmounts(quota, limit, int(numbers.get("OverQuotaWeight", 0))))
     parent = each.get("ParentQueue")
     return Queue(
         name,
@@ -135,7 +142,7 @@ def _totals(spec: dict[str, Any]) -> IntArray:
 
 def _past(spec: dict[str, Any], queues: QueueTable) -> IntArray:
     """Parts of the cluster used lately, where a spec gives any."""
-    return _amounts(spec, queues, "Usage", np.full(len(RESOURCES), ONE))
+    return _amounts(spec, queues, "Usage", np.full(len(RESOURCES), WHOLE_PART))
 
 
 def _rules(spec: dict[str, Any]) -> ShareRules:

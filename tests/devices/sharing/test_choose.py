@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from kaiwo.devices.fake import fake_inventory
-from kaiwo.devices.sharing import RANKS, GpuDevice, GrantRequest, IsolationSupport, Refusal, meets
+from kaiwo.devices.sharing import GRADE_RANKS, GpuDevice, GrantRequest, IsolationSupport, Refusal, is_grade_enough
 from kaiwo.devices.sharing.isolation_guarantees import ESCAPES, GUARANTEES
 from kaiwo.devices.sharing.isolation_method import IsolationChoice, choose_isolation, dmem_region, oversubscription
 from kaiwo.devices.sharing.share_types import devices_by_id
@@ -86,23 +86,23 @@ def test_what_cannot_be_is_refused_by_name(
 
 def test_a_demanded_grade_is_met_or_refused() -> None:
     devices, platforms = (AMD, XCP, NVIDIA, RADEON), (BARE, FULL, CONTAINERS)
-    for device, platform, milli, least in itertools.product(devices, platforms, (10, 500, 1000), RANKS):
+    for device, platform, milli, least in itertools.product(devices, platforms, (10, 500, 1000), GRADE_RANKS):
         found = chosen(device, milli, platform, least_grade=least)
         if isinstance(found, IsolationChoice):
-            assert meets(found.grade, least)
+            assert is_grade_enough(found.grade, least)
         else:
             best = chosen(device, milli, platform)
             assert isinstance(best, IsolationChoice)
-            assert not meets(best.grade, least)
+            assert not is_grade_enough(best.grade, least)
             assert least in found.reason
             assert best.grade in found.reason
 
 
 def test_the_order_of_the_grades_is_the_designs() -> None:
-    ranks = [RANKS[grade] for grade in ("partition", "memory-capped", "cu-mask", "time-slicing", "none")]
+    ranks = [GRADE_RANKS[grade] for grade in ("partition", "memory-capped", "cu-mask", "time-slicing", "none")]
     assert ranks == sorted(ranks, reverse=True)
     assert len(set(ranks)) == 5
-    assert RANKS["mps"] == RANKS["cu-mask"]
+    assert GRADE_RANKS["mps"] == GRADE_RANKS["cu-mask"]
 
 
 def test_an_amd_gpu_takes_eleven_processes_or_24_queues() -> None:
@@ -113,7 +113,7 @@ def test_an_amd_gpu_takes_eleven_processes_or_24_queues() -> None:
 
 
 def test_every_promise_is_about_a_way_that_is_told() -> None:
-    assert set(GUARANTEES) <= set(RANKS)
+    assert set(GUARANTEES) <= set(GRADE_RANKS)
     for promises in GUARANTEES.values():
         assert set(promises) <= set(ESCAPES)
     assert len(GUARANTEES["mps"]) >= 8

@@ -2,7 +2,7 @@
 
 import re
 
-from kaiwo.devices.sharing import RANKS
+from kaiwo.devices.sharing import GRADE_RANKS
 from kaiwo.devices.sharing.isolation_guarantees import ESCAPES, GUARANTEES
 from tests.conftest import ROOT
 
@@ -24,8 +24,8 @@ def test_the_table_of_ways_out_is_that_of_the_code() -> None:
 
 def test_every_grade_is_there_from_strong_to_weak() -> None:
     grades = [row[0] for row in rows("| grade |")]
-    assert set(grades) == set(RANKS)
-    assert [RANKS[grade] for grade in grades] == sorted(RANKS.values(), reverse=True)
+    assert set(grades) == set(GRADE_RANKS)
+    assert [GRADE_RANKS[grade] for grade in grades] == sorted(GRADE_RANKS.values(), reverse=True)
 
 
 def test_every_annotation_on_the_page_is_ours() -> None:

@@ -15,7 +15,7 @@ from kaiwo.api.presenters.node_view import GpuPick, NodePick, gpu_page, node_pag
 from kaiwo.api.presenters.queue_view import queue_page
 from kaiwo.api.presenters.workload_view import workload_page
 from kaiwo.api.views import Page
-from kaiwo.model.workload_record import State
+from kaiwo.model.workload_record import WorkloadState
 from kaiwo.runtime.overview.cluster_overview import ClusterOverview
 from kaiwo.runtime.overview.workload_query import SORTS, After, Pick
 
@@ -36,7 +36,9 @@ GPU_PARAMS = (
 WORKLOAD_PARAMS = (
     Param("limit", "int", "Items on a page.", 50, 1, 500),
     AFTER,
-    Param("state", "choices", "Only in this state; repeat it, or give several with commas.", choices=tuple(State)),
+    Param(
+        "state", "choices", "Only in this state; repeat it, or give several with commas.", choices=tuple(WorkloadState)
+    ),
     Param("queue", "text", "Only of this queue and those below it."),
     Param("user", "text", "Only of this user."),
     LABEL,
@@ -68,7 +70,7 @@ def _workload_pick(query: dict[str, Any]) -> Pick:
     if after is not None and after.sort != query["sort"]:
         raise foreign_cursor()
     return Pick(
-        states=tuple(State(state) for state in query["state"]),
+        states=tuple(WorkloadState(state) for state in query["state"]),
         queue=query["queue"] or "",
         user=query["user"] or "",
         labels=label_pairs(query["label"]),

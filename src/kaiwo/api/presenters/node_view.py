@@ -12,7 +12,7 @@ import numpy as np
 from kaiwo.api.http.page_cursor import read_cursor, write_cursor
 from kaiwo.api.http.problems import did_you_mean, not_found, quote
 from kaiwo.api.views import GpuView, NodeView, Page, TenantView, Usage
-from kaiwo.gpus.partitioning.pending_mode_change import change_of
+from kaiwo.gpus.partitioning.pending_mode_change import change_state
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node, Taint
 from kaiwo.model.workload import Pod
@@ -123,7 +123,7 @@ def unhealthy_devices(state: ClusterState, workload: str) -> str:
         node = state.node_objects.get(pod.node)
         held = {share.gpu for share in pod.devices}
         for gpu in node.gpus if node is not None else ():
-            if gpu.id in held and not gpu.healthy and not change_of(gpu):
+            if gpu.id in held and not gpu.healthy and not change_state(gpu):
                 said.append(f"; it runs on {gpu.id} of {pod.node}, which is unhealthy: {gpu.reason}")
     return "".join(dict.fromkeys(said))
 
@@ -139,7 +139,7 @@ def _gpu_view(node: Node, column: int, holders: dict[str, list[tuple[Allocation,
             tenants.append(TenantView(held.workload, held.name, milli, mib, held.phase))
     return GpuView(
         node.name, gpu.id, column, gpu.model, gpu.memory_mib, free_milli, free_mib, gpu.healthy, gpu.reason, tenants,
-        gpu.profile, gpu.parent, change=change_of(gpu),
+        gpu.profile, gpu.parent, change=change_state(gpu),
     )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ In:    the partitioning loop.   Out: PartitionsView.
 
 from kaiwo.api.views import PartitionStepView, PartitionsView, PlanNodeView, PlanView
 from kaiwo.devices.amd.device_config_manager import OPT_IN
-from kaiwo.gpus.partitioning.planner_types import Need, Step
+from kaiwo.gpus.partitioning.planner_types import ModeChangeStep, ModeDemand
 from kaiwo.model.partition_modes import WHOLE_MODE
 from kaiwo.runtime.partitioning.partitioning_loop import Partitions
 
@@ -39,7 +39,7 @@ def partitions_view(partitions: Partitions) -> PartitionsView:
     )  # fmt: skip
 
 
-def _step(partitions: Partitions, step: Step) -> PartitionStepView:
+def _step(partitions: Partitions, step: ModeChangeStep) -> PartitionStepView:
     state = "planned" if partitions.policy == "dry-run" else "due" if step.is_due else "draining"
     change = step.change
     return PartitionStepView(
@@ -56,7 +56,7 @@ def _executor(partitions: Partitions) -> str:
     return "emulation: the nodes are virtual, and so is the change"
 
 
-def _need(need: Need) -> str:
+def _need(need: ModeDemand) -> str:
     if need.is_share:
         gpus = need.count * need.devices  # that hold all of them together
         return f"shares of GPUs, which need {_count(gpus, 'GPU')} that {'is' if gpus == 1 else 'are'} not cut"

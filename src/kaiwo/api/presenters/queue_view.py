@@ -14,8 +14,8 @@ from kaiwo.api.views import (
     TurnView,
     WaitingWorkloadView,
 )
-from kaiwo.model.queue import DEFAULT_FAIRNESS, UNLIMITED, Amounts, ReclaimStrategy, SharePolicy
-from kaiwo.queues.share_breakdown import ShareTerms
+from kaiwo.model.queue import DEFAULT_FAIRNESS, UNLIMITED, QueueAmounts, ReclaimStrategy, SharePolicy
+from kaiwo.queues.share_breakdown import ShareBreakdown
 from kaiwo.runtime.overview.cluster_overview import ClusterOverview, QueueSums
 from kaiwo.runtime.overview.queue_shares import QueueStanding, Turn
 from kaiwo.snapshot.cluster_state import ClusterState
@@ -24,7 +24,7 @@ Formatter = Callable[[int], str]
 ROUNDED = {"gpu": "rounded down to whole GPUs", "cpu": "rounded down to 0.001 CPU", "memory": "rounded down to 1 MiB"}
 
 
-def arithmetic(terms: ShareTerms, used: int, parent: str) -> list[str]:
+def arithmetic(terms: ShareBreakdown, used: int, parent: str) -> list[str]:
     """What is divided, what the queue wants, what it deserves, and its share."""
     write = _writer(terms, used)
     of_whom = f"the fair share of {parent}" if parent else "all that the cluster has"
@@ -57,18 +57,18 @@ def reclaim_words(each: QueueStanding) -> str:
     return f"{strategy}: it may reclaim {write(bound - used)} GPUs = {what} {write(bound)} - {write(used)} used"
 
 
-def _sum(terms: ShareTerms, write: Formatter) -> str:
+def _sum(terms: ShareBreakdown, write: Formatter) -> str:
     part = f"{write(terms.whole)} ({_part(terms, write)})"
     return f"deserved {write(terms.deserved)} + {part} + {write(terms.remainder)} remainder"
 
 
-def _bounds(terms: ShareTerms, write: Formatter) -> str:
+def _bounds(terms: ShareBreakdown, write: Formatter) -> str:
     quota = f"quota unlimited ({write(terms.total)})" if terms.quota is None else f"quota {write(terms.quota)}"
     limit = "" if terms.limit is None else f", limit {write(terms.limit)}"
     return f"{quota}, wants {write(terms.wants)}{limit}"
 
 
-def _part(terms: ShareTerms, write: Formatter) -> str:
+def _part(terms: ShareBreakdown, write: Formatter) -> str:
     """Why it gets just that much of the rest."""
     if terms.weights:
         rounded = ROUNDED.get(terms.resource, ROUNDED["gpu"])
@@ -86,7 +86,7 @@ def _part(terms: ShareTerms, write: Formatter) -> str:
     return "nothing is left for it"
 
 
-def _writer(terms: ShareTerms, used: int) -> Formatter:
+def _writer(terms: ShareBreakdown, used: int) -> Formatter:
     if terms.resource != "memory":
         return _thousandths
     amounts = (used, terms.total, terms.wants, terms.deserved, terms.whole, terms.remainder, terms.offered)
@@ -166,7 +166,7 @@ def _queue_view(sums: QueueSums) -> QueueView:
     )
 
 
-def _amount(amounts: Amounts, each: QueueStanding, at: int) -> AmountView:
+def _amount(amounts: QueueAmounts, each: QueueStanding, at: int) -> AmountView:
     terms = each.terms[at]
     waiting = terms.wants - each.used[at]
     return AmountView(amounts.quota, amounts.limit, amounts.weight, each.used[at], waiting, each.fixed[at], terms.share)
@@ -197,7 +197,7 @@ def _share_view(each: QueueStanding, parent: QueueStanding | None, lines: QueueH
     )
 
 
-def _terms_view(each: QueueStanding, parent: QueueStanding | None, terms: ShareTerms, at: int) -> TermsView:
+def _terms_view(each: QueueStanding, parent: QueueStanding | None, terms: ShareBreakdown, at: int) -> TermsView:
     used = each.used[at]
     return TermsView(
         resource=terms.resource,

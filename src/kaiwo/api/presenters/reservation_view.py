@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from kaiwo.api.views.reservations import DeviceView, ReservationView
-from kaiwo.model.reservation import Owner, ReservationPhase
+from kaiwo.model.reservation import ReservationOwner, ReservationPhase
 from kaiwo.snapshot.reservation_status import ReservationStatus
 
 MOST_NAMED = 3
@@ -56,7 +56,7 @@ def _some(names: Sequence[str]) -> str:
     return f"{', '.join(names[:MOST_NAMED])}{more} {'is' if len(names) == 1 else 'are'}"
 
 
-def _owner(owner: Owner) -> tuple[str, str]:
+def _owner(owner: ReservationOwner) -> tuple[str, str]:
     for kind in ("queue", "user", "workload"):
         if name := getattr(owner, kind):
             return kind, name

@@ -13,7 +13,7 @@ from kaiwo.model.gpu import WHOLE_MILLI, Share
 from kaiwo.model.obstacle import Obstacle, Reason
 from kaiwo.model.workload import Phase, Pod
 from kaiwo.model.workload_fields import FIELDS
-from kaiwo.model.workload_record import Record, State
+from kaiwo.model.workload_record import WorkloadRecord, WorkloadState
 from kaiwo.runtime.overview.cluster_overview import ClusterOverview
 from kaiwo.runtime.overview.workload_query import Pick, select
 from kaiwo.runtime.overview.workload_table import GPU
@@ -21,7 +21,7 @@ from kaiwo.snapshot.cluster_state import ClusterState
 
 NOT_TRIED = "not tried yet"
 KUBERNETES = "kubernetes"
-WAITS = (State.WAITING, State.HELD)
+WAITS = (WorkloadState.WAITING, WorkloadState.HELD)
 
 
 def workload_page(overview: ClusterOverview, pick: Pick) -> Page[WorkloadView]:
@@ -32,7 +32,7 @@ def workload_page(overview: ClusterOverview, pick: Pick) -> Page[WorkloadView]:
     return Page(items, found.total, "" if found.next is None else write_cursor(found.next))
 
 
-def workload_view(state: ClusterState, record: Record, gpu_milli: int) -> WorkloadView:
+def workload_view(state: ClusterState, record: WorkloadRecord, gpu_milli: int) -> WorkloadView:
     """One row of the list."""
     workload = record.workload
     pods = [pod for pod in state.pods.get(workload.name, {}).values() if pod.phase is not Phase.DONE]
@@ -58,14 +58,14 @@ def workload_view(state: ClusterState, record: Record, gpu_milli: int) -> Worklo
     )
 
 
-def reason_of(state: ClusterState, record: Record) -> str:
+def reason_of(state: ClusterState, record: WorkloadRecord) -> str:
     """Why it waits, or how it ended."""
     if record.state not in WAITS:
         return record.message
     obstacles = waiting_obstacles(state, record.workload.name)
-    if record.state is State.HELD and not obstacles and record.message:
+    if record.state is WorkloadState.HELD and not obstacles and record.message:
         return record.message  # the scheduler does not know of it: whatever holds it gives the reason
-    if record.state is State.HELD and not obstacles:  # so new that the cluster's state does not have it yet
+    if record.state is WorkloadState.HELD and not obstacles:  # so new that the cluster's state does not have it yet
         obstacles = (Obstacle(Reason.HELD),)
     return explain.sentence(obstacles[0]) if obstacles else NOT_TRIED
 
@@ -79,7 +79,7 @@ def waiting_obstacles(state: ClusterState, name: str) -> tuple[Obstacle, ...]:
 
 
 def workload_detail(
-    state: ClusterState, record: Record, gpu_milli: int, obstacles: Iterable[ObstacleView], now_s: int
+    state: ClusterState, record: WorkloadRecord, gpu_milli: int, obstacles: Iterable[ObstacleView], now_s: int
 ) -> WorkloadDetail:
     """All details of one workload."""
     workload, program = record.workload, record.program

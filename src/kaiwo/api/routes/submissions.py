@@ -27,9 +27,9 @@ from kaiwo.gpus.isolation_grades import is_mps_on_amd
 from kaiwo.manifests import SUBMISSION_FORM, Defaults, Parsed, parse, parse_all
 from kaiwo.model.errors import ConfigError, NotFoundError, RefusedError
 from kaiwo.model.queue import Queue
-from kaiwo.model.queue_validation import check_tree
+from kaiwo.model.queue_validation import check_queue_tree
 from kaiwo.model.workload import Workload
-from kaiwo.model.workload_record import Program, Record, State
+from kaiwo.model.workload_record import Program, WorkloadRecord, WorkloadState
 from kaiwo.snapshot.cluster_state import ClusterState
 
 # What the cluster itself changes in a workload: manifests do not say it, or it is used up.
@@ -67,13 +67,13 @@ def find_unchanged(cluster: Work, items: Sequence[tuple[Workload, Program]]) -> 
     return names
 
 
-def _living(cluster: Work, name: str) -> Record | None:
+def _living(cluster: Work, name: str) -> WorkloadRecord | None:
     try:
         record = cluster.record(name)
     except NotFoundError:
         return None
     # What is stopping may be on its way out for good: the cluster knows, and says so.
-    return None if record.state.is_over or record.state is State.STOPPING else record
+    return None if record.state.is_over or record.state is WorkloadState.STOPPING else record
 
 
 def _differences(there: Workload | Program, told: Workload | Program) -> list[str]:
@@ -226,7 +226,7 @@ def _queue_warnings(known: Mapping[str, Queue], queues: Sequence[Queue]) -> list
     """Warn about settings of these queues, and of their parents, that do not work as they read."""
     fresh = {queue.name: queue for queue in queues}
     concerned = {name for queue in queues for name in (queue.name, queue.parent)}
-    findings = check_tree([*(queue for name, queue in known.items() if name not in fresh), *queues])
+    findings = check_queue_tree([*(queue for name, queue in known.items() if name not in fresh), *queues])
     return [finding.sentence for finding in findings if not finding.is_error and finding.queue in concerned]
 
 
@@ -239,9 +239,9 @@ def _lives(cluster: Any, name: str) -> bool:
     return state is not None and not state.is_over
 
 
-def _state(cluster: Any, name: str) -> State | None:
+def _state(cluster: Any, name: str) -> WorkloadState | None:
     try:
-        state: State = cluster.record(name).state
+        state: WorkloadState = cluster.record(name).state
     except NotFoundError:
         return None
     return state

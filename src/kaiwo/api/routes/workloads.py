@@ -15,7 +15,7 @@ from kaiwo.manifests.values.names import ARRAY_LABEL
 from kaiwo.model.errors import NotFoundError
 from kaiwo.model.obstacle import Obstacle, Reason, WhyVerdict
 from kaiwo.model.reservation import clock_words
-from kaiwo.model.workload_record import Record, State
+from kaiwo.model.workload_record import WorkloadRecord, WorkloadState
 from kaiwo.runtime.overview.cluster_overview import Live
 from kaiwo.runtime.overview.workload_table import GPU
 from kaiwo.runtime.partitioning.wait_sentences import said_for
@@ -77,7 +77,7 @@ async def why(call: Call) -> WhyView:
     name, now_s = record.workload.name, live.cluster.now_s()
 
     found = await _explain(live, name, now_s) if record.state in WAITS else None
-    if found is None and record.state is State.HELD and record.message:
+    if found is None and record.state is WorkloadState.HELD and record.message:
         answer = f"{record.workload.name.removeprefix('default/')} is waiting: {record.message}"
         verdict = WhyVerdict.BLOCKED
         return WhyView(name, record.state, answer, [], 0, 0, None, record.message, now_s, verdict=verdict)
@@ -123,11 +123,11 @@ async def _explain(live: Live, name: str, now_s: int) -> explain.Why | None:
     return found
 
 
-def find_record(call: Call) -> Record:
+def find_record(call: Call) -> WorkloadRecord:
     """The workload that the address names."""
     name = full_name(call)
     try:
-        record: Record = call.context.live.cluster.record(name)
+        record: WorkloadRecord = call.context.live.cluster.record(name)
     except NotFoundError:
         way_out = _among_tasks(call) or _near(call) or "it may have ended and been removed; see: kaiwo get workloads"
         raise NotFoundError(f"there is no workload {quote(name)}; {way_out}") from None
@@ -161,12 +161,12 @@ def full_name(call: Call) -> str:
     return f"{call.path['namespace']}/{call.path['name']}"
 
 
-def plain_answer(record: Record) -> str:
+def plain_answer(record: WorkloadRecord) -> str:
     """For work that does not wait."""
     state = record.state.value
     if record.state.is_over:
         return f"It is not waiting: it {_ended(state)}" + (f" ({record.message})." if record.message else ".")
-    why = f" ({record.message})" if record.state is State.STOPPING and record.message else ""
+    why = f" ({record.message})" if record.state is WorkloadState.STOPPING and record.message else ""
     expires_s = record.workload.expires_s
     until = f", and its allocation is granted until {clock_words(expires_s)}" if expires_s else ""
     return f"It is not waiting: it is {state}{why}{until}."

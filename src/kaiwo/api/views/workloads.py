@@ -5,7 +5,7 @@ import msgspec
 from kaiwo.api.views.cluster import Usage
 from kaiwo.model.obstacle import WhyVerdict
 from kaiwo.model.workload import Phase
-from kaiwo.model.workload_record import State
+from kaiwo.model.workload_record import WorkloadState
 
 
 class ObstacleView(msgspec.Struct, frozen=True):
@@ -37,7 +37,7 @@ class WorkloadView(msgspec.Struct, frozen=True):
     queue: str
     user: str
     kind: str
-    state: State
+    state: WorkloadState
     priority: int
     wants: str  # "8 pods x 4 GPUs", "0.5 GPU", "16000 MiB of a GPU"
     gpu_milli: int  # asked for in all; a memory request counts by what it was given
@@ -90,7 +90,7 @@ class WhyView(msgspec.Struct, frozen=True):
     """Why a workload waits, and what would start it now."""
 
     workload: str
-    state: State
+    state: WorkloadState
     answer: str  # one sentence, first
     obstacles: list[ObstacleView]
     position: int  # in its queue, from 1; 0 when it does not wait
@@ -115,7 +115,7 @@ class AttemptsView(msgspec.Struct, frozen=True):
     """The attempts whose logs are kept, the first one first, and the workload's state."""
 
     attempts: list[AttemptView]
-    state: State
+    state: WorkloadState
 
 
 class ConsoleView(msgspec.Struct, frozen=True):

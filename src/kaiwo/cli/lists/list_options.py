@@ -15,11 +15,11 @@ from kaiwo.cli.output import printing
 from kaiwo.cli.output.formatting import FINISHED_STATES, UNFINISHED_STATES, parse_pair
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.reservation import ReservationPhase
-from kaiwo.model.workload_record import State
+from kaiwo.model.workload_record import WorkloadState
 
 DEFAULT_LIMIT = 500
 STATES: dict[str, tuple[str, ...]] = {
-    "workload": tuple(state.value for state in State),
+    "workload": tuple(state.value for state in WorkloadState),
     "node": ("ready", "cordoned", "not-ready"),
     "gpu": ("free", "shared", "full", "unhealthy", "draining", "changing"),
     "reservation": tuple(phase.value for phase in ReservationPhase),

@@ -4,11 +4,11 @@ import re
 from collections.abc import Callable
 
 from kaiwo.model.errors import ConfigError
-from kaiwo.model.workload_record import State
+from kaiwo.model.workload_record import WorkloadState
 
 DEFAULT_NAMESPACE = "default"
-UNFINISHED_STATES = tuple(state.value for state in State if not state.is_over)
-FINISHED_STATES = tuple(state.value for state in State if state.is_over)
+UNFINISHED_STATES = tuple(state.value for state in WorkloadState if not state.is_over)
+FINISHED_STATES = tuple(state.value for state in WorkloadState if state.is_over)
 _UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _CONTROL = r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]+"
 

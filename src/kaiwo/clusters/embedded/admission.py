@@ -15,9 +15,9 @@ from kaiwo.clusters.queue_access import check_queue_access, first_names
 from kaiwo.model.errors import ConfigError, NotFoundError, RefusedError
 from kaiwo.model.node import Node
 from kaiwo.model.queue import DEFAULT_QUEUE, Queue
-from kaiwo.model.queue_validation import check_tree
+from kaiwo.model.queue_validation import check_queue_tree
 from kaiwo.model.workload import Workload
-from kaiwo.model.workload_record import Program, State
+from kaiwo.model.workload_record import Program, WorkloadState
 
 Item = tuple[Workload, Program]
 Tasks = Mapping[str, Sequence[str]]  # by array
@@ -139,10 +139,10 @@ def _check_shape(workload: Workload) -> None:
 
 def _check_tree(world: EmbeddedState, queues: Sequence[Queue]) -> None:
     """No mistake that was not there before: one of long ago must not keep everybody from mending another."""
-    errors = [finding for finding in check_tree(queues) if finding.is_error]
+    errors = [finding for finding in check_queue_tree(queues) if finding.is_error]
     if not errors:
         return
-    known = {finding.sentence for finding in check_tree(world.queues.values())}
+    known = {finding.sentence for finding in check_queue_tree(world.queues.values())}
     found = [finding for finding in errors if finding.sentence not in known]
     if found:
         more = f" ({len(found) - 1} more like this)" if len(found) > 1 else ""
@@ -234,25 +234,25 @@ def _awaited_by(world: EmbeddedState, tasks: Tasks, at: str) -> Sequence[str]:
     return () if life is None or life.is_over else (*life.workload.after, *life.workload.after_failed)
 
 
-def _standing(world: EmbeddedState, batch: Mapping[str, Workload], tasks: Tasks, other: str) -> State | None:
+def _standing(world: EmbeddedState, batch: Mapping[str, Workload], tasks: Tasks, other: str) -> WorkloadState | None:
     """How far a workload is, or all tasks of an array together; None: there is no such thing."""
     names = {*tasks.get(other, ()), *world.tasks_of.get(other, ())} or {other}
     lives = [world.lives[name] for name in names if name not in batch and name in world.lives]
-    if any(life.is_over and life.record.state is not State.SUCCEEDED for life in lives):
-        return State.FAILED
+    if any(life.is_over and life.record.state is not WorkloadState.SUCCEEDED for life in lives):
+        return WorkloadState.FAILED
     if any(name in batch for name in names) or any(not life.is_over for life in lives):
-        return State.WAITING
-    return State.SUCCEEDED if lives else None
+        return WorkloadState.WAITING
+    return WorkloadState.SUCCEEDED if lives else None
 
 
-def _begin(workload: Workload, standings: Mapping[str, State | None], now_s: int) -> Workload:
+def _begin(workload: Workload, standings: Mapping[str, WorkloadState | None], now_s: int) -> Workload:
     for other in workload.after:
         if standings[other] is None:
             raise ConfigError(
                 f"workload {workload.name} waits for {other}, which does not exist; submit that first", "after"
             )
-    after = tuple(other for other in workload.after if standings[other] is State.WAITING)
-    failed = tuple(other for other in workload.after if standings[other] is State.FAILED)
+    after = tuple(other for other in workload.after if standings[other] is WorkloadState.WAITING)
+    failed = tuple(other for other in workload.after if standings[other] is WorkloadState.FAILED)
     saved_s = min(workload.checkpoint_s, now_s)  # a clock that is ahead must not hide what it loses
     return replace(workload, submitted_s=now_s, after=after, after_failed=failed, checkpoint_s=saved_s)
 

@@ -25,7 +25,7 @@ from kaiwo.model.node import Node
 from kaiwo.model.plan import Plan
 from kaiwo.model.queue import Queue
 from kaiwo.model.reservation import Reservation
-from kaiwo.model.workload_record import Record
+from kaiwo.model.workload_record import WorkloadRecord
 
 T = TypeVar("T")
 ENDED_KEPT = 5000
@@ -284,11 +284,11 @@ class EmbeddedCluster:
         await self._make(act)
         self._audit(who, "forget", names)
 
-    def record(self, name: str) -> Record:
+    def record(self, name: str) -> WorkloadRecord:
         """One workload, living or ended."""
         return find_life(self.world, name).record
 
-    def records(self) -> Sequence[Record]:
+    def records(self) -> Sequence[WorkloadRecord]:
         """Every workload the cluster remembers: the living, and the ended that are kept."""
         return list(self.world.records.values())
 

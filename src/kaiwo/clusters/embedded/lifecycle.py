@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from kaiwo.clusters.plan_checks import STILL_STOPPING, back_off_s
 from kaiwo.manifests.values.names import ARRAY_LABEL
 from kaiwo.model.workload import Phase, Pod, Workload, breaks_gang
-from kaiwo.model.workload_record import Record, State
+from kaiwo.model.workload_record import WorkloadRecord, WorkloadState
 
 SIMULATED_S = 600  # how long work without a command takes when nobody says
 STILL_STOPPING_S = 86_400  # "not before" while pods are going; taken back when the last one is gone
@@ -79,7 +79,7 @@ class Placement(msgspec.Struct, frozen=True, gc=False):
 class Life(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A record, and what the record does not say."""
 
-    record: Record
+    record: WorkloadRecord
     failures: int = 0  # attempts that count against the retries
     refusals: int = 0  # starts refused in a row
     ending: Ending = Ending.NONE
@@ -110,9 +110,9 @@ class Life(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         return self.needs_queue and (self.ending is not Ending.FAIL or self.failures <= self.record.program.retries)
 
 
-def new_life(record: Record) -> Life:
+def new_life(record: WorkloadRecord) -> Life:
     """A workload as it is submitted."""
-    return Life(replace(record, state=State.HELD if record.workload.held else State.WAITING))
+    return Life(replace(record, state=WorkloadState.HELD if record.workload.held else WorkloadState.WAITING))
 
 
 def begin_attempt(life: Life, now_s: int) -> Life:
@@ -149,12 +149,12 @@ def end(life: Life, now_s: int) -> Life:
     life = replace(life, ending=Ending.NONE)
     match ending:
         case Ending.CANCEL:
-            return _over(life, State.CANCELLED, now_s)
+            return _over(life, WorkloadState.CANCELLED, now_s)
         case Ending.EVICT if is_interrupted:
             record = replace(life.record, exit_code=-signal.SIGTERM)
-            return _over(replace(life, record=record), State.FAILED, now_s)
+            return _over(replace(life, record=record), WorkloadState.FAILED, now_s)
         case Ending.FAIL if life.failures > life.record.program.retries:
-            return _over(life, State.FAILED, now_s)
+            return _over(life, WorkloadState.FAILED, now_s)
         case Ending.FAIL:
             pause_s = back_off_s(life.failures - 1)
             return _not_before(life, now_s + pause_s, f"{life.record.message}; the next try comes after {pause_s} s")
@@ -168,14 +168,14 @@ def end(life: Life, now_s: int) -> Life:
 
 def succeed(life: Life, now_s: int) -> Life:
     """Every pod is done."""
-    return _over(replace(life, ending=Ending.NONE), State.SUCCEEDED, now_s)
+    return _over(replace(life, ending=Ending.NONE), WorkloadState.SUCCEEDED, now_s)
 
 
 def wait_again(life: Life, now_s: int) -> Life:
     """Somebody wants an ended workload once more, with fresh retries."""
     expires_s = life.workload.expires_s if life.workload.expires_s > now_s else 0  # one that has passed is gone
     workload = replace(life.workload, submitted_s=now_s, not_before_s=0, not_before_why="", expires_s=expires_s)
-    record = replace(life.record, workload=workload, state=State.WAITING, ended_s=0, exit_code=0, message="")
+    record = replace(life.record, workload=workload, state=WorkloadState.WAITING, ended_s=0, exit_code=0, message="")
     return Life(record)
 
 
@@ -184,7 +184,7 @@ def with_state(life: Life, pods: Iterable[Pod]) -> Life:
     state = life.record.state if life.is_over else _living_state(life, list(pods))
     if state is life.record.state:
         return life
-    refusals = 0 if state is State.RUNNING else life.refusals
+    refusals = 0 if state is WorkloadState.RUNNING else life.refusals
     return replace(life, record=replace(life.record, state=state), refusals=refusals)
 
 
@@ -204,7 +204,7 @@ def all_tasks(array: str) -> str:
     return f"{array}-*"
 
 
-def simulated_run(record: Record, run: Run, now_s: int) -> Run:
+def simulated_run(record: WorkloadRecord, run: Run, now_s: int) -> Run:
     """When a run without a process ends, and how."""
     work_s = record.program.simulated_s or record.workload.estimate_s or SIMULATED_S
     limit_s = record.workload.time_limit_s
@@ -217,9 +217,9 @@ def simulated_exit(run: Run) -> Exit:
     return OUT_OF_TIME if run.is_cut_short else Exit()
 
 
-def run_of(record: Record) -> int:
+def run_of(record: WorkloadRecord) -> int:
     """How long it ran, if it did what it was for. Of several attempts the last may have gone on where another was."""
-    is_telling = record.state is State.SUCCEEDED and record.attempt == 1
+    is_telling = record.state is WorkloadState.SUCCEEDED and record.attempt == 1
     return max(1, record.ended_s - record.started_s) if is_telling else 0
 
 
@@ -250,20 +250,20 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def _living_state(life: Life, pods: list[Pod]) -> State:
+def _living_state(life: Life, pods: list[Pod]) -> WorkloadState:
     live = [pod for pod in pods if pod.phase is not Phase.DONE]
     if not live:
-        return State.HELD if life.workload.held else State.WAITING
+        return WorkloadState.HELD if life.workload.held else WorkloadState.WAITING
     if life.ending or all(pod.phase is Phase.RELEASING for pod in live):
-        return State.STOPPING
+        return WorkloadState.STOPPING
     up = [pod.name for pod in pods if pod.phase in (Phase.RUNNING, Phase.DONE)]
-    return State.STARTING if breaks_gang(life.workload, up) else State.RUNNING
+    return WorkloadState.STARTING if breaks_gang(life.workload, up) else WorkloadState.RUNNING
 
 
 def _not_before(life: Life, at_s: int, why: str) -> Life:
     return with_workload(life, not_before_s=at_s, not_before_why=why)
 
 
-def _over(life: Life, state: State, now_s: int) -> Life:
+def _over(life: Life, state: WorkloadState, now_s: int) -> Life:
     life = _not_before(life, 0, "") if life.workload.not_before_s else life
     return replace(life, record=replace(life.record, state=state, ended_s=now_s))

@@ -13,7 +13,7 @@ from kaiwo.clusters.embedded.lifecycle import Ending
 from kaiwo.clusters.embedded.state import EmbeddedState, Transaction
 from kaiwo.model.errors import ConfigError, NotFoundError, RefusedError
 from kaiwo.model.plan import Plan
-from kaiwo.model.reservation import Device, Reservation, ReservationPhase, check_reservation, clock_words
+from kaiwo.model.reservation import PhysicalDevice, Reservation, ReservationPhase, check_reservation, clock_words
 
 EXPIRED_KEPT = 200  # reservations that are over and may still be looked at
 MOST_NAMED = 4  # GPUs of a node in one sentence
@@ -108,12 +108,12 @@ def _check_places(world: EmbeddedState, reservation: Reservation) -> None:
             )
 
 
-def _exact(world: EmbeddedState, reservation: Reservation) -> set[Device]:
+def _exact(world: EmbeddedState, reservation: Reservation) -> set[PhysicalDevice]:
     """The devices that it names, itself or by their node; picked ones can move."""
     named = set(reservation.devices)
     for name in reservation.nodes:
         node = world.nodes.get(name)
-        named.update(Device(name, gpu.parent or gpu.id) for gpu in (node.gpus if node else ()))
+        named.update(PhysicalDevice(name, gpu.parent or gpu.id) for gpu in (node.gpus if node else ()))
     return named
 
 

@@ -35,7 +35,7 @@ from kaiwo.model.plan import Nomination
 from kaiwo.model.planned_start import PlannedStart
 from kaiwo.model.queue import Queue
 from kaiwo.model.reservation import Reservation
-from kaiwo.model.workload_record import Record
+from kaiwo.model.workload_record import WorkloadRecord
 
 PodKey = tuple[str, str]  # workload, pod
 TABLES = ("nodes", "queues", "lives", "pods", "runs", "kept", "promises", "reservations")
@@ -58,7 +58,7 @@ class EmbeddedState:
         self.promises: dict[str, PlannedStart] = {}  # by workload: its planned start
         self.reservations: dict[str, Reservation] = {}
         # Indexes, kept along with the above.
-        self.records: dict[str, Record] = {}
+        self.records: dict[str, WorkloadRecord] = {}
         self.ledger = Ledger()
         self.pods_of: dict[str, dict[str, Placement]] = {}  # by workload
         self.pods_on: dict[str, dict[PodKey, None]] = {}  # by node

@@ -26,7 +26,7 @@ from kaiwo.model.events import PodGone
 from kaiwo.model.plan import Nomination, Plan, Start
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Phase, Pod, Role, Workload, pod_name
-from kaiwo.model.workload_record import State
+from kaiwo.model.workload_record import WorkloadState
 
 RUNS_KEPT = 3  # folders of earlier runs of one pod
 
@@ -211,7 +211,7 @@ def _pods_to_place(
             return misfit
         assert role is not None
         pods.append(_assumed(workload.name, start, role.request, change.now_s))
-    if life.ending or life.record.state is State.STOPPING:
+    if life.ending or life.record.state is WorkloadState.STOPPING:
         return Misfit("", STILL_STOPPING)
     world = change.world
     return find_misfit(workload, pods, placed.values(), world.nodes, world.ledger) or pods
@@ -283,7 +283,7 @@ def _settle(change: Transaction, life: Life) -> None:
         change.put_life(life)
     if life.is_over:
         for awaited in _awaited_as(life.workload):
-            _tell_dependents(change, awaited, life.record.state is State.SUCCEEDED)
+            _tell_dependents(change, awaited, life.record.state is WorkloadState.SUCCEEDED)
 
 
 def _tell_dependents(change: Transaction, awaited: str, did_succeed: bool) -> None:
@@ -314,7 +314,7 @@ def _tells_code(life: Life, end: Exit) -> bool:
 
 
 def _has_failed(life: Life) -> bool:
-    return life.is_over and life.record.state is not State.SUCCEEDED
+    return life.is_over and life.record.state is not WorkloadState.SUCCEEDED
 
 
 def _find(change: Transaction, run_id: str) -> Placement | None:

@@ -23,7 +23,7 @@ from kaiwo.clusters.queue_access import check_queue_access
 from kaiwo.model.errors import ConfigError, RefusedError
 from kaiwo.model.queue import Queue
 from kaiwo.model.workload import Workload
-from kaiwo.model.workload_record import Record, State
+from kaiwo.model.workload_record import WorkloadRecord, WorkloadState
 
 
 def put(change: Transaction, queues: Sequence[Queue], items: Sequence[Item]) -> list[Workload]:
@@ -40,7 +40,7 @@ def begin(change: Transaction, workloads: Sequence[Workload], items: Sequence[It
         before = change.world.lives.get(workload.name)
         if before is not None:
             transitions.forget(change, [workload.name])
-        change.put_life(new_life(Record(workload, program)))
+        change.put_life(new_life(WorkloadRecord(workload, program)))
         if before is not None:
             transitions.revive(change, workload.name, before.workload)
 
@@ -62,7 +62,7 @@ def remove(change: Transaction, queues: Sequence[str], workloads: Sequence[str],
 def cancel(change: Transaction, name: str, who: str) -> None:
     """Stop its pods, then it is `cancelled`."""
     life = find_life(change.world, name)
-    if life.is_over and life.record.state is not State.CANCELLED:
+    if life.is_over and life.record.state is not WorkloadState.CANCELLED:
         raise RefusedError(f"workload {name} has already {life.record.state}; there is nothing to cancel")
     if not life.is_over:
         transitions.stop_workload(change, life, Ending.CANCEL, cancelled(who))
@@ -71,7 +71,7 @@ def cancel(change: Transaction, name: str, who: str) -> None:
 def hold(change: Transaction, name: str, who: str) -> None:
     """Keep a waiting workload from starting."""
     life = _living(change, name)
-    if life.record.state in (State.STARTING, State.RUNNING):
+    if life.record.state in (WorkloadState.STARTING, WorkloadState.RUNNING):
         raise RefusedError(f"workload {name} is {life.record.state} and only waiting work can be held; requeue it")
     _set_held(change, life, True)
 
@@ -79,7 +79,7 @@ def hold(change: Transaction, name: str, who: str) -> None:
 def release(change: Transaction, name: str, who: str) -> None:
     """Undo `hold`."""
     life = _living(change, name)
-    if not life.workload.held and life.record.state in (State.STARTING, State.RUNNING):
+    if not life.workload.held and life.record.state in (WorkloadState.STARTING, WorkloadState.RUNNING):
         raise RefusedError(f"workload {name} is {life.record.state} and not held; there is nothing to release")
     _set_held(change, life, False)
 

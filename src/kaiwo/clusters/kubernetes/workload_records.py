@@ -17,7 +17,7 @@ from kaiwo.clusters.protocol import News
 from kaiwo.model.errors import NotFoundError, RefusedError
 from kaiwo.model.reservation import Reservation
 from kaiwo.model.workload import Phase, Workload, breaks_gang
-from kaiwo.model.workload_record import Program, Record, State
+from kaiwo.model.workload_record import Program, WorkloadRecord, WorkloadState
 
 NO_PROGRAM = Program()
 
@@ -74,7 +74,7 @@ class Records:
         """Refused: what must go and what may stay is more than we know."""
         _refuse(f"kubectl drain {name} does it, with its rules for DaemonSets and local data")
 
-    def record(self, name: str) -> Record:
+    def record(self, name: str) -> WorkloadRecord:
         """One living workload, by its name or by that of one of its pods."""
         namespace, _, pod = name.partition("/")
         found = self._find(name) or self._find(self._cache.workload_of((namespace, pod)) or "")
@@ -82,7 +82,7 @@ class Records:
             raise NotFoundError(f"there is no living workload '{name}'; kaiwo get workloads lists them")
         return found
 
-    def records(self) -> Sequence[Record]:
+    def records(self) -> Sequence[WorkloadRecord]:
         """Every living workload, with those that the scheduler is not told of."""
         told = self._cache.published
         return [*(self._record(workload) for workload in told.workloads.values()), *map(_held, told.blocked.values())]
@@ -102,29 +102,31 @@ class Records:
         self.record(name)
         return ""
 
-    def _find(self, name: str) -> Record | None:
+    def _find(self, name: str) -> WorkloadRecord | None:
         told = self._cache.published
         if name in told.workloads:
             return self._record(told.workloads[name])
         return _held(told.blocked[name]) if name in told.blocked else None
 
-    def _record(self, workload: Workload) -> Record:
+    def _record(self, workload: Workload) -> WorkloadRecord:
         pods = self._cache.published.pods.get(workload.name, {}).values()
         started_s = min((pod.since_s for pod in pods), default=0)
-        return Record(workload, NO_PROGRAM, _state(workload, [*pods]), attempt=min(len(pods), 1), started_s=started_s)
+        return WorkloadRecord(
+            workload, NO_PROGRAM, _state(workload, [*pods]), attempt=min(len(pods), 1), started_s=started_s
+        )
 
 
-def _held(held: BlockedWorkload) -> Record:
-    return Record(held.workload, NO_PROGRAM, State.HELD, message=held.reason)
+def _held(held: BlockedWorkload) -> WorkloadRecord:
+    return WorkloadRecord(held.workload, NO_PROGRAM, WorkloadState.HELD, message=held.reason)
 
 
-def _state(workload: Workload, pods: list[Any]) -> State:
+def _state(workload: Workload, pods: list[Any]) -> WorkloadState:
     if not pods:
-        return State.WAITING
+        return WorkloadState.WAITING
     if all(pod.phase is Phase.RELEASING for pod in pods):
-        return State.STOPPING
+        return WorkloadState.STOPPING
     up = [pod.name for pod in pods if pod.phase is Phase.RUNNING]
-    return State.STARTING if breaks_gang(workload, up) or not up else State.RUNNING
+    return WorkloadState.STARTING if breaks_gang(workload, up) or not up else WorkloadState.RUNNING
 
 
 def _refuse(way_out: str) -> NoReturn:

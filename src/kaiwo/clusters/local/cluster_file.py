@@ -26,8 +26,8 @@ from kaiwo.manifests.values.names import check_label_key, check_label_value, che
 from kaiwo.manifests.values.quantities import read_cpu_milli, read_gpu_mib, read_memory_mib
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.gpu import GPU_MODELS, Gpu
-from kaiwo.model.node import MOST_NODES, Node, Taint
-from kaiwo.model.partition_modes import Mode, cut, legal_modes
+from kaiwo.model.node import MOST_VIRTUAL_NODES, Node, Taint
+from kaiwo.model.partition_modes import Mode, legal_modes, partition_gpu
 
 VIRTUAL_LABEL = "kaiwo.ai/virtual"
 SPINE_LABEL = "topology.kaiwo.ai/spine"
@@ -65,8 +65,8 @@ class NodeGroup(msgspec.Struct, frozen=True):
 
 def virtual_nodes(count: int = DEFAULT_NODES, model: str = DEFAULT_MODEL) -> tuple[Node, ...]:
     """The cluster that `--nodes` and `--gpu-model` ask for: four nodes to a leaf, all under one spine."""
-    if not 1 <= count <= MOST_NODES:
-        raise FieldPath("", "--nodes").error(f"is {count}; it must be between 1 and {MOST_NODES:,}")
+    if not 1 <= count <= MOST_VIRTUAL_NODES:
+        raise FieldPath("", "--nodes").error(f"is {count}; it must be between 1 and {MOST_VIRTUAL_NODES:,}")
     if model not in GPU_MODELS:
         raise _unknown_model(model, FieldPath("", "--gpu-model"), "")
     return nodes_of((NodeGroup(count=count, model=model),))
@@ -86,8 +86,10 @@ def read_cluster_file(text: str | bytes, where: str = THE_FILE) -> tuple[Node, .
 
 def nodes_of(groups: Sequence[NodeGroup], where: str = THE_FILE) -> tuple[Node, ...]:
     """Every node by name; places in the topology are filled in where a group names none."""
-    if (total := sum(group.count for group in groups)) > MOST_NODES:
-        raise FieldPath(where, "nodes").error(f"has {total:,} nodes in all; at most {MOST_NODES:,} are possible")
+    if (total := sum(group.count for group in groups)) > MOST_VIRTUAL_NODES:
+        raise FieldPath(where, "nodes").error(
+            f"has {total:,} nodes in all; at most {MOST_VIRTUAL_NODES:,} are possible"
+        )
     _check_devices(groups, total, where)
     nodes: dict[str, Node] = {}
     for index, group in enumerate(groups):
@@ -103,13 +105,13 @@ def nodes_of(groups: Sequence[NodeGroup], where: str = THE_FILE) -> tuple[Node, 
 def gpus_of(model: str, count: int, memory_mib: int, partition: str = "") -> tuple[Gpu, ...]:
     """Equal devices, `gpu-0` and on, or the partitions `gpu-0-p0` and on."""
     whole = (Gpu(f"gpu-{index}", model, memory_mib) for index in range(count))
-    return tuple(part for gpu in whole for part in (cut(gpu, _mode(partition)) if partition else (gpu,)))
+    return tuple(part for gpu in whole for part in (partition_gpu(gpu, _mode(partition)) if partition else (gpu,)))
 
 
 def _read_group(fields: FieldReader) -> NodeGroup:
     group = NodeGroup(
         name=fields.read("name", read_name, "node"),
-        count=fields.integer("count", 1, 1, MOST_NODES),
+        count=fields.integer("count", 1, 1, MOST_VIRTUAL_NODES),
         gpus=fields.integer("gpus", DEFAULT_GPUS, 0, MOST_GPUS),
         model=fields.text("model", DEFAULT_MODEL),
         gpu_mib=fields.read("gpuMemory", read_gpu_mib, 0),

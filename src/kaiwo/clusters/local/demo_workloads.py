@@ -16,10 +16,10 @@ from kaiwo.clusters.embedded.admission import is_same
 from kaiwo.clusters.protocol import Cluster, Work
 from kaiwo.manifests.values.names import ARRAY_LABEL, INDEX_LABEL
 from kaiwo.model.errors import RefusedError
-from kaiwo.model.queue import Amounts, Queue
+from kaiwo.model.queue import Queue, QueueAmounts
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload
-from kaiwo.model.workload_record import Program, Record
+from kaiwo.model.workload_record import Program, WorkloadRecord
 
 DEMO_LABEL = "kaiwo.ai/demo"
 NAMESPACE = "demo"
@@ -30,11 +30,11 @@ LOOK_S = 0.25  # of real time
 MOST_WAITING = 16  # beyond this no new jobs come
 
 QUEUES = (
-    Queue("research", display_name="Research", gpu=Amounts(quota=24_000, limit=40_000)),
-    Queue("vision", parent="research", display_name="Vision", gpu=Amounts(quota=16_000)),
-    Queue("language", parent="research", display_name="Language", gpu=Amounts(quota=8_000)),
-    Queue("production", display_name="Production", priority=200, gpu=Amounts(quota=24_000)),
-    Queue("sandbox", display_name="Sandbox", priority=50, gpu=Amounts(quota=0, limit=2_000)),
+    Queue("research", display_name="Research", gpu=QueueAmounts(quota=24_000, limit=40_000)),
+    Queue("vision", parent="research", display_name="Vision", gpu=QueueAmounts(quota=16_000)),
+    Queue("language", parent="research", display_name="Language", gpu=QueueAmounts(quota=8_000)),
+    Queue("production", display_name="Production", priority=200, gpu=QueueAmounts(quota=24_000)),
+    Queue("sandbox", display_name="Sandbox", priority=50, gpu=QueueAmounts(quota=0, limit=2_000)),
 )
 Item = tuple[Workload, Program]
 
@@ -232,5 +232,5 @@ async def _there(work: Work, queue: Queue) -> Queue | None:
     return there
 
 
-def _demo_records(work: Work) -> list[Record]:
+def _demo_records(work: Work) -> list[WorkloadRecord]:
     return [record for record in work.records() if record.workload.labels.get(DEMO_LABEL) == "true"]

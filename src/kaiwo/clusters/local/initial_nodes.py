@@ -14,7 +14,7 @@ from kaiwo.clusters.ledger import overcommit
 from kaiwo.clusters.local.cluster_file import VIRTUAL_LABEL
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node
-from kaiwo.model.queue import DEFAULT_QUEUE, THE_DEFAULT
+from kaiwo.model.queue import DEFAULT_QUEUE, UNBOUNDED_DEFAULT_QUEUE
 
 FindNodes = Callable[[], Sequence[Node]]
 
@@ -22,7 +22,7 @@ FindNodes = Callable[[], Sequence[Node]]
 def seed(change: Transaction, nodes: Sequence[Node] | None, find_nodes: FindNodes | None) -> None:
     """`nodes`: these and no others; None: those that are there, or the ones found when there are none."""
     if DEFAULT_QUEUE not in change.world.queues:
-        change.put_queue(THE_DEFAULT)
+        change.put_queue(UNBOUNDED_DEFAULT_QUEUE)
     if nodes is None and find_nodes is not None:
         nodes = _found(change, find_nodes)
     if nodes is not None:

@@ -10,13 +10,15 @@ from kaiwo.clusters.embedded.transitions import ordered_pods
 from kaiwo.manifests.values.names import INDEX_LABEL
 from kaiwo.model.gpu import GPU_MODELS, Gpu
 from kaiwo.model.node import Node
-from kaiwo.model.workload_record import Record
+from kaiwo.model.workload_record import WorkloadRecord
 
 NO_DEVICE = "-1"
 UUID = re.compile(r"(MIG|GPU)-[0-9A-Za-z/-]+$")
 
 
-def environment(record: Record, placement: Placement, node: Node | None, run_dir: str, home: str) -> dict[str, str]:
+def environment(
+    record: WorkloadRecord, placement: Placement, node: Node | None, run_dir: str, home: str
+) -> dict[str, str]:
     """The user's own variables, ours, and the devices: those come last, so that nobody sees more than they hold."""
     pod, workload = placement.pod, record.workload
     names = [name for name, _ in ordered_pods(workload)]

@@ -15,7 +15,7 @@ from kaiwo.clusters.embedded.state import EmbeddedState, Transaction
 from kaiwo.model.errors import NotFoundError
 from kaiwo.model.events import Event, ReservationChanged, WorkloadChanged
 from kaiwo.model.node import Node
-from kaiwo.model.queue import THE_DEFAULT, Queue
+from kaiwo.model.queue import UNBOUNDED_DEFAULT_QUEUE, Queue
 
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ class SimulatedCluster(EmbeddedCluster):
         self._wakes: list[int] = []  # when a waiting workload may be tried again
         self._begun = 0
         with self.world.changing(start_s) as change:
-            change.put_queue(THE_DEFAULT)
+            change.put_queue(UNBOUNDED_DEFAULT_QUEUE)
             for queue in queues:
                 change.put_queue(queue)
             for node in nodes:

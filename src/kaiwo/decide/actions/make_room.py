@@ -18,7 +18,7 @@ from kaiwo.decide.placement.place_pods import Placer
 from kaiwo.decide.planned_starts.backfill import BackfillMasks
 from kaiwo.decide.turn_order import Lane, Turns, lanes_of
 from kaiwo.model.obstacle import Obstacle
-from kaiwo.model.plan import Cause, Eviction, Nomination
+from kaiwo.model.plan import Eviction, EvictionCause, Nomination
 from kaiwo.model.workload import Workload
 from kaiwo.snapshot.backlog import ActionKey, ClassKey, WaitingClass
 
@@ -26,14 +26,14 @@ from kaiwo.snapshot.backlog import ActionKey, ClassKey, WaitingClass
 class RoomAction(NamedTuple):
     """How one action makes room for a workload."""
 
-    cause: Cause
+    cause: EvictionCause
     attempt: Callable[[RoomState, Placer, Workload, WaitingClass], Attempt]
 
 
 ROOM_ACTIONS: dict[str, RoomAction] = {
-    "reclaim": RoomAction(Cause.RECLAIM, reclaim.attempt),
-    "preempt": RoomAction(Cause.PREEMPT, preempt.attempt),
-    "consolidate": RoomAction(Cause.CONSOLIDATE, consolidate.attempt),
+    "reclaim": RoomAction(EvictionCause.RECLAIM, reclaim.attempt),
+    "preempt": RoomAction(EvictionCause.PREEMPT, preempt.attempt),
+    "consolidate": RoomAction(EvictionCause.CONSOLIDATE, consolidate.attempt),
 }
 
 

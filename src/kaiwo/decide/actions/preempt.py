@@ -9,7 +9,7 @@ from kaiwo.decide.make_room.victim_search import VictimSearch
 from kaiwo.decide.placement.place_pods import Placer
 from kaiwo.model.obstacle import Obstacle, Protection, Reason, WorkProtected
 from kaiwo.model.workload import Workload
-from kaiwo.queues.current_shares import standing
+from kaiwo.queues.current_shares import current_shares
 from kaiwo.snapshot.backlog import WaitingClass, needs_to_make_room_for
 
 
@@ -23,7 +23,7 @@ def attempt(room: RoomState, placer: Placer, workload: Workload, found: WaitingC
     """Stop units with a lower priority."""
     if not has_victims(room, found):
         return Attempt()
-    now = standing(room.free.working.view)
+    now = current_shares(room.free.working.view)
 
     def search(within_budgets: bool) -> RoomMade | None:
         lanes = room.victims.lanes([found.queue], lambda unit: unit.workload.priority < workload.priority)

@@ -13,8 +13,15 @@ from kaiwo.decide.make_room.victim_search import VictimSearch
 from kaiwo.decide.placement.place_pods import Placer
 from kaiwo.model.obstacle import NeverReclaims, Obstacle, OverQuota, Protection, Reason
 from kaiwo.model.workload import Workload
-from kaiwo.queues.current_shares import standing
-from kaiwo.queues.reclaim_rules import QueueShares, ReclaimRequest, Refusal, Rule, may_claim, victim_queues
+from kaiwo.queues.current_shares import current_shares
+from kaiwo.queues.reclaim_rules import (
+    QueueShares,
+    ReclaimRefusal,
+    ReclaimRequest,
+    RefusalRule,
+    refusal_to_reclaim,
+    victim_queues,
+)
 from kaiwo.snapshot.array_types import BoolArray
 from kaiwo.snapshot.backlog import ClassKey, RoleNeeds, WaitingClass, needs_to_make_room_for
 from kaiwo.snapshot.queue_table import GPU, ResourceVector
@@ -29,7 +36,7 @@ def owed_classes(
     room: RoomState, stuck: dict[ClassKey, WaitingClass], too_long: dict[ClassKey, Obstacle]
 ) -> list[WaitingClass]:
     """The classes whose queue has less than its share by at least what one of them needs."""
-    now = standing(room.free.working.view)
+    now = current_shares(room.free.working.view)
     room.refusals |= _over_share(room, now, stuck, too_long)
     left = (now.fair - now.used).tolist()
     found = []
@@ -48,7 +55,7 @@ def attempt(room: RoomState, placer: Placer, workload: Workload, found: WaitingC
     now = _before_the_cycle(room, found.queue)
     row, need = free.working.queues.row[found.queue], np.array(unpaid_charge(room.cycle, free, found))
     request = ReclaimRequest(row, need, workload.preemptible)
-    if (refusal := may_claim(now, request)) is not None:
+    if (refusal := refusal_to_reclaim(now, request)) is not None:
         return Attempt(None, _refused(now, refusal)) if _others_use(now, row) else Attempt()
     may_lose = victim_queues(now, request, room.victims.rows(now.queues.row))
     if not may_lose.any() and not _protected(room, now, request, may_lose):
@@ -119,11 +126,11 @@ def _others_use(now: QueueShares, row: int) -> bool:
     return bool(now.used[others].any())
 
 
-def _refused(now: QueueShares, refusal: Refusal) -> Obstacle:
-    if refusal.rule is Rule.NEVER_RECLAIMS:
+def _refused(now: QueueShares, refusal: ReclaimRefusal) -> Obstacle:
+    if refusal.rule is RefusalRule.NEVER_RECLAIMS:
         return Obstacle(Reason.OVER_FAIR_SHARE, subject=now.queues.names[refusal.queue], facts=NeverReclaims())
     unit = ("milli-gpu", "milli-cpu", "mib", *("milli-gpu" for _ in now.queues.models))[refusal.resource]
-    facts, queue = OverQuota() if refusal.rule is Rule.OVER_QUOTA else None, now.queues.names[refusal.queue]
+    facts, queue = OverQuota() if refusal.rule is RefusalRule.OVER_QUOTA else None, now.queues.names[refusal.queue]
     return Obstacle(Reason.OVER_FAIR_SHARE, refusal.amount, refusal.bound, unit, queue, facts)
 
 
@@ -142,11 +149,11 @@ def _before_the_cycle(room: RoomState, queue: str) -> QueueShares:
 
     The preemptor's queue and those above it count as they are now.
     """
-    now = standing(room.free.working.view)
+    now = current_shares(room.free.working.view)
     path = list(now.queues.path[now.queues.row[queue]])
     used = np.minimum(now.used, now.queues.all_used)
     used[path] = now.used[path]
-    return now._replace(used=used, fixed=now.fixed.copy())
+    return now._replace(used=used, non_preemptible=now.non_preemptible.copy())
 
 
 def _searches(needs: RoleNeeds) -> Iterator[tuple[type[ReclaimRule], bool]]:

@@ -16,7 +16,7 @@ from kaiwo.decide.make_room.victim_units import UnitLane, VictimUnit, VictimUnit
 from kaiwo.decide.placement.queue_limits import charge_of
 from kaiwo.model.obstacle import ProtectedByMinRunTime
 from kaiwo.model.workload import Pod
-from kaiwo.queues.current_shares import shares_of
+from kaiwo.queues.current_shares import fair_shares_of
 from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows
 from kaiwo.snapshot.backlog import RoleNeeds
 from kaiwo.snapshot.node_table import FREE_GPU
@@ -138,7 +138,7 @@ class CandidateNodes:
 
     def _most_over_first(self) -> list[str]:
         """Queues by how far they are over their share: the first lose work first."""
-        shares = shares_of(self._working.view).share
+        shares = fair_shares_of(self._working.view).share
         rows = self._working.queues.row
         names = [name for name in self._victims.queues() if name in rows]
         over = self._working.view.queue_used[:, GPU] - shares[:, GPU]

@@ -14,8 +14,8 @@ from kaiwo.decide.make_room.room_state import RoomState
 from kaiwo.model.obstacle import Obstacle, Reason, WaitsUntil
 from kaiwo.model.policy import Policy
 from kaiwo.model.workload import Workload
-from kaiwo.queues.current_shares import standing
-from kaiwo.queues.reclaim_rules import ReclaimRequest, may_claim, victim_queues
+from kaiwo.queues.current_shares import current_shares
+from kaiwo.queues.reclaim_rules import ReclaimRequest, refusal_to_reclaim, victim_queues
 from kaiwo.snapshot.backlog import WaitingClass
 from kaiwo.snapshot.cluster_state import ClusterState
 
@@ -69,9 +69,9 @@ def _has_victims(room: RoomState, workload: Workload, found: WaitingClass, actio
     """There is work that the rules would let it stop."""
     if action != "reclaim":
         return action == "preempt" and room.victims.has_below(found.queue, workload.priority)
-    now = standing(room.free.working.view)
+    now = current_shares(room.free.working.view)
     need = np.array(unpaid_charge(room.cycle, room.free, found))
     request = ReclaimRequest(now.queues.row[found.queue], need, workload.preemptible)
-    if may_claim(now, request) is not None:
+    if refusal_to_reclaim(now, request) is not None:
         return False
     return bool(victim_queues(now, request, room.victims.rows(now.queues.row)).any())

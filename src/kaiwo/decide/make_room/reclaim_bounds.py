@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from kaiwo.decide.cycle_state import CycleState
 from kaiwo.decide.make_room.reclaimable import Amounts, Reclaimable
-from kaiwo.gpus.device_fit import eligible
+from kaiwo.gpus.device_fit import eligible_devices
 from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.obstacle import (
     NodeBound,
@@ -132,7 +132,7 @@ class ReclaimBounds:
         view, rows = self._working.view, np.arange(len(self._working.nodes.names))
         devices = np.zeros(view.nodes.gpu_model.shape, np.bool_)
         for shape, want, _ in group:
-            devices |= eligible(view, want, rows) & self._free.scores.state(shape).allowed[:, None]
+            devices |= eligible_devices(view, want, rows) & self._free.scores.state(shape).allowed[:, None]
         if not devices.any() or (devices | (view.nodes.device_milli == 0)).all():
             return
         sizes, parts = view.gpus[:, SIZE][devices], view.nodes.device_milli[devices]

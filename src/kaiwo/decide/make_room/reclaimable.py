@@ -140,7 +140,7 @@ class Reclaimable:
             return 0
         largest_mib, least_part, gained = int(sizes.max(initial=1)), int(parts.min(initial=WHOLE_MILLI)), 0
         for pod, want, milli in self._each():
-            if want.hangs_on_device:
+            if want.charge_depends_on_device:
                 of_one = want.gpu_mib * WHOLE_MILLI // max(1, largest_mib) if want.is_memory else least_part
                 gained += max(0, milli - len(pod.devices) * of_one)
         return gained
@@ -159,7 +159,7 @@ class Reclaimable:
         models = {nodes.models[at] for at in np.unique(nodes.gpu_model[~devices & (gpus[:, USABLE] > 0)]).tolist()}
         found = 0
         for pod, want, _ in self._each():
-            if want.hangs_on_device or (models.intersection(want.gpu_models) if want.gpu_models else models):
+            if want.charge_depends_on_device or (models.intersection(want.gpu_models) if want.gpu_models else models):
                 row = nodes.row[pod.node]
                 columns = [(nodes.column[row].get(share.gpu), share.milli) for share in pod.devices]
                 found += sum(milli for column, milli in columns if column is not None and devices[row, column])

@@ -15,9 +15,9 @@ from kaiwo.decide.make_room.victim_units import VictimUnit, VictimUnits
 from kaiwo.decide.placement.place_pods import Placed, Placer
 from kaiwo.decide.placement.place_workload import Placement
 from kaiwo.decide.planned_starts.backfill import BackfillMasks
-from kaiwo.model.affinity import kept
+from kaiwo.model.affinity import affinity_of_nomination
 from kaiwo.model.obstacle import Obstacle
-from kaiwo.model.plan import FOR_OTHERS, Cause, Eviction, Nomination, Start
+from kaiwo.model.plan import DISPLACING_CAUSES, Eviction, EvictionCause, Nomination, Start
 from kaiwo.model.workload import Pod, Workload
 from kaiwo.snapshot.backlog import ClassKey, WaitingClass
 
@@ -81,11 +81,11 @@ class RoomState:
     def evict(self, eviction: Eviction) -> None:
         """Stop a pod; it is not stopped again in this cycle."""
         self.evictions.append(eviction)
-        if eviction.cause in FOR_OTHERS:
+        if eviction.cause in DISPLACING_CAUSES:
             self.budget.count(self.cycle.state.workloads[eviction.workload])
         self.victims.evicted.add((eviction.workload, eviction.pod))
 
-    def carry_out(self, workload: Workload, room: RoomMade, cause: Cause) -> None:
+    def carry_out(self, workload: Workload, room: RoomMade, cause: EvictionCause) -> None:
         """Evict the victims, and keep the space for the beneficiary and for pods that move."""
         self.served.add(workload.name)
         self.given_up.extend(room.placement.given_up)
@@ -100,5 +100,11 @@ class RoomState:
             for pod, placed in moves:
                 self.evict(Eviction(pod.workload, pod.name, cause, workload.name, lost))
                 lost = 0
-                amounts = (pod.cpu_milli, pod.memory_mib, pod.extended, kept(pod.neighbours), pod.beside)
+                amounts = (
+                    pod.cpu_milli,
+                    pod.memory_mib,
+                    pod.extended,
+                    affinity_of_nomination(pod.neighbours),
+                    pod.beside,
+                )
                 self.nominations.append(Nomination(pod.workload, pod.name, placed.node, placed.devices, *amounts))

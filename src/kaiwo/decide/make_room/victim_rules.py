@@ -6,7 +6,7 @@ In:    the queue shares, the reclaim request, victim units.   Out: yes or no.
 import numpy as np
 
 from kaiwo.decide.make_room.victim_units import VictimUnit
-from kaiwo.queues.reclaim_rules import Exchange, QueueShares, ReclaimRequest, entitled, may_claim
+from kaiwo.queues.reclaim_rules import QueueShares, ReclaimCheck, ReclaimRequest, entitled, refusal_to_reclaim
 from kaiwo.snapshot.array_types import IntArray
 from kaiwo.snapshot.queue_table import ResourceVector
 
@@ -18,7 +18,7 @@ class ReclaimRule:
 
     def __init__(self, now: QueueShares, request: ReclaimRequest) -> None:
         self._now, self._request = now, request
-        self._exchange = Exchange(now, request)
+        self._exchange = ReclaimCheck(now, request)
 
     def may_remove(self, unit: VictimUnit) -> bool:
         return self._exchange.take_from(self._queue_of(unit), list(unit.charge)) is None
@@ -27,13 +27,13 @@ class ReclaimRule:
         now, request = self._now, self._request._replace(need=_at_least(self._request.need, paid))
         if (request.need > self._request.need).any():
             now = self._owed()
-            if may_claim(now, request) is not None:
+            if refusal_to_reclaim(now, request) is not None:
                 return False
-        exchange = Exchange(now, request)
+        exchange = ReclaimCheck(now, request)
         for unit in stopped:
             if exchange.take_from(self._queue_of(unit), list(unit.charge)) is not None:
                 return False
-        return exchange.verdict() is None
+        return exchange.check_all() is None
 
     def _owed(self) -> QueueShares:
         """What it pays was not part of its demand, and so perhaps not of its share; it is owed its quota anyway."""

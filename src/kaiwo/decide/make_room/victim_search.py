@@ -18,7 +18,7 @@ from kaiwo.decide.placement.place_workload import Placement, place_workload
 from kaiwo.decide.placement.pod_affinity import may_return, still_holds
 from kaiwo.decide.placement.queue_limits import within_limits
 from kaiwo.decide.turn_order import Turns
-from kaiwo.gpus.isolation_grades import may_come_back
+from kaiwo.gpus.isolation_grades import tenants_allow_return
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod, Workload, role_of
 from kaiwo.snapshot.array_types import IntArray
@@ -102,7 +102,7 @@ class VictimSearch:
     def _paid(self, placement: Placement) -> ResourceVector:
         """What its queue pays in the end: for memory and partitions that depends on the devices."""
         shapes = self._cycle.state.backlog.shapes
-        if not any(shapes[shape].hangs_on_device for shape, _, _ in self._needs):
+        if not any(shapes[shape].charge_depends_on_device for shape, _, _ in self._needs):
             return (0, 0, 0)  # as the rule knows
         wants = [role_of(self._workload, start.pod).request for start in placement.starts]
         kept = self._cycle.state.nominations.get(self._workload.name, {}).values()
@@ -218,7 +218,11 @@ class VictimSearch:
         """A pod has its place again, unless it is taken, or a pod came that must be apart from it."""
         working = self._working
         row = working.nodes.row.get(pod.node)
-        if row is None or not may_return(working, pod.neighbours, row) or not may_come_back(working.view, pod, row):
+        if (
+            row is None
+            or not may_return(working, pod.neighbours, row)
+            or not tenants_allow_return(working.view, pod, row)
+        ):
             return False
         return working.restore(pod, queue)
 

@@ -15,17 +15,17 @@ import numpy as np
 from kaiwo.decide.make_room.protected_work import ProtectedWork
 from kaiwo.model.plan import Start
 from kaiwo.model.workload import (
-    Branch,
     Phase,
     Pod,
+    SubGroupTree,
     Workload,
+    branch_has_minimum,
     breaks_gang,
-    is_branch_whole,
-    leaders_of,
+    leading_roles,
     lost_gpu_s,
     pod_name,
-    pods_up,
-    tree_of,
+    pods_per_role,
+    subgroup_tree,
 )
 from kaiwo.snapshot.array_types import Rows
 from kaiwo.snapshot.cluster_state import ClusterState
@@ -208,8 +208,8 @@ def surplus_of(workload: Workload, running: Mapping[str, Pod]) -> tuple[Pieces, 
     """The pods that may stop while the rest goes on, piece by piece; and that rest."""
     surplus: Pieces = []
     if workload.groups:
-        up = pods_up(workload, running)
-        _surplus_branches(workload, running, tree_of(workload.groups, workload.roles), up, surplus)
+        up = pods_per_role(workload, running)
+        _surplus_branches(workload, running, subgroup_tree(workload.groups, workload.roles), up, surplus)
     else:
         for number in range(len(workload.roles)):
             surplus += _surplus_pods(workload, running, number)
@@ -220,7 +220,7 @@ def surplus_of(workload: Workload, running: Mapping[str, Pod]) -> tuple[Pieces, 
 
 def has_leader(workload: Workload, piece: Iterable[Pod]) -> bool:
     """A leader is among them."""
-    leaders = leaders_of(workload)
+    leaders = leading_roles(workload)
     return bool(leaders) and any(pod.name.rpartition("-")[0] in leaders for pod in piece)
 
 
@@ -230,9 +230,9 @@ def _surplus_pods(workload: Workload, running: Mapping[str, Pod], number: int) -
 
 
 def _surplus_branches(
-    workload: Workload, running: Mapping[str, Pod], branch: Branch, up: list[int], surplus: Pieces
+    workload: Workload, running: Mapping[str, Pod], branch: SubGroupTree, up: list[int], surplus: Pieces
 ) -> None:
-    whole = [child for child in branch.children if is_branch_whole(child, workload.roles, up)]
+    whole = [child for child in branch.children if branch_has_minimum(child, workload.roles, up)]
     broken = [child for child in branch.children if child not in whole]
     whole.sort(key=lambda child: not _leads(workload, child))
     needed, others = whole[: branch.minimum], whole[branch.minimum :]
@@ -250,13 +250,13 @@ def _surplus_branches(
             _surplus_branches(workload, running, child, up, surplus)
 
 
-def _leads(workload: Workload, branch: Branch | int) -> bool:
+def _leads(workload: Workload, branch: SubGroupTree | int) -> bool:
     if isinstance(branch, int):
         return workload.roles[branch].leads
     return any(_leads(workload, child) for child in (*branch.children, *branch.extras))
 
 
-def _all_pods(workload: Workload, running: Mapping[str, Pod], branch: Branch | int) -> list[Pod]:
+def _all_pods(workload: Workload, running: Mapping[str, Pod], branch: SubGroupTree | int) -> list[Pod]:
     if isinstance(branch, int):
         return _pods_of(workload, running, branch)
     return [pod for child in (*branch.children, *branch.extras) for pod in _all_pods(workload, running, child)]

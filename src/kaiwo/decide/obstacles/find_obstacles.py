@@ -22,7 +22,7 @@ from kaiwo.decide.placement.node_fit import pods_that_fit
 from kaiwo.decide.placement.pod_affinity import missing_topology_label, verdicts_by_reason
 from kaiwo.decide.placement.queue_limits import least_by_model, least_charge
 from kaiwo.decide.placement.shape_scores import ShapeScores
-from kaiwo.gpus.device_fit import eligible, times_per_device
+from kaiwo.gpus.device_fit import eligible_devices, pods_per_device
 from kaiwo.model.affinity import VENDOR_LABEL
 from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.obstacle import (
@@ -74,7 +74,7 @@ def _milli_of(view: View, want: Request, model: str, rows: Rows) -> int:
     """What one pod takes of a model; 0 when it cannot use that one."""
     if not want.gpus or model not in view.nodes.models:
         return 0
-    usable = eligible(view, want, rows) & (view.nodes.gpu_model[rows] == view.nodes.models.index(model))
+    usable = eligible_devices(view, want, rows) & (view.nodes.gpu_model[rows] == view.nodes.models.index(model))
     if not usable.any():
         return 0
     if want.is_memory:
@@ -209,7 +209,7 @@ class ObstacleFinder:
     def _largest_free_mib(self, shape: int) -> int:
         """Of the devices with room for a shape: as large as all that one pod takes on some node can be."""
         want = self._state.backlog.shapes[shape]
-        fits = (times_per_device(self._view, want, self._rows) > 0) & (self._book.state(shape).slots > 0)[:, None]
+        fits = (pods_per_device(self._view, want, self._rows) > 0) & (self._book.state(shape).slots > 0)[:, None]
         sizes = np.sort(self._view.of(self._rows)[1][:, SIZE] * fits, axis=1)
         return int(sizes[:, -want.gpus].max(initial=0)) if 0 < want.gpus <= sizes.shape[1] else 0
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kaiwo.gpus.device_fit import eligible, times_per_device
+from kaiwo.gpus.device_fit import eligible_devices, pods_per_device
 from kaiwo.gpus.isolation_grades import closed_by_tenants
 from kaiwo.model.request import Request
 from kaiwo.snapshot.array_types import IntArray, Rows
@@ -64,11 +64,11 @@ def _repaired(view: View, want: Request, offer: NodeAvailability) -> NodeAvailab
 
 def _look(view: View, want: Request, rows: Rows) -> tuple[IntArray, IntArray, IntArray]:
     gpus = view.of(rows)[1]
-    able = eligible(view, want, rows)
+    able = eligible_devices(view, want, rows)
     milli, mib, size = gpus[:, MILLI], gpus[:, MIB], gpus[:, SIZE]
     devices, largest = able.sum(axis=1), (size * able).max(axis=1, initial=0)
     if want.is_exclusive:
-        return times_per_device(view, want, rows).sum(axis=1), devices, largest
+        return pods_per_device(view, want, rows).sum(axis=1), devices, largest
     if want.is_memory:  # the largest request whose milli, rounded down, are still free
         usable = np.minimum(mib, ((milli + 1) * size - 1) // 1000)
     else:  # the largest fraction whose part of the memory, rounded down, is still free

@@ -9,7 +9,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from kaiwo.gpus.isolation_grades import is_mps_on_amd
-from kaiwo.gpus.partitioning.if_repartitioned import modes_there, recut, too_weak
+from kaiwo.gpus.partitioning.if_repartitioned import available_modes, if_repartitioned, is_isolation_too_weak
 from kaiwo.model.node import Node
 from kaiwo.model.obstacle import (
     ModelModes,
@@ -42,7 +42,7 @@ def no_such_device(view: View, want: Request) -> Obstacle:
             return Obstacle(Reason.GPU_MODEL, want.gpus, 0, "gpus", wanted, ModelsPresent(tuple(there)))
     if (in_other_modes := _in_other_modes(view, want)) is not None:
         return in_other_modes
-    if not want.is_exclusive and too_weak(nodes, want):
+    if not want.is_exclusive and is_isolation_too_weak(nodes, want):
         return Obstacle(Reason.GPU_ISOLATION, 1, 0, "nodes", "gpu-isolation", NodesExcluded(len(nodes), len(nodes)))
     broken = sum(1 for node in nodes for gpu in node.gpus if not gpu.healthy)
     reason = Reason.GPU_UNHEALTHY if broken else Reason.NOT_ENOUGH_GPUS
@@ -55,7 +55,7 @@ def after_mode_change(view: View, want: Request, rows: Rows) -> Obstacle | None:
     is_cut = want.is_partition or len(view.nodes.profiles) > 1
     if not is_cut and not ((gpus[:, USABLE] == 0) & (gpus[:, SIZE] > 0)).any():
         return None  # nothing is cut and nothing waits for it: this is most clusters, and looking costs
-    able = [each for each in recut(_open_nodes(view, want, rows), want) if each.devices >= want.gpus]
+    able = [each for each in if_repartitioned(_open_nodes(view, want, rows), want) if each.devices >= want.gpus]
     if not able:
         return None
     best = max(able, key=lambda each: (each.coming, each.now))
@@ -67,13 +67,13 @@ def after_mode_change(view: View, want: Request, rows: Rows) -> Obstacle | None:
 def _in_other_modes(view: View, want: Request) -> Obstacle | None:
     """All are cut in other ways; or none of them can be cut so, ever."""
     nodes, mode = view.nodes.nodes, want.partition or WHOLE_MODE
-    found = list(recut(_open_nodes(view, want, np.arange(len(nodes))), want))
+    found = list(if_repartitioned(_open_nodes(view, want, np.arange(len(nodes))), want))
     if found:
         could, coming = sum(each.others for each in found), sum(each.coming for each in found)
         return Obstacle(Reason.PARTITION_MODE, want.gpus, could, "gpus", mode, ModeMissing(changing=coming))
     if (kept := _reserved(view, want, mode)) is not None:
         return kept
-    modes = modes_there(nodes, want)
+    modes = available_modes(nodes, want)
     if not want.is_partition or not modes or _is_possible(modes, want.partition):
         return None
     supported = tuple(ModelModes(model, tuple(there)) for model, there in modes.items())
@@ -85,7 +85,7 @@ def _reserved(view: View, want: Request, mode: str) -> Obstacle | None:
     reserved = view.reservations
     if reserved is None:
         return None
-    able = {each.node for each in recut(view.nodes.nodes, want)}
+    able = {each.node for each in if_repartitioned(view.nodes.nodes, want)}
     for claim in reserved.reservations if able else ():
         names = {view.nodes.names[row] for row in (*claim.rows, *claim.whole)}
         if names & able and reserved.closes(claim, want.passes, want.holds_s):

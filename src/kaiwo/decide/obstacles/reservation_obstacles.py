@@ -9,7 +9,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from kaiwo.decide.obstacles.partition_obstacles import reserved_by
-from kaiwo.gpus.device_fit import eligible, times_per_device
+from kaiwo.gpus.device_fit import eligible_devices, pods_per_device
 from kaiwo.model.obstacle import (
     LargerNodes,
     Obstacle,
@@ -20,7 +20,7 @@ from kaiwo.model.obstacle import (
     SizeBound,
 )
 from kaiwo.model.request import Request
-from kaiwo.model.reservation import ENDLESS_S, Owner, ReservationPhase
+from kaiwo.model.reservation import NEVER_S, ReservationOwner, ReservationPhase
 from kaiwo.snapshot.array_types import BoolArray
 from kaiwo.snapshot.node_table import SIZE
 from kaiwo.snapshot.reserved_devices import DeviceReservation, ReservationView
@@ -64,7 +64,7 @@ def beside_reserved(view: View, want: Request, others: list[Obstacle]) -> list[O
 def _would_serve(view: View, want: Request) -> bool:
     """With all that is reserved a node would be large enough, if it were empty."""
     rows = np.arange(len(view.nodes.names))
-    able = eligible(view, _admitted(view, want), rows)
+    able = eligible_devices(view, _admitted(view, want), rows)
     large: BoolArray = able & (view.of(rows)[1][:, SIZE] >= want.gpu_mib)
     return bool((large.sum(axis=1) >= want.gpus).any())
 
@@ -83,7 +83,7 @@ def _named(reserved: ReservationView | None, want: Request) -> Obstacle | None:
         facts = ReservationUnusable(ReservationProblem.OTHER_OWNER, claim.reservation.owner)
     elif not reserved.is_active(claim):
         times = reserved_by(claim.reservation, reserved.now_s)
-        facts = ReservationUnusable(ReservationProblem.NOT_STARTED, Owner(), times.start_s, times.end_s)
+        facts = ReservationUnusable(ReservationProblem.NOT_STARTED, ReservationOwner(), times.start_s, times.end_s)
     else:
         return None
     return Obstacle(Reason.RESERVATION, want.gpus, 0, "gpus", want.reservation, facts)
@@ -94,9 +94,9 @@ def _of_devices(view: View, want: Request, claim: DeviceReservation) -> Blocking
     assert view.reservations is not None
     rows, admitted = np.unique(claim.rows), _admitted(view, want)
     at = np.searchsorted(rows, claim.rows)
-    if not eligible(view, admitted, rows)[at, claim.columns].any():
+    if not eligible_devices(view, admitted, rows)[at, claim.columns].any():
         return None
-    free = int((times_per_device(view, admitted, rows)[at, claim.columns] > 0).sum())
+    free = int((pods_per_device(view, admitted, rows)[at, claim.columns] > 0).sum())
     facts = replace(_reserved_by(view.reservations, want, claim), free=free)
     return BlockingReservation(Obstacle(Reason.RESERVED, want.gpus, 0, "gpus", claim.name, facts), free >= want.gpus)
 
@@ -113,5 +113,5 @@ def _reserved_by(reserved: ReservationView, want: Request, claim: DeviceReservat
     facts = reserved_by(claim.reservation, reserved.now_s)
     if claim.reservation.phase(reserved.now_s) is not ReservationPhase.PENDING:
         return facts
-    is_endless = want.holds_s >= ENDLESS_S
+    is_endless = want.holds_s >= NEVER_S
     return replace(facts, is_endless=is_endless, overruns=not is_endless)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from kaiwo.decide.obstacles.node_availability import NodeAvailability, availability_in
 from kaiwo.decide.obstacles.partition_obstacles import after_mode_change
 from kaiwo.decide.placement.node_fit import extended_free
-from kaiwo.gpus.device_fit import eligible, named_devices
+from kaiwo.gpus.device_fit import devices_of_reservation, eligible_devices
 from kaiwo.gpus.isolation_grades import closed_by_tenants
 from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.obstacle import (
@@ -74,7 +74,7 @@ def fits_when_empty(view: View, want: Request, offer: NodeAvailability) -> BoolA
 def largest_device_mib(view: View, want: Request) -> int:
     """The size of the largest device that would serve a request, free or not; 0 when there is none."""
     rows = np.arange(len(view.nodes.names))
-    return int((view.of(rows)[1][:, SIZE] * eligible(view, want, rows)).max(initial=0))
+    return int((view.of(rows)[1][:, SIZE] * eligible_devices(view, want, rows)).max(initial=0))
 
 
 def _looks(view: View, want: Request, rows: Rows, offer: NodeAvailability) -> list[_Look]:
@@ -224,5 +224,5 @@ def pods_when_empty(view: View, want: Request, offer: NodeAvailability) -> IntAr
     if view.reservations is not None:
         pods = pods * ~view.reservations.closed_nodes(want.passes, want.holds_s)
     if want.reservation and not want.gpus:
-        pods = pods * named_devices(view, want, np.arange(len(pods))).any(axis=1)
+        pods = pods * devices_of_reservation(view, want, np.arange(len(pods))).any(axis=1)
     return pods

@@ -5,7 +5,7 @@ In:    the view, a request, rows of nodes.   Out: pods per node; 0 where it does
 
 import numpy as np
 
-from kaiwo.gpus.device_fit import named_devices, pods_by_devices, times_per_device
+from kaiwo.gpus.device_fit import devices_of_reservation, pods_by_devices, pods_per_device
 from kaiwo.model.request import Request
 from kaiwo.snapshot.array_types import IntArray, Rows
 from kaiwo.snapshot.node_table import CPU, EXTENDED, MEMORY, PODS
@@ -17,7 +17,7 @@ def pods_that_fit(view: View, want: Request, nodes: Rows) -> IntArray:
     free, _ = view.of(nodes)
     slots = free[:, PODS]
     if want.gpus:
-        slots = np.minimum(slots, pods_by_devices(times_per_device(view, want, nodes), want.gpus))
+        slots = np.minimum(slots, pods_by_devices(pods_per_device(view, want, nodes), want.gpus))
     if want.cpu_milli:
         slots = np.minimum(slots, free[:, CPU] // want.cpu_milli)
     if want.memory_mib:
@@ -28,7 +28,7 @@ def pods_that_fit(view: View, want: Request, nodes: Rows) -> IntArray:
     if view.reservations is not None:
         slots = slots * ~view.reservations.closed_nodes(want.passes, want.holds_s)[nodes]
     if want.reservation and not want.gpus:
-        slots = slots * named_devices(view, want, nodes).any(axis=1)
+        slots = slots * devices_of_reservation(view, want, nodes).any(axis=1)
     fitting: IntArray = np.maximum(slots, 0)
     return fitting
 

@@ -13,7 +13,7 @@ from kaiwo.decide.placement.capacity_mask import CapacityMask
 from kaiwo.decide.placement.pod_affinity import domains_of, sum_by_domain
 from kaiwo.decide.placement.queue_limits import headroom, models_with_room, within_limits
 from kaiwo.decide.placement.shape_scores import NOWHERE, ShapeScores, ShapeState
-from kaiwo.gpus.device_fit import device_need, need_on, times_per_device
+from kaiwo.gpus.device_fit import device_need, need_on, pods_per_device
 from kaiwo.model.gpu import WHOLE_MILLI, Share
 from kaiwo.model.plan import Nomination
 from kaiwo.model.request import Request
@@ -146,7 +146,7 @@ class Placer:
             return None
         column = self.working.nodes.column[row]
         columns = np.array([column.get(share.gpu, -1) for share in kept.devices], np.intp)
-        if (columns < 0).any() or (times_per_device(self.working.view, want, np.array([row]))[0][columns] <= 0).any():
+        if (columns < 0).any() or (pods_per_device(self.working.view, want, np.array([row]))[0][columns] <= 0).any():
             return None
         return self._put_on(row, want, columns)
 

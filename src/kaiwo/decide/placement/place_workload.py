@@ -10,7 +10,7 @@ from kaiwo.decide.placement.place_pods import Payer, Placed, Placer, charge_of_p
 from kaiwo.decide.placement.queue_limits import charge_of, times_within_limits
 from kaiwo.model.plan import Start
 from kaiwo.model.request import Request
-from kaiwo.model.workload import Workload, leaders_of, pod_name, pods_up
+from kaiwo.model.workload import Workload, leading_roles, pod_name, pods_per_role
 from kaiwo.snapshot.backlog import RoleNeeds, with_required
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.subgroup_choices import PodsByRole, choices_of, ways_to_grow
@@ -66,7 +66,7 @@ def _ways(state: ClusterState, workload: Workload, needs: RoleNeeds) -> list[Rol
 
 def leaders_first(workload: Workload, starts: list[Start]) -> list[Start]:
     """Leaders start first, since the other pods look for them; else the order stays as it is."""
-    leaders = leaders_of(workload)
+    leaders = leading_roles(workload)
     return sorted(starts, key=lambda each: each.pod.rpartition("-")[0] not in leaders) if leaders else starts
 
 
@@ -160,7 +160,7 @@ class _Gang:
             want = self._want(at)
             left = min(len(self._missing[at]), full - len(self._placement.starts))
             # The charge of the next pod depends on its device.
-            if want.hangs_on_device or self._working.queues.is_model_bounded[self._payer.queue]:
+            if want.charge_depends_on_device or self._working.queues.is_model_bounded[self._payer.queue]:
                 while left and (placed := place_pods(self._placer, self._payer, shape, want, 1)):
                     self._start(at, placed)
                     left -= 1
@@ -175,7 +175,9 @@ class _Gang:
         """Sub-groups join whole or not at all, and roles that are whole grow by one pod after the other."""
         roles = self._workload.roles
         present = self._state.pods.get(self._workload.name, ())
-        numbers = [number for number, up in enumerate(pods_up(self._workload, present)) if up < roles[number].count]
+        numbers = [
+            number for number, up in enumerate(pods_per_role(self._workload, present)) if up < roles[number].count
+        ]
         at_of = {number: at for at, number in enumerate(numbers)}
         failed: set[PodsByRole] = set()
         while True:

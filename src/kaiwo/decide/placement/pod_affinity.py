@@ -9,7 +9,16 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from kaiwo.model.affinity import KEPT, NODE, PORT, Apart, Near, PodAffinity, Spread, obeys
+from kaiwo.model.affinity import (
+    HOST_PORT_PREFIX,
+    NODE_LEVEL,
+    NOMINATED_PREFIX,
+    PodAffinity,
+    RequiredPodAffinity,
+    RequiredPodAntiAffinity,
+    TopologySpread,
+    matches_node_rules,
+)
 from kaiwo.model.obstacle import Reason
 from kaiwo.model.request import Request
 from kaiwo.plugins.builtin.node_filters import tolerates_all
@@ -79,7 +88,7 @@ def nomination_holds(view: WorkingCopy, kept: PodAffinity | None, row: int) -> b
     """The nominated pod may come here, as far as pods are concerned that do not leave."""
     if kept is None:
         return True
-    pod = PodAffinity(tuple(mark.removeprefix(KEPT) for mark in kept.marks), apart=kept.apart)
+    pod = PodAffinity(tuple(mark.removeprefix(NOMINATED_PREFIX) for mark in kept.marks), apart=kept.apart)
     is_anybody_leaving = view.has_releasing_pods
     if is_anybody_leaving:
         view.count_releasing(+1)
@@ -118,7 +127,7 @@ def sum_by_domain(places: IntArray, counts: IntArray) -> IntArray:
 
 
 def _number(nodes: NodeTable, level: str) -> IntArray:
-    if level == NODE:
+    if level == NODE_LEVEL:
         return np.arange(len(nodes.names), dtype=np.int64)
     numbers: dict[str, int] = {}
     values = (node.labels.get(level) for node in nodes.nodes)
@@ -153,9 +162,12 @@ def _free_of(view: WorkingCopy, *counts: IntArray | None, level: str) -> BoolArr
     return free
 
 
-def _stays_apart(view: WorkingCopy, rule: Apart) -> AffinityVerdict:
+def _stays_apart(view: WorkingCopy, rule: RequiredPodAntiAffinity) -> AffinityVerdict:
     mask = _free_of(
-        view, view.affinity_counts.by_row(rule.mark), view.affinity_counts.by_row(KEPT + rule.mark), level=rule.level
+        view,
+        view.affinity_counts.by_row(rule.mark),
+        view.affinity_counts.by_row(NOMINATED_PREFIX + rule.mark),
+        level=rule.level,
     )
     return _apart(mask, rule.mark, rule.level)
 
@@ -165,12 +177,12 @@ def _is_let_in(view: WorkingCopy, mark: str, level: str) -> AffinityVerdict:
 
 
 def _apart(mask: BoolArray, mark: str, level: str) -> AffinityVerdict:
-    if mark.startswith(PORT):
-        return AffinityVerdict(mask, Reason.PORT_TAKEN, mark.removeprefix(PORT), True)
+    if mark.startswith(HOST_PORT_PREFIX):
+        return AffinityVerdict(mask, Reason.PORT_TAKEN, mark.removeprefix(HOST_PORT_PREFIX), True)
     return AffinityVerdict(mask, Reason.PODS_TOO_NEAR, _subject(level, mark), True)
 
 
-def _is_near(view: WorkingCopy, rule: Near, is_own: bool) -> AffinityVerdict:
+def _is_near(view: WorkingCopy, rule: RequiredPodAffinity, is_own: bool) -> AffinityVerdict:
     """All levels together: a pod that is near on one level only is not near."""
     counts = view.affinity_counts.by_row(rule.mark)
     has_places = np.ones(len(view.nodes.names), np.bool_)
@@ -185,9 +197,9 @@ def _is_near(view: WorkingCopy, rule: Near, is_own: bool) -> AffinityVerdict:
     return AffinityVerdict(mask, Reason.PODS_NOT_NEAR, _subject(", ".join(rule.levels), rule.mark), False)
 
 
-def _is_even(view: WorkingCopy, want: Request, own: PodAffinity, rule: Spread) -> AffinityVerdict:
+def _is_even(view: WorkingCopy, want: Request, own: PodAffinity, rule: TopologySpread) -> AffinityVerdict:
     """With nominated pods, and without them: they may still go elsewhere."""
-    counts, kept = view.affinity_counts.by_row(rule.mark), view.affinity_counts.by_row(KEPT + rule.mark)
+    counts, kept = view.affinity_counts.by_row(rule.mark), view.affinity_counts.by_row(NOMINATED_PREFIX + rule.mark)
     nothing = np.zeros(len(view.nodes.names), np.int64)
     now = nothing if counts is None else counts
     mask = _within_skew(view, want, own, rule, now)
@@ -196,7 +208,9 @@ def _is_even(view: WorkingCopy, want: Request, own: PodAffinity, rule: Spread) -
     return AffinityVerdict(mask, Reason.PODS_UNEVEN, _subject(rule.level, rule.mark), False)
 
 
-def _within_skew(view: WorkingCopy, want: Request, own: PodAffinity, rule: Spread, counts: IntArray) -> BoolArray:
+def _within_skew(
+    view: WorkingCopy, want: Request, own: PodAffinity, rule: TopologySpread, counts: IntArray
+) -> BoolArray:
     places = domains_of(view.nodes, rule.level)
     counted = np.where(_counts(view.nodes, want, own, rule), places, -1)
     sums = sum_by_domain(counted, counts)
@@ -209,14 +223,14 @@ def _within_skew(view: WorkingCopy, want: Request, own: PodAffinity, rule: Sprea
     return within & (places >= 0)
 
 
-def _counts(nodes: NodeTable, want: Request, own: PodAffinity, rule: Spread) -> BoolArray:
+def _counts(nodes: NodeTable, want: Request, own: PodAffinity, rule: TopologySpread) -> BoolArray:
     """Nodes that count for a rule: those with a domain on every level, and as its policies say."""
     counted: BoolArray = np.logical_and.reduce([domains_of(nodes, other.level) >= 0 for other in own.spread])
     if rule.by_rules and (own.own_rules or own.own_choices):
         key = ("rules", own.own_rules, own.own_choices)
         allowed = nodes.cache.get(key)
         if allowed is None:
-            each = (obeys(node.labels, own.own_rules, own.own_choices) for node in nodes.nodes)
+            each = (matches_node_rules(node.labels, own.own_rules, own.own_choices) for node in nodes.nodes)
             allowed = _keep(nodes, key, np.fromiter(each, np.bool_, len(nodes.nodes)))
         counted &= allowed
     if rule.by_taints:
@@ -229,4 +243,4 @@ def _counts(nodes: NodeTable, want: Request, own: PodAffinity, rule: Spread) -> 
 
 
 def _subject(level: str, mark: str) -> str:
-    return mark if level == NODE else f"{mark}, by {level}"
+    return mark if level == NODE_LEVEL else f"{mark}, by {level}"

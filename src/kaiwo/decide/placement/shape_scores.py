@@ -12,7 +12,7 @@ import numpy as np
 from kaiwo.decide.placement.capacity_mask import CapacityMask
 from kaiwo.decide.placement.node_fit import pods_that_fit
 from kaiwo.decide.placement.pod_affinity import affinity_verdicts, domains_of, sum_by_domain
-from kaiwo.gpus.device_fit import times_per_device
+from kaiwo.gpus.device_fit import pods_per_device
 from kaiwo.model.request import Request
 from kaiwo.plugins.contract import Filter, Score
 from kaiwo.plugins.guarded_calls import call_for_int, call_plugin, call_score
@@ -86,7 +86,7 @@ class ShapeScores:
         """How often one device's part of a request fits on each device of a node under the mask."""
         nodes = np.array([row])
         view = self.view if mask is None else mask.over(self.view, nodes)
-        times: IntArray = times_per_device(view, want, nodes)[0]
+        times: IntArray = pods_per_device(view, want, nodes)[0]
         return times
 
     def _seen(self, want: Request, now: ShapeState, mask: CapacityMask | None) -> ShapeState:
@@ -174,7 +174,7 @@ def with_affinity(working: WorkingCopy, want: Request, plain: ShapeState) -> Sha
     for verdict in affinity_verdicts(working, want):
         now = now & verdict.mask
         final = final & verdict.mask if verdict.is_final else final
-    most, levels = plain.slots * final, want.neighbours.own_levels if want.neighbours is not None else ()
+    most, levels = plain.slots * final, want.neighbours.self_exclusion_levels if want.neighbours is not None else ()
     for level in levels:
         most = np.where(domains_of(working.nodes, level) >= 0, np.minimum(most, 1), most)
     room = min([int(most.sum()), *(_one_per_domain(working.view, most, level) for level in levels)])

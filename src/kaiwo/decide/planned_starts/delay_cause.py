@@ -6,25 +6,27 @@ In:    the planned start as it was, the workloads planned before it.   Out: one 
 from collections.abc import Sequence
 
 from kaiwo.decide.planned_starts.backfill import outranks
-from kaiwo.model.planned_start import Delay, PlannedPod, PlannedStart, known_run_s
-from kaiwo.model.workload import LEAVING, Pod, Workload
+from kaiwo.model.planned_start import DelayCause, PlannedPod, PlannedStart, expected_run_s
+from kaiwo.model.workload import RELEASING_PHASES, Pod, Workload
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.node_table import USABLE, NodeTable
 
 
-def delay_cause(state: ClusterState, now_s: int, planned: PlannedStart, ahead: Sequence[Workload]) -> tuple[Delay, str]:
+def delay_cause(
+    state: ClusterState, now_s: int, planned: PlannedStart, ahead: Sequence[Workload]
+) -> tuple[DelayCause, str]:
     """A lost node first, then what holds the place, then a planned start before it."""
     for place in planned.places:
         if _is_lost(state.nodes, place):
-            return Delay.NODE, place.node
+            return DelayCause.NODE, place.node
     for place in planned.places:
         for pod in _holders(state, place):
             found = _by_holder(state, now_s, planned, pod)
             if found is not None:
                 return found
     if ahead:
-        return Delay.OUTRANKED, ahead[-1].name
-    return Delay.TAKEN, ""
+        return DelayCause.OUTRANKED, ahead[-1].name
+    return DelayCause.TAKEN, ""
 
 
 def _is_lost(nodes: NodeTable, place: PlannedPod) -> bool:
@@ -42,21 +44,23 @@ def _holders(state: ClusterState, place: PlannedPod) -> list[Pod]:
     return [
         pod
         for pod in pods
-        if isinstance(pod, Pod) and pod.phase not in LEAVING and not gpus.isdisjoint(share.gpu for share in pod.devices)
+        if isinstance(pod, Pod)
+        and pod.phase not in RELEASING_PHASES
+        and not gpus.isdisjoint(share.gpu for share in pod.devices)
     ]
 
 
-def _by_holder(state: ClusterState, now_s: int, planned: PlannedStart, pod: Pod) -> tuple[Delay, str] | None:
+def _by_holder(state: ClusterState, now_s: int, planned: PlannedStart, pod: Pod) -> tuple[DelayCause, str] | None:
     """A pod on its place that will not be gone in time; None: it ends on time."""
     workload = state.workloads.get(pod.workload)
     if workload is None:
-        return Delay.TAKEN, pod.workload
-    run_s = known_run_s(workload)
+        return DelayCause.TAKEN, pod.workload
+    run_s = expected_run_s(workload)
     end_s = pod.since_s + run_s
     if run_s and now_s < end_s <= planned.start_s:
         return None
     if run_s and end_s <= now_s:
-        return Delay.OVERRAN, pod.workload
+        return DelayCause.OVERRAN, pod.workload
     if outranks(workload, state.workloads[planned.workload]):
-        return Delay.OUTRANKED, pod.workload
-    return Delay.TAKEN, pod.workload
+        return DelayCause.OUTRANKED, pod.workload
+    return DelayCause.TAKEN, pod.workload

@@ -16,7 +16,7 @@ from kaiwo.decide.placement.place_pods import Placer
 from kaiwo.decide.placement.place_workload import Placement, place_workload
 from kaiwo.decide.placement.shape_scores import ShapeScores
 from kaiwo.decide.planned_starts.future_capacity import GPUS, FutureCapacity, Moments, PlannedUsage
-from kaiwo.model.planned_start import PlannedPod, PlannedStart, known_run_s
+from kaiwo.model.planned_start import PlannedPod, PlannedStart, expected_run_s
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod, Workload, role_of
 from kaiwo.snapshot.array_types import IntArray
@@ -42,7 +42,7 @@ class StartSearch:
         self._cycle, self._free, self._capacity, self._workload = cycle, free, capacity, workload
         self._needs = cycle.state.backlog.find(workload.name)[0].needs
         self._may_start = may_start  # at a time, as far as its queue is concerned
-        self._run_s = known_run_s(workload)
+        self._run_s = expected_run_s(workload)
 
     def earliest(self, usages: Sequence[PlannedUsage], before_s: int = NEVER) -> PlannedStart | None:
         """The earliest start beside what others will use, if there is one before that time."""
@@ -111,7 +111,7 @@ class StartSearch:
         for node in {place.node for place in places} if at_s > now_s else ():
             for held in state.allocations_on.get(node, {}).values():
                 workload = state.workloads.get(held.workload)
-                if isinstance(held, Pod) and workload is not None and (run_s := known_run_s(workload)):
+                if isinstance(held, Pod) and workload is not None and (run_s := expected_run_s(workload)):
                     end_s = held.since_s + run_s
                     if end_s <= at_s:
                         leaving[held.workload] = max(end_s, leaving.get(held.workload, 0))

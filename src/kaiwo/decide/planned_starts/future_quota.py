@@ -9,10 +9,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from kaiwo.decide.placement.class_charges import QueueCharge
-from kaiwo.model.planned_start import known_run_s
+from kaiwo.model.planned_start import expected_run_s
 from kaiwo.model.workload import Phase, Pod, Workload
-from kaiwo.queues.current_shares import standing
-from kaiwo.queues.reclaim_rules import ReclaimRequest, entitled, may_claim
+from kaiwo.queues.current_shares import current_shares
+from kaiwo.queues.reclaim_rules import ReclaimRequest, entitled, refusal_to_reclaim
 from kaiwo.snapshot.array_types import IntArray
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.queue_table import QueueBound, ResourceVector
@@ -39,9 +39,9 @@ class FutureQuota:
         not bind what other queues are owed."""
         if charge.queue == planned.queue:
             return False
-        now = standing(self._working.view)
+        now = current_shares(self._working.view)
         request = ReclaimRequest(charge.queue, np.array(charge.charge, np.int64), not charge.is_non_preemptible)
-        if may_claim(now, request) is not None:
+        if refusal_to_reclaim(now, request) is not None:
             return False
         side, used = self._side_of(planned, charge.queue)
         return bool(((used > entitled(now, side)) & (request.need > 0)).any())
@@ -51,11 +51,11 @@ class FutureQuota:
         if charge.queue == planned.queue:
             return False
         side, used = self._side_of(planned, charge.queue)
-        return bool(((used > standing(self._working.view).quota[side]) & (np.array(charge.charge) > 0)).any())
+        return bool(((used > current_shares(self._working.view).quota[side]) & (np.array(charge.charge) > 0)).any())
 
     def takes_what_others_are_owed(self, charge: QueueCharge) -> bool:
         """It takes its queue over its fair share while work waits in a queue that has less than its own."""
-        now = standing(self._working.view)
+        now = current_shares(self._working.view)
         path = list(now.queues.path[charge.queue])
         if not (now.used[path] + charge.charge > entitled(now, np.array(path, np.intp))).any():
             return False
@@ -92,7 +92,7 @@ class FutureQuota:
 
     def _side_of(self, planned: QueueCharge, other: int) -> tuple[int, IntArray]:
         """Where its path parts from the other queue's, and what is used there once it has started."""
-        now = standing(self._working.view)
+        now = current_shares(self._working.view)
         _, (side,) = now.queues.tree.diverging_queues(other, np.array([planned.queue]))
         return int(side), now.used[side] - self._returned_by(planned.start_s, False)[side] + planned.charge
 
@@ -137,7 +137,7 @@ class FutureQuota:
             self._paid = []
             for name, pods in self._state.pods.items():
                 workload = self._state.workloads.get(name)
-                if workload is not None and (run_s := known_run_s(workload)):
+                if workload is not None and (run_s := expected_run_s(workload)):
                     self._paid += [each for pod in pods.values() if (each := self._of(workload, pod, run_s))]
         return self._paid
 

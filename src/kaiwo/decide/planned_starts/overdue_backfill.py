@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from kaiwo.decide.cycle_state import CycleInput, earliest_s
 from kaiwo.decide.planned_starts.backfill import LEAD_S
-from kaiwo.model.plan import Cause, Eviction
+from kaiwo.model.plan import Eviction, EvictionCause
 from kaiwo.model.planned_start import PlannedStart
 from kaiwo.model.workload import Phase, Pod, lost_gpu_s
 from kaiwo.snapshot.capacity_timeline import OVERDUE_S
@@ -63,5 +63,5 @@ def _stop(cycle: CycleInput, name: str, beneficiary: str) -> Iterator[Eviction]:
     pods = [pod for pod in cycle.state.pods[name].values() if pod.phase in UP]
     lost = lost_gpu_s(cycle.state.workloads[name], pods, cycle.now_s)
     for pod in sorted(pods, key=lambda pod: pod.name):
-        yield Eviction(name, pod.name, Cause.DEADLINE, beneficiary, lost)
+        yield Eviction(name, pod.name, EvictionCause.DEADLINE, beneficiary, lost)
         lost = 0  # counted once a workload

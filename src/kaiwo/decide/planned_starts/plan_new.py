@@ -25,7 +25,7 @@ from kaiwo.decide.planned_starts.keep_planned import KeptPlannedStarts
 from kaiwo.decide.turn_order import Turns, lanes_of
 from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.plan import Eviction, Nomination, Start
-from kaiwo.model.planned_start import PlannedStart, known_run_s
+from kaiwo.model.planned_start import PlannedStart, expected_run_s
 from kaiwo.model.workload import Phase, Pod, Workload, role_of
 from kaiwo.snapshot.backlog import WaitingClass
 from kaiwo.snapshot.capacity_timeline import PodRelease, reserved_spans, timeline_of, timeline_with_changes
@@ -58,7 +58,7 @@ def set_deadlines(
             continue
         if workload.name in masks.by_right or all(outranks(workload, owner) for owner in owners):
             look_again_s = now_s + 1
-        elif workload.preemptible and (run_s := known_run_s(workload)):
+        elif workload.preemptible and (run_s := expected_run_s(workload)):
             found[at] = replace(start, until_s=now_s + run_s)
     if any(_owners(masks, nomination) for nomination in nominations):
         look_again_s = now_s + 1
@@ -156,7 +156,7 @@ def _releases_of(cycle: CycleInput, starts: Sequence[Start]) -> dict[int, list[P
     now_s, found = cycle.now_s, dict[int, list[PodRelease]]()
     for start in starts:
         workload = cycle.state.workloads[start.workload]
-        if run_s := known_run_s(workload):
+        if run_s := expected_run_s(workload):
             want = role_of(workload, start.pod).request
             amounts = (start.devices, want.cpu_milli, want.memory_mib, want.extended, now_s)
             pod = Pod(start.workload, start.pod, start.node, Phase.ASSUMED, *amounts)

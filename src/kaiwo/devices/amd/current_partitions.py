@@ -13,7 +13,15 @@ from kaiwo.devices.amd.kfd_topology import KfdNode, drop_implausible_simds
 from kaiwo.devices.amd.plausible_memory import implausible_text, is_plausible
 from kaiwo.devices.amd.sysfs_device import VRAM_TOTAL, SysfsFacts
 from kaiwo.devices.gpu_names import APU_TARGETS, nominal_mib
-from kaiwo.model.partition_modes import CHIPS, WHOLE_MODE, Mode, legal_modes, mode_of_count, next_modes, partition_count
+from kaiwo.model.partition_modes import (
+    CHIPS,
+    WHOLE_MODE,
+    Mode,
+    legal_modes,
+    mode_with_partitions,
+    next_modes,
+    partition_count,
+)
 
 
 class PartitionLayout(msgspec.Struct):
@@ -73,7 +81,7 @@ def _count_partitions(
             layout.count = expected
     layout.is_partitioned = layout.count > 1 and any(map(can_be_partitioned, group))
     if chip and not is_virtual:
-        layout.compute_mode = mode_of_count(model, layout.count)
+        layout.compute_mode = mode_with_partitions(model, layout.count)
     elif chip:
         layout.compute_mode = reported or (WHOLE_MODE if seen == 1 else "CPX" if each == 1 else "")
     if layout.is_partitioned and seen < layout.count:

@@ -2,10 +2,10 @@
 
 from kaiwo.devices.sharing.prepare_grants import GpuSharing, detect_isolation_support
 from kaiwo.devices.sharing.share_types import GpuDevice, Grant, GrantedDevice, GrantRequest, IsolationSupport, Refusal
-from kaiwo.model.gpu import RANKS, meets
+from kaiwo.model.gpu import GRADE_RANKS, is_grade_enough
 
 __all__ = [
-    "RANKS",
+    "GRADE_RANKS",
     "GpuDevice",
     "GpuSharing",
     "Grant",
@@ -14,5 +14,5 @@ __all__ = [
     "IsolationSupport",
     "Refusal",
     "detect_isolation_support",
-    "meets",
+    "is_grade_enough",
 ]

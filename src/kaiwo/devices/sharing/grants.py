@@ -16,7 +16,7 @@ from kaiwo.devices.sharing.isolation_method import IsolationChoice, choose_isola
 from kaiwo.devices.sharing.mps import client_variables
 from kaiwo.devices.sharing.share_types import GpuDevice, Grant, GrantedDevice, GrantRequest, IsolationSupport, Refusal
 from kaiwo.devices.sharing.visible_devices import visible_order, visible_variables
-from kaiwo.model.gpu import RANKS
+from kaiwo.model.gpu import GRADE_RANKS
 
 
 def decide_grant(
@@ -35,7 +35,9 @@ def decide_grant(
     if not choices:
         return Grant(request.owner, "whole", "partition", ())
     held = [GrantedDevice(devices[share.gpu], share.milli, share.mib, name=share.gpu) for share in request.shares]
-    return _make_grant(request, min(choices, key=lambda choice: RANKS[choice.grade]), _in_visible_order(held), grants)
+    return _make_grant(
+        request, min(choices, key=lambda choice: GRADE_RANKS[choice.grade]), _in_visible_order(held), grants
+    )
 
 
 def grant_environment(grant: Grant, vendors: Collection[str], mps_folder: str = "") -> dict[str, str]:

@@ -15,7 +15,7 @@ from kaiwo.devices.sharing.share_types import (
     IsolationSupport,
     Refusal,
 )
-from kaiwo.model.gpu import WHOLE_MILLI, Share, meets
+from kaiwo.model.gpu import WHOLE_MILLI, Share, is_grade_enough
 
 NO_MPS_ON_AMD = (
     "AMD GPUs have no MPS; ask for gpu-isolation cu-mask (a fixed set of compute units), partition (a part of "
@@ -36,7 +36,7 @@ def choose_isolation(
 ) -> IsolationChoice | Refusal:
     """Choose the isolation of one share of one device."""
     found = _method(request, share, device, platform)
-    if isinstance(found, Refusal) or meets(found.grade, request.least_grade):
+    if isinstance(found, Refusal) or is_grade_enough(found.grade, request.least_grade):
         return found
     return Refusal(
         f"{device.id} can be shared only with grade {found.grade}, but {request.least_grade} is required; "

@@ -12,8 +12,17 @@ from operator import add, sub
 import msgspec
 from msgspec.structs import replace
 
-from kaiwo.gpus.partitioning.pending_mode_change import change_of
-from kaiwo.gpus.partitioning.planner_types import UNKNOWN_S, Amounts, GpuNow, Key, Need, NodeNow, PodSize, Tenant
+from kaiwo.gpus.partitioning.pending_mode_change import change_state
+from kaiwo.gpus.partitioning.planner_types import (
+    UNKNOWN_S,
+    GpuKey,
+    GpuState,
+    ModeDemand,
+    NodeResources,
+    NodeState,
+    PodSize,
+    Tenant,
+)
 from kaiwo.model.gpu import WHOLE_MILLI, Gpu
 from kaiwo.model.node import Node
 from kaiwo.model.obstacle import Reason
@@ -37,16 +46,16 @@ def size_of_pods(want: Request, count: int, names: Sequence[str]) -> PodSize:
 
 def joined_sizes(sizes: Iterable[PodSize]) -> tuple[PodSize, ...]:
     """Those that ask for the same together."""
-    counts: dict[tuple[Amounts, int], int] = {}
+    counts: dict[tuple[NodeResources, int], int] = {}
     for size in sizes:
         key = (size.amounts, size.sharers)
         counts[key] = counts.get(key, 0) + size.count
     return tuple(PodSize(amounts, count, sharers) for (amounts, sharers), count in counts.items())
 
 
-def free_beside(node: Node, held: Iterable[Allocation], names: Sequence[str]) -> Amounts:
+def free_beside(node: Node, held: Iterable[Allocation], names: Sequence[str]) -> NodeResources:
     """What nobody holds of a node."""
-    free: Amounts = (node.cpu_milli, node.memory_mib, node.pods, *(node.extended.get(name, 0) for name in names))
+    free: NodeResources = (node.cpu_milli, node.memory_mib, node.pods, *(node.extended.get(name, 0) for name in names))
     for each in held:
         free = tuple(map(sub, free, _amounts(each, names)))
     return free
@@ -55,7 +64,7 @@ def free_beside(node: Node, held: Iterable[Allocation], names: Sequence[str]) ->
 def tenants_of(node: Node, held: Iterable[Allocation], names: Sequence[str]) -> tuple[Tenant, ...]:
     """The work on the GPUs of a node, with what it holds beside them."""
     physical = {gpu.id: gpu.parent or gpu.id for gpu in node.gpus}
-    found: dict[tuple[str, ...], Amounts] = {}
+    found: dict[tuple[str, ...], NodeResources] = {}
     for each in held:
         gpus = tuple(sorted({physical[share.gpu] for share in each.devices if share.gpu in physical}))
         if gpus:
@@ -64,7 +73,7 @@ def tenants_of(node: Node, held: Iterable[Allocation], names: Sequence[str]) -> 
     return tuple(Tenant(gpus, amounts) for gpus, amounts in found.items())
 
 
-def _amounts(of: Request | Allocation, names: Sequence[str]) -> Amounts:
+def _amounts(of: Request | Allocation, names: Sequence[str]) -> NodeResources:
     if not names:
         return (of.cpu_milli, of.memory_mib, 1)
     extended: Mapping[str, int] = dict(of.extended)
@@ -72,11 +81,11 @@ def _amounts(of: Request | Allocation, names: Sequence[str]) -> Amounts:
 
 
 OpenTo = Callable[[Request, int], frozenset[str] | None]  # nodes that could hold so many such pods; None: all
-BarredTo = Callable[[Request], frozenset[Key]]  # the GPUs that reservations keep from a request
+BarredTo = Callable[[Request], frozenset[GpuKey]]  # the GPUs that reservations keep from a request
 MayStart = Callable[[WaitingClass], bool]
 WHOLE = Mode(WHOLE_MODE, "NPS1")
 # Whoever waits for these would not start on other GPUs either.
-NOT_OUR_MATTER = (
+UNRELATED_REASONS = (
     Reason.QUEUE_LIMIT, Reason.QUEUE_QUOTA, Reason.NO_QUEUE, Reason.QUEUE_NOT_LEAF, Reason.GPU_MODEL,
     Reason.RESERVATION,
 )  # fmt: skip
@@ -84,7 +93,7 @@ ABOUT_S = 600
 FINEST_MODE = "CPX"  # every chip that can be cut has it
 
 
-class Ongoing(msgspec.Struct, gc=False, frozen=True):
+class GpuModeState(msgspec.Struct, gc=False, frozen=True):
     """What earlier plans began with one GPU."""
 
     model: str
@@ -99,7 +108,7 @@ def anywhere(want: Request, pods: int) -> frozenset[str] | None:
     return None
 
 
-def nothing_barred(want: Request) -> frozenset[Key]:
+def nothing_barred(want: Request) -> frozenset[GpuKey]:
     """Nothing is reserved for others."""
     return frozenset()
 
@@ -109,13 +118,13 @@ def always(waiting: WaitingClass) -> bool:
     return True
 
 
-def waiting_needs(
+def waiting_demands(
     state: ClusterState,
     now_s: int,
     open_to: OpenTo = anywhere,
     may_start: MayStart = always,
     barred_to: BarredTo = nothing_barred,
-) -> list[Need]:
+) -> list[ModeDemand]:
     """One need for each kind of waiting pod that asks for GPUs which can be cut; its queue must let it start.
 
     A workload whose pods find no room, whatever the modes are, is left out: no change would serve it.
@@ -123,10 +132,10 @@ def waiting_needs(
     Who asks for the same GPUs and has waited about as long is one kind, whatever else they ask for: the planner's work
     grows with the kinds. 500 classes on 10,000 GPUs took it 10 s one by one, and 0.2 s so.
     """
-    found: dict[tuple[Need, int], list[Need]] = {}
+    found: dict[tuple[ModeDemand, int], list[ModeDemand]] = {}
     names = extended_names(state.node_objects.values())
     for waiting in state.backlog.by_key.values():
-        if any(obstacle.reason in NOT_OUR_MATTER for obstacle in waiting.obstacles) or not may_start(waiting):
+        if any(obstacle.reason in UNRELATED_REASONS for obstacle in waiting.obstacles) or not may_start(waiting):
             continue
         wants = [(state.backlog.shapes[shape], needed) for shape, _, needed in waiting.needs if needed]
         places = [open_to(want, needed) for want, needed in wants]
@@ -135,7 +144,7 @@ def waiting_needs(
         first = state.workloads[waiting.waiters.at(0)[1]]
         waited_s = max(0, now_s - first.submitted_s)
         for (want, needed), nodes in zip(wants, places, strict=True):
-            need = need_of(want, needed * len(waiting.waiters), waited_s)
+            need = demand_of(want, needed * len(waiting.waiters), waited_s)
             if need is not None:
                 need = replace(need, nodes=nodes, barred=barred_to(want))
                 key = (replace(need, count=0, waited_s=0), waited_s // ABOUT_S)
@@ -144,14 +153,14 @@ def waiting_needs(
     return [_joined(alike) for alike in found.values()]
 
 
-def fleet_of(
+def node_states(
     state: ClusterState,
-    ongoing: Mapping[tuple[str, str], Ongoing],
+    ongoing: Mapping[tuple[str, str], GpuModeState],
     now_s: int,
     platforms: Mapping[str, Platform] | None = None,
-) -> list[NodeNow]:
+) -> list[NodeState]:
     """Every node of GPUs that can be cut and that may take work. `platforms`: of nodes where it is known."""
-    begun: dict[str, dict[str, Ongoing]] = defaultdict(dict)
+    begun: dict[str, dict[str, GpuModeState]] = defaultdict(dict)
     for (name, gpu), change in ongoing.items():
         begun[name][gpu] = change
     nodes, names = [], extended_names(state.node_objects.values())
@@ -165,11 +174,11 @@ def fleet_of(
         platform = (platforms or {}).get(name, "bare-metal")
         gpus = tuple(_gpus(state, node, held, begun[name], now_s))
         free, tenants = free_beside(node, held, names), tenants_of(node, held, names)
-        nodes.append(NodeNow(name, model, gpus, platform, free, tenants))
+        nodes.append(NodeState(name, model, gpus, platform, free, tenants))
     return nodes
 
 
-def _joined(alike: list[Need]) -> Need:
+def _joined(alike: list[ModeDemand]) -> ModeDemand:
     return replace(
         alike[0],
         count=sum(need.count for need in alike),
@@ -178,7 +187,7 @@ def _joined(alike: list[Need]) -> Need:
     )
 
 
-def need_of(want: Request, count: int = 1, waited_s: int = 0) -> Need | None:
+def demand_of(want: Request, count: int = 1, waited_s: int = 0) -> ModeDemand | None:
     """What a request needs of GPUs that can be cut, which are AMD's; None when it needs none."""
     if not want.gpus or not count or want.vendor not in ("", "amd"):
         return None
@@ -186,17 +195,17 @@ def need_of(want: Request, count: int = 1, waited_s: int = 0) -> Need | None:
         wanted = FINEST_MODE if want.partition == ANY_PARTITION else want.partition
         compute, _, memory = wanted.partition("+")
         known = compute in COMPUTE_MODES
-        return Need(compute, memory, want.gpus, count, waited_s, want.gpu_models) if known else None
+        return ModeDemand(compute, memory, want.gpus, count, waited_s, want.gpu_models) if known else None
     if want.is_fraction:  # several find room on one GPU
         count = -(-count * want.gpu_milli // WHOLE_MILLI)
     elif want.is_memory:
         count = 1  # as much of a GPU as the next cycle finds; when that is too little, they still wait
-    return Need(WHOLE_MODE, "", want.gpus, count, waited_s, want.gpu_models, is_share=not want.is_whole)
+    return ModeDemand(WHOLE_MODE, "", want.gpus, count, waited_s, want.gpu_models, is_share=not want.is_whole)
 
 
 def _gpus(
-    state: ClusterState, node: Node, held: Iterable[Allocation], begun: Mapping[str, Ongoing], now_s: int
-) -> Iterable[GpuNow]:
+    state: ClusterState, node: Node, held: Iterable[Allocation], begun: Mapping[str, GpuModeState], now_s: int
+) -> Iterable[GpuState]:
     tenants: dict[str, list[tuple[int, int]]] = defaultdict(list)  # by device: until its end, and since its start
     for each in held:
         span = _span(state, each, now_s)
@@ -210,24 +219,24 @@ def _gpus(
         if not parts[name] and not (change and change.is_changing):
             continue  # it was taken out of the machine
         shown = mode_of(parts[name][0]) if parts[name] else None
-        if change is not None and parts[name] and change_of(parts[name][0]):
+        if change is not None and parts[name] and change_state(parts[name][0]):
             # The picture is a moment behind: what was set aside is so no more, and a second GPU must not change for it.
             yield _gpu(name, parts[name], tenants, change)
             continue
         if change is None or (change.goal is None and shown not in (None, change.mode)):  # somebody else changed it
-            change = Ongoing(parts[name][0].model, shown or WHOLE, -UNKNOWN_S)
+            change = GpuModeState(parts[name][0].model, shown or WHOLE, -UNKNOWN_S)
         is_ill = change.goal is None and not all(part.healthy for part in parts[name])  # closed ones have a goal
         if change.model in CHIPS and not is_ill:
             yield _gpu(name, parts[name], tenants, change)
 
 
-def _gpu(name: str, parts: list[Gpu], tenants: Mapping[str, list[tuple[int, int]]], change: Ongoing) -> GpuNow:
+def _gpu(name: str, parts: list[Gpu], tenants: Mapping[str, list[tuple[int, int]]], change: GpuModeState) -> GpuState:
     spans = [tenants[part.id] for part in parts if part.id in tenants]
     free_in_s = max((left for each in spans for left, _ in each), default=0)
     count = partition_count(change.model, change.mode.compute)
     idle = sum(free_in_s - max(left for left, _ in each) for each in spans) + (count - len(spans)) * free_in_s
     lost = sum(max(done for _, done in each) for each in spans)
-    return GpuNow(
+    return GpuState(
         name, change.mode, len(spans), free_in_s, idle // count, lost // count, change.since_s, change.goal,
         change.is_changing,
     )  # fmt: skip

@@ -8,17 +8,17 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from kaiwo.gpus.isolation_grades import grade_of, whole_gpus
-from kaiwo.gpus.partitioning.demand import mode_of, need_of
-from kaiwo.gpus.partitioning.pending_mode_change import goal_of
+from kaiwo.gpus.partitioning.demand import demand_of, mode_of
+from kaiwo.gpus.partitioning.pending_mode_change import goal_mode
 from kaiwo.gpus.partitioning.planner_state import suits
-from kaiwo.gpus.partitioning.planner_types import Need
-from kaiwo.model.gpu import Gpu, meets, vendor_of
+from kaiwo.gpus.partitioning.planner_types import ModeDemand
+from kaiwo.model.gpu import Gpu, is_grade_enough, vendor_of
 from kaiwo.model.node import Node
 from kaiwo.model.partition_modes import COMPUTE_MODES, legal_modes, next_modes, partition_count
 from kaiwo.model.request import Request
 
 
-class Recut(msgspec.Struct, gc=False, frozen=True):
+class RepartitionedNode(msgspec.Struct, gc=False, frozen=True):
     """One node, for one request."""
 
     node: str
@@ -28,35 +28,35 @@ class Recut(msgspec.Struct, gc=False, frozen=True):
     coming: int = 0  # of those, on their way
 
 
-def recut(nodes: Iterable[Node], want: Request) -> Iterator[Recut]:
+def if_repartitioned(nodes: Iterable[Node], want: Request) -> Iterator[RepartitionedNode]:
     """The nodes on which a change would give such a request devices."""
-    need = need_of(want)
+    need = demand_of(want)
     for node in nodes if need is not None else ():
         found = _recut(node, want, need) if need is not None else None
         if found is not None and found.others:
             yield found
 
 
-def modes_there(nodes: Iterable[Node], want: Request) -> dict[str, tuple[str, ...]]:
+def available_modes(nodes: Iterable[Node], want: Request) -> dict[str, tuple[str, ...]]:
     """By model that the request allows: the compute modes that it can be in, whatever it is in now."""
     models = {gpu.model for node in nodes for gpu in node.gpus if _is_wanted(gpu, want)}
     return {model: _compute_modes(model) for model in sorted(models)}
 
 
-def too_weak(nodes: Iterable[Node], want: Request) -> bool:
+def is_isolation_too_weak(nodes: Iterable[Node], want: Request) -> bool:
     """No GPU that could be whole keeps a share as far apart as is asked."""
     wanted = [(node, gpu) for node in nodes for gpu in whole_gpus(node) if _is_wanted(gpu, want)]
     return bool(wanted) and not any(_is_apart(node, gpu, want) for node, gpu in wanted)
 
 
-def _recut(node: Node, want: Request, need: Need) -> Recut:
+def _recut(node: Node, want: Request, need: ModeDemand) -> RepartitionedNode:
     devices = now = others = coming = 0
     parts: dict[str, list[Gpu]] = {}
     for gpu in node.gpus:
         parts.setdefault(gpu.parent or gpu.id, []).append(gpu)
     for whole in whole_gpus(node):
         mine = parts[whole.id]
-        goals = {goal_of(gpu) for gpu in mine if not gpu.healthy}
+        goals = {goal_mode(gpu) for gpu in mine if not gpu.healthy}
         if None in goals or not _is_wanted(whole, want) or not _is_apart(node, whole, want):
             continue  # it is ill, or would not do
         if suits(mode_of(mine[0]), need) and not goals:
@@ -64,7 +64,7 @@ def _recut(node: Node, want: Request, need: Need) -> Recut:
         elif any(suits(mode, need) for mode in next_modes(whole.model, mode_of(mine[0]))):
             devices, others = devices + partition_count(whole.model, need.compute), others + 1
             coming += any(goal is not None and suits(goal, need) for goal in goals)
-    return Recut(node.name, devices, now, others, coming)
+    return RepartitionedNode(node.name, devices, now, others, coming)
 
 
 def _is_wanted(gpu: Gpu, want: Request) -> bool:
@@ -76,7 +76,7 @@ def _is_apart(node: Node, gpu: Gpu, want: Request) -> bool:
     if want.is_exclusive or not (want.isolation or want.least_grade):
         return True
     grade = grade_of(want, gpu, node.labels)
-    return bool(grade) and meets(grade, want.least_grade)
+    return bool(grade) and is_grade_enough(grade, want.least_grade)
 
 
 def _compute_modes(model: str) -> tuple[str, ...]:

@@ -14,27 +14,27 @@ _TO = {CLOSED_PREFIX: ": it changes to ", CHANGING_PREFIX: " to "}
 _STATES = {CLOSED_PREFIX: "draining", CHANGING_PREFIX: "changing"}
 
 
-def set_aside(gpu: Gpu, goal: Mode, is_changing: bool) -> Gpu:
+def close_for_change(gpu: Gpu, goal: Mode, is_changing: bool) -> Gpu:
     """The device, taking no work because of that change."""
     prefix = CHANGING_PREFIX if is_changing else CLOSED_PREFIX
     return replace(gpu, healthy=False, reason=f"{prefix}{_TO[prefix]}{'+'.join(goal)}")
 
 
-def back_to_work(gpu: Gpu) -> Gpu:
+def reopen(gpu: Gpu) -> Gpu:
     """The device with no change to wait for; what is wrong with it otherwise stays."""
-    return replace(gpu, healthy=True, reason="") if change_of(gpu) else gpu
+    return replace(gpu, healthy=True, reason="") if change_state(gpu) else gpu
 
 
-def change_of(gpu: Gpu) -> str:
+def change_state(gpu: Gpu) -> str:
     """`draining` or `changing`; empty: it is neither."""
     if gpu.healthy:
         return ""
     return next((state for prefix, state in _STATES.items() if gpu.reason.startswith(prefix)), "")
 
 
-def goal_of(gpu: Gpu) -> Mode | None:
+def goal_mode(gpu: Gpu) -> Mode | None:
     """The mode for which it is set aside."""
-    if not change_of(gpu):
+    if not change_state(gpu):
         return None
     compute, _, memory = gpu.reason.rpartition(" ")[2].partition("+")
     return Mode(compute, memory) if compute in COMPUTE_MODES else None

@@ -14,23 +14,30 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
 
-from kaiwo.gpus.partitioning.planner_state import GpuSite, NodeSite, Unserved, could_hold, is_for, suits
-from kaiwo.gpus.partitioning.planner_types import Key, Need, NodeNow, PartitionPlan, Step, Terms
+from kaiwo.gpus.partitioning.planner_state import PlannedGpu, PlannedNode, UnservedDemand, could_hold, is_for, suits
+from kaiwo.gpus.partitioning.planner_types import (
+    GpuKey,
+    ModeChangeStep,
+    ModeDemand,
+    NodeState,
+    PartitionPlan,
+    PlannerSettings,
+)
 from kaiwo.model.partition_modes import Mode, ModeChange, legal_modes, next_modes, partition_count
 
-Allowed = Callable[[GpuSite, Need], bool]
+Allowed = Callable[[PlannedGpu, ModeDemand], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class ChangeOffer:
     """GPUs of one node, and the mode they would take."""
 
-    node: NodeSite
-    changing: Sequence[GpuSite]
+    node: PlannedNode
+    changing: Sequence[PlannedGpu]
     mode: Mode
     cost: tuple[int, int, int, str]  # GPU-seconds idle and waited for, idle GPUs broken into, seconds, name
 
-    def __lt__(self, other: "Offer") -> bool:
+    def __lt__(self, other: "ChangeOffer") -> bool:
         return self.cost < other.cost
 
     def accept(self) -> None:
@@ -38,7 +45,9 @@ class Offer:
         self.node.move(self.changing, self.mode)
 
 
-def offer_of(node: NodeSite, asked: Unserved, may_change: Allowed, may_change_memory: bool = True) -> Offer | None:
+def offer_of(
+    node: PlannedNode, asked: UnservedDemand, may_change: Allowed, may_change_memory: bool = True
+) -> ChangeOffer | None:
     """By a change of compute modes when that is enough, else of the node's memory mode."""
     need, memory = asked.need, node.gpus[0].to.memory
     modes = [mode for mode in legal_modes(node.now.model, node.now.platform) if suits(mode, need)]
@@ -51,11 +60,11 @@ def offer_of(node: NodeSite, asked: Unserved, may_change: Allowed, may_change_me
     return None
 
 
-def _can_be(site: GpuSite, mode: Mode) -> bool:
+def _can_be(site: PlannedGpu, mode: Mode) -> bool:
     return mode in next_modes(site.node.model, site.now.mode, site.node.platform)
 
 
-def _by_compute(node: NodeSite, asked: Unserved, mode: Mode, may_change: Allowed) -> Offer | None:
+def _by_compute(node: PlannedNode, asked: UnservedDemand, mode: Mode, may_change: Allowed) -> ChangeOffer | None:
     """The GPUs that are idle soonest, as many as are missing, of those whose work leaves enough behind when it ends."""
     need, sites = asked.need, node.gpus
     have = sum(site.free for site in sites if site.serves(need))
@@ -72,7 +81,7 @@ def _by_compute(node: NodeSite, asked: Unserved, mode: Mode, may_change: Allowed
     return _made(node, changing, mode, need) if changing is not None else None
 
 
-def _made(node: NodeSite, changing: Sequence[GpuSite], mode: Mode, need: Need) -> Offer | None:
+def _made(node: PlannedNode, changing: Sequence[PlannedGpu], mode: Mode, need: ModeDemand) -> ChangeOffer | None:
     sites = node.gpus
     each = partition_count(node.now.model, mode.compute)
     if len(changing) * each + sum(site.free for site in sites if site.serves(need)) < need.devices:
@@ -83,45 +92,45 @@ def _made(node: NodeSite, changing: Sequence[GpuSite], mode: Mode, need: Need) -
     idle += ready_s * -(-sum(site.free for site in beside) // each)  # they wait for the others
     waiting = ready_s * -(-need.devices // each)  # as long as nobody's GPUs, but somebody's time
     broken = sum(1 for site in sites if not site.now.used and not site.is_moving and not suits(site.to, need))
-    return Offer(node, changing, mode, (idle + waiting, broken, ready_s, node.now.name))
+    return ChangeOffer(node, changing, mode, (idle + waiting, broken, ready_s, node.now.name))
 
 
-DEFAULT_TERMS = Terms()
+DEFAULT_TERMS = PlannerSettings()
 
 
 def plan_partitions(
-    now_s: int, nodes: Sequence[NodeNow], needs: Sequence[Need], terms: Terms = DEFAULT_TERMS
+    now_s: int, nodes: Sequence[NodeState], needs: Sequence[ModeDemand], terms: PlannerSettings = DEFAULT_TERMS
 ) -> PartitionPlan:
     """The modes that the waiting work needs, the cheapest change first."""
     return _Planning(now_s, nodes, terms).plan(sorted(needs, key=_oldest_first))
 
 
-def could_serve(nodes: Sequence[NodeNow], need: Need) -> bool:
+def could_serve(nodes: Sequence[NodeState], need: ModeDemand) -> bool:
     """Some node could hold such a pod if its GPUs were in another mode, whatever runs there now."""
     return any(
         is_for(node, need) and _most_devices(node, need) >= need.devices and could_hold(node, need) for node in nodes
     )
 
 
-def _most_devices(node: NodeNow, need: Need) -> int:
+def _most_devices(node: NodeState, need: ModeDemand) -> int:
     open_gpus = (gpu for gpu in node.gpus if (node.name, gpu.id) not in need.barred)
     able = (any(suits(mode, need) for mode in next_modes(node.model, gpu.mode, node.platform)) for gpu in open_gpus)
     return sum(able) * partition_count(node.model, need.compute)
 
 
-def _oldest_first(need: Need) -> tuple[int, str, str, int]:
+def _oldest_first(need: ModeDemand) -> tuple[int, str, str, int]:
     return (-need.waited_s, need.compute, need.memory, need.devices)
 
 
 class _Planning:
-    def __init__(self, now_s: int, nodes: Sequence[NodeNow], terms: Terms) -> None:
+    def __init__(self, now_s: int, nodes: Sequence[NodeState], terms: PlannerSettings) -> None:
         self._now_s, self._terms = now_s, terms
-        self._nodes = [NodeSite(node) for node in sorted(nodes, key=lambda node: node.name) if node.gpus]
+        self._nodes = [PlannedNode(node) for node in sorted(nodes, key=lambda node: node.name) if node.gpus]
         # By compute mode, then by what they are barred from: the age of the oldest who waits for it in vain.
-        self._waiting: dict[str, dict[frozenset[Key], int]] = {}
+        self._waiting: dict[str, dict[frozenset[GpuKey], int]] = {}
 
-    def plan(self, needs: Sequence[Need]) -> PartitionPlan:
-        asked = [Unserved(need) for need in needs]
+    def plan(self, needs: Sequence[ModeDemand]) -> PartitionPlan:
+        asked = [UnservedDemand(need) for need in needs]
         for each in asked:
             self._serve(each)
         for node in self._nodes:
@@ -137,7 +146,7 @@ class _Planning:
         steps = tuple(step for node in self._nodes for step in self._steps(node.gpus))
         return PartitionPlan(steps, tuple(each.left() for each in asked if each.count))
 
-    def _serve(self, asked: Unserved) -> None:
+    def _serve(self, asked: UnservedDemand) -> None:
         """Take what is free or on its way, the fullest node first."""
         need = asked.need
         here = [(free, node) for node in self._nodes if asked.count and (free := _free_for(node, need)) >= need.devices]
@@ -146,7 +155,7 @@ class _Planning:
                 return
             asked.fill(node)
 
-    def _change_for(self, asked: Unserved) -> None:
+    def _change_for(self, asked: UnservedDemand) -> None:
         """Change GPUs until the need is met or nothing more may change."""
         self._serve(asked)  # those before may have left something over
         offers = [offer for node in self._nodes if asked.count and (offer := self._offer(node, asked)) is not None]
@@ -161,14 +170,14 @@ class _Planning:
             else:
                 heapreplace(offers, again)
 
-    def _offer(self, node: NodeSite, asked: Unserved) -> Offer | None:
+    def _offer(self, node: PlannedNode, asked: UnservedDemand) -> ChangeOffer | None:
         if not is_for(node.now, asked.need):
             return None
         return offer_of(node, asked, self._may_change, self._terms.may_change_memory)
 
-    def _may_change(self, site: GpuSite, need: Need) -> bool:
+    def _may_change(self, site: PlannedGpu, need: ModeDemand) -> bool:
         terms, now = self._terms, site.now
-        if site.is_spoken or now.is_changing or self._now_s - now.since_s < terms.settle_s:
+        if site.is_promised or now.is_changing or self._now_s - now.since_s < terms.settle_s:
             return False
         if not site.is_open_to(need):
             return False
@@ -178,13 +187,13 @@ class _Planning:
         is_theirs = others_s is not None and not others_s < need.waited_s >= terms.starve_s
         return terms.may_drain and not is_theirs
 
-    def _longest_wait_s(self, site: GpuSite) -> int | None:
+    def _longest_wait_s(self, site: PlannedGpu) -> int | None:
         """Of those who wait for the mode that a GPU is in and may use it; None: nobody does."""
         key = (site.node.name, site.now.id)
         ages = self._waiting.get(site.now.mode.compute, {})
         return max((age_s for barred, age_s in ages.items() if key not in barred), default=None)
 
-    def _steps(self, sites: Sequence[GpuSite]) -> list[Step]:
+    def _steps(self, sites: Sequence[PlannedGpu]) -> list[ModeChangeStep]:
         moving = [site for site in sites if site.is_moving and not site.now.is_changing]
         is_memory = any(site.to.memory != site.now.mode.memory for site in moving)
         # With the memory mode the whole node waits for its last GPU.
@@ -192,7 +201,7 @@ class _Planning:
         is_idle = not any(site.now.used for site in sites)
         takes_s = self._terms.memory_s if is_memory else self._terms.compute_s
         return [
-            Step(
+            ModeChangeStep(
                 node=site.node.name,
                 change=ModeChange(site.now.id, site.now.mode, site.to),
                 is_due=is_idle if is_memory else not site.now.used,
@@ -205,30 +214,30 @@ class _Planning:
             for site in moving
         ]
 
-    def _evicts(self, site: GpuSite) -> bool:
+    def _evicts(self, site: PlannedGpu) -> bool:
         """Its work is ended: that loses less than waiting for it."""
         return self._terms.may_evict and site.now.used > 0 and site.now.lost_gpu_s < site.now.free_in_s
 
-    def _waits_s(self, site: GpuSite) -> int:
+    def _waits_s(self, site: PlannedGpu) -> int:
         return 0 if self._evicts(site) else site.waits_s
 
-    def _idle_gpu_s(self, site: GpuSite, latest_s: int) -> int:
+    def _idle_gpu_s(self, site: PlannedGpu, latest_s: int) -> int:
         """Until the change begins: while its own work ends, then until the last of the node is idle."""
         own_s = self._waits_s(site)
         return (site.now.idle_gpu_s if own_s else 0) + max(0, latest_s - own_s)
 
 
-def _free_for(node: NodeSite, need: Need) -> int:
+def _free_for(node: PlannedNode, need: ModeDemand) -> int:
     """Devices that serve it now, or will when their GPU has changed."""
     return sum(site.free for site in node.gpus if site.serves(need)) if is_for(node.now, need) else 0
 
 
-def _take_back(node: NodeSite) -> None:
+def _take_back(node: PlannedNode) -> None:
     """Nobody needs these changes any more: the GPUs stay as they are. A node's memory mode is one decision."""
     sites = node.gpus
     is_memory = any(site.to.memory != site.now.mode.memory for site in sites)
-    if is_memory and any(site.is_spoken or site.now.is_changing for site in sites):
+    if is_memory and any(site.is_promised or site.now.is_changing for site in sites):
         return
     for site in sites:
-        if site.is_moving and not site.is_spoken and not site.now.is_changing:
+        if site.is_moving and not site.is_promised and not site.now.is_changing:
             node.move([site], site.now.mode)

@@ -8,18 +8,18 @@ from operator import add, sub
 
 from msgspec.structs import replace
 
-from kaiwo.gpus.partitioning.planner_types import Amounts, GpuNow, Need, NodeNow, PodSize
+from kaiwo.gpus.partitioning.planner_types import GpuState, ModeDemand, NodeResources, NodeState, PodSize
 from kaiwo.model.partition_modes import Mode, partition_count
 
 
-class GpuSite:
+class PlannedGpu:
     """One physical GPU in the planner's hands."""
 
-    __slots__ = ("free", "is_spoken", "node", "now", "to")
+    __slots__ = ("free", "is_promised", "node", "now", "to")
 
-    def __init__(self, node: NodeNow, now: GpuNow) -> None:
+    def __init__(self, node: NodeState, now: GpuState) -> None:
         self.node, self.now = node, now
-        self.is_spoken = False  # somebody of this plan counts on it
+        self.is_promised = False  # somebody of this plan counts on it
         self.move(now.goal or now.mode)
 
     def move(self, to: Mode) -> None:
@@ -32,11 +32,11 @@ class GpuSite:
         """It will change."""
         return self.to != self.now.mode
 
-    def is_open_to(self, need: Need) -> bool:
+    def is_open_to(self, need: ModeDemand) -> bool:
         """No reservation keeps it for others."""
         return not need.barred or (self.node.name, self.now.id) not in need.barred
 
-    def serves(self, need: Need) -> bool:
+    def serves(self, need: ModeDemand) -> bool:
         """It will be in a mode that the need is about, and the need may use it."""
         return suits(self.to, need) and self.is_open_to(need)
 
@@ -46,7 +46,7 @@ class GpuSite:
         return self.now.free_in_s if self.now.used else 0
 
 
-class NodeSite:
+class PlannedNode:
     """One node in the planner's hands.
 
     Its CPUs, memory and pod slots are counted twice: what pods that start now find, and what those find who wait for a
@@ -55,27 +55,27 @@ class NodeSite:
 
     __slots__ = ("_later", "_now", "_taken", "gpus", "now")
 
-    def __init__(self, now: NodeNow) -> None:
-        self.now, self.gpus = now, [GpuSite(now, gpu) for gpu in now.gpus]
-        self._now: Amounts = now.free or ()
-        self._taken: Amounts = (0,) * len(self._now)
-        self._later: Amounts | None = None  # worked out when it is asked for
+    def __init__(self, now: NodeState) -> None:
+        self.now, self.gpus = now, [PlannedGpu(now, gpu) for gpu in now.gpus]
+        self._now: NodeResources = now.free or ()
+        self._taken: NodeResources = (0,) * len(self._now)
+        self._later: NodeResources | None = None  # worked out when it is asked for
 
-    def move(self, sites: Collection[GpuSite], to: Mode) -> None:
+    def move(self, sites: Collection[PlannedGpu], to: Mode) -> None:
         """Let some of its GPUs be in that mode."""
         for site in sites:
             site.move(to)
         self._later = None
 
-    def times(self, amounts: Amounts, most: int = 1) -> int:
+    def times(self, amounts: NodeResources, most: int = 1) -> int:
         """How many such pods find room beside each other after the changes, at most `most`."""
         return most if self.now.free is None else times_in(self.room_later(), amounts, most)
 
-    def times_now(self, amounts: Amounts, most: int = 1) -> int:
+    def times_now(self, amounts: NodeResources, most: int = 1) -> int:
         """Of those, how many need not wait for the changes."""
         return most if self.now.free is None else times_in(self._now, amounts, most)
 
-    def take(self, amounts: Amounts, times: int, is_later: bool) -> None:
+    def take(self, amounts: NodeResources, times: int, is_later: bool) -> None:
         """So many such pods come here."""
         if self.now.free is None or not amounts:
             return
@@ -85,12 +85,12 @@ class NodeSite:
         if not is_later:
             self._now = tuple(map(sub, self._now, amounts))
 
-    def room_later(self, changing: Collection[GpuSite] = ()) -> Amounts:
+    def room_later(self, changing: Collection[PlannedGpu] = ()) -> NodeResources:
         """What is left once the GPUs that change have drained, and these too."""
         if not changing and self._later is not None:
             return self._later
         leaving = {site.now.id for site in self.gpus if site.is_moving}.union(site.now.id for site in changing)
-        room: Amounts = tuple(map(sub, self.now.free or (), self._taken))
+        room: NodeResources = tuple(map(sub, self.now.free or (), self._taken))
         for tenant in self.now.tenants if leaving else ():
             if not leaving.isdisjoint(tenant.gpus):
                 room = tuple(map(add, room, tenant.amounts))
@@ -99,7 +99,7 @@ class NodeSite:
         return room
 
 
-def times_in(room: Amounts, amounts: Amounts, most: int) -> int:
+def times_in(room: NodeResources, amounts: NodeResources, most: int) -> int:
     """How many such pods find room there, at most `most`.
 
     Who asks for none of a resource does not mind that others hold more of it than there is.
@@ -110,7 +110,7 @@ def times_in(room: Amounts, amounts: Amounts, most: int) -> int:
     return most
 
 
-def could_hold(now: NodeNow, need: Need) -> bool:
+def could_hold(now: NodeState, need: ModeDemand) -> bool:
     """Some pod of the need would find CPUs, memory and a slot there if no GPU had work."""
     if now.free is None or not need.sizes:
         return True
@@ -120,34 +120,34 @@ def could_hold(now: NodeNow, need: Need) -> bool:
     return any(times_in(room, size.amounts, 1) for size in need.sizes)
 
 
-def suits(mode: Mode, need: Need) -> bool:
+def suits(mode: Mode, need: ModeDemand) -> bool:
     """A GPU in this mode has the devices that the need is about."""
     return mode.compute == need.compute and need.memory in ("", mode.memory)
 
 
-def is_for(node: NodeNow, need: Need) -> bool:
+def is_for(node: NodeState, need: ModeDemand) -> bool:
     """The need allows this node, and its GPUs are of a model that it allows."""
     return (not need.models or node.model in need.models) and (need.nodes is None or node.name in need.nodes)
 
 
-class Unserved:
+class UnservedDemand:
     """Largest pods first: those find the fewest places."""
 
     __slots__ = ("_least", "_left", "_sizes", "count", "need")
 
-    def __init__(self, need: Need) -> None:
+    def __init__(self, need: ModeDemand) -> None:
         self.need, self.count = need, need.count
         sizes = need.sizes or (PodSize((), need.count),)
         self._sizes = sorted(sizes, key=lambda size: (size.amounts, size.sharers), reverse=True)
         self._left = [size.count for size in self._sizes]
-        self._least: Amounts = tuple(map(min, zip(*(size.amounts for size in sizes), strict=True)))
+        self._least: NodeResources = tuple(map(min, zip(*(size.amounts for size in sizes), strict=True)))
 
-    def left(self) -> Need:
+    def left(self) -> ModeDemand:
         """The need, as far as it is not served."""
         sizes = (replace(size, count=left) for size, left in zip(self._sizes, self._left, strict=True) if left)
         return replace(self.need, count=self.count, sizes=tuple(sizes) if self.need.sizes else ())
 
-    def find_room(self, node: NodeSite, changing: Collection[GpuSite]) -> bool:
+    def find_room(self, node: PlannedNode, changing: Collection[PlannedGpu]) -> bool:
         """One of them at least finds CPUs, memory and a slot there, when the work on these GPUs has ended."""
         if node.now.free is None or not self._least:
             return True
@@ -157,7 +157,7 @@ class Unserved:
         sizes = zip(self._sizes, self._left, strict=True)
         return any(left and times_in(room, size.amounts, 1) for size, left in sizes)
 
-    def fill(self, node: NodeSite) -> None:
+    def fill(self, node: PlannedNode) -> None:
         """Give as many of them devices of this node as find room there."""
         need = self.need
         suitable = [site for site in node.gpus if site.free and site.serves(need)]
@@ -173,7 +173,7 @@ class Unserved:
                 return
 
 
-def _take(node: NodeSite, suitable: Sequence[GpuSite], devices: int, size: PodSize) -> bool:
+def _take(node: PlannedNode, suitable: Sequence[PlannedGpu], devices: int, size: PodSize) -> bool:
     """One pod's devices of one node, of GPUs that are begun or spoken for before others."""
     times = node.times(size.amounts, size.sharers)
     if not times:
@@ -187,7 +187,7 @@ def _take(node: NodeSite, suitable: Sequence[GpuSite], devices: int, size: PodSi
     for site in sorted((site for site in suitable if site.free), key=lambda site: _order(site, must_wait)):
         taken = min(devices, site.free)
         site.free -= taken
-        site.is_spoken = True
+        site.is_promised = True
         is_later |= site.is_moving
         devices -= taken
         if not devices:
@@ -196,5 +196,5 @@ def _take(node: NodeSite, suitable: Sequence[GpuSite], devices: int, size: PodSi
     return True
 
 
-def _order(site: GpuSite, must_wait: bool) -> tuple[bool, bool, bool, int]:
-    return (must_wait and not site.is_moving, not site.is_spoken, site.is_moving, site.free)
+def _order(site: PlannedGpu, must_wait: bool) -> tuple[bool, bool, bool, int]:
+    return (must_wait and not site.is_moving, not site.is_promised, site.is_moving, site.free)

@@ -7,12 +7,12 @@ import msgspec
 
 from kaiwo.model.partition_modes import Mode, ModeChange, Platform
 
-Key = tuple[str, str]  # node, GPU
-Amounts = tuple[int, ...]  # milli-CPU, MiB, pods, then the extended resources of the cluster, by name
+GpuKey = tuple[str, str]  # node, GPU
+NodeResources = tuple[int, ...]  # milli-CPU, MiB, pods, then the extended resources of the cluster, by name
 UNKNOWN_S = 24 * 3600  # how long work is taken to last whose end nobody told
 
 
-class GpuNow(msgspec.Struct, gc=False, frozen=True):
+class GpuState(msgspec.Struct, gc=False, frozen=True):
     """One physical GPU."""
 
     id: str
@@ -30,29 +30,29 @@ class Tenant(msgspec.Struct, gc=False, frozen=True):
     """Work on the same GPUs of a node, and what else it holds there: that is free when one of these has drained."""
 
     gpus: tuple[str, ...]
-    amounts: Amounts
+    amounts: NodeResources
 
 
-class NodeNow(msgspec.Struct, gc=False, frozen=True):
+class NodeState(msgspec.Struct, gc=False, frozen=True):
     """A machine whose GPUs can be cut."""
 
     name: str
     model: str
-    gpus: tuple[GpuNow, ...]
+    gpus: tuple[GpuState, ...]
     platform: Platform = "bare-metal"
-    free: Amounts | None = None  # None: as much as anybody asks for
+    free: NodeResources | None = None  # None: as much as anybody asks for
     tenants: tuple[Tenant, ...] = ()
 
 
 class PodSize(msgspec.Struct, gc=False, frozen=True):
     """Pods of a need that ask for the same beside their devices."""
 
-    amounts: Amounts
+    amounts: NodeResources
     count: int
     sharers: int = 1  # pods that one device has room for; `count` is then of devices
 
 
-class Need(msgspec.Struct, gc=False, frozen=True):
+class ModeDemand(msgspec.Struct, gc=False, frozen=True):
     """Waiting pods that ask for the same: `count` pods, each with `devices` devices of one node."""
 
     compute: str  # SPX for whole GPUs
@@ -62,12 +62,12 @@ class Need(msgspec.Struct, gc=False, frozen=True):
     waited_s: int = 0  # the first of them in line
     models: tuple[str, ...] = ()  # any of these; empty: any model
     nodes: frozenset[str] | None = None  # only these; None: any node
-    barred: frozenset[Key] = frozenset()  # GPUs that reservations keep for others
+    barred: frozenset[GpuKey] = frozenset()  # GPUs that reservations keep for others
     is_share: bool = False  # `count` is then GPUs, on each of which several find room
     sizes: tuple[PodSize, ...] = ()  # of all `count`; empty: they ask for devices alone
 
 
-class Terms(msgspec.Struct, gc=False, frozen=True):
+class PlannerSettings(msgspec.Struct, gc=False, frozen=True):
     """What a change costs, and when it is worth it."""
 
     compute_s: int = 60  # a GPU is idle for so long
@@ -79,7 +79,7 @@ class Terms(msgspec.Struct, gc=False, frozen=True):
     may_change_memory: bool = True
 
 
-class Step(msgspec.Struct, gc=False, frozen=True):
+class ModeChangeStep(msgspec.Struct, gc=False, frozen=True):
     """A GPU of the plan: closed to new work until it is idle, then changed."""
 
     node: str
@@ -95,8 +95,8 @@ class Step(msgspec.Struct, gc=False, frozen=True):
 class PartitionPlan(msgspec.Struct, gc=False, frozen=True):
     """Every GPU that should be in another mode. One that is not named here any more goes back to work as it is."""
 
-    steps: tuple[Step, ...] = ()
-    unserved: tuple[Need, ...] = ()  # what no change that is allowed now would serve
+    steps: tuple[ModeChangeStep, ...] = ()
+    unserved: tuple[ModeDemand, ...] = ()  # what no change that is allowed now would serve
 
     @property
     def ready_in_s(self) -> int:

@@ -6,14 +6,16 @@ Never: a change under a running pod, an illegal mode, or more nodes at a time th
 
 from collections.abc import Mapping, Sequence
 
-from kaiwo.gpus.partitioning.planner_types import GpuNow, NodeNow, Step, Terms
+from kaiwo.gpus.partitioning.planner_types import GpuState, ModeChangeStep, NodeState, PlannerSettings
 from kaiwo.model.partition_modes import Mode, ModeChange, next_modes
 
 
-def wanted_steps(nodes: Sequence[NodeNow], modes: Mapping[str, Mode], most_nodes: int, terms: Terms) -> list[Step]:
+def steps_to_modes(
+    nodes: Sequence[NodeState], modes: Mapping[str, Mode], most_nodes: int, terms: PlannerSettings
+) -> list[ModeChangeStep]:
     """The changes that lead there: nodes that have begun go on, and others begin while fewer than `most_nodes` do."""
     mine = sorted((node for node in nodes if node.name in modes), key=lambda node: (not _has_begun(node), node.name))
-    steps: list[Step] = []
+    steps: list[ModeChangeStep] = []
     busy = 0
     for node in mine:
         found = node_steps(node, modes[node.name], terms)
@@ -24,9 +26,9 @@ def wanted_steps(nodes: Sequence[NodeNow], modes: Mapping[str, Mode], most_nodes
     return steps
 
 
-def node_steps(node: NodeNow, mode: Mode, terms: Terms) -> list[Step]:
+def node_steps(node: NodeState, mode: Mode, terms: PlannerSettings) -> list[ModeChangeStep]:
     """Every GPU that is not in the mode yet. With the memory mode the whole node waits for its last GPU."""
-    if why_not(node, mode):
+    if why_unreachable(node, mode):
         return []
     moving = [gpu for gpu in node.gpus if gpu.mode != mode and not gpu.is_changing]
     is_memory = any(gpu.mode.memory != mode.memory for gpu in moving)
@@ -34,7 +36,7 @@ def node_steps(node: NodeNow, mode: Mode, terms: Terms) -> list[Step]:
     is_idle = not any(gpu.used or gpu.is_changing for gpu in node.gpus)
     takes_s = terms.memory_s if is_memory else terms.compute_s
     return [
-        Step(
+        ModeChangeStep(
             node=node.name,
             change=ModeChange(gpu.id, gpu.mode, mode),
             is_due=is_idle if is_memory else not gpu.used,
@@ -46,7 +48,7 @@ def node_steps(node: NodeNow, mode: Mode, terms: Terms) -> list[Step]:
     ]
 
 
-def why_not(node: NodeNow, mode: Mode) -> str:
+def why_unreachable(node: NodeState, mode: Mode) -> str:
     """Why a node cannot be so; empty when it can."""
     for gpu in node.gpus:
         if mode not in next_modes(node.model, gpu.mode, node.platform):
@@ -54,9 +56,9 @@ def why_not(node: NodeNow, mode: Mode) -> str:
     return ""
 
 
-def _has_begun(node: NodeNow) -> bool:
+def _has_begun(node: NodeState) -> bool:
     return any(gpu.is_changing or gpu.goal is not None for gpu in node.gpus)
 
 
-def _waits_s(gpu: GpuNow) -> int:
+def _waits_s(gpu: GpuState) -> int:
     return gpu.free_in_s if gpu.used else 0

@@ -6,7 +6,7 @@ By name and not by device: a GPU that changes, or is cut, belongs to the same re
 
 from collections.abc import Sequence
 
-from kaiwo.gpus.partitioning.planner_types import Key, NodeNow
+from kaiwo.gpus.partitioning.planner_types import GpuKey, NodeState
 from kaiwo.model.request import Request
 from kaiwo.snapshot.reserved_devices import DeviceReservation, ReservationView
 
@@ -14,12 +14,12 @@ from kaiwo.snapshot.reserved_devices import DeviceReservation, ReservationView
 class ReservedGpus:
     """What is worked out for equal passes is kept."""
 
-    def __init__(self, reserved: ReservationView | None, nodes: Sequence[NodeNow]) -> None:
+    def __init__(self, reserved: ReservationView | None, nodes: Sequence[NodeState]) -> None:
         self._reserved = reserved
         self._of_node = {node.name: [(node.name, gpu.id) for gpu in node.gpus] for node in nodes}
-        self._known: dict[tuple[str, tuple[str, ...], int], frozenset[Key]] = {}
+        self._known: dict[tuple[str, tuple[str, ...], int], frozenset[GpuKey]] = {}
 
-    def barred_to(self, want: Request) -> frozenset[Key]:
+    def reserved_from(self, want: Request) -> frozenset[GpuKey]:
         """Reserved for others; of work that names a reservation, all that this one does not have."""
         if self._reserved is None and not want.reservation:
             return frozenset()
@@ -29,8 +29,8 @@ class ReservedGpus:
             found = self._known[badge] = frozenset(self._closed(want) | self._outside(want))
         return found
 
-    def _closed(self, want: Request) -> set[Key]:
-        closed: set[Key] = set()
+    def _closed(self, want: Request) -> set[GpuKey]:
+        closed: set[GpuKey] = set()
         if self._reserved is None:
             return closed
         claims = self._reserved.reservations
@@ -42,7 +42,7 @@ class ReservedGpus:
                 closed |= self._gpus(claim)
         return closed
 
-    def _outside(self, want: Request) -> set[Key]:
+    def _outside(self, want: Request) -> set[GpuKey]:
         """Everything but the reservation that the work names."""
         if not want.reservation:
             return set()
@@ -51,6 +51,6 @@ class ReservedGpus:
         own = self._gpus(claim) if claim is not None and is_usable else set()
         return {key for keys in self._of_node.values() for key in keys} - own
 
-    def _gpus(self, claim: DeviceReservation) -> set[Key]:
+    def _gpus(self, claim: DeviceReservation) -> set[GpuKey]:
         whole = {key for name in claim.reservation.nodes for key in self._of_node.get(name, ())}
         return whole | {(device.node, device.gpu) for device in claim.reservation.kept}

@@ -11,15 +11,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from kaiwo.gpus.partitioning.demand import Ongoing, mode_of
-from kaiwo.gpus.partitioning.pending_mode_change import back_to_work, set_aside
-from kaiwo.gpus.partitioning.planner_types import UNKNOWN_S, Key, NodeNow, PartitionPlan, Step
+from kaiwo.gpus.partitioning.demand import GpuModeState, mode_of
+from kaiwo.gpus.partitioning.pending_mode_change import close_for_change, reopen
+from kaiwo.gpus.partitioning.planner_types import UNKNOWN_S, GpuKey, ModeChangeStep, NodeState, PartitionPlan
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node
-from kaiwo.model.partition_modes import ModeChange, cut
+from kaiwo.model.partition_modes import ModeChange, partition_gpu
 
 
-def follow(nodes: Sequence[NodeNow], plan: PartitionPlan) -> dict[Key, Ongoing]:
+def states_after(nodes: Sequence[NodeState], plan: PartitionPlan) -> dict[GpuKey, GpuModeState]:
     """What is under way from now on. A GPU that the plan does not name any more is open again."""
     steps = {(step.node, step.change.gpu): step for step in plan.steps}
     course = {}
@@ -28,47 +28,47 @@ def follow(nodes: Sequence[NodeNow], plan: PartitionPlan) -> dict[Key, Ongoing]:
             key = (node.name, gpu.id)
             step = steps.get(key)
             if gpu.is_changing:
-                course[key] = Ongoing(node.model, gpu.mode, gpu.since_s, gpu.goal, is_changing=True)
+                course[key] = GpuModeState(node.model, gpu.mode, gpu.since_s, gpu.goal, is_changing=True)
             elif step is not None:
-                course[key] = Ongoing(node.model, gpu.mode, gpu.since_s, step.change.after, step.is_due)
+                course[key] = GpuModeState(node.model, gpu.mode, gpu.since_s, step.change.after, step.is_due)
             elif gpu.since_s > -UNKNOWN_S:
-                course[key] = Ongoing(node.model, gpu.mode, gpu.since_s)
+                course[key] = GpuModeState(node.model, gpu.mode, gpu.since_s)
     return course
 
 
-def begun(before: Mapping[Key, Ongoing], after: Mapping[Key, Ongoing]) -> list[Key]:
+def changes_starting(before: Mapping[GpuKey, GpuModeState], after: Mapping[GpuKey, GpuModeState]) -> list[GpuKey]:
     """The GPUs whose change begins with this course."""
     return sorted(key for key, state in after.items() if state.is_changing and not _is_changing(before.get(key)))
 
 
-def done(state: Ongoing, now_s: int) -> Ongoing:
+def change_done(state: GpuModeState, now_s: int) -> GpuModeState:
     """The change is over: the GPU is in its new mode, and stays there a while."""
-    return Ongoing(state.model, state.goal or state.mode, now_s)
+    return GpuModeState(state.model, state.goal or state.mode, now_s)
 
 
-def closed(node: Node, course: Mapping[Key, Ongoing]) -> Node:
+def with_closed_devices(node: Node, course: Mapping[GpuKey, GpuModeState]) -> Node:
     """The node with the devices of GPUs that change, or wait for it, set aside."""
     devices = []
     for gpu in node.gpus:
         state = course.get((node.name, gpu.parent or gpu.id))
         if state is not None and state.goal is not None:
-            gpu = set_aside(gpu, state.goal, state.is_changing)
+            gpu = close_for_change(gpu, state.goal, state.is_changing)
         devices.append(gpu)
     return replace(node, gpus=tuple(devices))
 
 
-def opened(node: Node) -> Node:
+def with_open_devices(node: Node) -> Node:
     """The node with nothing closed for a change."""
-    return replace(node, gpus=tuple(back_to_work(gpu) for gpu in node.gpus))
+    return replace(node, gpus=tuple(reopen(gpu) for gpu in node.gpus))
 
 
-def redrawn(node: Node, course: Mapping[Key, Ongoing], sizes: Mapping[Key, int]) -> Node:
+def with_modes_applied(node: Node, course: Mapping[GpuKey, GpuModeState], sizes: Mapping[GpuKey, int]) -> Node:
     """The node with every GPU in the mode that the course says, for nodes that have no machine to show it.
 
     `sizes`: MiB of the whole GPUs, since a machine may show none while one changes.
     """
     shown: dict[str, list[Gpu]] = {}
-    for gpu in opened(node).gpus:
+    for gpu in with_open_devices(node).gpus:
         shown.setdefault(gpu.parent or gpu.id, []).append(gpu)
     for name, gpu_id in course:
         if name == node.name:
@@ -77,19 +77,19 @@ def redrawn(node: Node, course: Mapping[Key, Ongoing], sizes: Mapping[Key, int])
     for gpu_id in sorted(shown, key=_numbered):
         state, parts = course.get((node.name, gpu_id)), shown[gpu_id]
         if state is not None and (not parts or mode_of(parts[0]) != state.mode):
-            parts = list(cut(Gpu(gpu_id, state.model, sizes[node.name, gpu_id]), state.mode))
+            parts = list(partition_gpu(Gpu(gpu_id, state.model, sizes[node.name, gpu_id]), state.mode))
         devices += parts
-    return closed(replace(node, gpus=tuple(devices)), course)
+    return with_closed_devices(replace(node, gpus=tuple(devices)), course)
 
 
-def size_of(node: Node, gpu: str) -> int:
+def whole_gpu_mib(node: Node, gpu: str) -> int:
     """MiB of a whole GPU, from its devices."""
     return sum(device.memory_mib for device in node.gpus if gpu in (device.id, device.parent))
 
 
-def touched(before: Mapping[Key, Ongoing], after: Mapping[Key, Ongoing]) -> list[str]:
+def changed_nodes(before: Mapping[GpuKey, GpuModeState], after: Mapping[GpuKey, GpuModeState]) -> list[str]:
     """The nodes that look different now."""
-    keys: Iterable[Key] = {*before, *after}
+    keys: Iterable[GpuKey] = {*before, *after}
     return sorted({key[0] for key in keys if _look(before.get(key)) != _look(after.get(key))})
 
 
@@ -98,15 +98,17 @@ def _numbered(name: str) -> tuple[tuple[int, str], ...]:
     return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name))
 
 
-def _is_changing(state: Ongoing | None) -> bool:
+def _is_changing(state: GpuModeState | None) -> bool:
     return state is not None and state.is_changing
 
 
-def _look(state: Ongoing | None) -> tuple[object, bool]:
+def _look(state: GpuModeState | None) -> tuple[object, bool]:
     return (None, False) if state is None else (state.goal, state.is_changing)
 
 
-def whole_nodes(nodes: Sequence[NodeNow], steps: Sequence[Step], names: Collection[str]) -> list[Step]:
+def whole_node_steps(
+    nodes: Sequence[NodeState], steps: Sequence[ModeChangeStep], names: Collection[str]
+) -> list[ModeChangeStep]:
     """`names`: the nodes that change only as a whole."""
     found = [step for step in steps if step.node not in names]
     for node in nodes:
@@ -117,6 +119,6 @@ def whole_nodes(nodes: Sequence[NodeNow], steps: Sequence[Step], names: Collecti
         waits_s = max(gpu.free_in_s if gpu.used else 0 for gpu in node.gpus)
         takes_s = max(step.takes_s for step in mine.values())
         for gpu in node.gpus:
-            step = mine.get(gpu.id) or Step(node.name, ModeChange(gpu.id, gpu.mode, gpu.mode), False)
+            step = mine.get(gpu.id) or ModeChangeStep(node.name, ModeChange(gpu.id, gpu.mode, gpu.mode), False)
             found.append(replace(step, is_due=is_due, waits_s=waits_s, takes_s=takes_s))
     return found

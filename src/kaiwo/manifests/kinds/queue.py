@@ -14,7 +14,7 @@ from kaiwo.manifests.values.names import read_name, read_namespace
 from kaiwo.manifests.values.priorities import MAX_PRIORITY
 from kaiwo.manifests.values.quantities import read_cpu_milli, read_duration_s, read_memory_bytes, read_quantity, to_mib
 from kaiwo.model.gpu import WHOLE_MILLI
-from kaiwo.model.queue import UNLIMITED, Amounts, Fairness, ModelAmounts, Queue, ReclaimStrategy, SharePolicy
+from kaiwo.model.queue import UNLIMITED, Fairness, GpuModelAmounts, Queue, QueueAmounts, ReclaimStrategy, SharePolicy
 
 MAX_WEIGHT = 1_000_000
 MAX_EVICTIONS = 1_000_000
@@ -58,10 +58,10 @@ def read_queue(item: ManifestObject) -> Queue:
     return queue
 
 
-def _read_gpu_models(gpu: FieldReader) -> dict[str, ModelAmounts]:
+def _read_gpu_models(gpu: FieldReader) -> dict[str, GpuModelAmounts]:
     """By the model table's names, whatever way they were written."""
     models = gpu.inner("models")
-    found: dict[str, ModelAmounts] = {}
+    found: dict[str, GpuModelAmounts] = {}
     for written in models.names():
         fields, path = models.inner(written), models.path_of(written)
         (name,) = read_models((written,), path, "", gpu.warnings)
@@ -70,18 +70,18 @@ def _read_gpu_models(gpu: FieldReader) -> dict[str, ModelAmounts]:
         quota, limit = (_read_or_unlimited(fields, bound, _gpu_milli) for bound in ("quota", "limit"))
         _check_limit(fields, quota, limit)
         fields.finish(strict=True)
-        found[name] = ModelAmounts(quota, limit)
+        found[name] = GpuModelAmounts(quota, limit)
     return found
 
 
-def _read_amounts(fields: FieldReader, reader: Callable[[object, FieldPath], int], unsaid: int) -> Amounts:
+def _read_amounts(fields: FieldReader, reader: Callable[[object, FieldPath], int], unsaid: int) -> QueueAmounts:
     """`unsaid` is the quota of a queue that says nothing of this resource."""
     quota = fields.read("quota", reader, unsaid)
     limit = _read_or_unlimited(fields, "limit", reader)
     weight = fields.integer("overQuotaWeight", 1, 0, MAX_WEIGHT)
     _check_limit(fields, quota, limit)
     fields.finish(strict=True)
-    return Amounts(quota, limit, weight)
+    return QueueAmounts(quota, limit, weight)
 
 
 def _read_or_unlimited(fields: FieldReader, name: str, reader: Callable[[object, FieldPath], int]) -> int:

@@ -14,7 +14,7 @@ from kaiwo.manifests.values.gpu_model_names import read_models
 from kaiwo.manifests.values.names import check_labels, read_name, read_reference
 from kaiwo.manifests.values.timestamps import read_timestamp_or_duration_s, read_timestamp_s
 from kaiwo.model.errors import ConfigError
-from kaiwo.model.reservation import AtEnd, Device, Owner, Reservation, check_reservation
+from kaiwo.model.reservation import AtEnd, PhysicalDevice, Reservation, ReservationOwner, check_reservation
 
 KIND = "KaiwoReservation"
 MAX_RESERVED = 1_000_000
@@ -70,9 +70,9 @@ def _moment(value: object, path: FieldPath, base_s: int | None) -> int:
     return read_timestamp_s(value, path) if base_s is None else read_timestamp_or_duration_s(value, path, base_s)
 
 
-def _owner(fields: FieldReader, is_there: bool) -> Owner:
+def _owner(fields: FieldReader, is_there: bool) -> ReservationOwner:
     user = check_user(fields.text("user"), fields.path_of("user"))
-    found = Owner(
+    found = ReservationOwner(
         queue=fields.read("queue", read_name, ""),
         user=user,
         workload=fields.read("workload", lambda value, path: read_reference(value, path, "default"), ""),
@@ -90,11 +90,11 @@ def _selector(spec: FieldReader) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(labels.items()))
 
 
-def _device(item: FieldReader) -> Device:
+def _device(item: FieldReader) -> PhysicalDevice:
     for name in ("node", "gpu"):
         if not item.text(name):
             raise item.path_of(name).error("is missing; write both, such as {node: node-1, gpu: gpu-0}")
-    device = Device(item.text("node"), item.text("gpu"))
+    device = PhysicalDevice(item.text("node"), item.text("gpu"))
     item.finish(strict=True)
     return device
 

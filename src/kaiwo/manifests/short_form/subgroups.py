@@ -14,7 +14,7 @@ from kaiwo.manifests.text.field_reader import check_integer
 from kaiwo.manifests.values.names import read_name
 from kaiwo.manifests.values.quantities import MAX_GPUS, read_cpu_milli, read_memory_mib
 from kaiwo.model.request import Request
-from kaiwo.model.workload import ROOT, Role, SubGroup, fault_in
+from kaiwo.model.workload import ROOT, Role, SubGroup, subgroup_problem
 
 
 def read_sub_groups(form: Submission, request: Request, owner: str) -> tuple[tuple[Role, ...], tuple[SubGroup, ...]]:
@@ -35,7 +35,7 @@ def read_sub_groups(form: Submission, request: Request, owner: str) -> tuple[tup
     names = [entry.name for entry in form.sub_groups]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise path.error(f"names {quote_name(twice)} twice; give each its own name")
-    if fault := fault_in(tuple(groups), roles):
+    if fault := subgroup_problem(tuple(groups), roles):
         raise path.error(fault)
     if sum(role.count for role in roles) > MAX_PODS:
         raise path.error(f"asks for more than {MAX_PODS} pods in all; use fewer")

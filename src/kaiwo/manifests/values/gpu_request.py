@@ -12,7 +12,7 @@ from kaiwo.manifests.text.field_errors import FieldPath, show, suggest
 from kaiwo.manifests.values.gpu_model_names import read_models, vendor_of
 from kaiwo.manifests.values.quantities import MAX_GPUS
 from kaiwo.model.errors import ConfigError
-from kaiwo.model.gpu import BY_TURNS, RANKS, SHARED_MILLI, SHARERS, WHOLE_MILLI, meets
+from kaiwo.model.gpu import GRADE_RANKS, MOST_SHARERS, SHARED_MILLI, TIME_SLICING, WHOLE_MILLI, is_grade_enough
 from kaiwo.model.partition_modes import CHIPS, WHOLE_MODE, legal_modes
 from kaiwo.model.request import ANY_PARTITION
 
@@ -72,12 +72,12 @@ def as_shares(written: WrittenGpus, names: GpuFieldNames, warnings: list[str]) -
         )
         return written._replace(devices=None)
     shared = written._replace(
-        whole=0, fraction_milli=SHARED_MILLI, devices=count, isolation=written.isolation or BY_TURNS
+        whole=0, fraction_milli=SHARED_MILLI, devices=count, isolation=written.isolation or TIME_SLICING
     )
     each = f"each of {count} GPUs" if count > 1 else "the GPU"
     warnings.append(
         path.sentence(
-            f"counts as {SHARED_MILLI / WHOLE_MILLI:g} of {each}: up to {SHARERS} such workloads share one "
+            f"counts as {SHARED_MILLI / WHOLE_MILLI:g} of {each}: up to {MOST_SHARERS} such workloads share one "
             f"by {shared.isolation}"
         )
     )
@@ -102,8 +102,8 @@ def _check(written: WrittenGpus, names: GpuFieldNames) -> None:
         raise FieldPath(names.owner, names.isolation).error(
             f'is "partition", which is not shared, but {names.sharing} lets others on the GPUs; remove one of the two'
         )
-    is_by_turns = written.isolation in ("", BY_TURNS)  # what other methods are worth, the devices say
-    if written.least_grade == "partition" or (is_by_turns and not meets(BY_TURNS, written.least_grade)):
+    is_by_turns = written.isolation in ("", TIME_SLICING)  # what other methods are worth, the devices say
+    if written.least_grade == "partition" or (is_by_turns and not is_grade_enough(TIME_SLICING, written.least_grade)):
         raise _unreachable_grade(written, names)
 
 
@@ -114,8 +114,8 @@ def _unreachable_grade(written: WrittenGpus, names: GpuFieldNames) -> ConfigErro
             f'is "partition", which is not shared, but {names.sharing} lets others on the GPUs; remove one of the two'
         )
     return path.error(
-        f'is "{written.least_grade}", and {names.sharing} alone is {BY_TURNS}; add {names.isolation}: cu-mask (AMD) or '
-        "mps (NVIDIA), or remove one of the two"
+        f'is "{written.least_grade}", and {names.sharing} alone is {TIME_SLICING}; add {names.isolation}: cu-mask '
+        "(AMD) or mps (NVIDIA), or remove one of the two"
     )
 
 
@@ -130,7 +130,7 @@ def _count(written: WrittenGpus, names: GpuFieldNames) -> int:
 
 
 ISOLATIONS = ("mps", "time-slicing", "cu-mask", "partition")
-GRADES = tuple(grade for grade in RANKS if grade != "none")
+GRADES = tuple(grade for grade in GRADE_RANKS if grade != "none")
 _VENDOR_OF_ISOLATION = {"mps": "nvidia", "cu-mask": "amd"}
 _MODES = {mode for model in CHIPS for mode in legal_modes(model)}
 _OTHERS = {"mps": "time-slicing, cu-mask or partition", "cu-mask": "mps, time-slicing or partition"}

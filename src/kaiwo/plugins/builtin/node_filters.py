@@ -5,8 +5,8 @@ from collections.abc import Iterable
 import numpy as np
 
 from kaiwo.gpus.isolation_grades import grade_of, whole_gpus
-from kaiwo.model.affinity import obeys
-from kaiwo.model.gpu import meets
+from kaiwo.model.affinity import matches_node_rules
+from kaiwo.model.gpu import is_grade_enough
 from kaiwo.model.node import Node, Taint
 from kaiwo.model.obstacle import Reason
 from kaiwo.model.request import Request, Toleration
@@ -55,7 +55,7 @@ class NodeRules:
         """Every rule must hold, and of each choice one alternative."""
         if not want.node_rules and not want.node_choices:
             return np.ones(len(nodes), np.bool_)
-        return _each(view, nodes, lambda node: obeys(node.labels, want.node_rules, want.node_choices))
+        return _each(view, nodes, lambda node: matches_node_rules(node.labels, want.node_rules, want.node_choices))
 
 
 class NodeTaints:
@@ -132,4 +132,4 @@ def _serves(node: Node, want: Request) -> bool:
     """Partitioned GPUs have no shares now, but could be whole again: another obstacle says so."""
     grades = {(gpu.model, gpu.memory_mib): gpu for gpu in whole_gpus(node)}.values()
     found = (grade_of(want, gpu, node.labels) for gpu in grades)
-    return any(grade and meets(grade, want.least_grade) for grade in found)
+    return any(grade and is_grade_enough(grade, want.least_grade) for grade in found)

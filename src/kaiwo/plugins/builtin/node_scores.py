@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from kaiwo.gpus.device_fit import eligible, fits_beside_others, times_per_device
-from kaiwo.model.affinity import obeys
+from kaiwo.gpus.device_fit import eligible_devices, fits_beside_others, pods_per_device
+from kaiwo.model.affinity import matches_node_rules
 from kaiwo.model.request import Request
 from kaiwo.plugins.contract import TOP_SCORE
 from kaiwo.snapshot.array_types import IntArray, Rows
@@ -25,7 +25,7 @@ class OwnReservations:
         if view.reservations is None:
             return np.zeros(len(nodes), np.int64)
         own = view.reservations.usable(want.passes)[nodes]
-        fits = (own & (times_per_device(view, want, nodes) > 0)).sum(axis=1) >= want.gpus
+        fits = (own & (pods_per_device(view, want, nodes) > 0)).sum(axis=1) >= want.gpus
         scores: IntArray = TOP_SCORE * fits.astype(np.int64)
         return scores
 
@@ -82,7 +82,7 @@ class SpareGpuNodes:
 
     def score(self, view: View, want: Request, nodes: Rows) -> IntArray:
         """A node without GPUs before one with some."""
-        has_none: IntArray = (eligible(view, want, nodes).sum(axis=1) == 0).astype(np.int64)
+        has_none: IntArray = (eligible_devices(view, want, nodes).sum(axis=1) == 0).astype(np.int64)
         return TOP_SCORE * has_none
 
 
@@ -99,5 +99,7 @@ class PreferredNodes:
         """The weights of the preferences that hold on a node, as a part of all weights."""
         every = sum(each.weight for each in want.prefers)
         labels = (view.nodes.nodes[row].labels for row in nodes)
-        held = (sum(each.weight for each in want.prefers if obeys(node, each.rules, ())) for node in labels)
+        held = (
+            sum(each.weight for each in want.prefers if matches_node_rules(node, each.rules, ())) for node in labels
+        )
         return TOP_SCORE * np.fromiter(held, np.int64, len(nodes)) // every

@@ -4,8 +4,8 @@ import numpy as np
 
 from kaiwo.model.policy import Policy
 from kaiwo.model.workload import Workload
-from kaiwo.queues.current_shares import standing, wants_of
-from kaiwo.queues.queue_order import PlainOrder, entitlement, queue_keys
+from kaiwo.queues.current_shares import current_shares, queue_demand_of
+from kaiwo.queues.queue_order import QueueOrderKeys, entitlement, queue_keys
 from kaiwo.snapshot.array_types import IntArray, Rows
 from kaiwo.snapshot.view import View
 
@@ -19,14 +19,16 @@ class FairShare:
 
     def queue_order(self, view: View, queues: Rows, next_need: IntArray, next_since_s: IntArray) -> IntArray:
         """Several keys a queue, the first counting most: see `queues.order`."""
-        return queue_keys(standing(view), wants_of(view).totals, np.asarray(queues), next_need, next_since_s)
+        return queue_keys(
+            current_shares(view), queue_demand_of(view).totals, np.asarray(queues), next_need, next_since_s
+        )
 
     def queue_order_of(self, view: View, queue: int, next_need: tuple[int, ...], next_since_s: int) -> tuple[int, ...]:
         """The same, for one queue."""
         order = view.cache.get("plain-order")
         if order is None:
-            now = standing(view)
-            order = view.cache["plain-order"] = PlainOrder(now, entitlement(now, wants_of(view).totals))
+            now = current_shares(view)
+            order = view.cache["plain-order"] = QueueOrderKeys(now, entitlement(now, queue_demand_of(view).totals))
         keys: tuple[int, ...] = order.keys(queue, next_need, next_since_s)
         return keys
 

@@ -14,7 +14,7 @@ from kaiwo.clusters.kubernetes.decode.pod_request import SHARING_LABEL, VENDOR_L
 from kaiwo.clusters.kubernetes.extender.bind_pods import FOREIGN_SLOT
 from kaiwo.decide.placement.place_pods import Placer
 from kaiwo.decide.placement.shape_scores import ShapeScores, ShapeState
-from kaiwo.model.affinity import obeys
+from kaiwo.model.affinity import matches_node_rules
 from kaiwo.model.gpu import Share
 from kaiwo.model.request import Request, Toleration
 from kaiwo.model.workload import Pod
@@ -159,7 +159,7 @@ def _missing(gpus: GpuView, name: str) -> str:
     if row is None:
         return "Kaiwo does not know this node yet"
     node, request = gpus.view.nodes.nodes[row], gpus.request
-    if not obeys(node.labels, request.node_rules, ()):
+    if not matches_node_rules(node.labels, request.node_rules, ()):
         is_share = any(rule.key == SHARING_LABEL for rule in request.node_rules)
         return "no node agent shares GPUs on this node" if is_share else "it has no GPU of the requested vendor"
     return f"too few free GPUs for the pod's request ({_gpus_text(request)})"

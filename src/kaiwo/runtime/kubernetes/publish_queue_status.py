@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from kaiwo.clusters.kubernetes.writers.queue_status_writer import QueueStatus, QueueStatusWriter
-from kaiwo.model.queue_validation import check_tree
+from kaiwo.model.queue_validation import check_queue_tree
 from kaiwo.runtime.log import emit
 from kaiwo.runtime.overview.cluster_overview import ClusterOverview, QueueSums
 
@@ -39,7 +39,7 @@ def queue_statuses(sums: Iterable[QueueSums]) -> list[QueueStatus]:
     """The same numbers as `kaiwo queue` shows."""
     listed = list(sums)
     problems: dict[str, str] = {}
-    for finding in check_tree(each.standing.queue for each in listed):
+    for finding in check_queue_tree(each.standing.queue for each in listed):
         if finding.is_error:
             problems.setdefault(finding.queue, finding.sentence)
     return [_status(each, problems.get(each.standing.queue.name, "")) for each in listed]

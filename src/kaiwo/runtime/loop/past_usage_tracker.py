@@ -19,14 +19,14 @@ from kaiwo.clusters.kubernetes.cache.queue_history import PastUsage as PastOfQue
 from kaiwo.clusters.kubernetes.cache.queue_history import QueueHistory
 from kaiwo.model.events import PastUsageChanged
 from kaiwo.model.policy import Policy
-from kaiwo.queues.past_usage import FINE, ONE, Usage, advance, keep_part
+from kaiwo.queues.past_usage import DECAY_SCALE, WHOLE_PART, PastUsage, advance, decay_factor
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.queue_table import RESOURCES
 
 LOOK_S = 10
 TELL_S = 60  # every word lets everybody who waits be tried anew
-WORTH_TELLING = ONE // 1000  # a thousandth of the cluster
-WORTH_KEEPING = ONE * ONE // 100
+WORTH_TELLING = WHOLE_PART // 1000  # a thousandth of the cluster
+WORTH_KEEPING = WHOLE_PART * WHOLE_PART // 100
 
 Parts = tuple[int, ...]  # one a resource, in 1 / (ONE * ONE)
 Past = tuple[int, Parts]  # when that was so
@@ -67,7 +67,7 @@ class PastUse:
             return None
         is_first = self._recall()
         queues = state.queues
-        before = Usage(_array([self._parts.get(name, NOTHING) for name in queues.names]))
+        before = PastUsage(_array([self._parts.get(name, NOTHING) for name in queues.names]))
         # At the first look nobody knows who used what since it was written.
         used = np.zeros_like(queues.used) if is_first else queues.used
         if self._at_s:
@@ -106,8 +106,8 @@ class PastUse:
     def _fade(self, past: Past, now_s: int) -> Parts:
         """What is left of it if nothing was used since."""
         at_s, parts = past
-        kept = keep_part(max(0, now_s - at_s), self._half_life_s)
-        return tuple(part * kept // FINE for part in parts)
+        kept = decay_factor(max(0, now_s - at_s), self._half_life_s)
+        return tuple(part * kept // DECAY_SCALE for part in parts)
 
 
 def _array(rows: list[Parts]) -> "np.ndarray[tuple[int, ...], np.dtype[np.int64]]":

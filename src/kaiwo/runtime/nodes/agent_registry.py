@@ -20,7 +20,7 @@ from kaiwo.devices.inventory import Inventory
 from kaiwo.devices.sharing.share_types import IsolationSupport
 from kaiwo.model.errors import ConfigError, NotFoundError, RefusedError
 from kaiwo.model.gpu import Gpu
-from kaiwo.model.node import Node, Wiring
+from kaiwo.model.node import DeviceLinks, Node
 from kaiwo.runtime.log import emit
 from kaiwo.runtime.nodes.agent_report_checks import believed_inventory, believed_sample, check_devices, check_wiring
 from kaiwo.runtime.nodes.local_node import devices_of, wiring_of
@@ -160,7 +160,7 @@ class Agents:
         heard.told = devices
 
 
-def shown_as(gpus: tuple[Gpu, ...], wiring: Wiring) -> Callable[[Node], Node]:
+def shown_as(gpus: tuple[Gpu, ...], wiring: DeviceLinks) -> Callable[[Node], Node]:
     """The machine has the last word on its devices."""
 
     def how(node: Node) -> Node:

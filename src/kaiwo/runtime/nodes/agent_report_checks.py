@@ -13,7 +13,7 @@ from kaiwo.devices.agent_messages import GpuSample, Sample
 from kaiwo.devices.inventory import Inventory, Link, Partition, PhysicalGpu, join_reasons, worse_health
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.gpu import WHOLE_MILLI, Gpu
-from kaiwo.model.node import Wiring
+from kaiwo.model.node import DeviceLinks
 
 MOST_DEVICES = 1024
 MOST_MIB = 1 << 24
@@ -78,7 +78,7 @@ def check_devices(gpus: tuple[Gpu, ...]) -> None:
             raise ConfigError(f"device {gpu.id} says {gpu.memory_mib} MiB and {gpu.milli} milli", "inventory")
 
 
-def check_wiring(wiring: Wiring) -> None:
+def check_wiring(wiring: DeviceLinks) -> None:
     """ConfigError for a link or a NUMA node beyond all measure."""
     if any(not -1 <= value <= MOST_LINK for row in (wiring.numa, *wiring.mb_s) for value in row):
         raise ConfigError("a link or a NUMA node of the inventory is beyond all measure", "inventory")

@@ -18,8 +18,8 @@ from kaiwo.devices.sharing.prepare_grants import detect_isolation_support
 from kaiwo.devices.sharing.share_types import IsolationSupport
 from kaiwo.devices.sharing.share_types import devices_by_id as sharing_devices
 from kaiwo.model.gpu import GPU_MODELS, WHOLE_MILLI, Gpu
-from kaiwo.model.node import Node, Wiring
-from kaiwo.model.partition_modes import part_milli, partition_count
+from kaiwo.model.node import DeviceLinks, Node
+from kaiwo.model.partition_modes import partition_count, partition_milli
 
 MEMINFO = "/proc/meminfo"
 WITHIN_MB_S = 10**6  # between partitions of one GPU
@@ -95,24 +95,24 @@ def _milli(gpu: PhysicalGpu, part: Partition) -> int:
     """Its part of the GPU: by its place among as many as the mode makes, shown or not; else by its compute units."""
     count = partition_count(gpu.model, gpu.compute_mode)
     if count > 1 and 0 <= part.index < count:
-        return part_milli(part.index, count)
+        return partition_milli(part.index, count)
     if 0 < part.compute_units <= gpu.compute_units:
         return max(1, WHOLE_MILLI * part.compute_units // gpu.compute_units)
     return WHOLE_MILLI // max(1, len(gpu.partitions))
 
 
-def wiring_of(inventory: Inventory, devices: Sequence[Gpu]) -> Wiring:
+def wiring_of(inventory: Inventory, devices: Sequence[Gpu]) -> DeviceLinks:
     """How the devices reach each other; nothing when no link is told. Partitions of one GPU are nearest."""
     gpus = {gpu.id: gpu for gpu in inventory.gpus}
     owners = [gpus.get(device.parent or device.id) for device in devices]
     if any(owner is None for owner in owners) or not any(gpu.links for gpu in inventory.gpus):
-        return Wiring()
+        return DeviceLinks()
     found = [owner for owner in owners if owner is not None]
     speeds = {(gpu.id, link.to): _speed(link) for gpu in found for link in gpu.links}
     mb_s = tuple(tuple(WITHIN_MB_S if a is b else speeds.get((a.id, b.id), 0) for b in found) for a in found)
     near = {gpu: number for number, nic in enumerate(inventory.nics) for gpu in nic.near}
     numa = tuple(-1 if gpu.numa is None else gpu.numa for gpu in found)
-    return Wiring(mb_s, numa, tuple(near.get(gpu.id, -1) for gpu in found))
+    return DeviceLinks(mb_s, numa, tuple(near.get(gpu.id, -1) for gpu in found))
 
 
 def _speed(link: Link) -> int:

@@ -14,9 +14,9 @@ import numpy as np
 from kaiwo.decide.placement.queue_limits import least_charge
 from kaiwo.decide.turn_order import is_planned
 from kaiwo.model.queue import Queue, ReclaimStrategy, SharePolicy
-from kaiwo.queues.current_shares import shares_of, standing, wants_of
+from kaiwo.queues.current_shares import current_shares, fair_shares_of, queue_demand_of
 from kaiwo.queues.queue_order import queue_keys
-from kaiwo.queues.share_breakdown import ShareTerms, terms_of
+from kaiwo.queues.share_breakdown import ShareBreakdown, share_breakdown
 from kaiwo.snapshot.backlog import WaitingClass
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.gpu_model_usage import usage_by_model
@@ -63,7 +63,7 @@ class QueueStanding(msgspec.Struct, frozen=True):
     min_runtime_s: int
     used: ResourceVector
     fixed: ResourceVector  # the part of it that may not be preempted
-    terms: tuple[ShareTerms, ...]  # GPU, CPU, memory
+    terms: tuple[ShareBreakdown, ...]  # GPU, CPU, memory
     turn: Turn | None  # None: nobody waits in it who could start now
 
 
@@ -91,7 +91,7 @@ class Standings:
     def _look(self, state: ClusterState) -> tuple[View, dict[int, Head]]:
         """Copies of what moves, and what hangs on nodes and lines."""
         view = WorkingCopy(Snapshot(state, 0)).view.with_queues(self._table(state))
-        wants_of(view)
+        queue_demand_of(view)
         return view, _heads(state, view)
 
     def _table(self, state: ClusterState) -> QueueTable:
@@ -128,7 +128,7 @@ def _has_a_turn(state: ClusterState, found: WaitingClass) -> bool:
 
 def _work_out(view: View, heads: dict[int, Head]) -> list[QueueStanding]:
     table, tree = view.queues, view.queues.tree
-    shares, wants, turns = shares_of(view), wants_of(view), _turns(view, heads)
+    shares, wants, turns = fair_shares_of(view), queue_demand_of(view), _turns(view, heads)
     used, fixed = table.all_used.tolist(), table.all_non_preemptible.tolist()
     min_runtime_s = tree.min_runtime_s.tolist()
     return [
@@ -142,7 +142,7 @@ def _work_out(view: View, heads: dict[int, Head]) -> list[QueueStanding]:
             min_runtime_s[row],
             tuple(used[row]),
             tuple(fixed[row]),
-            terms_of(table, wants, shares, row),
+            share_breakdown(table, wants, shares, row),
             turns.get(row),
         )
         for row in _tree_order(table)
@@ -151,7 +151,7 @@ def _work_out(view: View, heads: dict[int, Head]) -> list[QueueStanding]:
 
 def _turns(view: View, heads: dict[int, Head]) -> dict[int, Turn]:
     """By row. From the leaves up: the first child speaks for its parent."""
-    now, totals, tree = standing(view), wants_of(view).totals, view.queues.tree
+    now, totals, tree = current_shares(view), queue_demand_of(view).totals, view.queues.tree
     heads, turns = dict(heads), {}
     for level in reversed(tree.levels):
         rows = [row for row in level.tolist() if row in heads]

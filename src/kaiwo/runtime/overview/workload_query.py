@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 import msgspec
 import numpy as np
 
-from kaiwo.model.workload_record import State
+from kaiwo.model.workload_record import WorkloadState
 from kaiwo.runtime.overview.workload_table import (
     ENDED,
     GPU,
@@ -51,7 +51,7 @@ class After(msgspec.Struct, frozen=True, array_like=True):
 class Pick(msgspec.Struct, frozen=True):
     """What somebody wants to see. `sort` with a leading '-' is descending; equal rows come in the order of names."""
 
-    states: tuple[State, ...] = ()  # any of these; none: every state
+    states: tuple[WorkloadState, ...] = ()  # any of these; none: every state
     queue: str = ""  # with those below it
     user: str = ""
     labels: tuple[tuple[str, str], ...] = ()  # all of these

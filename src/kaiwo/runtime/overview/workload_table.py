@@ -13,7 +13,7 @@ from itertools import compress
 import numpy as np
 
 from kaiwo.model.workload import Workload
-from kaiwo.model.workload_record import Record, State
+from kaiwo.model.workload_record import WorkloadRecord, WorkloadState
 from kaiwo.snapshot.array_types import BoolArray, IntArray
 
 
@@ -101,10 +101,10 @@ class Tally:
 
 
 QUEUE, USER, STATE, PRIORITY, SUBMITTED, STARTED, ENDED, GPU, CPU, MEMORY = range(10)  # columns
-STATES = tuple(State)
+STATES = tuple(WorkloadState)
 STATE_CODE = {state: code for code, state in enumerate(STATES)}
-WAITS = (STATE_CODE[State.WAITING], STATE_CODE[State.HELD])
-HOLDS = (STATE_CODE[State.STARTING], STATE_CODE[State.RUNNING], STATE_CODE[State.STOPPING])
+WAITS = (STATE_CODE[WorkloadState.WAITING], STATE_CODE[WorkloadState.HELD])
+HOLDS = (STATE_CODE[WorkloadState.STARTING], STATE_CODE[WorkloadState.RUNNING], STATE_CODE[WorkloadState.STOPPING])
 MANY = 500
 LARGEST = 2**53  # an integer beyond this is cut: it is only sorted by
 
@@ -114,7 +114,7 @@ class WorkloadRows:
 
     def __init__(self) -> None:
         self.names: list[str] = []
-        self.records: list[Record] = []
+        self.records: list[WorkloadRecord] = []
         self.table: IntArray = np.zeros((10, 0), np.int64)
         self.queues = Interned()
         self.users = Interned()
@@ -129,7 +129,7 @@ class WorkloadRows:
         at = bisect_left(self.names, name)
         return at if at < len(self.names) and self.names[at] == name else None
 
-    def apply(self, records: Iterable[Record], gone: Iterable[str] = ()) -> None:
+    def apply(self, records: Iterable[WorkloadRecord], gone: Iterable[str] = ()) -> None:
         """Take over what is new or different, and what is gone."""
         self._remove(gone)
         fresh = []
@@ -186,7 +186,7 @@ class WorkloadRows:
         self.names, self.records = list(compress(self.names, keep)), list(compress(self.records, keep))
         self.unweighed.difference_update(gone)
 
-    def _add(self, fresh: list[Record]) -> None:
+    def _add(self, fresh: list[WorkloadRecord]) -> None:
         fresh.sort(key=lambda record: record.workload.name)
         # In parts, since NumPy lets no other thread run while it reads a list.
         parts = [
@@ -208,7 +208,7 @@ class WorkloadRows:
             self.records = sorted(self.records + fresh, key=lambda record: record.workload.name)
             self.names = [record.workload.name for record in self.records]
 
-    def _row(self, record: Record, given_milli: int = 0) -> tuple[int, ...]:
+    def _row(self, record: WorkloadRecord, given_milli: int = 0) -> tuple[int, ...]:
         workload = record.workload
         gpu, cpu, memory = _asked_milli(workload), 0, 0
         for role in workload.roles:

@@ -16,9 +16,17 @@ from msgspec.structs import replace
 
 from kaiwo.clusters.local.cluster_file import VIRTUAL_LABEL
 from kaiwo.devices.amd.change_partitions import ChangeOutcome
-from kaiwo.gpus.partitioning.demand import Ongoing
-from kaiwo.gpus.partitioning.planner_types import Key, NodeNow, PartitionPlan, Step
-from kaiwo.gpus.partitioning.rollout import begun, closed, done, follow, redrawn, size_of, touched
+from kaiwo.gpus.partitioning.demand import GpuModeState
+from kaiwo.gpus.partitioning.planner_types import GpuKey, ModeChangeStep, NodeState, PartitionPlan
+from kaiwo.gpus.partitioning.rollout import (
+    change_done,
+    changed_nodes,
+    changes_starting,
+    states_after,
+    whole_gpu_mib,
+    with_closed_devices,
+    with_modes_applied,
+)
 from kaiwo.model.errors import KaiwoError, NotFoundError
 from kaiwo.model.node import Node
 from kaiwo.model.partition_modes import ModeChange
@@ -58,9 +66,9 @@ class Following:
         self, live: Any, agents: Agents, underway: Sequence[Underway], keep: Callable[[], Awaitable[None]]
     ) -> None:
         self.live, self.agents, self._keep = live, agents, keep
-        self.states: dict[Key, Ongoing] = {(each.node, each.gpu): each.state for each in underway}
-        self._sizes: dict[Key, int] = {(each.node, each.gpu): each.size_mib for each in underway}
-        self._due_s: dict[Key, int] = {(each.node, each.gpu): each.due_s for each in underway}
+        self.states: dict[GpuKey, GpuModeState] = {(each.node, each.gpu): each.state for each in underway}
+        self._sizes: dict[GpuKey, int] = {(each.node, each.gpu): each.size_mib for each in underway}
+        self._due_s: dict[GpuKey, int] = {(each.node, each.gpu): each.due_s for each in underway}
         self.history: deque[Change] = deque(maxlen=HISTORY)
         self.changed: Counter[str] = Counter()  # GPUs, by what became of it
         self.machine: Machine | None = None  # the one on which we run
@@ -87,31 +95,31 @@ class Following:
             self._resumed = outcome
             emit("partition-change-resumed", node=self.machine.node, status=outcome.status, reason=outcome.reason)
 
-    async def follow(self, nodes: Sequence[NodeNow], steps: Sequence[Step], now_s: int) -> None:
+    async def follow(self, nodes: Sequence[NodeState], steps: Sequence[ModeChangeStep], now_s: int) -> None:
         """Close what the plan names, open what it does not name any more, and begin what is ready."""
         before = self.states
         ready = self._ready(steps)
         plan = PartitionPlan(tuple(replace(step, is_due=_key(step) in ready) for step in steps))
-        after = follow(nodes, plan)
+        after = states_after(nodes, plan)
         fleet = {(node.name, gpu.id) for node in nodes for gpu in node.gpus}
         there = self.live.state.node_objects
         after |= {key: state for key, state in before.items() if key not in fleet and key[0] in there and _stays(state)}
         if after == before:
             return
         self._measure(after)
-        fresh = begun(before, after)
+        fresh = changes_starting(before, after)
         takes_s = {_key(step): step.takes_s for step in steps}
         self._due_s = {key: due for key, due in self._due_s.items() if key in after} | {
             key: now_s + takes_s.get(key, 0) for key in fresh
         }
         self.states = after
         await self._keep()
-        for name in touched(before, after):
+        for name in changed_nodes(before, after):
             await self._show(name)
         for name in sorted({node for node, _ in fresh}):
             await self._begin(name, [key for key in fresh if key[0] == name])
 
-    def _ready(self, steps: Sequence[Step]) -> set[Key]:
+    def _ready(self, steps: Sequence[ModeChangeStep]) -> set[GpuKey]:
         """What may change now. A memory mode changes on all GPUs of a node at once."""
         ready = {_key(step) for step in steps if step.is_due and self._is_idle(step)}
         memory = {step.node for step in steps if step.change.before.memory != step.change.after.memory}
@@ -121,7 +129,7 @@ class Following:
                 ready -= mine
         return ready
 
-    def _is_idle(self, step: Step) -> bool:
+    def _is_idle(self, step: ModeChangeStep) -> bool:
         """It was closed a turn ago, and the cluster's own books say that nobody is on it."""
         state, node = self.states.get(_key(step)), self.live.state.node_objects.get(step.node)
         if node is None or step.node in self._running:
@@ -131,14 +139,14 @@ class Following:
         held = self.live.cluster.devices_in_use(step.node)
         return not any(gpu.id in held for gpu in node.gpus if step.change.gpu in (gpu.id, gpu.parent))
 
-    def _measure(self, course: Mapping[Key, Ongoing]) -> None:
+    def _measure(self, course: Mapping[GpuKey, GpuModeState]) -> None:
         for (name, gpu), state in course.items():
             node = self.live.state.node_objects.get(name)
             if state.goal is not None and (name, gpu) not in self._sizes and node is not None:
-                self._sizes[name, gpu] = size_of(node, gpu)
+                self._sizes[name, gpu] = whole_gpu_mib(node, gpu)
         self._sizes = {key: size for key, size in self._sizes.items() if key in course}
 
-    async def _begin(self, name: str, keys: Sequence[Key]) -> None:
+    async def _begin(self, name: str, keys: Sequence[GpuKey]) -> None:
         changes = [_change(key, self.states[key]) for key in keys]
         gpus, modes = [change.gpu for change in changes], "+".join(changes[0].after)
         emit("partition-change-begun", node=name, gpus=gpus, to=modes)
@@ -153,7 +161,9 @@ class Following:
         if other is None or node is None or name in self._running:
             return
         model = next((gpu.model for gpu in node.gpus), "")
-        fresh = {(name, each.gpu): Ongoing(model, each.before, now_s, each.after, is_changing=True) for each in changes}
+        fresh = {
+            (name, each.gpu): GpuModeState(model, each.before, now_s, each.after, is_changing=True) for each in changes
+        }
         self.states = self.states | fresh
         self._running[name] = asyncio.create_task(other.resume(note))
         emit("partition-change-resumed", node=name, gpus=[each.gpu for each in changes])
@@ -187,7 +197,7 @@ class Following:
             elif self._is_virtual(name) and all(self._due_s.get(key, 0) <= now_s for key in keys):
                 await self._conclude(name, keys, ChangeOutcome("done"), now_s)
 
-    async def _finish_real(self, name: str, keys: Sequence[Key], now_s: int) -> None:
+    async def _finish_real(self, name: str, keys: Sequence[GpuKey], now_s: int) -> None:
         task = self._running.get(name)
         if task is not None and not task.done():
             return
@@ -198,7 +208,7 @@ class Following:
             outcome = ChangeOutcome("stuck", str(error))
         await self._conclude(name, keys, outcome, now_s)
 
-    async def _conclude(self, name: str, keys: Sequence[Key], outcome: ChangeOutcome, now_s: int) -> None:
+    async def _conclude(self, name: str, keys: Sequence[GpuKey], outcome: ChangeOutcome, now_s: int) -> None:
         states = dict(self.states)
         for key in keys:
             state = states[key]
@@ -206,7 +216,9 @@ class Following:
                 self.changed[outcome.status] += 1
                 self.history.appendleft(Change(now_s, name, _change(key, state), outcome.status, outcome.reason))
             # What went back stays a while as it is: it would be tried again at once.
-            states[key] = done(state, now_s) if outcome.status == "done" else Ongoing(state.model, state.mode, now_s)
+            states[key] = (
+                change_done(state, now_s) if outcome.status == "done" else GpuModeState(state.model, state.mode, now_s)
+            )
         self.states = states
         level = "info" if outcome.status == "done" else "warning"
         emit("partition-change-over", level=level, node=name, status=outcome.status, reason=outcome.reason)
@@ -228,10 +240,10 @@ class Following:
                 await self.agents.tell_again(name)
                 return
             with contextlib.suppress(NotFoundError):
-                await self.live.cluster.change_devices(name, lambda node: closed(node, states))
+                await self.live.cluster.change_devices(name, lambda node: with_closed_devices(node, states))
             return
         with contextlib.suppress(NotFoundError):  # the node is gone, and with it what there was to show
-            await self.live.cluster.change_devices(name, lambda node: redrawn(node, states, sizes))
+            await self.live.cluster.change_devices(name, lambda node: with_modes_applied(node, states, sizes))
 
     def can_change(self, name: str) -> bool:
         """It is made up, it is the machine on which we run, or somebody changes it for us."""
@@ -243,14 +255,14 @@ class Following:
         return self.live.cluster.kind != "kubernetes" and (node is None or VIRTUAL_LABEL in node.labels)
 
 
-def _key(step: Step) -> Key:
+def _key(step: ModeChangeStep) -> GpuKey:
     return step.node, step.change.gpu
 
 
-def _change(key: Key, state: Ongoing) -> ModeChange:
+def _change(key: GpuKey, state: GpuModeState) -> ModeChange:
     return ModeChange(key[1], state.mode, state.goal or state.mode)
 
 
-def _stays(state: Ongoing) -> bool:
+def _stays(state: GpuModeState) -> bool:
     """A node that is out for a while keeps what is being changed there; what was only closed is open again."""
     return state.is_changing or state.goal is None

@@ -27,8 +27,8 @@ from kaiwo.devices.amd.device_config_manager import (
     profile_name,
     with_profile,
 )
-from kaiwo.gpus.partitioning.demand import Ongoing, mode_of
-from kaiwo.gpus.partitioning.planner_types import Key
+from kaiwo.gpus.partitioning.demand import GpuModeState, mode_of
+from kaiwo.gpus.partitioning.planner_types import GpuKey
 from kaiwo.model.errors import ClusterError
 from kaiwo.model.node import Node, Taint
 from kaiwo.model.partition_modes import Mode, ModeChange, partition_count
@@ -273,7 +273,9 @@ class ClusterSide:
             lines.setdefault(stand.plan, []).append(line)
         self._cluster.partitioning_plans.publish(lines)
 
-    def _line(self, stand: NodeStand, states: dict[Key, Ongoing], failed: Change | None, policy: str) -> NodeProgress:
+    def _line(
+        self, stand: NodeStand, states: dict[GpuKey, GpuModeState], failed: Change | None, policy: str
+    ) -> NodeProgress:
         phase, message = PHASES[stand.state], stand.reason
         if any(node == stand.node and state.is_changing for (node, _), state in states.items()):
             phase, message = "Changing", ""

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
-from kaiwo.gpus.partitioning.planner_types import Step
-from kaiwo.gpus.partitioning.rollout import closed, whole_nodes
+from kaiwo.gpus.partitioning.planner_types import ModeChangeStep
+from kaiwo.gpus.partitioning.rollout import whole_node_steps, with_closed_devices
 from kaiwo.model.errors import RefusedError
 from kaiwo.model.partition_modes import Platform
 from kaiwo.model.partitioning_plan import PartitioningPlan
@@ -40,7 +40,7 @@ class Partitions:
         self.following = Following(live, agents, kept.underway, self._keep)
         self.look = Look()
         self.failures = 0
-        agents.overlay = lambda node: closed(node, self.following.states)
+        agents.overlay = lambda node: with_closed_devices(node, self.following.states)
         self.side = _side_of(live.cluster, config)
         if self.side is not None:
             self.following.others = self.side.executor
@@ -115,13 +115,13 @@ class Partitions:
         if self.side is not None:
             await self.side.show(self.look.stands, self.following, self.policy, now_s)
 
-    def _allowed_steps(self, now_s: int) -> list[Step]:
+    def _allowed_steps(self, now_s: int) -> list[ModeChangeStep]:
         """Those that the policy lets happen where somebody can make them, and where they did not fail a moment ago."""
         following = self.following
         nodes = {step.node for step in self.look.steps} if self.policy == "on" else set()
         able = {name for name in nodes if following.can_change(name) and not following.failed_lately(name, now_s)}
         steps = [step for step in self.look.steps if step.node in able]
-        return whole_nodes(self.look.nodes, steps, {name for name in able if following.others(name) is not None})
+        return whole_node_steps(self.look.nodes, steps, {name for name in able if following.others(name) is not None})
 
     async def _plan(self, asked: Question) -> Look:
         """The picture stands still only while it is read; the planning goes on beside the scheduler."""

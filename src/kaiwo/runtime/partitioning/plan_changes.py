@@ -14,10 +14,10 @@ from msgspec.structs import replace
 
 from kaiwo.decide.cycle import BUILTIN
 from kaiwo.decide.placement.shape_scores import allowed
-from kaiwo.gpus.partitioning.demand import MayStart, Ongoing, fleet_of, waiting_needs
+from kaiwo.gpus.partitioning.demand import GpuModeState, MayStart, node_states, waiting_demands
 from kaiwo.gpus.partitioning.planner import plan_partitions
-from kaiwo.gpus.partitioning.planner_types import Key, Need, NodeNow, Step, Terms
-from kaiwo.gpus.partitioning.requested_modes import wanted_steps, why_not
+from kaiwo.gpus.partitioning.planner_types import GpuKey, ModeChangeStep, ModeDemand, NodeState, PlannerSettings
+from kaiwo.gpus.partitioning.requested_modes import steps_to_modes, why_unreachable
 from kaiwo.gpus.partitioning.reserved_gpus import ReservedGpus
 from kaiwo.manifests.kinds.partitioning_plan import ChosenRules, choose_rules, mode_of_profile
 from kaiwo.model.partition_modes import Mode, Platform
@@ -90,7 +90,7 @@ def _room(state: ClusterState, view: View) -> IntArray:
     return room
 
 
-TERMS = Terms()
+TERMS = PlannerSettings()
 GPU = RESOURCES.index("gpu")
 
 
@@ -98,7 +98,7 @@ class Question(msgspec.Struct, frozen=True):
     """What the picture does not know."""
 
     now_s: int
-    course: Mapping[Key, Ongoing] = {}
+    course: Mapping[GpuKey, GpuModeState] = {}
     plans: tuple[PartitioningPlan, ...] = ()
     platforms: Mapping[str, Platform] = {}
 
@@ -117,10 +117,10 @@ class Look(msgspec.Struct, frozen=True):
     """What was found."""
 
     at_s: int = 0
-    nodes: tuple[NodeNow, ...] = ()
-    steps: tuple[Step, ...] = ()  # that people want, then those that waiting work needs
-    needs: tuple[Need, ...] = ()  # of waiting work that a change could serve
-    unserved: tuple[Need, ...] = ()
+    nodes: tuple[NodeState, ...] = ()
+    steps: tuple[ModeChangeStep, ...] = ()  # that people want, then those that waiting work needs
+    needs: tuple[ModeDemand, ...] = ()  # of waiting work that a change could serve
+    unserved: tuple[ModeDemand, ...] = ()
     stands: tuple[NodeStand, ...] = ()
     conflicts: tuple[str, ...] = ()
 
@@ -128,9 +128,9 @@ class Look(msgspec.Struct, frozen=True):
 class Seen(msgspec.Struct, frozen=True):
     """What the planner must know of the picture."""
 
-    nodes: tuple[NodeNow, ...] = ()
+    nodes: tuple[NodeState, ...] = ()
     labels: Mapping[str, Mapping[str, str]] = {}
-    needs: tuple[Need, ...] = ()
+    needs: tuple[ModeDemand, ...] = ()
 
 
 def see(state: ClusterState, asked: Question) -> Seen:
@@ -138,11 +138,11 @@ def see(state: ClusterState, asked: Question) -> Seen:
     state.refresh_tables()
     if not _matters(state, asked):
         return Seen()
-    nodes = fleet_of(state, asked.course, asked.now_s, asked.platforms)
+    nodes = node_states(state, asked.course, asked.now_s, asked.platforms)
     labels = {node.name: state.node_objects[node.name].labels for node in nodes}
     view = WorkingCopy(Snapshot(state, asked.now_s)).view
     reach, reserved = Reach(state, view), ReservedGpus(view.reservations, nodes)
-    needs = waiting_needs(state, asked.now_s, reach.nodes, _has_room(view, state), reserved.barred_to)
+    needs = waiting_demands(state, asked.now_s, reach.nodes, _has_room(view, state), reserved.reserved_from)
     return Seen(tuple(nodes), labels, tuple(needs))
 
 
@@ -168,17 +168,17 @@ def _matters(state: ClusterState, asked: Question) -> bool:
 
 
 def _wanted(
-    plans: Sequence[PartitioningPlan], nodes: Sequence[NodeNow], chosen: ChosenRules, modes: Mapping[str, Mode]
-) -> list[Step]:
-    steps: list[Step] = []
+    plans: Sequence[PartitioningPlan], nodes: Sequence[NodeState], chosen: ChosenRules, modes: Mapping[str, Mode]
+) -> list[ModeChangeStep]:
+    steps: list[ModeChangeStep] = []
     for plan in plans:
         mine = {name: mode for name, mode in modes.items() if chosen.rules[name][0] == plan.name}
         most = min(plan.rollout.max_parallel, plan.rollout.max_unavailable)
-        steps += wanted_steps(nodes, mine, most, TERMS)
+        steps += steps_to_modes(nodes, mine, most, TERMS)
     return steps
 
 
-def _pinned(node: NodeNow, now_s: int) -> NodeNow:
+def _pinned(node: NodeState, now_s: int) -> NodeState:
     """What somebody wants so is not changed for others, and what is free there still serves them."""
     return replace(node, gpus=tuple(replace(gpu, since_s=now_s) for gpu in node.gpus))
 
@@ -197,7 +197,7 @@ def _has_room(view: View, state: ClusterState) -> MayStart:
 
 
 def _stands(
-    nodes: Sequence[NodeNow], chosen: ChosenRules, modes: Mapping[str, Mode], steps: Sequence[Step]
+    nodes: Sequence[NodeState], chosen: ChosenRules, modes: Mapping[str, Mode], steps: Sequence[ModeChangeStep]
 ) -> list[NodeStand]:
     moving = {step.node for step in steps}
     found = []
@@ -209,10 +209,10 @@ def _stands(
     return found
 
 
-def _state(node: NodeNow, rule: PlanRule, mode: Mode | None, is_moving: bool) -> tuple[str, str]:
+def _state(node: NodeState, rule: PlanRule, mode: Mode | None, is_moving: bool) -> tuple[str, str]:
     if mode is None:
         return "refused", f"profile '{rule.profile}' tells no mode; name it like one, such as cpx-nps4"
-    if reason := why_not(node, mode):
+    if reason := why_unreachable(node, mode):
         return "refused", reason
     if any(gpu.is_changing for gpu in node.gpus):
         return "changing", ""
@@ -225,7 +225,7 @@ def _state(node: NodeNow, rule: PlanRule, mode: Mode | None, is_moving: bool) ->
 
 
 def _dry(
-    plans: Sequence[PartitioningPlan], nodes: Sequence[NodeNow], labels: Mapping[str, Mapping[str, str]]
+    plans: Sequence[PartitioningPlan], nodes: Sequence[NodeState], labels: Mapping[str, Mapping[str, str]]
 ) -> list[NodeStand]:
     """What dry plans would do."""
     found = []
@@ -237,7 +237,7 @@ def _dry(
             profile = wishes[plan.name][node.name][1].profile
             mode = mode_of_profile(profile)
             count = sum(1 for gpu in node.gpus if gpu.mode != mode)
-            reason = why_not(node, mode) if mode else f"profile '{profile}' tells no mode"
+            reason = why_unreachable(node, mode) if mode else f"profile '{profile}' tells no mode"
             reason = reason or _rival(wishes, plan.name, node.name) or f"would change {count} GPUs"
             found.append(NodeStand(plan.name, node.name, profile, "dry-run", reason))
     return found

@@ -11,8 +11,8 @@ from typing import Literal
 
 import msgspec
 
-from kaiwo.gpus.partitioning.demand import Ongoing
-from kaiwo.gpus.partitioning.rollout import redrawn, size_of
+from kaiwo.gpus.partitioning.demand import GpuModeState
+from kaiwo.gpus.partitioning.rollout import whole_gpu_mib, with_modes_applied
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.node import Node
 from kaiwo.model.partitioning_plan import PartitioningPlan
@@ -27,7 +27,7 @@ class Underway(msgspec.Struct, frozen=True):
 
     node: str
     gpu: str
-    state: Ongoing
+    state: GpuModeState
     size_mib: int  # of the whole GPU
     due_s: int = 0  # when an emulated change is over, by the cluster's clock
 
@@ -73,4 +73,6 @@ def _as_changed(node: Node, kept: Kept) -> Node:
     models = {gpu.parent or gpu.id: gpu.model for gpu in node.gpus}
     mine = [each for each in kept.underway if each.node == node.name and models.get(each.gpu) == each.state.model]
     course = {(each.node, each.gpu): each.state for each in mine}
-    return redrawn(node, course, {(each.node, each.gpu): each.size_mib or size_of(node, each.gpu) for each in mine})
+    return with_modes_applied(
+        node, course, {(each.node, each.gpu): each.size_mib or whole_gpu_mib(node, each.gpu) for each in mine}
+    )

@@ -5,10 +5,10 @@ In:    what the workload's pods ask for, the last look, the policy.   Out: one s
 
 from collections.abc import Iterable, Sequence
 
-from kaiwo.gpus.partitioning.demand import need_of
+from kaiwo.gpus.partitioning.demand import demand_of
 from kaiwo.gpus.partitioning.planner import could_serve
 from kaiwo.gpus.partitioning.planner_state import suits
-from kaiwo.gpus.partitioning.planner_types import Need, Step
+from kaiwo.gpus.partitioning.planner_types import ModeChangeStep, ModeDemand
 from kaiwo.model.partition_modes import ModeChange
 from kaiwo.model.request import Request
 from kaiwo.runtime.partitioning.partitioning_loop import Partitions
@@ -31,24 +31,24 @@ def said_for(partitions: Partitions, wants: Iterable[Request]) -> str:
     return ""
 
 
-def _like(needs: Iterable[Need], want: Request) -> list[Need]:
+def _like(needs: Iterable[ModeDemand], want: Request) -> list[ModeDemand]:
     """The planner's needs that ask for the same."""
-    own = need_of(want)
+    own = demand_of(want)
     if own is None:
         return []
     kind = (own.compute, own.memory, own.devices, own.models, own.is_share)
     return [each for each in needs if (each.compute, each.memory, each.devices, each.models, each.is_share) == kind]
 
 
-def _is_for_one(needs: Iterable[Need], node: str, change: ModeChange) -> bool:
+def _is_for_one(needs: Iterable[ModeDemand], node: str, change: ModeChange) -> bool:
     return any(suits(change.after, need) and _may_use(need, node, change.gpu) for need in needs)
 
 
-def _may_use(need: Need, node: str, gpu: str) -> bool:
+def _may_use(need: ModeDemand, node: str, gpu: str) -> bool:
     return (need.nodes is None or node in need.nodes) and (node, gpu) not in need.barred
 
 
-def _plan(partitions: Partitions, steps: Sequence[Step], changing: int) -> str:
+def _plan(partitions: Partitions, steps: Sequence[ModeChangeStep], changing: int) -> str:
     if partitions.policy == "dry-run":
         switch = SWITCH if partitions.side is None else "--partitions on"
         return f"the partition planner would {_what(steps)}; its policy is dry-run, allow changes with: {switch}"
@@ -63,20 +63,20 @@ def _plan(partitions: Partitions, steps: Sequence[Step], changing: int) -> str:
     return f"for work like this, {'; '.join(parts)}"
 
 
-def _what(steps: Sequence[Step]) -> str:
+def _what(steps: Sequence[ModeChangeStep]) -> str:
     wait_s = max(step.waits_s + step.takes_s for step in steps)
     nodes = sorted({step.node for step in steps})
     where = nodes[0] if len(nodes) == 1 else f"{len(nodes)} nodes"
     return f"{_goal(steps, f'{_gpus(len(steps))} of {where} ')}, ready within {_time(wait_s)}"
 
 
-def _goal(steps: Sequence[Step], what: str = "") -> str:
+def _goal(steps: Sequence[ModeChangeStep], what: str = "") -> str:
     before = " or ".join(sorted({step.change.before.compute for step in steps}))
     after = " or ".join(sorted({"+".join(step.change.after) for step in steps}))
     return f"change {what}from {before} to {after}"
 
 
-def _changing(partitions: Partitions, needs: Sequence[Need]) -> int:
+def _changing(partitions: Partitions, needs: Sequence[ModeDemand]) -> int:
     changes = [
         (node, ModeChange(gpu, state.mode, state.goal))
         for (node, gpu), state in partitions.following.states.items()

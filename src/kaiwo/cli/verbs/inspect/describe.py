@@ -13,7 +13,7 @@ from kaiwo.cli.output import printing
 from kaiwo.cli.output.formatting import age, count, duration, memory, milli, short_name
 from kaiwo.cli.output.table_layout import text_columns
 from kaiwo.cli.verb_base import Verb, connect_server
-from kaiwo.model.workload_record import State
+from kaiwo.model.workload_record import WorkloadState
 
 
 def _complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
@@ -73,7 +73,7 @@ def _preemption_delay(detail: WorkloadDetail) -> str:
 
 def _exit_text(detail: WorkloadDetail) -> str:
     """Empty for a cancelled workload without an exit code: it may never have run."""
-    is_told = detail.summary.state is not State.CANCELLED or detail.exit_code
+    is_told = detail.summary.state is not WorkloadState.CANCELLED or detail.exit_code
     return f", exit code {detail.exit_code}" if is_told else ""
 
 

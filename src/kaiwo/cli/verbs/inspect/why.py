@@ -8,7 +8,7 @@ from kaiwo.cli.name_completion import complete_workload
 from kaiwo.cli.output import printing
 from kaiwo.cli.output.formatting import count, full_name, short_name
 from kaiwo.cli.verb_base import Verb, connect_server
-from kaiwo.model.workload_record import State
+from kaiwo.model.workload_record import WorkloadState
 
 
 @click.command(cls=Verb)
@@ -49,7 +49,11 @@ def why(name: str, output: str) -> None:
 def _print_next_step(view: WhyView) -> None:
     """Without obstacles: the workload runs, is about to start, or has ended."""
     name = short_name(view.workload)
-    if not view.state.is_over and view.state not in (State.WAITING, State.HELD) and printing.is_terminal():
+    if (
+        not view.state.is_over
+        and view.state not in (WorkloadState.WAITING, WorkloadState.HELD)
+        and printing.is_terminal()
+    ):
         printing.hint(f"next: kaiwo logs -f {name}")
 
 

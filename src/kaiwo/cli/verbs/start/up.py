@@ -9,7 +9,7 @@ from kaiwo.cli.server_options import server_options
 from kaiwo.cli.verb_base import LocalVerb, server_location
 from kaiwo.model.errors import ClusterError, ConfigError
 from kaiwo.model.gpu import GPU_MODELS
-from kaiwo.model.node import MOST_NODES
+from kaiwo.model.node import MOST_VIRTUAL_NODES
 
 
 @click.command(cls=LocalVerb)
@@ -26,7 +26,7 @@ from kaiwo.model.node import MOST_NODES
 @click.option(
     "--speed", metavar="X", type=click.FloatRange(0.1, 100_000), default=1.0, help="Virtual seconds per real second."
 )
-@click.option("--nodes", metavar="N", type=click.IntRange(1, MOST_NODES), help="Number of virtual nodes.")
+@click.option("--nodes", metavar="N", type=click.IntRange(1, MOST_VIRTUAL_NODES), help="Number of virtual nodes.")
 @click.option(
     "--gpu-model",
     type=click.Choice(list(GPU_MODELS), case_sensitive=False),

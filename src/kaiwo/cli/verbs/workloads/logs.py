@@ -15,9 +15,9 @@ from kaiwo.cli.output import printing
 from kaiwo.cli.output.formatting import full_name, short_name
 from kaiwo.cli.verb_base import Verb, connect_server
 from kaiwo.model.errors import NotFoundError
-from kaiwo.model.workload_record import State
+from kaiwo.model.workload_record import WorkloadState
 
-NOT_STARTED = (State.WAITING, State.HELD, State.STARTING)
+NOT_STARTED = (WorkloadState.WAITING, WorkloadState.HELD, WorkloadState.STARTING)
 QUIET_S, PAUSE_S = 1.0, 0.1  # a workload that starts at once is not reported as waiting
 LONGEST_PAUSE_S = 1.0
 
@@ -133,8 +133,8 @@ def _explain_no_output(server: ApiClient, name: str) -> int:
     return 0
 
 
-def _end_phrase(state: State) -> str:
-    return "was cancelled" if state is State.CANCELLED else state.value
+def _end_phrase(state: WorkloadState) -> str:
+    return "was cancelled" if state is WorkloadState.CANCELLED else state.value
 
 
 def _print_simulated(name: str) -> None:

@@ -26,12 +26,12 @@ from kaiwo.cli.verbs.workloads.submit import post_form, refuse_without_command
 from kaiwo.cli.verbs.workloads.wait import WorkloadPoller, describe_ending
 from kaiwo.cli.workload_options import COMMAND, CommandVerb, fields_to_flags, make_form, workload_options
 from kaiwo.model.errors import KaiwoError
-from kaiwo.model.workload_record import State
+from kaiwo.model.workload_record import WorkloadState
 
 PAUSE_S, SHORT_PAUSE_S = 0.2, 0.03
 QUIET_S = 0.5  # a workload that starts at once is not reported as waiting
 MISSING_SERVER_S = 3.0  # how long to wait for a server that is gone when the exit code is known anyway
-NOT_STARTED = (State.WAITING, State.HELD, State.STARTING)
+NOT_STARTED = (WorkloadState.WAITING, WorkloadState.HELD, WorkloadState.STARTING)
 
 
 class Foreground:
@@ -72,18 +72,20 @@ class Foreground:
         """Connect as soon as it starts; None if it ended before, or another terminal is attached."""
         while True:
             detail = self._poller.detail(self._name)
-            state = detail.summary.state if detail else State.WAITING
+            state = detail.summary.state if detail else WorkloadState.WAITING
             if state.is_over:
                 return None
-            if state in (State.STARTING, State.RUNNING) and (folder := self._console_folder()):
+            if state in (WorkloadState.STARTING, WorkloadState.RUNNING) and (folder := self._console_folder()):
                 if person := connect_console(folder):
                     self._print_which_pod(detail)
                     return ConsoleSession(person)
-                if state is State.RUNNING:
+                if state is WorkloadState.RUNNING:
                     return None
             self._print_reason(detail)
             time.sleep(
-                SHORT_PAUSE_S if state is State.STARTING or time.monotonic() < self._print_reasons_from else PAUSE_S
+                SHORT_PAUSE_S
+                if state is WorkloadState.STARTING or time.monotonic() < self._print_reasons_from
+                else PAUSE_S
             )
 
     def _wait_for_start(self) -> WorkloadDetail:
@@ -132,7 +134,7 @@ class Foreground:
 
 def workload_exit_code(detail: WorkloadDetail) -> int:
     """The exit code of the command; any end but success is also printed."""
-    if detail.summary.state is State.SUCCEEDED:
+    if detail.summary.state is WorkloadState.SUCCEEDED:
         return 0
     printing.hint(f"kaiwo: {describe_ending(detail)}")
     return _shell_exit_code(detail.exit_code) or 1

@@ -12,25 +12,25 @@ from kaiwo.cli.name_completion import complete_workload, resolve_workloads
 from kaiwo.cli.output.formatting import parse_duration, short_name
 from kaiwo.cli.verb_base import Verb, connect_server, server_location
 from kaiwo.model.errors import ClusterError
-from kaiwo.model.workload_record import State
+from kaiwo.model.workload_record import WorkloadState
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 1.0
 RECONNECT_S = 30.0
 
 Connect = Callable[[], ApiClient]
-_HAS_STARTED = (State.RUNNING, State.STOPPING)
-_STATE_PHRASES: Mapping[State | None, str] = {
-    State.WAITING: "is still waiting",
-    State.HELD: "is held",
-    State.STARTING: "is still starting",
-    State.RUNNING: "is still running",
-    State.STOPPING: "is still stopping",
+_HAS_STARTED = (WorkloadState.RUNNING, WorkloadState.STOPPING)
+_STATE_PHRASES: Mapping[WorkloadState | None, str] = {
+    WorkloadState.WAITING: "is still waiting",
+    WorkloadState.HELD: "is held",
+    WorkloadState.STARTING: "is still starting",
+    WorkloadState.RUNNING: "is still running",
+    WorkloadState.STOPPING: "is still stopping",
 }
 MOST_NAMED = 5
-HAS_RUN = (State.RUNNING, State.STOPPING, State.SUCCEEDED)
+HAS_RUN = (WorkloadState.RUNNING, WorkloadState.STOPPING, WorkloadState.SUCCEEDED)
 GOALS = {
     "running": lambda state: state in HAS_RUN,
-    "succeeded": lambda state: state is State.SUCCEEDED,
+    "succeeded": lambda state: state is WorkloadState.SUCCEEDED,
     "over": lambda state: state.is_over,
 }
 
@@ -78,9 +78,13 @@ def describe_ending(detail: WorkloadDetail) -> str:
     """`train failed: exit code 3`."""
     state = detail.summary.state
     name = short_name(detail.summary.name)
-    text = f"{name} was cancelled" if state is State.CANCELLED else f"{name} {'' if state.is_over else 'is '}{state}"
+    text = (
+        f"{name} was cancelled"
+        if state is WorkloadState.CANCELLED
+        else f"{name} {'' if state.is_over else 'is '}{state}"
+    )
     why = detail.message or (f"exit code {detail.exit_code}" if detail.exit_code else "")
-    return f"{text}: {why}" if why and state in (State.FAILED, State.CANCELLED) else text
+    return f"{text}: {why}" if why and state in (WorkloadState.FAILED, WorkloadState.CANCELLED) else text
 
 
 class WorkloadPoller:
@@ -107,13 +111,13 @@ class WorkloadPoller:
 def wait_for(
     connect: Connect,
     names: Sequence[str],
-    is_reached: Callable[[State], bool],
+    is_reached: Callable[[WorkloadState], bool],
     timeout_s: float | None = None,
     on_reached: Callable[[WorkloadDetail], None] = lambda _: None,
 ) -> list[WorkloadDetail]:
     """Wait until every workload has reached the state or has ended; return each as it was then."""
     watcher, pause = WorkloadPoller(connect), FIRST_PAUSE_S
-    found, seen = dict[str, WorkloadDetail](), dict[str, State]()
+    found, seen = dict[str, WorkloadDetail](), dict[str, WorkloadState]()
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     while True:
         for name in names:
@@ -135,7 +139,7 @@ def wait_for(
         pause = min(LONGEST_PAUSE_S, pause * 1.3)
 
 
-def _describe_unfinished(late: Mapping[str, State | None]) -> str:
+def _describe_unfinished(late: Mapping[str, WorkloadState | None]) -> str:
     """`train is still running, eval is still waiting; see: kaiwo logs -f train`."""
     phrases = [f"{short_name(name)} {_STATE_PHRASES.get(state, 'is unknown')}" for name, state in late.items()]
     more = f" and {len(phrases) - MOST_NAMED} more" if len(phrases) > MOST_NAMED else ""

@@ -19,7 +19,15 @@ from kaiwo.clusters.kubernetes.decode.affinity_rules import (
     spread_among,
 )
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod, Key
-from kaiwo.model.affinity import PORT, Apart, Near, NodeRule, PodAffinity, Rules, Spread
+from kaiwo.model.affinity import (
+    HOST_PORT_PREFIX,
+    NodeRule,
+    NodeRules,
+    PodAffinity,
+    RequiredPodAffinity,
+    RequiredPodAntiAffinity,
+    TopologySpread,
+)
 
 Ports = tuple[tuple[str, int, str], ...]  # protocol, number, address
 Selectors = tuple[PodSelector, ...]  # a pod is meant when all of these select it
@@ -130,10 +138,15 @@ class AffinityIndex:
         if rules is None:
             return PodAffinity(tuple(marks)) if marks else None
         near = _near(rules, pod.namespace)
-        apart = [Apart(selector_text(_resolve(rule.pods, pod.namespace)), rule.level) for rule in rules.apart]
+        apart = [
+            RequiredPodAntiAffinity(selector_text(_resolve(rule.pods, pod.namespace)), rule.level)
+            for rule in rules.apart
+        ]
         return PodAffinity(
             (*marks, *_port_marks(rules.ports)),
-            Near(selector_text(*near), tuple(dict.fromkeys(rule.level for rule in rules.near))) if near else None,
+            RequiredPodAffinity(selector_text(*near), tuple(dict.fromkeys(rule.level for rule in rules.near)))
+            if near
+            else None,
             (*dict.fromkeys(apart), *_port_rules(rules.ports)),
             tuple(_spread(rule, pod.namespace, labels) for rule in rules.spread),
             rules.own_rules,
@@ -168,9 +181,9 @@ def _near(rules: AffinityRules, namespace: str) -> Selectors:
     return tuple(dict.fromkeys(_resolve(rule.pods, namespace) for rule in rules.near))
 
 
-def _spread(rule: SpreadRule, namespace: str, labels: dict[str, str]) -> Spread:
+def _spread(rule: SpreadRule, namespace: str, labels: dict[str, str]) -> TopologySpread:
     mark = selector_text(_resolve(spread_among(rule, labels), namespace))
-    return Spread(mark, rule.level, rule.max_skew, rule.min_places, rule.by_rules, rule.by_taints)
+    return TopologySpread(mark, rule.level, rule.max_skew, rule.min_places, rule.by_rules, rule.by_taints)
 
 
 def _resolve(selector: PodSelector, namespace: str) -> PodSelector:
@@ -196,18 +209,18 @@ def _port_marks(ports: Ports) -> Iterable[str]:
     )
 
 
-def _port_rules(ports: Ports) -> Iterable[Apart]:
+def _port_rules(ports: Ports) -> Iterable[RequiredPodAntiAffinity]:
     """A port on every address is free where no pod has the number; on one address, where no pod has it there."""
     for protocol, port, on in ports:
         if on == EVERY_ADDRESS:
-            yield Apart(_port(protocol, port))
+            yield RequiredPodAntiAffinity(_port(protocol, port))
         else:
-            yield Apart(_port(protocol, port, on))
-            yield Apart(_port(protocol, port, EVERY_ADDRESS))
+            yield RequiredPodAntiAffinity(_port(protocol, port, on))
+            yield RequiredPodAntiAffinity(_port(protocol, port, EVERY_ADDRESS))
 
 
 def _port(protocol: str, port: int, on: str = "") -> str:
-    return f"{PORT}{protocol}/{port}" + (f" on {on}" if on else "")
+    return f"{HOST_PORT_PREFIX}{protocol}/{port}" + (f" on {on}" if on else "")
 
 
 def _describe(selector: PodSelector) -> str:
@@ -219,7 +232,7 @@ def _describe(selector: PodSelector) -> str:
     )
 
 
-def _all_of(rules: Rules | None) -> str:
+def _all_of(rules: NodeRules | None) -> str:
     if rules is None:
         return "(none)"
     return ",".join(_one(rule) for rule in rules) or "(all)"

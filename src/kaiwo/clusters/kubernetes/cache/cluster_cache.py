@@ -32,7 +32,7 @@ from kaiwo.clusters.kubernetes.decode import wire_objects
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod, Key
 from kaiwo.clusters.kubernetes.volumes.claim_users import ClaimUsers
 from kaiwo.clusters.kubernetes.volumes.volume_cache import VolumeCache
-from kaiwo.model.affinity import kept as kept_affinity
+from kaiwo.model.affinity import affinity_of_nomination as kept_affinity
 from kaiwo.model.events import Event, NodeChanged, PodChanged, QueueChanged, ReservationChanged
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Nomination, Start

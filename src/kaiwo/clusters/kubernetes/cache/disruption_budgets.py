@@ -11,7 +11,7 @@ import msgspec
 from kaiwo.clusters.kubernetes.decode.affinity_rules import read_selector
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod, Key
 from kaiwo.clusters.kubernetes.decode.wire_objects import LabelSelector, Meta, Wire
-from kaiwo.model.affinity import Rules
+from kaiwo.model.affinity import NodeRules
 
 PATH = "/apis/policy/v1/poddisruptionbudgets"
 ANY = -1  # no budget covers it
@@ -40,7 +40,7 @@ class DisruptionBudget(msgspec.Struct, frozen=True):
 
     namespace: str
     name: str
-    selector: Rules | None  # None: no pod
+    selector: NodeRules | None  # None: no pod
     allowed: int
 
     def covers(self, pod: CachedPod) -> bool:

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 from kaiwo.clusters.kubernetes.cache.gang_index import GangIndex
 from kaiwo.clusters.kubernetes.cache.queue_history import QueueHistory
 from kaiwo.model.events import Event, QueueChanged, QueueGone, ReservationChanged, ReservationGone
-from kaiwo.model.queue import DEFAULT_QUEUE, THE_DEFAULT, Queue
+from kaiwo.model.queue import DEFAULT_QUEUE, UNBOUNDED_DEFAULT_QUEUE, Queue
 from kaiwo.model.reservation import Reservation
 
 T = TypeVar("T")
@@ -51,7 +51,7 @@ class QueueCache(LastReadable[Queue]):
 
     def __init__(self, gang_index: GangIndex) -> None:
         super().__init__(gang_index)
-        self.items[DEFAULT_QUEUE] = THE_DEFAULT
+        self.items[DEFAULT_QUEUE] = UNBOUNDED_DEFAULT_QUEUE
         self.generations: dict[str, int] = {}  # of the queues that are objects of the cluster
         self.history = QueueHistory()
 
@@ -69,7 +69,7 @@ class QueueCache(LastReadable[Queue]):
         self.generations.pop(name, None)
         self.history.delete(name)
         if name == DEFAULT_QUEUE:
-            return self.upsert(THE_DEFAULT)
+            return self.upsert(UNBOUNDED_DEFAULT_QUEUE)
         if not self._pop(name):
             return []
         self._gang_index.touch_all()

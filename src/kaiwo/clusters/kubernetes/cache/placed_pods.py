@@ -13,7 +13,7 @@ from kaiwo.clusters.kubernetes.cache.in_flight import InFlight
 from kaiwo.clusters.kubernetes.cache.node_cache import NodeCache
 from kaiwo.clusters.kubernetes.cache.workload_unit import UnitPods
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod, Key
-from kaiwo.model.affinity import kept as kept_affinity
+from kaiwo.model.affinity import affinity_of_nomination as kept_affinity
 from kaiwo.model.workload import Phase, Pod
 
 

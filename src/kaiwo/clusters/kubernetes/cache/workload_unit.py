@@ -22,9 +22,9 @@ from kaiwo.clusters.kubernetes.gangs import Gang
 from kaiwo.clusters.kubernetes.gangs.labels import KUEUE_REQUIRED
 from kaiwo.clusters.kubernetes.volumes.claim_users import ClaimUsers
 from kaiwo.model.errors import ConfigError
-from kaiwo.model.queue import THE_DEFAULT
+from kaiwo.model.queue import UNBOUNDED_DEFAULT_QUEUE
 from kaiwo.model.request import Request
-from kaiwo.model.workload import Role, SubGroup, Workload, is_whole
+from kaiwo.model.workload import Role, SubGroup, Workload, has_minimum
 
 SettingsReader = Callable[..., Workload]
 ALONE = "main"
@@ -197,7 +197,7 @@ def _explain_fault(settings: Workload, parts: UnitParts) -> str:
     """Why the workload waits until its queue or its reservation is corrected: no version of it can be read."""
     queues, reservations = parts.queues, parts.reservations
     fault = queues.faults.get(settings.queue)
-    if fault and queues.items.get(settings.queue, THE_DEFAULT) is THE_DEFAULT:
+    if fault and queues.items.get(settings.queue, UNBOUNDED_DEFAULT_QUEUE) is UNBOUNDED_DEFAULT_QUEUE:
         return f"its queue '{settings.queue}' cannot be read: {fault}"
     fault = reservations.faults.get(settings.reservation)
     if fault and settings.reservation not in reservations.items:
@@ -226,7 +226,7 @@ def _explain_gang(gang: Gang | None, kept: Sequence[_UnitPod], blocked: Mapping[
         return _explain_foreign(gang, parts.foreign_members.of(gang.key)) or gang.blocked_by
     names = {each.pod.name for each in kept}
     counts = [len(names.intersection(role.members)) for role in gang.roles]
-    if gang.subgroups and is_whole(gang.subgroups, gang.roles, counts):
+    if gang.subgroups and has_minimum(gang.subgroups, gang.roles, counts):
         return ""
     missing = sum(max(0, role.minimum - count) for role, count in zip(gang.roles, counts, strict=True))
     if not missing:

@@ -10,7 +10,7 @@ import msgspec
 
 from kaiwo.clusters.kubernetes.decode.wire_objects import Container, LabelSelector, PodSpec, PodTerm, Port
 from kaiwo.clusters.kubernetes.decode.wire_objects import Spread as WireSpread
-from kaiwo.model.affinity import Choice, NodeRule, Rules
+from kaiwo.model.affinity import NodeAlternatives, NodeRule, NodeRules
 
 EVERY_ADDRESS = "0.0.0.0"
 
@@ -18,9 +18,9 @@ EVERY_ADDRESS = "0.0.0.0"
 class PodSelector(msgspec.Struct, frozen=True, gc=False):
     """Which pods a rule is about."""
 
-    selector: Rules | None  # None: no pod
+    selector: NodeRules | None  # None: no pod
     namespaces: tuple[str, ...] = ()
-    in_namespaces: Rules | None = None  # and all namespaces with such labels
+    in_namespaces: NodeRules | None = None  # and all namespaces with such labels
     in_own_namespace: bool = False  # also the namespace of the pod that has the rule
     without_terminating: bool = False  # pods that are being deleted do not count
 
@@ -51,11 +51,13 @@ class AffinityRules(msgspec.Struct, frozen=True, gc=False):
     apart: tuple[TermRule, ...] = ()
     spread: tuple[SpreadRule, ...] = ()
     ports: tuple[tuple[str, int, str], ...] = ()  # protocol, number, address
-    own_rules: Rules = ()  # which nodes the spec itself allows: for the spread
-    own_choices: tuple[Choice, ...] = ()
+    own_rules: NodeRules = ()  # which nodes the spec itself allows: for the spread
+    own_choices: tuple[NodeAlternatives, ...] = ()
 
 
-def read_affinity_rules(spec: PodSpec, rules: Rules = (), choices: tuple[Choice, ...] = ()) -> AffinityRules | None:
+def read_affinity_rules(
+    spec: PodSpec, rules: NodeRules = (), choices: tuple[NodeAlternatives, ...] = ()
+) -> AffinityRules | None:
     """None: the pod has no such rules. `rules` and `choices`: its rules about nodes."""
     affinity = spec.affinity
     near = affinity.pod_affinity.required if affinity and affinity.pod_affinity else None
@@ -76,7 +78,7 @@ def read_affinity_rules(spec: PodSpec, rules: Rules = (), choices: tuple[Choice,
     )
 
 
-def read_selector(selector: LabelSelector | None) -> Rules | None:
+def read_selector(selector: LabelSelector | None) -> NodeRules | None:
     """In one order, so that equal selectors are equal."""
     if selector is None:
         return None

@@ -15,7 +15,7 @@ from kaiwo.manifests import Parsed, parse
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.partitioning_plan import PartitioningPlan
 from kaiwo.model.queue import Queue
-from kaiwo.model.reservation import Device, Reservation
+from kaiwo.model.reservation import PhysicalDevice, Reservation
 
 QUEUES = "/apis/kaiwo.ai/v1alpha2/kaiwoqueues"
 RESERVATIONS = "/apis/kaiwo.ai/v1alpha2/kaiworeservations"
@@ -154,9 +154,9 @@ def read_partitioning_plan(item: PlanObject) -> PartitioningPlan | str:
     return plan
 
 
-def _picked(status: dict[str, Any] | None) -> tuple[Device, ...]:
+def _picked(status: dict[str, Any] | None) -> tuple[PhysicalDevice, ...]:
     """Entries that cannot be read are left out: their devices are picked anew."""
     found = (status or {}).get("devices")
     items = found if isinstance(found, list) else []
     pairs = [(item.get("node"), item.get("gpu")) for item in items if isinstance(item, dict)]
-    return tuple(Device(node, gpu) for node, gpu in pairs if isinstance(node, str) and isinstance(gpu, str))
+    return tuple(PhysicalDevice(node, gpu) for node, gpu in pairs if isinstance(node, str) and isinstance(gpu, str))

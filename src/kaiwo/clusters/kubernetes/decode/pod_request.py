@@ -19,7 +19,7 @@ from kaiwo.manifests.text.field_reader import FieldReader
 from kaiwo.manifests.values.gpu_model_names import RESOURCE_VENDORS
 from kaiwo.manifests.values.gpu_request import GpuFieldNames, resolve_gpus
 from kaiwo.manifests.values.quantities import MIB
-from kaiwo.model.affinity import VENDOR_LABEL, Choice, NodeRule, Preference, Rules
+from kaiwo.model.affinity import VENDOR_LABEL, NodeAlternatives, NodePreference, NodeRule, NodeRules
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.request import Request, Toleration
@@ -106,7 +106,7 @@ def pod_amounts(spec: PodSpec) -> dict[str, int]:
     return total([together, _read(spec.overhead)])
 
 
-def read_rules(spec: PodSpec) -> tuple[Rules, tuple[Choice, ...]]:
+def read_rules(spec: PodSpec) -> tuple[NodeRules, tuple[NodeAlternatives, ...]]:
     """The node selector and the required node affinity."""
     rules = [NodeRule(key, "In", (value,)) for key, value in sorted((spec.node_selector or {}).items())]
     affinity = spec.affinity.node_affinity if spec.affinity else None
@@ -116,18 +116,18 @@ def read_rules(spec: PodSpec) -> tuple[Rules, tuple[Choice, ...]]:
     return (*rules, *more), choices
 
 
-def _preferences(spec: PodSpec) -> tuple[Preference, ...]:
+def _preferences(spec: PodSpec) -> tuple[NodePreference, ...]:
     affinity = spec.affinity.node_affinity if spec.affinity else None
     found = ((each.weight, tuple(_term_rules(each.preference))) for each in (affinity and affinity.preferred) or ())
-    return tuple(Preference(weight, rules) for weight, rules in found if weight > 0 and rules)
+    return tuple(NodePreference(weight, rules) for weight, rules in found if weight > 0 and rules)
 
 
-def one_of(terms: Choice) -> tuple[Rules, tuple[Choice, ...]]:
+def one_of(terms: NodeAlternatives) -> tuple[NodeRules, tuple[NodeAlternatives, ...]]:
     """One alternative alone is a rule like any other."""
     return (terms[0], ()) if len(terms) == 1 else ((), (terms,))
 
 
-def selector_terms(selector: NodeSelector) -> Choice:
+def selector_terms(selector: NodeSelector) -> NodeAlternatives:
     """Alternatives, each a conjunction. A term without a requirement matches nothing in Kubernetes: it is left out."""
     return tuple(rules for term in selector.node_selector_terms or () if (rules := tuple(_term_rules(term))))
 

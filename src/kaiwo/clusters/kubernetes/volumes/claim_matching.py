@@ -11,12 +11,12 @@ from kaiwo.clusters.kubernetes.decode.affinity_rules import read_selector
 from kaiwo.clusters.kubernetes.decode.pod_request import one_of, selector_terms
 from kaiwo.clusters.kubernetes.decode.quantities import asked, offered
 from kaiwo.clusters.kubernetes.decode.wire_objects import Claim, PersistentVolume, StorageClass
-from kaiwo.model.affinity import Choice, NodeRule, Rules, obeys
+from kaiwo.model.affinity import NodeAlternatives, NodeRule, NodeRules, matches_node_rules
 
 ZONE, REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
 OLD_ZONE, OLD_REGION = "failure-domain.beta.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/region"
 _NEW_NAMES = {ZONE: ZONE, REGION: REGION, OLD_ZONE: ZONE, OLD_REGION: REGION}
-_NO_ZONE: Rules = tuple(NodeRule(key, "DoesNotExist") for key in _NEW_NAMES)
+_NO_ZONE: NodeRules = tuple(NodeRule(key, "DoesNotExist") for key in _NEW_NAMES)
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 FILE_SYSTEM = "Filesystem"
 
@@ -24,8 +24,8 @@ FILE_SYSTEM = "Filesystem"
 class NodeConstraint(NamedTuple):
     """What volumes ask of a node."""
 
-    rules: Rules = ()
-    choices: tuple[Choice, ...] = ()
+    rules: NodeRules = ()
+    choices: tuple[NodeAlternatives, ...] = ()
 
 
 class ClaimNeeds(NamedTuple):
@@ -42,7 +42,7 @@ class ClaimNeeds(NamedTuple):
     size_bytes: int = 0
     modes: frozenset[str] = frozenset()
     volume_mode: str = FILE_SYSTEM
-    selector: Rules = ()
+    selector: NodeRules = ()
     attributes: str = ""
     owner_uid: str = ""  # the pod that it was made for
 
@@ -77,7 +77,7 @@ class CachedVolume(NamedTuple):
             and need.modes <= self.modes
             and self.volume_mode == need.volume_mode
             and self.attributes == need.attributes
-            and obeys(dict(self.labels), need.selector, ())
+            and matches_node_rules(dict(self.labels), need.selector, ())
         )
 
     def is_for(self, need: ClaimNeeds) -> bool:
@@ -128,15 +128,15 @@ def read_volume(volume: PersistentVolume) -> CachedVolume:
     )
 
 
-def read_topologies(item: StorageClass) -> Choice:
+def read_topologies(item: StorageClass) -> NodeAlternatives:
     """Where the class makes volumes; none: everywhere."""
     terms = ((each.match_label_expressions or ()) for each in item.allowed_topologies or ())
     return tuple(tuple(NodeRule(rule.key, "In", rule.values or ()) for rule in term) for term in terms)
 
 
-def alternatives(places: Iterable[NodeConstraint]) -> Choice:
+def alternatives(places: Iterable[NodeConstraint]) -> NodeAlternatives:
     """One of these must hold. Local volumes name a host each: a thousand of them make one rule, not a thousand."""
-    found: list[Rules] = []
+    found: list[NodeRules] = []
     values: dict[str, dict[str, None]] = {}
     for where in dict.fromkeys(places):
         for parts in product(*where.choices):
@@ -151,15 +151,15 @@ def alternatives(places: Iterable[NodeConstraint]) -> Choice:
 def _read_where(volume: PersistentVolume) -> NodeConstraint:
     """Its node affinity, and the zone that its labels name."""
     affinity = volume.spec.node_affinity
-    rules: Rules = ()
-    choices: tuple[Choice, ...] = ()
+    rules: NodeRules = ()
+    choices: tuple[NodeAlternatives, ...] = ()
     if affinity is not None and affinity.required is not None:
         rules, choices = one_of(selector_terms(affinity.required))
     zones = [_zone(key, value) for key, value in sorted((volume.metadata.labels or {}).items()) if key in _NEW_NAMES]
     return NodeConstraint(rules, (*choices, *zones))
 
 
-def _zone(key: str, value: str) -> Choice:
+def _zone(key: str, value: str) -> NodeAlternatives:
     """`a__b` names two zones. A node without such a label is in every zone; an old name is also met by the new one."""
     values = tuple(part.strip() for part in value.split("__"))
     new = _NEW_NAMES[key]

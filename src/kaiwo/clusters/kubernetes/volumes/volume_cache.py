@@ -19,7 +19,7 @@ from kaiwo.clusters.kubernetes.volumes.claim_matching import (
     read_topologies,
     read_volume,
 )
-from kaiwo.model.affinity import Choice, NodeRule, obeys
+from kaiwo.model.affinity import NodeAlternatives, NodeRule, matches_node_rules
 
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 LATE = "WaitForFirstConsumer"
@@ -49,7 +49,9 @@ class VolumeCache:
     def __init__(self) -> None:
         self._claims: dict[Name, ClaimNeeds] = {}
         self._offers: dict[str, CachedVolume] = {}  # by volume
-        self._classes: dict[str, tuple[bool, str, Choice]] = {}  # is late, its provisioner, where it makes volumes
+        self._classes: dict[
+            str, tuple[bool, str, NodeAlternatives]
+        ] = {}  # is late, its provisioner, where it makes volumes
         self._reserved: dict[Name, ClaimBinding] = {}  # decided, and not yet seen as bound
 
     def upsert_claim(self, claim: Claim) -> bool:
@@ -93,7 +95,7 @@ class VolumeCache:
     def rules(self, namespace: str, claims: tuple[str, ...]) -> NodeConstraint | str:
         """What the volumes behind these claims ask of a node; a sentence: they cannot be used yet."""
         rules: list[NodeRule] = []
-        choices: list[Choice] = []
+        choices: list[NodeAlternatives] = []
         for name in claims:
             where = self._where(namespace, name)
             if isinstance(where, str):
@@ -140,7 +142,7 @@ class VolumeCache:
             return f"its volume claim {name} is gone"
         offer = self._offers.get(need.volume or step.volume)
         if need.volume:
-            is_here = offer is not None and obeys(labels, offer.where.rules, offer.where.choices)
+            is_here = offer is not None and matches_node_rules(labels, offer.where.rules, offer.where.choices)
             return None if offer is None else "" if is_here else f"its volume claim {name} got a volume elsewhere"
         if step.volume and (offer is None or (offer.holder[1] and not offer.is_for(need))):
             return f"the volume {step.volume} for its claim {name} is gone, or somebody else's"
@@ -192,12 +194,12 @@ class VolumeCache:
     def _choose(self, need: ClaimNeeds, node: str, labels: Mapping[str, str]) -> ClaimBinding | str:
         """The smallest volume that is there; else one that is made."""
         fitting = [] if need.selected_node else self._fitting(need)
-        here = [offer for offer in fitting if obeys(labels, offer.where.rules, offer.where.choices)]
+        here = [offer for offer in fitting if matches_node_rules(labels, offer.where.rules, offer.where.choices)]
         if here:
             best = min(here, key=lambda offer: (not offer.is_for(need), offer.size_bytes, offer.name))
             return ClaimBinding(need.key, need.uid, best.version, volume=best.name)
         _, provisioner, topologies = self._classes.get(need.class_name, (False, NO_PROVISIONER, ()))
-        if provisioner == NO_PROVISIONER or (topologies and not obeys(labels, (), (topologies,))):
+        if provisioner == NO_PROVISIONER or (topologies and not matches_node_rules(labels, (), (topologies,))):
             return f"node {node} has no free volume for its claim {need.key[1]} ({need.words})"
         return ClaimBinding(need.key, need.uid, need.version, node=node)
 
@@ -207,7 +209,7 @@ class VolumeCache:
             need = self._claims[step.claim]
             return node == step.node == (need.selected_node or step.node)
         offer = self._offers.get(step.volume)
-        return offer is not None and obeys(labels, offer.where.rules, offer.where.choices)
+        return offer is not None and matches_node_rules(labels, offer.where.rules, offer.where.choices)
 
     def _fitting(self, need: ClaimNeeds) -> list[CachedVolume]:
         """Volumes that could become the claim's."""

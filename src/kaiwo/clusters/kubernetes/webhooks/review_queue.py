@@ -13,7 +13,7 @@ from kaiwo.clusters.kubernetes.decode.wire_objects import QueueObject
 from kaiwo.clusters.kubernetes.webhooks.admission_review import ALLOWED, AdmissionRequest, AdmissionVerdict
 from kaiwo.clusters.queue_access import first_names
 from kaiwo.model.queue import Queue
-from kaiwo.model.queue_validation import Finding, check_tree
+from kaiwo.model.queue_validation import QueueFinding, check_queue_tree
 
 _read = msgspec.json.Decoder(QueueObject).decode
 
@@ -60,8 +60,8 @@ def _review_deletion(name: str, queues: Mapping[str, Queue], living: Mapping[str
 def _compare(
     before: Mapping[str, Queue], after: Mapping[str, Queue], name: str, warnings: list[str]
 ) -> AdmissionVerdict:
-    known = {finding.sentence for finding in check_tree(before.values())}
-    fresh = [finding for finding in check_tree(after.values()) if finding.sentence not in known]
+    known = {finding.sentence for finding in check_queue_tree(before.values())}
+    fresh = [finding for finding in check_queue_tree(after.values()) if finding.sentence not in known]
     errors = [finding for finding in fresh if finding.is_error]
     if errors:
         own = next((finding for finding in errors if finding.queue == name), errors[0])
@@ -73,5 +73,5 @@ def _living_words(count: int) -> str:
     return "1 living workload" if count == 1 else f"{count} living workloads"
 
 
-def _sentence(finding: Finding) -> str:
+def _sentence(finding: QueueFinding) -> str:
     return f"KaiwoQueue '{finding.queue}': spec.{finding.field}: {finding.sentence}"

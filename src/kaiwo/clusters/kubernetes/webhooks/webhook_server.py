@@ -32,7 +32,7 @@ from kaiwo.clusters.kubernetes.webhooks.request_counts import RequestCounts
 from kaiwo.clusters.kubernetes.webhooks.review_queue import read_queues, review_queue
 from kaiwo.clusters.kubernetes.webhooks.review_workload import review_workload
 from kaiwo.clusters.kubernetes.webhooks.submitting_user import WebhookPolicy
-from kaiwo.model.queue import THE_DEFAULT
+from kaiwo.model.queue import UNBOUNDED_DEFAULT_QUEUE
 
 MOST_BYTES = 8 << 20  # a review carries an object twice, and one has at most 1.5 MiB
 SHUTDOWN_S = 2.0
@@ -107,7 +107,7 @@ class WebhookServer:
         async with asyncio.timeout(3):
             listed = msgspec.json.decode(await self._client.read(QUEUES, tries=1), type=_Queues)
         living = Counter(workload.queue for workload in self._cache.published.workloads.values())
-        return review_queue(request, read_queues(listed.items, THE_DEFAULT), living)
+        return review_queue(request, read_queues(listed.items, UNBOUNDED_DEFAULT_QUEUE), living)
 
 
 def _answer(verdict: AdmissionVerdict) -> str:

@@ -26,7 +26,7 @@ from kaiwo.clusters.plan_checks import (
 )
 from kaiwo.model.events import PodGone
 from kaiwo.model.plan import Start
-from kaiwo.model.workload import Phase, Pod, Workload, leaders_of
+from kaiwo.model.workload import Phase, Pod, Workload, leading_roles
 
 AVOID_S = 60.0  # how long a workload avoids a node that had no room for it twice in a row
 
@@ -63,7 +63,7 @@ class Binder:
         for start, (pod, assumed) in zip(checked.starts, pods, strict=True):
             cache.published.assume_pod(assumed)
             cache.in_flight.begin_start(start, pod)
-        leaders = leaders_of(workload)
+        leaders = leading_roles(workload)
         every = [(start, pod) for start, (pod, _) in zip(checked.starts, pods, strict=True)]
         first = [each for each in every if each[0].pod.rpartition("-")[0] in leaders]
         if first:

@@ -13,7 +13,7 @@ from kaiwo.clusters.kubernetes.client import ApiError, StandbyError, Unreachable
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod
 from kaiwo.clusters.kubernetes.writers.pod_writes import Outcome, PodWrites, pod_path, server_message
 from kaiwo.clusters.plan_checks import by_workload, check_evictions
-from kaiwo.model.plan import Cause, Eviction
+from kaiwo.model.plan import Eviction, EvictionCause
 
 EVICTION_TRIES = 10  # over about two minutes, in which a disruption budget may open
 ERROR_TRIES = 3  # for a server error, which is also the answer for a pod that can never be evicted
@@ -51,7 +51,7 @@ class Evictor:
                 cache.in_flight.begin_eviction(pod)
                 self._writes.spawn(self._evict(evictions[0], pod))
                 begun.append(slot)
-        if begun and evictions[0].cause is Cause.STALE_GANG:
+        if begun and evictions[0].cause is EvictionCause.STALE_GANG:
             cache.gang_backoff.record_stop(name, self._now_s())
         return begun
 

@@ -18,7 +18,7 @@ from kaiwo.clusters.kubernetes.decode.kaiwo_objects import RESERVATIONS, FoundRe
 from kaiwo.clusters.kubernetes.writers.coalescing_writer import CoalescingWriter, Report, report_failures
 from kaiwo.clusters.kubernetes.writers.queue_status_writer import still_in_force
 from kaiwo.model.plan import Plan
-from kaiwo.model.reservation import Device, Reservation
+from kaiwo.model.reservation import PhysicalDevice, Reservation
 
 UNREADABLE = "Unreadable"
 
@@ -30,7 +30,7 @@ class ReservationStatusWriter:
         self, client: Client, cache: ClusterCache, now_s: Callable[[], int], report: Report = lambda *_, **__: None
     ) -> None:
         self._client, self._cache, self._now_s, self._report = client, cache, now_s, report
-        self._picked: dict[str, tuple[Device, ...]] = {}  # by a plan, and not in the status yet
+        self._picked: dict[str, tuple[PhysicalDevice, ...]] = {}  # by a plan, and not in the status yet
         self._written: dict[str, dict[str, Any]] = {}  # the status as the server has it
         self._generations: dict[str, int] = {}
         failed = report_failures(report, "reservation-status-failed", "reservation")

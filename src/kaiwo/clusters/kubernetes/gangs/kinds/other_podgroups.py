@@ -16,7 +16,7 @@ from kaiwo.clusters.kubernetes.gangs.members import Member
 from kaiwo.clusters.kubernetes.gangs.metadata import Owner
 from kaiwo.clusters.kubernetes.gangs.owners import OwnerIndex, OwnerLink, explain_unknown
 from kaiwo.model.request import Request
-from kaiwo.model.workload import ROOT, Role, SubGroup, Workload, fault_in, is_whole
+from kaiwo.model.workload import ROOT, Role, SubGroup, Workload, has_minimum, subgroup_problem
 from kaiwo.snapshot.subgroup_choices import ways_to_start
 
 RULE = "the sub-groups of the pod group"
@@ -45,7 +45,7 @@ def build_tree_gang(
     finished = Counter(_above(entry) for entry in entries if entry.name in done)
     groups = tuple(_group(each, finished[each.name]) for each in (whole, *branches))
     strays = [GangRole(name or "main", len(names), 0, tuple(sorted(names))) for name, names in sorted(held.items())]
-    fault = fault_in(groups, roles)
+    fault = subgroup_problem(groups, roles)
     waits = f"{key} {fault}" if fault else _explain_missing(key, groups, roles)
     minimum = 0 if fault else _least_pods(groups, roles)
     return Gang(key, tuple(roles + strays), max(1, minimum), RULE, blocked_by=waits, subgroups=() if fault else groups)
@@ -88,7 +88,7 @@ def _group(entry: SubGroupSpec, done: int) -> SubGroup:
 
 def _explain_missing(key: GangKey, groups: tuple[SubGroup, ...], roles: Sequence[GangRole]) -> str:
     """Empty when enough pods exist."""
-    if is_whole(groups, roles, [len(role.members) for role in roles]):
+    if has_minimum(groups, roles, [len(role.members) for role in roles]):
         return ""
     short = [f"{role.name} {len(role.members)} of {role.minimum}" for role in roles if len(role.members) < role.minimum]
     return f"{key} waits until enough pods of its sub-groups exist ({', '.join(short)})"
