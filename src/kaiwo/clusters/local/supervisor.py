@@ -186,13 +186,13 @@ def wait_for(
             reason = "time-limit" if left <= 0 else "stopped"
             if reason == "time-limit":
                 mark_overdue(folder)
-            kill_group(pid, signal.SIGTERM)
+            signal_command(pid, signal.SIGTERM)
             if has_terminal:
-                kill_group(pid, signal.SIGHUP)  # a shell at a terminal does not listen to the other one
-            kill_group(pid, signal.SIGCONT)  # a stopped process cannot end
+                signal_command(pid, signal.SIGHUP)  # a shell at a terminal does not listen to the other one
+            signal_command(pid, signal.SIGCONT)  # a stopped process cannot end
             deadline = time.monotonic() + grace_s
         else:
-            kill_group(pid, signal.SIGKILL)
+            signal_command(pid, signal.SIGKILL)
             deadline = time.monotonic() + SWEEP_S
 
 
@@ -244,6 +244,12 @@ def group_of(pid: int) -> int:
         return os.getpgid(pid)
     except ProcessLookupError:
         return 0
+
+
+def signal_command(pid: int, signum: int) -> None:
+    """Signal the command's group, or the command itself while it has not made its group yet."""
+    if not kill_group(pid, signum):
+        kill(pid, signum)
 
 
 def kill_group(pid: int, signum: int) -> bool:
