@@ -126,7 +126,7 @@ async def _serve(home: Path, nodes: int) -> None:
     from kaiwo.api.application import context_of, make_app
     from kaiwo.api.settings import Settings
     from kaiwo.app.http_server import serve
-    from kaiwo.app.interpreter_tuning import calm_the_interpreter
+    from kaiwo.app.interpreter_tuning import tune_interpreter
     from kaiwo.clusters.local import LocalCluster
     from kaiwo.history.journal_writer import Journal
     from kaiwo.model.node import Node
@@ -140,7 +140,7 @@ async def _serve(home: Path, nodes: int) -> None:
     app = make_app(loop, Settings(home=str(home)))
     context = context_of(app)
     await loop.changed(0)
-    calm_the_interpreter()
+    tune_interpreter()
     _, url = await serve(app, "127.0.0.1", 0, "", context.closing.set)
     place = {"url": url, "port": int(url.rpartition(":")[2]), "token": context.access.agent_token, "pid": os.getpid()}
     print(json.dumps(place), flush=True)

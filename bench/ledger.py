@@ -32,7 +32,8 @@ from kaiwo.model.policy import DEFAULT_POLICY
 from kaiwo.model.queue import Queue
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod, Role, Workload
-from kaiwo.runtime.overview.cluster_overview import ClusterOverview, Live
+from kaiwo.runtime.loop.loop_protocol import Live
+from kaiwo.runtime.overview.cluster_overview import ClusterOverview
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.working_copy import WorkingCopy
 

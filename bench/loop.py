@@ -87,10 +87,10 @@ async def measure(home: str, nodes: int, waiting: int) -> dict[str, float]:
 
 async def submit(kaiwo: Running, count: int) -> None:
     """One GPU each for the first, so that the cluster is full when they have started; the others have many shapes."""
-    capacity = len(kaiwo.cluster.world.nodes) * GPUS
+    capacity = len(kaiwo.cluster.state.nodes) * GPUS
     for start in range(0, count, BATCH):
         numbers = range(start, min(start + BATCH, count))
-        await kaiwo.cluster.submit(await asyncio.to_thread(make_items, numbers, capacity), who="bench")
+        await kaiwo.cluster.work.submit(await asyncio.to_thread(make_items, numbers, capacity), who="bench")
 
 
 def make_items(numbers: range, capacity: int) -> list[tuple[Workload, Program]]:
@@ -106,16 +106,16 @@ def make_items(numbers: range, capacity: int) -> list[tuple[Workload, Program]]:
 
 async def replace_some(kaiwo: Running, number: int) -> int:
     """Cancel running work, so that others take the places."""
-    names = [name for name, _ in list(kaiwo.cluster.world.pods)]
+    names = [name for name, _ in list(kaiwo.cluster.state.pods)]
     chosen = random.Random(number).sample(names, CANCELLED)
-    await asyncio.gather(*(kaiwo.cluster.cancel(name) for name in chosen))
+    await asyncio.gather(*(kaiwo.cluster.work.change("cancel", name) for name in chosen))
     await asyncio.sleep(PAUSE_S)
     return len(chosen)
 
 
 def is_full(kaiwo: Running) -> bool:
     """Every GPU has its pod."""
-    world = kaiwo.cluster.world
+    world = kaiwo.cluster.state
     return len(world.pods) >= len(world.nodes) * GPUS
 
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable
 
 from bench.decide import GPUS, cluster, mixed_shape
-from kaiwo.app.interpreter_tuning import calm_the_interpreter
+from kaiwo.app.interpreter_tuning import tune_interpreter
 from kaiwo.history import Journal
 from kaiwo.model.events import Event, PodChanged, QueueChanged, WorkloadChanged
 from kaiwo.model.gpu import Share
@@ -154,7 +154,7 @@ def tell(scheduler: CycleRunner, *batches: Iterable[Event]) -> None:
 def cycles(scheduler: CycleRunner, longest: list[float]) -> tuple[float, list[Decision]]:
     """Until nothing is left to decide: the time of all of them together."""
     decisions = []
-    calm_the_interpreter()  # as every Kaiwo process does once its state is loaded
+    tune_interpreter()  # as every Kaiwo process does once its state is loaded
     began = time.perf_counter()
     while (decision := scheduler.cycle(NOW_S)) is not None:
         decisions.append(decision)

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from kaiwo.clusters.protocol import News
+from kaiwo.clusters.protocol import Abilities, RecordChanges
 from kaiwo.model.errors import NotFoundError
 from kaiwo.model.events import Event, NodeChanged, QueueChanged, WorkloadChanged
 from kaiwo.model.policy import DEFAULT_POLICY
@@ -24,12 +24,16 @@ T = TypeVar("T")
 class FakeCluster:
     """Records, and nothing else."""
 
-    kind = "simulated"
-    speed = 1.0
+    kind = name = "simulated"
+    is_virtual = True
+    left_out = 0
+    lists_devices = False
 
     def __init__(self) -> None:
         self.lives: dict[str, WorkloadRecord] = {}
         self.touched: list[str] = []
+        this: Any = self
+        self.abilities = Abilities(this, this, this)
 
     def now_s(self) -> int:
         return 1000
@@ -37,12 +41,12 @@ class FakeCluster:
     def records(self) -> Sequence[WorkloadRecord]:
         return list(self.lives.values())
 
-    def news(self, after: int) -> News:
+    def records_since(self, after: int) -> RecordChanges:
         if after < 0:
-            return News(len(self.touched), self.records(), (), is_all=True)
+            return RecordChanges(len(self.touched), self.records(), (), is_all=True)
         names = set(self.touched[after:])
         here = [self.lives[name] for name in names if name in self.lives]
-        return News(len(self.touched), here, [name for name in names if name not in self.lives])
+        return RecordChanges(len(self.touched), here, [name for name in names if name not in self.lives])
 
     def record(self, name: str) -> WorkloadRecord:
         if name not in self.lives:

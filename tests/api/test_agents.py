@@ -34,7 +34,7 @@ def test_a_device_that_falls_ill_is_shown_and_gets_no_more_work(tmp_path: Path) 
         async with world(tmp_path, nodes=1) as kaiwo:
             assert (await send(kaiwo, HELLO, ILL)).json() == {"lines": 2}
             await kaiwo.submit("all", gpus=8, simulate="1h")
-            await until(lambda: not kaiwo.cluster.world.nodes["node-0"].gpus[0].healthy)
+            await until(lambda: not kaiwo.cluster.state.nodes["node-0"].gpus[0].healthy)
             shown = (await kaiwo.get("/nodes/node-0")).json()
             assert [gpu["reason"] for gpu in shown["gpus"] if not gpu["healthy"]] == ["5 uncorrectable errors"]
             assert shown["agent"] | {"heard_ago_s": 0} == {
@@ -68,17 +68,17 @@ def test_a_held_device_that_is_gone_stays_until_nobody_is_on_it(tmp_path: Path) 
         async with world(tmp_path, nodes=1) as kaiwo:
             await kaiwo.submit("one", gpus=1, simulate="1h")
             await kaiwo.until_state("one", "running")
-            held = kaiwo.cluster.world.pods["default/one", "main-0"].pod.devices[0].gpu
+            held = kaiwo.cluster.state.pods["default/one", "main-0"].pod.devices[0].gpu
             left = tuple(gpu for gpu in GPUS if gpu.id != held)
             await send(kaiwo, Hello("node-0", "1", "boot", Inventory("node-0", left)))
-            devices = kaiwo.cluster.world.nodes["node-0"].gpus
+            devices = kaiwo.cluster.state.nodes["node-0"].gpus
             assert [(gpu.id, gpu.reason) for gpu in devices if not gpu.healthy] == [
                 (held, "the machine does not show it any more")
             ]
-            await kaiwo.cluster.cancel("default/one")
+            await kaiwo.cluster.abilities.work.change("cancel", "default/one")
             await kaiwo.until_state("one", "cancelled")
             await send(kaiwo, Hello("node-0", "2", "boot", Inventory("node-0", left)))
-            assert len(kaiwo.cluster.world.nodes["node-0"].gpus) == 7
+            assert len(kaiwo.cluster.state.nodes["node-0"].gpus) == 7
 
     run(look())
 
@@ -130,7 +130,7 @@ def test_a_silent_agent_is_noticed_and_comes_back(tmp_path: Path) -> None:
     clock = [0.0]
 
     class Cluster:
-        kind = "local"
+        lists_devices = False
 
         async def change_devices(self, name: str, how: Any) -> None:
             self.shown = how(node(name))
@@ -155,7 +155,7 @@ def test_a_silent_agent_is_noticed_and_comes_back(tmp_path: Path) -> None:
 
 def test_an_agent_that_streams_speaks_for_itself() -> None:
     class Cluster:
-        kind = "local"
+        lists_devices = False
         told = 0
 
         async def change_devices(self, name: str, how: Any) -> None:
@@ -179,7 +179,7 @@ def test_of_two_agents_for_one_node_the_last_that_came_is_heard() -> None:
     """They may differ, and a device that is well and ill by turns would be given to work every other second."""
 
     class Cluster:
-        kind = "local"
+        lists_devices = False
         told = 0
 
         async def change_devices(self, name: str, how: Any) -> None:
@@ -212,7 +212,7 @@ def test_of_two_agents_for_one_node_the_last_that_came_is_heard() -> None:
 
 def test_a_virtual_node_has_no_agent(tmp_path: Path) -> None:
     class Cluster:
-        kind = "local"
+        lists_devices = False
 
         async def change_devices(self, name: str, how: Any) -> None:
             how(node(name, labels={"kaiwo.ai/virtual": "true"}))
@@ -223,7 +223,7 @@ def test_a_virtual_node_has_no_agent(tmp_path: Path) -> None:
 
 def test_on_kubernetes_the_node_says_which_devices_and_the_agent_how_they_are() -> None:
     class Cluster:
-        kind = "kubernetes"
+        lists_devices = True
 
         async def change_devices(self, name: str, how: Any) -> None:
             self.shown = how(node(name, gpus=2))

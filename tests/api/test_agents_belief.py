@@ -22,7 +22,7 @@ def test_a_device_with_false_memory_does_not_silence_the_others(tmp_path: Path, 
     async def look() -> None:
         async with world(tmp_path, nodes=1) as kaiwo:
             assert (await send(kaiwo, bad, WELL)).json() == {"lines": 2}
-            devices = kaiwo.cluster.world.nodes["node-0"].gpus
+            devices = kaiwo.cluster.state.nodes["node-0"].gpus
             assert [gpu.healthy for gpu in devices] == [False] + [True] * 7
             assert f"says {mib} MiB" in devices[0].reason
             agent = (await kaiwo.get("/nodes/node-0")).json()["agent"]
@@ -30,7 +30,7 @@ def test_a_device_with_false_memory_does_not_silence_the_others(tmp_path: Path, 
             await kaiwo.submit("seven", gpus=7, simulate="1h")
             await kaiwo.until_state("seven", "running")
             await send(kaiwo, HELLO, WELL)
-            await until(lambda: kaiwo.cluster.world.nodes["node-0"].gpus[0].healthy)
+            await until(lambda: kaiwo.cluster.state.nodes["node-0"].gpus[0].healthy)
 
     run(look())
 

@@ -22,7 +22,10 @@ def test_two_halves_are_told_apart_by_their_processes(tmp_path: Path) -> None:
             for name in ("left", "right"):
                 await kaiwo.submit(name, gpuFraction="0.5", simulate="1h")
                 await kaiwo.until_state(name, "running")
-            runs = {name: kaiwo.cluster.run_of(f"default/{name}", "main-0")[0] for name in ("left", "right")}
+            runs = {
+                name: kaiwo.cluster.abilities.devices.run_of(f"default/{name}", "main-0")[0]
+                for name in ("left", "right")
+            }
             uses = (
                 ProcessUse(1, "gpu-0", 1_000, 30, owner=runs["left"]),
                 ProcessUse(2, "gpu-0", 500, 5, owner=runs["left"]),

@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -13,7 +14,7 @@ from kaiwo.app.options import UpOptions
 from kaiwo.app.up import Running, running
 from kaiwo.gpus.partitioning.demand import demand_of
 from kaiwo.model.request import Request
-from tests.api.world import decode, run, until
+from tests.api.world import decode, run, until, until_answer
 
 UPSTREAM = Path("../shared/cases/kaiwo/branch-gpu-partitioning")
 PLAN = """
@@ -31,7 +32,7 @@ class Client:
     def __init__(self, kaiwo: Running) -> None:
         self.kaiwo = kaiwo
         bearer = {"Authorization": f"Bearer {kaiwo.context.access.token}"}
-        self.http = httpx.AsyncClient(base_url=f"{kaiwo.url}/api/v1", headers=bearer, timeout=20)
+        self.http = httpx.AsyncClient(base_url=f"{kaiwo.url}/api/v1", headers=bearer, timeout=60)
 
     async def apply(self, text: str, verb: str = "", **query: str) -> list[str]:
         answer = await self.http.post(
@@ -45,7 +46,7 @@ class Client:
         return decode(await self.http.get("/partitions"), PartitionsView)
 
     def modes(self, node: str) -> set[str]:
-        return {gpu.profile or "SPX" for gpu in self.kaiwo.cluster.world.nodes[node].gpus}
+        return {gpu.profile or "SPX" for gpu in self.kaiwo.cluster.state.nodes[node].gpus}
 
 
 @contextlib.asynccontextmanager
@@ -89,14 +90,23 @@ def test_a_change_under_way_is_shown_with_its_tenants_and_why_tells_those_who_wa
             await client.http.post("/workloads", json=small)
             await until(lambda: cluster.record("default/small").state == "running", "small to run")
             await client.http.post("/workloads", json={"name": "big", "gpus": 8, "simulate": "10m", **here})
-            await until(lambda: not cluster.world.nodes["node-1"].gpus[0].healthy, "gpu-0 to drain")
-            why = (await client.http.get("/workloads/default/big/why")).json()
-            assert "it needs 8 GPUs in SPX mode on one node, but node-1 has 7 GPUs in that mode now" in str(
-                why["obstacles"]
-            )
+
+            async def gpus_shown() -> list[dict[str, Any]]:
+                found: list[dict[str, Any]] = (await client.http.get("/gpus", params={"node": "node-1"})).json()[
+                    "items"
+                ]
+                return found
+
+            async def why_big_waits() -> dict[str, Any]:
+                found: dict[str, Any] = (await client.http.get("/workloads/default/big/why")).json()
+                return found
+
+            shown = await until_answer(gpus_shown, lambda gpus: any(gpu["change"] for gpu in gpus), "gpu-0 to drain")
+            why = await until_answer(why_big_waits, lambda answer: answer["partitions"], "a plan for big")
+            expected = "it needs 8 GPUs in SPX mode on one node, but node-1 has 7 GPUs in that mode now"
+            assert expected in str(why["obstacles"])
             assert "waiting does not help" not in str(why)
             assert why["partitions"].startswith("for work like this, 1 GPU takes no new work and will change from CPX")
-            shown = (await client.http.get("/gpus", params={"node": "node-1"})).json()["items"]
             parts = [gpu for gpu in shown if gpu["parent"] == "gpu-0"]
             assert {gpu["change"] for gpu in parts} == {"draining"}
             assert [tenant["workload"] for gpu in parts for tenant in gpu["tenants"]] == ["default/small"]

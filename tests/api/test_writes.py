@@ -74,7 +74,7 @@ def test_documents_go_in_together_or_not_at_all(tmp_path: Path) -> None:
             assert len(decode(await kaiwo.get("/queues"), Page[QueueView]).items) == 1, "a dry run changes nothing"
             refused = await kaiwo.post("/manifests", f"{QUEUES}---\nname: taken\nqueue: team\n")
             assert refused.status_code == 400
-            assert set(kaiwo.cluster.world.queues) == {"default"}
+            assert set(kaiwo.cluster.state.queues) == {"default"}
             done = decode(
                 await kaiwo.post("/manifests", f"{QUEUES}---\nname: fine\nqueue: team\nhold: true\n"), Outcome
             )
@@ -86,7 +86,7 @@ def test_documents_go_in_together_or_not_at_all(tmp_path: Path) -> None:
             changed = QUEUES.replace("quota: 4", "quota: 5")
             refused = await kaiwo.post("/manifests", f"{changed}---\nname: fine\nqueue: team\n")
             assert refused.status_code == 400
-            assert kaiwo.cluster.world.queues["lab"].gpu.quota == 4000
+            assert kaiwo.cluster.state.queues["lab"].gpu.quota == 4000
 
     run(work())
 
@@ -168,10 +168,10 @@ def test_a_dry_run_answers_what_the_real_one_would(tmp_path: Path) -> None:
         async with world(tmp_path) as kaiwo:
             await kaiwo.post("/manifests", QUEUES)
             await kaiwo.submit("taken", hold=True)
-            before = kaiwo.cluster.world.whole_state()
+            before = kaiwo.cluster.state.as_events()
             for text in texts:
                 first = await kaiwo.post("/manifests", text, dry_run=True)
-                assert kaiwo.cluster.world.whole_state() == before
+                assert kaiwo.cluster.state.as_events() == before
                 second = await kaiwo.post("/manifests", text)
                 assert first.status_code == second.status_code, text
                 if first.status_code == 200:
@@ -227,7 +227,7 @@ def test_nothing_is_deleted_when_a_part_is_refused(tmp_path: Path) -> None:
                 assert refused.status_code == status, refused.text
             assert await kaiwo.state_of("other") == "held"
             assert await kaiwo.state_of("fine") in ("waiting", "running")
-            assert set(kaiwo.cluster.world.queues) == {"default", "lab", "team"}
+            assert set(kaiwo.cluster.state.queues) == {"default", "lab", "team"}
 
     run(work())
 

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,12 +21,12 @@ from kaiwo.model.node import Node
 from kaiwo.runtime.loop.scheduling_loop import SchedulingLoop
 
 T = TypeVar("T")
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0  # a busy machine may take that long; a quiet one never waits
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
     """Run a test's coroutine to its end."""
-    return asyncio.run(asyncio.wait_for(work, 90))
+    return asyncio.run(asyncio.wait_for(work, 180))
 
 
 async def until(condition: Callable[[], object], what: str = "it") -> None:
@@ -35,6 +35,15 @@ async def until(condition: Callable[[], object], what: str = "it") -> None:
     while not condition():
         assert time.monotonic() < deadline, f"waited too long for {what}"
         await asyncio.sleep(0.01)
+
+
+async def until_answer(ask: Callable[[], Awaitable[T]], is_right: Callable[[T], object], what: str = "it") -> T:
+    """Ask again until the answer is right; views follow the cluster a moment later."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not is_right(answer := await ask()):
+        assert time.monotonic() < deadline, f"waited too long for {what}; the last answer was {answer}"
+        await asyncio.sleep(0.02)
+    return answer
 
 
 def node(name: str, gpus: int = 8, **fields: Any) -> Node:
@@ -49,7 +58,7 @@ class World:
     def __init__(self, loop: SchedulingLoop, server: Server, url: str, context: Context) -> None:
         self.loop, self.server, self.url, self.context = loop, server, url, context
         self.cluster = loop.cluster
-        self.client = httpx.AsyncClient(base_url=url, timeout=20)
+        self.client = httpx.AsyncClient(base_url=url, timeout=60)
         self.bearer = {"Authorization": f"Bearer {context.access.token}"}
 
     async def get(self, path: str, **query: Any) -> httpx.Response:

@@ -18,6 +18,7 @@ from kaiwo.model.events import Event
 from kaiwo.model.gpu import Share
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Eviction, EvictionCause, Plan, Start
+from kaiwo.model.queue import Queue
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload
 from kaiwo.model.workload_record import Program, WorkloadState
@@ -99,7 +100,7 @@ class Scene:
 
     async def submit(self, *names: str, program: Program | None = None, **fields: Any) -> None:
         program = program or Program(simulated_s=60)
-        await self.cluster.submit([(work(name, **fields), program) for name in names])
+        await self.cluster.work.submit([(work(name, **fields), program) for name in names])
 
     async def start(self, *starts: Start) -> tuple[str, ...]:
         return await self.cluster.apply(Plan(starts=starts))
@@ -140,12 +141,27 @@ async def opened(kind: Kind, nodes: Sequence[Node] | None = None) -> AsyncIterat
         yield scene
         await scene.settle()
         truth = ToldState()
-        truth.patch(scene.cluster.world.whole_state())
+        truth.patch(scene.cluster.state.as_events())
         assert scene.told_state == truth
         assert truth.overcommitted() == []
     finally:
         await scene.cluster.close()
         await reader
+
+
+async def put_queue(cluster: EmbeddedCluster, queue: Queue, who: str = "") -> None:
+    await cluster.work.put((queue,), (), who)
+
+
+async def remove_queue(cluster: EmbeddedCluster, name: str) -> None:
+    await cluster.work.remove((name,), ())
+
+
+def log_path(cluster: EmbeddedCluster, name: str, pod: str = "") -> str:
+    """Of the last attempt; empty when there is none."""
+    logs = cluster.abilities.logs
+    found = logs.logs_of(name, pod) if logs is not None else ()
+    return found[-1].path if found else ""
 
 
 def some_nodes(count: int, gpus: int = 8) -> tuple[Node, ...]:

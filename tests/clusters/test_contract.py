@@ -10,7 +10,7 @@ from kaiwo.model.queue import Queue
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Phase
 from kaiwo.model.workload_record import Program, WorkloadState
-from tests.clusters.kinds import WHOLE_MIB, Kind, opened, run, some_nodes, start_of, whole
+from tests.clusters.kinds import WHOLE_MIB, Kind, opened, put_queue, remove_queue, run, some_nodes, start_of, whole
 
 
 def test_the_first_batch_is_the_whole_state(kind: Kind) -> None:
@@ -166,8 +166,8 @@ def test_work_that_is_over_held_or_unknown_does_not_start(kind: Kind) -> None:
         async with opened(kind) as scene:
             await scene.submit("cancelled", "held")
             await scene.submit("child", after=("held",))
-            await scene.cluster.cancel("default/cancelled")
-            await scene.cluster.hold("default/held")
+            await scene.cluster.work.change("cancel", "default/cancelled")
+            await scene.cluster.work.change("hold", "default/held")
             for name in ("cancelled", "held", "unknown", "child"):
                 assert await scene.start(start_of(name)) == ()
             await scene.settle()
@@ -286,14 +286,14 @@ def test_every_change_of_a_record_is_told_by_an_event_that_names_it(kind: Kind) 
             await scene.submit("a", program=Program(simulated_s=600))
             await scene.submit("b", after=("a",))
             for step in (
-                lambda: scene.cluster.hold("default/a"),
-                lambda: scene.cluster.release("default/a"),
+                lambda: scene.cluster.work.change("hold", "default/a"),
+                lambda: scene.cluster.work.change("release", "default/a"),
                 lambda: scene.start(start_of("a")),
-                lambda: scene.cluster.requeue("default/a"),
-                lambda: scene.cluster.cancel("default/a"),
-                lambda: scene.cluster.requeue("default/a"),
-                lambda: scene.cluster.cancel("default/a"),
-                lambda: scene.cluster.forget_ended(["default/a"]),
+                lambda: scene.cluster.work.change("requeue", "default/a"),
+                lambda: scene.cluster.work.change("cancel", "default/a"),
+                lambda: scene.cluster.work.change("requeue", "default/a"),
+                lambda: scene.cluster.work.change("cancel", "default/a"),
+                lambda: scene.cluster.work.forget_ended(["default/a"]),
             ):
                 await scene.settle()
                 del scene.seen[:]
@@ -307,10 +307,10 @@ def test_every_change_of_a_record_is_told_by_an_event_that_names_it(kind: Kind) 
 def test_queues_are_told_too(kind: Kind) -> None:
     async def test() -> None:
         async with opened(kind, some_nodes(1)) as scene:
-            await scene.cluster.put_queue(Queue("lab"))
+            await put_queue(scene.cluster, Queue("lab"))
             await scene.settle()
             assert set(scene.told_state.queues) == {"default", "lab"}
-            await scene.cluster.remove_queue("lab")
+            await remove_queue(scene.cluster, "lab")
             await scene.settle()
             assert set(scene.told_state.queues) == {"default"}
 

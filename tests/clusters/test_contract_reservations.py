@@ -30,21 +30,21 @@ def told(scene: Scene) -> dict[str, Reservation]:
 def test_a_reservation_comes_is_changed_and_goes(kind: Kind) -> None:
     async def test() -> None:
         async with opened(kind) as scene:
-            await scene.cluster.put(
+            await scene.cluster.work.put(
                 [Queue("lab")], [], reservations=[Reservation("a", gpus=4, owner=ReservationOwner(queue="lab"))]
             )
             await scene.settle()
             made_s = told(scene)["a"].created_s
             assert 0 < made_s <= scene.cluster.now_s()
-            await scene.cluster.put([], [], reservations=[Reservation("a", gpus=2)])
+            await scene.cluster.work.put([], [], reservations=[Reservation("a", gpus=2)])
             await scene.settle()
             assert told(scene) == {"a": Reservation("a", gpus=2, created_s=made_s)}
-            assert [each.name for each in scene.cluster.reservations()] == ["a"]
-            await scene.cluster.remove([], [], reservations=["a"])
+            assert [each.name for each in scene.cluster.work.reservations()] == ["a"]
+            await scene.cluster.work.remove([], [], reservations=["a"])
             await scene.settle()
             assert told(scene) == {}
             await refuses(
-                scene.cluster.remove([], [], reservations=["a"]), NotFoundError, "reservation a does not exist"
+                scene.cluster.work.remove([], [], reservations=["a"]), NotFoundError, "reservation a does not exist"
             )
 
     run(test())
@@ -53,15 +53,15 @@ def test_a_reservation_comes_is_changed_and_goes(kind: Kind) -> None:
 def test_what_a_plan_picked_is_kept_and_not_told_to_whoever_decided_it(kind: Kind) -> None:
     async def test() -> None:
         async with opened(kind) as scene:
-            await scene.cluster.put([], [], reservations=[Reservation("a", gpus=1)])
+            await scene.cluster.work.put([], [], reservations=[Reservation("a", gpus=1)])
             await scene.settle()
             seen = len(scene.seen)
             devices = (PhysicalDevice("node-1", "gpu-3"),)
             await scene.cluster.apply(Plan(reserved=(PickedDevices("a", devices),)))
             await scene.settle()
             assert len(scene.seen) == seen
-            assert scene.cluster.reservations()[0].picked == devices
-            await scene.cluster.put([], [], reservations=[Reservation("a", gpus=3)])
+            assert scene.cluster.work.reservations()[0].picked == devices
+            await scene.cluster.work.put([], [], reservations=[Reservation("a", gpus=3)])
             await scene.settle()
             assert told(scene)["a"].picked == devices  # what was picked stays, and is added to
 
@@ -72,7 +72,7 @@ def test_what_makes_no_sense_is_refused_and_nothing_of_the_batch_is_kept(kind: K
     async def test() -> None:
         async with opened(kind) as scene:
             node = Reservation("exact", nodes=("node-1",), start_s=LATER_S, end_s=LATER_S + 100)
-            await scene.cluster.put([], [], reservations=[node])
+            await scene.cluster.work.put([], [], reservations=[node])
             cases: list[tuple[Reservation, type[Exception], str]] = [
                 (Reservation("x"), ConfigError, "exactly one of gpus"),
                 (Reservation("x", gpus=1, end_s=5), ConfigError, "would be over already"),
@@ -96,10 +96,10 @@ def test_what_makes_no_sense_is_refused_and_nothing_of_the_batch_is_kept(kind: K
             ]
             for wrong, kind_of_error, words in cases:
                 fine = Reservation("fine", gpus=1)
-                await refuses(scene.cluster.put([], [], reservations=[fine, wrong]), kind_of_error, words)
+                await refuses(scene.cluster.work.put([], [], reservations=[fine, wrong]), kind_of_error, words)
             touching = Reservation("next", nodes=("node-1",), start_s=LATER_S + 100)
-            await scene.cluster.put([], [], reservations=[touching])  # it begins when the other is over
-            assert [each.name for each in scene.cluster.reservations()] == ["exact", "next"]
+            await scene.cluster.work.put([], [], reservations=[touching])  # it begins when the other is over
+            assert [each.name for each in scene.cluster.work.reservations()] == ["exact", "next"]
 
     run(test())
 
@@ -127,7 +127,7 @@ def test_a_requeued_workload_keeps_only_an_expiry_that_is_still_to_come(kind: Ki
         async with opened(kind) as scene:
             await scene.submit("a", expires_s=scene.cluster.now_s() + 1_000_000)
             await scene.cluster.apply(Plan(expired=(full("a"),)))
-            await scene.cluster.requeue(full("a"))
+            await scene.cluster.work.change("requeue", full("a"))
             assert scene.cluster.record(full("a")).workload.expires_s > 0
             for expires_s in (7, -1):
                 late: Any = {"expires_s": expires_s}
@@ -140,12 +140,12 @@ def test_a_reservation_that_is_over_may_be_applied_again_as_it_is(kind: Kind) ->
     async def test() -> None:
         async with opened(kind) as scene:
             end_s = scene.cluster.now_s() + 30
-            await scene.cluster.put([], [], reservations=[Reservation("a", gpus=1, end_s=end_s)])
+            await scene.cluster.work.put([], [], reservations=[Reservation("a", gpus=1, end_s=end_s)])
             await scene.submit("clock")
             await scene.start_on("clock")
             await scene.until_state("clock", WorkloadState.SUCCEEDED)  # 60 s of the cluster's time
-            await scene.cluster.put([], [], reservations=[Reservation("a", gpus=1, end_s=end_s)])
+            await scene.cluster.work.put([], [], reservations=[Reservation("a", gpus=1, end_s=end_s)])
             changed = replace(Reservation("a", gpus=2), end_s=end_s)
-            await refuses(scene.cluster.put([], [], reservations=[changed]), ConfigError, "over already")
+            await refuses(scene.cluster.work.put([], [], reservations=[changed]), ConfigError, "over already")
 
     run(test())

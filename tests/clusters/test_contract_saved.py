@@ -22,7 +22,7 @@ def test_the_scheduler_is_told_when_work_was_saved_and_of_nothing_else(kind: Kin
             await scene.until_state("train", WorkloadState.RUNNING)
             await scene.settle()
             seen, before_s = len(scene.seen), scene.cluster.now_s()
-            saved_s = await scene.cluster.checkpoint(full("train"), who="ada")
+            saved_s = await scene.cluster.work.checkpoint(full("train"), who="ada")
             await scene.settle()
             assert before_s <= saved_s <= scene.cluster.now_s()
             assert [type(event) for event in scene.seen[seen:]] == [WorkloadChanged]
@@ -38,9 +38,9 @@ def test_the_latest_time_counts_and_none_is_still_to_come(kind: Kind) -> None:
             await scene.submit("train", program=LONG)
             await scene.start(start_of("train"))
             cluster, at_s = scene.cluster, scene.cluster.now_s()
-            assert await cluster.checkpoint(full("train"), at_s - 50) == at_s - 50
-            assert await cluster.checkpoint(full("train"), at_s - 90) == at_s - 50
-            assert at_s <= await cluster.checkpoint(full("train"), at_s + 10**9) <= cluster.now_s()
+            assert await cluster.work.checkpoint(full("train"), at_s - 50) == at_s - 50
+            assert await cluster.work.checkpoint(full("train"), at_s - 90) == at_s - 50
+            assert at_s <= await cluster.work.checkpoint(full("train"), at_s + 10**9) <= cluster.now_s()
 
     run(test())
 
@@ -51,8 +51,8 @@ def test_work_that_was_saved_stays_saved_when_it_is_stopped(kind: Kind) -> None:
             await scene.submit("train", program=LONG)
             await scene.start(start_of("train"))
             await scene.until_state("train", WorkloadState.RUNNING)
-            saved_s = await scene.cluster.checkpoint(full("train"))
-            await scene.cluster.requeue(full("train"))
+            saved_s = await scene.cluster.work.checkpoint(full("train"))
+            await scene.cluster.work.change("requeue", full("train"))
             await scene.until_state("train", WorkloadState.WAITING)
             assert scene.workload("train").checkpoint_s == saved_s
             await scene.start(start_of("train"))
@@ -68,8 +68,8 @@ def test_work_that_comes_anew_under_the_name_has_saved_nothing(kind: Kind) -> No
         async with opened(kind) as scene:
             await scene.submit("train", program=LONG)
             await scene.start(start_of("train"))
-            await scene.cluster.checkpoint(full("train"))
-            await scene.cluster.cancel(full("train"))
+            await scene.cluster.work.checkpoint(full("train"))
+            await scene.cluster.work.change("cancel", full("train"))
             await scene.until_state("train", WorkloadState.CANCELLED)
             await scene.submit("train", program=LONG)
             assert scene.workload("train").checkpoint_s == 0
@@ -82,7 +82,7 @@ def test_a_file_that_says_a_time_to_come_is_cut_at_the_door(kind: Kind) -> None:
         async with opened(kind) as scene:
             now_s = scene.cluster.now_s()
             items = [(work("old", checkpoint_s=now_s - 5), LONG), (work("new", checkpoint_s=now_s + 10**9), LONG)]
-            await scene.cluster.submit(items)
+            await scene.cluster.work.submit(items)
             assert scene.workload("old").checkpoint_s == now_s - 5
             assert now_s <= scene.workload("new").checkpoint_s <= scene.cluster.now_s()
 
@@ -94,11 +94,11 @@ def test_who_never_ran_or_is_over_has_nothing_to_save(kind: Kind) -> None:
         async with opened(kind) as scene:
             await scene.submit("train", program=LONG)
             await refuses(
-                scene.cluster.checkpoint(full("train")), RefusedError, "has not run yet", "wait until it runs"
+                scene.cluster.work.checkpoint(full("train")), RefusedError, "has not run yet", "wait until it runs"
             )
-            await refuses(scene.cluster.checkpoint(full("ghost")), NotFoundError, "default/ghost")
-            await scene.cluster.cancel(full("train"))
-            await refuses(scene.cluster.checkpoint(full("train")), RefusedError, "has ended")
+            await refuses(scene.cluster.work.checkpoint(full("ghost")), NotFoundError, "default/ghost")
+            await scene.cluster.work.change("cancel", full("train"))
+            await refuses(scene.cluster.work.checkpoint(full("train")), RefusedError, "has ended")
             assert scene.workload("train").checkpoint_s == 0
 
     run(test())

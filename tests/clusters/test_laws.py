@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from kaiwo.clusters.embedded import transitions
 from kaiwo.clusters.embedded.state import EmbeddedState
-from kaiwo.clusters.ledger import Use, holds
-from kaiwo.clusters.recent_changes import Recent
+from kaiwo.clusters.ledger import NodeUsage, holds
+from kaiwo.clusters.recent_changes import RecentChanges
 from kaiwo.clusters.simulated import SimulatedCluster
 from kaiwo.model.errors import KaiwoError
 from kaiwo.model.gpu import Share
@@ -59,7 +59,7 @@ async def take(cluster: SimulatedCluster, step: tuple[Any, ...]) -> None:
         case "submit", name, request, pods, minimum, after, limit_s:
             program = Program(simulated_s=10, retries=1)
             workload = work(name, pods, minimum, request, after=after, time_limit_s=limit_s)
-            await cluster.submit([(workload, program)])
+            await cluster.work.submit([(workload, program)])
         case "apply", coming, leaving:
             await cluster.apply(Plan(starts=tuple(coming), evictions=tuple(leaving)))
         case "advance", seconds:
@@ -67,24 +67,24 @@ async def take(cluster: SimulatedCluster, step: tuple[Any, ...]) -> None:
         case "fail", name:
             cluster.fail_pod(name, "main-0")
         case "drain", node:
-            await cluster.drain(node)
+            await cluster.nodes.drain(node)
         case "uncordon", node:
-            await cluster.cordon(node, False)
+            await cluster.nodes.cordon(node, False)
         case "remove-node", node:
-            await cluster.remove_node(node)
+            await cluster.nodes.remove(node)
         case "put-node", node:
-            await cluster.put_node(some_nodes(2, gpus=2)[int(node[-1]) - 1])
+            await cluster.nodes.put(some_nodes(2, gpus=2)[int(node[-1]) - 1])
         case verb, name:
-            await getattr(cluster, verb)(name)
+            await cluster.work.change(verb, name)
 
 
 def check(cluster: SimulatedCluster) -> None:
     """What must hold after every step."""
-    world = cluster.world
+    world = cluster.state
     truth = ToldState()
-    truth.patch(world.whole_state())
+    truth.patch(world.as_events())
     assert truth.overcommitted() == []
-    for name, life in world.lives.items():
+    for name, life in world.workloads.items():
         phases = [placement.pod.phase for placement in world.pods_of.get(name, {}).values()]
         up = sum(phase is not Phase.DONE for phase in phases)
         state = life.record.state
@@ -98,24 +98,24 @@ def check(cluster: SimulatedCluster) -> None:
         if up:
             assert len(phases) >= sum(role.needed for role in life.workload.roles), "a gang runs halfway"
         for other in life.workload.after if not life.is_over else ():
-            assert not world.lives[other].is_over, "it waits for what has ended"
-    uses: dict[str, Use] = {}
+            assert not world.workloads[other].is_over, "it waits for what has ended"
+    uses: dict[str, NodeUsage] = {}
     for placement in world.pods.values():
         if holds(placement.pod):
-            uses.setdefault(placement.pod.node, Use()).add(placement.pod)
+            uses.setdefault(placement.pod.node, NodeUsage()).add(placement.pod)
     for node, use in uses.items():
-        kept = world.ledger.use_of(node)
+        kept = world.ledger.usage_of(node)
         assert (kept.cpu_milli, kept.memory_mib, kept.pods) == (use.cpu_milli, use.memory_mib, use.pods)
         assert {gpu: held for gpu, held in kept.devices.items() if held != (0, 0)} == use.devices
-    assert world.living_in.get("default", 0) == sum(not life.is_over for life in world.lives.values())
+    assert world.living_count.get("default", 0) == sum(not life.is_over for life in world.workloads.values())
 
 
 async def live(history: list[tuple[Any, ...]]) -> tuple[list[Any], list[Any]]:
     cluster = SimulatedCluster(some_nodes(2, gpus=2))
     told: list[Any] = []
     state = ToldState()
-    cluster._tell = lambda events: told.extend(events)  # type: ignore[method-assign, assignment]
-    state.patch(cluster.world.whole_state())
+    cluster._publish = lambda transaction: told.extend(transaction.events)  # type: ignore[method-assign, assignment]
+    state.patch(cluster.state.as_events())
     seen, known = -1, dict[str, WorkloadRecord]()
     for step in history:
         before = len(told)
@@ -126,7 +126,7 @@ async def live(history: list[tuple[Any, ...]]) -> tuple[list[Any], list[Any]]:
         state.patch(told[before:])
         check(cluster)
         truth = ToldState()
-        truth.patch(cluster.world.whole_state())
+        truth.patch(cluster.state.as_events())
         assert state == truth
         seen = hear(cluster, seen, known)
     return told, list(cluster.records())
@@ -134,12 +134,12 @@ async def live(history: list[tuple[Any, ...]]) -> tuple[list[Any], list[Any]]:
 
 def hear(cluster: SimulatedCluster, seen: int, known: dict[str, WorkloadRecord]) -> int:
     """The news bring what somebody knew up to date."""
-    news = cluster.news(seen)
+    news = cluster.records_since(seen)
     assert news.is_all == (seen < 0)
     for name in news.gone:
         known.pop(name, None)
     known.update((record.workload.name, record) for record in news.records)
-    assert known == cluster.world.records
+    assert known == cluster.state.records
     return news.version
 
 
@@ -162,20 +162,20 @@ def test_a_change_that_cannot_be_kept_leaves_no_trace(history: list[tuple[Any, .
                 await take(cluster, step)
             except KaiwoError:
                 continue
-        before = everything(cluster.world)
+        before = everything(cluster.state)
 
         def fail(change: object, kept: int) -> None:
             raise OSError("the disk is full")
 
-        trim, transitions.trim = transitions.trim, fail  # type: ignore[assignment]
+        trim, transitions.forget_oldest_ended = transitions.forget_oldest_ended, fail  # type: ignore[assignment]
         try:
             await take(cluster, last)
         except (OSError, KaiwoError):
             pass
         finally:
-            transitions.trim = trim
+            transitions.forget_oldest_ended = trim
         if last[0] != "advance":  # the simulated clock moves on in any case
-            assert everything(cluster.world) == before
+            assert everything(cluster.state) == before
 
     run(test())
 
@@ -186,17 +186,17 @@ def everything(world: EmbeddedState) -> dict[str, Any]:
     for key, value in vars(world).items():
         if isinstance(value, dict):
             state[key] = {name: dict(at) if isinstance(at, dict) else at for name, at in value.items() if at != 0}
-    state["uses"] = {node: vars_of(world.ledger.use_of(node)) for node in ("node-1", "node-2")}
+    state["uses"] = {node: vars_of(world.ledger.usage_of(node)) for node in ("node-1", "node-2")}
     return state
 
 
-def vars_of(use: Use) -> tuple[Any, ...]:
+def vars_of(use: NodeUsage) -> tuple[Any, ...]:
     held = {gpu: amounts for gpu, amounts in use.devices.items() if amounts != (0, 0)}
     return use.cpu_milli, use.memory_mib, use.pods, held
 
 
 def test_news_that_are_too_old_are_told_whole() -> None:
-    recent = Recent(kept=3)
+    recent = RecentChanges(kept=3)
     for version, name in enumerate("abcda", start=1):
         recent.note(name, version)
     assert recent.since(0) is None
@@ -211,4 +211,4 @@ def test_news_that_are_too_old_are_told_whole() -> None:
 
 def test_queues_of_the_simulation_can_be_given_at_once() -> None:
     cluster = SimulatedCluster(queues=[Queue("lab"), Queue("vision", parent="lab")])
-    assert set(cluster.world.children["lab"]) == {"vision"}
+    assert set(cluster.state.children["lab"]) == {"vision"}

@@ -5,16 +5,16 @@ import signal
 import pytest
 
 from kaiwo.clusters.embedded import lifecycle
-from kaiwo.clusters.embedded.lifecycle import Ending, Exit, ExitReason, Life, Run, new_life
+from kaiwo.clusters.embedded.lifecycle import Ending, Exit, ExitReason, Run, TrackedWorkload, new_workload
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Phase, Pod, Role, Workload, breaks_gang
 from kaiwo.model.workload_record import Program, WorkloadRecord, WorkloadState
 from tests.clusters.kinds import work
 
 
-def life(**fields: object) -> Life:
+def life(**fields: object) -> TrackedWorkload:
     retries = fields.pop("retries", 0)
-    return new_life(WorkloadRecord(work("a", **fields), Program(retries=retries)))  # type: ignore[arg-type]
+    return new_workload(WorkloadRecord(work("a", **fields), Program(retries=retries)))  # type: ignore[arg-type]
 
 
 def pods(*phases: Phase) -> list[Pod]:
@@ -120,4 +120,4 @@ def test_failures_are_sentences(end: Exit, sentence: str) -> None:
 
 @pytest.mark.parametrize(("seconds", "words"), [(0, "0 s"), (45, "45 s"), (90, "1 min 30 s"), (90_000, "1 d 1 h")])
 def test_durations_are_words(seconds: int, words: str) -> None:
-    assert lifecycle.duration_words(seconds) == words
+    assert lifecycle.format_duration(seconds) == words

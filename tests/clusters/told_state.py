@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from kaiwo.clusters.ledger import Use, holds, overcommit
+from kaiwo.clusters.ledger import NodeUsage, holds, overcommit
 from kaiwo.model.events import (
     Event,
     NodeChanged,
@@ -56,8 +56,8 @@ class ToldState:
 
     def overcommitted(self) -> list[str]:
         """Every node of which more is held than there is."""
-        uses: dict[str, Use] = {}
+        uses: dict[str, NodeUsage] = {}
         for pod in self.pods.values():
             if holds(pod) and pod.node in self.nodes:
-                uses.setdefault(pod.node, Use()).add(pod)
+                uses.setdefault(pod.node, NodeUsage()).add(pod)
         return [why for node, use in uses.items() if (why := overcommit(self.nodes[node], use))]

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import msgspec
 
-from kaiwo.clusters.embedded.lifecycle import Life, Placement, Run
-from kaiwo.clusters.ledger import Use, holds, overcommit
+from kaiwo.clusters.embedded.lifecycle import Placement, Run, TrackedWorkload
+from kaiwo.clusters.ledger import NodeUsage, holds, overcommit
 from kaiwo.clusters.local.run_folder import Condition, RunFolder, RunSpec
 from kaiwo.history.journal_reader import JournalReader
 from kaiwo.model.gpu import WHOLE_MILLI
@@ -35,7 +35,9 @@ class Books:
         with contextlib.closing(sqlite3.connect(f"file:{home / 'state.db'}", uri=True)) as db:
             self.integrity = [row[0] for row in db.execute("PRAGMA integrity_check")]
             self.nodes = self._all(db, "SELECT data FROM nodes", Node)
-            self.lives = {life.workload.name: life for life in self._all(db, "SELECT data FROM workloads", Life)}
+            self.workloads = {
+                life.workload.name: life for life in self._all(db, "SELECT data FROM workloads", TrackedWorkload)
+            }
             self.placements = self._all(db, "SELECT data FROM pods", Placement)
             self.runs = {run.id: run for run in self._all(db, "SELECT data FROM runs", Run)}
             self.kept = [name for (name,) in db.execute("SELECT workload FROM kept ORDER BY workload")]
@@ -62,10 +64,10 @@ def audit(home: Path) -> list[str]:
 def _capacity(cache: Books) -> Iterator[str]:
     """Nothing is allocated twice."""
     nodes = {node.name: node for node in cache.nodes}
-    uses: dict[str, Use] = {}
+    uses: dict[str, NodeUsage] = {}
     for placement in cache.placements:
         if holds(placement.pod):
-            uses.setdefault(placement.pod.node, Use()).add(placement.pod)
+            uses.setdefault(placement.pod.node, NodeUsage()).add(placement.pod)
     for name, use in uses.items():
         if name in nodes and (why := overcommit(nodes[name], use)):
             yield why
@@ -76,9 +78,9 @@ def _lives(cache: Books) -> Iterator[str]:
     pods: dict[str, list[Phase]] = {}
     for placement in cache.placements:
         pods.setdefault(placement.pod.workload, []).append(placement.pod.phase)
-    for name in set(pods) - set(cache.lives):
+    for name in set(pods) - set(cache.workloads):
         yield f"{name} has pods but does not exist"
-    for name, life in cache.lives.items():
+    for name, life in cache.workloads.items():
         phases = pods.get(name, [])
         if life.is_over and phases:
             yield f"{name} is over and has pods"
@@ -89,7 +91,7 @@ def _lives(cache: Books) -> Iterator[str]:
         ):
             yield f"{name} is {life.record.state} with pods"
     for name in cache.kept:
-        if name not in cache.lives or not cache.lives[name].wants_pods:
+        if name not in cache.workloads or not cache.workloads[name].wants_pods:
             yield f"space is kept for {name}, which wants none"
 
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from kaiwo.clusters.embedded.lifecycle import ExitReason, Life
+from kaiwo.clusters.embedded.lifecycle import ExitReason, TrackedWorkload
 from kaiwo.clusters.embedded.transitions import RUNS_KEPT
 from kaiwo.clusters.local.run_folder import RunFolder
 from kaiwo.model.workload_record import WorkloadState
@@ -35,7 +35,7 @@ class Effects:
 def check_effects(home: Path, people: People, lost: set[str]) -> Iterator[str]:
     """Once everything is over. `lost`: the workloads of which a supervisor was killed."""
     cache, effects = Books(home), Effects(people.effects)
-    for name in set(people.accepted) - set(cache.lives):
+    for name in set(people.accepted) - set(cache.workloads):
         yield f"{name} was accepted and is lost"
     for run, times in effects.begun.items():
         if times > 1:
@@ -44,7 +44,7 @@ def check_effects(home: Path, people: People, lost: set[str]) -> Iterator[str]:
         if times > 1:
             yield f"{key} ran {times} times in one attempt"
     evicted = evictions(home, cache)
-    for name, life in cache.lives.items():
+    for name, life in cache.workloads.items():
         yield from (f"{each}{_ends(home, cache, name)}" for each in _check_end(name, life, people, lost, evicted[name]))
         is_moved = name in people.disturbed or name in lost or evicted[name] > 0
         if life.record.state is WorkloadState.SUCCEEDED and kind_of(name) in DOES_WORK_ONCE:
@@ -62,13 +62,13 @@ def evictions(home: Path, cache: Books) -> Counter[str]:
         run
         for run in cache.runs.values()
         if kind_of(run.workload) == "team"
-        and run.workload in cache.lives
-        and run.attempt < cache.lives[run.workload].record.attempt
+        and run.workload in cache.workloads
+        and run.attempt < cache.workloads[run.workload].record.attempt
     ]
     stopped = {
         (run.workload, run.attempt) for run in earlier if RunFolder(home / "runs" / run.id).end().reason in TOLD_TO_GO
     }
-    attempts = {run.workload: cache.lives[run.workload].record.attempt for run in earlier}
+    attempts = {run.workload: cache.workloads[run.workload].record.attempt for run in earlier}
     forgotten = Counter({name: max(0, attempt - RUNS_KEPT) for name, attempt in attempts.items()})
     return Counter(workload for workload, _ in stopped) + forgotten
 
@@ -80,7 +80,7 @@ def _ends(home: Path, cache: Books, name: str) -> str:
     return "; its runs: " + ", ".join(f"{attempt}/{pod} {end}" for attempt, pod, end in ends)
 
 
-def _check_end(name: str, life: Life, people: People, lost: set[str], evicted: int) -> Iterator[str]:
+def _check_end(name: str, life: TrackedWorkload, people: People, lost: set[str], evicted: int) -> Iterator[str]:
     record, kind = life.record, kind_of(name)
     allowed = {EXPECTED.get(kind, WorkloadState.SUCCEEDED)}
     allowed |= {WorkloadState.CANCELLED} if name in people.cancelled else set()

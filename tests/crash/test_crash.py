@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kaiwo.clusters.embedded.lifecycle import Life, Placement, Run
+from kaiwo.clusters.embedded.lifecycle import Placement, Run, TrackedWorkload
 from kaiwo.clusters.embedded.state import EmbeddedState
 from kaiwo.clusters.local.run_folder import RunFolder, RunSpec
 from kaiwo.clusters.local.sqlite_store import Store
@@ -119,14 +119,14 @@ def test_the_audit_finds_what_is_wrong(tmp_path: Path) -> None:
     (tmp_path / "journal").mkdir()
     store = Store(tmp_path / "state.db")
     world = EmbeddedState()
-    with world.changing(0) as change:
+    with world.transaction(0) as change:
         change.put_node(some_nodes(1)[0])
-        change.put_life(Life(WorkloadRecord(work("over"), state=WorkloadState.SUCCEEDED)))
-        change.put_life(Life(WorkloadRecord(work("running"), state=WorkloadState.RUNNING)))
+        change.put_workload(TrackedWorkload(WorkloadRecord(work("over"), state=WorkloadState.SUCCEEDED)))
+        change.put_workload(TrackedWorkload(WorkloadRecord(work("running"), state=WorkloadState.RUNNING)))
         for name in ("over", "ghost"):
             pod = Pod(f"default/{name}", "main-0", "node-1", devices=whole(0))
             change.put_pod(Placement(pod, Run(name, pod.workload, "main-0")))
-        change.put_kept("default/over", (Nomination("default/over", "main-0", "node-1"),))
+        change.put_nominations("default/over", (Nomination("default/over", "main-0", "node-1"),))
         store.save(change)
     store.close()
     assert sorted(audit(tmp_path)) == [

@@ -14,7 +14,7 @@ from kaiwo.model.queue import UNBOUNDED_DEFAULT_QUEUE
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload
 from kaiwo.model.workload_record import Program
-from kaiwo.runtime.loop.event_intake import Intake
+from kaiwo.runtime.loop.event_intake import EventIntake
 from kaiwo.runtime.loop.health import NOT_READY_AFTER, Health
 from kaiwo.runtime.loop.scheduling_loop import SchedulingLoop
 from kaiwo.snapshot.cluster_state import ClusterState
@@ -30,7 +30,7 @@ def node(name: str, cpu_milli: int = 64_000, **more: int) -> Node:
 def test_a_node_that_cannot_be_counted_is_left_out_and_the_others_are_there() -> None:
     state, health = ClusterState(), Health()
     batch = [QueueChanged(UNBOUNDED_DEFAULT_QUEUE), *map(NodeChanged, (node("a"), node("b", TOO_MANY), node("c")))]
-    heard = Intake(state, health).hear(batch)
+    heard = EventIntake(state, health).take_in(batch)
     assert heard == [batch[0], batch[1], NodeGone("b"), batch[3]]
     state.refresh_tables()
     assert (state.nodes.names, health.left_out) == (["a", "c"], 1)
@@ -38,10 +38,10 @@ def test_a_node_that_cannot_be_counted_is_left_out_and_the_others_are_there() ->
 
 def test_a_node_that_grows_beyond_counting_goes(capsys: pytest.CaptureFixture[str]) -> None:
     state, health = ClusterState(), Health()
-    intake = Intake(state, health)
-    intake.hear([NodeChanged(node("a")), NodeChanged(node("b"))])
+    intake = EventIntake(state, health)
+    intake.take_in([NodeChanged(node("a")), NodeChanged(node("b"))])
     state.refresh_tables()
-    intake.hear([NodeChanged(node("b", strange=TOO_MANY))])
+    intake.take_in([NodeChanged(node("b", strange=TOO_MANY))])
     state.refresh_tables()
     assert (state.nodes.names, health.left_out) == (["a"], 1)
     told = capsys.readouterr().err
@@ -56,10 +56,10 @@ def test_a_workload_that_cannot_stand_in_line_stops_nobody() -> None:
         return ((0, 0),), ()
 
     state, health = ClusterState(order), Health()
-    intake = Intake(state, health)
+    intake = EventIntake(state, health)
     work = [Workload(f"default/{name}", (Role(Request(gpus=1)),)) for name in "abc"]
-    intake.hear([QueueChanged(UNBOUNDED_DEFAULT_QUEUE), NodeChanged(node("n")), *map(WorkloadChanged, work)])
-    while intake.seat(10):
+    intake.take_in([QueueChanged(UNBOUNDED_DEFAULT_QUEUE), NodeChanged(node("n")), *map(WorkloadChanged, work)])
+    while intake.requeue_moved(10):
         pass
     assert [state.backlog.position(each.name) for each in work] == [1, 0, 2]
     assert health.left_out == 1
@@ -70,7 +70,7 @@ def test_a_loop_with_such_a_node_goes_on_and_its_journal_can_be_read(tmp_path: P
         simulated = SimulatedCluster([node("a"), node("b", TOO_MANY)])
         loop = SchedulingLoop(simulated, Journal(tmp_path / "journal"))
         task = asyncio.create_task(loop.run())
-        await simulated.submit([(Workload("default/w", (Role(Request(gpus=1)),)), Program(simulated_s=60))])
+        await simulated.work.submit([(Workload("default/w", (Role(Request(gpus=1)),)), Program(simulated_s=60))])
         async with asyncio.timeout(20):
             seen = -1
             while "default/w" not in loop.state.pods:

@@ -53,7 +53,7 @@ def run(tmp_path: Path, story) -> None:  # type: ignore[no-untyped-def]
 
 def test_work_starts_ends_and_makes_room(tmp_path: Path) -> None:
     async def story(loop: SchedulingLoop, simulated: SimulatedCluster) -> None:
-        await simulated.submit([job("first", 4), job("second", 4)])
+        await simulated.work.submit([job("first", 4), job("second", 4)])
         await until(loop, lambda: "default/first" in loop.state.pods)
         assert loop.state.backlog.position("default/second") == 1
         simulated.advance(60)
@@ -65,7 +65,7 @@ def test_work_starts_ends_and_makes_room(tmp_path: Path) -> None:
 
 def test_a_question_sees_a_picture_that_stands_still(tmp_path: Path) -> None:
     async def story(loop: SchedulingLoop, simulated: SimulatedCluster) -> None:
-        await simulated.submit([job(f"j{number}", 1) for number in range(8)])
+        await simulated.work.submit([job(f"j{number}", 1) for number in range(8)])
         await until(loop, lambda: len(loop.state.pods) == 4)
         before, after = await loop.ask(lambda state: (state.version, state.version))
         assert before == after
@@ -94,7 +94,7 @@ def test_nothing_is_decided_before_the_state_is_known(tmp_path: Path) -> None:
         simulated = Slow([Node("node-0", 1_000, 1_000)])
         loop = SchedulingLoop(simulated, Journal(tmp_path / "journal"))
         task = asyncio.create_task(loop.run())
-        await simulated.submit([job("early", 0)])
+        await simulated.work.submit([job("early", 0)])
         for _ in range(20):
             await asyncio.sleep(0)
         assert not loop.ready
@@ -122,7 +122,7 @@ def test_a_cycle_that_fails_is_counted_and_tried_again(tmp_path: Path, monkeypat
             return decide(snapshot)
 
         monkeypatch.setattr(loop._scheduler, "decide", sometimes)
-        await simulated.submit([job("patient", 1)])
+        await simulated.work.submit([job("patient", 1)])
         await until(loop, lambda: "default/patient" in loop.state.pods)
         assert loop.health.failures == 2
 
@@ -140,7 +140,7 @@ def test_it_says_since_when_a_cycle_is_being_decided(tmp_path: Path) -> None:
             return decide(snapshot)
 
         loop._scheduler.decide = watched  # type: ignore[method-assign]
-        await simulated.submit([job("one", 1)])
+        await simulated.work.submit([job("one", 1)])
         await until(loop, lambda: "default/one" in loop.state.pods)
         assert loop.busy_since is None
 

@@ -5,6 +5,7 @@ import random
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -31,6 +32,7 @@ from kaiwo.runtime.partitioning.local_machine import Machine
 from kaiwo.runtime.partitioning.partitioning_loop import Partitions
 from kaiwo.runtime.partitioning.saved_state import read_kept
 from kaiwo.runtime.partitioning.wait_sentences import said_for
+from tests.clusters.kinds import put_queue
 from tests.devices.partitioning.kernel import Kernel
 from tests.devices.trees import address
 
@@ -51,11 +53,11 @@ class Play:
         self.folder = folder
         self.cluster = SimulatedCluster(nodes)
         self.loop = SchedulingLoop(self.cluster, Journal(folder / "journal"))
-        self.partitions = Partitions(self.loop, Agents(self.cluster), str(folder), policy)
+        self.partitions = Partitions(self.loop, Agents(self.cluster.devices), str(folder), policy)
 
     async def submit(self, name: str, want: Request, lasts_s: int = 600, **more: Any) -> None:
         role = Role(want)
-        await self.cluster.submit([(Workload(f"default/{name}", (role,), **more), Program(simulated_s=lasts_s))])
+        await self.cluster.work.submit([(Workload(f"default/{name}", (role,), **more), Program(simulated_s=lasts_s))])
         await self.settle()
 
     async def settle(self) -> None:
@@ -71,7 +73,7 @@ class Play:
     def _is_still(self) -> bool:
         known, backlog = dict(self.loop.state.node_objects), self.loop.state.backlog
         is_open = backlog.to_try or (backlog.try_all and backlog.by_key)
-        return self.loop.ready and known == self.cluster.world.nodes and not is_open
+        return self.loop.ready and known == self.cluster.state.nodes and not is_open
 
     async def turn(self, seconds: int = 0) -> None:
         self.cluster.advance(seconds)
@@ -82,12 +84,12 @@ class Play:
     def modes(self, name: str = "a") -> list[str]:
         """Of each GPU of a node, in its order; '' while it changes."""
         found: dict[str, str] = {}
-        for gpu in self.cluster.world.nodes[name].gpus:
+        for gpu in self.cluster.state.nodes[name].gpus:
             found[gpu.parent or gpu.id] = "" if change_state(gpu) == "changing" else gpu.profile or "SPX"
         return [found.get(f"gpu-{number}", "") for number in range(4)]
 
     def closed(self, name: str = "a") -> list[str]:
-        return [gpu.id for gpu in self.cluster.world.nodes[name].gpus if change_state(gpu) == "draining"]
+        return [gpu.id for gpu in self.cluster.state.nodes[name].gpus if change_state(gpu) == "draining"]
 
     def runs(self, name: str) -> bool:
         return f"default/{name}" in self.loop.state.pods
@@ -152,7 +154,7 @@ def test_a_gpu_in_use_drains_and_is_open_again_when_nobody_needs_it(tmp_path: Pa
         await it.turn(60)
         assert it.modes() == ["SPX"] * 4  # never under a running pod
         assert it.runs("busy")
-        await it.cluster.cancel("default/small")
+        await it.cluster.work.change("cancel", "default/small")
         await it.turn()
         assert it.closed() == []
 
@@ -179,7 +181,7 @@ def test_a_change_that_is_under_way_goes_on_after_a_restart(tmp_path: Path) -> N
         await it.turn()
         await it.turn()
         assert it.modes()[0] == ""
-        it.partitions = Partitions(it.loop, Agents(it.cluster), str(tmp_path))  # as after kill -9
+        it.partitions = Partitions(it.loop, Agents(it.cluster.devices), str(tmp_path))  # as after kill -9
         assert it.partitions.policy == "on"
         await it.turn(30)
         assert it.modes()[0] == ""
@@ -227,7 +229,7 @@ def test_a_gang_that_finds_too_few_cpus_on_all_nodes_together_changes_no_modes(t
     async def story(it: Play) -> None:
         for name, count in (("four", 4), ("three", 3)):
             gang = Workload(f"default/{name}", (Role(wide, count=count),))
-            await it.cluster.submit([(gang, Program(simulated_s=600))])
+            await it.cluster.work.submit([(gang, Program(simulated_s=600))])
             await it.turn()
             assert len(it.partitions.look.steps) == (0 if count == 4 else 3)
 
@@ -236,7 +238,7 @@ def test_a_gang_that_finds_too_few_cpus_on_all_nodes_together_changes_no_modes(t
 
 def test_a_queue_at_its_limit_changes_no_modes(tmp_path: Path) -> None:
     async def story(it: Play) -> None:
-        await it.cluster.put_queue(Queue("poor", gpu=QueueAmounts(limit=0)))
+        await put_queue(it.cluster, Queue("poor", gpu=QueueAmounts(limit=0)))
         await it.submit("small", CPX, queue="poor")
         await it.turn()
         await it.turn()
@@ -254,7 +256,7 @@ def test_an_ill_gpu_is_left_alone(tmp_path: Path) -> None:
         for seconds in (0, 0, 60):
             await it.turn(seconds)
         assert it.modes() == ["SPX", "CPX+NPS1", "SPX", "SPX"]
-        assert it.cluster.world.nodes["a"].gpus[0].reason == "5 errors"
+        assert it.cluster.state.nodes["a"].gpus[0].reason == "5 errors"
 
     play(tmp_path, story, Node("a", 640_000, 655_360, pods=500, gpus=devices, labels=ill.labels))
 
@@ -376,9 +378,9 @@ def test_whatever_comes_no_pod_loses_its_devices(tmp_path: Path, test_size: int)
         for number in range(60 * test_size):
             await it.submit(f"job-{number}", draw.choice(wants), draw.randint(60, 900))
             await it.turn(draw.choice((0, 30, 120)))
-            for name, at in it.cluster.world.nodes.items():
+            for name, at in it.cluster.state.nodes.items():
                 shown = {gpu.id: gpu for gpu in at.gpus}
-                for device in it.cluster.devices_in_use(name):
+                for device in it.cluster.devices.devices_in_use(name):
                     assert device in shown
                     assert "does not show it" not in shown[device].reason
         assert len(it.partitions.following.history) >= 4
@@ -387,11 +389,9 @@ def test_whatever_comes_no_pod_loses_its_devices(tmp_path: Path, test_size: int)
 
 
 def test_on_kubernetes_plans_are_the_clusters_own_objects_and_the_policy_is_dry_run_at_first(tmp_path: Path) -> None:
-    class Live:
-        class cluster:  # noqa: N801
-            kind = "kubernetes"
-
-    it = Partitions(Live(), Agents(Live.cluster), str(tmp_path))
+    cluster = SimulatedCluster()
+    it = Partitions(SchedulingLoop(cluster, None), Agents(cluster.devices), str(tmp_path))
+    it.use_objects(Mock())
     assert it.policy == "dry-run"
     with pytest.raises(RefusedError, match="kubectl apply"):
         asyncio.run(it.put_plans([PartitioningPlan("p", ())]))
@@ -471,7 +471,7 @@ def test_a_real_change_that_was_cut_short_is_finished_by_the_next_kaiwo(tmp_path
         await it.turn()
         await asyncio.sleep(0.05)
         assert (tmp_path / "record" / "record.json").exists()
-        it.partitions = Partitions(it.loop, Agents(it.cluster), str(tmp_path))
+        it.partitions = Partitions(it.loop, Agents(it.cluster.devices), str(tmp_path))
         it.partitions.following.machine = Driven(kernel, tmp_path / "record")
         await it.partitions.following.resume()
         await it.turn(1)
@@ -491,7 +491,7 @@ def test_a_node_that_goes_away_in_the_middle_stops_nothing_else(tmp_path: Path) 
         await it.turn()
         await it.turn()
         assert it.modes("a")[0] == it.modes("b")[0] == ""
-        await it.cluster.remove_node("a")
+        await it.cluster.nodes.remove("a")
         await it.turn(60)
         assert it.runs("on-b")
         await it.turn()

@@ -33,7 +33,7 @@ def test_others_never_change_what_is_reserved_and_its_owner_does(tmp_path: Path,
     count = len(reservation.devices) or 4
 
     async def story(it: Play) -> None:
-        await it.cluster.put((), (), reservations=[reservation])
+        await it.cluster.work.put((), (), reservations=[reservation])
         for number in range(8):
             await it.submit(f"x{number}", Request(gpus=8, partition="CPX"), 1200, user="bob")
         for seconds in (0, 0, 60, 0):
@@ -56,7 +56,7 @@ def test_a_change_that_was_begun_for_others_is_taken_back_when_the_reservation_b
         await it.submit("small", CPX, user="bob")
         await it.turn()
         assert it.closed()
-        await it.cluster.put((), (), reservations=[NAMED])
+        await it.cluster.work.put((), (), reservations=[NAMED])
         await it.turn(1)
         assert it.closed() == []
 
@@ -68,7 +68,7 @@ def test_those_who_may_not_enter_keep_no_mode_from_the_owner(tmp_path: Path) -> 
 
     async def story(it: Play) -> None:
         await it.submit("early", Request(gpus=32, partition="CPX"), 7200, time_limit_s=7200, user="bob")
-        await it.cluster.put((), (), reservations=[NAMED])
+        await it.cluster.work.put((), (), reservations=[NAMED])
         await it.submit("late", CPX, user="bob")
         await it.submit("ada", Request(gpus=4), user="ada", preemptible=False)
         await it.turn(1)
@@ -107,7 +107,7 @@ def test_the_cpus_that_others_hold_for_long_are_counted(tmp_path: Path) -> None:
         await it.submit("fat", Request(gpus=1, cpu_milli=100_000))
         await it.turn()
         assert it.partitions.look.steps == ()
-        await it.cluster.cancel("default/cpus")
+        await it.cluster.work.change("cancel", "default/cpus")
         await it.submit("parts", Request(gpus=32, partition="CPX", cpu_milli=600_000), 7200)
         await it.turn(1)
         assert [step.is_due for step in it.partitions.look.steps] == [False]

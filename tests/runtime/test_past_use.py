@@ -13,7 +13,7 @@ from kaiwo.queues.current_shares import fair_shares_of, queue_demand_of
 from kaiwo.queues.past_usage import WHOLE_PART
 from kaiwo.queues.share_breakdown import share_breakdown
 from kaiwo.runtime.loop.learned_state import pack_state, unpack_state
-from kaiwo.runtime.loop.past_usage_tracker import LOOK_S, TELL_S, InFile, InQueues, PastUse
+from kaiwo.runtime.loop.past_usage_tracker import LOOK_S, TELL_S, PastUsageFile, PastUsageInQueues, PastUsageTracker
 from kaiwo.snapshot.queue_table import GPU
 from kaiwo.snapshot.working_copy import WorkingCopy
 from tests.worlds import World
@@ -26,13 +26,13 @@ def two_teams() -> World:
     return World(policy=POLICY).tell(QueueChanged(Queue("heavy")), QueueChanged(Queue("light")))
 
 
-def watch(world: World, past_use: PastUse, seconds: int) -> int:
+def watch(world: World, past_use: PastUsageTracker, seconds: int) -> int:
     """Look again and again, as the loop does; how often the picture was told."""
     told = 0
     for _ in range(0, seconds, LOOK_S):
         world.now_s += LOOK_S
         world.state.refresh_tables()
-        event = past_use.look(world.state, world.now_s)
+        event = past_use.update(world.state, world.now_s)
         if event is not None:
             world.tell(event)
             told += 1
@@ -44,15 +44,18 @@ def gpu_share(world: World, queue: str) -> int:
     return int(fair_shares_of(view).share[view.queues.row[queue], GPU])
 
 
-def kept(home: Path) -> PastUse:
-    past_use = PastUse.of(POLICY, InFile(str(home)))
+def kept(home: Path) -> PastUsageTracker:
+    past_use = PastUsageTracker.of(POLICY, PastUsageFile(str(home)))
     assert past_use is not None
     return past_use
 
 
 def test_a_policy_without_a_half_life_keeps_nothing(tmp_path: Path) -> None:
-    assert PastUse.of(Policy(), InFile(str(tmp_path))) is None
-    assert PastUse.of(Policy(past_use_half_life_s=60, past_use_strength_milli=0), InFile(str(tmp_path))) is None
+    assert PastUsageTracker.of(Policy(), PastUsageFile(str(tmp_path))) is None
+    assert (
+        PastUsageTracker.of(Policy(past_use_half_life_s=60, past_use_strength_milli=0), PastUsageFile(str(tmp_path)))
+        is None
+    )
 
 
 def test_who_used_much_lately_gets_less_of_what_both_want(tmp_path: Path) -> None:
@@ -93,13 +96,13 @@ def test_a_restart_remembers_and_counts_the_pause_as_idle(tmp_path: Path) -> Non
     watch(world, kept(tmp_path), 20 * HALF_LIFE_S)
     world.now_s += HALF_LIFE_S
     again = kept(tmp_path)
-    told = again.look(world.state, world.now_s)
+    told = again.update(world.state, world.now_s)
     assert told is not None
     assert abs(told.parts["heavy"][GPU] / WHOLE_PART - 0.5) < 0.02
 
 
-def in_queues(memory: QueueHistory) -> PastUse:
-    past_use = PastUse.of(POLICY, InQueues(memory))
+def in_queues(memory: QueueHistory) -> PastUsageTracker:
+    past_use = PastUsageTracker.of(POLICY, PastUsageInQueues(memory))
     assert past_use is not None
     return past_use
 
@@ -118,7 +121,7 @@ def test_another_leader_goes_on_where_the_last_one_was_and_so_does_the_first_whe
     watch(world, first, 2 * HALF_LIFE_S)
     other = handed_over(memory)
     second = in_queues(other)
-    told = second.look(world.state, world.now_s)
+    told = second.update(world.state, world.now_s)
     assert told is not None
     assert abs(told.parts["heavy"][GPU] / WHOLE_PART - 0.75) < 0.03
     watch(world, second, 4 * HALF_LIFE_S)
@@ -148,7 +151,7 @@ def test_a_broken_file_is_an_empty_memory(tmp_path: Path) -> None:
     (tmp_path / "past-use.json").write_text("{half")
     world = two_teams()
     world.state.refresh_tables()
-    told = kept(tmp_path).look(world.state, 100)
+    told = kept(tmp_path).update(world.state, 100)
     assert told is not None
     assert told.parts == {}
 

@@ -18,7 +18,15 @@ from kaiwo.model.plan import EvictionCause
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload
 from kaiwo.model.workload_record import Program
-from kaiwo.runtime.loop.learned_run_times import FILE, KINDS_KEPT, RUNS_KEPT, InFile, RunTimes, conservative_s, kind_of
+from kaiwo.runtime.loop.learned_run_times import (
+    FILE,
+    KINDS_KEPT,
+    RUNS_KEPT,
+    RunTimeFile,
+    RunTimes,
+    conservative_s,
+    kind_of,
+)
 from kaiwo.runtime.loop.replay import replay
 from kaiwo.runtime.loop.scheduling_loop import SchedulingLoop
 from tests.runtime.test_loop import cluster, until
@@ -30,8 +38,8 @@ def work(name: str, gpus: int = 1, **changes: object) -> Workload:
 
 
 def ran(run_times: RunTimes, name: str, run_s: int, now_s: int = 0, **changes: object) -> list[Event]:
-    run_times.hear([WorkloadChanged(work(name, **changes))], now_s)
-    return run_times.hear([WorkloadGone(f"default/{name}", run_s)], now_s)
+    run_times.add_run_times([WorkloadChanged(work(name, **changes))], now_s)
+    return run_times.add_run_times([WorkloadGone(f"default/{name}", run_s)], now_s)
 
 
 def taught(*runs_s: int) -> RunTimes:
@@ -72,24 +80,26 @@ def test_who_failed_or_was_cancelled_teaches_nothing() -> None:
 
 def test_those_who_live_are_told_and_those_who_come() -> None:
     run_times = RunTimes()
-    run_times.hear([WorkloadChanged(work("sweep-8")), WorkloadChanged(work("sweep-9", estimate_s=5))], 0)
+    run_times.add_run_times([WorkloadChanged(work("sweep-8")), WorkloadChanged(work("sweep-9", estimate_s=5))], 0)
     ran(run_times, "sweep-0", 60)
     ran(run_times, "sweep-1", 60)
     told = ran(run_times, "sweep-2", 90)
     assert told[1:] == [WorkloadChanged(work("sweep-8", learned_s=90))], "who said it itself needs nothing"
-    assert run_times.hear([WorkloadChanged(work("sweep-10"))], 0) == [WorkloadChanged(work("sweep-10", learned_s=90))]
+    assert run_times.add_run_times([WorkloadChanged(work("sweep-10"))], 0) == [
+        WorkloadChanged(work("sweep-10", learned_s=90))
+    ]
     assert ran(run_times, "sweep-3", 300, now_s=30)[1:] == [], "not more than once a minute"
     assert len(ran(run_times, "sweep-4", 300, now_s=90)[1:]) == 2
     assert ran(run_times, "sweep-5", 310, now_s=200)[1:] == [], "it would make no difference"
 
 
 def test_a_restart_remembers_and_a_torn_line_does_no_harm(tmp_path: Path) -> None:
-    run_times = RunTimes(InFile(str(tmp_path)))
+    run_times = RunTimes(RunTimeFile(str(tmp_path)))
     for number in range(3):
         ran(run_times, f"sweep-{number}", 60 + number)
     with (tmp_path / FILE).open("ab") as file:
         file.write(b'["half a li')
-    assert RunTimes(InFile(str(tmp_path))).expected_s(work("sweep-9")) == 62
+    assert RunTimes(RunTimeFile(str(tmp_path))).expected_s(work("sweep-9")) == 62
 
 
 def test_the_memory_is_bounded() -> None:
@@ -160,13 +170,13 @@ def test_the_loop_learns_remembers_and_replays(tmp_path: Path) -> None:
     """Runs on a cluster: they end, the next one has a run time, a new process knows it, and the journal replays."""
 
     async def play(simulated: SimulatedCluster, names: list[str]) -> tuple[int, list[int]]:
-        loop = SchedulingLoop(simulated, Journal(tmp_path / "journal"), run_times=RunTimes(InFile(str(tmp_path))))
+        loop = SchedulingLoop(simulated, Journal(tmp_path / "journal"), run_times=RunTimes(RunTimeFile(str(tmp_path))))
         task = asyncio.create_task(loop.run())
         numbers: list[int] = []
         learned_s = 0
         try:
             for name in names:
-                await simulated.submit([(work(name), Program(simulated_s=60))])
+                await simulated.work.submit([(work(name), Program(simulated_s=60))])
                 await until(loop, lambda name=name: f"default/{name}" in loop.state.pods)
                 learned_s = loop.state.workloads[f"default/{name}"].learned_s
                 assert loop.last_cycle is not None

@@ -26,15 +26,15 @@ def test_replicas_start_whole_and_join_whole(tmp_path: Path) -> None:
         def up() -> list[str]:
             return sorted(loop.state.pods.get("default/serve", {}))
 
-        await simulated.submit([job("other", 1)])
+        await simulated.work.submit([job("other", 1)])
         await until(loop, lambda: "default/other" in loop.state.pods)
-        await simulated.submit(parse_all(TEXT).submissions)
+        await simulated.work.submit(parse_all(TEXT).submissions)
         await until(loop, up)
         assert up() == ["r0-0", "r0-1"]
         simulated.advance(60)
         await until(loop, lambda: len(up()) > 2)
         assert up() == ["r0-0", "r0-1", "r1-0", "r1-1"]
-        await simulated.cancel("default/serve")
+        await simulated.abilities.work.change("cancel", "default/serve")
         await until(loop, lambda: not up())
 
     run(tmp_path, story)

@@ -40,7 +40,7 @@ from kaiwo.api.routes import (
 from kaiwo.api.routes.web_page import WebPage
 from kaiwo.api.security.request_guard import Guard
 from kaiwo.api.settings import Settings
-from kaiwo.runtime.overview.cluster_overview import Live
+from kaiwo.runtime.loop.loop_protocol import Live
 
 BASE = "/api/v1"
 API_ROUTES: tuple[Route, ...] = (

@@ -18,7 +18,6 @@ class Settings(msgspec.Struct, frozen=True):
     streams: int = 100  # open at the same time, all clients together
     agent_token_file: str = ""  # empty: KAIWO_HOME/agent-token
     partitions: str = ""  # off | dry-run | on; empty: as it was
-    dcm_config: str = ""  # namespace/name of the ConfigMap with the profiles of AMD's Device Config Manager
     body_bytes: int = 1_000_000
     body_s: float = 30.0  # a body must have arrived by then
     writes_per_s: float = 200.0

@@ -15,7 +15,7 @@ GC_THRESHOLD = (2_000, 10, 100)
 SWITCH_S = 0.0005
 
 
-def calm_the_interpreter() -> None:
+def tune_interpreter() -> None:
     """Keep the garbage collector and busy threads from stopping the event loop."""
     gc.collect()
     gc.freeze()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kaiwo.api.settings import Settings
 from kaiwo.app.http_server import Tls, check_tls, serve, serve_beside
-from kaiwo.app.interpreter_tuning import calm_the_interpreter
+from kaiwo.app.interpreter_tuning import tune_interpreter
 from kaiwo.app.load_policy import policy_of
 from kaiwo.app.options import SchedulerOptions
 from kaiwo.clusters.kubernetes.agent_tokens import AgentTokens
@@ -28,10 +28,11 @@ from kaiwo.history.journal_writer import Journal
 from kaiwo.model.errors import ConfigError
 from kaiwo.runtime.kubernetes.extender_answers import ExtenderAnswers
 from kaiwo.runtime.kubernetes.leadership import SINGLE_REPLICA, LeaderGuard, Leadership
+from kaiwo.runtime.kubernetes.node_partitioning import KubernetesPartitioning
 from kaiwo.runtime.log import emit
-from kaiwo.runtime.loop.learned_run_times import InFile as RunsInFile
+from kaiwo.runtime.loop.learned_run_times import RunTimeFile as RunsInFile
 from kaiwo.runtime.loop.learned_run_times import RunTimes
-from kaiwo.runtime.loop.past_usage_tracker import InQueues, PastUse
+from kaiwo.runtime.loop.past_usage_tracker import PastUsageInQueues, PastUsageTracker
 from kaiwo.runtime.loop.scheduling_loop import SchedulingLoop, first_of
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ async def scheduling(options: SchedulerOptions) -> AsyncIterator[RunningSchedule
     guard = LeaderGuard(_leadership(options, access))
     cluster = KubernetesCluster(access, options.scheduler, emit, lambda: guard.leadership.left_s)
     cluster.cache.placed.extended_scheduler = options.extends if options.extender_port else ""
-    past_use = PastUse.of(policy, InQueues(cluster.cache.queue_history))
+    past_use = PastUsageTracker.of(policy, PastUsageInQueues(cluster.cache.queue_history))
     journal = Journal(Path(options.home) / "journal")
     run_times = RunTimes(RunsInFile(options.home))
     loop = SchedulingLoop(cluster, journal, policy, may_decide=guard.may_decide, past_use=past_use, run_times=run_times)
@@ -88,8 +89,9 @@ async def scheduling(options: SchedulerOptions) -> AsyncIterator[RunningSchedule
         stack.push_async_callback(_cancel, [*tasks, ending])
         app, context = await _make_api(options, loop)
         context.leadership = guard.leadership
+        context.partitions.use_objects(KubernetesPartitioning(cluster, options.dcm_config))
         await first_of(loop.changed(0), ending)  # every cache is warm
-        calm_the_interpreter()
+        tune_interpreter()
         if options.webhooks:
             webhooks = await _start_webhooks(options, access, cluster)
             stack.push_async_callback(webhooks.close)
@@ -119,7 +121,7 @@ async def _make_api(options: SchedulerOptions, loop: SchedulingLoop) -> "tuple[S
 
     settings = Settings(
         home=options.home, host=options.host, names=options.host_names, agent_token_file=options.agent_token_file,
-        partitions=options.partitions, dcm_config=options.dcm_config,
+        partitions=options.partitions,
     )  # fmt: skip
     app = make_app(loop, settings)
     return app, context_of(app)

@@ -9,13 +9,13 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kaiwo.api.application import context_of, make_app
 from kaiwo.api.context import Context
 from kaiwo.api.settings import Settings
 from kaiwo.app.http_server import Tls, check_tls, serve
-from kaiwo.app.interpreter_tuning import calm_the_interpreter
+from kaiwo.app.interpreter_tuning import tune_interpreter
 from kaiwo.app.load_policy import policy_of
 from kaiwo.app.options import UpOptions
 from kaiwo.clusters.local import LocalCluster, read_cluster_file, virtual_nodes
@@ -24,9 +24,9 @@ from kaiwo.devices.discover import discover
 from kaiwo.history.journal_writer import Journal
 from kaiwo.model.node import Node
 from kaiwo.runtime.log import emit
-from kaiwo.runtime.loop.learned_run_times import InFile as RunsInFile
+from kaiwo.runtime.loop.learned_run_times import RunTimeFile as RunsInFile
 from kaiwo.runtime.loop.learned_run_times import RunTimes
-from kaiwo.runtime.loop.past_usage_tracker import InFile, PastUse
+from kaiwo.runtime.loop.past_usage_tracker import PastUsageFile, PastUsageTracker
 from kaiwo.runtime.loop.scheduling_loop import SchedulingLoop, first_of
 from kaiwo.runtime.nodes.in_process_agent import watching
 from kaiwo.runtime.nodes.local_gpu_shares import MachineShares
@@ -66,7 +66,7 @@ async def running(options: UpOptions) -> AsyncIterator[Running]:
             Path(options.home) / "sharing", lambda: discover(options.root, has_telemetry=False), options.root
         ),
     )
-    past_use = PastUse.of(policy, InFile(options.home))
+    past_use = PastUsageTracker.of(policy, PastUsageFile(options.home))
     run_times = RunTimes(RunsInFile(options.home))
     journal = Journal(Path(options.home) / "journal")
     loop = SchedulingLoop(cluster, journal, policy, past_use=past_use, run_times=run_times)
@@ -81,10 +81,10 @@ async def running(options: UpOptions) -> AsyncIterator[Running]:
     scheduling = asyncio.create_task(loop.run(), name="kaiwo-loop")
     try:
         await first_of(loop.changed(0), scheduling)  # the state is there: the first page that is served is not empty
-        calm_the_interpreter()
+        tune_interpreter()
         async with contextlib.AsyncExitStack() as stack:
             if not cluster.is_virtual:
-                for name in cluster.world.nodes:
+                for name in cluster.state.nodes:
                     context.partitions.following.machine = _machine(context, name, options)
                     await stack.enter_async_context(watching(context.agents, name, options.root))
             server, url = await serve(app, options.host, options.port, options.home, context.closing.set, tls)
@@ -139,7 +139,7 @@ def _machine(context: Context, name: str, options: UpOptions) -> Machine:
     return Machine(name, options.root, Path(options.home) / "partitions", tenant)
 
 
-async def _demo(cluster: Any) -> None:
+async def _demo(cluster: LocalCluster) -> None:
     from kaiwo.clusters.local.demo_workloads import keep_alive, submit_demo
 
     try:
@@ -157,7 +157,7 @@ def cluster_words(nodes: Sequence[Node], is_virtual: bool) -> str:
 
 
 def _greet(options: UpOptions, kaiwo: Running) -> None:
-    cluster = cluster_words(list(kaiwo.cluster.world.nodes.values()), kaiwo.cluster.is_virtual)
+    cluster = cluster_words(list(kaiwo.cluster.state.nodes.values()), kaiwo.cluster.is_virtual)
     access = kaiwo.context.access
     login = kaiwo.url + access.login_path()
     lines = [

@@ -1,4 +1,4 @@
-"""Who holds how much of each node. The last word on what fits: a wrong plan is refused here.
+"""How much of each node the pods hold. The ledger has the last word on what fits: a wrong plan is refused here.
 
 In:    pods taken and given back.   Out: which of a set of pods does not fit and why, or nothing.
 Never: lets a pod take more of a device, or of a node's CPU, memory, pod slots or extended resources, than is left; or
@@ -17,7 +17,7 @@ from kaiwo.model.workload import Phase, Pod
 GONE = "the machine does not show it any more"
 
 
-class Use:
+class NodeUsage:
     """What is held of one node."""
 
     __slots__ = ("cpu_milli", "devices", "extended", "memory_mib", "pods")
@@ -29,9 +29,9 @@ class Use:
         self.devices: dict[str, tuple[int, int]] = {}  # gpu: milli, MiB
         self.extended: dict[str, int] = {}
 
-    def copy(self) -> "Use":
+    def copy(self) -> "NodeUsage":
         """For trying something out."""
-        twin = Use()
+        twin = NodeUsage()
         twin.cpu_milli, twin.memory_mib, twin.pods = self.cpu_milli, self.memory_mib, self.pods
         twin.devices, twin.extended = dict(self.devices), dict(self.extended)
         return twin
@@ -59,12 +59,12 @@ class Ledger:
     """The use of every node that has pods."""
 
     def __init__(self) -> None:
-        self._uses: dict[str, Use] = {}
+        self._uses: dict[str, NodeUsage] = {}
 
     def take(self, pod: Pod) -> None:
         """The pod holds its place from now on."""
         if holds(pod):
-            self._uses.setdefault(pod.node, Use()).add(pod)
+            self._uses.setdefault(pod.node, NodeUsage()).add(pod)
 
     def give_back(self, pod: Pod) -> None:
         """The pod holds its place no longer."""
@@ -75,18 +75,18 @@ class Ledger:
         if not use.pods:
             del self._uses[pod.node]
 
-    def use_of(self, node: str) -> Use:
+    def usage_of(self, node: str) -> NodeUsage:
         """What is held of a node, for looking at."""
-        return self._uses.get(node) or Use()
+        return self._uses.get(node) or NodeUsage()
 
     def refusal(self, nodes: Mapping[str, Node], pods: Sequence[Pod]) -> str:
         """Why these pods cannot all be placed now, in one sentence; empty when they can."""
-        misfit = self.misfit(nodes, pods)
+        misfit = self.first_misfit(nodes, pods)
         return misfit.why if misfit else ""
 
-    def misfit(self, nodes: Mapping[str, Node], pods: Sequence[Pod]) -> Misfit | None:
+    def first_misfit(self, nodes: Mapping[str, Node], pods: Sequence[Pod]) -> Misfit | None:
         """The first of these pods that cannot be placed now with those before it."""
-        trial: dict[str, Use] = {}
+        trial: dict[str, NodeUsage] = {}
         for pod in pods:
             node = nodes.get(pod.node)
             if node is None:
@@ -97,7 +97,7 @@ class Ledger:
                 return Misfit(pod.node, f"node {pod.node} is not ready")
             use = trial.get(pod.node)
             if use is None:
-                use = trial[pod.node] = self.use_of(pod.node).copy()
+                use = trial[pod.node] = self.usage_of(pod.node).copy()
             use.add(pod)
             if why := _broken_device(node, pod.devices) or shortage(node, use, pod):
                 return Misfit(pod.node, why)
@@ -109,7 +109,7 @@ def holds(pod: Pod) -> bool:
     return pod.phase is not Phase.DONE
 
 
-def overcommit(node: Node, use: Use) -> str:
+def overcommit(node: Node, use: NodeUsage) -> str:
     """The first thing of which more is held than the node has, in one sentence; empty when there is none."""
     if use.cpu_milli > node.cpu_milli:
         return f"node {node.name} has not enough CPU left"
@@ -129,7 +129,7 @@ def overcommit(node: Node, use: Use) -> str:
     return ""
 
 
-def shortage(node: Node, use: Use, pod: Pod) -> str:
+def shortage(node: Node, use: NodeUsage, pod: Pod) -> str:
     """The first thing that this pod takes and that is not left for it; `use` is with the pod. Empty: it fits.
 
     A node may shrink under its pods, and others place pods too: what they hold too much of is not this pod's affair.
@@ -152,15 +152,15 @@ def shortage(node: Node, use: Use, pod: Pod) -> str:
     return ""
 
 
-def in_use(use: Use) -> frozenset[str]:
-    """The devices of which somebody holds something."""
+def devices_in_use(use: NodeUsage) -> frozenset[str]:
+    """The devices that pods hold."""
     return frozenset(name for name, amounts in use.devices.items() if any(amounts))
 
 
-def keep_held(after: Node, before: Node, use: Use) -> Node:
-    """The node with the devices that somebody still holds, although it does not show them any more."""
+def keep_devices_in_use(after: Node, before: Node, use: NodeUsage) -> Node:
+    """The node with the devices that pods still hold although it no longer has them."""
     shown = {gpu.id for gpu in after.gpus}
-    held = [gpu for gpu in before.gpus if gpu.id not in shown and gpu.id in in_use(use)]
+    held = [gpu for gpu in before.gpus if gpu.id not in shown and gpu.id in devices_in_use(use)]
     return replace(after, gpus=(*after.gpus, *(replace(gpu, healthy=False, reason=GONE) for gpu in held)))
 
 

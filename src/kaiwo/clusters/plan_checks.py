@@ -80,7 +80,7 @@ def find_misfit(
     staying = [pod.name for pod in placed if pod.phase is not Phase.RELEASING]
     if breaks_gang(workload, [*staying, *(pod.name for pod in coming)]):
         return Misfit("", "the plan starts only a part of its pods")
-    return ledger.misfit(nodes, coming)
+    return ledger.first_misfit(nodes, coming)
 
 
 def check_evictions(

@@ -1,11 +1,13 @@
-"""What every kind of cluster can do. `local`, `simulated` and `kubernetes` pass one contract suite.
+"""What every kind of cluster offers: events in, plans out, records of workloads, and its abilities.
 
-In:    plans and people's wishes.   Out: events, of which the first batch is the whole state.
+`local`, `simulated` and `kubernetes` implement `Cluster` and pass one contract suite. What a kind may lack (logs,
+consoles, virtual time) is a small protocol of its own in `Abilities`; None means that this kind does not have it.
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
+from kaiwo.model.errors import KaiwoError
 from kaiwo.model.events import Event
 from kaiwo.model.gpu import Share
 from kaiwo.model.node import Node
@@ -15,66 +17,38 @@ from kaiwo.model.reservation import Reservation
 from kaiwo.model.workload import Workload
 from kaiwo.model.workload_record import Program, WorkloadRecord
 
+Action = Literal["cancel", "hold", "release", "requeue"]
 
-class News(NamedTuple):
-    """What became of the workloads since a version that somebody had seen."""
+
+class RecordChanges(NamedTuple):
+    """The workloads that changed after a version."""
 
     version: int  # what to ask with the next time
-    records: Sequence[WorkloadRecord]  # new or different, or all of them
+    records: Sequence[WorkloadRecord]  # new or changed, or all of them
     gone: Sequence[str]
-    is_all: bool = False  # it was too long ago: whatever is not among the records is gone
+    is_all: bool = False  # the version was too old: a workload that is not among the records is gone
 
 
 class LogFile(NamedTuple):
-    """What one attempt of a pod wrote."""
+    """The output of one attempt of a pod."""
 
     attempt: int  # the first is 1
-    path: str  # right after the start the file may not be there yet
-    is_over: bool  # nothing more comes
+    path: str  # right after the start the file may not exist yet
+    is_over: bool  # nothing more is written
 
 
-class Cluster(Protocol):
-    """Pods and nodes: what the scheduler needs."""
+class PodRun(NamedTuple):
+    """How the machine identifies a running pod."""
 
-    kind: str  # local | simulated | kubernetes
-
-    def now_s(self) -> int:
-        """The cluster's clock in whole seconds: wall time, or virtual time."""
-
-    def events(self) -> AsyncIterator[tuple[Event, ...]]:
-        """The whole state as the first batch, then every change, in order, until `close`. One reader."""
-
-    async def apply(self, plan: Plan) -> tuple[str, ...]:
-        """Take the plan to the cluster. Returns the ids of what was begun (`workload/pod`) at once.
-
-        Outcomes come back as events: a start becomes PodChanged(running), or PodGone and a WorkloadChanged with a
-        back-off (`not_before_s`, `avoid_nodes`) when it was refused. Applying a start twice starts once.
-        """
-
-    async def change_devices(self, name: str, how: Callable[[Node], Node] | None) -> None:
-        """Let the node show other devices, or other health of them. NotFoundError when there is none of that name.
-
-        Work keeps the devices that it holds: one that the node does not show any more stays, unhealthy, until nobody
-        is on it. Where the node's own definition lives elsewhere, `how` is laid over it until it is None.
-        """
-
-    def devices_in_use(self, name: str) -> frozenset[str]:
-        """The devices of a node that somebody holds, by the cluster's own books."""
-
-    def run_of(self, workload: str, pod: str) -> tuple[str, str]:
-        """By what its machine knows a pod (a run's id, a pod's UID), and the grade of its grant; empty: not known."""
-
-    async def correct_devices(self, pod: tuple[str, str], uid: str, devices: tuple[Share, ...]) -> None:
-        """A pod runs on other devices than it was given: the books follow."""
-
-    async def close(self) -> None:
-        """Stop watching. Running work goes on."""
+    id: str = ""  # a run's id, or a pod's UID; empty: unknown
+    grade: str = ""  # how well its GPU share is isolated; empty: unknown
 
 
-class Work(Protocol):
-    """What people do to workloads, queues and nodes. Raises ConfigError, RefusedError or NotFoundError.
+class WorkControl(Protocol):
+    """Submit, change and remove workloads, queues and reservations.
 
-    `who` is the person for the audit log.
+    Raises ConfigError, RefusedError or NotFoundError. `who` is the person for the audit log. Kubernetes keeps these
+    objects itself: there every method refuses and names the kubectl command that does it.
     """
 
     async def put(
@@ -85,76 +59,139 @@ class Work(Protocol):
         dry_run: bool = False,
         reservations: Sequence[Reservation] = (),
     ) -> tuple[Queue | None, ...]:
-        """Create or replace queues and reservations and submit work, all or none.
+        """Create or replace queues and reservations and submit workloads, all or none.
 
-        Returns the queues as they were; None: it is new.
-
-        `dry_run`: the same answer or refusal, and nothing is changed.
+        Returns the queues as they were; None: it is new. `dry_run`: the same answer, and nothing is changed. The name
+        of a living workload is refused; that of an ended one is taken over.
         """
 
     async def remove(
         self, queues: Sequence[str], workloads: Sequence[str], who: str = "", reservations: Sequence[str] = ()
     ) -> tuple[str, ...]:
-        """Remove queues and reservations, cancel and forget work, all or none.
+        """Remove queues and reservations, cancel and forget workloads, all or none.
 
-        Returns the workloads that are still stopping.
-
-        Those stay, as cancelled ones, until somebody forgets them.
+        Returns the workloads that are still stopping. They stay, as cancelled ones, until `forget_ended`.
         """
 
     def reservations(self) -> Sequence[Reservation]:
-        """Every reservation that is kept, by name: pending, active, and over."""
+        """Every known reservation by name: pending, active and expired."""
 
-    async def submit(self, items: Sequence[tuple[Workload, Program]], who: str = "") -> None:
-        """All or none. A name that a living workload has is refused; that of an ended one is taken over."""
+    async def change(self, action: Action, name: str, who: str = "") -> None:
+        """Cancel: stop its pods; then it is `cancelled`. Hold: keep a waiting workload from starting; release: undo
+        that. Requeue: stop it if it runs, and let it wait again; an ended one waits again with fresh retries."""
 
-    async def cancel(self, name: str, who: str = "") -> None:
-        """Stop its pods, then it is `cancelled`."""
-
-    async def hold(self, name: str, who: str = "") -> None:
-        """Keep a waiting workload from starting."""
-
-    async def release(self, name: str, who: str = "") -> None:
-        """Undo `hold`."""
-
-    async def requeue(self, name: str, who: str = "") -> None:
-        """Stop it if it runs, then let it wait again; an ended one waits again with fresh retries."""
+    async def change_many(self, action: Action, names: Sequence[str], who: str = "") -> tuple[KaiwoError | None, ...]:
+        """Do this to many workloads. Returns for each the refusal, or None when it is done."""
 
     async def checkpoint(self, name: str, at_s: int = 0, who: str = "") -> int:
-        """It saved its work then; 0, or a time to come: now. Returns when it last did."""
+        """Note that it saved its work; 0 or a future time: now. Returns the time of its last checkpoint."""
 
-    async def put_queue(self, queue: Queue, who: str = "") -> None:
-        """Create or replace a queue."""
+    async def forget_ended(self, names: Sequence[str], who: str = "") -> None:
+        """Drop the records of ended workloads."""
 
-    async def remove_queue(self, name: str, who: str = "") -> None:
-        """Refused while living workloads or child queues name it; `default` stays."""
 
-    async def put_node(self, node: Node, who: str = "") -> None:
-        """Create or replace a virtual node."""
-
-    async def remove_node(self, name: str, who: str = "") -> None:
-        """Take a virtual node away; its pods are lost and their workloads wait again."""
+class NodeControl(Protocol):
+    """Take nodes out of service and back."""
 
     async def cordon(self, name: str, cordoned: bool, reason: str = "", who: str = "") -> None:
-        """No new pods on this node, or again."""
+        """Allow no new pods on this node, or allow them again."""
 
     async def drain(self, name: str, reason: str = "", who: str = "") -> tuple[str, ...]:
-        """Cordon it and stop its pods, which wait again. Returns the workloads that had to go."""
+        """Cordon it and stop its pods, which wait again. Returns the evicted workloads."""
+
+
+class DeviceControl(Protocol):
+    """Which devices nodes have, and which pods use them."""
+
+    lists_devices: bool  # the cluster's own objects list each node's devices; agents report only their health
+
+    async def change_devices(self, name: str, how: Callable[[Node], Node] | None) -> None:
+        """Change a node's devices or their health. NotFoundError when there is no such node.
+
+        Pods keep the devices that they hold: one that the node no longer has stays, unhealthy, until it is unused.
+        Where the node's own definition lives elsewhere, `how` is applied on top of it until it is None.
+        """
+
+    def devices_in_use(self, name: str) -> frozenset[str]:
+        """The devices of a node that pods hold, by the cluster's own ledger."""
+
+    def run_of(self, workload: str, pod: str) -> PodRun:
+        """How the machine identifies this pod."""
+
+    async def correct_devices(self, pod: tuple[str, str], uid: str, devices: tuple[Share, ...]) -> None:
+        """WorkloadRecord that a pod runs on other devices than it was given."""
+
+
+class LogFiles(Protocol):
+    """The output of processes, in files on this machine."""
+
+    def logs_of(self, name: str, pod: str = "") -> Sequence[LogFile]:
+        """The kept logs of a pod (default: the first), the first attempt first."""
+
+
+class Consoles(Protocol):
+    """Interactive input of processes on this machine."""
+
+    def console_of(self, name: str) -> str:
+        """The folder with the socket that takes its input; empty: there is none now."""
+
+
+class VirtualTime(Protocol):
+    """A clock that may run faster than wall time."""
+
+    speed: float  # virtual seconds in a real one
+
+
+class Abilities(NamedTuple):
+    """What people and agents can do on this kind of cluster."""
+
+    work: WorkControl
+    nodes: NodeControl
+    devices: DeviceControl
+    logs: LogFiles | None = None
+    console: Consoles | None = None
+    virtual_time: VirtualTime | None = None
+
+
+class Cluster(Protocol):
+    """What the scheduling loop, the overview and the API take."""
+
+    kind: str  # local | simulated | kubernetes
+    name: str
+
+    @property
+    def abilities(self) -> Abilities:
+        """What can be done here beside scheduling."""
+
+    @property
+    def is_virtual(self) -> bool:
+        """No real machine is behind its nodes."""
+
+    @property
+    def left_out(self) -> int:
+        """How many of its objects could not be read since the start."""
+
+    def now_s(self) -> int:
+        """The cluster's clock in whole seconds: wall time, or virtual time."""
+
+    def events(self) -> AsyncIterator[tuple[Event, ...]]:
+        """The whole state as the first batch, then every change, in order, until `close`. One reader."""
+
+    async def apply(self, plan: Plan) -> tuple[str, ...]:
+        """Carry out the plan. Returns at once, with the ids (`workload/pod`) of what was begun.
+
+        Outcomes come back as events: a start becomes PodChanged(running), or PodGone and a WorkloadChanged with a
+        back-off (`not_before_s`, `avoid_nodes`) when it was refused. Applying a start twice starts once.
+        """
 
     def record(self, name: str) -> WorkloadRecord:
         """One workload, living or ended."""
 
     def records(self) -> Sequence[WorkloadRecord]:
-        """Every workload the cluster remembers: the living, and the ended that are kept."""
+        """Every workload that the cluster remembers."""
 
-    def news(self, after: int) -> News:
-        """The workloads that changed since the version of the last news; -1: all of them."""
+    def records_since(self, version: int) -> RecordChanges:
+        """The workloads that changed after this version; -1: all of them."""
 
-    def log_path(self, name: str, pod: str = "") -> str:
-        """The file its output goes to (of the first pod when none is named); empty when it has none.
-
-        Right after the start the file may not be there yet.
-        """
-
-    async def forget_ended(self, names: Sequence[str], who: str = "") -> None:
-        """Drop ended workloads from the store."""
+    async def close(self) -> None:
+        """Stop watching. Running work goes on."""

@@ -1,7 +1,7 @@
-"""Which workloads changed lately, so that whoever looks again and again need not look at all of them.
+"""Which workloads changed recently, so that a reader that polls need not read all of them.
 
-In:    names, each with the version of the world at which it changed.   Out: the names since a version.
-Never: keeps more than a bounded number. Any thread may ask while another one notes.
+In:    names, each with the version at which it changed.   Out: the names after a version.
+Never: keeps more than a bounded number. Any thread may ask while another one adds.
 """
 
 from itertools import takewhile
@@ -9,7 +9,7 @@ from itertools import takewhile
 KEPT = 20_000
 
 
-class Recent:
+class RecentChanges:
     """Every name once, with its latest version."""
 
     def __init__(self, kept: int = KEPT) -> None:

@@ -238,6 +238,6 @@ def test_a_pod_on_the_real_server_says_it_again_and_again(plane: Plane) -> None:
             await scene.until(lambda: scene.workload("train").checkpoint_s == 0)
             assert scene.workload("train").restart_s == 300
             with pytest.raises(RefusedError, match=r"kubectl annotate --overwrite pod POD kaiwo\.ai/last-checkpoint"):
-                await scene.cluster.checkpoint("default/train")
+                await scene.cluster.abilities.work.checkpoint("default/train")
 
     run(test())

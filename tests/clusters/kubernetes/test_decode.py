@@ -9,7 +9,7 @@ from kaiwo.clusters.kubernetes.cache.workload_unit import assign_slots
 from kaiwo.clusters.kubernetes.decode.node_decoder import find_model, read_node
 from kaiwo.clusters.kubernetes.decode.pod_request import NODE_NAME, PodRequest
 from kaiwo.clusters.kubernetes.gangs.metadata import Reference
-from kaiwo.clusters.ledger import Use
+from kaiwo.clusters.ledger import NodeUsage
 from kaiwo.model.affinity import NodeRule
 from kaiwo.model.gpu import Gpu, Share
 from kaiwo.model.node import Taint
@@ -216,7 +216,7 @@ def test_a_grant_is_read_as_it_was_written() -> None:
 
 def test_a_pod_that_somebody_else_placed_is_dealt_the_least_used_devices() -> None:
     gpus = [Gpu(f"gpu-{index}", "MI300X", 10) for index in range(4)]
-    use = Use()
+    use = NodeUsage()
     use.add(Pod("w", "main-0", "n", devices=(Share("gpu-0", 1000, 10), Share("gpu-2", 500, 5))))
     assert [share.gpu for share in least_used(3, gpus, use)] == ["gpu-1", "gpu-3", "gpu-2"]
     assert len(least_used(9, gpus, use)) == 4

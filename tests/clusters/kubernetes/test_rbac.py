@@ -131,7 +131,7 @@ def test_the_role_has_exactly_the_rights_that_are_used(
                 await kubectl.pod("stays", gpus=9)
                 await _until_bound(kubectl, "goes")
                 await _until_event(kubectl, "stays", "FailedScheduling")
-                await kaiwo.cluster.cordon("node-1", True)
+                await kaiwo.cluster.abilities.nodes.cordon("node-1", True)
                 assert (await kubectl.get("/api/v1/nodes/node-1"))["spec"]["unschedulable"]
                 gone = Eviction("default/goes", "main-0", EvictionCause.PREEMPT, "default/stays")
                 assert await kaiwo.cluster.apply(Plan(evictions=(gone,))) == ("default/goes/main-0",)

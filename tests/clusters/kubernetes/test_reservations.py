@@ -103,7 +103,7 @@ def test_the_next_leader_keeps_the_place_and_writes_nothing_twice(reserved: Plan
             version = (await kubectl.get(f"{RESERVATIONS}/place"))["metadata"]["resourceVersion"]
             await asyncio.sleep(2.5)  # longer than the writer looks away
             assert (await kubectl.get(f"{RESERVATIONS}/place"))["metadata"]["resourceVersion"] == version
-            assert [each.name for each in kaiwo.cluster.reservations()] == ["place"]
+            assert [each.name for each in kaiwo.cluster.abilities.work.reservations()] == ["place"]
             await kubectl.delete(f"{RESERVATIONS}/place")
 
     run(story())

@@ -8,7 +8,7 @@ from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node, Taint
 from kaiwo.model.partition_modes import Mode, partition_gpu
 from kaiwo.model.partitioning_plan import PartitioningPlan
-from kaiwo.runtime.partitioning.kubernetes_nodes import changes_in, difference, modes_of
+from kaiwo.runtime.kubernetes.node_partitioning import changes_in, difference, modes_of
 
 SHUT, DRAINED, OTHER = Taint("amd-dcm", "up"), Taint("amd-dcm", "up", "NoExecute"), Taint("other")
 CPX, SPX = Mode("CPX", "NPS1"), Mode("SPX", "NPS1")

@@ -9,8 +9,6 @@ import pytest
 from kaiwo.api.views import Page, WhyView, WorkloadView
 from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
 from kaiwo.clusters.kubernetes.cache.workload_unit import GATED
-from kaiwo.clusters.kubernetes.client import Client
-from kaiwo.clusters.kubernetes.client.credentials import Access, Credential, Fixed, Trust
 from kaiwo.clusters.kubernetes.workload_records import Records
 from kaiwo.model.workload_record import WorkloadState
 from tests.clusters.kubernetes.api_client import run
@@ -25,7 +23,7 @@ CLAIM = {"name": "data", "persistentVolumeClaim": {"claimName": "missing"}}
 
 
 def records_of(cache: ClusterCache) -> Records:
-    return Records(Client(Access("http://127.0.0.1:1", Trust(), Fixed(Credential()))), cache)
+    return Records(cache)
 
 
 @pytest.mark.parametrize(
@@ -48,11 +46,11 @@ def test_a_pod_that_is_kept_back_is_listed_as_held(pod: dict[str, Any], words: s
     assert record.state is WorkloadState.HELD
     assert words in record.message
     assert records.record("default/solo") == record  # by the pod's name, too, where that is another
-    assert records.news(0).records == [record]
+    assert records.records_since(0).records == [record]
     cache.delete_pod(seen_pod("solo", **pod))
     cache.flush()
     assert records.records() == []
-    assert records.news(0).gone == [record.workload.name]
+    assert records.records_since(0).gone == [record.workload.name]
 
 
 def test_a_gang_that_becomes_whole_is_held_no_longer() -> None:

@@ -35,15 +35,15 @@ def test_it_can_be_submitted_twice_and_cleared_while_others_stay() -> None:
         names = await submit_demo(cluster)
         assert len(names) == len(demo_workloads.sample())
         assert await submit_demo(cluster) == ()
-        await cluster.submit([(work("mine"), Program())])
+        await cluster.work.submit([(work("mine"), Program())])
         await cluster.apply(Plan(starts=(start_of("demo/tokenize-corpus", devices=()),)))
         cleared = await clear_demo(cluster)
         assert set(cleared.names) == set(names)
         assert cleared.stopping == ()
         assert set(cleared.queues) == {queue.name for queue in demo_workloads.QUEUES}
         assert [record.workload.name for record in cluster.records()] == ["default/mine"]
-        assert set(cluster.world.queues) == {"default"}
-        assert cluster.world.pods == {}
+        assert set(cluster.state.queues) == {"default"}
+        assert cluster.state.pods == {}
 
     run(test())
 
@@ -52,9 +52,9 @@ def test_a_queue_that_others_use_stays() -> None:
     async def test() -> None:
         cluster = SimulatedCluster(virtual_nodes())
         await submit_demo(cluster)
-        await cluster.submit([(work("mine", queue="vision"), Program())])
+        await cluster.work.submit([(work("mine", queue="vision"), Program())])
         await clear_demo(cluster)
-        assert set(cluster.world.queues) == {"default", "research", "vision"}
+        assert set(cluster.state.queues) == {"default", "research", "vision"}
 
     run(test())
 
@@ -64,9 +64,9 @@ def test_a_queue_that_was_there_before_is_neither_changed_nor_removed() -> None:
         mine = Queue("production", display_name="My own", gpu=QueueAmounts(quota=5000))
         cluster = SimulatedCluster(virtual_nodes(), [mine])
         await submit_demo(cluster)
-        assert cluster.world.queues["production"] == mine
+        assert cluster.state.queues["production"] == mine
         await clear_demo(cluster)
-        assert set(cluster.world.queues) == {"default", "production"}
+        assert set(cluster.state.queues) == {"default", "production"}
 
     run(test())
 
@@ -78,7 +78,7 @@ def test_new_jobs_trickle_in_until_too_many_wait_or_the_demo_is_cleared(monkeypa
         await submit_demo(cluster)
         for record in cluster.records():
             if record.workload.name != demo_workloads.ANCHOR:
-                await cluster.cancel(record.workload.name)
+                await cluster.work.change("cancel", record.workload.name)
         task = asyncio.create_task(keep_alive(cluster))
         await pass_time(cluster, 200)
         assert living(cluster) == {
@@ -86,7 +86,7 @@ def test_new_jobs_trickle_in_until_too_many_wait_or_the_demo_is_cleared(monkeypa
             *(f"demo/job-{index}" for index in range(demo_workloads.MOST_WAITING)),
         }
         for name in living(cluster) - {demo_workloads.ANCHOR}:
-            await cluster.cancel(name)
+            await cluster.work.change("cancel", name)
         await pass_time(cluster, 2)
         assert living(cluster) == {demo_workloads.ANCHOR, "demo/job-0", "demo/job-1"}
         await clear_demo(cluster)

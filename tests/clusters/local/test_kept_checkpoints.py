@@ -16,9 +16,9 @@ def opened(home: Path) -> LocalCluster:
 def test_a_new_process_knows_it(tmp_path: Path) -> None:
     async def first() -> int:
         cluster = opened(tmp_path)
-        await cluster.submit([(work("train", restart_s=300, preemption_delay_s=60), Program(simulated_s=10**6))])
+        await cluster.work.submit([(work("train", restart_s=300, preemption_delay_s=60), Program(simulated_s=10**6))])
         await cluster.apply(Plan(starts=(start_of("train"),)))
-        saved_s = await cluster.checkpoint(full("train"), who="ada")
+        saved_s = await cluster.work.checkpoint(full("train"), who="ada")
         await cluster.close()
         return saved_s
 

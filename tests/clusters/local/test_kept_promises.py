@@ -34,7 +34,7 @@ async def told(home: Path) -> tuple[list[PlannedStart], dict[str, int]]:
 def test_a_new_process_is_told_what_the_old_one_promised(tmp_path: Path) -> None:
     async def test() -> None:
         cluster = opened(tmp_path)
-        await cluster.submit([(work("gang"), Program()), (work("filler"), Program(simulated_s=10**6))])
+        await cluster.work.submit([(work("gang"), Program()), (work("filler"), Program(simulated_s=10**6))])
         start = Start(full("filler"), "main-0", "node-1", whole(0), until_s=500)
         await cluster.apply(Plan(starts=(start,), promises=(promise("gang"),)))
         await cluster.apply(Plan(promises=(promise("gang", 300),)))
@@ -48,11 +48,11 @@ def test_a_promise_ends_with_its_plan_or_its_workload(tmp_path: Path) -> None:
     async def test() -> None:
         cluster = opened(tmp_path)
         names = ("withdrawn", "cancelled", "deleted", "stays")
-        await cluster.submit([(work(name), Program()) for name in names])
+        await cluster.work.submit([(work(name), Program()) for name in names])
         await cluster.apply(Plan(promises=tuple(promise(name) for name in names)))
         await cluster.apply(Plan(unpromised=(full("withdrawn"),)))
-        await cluster.cancel(full("cancelled"))
-        await cluster.remove([], [full("deleted")])
+        await cluster.work.change("cancel", full("cancelled"))
+        await cluster.work.remove([], [full("deleted")])
         await cluster.apply(Plan(promises=(promise("cancelled"), promise("nobody"))))  # planned before it was heard
         await cluster.close()
         assert (await told(tmp_path))[0] == [promise("stays")]

@@ -31,7 +31,7 @@ async def told(home: Path) -> list[Nomination]:
 def test_a_new_process_is_told_what_the_old_one_kept(tmp_path: Path) -> None:
     async def test() -> None:
         cluster = opened(tmp_path)
-        await cluster.submit([(work("old"), Program(simulated_s=10**6)), (work("new", pods=2), Program())])
+        await cluster.work.submit([(work("old"), Program(simulated_s=10**6)), (work("new", pods=2), Program())])
         await cluster.apply(Plan(starts=(start_of("old"),)))
         kept = (nomination("new"), nomination("new", "main-1", "node-2"))
         eviction = Eviction(full("old"), "main-0", EvictionCause.RECLAIM, full("new"))
@@ -51,13 +51,13 @@ def test_kept_space_ends_with_its_pod_its_plan_or_its_workload(tmp_path: Path) -
     async def test() -> None:
         cluster = opened(tmp_path)
         names = ("starts", "gives-up", "cancelled", "deleted", "stays")
-        await cluster.submit([(work(name), Program(simulated_s=10**6)) for name in names])
+        await cluster.work.submit([(work(name), Program(simulated_s=10**6)) for name in names])
         kept = {name: nomination(name, gpu=gpu) for gpu, name in enumerate(names)}
         await cluster.apply(Plan(nominations=tuple(kept.values())))
         await cluster.apply(Plan(starts=(start_of("starts"),)))
         await cluster.apply(Plan(given_up=((full("gives-up"), "main-0"),)))
-        await cluster.cancel(full("cancelled"))
-        await cluster.remove([], [full("deleted")])
+        await cluster.work.change("cancel", full("cancelled"))
+        await cluster.work.remove([], [full("deleted")])
         gone = Plan(nominations=(nomination("cancelled", gpu=5), nomination("nobody", gpu=6)))
         await cluster.apply(gone)  # decided before the scheduler heard that they ended
         await cluster.close()
@@ -71,7 +71,7 @@ def test_a_refused_start_keeps_no_space(tmp_path: Path) -> None:
 
     async def test() -> None:
         cluster = opened(tmp_path)
-        await cluster.submit([(work("a"), Program())])
+        await cluster.work.submit([(work("a"), Program())])
         await cluster.apply(Plan(nominations=(nomination("a"),)))
         assert await cluster.apply(Plan(starts=(start_of("a", node="nowhere"),))) == ()
         await cluster.close()

@@ -21,26 +21,26 @@ from kaiwo.model.node import Node
 from kaiwo.model.plan import Plan
 from kaiwo.model.queue import Queue
 from kaiwo.model.workload_record import Program, WorkloadState
-from tests.clusters.kinds import run, some_nodes, start_of, until, work
+from tests.clusters.kinds import put_queue, run, some_nodes, start_of, until, work
 
 
 def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
     async def test() -> None:
         first = LocalCluster(tmp_path, some_nodes(2), speed=50.0)
-        await first.put_queue(Queue("lab", display_name="The lab"))
-        await first.submit([(work("a", labels={"team": "x"}), Program(simulated_s=3600)), (work("b"), Program())])
-        await first.submit([(work("c", queue="lab", after=("a",)), Program(env={"A": "1"}))])
+        await put_queue(first, Queue("lab", display_name="The lab"))
+        await first.work.submit([(work("a", labels={"team": "x"}), Program(simulated_s=3600)), (work("b"), Program())])
+        await first.work.submit([(work("c", queue="lab", after=("a",)), Program(env={"A": "1"}))])
         await first.apply(Plan(starts=(start_of("a"),)))
-        await first.hold("default/b")
-        await first.cordon("node-2", True, "noise")
+        await first.work.change("hold", "default/b")
+        await first.nodes.cordon("node-2", True, "noise")
         records, now_s = list(first.records()), first.now_s()
-        state = set(map(str, first.world.whole_state()))
+        state = set(map(str, first.state.as_events()))
         await first.close()
         second = LocalCluster(tmp_path, some_nodes(2), speed=1.0)
         assert sorted(second.records(), key=str) == sorted(records, key=str)
-        assert set(map(str, second.world.whole_state())) == state
+        assert set(map(str, second.state.as_events())) == state
         assert now_s <= second.now_s() <= now_s + 100
-        assert second.world.nodes["node-2"].reason == "noise"
+        assert second.state.nodes["node-2"].reason == "noise"
         await second.close()
 
     run(test())
@@ -49,7 +49,7 @@ def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
 def test_simulated_work_goes_on_where_it_stood(tmp_path: Path) -> None:
     async def test() -> None:
         first = LocalCluster(tmp_path, some_nodes(1), speed=1.0)
-        await first.submit([(work("a"), Program(simulated_s=100))])
+        await first.work.submit([(work("a"), Program(simulated_s=100))])
         await first.apply(Plan(starts=(start_of("a"),)))
         await first.close()
         second = LocalCluster(tmp_path, speed=1000.0)
@@ -70,7 +70,7 @@ STUBBORN = Program(command=("sh", "-c", "trap '' TERM; while :; do sleep 0.05; d
 def test_a_process_past_its_time_limit_is_stopping_until_it_is_killed(tmp_path: Path, is_restarted: bool) -> None:
     async def test() -> None:
         cluster = LocalCluster(tmp_path, some_nodes(1), grace_s=2.0)
-        await cluster.submit([(work("a", time_limit_s=1), STUBBORN)])
+        await cluster.work.submit([(work("a", time_limit_s=1), STUBBORN)])
         await cluster.apply(Plan(starts=(start_of("a"),)))
         await until(lambda: cluster.record("default/a").state is WorkloadState.RUNNING)
         if is_restarted:
@@ -94,15 +94,17 @@ def test_a_process_that_is_cancelled_keeps_its_exit_code(tmp_path: Path, is_expi
     async def test() -> None:
         cluster = LocalCluster(tmp_path, some_nodes(1))
         program = Program(command=("sleep", "60"))
-        await cluster.submit([(work("a", expires_s=cluster.now_s() + 1000), program), (work("never"), program)])
+        await cluster.work.submit([(work("a", expires_s=cluster.now_s() + 1000), program), (work("never"), program)])
         await cluster.apply(Plan(starts=(start_of("a"),)))
         await until(lambda: cluster.record("default/a").state is WorkloadState.RUNNING)
-        await (cluster.apply(Plan(expired=("default/a",))) if is_expired else cluster.cancel("default/a"))
+        await (
+            cluster.apply(Plan(expired=("default/a",))) if is_expired else cluster.work.change("cancel", "default/a")
+        )
         await until(lambda: cluster.record("default/a").state is WorkloadState.CANCELLED)
         assert cluster.record("default/a").exit_code == -signal.SIGTERM
-        await cluster.cancel("default/never")
+        await cluster.work.change("cancel", "default/never")
         assert cluster.record("default/never").exit_code == 0
-        await cluster.requeue("default/a")
+        await cluster.work.change("requeue", "default/a")
         assert cluster.record("default/a").exit_code == 0
         await cluster.close()
 
@@ -115,7 +117,7 @@ def test_a_time_limit_is_counted_in_the_clusters_time(
 ) -> None:
     async def test() -> None:
         cluster = LocalCluster(tmp_path, some_nodes(1), speed=speed)
-        await cluster.submit([(work("a", time_limit_s=limit_s), Program(command=("sleep", "60")))])
+        await cluster.work.submit([(work("a", time_limit_s=limit_s), Program(command=("sleep", "60")))])
         await cluster.apply(Plan(starts=(start_of("a"),)))
         await until(lambda: cluster.record("default/a").state.is_over)
         record = cluster.record("default/a")
@@ -132,7 +134,7 @@ def test_a_time_limit_is_counted_in_the_clusters_time(
 def test_a_command_that_ends_by_itself_at_its_time_limit_is_counted_once(tmp_path: Path) -> None:
     async def test() -> None:
         cluster = LocalCluster(tmp_path, some_nodes(1))
-        await cluster.submit([(work("a", time_limit_s=1), Program(command=("sleep", "60"), retries=1))])
+        await cluster.work.submit([(work("a", time_limit_s=1), Program(command=("sleep", "60"), retries=1))])
         await cluster.apply(Plan(starts=(start_of("a"),)))
         await until(lambda: cluster.record("default/a").state is WorkloadState.WAITING)
         await until(lambda: cluster.now_s() >= cluster.record("default/a").workload.not_before_s)
@@ -149,7 +151,7 @@ def test_versions_grow_over_restarts(tmp_path: Path) -> None:
         versions = []
         for name in ("a", "b"):
             cluster = LocalCluster(tmp_path)
-            await cluster.submit([(work(name), Program())])
+            await cluster.work.submit([(work(name), Program())])
             versions.append(cluster.record(f"default/{name}").version)
             await cluster.close()
         assert versions[0] < versions[1]
@@ -160,12 +162,12 @@ def test_versions_grow_over_restarts(tmp_path: Path) -> None:
 def test_other_nodes_can_be_asked_for_at_the_next_start(tmp_path: Path) -> None:
     async def test() -> None:
         first = LocalCluster(tmp_path, some_nodes(2))
-        await first.submit([(work("a"), Program()), (work("b"), Program())])
+        await first.work.submit([(work("a"), Program()), (work("b"), Program())])
         await first.apply(Plan(starts=(start_of("a"), start_of("b", node="node-2"))))
         await first.close()
         second = LocalCluster(tmp_path, some_nodes(1))
         await second.start()
-        assert set(second.world.nodes) == {"node-1"}
+        assert set(second.state.nodes) == {"node-1"}
         assert second.record("default/a").state is WorkloadState.RUNNING
         assert second.record("default/b").state is WorkloadState.WAITING
         await second.close()
@@ -181,7 +183,7 @@ def test_a_real_machine_is_looked_at_again_but_not_lost(tmp_path: Path) -> None:
         for found, gpus in ((real(2), 2), (real(1), 1), (virtual_nodes(), 1)):
             cluster = LocalCluster(tmp_path, default_nodes=lambda found=found: found)
             assert not cluster.is_virtual
-            assert len(cluster.world.nodes["box"].gpus) == gpus
+            assert len(cluster.state.nodes["box"].gpus) == gpus
             await cluster.close()
 
     run(test())
@@ -206,7 +208,7 @@ def test_a_large_batch_keeps_the_loop_alive_and_is_one_event_batch(tmp_path: Pat
                 await asyncio.sleep(0)
 
         turner = asyncio.create_task(turn())
-        await cluster.submit([(work(f"w-{index}"), Program()) for index in range(5000)])
+        await cluster.work.submit([(work(f"w-{index}"), Program()) for index in range(5000)])
         turner.cancel()
         await until(lambda: 5000 in batches)
         assert turns > 10
@@ -220,10 +222,10 @@ def test_a_large_batch_keeps_the_loop_alive_and_is_one_event_batch(tmp_path: Pat
 def test_a_caller_that_gives_up_does_not_break_a_large_batch(tmp_path: Path) -> None:
     async def test() -> None:
         cluster = LocalCluster(tmp_path, some_nodes(1))
-        big = asyncio.create_task(cluster.submit([(work(f"w-{index}"), Program()) for index in range(3000)]))
+        big = asyncio.create_task(cluster.work.submit([(work(f"w-{index}"), Program()) for index in range(3000)]))
         await asyncio.sleep(0.01)
         big.cancel()
-        await cluster.submit([(work("small"), Program())])
+        await cluster.work.submit([(work("small"), Program())])
         assert len(cluster.records()) in (1, 3001)
         await cluster.close()
         again = LocalCluster(tmp_path)
@@ -236,19 +238,19 @@ def test_a_caller_that_gives_up_does_not_break_a_large_batch(tmp_path: Path) -> 
 def test_what_cannot_be_kept_has_not_happened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
         cluster = LocalCluster(tmp_path, some_nodes(1), speed=1000.0)
-        await cluster.submit([(work("a"), Program(simulated_s=30))])
+        await cluster.work.submit([(work("a"), Program(simulated_s=30))])
         await cluster.apply(Plan(starts=(start_of("a"),)))
         save = cluster._store.save
 
         def fail(change: object) -> None:
             raise ClusterError("the disk is full")
 
-        monkeypatch.setattr("kaiwo.clusters.local.cluster.TROUBLE_S", 0.01)
+        monkeypatch.setattr("kaiwo.clusters.local.cluster.RETRY_S", 0.01)
         cluster._store.save = fail  # type: ignore[method-assign]
         with pytest.raises(ClusterError, match="full"):
-            await cluster.submit([(work("b"), Program())])
+            await cluster.work.submit([(work("b"), Program())])
         assert [record.workload.name for record in cluster.records()] == ["default/a"]
-        await until(lambda: cluster._happened, "the end of a, which cannot be kept")
+        await until(lambda: cluster._run_events, "the end of a, which cannot be kept")
         assert cluster.record("default/a").state is WorkloadState.RUNNING
         cluster._store.save = save  # type: ignore[method-assign]
         await until(lambda: cluster.record("default/a").state is WorkloadState.SUCCEEDED)
@@ -278,12 +280,12 @@ def test_a_home_that_cannot_be_used_is_named(tmp_path: Path) -> None:
 def test_what_people_do_is_in_the_audit_log(tmp_path: Path) -> None:
     async def test() -> None:
         cluster = LocalCluster(tmp_path, some_nodes(1))
-        await cluster.submit([(work("a"), Program())], who="ada")
-        await cluster.cordon("node-1", True, who="root")
-        await cluster.cancel("default/a", who="ada")
+        await cluster.work.submit([(work("a"), Program())], who="ada")
+        await cluster.nodes.cordon("node-1", True, who="root")
+        await cluster.work.change("cancel", "default/a", who="ada")
         with pytest.raises(ConfigError):
-            await cluster.submit([(work("b"), Program())] * 2, who="eve")
-        await cluster.submit([(work(f"w-{index}"), Program()) for index in range(300)], who="ada")
+            await cluster.work.submit([(work("b"), Program())] * 2, who="eve")
+        await cluster.work.submit([(work(f"w-{index}"), Program()) for index in range(300)], who="ada")
         await cluster.close()
         lines = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
         assert [(line["who"], line["verb"], line["object"]) for line in lines] == [
@@ -322,6 +324,6 @@ def test_only_the_owner_can_read_the_state(tmp_path: Path) -> None:
 def test_virtual_nodes_say_so(tmp_path: Path) -> None:
     cluster = LocalCluster(tmp_path, default_nodes=virtual_nodes, speed=2.0)
     assert cluster.is_virtual
-    assert cluster.speed == 2.0
-    assert all(node.labels[VIRTUAL_LABEL] == "true" for node in cluster.world.nodes.values())
+    assert cluster.clock.speed == 2.0
+    assert all(node.labels[VIRTUAL_LABEL] == "true" for node in cluster.state.nodes.values())
     cluster.home.close()

@@ -18,7 +18,7 @@ from kaiwo.model.plan import Plan, Start
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Phase
 from kaiwo.model.workload_record import Program, WorkloadState
-from tests.clusters.kinds import run, some_nodes, start_of, until, whole, work
+from tests.clusters.kinds import log_path, run, some_nodes, start_of, until, whole, work
 
 
 @contextlib.asynccontextmanager
@@ -36,7 +36,7 @@ def shell(script: str, retries: int = 0) -> Program:
 
 
 async def begin(cluster: LocalCluster, name: str, program: Program, *starts: Start, **fields: object) -> None:
-    await cluster.submit([(work(name, **fields), program)])  # type: ignore[arg-type]
+    await cluster.work.submit([(work(name, **fields), program)])  # type: ignore[arg-type]
     await cluster.apply(Plan(starts=starts or (start_of(name),)))
 
 
@@ -45,7 +45,7 @@ async def until_state(cluster: LocalCluster, name: str, *states: WorkloadState) 
 
 
 def folder_of(cluster: LocalCluster, name: str) -> RunFolder:
-    run_id = cluster.world.pods[f"default/{name}", "main-0"].run.id
+    run_id = cluster.state.pods[f"default/{name}", "main-0"].run.id
     return RunFolder(cluster.home.runs / run_id)
 
 
@@ -90,7 +90,7 @@ def test_a_lost_run_counts_as_a_failed_attempt(tmp_path: Path) -> None:
             await until_state(cluster, "a", WorkloadState.WAITING)
             assert "supervisor was killed" in cluster.record("default/a").message
             assert not is_alive(start.pid, start.ticks)
-            assert cluster.world.pods == {}
+            assert cluster.state.pods == {}
 
     run(test())
 
@@ -131,13 +131,13 @@ def test_a_supervisor_killed_under_kaiwos_eyes_is_noticed(tmp_path: Path) -> Non
 def test_what_was_decided_but_never_began_begins_after_the_restart(tmp_path: Path) -> None:
     async def test() -> None:
         async with kaiwo(tmp_path) as cluster:
-            cluster._processes.tend = lambda *_, **__: None  # type: ignore[method-assign]  # killed before the spawn
+            cluster._processes.run = lambda *_, **__: None  # type: ignore[method-assign]  # killed before the spawn
             await begin(cluster, "a", shell("echo ran"))
             assert cluster.record("default/a").state is WorkloadState.STARTING
         async with kaiwo(tmp_path) as cluster:
             await until_state(cluster, "a", WorkloadState.SUCCEEDED)
             assert cluster.record("default/a").attempt == 1
-            assert Path(cluster.log_path("default/a")).read_text() == "ran\n"
+            assert Path(log_path(cluster, "default/a")).read_text() == "ran\n"
 
     run(test())
 
@@ -150,7 +150,7 @@ def test_a_cancel_survives_a_crash_before_its_signals(tmp_path: Path) -> None:
             start = folder_of(cluster, "a").start_record()
             assert start is not None
             cluster._processes.stop = lambda *_, **__: None  # type: ignore[method-assign]
-            await cluster.cancel("default/a")
+            await cluster.work.change("cancel", "default/a")
             assert cluster.record("default/a").state is WorkloadState.STOPPING
         async with kaiwo(tmp_path) as cluster:
             await until_state(cluster, "a", WorkloadState.CANCELLED)
@@ -162,9 +162,9 @@ def test_a_cancel_survives_a_crash_before_its_signals(tmp_path: Path) -> None:
 def test_what_was_cancelled_before_it_began_never_begins(tmp_path: Path) -> None:
     async def test() -> None:
         async with kaiwo(tmp_path) as cluster:
-            cluster._processes.tend = lambda *_, **__: None  # type: ignore[method-assign]
+            cluster._processes.run = lambda *_, **__: None  # type: ignore[method-assign]
             await begin(cluster, "a", shell("touch ../../../ran"))
-            await cluster.cancel("default/a")
+            await cluster.work.change("cancel", "default/a")
         async with kaiwo(tmp_path) as cluster:
             await until_state(cluster, "a", WorkloadState.CANCELLED)
             assert not (tmp_path / "ran").exists()
@@ -178,7 +178,7 @@ def test_a_cancel_right_after_the_start_leaves_nothing_running(tmp_path: Path) -
             for index in range(8):
                 await begin(cluster, f"a-{index}", shell("sleep 60"), start_of(f"a-{index}", devices=whole(index)))
                 await asyncio.sleep(0.004 * index)
-                await cluster.cancel(f"default/a-{index}")
+                await cluster.work.change("cancel", f"default/a-{index}")
             for index in range(8):
                 await until_state(cluster, f"a-{index}", WorkloadState.CANCELLED)
             starts = [RunFolder(path).start_record() for path in cluster.home.runs.iterdir()]
@@ -196,8 +196,8 @@ def test_a_gang_of_processes_fails_as_one(tmp_path: Path) -> None:
             await until_state(cluster, "gang", WorkloadState.FAILED)
             record = cluster.record("default/gang")
             assert (record.exit_code, record.message) == (7, "pod main-1 ended with exit code 7")
-            assert Path(cluster.log_path("default/gang", "main-1")).read_text() == "1 of 3\n"
-            assert cluster.world.pods == {}
+            assert Path(log_path(cluster, "default/gang", "main-1")).read_text() == "1 of 3\n"
+            assert cluster.state.pods == {}
 
     run(test())
 
@@ -217,14 +217,14 @@ def test_a_program_that_does_not_exist_fails_with_a_sentence(tmp_path: Path) -> 
 def test_retries_run_in_fresh_folders_and_old_ones_are_removed(tmp_path: Path) -> None:
     async def test() -> None:
         async with kaiwo(tmp_path) as cluster:
-            await cluster.submit([(work("a"), shell("echo $KAIWO_ATTEMPT; exit 1", retries=4))])
+            await cluster.work.submit([(work("a"), shell("echo $KAIWO_ATTEMPT; exit 1", retries=4))])
             for _ in range(5):
                 await cluster.apply(Plan(starts=(start_of("a"),)))
                 await until_state(cluster, "a", WorkloadState.WAITING, WorkloadState.FAILED)
             assert cluster.record("default/a").state is WorkloadState.FAILED
-            assert Path(cluster.log_path("default/a")).read_text() == "5\n"
+            assert Path(log_path(cluster, "default/a")).read_text() == "5\n"
             await until(lambda: len(list(cluster.home.runs.iterdir())) == 3)
-            await cluster.forget_ended(["default/a"])
+            await cluster.work.forget_ended(["default/a"])
             await until(lambda: not list(cluster.home.runs.iterdir()))
 
     run(test())
@@ -247,10 +247,10 @@ def test_an_evicted_process_is_stopped_before_its_devices_are_free(tmp_path: Pat
             await begin(cluster, "a", shell("trap 'sleep 0.3; exit 0' TERM; echo ready; while :; do sleep 0.01; done"))
             await until_state(cluster, "a", WorkloadState.RUNNING)
             await until(lambda: "ready" in folder_of(cluster, "a").log.read_text())
-            await cluster.submit([(work("b"), Program())])
-            await cluster.drain("node-1")
-            await cluster.cordon("node-1", False)
-            assert cluster.world.pods["default/a", "main-0"].pod.phase is Phase.RELEASING
+            await cluster.work.submit([(work("b"), Program())])
+            await cluster.nodes.drain("node-1")
+            await cluster.nodes.cordon("node-1", False)
+            assert cluster.state.pods["default/a", "main-0"].pod.phase is Phase.RELEASING
             assert await cluster.apply(Plan(starts=(start_of("b"),))) == ()
             assert "gpu-0" in cluster.record("default/b").workload.not_before_why
             await until_state(cluster, "a", WorkloadState.WAITING)
@@ -283,7 +283,7 @@ def test_runs_beyond_the_file_descriptors_are_looked_after_too(tmp_path: Path, m
             await until_state(cluster, "short", WorkloadState.SUCCEEDED)
             await until_state(cluster, "long", WorkloadState.RUNNING)
         async with kaiwo(tmp_path) as cluster:
-            await cluster.cancel("default/long")
+            await cluster.work.change("cancel", "default/long")
             await until_state(cluster, "long", WorkloadState.CANCELLED)
 
     run(test())
@@ -303,8 +303,8 @@ def test_a_process_that_cannot_be_started_is_a_refused_start(tmp_path: Path, mon
                 await until_state(cluster, "gang", WorkloadState.WAITING)
                 workload = cluster.record("default/gang").workload
                 assert "its process cannot be started" in workload.not_before_why
-                assert cluster.world.lives["default/gang"].refusals == refusals
-            assert cluster.world.pods == {}
+                assert cluster.state.workloads["default/gang"].refusals == refusals
+            assert cluster.state.pods == {}
 
     run(test())
 
@@ -330,7 +330,7 @@ def test_many_jobs_at_once(tmp_path: Path) -> None:
         async with kaiwo(tmp_path) as cluster:
             names = [f"job-{index:02d}" for index in range(40)]
             cpu = Request(cpu_milli=1000)
-            await cluster.submit(
+            await cluster.work.submit(
                 [(work(name, request=cpu), shell("echo $KAIWO_WORKLOAD >> ../../../all")) for name in names]
             )
             await cluster.apply(Plan(starts=tuple(start_of(name, devices=()) for name in names)))

@@ -5,9 +5,9 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from kaiwo.clusters.embedded.lifecycle import Exit
-from kaiwo.clusters.local.processes import Processes, Tell
+from kaiwo.clusters.local.processes import Processes, RunListener
 from kaiwo.clusters.local.run_folder import RunSpec
-from kaiwo.clusters.local.share_provider import Kept
+from kaiwo.clusters.local.share_provider import RunShare
 from kaiwo.model.gpu import Share
 
 HALF = (Share("gpu-0", 500, 1000),)
@@ -23,11 +23,11 @@ class Noted:
     def __init__(self) -> None:
         self.calls: list[tuple[str, str]] = []
 
-    def prepare(self, run_id: str, devices: Sequence[Share], isolation: str = "", least_grade: str = "") -> Kept:
+    def prepare(self, run_id: str, devices: Sequence[Share], isolation: str = "", least_grade: str = "") -> RunShare:
         self.calls.append(("prepare", run_id))
         if "refused" in run_id:
             raise OSError("gpu-0 has not enough compute units free")
-        return Kept({"PART": str(devices[0].milli)})
+        return RunShare({"PART": str(devices[0].milli)})
 
     def grade_of(self, run_id: str) -> str:
         return "cu-mask"
@@ -38,7 +38,7 @@ class Noted:
     def keep_only(self, run_ids: Collection[str]) -> None:
         self.calls.append(("keep-only", ",".join(run_ids)))
 
-    def tend(self) -> None:
+    def keep_alive(self) -> None:
         self.calls.append(("tend", ""))
 
 
@@ -58,8 +58,10 @@ async def play(folder: Path, run_id: str, devices: tuple[Share, ...]) -> tuple[N
         ends.append(why)
         over.set()
 
-    processes = Processes(folder / "runs", Tell(started=ignore, overdue=ignore, ended=ended, refused=refused), shares)
-    processes.tend(run_id, spec(folder, run_id, devices))
+    processes = Processes(
+        folder / "runs", RunListener(started=ignore, overdue=ignore, ended=ended, refused=refused), shares
+    )
+    processes.run(run_id, spec(folder, run_id, devices))
     await asyncio.wait_for(over.wait(), 20)
     await asyncio.sleep(0)
     while processes._tasks:

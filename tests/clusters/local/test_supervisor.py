@@ -194,7 +194,7 @@ def test_a_run_whose_supervisor_was_killed_is_lost_and_cleared_away(case: Case) 
     process.wait()
     wait_for(lambda: case.folder.look() is Condition.LOST)
     assert all(map(is_alive, pids, ticks))
-    case.folder.bury()
+    case.folder.record_loss()
     assert not any(map(is_alive, pids, ticks))
     assert case.folder.end().reason is ExitReason.LOST
 

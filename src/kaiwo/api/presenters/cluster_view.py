@@ -5,7 +5,8 @@ from kaiwo.api.views import ClusterView, CycleView, StatusView, Usage
 from kaiwo.history import CycleHead
 from kaiwo.model.plan import Note
 from kaiwo.runtime.loop.cycle_runner import CycleSummary
-from kaiwo.runtime.overview.cluster_overview import ClusterOverview, Live
+from kaiwo.runtime.loop.loop_protocol import Live
+from kaiwo.runtime.overview.cluster_overview import ClusterOverview
 
 
 def status_view(overview: ClusterOverview) -> StatusView:
@@ -27,13 +28,13 @@ def status_view(overview: ClusterOverview) -> StatusView:
 
 
 def cluster_view(live: Live) -> ClusterView:
-    """What kind of cluster this is; a cluster says more of itself where it can."""
-    cluster = live.cluster
+    """What kind of cluster this is."""
+    cluster, virtual_time = live.cluster, live.cluster.abilities.virtual_time
     return ClusterView(
         kind=cluster.kind,
-        name=str(getattr(cluster, "name", "") or cluster.kind),
-        is_virtual=bool(getattr(cluster, "is_virtual", cluster.kind == "simulated")),
-        speed=float(getattr(cluster, "speed", 1.0)),
+        name=cluster.name or cluster.kind,
+        is_virtual=cluster.is_virtual,
+        speed=1.0 if virtual_time is None else virtual_time.speed,
         now_s=cluster.now_s(),
     )
 

@@ -12,8 +12,8 @@ from kaiwo.api.views import AgentView, GpuView, MeasuredView, NodeView, TenantVi
 from kaiwo.clusters.embedded.transitions import request_of
 from kaiwo.devices.agent_messages import GpuSample, ProcessUse
 from kaiwo.gpus.isolation_grades import grade_of
+from kaiwo.runtime.loop.loop_protocol import Live
 from kaiwo.runtime.nodes.agent_registry import Agents, Heard, tidy
-from kaiwo.runtime.overview.cluster_overview import Live
 
 
 def with_node_use(agents: Agents, live: Live, view: NodeView) -> NodeView:
@@ -56,7 +56,7 @@ def _device_use(sample: GpuSample, view: GpuView, ago_s: int) -> MeasuredView:
 def _tenant(
     live: Live, view: GpuView, tenant: TenantView, sample: GpuSample | None, use: MeasuredView | None
 ) -> TenantView:
-    run, grade = live.cluster.run_of(tenant.workload, tenant.pod)
+    run, grade = live.cluster.abilities.devices.run_of(tenant.workload, tenant.pod)
     mine = [each for each in _on(sample, view) if run and each.owner == run] if sample else []
     found = None
     if mine:

@@ -49,7 +49,7 @@ def _step(partitions: Partitions, step: ModeChangeStep) -> PartitionStepView:
 
 
 def _executor(partitions: Partitions) -> str:
-    if partitions.side is not None:
+    if partitions.objects is not None:
         return f"AMD's Device Config Manager, on nodes with the label {'='.join(OPT_IN)}"
     if partitions.following.machine is not None:
         return partitions.following.machine.words

@@ -4,9 +4,6 @@ In:    names.   Out: for each name what was done, or the Problem that the single
 Never: lets one refusal stop the others.
 """
 
-from collections.abc import Sequence
-from typing import Any
-
 import msgspec
 
 from kaiwo.api.endpoint import Call, Route
@@ -14,8 +11,8 @@ from kaiwo.api.http.problems import JSON, invalid, translate
 from kaiwo.api.http.request_body import Body, read_object
 from kaiwo.api.routes.workloads import ACTION_DONE
 from kaiwo.api.views.bulk_actions import MOST_NAMES, ActionResult, BulkOutcome, NamesForm
-from kaiwo.clusters.embedded.cluster import EmbeddedCluster
-from kaiwo.model.errors import ConfigError, KaiwoError, NotFoundError, RefusedError
+from kaiwo.clusters.protocol import Action
+from kaiwo.model.errors import KaiwoError
 
 
 async def cancel(call: Call) -> BulkOutcome:
@@ -38,25 +35,10 @@ async def requeue(call: Call) -> BulkOutcome:
     return await _act_on_all(call, "requeue")
 
 
-async def _act_on_all(call: Call, verb: str) -> BulkOutcome:
+async def _act_on_all(call: Call, verb: Action) -> BulkOutcome:
     names = _read_names(call.body)
-    refusals = await _act(call.context.live.cluster, verb, names, call.user)
+    refusals = await call.context.live.cluster.abilities.work.change_many(verb, names, call.user)
     return BulkOutcome([_answer(verb, *each) for each in zip(names, refusals, strict=True)])
-
-
-async def _act(cluster: Any, verb: str, names: Sequence[str], who: str) -> Sequence[KaiwoError | None]:
-    if isinstance(cluster, EmbeddedCluster):
-        return await cluster.steer(verb, names, who)
-    return [await _act_on_one(cluster, verb, name, who) for name in names]
-
-
-async def _act_on_one(cluster: Any, verb: str, name: str, who: str) -> KaiwoError | None:
-    """Where work is somebody else's object there is no change for many."""
-    try:
-        await getattr(cluster, verb)(name, who=who)
-    except (ConfigError, NotFoundError, RefusedError) as refusal:
-        return refusal
-    return None
 
 
 def _answer(verb: str, name: str, refusal: KaiwoError | None) -> ActionResult:

@@ -30,7 +30,7 @@ async def checkpoint(call: Call) -> Outcome:
     """Record a checkpoint. A time in the future counts as now, so that a fast clock does not hide lost work."""
     name, at_s = find_record(call).workload.name, _read_at_s(call.body)
     live = call.context.live
-    saved_s = await live.cluster.checkpoint(name, at_s, who=call.user)
+    saved_s = await live.cluster.abilities.work.checkpoint(name, at_s, who=call.user)
     await wait_until_visible(
         live, lambda: name not in live.state.workloads or live.state.workloads[name].checkpoint_s >= saved_s
     )

@@ -4,8 +4,6 @@ In:    a submission and the identity of the user's process.   Out: the same with
 Never: carries the input itself: it goes over a socket in the run's folder, which only its owner can open.
 """
 
-from typing import Any
-
 from msgspec.structs import replace
 
 from kaiwo.api.endpoint import Call, Route
@@ -13,7 +11,7 @@ from kaiwo.api.http.query_params import Param
 from kaiwo.api.routes.workloads import NAMED, find_record
 from kaiwo.api.security.process_identity import process_identity
 from kaiwo.api.views import ConsoleView
-from kaiwo.clusters.embedded.cluster import EmbeddedCluster
+from kaiwo.clusters.protocol import Cluster
 from kaiwo.manifests import Parsed
 from kaiwo.model.workload_record import Program
 
@@ -28,12 +26,12 @@ INPUT_FROM = Param(
 async def console(call: Call) -> ConsoleView:
     """Where its input is taken."""
     record = find_record(call)
-    cluster = call.context.live.cluster
-    folder = cluster.console_of(record.workload.name) if record.program.is_interactive else ""
+    console = call.context.live.cluster.abilities.console
+    folder = console.console_of(record.workload.name) if console and record.program.is_interactive else ""
     return ConsoleView(record.program.is_interactive, folder)
 
 
-def with_input(cluster: Any, parsed: Parsed, input_from: str) -> Parsed:
+def with_input(cluster: Cluster, parsed: Parsed, input_from: str) -> Parsed:
     """The same work, with its standard input attached to that process where possible."""
     items = parsed.submissions
     if why := next((why for _, program in items if (why := _why_not(cluster, program, input_from))), ""):
@@ -41,12 +39,12 @@ def with_input(cluster: Any, parsed: Parsed, input_from: str) -> Parsed:
     return replace(parsed, submissions=tuple((work, replace(program, is_interactive=True)) for work, program in items))
 
 
-def _why_not(cluster: Any, program: Program, input_from: str) -> str:
+def _why_not(cluster: Cluster, program: Program, input_from: str) -> str:
     if not program.command:
         return "no process runs for it"
     if program.retries:
         return "work with retries may start again, when nobody is at the terminal any more"
-    if not isinstance(cluster, EmbeddedCluster) or not cluster.world.runs_processes:
+    if cluster.abilities.console is None:
         return "this cluster runs no local processes"
     if not input_from or input_from != process_identity():
         return "this Kaiwo runs on another machine, in a container, or as another user"

@@ -9,7 +9,7 @@ from starlette.responses import PlainTextResponse, Response
 from kaiwo.api.endpoint import Call, Route
 from kaiwo.api.http.problems import not_ready
 from kaiwo.api.presenters.reservation_view import reservation_view
-from kaiwo.runtime.overview.cluster_overview import Live
+from kaiwo.runtime.loop.loop_protocol import Live
 from kaiwo.snapshot.reservation_status import reservation_statuses
 
 TEXT = "text/plain"

@@ -15,7 +15,6 @@ from kaiwo.api.http.query_params import Param
 from kaiwo.api.http.streaming_response import Streaming
 from kaiwo.api.routes.workloads import NAMED, find_record
 from kaiwo.api.views import AttemptsView, AttemptView
-from kaiwo.clusters.embedded.cluster import EmbeddedCluster
 from kaiwo.clusters.protocol import LogFile
 from kaiwo.model.errors import NotFoundError
 
@@ -188,9 +187,9 @@ def _chosen(found: Sequence[LogFile], attempt: int | None, name: str) -> LogFile
 
 
 def _logs_of(call: Call) -> Sequence[LogFile]:
-    """Other kinds of clusters keep no logs of their own."""
-    cluster, name = call.context.live.cluster, f"{call.path['namespace']}/{call.path['name']}"
-    return cluster.logs_of(name, call.query["pod"] or "") if isinstance(cluster, EmbeddedCluster) else ()
+    """Empty where the cluster keeps no logs of its own."""
+    logs, name = call.context.live.cluster.abilities.logs, f"{call.path['namespace']}/{call.path['name']}"
+    return () if logs is None else logs.logs_of(name, call.query["pod"] or "")
 
 
 ROUTES = (

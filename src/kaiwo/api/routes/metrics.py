@@ -182,7 +182,7 @@ def _process(context: Context) -> Iterator[Metric]:
     )
     health = context.live.health
     yield CounterMetricFamily("kaiwo_cycle_failures_total", "Cycles that failed and were tried again.", health.failures)
-    left_out = health.left_out + getattr(context.live.cluster, "left_out", 0)
+    left_out = health.left_out + context.live.cluster.left_out
     yield CounterMetricFamily("kaiwo_objects_left_out_total", "Objects that could not be taken in.", left_out)
     lag = GaugeMetricFamily("kaiwo_loop_lag_seconds", "Lag of the event loop in the last minute.", labels=["quantile"])
     for quantile, seconds in context.lag.quantiles().items():

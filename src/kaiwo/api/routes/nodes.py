@@ -1,7 +1,5 @@
 """Routes about nodes and their GPUs."""
 
-from typing import Any
-
 import msgspec
 
 from kaiwo.api.context import wait_until_visible
@@ -12,6 +10,7 @@ from kaiwo.api.presenters.list_pages import GPU_PARAMS, LISTINGS, NODE_PARAMS
 from kaiwo.api.presenters.measured_use import with_gpu_use, with_node_use
 from kaiwo.api.presenters.node_view import find_node
 from kaiwo.api.views import GpuView, NodeView, Outcome, Page, ReasonForm
+from kaiwo.clusters.protocol import NodeControl
 
 REASON = Body((JSON,), ReasonForm, required=False)
 REASON_MAX = 500
@@ -41,7 +40,7 @@ async def get_node(call: Call) -> NodeView:
 async def cordon(call: Call) -> Outcome:
     """No new pods there."""
     name = call.path["name"]
-    await _work(call).cordon(name, True, _reason(call), who=call.user)
+    await _control(call).cordon(name, True, _reason(call), who=call.user)
     await _seen(call, True)
     return Outcome([f"node {name} cordoned"])
 
@@ -50,7 +49,7 @@ async def uncordon(call: Call) -> Outcome:
     """Pods may come again."""
     name = call.path["name"]
     _reason(call)
-    await _work(call).cordon(name, False, who=call.user)
+    await _control(call).cordon(name, False, who=call.user)
     await _seen(call, False)
     return Outcome([f"node {name} uncordoned"])
 
@@ -58,15 +57,15 @@ async def uncordon(call: Call) -> Outcome:
 async def drain(call: Call) -> Outcome:
     """No new pods, and those there must go."""
     name = call.path["name"]
-    gone = await _work(call).drain(name, _reason(call), who=call.user)
+    gone = await _control(call).drain(name, _reason(call), who=call.user)
     await _seen(call, True)
     return Outcome([f"node {name} drained", *(f"workload {workload} waits again" for workload in gone)], [], list(gone))
 
 
-def _work(call: Call) -> Any:
-    """The cluster, for a node that exists: its own sentence would not know what was nearly meant."""
+def _control(call: Call) -> NodeControl:
+    """For a node that exists: the cluster's own message would not suggest similar names."""
     find_node(call.context.live.state, call.path["name"])
-    return call.context.live.cluster
+    return call.context.live.cluster.abilities.nodes
 
 
 async def _seen(call: Call, cordoned: bool) -> None:

@@ -41,8 +41,8 @@ async def make_reservation(call: Call) -> Outcome:
     """Create a reservation from a form, or change the one of that name."""
     live, dry_run = call.context.live, call.query["dry_run"]
     reservation = read_reservation_form(read_json(call.body), live.cluster.now_s())
-    before = {each.name: each for each in live.cluster.reservations()}.get(reservation.name)
-    await live.cluster.put((), (), who=call.user, dry_run=dry_run, reservations=(reservation,))
+    before = {each.name: each for each in live.cluster.abilities.work.reservations()}.get(reservation.name)
+    await live.cluster.abilities.work.put((), (), who=call.user, dry_run=dry_run, reservations=(reservation,))
     if not dry_run:
         await wait_until_visible(
             live, lambda: is_same(reservation, live.state.reservations.objects.get(reservation.name))
@@ -54,7 +54,7 @@ async def make_reservation(call: Call) -> Outcome:
 async def delete_reservation(call: Call) -> Outcome:
     """Delete a reservation. Work on its GPUs keeps running."""
     live, name = call.context.live, call.path["name"]
-    await live.cluster.remove((), (), who=call.user, reservations=(name,))
+    await live.cluster.abilities.work.remove((), (), who=call.user, reservations=(name,))
     await wait_until_visible(live, lambda: name not in live.state.reservations.objects)
     return Outcome([f"reservation {name} deleted"], [], [name])
 

@@ -21,8 +21,8 @@ from kaiwo.api.routes.consoles import INPUT_FROM, with_input
 from kaiwo.api.routes.partitions import drop_plans, put_plans
 from kaiwo.api.routes.reservations import put_words
 from kaiwo.api.views import Outcome
-from kaiwo.clusters.embedded.admission import is_same, meant_twice
-from kaiwo.clusters.protocol import Work
+from kaiwo.clusters.embedded.admission import ambiguous_names, is_same_queue
+from kaiwo.clusters.protocol import Cluster
 from kaiwo.gpus.isolation_grades import is_mps_on_amd
 from kaiwo.manifests import SUBMISSION_FORM, Defaults, Parsed, parse, parse_all
 from kaiwo.model.errors import ConfigError, NotFoundError, RefusedError
@@ -50,7 +50,7 @@ _WORDS = {
 }
 
 
-def find_unchanged(cluster: Work, items: Sequence[tuple[Workload, Program]]) -> list[str]:
+def find_unchanged(cluster: Cluster, items: Sequence[tuple[Workload, Program]]) -> list[str]:
     """The names of those that exist and are described as they are. Refuses one that is described otherwise."""
     names = []
     for workload, program in items:
@@ -67,7 +67,7 @@ def find_unchanged(cluster: Work, items: Sequence[tuple[Workload, Program]]) -> 
     return names
 
 
-def _living(cluster: Work, name: str) -> WorkloadRecord | None:
+def _living(cluster: Cluster, name: str) -> WorkloadRecord | None:
     try:
         record = cluster.record(name)
     except NotFoundError:
@@ -120,7 +120,7 @@ async def delete(call: Call) -> Outcome:
     names = [workload.name for workload, _ in parsed.submissions]
     queues = [queue.name for queue in parsed.queues]
     reservations = [reservation.name for reservation in parsed.reservations]
-    stopping = await live.cluster.remove(queues, names, who=call.user, reservations=reservations)
+    stopping = await live.cluster.abilities.work.remove(queues, names, who=call.user, reservations=reservations)
     done = [*await _wait_until_stopped(call, names, stopping), *(f"queue {name} deleted" for name in queues)]
     done += [f"reservation {name} deleted" for name in reservations]
     done += await drop_plans(call.context.partitions, parsed.partitioning)
@@ -160,8 +160,9 @@ async def _put(call: Call, parsed: Parsed, there_already: Sequence[str] = ()) ->
     queues, items = parsed.queues, [item for item in parsed.submissions if item[0].name not in there_already]
     reservations = parsed.reservations
     _refuse_mps_on_amd(live.state, items)
-    there = {each.name: each for each in live.cluster.reservations()} if reservations else {}
-    before = await live.cluster.put(queues, items, who=call.user, dry_run=dry_run, reservations=reservations)
+    work = live.cluster.abilities.work
+    there = {each.name: each for each in work.reservations()} if reservations else {}
+    before = await work.put(queues, items, who=call.user, dry_run=dry_run, reservations=reservations)
     suffix = " (dry run)" if dry_run else ""
     done = [f"queue {queue.name} {_verb(old, queue)}{suffix}" for queue, old in zip(queues, before, strict=True)]
     done += [put_words(each, there.get(each.name)) + suffix for each in reservations]
@@ -175,7 +176,7 @@ async def _put(call: Call, parsed: Parsed, there_already: Sequence[str] = ()) ->
         await wait_until_visible(
             live,
             lambda: (
-                all(is_same(queue, known.get(queue.name)) for queue in queues)
+                all(is_same_queue(queue, known.get(queue.name)) for queue in queues)
                 and all(each.name in reserved for each in reservations)
             ),
         )
@@ -205,11 +206,11 @@ async def _wait_until_stopped(call: Call, names: Sequence[str], stopping: Sequen
                 await live.changed(live.revision)
     over = [name for name in stopping if name not in left and _state(cluster, name) is not None]
     if over:
-        await cluster.forget_ended(over, who=call.user)
+        await cluster.abilities.work.forget_ended(over, who=call.user)
     return [f"workload {name} {'is stopping' if name in left else 'deleted'}" for name in names]
 
 
-def _ambiguous_names(cluster: Any, items: Sequence[tuple[Workload, Program]]) -> list[str]:
+def _ambiguous_names(cluster: Cluster, items: Sequence[tuple[Workload, Program]]) -> list[str]:
     """Warn about work that waits for a name which both a workload and an array have."""
     found = []
     for workload, _ in items:
@@ -217,7 +218,7 @@ def _ambiguous_names(cluster: Any, items: Sequence[tuple[Workload, Program]]) ->
             found += [
                 f"workload {workload.name} waits for workload {other} and for every task of array {other}: "
                 "both have that name"
-                for other in meant_twice(workload.after, cluster.record(workload.name).workload.after)
+                for other in ambiguous_names(workload.after, cluster.record(workload.name).workload.after)
             ]
     return found
 
@@ -234,12 +235,12 @@ def _parse_form(body: bytes, defaults: Defaults) -> Parsed:
     return parse(read_object(body), defaults)
 
 
-def _lives(cluster: Any, name: str) -> bool:
+def _lives(cluster: Cluster, name: str) -> bool:
     state = _state(cluster, name)
     return state is not None and not state.is_over
 
 
-def _state(cluster: Any, name: str) -> WorkloadState | None:
+def _state(cluster: Cluster, name: str) -> WorkloadState | None:
     try:
         state: WorkloadState = cluster.record(name).state
     except NotFoundError:
@@ -248,7 +249,7 @@ def _state(cluster: Any, name: str) -> WorkloadState | None:
 
 
 def _verb(before: Queue | None, after: Queue) -> str:
-    return "created" if before is None else "unchanged" if is_same(after, before) else "changed"
+    return "created" if before is None else "unchanged" if is_same_queue(after, before) else "changed"
 
 
 FORM = Body((JSON,), SUBMISSION_FORM)

@@ -11,12 +11,13 @@ from kaiwo.api.presenters.list_pages import LISTINGS, WORKLOAD_PARAMS
 from kaiwo.api.presenters.node_view import unhealthy_devices
 from kaiwo.api.presenters.workload_view import KUBERNETES, WAITS, obstacle_view, workload_detail
 from kaiwo.api.views import ChangeView, Outcome, Page, WhyView, WorkloadDetail, WorkloadView
+from kaiwo.clusters.protocol import Action
 from kaiwo.manifests.values.names import ARRAY_LABEL
 from kaiwo.model.errors import NotFoundError
 from kaiwo.model.obstacle import Obstacle, Reason, WhyVerdict
 from kaiwo.model.reservation import clock_words
 from kaiwo.model.workload_record import WorkloadRecord, WorkloadState
-from kaiwo.runtime.overview.cluster_overview import Live
+from kaiwo.runtime.loop.loop_protocol import Live
 from kaiwo.runtime.overview.workload_table import GPU
 from kaiwo.runtime.partitioning.wait_sentences import said_for
 from kaiwo.snapshot.cluster_state import ClusterState
@@ -127,7 +128,7 @@ def find_record(call: Call) -> WorkloadRecord:
     """The workload that the address names."""
     name = full_name(call)
     try:
-        record: WorkloadRecord = call.context.live.cluster.record(name)
+        record = call.context.live.cluster.record(name)
     except NotFoundError:
         way_out = _among_tasks(call) or _near(call) or "it may have ended and been removed; see: kaiwo get workloads"
         raise NotFoundError(f"there is no workload {quote(name)}; {way_out}") from None
@@ -176,9 +177,9 @@ def _ended(state: str) -> str:
     return f"was {state}" if state == "cancelled" else state
 
 
-async def _act(call: Call, verb: str) -> Outcome:
+async def _act(call: Call, verb: Action) -> Outcome:
     name = find_record(call).workload.name
-    await getattr(call.context.live.cluster, verb)(name, who=call.user)
+    await call.context.live.cluster.abilities.work.change(verb, name, call.user)
     return Outcome([f"workload {name} {ACTION_DONE[verb]}"], [], [name])
 
 

@@ -1,0 +1,1 @@
+"""A cluster whose state Kaiwo keeps itself: what `local` and `simulated` share."""

@@ -1,4 +1,4 @@
-"""The life of a workload as values: what one happening makes of it.
+"""The lifecycle of a workload as values: its next state after a start, a failure, a stop or an end.
 
 In:    a Life and what happened to it.   Out: the next Life.
 Never: reads a clock, touches a store, or tells anybody.
@@ -21,7 +21,7 @@ STILL_STOPPING_S = 86_400  # "not before" while pods are going; taken back when 
 
 
 class Ending(enum.StrEnum):
-    """What becomes of a workload when the last of its stopping pods is gone."""
+    """What happens to a workload when the last of its stopping pods is gone."""
 
     NONE = ""
     CANCEL = "cancel"
@@ -35,14 +35,14 @@ class ExitReason(enum.StrEnum):
     """How a run came to its end."""
 
     EXITED = "exited"  # by itself
-    STOPPED = "stopped"  # because it was told to
+    STOPPED = "stopped"  # on request
     TIME_LIMIT = "time-limit"
-    LOST = "lost"  # nobody saw its end
+    LOST = "lost"  # its supervisor was lost
     NEVER_STARTED = "never-started"
 
 
 class Exit(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The end of a run. A signal's number is negative, as in a Record."""
+    """The end of a run. A signal's number is negative, as in a WorkloadRecord."""
 
     code: int = 0
     reason: ExitReason = ExitReason.EXITED
@@ -70,14 +70,14 @@ class Run(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Placement(msgspec.Struct, frozen=True, gc=False):
-    """A pod that holds a place, and the run that fills it."""
+    """A placed pod and its run."""
 
     pod: Pod
     run: Run
 
 
-class Life(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A record, and what the record does not say."""
+class TrackedWorkload(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A workload's record, with what only the cluster needs to know."""
 
     record: WorkloadRecord
     failures: int = 0  # attempts that count against the retries
@@ -96,12 +96,12 @@ class Life(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     @property
     def needs_queue(self) -> bool:
-        """It may run again in its queue: it has not ended, and nobody cancelled it."""
+        """It may run again in its queue: it has not ended and is not being cancelled."""
         return not self.is_over and self.ending is not Ending.CANCEL and not self.is_interrupted
 
     @property
     def is_interrupted(self) -> bool:
-        """It is stopped for others, and cannot go on later: nobody would sit at its input again."""
+        """It was preempted and cannot resume: its interactive input is gone."""
         return self.ending is Ending.EVICT and self.record.program.is_interactive
 
     @property
@@ -110,87 +110,93 @@ class Life(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         return self.needs_queue and (self.ending is not Ending.FAIL or self.failures <= self.record.program.retries)
 
 
-def new_life(record: WorkloadRecord) -> Life:
+def new_workload(record: WorkloadRecord) -> TrackedWorkload:
     """A workload as it is submitted."""
-    return Life(replace(record, state=WorkloadState.HELD if record.workload.held else WorkloadState.WAITING))
+    return TrackedWorkload(replace(record, state=WorkloadState.HELD if record.workload.held else WorkloadState.WAITING))
 
 
-def begin_attempt(life: Life, now_s: int) -> Life:
-    """Its pods were given places."""
-    record = replace(life.record, attempt=life.record.attempt + 1, started_s=now_s, ended_s=0, exit_code=0, message="")
-    return replace(life, record=record)
+def begin_attempt(tracked: TrackedWorkload, now_s: int) -> TrackedWorkload:
+    """Its pods were placed."""
+    record = replace(
+        tracked.record, attempt=tracked.record.attempt + 1, started_s=now_s, ended_s=0, exit_code=0, message=""
+    )
+    return replace(tracked, record=record)
 
 
-def refuse(life: Life, now_s: int, why: str) -> Life:
-    """A start that could not be carried out: wait longer each time."""
-    life = replace(life, record=replace(life.record, message=why), refusals=life.refusals + 1, ending=Ending.REFUSE)
-    return end(life, now_s)
+def refuse(tracked: TrackedWorkload, now_s: int, why: str) -> TrackedWorkload:
+    """A start that was refused: it waits longer each time."""
+    tracked = replace(
+        tracked, record=replace(tracked.record, message=why), refusals=tracked.refusals + 1, ending=Ending.REFUSE
+    )
+    return end(tracked, now_s)
 
 
-def fail(life: Life, end: Exit, pod: str, now_s: int) -> Life:
-    """One of its pods failed, and with it the attempt. The other pods must go before the next one."""
-    record = replace(life.record, exit_code=end.code, message=failure_sentence(life.workload, end, pod))
-    life = replace(life, record=record, failures=life.failures + 1, ending=Ending.FAIL)
-    return _not_before(life, now_s + STILL_STOPPING_S, STILL_STOPPING)
+def fail(tracked: TrackedWorkload, end: Exit, pod: str, now_s: int) -> TrackedWorkload:
+    """One of its pods failed, and the attempt with it. The other pods are stopped before the next attempt."""
+    record = replace(tracked.record, exit_code=end.code, message=failure_sentence(tracked.workload, end, pod))
+    tracked = replace(tracked, record=record, failures=tracked.failures + 1, ending=Ending.FAIL)
+    return _not_before(tracked, now_s + STILL_STOPPING_S, STILL_STOPPING)
 
 
-def stop_all(life: Life, ending: Ending, now_s: int, message: str = "") -> Life:
-    """All its pods are told to go. A reason that is already there stays, except that people's wishes come first."""
-    if life.ending and ending not in (Ending.CANCEL, Ending.REQUEUE):
-        return life
-    record = replace(life.record, message=message or life.record.message)
-    life = replace(life, record=record, ending=ending, refusals=life.refusals + (ending is Ending.REFUSE))
-    return life if ending is Ending.CANCEL else _not_before(life, now_s + STILL_STOPPING_S, STILL_STOPPING)
+def stop_all(tracked: TrackedWorkload, ending: Ending, now_s: int, message: str = "") -> TrackedWorkload:
+    """All its pods are being stopped. The first reason counts, but what people ask for comes first."""
+    if tracked.ending and ending not in (Ending.CANCEL, Ending.REQUEUE):
+        return tracked
+    record = replace(tracked.record, message=message or tracked.record.message)
+    tracked = replace(tracked, record=record, ending=ending, refusals=tracked.refusals + (ending is Ending.REFUSE))
+    return tracked if ending is Ending.CANCEL else _not_before(tracked, now_s + STILL_STOPPING_S, STILL_STOPPING)
 
 
-def end(life: Life, now_s: int) -> Life:
+def end(tracked: TrackedWorkload, now_s: int) -> TrackedWorkload:
     """The last of its stopping pods is gone."""
-    ending, is_interrupted = life.ending, life.is_interrupted
-    life = replace(life, ending=Ending.NONE)
+    ending, is_interrupted = tracked.ending, tracked.is_interrupted
+    tracked = replace(tracked, ending=Ending.NONE)
     match ending:
         case Ending.CANCEL:
-            return _over(life, WorkloadState.CANCELLED, now_s)
+            return _over(tracked, WorkloadState.CANCELLED, now_s)
         case Ending.EVICT if is_interrupted:
-            record = replace(life.record, exit_code=-signal.SIGTERM)
-            return _over(replace(life, record=record), WorkloadState.FAILED, now_s)
-        case Ending.FAIL if life.failures > life.record.program.retries:
-            return _over(life, WorkloadState.FAILED, now_s)
+            record = replace(tracked.record, exit_code=-signal.SIGTERM)
+            return _over(replace(tracked, record=record), WorkloadState.FAILED, now_s)
+        case Ending.FAIL if tracked.failures > tracked.record.program.retries:
+            return _over(tracked, WorkloadState.FAILED, now_s)
         case Ending.FAIL:
-            pause_s = back_off_s(life.failures - 1)
-            return _not_before(life, now_s + pause_s, f"{life.record.message}; the next try comes after {pause_s} s")
+            pause_s = back_off_s(tracked.failures - 1)
+            return _not_before(
+                tracked, now_s + pause_s, f"{tracked.record.message}; the next try comes after {pause_s} s"
+            )
         case Ending.REFUSE:
-            return _not_before(life, now_s + back_off_s(life.refusals - 1), life.record.message)
+            return _not_before(tracked, now_s + back_off_s(tracked.refusals - 1), tracked.record.message)
         case Ending.REQUEUE:
-            return replace(_not_before(life, 0, ""), failures=0, refusals=0)
+            return replace(_not_before(tracked, 0, ""), failures=0, refusals=0)
         case _:
-            return _not_before(life, 0, "")
+            return _not_before(tracked, 0, "")
 
 
-def succeed(life: Life, now_s: int) -> Life:
+def succeed(tracked: TrackedWorkload, now_s: int) -> TrackedWorkload:
     """Every pod is done."""
-    return _over(replace(life, ending=Ending.NONE), WorkloadState.SUCCEEDED, now_s)
+    return _over(replace(tracked, ending=Ending.NONE), WorkloadState.SUCCEEDED, now_s)
 
 
-def wait_again(life: Life, now_s: int) -> Life:
-    """Somebody wants an ended workload once more, with fresh retries."""
-    expires_s = life.workload.expires_s if life.workload.expires_s > now_s else 0  # one that has passed is gone
-    workload = replace(life.workload, submitted_s=now_s, not_before_s=0, not_before_why="", expires_s=expires_s)
-    record = replace(life.record, workload=workload, state=WorkloadState.WAITING, ended_s=0, exit_code=0, message="")
-    return Life(record)
+def wait_again(tracked: TrackedWorkload, now_s: int) -> TrackedWorkload:
+    """An ended workload waits again, with fresh retries."""
+    expires_s = tracked.workload.expires_s if tracked.workload.expires_s > now_s else 0  # one that has passed is gone
+    workload = replace(tracked.workload, submitted_s=now_s, not_before_s=0, not_before_why="", expires_s=expires_s)
+    record = replace(tracked.record, workload=workload, state=WorkloadState.WAITING, ended_s=0, exit_code=0, message="")
+    return TrackedWorkload(record)
 
 
-def with_state(life: Life, pods: Iterable[Pod]) -> Life:
+def with_state(tracked: TrackedWorkload, pods: Iterable[Pod]) -> TrackedWorkload:
     """The state that follows from its pods."""
-    state = life.record.state if life.is_over else _living_state(life, list(pods))
-    if state is life.record.state:
-        return life
-    refusals = 0 if state is WorkloadState.RUNNING else life.refusals
-    return replace(life, record=replace(life.record, state=state), refusals=refusals)
+    state = tracked.record.state if tracked.is_over else _living_state(tracked, list(pods))
+    if state is tracked.record.state:
+        return tracked
+    refusals = 0 if state is WorkloadState.RUNNING else tracked.refusals
+    return replace(tracked, record=replace(tracked.record, state=state), refusals=refusals)
 
 
-def with_workload(life: Life, **fields: object) -> Life:
-    """Other wishes, the same life."""
-    return replace(life, record=replace(life.record, workload=replace(life.workload, **fields)))
+def with_workload(tracked: TrackedWorkload, **fields: object) -> TrackedWorkload:
+    """With other fields of its workload."""
+    return replace(tracked, record=replace(tracked.record, workload=replace(tracked.workload, **fields)))
 
 
 def array_of(workload: Workload) -> str:
@@ -217,7 +223,7 @@ def simulated_exit(run: Run) -> Exit:
     return OUT_OF_TIME if run.is_cut_short else Exit()
 
 
-def run_of(record: WorkloadRecord) -> int:
+def successful_run_s(record: WorkloadRecord) -> int:
     """How long it ran, if it did what it was for. Of several attempts the last may have gone on where another was."""
     is_telling = record.state is WorkloadState.SUCCEEDED and record.attempt == 1
     return max(1, record.ended_s - record.started_s) if is_telling else 0
@@ -226,7 +232,7 @@ def run_of(record: WorkloadRecord) -> int:
 def failure_sentence(workload: Workload, end: Exit, pod: str) -> str:
     """Why a pod's end is a failure, for people."""
     if end.reason is ExitReason.TIME_LIMIT:
-        return f"stopped at its time limit of {duration_words(workload.time_limit_s)}"
+        return f"stopped at its time limit of {format_duration(workload.time_limit_s)}"
     if end.message:
         return f"pod {pod}: {end.message}"
     if end.reason is ExitReason.STOPPED:
@@ -236,7 +242,7 @@ def failure_sentence(workload: Workload, end: Exit, pod: str) -> str:
     return f"pod {pod} ended with exit code {end.code}"
 
 
-def duration_words(seconds: int) -> str:
+def format_duration(seconds: int) -> str:
     """`2 h 30 min`, `45 s`."""
     parts = ((seconds // 86_400, "d"), (seconds // 3600 % 24, "h"), (seconds // 60 % 60, "min"), (seconds % 60, "s"))
     return " ".join(f"{amount} {unit}" for amount, unit in parts if amount) or "0 s"
@@ -250,20 +256,20 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def _living_state(life: Life, pods: list[Pod]) -> WorkloadState:
+def _living_state(tracked: TrackedWorkload, pods: list[Pod]) -> WorkloadState:
     live = [pod for pod in pods if pod.phase is not Phase.DONE]
     if not live:
-        return WorkloadState.HELD if life.workload.held else WorkloadState.WAITING
-    if life.ending or all(pod.phase is Phase.RELEASING for pod in live):
+        return WorkloadState.HELD if tracked.workload.held else WorkloadState.WAITING
+    if tracked.ending or all(pod.phase is Phase.RELEASING for pod in live):
         return WorkloadState.STOPPING
     up = [pod.name for pod in pods if pod.phase in (Phase.RUNNING, Phase.DONE)]
-    return WorkloadState.STARTING if breaks_gang(life.workload, up) else WorkloadState.RUNNING
+    return WorkloadState.STARTING if breaks_gang(tracked.workload, up) else WorkloadState.RUNNING
 
 
-def _not_before(life: Life, at_s: int, why: str) -> Life:
-    return with_workload(life, not_before_s=at_s, not_before_why=why)
+def _not_before(tracked: TrackedWorkload, at_s: int, why: str) -> TrackedWorkload:
+    return with_workload(tracked, not_before_s=at_s, not_before_why=why)
 
 
-def _over(life: Life, state: WorkloadState, now_s: int) -> Life:
-    life = _not_before(life, 0, "") if life.workload.not_before_s else life
-    return replace(life, record=replace(life.record, state=state, ended_s=now_s))
+def _over(tracked: TrackedWorkload, state: WorkloadState, now_s: int) -> TrackedWorkload:
+    tracked = _not_before(tracked, 0, "") if tracked.workload.not_before_s else tracked
+    return replace(tracked, record=replace(tracked.record, state=state, ended_s=now_s))

@@ -1,7 +1,7 @@
-"""Reservations in a cluster that Kaiwo keeps itself, and the end of allocations that were given until a time.
+"""Reservations of an embedded cluster, and the end of allocations that expire.
 
-In:    a Change, and what a person or a plan says.   Out: reservations in the Change; it raises when one is refused.
-Never: picks devices; the plan does, and what it picked is kept here.
+In:    a transaction, and what a person or a plan says.   Out: reservations in the transaction, or a refusal.
+Never: picks devices: the plan does.
 """
 
 from collections.abc import Sequence
@@ -19,28 +19,28 @@ EXPIRED_KEPT = 200  # reservations that are over and may still be looked at
 MOST_NAMED = 4  # GPUs of a node in one sentence
 
 
-def put(change: Transaction, reservations: Sequence[Reservation]) -> None:
+def put(transaction: Transaction, reservations: Sequence[Reservation]) -> None:
     """Create or replace reservations. What was picked for one stays while it is good: the plan sees to that."""
     fresh = {reservation.name: reservation for reservation in reservations}
     if len(fresh) < len(reservations):
         raise ConfigError("a reservation is there twice; give each its own name", "metadata.name")
     for reservation in fresh.values():
-        before = change.world.reservations.get(reservation.name)
-        created_s = change.now_s if before is None else before.created_s
+        before = transaction.state.reservations.get(reservation.name)
+        created_s = transaction.now_s if before is None else before.created_s
         kept = replace(reservation, created_s=created_s, picked=before.picked if before and reservation.gpus else ())
-        _check(change.world, kept, change.now_s, is_new=before is None or not is_same(reservation, before))
+        _check(transaction.state, kept, transaction.now_s, is_new=before is None or not is_same(reservation, before))
         if kept != before:
-            change.put_reservation(kept)
-    _forget_old(change)
+            transaction.put_reservation(kept)
+    _forget_old(transaction)
 
 
-def remove(change: Transaction, names: Sequence[str]) -> None:
-    """Drop reservations; whoever runs on their devices runs on."""
+def remove(transaction: Transaction, names: Sequence[str]) -> None:
+    """Remove reservations. Work that runs on their devices goes on."""
     for name in dict.fromkeys(names):
-        if name not in change.world.reservations:
-            known = ", ".join(sorted(change.world.reservations)[:5]) or "none"
+        if name not in transaction.state.reservations:
+            known = ", ".join(sorted(transaction.state.reservations)[:5]) or "none"
             raise NotFoundError(f"reservation {name} does not exist; there are: {known}")
-        change.drop_reservation(name)
+        transaction.drop_reservation(name)
 
 
 def is_same(reservation: Reservation, before: Reservation | None) -> bool:
@@ -50,28 +50,28 @@ def is_same(reservation: Reservation, before: Reservation | None) -> bool:
     return replace(reservation, created_s=before.created_s, picked=before.picked) == before
 
 
-def keep_picked(change: Transaction, plan: Plan) -> None:
+def record_picked_devices(transaction: Transaction, plan: Plan) -> None:
     """Remember which devices the plan picked. Whoever decided so knows it already: only a new reader is told."""
     for picked in plan.reserved:
-        before = change.world.reservations.get(picked.reservation)
+        before = transaction.state.reservations.get(picked.reservation)
         if before is not None and before.picked != picked.devices:
-            change.put_reservation(replace(before, picked=picked.devices), is_known=True)
+            transaction.put_reservation(replace(before, picked=picked.devices), is_known=True)
 
 
-def expire(change: Transaction, names: Sequence[str]) -> list[str]:
+def expire(transaction: Transaction, names: Sequence[str]) -> list[str]:
     """End workloads whose allocation was given until now. Returns those that had not ended before."""
     ended = []
     for name in names:
-        life = change.world.lives.get(name)
-        if life is None or life.is_over or life.ending is Ending.CANCEL:
+        tracked = transaction.state.workloads.get(name)
+        if tracked is None or tracked.is_over or tracked.ending is Ending.CANCEL:
             continue
-        message = f"its allocation was granted until {clock_words(life.workload.expires_s)}"
-        transitions.stop_workload(change, life, Ending.CANCEL, message)
+        message = f"its allocation was granted until {clock_words(tracked.workload.expires_s)}"
+        transitions.stop_workload(transaction, tracked, Ending.CANCEL, message)
         ended.append(name)
     return ended
 
 
-def _check(world: EmbeddedState, reservation: Reservation, now_s: int, is_new: bool) -> None:
+def _check(state: EmbeddedState, reservation: Reservation, now_s: int, is_new: bool) -> None:
     """By itself, and against what there is. One that was let in before is not looked at again."""
     if sentence := check_reservation(reservation):
         raise ConfigError(sentence, "spec")
@@ -80,12 +80,12 @@ def _check(world: EmbeddedState, reservation: Reservation, now_s: int, is_new: b
     name, owner = reservation.name, reservation.owner
     if reservation.phase(now_s) is ReservationPhase.EXPIRED:
         raise ConfigError(f"reservation {name} would be over already; give it a later end", "spec.end")
-    if owner.queue and owner.queue not in world.queues:
+    if owner.queue and owner.queue not in state.queues:
         raise RefusedError(f"reservation {name} is for queue {owner.queue}, which does not exist; create it first")
-    _check_places(world, reservation)
-    for other in world.reservations.values():
+    _check_places(state, reservation)
+    for other in state.reservations.values():
         is_live = other.phase(now_s) is not ReservationPhase.EXPIRED
-        shared = _exact(world, reservation) & _exact(world, other)
+        shared = _exact(state, reservation) & _exact(state, other)
         if other.name != name and is_live and shared and reservation.overlaps(other):
             device = min(shared, key=lambda each: (each.node, each.gpu))
             raise RefusedError(
@@ -94,12 +94,12 @@ def _check(world: EmbeddedState, reservation: Reservation, now_s: int, is_new: b
             )
 
 
-def _check_places(world: EmbeddedState, reservation: Reservation) -> None:
+def _check_places(state: EmbeddedState, reservation: Reservation) -> None:
     for name in (*reservation.nodes, *(device.node for device in reservation.devices)):
-        if name not in world.nodes:
+        if name not in state.nodes:
             raise RefusedError(f"reservation {reservation.name} names node {name}, which does not exist")
     for device in reservation.devices:
-        known = {gpu.parent or gpu.id for gpu in world.nodes[device.node].gpus}
+        known = {gpu.parent or gpu.id for gpu in state.nodes[device.node].gpus}
         if device.gpu not in known:
             more = f" and {len(known) - MOST_NAMED} more" if len(known) > MOST_NAMED else ""
             some = (", ".join(sorted(known)[:MOST_NAMED]) or "none") + more
@@ -108,17 +108,17 @@ def _check_places(world: EmbeddedState, reservation: Reservation) -> None:
             )
 
 
-def _exact(world: EmbeddedState, reservation: Reservation) -> set[PhysicalDevice]:
+def _exact(state: EmbeddedState, reservation: Reservation) -> set[PhysicalDevice]:
     """The devices that it names, itself or by their node; picked ones can move."""
     named = set(reservation.devices)
     for name in reservation.nodes:
-        node = world.nodes.get(name)
+        node = state.nodes.get(name)
         named.update(PhysicalDevice(name, gpu.parent or gpu.id) for gpu in (node.gpus if node else ()))
     return named
 
 
-def _forget_old(change: Transaction) -> None:
-    over = [each for each in change.world.reservations.values() if each.until_s <= change.now_s]
+def _forget_old(transaction: Transaction) -> None:
+    over = [each for each in transaction.state.reservations.values() if each.until_s <= transaction.now_s]
     over.sort(key=lambda each: (each.end_s, each.name))
     for reservation in over[: max(0, len(over) - EXPIRED_KEPT)]:
-        change.drop_reservation(reservation.name)
+        transaction.drop_reservation(reservation.name)

@@ -1,20 +1,20 @@
-"""The state of a cluster that Kaiwo keeps itself, in memory, and changes to it that happen whole or not at all.
+"""The state of an embedded cluster in memory, and transactions that change all of it or nothing.
 
-In:    values put and dropped inside a `Change`.   Out: the state with its indexes, the rows changed, the events.
+In:    values put and dropped inside a `Transaction`.   Out: the state with its indexes, the changed rows, the events.
 Never: reads a clock, writes a file, or does work for more than what changed.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from msgspec.structs import replace
 
-from kaiwo.clusters.embedded.lifecycle import Life, Placement, Run, array_of, run_of
+from kaiwo.clusters.embedded.lifecycle import Placement, Run, TrackedWorkload, array_of, successful_run_s
 from kaiwo.clusters.ledger import Ledger
-from kaiwo.clusters.protocol import News
-from kaiwo.clusters.recent_changes import Recent
+from kaiwo.clusters.protocol import RecordChanges
+from kaiwo.clusters.recent_changes import RecentChanges
 from kaiwo.model.events import (
     Event,
     NodeChanged,
@@ -37,98 +37,99 @@ from kaiwo.model.queue import Queue
 from kaiwo.model.reservation import Reservation
 from kaiwo.model.workload_record import WorkloadRecord
 
+T = TypeVar("T")
 PodKey = tuple[str, str]  # workload, pod
-TABLES = ("nodes", "queues", "lives", "pods", "runs", "kept", "promises", "reservations")
+TABLES = ("nodes", "queues", "workloads", "pods", "runs", "nominations", "planned_starts", "reservations")
 
 
 class EmbeddedState:
-    """Everything a cluster keeps. Change it only through `changing`."""
+    """Everything that a cluster keeps. Change it only inside a `transaction`."""
 
     def __init__(self, *, runs_processes: bool = False, new_run_id: Callable[[], str] | None = None) -> None:
         numbers = count(1)
-        self.runs_processes = runs_processes  # else work with a command takes simulated time too
+        self.runs_processes = runs_processes  # False: a command takes simulated time too
         self.new_run_id = new_run_id or (lambda: str(next(numbers)))
         self.version = 0
         self.nodes: dict[str, Node] = {}
         self.queues: dict[str, Queue] = {}
-        self.lives: dict[str, Life] = {}
+        self.workloads: dict[str, TrackedWorkload] = {}
         self.pods: dict[PodKey, Placement] = {}
-        self.runs: dict[str, Run] = {}  # those that left a folder behind
-        self.kept: dict[str, tuple[Nomination, ...]] = {}  # by workload: the space kept for its pods
-        self.promises: dict[str, PlannedStart] = {}  # by workload: its planned start
+        self.runs: dict[str, Run] = {}  # runs that have a folder
+        self.nominations: dict[str, tuple[Nomination, ...]] = {}  # by workload
+        self.planned_starts: dict[str, PlannedStart] = {}  # by workload
         self.reservations: dict[str, Reservation] = {}
-        # Indexes, kept along with the above.
+        # Indexes of the tables above.
         self.records: dict[str, WorkloadRecord] = {}
         self.ledger = Ledger()
         self.pods_of: dict[str, dict[str, Placement]] = {}  # by workload
         self.pods_on: dict[str, dict[PodKey, None]] = {}  # by node
         self.pod_of_run: dict[str, PodKey] = {}
         self.runs_of: dict[str, dict[str, Run]] = {}  # by workload, oldest first
-        self.dependents: dict[str, dict[str, None]] = {}  # by the workload they wait for, or waited for in vain
+        self.dependents: dict[str, dict[str, None]] = {}  # by the workload that they wait for, even in vain
         self.tasks_of: dict[str, dict[str, None]] = {}  # by array, as `array_of` names it
-        self.living_in: dict[str, int] = {}  # by queue, those that need it
+        self.living_count: dict[str, int] = {}  # by queue: workloads that need it
         self.children: dict[str, dict[str, None]] = {}  # by parent queue
         self.ended: dict[str, None] = {}  # oldest first
-        self._recent = Recent()
-        self._settled = 0  # the version of the last change that was kept
+        self._recent = RecentChanges()
+        self._committed = 0  # the version of the last committed transaction
 
     @contextmanager
-    def changing(self, now_s: int) -> Iterator["Transaction"]:
-        """A change that is undone when the block raises."""
-        change = Transaction(self, now_s)
+    def transaction(self, now_s: int) -> Iterator["Transaction"]:
+        """Changes that are rolled back when the block raises."""
+        transaction = Transaction(self, now_s)
         self.version += 1
         try:
-            yield change
+            yield transaction
         except BaseException:
-            change.undo()
+            transaction.roll_back()
             self.version -= 1
             raise
-        self._settled = self.version
+        self._committed = self.version
 
     def load(self, rows: Mapping[str, Mapping[Any, Any]]) -> None:
-        """Fill an empty world. Ended lives must come oldest first."""
+        """Fill an empty state. Ended workloads must come oldest first."""
         for table in TABLES:
             for key, value in rows[table].items():
                 self.put(table, key, value)
-        self.version = max((life.record.version for life in self.lives.values()), default=0)
-        self._settled = self.version
+        self.version = max((tracked.record.version for tracked in self.workloads.values()), default=0)
+        self._committed = self.version
         self._recent.begin_at(self.version)
 
-    def news(self, after: int) -> News:
-        """The workloads that changed since. Any thread may ask, also while another one makes a change.
+    def records_since(self, after: int) -> RecordChanges:
+        """The workloads that changed since. Any thread may ask, also during a transaction.
 
-        What a change has done before it is kept may be told too early; it is told again after that.
+        Changes of an uncommitted transaction may be among them; they are reported again after the commit.
         """
-        settled, names = self._settled, self._recent.since(after)
+        committed, names = self._committed, self._recent.since(after)
         if names is None:
-            return News(settled, list(self.records.values()), (), is_all=True)
+            return RecordChanges(committed, list(self.records.values()), (), is_all=True)
         found = {name: self.records.get(name) for name in names}
-        return News(
-            settled,
+        return RecordChanges(
+            committed,
             [record for record in found.values() if record is not None],
             [name for name, record in found.items() if record is None],
         )
 
-    def whole_state(self) -> tuple[Event, ...]:
-        """The events that make an empty picture equal to this."""
+    def as_events(self) -> tuple[Event, ...]:
+        """The events that turn an empty ClusterState into this."""
         events: list[Event] = [NodeChanged(node) for node in self.nodes.values()]
         events += [QueueChanged(queue) for queue in self.queues.values()]
         events += [ReservationChanged(reservation) for reservation in self.reservations.values()]
-        events += [WorkloadChanged(life.workload) for life in self.lives.values() if life.wants_pods]
+        events += [WorkloadChanged(tracked.workload) for tracked in self.workloads.values() if tracked.wants_pods]
         events += [PodChanged(placement.pod) for placement in self.pods.values()]
-        events += [NominationChanged(nomination) for kept in self.kept.values() for nomination in kept]
-        events += [PlannedStartChanged(promise) for promise in self.promises.values()]
+        events += [NominationChanged(nomination) for each in self.nominations.values() for nomination in each]
+        events += [PlannedStartChanged(planned) for planned in self.planned_starts.values()]
         return tuple(events)
 
     def put(self, table: str, key: Any, value: Any) -> Any:
-        """Set one value, or drop it with None; returns the one before. For `Change` and `load` only."""
+        """Set one value, or drop it with None; returns the one before. For `Transaction` and `load` only."""
         rows: dict[Any, Any] = getattr(self, table)
         before = rows.pop(key, None) if value is None else rows.get(key)
         if value is not None:
             rows[key] = value
         match table:
-            case "lives":
-                self._index_life(key, before, value)
+            case "workloads":
+                self._index_workload(key, before, value)
             case "pods":
                 self._index_pod(key, before, value)
             case "runs":
@@ -137,13 +138,13 @@ class EmbeddedState:
                 _move(self.children, key, before and before.parent, value and value.parent)
         return before
 
-    def _index_life(self, name: str, before: Life | None, after: Life | None) -> None:
+    def _index_workload(self, name: str, before: TrackedWorkload | None, after: TrackedWorkload | None) -> None:
         self._recent.note(name, self.version)
         if before is not None and before.needs_queue:
-            self.living_in[before.workload.queue] -= 1
+            self.living_count[before.workload.queue] -= 1
         if after is not None and after.needs_queue:
             queue = after.workload.queue
-            self.living_in[queue] = self.living_in.get(queue, 0) + 1
+            self.living_count[queue] = self.living_count.get(queue, 0) + 1
         if after is None:
             self.records.pop(name, None)
         else:
@@ -180,122 +181,134 @@ class EmbeddedState:
 
 
 class Transaction:
-    """One step of the world: what was before, what to tell, and what to do outside once it is kept."""
+    """One step of the state: the values before it, its events, and what to do once it is stored."""
 
-    def __init__(self, world: EmbeddedState, now_s: int) -> None:
-        self.world = world
+    def __init__(self, state: EmbeddedState, now_s: int) -> None:
+        self.state = state
         self.now_s = now_s
         self.events: list[Event] = []
-        self.begins: list[Placement] = []  # runs to begin
-        self.stops: list[Placement] = []  # runs to stop
-        self.afterwards: list[Callable[[], None]] = []  # on the event loop, once it is told
-        self.before: dict[tuple[str, Any], Any] = {}  # (table, key): the value before the change
+        self.runs_to_start: list[Placement] = []
+        self.runs_to_stop: list[Placement] = []
+        self.after_commit: list[Callable[[], None]] = []  # called on the event loop
+        self.before: dict[tuple[str, Any], Any] = {}  # (table, key): the value before
 
-    def rows(self, table: str) -> Iterator[tuple[Any, Any]]:
-        """What the change wrote to a table: key, and value or None."""
-        rows = getattr(self.world, table)
+    def changed_rows(self, table: str) -> Iterator[tuple[Any, Any]]:
+        """What the transaction wrote to a table: key, and value or None."""
+        rows = getattr(self.state, table)
         return ((key, rows.get(key)) for at, key in self.before if at == table)
 
-    def undo(self) -> None:
-        """Put everything back."""
+    def roll_back(self) -> None:
+        """Restore every value."""
         for (table, key), value in reversed(self.before.items()):
-            self.world.put(table, key, value)
+            self.state.put(table, key, value)
 
-    def put_life(self, life: Life) -> None:
-        """Keep a life, and tell the scheduler when that changes what it must do."""
-        name = life.workload.name
-        life = replace(life, record=replace(life.record, version=self.world.version))
-        before: Life | None = self._put("lives", name, life)
+    def put_workload(self, tracked: TrackedWorkload) -> None:
+        """Set a workload; the scheduler hears of it when that changes what it must do."""
+        name = tracked.workload.name
+        tracked = replace(tracked, record=replace(tracked.record, version=self.state.version))
+        before: TrackedWorkload | None = self._put("workloads", name, tracked)
         did_want = before is not None and before.wants_pods
-        if life.wants_pods:
-            if before is None or not did_want or before.workload != life.workload:
-                self.events.append(WorkloadChanged(life.workload))
+        if tracked.wants_pods:
+            if before is None or not did_want or before.workload != tracked.workload:
+                self.events.append(WorkloadChanged(tracked.workload))
         elif did_want:
-            self.events.append(WorkloadGone(name, run_of(life.record)))
-            self.put_kept(name, ())
-            self.put_promise(name, None)
+            self.events.append(WorkloadGone(name, successful_run_s(tracked.record)))
+            self.put_nominations(name, ())
+            self.put_planned_start(name, None)
 
-    def drop_life(self, name: str) -> None:
+    def drop_workload(self, name: str) -> None:
         """Forget a workload."""
-        self._put("lives", name, None)
-        self.put_kept(name, ())
-        self.put_promise(name, None)
+        self._put("workloads", name, None)
+        self.put_nominations(name, ())
+        self.put_planned_start(name, None)
         self.events.append(WorkloadGone(name))
 
     def put_pod(self, placement: Placement) -> None:
-        """A pod holds a place, or its phase changed."""
+        """Place a pod, or change its phase."""
         pod = placement.pod
         self._put("pods", (pod.workload, pod.name), placement)
         self.events.append(PodChanged(pod))
 
     def drop_pod(self, workload: str, pod: str) -> None:
-        """A pod holds nothing any more."""
+        """Remove a pod."""
         self._put("pods", (workload, pod), None)
         self.events.append(PodGone(workload, pod))
 
     def put_node(self, node: Node) -> None:
-        """A node is there, or is different now."""
+        """Add or change a node."""
         self._put("nodes", node.name, node)
         self.events.append(NodeChanged(node))
 
     def drop_node(self, name: str) -> None:
-        """A node left."""
+        """Remove a node."""
         self._put("nodes", name, None)
         self.events.append(NodeGone(name))
 
     def put_queue(self, queue: Queue) -> None:
-        """A queue is there, or is different now."""
+        """Add or change a queue."""
         self._put("queues", queue.name, queue)
         self.events.append(QueueChanged(queue))
 
     def drop_queue(self, name: str) -> None:
-        """A queue was removed."""
+        """Remove a queue."""
         self._put("queues", name, None)
         self.events.append(QueueGone(name))
 
     def put_reservation(self, reservation: Reservation, is_known: bool = False) -> None:
-        """GPUs are reserved, or reserved differently. `is_known`: whoever decided so knows it already."""
+        """Add or change a reservation. `is_known`: the scheduler decided it, so it needs no event."""
         self._put("reservations", reservation.name, reservation)
         if not is_known:
             self.events.append(ReservationChanged(reservation))
 
     def drop_reservation(self, name: str) -> None:
-        """A reservation was removed."""
+        """Remove a reservation."""
         self._put("reservations", name, None)
         self.events.append(ReservationGone(name))
 
-    def put_promise(self, name: str, promise: PlannedStart | None) -> None:
-        """The planned start of a workload. Whoever planned it knows it already: only a new reader is told."""
-        if promise != self.world.promises.get(name):
-            self._put("promises", name, promise)
+    def put_planned_start(self, name: str, planned: PlannedStart | None) -> None:
+        """Set a workload's planned start. The scheduler planned it, so it needs no event."""
+        if planned != self.state.planned_starts.get(name):
+            self._put("planned_starts", name, planned)
 
-    def put_kept(self, name: str, kept: tuple[Nomination, ...]) -> None:
-        """The space that is kept for a workload. Whoever decided so knows it already: only a new reader is told."""
-        if kept != self.world.kept.get(name, ()):
-            self._put("kept", name, kept or None)
+    def put_nominations(self, name: str, nominations: tuple[Nomination, ...]) -> None:
+        """Set a workload's nominations. The scheduler decided them, so they need no event."""
+        if nominations != self.state.nominations.get(name, ()):
+            self._put("nominations", name, nominations or None)
 
     def put_run(self, run: Run) -> None:
-        """A run that leaves a folder behind."""
+        """Add a run that has a folder."""
         self._put("runs", run.id, run)
 
     def drop_run(self, run_id: str) -> None:
-        """A run whose folder is no longer wanted."""
+        """Forget a run; its folder is removed later."""
         self._put("runs", run_id, None)
 
     def _put(self, table: str, key: Any, value: Any) -> Any:
-        before = self.world.put(table, key, value)
+        before = self.state.put(table, key, value)
         self.before.setdefault((table, key), before)
         return before
 
 
-def _array(life: Life | None) -> str:
-    return "" if life is None else array_of(life.workload)
+class TransactionRunner(Protocol):
+    """Runs transactions on a state: what the actions of people and agents need of their cluster."""
+
+    state: EmbeddedState
+
+    async def transact(self, act: Callable[[Transaction], T]) -> T:
+        """Run one transaction, store it and publish its events."""
+
+    def audit(self, who: str, verb: str, objects: Sequence[str]) -> None:
+        """Note what a person did."""
 
 
-def _waits_for(life: Life | None) -> tuple[str, ...]:
-    if life is None or life.is_over:
+def _array(tracked: TrackedWorkload | None) -> str:
+    return "" if tracked is None else array_of(tracked.workload)
+
+
+def _waits_for(tracked: TrackedWorkload | None) -> tuple[str, ...]:
+    if tracked is None or tracked.is_over:
         return ()
-    return (*life.workload.after, *life.workload.after_failed)
+    return (*tracked.workload.after, *tracked.workload.after_failed)
 
 
 def _move(index: dict[str, dict[Any, None]], key: Any, before: str | None, after: str | None) -> None:

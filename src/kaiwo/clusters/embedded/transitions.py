@@ -1,6 +1,6 @@
-"""What happens to pods and workloads, as changes of the world: the rules that local and simulated share.
+"""WorkloadState transitions of pods and workloads: start, evict, a run that started, ended or was refused.
 
-In:    a Change and one happening.   Out: lives, pods and events in the Change; runs to begin and to stop.
+In:    a transaction and one event.   Out: workloads, pods and events in the transaction; runs to start and stop.
 Never: starts a process or a timer. A workload's pods start together or not at all.
 """
 
@@ -10,7 +10,7 @@ from itertools import islice
 from msgspec.structs import replace
 
 from kaiwo.clusters.embedded import lifecycle
-from kaiwo.clusters.embedded.lifecycle import Ending, Exit, ExitReason, Life, Placement, Run
+from kaiwo.clusters.embedded.lifecycle import Ending, Exit, ExitReason, Placement, Run, TrackedWorkload
 from kaiwo.clusters.embedded.state import Transaction
 from kaiwo.clusters.ledger import Misfit
 from kaiwo.clusters.plan_checks import (
@@ -31,163 +31,167 @@ from kaiwo.model.workload_record import WorkloadState
 RUNS_KEPT = 3  # folders of earlier runs of one pod
 
 
-def start(change: Transaction, name: str, starts: Sequence[Start]) -> list[str]:
-    """Give the pods of one workload their places: all of them, or none. Returns the names of the pods begun."""
-    world = change.world
-    life = world.lives.get(name)
-    placed = {pod: placement.pod for pod, placement in world.pods_of.get(name, {}).items()}
-    checked = check_starts(name, life is not None and life.wants_pods, starts, placed)
-    change.events += checked.events
-    if life is None or not checked.starts:
+def start(transaction: Transaction, name: str, starts: Sequence[Start]) -> list[str]:
+    """Place the pods of one workload, all or none. Returns the names of the placed pods."""
+    state = transaction.state
+    tracked = state.workloads.get(name)
+    placed = {pod: placement.pod for pod, placement in state.pods_of.get(name, {}).items()}
+    checked = check_starts(name, tracked is not None and tracked.wants_pods, starts, placed)
+    transaction.events += checked.events
+    if tracked is None or not checked.starts:
         return []
-    pods = _pods_to_place(change, life, checked.starts, placed)
+    pods = _pods_to_place(transaction, tracked, checked.starts, placed)
     if isinstance(pods, Misfit):
-        change.events += [PodGone(name, start.pod) for start in checked.starts]
-        change.put_life(lifecycle.refuse(life, change.now_s, pods.why))
+        transaction.events += [PodGone(name, start.pod) for start in checked.starts]
+        transaction.put_workload(lifecycle.refuse(tracked, transaction.now_s, pods.why))
         return []
     if all(pod.phase is Phase.DONE for pod in placed.values()):
-        life = lifecycle.begin_attempt(life, change.now_s)
+        tracked = lifecycle.begin_attempt(tracked, transaction.now_s)
     for pod in pods:
-        _place(change, life, pod)
-    _settle(change, life)
+        _place(transaction, tracked, pod)
+    _update_state(transaction, tracked)
     return [pod.name for pod in pods]
 
 
-def evict(change: Transaction, name: str, pods: Sequence[str], message: str) -> list[str]:
-    """Stop these pods, or the whole workload when it cannot go on without them. They wait again; it is no failure."""
-    life = change.world.lives.get(name)
-    placed = change.world.pods_of.get(name, {})
+def evict(transaction: Transaction, name: str, pods: Sequence[str], message: str) -> list[str]:
+    """Stop these pods, or the whole workload when it cannot run without them. It is no failure: they wait again."""
+    tracked = transaction.state.workloads.get(name)
+    placed = transaction.state.pods_of.get(name, {})
     checked = check_evictions(
-        name, life.workload if life else None, pods, {pod: placement.pod for pod, placement in placed.items()}
+        name, tracked.workload if tracked else None, pods, {pod: placement.pod for pod, placement in placed.items()}
     )
-    change.events += checked.events
-    if life is None or not checked.pods:
+    transaction.events += checked.events
+    if tracked is None or not checked.pods:
         return []
     if checked.is_whole:
-        life = lifecycle.stop_all(life, Ending.EVICT, change.now_s, message)
-    _stop(change, [placed[pod] for pod in checked.pods])
-    _settle(change, life)
+        tracked = lifecycle.stop_all(tracked, Ending.EVICT, transaction.now_s, message)
+    _stop(transaction, [placed[pod] for pod in checked.pods])
+    _update_state(transaction, tracked)
     return list(checked.pods)
 
 
-def keep_space(change: Transaction, plan: Plan) -> None:
-    """Remember the space that the plan keeps for waiting pods. It ends when its pod starts or the plan gives it up."""
-    kept = change.world.kept
+def record_nominations(transaction: Transaction, plan: Plan) -> None:
+    """Store the plan's nominations. One ends when its pod starts or the plan gives it up."""
+    kept = transaction.state.nominations
     fresh: dict[str, list[Nomination]] = {}
     for nomination in plan.nominations:
         fresh.setdefault(nomination.workload, []).append(nomination)
     over = {(start.workload, start.pod) for start in plan.starts} | set(plan.given_up)
     over |= {(nomination.workload, nomination.pod) for nomination in plan.nominations}
     for name in sorted({name for name, _ in over if name in kept} | set(fresh)):
-        life = change.world.lives.get(name)
-        if life is not None and life.wants_pods:
+        tracked = transaction.state.workloads.get(name)
+        if tracked is not None and tracked.wants_pods:
             before = [each for each in kept.get(name, ()) if (name, each.pod) not in over]
-            change.put_kept(name, (*before, *fresh.get(name, ())))
+            transaction.put_nominations(name, (*before, *fresh.get(name, ())))
 
 
-def keep_promises(change: Transaction, plan: Plan) -> None:
-    """Remember the planned starts, so that the next who decides keeps them too."""
+def record_planned_starts(transaction: Transaction, plan: Plan) -> None:
+    """Store the planned starts, so that the next scheduler keeps them too."""
     for name in plan.unpromised:
-        change.put_promise(name, None)
+        transaction.put_planned_start(name, None)
     for promise in plan.promises:
-        life = change.world.lives.get(promise.workload)
-        if life is not None and life.wants_pods:
-            change.put_promise(promise.workload, promise)
+        tracked = transaction.state.workloads.get(promise.workload)
+        if tracked is not None and tracked.wants_pods:
+            transaction.put_planned_start(promise.workload, promise)
 
 
-def stop_workload(change: Transaction, life: Life, ending: Ending, message: str = "") -> None:
-    """Stop all its pods because somebody wants so; with none left it ends at once."""
-    life = lifecycle.stop_all(life, ending, change.now_s, message)
-    placed = change.world.pods_of.get(life.workload.name, {})
-    _stop(change, [placement for placement in placed.values() if _is_up(placement)])
-    _settle(change, life)
+def stop_workload(transaction: Transaction, tracked: TrackedWorkload, ending: Ending, message: str = "") -> None:
+    """Stop all its pods; without any it ends at once."""
+    tracked = lifecycle.stop_all(tracked, ending, transaction.now_s, message)
+    placed = transaction.state.pods_of.get(tracked.workload.name, {})
+    _stop(transaction, [placement for placement in placed.values() if _is_up(placement)])
+    _update_state(transaction, tracked)
 
 
-def run_started(change: Transaction, run_id: str) -> None:
-    """The run's process is there."""
-    placement = _find(change, run_id)
+def run_started(transaction: Transaction, run_id: str) -> None:
+    """The run's process exists."""
+    placement = _find(transaction, run_id)
     if placement is None or placement.pod.phase is not Phase.ASSUMED:
         return
-    change.put_pod(replace(placement, pod=replace(placement.pod, phase=Phase.RUNNING)))
-    _settle(change, change.world.lives[placement.pod.workload])
+    transaction.put_pod(replace(placement, pod=replace(placement.pod, phase=Phase.RUNNING)))
+    _update_state(transaction, transaction.state.workloads[placement.pod.workload])
 
 
-def run_refused(change: Transaction, run_id: str, why: str) -> None:
-    """The run could not be begun: its workload waits again, a little longer each time."""
-    placement = _find(change, run_id)
+def run_refused(transaction: Transaction, run_id: str, why: str) -> None:
+    """The run could not start: its workload waits again, longer each time."""
+    placement = _find(transaction, run_id)
     if placement is None:
         return
-    life = change.world.lives[placement.pod.workload]
-    change.drop_pod(placement.pod.workload, placement.pod.name)
-    stop_workload(change, life, Ending.REFUSE, why)
+    tracked = transaction.state.workloads[placement.pod.workload]
+    transaction.drop_pod(placement.pod.workload, placement.pod.name)
+    stop_workload(transaction, tracked, Ending.REFUSE, why)
 
 
-def run_overdue(change: Transaction, run_id: str) -> None:
+def run_overdue(transaction: Transaction, run_id: str) -> None:
     """The run's time is up and it is being stopped: the attempt has failed, and ends when its pods are gone."""
-    placement = _find(change, run_id)
+    placement = _find(transaction, run_id)
     if placement is None or not _is_up(placement):
         return
     pod = placement.pod
-    life = lifecycle.fail(change.world.lives[pod.workload], lifecycle.OUT_OF_TIME, pod.name, change.now_s)
-    _stop(change, [other for other in change.world.pods_of[pod.workload].values() if _is_up(other)])
-    _settle(change, life)
+    tracked = lifecycle.fail(
+        transaction.state.workloads[pod.workload], lifecycle.OUT_OF_TIME, pod.name, transaction.now_s
+    )
+    _stop(transaction, [other for other in transaction.state.pods_of[pod.workload].values() if _is_up(other)])
+    _update_state(transaction, tracked)
 
 
-def run_ended(change: Transaction, run_id: str, end: Exit) -> None:
+def run_ended(transaction: Transaction, run_id: str, end: Exit) -> None:
     """The run is over: its pod is done, or gone, or takes the whole attempt with it."""
-    placement = _find(change, run_id)
+    placement = _find(transaction, run_id)
     if placement is None:
         return
     pod = placement.pod
-    life = change.world.lives[pod.workload]
+    tracked = transaction.state.workloads[pod.workload]
     # A pod that finished before the word to stop reached it has done its work.
-    if end.is_success and life.ending in (Ending.NONE, Ending.EVICT):
-        change.put_pod(replace(placement, pod=replace(pod, phase=Phase.DONE)))
+    if end.is_success and tracked.ending in (Ending.NONE, Ending.EVICT):
+        transaction.put_pod(replace(placement, pod=replace(pod, phase=Phase.DONE)))
     elif pod.phase is Phase.RELEASING:
-        change.drop_pod(pod.workload, pod.name)
-        if _tells_code(life, end):
-            life = replace(life, record=replace(life.record, exit_code=end.code))
+        transaction.drop_pod(pod.workload, pod.name)
+        if _tells_code(tracked, end):
+            tracked = replace(tracked, record=replace(tracked.record, exit_code=end.code))
     else:
-        life = lifecycle.fail(life, end, pod.name, change.now_s)
-        change.drop_pod(pod.workload, pod.name)
-        _stop(change, [other for other in change.world.pods_of.get(pod.workload, {}).values() if _is_up(other)])
-    _settle(change, life)
+        tracked = lifecycle.fail(tracked, end, pod.name, transaction.now_s)
+        transaction.drop_pod(pod.workload, pod.name)
+        _stop(
+            transaction, [other for other in transaction.state.pods_of.get(pod.workload, {}).values() if _is_up(other)]
+        )
+    _update_state(transaction, tracked)
 
 
-def revive(change: Transaction, name: str, before: Workload | None = None) -> None:
+def revive(transaction: Transaction, name: str, before: Workload | None = None) -> None:
     """A workload that had ended lives again: whoever waited for it in vain waits for it once more.
 
     `before`: who had its name. Where that was a task of an array and this is not, this takes its place.
     """
-    world, now = change.world, _awaited_as(change.world.lives[name].workload)
+    state, now = transaction.state, _awaited_as(transaction.state.workloads[name].workload)
     for awaited in dict.fromkeys([*now, *(_awaited_as(before) if before is not None else ())]):
-        tasks = [world.lives[task] for task in world.tasks_of.get(awaited, ())]
+        tasks = [state.workloads[task] for task in state.tasks_of.get(awaited, ())]
         if any(_has_failed(task) for task in tasks):
             continue  # another task of its array has failed too
         again = [awaited] if awaited in now or not all(task.is_over for task in tasks) else []
         again += [name] if awaited not in now else []
-        for other in list(world.dependents.get(awaited, ())):
-            life = world.lives[other]
-            workload = life.workload
+        for other in list(state.dependents.get(awaited, ())):
+            tracked = state.workloads[other]
+            workload = tracked.workload
             if awaited in workload.after_failed:
                 failed = tuple(each for each in workload.after_failed if each != awaited)
                 after = tuple(dict.fromkeys([*workload.after, *again]))
-                change.put_life(lifecycle.with_workload(life, after=after, after_failed=failed))
+                transaction.put_workload(lifecycle.with_workload(tracked, after=after, after_failed=failed))
 
 
-def trim(change: Transaction, kept: int) -> None:
-    """Forget the workloads that ended first, beyond so many."""
-    surplus = len(change.world.ended) - kept
+def forget_oldest_ended(transaction: Transaction, kept: int) -> None:
+    """Keep only this many ended workloads, the latest."""
+    surplus = len(transaction.state.ended) - kept
     if surplus > 0:
-        forget(change, list(islice(change.world.ended, surplus)))
+        forget(transaction, list(islice(transaction.state.ended, surplus)))
 
 
-def forget(change: Transaction, names: Iterable[str]) -> None:
-    """Drop ended workloads, with the runs they left behind."""
+def forget(transaction: Transaction, names: Iterable[str]) -> None:
+    """Drop ended workloads and their runs."""
     for name in names:
-        for run_id in list(change.world.runs_of.get(name, ())):
-            change.drop_run(run_id)
-        change.drop_life(name)
+        for run_id in list(transaction.state.runs_of.get(name, ())):
+            transaction.drop_run(run_id)
+        transaction.drop_workload(name)
 
 
 def ordered_pods(workload: Workload) -> list[tuple[str, Role]]:
@@ -201,20 +205,20 @@ def request_of(workload: Workload, pod: str) -> Request:
 
 
 def _pods_to_place(
-    change: Transaction, life: Life, starts: Iterable[Start], placed: Mapping[str, Pod]
+    transaction: Transaction, tracked: TrackedWorkload, starts: Iterable[Start], placed: Mapping[str, Pod]
 ) -> list[Pod] | Misfit:
-    workload = life.workload
+    workload = tracked.workload
     pods: list[Pod] = []
     for start in starts:
         role = role_of(workload, start)
         if misfit := check_devices(role, start):
             return misfit
         assert role is not None
-        pods.append(_assumed(workload.name, start, role.request, change.now_s))
-    if life.ending or life.record.state is WorkloadState.STOPPING:
+        pods.append(_assumed(workload.name, start, role.request, transaction.now_s))
+    if tracked.ending or tracked.record.state is WorkloadState.STOPPING:
         return Misfit("", STILL_STOPPING)
-    world = change.world
-    return find_misfit(workload, pods, placed.values(), world.nodes, world.ledger) or pods
+    state = transaction.state
+    return find_misfit(workload, pods, placed.values(), state.nodes, state.ledger) or pods
 
 
 def _assumed(workload: str, start: Start, request: Request, now_s: int) -> Pod:
@@ -234,71 +238,77 @@ def _assumed(workload: str, start: Start, request: Request, now_s: int) -> Pod:
     )
 
 
-def _place(change: Transaction, life: Life, pod: Pod) -> None:
-    record = life.record
-    run = Run(change.world.new_run_id(), pod.workload, pod.name, record.attempt)
-    if change.world.runs_processes and record.program.command:
+def _place(transaction: Transaction, tracked: TrackedWorkload, pod: Pod) -> None:
+    record = tracked.record
+    run = Run(transaction.state.new_run_id(), pod.workload, pod.name, record.attempt)
+    if transaction.state.runs_processes and record.program.command:
         run = replace(run, is_process=True)
         placement = Placement(pod, run)
-        change.put_run(run)
-        _drop_old_runs(change, run)
+        transaction.put_run(run)
+        _drop_old_runs(transaction, run)
     else:
-        placement = Placement(replace(pod, phase=Phase.RUNNING), lifecycle.simulated_run(record, run, change.now_s))
-    change.put_pod(placement)
-    change.begins.append(placement)
+        placement = Placement(
+            replace(pod, phase=Phase.RUNNING), lifecycle.simulated_run(record, run, transaction.now_s)
+        )
+    transaction.put_pod(placement)
+    transaction.runs_to_start.append(placement)
 
 
-def _drop_old_runs(change: Transaction, run: Run) -> None:
-    mine = [other for other in change.world.runs_of[run.workload].values() if other.pod == run.pod]
+def _drop_old_runs(transaction: Transaction, run: Run) -> None:
+    mine = [other for other in transaction.state.runs_of[run.workload].values() if other.pod == run.pod]
     for old in mine[:-RUNS_KEPT]:
-        change.drop_run(old.id)
+        transaction.drop_run(old.id)
 
 
-def _stop(change: Transaction, placements: Iterable[Placement]) -> None:
+def _stop(transaction: Transaction, placements: Iterable[Placement]) -> None:
     for placement in placements:
         placement = replace(placement, pod=replace(placement.pod, phase=Phase.RELEASING))
-        change.put_pod(placement)
+        transaction.put_pod(placement)
         if placement.run.is_process:
-            change.stops.append(placement)
+            transaction.runs_to_stop.append(placement)
         else:
-            change.drop_pod(placement.pod.workload, placement.pod.name)
+            transaction.drop_pod(placement.pod.workload, placement.pod.name)
 
 
-def _settle(change: Transaction, life: Life) -> None:
-    """Keep the life that follows from what is left of the pods."""
-    name = life.workload.name
-    placed = change.world.pods_of.get(name, {})
+def _update_state(transaction: Transaction, tracked: TrackedWorkload) -> None:
+    """Store the state that follows from the remaining pods."""
+    name = tracked.workload.name
+    placed = transaction.state.pods_of.get(name, {})
     if all(placement.pod.phase is Phase.DONE for placement in placed.values()):
-        is_complete = len(placed) == life.workload.pods
-        ending = life.ending
+        is_complete = len(placed) == tracked.workload.pods
+        ending = tracked.ending
         if is_complete and ending in (Ending.NONE, Ending.EVICT):
-            life = lifecycle.succeed(life, change.now_s)
+            tracked = lifecycle.succeed(tracked, transaction.now_s)
         elif ending:
-            life = lifecycle.end(life, change.now_s)
+            tracked = lifecycle.end(tracked, transaction.now_s)
         if is_complete or ending not in (Ending.NONE, Ending.EVICT):
             for pod in list(placed):
-                change.drop_pod(name, pod)
-    life = lifecycle.with_state(life, [at.pod for at in change.world.pods_of.get(name, {}).values()])
-    if life != change.world.lives[name]:
-        change.put_life(life)
-    if life.is_over:
-        for awaited in _awaited_as(life.workload):
-            _tell_dependents(change, awaited, life.record.state is WorkloadState.SUCCEEDED)
+                transaction.drop_pod(name, pod)
+    tracked = lifecycle.with_state(tracked, [at.pod for at in transaction.state.pods_of.get(name, {}).values()])
+    if tracked != transaction.state.workloads[name]:
+        transaction.put_workload(tracked)
+    if tracked.is_over:
+        for awaited in _awaited_as(tracked.workload):
+            _release_dependents(transaction, awaited, tracked.record.state is WorkloadState.SUCCEEDED)
 
 
-def _tell_dependents(change: Transaction, awaited: str, did_succeed: bool) -> None:
-    world = change.world
-    dependents = list(world.dependents.get(awaited, ()))
-    if dependents and did_succeed and any(not world.lives[task].is_over for task in world.tasks_of.get(awaited, ())):
+def _release_dependents(transaction: Transaction, awaited: str, did_succeed: bool) -> None:
+    state = transaction.state
+    dependents = list(state.dependents.get(awaited, ()))
+    if (
+        dependents
+        and did_succeed
+        and any(not state.workloads[task].is_over for task in state.tasks_of.get(awaited, ()))
+    ):
         return  # an array has succeeded when its last task has; it has failed with its first
     for other in dependents:
-        life = world.lives[other]
-        workload = life.workload
+        tracked = state.workloads[other]
+        workload = tracked.workload
         if awaited not in workload.after:
             continue
         after = tuple(each for each in workload.after if each != awaited)
         failed = workload.after_failed if did_succeed else (*workload.after_failed, awaited)
-        change.put_life(lifecycle.with_workload(life, after=after, after_failed=failed))
+        transaction.put_workload(lifecycle.with_workload(tracked, after=after, after_failed=failed))
 
 
 def _awaited_as(workload: Workload) -> list[str]:
@@ -306,20 +316,20 @@ def _awaited_as(workload: Workload) -> list[str]:
     return [name for name in (workload.name, lifecycle.array_of(workload)) if name]
 
 
-def _tells_code(life: Life, end: Exit) -> bool:
+def _tells_code(tracked: TrackedWorkload, end: Exit) -> bool:
     """How a pod ended that was told to go is how its workload did: at its time limit, or first of those cancelled."""
-    if life.ending is Ending.CANCEL:
-        return not life.record.exit_code and end.reason is not ExitReason.NEVER_STARTED
-    return life.ending is Ending.FAIL and end.reason is ExitReason.TIME_LIMIT
+    if tracked.ending is Ending.CANCEL:
+        return not tracked.record.exit_code and end.reason is not ExitReason.NEVER_STARTED
+    return tracked.ending is Ending.FAIL and end.reason is ExitReason.TIME_LIMIT
 
 
-def _has_failed(life: Life) -> bool:
-    return life.is_over and life.record.state is not WorkloadState.SUCCEEDED
+def _has_failed(tracked: TrackedWorkload) -> bool:
+    return tracked.is_over and tracked.record.state is not WorkloadState.SUCCEEDED
 
 
-def _find(change: Transaction, run_id: str) -> Placement | None:
-    key = change.world.pod_of_run.get(run_id)
-    return None if key is None else change.world.pods[key]
+def _find(transaction: Transaction, run_id: str) -> Placement | None:
+    key = transaction.state.pod_of_run.get(run_id)
+    return None if key is None else transaction.state.pods[key]
 
 
 def _is_up(placement: Placement) -> bool:

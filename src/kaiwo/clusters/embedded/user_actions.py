@@ -1,146 +1,253 @@
-"""What people do to a workload: cancel, hold, release and requeue it, note that it saved its work.
+"""What people do to workloads, queues and reservations of an embedded cluster: submit, cancel, hold, requeue, remove.
 
-In:    a Change, one workload's name, and who wants it.   Out: its next life in the Change.
-Never: changes anything before it has found that it may: whoever steers many goes on after a refusal.
-
-Also: Queues and work that come together, or go together: one change for all of it.
+In:    names and values, and who wants it.   Out: one transaction with all of it, or a refusal and no change.
+Never: changes anything before it has checked that it may: an action on many continues after a refusal.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 
 from kaiwo.clusters.embedded import lifecycle, transitions
+from kaiwo.clusters.embedded import reservations as reservation_actions
 from kaiwo.clusters.embedded.admission import (
     Item,
     admit,
     admit_queues,
-    check_circles,
+    check_dependency_cycles,
     check_queues_removal,
-    find_life,
+    find_workload,
+    is_same_queue,
 )
-from kaiwo.clusters.embedded.lifecycle import Ending, Life, new_life
-from kaiwo.clusters.embedded.state import Transaction
+from kaiwo.clusters.embedded.lifecycle import Ending, TrackedWorkload, new_workload
+from kaiwo.clusters.embedded.state import Transaction, TransactionRunner
+from kaiwo.clusters.protocol import Action
 from kaiwo.clusters.queue_access import check_queue_access
-from kaiwo.model.errors import ConfigError, RefusedError
+from kaiwo.model.errors import ConfigError, KaiwoError, NotFoundError, RefusedError
 from kaiwo.model.queue import Queue
+from kaiwo.model.reservation import Reservation
 from kaiwo.model.workload import Workload
 from kaiwo.model.workload_record import WorkloadRecord, WorkloadState
 
 
-def put(change: Transaction, queues: Sequence[Queue], items: Sequence[Item]) -> list[Workload]:
-    """Put the queues in, and look at the work. Returns it as it would begin its life."""
-    for queue in admit_queues(change.world, queues, change.now_s):
-        if change.world.queues.get(queue.name) != queue:
-            change.put_queue(queue)
-    return admit(change.world, items, change.now_s)
+class EmbeddedWork:
+    """Implements WorkControl."""
+
+    def __init__(self, runner: TransactionRunner) -> None:
+        self._runner = runner
+
+    async def put(
+        self,
+        queues: Sequence[Queue],
+        items: Sequence[Item],
+        who: str = "",
+        dry_run: bool = False,
+        reservations: Sequence[Reservation] = (),
+    ) -> tuple[Queue | None, ...]:
+        """Create or replace queues and reservations and submit workloads, all or none."""
+        queues, items = list(queues), list(items)
+        reservations_before = dict(self._runner.state.reservations)
+
+        def act(transaction: Transaction) -> tuple[Queue | None, ...]:
+            before = tuple(transaction.state.queues.get(queue.name) for queue in queues)
+            for queue in admit_queues(transaction.state, queues, transaction.now_s):
+                if transaction.state.queues.get(queue.name) != queue:
+                    transaction.put_queue(queue)
+            workloads = admit(transaction.state, items, transaction.now_s)
+            reservation_actions.put(transaction, reservations)
+            if dry_run:
+                raise _DryRunError(before)
+            _start_tracking(transaction, workloads, items)
+            return before
+
+        try:
+            before = await self._runner.transact(act)
+        except _DryRunError as dry:
+            return dry.before
+        changed = [queue.name for queue, old in zip(queues, before, strict=True) if not is_same_queue(queue, old)]
+        fresh = [
+            each.name
+            for each in reservations
+            if not reservation_actions.is_same(each, reservations_before.get(each.name))
+        ]
+        self._runner.audit(who, "put-queue", changed)
+        self._runner.audit(who, "put-reservation", fresh)
+        self._runner.audit(who, "submit", [workload.name for workload, _ in items])
+        return before
+
+    async def submit(self, items: Sequence[Item], who: str = "") -> None:
+        """Submit workloads, all or none."""
+        await self.put((), items, who)
+
+    async def remove(
+        self, queues: Sequence[str], workloads: Sequence[str], who: str = "", reservations: Sequence[str] = ()
+    ) -> tuple[str, ...]:
+        """Remove queues and reservations, cancel and forget workloads, all or none. Returns those still stopping."""
+
+        def act(transaction: Transaction) -> tuple[str, ...]:
+            reservation_actions.remove(transaction, reservations)
+            return _remove(transaction, queues, workloads, _cancelled_by(who))
+
+        stopping = await self._runner.transact(act)
+        self._runner.audit(who, "remove-reservation", reservations)
+        self._runner.audit(who, "remove", workloads)
+        self._runner.audit(who, "remove-queue", queues)
+        return stopping
+
+    def reservations(self) -> Sequence[Reservation]:
+        """Every known reservation by name, expired ones too."""
+        return [found for _, found in sorted(self._runner.state.reservations.items())]
+
+    async def change(self, action: Action, name: str, who: str = "") -> None:
+        """Cancel, hold, release or requeue one workload."""
+        (refusal,) = await self.change_many(action, (name,), who)
+        if refusal is not None:
+            raise refusal
+
+    async def change_many(self, action: Action, names: Sequence[str], who: str = "") -> tuple[KaiwoError | None, ...]:
+        """Do this to many workloads in one transaction. Returns for each the refusal, or None when it is done."""
+        step = _ACTIONS[action]
+
+        def act(transaction: Transaction) -> tuple[KaiwoError | None, ...]:
+            refusals: list[KaiwoError | None] = []
+            for name in names:
+                try:
+                    step(transaction, name, who)
+                    refusals.append(None)
+                except (ConfigError, NotFoundError, RefusedError) as refusal:
+                    refusals.append(refusal)
+            return tuple(refusals)
+
+        refusals = await self._runner.transact(act)
+        done = [name for name, refusal in zip(names, refusals, strict=True) if refusal is None]
+        self._runner.audit(who, action, done)
+        return refusals
+
+    async def checkpoint(self, name: str, at_s: int = 0, who: str = "") -> int:
+        """Note that it saved its work; 0: now. Returns the time of its last checkpoint."""
+        saved_s = await self._runner.transact(lambda transaction: _checkpoint(transaction, name, at_s))
+        self._runner.audit(who, "checkpoint", [name])
+        return saved_s
+
+    async def forget_ended(self, names: Sequence[str], who: str = "") -> None:
+        """Drop ended workloads from the store."""
+
+        def act(transaction: Transaction) -> None:
+            for name in names:
+                if not find_workload(transaction.state, name).is_over:
+                    raise RefusedError(f"workload {name} has not ended; cancel it first")
+            transitions.forget(transaction, dict.fromkeys(names))
+
+        await self._runner.transact(act)
+        self._runner.audit(who, "forget", names)
 
 
-def begin(change: Transaction, workloads: Sequence[Workload], items: Sequence[Item]) -> None:
-    """Begin the lives of what was admitted."""
+class _DryRunError(Exception):
+    """Raised inside a transaction to roll it back."""
+
+    def __init__(self, before: tuple[Queue | None, ...]) -> None:
+        self.before = before
+
+
+def _start_tracking(transaction: Transaction, workloads: Sequence[Workload], items: Sequence[Item]) -> None:
     for workload, (_, program) in zip(workloads, items, strict=True):
-        before = change.world.lives.get(workload.name)
+        before = transaction.state.workloads.get(workload.name)
         if before is not None:
-            transitions.forget(change, [workload.name])
-        change.put_life(new_life(WorkloadRecord(workload, program)))
+            transitions.forget(transaction, [workload.name])
+        transaction.put_workload(new_workload(WorkloadRecord(workload, program)))
         if before is not None:
-            transitions.revive(change, workload.name, before.workload)
+            transitions.revive(transaction, workload.name, before.workload)
 
 
-def remove(change: Transaction, queues: Sequence[str], workloads: Sequence[str], message: str) -> tuple[str, ...]:
-    """Stop and forget the work, and drop the queues. Returns the workloads whose pods are still stopping."""
-    lives = [find_life(change.world, name) for name in dict.fromkeys(workloads)]
-    check_queues_removal(change.world, queues, lives)
-    for life in lives:
-        if not life.is_over:
-            transitions.stop_workload(change, life, Ending.CANCEL, message)
-    stopping = [life.workload.name for life in lives if not find_life(change.world, life.workload.name).is_over]
-    transitions.forget(change, [life.workload.name for life in lives if life.workload.name not in stopping])
+def _remove(transaction: Transaction, queues: Sequence[str], names: Sequence[str], message: str) -> tuple[str, ...]:
+    """Returns the workloads whose pods are still stopping."""
+    workloads = {name: find_workload(transaction.state, name) for name in names}
+    check_queues_removal(transaction.state, queues, workloads.values())
+    for tracked in workloads.values():
+        if not tracked.is_over:
+            transitions.stop_workload(transaction, tracked, Ending.CANCEL, message)
+    stopping = [name for name in workloads if not find_workload(transaction.state, name).is_over]
+    transitions.forget(transaction, [name for name in workloads if name not in stopping])
     for queue in dict.fromkeys(queues):
-        change.drop_queue(queue)
+        transaction.drop_queue(queue)
     return tuple(stopping)
 
 
-def cancel(change: Transaction, name: str, who: str) -> None:
-    """Stop its pods, then it is `cancelled`."""
-    life = find_life(change.world, name)
-    if life.is_over and life.record.state is not WorkloadState.CANCELLED:
-        raise RefusedError(f"workload {name} has already {life.record.state}; there is nothing to cancel")
-    if not life.is_over:
-        transitions.stop_workload(change, life, Ending.CANCEL, cancelled(who))
+def _cancel(transaction: Transaction, name: str, who: str) -> None:
+    tracked = find_workload(transaction.state, name)
+    if tracked.is_over and tracked.record.state is not WorkloadState.CANCELLED:
+        raise RefusedError(f"workload {name} has already {tracked.record.state}; there is nothing to cancel")
+    if not tracked.is_over:
+        transitions.stop_workload(transaction, tracked, Ending.CANCEL, _cancelled_by(who))
 
 
-def hold(change: Transaction, name: str, who: str) -> None:
-    """Keep a waiting workload from starting."""
-    life = _living(change, name)
-    if life.record.state in (WorkloadState.STARTING, WorkloadState.RUNNING):
-        raise RefusedError(f"workload {name} is {life.record.state} and only waiting work can be held; requeue it")
-    _set_held(change, life, True)
+def _hold(transaction: Transaction, name: str, who: str) -> None:
+    tracked = _living(transaction, name)
+    if tracked.record.state in (WorkloadState.STARTING, WorkloadState.RUNNING):
+        raise RefusedError(f"workload {name} is {tracked.record.state} and only waiting work can be held; requeue it")
+    _set_held(transaction, tracked, True)
 
 
-def release(change: Transaction, name: str, who: str) -> None:
-    """Undo `hold`."""
-    life = _living(change, name)
-    if not life.workload.held and life.record.state in (WorkloadState.STARTING, WorkloadState.RUNNING):
-        raise RefusedError(f"workload {name} is {life.record.state} and not held; there is nothing to release")
-    _set_held(change, life, False)
+def _release(transaction: Transaction, name: str, who: str) -> None:
+    tracked = _living(transaction, name)
+    if not tracked.workload.held and tracked.record.state in (WorkloadState.STARTING, WorkloadState.RUNNING):
+        raise RefusedError(f"workload {name} is {tracked.record.state} and not held; there is nothing to release")
+    _set_held(transaction, tracked, False)
 
 
-def requeue(change: Transaction, name: str, who: str) -> None:
-    """Stop it if it runs, then let it wait again; an ended one waits again with fresh retries."""
-    life = find_life(change.world, name)
-    if life.ending is Ending.CANCEL:
+def _requeue(transaction: Transaction, name: str, who: str) -> None:
+    tracked = find_workload(transaction.state, name)
+    if tracked.ending is Ending.CANCEL:
         raise RefusedError(f"workload {name} is being cancelled; requeue it when it has ended")
-    if life.record.program.is_interactive:
+    if tracked.record.program.is_interactive:
         raise RefusedError(f"workload {name} had its input from a `kaiwo run`, which gives it only once; run it again")
-    if not life.is_over:
-        transitions.stop_workload(change, life, Ending.REQUEUE)
+    if not tracked.is_over:
+        transitions.stop_workload(transaction, tracked, Ending.REQUEUE)
         return
-    _check_queue(change, life)
-    check_circles(change.world, {name: life.workload}, {})
-    life = lifecycle.wait_again(life, change.now_s)
-    change.put_life(lifecycle.with_state(life, ()))
-    transitions.revive(change, name)
+    _check_queue(transaction, tracked)
+    check_dependency_cycles(transaction.state, {name: tracked.workload}, {})
+    tracked = lifecycle.wait_again(tracked, transaction.now_s)
+    transaction.put_workload(lifecycle.with_state(tracked, ()))
+    transitions.revive(transaction, name)
 
 
-def checkpoint(change: Transaction, name: str, at_s: int) -> int:
-    """It saved its work then; 0: now. Returns when it last did. A clock that is ahead must not hide what it loses."""
-    life = _living(change, name)
-    if not life.record.attempt:
+def _checkpoint(transaction: Transaction, name: str, at_s: int) -> int:
+    """A checkpoint is never in the future: a clock that is ahead must not hide lost work."""
+    tracked = _living(transaction, name)
+    if not tracked.record.attempt:
         raise RefusedError(f"workload {name} has not run yet, so it has nothing to save; wait until it runs")
-    saved_s = max(life.workload.checkpoint_s, min(at_s or change.now_s, change.now_s))
-    if saved_s != life.workload.checkpoint_s:
-        change.put_life(lifecycle.with_workload(life, checkpoint_s=saved_s))
+    saved_s = max(tracked.workload.checkpoint_s, min(at_s or transaction.now_s, transaction.now_s))
+    if saved_s != tracked.workload.checkpoint_s:
+        transaction.put_workload(lifecycle.with_workload(tracked, checkpoint_s=saved_s))
     return saved_s
 
 
-STEPS: Mapping[str, Callable[[Transaction, str, str], None]] = {
-    "cancel": cancel,
-    "hold": hold,
-    "release": release,
-    "requeue": requeue,
+_ACTIONS: Mapping[Action, Callable[[Transaction, str, str], None]] = {
+    "cancel": _cancel,
+    "hold": _hold,
+    "release": _release,
+    "requeue": _requeue,
 }
 
 
-def cancelled(who: str) -> str:
-    """Why it ended, for people."""
+def _cancelled_by(who: str) -> str:
     return f"cancelled by {who}" if who else "cancelled"
 
 
-def _living(change: Transaction, name: str) -> Life:
-    life = find_life(change.world, name)
-    if life.is_over:
-        raise RefusedError(f"workload {name} has ended ({life.record.state}); requeue it to run it again")
-    return life
+def _living(transaction: Transaction, name: str) -> TrackedWorkload:
+    tracked = find_workload(transaction.state, name)
+    if tracked.is_over:
+        raise RefusedError(f"workload {name} has ended ({tracked.record.state}); requeue it to run it again")
+    return tracked
 
 
-def _set_held(change: Transaction, life: Life, held: bool) -> None:
-    if life.workload.held != held:
-        life = lifecycle.with_workload(life, held=held)
-        pods = change.world.pods_of.get(life.workload.name, {})
-        change.put_life(lifecycle.with_state(life, [placement.pod for placement in pods.values()]))
+def _set_held(transaction: Transaction, tracked: TrackedWorkload, held: bool) -> None:
+    if tracked.workload.held != held:
+        tracked = lifecycle.with_workload(tracked, held=held)
+        pods = transaction.state.pods_of.get(tracked.workload.name, {})
+        transaction.put_workload(lifecycle.with_state(tracked, [placement.pod for placement in pods.values()]))
 
 
-def _check_queue(change: Transaction, life: Life) -> None:
-    queue = life.workload.queue
-    if queue not in change.world.queues or change.world.children.get(queue):
-        raise ConfigError(f"queue {queue} of workload {life.workload.name} takes no work any more", "queue")
-    check_queue_access(change.world.queues, life.workload)
+def _check_queue(transaction: Transaction, tracked: TrackedWorkload) -> None:
+    queue = tracked.workload.queue
+    if queue not in transaction.state.queues or transaction.state.children.get(queue):
+        raise ConfigError(f"queue {queue} of workload {tracked.workload.name} no longer takes work", "queue")
+    check_queue_access(transaction.state.queues, tracked.workload)

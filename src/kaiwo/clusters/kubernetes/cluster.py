@@ -6,6 +6,7 @@ In:    an API server, plans.   Out: events, of which the first batch is the whol
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import msgspec
@@ -15,6 +16,7 @@ from kaiwo.clusters.kubernetes.cache.device_grants import GRANT_ANNOTATION, writ
 from kaiwo.clusters.kubernetes.client import Access, ApiError, Client
 from kaiwo.clusters.kubernetes.client.connection import CALL_S
 from kaiwo.clusters.kubernetes.decode.pod_decoder import PodDecoder
+from kaiwo.clusters.kubernetes.user_actions import KubernetesNodes, KubernetesWork
 from kaiwo.clusters.kubernetes.watch.cluster_watch import ClusterWatch
 from kaiwo.clusters.kubernetes.workload_records import Records
 from kaiwo.clusters.kubernetes.writers.binder import Binder
@@ -29,7 +31,8 @@ from kaiwo.clusters.kubernetes.writers.queue_history_writer import QueueHistoryW
 from kaiwo.clusters.kubernetes.writers.queue_status_writer import QueueStatusWriter
 from kaiwo.clusters.kubernetes.writers.reservation_status_writer import ReservationStatusWriter
 from kaiwo.clusters.kubernetes.writers.topology_status_writer import TopologyStatusWriter
-from kaiwo.clusters.ledger import in_use
+from kaiwo.clusters.ledger import devices_in_use
+from kaiwo.clusters.protocol import Abilities, Cluster, PodRun
 from kaiwo.manifests.kinds.annotations import OUR_PREFIX
 from kaiwo.model.errors import NotFoundError
 from kaiwo.model.events import Event
@@ -44,6 +47,8 @@ class KubernetesCluster(Records):
     """One cluster, scheduled under one scheduler name."""
 
     kind = "kubernetes"
+    is_virtual = False
+    lists_devices = True
 
     def __init__(
         self,
@@ -56,7 +61,8 @@ class KubernetesCluster(Records):
         client = self.client = Client(access, may_write_s=may_write_s)
         cache = self.cache = ClusterCache(scheduler)
         cache.report = report
-        super().__init__(client, cache)
+        super().__init__(cache)
+        self.abilities = Abilities(KubernetesWork(cache), KubernetesNodes(client), self)
         decoder = PodDecoder()
         self.event_writer = EventWriter(client, cache, self.now_s, report)
         self.node_writer = NodeWriter(client, cache)
@@ -135,12 +141,12 @@ class KubernetesCluster(Records):
 
     def devices_in_use(self, name: str) -> frozenset[str]:
         """The devices that pods hold."""
-        return in_use(self.cache.published.ledger.use_of(name))
+        return devices_in_use(self.cache.published.ledger.usage_of(name))
 
-    def run_of(self, workload: str, pod: str) -> tuple[str, str]:
+    def run_of(self, workload: str, pod: str) -> PodRun:
         """The pod's UID, and what the agent wrote on it."""
         found = self.cache.slots.find(workload, pod)
-        return ("", "") if found is None else (found.uid, found.annotations.get(OUR_PREFIX + "gpu-grade", ""))
+        return PodRun() if found is None else PodRun(found.uid, found.annotations.get(OUR_PREFIX + "gpu-grade", ""))
 
     async def correct_devices(self, pod: tuple[str, str], uid: str, devices: tuple[Share, ...]) -> None:
         """Write on the pod which devices it really has. The status takes annotations too."""
@@ -192,3 +198,7 @@ class KubernetesCluster(Records):
             self.cache.discard_decisions()
             self._reservations.discard_decisions()
         self._pause_s = min(max(SHORTEST_PAUSE_S, 4 * (time.perf_counter() - began)), LONGEST_PAUSE_S)
+
+
+if TYPE_CHECKING:
+    _: type[Cluster] = KubernetesCluster

@@ -8,12 +8,12 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from kaiwo.clusters.embedded.admission import is_same
-from kaiwo.clusters.protocol import Cluster, Work
+from kaiwo.clusters.embedded.admission import is_same_queue
+from kaiwo.clusters.protocol import Cluster
 from kaiwo.manifests.values.names import ARRAY_LABEL, INDEX_LABEL
 from kaiwo.model.errors import RefusedError
 from kaiwo.model.queue import Queue, QueueAmounts
@@ -39,10 +39,6 @@ QUEUES = (
 Item = tuple[Workload, Program]
 
 
-class DemoCluster(Cluster, Work, Protocol):
-    """A cluster that takes work."""
-
-
 class Cleared(NamedTuple):
     """What was removed. Workloads that are still stopping can be forgotten when they have ended."""
 
@@ -51,31 +47,31 @@ class Cleared(NamedTuple):
     queues: tuple[str, ...]
 
 
-async def submit_demo(work: Work) -> tuple[str, ...]:
+async def submit_demo(cluster: Cluster) -> tuple[str, ...]:
     """Make the queues and submit the sample; what is there already stays. Returns the names submitted."""
-    queues = [queue for queue in QUEUES if await _there(work, queue) is None]
-    there = {record.workload.name for record in work.records()}
+    queues = [queue for queue in QUEUES if await _existing(cluster, queue) is None]
+    there = {record.workload.name for record in cluster.records()}
     items = [item for item in sample() if item[0].name not in there]
     known = there | {workload.name for workload, _ in items}
     items = [item for item in items if all(other in known for other in item[0].after)]
-    await work.put(queues, items, who="demo")
+    await cluster.abilities.work.put(queues, items, who="demo")
     return tuple(workload.name for workload, _ in items)
 
 
-async def clear_demo(work: Work, who: str = "") -> Cleared:
+async def clear_demo(cluster: Cluster, who: str = "") -> Cleared:
     """Cancel and forget all demo work, and remove the demo's queues, unless others use them or changed them."""
-    names = tuple(record.workload.name for record in _demo_records(work))
-    stopping = await work.remove((), names, who=who)
+    names = tuple(record.workload.name for record in _demo_records(cluster))
+    stopping = await cluster.abilities.work.remove((), names, who=who)
     removed = []
     for queue in reversed(QUEUES):
-        if is_same(queue, await _there(work, queue)):
+        if is_same_queue(queue, await _existing(cluster, queue)):
             with contextlib.suppress(RefusedError):  # it has other work, or other queues below it
-                await work.remove_queue(queue.name, who=who)
+                await cluster.abilities.work.remove((queue.name,), (), who=who)
                 removed.append(queue.name)
     return Cleared(names, stopping, tuple(removed))
 
 
-async def keep_alive(cluster: DemoCluster, seed: int = 0) -> None:
+async def keep_alive(cluster: Cluster, seed: int = 0) -> None:
     """Submit a job now and then, as long as the cluster keeps up. Ends when somebody clears the demo."""
     chance = random.Random(seed)
     due_s = cluster.now_s() + TRICKLE_S
@@ -90,7 +86,7 @@ async def keep_alive(cluster: DemoCluster, seed: int = 0) -> None:
         if sum(record.started_s == 0 for record in living.values()) > MOST_WAITING:
             continue
         with contextlib.suppress(RefusedError):  # somebody removed its queue
-            await cluster.submit([_next_job(chance, living)], who="demo")
+            await cluster.abilities.work.put((), [_next_job(chance, living)], who="demo")
 
 
 def sample() -> list[Item]:
@@ -226,11 +222,11 @@ def _item(
     return workload, Program(simulated_s=minutes * MINUTE_S)
 
 
-async def _there(work: Work, queue: Queue) -> Queue | None:
+async def _existing(cluster: Cluster, queue: Queue) -> Queue | None:
     """The queue of that name, as it is."""
-    (there,) = await work.put((replace(queue, parent=""),), (), dry_run=True)
-    return there
+    (existing,) = await cluster.abilities.work.put((replace(queue, parent=""),), (), dry_run=True)
+    return existing
 
 
-def _demo_records(work: Work) -> list[WorkloadRecord]:
-    return [record for record in work.records() if record.workload.labels.get(DEMO_LABEL) == "true"]
+def _demo_records(cluster: Cluster) -> list[WorkloadRecord]:
+    return [record for record in cluster.records() if record.workload.labels.get(DEMO_LABEL) == "true"]

@@ -1,9 +1,7 @@
-"""All local processes: one task a run, from its beginning, or from where a former Kaiwo left it, to its end.
+"""Run the local cluster's processes: start each run, or find it again after a restart, and report what becomes of it.
 
-In:    runs to begin or to find again, and runs to stop.   Out: what became of them, told on the event loop.
-Never: begins a run twice, or lets go of one that may still begin. The run's folder has the last word.
-
-Also: A supervisor process as Kaiwo sees it: hear of its end, tell it to stop.
+In:    runs to start or to find, and runs to stop.   Out: calls of a RunListener on the event loop.
+Never: starts a run twice, or gives up one that may still start. The run's folder has the last word.
 """
 
 import asyncio
@@ -23,15 +21,180 @@ import msgspec
 from kaiwo.clusters.embedded.lifecycle import Exit, ExitReason
 from kaiwo.clusters.local import supervisor
 from kaiwo.clusters.local.run_folder import Condition, RunFolder, RunSpec, StartRecord
-from kaiwo.clusters.local.share_provider import Shares
+from kaiwo.clusters.local.share_provider import ShareProvider
 from kaiwo.clusters.local.supervisor import boot_id, start_ticks
 
 SCRIPT = Path(supervisor.__file__)
 POLL_S = 1.0
+MOST_PIDFDS = 400  # of the usual limit of 1024 open files, of which the API needs some; beyond this, ends are polled
+TRIES = 3  # a supervisor may be killed before its run has begun, and then another is started
+LOOK_AGAIN_S = 0.05
+OVERDUE_S = 0.2  # between two checks whether the supervisor has stopped a run at its time limit
+RETRY_S = 1.0
+NO_FOLDER = "its records were removed while it ran"
+
+
+class RunListener(NamedTuple):
+    """Called with a run's id when something becomes of it."""
+
+    started: Callable[[str], None]
+    overdue: Callable[[str], None]
+    ended: Callable[[str, Exit], None]
+    refused: Callable[[str, str], None]
+
+
+class ManagedRun:
+    """One run that has not ended."""
+
+    def __init__(self, folder: RunFolder, spec: RunSpec, has_begun: bool) -> None:
+        self.folder = folder
+        self.spec = spec
+        self.has_begun = has_begun
+        self.supervised: Supervised | None = None
+        self.is_stopping = False
+
+
+class Processes:
+    """Uses one event loop. Supervisors are spawned on a thread, since a fork takes a millisecond or two."""
+
+    def __init__(self, runs: Path, listener: RunListener, shares: ShareProvider | None = None) -> None:
+        self._runs = runs
+        self._listener = listener
+        self._shares = shares
+        self._managed: dict[str, ManagedRun] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._thread = ThreadPoolExecutor(1, "kaiwo-spawn")
+        self._pidfds = 0
+        self._is_closing = False
+
+    def check_shares(self, is_first: bool) -> None:
+        """Keep the services alive that the runs' GPU shares need; the first time, drop the shares of ended runs."""
+        if self._shares is None or self._is_closing:
+            return
+        if is_first:
+            self._thread.submit(self._shares.keep_only, [id for id, each in self._managed.items() if each.spec.devices])
+        self._thread.submit(self._shares.keep_alive)
+
+    def run(self, run_id: str, spec: RunSpec, has_begun: bool = False) -> None:
+        """Start the run, or continue from what its folder says.
+
+        `has_begun`: the store says so, and it is not started again even if its folder was removed.
+        """
+        managed = self._managed[run_id] = ManagedRun(RunFolder(self._runs / run_id), spec, has_begun)
+        self._tasks[run_id] = asyncio.create_task(self._manage(run_id, managed), name=f"run {run_id}")
+
+    def stop(self, run_id: str) -> None:
+        """Stop the run, or make sure that it never starts. Harmless when repeated."""
+        managed = self._managed.get(run_id)
+        if managed is not None:
+            managed.is_stopping = True
+            if managed.supervised is not None:
+                managed.supervised.stop()
+
+    async def close(self) -> None:
+        """Stop watching the runs. They go on."""
+        self._is_closing = True
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._thread.shutdown()
+
+    async def _manage(self, run_id: str, managed: ManagedRun) -> None:
+        try:
+            while True:
+                try:
+                    return await self._run_to_end(run_id, managed)
+                except OSError:
+                    # The disk is full, or worse. The folder still has the last word: look again later.
+                    await asyncio.sleep(RETRY_S)
+        finally:
+            del self._managed[run_id], self._tasks[run_id]
+            if self._shares is not None and managed.spec.devices and not self._is_closing:
+                self._thread.submit(self._shares.release, run_id)
+
+    async def _run_to_end(self, run_id: str, managed: ManagedRun) -> None:
+        folder = managed.folder
+        tries, why = 0, "its supervisor was killed before the command began"
+        while True:
+            match folder.look():
+                case Condition.ENDED:
+                    return self._listener.ended(run_id, folder.end())
+                case Condition.NEVER_BEGAN if managed.has_begun:
+                    await asyncio.to_thread(folder.kill_remains)
+                    return self._listener.ended(run_id, Exit(-signal.SIGKILL, ExitReason.LOST, NO_FOLDER))
+                case Condition.LOST:
+                    await asyncio.to_thread(folder.record_loss)
+                case Condition.RUNNING:
+                    managed.has_begun = True
+                    await self._adopt(run_id, managed)
+                case Condition.NEVER_BEGAN if not managed.is_stopping and tries < TRIES:
+                    tries += 1
+                    try:
+                        await self._start(run_id, managed)
+                    except OSError as error:
+                        tries, why = TRIES, f"its process cannot be started: {error.strerror or error}"
+                case Condition.NEVER_BEGAN if folder.seal() and not managed.is_stopping:
+                    return self._listener.refused(run_id, why)
+
+    async def _start(self, run_id: str, managed: ManagedRun) -> None:
+        loop = asyncio.get_running_loop()
+        wants_pidfd = self._pidfds < MOST_PIDFDS
+        supervised, notice = await loop.run_in_executor(self._thread, self._spawn, run_id, managed, wants_pidfd)
+        loop.add_reader(notice, self._read_notice, run_id, notice)
+        await self._watch(run_id, managed, supervised)
+
+    def _spawn(self, run_id: str, managed: ManagedRun, wants_pidfd: bool) -> tuple["Supervised", int]:
+        """On the thread: first its GPU share, then its supervisor."""
+        spec = managed.spec
+        if self._shares is not None and spec.devices:
+            share = self._shares.prepare(run_id, spec.devices, spec.isolation, spec.least_grade)
+            spec = msgspec.structs.replace(spec, env={**spec.env, **share.env}, cgroup=share.cgroup)
+        return spawn(managed.folder, spec, wants_pidfd)
+
+    def _read_notice(self, run_id: str, notice: int) -> None:
+        asyncio.get_running_loop().remove_reader(notice)
+        has_begun = bool(os.read(notice, 1))
+        os.close(notice)
+        if has_begun and run_id in self._managed:
+            self._listener.started(run_id)
+
+    async def _adopt(self, run_id: str, managed: ManagedRun) -> None:
+        start = managed.folder.start_record()
+        supervised = find(start, self._pidfds < MOST_PIDFDS) if start is not None else None
+        if supervised is None:
+            await asyncio.sleep(LOOK_AGAIN_S)  # it is about to write its record, or about to be gone
+            return
+        self._listener.started(run_id)
+        await self._watch(run_id, managed, supervised)
+
+    async def _watch(self, run_id: str, managed: ManagedRun, supervised: "Supervised") -> None:
+        managed.supervised = supervised
+        self._pidfds += supervised.has_pidfd
+        clock = asyncio.create_task(self._report_when_overdue(run_id, managed)) if managed.spec.time_limit_s else None
+        try:
+            if managed.is_stopping:
+                supervised.stop()
+            await supervised.gone()
+        finally:
+            if clock is not None:
+                clock.cancel()
+            self._pidfds -= supervised.has_pidfd
+            managed.supervised = None
+            supervised.close()
+
+    async def _report_when_overdue(self, run_id: str, managed: ManagedRun) -> None:
+        """The supervisor counts the time, even without Kaiwo; its folder is not polled before the limit."""
+        start = managed.folder.start_record()
+        ran_s = time.time() - start.started if start is not None else 0.0
+        await asyncio.sleep(max(managed.spec.time_limit_s - ran_s, 0.0))
+        while not managed.folder.is_overdue():
+            await asyncio.sleep(OVERDUE_S)
+        self._listener.overdue(run_id)
 
 
 class Supervised:
-    """One supervisor. Without a pidfd (no file descriptors left) its end is looked for now and then."""
+    """A supervisor process. Without a pidfd (no file descriptors left) its end is polled."""
 
     def __init__(self, pid: int, ticks: int, pidfd: int, process: subprocess.Popen[bytes] | None = None) -> None:
         self.pid = pid
@@ -41,7 +204,7 @@ class Supervised:
 
     @property
     def has_pidfd(self) -> bool:
-        """Its end is told, not looked for."""
+        """Its end is reported, not polled."""
         return self._pidfd >= 0
 
     async def gone(self) -> None:
@@ -52,7 +215,7 @@ class Supervised:
             await asyncio.sleep(POLL_S if self._pidfd < 0 else 0)
 
     def stop(self) -> None:
-        """Let it stop its command; harmless when it is gone or was told before."""
+        """Ask it to stop its command; harmless when it is gone or was asked before."""
         with contextlib.suppress(ProcessLookupError):
             if self._pidfd >= 0:
                 signal.pidfd_send_signal(self._pidfd, signal.SIGTERM)
@@ -62,21 +225,21 @@ class Supervised:
                 os.kill(self.pid, signal.SIGTERM)
 
     def close(self) -> None:
-        """Look after it no longer. It goes on."""
+        """Stop watching it. It goes on."""
         if self._process is not None and self._process.poll() is None:
-            self._process.returncode = 0  # it is meant to outlive us: Popen shall not warn about that
+            self._process.returncode = 0  # it is meant to outlive us: keep Popen from warning
         if self._pidfd >= 0:
             os.close(self._pidfd)
             self._pidfd = -1
 
 
 def spawn(folder: RunFolder, spec: RunSpec, wants_pidfd: bool) -> tuple[Supervised, int]:
-    """Start a supervisor for a run; also gives the file descriptor on which it says that the run has begun."""
+    """Start a supervisor for a run; also returns the descriptor on which it reports that the run has begun."""
     folder.prepare(spec)
     notice, notice_write = os.pipe()
     try:
         with (folder.path / "supervisor.log").open("ab") as log:
-            # -I -S: nothing of the user's Python reaches it, and it starts in some 20 ms.
+            # -I -S: nothing of the user's Python reaches it, and it starts in about 20 ms.
             process = subprocess.Popen(
                 [sys.executable, "-I", "-S", SCRIPT, folder.path, str(notice_write)],
                 stdin=subprocess.DEVNULL,
@@ -98,7 +261,7 @@ def spawn(folder: RunFolder, spec: RunSpec, wants_pidfd: bool) -> tuple[Supervis
 def find(start: StartRecord, wants_pidfd: bool) -> Supervised | None:
     """The supervisor that wrote this start record; None when it is gone."""
     pid, ticks = start.supervisor, start.supervisor_ticks
-    pidfd = _open_pidfd(pid) if wants_pidfd else -1  # first the pidfd, then the check: it stays with that process
+    pidfd = _open_pidfd(pid) if wants_pidfd else -1  # before the check: a pidfd stays with its process
     if start.boot == boot_id() and is_alive(pid, ticks):
         return Supervised(pid, ticks, pidfd)
     if pidfd >= 0:
@@ -107,7 +270,7 @@ def find(start: StartRecord, wants_pidfd: bool) -> Supervised | None:
 
 
 def is_alive(pid: int, ticks: int) -> bool:
-    """The process that began at that tick is still there, and not only as a zombie."""
+    """The process that began at that tick still exists, and is not a zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
         return fields[0] != b"Z" and int(fields[19]) == ticks
@@ -126,179 +289,12 @@ async def _readable(fd: int) -> None:
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[None] = loop.create_future()
 
-    def tell() -> None:
+    def set_ready() -> None:
         if not ready.done():
             ready.set_result(None)
 
-    loop.add_reader(fd, tell)
+    loop.add_reader(fd, set_ready)
     try:
         await ready
     finally:
         loop.remove_reader(fd)
-
-
-MOST_PIDFDS = 400  # 1024 open files are the usual limit, and the API needs some; beyond this, ends are looked for
-TRIES = 3  # a supervisor may be killed before its run has begun, and then another is started
-LOOK_AGAIN_S = 0.05
-OVERDUE_S = 0.2  # how often it is looked whether a run whose time is up was told so
-TROUBLE_S = 1.0
-NO_FOLDER = "its records were removed while it ran"
-
-
-class Tell(NamedTuple):
-    """Whom to tell what becomes of a run."""
-
-    started: Callable[[str], None]
-    overdue: Callable[[str], None]
-    ended: Callable[[str, Exit], None]
-    refused: Callable[[str, str], None]
-
-
-class Tended:
-    """One run that goes on."""
-
-    def __init__(self, folder: RunFolder, spec: RunSpec, has_begun: bool) -> None:
-        self.folder = folder
-        self.spec = spec
-        self.has_begun = has_begun
-        self.supervised: Supervised | None = None
-        self.is_stopping = False
-
-
-class Processes:
-    """Lives on one event loop. Spawning happens on a thread, since a fork takes a millisecond or two."""
-
-    def __init__(self, runs: Path, tell: Tell, shares: Shares | None = None) -> None:
-        self._runs = runs
-        self._tell = tell
-        self._shares = shares
-        self._tended: dict[str, Tended] = {}
-        self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._thread = ThreadPoolExecutor(1, "kaiwo-spawn")
-        self._pidfds = 0
-        self._is_closing = False
-
-    def look_after_shares(self, is_first: bool) -> None:
-        """Keep what the runs' parts of the devices stand on alive; the first time, drop those of runs that are over."""
-        if self._shares is None or self._is_closing:
-            return
-        if is_first:
-            self._thread.submit(self._shares.keep_only, [id for id, each in self._tended.items() if each.spec.devices])
-        self._thread.submit(self._shares.tend)
-
-    def tend(self, run_id: str, spec: RunSpec, has_begun: bool = False) -> None:
-        """Begin the run, unless its folder says that it has begun: then go on from there.
-
-        `has_begun`: the store knows that it did, so that it is not begun again even if somebody removed its folder.
-        """
-        tended = self._tended[run_id] = Tended(RunFolder(self._runs / run_id), spec, has_begun)
-        self._tasks[run_id] = asyncio.create_task(self._tend(run_id, tended), name=f"run {run_id}")
-
-    def stop(self, run_id: str) -> None:
-        """Stop the run, or see to it that it never begins. Harmless when repeated."""
-        tended = self._tended.get(run_id)
-        if tended is not None:
-            tended.is_stopping = True
-            if tended.supervised is not None:
-                tended.supervised.stop()
-
-    async def close(self) -> None:
-        """Look after the runs no longer. They go on."""
-        self._is_closing = True
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self._thread.shutdown()
-
-    async def _tend(self, run_id: str, tended: Tended) -> None:
-        try:
-            while True:
-                try:
-                    return await self._to_the_end(run_id, tended)
-                except OSError:
-                    # The disk is full, or worse. The folder still has the last word: look again, later.
-                    await asyncio.sleep(TROUBLE_S)
-        finally:
-            del self._tended[run_id], self._tasks[run_id]
-            if self._shares is not None and tended.spec.devices and not self._is_closing:
-                self._thread.submit(self._shares.release, run_id)
-
-    async def _to_the_end(self, run_id: str, tended: Tended) -> None:
-        folder = tended.folder
-        tries, why = 0, "its supervisor was killed before the command began"
-        while True:
-            match folder.look():
-                case Condition.ENDED:
-                    return self._tell.ended(run_id, folder.end())
-                case Condition.NEVER_BEGAN if tended.has_begun:
-                    await asyncio.to_thread(folder.kill_remains)
-                    return self._tell.ended(run_id, Exit(-signal.SIGKILL, ExitReason.LOST, NO_FOLDER))
-                case Condition.LOST:
-                    await asyncio.to_thread(folder.bury)
-                case Condition.RUNNING:
-                    tended.has_begun = True
-                    await self._adopt(run_id, tended)
-                case Condition.NEVER_BEGAN if not tended.is_stopping and tries < TRIES:
-                    tries += 1
-                    try:
-                        await self._begin(run_id, tended)
-                    except OSError as error:
-                        tries, why = TRIES, f"its process cannot be started: {error.strerror or error}"
-                case Condition.NEVER_BEGAN if folder.seal() and not tended.is_stopping:
-                    return self._tell.refused(run_id, why)
-
-    async def _begin(self, run_id: str, tended: Tended) -> None:
-        loop = asyncio.get_running_loop()
-        has_room = self._pidfds < MOST_PIDFDS
-        supervised, notice = await loop.run_in_executor(self._thread, self._spawn, run_id, tended, has_room)
-        loop.add_reader(notice, self._hear, run_id, notice)
-        await self._watch(run_id, tended, supervised)
-
-    def _spawn(self, run_id: str, tended: Tended, has_room: bool) -> tuple[Supervised, int]:
-        """On the thread: first its part of the devices, then its supervisor."""
-        spec = tended.spec
-        if self._shares is not None and spec.devices:
-            kept = self._shares.prepare(run_id, spec.devices, spec.isolation, spec.least_grade)
-            spec = msgspec.structs.replace(spec, env={**spec.env, **kept.env}, cgroup=kept.cgroup)
-        return spawn(tended.folder, spec, has_room)
-
-    def _hear(self, run_id: str, notice: int) -> None:
-        asyncio.get_running_loop().remove_reader(notice)
-        has_begun = bool(os.read(notice, 1))
-        os.close(notice)
-        if has_begun and run_id in self._tended:
-            self._tell.started(run_id)
-
-    async def _adopt(self, run_id: str, tended: Tended) -> None:
-        start = tended.folder.start_record()
-        supervised = find(start, self._pidfds < MOST_PIDFDS) if start is not None else None
-        if supervised is None:
-            await asyncio.sleep(LOOK_AGAIN_S)  # it is about to write its record, or about to be gone
-            return
-        self._tell.started(run_id)
-        await self._watch(run_id, tended, supervised)
-
-    async def _watch(self, run_id: str, tended: Tended, supervised: Supervised) -> None:
-        tended.supervised = supervised
-        self._pidfds += supervised.has_pidfd
-        clock = asyncio.create_task(self._tell_when_overdue(run_id, tended)) if tended.spec.time_limit_s else None
-        try:
-            if tended.is_stopping:
-                supervised.stop()
-            await supervised.gone()
-        finally:
-            if clock is not None:
-                clock.cancel()
-            self._pidfds -= supervised.has_pidfd
-            tended.supervised = None
-            supervised.close()
-
-    async def _tell_when_overdue(self, run_id: str, tended: Tended) -> None:
-        """The supervisor counts the time, also while no Kaiwo is there; it is not asked before the time can be up."""
-        start = tended.folder.start_record()
-        ran_s = time.time() - start.started if start is not None else 0.0
-        await asyncio.sleep(max(tended.spec.time_limit_s - ran_s, 0.0))
-        while not tended.folder.is_overdue():
-            await asyncio.sleep(OVERDUE_S)
-        self._tell.overdue(run_id)

@@ -132,7 +132,7 @@ class RunFolder:
         assert record is not None
         return Exit(record.code, record.reason, record.message)
 
-    def bury(self) -> None:
+    def record_loss(self) -> None:
         """End what is left of a lost run, and write its end down in its supervisor's place."""
         self.kill_remains()
         with self._locked() as is_ours:

@@ -1,7 +1,7 @@
-"""What keeps the tenants of one GPU apart, as far as this cluster cares: something that is asked before a run begins.
+"""How the local cluster asks for GPU shares before a run starts; the provider is given to it from outside.
 
-In:    a run and the devices it holds.   Out: variables, and the cgroup to begin in.
-The real one is built on `devices.sharing` and given to the cluster from outside; virtual devices need none.
+In:    a run and the devices that it holds.   Out: environment variables, and the cgroup to start in.
+The real provider is built on `devices.sharing`; virtual devices need none.
 """
 
 from collections.abc import Collection, Sequence
@@ -10,27 +10,27 @@ from typing import NamedTuple, Protocol
 from kaiwo.model.gpu import Share
 
 
-class Kept(NamedTuple):
-    """How a run is kept apart from its neighbours."""
+class RunShare(NamedTuple):
+    """What isolates a run from the other tenants of its GPUs."""
 
     env: dict[str, str]
     cgroup: str = ""
 
 
-class Shares(Protocol):
-    """The GPUs of this machine and who has which part of them. Called from a thread; may take some milliseconds."""
+class ShareProvider(Protocol):
+    """The GPUs of this machine and their tenants. Called from a thread; may take some milliseconds."""
 
-    def prepare(self, run_id: str, devices: Sequence[Share], isolation: str = "", least_grade: str = "") -> Kept:
-        """Before the run begins. The same run gets the same again; an OSError says why it cannot be had so."""
+    def prepare(self, run_id: str, devices: Sequence[Share], isolation: str = "", least_grade: str = "") -> RunShare:
+        """Before the run starts. The same run gets the same share again; an OSError says why there is none."""
 
     def grade_of(self, run_id: str) -> str:
-        """How well a run is kept apart; empty when it holds nothing here."""
+        """How well a run is isolated; empty when it holds nothing here."""
 
     def release(self, run_id: str) -> None:
         """The run is over."""
 
     def keep_only(self, run_ids: Collection[str]) -> None:
-        """After a start: no other run goes on."""
+        """After a restart: no other run goes on."""
 
-    def tend(self) -> None:
-        """Now and then: see to it that everything they stand on still stands."""
+    def keep_alive(self) -> None:
+        """Called now and then: restart the services that the shares need."""

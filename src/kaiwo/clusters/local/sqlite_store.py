@@ -1,18 +1,18 @@
 """The local cluster's state on disk: one SQLite file.
 
-In:    changes of the world.   Out: the rows to fill a world with after a restart.
-Never: keeps half a change. A change is on disk before anybody hears of it.
+In:    transactions.   Out: the tables of an EmbeddedState after a restart.
+Never: stores half a transaction. A transaction is on disk before its events are published.
 """
 
 import contextlib
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
-from kaiwo.clusters.embedded.lifecycle import Life, Placement, Run
+from kaiwo.clusters.embedded.lifecycle import Placement, Run, TrackedWorkload
 from kaiwo.clusters.embedded.state import TABLES, Transaction
 from kaiwo.model.errors import ClusterError
 from kaiwo.model.node import Node
@@ -22,7 +22,7 @@ from kaiwo.model.queue import Queue
 from kaiwo.model.reservation import Reservation
 
 SCHEMA = 1
-# The values are msgpack; the other columns are there for people who look inside with sqlite3.
+# The values are msgpack; the other columns are for people who look inside with sqlite3.
 TABLES_SQL = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS nodes (name TEXT PRIMARY KEY, data BLOB NOT NULL);
@@ -42,15 +42,52 @@ CREATE TABLE IF NOT EXISTS reservations (name TEXT PRIMARY KEY, data BLOB NOT NU
 CHECKPOINT_BYTES = 8 << 20
 
 _encode = msgspec.msgpack.Encoder().encode
-_decoders: dict[str, msgspec.msgpack.Decoder[Any]] = {
-    "nodes": msgspec.msgpack.Decoder(Node),
-    "queues": msgspec.msgpack.Decoder(Queue),
-    "lives": msgspec.msgpack.Decoder(Life),
-    "pods": msgspec.msgpack.Decoder(Placement),
-    "runs": msgspec.msgpack.Decoder(Run),
-    "kept": msgspec.msgpack.Decoder(tuple[Nomination, ...]),
-    "promises": msgspec.msgpack.Decoder(PlannedStart),
-    "reservations": msgspec.msgpack.Decoder(Reservation),
+
+
+class _Table(NamedTuple):
+    """How one table of the state is stored."""
+
+    name: str
+    type: Any
+    keys: tuple[str, ...] = ("name",)
+    columns: tuple[str, ...] = ()  # beside the keys and `data`, for people
+    values: Callable[[Any], tuple[str, ...]] = lambda value: ()  # of those columns
+
+    @property
+    def select(self) -> str:
+        return f"SELECT {', '.join(self.keys)}, data FROM {self.name} ORDER BY rowid"
+
+    @property
+    def upsert(self) -> str:
+        marks = ", ".join("?" * (len(self.keys) + len(self.columns) + 1))
+        updates = ", ".join(f"{column} = excluded.{column}" for column in (*self.columns, "data"))
+        return f"INSERT INTO {self.name} VALUES ({marks}) ON CONFLICT DO UPDATE SET {updates}"
+
+    @property
+    def delete(self) -> str:
+        return f"DELETE FROM {self.name} WHERE {' AND '.join(f'{key} = ?' for key in self.keys)}"
+
+
+_STORED = {  # by the state's own name of the table
+    "nodes": _Table("nodes", Node),
+    "queues": _Table("queues", Queue),
+    "workloads": _Table(
+        "workloads",
+        TrackedWorkload,
+        columns=("state", "queue"),
+        values=lambda tracked: (str(tracked.record.state), tracked.workload.queue),
+    ),
+    "pods": _Table(
+        "pods",
+        Placement,
+        keys=("workload", "name"),
+        columns=("node", "phase", "run"),
+        values=lambda placement: (placement.pod.node, str(placement.pod.phase), placement.run.id),
+    ),
+    "runs": _Table("runs", Run, ("id",), ("workload", "pod"), lambda run: (run.workload, run.pod)),
+    "nominations": _Table("kept", tuple[Nomination, ...], ("workload",)),
+    "planned_starts": _Table("promises", PlannedStart, ("workload",)),
+    "reservations": _Table("reservations", Reservation),
 }
 
 
@@ -66,7 +103,7 @@ class Store:
             self._db.execute("PRAGMA journal_mode=WAL")
             # With a write-ahead log, NORMAL loses nothing that was committed when the process dies, however it dies:
             # the log is in the page cache. Only a power cut can lose the last moments (never the file's integrity),
-            # and then the processes that ran are gone as well. FULL would cost a disk flush per change.
+            # and then the processes that ran are gone as well. FULL would cost a disk flush per transaction.
             self._db.execute("PRAGMA synchronous=NORMAL")
             self._db.execute("PRAGMA wal_autocheckpoint=0")  # `checkpoint` does it, off the event loop
             self._db.execute("PRAGMA busy_timeout=10000")
@@ -74,45 +111,31 @@ class Store:
         self._check_schema()
 
     def load(self) -> dict[str, dict[Any, Any]]:
-        """All rows, as `World.load` wants them."""
+        """All rows, as `EmbeddedState.load` wants them."""
         with self._explained():
-            rows = {table: {} for table in TABLES}  # type: dict[str, dict[Any, Any]]
-            for table in ("nodes", "queues", "reservations"):
-                decode = _decoders[table].decode
-                rows[table] = {name: decode(data) for name, data in self._db.execute(f"SELECT name, data FROM {table}")}
-            decode = _decoders["lives"].decode
-            lives = [decode(data) for (data,) in self._db.execute("SELECT data FROM workloads")]
-            lives.sort(key=lambda life: (life.record.ended_s, life.record.version))
-            rows["lives"] = {life.workload.name: life for life in lives}
-            decode = _decoders["pods"].decode
-            pods = self._db.execute("SELECT workload, name, data FROM pods")
-            rows["pods"] = {(workload, name): decode(data) for workload, name, data in pods}
-            decode = _decoders["runs"].decode
-            rows["runs"] = {
-                key: decode(data) for key, data in self._db.execute("SELECT id, data FROM runs ORDER BY rowid")
-            }
-            decode = _decoders["kept"].decode
-            rows["kept"] = {name: decode(data) for name, data in self._db.execute("SELECT workload, data FROM kept")}
-            planned = self._db.execute("SELECT workload, data FROM promises")
-            rows["promises"] = {name: _decoders["promises"].decode(data) for name, data in planned}
-            return rows
+            tables = {table: dict(self._rows(_STORED[table])) for table in TABLES}
+        by_end = sorted(tables["workloads"].values(), key=lambda each: (each.record.ended_s, each.record.version))
+        tables["workloads"] = {tracked.workload.name: tracked for tracked in by_end}
+        return tables
 
-    def save(self, change: Transaction) -> None:
-        """Keep a change: all of it, or nothing and a ClusterError."""
-        if not change.before:
+    def save(self, transaction: Transaction) -> None:
+        """Store all of it, or nothing and raise ClusterError."""
+        if not transaction.before:
             return
         with self._transaction() as db:
-            for table in TABLES:
-                gone, kept = [], []
-                for key, value in change.rows(table):
+            for name in TABLES:
+                table = _STORED[name]
+                deleted, written = [], []
+                for key, value in transaction.changed_rows(name):
+                    keys = key if isinstance(key, tuple) else (key,)
                     if value is None:
-                        gone.append(key if isinstance(key, tuple) else (key,))
+                        deleted.append(keys)
                     else:
-                        kept.append(_row(table, key, value))
-                if gone:
-                    db.executemany(_DELETE[table], gone)
-                if kept:
-                    db.executemany(_UPSERT[table], kept)
+                        written.append((*keys, *table.values(value), _encode(value)))
+                if deleted:
+                    db.executemany(table.delete, deleted)
+                if written:
+                    db.executemany(table.upsert, written)
 
     def meta(self, key: str) -> str:
         """A single value; empty when it was never set."""
@@ -121,22 +144,22 @@ class Store:
         return row[0] if row else ""
 
     def set_meta(self, key: str, value: str) -> None:
-        """Keep a single value."""
+        """Store a single value."""
         with self._transaction() as db:
             db.execute("INSERT INTO meta VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value", (key, value))
 
     def wants_checkpoint(self) -> bool:
-        """The log has grown enough to be folded into the file."""
+        """The write-ahead log is long enough to be folded into the file."""
         log = self.path.with_name(self.path.name + "-wal")
         return log.exists() and log.stat().st_size > CHECKPOINT_BYTES
 
     def checkpoint(self) -> None:
-        """Fold the log into the file without stopping the writer. Called on a thread of its own."""
+        """Fold the write-ahead log into the file without stopping the writer. Called on its own thread."""
         with self._explained(), contextlib.closing(sqlite3.connect(self.path)) as db:
             db.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
     def close(self) -> None:
-        """Fold the log in and let go of the file."""
+        """Fold the log in and close the file."""
         with self._explained():
             self._db.close()
 
@@ -149,6 +172,11 @@ class Store:
             )
         if not found:
             self.set_meta("schema", str(SCHEMA))
+
+    def _rows(self, table: _Table) -> Iterator[tuple[Any, Any]]:
+        decode = msgspec.msgpack.Decoder(table.type).decode
+        for *keys, data in self._db.execute(table.select):
+            yield (keys[0] if len(keys) == 1 else tuple(keys)), decode(data)
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -171,40 +199,4 @@ class Store:
                 f"{self.path} cannot be used ({error}); check the disk's space and permissions"
             ) from error
         except sqlite3.DatabaseError as error:
-            raise ClusterError(f"{self.path} is damaged ({error}); move it away to begin anew") from error
-
-
-def _row(table: str, key: Any, value: Any) -> tuple[Any, ...]:
-    match table:
-        case "lives":
-            return key, str(value.record.state), value.workload.queue, _encode(value)
-        case "pods":
-            return *key, value.pod.node, str(value.pod.phase), value.run.id, _encode(value)
-        case "runs":
-            return key, value.workload, value.pod, _encode(value)
-        case _:
-            return key, _encode(value)
-
-
-_UPSERT = {
-    "nodes": "INSERT INTO nodes VALUES (?, ?) ON CONFLICT DO UPDATE SET data = excluded.data",
-    "queues": "INSERT INTO queues VALUES (?, ?) ON CONFLICT DO UPDATE SET data = excluded.data",
-    "lives": "INSERT INTO workloads VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET"
-    " state = excluded.state, queue = excluded.queue, data = excluded.data",
-    "pods": "INSERT INTO pods VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET"
-    " node = excluded.node, phase = excluded.phase, run = excluded.run, data = excluded.data",
-    "runs": "INSERT INTO runs VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET data = excluded.data",
-    "kept": "INSERT INTO kept VALUES (?, ?) ON CONFLICT DO UPDATE SET data = excluded.data",
-    "promises": "INSERT INTO promises VALUES (?, ?) ON CONFLICT DO UPDATE SET data = excluded.data",
-    "reservations": "INSERT INTO reservations VALUES (?, ?) ON CONFLICT DO UPDATE SET data = excluded.data",
-}
-_DELETE = {
-    "nodes": "DELETE FROM nodes WHERE name = ?",
-    "queues": "DELETE FROM queues WHERE name = ?",
-    "lives": "DELETE FROM workloads WHERE name = ?",
-    "pods": "DELETE FROM pods WHERE workload = ? AND name = ?",
-    "runs": "DELETE FROM runs WHERE id = ?",
-    "kept": "DELETE FROM kept WHERE workload = ?",
-    "promises": "DELETE FROM promises WHERE workload = ?",
-    "reservations": "DELETE FROM reservations WHERE name = ?",
-}
+            raise ClusterError(f"{self.path} is damaged ({error}); move it away to start afresh") from error

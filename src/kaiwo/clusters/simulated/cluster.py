@@ -1,17 +1,18 @@
-"""A cluster in memory on a virtual clock that moves only when told.
+"""A cluster in memory on a virtual clock that moves only when the caller advances it.
 
-In:    plans, people's wishes, and how far to move the clock.   Out: events, the same ones every time.
-Never: reads a clock, does I/O, or runs a process: work with a command takes simulated time too.
+In:    plans, what people do, and how far to advance the clock.   Out: events, the same ones every time.
+Never: reads a clock, does I/O, or runs a process: a command takes simulated time too.
 """
 
 import heapq
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from kaiwo.clusters.embedded import transitions
 from kaiwo.clusters.embedded.cluster import ENDED_KEPT, EmbeddedCluster
 from kaiwo.clusters.embedded.lifecycle import Exit, simulated_exit
 from kaiwo.clusters.embedded.state import EmbeddedState, Transaction
+from kaiwo.clusters.protocol import Cluster
 from kaiwo.model.errors import NotFoundError
 from kaiwo.model.events import Event, ReservationChanged, WorkloadChanged
 from kaiwo.model.node import Node
@@ -23,7 +24,8 @@ T = TypeVar("T")
 class SimulatedCluster(EmbeddedCluster):
     """Everything happens at a whole second, in the order in which it was begun."""
 
-    kind = "simulated"
+    kind = name = "simulated"
+    is_virtual = True
 
     def __init__(
         self,
@@ -37,27 +39,27 @@ class SimulatedCluster(EmbeddedCluster):
         self._ends: list[tuple[int, int, str]] = []  # when, in which order, which run
         self._wakes: list[int] = []  # when a waiting workload may be tried again
         self._begun = 0
-        with self.world.changing(start_s) as change:
-            change.put_queue(UNBOUNDED_DEFAULT_QUEUE)
+        with self.state.transaction(start_s) as transaction:
+            transaction.put_queue(UNBOUNDED_DEFAULT_QUEUE)
             for queue in queues:
-                change.put_queue(queue)
+                transaction.put_queue(queue)
             for node in nodes:
-                change.put_node(node)
+                transaction.put_node(node)
 
     def now_s(self) -> int:
         """Virtual seconds."""
         return self._now_s
 
     def advance(self, seconds: int) -> None:
-        """Move the clock, and let everything that is due on the way happen at its own second."""
+        """Advance the clock; every run that is due on the way ends at its own second."""
         until_s = self._now_s + seconds
         while self._ends and self._ends[0][0] <= until_s:
             self._now_s = max(self._now_s, self._ends[0][0])
-            self._change(self._end_due)
+            self._transact(self._end_due)
         self._now_s = until_s
 
     def advance_to_next(self) -> int:
-        """Move to the next second at which something happens or may be tried. Returns how far; 0: nothing is left."""
+        """Advance to the next second at which a run ends or may be tried. Returns how far; 0: nothing is left."""
         while self._wakes and self._wakes[0] <= self._now_s:
             heapq.heappop(self._wakes)
         due = [heap[0] for heap in (self._wakes, [end[0] for end in self._ends[:1]]) if heap]
@@ -68,42 +70,45 @@ class SimulatedCluster(EmbeddedCluster):
 
     def fail_pod(self, workload: str, pod: str, code: int = 1) -> None:
         """Let one running pod fail now."""
-        placement = self.world.pods.get((workload, pod))
+        placement = self.state.pods.get((workload, pod))
         if placement is None:
-            raise NotFoundError(f"pod {pod} of workload {workload} does not run")
+            raise NotFoundError(f"pod {pod} of workload {workload} is not running")
         run_id = placement.run.id
-        self._change(lambda change: transitions.run_ended(change, run_id, Exit(code=code)))
+        self._transact(lambda transaction: transitions.run_ended(transaction, run_id, Exit(code=code)))
 
-    async def _make(self, act: Callable[[Transaction], T]) -> T:
-        return self._change(act)
+    async def transact(self, act: Callable[[Transaction], T]) -> T:
+        """Run one transaction."""
+        return self._transact(act)
 
-    def _change(self, act: Callable[[Transaction], T]) -> T:
-        with self.world.changing(self._now_s) as change:
-            result = self._act(act, change)
-        for placement in change.begins:
+    def _transact(self, act: Callable[[Transaction], T]) -> T:
+        with self.state.transaction(self._now_s) as transaction:
+            result = self._act(act, transaction)
+        for placement in transaction.runs_to_start:
             self._begun += 1
             heapq.heappush(self._ends, (placement.run.ends_s, self._begun, placement.run.id))
-        for event in change.events:
+        for event in transaction.events:
             for at_s in _times(event):
                 if at_s > self._now_s:
                     heapq.heappush(self._wakes, at_s)
-        self._tell(change.events)
-        for follow in change.afterwards:
-            follow()
+        self._publish(transaction)
         return result
 
-    def _end_due(self, change: Transaction) -> None:
+    def _end_due(self, transaction: Transaction) -> None:
         while self._ends and self._ends[0][0] <= self._now_s:
             _, _, run_id = heapq.heappop(self._ends)
-            key = self.world.pod_of_run.get(run_id)
+            key = self.state.pod_of_run.get(run_id)
             if key is not None:
-                transitions.run_ended(change, run_id, simulated_exit(self.world.pods[key].run))
+                transitions.run_ended(transaction, run_id, simulated_exit(self.state.pods[key].run))
 
 
 def _times(event: Event) -> tuple[int, ...]:
-    """When something may be tried, begins, or is over because of it."""
+    """When a workload may be tried or expires, or a reservation begins or ends."""
     if isinstance(event, WorkloadChanged):
         return event.workload.not_before_s, event.workload.expires_s
     if isinstance(event, ReservationChanged):
         return event.reservation.start_s, event.reservation.end_s
     return ()
+
+
+if TYPE_CHECKING:
+    _: type[Cluster] = SimulatedCluster

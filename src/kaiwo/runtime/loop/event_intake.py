@@ -1,7 +1,7 @@
-"""Take events into the picture, so that one that cannot be taken in stops nobody else.
+"""Apply events to the cluster state; an object that cannot be applied is left out and does not stop the others.
 
-In:    a picture and events.   Out: the events that are in it; what was left out is counted and logged.
-Never: leaves half of an object in the picture: what is left out is gone from it.
+In:    a cluster state and events.   Out: the events that were applied; objects left out are counted and logged.
+Never: leaves half of an object in the state: what is left out is removed from it.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,27 +26,27 @@ from kaiwo.model.events import (
 )
 from kaiwo.model.node import Node
 from kaiwo.runtime.log import emit
-from kaiwo.runtime.loop.health import Health, words_of
+from kaiwo.runtime.loop.health import Health, describe_error
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.node_table import NodeTable
 
 
-class Intake:
-    """One picture's door."""
+class EventIntake:
+    """Applies events to one cluster state."""
 
     def __init__(self, state: ClusterState, health: Health) -> None:
         self._state, self._health = state, health
 
-    def hear(self, events: Sequence[Event]) -> list[Event]:
-        """The events that the picture was patched with: for one that was left out, that its object is gone."""
+    def take_in(self, events: Sequence[Event]) -> list[Event]:
+        """The events that were applied; for an object that was left out, its removal."""
         heard = (self._take(event) for event in events)
         return [event for event in heard if event is not None]
 
-    def seat(self, most: int) -> bool:
-        """As the picture's. A workload for which there is no place stays out of line."""
+    def requeue_moved(self, most: int) -> bool:
+        """Like the state's own, but a workload that raises stays out of the backlog."""
         try:
             return self._state.requeue_moved(most)
-        except Exception as error:  # one workload must not end the product: it waits, and the log says so
+        except Exception as error:  # one workload must not stop the scheduler: it waits, and the log says so
             self._leave_out("a workload", error)
             return bool(self._state.to_requeue)
 
@@ -56,25 +56,25 @@ class Intake:
                 _check_row(event.node)
             self._state.apply_events((event,))
             return event
-        except Exception as error:  # one object must not end the product: it is left out, counted and told
-            self._leave_out(_shown(event), error)
-        gone = _end_of(event)
+        except Exception as error:  # one object must not stop the scheduler: it is left out, counted and logged
+            self._leave_out(_label(event), error)
+        gone = _removal_of(event)
         if gone is event:
             return None
         try:
             self._state.apply_events((gone,))
             return gone
-        except Exception as error:  # nothing more can be done about it: the cycles go on with what there is
-            self._leave_out(_shown(gone), error)
+        except Exception as error:  # nothing more can be done: the cycles go on without it
+            self._leave_out(_label(gone), error)
             return None
 
     def _leave_out(self, what: str, error: Exception) -> None:
         self._health.left_out += 1
-        emit("left-out", level="error", what=what, error=words_of(error), left_out=self._health.left_out)
+        emit("left-out", level="error", what=what, error=describe_error(error), left_out=self._health.left_out)
 
 
 def _check_row(node: Node) -> None:
-    """The rows of all nodes are built together, later, where nobody can tell which one was wrong. 22 us a node."""
+    """All node rows are built together later, where a faulty node could not be told from the others. 22 us a node."""
     NodeTable({node.name: node}).write_node(node, (), 0)
 
 
@@ -89,13 +89,13 @@ _ENDS: dict[type, Callable[[Any], Event]] = {
 }
 
 
-def _end_of(event: Event) -> Event:
-    """What takes its object away; of an event that brings no object, itself."""
+def _removal_of(event: Event) -> Event:
+    """The event that removes its object; an event without an object is its own removal."""
     end = _ENDS.get(type(event))
     return event if end is None else end(event)
 
 
-def _shown(event: Event) -> str:
-    gone = _end_of(event)
+def _label(event: Event) -> str:
+    gone = _removal_of(event)
     names = [value for field in gone.__struct_fields__ if isinstance(value := getattr(gone, field), str)]
     return " ".join((type(event).__name__, *names))[:300]

@@ -1,29 +1,29 @@
-"""How well the loop is: cycles that failed, and objects that could not be taken in.
+"""The health of the scheduling loop: failed cycles, and objects that could not be read.
 
-In:    what went wrong, and what went well.   Out: counts that only ever grow, and one sentence while it is not well.
+In:    failures and successes.   Out: counters, and one sentence while nothing can be scheduled.
 """
 
-NOT_READY_AFTER = 3  # cycles that failed in a row: one may be bad luck, this many are not
+NOT_READY_AFTER = 3  # cycles that failed in a row
 
 
 class Health:
-    """Of one loop."""
+    """The health of one loop."""
 
     def __init__(self) -> None:
         self.failures = 0  # cycles that raised; the log has each
-        self.left_out = 0  # objects that raised while they were taken in; the log has each
+        self.left_out = 0  # objects that could not be read; the log has each
         self._in_a_row = 0
         self._last = ""
 
     def cycle_failed(self, error: Exception) -> str:
-        """What is to be told of it."""
+        """Count it. Returns the error in words."""
         self.failures += 1
         self._in_a_row += 1
-        self._last = words_of(error)
+        self._last = describe_error(error)
         return self._last
 
     def cycle_ended(self) -> None:
-        """As it should."""
+        """A cycle succeeded."""
         self._in_a_row = 0
 
     @property
@@ -34,6 +34,6 @@ class Health:
         return f"the last {self._in_a_row} scheduling cycles failed, the last one with {self._last}; see the log"
 
 
-def words_of(error: Exception) -> str:
-    """Its kind and its own words."""
+def describe_error(error: Exception) -> str:
+    """The kind of error and its message."""
     return f"{type(error).__name__}: {error}"[:300]

@@ -1,10 +1,9 @@
-"""Run times learned from history: how long work takes whose owner did not say.
+"""Run times learned from history, for workloads without an estimate.
 
-In:    what a cluster tells, before the picture knows it.   Out: the same, with `learned_s` on work of a known kind.
-Work is of one kind when it has the same owner, queue, name without its number, and pods: the runs of one array, one
-CronJob, one script. What a decision rests on is on the workload, in an event: so a journal replays without this memory.
-
-Also: Learned run times in a file of the home folder: one line a run, so that a line more is all that a run costs.
+In:    the cluster's events, before they reach the cluster state.   Out: the same, with `learned_s` on known kinds.
+Workloads are of one kind when they have the same owner, queue, name without its number, and pods: the runs of one
+array, one CronJob, one script. The learned time is part of the event, so a journal replays without this history. The
+local cluster keeps one line for each run in a file of its home folder.
 """
 
 import contextlib
@@ -26,59 +25,59 @@ from kaiwo.model.workload import Workload
 FEWEST_RUNS = 3  # before anything is concluded
 RUNS_KEPT = 20  # of one kind: the last ones
 KINDS_KEPT = 2_000  # those that ended last
-TELL_AGAIN_S = 60  # not more often are those who live told anew
-WORTH_TELLING = 8  # an eighth more or less
+TELL_AGAIN_S = 60  # between two updates of living workloads
+WORTH_TELLING = 8  # a change by an eighth
 # A number, or the letters that Kubernetes and `kaiwo run` put behind a name; as often as there are some.
 _NUMBER = re.compile(r"(?:[-_.](?:[0-9]+|[bcdfghjklmnpqrstvwxz2456789]{5}))+$")
 
 
-class Kind(NamedTuple):
-    """Work that takes about as long each time."""
+class WorkloadKind(NamedTuple):
+    """Workloads that take about as long each time."""
 
     owner: str  # user, queue, and the name without its number
     pods: str  # a digest of what its pods ask for
 
 
-class Store(Protocol):
-    """Where runs are kept, the oldest first."""
+class RunTimeStore(Protocol):
+    """Keeps runs, the oldest first."""
 
-    def recall(self) -> Sequence[tuple[Kind, int]]:
-        """All that is there."""
+    def recall(self) -> Sequence[tuple[WorkloadKind, int]]:
+        """Every kept run."""
 
-    def add(self, kind: Kind, run_s: int) -> None:
+    def add(self, kind: WorkloadKind, run_s: int) -> None:
         """One more run."""
 
 
-class NotKept:
-    """A memory that ends with the process."""
+class InMemory:
+    """Keeps nothing beyond this process."""
 
-    def recall(self) -> Sequence[tuple[Kind, int]]:
+    def recall(self) -> Sequence[tuple[WorkloadKind, int]]:
         """Nothing."""
         return ()
 
-    def add(self, kind: Kind, run_s: int) -> None:
-        """Nobody asks for it again."""
+    def add(self, kind: WorkloadKind, run_s: int) -> None:
+        """Dropped."""
 
 
 class RunTimes:
-    """One cluster's memory. One thread at a time."""
+    """The learned run times of one cluster. One thread at a time."""
 
-    def __init__(self, store: Store | None = None) -> None:
-        self._store = store or NotKept()
-        self._runs: dict[Kind, deque[int]] = {}  # the kind that ended last stands last
+    def __init__(self, store: RunTimeStore | None = None) -> None:
+        self._store = store or InMemory()
+        self._runs: dict[WorkloadKind, deque[int]] = {}  # the kind that ended last stands last
         self._owners: dict[str, int] = {}  # how many kinds each has: most work is of none, and quickly told so
-        self._living: dict[str, Workload] = {}  # who might profit, as the cluster told it
-        self._told_s: dict[Kind, int] = {}
+        self._living: dict[str, Workload] = {}  # living workloads, as the scheduler knows them
+        self._told_s: dict[WorkloadKind, int] = {}
         for kind, run_s in self._store.recall():
             self._remember(kind, run_s)
 
-    def hear(self, events: Sequence[Event], now_s: int) -> list[Event]:
-        """The events as the picture should know them; behind them those who live and now have a run time, too."""
+    def add_run_times(self, events: Sequence[Event], now_s: int) -> list[Event]:
+        """The events with learned run times, then the living workloads whose learned run time changed."""
         heard: list[Event] = []
-        learned: dict[Kind, None] = {}
+        learned: dict[WorkloadKind, None] = {}
         for event in events:
             if isinstance(event, WorkloadChanged):
-                heard.append(self._dressed(event))
+                heard.append(self._with_run_time(event))
                 continue
             heard.append(event)
             if isinstance(event, WorkloadGone):
@@ -89,16 +88,16 @@ class RunTimes:
                     self._store.add(kind, event.run_s)
                     learned[kind] = None
         for kind in learned:
-            heard.extend(self._tell_again(kind, now_s))
+            heard.extend(self._update_living(kind, now_s))
         return heard
 
     def expected_s(self, workload: Workload) -> int:
-        """So long nine of ten runs like it took at most, of the last ones; 0: too few are known."""
+        """Nine of ten recent runs of its kind took at most this long; 0: too few are known."""
         if _owner(workload) not in self._owners:
             return 0
         return conservative_s(self._runs.get(kind_of(workload), ()))
 
-    def _dressed(self, event: WorkloadChanged) -> Event:
+    def _with_run_time(self, event: WorkloadChanged) -> Event:
         workload = event.workload
         self._living[workload.name] = workload
         learned_s = 0 if workload.estimate_s else self.expected_s(workload)
@@ -107,8 +106,8 @@ class RunTimes:
         self._living[workload.name] = dressed = replace(workload, learned_s=learned_s)
         return WorkloadChanged(dressed)
 
-    def _tell_again(self, kind: Kind, now_s: int) -> Iterator[Event]:
-        """Those of the kind that live, where it makes a difference."""
+    def _update_living(self, kind: WorkloadKind, now_s: int) -> Iterator[Event]:
+        """Living workloads of this kind whose learned run time changes noticeably."""
         learned_s = conservative_s(self._runs[kind])
         if not learned_s or now_s - self._told_s.get(kind, -TELL_AGAIN_S) < TELL_AGAIN_S:
             return
@@ -119,7 +118,7 @@ class RunTimes:
                 self._living[name] = replace(workload, learned_s=learned_s)
                 yield WorkloadChanged(self._living[name])
 
-    def _remember(self, kind: Kind, run_s: int) -> None:
+    def _remember(self, kind: WorkloadKind, run_s: int) -> None:
         runs = self._runs.pop(kind, None)
         if runs is None:
             runs = deque(maxlen=RUNS_KEPT)
@@ -129,7 +128,7 @@ class RunTimes:
         if len(self._runs) > KINDS_KEPT:
             self._forget(next(iter(self._runs)))
 
-    def _forget(self, kind: Kind) -> None:
+    def _forget(self, kind: WorkloadKind) -> None:
         del self._runs[kind]
         self._told_s.pop(kind, None)
         self._owners[kind.owner] -= 1
@@ -144,10 +143,10 @@ def conservative_s(runs: Sequence[int]) -> int:
     return sorted(runs)[-(-9 * len(runs) // 10) - 1]
 
 
-def kind_of(workload: Workload) -> Kind:
-    """Which runs are like its run."""
+def kind_of(workload: Workload) -> WorkloadKind:
+    """The kind of a workload."""
     pods = [(role.name, role.request, role.count, role.needed) for role in workload.roles]
-    return Kind(_owner(workload), digest((workload.kind, pods)))
+    return WorkloadKind(_owner(workload), digest((workload.kind, pods)))
 
 
 def _owner(workload: Workload) -> str:
@@ -162,33 +161,33 @@ MOST_LINES = 2 * KINDS_KEPT * RUNS_KEPT  # then those that count are written ane
 Line = tuple[str, str, int]
 
 
-class InFile:
-    """For a cluster of one process."""
+class RunTimeFile:
+    """Keeps runs in the home folder of a local cluster."""
 
     def __init__(self, home: str) -> None:
         self._path = Path(home) / FILE
 
-    def recall(self) -> list[tuple[Kind, int]]:
-        """A line that is torn is skipped: it was the last one before the power went."""
+    def recall(self) -> list[tuple[WorkloadKind, int]]:
+        """A torn last line, as after a power cut, is skipped."""
         try:
             lines = self._path.read_bytes().splitlines()
         except OSError:
             return []
-        runs: list[tuple[Kind, int]] = []
+        runs: list[tuple[WorkloadKind, int]] = []
         for line in lines[-MOST_LINES:]:
             with contextlib.suppress(msgspec.MsgspecError):
                 owner, pods, run_s = msgspec.json.decode(line, type=Line)
-                runs.append((Kind(owner, pods), run_s))
+                runs.append((WorkloadKind(owner, pods), run_s))
         if len(lines) > MOST_LINES:
             self._write_anew(runs[-MOST_LINES // 2 :])
         return runs
 
-    def add(self, kind: Kind, run_s: int) -> None:
-        """A full disk costs what is remembered over the next restart, and nothing else."""
+    def add(self, kind: WorkloadKind, run_s: int) -> None:
+        """On a full disk the run is forgotten at the next restart."""
         with contextlib.suppress(OSError), self._path.open("ab") as file:
             file.write(msgspec.json.encode((*kind, run_s)) + b"\n")
 
-    def _write_anew(self, runs: list[tuple[Kind, int]]) -> None:
+    def _write_anew(self, runs: list[tuple[WorkloadKind, int]]) -> None:
         temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         with contextlib.suppress(OSError):
             temporary.write_bytes(b"".join(msgspec.json.encode((*kind, run_s)) + b"\n" for kind, run_s in runs))

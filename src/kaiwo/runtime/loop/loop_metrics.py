@@ -1,9 +1,6 @@
-"""The life of allocations in numbers, since the start: asked for, refused, given, expired, released.
+"""Counters and histograms of the scheduling loop for `/metrics`: allocations, cycle times and event loop lag.
 
-In:    events before they are patched in, and plans.   Out: counts for `/metrics`.
-
-Also: How long the cycles take, as a histogram that only ever grows.
-Also: How late the event loop runs: what leases, probes and streams feel.
+In:    events before they are applied, plans and cycles.   Out: counts since the start, and the lag of the last minute.
 """
 
 import asyncio
@@ -11,11 +8,11 @@ import time
 from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from kaiwo.model.events import Event, PodChanged, PodGone, ReservationChanged, WorkloadChanged
 from kaiwo.model.plan import Plan
 from kaiwo.model.workload import Phase
+from kaiwo.runtime.loop.cycle_runner import CycleSummary
 from kaiwo.snapshot.cluster_state import ClusterState
 
 STAGES = ("requested", "refused", "allocated", "expired", "released")
@@ -29,8 +26,8 @@ class Allocations:
         self.reservations = 0  # made since the start
         self.picked = 0  # devices picked for reservations, and picked anew
 
-    def hear(self, state: ClusterState, events: Sequence[Event]) -> None:
-        """What a cluster tells, before the picture knows it."""
+    def count_events(self, state: ClusterState, events: Sequence[Event]) -> None:
+        """Count the cluster's events before they are applied to the state."""
         for event in events:
             match event:
                 case WorkloadChanged(workload):
@@ -45,14 +42,14 @@ class Allocations:
                 case ReservationChanged(reservation):
                     self.reservations += reservation.name not in state.reservations.objects
 
-    def decided(self, plan: Plan) -> None:
-        """What a cycle gives, and what it takes back by the clock."""
+    def count_plan(self, plan: Plan) -> None:
+        """Count what a cycle allocates and what expires."""
         self.stages["allocated"] += len(plan.starts)
         self.stages["expired"] += len(plan.expired)
         self.picked += sum(len(picked.devices) for picked in plan.reserved)
 
     def refused(self) -> None:
-        """A submission that was not let in."""
+        """Count a refused submission."""
         self.stages["refused"] += 1
 
 
@@ -60,7 +57,7 @@ BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 
 
 class CycleTimes:
-    """Fed with each cycle once."""
+    """A histogram of cycle times."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -68,8 +65,8 @@ class CycleTimes:
         self._last = -1
         self._counts = [0] * (len(BOUNDS_S) + 1)
 
-    def note(self, cycle: Any) -> None:
-        """A cycle that came to its end; the one that was noted last is not noted again."""
+    def note(self, cycle: CycleSummary | None) -> None:
+        """Add a finished cycle, once."""
         if cycle is None or cycle.number == self._last:
             return
         self._last = cycle.number
@@ -79,7 +76,7 @@ class CycleTimes:
         self._counts[bisect_left(BOUNDS_S, took_s)] += 1
 
     def buckets(self) -> Iterator[tuple[float, int]]:
-        """How many took at most so long."""
+        """Cumulative counts by upper bound."""
         below = 0
         for bound, count in zip(BOUNDS_S, self._counts, strict=False):
             below += count
@@ -91,7 +88,7 @@ SAMPLES = 1200  # the last minute
 
 
 class LoopLag:
-    """Sleeps a short time again and again, and keeps by how much it overslept."""
+    """Sleeps for a short time again and again, and measures how late it wakes up."""
 
     def __init__(self, interval_s: float = INTERVAL_S, samples: int = SAMPLES) -> None:
         self._interval_s = interval_s

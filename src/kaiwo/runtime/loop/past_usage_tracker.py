@@ -1,10 +1,9 @@
-"""Past use, kept over time and over restarts: who used more than its part lately gets less of the rest for a while.
+"""Track the past usage of queues over time and restarts: recent heavy use lowers a queue's share for a while.
 
-In:    what the queues use now, looked at every few seconds.   Out: a word to the picture when it has moved.
-Between two looks a queue is taken to have used what it uses at the second. Time during which nobody looked counts as
-unused. Where it is kept, it is kept seldom: whoever reads it there lets it fade, and is at most a hundredth wrong.
-
-Also: Where past use is kept: in a file of the home folder, or in the status of the cluster's queues.
+In:    the current usage of each queue, sampled every few seconds.   Out: an event when past usage changed noticeably.
+Between two samples a queue counts as using what it uses at the second; time without samples counts as unused. The store
+(a file of the home folder, or the status of the cluster's queues) is updated seldom: a reader decays what it finds and
+is wrong by at most one percent.
 """
 
 import contextlib
@@ -24,29 +23,29 @@ from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.queue_table import RESOURCES
 
 LOOK_S = 10
-TELL_S = 60  # every word lets everybody who waits be tried anew
+TELL_S = 60  # each update makes all waiting work be tried again
 WORTH_TELLING = WHOLE_PART // 1000  # a thousandth of the cluster
 WORTH_KEEPING = WHOLE_PART * WHOLE_PART // 100
 
-Parts = tuple[int, ...]  # one a resource, in 1 / (ONE * ONE)
+Parts = tuple[int, ...]  # one a resource, in 1 / (WHOLE_PART * WHOLE_PART)
 Past = tuple[int, Parts]  # when that was so
 NOTHING: Parts = (0,) * len(RESOURCES)
 
 
-class Store(Protocol):
-    """Where it is kept, by queue."""
+class PastUsageStore(Protocol):
+    """Keeps past usage by queue."""
 
     def recall(self) -> dict[str, Past]:
-        """What is there now; somebody else may have written it."""
+        """The stored usage; another replica may have written it."""
 
     def save(self, past: dict[str, Past]) -> None:
-        """These are different now."""
+        """Store these queues."""
 
 
-class PastUse:
-    """One cluster's memory."""
+class PastUsageTracker:
+    """The past usage of one cluster's queues."""
 
-    def __init__(self, store: Store, half_life_s: int, strength_milli: int) -> None:
+    def __init__(self, store: PastUsageStore, half_life_s: int, strength_milli: int) -> None:
         self._store, self._half_life_s, self._strength_milli = store, half_life_s, strength_milli
         self._at_s = 0
         self._parts: dict[str, Parts] = {}
@@ -55,20 +54,20 @@ class PastUse:
         self._told_s = 0
 
     @classmethod
-    def of(cls, policy: Policy, store: Store) -> "PastUse | None":
+    def of(cls, policy: Policy, store: PastUsageStore) -> "PastUsageTracker | None":
         """None when the policy does not count it."""
         if not policy.past_use_half_life_s or not policy.past_use_strength_milli:
             return None
         return cls(store, policy.past_use_half_life_s, policy.past_use_strength_milli)
 
-    def look(self, state: ClusterState, now_s: int) -> PastUsageChanged | None:
-        """Count the time since the last look. The picture must stand still and be tidy."""
+    def update(self, state: ClusterState, now_s: int) -> PastUsageChanged | None:
+        """Account for the time since the last update. The cluster state must be tidy and must not change meanwhile."""
         if self._told is not None and now_s - self._at_s < LOOK_S:
             return None
         is_first = self._recall()
         queues = state.queues
         before = PastUsage(_array([self._parts.get(name, NOTHING) for name in queues.names]))
-        # At the first look nobody knows who used what since it was written.
+        # At the first update it is unknown what was used since the last save.
         used = np.zeros_like(queues.used) if is_first else queues.used
         if self._at_s:
             elapsed_s = max(0, now_s - self._at_s)
@@ -83,7 +82,7 @@ class PastUse:
         return told
 
     def _recall(self) -> bool:
-        """Whether what is kept is newer than what we know: we just started, or another one led meanwhile."""
+        """Whether the store is newer than what we know: we just started, or another replica led meanwhile."""
         kept = self._store.recall()
         newest_s = max((at_s for at_s, _ in kept.values()), default=0)
         is_first = self._told is None or newest_s > self._at_s
@@ -104,7 +103,7 @@ class PastUse:
             self._store.save(fresh)
 
     def _fade(self, past: Past, now_s: int) -> Parts:
-        """What is left of it if nothing was used since."""
+        """What remains of it when nothing was used since."""
         at_s, parts = past
         kept = decay_factor(max(0, now_s - at_s), self._half_life_s)
         return tuple(part * kept // DECAY_SCALE for part in parts)
@@ -129,19 +128,19 @@ def _differ(one: PastUsageChanged, other: PastUsageChanged) -> bool:
 FILE = "past-use.json"
 
 
-class InFile:
-    """For a cluster without objects: the whole file or nothing."""
+class PastUsageFile:
+    """In a file of the home folder, written whole or not at all."""
 
     def __init__(self, home: str) -> None:
         self._path = Path(home) / FILE
         self._past = _read(self._path)
 
     def recall(self) -> dict[str, Past]:
-        """Nobody else writes the file."""
+        """No other process writes the file."""
         return self._past
 
     def save(self, past: dict[str, Past]) -> None:
-        """A full disk costs what is remembered over the next restart, and nothing else."""
+        """On a full disk the usage is forgotten at the next restart."""
         self._past = self._past | past
         temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         with contextlib.suppress(OSError):
@@ -149,8 +148,8 @@ class InFile:
             os.replace(temporary, self._path)
 
 
-class InQueues:
-    """On Kubernetes, where another replica may go on with it."""
+class PastUsageInQueues:
+    """In the status of Kubernetes queues, where another replica finds it."""
 
     def __init__(self, memory: QueueHistory) -> None:
         self._memory = memory

@@ -1,8 +1,8 @@
 """The loop that joins a cluster to `decide`: events in, one plan a cycle, the plan out, and a journal of it all.
 
-In:    a Cluster.   Out: plans applied to it, and the live picture for whoever asks.
-Never: runs `decide` on the event loop. The picture is patched on the event loop only, in small slices, so leases,
-probes and streams stay alive; while `decide` or a question reads it in a thread, it stands still.
+In:    a Cluster.   Out: plans applied to it, and the live cluster state for the API.
+Never: runs `decide` on the event loop. The state is changed on the event loop only, in small slices, so that leases,
+probes and streams stay alive; while `decide` or a question reads it in a thread, it does not change.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from kaiwo.clusters.protocol import Cluster
 from kaiwo.decide.cycle import BUILTIN
 from kaiwo.history.journal_writer import Journal
 from kaiwo.model.events import Event
@@ -21,11 +22,11 @@ from kaiwo.model.policy import DEFAULT_POLICY, Policy
 from kaiwo.plugins.registry import Registry
 from kaiwo.runtime.log import emit
 from kaiwo.runtime.loop.cycle_runner import CycleRunner, CycleSummary
-from kaiwo.runtime.loop.event_intake import Intake
+from kaiwo.runtime.loop.event_intake import EventIntake
 from kaiwo.runtime.loop.health import Health
 from kaiwo.runtime.loop.learned_run_times import RunTimes
 from kaiwo.runtime.loop.loop_metrics import Allocations
-from kaiwo.runtime.loop.past_usage_tracker import LOOK_S, PastUse
+from kaiwo.runtime.loop.past_usage_tracker import LOOK_S, PastUsageTracker
 from kaiwo.snapshot.cluster_state import ClusterState
 
 T = TypeVar("T")
@@ -41,12 +42,12 @@ class SchedulingLoop:
 
     def __init__(
         self,
-        cluster: Any,
+        cluster: Cluster,
         journal: Journal,
         policy: Policy = DEFAULT_POLICY,
         plugins: Registry = BUILTIN,
-        may_decide: Callable[[], bool] = lambda: True,  # a standby only looks; `wake` when it may
-        past_use: PastUse | None = None,  # None: it does not count
+        may_decide: Callable[[], bool] = lambda: True,  # False: a standby; call `wake` when this changes
+        past_use: PastUsageTracker | None = None,  # None: it does not count
         run_times: RunTimes | None = None,  # None: nothing is learned
     ) -> None:
         self._past_use, self._run_times = past_use, run_times
@@ -60,11 +61,11 @@ class SchedulingLoop:
         self.ready = False
         self.revision = 0
         self.health = Health()
-        self._intake = Intake(self.state, self.health)
+        self._intake = EventIntake(self.state, self.health)
         self.busy_since: float | None = None  # by the monotonic clock, while a cycle is being decided
         self._inbox: list[Sequence[Event]] = []
         self._wake = asyncio.Event()
-        self._still = asyncio.Lock()
+        self._state_lock = asyncio.Lock()
         self._waiters: list[asyncio.Future[None]] = []
         # One thread: the journal has one writer, and the event loop shares the interpreter with one of them, not three.
         self._thread = ThreadPoolExecutor(1, "kaiwo-decide")
@@ -74,11 +75,11 @@ class SchedulingLoop:
         reader = asyncio.create_task(self._read())
         try:
             while not (reader.done() and not self._inbox):
-                await self._wait_for_news()
+                await self._wait_for_work()
                 may_decide = self._may_decide()  # asked first: all that was known by then is taken in before a cycle
                 await self._take_in()
                 if may_decide:
-                    await self._cycle_at_the_edge()
+                    await self._guarded_cycle()
             reader.result()
         finally:
             reader.cancel()
@@ -86,7 +87,7 @@ class SchedulingLoop:
             self.journal.close()
 
     def wake(self) -> None:
-        """Look whether there is something to decide."""
+        """Check now whether there is something to decide."""
         self._wake.set()
 
     async def changed(self, after: int) -> int:
@@ -98,8 +99,8 @@ class SchedulingLoop:
         return self.revision
 
     async def ask(self, question: Callable[[ClusterState], T]) -> T:
-        """Run a question in a thread while the picture stands still."""
-        async with self._still:
+        """Run a question in a thread while the state does not change."""
+        async with self._state_lock:
             return await self._on_thread(question, self.state)
 
     async def _read(self) -> None:
@@ -110,8 +111,8 @@ class SchedulingLoop:
         finally:
             self._wake.set()
 
-    async def _wait_for_news(self) -> None:
-        """Until events came, a back-off may be over, or a search is unfinished."""
+    async def _wait_for_work(self) -> None:
+        """Until there are events, a back-off may be over, or a search is unfinished."""
         backlog = self.state.backlog
         has_open = backlog.to_try or backlog.pending_actions or backlog.try_all
         if not (has_open and self.ready and self._may_decide()):
@@ -128,30 +129,30 @@ class SchedulingLoop:
         batches, self._inbox = self._inbox, []
         for batch in batches:
             if self._run_times is not None:
-                batch = await self._on_thread(self._run_times.hear, batch, self.cluster.now_s())
+                batch = await self._on_thread(self._run_times.add_run_times, batch, self.cluster.now_s())
             if self.ready:  # the first batch is what was there before
-                self.allocations.hear(self.state, batch)
+                self.allocations.count_events(self.state, batch)
             heard = await self._patch(batch)
             await self._on_thread(self._scheduler.note, heard)
             self.ready = True  # the first batch is the whole state: nothing is decided before it
 
     async def _patch(self, events: Sequence[Event]) -> list[Event]:
-        """The events that the picture knows by now."""
+        """The events that were applied to the state."""
         heard: list[Event] = []
-        async with self._still:
+        async with self._state_lock:
             for start in range(0, len(events), SLICE):
-                heard += self._intake.hear(events[start : start + SLICE])
+                heard += self._intake.take_in(events[start : start + SLICE])
                 await asyncio.sleep(0)
-            while self._intake.seat(SLICE):
+            while self._intake.requeue_moved(SLICE):
                 await asyncio.sleep(0)
-        self._tell()
+        self._notify()
         return heard
 
-    async def _cycle_at_the_edge(self) -> None:
+    async def _guarded_cycle(self) -> None:
         try:
             await self._cycle()
             self.health.cycle_ended()
-        except Exception as error:  # a failed cycle must not end the product: it is counted, told, and tried again
+        except Exception as error:  # a failed cycle must not stop the scheduler: it is counted, logged and tried again
             words = self.health.cycle_failed(error)
             emit("cycle-failed", level="error", error=words, failures=self.health.failures)
             await asyncio.sleep(AFTER_FAILURE_S)
@@ -160,8 +161,8 @@ class SchedulingLoop:
         if not self.ready:
             return
         if self._past_use is not None:
-            await self._look_at_past_use(self._past_use)
-        async with self._still:
+            await self._update_past_usage(self._past_use)
+        async with self._state_lock:
             snapshot = self.state.snapshot(self.cluster.now_s())
         if self._scheduler.is_idle:
             return
@@ -170,24 +171,24 @@ class SchedulingLoop:
             decision = await self._on_thread(self._scheduler.decide, snapshot)
         finally:
             self.busy_since = None
-        async with self._still:
+        async with self._state_lock:
             self._scheduler.absorb(decision)
             self._count(decision.plan)
         await self._patch(decision.assumed)
         self.last_cycle = decision.summary
-        self._tell()
+        self._notify()
         if not decision.plan.is_empty or decision.plan.given_up:
             await self.cluster.apply(decision.plan)
 
-    async def _look_at_past_use(self, past_use: PastUse) -> None:
-        async with self._still:
+    async def _update_past_usage(self, past_use: PastUsageTracker) -> None:
+        async with self._state_lock:
             self.state.refresh_tables()
-            told = await self._on_thread(past_use.look, self.state, self.cluster.now_s())
+            told = await self._on_thread(past_use.update, self.state, self.cluster.now_s())
         if told is not None:
             await self._on_thread(self._scheduler.note, await self._patch([told]))
 
     def _count(self, plan: Plan) -> None:
-        self.allocations.decided(plan)
+        self.allocations.count_plan(plan)
         for eviction in plan.evictions:
             workload = self.state.workloads.get(eviction.workload)
             if workload is not None:
@@ -196,7 +197,7 @@ class SchedulingLoop:
     async def _on_thread(self, work: Callable[..., T], *arguments: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self.revision += 1
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:

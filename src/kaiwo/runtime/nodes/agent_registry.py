@@ -8,12 +8,12 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from kaiwo.clusters.local.cluster_file import VIRTUAL_LABEL
+from kaiwo.clusters.protocol import DeviceControl
 from kaiwo.devices.agent.node_agent import with_health
 from kaiwo.devices.agent_messages import Correction, GpuSample, Hello, Line, Sample
 from kaiwo.devices.inventory import Inventory
@@ -53,8 +53,8 @@ class Heard(msgspec.Struct):
 class Agents:
     """All agents of a cluster. Lives on the event loop."""
 
-    def __init__(self, cluster: Any, clock: Callable[[], float] = time.monotonic) -> None:
-        self._cluster, self._clock = cluster, clock
+    def __init__(self, devices: DeviceControl, clock: Callable[[], float] = time.monotonic) -> None:
+        self._devices, self._clock = devices, clock
         self._heard: dict[str, Heard] = {}
         self._streams: dict[str, set[int]] = {}  # that are open; a restarted agent may have two for a moment
         self._opened = 0
@@ -103,7 +103,7 @@ class Agents:
                 await self._tell(before)
             case Correction():
                 with contextlib.suppress(NotFoundError, RefusedError):  # it is gone, or was never Kubernetes'
-                    await self._cluster.correct_devices((line.namespace, line.pod), line.uid, line.devices)
+                    await self._devices.correct_devices((line.namespace, line.pod), line.uid, line.devices)
                 emit("devices-corrected", level="warning", node=line.node, pod=line.pod, reason=tidy(line.reason))
 
     async def watch(self, every_s: float = 1.0) -> None:
@@ -154,9 +154,8 @@ class Agents:
         devices = tuple(_tidied(gpu) for gpu in devices_of(inventory, heard.platform))
         if devices == heard.told:
             return
-        is_told = self._cluster.kind == "kubernetes"
-        how = health_of(devices) if is_told else shown_as(devices, wiring_of(inventory, devices))
-        await self._cluster.change_devices(heard.node, lambda node: self.overlay(how(node)))
+        how = health_of(devices) if self._devices.lists_devices else shown_as(devices, wiring_of(inventory, devices))
+        await self._devices.change_devices(heard.node, lambda node: self.overlay(how(node)))
         heard.told = devices
 
 

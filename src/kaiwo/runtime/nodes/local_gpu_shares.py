@@ -1,12 +1,12 @@
 """This machine's GPUs, shared by the local cluster's runs with whatever limits the platform has.
 
-In:    runs and the devices they hold.   Out: `clusters.local.shares.Kept`, built on `devices.sharing`.
+In:    runs and the devices they hold.   Out: `clusters.local.shares.RunShare`, built on `devices.sharing`.
 """
 
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
-from kaiwo.clusters.local.share_provider import Kept
+from kaiwo.clusters.local.share_provider import RunShare
 from kaiwo.devices.discover import discover
 from kaiwo.devices.inventory import Inventory
 from kaiwo.devices.sharing.current_inventory import CurrentInventory
@@ -26,7 +26,7 @@ class MachineShares:
         self._folder, self._look, self._root = folder, look, root
         self._opened: tuple[CurrentInventory, GpuSharing] | None = None
 
-    def prepare(self, run_id: str, devices: Sequence[Share], isolation: str = "", least_grade: str = "") -> Kept:
+    def prepare(self, run_id: str, devices: Sequence[Share], isolation: str = "", least_grade: str = "") -> RunShare:
         """The best way of keeping apart that the devices have, or the one that was asked for."""
         try:
             sharing = self._open_for([share.gpu for share in devices])
@@ -38,7 +38,7 @@ class MachineShares:
         emit("gpu-granted", run=run_id, method=grant.method, grade=grant.grade, note=grant.note)
         # In the order in which the process counts its devices: the first name is device 0.
         names = ",".join(one.name or one.device.id for one in grant.held)
-        return Kept({**grant.environment, "KAIWO_GPUS": names}, grant.cgroup)
+        return RunShare({**grant.environment, "KAIWO_GPUS": names}, grant.cgroup)
 
     def release(self, run_id: str) -> None:
         """The last one to leave a device ends what served it."""
@@ -54,7 +54,7 @@ class MachineShares:
         if run_ids or self._folder.exists():
             self._open()[1].release_others(run_ids)
 
-    def tend(self) -> None:
+    def keep_alive(self) -> None:
         """Start daemons again that are gone."""
         if self._opened is not None:
             for line in self._opened[1].maintain_daemons():

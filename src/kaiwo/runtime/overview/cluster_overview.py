@@ -6,17 +6,12 @@ Never: changes the picture, or keeps the event loop for more than milliseconds.
 
 import asyncio
 import time
-from collections import Counter
-from collections.abc import Awaitable, Callable
-from typing import Any, Protocol, TypeVar
 
 import msgspec
 import numpy as np
 
-from kaiwo.clusters.protocol import News
-from kaiwo.model.policy import Policy
-from kaiwo.runtime.loop.health import Health
-from kaiwo.runtime.loop.loop_metrics import Allocations
+from kaiwo.clusters.protocol import RecordChanges
+from kaiwo.runtime.loop.loop_protocol import Live
 from kaiwo.runtime.overview.queue_shares import QueueStanding, Standings
 from kaiwo.runtime.overview.workload_table import HOLDS, MANY, NOTHING, STATES, WAITS, WorkloadRows
 from kaiwo.snapshot.array_types import BoolArray, Rows
@@ -25,31 +20,8 @@ from kaiwo.snapshot.node_table import CPU as NODE_CPU
 from kaiwo.snapshot.node_table import MEMORY as NODE_MEMORY
 from kaiwo.snapshot.node_table import MILLI, PODS, USABLE
 
-T = TypeVar("T")
 STILL_FRESH_S = 0.1
 LONG_S, REST_FACTOR = 0.05, 3  # after an update that took long, rows may be as old as three of them take
-
-
-class Live(Protocol):
-    """What the board and the API use of the loop."""
-
-    state: ClusterState
-    cluster: Any  # Cluster and Work
-    policy: Policy
-    journal: Any
-    last_cycle: Any
-    evicted: Counter[tuple[str, str]]  # pods by queue and cause, since the start
-    allocations: Allocations
-    ready: bool
-    revision: int
-    busy_since: float | None
-    health: Health
-
-    def changed(self, after: int) -> Awaitable[int]:
-        """Wait until the revision is above this."""
-
-    def ask(self, question: Callable[[ClusterState], T]) -> Awaitable[T]:
-        """Run this in a worker thread while the picture stands still."""
 
 
 class Sums(msgspec.Struct, frozen=True):
@@ -85,7 +57,7 @@ class ClusterOverview:
         self.standings = Standings(live)
         self._lock = asyncio.Lock()
         self._revision = -1
-        self._version = -1  # of the last news
+        self._version = -1  # of the last record changes
         self._checked_at = 0.0
         self._rest_s = 0.0  # so long a large update is good enough
         self._touches = self._shown = 0  # by writers, and of those the ones that the rows show
@@ -110,17 +82,17 @@ class ClusterOverview:
             if self._is_good_enough(False):
                 return self.rows
             touches, revision = self._touches, self.live.revision
-            news = self.live.cluster.news(self._version)
-            if news.is_all or len(news.records) + len(news.gone) > MANY:
+            changes = self.live.cluster.records_since(self._version)
+            if changes.is_all or len(changes.records) + len(changes.gone) > MANY:
                 began = time.monotonic()
-                self.rows = await asyncio.to_thread(_updated, self.rows, news)
+                self.rows = await asyncio.to_thread(_updated, self.rows, changes)
                 took_s = time.monotonic() - began
                 self._rest_s = REST_FACTOR * took_s if took_s > LONG_S else 0.0
             else:
-                self.rows.apply(news.records, news.gone)
+                self.rows.apply(changes.records, changes.gone)
                 self._rest_s = 0.0
             self._weigh_memory_requests()
-            self._shown, self._revision, self._version = touches, revision, news.version
+            self._shown, self._revision, self._version = touches, revision, changes.version
             self._checked_at = time.monotonic()
         return self.rows
 
@@ -204,8 +176,8 @@ class ClusterOverview:
         return np.flatnonzero(mask)
 
 
-def _updated(rows: WorkloadRows, news: News) -> WorkloadRows:
+def _updated(rows: WorkloadRows, changes: RecordChanges) -> WorkloadRows:
     """In a thread, on a copy: a start with 100,000 workloads takes most of a second."""
-    fresh = WorkloadRows() if news.is_all else rows.copy()
-    fresh.apply(news.records, news.gone)
+    fresh = WorkloadRows() if changes.is_all else rows.copy()
+    fresh.apply(changes.records, changes.gone)
     return fresh

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -31,6 +31,7 @@ from kaiwo.model.errors import KaiwoError, NotFoundError
 from kaiwo.model.node import Node
 from kaiwo.model.partition_modes import ModeChange
 from kaiwo.runtime.log import emit
+from kaiwo.runtime.loop.loop_protocol import Live
 from kaiwo.runtime.nodes.agent_registry import Agents
 from kaiwo.runtime.partitioning.local_machine import Machine
 from kaiwo.runtime.partitioning.saved_state import Underway
@@ -63,9 +64,10 @@ class Following:
     """What is under way on one cluster. `keep` writes it down."""
 
     def __init__(
-        self, live: Any, agents: Agents, underway: Sequence[Underway], keep: Callable[[], Awaitable[None]]
+        self, live: Live, agents: Agents, underway: Sequence[Underway], keep: Callable[[], Awaitable[None]]
     ) -> None:
         self.live, self.agents, self._keep = live, agents, keep
+        self._devices = live.cluster.abilities.devices
         self.states: dict[GpuKey, GpuModeState] = {(each.node, each.gpu): each.state for each in underway}
         self._sizes: dict[GpuKey, int] = {(each.node, each.gpu): each.size_mib for each in underway}
         self._due_s: dict[GpuKey, int] = {(each.node, each.gpu): each.due_s for each in underway}
@@ -136,7 +138,7 @@ class Following:
             return False
         if state is None or state.goal != step.change.after or state.is_changing:
             return False
-        held = self.live.cluster.devices_in_use(step.node)
+        held = self._devices.devices_in_use(step.node)
         return not any(gpu.id in held for gpu in node.gpus if step.change.gpu in (gpu.id, gpu.parent))
 
     def _measure(self, course: Mapping[GpuKey, GpuModeState]) -> None:
@@ -235,15 +237,15 @@ class Following:
             await self.agents.tell_again(name)
             return
         states, sizes = self.states, dict(self._sizes)
-        if self.live.cluster.kind == "kubernetes":  # the Node shows its devices by itself
+        if self._devices.lists_devices:
             if self.agents.of(name) is not None:
                 await self.agents.tell_again(name)
                 return
             with contextlib.suppress(NotFoundError):
-                await self.live.cluster.change_devices(name, lambda node: with_closed_devices(node, states))
+                await self._devices.change_devices(name, lambda node: with_closed_devices(node, states))
             return
         with contextlib.suppress(NotFoundError):  # the node is gone, and with it what there was to show
-            await self.live.cluster.change_devices(name, lambda node: with_modes_applied(node, states, sizes))
+            await self._devices.change_devices(name, lambda node: with_modes_applied(node, states, sizes))
 
     def can_change(self, name: str) -> bool:
         """It is made up, it is the machine on which we run, or somebody changes it for us."""
@@ -252,7 +254,7 @@ class Following:
 
     def _is_virtual(self, name: str) -> bool:
         node: Node | None = self.live.state.node_objects.get(name)
-        return self.live.cluster.kind != "kubernetes" and (node is None or VIRTUAL_LABEL in node.labels)
+        return not self._devices.lists_devices and (node is None or VIRTUAL_LABEL in node.labels)
 
 
 def _key(step: ModeChangeStep) -> GpuKey:

@@ -6,7 +6,7 @@ In:    the live picture, the policy (off, dry-run, on), what people want.   Out:
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -17,21 +17,42 @@ from kaiwo.model.errors import RefusedError
 from kaiwo.model.partition_modes import Platform
 from kaiwo.model.partitioning_plan import PartitioningPlan
 from kaiwo.runtime.log import emit
+from kaiwo.runtime.loop.loop_protocol import Live
 from kaiwo.runtime.nodes.agent_registry import Agents
-from kaiwo.runtime.partitioning.apply_changes import Following
+from kaiwo.runtime.partitioning.apply_changes import Executor, Following
 from kaiwo.runtime.partitioning.plan_changes import Look, NodeStand, Question, make_plan, see
 from kaiwo.runtime.partitioning.saved_state import FILE, Kept, Policy, read_kept, write_kept
 
-if TYPE_CHECKING:
-    from kaiwo.runtime.partitioning.kubernetes_nodes import ClusterSide
-
 EVERY_S, REST_FACTOR = 1.0, 10  # a look at a large cluster is followed by a longer rest
+
+
+class PlanObjects(Protocol):
+    """Plans that are objects of the cluster, and nodes whose GPUs another manager changes: Kubernetes."""
+
+    @property
+    def leads(self) -> bool:
+        """This replica is the one that changes nodes."""
+
+    def plans(self) -> dict[str, PartitioningPlan]:
+        """The plans by name."""
+
+    def executor(self, name: str) -> Executor | None:
+        """What changes the GPUs of a node; None: nothing does."""
+
+    async def adopt(self, following: Following, now_s: int) -> None:
+        """Continue the changes that a former leader began."""
+
+    def note_profiles(self, stands: Sequence[NodeStand]) -> None:
+        """Remember which profile each plan wants on its nodes."""
+
+    async def show(self, stands: Sequence[NodeStand], following: Following, policy: str, now_s: int) -> None:
+        """Write the status of each plan."""
 
 
 class Partitions:
     """One cluster's partition modes. Lives on the event loop."""
 
-    def __init__(self, live: Any, agents: Agents, home: str, policy: str = "", config: str = "") -> None:
+    def __init__(self, live: Live, agents: Agents, home: str, policy: str = "") -> None:
         self.live, self.agents = live, agents
         self._path = Path(home) / FILE
         kept = read_kept(self._path)
@@ -41,9 +62,11 @@ class Partitions:
         self.look = Look()
         self.failures = 0
         agents.overlay = lambda node: with_closed_devices(node, self.following.states)
-        self.side = _side_of(live.cluster, config)
-        if self.side is not None:
-            self.following.others = self.side.executor
+        self.objects: PlanObjects | None = None  # None: people give their plans to Kaiwo itself
+
+    def use_objects(self, objects: PlanObjects) -> None:
+        """Take plans from the cluster's objects from now on."""
+        self.objects, self.following.others = objects, objects.executor
 
     async def run(self) -> None:
         """For ever."""
@@ -91,29 +114,29 @@ class Partitions:
         return [stand for stand in (await self._plan(asked)).stands if stand.plan in dry]
 
     def _refuse_here(self, way_out: str) -> None:
-        if self.side is not None:
+        if self.objects is not None:
             raise RefusedError(f"this cluster is Kubernetes, which keeps its own objects; {way_out}")
 
     async def turn(self) -> None:
         """Once around."""
         now_s = self.live.cluster.now_s()
-        if self.side is not None:
-            self.plans = self.side.plans()
-            if not self.side.leads:
+        if self.objects is not None:
+            self.plans = self.objects.plans()
+            if not self.objects.leads:
                 await self.following.abandon()
                 return
-            await self.side.adopt(self.following, now_s)
+            await self.objects.adopt(self.following, now_s)
         await self.following.finish(now_s)
         if self.policy == "off" or not self._has_matter():
             self.look = Look(now_s)
         else:
             asked = Question(now_s, dict(self.following.states), tuple(self.plans.values()), self._platforms())
             self.look = await self._plan(asked)
-        if self.side is not None:
-            self.side.note_profiles(self.look.stands)
+        if self.objects is not None:
+            self.objects.note_profiles(self.look.stands)
         await self.following.follow(self.look.nodes, self._allowed_steps(now_s), now_s)
-        if self.side is not None:
-            await self.side.show(self.look.stands, self.following, self.policy, now_s)
+        if self.objects is not None:
+            await self.objects.show(self.look.stands, self.following, self.policy, now_s)
 
     def _allowed_steps(self, now_s: int) -> list[ModeChangeStep]:
         """Those that the policy lets happen where somebody can make them, and where they did not fail a moment ago."""
@@ -143,12 +166,3 @@ class Partitions:
     async def _keep(self) -> None:
         kept = Kept(self.policy, tuple(self.plans.values()), self.following.underway())
         await asyncio.to_thread(write_kept, self._path, kept)
-
-
-def _side_of(cluster: Any, config: str) -> "ClusterSide | None":
-    """None where there is no Kubernetes: its client costs what others need not pay."""
-    if cluster.kind != "kubernetes":
-        return None
-    from kaiwo.runtime.partitioning.kubernetes_nodes import ClusterSide
-
-    return ClusterSide(cluster, config)

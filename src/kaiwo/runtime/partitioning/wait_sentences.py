@@ -50,7 +50,7 @@ def _may_use(need: ModeDemand, node: str, gpu: str) -> bool:
 
 def _plan(partitions: Partitions, steps: Sequence[ModeChangeStep], changing: int) -> str:
     if partitions.policy == "dry-run":
-        switch = SWITCH if partitions.side is None else "--partitions on"
+        switch = SWITCH if partitions.objects is None else "--partitions on"
         return f"the partition planner would {_what(steps)}; its policy is dry-run, allow changes with: {switch}"
     parts = [f"{_gpus(changing)} {'is' if changing == 1 else 'are'} being changed"] if changing else []
     idle, busy = [step for step in steps if step.is_due], [step for step in steps if not step.is_due]

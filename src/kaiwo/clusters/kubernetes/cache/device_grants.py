@@ -13,7 +13,7 @@ import msgspec
 
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod, Key
 from kaiwo.clusters.kubernetes.decode.quantities import is_countable
-from kaiwo.clusters.ledger import Ledger, Use
+from kaiwo.clusters.ledger import Ledger, NodeUsage
 from kaiwo.manifests.kinds.annotations import OUR_PREFIX
 from kaiwo.model.gpu import WHOLE_MILLI, Gpu, Share, are_mixed, vendor_of
 from kaiwo.model.node import Node
@@ -56,7 +56,7 @@ class DeviceGrants:
             return granted or ()
         before = self._assumed.get(pod.uid)
         known = before.shares if before is not None and before.node == pod.node else granted or ()
-        held = _held(pod.spec.by_vendor, node, known, self._ledger.use_of(pod.node))
+        held = _held(pod.spec.by_vendor, node, known, self._ledger.usage_of(pod.node))
         self._assumed[pod.uid] = AssumedDevices(pod.key, pod.node, held)
         # Where the node has fewer, what was granted still counts, for its queue.
         missing = [share for share in granted or () if share.gpu not in there]
@@ -72,7 +72,7 @@ class DeviceGrants:
         `changed`: nodes on which the devices of a pod changed. At start-up pods come in any order.
         """
         found: list[Key] = []
-        used = {name: dict(self._ledger.use_of(name).devices) for name in changed if name in nodes}
+        used = {name: dict(self._ledger.usage_of(name).devices) for name in changed if name in nodes}
         for uid, (key, name, shares) in list(self._assumed.items()):
             conflict = _conflict(shares, nodes[name], used[name]) if name in used else None
             if conflict is not None:
@@ -121,13 +121,13 @@ def fills_until_s(pod: CachedPod) -> int:
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 12 else 0
 
 
-def least_used(count: int, gpus: Iterable[Gpu], use: Use) -> Shares:
+def least_used(count: int, gpus: Iterable[Gpu], use: NodeUsage) -> Shares:
     """The least used devices, whole, as far as there are enough."""
     order = sorted((use.devices.get(gpu.id, (0, 0)), place, gpu) for place, gpu in enumerate(gpus))
     return tuple(Share(gpu.id, WHOLE_MILLI, gpu.memory_mib) for _, _, gpu in order[:count])
 
 
-def _held(by_vendor: Iterable[tuple[str, int]], node: Node, known: Shares, use: Use) -> Shares:
+def _held(by_vendor: Iterable[tuple[str, int]], node: Node, known: Shares, use: NodeUsage) -> Shares:
     """Of each vendor as many as the kubelet handed out: those that the pod is known to have, then the least used."""
     found: Shares = ()
     is_mixed = are_mixed(node.gpus)

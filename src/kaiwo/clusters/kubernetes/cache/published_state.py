@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from kaiwo.clusters.kubernetes.cache.workload_unit import BlockedWorkload
 from kaiwo.clusters.ledger import Ledger
-from kaiwo.clusters.recent_changes import Recent
+from kaiwo.clusters.recent_changes import RecentChanges
 from kaiwo.model.events import (
     Event,
     NominationChanged,
@@ -52,7 +52,7 @@ class PublishedState:
         self.blocked: dict[str, BlockedWorkload] = {}
         self.ledger = Ledger()
         self.version = 0
-        self.recent = Recent()  # which workloads changed lately
+        self.recent = RecentChanges()  # which workloads changed lately
 
     def publish(self, state: UnitState, now_s: int) -> list[Event]:
         """The difference to what was published before. `now_s`: since when a gang is incomplete that was complete."""

@@ -11,11 +11,12 @@ Also: Partition changes on Kubernetes: plans are objects, and AMD's Device Confi
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
 
+from kaiwo.clusters.kubernetes.cluster import KubernetesCluster
+from kaiwo.clusters.kubernetes.writers.node_writer import NodeWriter
 from kaiwo.clusters.kubernetes.writers.partitioning_plan_status_writer import NodeProgress
 from kaiwo.devices.amd.change_partitions import ChangeOutcome
 from kaiwo.devices.amd.device_config_manager import (
@@ -35,10 +36,6 @@ from kaiwo.model.partition_modes import Mode, ModeChange, partition_count
 from kaiwo.model.partitioning_plan import PartitioningPlan
 from kaiwo.runtime.partitioning.apply_changes import Change, Executor, Following
 from kaiwo.runtime.partitioning.plan_changes import NodeStand
-
-if TYPE_CHECKING:
-    from kaiwo.clusters.kubernetes.cluster import KubernetesCluster
-    from kaiwo.clusters.kubernetes.writers.node_writer import NodeWriter
 
 DRAINED = Taint(*TAINT)
 SHUT = replace(DRAINED, effect="NoSchedule")
@@ -70,7 +67,7 @@ class DcmNode:
 
     def __init__(
         self,
-        tender: "NodeWriter",
+        tender: NodeWriter,
         node: str,
         in_use: Callable[[], frozenset[str]],
         profile: str = "",
@@ -222,10 +219,10 @@ NOT_LISTED = "no node agent tells its devices, so their modes are not known; ena
 NOT_LET = f"its owner does not let Kaiwo change it; label it {'='.join(OPT_IN)}"
 
 
-class ClusterSide:
-    """What the partition loop of a Kubernetes cluster needs beside the loop itself."""
+class KubernetesPartitioning:
+    """Implements PlanObjects."""
 
-    def __init__(self, cluster: "KubernetesCluster", config: str = "", patience: Patience | None = None) -> None:
+    def __init__(self, cluster: KubernetesCluster, config: str = "", patience: Patience | None = None) -> None:
         self._cluster, self._config, self._patience = cluster, config, patience
         self._profiles: dict[str, str] = {}  # by node: what a plan of somebody calls its layout
 

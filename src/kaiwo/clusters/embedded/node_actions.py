@@ -1,0 +1,114 @@
+"""What people and node agents do to nodes and devices of an embedded cluster: cordon, drain, add, remove, change.
+
+In:    a node's name.   Out: the node, and the evictions that follow, in one transaction.
+"""
+
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from kaiwo.clusters.embedded import transitions
+from kaiwo.clusters.embedded.admission import check_node, find_node
+from kaiwo.clusters.embedded.state import Transaction, TransactionRunner
+from kaiwo.clusters.ledger import devices_in_use, keep_devices_in_use
+from kaiwo.clusters.protocol import PodRun
+from kaiwo.model.errors import RefusedError
+from kaiwo.model.gpu import Share
+from kaiwo.model.node import Node
+
+
+class EmbeddedNodes:
+    """Implements NodeControl; virtual nodes can also come and go."""
+
+    def __init__(self, runner: TransactionRunner) -> None:
+        self._runner = runner
+
+    async def cordon(self, name: str, cordoned: bool, reason: str = "", who: str = "") -> None:
+        """Allow no new pods on this node, or allow them again."""
+        await self._runner.transact(lambda transaction: _cordon(transaction, name, cordoned, reason))
+        self._runner.audit(who, "cordon" if cordoned else "uncordon", [name])
+
+    async def drain(self, name: str, reason: str = "", who: str = "") -> tuple[str, ...]:
+        """Cordon it and stop its pods, which wait again. Returns the evicted workloads."""
+
+        def act(transaction: Transaction) -> tuple[str, ...]:
+            _cordon(transaction, name, True, reason or "drained")
+            return evict_all_pods(transaction, name, f"its node {name} is drained")
+
+        evicted = await self._runner.transact(act)
+        self._runner.audit(who, "drain", [name])
+        return evicted
+
+    async def put(self, node: Node, who: str = "") -> None:
+        """Create or replace a virtual node."""
+
+        def act(transaction: Transaction) -> None:
+            check_node(transaction.state, node)
+            if transaction.state.nodes.get(node.name) != node:
+                transaction.put_node(node)
+
+        await self._runner.transact(act)
+        self._runner.audit(who, "put-node", [node.name])
+
+    async def remove(self, name: str, who: str = "") -> None:
+        """Remove a virtual node. Its pods are lost, and their workloads wait again."""
+
+        def act(transaction: Transaction) -> None:
+            find_node(transaction.state, name)
+            transaction.drop_node(name)
+            evict_all_pods(transaction, name, f"its node {name} is gone")
+
+        await self._runner.transact(act)
+        self._runner.audit(who, "remove-node", [name])
+
+
+class EmbeddedDevices:
+    """Implements DeviceControl. `grade_of`: how well a run's GPU share is isolated, where that is known."""
+
+    lists_devices = False
+
+    def __init__(self, runner: TransactionRunner) -> None:
+        self._runner = runner
+        self.grade_of: Callable[[str], str] = lambda run_id: ""
+
+    async def change_devices(self, name: str, how: Callable[[Node], Node] | None) -> None:
+        """Change a node's devices or their health; those in use stay."""
+
+        def act(transaction: Transaction) -> None:
+            node = find_node(transaction.state, name)
+            usage = transaction.state.ledger.usage_of(name)
+            after = node if how is None else keep_devices_in_use(how(node), node, usage)
+            if after != node:
+                transaction.put_node(after)
+
+        await self._runner.transact(act)
+
+    def devices_in_use(self, name: str) -> frozenset[str]:
+        """The devices of a node that pods hold."""
+        return devices_in_use(self._runner.state.ledger.usage_of(name))
+
+    def run_of(self, workload: str, pod: str) -> PodRun:
+        """The run's id and grade."""
+        placement = self._runner.state.pods.get((workload, pod))
+        return PodRun() if placement is None else PodRun(placement.run.id, self.grade_of(placement.run.id))
+
+    async def correct_devices(self, pod: tuple[str, str], uid: str, devices: tuple[Share, ...]) -> None:
+        """Refused: only Kaiwo itself assigns devices here."""
+        raise RefusedError(f"{'/'.join(pod)} is no pod of a kubelet: this cluster assigns its devices itself")
+
+
+def evict_all_pods(transaction: Transaction, node: str, message: str) -> tuple[str, ...]:
+    """Stop every pod on a node. Returns the evicted workloads."""
+    evicted: dict[str, list[str]] = {}
+    for workload, pod in list(transaction.state.pods_on.get(node, ())):
+        evicted.setdefault(workload, []).append(pod)
+    return tuple(
+        workload for workload, pods in evicted.items() if transitions.evict(transaction, workload, pods, message)
+    )
+
+
+def _cordon(transaction: Transaction, name: str, cordoned: bool, reason: str) -> None:
+    node = find_node(transaction.state, name)
+    after = replace(node, cordoned=cordoned, reason=reason if cordoned else "")
+    if after != node:
+        transaction.put_node(after)

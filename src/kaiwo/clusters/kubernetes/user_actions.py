@@ -1,0 +1,98 @@
+"""What people may do to a Kubernetes cluster through Kaiwo: cordon nodes. For the rest it names the kubectl command.
+
+Never: makes a second source of truth. Workloads, queues and reservations are objects of the cluster, which people
+       change with kubectl.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NoReturn
+
+import msgspec
+
+from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
+from kaiwo.clusters.kubernetes.client import ApiError, Client
+from kaiwo.clusters.protocol import Action
+from kaiwo.model.errors import KaiwoError, NotFoundError, RefusedError
+from kaiwo.model.queue import Queue
+from kaiwo.model.reservation import Reservation
+from kaiwo.model.workload import Workload
+from kaiwo.model.workload_record import Program
+
+WAYS_OUT: Mapping[Action, str] = {
+    "cancel": "delete it: kubectl delete pod or job",
+    "hold": "give its pods a scheduling gate, or suspend its job, with kubectl",
+    "release": "remove the gate, or resume its job, with kubectl",
+    "requeue": "delete its pods with kubectl; its controller makes new ones",
+}
+
+
+class KubernetesWork:
+    """Implements WorkControl: everything that kubectl does is refused with the command."""
+
+    def __init__(self, cache: ClusterCache) -> None:
+        self._cache = cache
+
+    async def put(
+        self,
+        queues: Sequence[Queue],
+        items: Sequence[tuple[Workload, Program]],
+        who: str = "",
+        dry_run: bool = False,
+        reservations: Sequence[Reservation] = (),
+    ) -> tuple[Queue | None, ...]:
+        """Refused."""
+        _refuse("kubectl apply takes queues, reservations and work")
+
+    async def remove(
+        self, queues: Sequence[str], workloads: Sequence[str], who: str = "", reservations: Sequence[str] = ()
+    ) -> tuple[str, ...]:
+        """Refused."""
+        _refuse("kubectl delete removes queues, reservations and work")
+
+    def reservations(self) -> Sequence[Reservation]:
+        """As the objects of the cluster say."""
+        return [found for _, found in sorted(self._cache.reservations.items())]
+
+    async def change(self, action: Action, name: str, who: str = "") -> None:
+        """Refused."""
+        _refuse(WAYS_OUT[action])
+
+    async def change_many(self, action: Action, names: Sequence[str], who: str = "") -> tuple[KaiwoError | None, ...]:
+        """Refused for each."""
+        return tuple(_refusal(WAYS_OUT[action]) for _ in names)
+
+    async def checkpoint(self, name: str, at_s: int = 0, who: str = "") -> int:
+        """Refused: the pods themselves say so."""
+        _refuse("write on its pods: kubectl annotate --overwrite pod POD kaiwo.ai/last-checkpoint=$(date +%s)")
+
+    async def forget_ended(self, names: Sequence[str], who: str = "") -> None:
+        """Ended work is not kept here."""
+
+
+class KubernetesNodes:
+    """Implements NodeControl."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def cordon(self, name: str, cordoned: bool, reason: str = "", who: str = "") -> None:
+        """Allow no new pods on this node, or allow them again."""
+        body = msgspec.json.encode({"spec": {"unschedulable": cordoned}})
+        try:
+            await self._client.patch(f"/api/v1/nodes/{name}", body)
+        except ApiError as error:
+            if error.is_not_found:
+                raise NotFoundError(f"there is no node {name}") from None
+            raise
+
+    async def drain(self, name: str, reason: str = "", who: str = "") -> tuple[str, ...]:
+        """Refused: which pods must go is more than Kaiwo knows."""
+        _refuse(f"kubectl drain {name} does it, with its rules for DaemonSets and local data")
+
+
+def _refuse(way_out: str) -> NoReturn:
+    raise _refusal(way_out)
+
+
+def _refusal(way_out: str) -> RefusedError:
+    return RefusedError(f"this cluster is Kubernetes, which keeps its own work; {way_out}")

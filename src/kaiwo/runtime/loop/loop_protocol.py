@@ -1,0 +1,37 @@
+"""What the overview, the partitioning loop and the API use of the scheduling loop."""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Protocol, TypeVar
+
+from kaiwo.clusters.protocol import Cluster
+from kaiwo.history.journal_writer import Journal
+from kaiwo.model.policy import Policy
+from kaiwo.runtime.loop.cycle_runner import CycleSummary
+from kaiwo.runtime.loop.health import Health
+from kaiwo.runtime.loop.loop_metrics import Allocations
+from kaiwo.snapshot.cluster_state import ClusterState
+
+T = TypeVar("T")
+
+
+class Live(Protocol):
+    """A running scheduling loop."""
+
+    state: ClusterState
+    cluster: Cluster
+    policy: Policy
+    journal: Journal
+    last_cycle: CycleSummary | None
+    evicted: Counter[tuple[str, str]]  # pods by queue and cause, since the start
+    allocations: Allocations
+    ready: bool
+    revision: int
+    busy_since: float | None
+    health: Health
+
+    def changed(self, after: int) -> Awaitable[int]:
+        """Wait until the revision is above this."""
+
+    def ask(self, question: Callable[[ClusterState], T]) -> Awaitable[T]:
+        """Run this in a worker thread while the cluster state does not change."""
