@@ -45,8 +45,8 @@ def test_a_sentence_that_has_no_room_is_told_below_its_row() -> None:
     assert lay_out(WORK, rows, 50) == [
         "NAME            STATE    WANTS   WHERE OR WHY",
         "reward-model    waiting  4 GPUs",
-        "    queue 'research' has 1.797 GPUs left of its",
-        "    limit, and this needs 4 GPUs",
+        "    it needs 4 GPUs, but queue 'research' has",
+        "    1.797 GPUs left of its limit",
         "llama-pretrain  running  8 GPUs  node-7",
     ]
     assert lay_out(WORK, rows, 120)[1].endswith(SENTENCE)
