@@ -23,7 +23,7 @@ from tests.clusters.kubernetes.api_client import run
 from tests.clusters.kubernetes.installed_webhooks import pod, queue
 
 OURS = "kaiwo-scheduler"
-HOUSE = WebhookPolicy(OURS)
+POLICY = WebhookPolicy(OURS)
 QUEUES = {"default": UNBOUNDED_DEFAULT_QUEUE}
 Json = dict[str, Any]
 
@@ -64,7 +64,7 @@ def test_every_template_of_every_kind_gets_our_scheduler(kind: tuple[str, str]) 
     group, name = kind
     spec, paths = KINDS[kind]
     document = {"metadata": {"name": "w", "annotations": {"kaiwo.ai/queue": "default"}}, "spec": spec}
-    verdict = judge(document, name, group)
+    verdict = review(document, name, group)
     given = {step["path"]: step["value"] for step in verdict.patch}
     assert [path for path in given if path.endswith("schedulerName")] == [
         f"{path}/spec/schedulerName" for path in paths
@@ -76,14 +76,14 @@ def test_every_template_of_every_kind_gets_our_scheduler(kind: tuple[str, str]) 
 
 def test_a_slip_in_a_template_is_a_slip() -> None:
     spec = {"template": template(annotations={"kaiwo.ai/gpu-fraction": "2"})}
-    assert 'kaiwo.ai/gpu-fraction is "2"' in judge({"metadata": {"name": "w"}, "spec": spec}, "Job", "batch").refusal
+    assert 'kaiwo.ai/gpu-fraction is "2"' in review({"metadata": {"name": "w"}, "spec": spec}, "Job", "batch").refusal
 
 
 def test_a_share_beside_whole_gpus_is_warned_about() -> None:
     asks = {"resources": {"limits": {"amd.com/gpu": "1"}, "requests": {"amd.com/gpu": "1"}}}
     spec = {"containers": [{"name": "c", **asks}]}
     document = {"metadata": {"name": "w", "annotations": {"kaiwo.ai/gpu-fraction": "0.5"}}, "spec": spec}
-    verdict = judge(document | {"spec": spec | {"schedulerName": OURS}}, "Pod")
+    verdict = review(document | {"spec": spec | {"schedulerName": OURS}}, "Pod")
     assert verdict.refusal == ""
     assert any("it gets 1 whole; remove amd.com/gpu to share" in warning for warning in verdict.warnings)
 
@@ -92,7 +92,7 @@ def test_whole_gpus_that_cannot_be_shared_are_warned_about_with_the_way_to_share
     asks = {"resources": {"limits": {"amd.com/gpu": "2"}, "requests": {"amd.com/gpu": "2"}}}
     spec = {"containers": [{"name": "c", **asks}], "schedulerName": OURS}
     notes = {"kaiwo.ai/gpu-sharing": "true"}
-    verdict = judge({"metadata": {"name": "w", "annotations": notes}, "spec": spec}, "Pod")
+    verdict = review({"metadata": {"name": "w", "annotations": notes}, "spec": spec}, "Pod")
     (warning,) = verdict.warnings
     assert verdict.refusal == ""
     assert "stands beside amd.com/gpu, and the kubelet hands out whole GPUs: it gets 2 whole, alone" in warning
@@ -100,22 +100,22 @@ def test_whole_gpus_that_cannot_be_shared_are_warned_about_with_the_way_to_share
 
     spec["containers"] = [{"name": "c", "resources": {"limits": {"kaiwo.ai/gpu-share": "2"}}}]
     notes["kaiwo.ai/gpu-devices"] = "2"
-    (warning,) = judge({"metadata": {"name": "w", "annotations": notes}, "spec": spec}, "Pod").warnings
+    (warning,) = review({"metadata": {"name": "w", "annotations": notes}, "spec": spec}, "Pod").warnings
     assert "gpu-sharing counts as 0.5 of each of 2 GPUs: up to 2 such workloads share one" in warning
 
 
 def test_sharing_that_contradicts_itself_is_refused_at_the_door() -> None:
     notes = {"kaiwo.ai/gpu-sharing": "true", "kaiwo.ai/gpu-partition": "CPX"}
     spec = {"containers": [{"name": "c"}], "schedulerName": OURS}
-    verdict = judge({"metadata": {"name": "w", "annotations": notes}, "spec": spec}, "Pod")
-    assert "kaiwo.ai/gpu-partition asks for partitions, which are had alone" in verdict.refusal
+    verdict = review({"metadata": {"name": "w", "annotations": notes}, "spec": spec}, "Pod")
+    assert "kaiwo.ai/gpu-partition asks for partitions, which are not shared" in verdict.refusal
 
 
 def test_nobody_hides_behind_a_template() -> None:
     for prefix in ("kaiwo.ai/", "kaiwo.silogen.ai/"):
         notes = {"kaiwo.ai/type": "batch", prefix + "user": "boss"}
         spec = {"template": template(annotations=notes)}
-        assert "but alice submits it" in judge({"metadata": {"name": "w"}, "spec": spec}, "Job", "batch").refusal
+        assert "but alice submits it" in review({"metadata": {"name": "w"}, "spec": spec}, "Job", "batch").refusal
 
 
 @pytest.mark.parametrize(
@@ -210,8 +210,8 @@ def test_without_the_package_webhooks_say_what_is_missing(tmp_path: Any, monkeyp
         run(test())
 
 
-def judge(document: Json, kind: str, group: str = "") -> AdmissionVerdict:
-    return review_workload(question(document, kind, group), QUEUES, HOUSE, is_invited=False)
+def review(document: Json, kind: str, group: str = "") -> AdmissionVerdict:
+    return review_workload(question(document, kind, group), QUEUES, POLICY, is_invited=False)
 
 
 def question(document: Json, kind: str, group: str = "", **more: Any) -> Any:
