@@ -38,7 +38,7 @@ def main() -> int:
 
 
 def measure(pods: int) -> dict[str, float]:
-    reader, distillery = Resource[Pod]("/api/v1/pods", Pod), PodDecoder()
+    reader, decoder = Resource[Pod]("/api/v1/pods", Pod), PodDecoder()
     there: dict[Key, CachedPod] = {}
     list_ns = watch_ns = size = 0
     for page in pages(pods):
@@ -46,7 +46,7 @@ def measure(pods: int) -> dict[str, float]:
         began = time.perf_counter_ns()
         items, _ = reader.read_page(page)
         for item in items:
-            seen = distillery.decode(item)
+            seen = decoder.decode(item)
             there[seen.key] = seen
         list_ns += time.perf_counter_ns() - began
     for line in lines(pods):
@@ -54,7 +54,7 @@ def measure(pods: int) -> dict[str, float]:
         found = reader.read_line(line)
         assert found is not None
         assert isinstance(found.object, Pod)
-        seen = distillery.decode(found.object)
+        seen = decoder.decode(found.object)
         there[seen.key] = seen
         watch_ns += time.perf_counter_ns() - began
     assert len(there) == pods

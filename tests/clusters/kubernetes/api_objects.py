@@ -9,7 +9,7 @@ from kaiwo.clusters.kubernetes.cache.cluster_cache import SCHEDULER, ClusterCach
 from kaiwo.clusters.kubernetes.decode import wire_objects
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod, PodDecoder
 
-DISTILLERY = PodDecoder()
+DECODER = PodDecoder()
 METADATA = ("annotations", "labels", "ownerReferences", "deletionTimestamp", "uid", "namespace", "resourceVersion")
 VERSIONS = count(1)
 
@@ -28,8 +28,8 @@ def wire_pod(name: str, gpus: int = 1, node: str = "", phase: str = "Pending", *
     return msgspec.json.decode(msgspec.json.encode(document), type=wire_objects.Pod)
 
 
-def seen_pod(name: str, gpus: int = 1, node: str = "", phase: str = "Pending", **more: Any) -> CachedPod:
-    return DISTILLERY.decode(wire_pod(name, gpus, node, phase, **more))
+def cached_pod(name: str, gpus: int = 1, node: str = "", phase: str = "Pending", **more: Any) -> CachedPod:
+    return DECODER.decode(wire_pod(name, gpus, node, phase, **more))
 
 
 def wire_node(name: str, gpus: int = 8, resource: str = "amd.com/gpu", **more: Any) -> wire_objects.Node:
@@ -47,7 +47,7 @@ def wire_node(name: str, gpus: int = 8, resource: str = "amd.com/gpu", **more: A
     return msgspec.json.decode(msgspec.json.encode(document), type=wire_objects.Node)
 
 
-def some_books(nodes: int = 2) -> ClusterCache:
+def cache_with_nodes(nodes: int = 2) -> ClusterCache:
     cache = ClusterCache()
     for number in range(1, nodes + 1):
         cache.upsert_node(wire_node(f"node-{number}"))

@@ -10,7 +10,7 @@ from kaiwo.model.affinity import NodePreference, NodeRule, PodAffinity, Required
 from kaiwo.model.events import PodChanged, WorkloadChanged
 from kaiwo.model.workload import Phase, role_of
 from kaiwo.snapshot.cluster_state import ClusterState
-from tests.clusters.kubernetes.api_objects import seen_pod, some_books
+from tests.clusters.kubernetes.api_objects import cache_with_nodes, cached_pod
 from tests.feasible_nodes import feasible_nodes
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -40,17 +40,17 @@ def may_go_to(cache: ClusterCache, workload: str) -> tuple[str, ...]:
 
 
 def test_without_rules_no_pod_carries_a_mark() -> None:
-    cache = some_books()
-    cache.upsert_pod(seen_pod("a", node="node-1", labels={"app": "web"}))
+    cache = cache_with_nodes()
+    cache.upsert_pod(cached_pod("a", node="node-1", labels={"app": "web"}))
     assert neighbours_of(cache, "default/a") is None
 
 
 def test_a_new_rule_is_told_about_those_whom_it_means_and_nobody_else() -> None:
-    cache = some_books()
+    cache = cache_with_nodes()
     for name, labels in (("a", {"app": "web"}), ("b", {"app": "db"}), ("c", {"app": "web"})):
-        cache.upsert_pod(seen_pod(name, node="node-1", labels=labels, namespace="x" if name == "c" else "default"))
+        cache.upsert_pod(cached_pod(name, node="node-1", labels=labels, namespace="x" if name == "c" else "default"))
     cache.flush()
-    cache.upsert_pod(seen_pod("new", **apart()))
+    cache.upsert_pod(cached_pod("new", **apart()))
     told = cache.flush()
     assert [each.pod.workload for each in told if isinstance(each, PodChanged)] == ["default/a"]
     assert neighbours_of(cache, "default/a") == PodAffinity(("default app=web",))
@@ -60,20 +60,20 @@ def test_a_new_rule_is_told_about_those_whom_it_means_and_nobody_else() -> None:
 
 
 def test_a_rule_that_nobody_has_any_more_is_forgotten() -> None:
-    cache = some_books()
-    pod = seen_pod("new", **apart())
+    cache = cache_with_nodes()
+    pod = cached_pod("new", **apart())
     cache.upsert_pod(pod)
-    cache.upsert_pod(seen_pod("a", node="node-1", labels={"app": "web"}))
+    cache.upsert_pod(cached_pod("a", node="node-1", labels={"app": "web"}))
     assert neighbours_of(cache, "default/a") is not None
     cache.delete_pod(pod)
-    cache.upsert_pod(seen_pod("a", node="node-1", labels={"app": "web"}))
+    cache.upsert_pod(cached_pod("a", node="node-1", labels={"app": "web"}))
     assert neighbours_of(cache, "default/a") is None
 
 
 def test_a_rule_reaches_into_namespaces_by_their_labels() -> None:
-    cache = some_books()
-    cache.upsert_pod(seen_pod("a", node="node-1", labels={"app": "web"}, namespace="x"))
-    cache.upsert_pod(seen_pod("new", **apart(namespaceSelector={"matchLabels": {"team": "red"}})))
+    cache = cache_with_nodes()
+    cache.upsert_pod(cached_pod("a", node="node-1", labels={"app": "web"}, namespace="x"))
+    cache.upsert_pod(cached_pod("new", **apart(namespaceSelector={"matchLabels": {"team": "red"}})))
     assert neighbours_of(cache, "x/a") is None
     cache.affinity_index.upsert_namespace("x", {"team": "red"})
     assert neighbours_of(cache, "x/a") == PodAffinity(("namespaces(team=red) app=web",))
@@ -84,14 +84,14 @@ def test_a_rule_reaches_into_namespaces_by_their_labels() -> None:
 
 
 def test_a_pod_that_is_told_to_go_counts_for_a_distance_and_not_for_a_spread() -> None:
-    cache = some_books()
+    cache = cache_with_nodes()
     spread = {"topologyKey": "rack", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
     spread["labelSelector"] = {"matchLabels": {"app": "web"}}
-    cache.upsert_pod(seen_pod("new", topologySpreadConstraints=[spread], **apart()))
-    cache.upsert_pod(seen_pod("a", node="node-1", labels={"app": "web"}))
+    cache.upsert_pod(cached_pod("new", topologySpreadConstraints=[spread], **apart()))
+    cache.upsert_pod(cached_pod("a", node="node-1", labels={"app": "web"}))
     assert neighbours_of(cache, "default/a") == PodAffinity(("default app=web", "default app=web, staying"))
     gone = "2026-01-01T00:00:00Z"
-    cache.upsert_pod(seen_pod("a", node="node-1", labels={"app": "web"}, deletionTimestamp=gone))
+    cache.upsert_pod(cached_pod("a", node="node-1", labels={"app": "web"}, deletionTimestamp=gone))
     assert neighbours_of(cache, "default/a") == PodAffinity(("default app=web",))
 
 
@@ -108,33 +108,33 @@ def test_a_pod_that_is_told_to_go_counts_for_a_distance_and_not_for_a_spread() -
     ],
 )
 def test_a_port_on_every_address_is_a_port_on_each(there: dict[str, Any], new: dict[str, Any], is_free: bool) -> None:
-    cache = some_books(nodes=1)
+    cache = cache_with_nodes(nodes=1)
     for name, node, port, scheduler in (("old", "node-1", there, "other"), ("new", "", new, SCHEDULER)):
         container = {"name": "c", "ports": [{"hostPort": 80} | port]}
-        cache.upsert_pod(seen_pod(name, node=node, containers=[container], schedulerName=scheduler))
+        cache.upsert_pod(cached_pod(name, node=node, containers=[container], schedulerName=scheduler))
     assert may_go_to(cache, "default/new") == (("node-1",) if is_free else ())
 
 
 def test_space_that_another_scheduler_keeps_is_not_given_away() -> None:
-    cache = some_books()
-    document = seen_pod("theirs", gpus=8, schedulerName="other", labels={"app": "web"})
+    cache = cache_with_nodes()
+    document = cached_pod("theirs", gpus=8, schedulerName="other", labels={"app": "web"})
     cache.upsert_pod(replace(document, nominated_node="node-1", version=document.version + 1))
-    cache.upsert_pod(seen_pod("new", gpus=1, **apart()))
+    cache.upsert_pod(cached_pod("new", gpus=1, **apart()))
     assert may_go_to(cache, "default/new") == ("node-2",)
     held = cache.published.pods["default/theirs"]["main-0"]
     assert (held.node, held.phase, len(held.devices)) == ("node-1", Phase.RUNNING, 8)
     assert held.neighbours == PodAffinity(("kept:default app=web",))
-    cache.upsert_pod(seen_pod("theirs", gpus=8, schedulerName="other", node="node-2"))
+    cache.upsert_pod(cached_pod("theirs", gpus=8, schedulerName="other", node="node-2"))
     assert may_go_to(cache, "default/new") == ("node-1",)
     assert [each.node for each in cache.published.pods["default/theirs"].values()] == ["node-2"]
 
 
 def test_alternatives_of_affinity_and_terms_that_match_nothing() -> None:
-    cache = some_books()
+    cache = cache_with_nodes()
 
     def put(name: str, *terms: dict[str, Any]) -> tuple[str, ...]:
         affinity = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": list(terms)}}}
-        cache.upsert_pod(seen_pod(name, affinity=affinity))
+        cache.upsert_pod(cached_pod(name, affinity=affinity))
         return may_go_to(cache, f"default/{name}")
 
     first = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-1"]}]}
@@ -151,14 +151,14 @@ def test_preferred_nodes_are_read_with_their_weights() -> None:
         {"weight": 20, "preference": {}},
     ]
     affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
-    request = seen_pod("a", affinity=affinity).spec.request
+    request = cached_pod("a", affinity=affinity).spec.request
     assert request.prefers == (NodePreference(80, (NodeRule("disk", "In", ("ssd",)),)),)
     assert request.node_choices == ()
 
 
 def test_a_pod_that_preempts_nobody_makes_a_workload_that_stops_nobody() -> None:
-    cache = some_books()
-    cache.upsert_pod(seen_pod("calm", preemptionPolicy="Never"))
+    cache = cache_with_nodes()
+    cache.upsert_pod(cached_pod("calm", preemptionPolicy="Never"))
     (told,) = cache.flush()
     assert isinstance(told, WorkloadChanged)
     assert not told.workload.stops_others

@@ -21,7 +21,7 @@ from kaiwo.model.events import WorkloadChanged
 from kaiwo.model.queue import UNBOUNDED_DEFAULT_QUEUE, Queue
 from kaiwo.model.workload import Workload
 from tests.clusters.kubernetes.api_client import run, until
-from tests.clusters.kubernetes.api_objects import seen_pod, some_books
+from tests.clusters.kubernetes.api_objects import cache_with_nodes, cached_pod
 from tests.clusters.kubernetes.broken_server import server_that
 from tests.clusters.kubernetes.kubectl_cluster import opened, pod_path, start_of
 from tests.controlplane.plane import Plane
@@ -32,7 +32,7 @@ JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "uid-job
 
 
 def put(cache: ClusterCache, name: str, annotations: dict[str, str], **more: Any) -> None:
-    cache.upsert_pod(seen_pod(name, node="node-1", phase="Running", annotations=annotations, **more))
+    cache.upsert_pod(cached_pod(name, node="node-1", phase="Running", annotations=annotations, **more))
 
 
 def told(cache: ClusterCache, now_s: int) -> list[Workload]:
@@ -59,7 +59,7 @@ def put_job(cache: ClusterCache, notes: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("prefix", ["kaiwo.ai/", "kaiwo.silogen.ai/"])
 def test_a_pod_says_how_patient_it_is_and_what_stopping_costs(prefix: str) -> None:
-    cache = some_books()
+    cache = cache_with_nodes()
     notes = {prefix + "preemption-delay": "10m", prefix + "restart-cost": "5m", prefix + "last-checkpoint": "900"}
     put(cache, "train", notes)
     cache.flush(1_000)
@@ -68,7 +68,7 @@ def test_a_pod_says_how_patient_it_is_and_what_stopping_costs(prefix: str) -> No
 
 
 def test_the_latest_of_its_pods_counts_and_is_followed_while_they_run() -> None:
-    cache = some_books()
+    cache = cache_with_nodes()
     put(cache, "a", GANG | {SAVED: "800"})
     put(cache, "b", GANG)
     assert saved_s(cache, 1_000) == 800
@@ -81,7 +81,7 @@ def test_the_latest_of_its_pods_counts_and_is_followed_while_they_run() -> None:
 
 
 def test_a_time_to_come_is_the_time_at_which_it_was_read_and_stays_that() -> None:
-    cache = some_books()
+    cache = cache_with_nodes()
     put(cache, "train", {SAVED: "2999-01-01T00:00:00Z"})
     assert saved_s(cache, 1_000) == 1_000
     put(cache, "train", {SAVED: "2999-01-01T00:00:00Z", "other": "changed"})
@@ -91,7 +91,7 @@ def test_a_time_to_come_is_the_time_at_which_it_was_read_and_stays_that() -> Non
 
 
 def test_the_object_above_may_say_it_and_only_its_own_pods_are_looked_at() -> None:
-    cache = some_books()
+    cache = cache_with_nodes()
     put(cache, "train-x", {}, ownerReferences=[JOB])
     put(cache, "other", {})
     put_job(cache, {})
@@ -107,8 +107,8 @@ def test_the_object_above_may_say_it_and_only_its_own_pods_are_looked_at() -> No
 
 @pytest.mark.parametrize("text", ["yesterday", "", "2026-01-31", "-1", "9" * 400, "\u0663"])
 def test_what_cannot_be_read_is_told_once_and_keeps_nobody_from_anything(text: str) -> None:
-    cache = some_books()
-    cache.upsert_pod(seen_pod("waits", annotations={SAVED: text}))
+    cache = cache_with_nodes()
+    cache.upsert_pod(cached_pod("waits", annotations={SAVED: text}))
     put(cache, "train", {SAVED: text, "kaiwo.ai/queue": "lab", "kaiwo.ai/restart-cost": "5m"})
     cache.queue_events(cache.queue_cache.upsert(Queue("lab")))
     cache.flush(1_000)
@@ -127,7 +127,7 @@ def test_what_cannot_be_read_is_told_once_and_keeps_nobody_from_anything(text: s
 
 @pytest.mark.parametrize("name", ["preemption-delay", "restart-cost", "estimate"])
 def test_garbage_on_a_pod_that_runs_leaves_it_in_its_queue(name: str) -> None:
-    cache = some_books()
+    cache = cache_with_nodes()
     cache.queue_events(cache.queue_cache.upsert(Queue("lab")))
     notes = {"kaiwo.ai/queue": "lab", "kaiwo.ai/priority": "7", "kaiwo.ai/restart-cost": "5m"}
     put(cache, "train", notes)
@@ -142,15 +142,15 @@ def test_garbage_on_a_pod_that_runs_leaves_it_in_its_queue(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["preemption-delay", "restart-cost"])
 def test_garbage_on_a_pod_that_waits_is_said_on_it(name: str) -> None:
-    cache = some_books()
-    cache.upsert_pod(seen_pod("train", annotations={f"kaiwo.ai/{name}": "garbage"}))
+    cache = cache_with_nodes()
+    cache.upsert_pod(cached_pod("train", annotations={f"kaiwo.ai/{name}": "garbage"}))
     assert cache.flush(1_000) == ()
     assert f"kaiwo.ai/{name}" in cache.blocked_pods["default", "train"]
     assert "not a duration; write it as" in cache.blocked_pods["default", "train"]
 
 
 def test_what_is_gone_is_forgotten() -> None:
-    cache = some_books()
+    cache = cache_with_nodes()
     put(cache, "train", {SAVED: "900"})
     cache.flush(1_000)
     cache.delete_pod(cache.pods["default", "train"])
@@ -168,7 +168,7 @@ def test_the_writer_says_on_the_pod_what_cannot_be_read() -> None:
 
     async def test() -> None:
         async with server_that(answer) as address:
-            client, cache = Client(Access(address, Trust(), Fixed(Credential()))), some_books()
+            client, cache = Client(Access(address, Trust(), Fixed(Credential()))), cache_with_nodes()
             writer = EventWriter(client, cache, lambda: 0)
             writer.start()
             try:

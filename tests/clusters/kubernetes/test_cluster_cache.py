@@ -16,7 +16,7 @@ from kaiwo.model.gpu import Share
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Start
 from kaiwo.model.workload import Phase
-from tests.clusters.kubernetes.api_objects import DISTILLERY, seen_pod, some_books, wire_node
+from tests.clusters.kubernetes.api_objects import DECODER, cache_with_nodes, cached_pod, wire_node
 from tests.clusters.told_state import ToldState
 
 GANG = {"kaiwo.ai/gang": "train", "kaiwo.ai/gang-size": "2"}
@@ -29,22 +29,22 @@ def _grant(*gpus: int) -> dict[str, str]:
 
 
 def test_a_pod_is_told_when_it_comes_and_when_it_goes() -> None:
-    cache = some_books()
-    cache.upsert_pod(seen_pod("a"))
+    cache = cache_with_nodes()
+    cache.upsert_pod(cached_pod("a"))
     (told,) = cache.flush()
     assert isinstance(told, WorkloadChanged)
     assert (told.workload.name, told.workload.pods) == ("default/a", 1)
-    cache.upsert_pod(seen_pod("a"))
+    cache.upsert_pod(cached_pod("a"))
     assert cache.flush() == ()
-    cache.delete_pod(seen_pod("a"))
+    cache.delete_pod(cached_pod("a"))
     assert cache.flush() == (WorkloadGone("default/a"),)
     assert cache.names.unit_of == {}
 
 
 def test_how_long_a_gang_ran_is_told_when_all_of_it_succeeded() -> None:
-    cache = some_books()
+    cache = cache_with_nodes()
     pods = [
-        seen_pod(name, node="node-1", phase="Running", annotations=GANG | _grant(at)) for at, name in enumerate("ab")
+        cached_pod(name, node="node-1", phase="Running", annotations=GANG | _grant(at)) for at, name in enumerate("ab")
     ]
     for pod in pods:
         cache.upsert_pod(replace(pod, started_s=1_000))
@@ -57,8 +57,8 @@ def test_how_long_a_gang_ran_is_told_when_all_of_it_succeeded() -> None:
 
 @pytest.mark.parametrize("phase", ["Failed", ""])
 def test_work_that_failed_or_was_deleted_says_nothing_of_how_long_such_work_runs(phase: str) -> None:
-    cache = some_books()
-    pod = replace(seen_pod("a", node="node-1", phase="Running", annotations=_grant(0)), started_s=1_000)
+    cache = cache_with_nodes()
+    pod = replace(cached_pod("a", node="node-1", phase="Running", annotations=_grant(0)), started_s=1_000)
     cache.upsert_pod(pod)
     cache.flush(1_000)
     cache.upsert_pod(replace(pod, phase=phase, version=pod.version + 1)) if phase else cache.delete_pod(pod)
@@ -66,12 +66,12 @@ def test_work_that_failed_or_was_deleted_says_nothing_of_how_long_such_work_runs
 
 
 def test_another_pod_of_the_same_name_is_another_pod() -> None:
-    cache = some_books()
-    cache.upsert_pod(seen_pod("a", node="node-1", annotations=_grant(0)))
+    cache = cache_with_nodes()
+    cache.upsert_pod(cached_pod("a", node="node-1", annotations=_grant(0)))
     cache.flush()
-    cache.upsert_pod(seen_pod("a", uid="second"))
+    cache.upsert_pod(cached_pod("a", uid="second"))
     assert PodGone("default/a", "main-0") in cache.flush()
-    cache.delete_pod(seen_pod("a"))  # the late word of the first one's end
+    cache.delete_pod(cached_pod("a"))  # the late word of the first one's end
     assert cache.flush() == ()
     found = cache.slots.find("default/a", "main-0")
     assert found is not None
@@ -79,8 +79,8 @@ def test_another_pod_of_the_same_name_is_another_pod() -> None:
 
 
 def test_a_decision_that_came_to_nothing_is_taken_back() -> None:
-    cache = some_books()
-    pod = seen_pod("a")
+    cache = cache_with_nodes()
+    pod = cached_pod("a")
     cache.upsert_pod(pod)
     cache.flush()
     start = Start("default/a", "main-0", "node-1", (Share("gpu-0", 1000, 1),))
@@ -97,15 +97,15 @@ def test_a_decision_that_came_to_nothing_is_taken_back() -> None:
 
 
 def test_a_binding_that_the_watch_confirms_is_running() -> None:
-    cache = some_books()
-    pod = seen_pod("a")
+    cache = cache_with_nodes()
+    pod = cached_pod("a")
     cache.upsert_pod(pod)
     start = Start("default/a", "main-0", "node-1", (Share("gpu-3", 1000, 192 * 1024),))
     cache.flush()
     cache.published.assume_pod(cache.placed.at("default/a", "main-0", pod, Phase.ASSUMED, "node-1", start.devices))
     cache.in_flight.begin_start(start, pod)
     cache.flush()
-    cache.upsert_pod(seen_pod("a", node="node-1", annotations=_grant(3)))
+    cache.upsert_pod(cached_pod("a", node="node-1", annotations=_grant(3)))
     (told,) = cache.flush()
     assert isinstance(told, PodChanged)
     assert (told.pod.phase, told.pod.devices) == (Phase.RUNNING, start.devices)
@@ -114,20 +114,20 @@ def test_a_binding_that_the_watch_confirms_is_running() -> None:
 
 def test_an_older_word_does_not_undo_a_newer_one() -> None:
     """A pod was read after a failed Binding while the watch lagged behind: its devices must not become free again."""
-    cache = some_books()
-    cache.upsert_pod(seen_pod("a", resourceVersion="10"))
-    cache.upsert_pod(seen_pod("a", node="node-1", annotations=_grant(0), resourceVersion="30"))
+    cache = cache_with_nodes()
+    cache.upsert_pod(cached_pod("a", resourceVersion="10"))
+    cache.upsert_pod(cached_pod("a", node="node-1", annotations=_grant(0), resourceVersion="30"))
     cache.flush()
-    cache.upsert_pod(seen_pod("a", labels={"late": "word"}, resourceVersion="20"))
+    cache.upsert_pod(cached_pod("a", labels={"late": "word"}, resourceVersion="20"))
     assert cache.flush() == ()
     assert cache.published.pods["default/a"]["main-0"].node == "node-1"
 
 
 def test_a_list_that_is_older_than_a_pod_does_not_take_it_away() -> None:
-    cache = some_books()
-    pods = PodHandler(Resource("/api/v1/pods", wire_objects.Pod), cache, DISTILLERY)
+    cache = cache_with_nodes()
+    pods = PodHandler(Resource("/api/v1/pods", wire_objects.Pod), cache, DECODER)
     for version in (50, 60):
-        cache.upsert_pod(seen_pod(f"p-{version}", resourceVersion=str(version)))
+        cache.upsert_pod(cached_pod(f"p-{version}", resourceVersion=str(version)))
     pods.on_page([])
     pods.on_list_end("55")
     assert set(cache.pods) == {("default", "p-60")}
@@ -135,7 +135,7 @@ def test_a_list_that_is_older_than_a_pod_does_not_take_it_away() -> None:
 
 def test_pods_that_are_seen_before_their_node_are_dealt_devices_when_it_comes() -> None:
     cache = ClusterCache()
-    cache.upsert_pod(seen_pod("theirs", gpus=2, node="late", schedulerName="other"))
+    cache.upsert_pod(cached_pod("theirs", gpus=2, node="late", schedulerName="other"))
     (told,) = cache.flush()
     assert isinstance(told, PodChanged)
     assert told.pod.devices == ()
@@ -146,11 +146,11 @@ def test_pods_that_are_seen_before_their_node_are_dealt_devices_when_it_comes() 
 
 
 def test_the_pods_of_a_gang_are_one_workload_once_they_are_all_there() -> None:
-    cache = some_books()
-    cache.upsert_pod(seen_pod("w-0", annotations=GANG))
+    cache = cache_with_nodes()
+    cache.upsert_pod(cached_pod("w-0", annotations=GANG))
     assert cache.flush() == ()
     assert "1 of the 2 that start together" in cache.blocked_pods["default", "w-0"]
-    cache.upsert_pod(seen_pod("w-1", annotations=GANG))
+    cache.upsert_pod(cached_pod("w-1", annotations=GANG))
     (told,) = cache.flush()
     assert isinstance(told, WorkloadChanged)
     assert (told.workload.name, told.workload.pods, told.workload.roles[0].needed) == ("default/train", 2, 2)
@@ -159,9 +159,9 @@ def test_the_pods_of_a_gang_are_one_workload_once_they_are_all_there() -> None:
 
 
 def test_a_role_whose_pods_ask_for_different_things_becomes_two() -> None:
-    cache = some_books()
-    cache.upsert_pod(seen_pod("w-0", annotations=GANG))
-    cache.upsert_pod(seen_pod("w-1", gpus=4, annotations=GANG))
+    cache = cache_with_nodes()
+    cache.upsert_pod(cached_pod("w-0", annotations=GANG))
+    cache.upsert_pod(cached_pod("w-1", gpus=4, annotations=GANG))
     (told,) = cache.flush()
     assert isinstance(told, WorkloadChanged)
     assert [(role.name, role.count, role.needed, role.request.gpus) for role in told.workload.roles] == [
@@ -171,56 +171,56 @@ def test_a_role_whose_pods_ask_for_different_things_becomes_two() -> None:
 
 
 def test_a_gang_with_a_pod_that_cannot_be_tried_waits_whole() -> None:
-    cache = some_books()
-    cache.upsert_pod(seen_pod("w-0", annotations=GANG))
-    cache.upsert_pod(seen_pod("w-1", annotations=GANG, resourceClaims=[{"name": "x"}]))
+    cache = cache_with_nodes()
+    cache.upsert_pod(cached_pod("w-0", annotations=GANG))
+    cache.upsert_pod(cached_pod("w-1", annotations=GANG, resourceClaims=[{"name": "x"}]))
     assert cache.flush() == ()
     assert "device claims" in cache.blocked_pods["default", "w-0"]
-    gated = seen_pod("w-1", annotations=GANG, schedulingGates=[{"name": "g"}])
+    gated = cached_pod("w-1", annotations=GANG, schedulingGates=[{"name": "g"}])
     cache.upsert_pod(gated)
     cache.flush()
     assert "scheduling gate" in cache.blocked_pods["default", "w-0"]
 
 
 def test_a_gang_says_which_of_its_pods_are_left_to_another_scheduler() -> None:
-    cache = some_books()
+    cache = cache_with_nodes()
     notes = {"kaiwo.ai/gang": "g", "kaiwo.ai/gang-size": "3"}
     left = "m1 is left to default-scheduler; make all its pods with one schedulerName"
-    cache.upsert_pod(seen_pod("m0", annotations=notes))
-    cache.upsert_pod(seen_pod("m1", annotations=notes, schedulerName="default-scheduler"))
+    cache.upsert_pod(cached_pod("m0", annotations=notes))
+    cache.upsert_pod(cached_pod("m1", annotations=notes, schedulerName="default-scheduler"))
     cache.flush()
     waits = "gang default/g waits until its pods exist: 1 of the 3 that start together do"
     assert cache.blocked_pods["default", "m0"] == f"{waits}: {left}"
-    cache.upsert_pod(seen_pod("m2", annotations=notes, schedulingGates=[{"name": "x.y/z"}]))
+    cache.upsert_pod(cached_pod("m2", annotations=notes, schedulingGates=[{"name": "x.y/z"}]))
     cache.flush()
     assert cache.blocked_pods["default", "m0"] == f"gang default/g cannot start together: {left}"
     cache.delete_pod(cache.pods["default", "m1"])
     cache.flush()
     assert cache.blocked_pods["default", "m0"] == waits.replace("1 of", "2 of")
-    cache.upsert_pod(seen_pod("m1", annotations=notes, schedulerName="x", phase="Failed"))
+    cache.upsert_pod(cached_pod("m1", annotations=notes, schedulerName="x", phase="Failed"))
     cache.flush()
     assert cache.blocked_pods["default", "m0"] == waits.replace("1 of", "2 of")
 
 
 def test_a_pod_and_a_gang_of_one_name_are_two_workloads() -> None:
-    cache = some_books()
-    cache.upsert_pod(seen_pod("train"))
+    cache = cache_with_nodes()
+    cache.upsert_pod(cached_pod("train"))
     for index in range(2):
-        cache.upsert_pod(seen_pod(f"w-{index}", annotations=GANG))
+        cache.upsert_pod(cached_pod(f"w-{index}", annotations=GANG))
     names = [event.workload.name for event in cache.flush() if isinstance(event, WorkloadChanged)]
     assert len(set(names)) == 2
     assert "default/train" in names
 
 
 def test_a_leaving_pod_holds_its_place_and_its_replacement_has_one_too() -> None:
-    cache = some_books()
+    cache = cache_with_nodes()
     for index in range(2):
-        cache.upsert_pod(seen_pod(f"w-{index}", node="node-1", annotations=GANG | _grant(index)))
+        cache.upsert_pod(cached_pod(f"w-{index}", node="node-1", annotations=GANG | _grant(index)))
     cache.flush()
     cache.upsert_pod(
-        seen_pod("w-1", node="node-1", annotations=GANG | _grant(1), deletionTimestamp="2026-01-01T00:00:00Z")
+        cached_pod("w-1", node="node-1", annotations=GANG | _grant(1), deletionTimestamp="2026-01-01T00:00:00Z")
     )
-    cache.upsert_pod(seen_pod("w-2", annotations=GANG))
+    cache.upsert_pod(cached_pod("w-2", annotations=GANG))
     state = ToldState()
     cache.flush()
     state.patch(cache.whole_state())
@@ -240,7 +240,7 @@ def test_a_leaving_pod_holds_its_place_and_its_replacement_has_one_too() -> None
 
 
 def test_a_queue_can_be_replaced_and_the_default_one_always_exists() -> None:
-    cache = some_books()
+    cache = cache_with_nodes()
     default = cache.queues["default"]
     cache.queue_events(cache.queue_cache.upsert(replace(default, priority=7)))
     cache.queue_events(cache.queue_cache.delete("default"))
@@ -256,13 +256,13 @@ STEPS = st.lists(
 @given(STEPS)
 def test_the_events_always_tell_the_whole_truth(steps: list[tuple[int, str, bool]]) -> None:
     """Pods come, are bound, leave, end and come back in any order, some of them as one gang."""
-    cache, state = some_books(), ToldState()
+    cache, state = cache_with_nodes(), ToldState()
     state.patch(cache.whole_state())
     for number, step, settles in steps:
         notes = GANG if number < 3 else {}
         name, uid = f"w-{number}", f"uid-{number}-{step == 'again'}"
         if step == "come" or step == "again":
-            cache.upsert_pod(seen_pod(name, uid=uid, annotations=notes))
+            cache.upsert_pod(cached_pod(name, uid=uid, annotations=notes))
         elif step == "go":
             if ("default", name) in cache.pods:
                 cache.delete_pod(cache.pods["default", name])
@@ -270,7 +270,7 @@ def test_the_events_always_tell_the_whole_truth(steps: list[tuple[int, str, bool
             more = {"deletionTimestamp": LATE} if step == "leave" else {}
             phase = "Succeeded" if step == "end" else "Running"
             cache.upsert_pod(
-                seen_pod(name, node="node-1", phase=phase, uid=uid, annotations=notes | _grant(number), **more)
+                cached_pod(name, node="node-1", phase=phase, uid=uid, annotations=notes | _grant(number), **more)
             )
         if settles:
             state.patch(cache.flush())

@@ -14,7 +14,7 @@ from kaiwo.model.affinity import NodeRule
 from kaiwo.model.gpu import Gpu, Share
 from kaiwo.model.node import Taint
 from kaiwo.model.workload import Pod
-from tests.clusters.kubernetes.api_objects import seen_pod, wire_node
+from tests.clusters.kubernetes.api_objects import cached_pod, wire_node
 
 
 def _container(requests: dict[str, str], limits: dict[str, str] | None = None, **more: object) -> dict[str, object]:
@@ -42,45 +42,47 @@ def _container(requests: dict[str, str], limits: dict[str, str] | None = None, *
     ],
 )
 def test_requests_add_up_as_in_kubernetes(spec: dict[str, object], cpu_milli: int, memory_mib: int) -> None:
-    request = seen_pod("a", **spec).spec.request
+    request = cached_pod("a", **spec).spec.request
     assert (request.cpu_milli, request.memory_mib) == (cpu_milli, memory_mib)
 
 
 def test_disk_space_and_huge_pages_are_extended_resources() -> None:
     amounts = {"ephemeral-storage": "1Gi", "hugepages-2Mi": "4Mi", "example.com/port": "2"}
-    request = seen_pod("a", containers=[_container(amounts)]).spec.request
+    request = cached_pod("a", containers=[_container(amounts)]).spec.request
     assert dict(request.extended) == {"ephemeral-storage": 1 << 30, "hugepages-2Mi": 4 << 20, "example.com/port": 2}
 
 
 def test_equal_wishes_are_one_value_and_different_ones_are_not() -> None:
-    first, second = seen_pod("a", nodeSelector={"zone": "a"}), seen_pod("b", nodeSelector={"zone": "a"})
+    first, second = cached_pod("a", nodeSelector={"zone": "a"}), cached_pod("b", nodeSelector={"zone": "a"})
     assert first.spec is second.spec
-    assert seen_pod("c", nodeSelector={"zone": "b"}).spec is not first.spec
+    assert cached_pod("c", nodeSelector={"zone": "b"}).spec is not first.spec
     half = {"kaiwo.ai/gpu-fraction": "0.5"}
-    assert seen_pod("d", gpus=0, annotations=half).spec is seen_pod("e", gpus=0, annotations={**half, "x": "y"}).spec
-    assert seen_pod("f", gpus=0).spec is not seen_pod("g", gpus=0, annotations=half).spec
+    assert (
+        cached_pod("d", gpus=0, annotations=half).spec is cached_pod("e", gpus=0, annotations={**half, "x": "y"}).spec
+    )
+    assert cached_pod("f", gpus=0).spec is not cached_pod("g", gpus=0, annotations=half).spec
 
 
 @pytest.mark.parametrize("note", [{"kaiwo.ai/gpu-fraction": "0.5"}, {"kaiwo.ai/gpu-memory": "4000"}])
 def test_a_share_beside_the_vendors_resource_is_whole_for_the_kubelet_counts_it_so(note: dict[str, str]) -> None:
-    ask = seen_pod("a", annotations=note).spec
-    assert (ask.refusal, ask.request) == ("", seen_pod("b").spec.request)
-    two = seen_pod("c", annotations={**note, "kaiwo.ai/gpu-devices": "2"}).spec
+    ask = cached_pod("a", annotations=note).spec
+    assert (ask.refusal, ask.request) == ("", cached_pod("b").spec.request)
+    two = cached_pod("c", annotations={**note, "kaiwo.ai/gpu-devices": "2"}).spec
     assert "a share on each of 2 devices and for amd.com/gpu: 1, which the kubelet hands out whole" in two.refusal
 
 
 @pytest.mark.parametrize("prefix", ["kaiwo.ai", "kaiwo.silogen.ai"])
 def test_whole_gpus_stay_exclusive_where_the_kubelet_hands_them_out_whatever_a_note_says(prefix: str) -> None:
-    ask = seen_pod("a", gpus=2, annotations={f"{prefix}/gpu-sharing": "true"}).spec
-    assert (ask.refusal, ask.request) == ("", seen_pod("b", gpus=2).spec.request)
+    ask = cached_pod("a", gpus=2, annotations={f"{prefix}/gpu-sharing": "true"}).spec
+    assert (ask.refusal, ask.request) == ("", cached_pod("b", gpus=2).spec.request)
     strict = {f"{prefix}/gpu-sharing": "true", "kaiwo.ai/gpu-isolation-grade": "mps"}
-    assert "gpu-sharing alone is time-slicing" in seen_pod("c", annotations=strict).spec.refusal
+    assert "gpu-sharing alone is time-slicing" in cached_pod("c", annotations=strict).spec.refusal
 
 
 @pytest.mark.parametrize("prefix", ["kaiwo.ai", "kaiwo.silogen.ai"])
 def test_without_the_vendors_resource_they_are_shared_by_turns_where_an_agent_serves_shares(prefix: str) -> None:
     notes = {f"{prefix}/gpu-sharing": "true", f"{prefix}/gpu-devices": "2"}
-    ask = seen_pod("a", annotations=notes, containers=[_container({"kaiwo.ai/gpu-share": "2"})]).spec
+    ask = cached_pod("a", annotations=notes, containers=[_container({"kaiwo.ai/gpu-share": "2"})]).spec
     request = ask.request
     assert ask.refusal == ""
     assert (request.gpus, request.gpu_milli, request.isolation) == (2, 500, "time-slicing")
@@ -90,7 +92,7 @@ def test_without_the_vendors_resource_they_are_shared_by_turns_where_an_agent_se
 
 def test_a_pod_goes_to_the_vendor_it_names() -> None:
     amd, nvidia = read_node(wire_node("a")), read_node(wire_node("b", resource="nvidia.com/gpu"))
-    (rule,) = seen_pod("p").spec.request.node_rules
+    (rule,) = cached_pod("p").spec.request.node_rules
     assert rule.operator == "Exists"
     assert rule.key in amd.labels
     assert rule.key not in nvidia.labels
@@ -99,7 +101,7 @@ def test_a_pod_goes_to_the_vendor_it_names() -> None:
 @pytest.mark.parametrize(("one", "other"), [("amd.com/gpu", "nvidia.com/gpu"), ("nvidia.com/gpu", "amd.com/gpu")])
 def test_none_of_a_vendors_gpus_is_no_request_for_them(one: str, other: str) -> None:
     def ask(**amounts: str) -> PodRequest:
-        return seen_pod("p", containers=[{"name": "c", "resources": {"limits": amounts, "requests": amounts}}]).spec
+        return cached_pod("p", containers=[{"name": "c", "resources": {"limits": amounts, "requests": amounts}}]).spec
 
     assert ask(**{one: "1", other: "0"}) == ask(**{one: "1"})
     assert "keep one" in ask(**{one: "1", other: "1"}).refusal
@@ -115,7 +117,7 @@ def test_selectors_and_one_term_of_affinity_become_rules() -> None:
             }
         }
     }
-    ask = seen_pod("a", gpus=0, nodeSelector={"b": "2", "a": "1"}, affinity=affinity).spec
+    ask = cached_pod("a", gpus=0, nodeSelector={"b": "2", "a": "1"}, affinity=affinity).spec
     assert ask.refusal == ""
     assert ask.request.node_rules == (
         NodeRule("a", "In", ("1",)),
@@ -136,7 +138,7 @@ def test_selectors_and_one_term_of_affinity_become_rules() -> None:
     ],
 )
 def test_what_cannot_be_kept_is_refused_and_never_dropped(spec: dict[str, object], words: str) -> None:
-    assert words in seen_pod("a", **spec).spec.refusal
+    assert words in cached_pod("a", **spec).spec.refusal
 
 
 @pytest.mark.parametrize(
@@ -148,18 +150,18 @@ def test_what_cannot_be_kept_is_refused_and_never_dropped(spec: dict[str, object
     ],
 )
 def test_what_is_only_preferred_is_no_reason_to_refuse(spec: dict[str, object]) -> None:
-    ask = seen_pod("a", **spec).spec
+    ask = cached_pod("a", **spec).spec
     assert (ask.refusal, ask.affinity) == ("", None)
 
 
 def test_only_the_annotations_that_matter_are_kept_of_a_long_list() -> None:
     notes = {f"example.com/{number}": "x" * 50 for number in range(10)} | {"kaiwo.ai/queue": "lab"}
-    assert seen_pod("a", annotations=notes).annotations == {"kaiwo.ai/queue": "lab"}
+    assert cached_pod("a", annotations=notes).annotations == {"kaiwo.ai/queue": "lab"}
 
 
 def test_owners_are_shared() -> None:
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "1", "controller": True}
-    first, second = (seen_pod(name, ownerReferences=[owner]) for name in ("a", "b"))
+    first, second = (cached_pod(name, ownerReferences=[owner]) for name in ("a", "b"))
     assert first.owners is second.owners
     assert first.owners == (Reference("Job", "j", "1", "batch/v1", True),)
 

@@ -20,7 +20,7 @@ from kaiwo.model.request import Request
 from kaiwo.model.workload import Phase, Pod, Role, Workload
 from kaiwo.snapshot.cluster_state import ClusterState
 from tests.clusters.kubernetes.api_client import PATIENCE_S, run
-from tests.clusters.kubernetes.api_objects import seen_pod, some_books
+from tests.clusters.kubernetes.api_objects import cache_with_nodes, cached_pod
 from tests.clusters.kubernetes.kubectl_cluster import Json, Kubectl, opened, pod_path
 from tests.clusters.kubernetes.running_scheduler import scheduled, until_bound, until_said
 from tests.controlplane.plane import Plane
@@ -139,8 +139,8 @@ def test_what_an_admission_policy_forbids_is_given_up_at_once(plane: Plane, tmp_
 
 
 def test_the_tightest_budget_counts() -> None:
-    cache = some_books()
-    cache.upsert_pod(seen_pod("p", node="node-1", phase="Running", labels={"app": "a", "tier": "x"}))
+    cache = cache_with_nodes()
+    cache.upsert_pod(cached_pod("p", node="node-1", phase="Running", labels={"app": "a", "tier": "x"}))
     cache.flush()
     for name, selector, allowed in (("wide", {}, 5), ("tight", {"matchLabels": {"app": "a"}}, 2), ("other", None, 0)):
         item = msgspec.convert(budget(name, selector) | {"status": {"disruptionsAllowed": allowed}}, BudgetObject)
@@ -161,10 +161,10 @@ def test_the_tightest_budget_counts() -> None:
 
 
 def test_the_tightest_budget_of_a_gang_counts() -> None:
-    cache = some_books()
+    cache = cache_with_nodes()
     for name in "ab":
         labels, notes = {"app": name}, {"kaiwo.ai/gang": "g", "kaiwo.ai/gang-size": "2"}
-        cache.upsert_pod(seen_pod(name, node="node-1", phase="Running", labels=labels, annotations=notes))
+        cache.upsert_pod(cached_pod(name, node="node-1", phase="Running", labels=labels, annotations=notes))
     for name, allowed in (("a", 5), ("b", 2)):
         item = msgspec.convert(budget(name) | {"status": {"disruptionsAllowed": allowed}}, BudgetObject)
         cache.retry_evictions(cache.budgets.upsert(read_budget(item), cache.pods.values()))
@@ -174,8 +174,8 @@ def test_the_tightest_budget_of_a_gang_counts() -> None:
 
 
 def test_who_was_refused_for_good_stays_until_its_budgets_change() -> None:
-    cache = some_books()
-    pod = seen_pod("p", node="node-1", phase="Running", labels={"app": "a"})
+    cache = cache_with_nodes()
+    pod = cached_pod("p", node="node-1", phase="Running", labels={"app": "a"})
     cache.upsert_pod(pod)
     cache.flush()
     cache.published.assume_releasing("default/p", "main-0")

@@ -11,7 +11,7 @@ from kaiwo.clusters.kubernetes.writers.event_writer import EventWriter
 from kaiwo.clusters.kubernetes.writers.pod_writes import Outcome
 from kaiwo.model.plan import Start
 from tests.clusters.kubernetes.api_client import run, until
-from tests.clusters.kubernetes.api_objects import seen_pod, some_books
+from tests.clusters.kubernetes.api_objects import cache_with_nodes, cached_pod
 from tests.clusters.kubernetes.broken_server import server_that
 
 TROUBLE = 5
@@ -27,12 +27,12 @@ def test_a_sentence_that_a_server_in_trouble_refused_is_said_again() -> None:
 
     async def test() -> None:
         async with server_that(answer) as address:
-            client, cache = Client(Access(address, Trust(), Fixed(Credential()))), some_books()
+            client, cache = Client(Access(address, Trust(), Fixed(Credential()))), cache_with_nodes()
             writer = EventWriter(client, cache, lambda: 0)
             writer.start()
             try:
                 # A gate that is gone: the server's own word stays on the pod until ours replaces it.
-                cache.upsert_pod(seen_pod("a", annotations={"kaiwo.ai/gang": "g", "kaiwo.ai/gang-size": "2"}))
+                cache.upsert_pod(cached_pod("a", annotations={"kaiwo.ai/gang": "g", "kaiwo.ai/gang-size": "2"}))
                 cache.flush()
                 writer.publish_changes()
                 await until(lambda: asked["POST"], "the Event that comes after the condition")
@@ -58,14 +58,14 @@ def test_a_namespace_that_goes_is_no_failure_and_others_name_their_pod() -> None
 
     async def test() -> None:
         async with server_that(answer) as address:
-            client, cache = Client(Access(address, Trust(), Fixed(Credential()))), some_books()
+            client, cache = Client(Access(address, Trust(), Fixed(Credential()))), cache_with_nodes()
             writer = EventWriter(
                 client, cache, lambda: 0, lambda event, **fields: told.append({"event": event, **fields})
             )
             writer.start()
             try:
                 for name in ("a", "b"):
-                    pod = seen_pod(name)
+                    pod = cached_pod(name)
                     cache.upsert_pod(pod)
                     writer.publish_outcome(Outcome(pod, start=Start(f"default/{name}", "main-0", "node-1", ())))
                     await until(lambda: not writer._events and not writer._busy, "the Event")

@@ -3,7 +3,7 @@
 from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
 from kaiwo.clusters.kubernetes.cache.start_backoff import STOPPED_HALF_WAY as WHY
 from kaiwo.model.workload import Workload
-from tests.clusters.kubernetes.api_objects import some_books
+from tests.clusters.kubernetes.api_objects import cache_with_nodes
 from tests.clusters.kubernetes.test_previous_runs import put_owners, put_pods
 from tests.conformance.gangs import objects as o
 
@@ -13,7 +13,7 @@ EXCLUSIVE = {"leaderworkerset.sigs.k8s.io/exclusive-topology": "rack"}
 
 def begun() -> tuple[ClusterCache, o.Object, list[o.Object]]:
     """A leader that waits, whose two workers are made after it is bound."""
-    cache, lws = some_books(), o.make_lws("serve", 3, annotations=EXCLUSIVE)
+    cache, lws = cache_with_nodes(), o.make_lws("serve", 3, annotations=EXCLUSIVE)
     sets, leader = o.make_lws_replica(lws, 0, 0)
     put_owners(cache, lws, *sets)
     put_pods(cache, leader)
@@ -81,7 +81,7 @@ def test_being_told_to_go_is_not_being_whole() -> None:
 
 
 def test_a_gang_of_which_all_pods_exist_waits_for_room_alone() -> None:
-    cache, job = some_books(), o.make_job("train", parallelism=2, completions=6)
+    cache, job = cache_with_nodes(), o.make_job("train", parallelism=2, completions=6)
     put_owners(cache, job)
     put_pods(cache, o.make_job_pods(job, 2))
     cache.gang_backoff.record_stop("default/train", 1_000)

@@ -16,7 +16,7 @@ from kaiwo.model.gpu import Share
 from kaiwo.model.plan import Start
 from kaiwo.model.workload import Workload
 from tests.clusters.kubernetes.api_client import run
-from tests.clusters.kubernetes.api_objects import DISTILLERY, seen_pod, some_books
+from tests.clusters.kubernetes.api_objects import DECODER, cache_with_nodes, cached_pod
 from tests.clusters.kubernetes.broken_server import server_that
 from tests.conformance.gangs.replay import replay
 from tests.conformance.gangs.stories import STORIES
@@ -52,10 +52,10 @@ def test_the_roles_that_lead(story: str, leader: str) -> None:
 
 
 def led_gang() -> tuple[ClusterCache, Workload]:
-    cache = some_books()
+    cache = cache_with_nodes()
     for number in range(3):
         leads = {"kaiwo.ai/leader": "true"} if number == 1 else {}
-        cache.upsert_pod(seen_pod(f"w-{number}", annotations=GANG | leads))
+        cache.upsert_pod(cached_pod(f"w-{number}", annotations=GANG | leads))
     (told,) = cache.flush()
     assert isinstance(told, WorkloadChanged)
     return cache, told.workload
@@ -88,7 +88,7 @@ def bind_all(answer_to_leader: Callable[[], web.Response]) -> tuple[list[str], l
 
         async with server_that(answer) as address:
             client = Client(Access(address, Trust(), Fixed(Credential())))
-            writes = PodWrites(client, cache, DISTILLERY, cache.flush)
+            writes = PodWrites(client, cache, DECODER, cache.flush)
             slots = [f"{role.name}-{at}" for role in reversed(workload.roles) for at in range(role.count)]
             share = [(Share(f"gpu-{at}", 1000, 192 * 1024),) for at in range(3)]
             starts = [Start(workload.name, slot, "node-1", share[at]) for at, slot in enumerate(slots)]

@@ -12,7 +12,7 @@ import yaml
 from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
 from kaiwo.clusters.kubernetes.cache.kueue_gates import WorkloadObject, read_kueue_state
 from tests.clusters.kubernetes.api_client import run, until
-from tests.clusters.kubernetes.api_objects import seen_pod, wire_node
+from tests.clusters.kubernetes.api_objects import cached_pod, wire_node
 from tests.clusters.kubernetes.kubectl_cluster import Json, Kubectl, pod_path
 from tests.clusters.kubernetes.running_scheduler import scheduled, until_bound, until_said
 from tests.conftest import ROOT
@@ -109,7 +109,7 @@ def test_kueues_queue_is_ours_where_there_is_one_of_that_name() -> None:
 
     cache = ClusterCache()
     cache.upsert_node(wire_node("node-1"))
-    cache.upsert_pod(seen_pod("p", labels={"kueue.x-k8s.io/queue-name": "team-a"}))
+    cache.upsert_pod(cached_pod("p", labels={"kueue.x-k8s.io/queue-name": "team-a"}))
     cache.flush()
     assert cache.published.workloads["default/p"].queue == "default"
     cache.queue_events(cache.queue_cache.upsert(Queue("team-a")))
@@ -130,7 +130,7 @@ REQUIRED = {
 def test_a_domain_that_nobody_chose_is_waited_for() -> None:
     cache = ClusterCache()
     for number in range(2):
-        cache.upsert_pod(seen_pod(f"p-{number}", annotations=REQUIRED))
+        cache.upsert_pod(cached_pod(f"p-{number}", annotations=REQUIRED))
     cache.flush()
     assert cache.published.workloads == {}
     assert "must share one example.com/rack" in cache.blocked_pods["default", "p-0"]
@@ -148,7 +148,7 @@ def test_a_domain_that_nobody_chose_is_waited_for() -> None:
 def test_a_domain_that_kueue_chose_is_in_the_node_selectors(chosen: dict[str, Any]) -> None:
     cache = ClusterCache()
     for number in range(2):
-        cache.upsert_pod(seen_pod(f"p-{number}", annotations=REQUIRED, **chosen))
+        cache.upsert_pod(cached_pod(f"p-{number}", annotations=REQUIRED, **chosen))
     cache.flush()
     assert list(cache.published.workloads) == ["default/g"]
     assert cache.blocked_pods == {}

@@ -7,7 +7,7 @@ from kaiwo.clusters.kubernetes.client import Resource
 from kaiwo.clusters.kubernetes.decode import wire_objects
 from kaiwo.clusters.kubernetes.watch.cluster_watch import PODS, PodHandler
 from tests.clusters.kubernetes.api_client import run
-from tests.clusters.kubernetes.api_objects import DISTILLERY, some_books, wire_pod
+from tests.clusters.kubernetes.api_objects import DECODER, cache_with_nodes, wire_pod
 from tests.clusters.kubernetes.kubectl_cluster import full, opened, pod_path, whole
 from tests.controlplane.plane import Plane
 
@@ -35,8 +35,8 @@ def test_what_the_old_leader_bound_is_known_although_the_watch_was_silent(plane:
 
 
 def test_what_a_list_brought_that_broke_off_does_not_outlive_it() -> None:
-    cache = some_books()
-    reader = PodHandler(Resource(PODS, wire_objects.Pod), cache, DISTILLERY)
+    cache = cache_with_nodes()
+    reader = PodHandler(Resource(PODS, wire_objects.Pod), cache, DECODER)
     reader.on_list_start()
     reader.on_page([wire_pod("old", resourceVersion="5")])
     reader.on_list_start()  # the server forgot the list's version between two pages; meanwhile the pod went

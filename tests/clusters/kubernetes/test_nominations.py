@@ -15,7 +15,7 @@ from kaiwo.model.plan import EvictionCause, Nomination, Plan
 from kaiwo.model.policy import DEFAULT_POLICY
 from kaiwo.runtime.loop.cycle_runner import CycleRunner
 from tests.clusters.kubernetes.api_client import PATIENCE_S, run, until
-from tests.clusters.kubernetes.api_objects import seen_pod, some_books
+from tests.clusters.kubernetes.api_objects import cache_with_nodes, cached_pod
 from tests.clusters.kubernetes.broken_server import server_that
 from tests.clusters.kubernetes.kubectl_cluster import Scene, full, opened, opened_here, start_of, whole
 from tests.clusters.kubernetes.test_cluster_cache import GANG, _grant
@@ -94,30 +94,30 @@ def test_space_of_a_pod_that_is_not_there_is_taken_back(plane: Plane) -> None:
 
 
 def test_space_does_not_come_back_by_itself_when_its_gang_was_incomplete_for_a_while() -> None:
-    cache = some_books()
+    cache = cache_with_nodes()
     note = {NOMINATION_ANNOTATION: write_nomination(Nomination("default/train", "main-0", "node-1", whole(0)))}
-    cache.upsert_pod(seen_pod("w-0", annotations=GANG | note))
-    partner = seen_pod("w-1", annotations=GANG)
+    cache.upsert_pod(cached_pod("w-0", annotations=GANG | note))
+    partner = cached_pod("w-1", annotations=GANG)
     cache.upsert_pod(partner)
     assert [event for event in cache.flush() if isinstance(event, NominationChanged)]
     cache.delete_pod(partner)
     assert NominationGone("default/train", "main-0") in cache.flush()
     assert [pod.name for pod in cache.nominations.take_expired()] == ["w-0"]
-    cache.upsert_pod(seen_pod("w-2", annotations=GANG))
+    cache.upsert_pod(cached_pod("w-2", annotations=GANG))
     assert [type(event) for event in cache.flush()] == [WorkloadChanged]
 
 
 def test_a_spoilt_annotation_keeps_nothing() -> None:
-    cache = some_books()
-    cache.upsert_pod(seen_pod("w", annotations={NOMINATION_ANNOTATION: "{not json"}))
+    cache = cache_with_nodes()
+    cache.upsert_pod(cached_pod("w", annotations={NOMINATION_ANNOTATION: "{not json"}))
     assert [type(event) for event in cache.flush()] == [WorkloadChanged]
 
 
 def test_a_gang_of_which_a_part_was_bound_is_finished_or_stopped_after_its_grace() -> None:
     """As a killed leader leaves it, and no room for the rest."""
-    cache = some_books(nodes=1)
-    cache.upsert_pod(seen_pod("w-0", gpus=8, node="node-1", phase="Running", annotations=GANG | whole_node()))
-    cache.upsert_pod(seen_pod("w-1", gpus=8, annotations=GANG))
+    cache = cache_with_nodes(nodes=1)
+    cache.upsert_pod(cached_pod("w-0", gpus=8, node="node-1", phase="Running", annotations=GANG | whole_node()))
+    cache.upsert_pod(cached_pod("w-1", gpus=8, annotations=GANG))
     cache.flush(1000)
     assert cache.published.workloads["default/train"].broken_since_s == 1000
     scheduler = CycleRunner(None, DEFAULT_POLICY, BUILTIN)
@@ -129,14 +129,14 @@ def test_a_gang_of_which_a_part_was_bound_is_finished_or_stopped_after_its_grace
 
 
 def test_the_grace_of_a_broken_gang_begins_once_and_ends_when_it_is_whole() -> None:
-    cache = some_books()
-    cache.upsert_pod(seen_pod("w-0", node="node-1", phase="Running", annotations=GANG | _grant(0)))
-    cache.upsert_pod(seen_pod("w-1", annotations=GANG))
+    cache = cache_with_nodes()
+    cache.upsert_pod(cached_pod("w-0", node="node-1", phase="Running", annotations=GANG | _grant(0)))
+    cache.upsert_pod(cached_pod("w-1", annotations=GANG))
     cache.flush(1000)
-    cache.upsert_pod(seen_pod("w-1", annotations=GANG, labels={"touched": "yes"}))
+    cache.upsert_pod(cached_pod("w-1", annotations=GANG, labels={"touched": "yes"}))
     cache.flush(1030)
     assert cache.published.workloads["default/train"].broken_since_s == 1000
-    cache.upsert_pod(seen_pod("w-1", node="node-1", phase="Running", annotations=GANG | _grant(1)))
+    cache.upsert_pod(cached_pod("w-1", node="node-1", phase="Running", annotations=GANG | _grant(1)))
     cache.flush(1040)
     assert cache.published.workloads["default/train"].broken_since_s == 0
 
@@ -159,21 +159,21 @@ def test_space_that_is_given_up_while_it_is_being_written_is_taken_away() -> Non
 
     async def test() -> None:
         async with server_that(answer) as address:
-            client, cache = Client(Access(address, Trust(), Fixed(Credential()))), some_books()
+            client, cache = Client(Access(address, Trust(), Fixed(Credential()))), cache_with_nodes()
             writer = NominationWriter(client, cache, lambda: None)
-            cache.upsert_pod(seen_pod("a"))
+            cache.upsert_pod(cached_pod("a"))
             cache.flush()
             kept = Nomination("default/a", "main-0", "node-1", whole(0))
             writer.apply(Plan(nominations=(kept,)))
             await until(lambda: written, "the first write")
             writer.release("default/a")
-            cache.upsert_pod(seen_pod("a"))
+            cache.upsert_pod(cached_pod("a"))
             cache.flush()
             seen_elsewhere.set()
             await until(lambda: not writer._writer._tasks, "the last write")
             assert written == [write_nomination(kept), None]
-            cache.upsert_pod(seen_pod("a", annotations={NOMINATION_ANNOTATION: written[0]}))  # the watch is late
-            cache.upsert_pod(seen_pod("a"))
+            cache.upsert_pod(cached_pod("a", annotations={NOMINATION_ANNOTATION: written[0]}))  # the watch is late
+            cache.upsert_pod(cached_pod("a"))
             cache.flush()
             assert cache.published.nominations == {}
             await client.close()

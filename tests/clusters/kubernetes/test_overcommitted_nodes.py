@@ -14,7 +14,7 @@ from kaiwo.model.gpu import Gpu, Share
 from kaiwo.model.node import Node
 from kaiwo.model.obstacle import Obstacle, Reason, RetryReason
 from kaiwo.model.workload import Phase, Pod
-from tests.clusters.kubernetes.api_objects import seen_pod, some_books, wire_node
+from tests.clusters.kubernetes.api_objects import cache_with_nodes, cached_pod, wire_node
 
 WHOLE_MIB = 192 * 1024
 NODE = Node(
@@ -31,7 +31,7 @@ def _held(cache: ClusterCache, *names: str) -> list[str]:
 
 
 def _bound(name: str, *gpus: int, count: int = 1, node: str = "node-1", **more: str) -> CachedPod:
-    return seen_pod(name, count, node=node, phase="Running", annotations=_grant(*gpus), **more)
+    return cached_pod(name, count, node=node, phase="Running", annotations=_grant(*gpus), **more)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_what_others_hold_too_much_of_refuses_nobody_who_does_not_ask_for_it(oth
 
 def test_a_pod_on_a_device_that_its_node_lost_is_counted_on_another() -> None:
     """The kubelet counts five of seven as used: two more fit, not three."""
-    cache = some_books(1)
+    cache = cache_with_nodes(1)
     for at in range(3, 8):
         cache.upsert_pod(_bound(f"s-{at}", at))
     cache.flush()
@@ -70,7 +70,7 @@ def test_a_pod_on_a_device_that_its_node_lost_is_counted_on_another() -> None:
 @pytest.mark.parametrize("first", ["forged", "honest"])
 def test_a_grant_of_a_device_that_is_not_there_counts_as_one_that_is(first: str) -> None:
     """Whoever is seen first: the forged one never hides that a device is taken."""
-    cache = some_books(1)
+    cache = cache_with_nodes(1)
     pods = {"forged": _bound("forged", 99), "honest": _bound("honest", 0)}
     for name in sorted(pods, key=lambda each: each != first):
         cache.upsert_pod(pods[name])
@@ -79,7 +79,7 @@ def test_a_grant_of_a_device_that_is_not_there_counts_as_one_that_is(first: str)
 
 
 def test_a_node_without_devices_for_a_moment_changes_nothing_that_was_granted() -> None:
-    cache = some_books(1)
+    cache = cache_with_nodes(1)
     cache.upsert_pod(_bound("a", 2, 3, count=2))
     cache.flush()
     cache.upsert_node(wire_node("node-1", gpus=0))
@@ -88,8 +88,8 @@ def test_a_node_without_devices_for_a_moment_changes_nothing_that_was_granted() 
 
 
 def test_a_node_that_had_no_room_twice_is_kept_away_from_until_it_is_forgiven() -> None:
-    cache = some_books(2)
-    cache.upsert_pod(seen_pod("a"))
+    cache = cache_with_nodes(2)
+    cache.upsert_pod(cached_pod("a"))
     cache.flush()
     away = NodeRule(NODE_NAME, "NotIn", ("node-1",))
 

@@ -14,7 +14,7 @@ from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod
 from kaiwo.model.events import PlannedStartChanged, PlannedStartGone, StoppedForOthers, WorkloadChanged, WorkloadGone
 from kaiwo.model.gpu import Share
 from kaiwo.model.planned_start import DelayCause, PlannedPod, PlannedStart
-from tests.clusters.kubernetes.api_objects import seen_pod, some_books
+from tests.clusters.kubernetes.api_objects import cache_with_nodes, cached_pod
 from tests.clusters.kubernetes.kubectl_cluster import whole
 from tests.clusters.kubernetes.test_cluster_cache import GANG
 
@@ -23,7 +23,7 @@ PROMISE = PlannedStart("default/train", 1_700_000_000, PLACES, 60, 5, ("x",), De
 
 
 def gang_of(*names: str) -> list[CachedPod]:
-    return [seen_pod(name, annotations=GANG) for name in names]
+    return [cached_pod(name, annotations=GANG) for name in names]
 
 
 def test_a_promise_is_read_as_it_was_written_and_says_its_time() -> None:
@@ -44,7 +44,7 @@ def test_a_promise_of_512_pods_with_8_devices_each_fits_into_an_annotation() -> 
 
 
 def test_the_next_leader_is_told_of_a_promise_and_one_who_decided_it_is_not() -> None:
-    cache = some_books()
+    cache = cache_with_nodes()
     for pod in gang_of("w-0", "w-1"):
         cache.upsert_pod(pod)
     cache.flush()
@@ -53,17 +53,17 @@ def test_the_next_leader_is_told_of_a_promise_and_one_who_decided_it_is_not() ->
     ((pod, text),) = cache.planned_starts.pods_to_write("default/train", cache.slots.waiting("default/train"))
     assert cache.planned_starts.take_stale() == ["default/train"]
 
-    other = some_books()
+    other = cache_with_nodes()
     for each in gang_of("w-0", "w-1"):
         other.upsert_pod(each)
-    other.upsert_pod(seen_pod(pod.name, annotations=GANG | {PLACE_ANNOTATION: text}))
+    other.upsert_pod(cached_pod(pod.name, annotations=GANG | {PLACE_ANNOTATION: text}))
     assert PlannedStartChanged(PROMISE) in other.flush()
-    other.upsert_pod(seen_pod(pod.name, annotations=GANG))
+    other.upsert_pod(cached_pod(pod.name, annotations=GANG))
     assert other.flush() == (PlannedStartGone("default/train"),)
 
 
 def test_when_the_pod_that_bears_it_is_replaced_another_bears_it() -> None:
-    cache = some_books()
+    cache = cache_with_nodes()
     bearer, partner = gang_of("w-0", "w-1")
     for pod in (bearer, partner):
         cache.upsert_pod(pod)
@@ -75,14 +75,14 @@ def test_when_the_pod_that_bears_it_is_replaced_another_bears_it() -> None:
     assert cache.planned_starts.pods_to_write("default/train", cache.slots.waiting("default/train")) == []
     cache.delete_pod(bearer)
     assert WorkloadGone("default/train") in cache.flush()
-    cache.upsert_pod(seen_pod("w-2", annotations=GANG))
+    cache.upsert_pod(cached_pod("w-2", annotations=GANG))
     events = cache.flush()
     assert [type(event) for event in events] == [WorkloadChanged, PlannedStartChanged]
     assert cache.planned_starts.take_stale() == ["default/train"]
 
 
 def test_whoever_follows_believes_the_pods() -> None:
-    cache = some_books()
+    cache = cache_with_nodes()
     for pod in gang_of("w-0", "w-1"):
         cache.upsert_pod(pod)
     cache.flush()

@@ -6,7 +6,7 @@ import pytest
 
 from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod
-from tests.clusters.kubernetes.api_objects import seen_pod, wire_node
+from tests.clusters.kubernetes.api_objects import cached_pod, wire_node
 
 Json = dict[str, Any]
 
@@ -31,7 +31,7 @@ def given(name: str, runs: str | None, allocated: str | None = None) -> Json:
 def resized(cpu: str, *statuses: Json, reason: str = "", **more: Any) -> CachedPod:
     pending = [{"type": "PodResizePending", "status": "True", "reason": reason}] if reason else []
     status = {"containerStatuses": list(statuses), "conditions": pending} | more.pop("status", {})
-    return seen_pod("p", 0, "node-1", "Running", containers=[container("c", cpu)], status=status, **more)
+    return cached_pod("p", 0, "node-1", "Running", containers=[container("c", cpu)], status=status, **more)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_the_larger_of_spec_and_status_counts(pod: CachedPod, cpu_milli: int) ->
 
 
 def test_each_container_counts_by_itself_and_sidecars_are_containers() -> None:
-    pod = seen_pod(
+    pod = cached_pod(
         "p",
         0,
         "node-1",
@@ -77,7 +77,7 @@ def test_the_pod_as_a_whole_is_resized_too() -> None:
 
 
 def test_a_status_that_repeats_the_spec_makes_no_other_ask() -> None:
-    plain = seen_pod("p", 0, containers=[container("c", "1")])
+    plain = cached_pod("p", 0, containers=[container("c", "1")])
     assert resized("1", given("c", "1", "1")).spec is plain.spec
     assert resized("1", given("c", "1")).spec is plain.spec
     assert resized("1", given("c", "3", "3")).spec is resized("1", given("c", "3", "3")).spec

@@ -8,11 +8,11 @@ from kaiwo.clusters.kubernetes.gangs import read_owner
 from kaiwo.clusters.kubernetes.gangs.metadata import Owner
 from kaiwo.model.events import WorkloadChanged
 from kaiwo.model.workload import Workload, has_required_pods
-from tests.clusters.kubernetes.api_objects import seen_pod, some_books
+from tests.clusters.kubernetes.api_objects import cache_with_nodes, cached_pod
 
 
 def some_tree(*leaves: dict[str, Any], minimum: int | None = None) -> ClusterCache:
-    cache = some_books()
+    cache = cache_with_nodes()
     spec = {"subGroups": list(leaves), **({} if minimum is None else {"minSubGroup": minimum})}
     metadata = {"name": "tree", "namespace": "default", "uid": "tree"}
     group = {"apiVersion": "scheduling.run.ai/v2alpha2", "kind": "PodGroup", "metadata": metadata, "spec": spec}
@@ -24,7 +24,7 @@ def some_tree(*leaves: dict[str, Any], minimum: int | None = None) -> ClusterCac
 
 def put(cache: ClusterCache, name: str, leaf: str, gpus: int = 1, **more: Any) -> None:
     labels = {"kai.scheduler/subgroup-name": leaf}
-    cache.upsert_pod(seen_pod(name, gpus, annotations={"pod-group-name": "tree"}, labels=labels, **more))
+    cache.upsert_pod(cached_pod(name, gpus, annotations={"pod-group-name": "tree"}, labels=labels, **more))
 
 
 def workload_of(cache: ClusterCache) -> Workload:

@@ -6,7 +6,7 @@ from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
 from kaiwo.clusters.kubernetes.cache.gang_index import OwnerObject
 from kaiwo.clusters.kubernetes.gangs import read_owner
 from kaiwo.model.workload import Phase
-from tests.clusters.kubernetes.api_objects import seen_pod, some_books
+from tests.clusters.kubernetes.api_objects import cache_with_nodes, cached_pod
 from tests.conformance.gangs import objects as o
 
 LEAVING = "2026-11-15T10:00:00Z"
@@ -25,7 +25,7 @@ def put_pods(cache: ClusterCache, pods: list[o.Object], node: str = "", gpus: in
     for pod in pods:
         meta = pod["metadata"]
         said = {key: meta[key] for key in PASSED if key in meta}
-        cache.upsert_pod(seen_pod(meta["name"], gpus, node, **said, **more))
+        cache.upsert_pod(cached_pod(meta["name"], gpus, node, **said, **more))
     cache.flush()
 
 
@@ -37,7 +37,7 @@ def test_a_restarted_jobset_does_not_wait_for_old_pods_that_cannot_be_stopped() 
         startupPolicy={"startupPolicyOrder": "InOrder"},
     )
     (driver,), (old,) = o.make_jobset_jobs(jobset, "driver", attempt=1), o.make_jobset_jobs(jobset, "worker")
-    cache = some_books()
+    cache = cache_with_nodes()
     put_owners(cache, jobset, old)
     workers = o.make_job_pods(old, 2)
     put_pods(cache, workers, node="node-1")
@@ -60,7 +60,7 @@ def test_a_restarted_jobset_does_not_wait_for_old_pods_that_cannot_be_stopped() 
 def test_a_replica_that_is_made_anew_and_smaller_does_not_wait_for_its_old_workers() -> None:
     large, small = o.make_lws("u", 3), o.make_lws("u", 2)
     sets, old = o.make_lws_replica(large, 0, 2)
-    cache = some_books()
+    cache = cache_with_nodes()
     put_owners(cache, large, *sets)
     put_pods(cache, old[2:], node="node-1", deletionTimestamp=LEAVING)
     put_owners(cache, small)

@@ -8,7 +8,7 @@ from kaiwo.clusters.kubernetes.cache.priority_classes import PATH, PriorityClass
 from kaiwo.clusters.kubernetes.decode.wire_objects import Meta, PriorityClass
 from kaiwo.model.workload import Workload
 from tests.clusters.kubernetes.api_client import run
-from tests.clusters.kubernetes.api_objects import seen_pod, some_books
+from tests.clusters.kubernetes.api_objects import cache_with_nodes, cached_pod
 from tests.clusters.kubernetes.running_scheduler import scheduled, until_bound, until_said
 from tests.controlplane.plane import Plane
 
@@ -22,24 +22,24 @@ def classes(*found: tuple[str, int, bool]) -> PriorityClasses:
 
 def test_what_is_written_on_the_pod_counts_first() -> None:
     priorities = classes(("high", 1000, False), ("usual", 5, True))
-    assert priorities.of(seen_pod("w", priority=7, priorityClassName="high")) == (7, True)
-    assert priorities.of(seen_pod("w", priority=7)) == (7, False)
+    assert priorities.of(cached_pod("w", priority=7, priorityClassName="high")) == (7, True)
+    assert priorities.of(cached_pod("w", priority=7)) == (7, False)
 
 
 def test_the_class_counts_where_nobody_wrote_it_and_the_default_where_there_is_no_class() -> None:
     priorities = classes(("high", 1000, False), ("usual", 5, True))
-    assert priorities.of(seen_pod("w", priorityClassName="high")) == (1000, True)
-    assert priorities.of(seen_pod("w")) == (5, True)
-    assert priorities.of(seen_pod("w", priorityClassName="unknown")) == (0, True)
-    assert PriorityClasses().of(seen_pod("w")) == (0, False)
+    assert priorities.of(cached_pod("w", priorityClassName="high")) == (1000, True)
+    assert priorities.of(cached_pod("w")) == (5, True)
+    assert priorities.of(cached_pod("w", priorityClassName="unknown")) == (0, True)
+    assert PriorityClasses().of(cached_pod("w")) == (0, False)
     priorities.delete(PriorityClass(Meta("high")))
-    assert priorities.of(seen_pod("w", priorityClassName="high")) == (0, True)
+    assert priorities.of(cached_pod("w", priorityClassName="high")) == (0, True)
 
 
 def test_the_scheduler_is_told_the_priority_of_the_class() -> None:
-    cache = some_books()
+    cache = cache_with_nodes()
     cache.priorities.upsert(PriorityClass(Meta("high"), 1000))
-    cache.upsert_pod(seen_pod("w", priorityClassName="high"))
+    cache.upsert_pod(cached_pod("w", priorityClassName="high"))
     cache.flush()
     workload: Workload = cache.published.workloads["default/w"]
     assert workload.priority == 1000
@@ -62,8 +62,8 @@ def test_a_type_counts_only_where_somebody_wrote_it(
     notes: dict[str, str], spec: dict[str, object], priority: int
 ) -> None:
     """A default of ours would stand above all classes with small values."""
-    cache = some_books()
-    cache.upsert_pod(seen_pod("w", annotations={f"kaiwo.ai/{key}": value for key, value in notes.items()}, **spec))
+    cache = cache_with_nodes()
+    cache.upsert_pod(cached_pod("w", annotations={f"kaiwo.ai/{key}": value for key, value in notes.items()}, **spec))
     cache.flush()
     assert cache.published.workloads["default/w"].priority == priority
 

@@ -19,7 +19,7 @@ from kaiwo.model.partition_modes import Mode, partition_gpu
 from kaiwo.model.plan import Plan
 from kaiwo.model.queue import UNBOUNDED_DEFAULT_QUEUE
 from kaiwo.snapshot.cluster_state import ClusterState
-from tests.clusters.kubernetes.api_objects import seen_pod, wire_node
+from tests.clusters.kubernetes.api_objects import cached_pod, wire_node
 
 AMD, NVIDIA = "amd.com/gpu", "nvidia.com/gpu"
 DEVICES = (
@@ -45,7 +45,7 @@ def listed() -> wire_objects.Node:
 
 def asks(name: str, resource: str, count: int = 1, **more: Any) -> Any:
     container = {"name": "c", "resources": {"requests": {"cpu": "1", resource: str(count)}}}
-    return seen_pod(name, containers=[container], **more)
+    return cached_pod(name, containers=[container], **more)
 
 
 def plan(node: wire_objects.Node, *pods: Any) -> Plan:

@@ -23,7 +23,7 @@ from kaiwo.model.plan import Nomination
 from kaiwo.model.planned_start import PlannedStart
 from kaiwo.snapshot.node_table import NodeTable
 from tests.clusters.kubernetes.api_client import run
-from tests.clusters.kubernetes.api_objects import seen_pod, some_books, wire_node, wire_pod
+from tests.clusters.kubernetes.api_objects import cache_with_nodes, cached_pod, wire_node, wire_pod
 from tests.clusters.kubernetes.kubectl_cluster import Kubectl
 from tests.clusters.kubernetes.running_scheduler import scheduled, until_bound
 from tests.controlplane.plane import Plane
@@ -50,7 +50,7 @@ def test_every_amount_of_a_node_can_be_counted(resource: str) -> None:
 
 def test_a_pod_of_many_containers_that_each_ask_for_all_there_is() -> None:
     container = {"resources": {"requests": {"ephemeral-storage": HUGE, "cpu": HUGE, "memory": HUGE}}}
-    request = seen_pod("p", containers=[container | {"name": f"c{n}"} for n in range(600)]).spec.request
+    request = cached_pod("p", containers=[container | {"name": f"c{n}"} for n in range(600)]).spec.request
     assert (request.cpu_milli, dict(request.extended)) == (MOST_CPU_MILLI, {"ephemeral-storage": MOST_BYTES})
 
 
@@ -67,7 +67,7 @@ def test_numbers_in_annotations_and_labels_are_measured_too() -> None:
     assert read_planned_start(write_planned_start(PlannedStart("w", 1 << 60, ())), "w") is None
     for cpu_milli, is_kept in ((1000, True), (1 << 62, False)):
         note = msgspec.json.encode(Nomination("w", "main-0", "n", cpu_milli=cpu_milli)).decode()
-        kept = NominationAnnotations().of("w", "main-0", seen_pod("p", annotations={NOMINATION_ANNOTATION: note}))
+        kept = NominationAnnotations().of("w", "main-0", cached_pod("p", annotations={NOMINATION_ANNOTATION: note}))
         assert (kept is not None) is is_kept
 
 
@@ -110,20 +110,20 @@ def test_an_object_that_breaks_its_reader_is_left_out_and_named() -> None:
 
 
 def test_a_pod_that_breaks_its_reader_holds_what_it_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    cache, distillery = some_books(), PodDecoder()
+    cache, decoder = cache_with_nodes(), PodDecoder()
     resource: Resource[Pod] = Resource("/api/v1/pods", Pod)
     resource.report = told = Told()
-    pods = PodHandler(resource, cache, distillery)
+    pods = PodHandler(resource, cache, decoder)
     pods.on_page([wire_pod("a", node="node-1"), wire_pod("b", node="node-1")])
     pods.on_list_end("1000000")
-    before = distillery.decode
+    before = decoder.decode
 
     def spoilt(pod: Pod) -> Any:
         if pod.metadata.name == "a":
             raise OverflowError("too large")
         return before(pod)
 
-    monkeypatch.setattr(distillery, "decode", spoilt)
+    monkeypatch.setattr(decoder, "decode", spoilt)
     pods.on_changes([Change(wire_pod("a", node="node-1")), Change(wire_pod("b", node="node-1"), True)])
     assert set(cache.pods) == {("default", "a")}
     pods.on_list_start()
@@ -135,7 +135,7 @@ def test_a_pod_that_breaks_its_reader_holds_what_it_held(monkeypatch: pytest.Mon
 
 
 def test_a_workload_that_cannot_be_told_keeps_nobody_from_being_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    cache = some_books()
+    cache = cache_with_nodes()
     cache.report = told = Told()
     publish = cache.published.publish
 
@@ -146,7 +146,7 @@ def test_a_workload_that_cannot_be_told_keeps_nobody_from_being_told(monkeypatch
 
     monkeypatch.setattr(cache.published, "publish", broken)
     for name in "abc":
-        cache.upsert_pod(seen_pod(name))
+        cache.upsert_pod(cached_pod(name))
     cache.flush()
     assert set(cache.published.workloads) == {"default/a", "default/c"}
     assert cache.left_out == 1

@@ -12,7 +12,7 @@ from kaiwo.clusters.kubernetes.cache.workload_unit import GATED
 from kaiwo.clusters.kubernetes.workload_records import Records
 from kaiwo.model.workload_record import WorkloadState
 from tests.clusters.kubernetes.api_client import run
-from tests.clusters.kubernetes.api_objects import seen_pod, some_books
+from tests.clusters.kubernetes.api_objects import cache_with_nodes, cached_pod
 from tests.clusters.kubernetes.kubectl_cluster import pod_path
 from tests.clusters.kubernetes.running_scheduler import until_said
 from tests.clusters.kubernetes.test_scheduler import scheduled
@@ -38,8 +38,8 @@ def records_of(cache: ClusterCache) -> Records:
     ],
 )
 def test_a_pod_that_is_kept_back_is_listed_as_held(pod: dict[str, Any], words: str) -> None:
-    cache = some_books()
-    cache.upsert_pod(seen_pod("solo", **pod))
+    cache = cache_with_nodes()
+    cache.upsert_pod(cached_pod("solo", **pod))
     assert cache.flush() == ()
     records = records_of(cache)
     (record,) = records.records()
@@ -47,17 +47,17 @@ def test_a_pod_that_is_kept_back_is_listed_as_held(pod: dict[str, Any], words: s
     assert words in record.message
     assert records.record("default/solo") == record  # by the pod's name, too, where that is another
     assert records.records_since(0).records == [record]
-    cache.delete_pod(seen_pod("solo", **pod))
+    cache.delete_pod(cached_pod("solo", **pod))
     cache.flush()
     assert records.records() == []
     assert records.records_since(0).gone == [record.workload.name]
 
 
 def test_a_gang_that_becomes_whole_is_held_no_longer() -> None:
-    cache = some_books()
-    cache.upsert_pod(seen_pod("a", annotations=ALONE))
+    cache = cache_with_nodes()
+    cache.upsert_pod(cached_pod("a", annotations=ALONE))
     cache.flush()
-    cache.upsert_pod(seen_pod("b", annotations=ALONE))
+    cache.upsert_pod(cached_pod("b", annotations=ALONE))
     cache.flush()
     (record,) = records_of(cache).records()
     assert (record.state, record.workload.pods, record.message) == (WorkloadState.WAITING, 2, "")
