@@ -47,7 +47,7 @@ export interface AttemptView {
 /** The attempts whose logs are kept, the first one first, and the workload's state. */
 export interface AttemptsView {
   attempts: AttemptView[]
-  state: State
+  state: WorkloadState
 }
 
 /** One result for each name, in their order; a duplicate name has one. */
@@ -301,9 +301,6 @@ export interface ShareView {
   line: WaitingWorkloadView[]
 }
 
-/** Where a workload is in its life. */
-export type State = 'cancelled' | 'failed' | 'held' | 'running' | 'starting' | 'stopping' | 'succeeded' | 'waiting'
-
 /** The cluster on one screen. */
 export interface StatusView {
   cluster: ClusterView
@@ -397,7 +394,7 @@ export type WhyVerdict = 'blocked' | 'change-evicts' | 'change-found' | 'not-tri
 /** Why a workload waits, and what would start it now. */
 export interface WhyView {
   workload: string
-  state: State
+  state: WorkloadState
   answer: string
   obstacles: ObstacleView[]
   position: number
@@ -435,13 +432,16 @@ export interface WorkloadDetail {
   restart_s: number
 }
 
+/** Where a workload is in its life. */
+export type WorkloadState = 'cancelled' | 'failed' | 'held' | 'running' | 'starting' | 'stopping' | 'succeeded' | 'waiting'
+
 /** One row of the list. `reason`: the first obstacle's sentence while it waits, later how it ended. */
 export interface WorkloadView {
   name: string
   queue: string
   user: string
   kind: string
-  state: State
+  state: WorkloadState
   priority: number
   wants: string
   gpu_milli: number

@@ -1,7 +1,7 @@
 // The pieces every part of the page is made of: a panel, a skeleton, a line to copy, a state's mark, a workload's name.
 
 import { type ReactNode, useEffect, useId, useRef, useState } from 'react'
-import type { State } from '../api/views'
+import type { WorkloadState } from '../api/views'
 import { shortName } from '../words/work'
 
 interface PanelProps {
@@ -75,7 +75,7 @@ export function CommandLine({ children }: { children: string }) {
   )
 }
 
-const MARKS: Record<State, ReactNode> = {
+const MARKS: Record<WorkloadState, ReactNode> = {
   waiting: <circle cx="6" cy="6" r="4" fill="none" stroke="currentColor" strokeWidth="1.6" />,
   held: <path d="M3.5 2.5h2v7h-2zM6.5 2.5h2v7h-2z" fill="currentColor" />,
   starting: (
@@ -92,7 +92,7 @@ const MARKS: Record<State, ReactNode> = {
 }
 
 /** A state as a shape and a word; the colour only repeats them. */
-export function StateMark({ state }: { state: State }) {
+export function StateMark({ state }: { state: WorkloadState }) {
   return (
     <span className={`state ${state}`}>
       <svg viewBox="0 0 12 12" width="12" height="12" aria-hidden="true">

@@ -1,12 +1,12 @@
 // Words about workloads: states in their groups, names as people write them, what may be done, and how long it has been.
 
 import type { Verb } from '../api/client'
-import type { Phase, State, WorkloadView } from '../api/views'
+import type { Phase, WorkloadState, WorkloadView } from '../api/views'
 import { span } from './times'
 
 export type Tab = 'active' | 'running' | 'waiting' | 'ended'
 
-export const TABS: Record<Tab, { title: string; states: State[]; sort: string }> = {
+export const TABS: Record<Tab, { title: string; states: WorkloadState[]; sort: string }> = {
   active: {
     title: 'Active',
     states: ['waiting', 'held', 'starting', 'running', 'stopping'],
@@ -17,10 +17,10 @@ export const TABS: Record<Tab, { title: string; states: State[]; sort: string }>
   ended: { title: 'Ended', states: ['succeeded', 'failed', 'cancelled'], sort: '-ended' },
 }
 
-export const isOver = (state: State) => TABS.ended.states.includes(state)
-export const isWaiting = (state: State) => TABS.waiting.states.includes(state)
+export const isOver = (state: WorkloadState) => TABS.ended.states.includes(state)
+export const isWaiting = (state: WorkloadState) => TABS.waiting.states.includes(state)
 
-export function countIn(tab: Tab, byState: Partial<Record<State, number>>): number {
+export function countIn(tab: Tab, byState: Partial<Record<WorkloadState, number>>): number {
   return TABS[tab].states.reduce((sum, state) => sum + (byState[state] ?? 0), 0)
 }
 
@@ -38,7 +38,7 @@ export const PHASES: Record<Phase, string> = {
   done: 'succeeded',
 }
 
-export function verbsFor(state: State): Verb[] {
+export function verbsFor(state: WorkloadState): Verb[] {
   if (state === 'waiting') return ['hold', 'cancel']
   if (state === 'held') return ['release', 'cancel']
   if (isOver(state)) return ['requeue']

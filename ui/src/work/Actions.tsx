@@ -2,13 +2,13 @@
 
 import { useEffect, useState } from 'react'
 import { type Verb, act } from '../api/client'
-import type { State } from '../api/views'
+import type { WorkloadState } from '../api/views'
 import { Trouble } from '../page/Panel'
 import { isWaiting, verbsFor } from '../words/work'
 
 interface Props {
   workload: string
-  state: State
+  state: WorkloadState
   onDone: () => void
 }
 
