@@ -32,9 +32,9 @@ def test_describe_shows_what_work_says_of_being_stopped(stub: Stub, kaiwo: Type)
     view = stub.workloads["default/train"] = workload("default/train")
     stub.details["default/train"] = detail(view, preemption_delay_s=600, restart_s=300, checkpoint_s=NOW - 120)
     said = kaiwo("describe", "train").out
-    assert "waits 10m before it may preempt others" in said
-    assert "2m ago" in said
-    assert "5m" in said
+    assert "waits 10 min before it may preempt others" in said
+    assert "2 min ago" in said
+    assert "5 min" in said
     stub.details["default/train"] = detail(view)
     assert not {"patience", "last", "restart"} & {
         line.split()[0] for line in kaiwo("describe", "train").lines() if line

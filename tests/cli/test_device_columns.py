@@ -18,8 +18,10 @@ def test_two_tenants_of_one_gpu() -> None:
     measured = MeasuredView(95, 91_507, 700, 61, 4)
     cells = shown(GpuView("vm", "gpu-0", 0, "H200", 143_771, 0, 1, True, "", [LEFT, RIGHT], measured=measured))
     assert cells["WORKLOADS"] == "left (0.3, mps), team/right (0.7, mps)"
-    assert cells["GRANTED AND MEASURED"] == ("left 0.3/42.1Gi uses 35 %/1.5Gi, team/right 0.7/98.3Gi uses -/50Gi")
-    assert (cells["BUSY"], cells["POWER"], cells["TEMP"], cells["USED MEMORY"]) == ("95 %", "700 W", "61 C", "89.4Gi")
+    assert cells["GRANTED AND MEASURED"] == (
+        "left 0.3/42.1 GiB uses 35 %/1.5 GiB, team/right 0.7/98.3 GiB uses -/50 GiB"
+    )
+    assert (cells["BUSY"], cells["POWER"], cells["TEMP"], cells["USED MEMORY"]) == ("95 %", "700 W", "61 C", "89.4 GiB")
     assert "BUSY" not in shown(GpuView("vm", "gpu-0", 0, "H200", 1, 0, 1, True, "", []), "table")
 
 

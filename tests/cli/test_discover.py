@@ -34,7 +34,8 @@ def test_a_gpu_is_a_row(kaiwo: Type, tmp_path: Path) -> None:
     assert first.split() == [
         address(0),
         "MI300X",
-        "192Gi",
+        "192",
+        "GiB",
         "304",
         "CPX+NPS4",
         "8",
@@ -42,17 +43,18 @@ def test_a_gpu_is_a_row(kaiwo: Type, tmp_path: Path) -> None:
         "1",
         "xgmi",
         "37%",
-        "297Mi",
+        "297",
+        "MiB",
         "healthy",
     ]
-    assert second.split()[5] == "7"
+    assert second.split()[6] == "7"
     assert done.err == f"note: {address(1)}: 7 of 8 partitions are present; missing: 7\n"
 
 
 def test_wide_shows_the_partitions_too(kaiwo: Type, tmp_path: Path) -> None:
     lines = kaiwo("discover", "--root", str(write_box(tmp_path, Box(gpus=1, compute="QPX"))), "-o", "wide").lines()
     assert len(lines) == 2 + 1 + 4
-    assert lines[4].split()[:3] == [f"{address(0)}-p1", "48Gi", "76"]
+    assert lines[4].split()[:4] == [f"{address(0)}-p1", "48", "GiB", "76"]
     assert "amdgpu_xcp_0" in lines[4]
 
 

@@ -202,7 +202,7 @@ def test_a_job_says_itself_that_it_has_saved_its_work(kaiwo: Product) -> None:
     assert kaiwo("wait", "saver", "--timeout", "20").lines() == ["saver succeeded"], kaiwo("logs", "saver").out
     assert kaiwo("logs", "saver").out.startswith("workload default/saver last saved its work at 20")
     said = kaiwo("describe", "saver").out
-    assert re.search(r"preemption delay: +waits 10m before it may preempt others\n", said)
+    assert re.search(r"preemption delay: +waits 10 min before it may preempt others\n", said)
     assert re.search(r"last checkpoint: +\d+s ago\n", said)
     assert re.search(r"restart cost: +5m\n", said)
     assert kaiwo("submit", "bad", "--restart-cost", "soon", "--", "true").err.startswith(

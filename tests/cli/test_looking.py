@@ -16,7 +16,7 @@ def test_status_is_one_screen_with_the_next_step_last(stub: Stub, kaiwo: Type) -
     assert "here, local, virtual nodes, kaiwo" in done.out
     assert "50 %  2 of 4 in use" in done.out
     assert "1 waiting, 1 running" in done.out
-    assert "812, 12s ago: 1 started, 0 evicted" in done.out
+    assert "812, 12 s ago: 1 started, 0 evicted" in done.out
     assert done.lines()[-1] == "1 workload waits; see why: kaiwo get workloads --state waiting"
 
 
@@ -34,7 +34,7 @@ def test_workloads_show_where_they_run_or_why_they_wait(stub: Stub, kaiwo: Type)
     done = kaiwo("get", "workloads")
     title, train, waits = done.lines()
     assert title.split() == ["NAME", "QUEUE", "STATE", "WANTS", "AGE", "WHERE", "OR", "WHY"]
-    assert train.split() == ["train", "default", "running", "4", "GPUs", "14m", "node-1"]
+    assert train.split() == ["train", "default", "running", "4", "GPUs", "14", "min", "node-1"]
     assert waits.endswith("needs 4 free GPUs on one node, the best has 2")
 
 
@@ -142,8 +142,9 @@ def test_queues_are_a_tree(stub: Stub, kaiwo: Type) -> None:
 def test_one_queue_shows_its_arithmetic_and_its_work(stub: Stub, kaiwo: Type) -> None:
     out = kaiwo("queue", "default").out
     assert "takes workloads:  yes" in out
-    assert "GPUs       4.5    0.5    8.5      8      -       1                 4" in out
-    assert "memory    16Gi      0   16Gi      0   64Gi" in out
+    rows = [line.split() for line in out.splitlines()]
+    assert ["GPUs", "4.5", "0.5", "8.5", "8", "-", "1", "4"] in rows
+    assert any(row[:8] == ["memory", "16", "GiB", "0", "16", "GiB", "0", "64"] for row in rows)
     assert "kaiwo share default" in out
     assert "train" in out
 
@@ -176,7 +177,7 @@ def test_one_queue_is_named_once(stub: Stub, kaiwo: Type) -> None:
 
 def test_gpus_show_who_is_on_them(stub: Stub, kaiwo: Type) -> None:
     out = kaiwo("gpus", "--node", "node-1", "--free").out
-    assert "node-1  gpu-0  MI300X  shared   0.5         96Gi  train (0.5)" in out
+    assert "node-1  gpu-0  MI300X  shared   0.5       96 GiB  train (0.5)" in out
     assert stub.seen[0][2] == {"node": ["node-1"], "free": ["true"], "limit": ["500"]}
 
 
@@ -193,13 +194,13 @@ def test_gpus_can_be_chosen_by_state_and_sorted(stub: Stub, kaiwo: Type) -> None
 
 def test_nodes_show_their_state_in_words(stub: Stub, kaiwo: Type) -> None:
     out = kaiwo("nodes").out
-    assert "node-2  cordoned  MI300X  0.5/2  4/128  16Gi/2Ti  1/110  new fan" in out
+    assert "node-2  cordoned  MI300X  0.5/2  4/128  16 GiB/2 TiB  1/110  new fan" in out
     assert kaiwo("nodes", "--state", "cordoned", "-o", "name").out == "node-2\n"
 
 
 def test_describe_tells_all_of_a_workload(stub: Stub, kaiwo: Type) -> None:
     out = kaiwo("describe", "train").out
-    for part in ("workload:    default/train", "time limit:  2h", "python 'train me.py'", "main-0  node-1  running"):
+    for part in ("workload:    default/train", "time limit:  2 h", "python 'train me.py'", "main-0  node-1  running"):
         assert part in out
     assert kaiwo("describe", "workload", "train").out == out
     assert kaiwo("describe", "eval").lines()[-1] == "see what would start it: kaiwo why eval"
@@ -208,9 +209,9 @@ def test_describe_tells_all_of_a_workload(stub: Stub, kaiwo: Type) -> None:
 @pytest.mark.parametrize(
     ("state", "code", "said"),
     [
-        ("cancelled", 0, "ended:       1m ago"),  # it may never have run
-        ("cancelled", -15, "ended:       1m ago, exit code -15"),
-        ("succeeded", 0, "ended:       1m ago, exit code 0"),
+        ("cancelled", 0, "ended:       1 min ago"),  # it may never have run
+        ("cancelled", -15, "ended:       1 min ago, exit code -15"),
+        ("succeeded", 0, "ended:       1 min ago, exit code 0"),
     ],
 )
 def test_describe_tells_an_exit_code_where_there_is_one(
@@ -227,14 +228,14 @@ def test_describe_tells_how_the_tenants_of_a_gpu_are_kept_apart(stub: Stub, kaiw
     shared = msgspec.structs.replace(stub.nodes[0].gpus[0], tenants=[turns])
     stub.nodes = [msgspec.structs.replace(stub.nodes[0], gpus=[shared])]
     assert kaiwo("describe", "gpu", "node-1/gpu-0").lines()[-1].split() == [
-        "train", "main-0", "running", "0.5", "96Gi", "time-slicing",
+        "train", "main-0", "running", "0.5", "96", "GiB", "time-slicing",
     ]  # fmt: skip
 
 
 def test_describe_tells_all_of_the_others(stub: Stub, kaiwo: Type) -> None:
     assert "gpu-1  MI300X  free" in kaiwo("describe", "node", "node-1").out
     assert "takes workloads:" in kaiwo("describe", "queue", "lab").out
-    assert "train     main-0  running  0.5    96Gi" in kaiwo("describe", "gpu", "node-1/gpu-0").out
+    assert "train     main-0  running  0.5    96 GiB" in kaiwo("describe", "gpu", "node-1/gpu-0").out
     cycle = kaiwo("describe", "cycle", "811")
     assert cycle.lines()[-1] == "decide this cycle again: kaiwo replay 811"
     assert "of waiting workloads with new reasons" in cycle.out

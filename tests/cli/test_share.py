@@ -70,7 +70,7 @@ def test_one_queue_is_shown_with_all_resources_and_its_siblings(shares: list[vie
     assert "Next queue below lab" in out
     assert "Next queue at the top" not in out
     assert "First in line in vision (by age; lowest keys first):" in out
-    assert out.splitlines()[-1].split() == ["vision-job", "50", "2m", "-50", str(NOW - 120), "7"]
+    assert out.splitlines()[-1].split() == ["vision-job", "50", "2", "min", "-50", str(NOW - 120), "7"]
 
 
 def test_json_is_the_apis_own(shares: list[views.ShareView], kaiwo: Type) -> None:

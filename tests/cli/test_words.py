@@ -3,20 +3,30 @@
 import pytest
 
 from kaiwo.cli.output import formatting, printing
+from kaiwo.model import amounts
 from kaiwo.model.errors import ConfigError
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(0, "0s"), (59, "59s"), (60, "1m"), (840, "14m"), (7200, "2h"), (259_200, "3d"), (-5, "0s")]
+    ("seconds", "text"),
+    [(0, "0 s"), (59, "59 s"), (60, "1 min"), (840, "14 min"), (7200, "2 h"), (259_200, "3 d"), (-5, "0 s")],
 )
 def test_an_age_has_one_unit(seconds: int, text: str) -> None:
-    assert formatting.age(seconds) == text
+    assert amounts.short_duration(seconds) == text
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(0, "0s"), (90, "1m30s"), (9000, "2h30m"), (86400, "1d")])
-def test_a_span_is_told_in_full_and_read_back(seconds: int, text: str) -> None:
-    assert formatting.duration(seconds) == text
-    assert formatting.parse_duration(text) == seconds
+@pytest.mark.parametrize(
+    ("seconds", "text", "typed"),
+    [(0, "0 s", "0s"), (90, "1 min 30 s", "1m30s"), (9000, "2 h 30 min", "2h30m"), (86400, "1 d", "1d")],
+)
+def test_a_duration_is_shown_in_full_and_typed_without_spaces(seconds: int, text: str, typed: str) -> None:
+    assert amounts.duration(seconds) == text
+    assert formatting.parse_duration(typed) == seconds
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(119, "119 s"), (125, "2 min"), (7530, "2 h 5 min"), (-3, "0 s")])
+def test_a_rounded_duration_leaves_out_seconds_from_two_minutes_on(seconds: int, text: str) -> None:
+    assert amounts.rounded_duration(seconds) == text
 
 
 @pytest.mark.parametrize("text", ["", "x", "1y", "-5", "2h 30m", "1.5h"])
@@ -29,14 +39,14 @@ def test_what_is_no_span_is_refused_with_an_example(text: str) -> None:
     ("amount", "text"), [(0, "0"), (500, "0.5"), (8000, "8"), (333, "0.333"), (1250, "1.25"), (-500, "-0.5")]
 )
 def test_thousandths_have_no_needless_zeros(amount: int, text: str) -> None:
-    assert formatting.milli(amount) == text
+    assert amounts.thousandths(amount) == text
 
 
 @pytest.mark.parametrize(
-    ("mib", "text"), [(0, "0"), (512, "512Mi"), (196608, "192Gi"), (1536, "1.5Gi"), (2097152, "2Ti")]
+    ("mib", "text"), [(0, "0"), (512, "512 MiB"), (196608, "192 GiB"), (1536, "1.5 GiB"), (2097152, "2 TiB")]
 )
 def test_memory_is_in_the_largest_unit(mib: int, text: str) -> None:
-    assert formatting.memory(mib) == text
+    assert amounts.rounded_memory(mib) == text
 
 
 @pytest.mark.parametrize(
@@ -49,15 +59,15 @@ def test_memory_is_in_the_largest_unit(mib: int, text: str) -> None:
         (0, "milli-gpu", "0 GPUs"),
         (1797, "milli-gpu", "1.797 GPUs"),
         (1000, "milli-cpu", "1 CPU"),
-        (2000, "mib", "2000Mi"),
-        (2048, "mib", "2Gi"),
-        (90, "s", "1m30s"),
+        (2000, "mib", "2000 MiB"),
+        (2048, "mib", "2 GiB"),
+        (90, "s", "1 min 30 s"),
         (3, "pods", "3 pods"),
         (7, "", "7"),
     ],
 )
 def test_an_obstacle_tells_its_numbers_with_units(number: int, unit: str, text: str) -> None:
-    assert formatting.amount(number, unit) == text
+    assert amounts.amount(number, unit) == text
 
 
 def test_the_default_namespace_may_be_left_out() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from kaiwo.clusters.embedded import lifecycle
 from kaiwo.clusters.embedded.lifecycle import Ending, Exit, ExitReason, Run, TrackedWorkload, new_workload
+from kaiwo.model.amounts import duration
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Phase, Pod, Role, Workload, breaks_gang
 from kaiwo.model.workload_record import Program, WorkloadRecord, WorkloadState
@@ -120,4 +121,4 @@ def test_failures_are_sentences(end: Exit, sentence: str) -> None:
 
 @pytest.mark.parametrize(("seconds", "words"), [(0, "0 s"), (45, "45 s"), (90, "1 min 30 s"), (90_000, "1 d 1 h")])
 def test_durations_are_words(seconds: int, words: str) -> None:
-    assert lifecycle.format_duration(seconds) == words
+    assert duration(seconds) == words

@@ -31,8 +31,8 @@ def with_template(**spec: Any) -> dict[str, Any]:
         ({"ray": True, "replicas": 3, "gpus": 16}, "2 pods x 8 GPUs"),
         ({"gpuResources": {"count": 3}}, "3 GPUs"),
         ({"ray": True, "replicas": 2, "gpuResources": {"count": 8, "vendor": "nvidia"}}, "2 pods x 8 GPUs"),
-        ({"gpuResources": {"totalVram": "96Gi", "partitioned": True}}, "98304 MiB of a GPU"),
-        ({"gpuResources": {"totalVram": "512Gi"}}, "2 x 262144 MiB of a GPU"),
+        ({"gpuResources": {"totalVram": "96Gi", "partitioned": True}}, "96 GiB of a GPU"),
+        ({"gpuResources": {"totalVram": "512Gi"}}, "2 x 256 GiB of a GPU"),
     ],
 )
 def test_how_many_pods_and_gpus(spec: dict[str, Any], wants: str) -> None:

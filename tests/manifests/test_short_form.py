@@ -79,7 +79,7 @@ def test_every_field_has_its_place() -> None:
         ({"gpuFraction": 0.25, "gpuDevices": 2}, "2 x 0.25 GPU"),
         ({"gpuFraction": 1}, "1 GPU"),
         ({"gpuMemory": 16000}, "16000 MiB of a GPU"),
-        ({"gpuMemory": "16Gi", "gpuDevices": 2}, "2 x 16384 MiB of a GPU"),
+        ({"gpuMemory": "16Gi", "gpuDevices": 2}, "2 x 16 GiB of a GPU"),
         ({"cpu": 4}, "4 CPU"),
         ({"cpu": 0, "memory": 0}, "nothing"),
     ],

@@ -45,7 +45,7 @@ def test_a_sound_tree_needs_no_word() -> None:
         (
             [Queue("a", memory=QueueAmounts(2048, 1536))],
             "resources.memory.limit",
-            "queue a has a memory limit of 1.5Gi, below its quota of 2Gi; raise the limit or lower the quota",
+            "queue a has a memory limit of 1.5 GiB, below its quota of 2 GiB; raise the limit or lower the quota",
         ),
         (
             [Queue("a", gpu=gpus(8), gpu_models={"MI300X": GpuModelAmounts(4000, 2000)})],

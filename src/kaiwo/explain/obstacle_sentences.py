@@ -8,8 +8,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from kaiwo.explain import reclaim_sentences, shortage_sentences
-from kaiwo.explain.planned_start_sentences import gap_words
-from kaiwo.model.amounts import amount
+from kaiwo.model.amounts import amount, rounded_duration
 from kaiwo.model.obstacle import (
     ModelsPresent,
     ModeMissing,
@@ -179,15 +178,15 @@ def _until_start(o: Obstacle) -> str:
 def _promised(o: Obstacle) -> str:
     """It would fit, but would still run when a planned start needs the place."""
     is_known = 0 < o.need < NEVER_S
-    run = f"it may run for {gap_words(o.need)}" if is_known else "its run time is unknown"
+    run = f"it may run for {rounded_duration(o.need)}" if is_known else "its run time is unknown"
     why = f" ({_RUN_TIMES[o.facts.source]})" if isinstance(o.facts, RunTime) else ""
-    return f"{_short(o.subject)} is planned to start in its place in {gap_words(o.have)}, and {run}{why}"
+    return f"{_short(o.subject)} is planned to start in its place in {rounded_duration(o.have)}, and {run}{why}"
 
 
 def _promised_remedy(o: Obstacle) -> str:
     wait = f"wait until {_short(o.subject)} has started"
     flag = "a --time" if o.facts else "an --estimate or a --time"
-    return f"give {flag} below {gap_words(o.have)} if it takes no longer, or {wait}" if o.have else wait
+    return f"give {flag} below {rounded_duration(o.have)} if it takes no longer, or {wait}" if o.have else wait
 
 
 _RUN_TIMES = {

@@ -3,6 +3,7 @@
 In:    the cluster state, a workload's name.   Out: one sentence; empty when it has no planned start.
 """
 
+from kaiwo.model.amounts import rounded_duration
 from kaiwo.model.planned_start import DelayCause, PlannedStart, expected_run_s
 from kaiwo.model.reservation import clock_words
 from kaiwo.model.workload import Workload
@@ -22,16 +23,8 @@ def planned_start(state: ClusterState, name: str, now_s: int) -> str:
     return said + _delay(promise) + _assumed(promise, state.workloads[name])
 
 
-def gap_words(seconds: int) -> str:
-    """`2 h 5 min`, `40 s`."""
-    if seconds < 120:
-        return f"{max(0, seconds)} s"
-    hours, minutes = divmod(seconds // 60, 60)
-    return " ".join(part for part in (f"{hours} h" if hours else "", f"{minutes} min" if minutes else "") if part)
-
-
 def _ahead(seconds: int) -> str:
-    return f"in {gap_words(seconds)}" if seconds > 0 else "now"
+    return f"in {rounded_duration(seconds)}" if seconds > 0 else "now"
 
 
 def _nodes(promise: PlannedStart) -> str:
@@ -68,7 +61,7 @@ def run_time_from(workload: Workload) -> str:
 def _assumed(promise: PlannedStart, workload: Workload) -> str:
     if promise.run_s:
         by = f", by {run_time_from(workload)}" if promise.run_s == expected_run_s(workload) else ""
-        return f"; it is expected to run for {gap_words(promise.run_s)}{by}"
+        return f"; it is expected to run for {rounded_duration(promise.run_s)}{by}"
     return "; its run time is unknown, so its place is kept with no end"
 
 

@@ -3,8 +3,7 @@
 In:    one Obstacle that a cycle found.   Out: what is in the way, with numbers.
 """
 
-from kaiwo.explain.planned_start_sentences import gap_words
-from kaiwo.model.amounts import amount
+from kaiwo.model.amounts import amount, rounded_duration
 from kaiwo.model.obstacle import (
     EvictionBudgetSpent,
     NeverReclaims,
@@ -105,7 +104,7 @@ def preemption_delay(o: Obstacle) -> str:
 def _until(o: Obstacle) -> str:
     """When; and how long that is from now, where somebody asks now."""
     at = clock_words(o.facts.at_s) if isinstance(o.facts, WaitsUntil) else "a later time"
-    return at + (f", in {gap_words(o.need)}" if o.need else "")
+    return at + (f", in {rounded_duration(o.need)}" if o.need else "")
 
 
 def _short(o: Obstacle) -> str:
@@ -147,6 +146,7 @@ def _protection(protection: Protection) -> str:
                 return f"{gpus} in queue {queue} cannot be reclaimed ({shown}): {why}"
             return f"disruption budgets protect {gpus} in queue {queue} ({shown})"
         case ProtectedByMinRunTime(queue, milli, least_s):
-            return f"minimum run times of {gap_words(least_s)} protect {amount(milli, 'milli-gpu')} in queue {queue}"
+            least = rounded_duration(least_s)
+            return f"minimum run times of {least} protect {amount(milli, 'milli-gpu')} in queue {queue}"
         case EvictionBudgetSpent(queue, per_hour):
             return f"at most {amount(per_hour, 'workloads')} of queue {queue} may be evicted per hour"

@@ -18,9 +18,10 @@ from kaiwo.explain.change_sentences import Proposal, propose
 from kaiwo.explain.changes_that_evict import change_that_evicts, may_evict_others, raise_that_evicts
 from kaiwo.explain.cheapest_change import ChangeSearch, cheapest_change
 from kaiwo.explain.obstacle_sentences import remedy, sentence
-from kaiwo.explain.planned_start_sentences import gap_words, planned_start
+from kaiwo.explain.planned_start_sentences import planned_start
 from kaiwo.explain.possible_changes import PossibleChange
 from kaiwo.explain.verify_change import Question
+from kaiwo.model.amounts import rounded_duration
 from kaiwo.model.errors import NotFoundError
 from kaiwo.model.obstacle import Obstacle, Reason, WhyVerdict
 from kaiwo.model.policy import Policy
@@ -217,7 +218,7 @@ def _changes_that_evict(question: Question) -> tuple[PossibleChange | None, list
 def _evicts(question: Question, change: PossibleChange) -> str:
     text = propose(question.state, question.name, change).sentence
     delay_s = question.workload.preemption_delay_s
-    when = f" once its preemption delay of {gap_words(delay_s)} is over" if delay_s else ""
+    when = f" once its preemption delay of {rounded_duration(delay_s)} is over" if delay_s else ""
     return f"But if you {text}, other work will be evicted to make room for it{when}."
 
 

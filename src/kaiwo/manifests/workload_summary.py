@@ -6,7 +6,7 @@ In:    a request, role or workload.   Out: "8 pods x 4 GPUs", "0.5 GPU", "16000 
 from collections import Counter
 
 from kaiwo.manifests.values.gpu_model_names import VENDOR_MODELS
-from kaiwo.model.gpu import WHOLE_MILLI
+from kaiwo.model.amounts import memory, thousandths
 from kaiwo.model.request import ANY_PARTITION, Request
 from kaiwo.model.workload import Role, Workload, subgroup_tree
 
@@ -27,18 +27,18 @@ def describe_workload(workload: Workload) -> str:
 def describe_request(request: Request) -> str:
     """What one pod is mostly about: its GPUs, or its CPU when it has none."""
     if request.is_memory:
-        return _times(request.gpus, f"{request.gpu_mib} MiB of a GPU")
+        return _times(request.gpus, f"{memory(request.gpu_mib)} of a GPU")
     if request.is_fraction:
-        return _times(request.gpus, f"{_decimal(request.gpu_milli)} GPU")
+        return _times(request.gpus, f"{thousandths(request.gpu_milli)} GPU")
     if request.is_partition:
         kind = "partition" if request.partition == ANY_PARTITION else f"{request.partition} partition"
         return f"{request.gpus} {kind}{'s' if request.gpus > 1 else ''}"
     if request.gpus:
         return f"{request.gpus} GPU{'s' if request.gpus > 1 else ''}"
     if request.cpu_milli:
-        return f"{_decimal(request.cpu_milli)} CPU"
+        return f"{thousandths(request.cpu_milli)} CPU"
     if request.memory_mib:
-        return f"{request.memory_mib} MiB"
+        return memory(request.memory_mib)
     return ", ".join(f"{amount} {name}" for name, amount in request.extended) or "nothing"
 
 
@@ -50,8 +50,8 @@ def describe_role(role: Role) -> str:
         parts[0] += f" by {request.isolation}"
     if request.gpu_models and request.gpus:
         parts[0] += f" ({_models(request.gpu_models)})"
-    parts += [f"{_decimal(request.cpu_milli)} CPU"] if request.cpu_milli else []
-    parts += [f"{_memory(request.memory_mib)} memory"] if request.memory_mib else []
+    parts += [f"{thousandths(request.cpu_milli)} CPU"] if request.cpu_milli else []
+    parts += [f"{memory(request.memory_mib)} memory"] if request.memory_mib else []
     parts += [f"{amount} {name}" for name, amount in request.extended]
     pods = "1 pod" if role.count == 1 else f"{role.count} pods"
     at_least = "" if role.needed == role.count else f" (at least {role.needed})"
@@ -70,14 +70,6 @@ def _describe_pods(role: Role) -> str:
 
 def _times(count: int, what: str) -> str:
     return what if count == 1 else f"{count} x {what}"
-
-
-def _decimal(milli: int) -> str:
-    return f"{milli / WHOLE_MILLI:.3f}".rstrip("0").rstrip(".")
-
-
-def _memory(mib: int) -> str:
-    return f"{mib // 1024} GiB" if mib % 1024 == 0 else f"{mib} MiB"
 
 
 def _models(models: tuple[str, ...]) -> str:

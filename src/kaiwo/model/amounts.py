@@ -1,13 +1,13 @@
-"""Quantities as people say them, exactly: two that differ never read the same.
+"""Format amounts as people write them: 4 GPUs, 0.762 GPU, 192 GiB, 2 h 10 min.
 
-In:    an integer in the unit of the core.   Out: `4 GPUs`, `0.762 GPU`, `192 GiB`, `196609 MiB`.
-The most that is counted stands for all that is more: it is not the number that somebody wrote.
+In:    an integer in the core's unit: milli-GPU, milli-CPU, MiB, seconds.   Out: text with a unit.
+Amounts are exact, so that two that differ never read the same, unless the function's name says that it rounds.
 """
 
 from kaiwo.model.request import MOST_CPU_MILLI, MOST_GPUS, MOST_MIB
 
-GIB, TIB = 1024, 1024 * 1024  # in MiB
-_COUNTED = {
+GIB_MIB, TIB_MIB = 1024, 1024 * 1024
+_NOUNS = {
     "gpus": "GPU",
     "devices": "device",
     "pods": "pod",
@@ -15,39 +15,82 @@ _COUNTED = {
     "queues": "queue",
     "workloads": "workload",
 }
+_TIMES_S = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+# A request for more than this is stored as this: see `model.request`.
 _MOST = {"gpus": MOST_GPUS, "milli-gpu": 1000 * MOST_GPUS, "milli-cpu": MOST_CPU_MILLI, "mib": MOST_MIB}
 
 
 def amount(value: int, unit: str) -> str:
-    """The number with its unit."""
+    """A number with the unit of an obstacle."""
     return _amount(value, unit) + (" or more" if value == _MOST.get(unit) else "")
+
+
+def count(value: int, noun: str) -> str:
+    """`1 node`, `2 nodes`."""
+    return f"{value} {noun}" if value == 1 else f"{value} {noun}s"
+
+
+def thousandths(value: int) -> str:
+    """500 is `0.5`, 8000 is `8`."""
+    sign, (whole, rest) = "-" if value < 0 else "", divmod(abs(value), 1000)
+    return f"{sign}{whole}.{rest:03d}".rstrip("0") if rest else f"{sign}{whole}"
+
+
+def gpus(milli: int) -> str:
+    """`0.5 GPU`, `1.5 GPUs`."""
+    return _milli(milli, "GPU")
+
+
+def memory(mib: int) -> str:
+    """`192 GiB`, `1.5 GiB`, `16000 MiB`: the largest unit that needs at most one decimal place."""
+    for size, name in ((TIB_MIB, "TiB"), (GIB_MIB, "GiB")):
+        if mib >= size and mib * 10 % size == 0:
+            return f"{mib / size:.1f}".removesuffix(".0") + f" {name}"
+    return f"{mib} MiB"
+
+
+def rounded_memory(mib: int) -> str:
+    """`42.1 GiB`: one decimal place, for columns and measurements."""
+    for size, name in ((TIB_MIB, "TiB"), (GIB_MIB, "GiB")):
+        if mib >= size:
+            return f"{mib / size:.1f}".removesuffix(".0") + f" {name}"
+    return f"{mib} MiB" if mib else "0"
+
+
+def duration(seconds: int) -> str:
+    """`2 h 10 min`, `1 min 30 s`."""
+    left, parts = max(0, seconds), []
+    for size, unit in _TIMES_S:
+        if left >= size:
+            parts.append(f"{left // size} {unit}")
+            left %= size
+    return " ".join(parts) or "0 s"
+
+
+def rounded_duration(seconds: int) -> str:
+    """Seconds below two minutes, whole minutes from there on: `90 s`, `2 h 5 min`."""
+    return f"{max(0, seconds)} s" if seconds < 120 else duration(seconds - seconds % 60)
+
+
+def short_duration(seconds: float) -> str:
+    """Only the largest unit, for columns: `14 min`, `3 d`."""
+    left = max(0, int(seconds))
+    size, unit = next((each for each in _TIMES_S if left >= each[0]), _TIMES_S[-1])
+    return f"{left // size} {unit}"
 
 
 def _amount(value: int, unit: str) -> str:
     match unit:
         case "milli-gpu":
-            return _milli(value, "GPU")
+            return gpus(value)
         case "milli-cpu":
             return _milli(value, "CPU")
         case "mib":
-            return _memory(value)
+            return memory(value)
         case "s":
-            return f"{value} s"
-    return _count(value, _COUNTED[unit]) if unit in _COUNTED else str(value)
-
-
-def _count(value: int, noun: str) -> str:
-    return f"{value} {noun}" if value == 1 else f"{value} {noun}s"
+            return duration(value)
+    return count(value, _NOUNS[unit]) if unit in _NOUNS else f"{value} {unit}".strip()
 
 
 def _milli(value: int, noun: str) -> str:
-    plain = f"{value / 1000:.3f}".rstrip("0").rstrip(".")
-    return f"{plain} {noun}" if 0 < value <= 1000 else f"{plain} {noun}s"
-
-
-def _memory(mib: int) -> str:
-    """In the largest unit in which three places after the point say it exactly."""
-    for size, name, least in ((TIB, "TiB", 10 * TIB), (GIB, "GiB", 10 * GIB)):
-        if mib >= least and mib * 1000 % size == 0:
-            return f"{mib / size:.3f}".rstrip("0").rstrip(".") + f" {name}"
-    return f"{mib} MiB"
+    return f"{thousandths(value)} {noun}{'' if 0 < value <= 1000 else 's'}"

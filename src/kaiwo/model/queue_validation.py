@@ -9,10 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from kaiwo.model.gpu import WHOLE_MILLI
+from kaiwo.model.amounts import memory, thousandths
 from kaiwo.model.queue import DEFAULT_QUEUE, UNLIMITED, Queue
 
-CPU_MILLI, GIB_MIB = 1000, 1024
 RESOURCES = (("gpu", "GPU"), ("cpu", "CPU"), ("memory", "memory"))
 
 
@@ -173,9 +172,7 @@ def _show(field: str, amount: int) -> str:
     """An amount as people write it."""
     if amount == UNLIMITED:
         return "no limit"
-    size = {"gpu": WHOLE_MILLI, "cpu": CPU_MILLI, "memory": GIB_MIB}[field]
-    unit = {"gpu": "", "cpu": "", "memory": "Gi"}[field]
-    return f"{amount / size:g}{unit}" if amount % size else f"{amount // size}{unit}"
+    return memory(amount) if field == "memory" else thousandths(amount)
 
 
 def _error(queue: str, field: str, sentence: str) -> QueueFinding:

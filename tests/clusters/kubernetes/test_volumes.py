@@ -92,7 +92,7 @@ def test_a_class_that_makes_volumes_makes_them_where_it_may() -> None:
 @pytest.mark.parametrize(
     ("documents", "words"),
     [
-        ([storage_class("late"), claim("data")], "no free volume of class late serves its claim data (1024 MiB, Read"),
+        ([storage_class("late"), claim("data")], "no free volume of class late serves its claim data (1 GiB, Read"),
         ([claim("data")], "storage class late, which does not exist; create it"),
         ([storage_class("late") | {"volumeBindingMode": "Immediate"}, claim("data")], "is not bound to a volume yet"),
     ],

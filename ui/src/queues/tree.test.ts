@@ -57,14 +57,14 @@ describe('a bar', () => {
 describe('the words', () => {
   test('say quota, what is over it, the fair share and the limit', () => {
     const borrowing = amount({ used: 20_500, quota: 16_000, share: 18_000, limit: 32_000 })
-    expect(amountWords(borrowing)).toBe('20.5 of 16 GPU quota (4.5 over), fair share 18 GPU, limit 32 GPU')
-    expect(amountWords(amount({ used: 8000, quota: 16_000 }))).toBe('8 of 16 GPU quota, fair share 0 GPU')
-    expect(amountWords(amount({ used: 500 }))).toBe('0.5 GPU used, no quota, fair share 0 GPU')
-    expect(amountWords(amount({ used: 500, quota: -1 }))).toBe('0.5 GPU used, unlimited quota, fair share 0 GPU')
+    expect(amountWords(borrowing)).toBe('20.5 of 16 GPUs in quota (4.5 over), fair share 18 GPUs, limit 32 GPUs')
+    expect(amountWords(amount({ used: 8000, quota: 16_000 }))).toBe('8 of 16 GPUs in quota, fair share 0 GPUs')
+    expect(amountWords(amount({ used: 500 }))).toBe('0.5 GPU used, no quota, fair share 0 GPUs')
+    expect(amountWords(amount({ used: 500, quota: -1 }))).toBe('0.5 GPU used, unlimited quota, fair share 0 GPUs')
   })
 
   test('say what runs and what waits', () => {
     expect(workWords(queue('q', '', { running: 3 }))).toBe('3 running, none waiting')
-    expect(workWords(queue('q', '', { waiting: 2, gpu_milli: amount({ waiting: 12_000 }) }))).toBe('0 running, 2 waiting for 12 GPU')
+    expect(workWords(queue('q', '', { waiting: 2, gpu_milli: amount({ waiting: 12_000 }) }))).toBe('0 running, 2 waiting for 12 GPUs')
   })
 })

@@ -38,12 +38,12 @@ export function bar(amount: AmountView, clusterTotal: number): Bar {
   return { within: within / whole, over: (amount.used - within) / whole, quota: mark(amount.quota), share }
 }
 
-/** "20 of 16 GPU quota (4 over), fair share 18 GPU, limit 32 GPU". */
+/** "20 of 16 GPUs in quota (4 over), fair share 18 GPUs, limit 32 GPUs". */
 export function amountWords(amount: AmountView): string {
   const words: string[] = []
   if (amount.quota < 0) words.push(`${gpus(amount.used)} used, unlimited quota`)
   else if (amount.quota === 0) words.push(`${gpus(amount.used)} used, no quota`)
-  else words.push(`${gpuNumber(amount.used)} of ${gpus(amount.quota)} quota${overWords(amount)}`)
+  else words.push(`${gpuNumber(amount.used)} of ${gpus(amount.quota)} in quota${overWords(amount)}`)
   words.push(`fair share ${gpus(amount.share)}`)
   if (amount.limit >= 0) words.push(`limit ${gpus(amount.limit)}`)
   return words.join(', ')

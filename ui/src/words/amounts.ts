@@ -14,8 +14,8 @@ export const counted = (value: number, one: string, many = `${one}s`) => `${coun
 /** 3500 -> "3.5", 66003 -> "66.003": exact, since people compare two of them. */
 export const gpuNumber = (milli: number) => THOUSANDTHS.format(milli / 1000)
 
-/** 3500 -> "3.5 GPU". */
-export const gpus = (milli: number) => `${gpuNumber(milli)} GPU`
+/** 3500 -> "3.5 GPUs", 500 -> "0.5 GPU". */
+export const gpus = (milli: number) => ofMilli(milli, 'GPU')
 
 export const cpus = (milli: number) => `${TENTHS.format(milli / 1000)} CPU`
 
@@ -59,13 +59,13 @@ export function inUnit(value: number, unit: string): string {
 const ofMilli = (milli: number, one: string) =>
   `${THOUSANDTHS.format(milli / 1000)} ${milli > 0 && milli <= 1000 ? one : `${one}s`}`
 
-/** In the largest unit in which three places after the point say it exactly. */
+/** The largest unit that needs at most one decimal place; the same rule as kaiwo/model/amounts.py. */
 function exactMemory(mib: number): string {
   for (const [size, name] of [
     [1024 * 1024, 'TiB'],
     [1024, 'GiB'],
   ] as const) {
-    if (mib >= 10 * size && (mib * 1000) % size === 0) return `${THOUSANDTHS.format(mib / size)} ${name}`
+    if (mib >= size && (mib * 10) % size === 0) return `${TENTHS.format(mib / size)} ${name}`
   }
   return `${WHOLE.format(mib)} MiB`
 }

@@ -6,14 +6,14 @@ import { asSentence, countIn, placesInWords, plannedStart, ran, shortName, verbs
 
 describe('amounts', () => {
   test.each([
-    [0, '0 GPU'],
+    [0, '0 GPUs'],
     [500, '0.5 GPU'],
     [333, '0.333 GPU'],
-    [3500, '3.5 GPU'],
-    [64_000, '64 GPU'],
-    [12_345, '12.345 GPU'],
-    [66_003, '66.003 GPU'],
-    [8_000_000, '8,000 GPU'],
+    [3500, '3.5 GPUs'],
+    [64_000, '64 GPUs'],
+    [12_345, '12.345 GPUs'],
+    [66_003, '66.003 GPUs'],
+    [8_000_000, '8,000 GPUs'],
   ])('%d milli-GPU is %s', (milli, words) => expect(gpus(milli)).toBe(words))
 
   test.each([
@@ -48,7 +48,7 @@ describe('amounts', () => {
       '192 GiB',
       '196,609 MiB',
       '15.5 GiB',
-      '4,096 MiB',
+      '4 GiB',
     ])
     expect(inUnit(20 * 1024 * 1024, 'mib')).toBe('20 TiB')
   })

@@ -14,6 +14,7 @@ from kaiwo.api.views import (
     TurnView,
     WaitingWorkloadView,
 )
+from kaiwo.model.amounts import thousandths
 from kaiwo.model.queue import DEFAULT_FAIRNESS, UNLIMITED, QueueAmounts, ReclaimStrategy, SharePolicy
 from kaiwo.queues.share_breakdown import ShareBreakdown
 from kaiwo.runtime.overview.cluster_overview import ClusterOverview, QueueSums
@@ -88,23 +89,18 @@ def _part(terms: ShareBreakdown, write: Formatter) -> str:
 
 def _writer(terms: ShareBreakdown, used: int) -> Formatter:
     if terms.resource != "memory":
-        return _thousandths
+        return thousandths
     amounts = (used, terms.total, terms.wants, terms.deserved, terms.whole, terms.remainder, terms.offered)
     bounds = (terms.quota or 0, terms.limit or 0)
     return _gib if all(amount % 1024 == 0 for amount in (*amounts, *bounds)) else _mib
 
 
-def _thousandths(amount: int) -> str:
-    sign, (whole, rest) = ("-" if amount < 0 else ""), divmod(abs(amount), 1000)
-    return f"{sign}{whole}.{rest:03d}".rstrip("0") if rest else f"{sign}{whole}"
-
-
 def _gib(amount: int) -> str:
-    return f"{amount // 1024}Gi" if amount else "0"
+    return f"{amount // 1024} GiB" if amount else "0"
 
 
 def _mib(amount: int) -> str:
-    return f"{amount}Mi" if amount else "0"
+    return f"{amount} MiB" if amount else "0"
 
 
 FIRST = 5  # of each line

@@ -4,8 +4,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kaiwo.api.views import GpuView, MeasuredView, NodeView, TenantView, WorkloadView
-from kaiwo.cli.output.formatting import age, limit_or_dash, memory, milli, short_name
+from kaiwo.cli.output.formatting import limit_or_dash, short_name
 from kaiwo.cli.output.table_layout import Column
+from kaiwo.model.amounts import rounded_memory, short_duration, thousandths
 
 NUMBER, WIDE = True, True
 MOST_NODES = 3
@@ -18,7 +19,7 @@ def _where_or_why(w: WorkloadView, _: float) -> str:
 
 
 def _run_time(w: WorkloadView, now: float) -> str:
-    return age((w.ended_s or now) - w.started_s) if w.started_s else "-"
+    return short_duration((w.ended_s or now) - w.started_s) if w.started_s else "-"
 
 
 def _label_text(labels: dict[str, str]) -> str:
@@ -31,7 +32,7 @@ WORKLOAD: Sequence[Column] = (
     Column("STATE", lambda w, _: w.state.value, is_state=True),
     Column("WANTS", lambda w, _: w.wants, min_width=10),
     Column("PODS", lambda w, _: f"{w.pods.used}/{w.pods.total}", NUMBER, WIDE),
-    Column("AGE", lambda w, now: age(now - w.submitted_s), NUMBER),
+    Column("AGE", lambda w, now: short_duration(now - w.submitted_s), NUMBER),
     Column("RAN", _run_time, NUMBER, WIDE),
     Column("USER", lambda w, _: w.user or "-", False, WIDE),
     Column("TYPE", lambda w, _: w.kind, False, WIDE),
@@ -50,9 +51,9 @@ NODE: Sequence[Column] = (
     Column("NAME", lambda n, _: n.name),
     Column("STATE", lambda n, _: n.state, is_state=True),
     Column("MODEL", _models),
-    Column("GPUS", lambda n, _: f"{milli(n.gpu_milli.used)}/{milli(n.gpu_milli.total)}", NUMBER),
-    Column("CPU", lambda n, _: f"{milli(n.cpu_milli.used)}/{milli(n.cpu_milli.total)}", NUMBER),
-    Column("MEMORY", lambda n, _: f"{memory(n.memory_mib.used)}/{memory(n.memory_mib.total)}", NUMBER),
+    Column("GPUS", lambda n, _: f"{thousandths(n.gpu_milli.used)}/{thousandths(n.gpu_milli.total)}", NUMBER),
+    Column("CPU", lambda n, _: f"{thousandths(n.cpu_milli.used)}/{thousandths(n.cpu_milli.total)}", NUMBER),
+    Column("MEMORY", lambda n, _: f"{rounded_memory(n.memory_mib.used)}/{rounded_memory(n.memory_mib.total)}", NUMBER),
     Column("PODS", lambda n, _: f"{n.pods.used}/{n.pods.total}", NUMBER),
     Column("LABELS", lambda n, _: _label_text(n.labels) or "-", False, WIDE),
     Column("TAINTS", lambda n, _: ", ".join(n.taints) or "-", False, WIDE),
@@ -61,21 +62,29 @@ NODE: Sequence[Column] = (
 
 QUEUE: Sequence[Column] = (
     Column("NAME", lambda q, _: "  " * q.depth + q.name),
-    Column("USED", lambda q, _: milli(q.gpu_milli.used), NUMBER),
-    Column("SHARE", lambda q, _: milli(q.gpu_milli.share), NUMBER),
-    Column("QUOTA", lambda q, _: limit_or_dash(q.gpu_milli.quota, milli), NUMBER),
-    Column("LIMIT", lambda q, _: limit_or_dash(q.gpu_milli.limit, milli), NUMBER),
-    Column("ASKED", lambda q, _: milli(q.gpu_milli.waiting), NUMBER),
+    Column("USED", lambda q, _: thousandths(q.gpu_milli.used), NUMBER),
+    Column("SHARE", lambda q, _: thousandths(q.gpu_milli.share), NUMBER),
+    Column("QUOTA", lambda q, _: limit_or_dash(q.gpu_milli.quota, thousandths), NUMBER),
+    Column("LIMIT", lambda q, _: limit_or_dash(q.gpu_milli.limit, thousandths), NUMBER),
+    Column("ASKED", lambda q, _: thousandths(q.gpu_milli.waiting), NUMBER),
     Column("RUNNING", lambda q, _: str(q.running), NUMBER),
     Column("WAITING", lambda q, _: str(q.waiting), NUMBER),
-    Column("FIXED", lambda q, _: milli(q.gpu_milli.fixed), NUMBER, WIDE),
+    Column("FIXED", lambda q, _: thousandths(q.gpu_milli.fixed), NUMBER, WIDE),
     Column("WEIGHT", lambda q, _: str(q.gpu_milli.weight), NUMBER, WIDE),
     Column("PRIORITY", lambda q, _: str(q.priority), NUMBER, WIDE),
     Column("POLICY", lambda q, _: q.policy.value, False, WIDE),
     Column("RECLAIM", lambda q, _: q.reclaim_strategy.value, False, WIDE),
-    Column("CPU", lambda q, _: f"{milli(q.cpu_milli.used)}/{limit_or_dash(q.cpu_milli.quota, milli)}", NUMBER, WIDE),
     Column(
-        "MEMORY", lambda q, _: f"{memory(q.memory_mib.used)}/{limit_or_dash(q.memory_mib.quota, memory)}", NUMBER, WIDE
+        "CPU",
+        lambda q, _: f"{thousandths(q.cpu_milli.used)}/{limit_or_dash(q.cpu_milli.quota, thousandths)}",
+        NUMBER,
+        WIDE,
+    ),
+    Column(
+        "MEMORY",
+        lambda q, _: f"{rounded_memory(q.memory_mib.used)}/{limit_or_dash(q.memory_mib.quota, rounded_memory)}",
+        NUMBER,
+        WIDE,
     ),
     Column("TITLE", lambda q, _: q.display_name),
 )
@@ -101,13 +110,13 @@ def _tenant_share(t: TenantView) -> str:
     """The fraction and isolation grade; empty for a whole GPU or partition."""
     if t.milli >= 1000 or t.grade == "partition":
         return ""
-    return f" ({milli(t.milli)}{f', {t.grade}' if t.grade else ''})"
+    return f" ({thousandths(t.milli)}{f', {t.grade}' if t.grade else ''})"
 
 
 def _granted_and_measured(g: GpuView, _: float) -> str:
     """What each tenant was granted, and its measured usage."""
     return ", ".join(
-        f"{short_name(t.workload)} {milli(t.milli)}/{memory(t.mib)} uses {_measured_use(t.measured)}"
+        f"{short_name(t.workload)} {thousandths(t.milli)}/{rounded_memory(t.mib)} uses {_measured_use(t.measured)}"
         for t in g.tenants
         if t.measured is not None
     )
@@ -122,7 +131,7 @@ def _percent(value: int | None) -> str:
 
 
 def _memory(value: int | None) -> str:
-    return "-" if value is None else memory(value)
+    return "-" if value is None else rounded_memory(value)
 
 
 def _measured_value(field: str, unit: str) -> Callable[[Any, float], str]:
@@ -138,9 +147,9 @@ GPU: Sequence[Column] = (
     Column("GPU", lambda g, _: g.id),
     Column("MODEL", lambda g, _: g.model),
     Column("STATE", lambda g, _: gpu_state(g), is_state=True),
-    Column("FREE", lambda g, _: milli(g.free_milli), NUMBER),
-    Column("FREE MEMORY", lambda g, _: memory(g.free_mib), NUMBER),
-    Column("MEMORY", lambda g, _: memory(g.memory_mib), NUMBER, WIDE),
+    Column("FREE", lambda g, _: thousandths(g.free_milli), NUMBER),
+    Column("FREE MEMORY", lambda g, _: rounded_memory(g.free_mib), NUMBER),
+    Column("MEMORY", lambda g, _: rounded_memory(g.memory_mib), NUMBER, WIDE),
     Column("PARTITION", lambda g, _: g.profile, False, WIDE),
     Column("BUSY", _measured_value("busy_percent", "%"), NUMBER, WIDE),
     Column("USED MEMORY", lambda g, _: _memory(g.measured.memory_mib) if g.measured else "", NUMBER, WIDE),
@@ -156,7 +165,7 @@ def _relative_time(at_s: int, now: float) -> str:
     """How long until then, or since then."""
     if not at_s:
         return "-"
-    return f"in {age(at_s - now)}" if at_s > now else f"{age(now - at_s)} ago"
+    return f"in {short_duration(at_s - now)}" if at_s > now else f"{short_duration(now - at_s)} ago"
 
 
 RESERVATION: Sequence[Column] = (
@@ -164,7 +173,7 @@ RESERVATION: Sequence[Column] = (
     Column("PHASE", lambda r, _: r.phase.value, is_state=True),
     Column("FOR", lambda r, _: f"{r.owner_kind} {short_name(r.owner)}".strip()),
     Column("GPUS", lambda r, _: f"{r.gpus}/{r.gpus + r.missing}" if r.missing else str(r.gpus), NUMBER),
-    Column("USED", lambda r, _: milli(r.used_milli), NUMBER),
+    Column("USED", lambda r, _: thousandths(r.used_milli), NUMBER),
     Column("STARTS", lambda r, now: _relative_time(r.start_s or r.created_s, now), NUMBER),
     Column("ENDS", lambda r, now: _relative_time(r.end_s, now), NUMBER),
     Column("MODELS", lambda r, _: ", ".join(r.gpu_models) or "-", False, WIDE),
@@ -175,7 +184,7 @@ RESERVATION: Sequence[Column] = (
 
 CYCLE: Sequence[Column] = (
     Column("CYCLE", lambda c, _: str(c.number), NUMBER),
-    Column("AGE", lambda c, now: age(now - c.at_s), NUMBER),
+    Column("AGE", lambda c, now: short_duration(now - c.at_s), NUMBER),
     Column("STARTED", lambda c, _: str(c.starts), NUMBER),
     Column("EVICTED", lambda c, _: str(c.evictions), NUMBER),
     Column("WAITS", lambda c, _: str(c.waits), NUMBER),

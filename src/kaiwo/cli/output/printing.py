@@ -148,7 +148,7 @@ def wrap_command(command: str, indent: str = "") -> str:
 
 def print_obstacles(obstacles: Sequence[ObstacleView]) -> None:
     """Print each obstacle with need, have and remedy."""
-    from kaiwo.cli.output.formatting import amount
+    from kaiwo.model.amounts import amount
 
     for obstacle in obstacles:
         click.echo(wrap(obstacle.sentence, "- ", "  "))

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from kaiwo.clusters.plan_checks import STILL_STOPPING, back_off_s
 from kaiwo.manifests.values.names import ARRAY_LABEL
+from kaiwo.model.amounts import duration
 from kaiwo.model.workload import Phase, Pod, Workload, breaks_gang
 from kaiwo.model.workload_record import WorkloadRecord, WorkloadState
 
@@ -232,7 +233,7 @@ def successful_run_s(record: WorkloadRecord) -> int:
 def failure_sentence(workload: Workload, end: Exit, pod: str) -> str:
     """Why a pod's end is a failure, for people."""
     if end.reason is ExitReason.TIME_LIMIT:
-        return f"stopped at its time limit of {format_duration(workload.time_limit_s)}"
+        return f"stopped at its time limit of {duration(workload.time_limit_s)}"
     if end.message:
         return f"pod {pod}: {end.message}"
     if end.reason is ExitReason.STOPPED:
@@ -240,12 +241,6 @@ def failure_sentence(workload: Workload, end: Exit, pod: str) -> str:
     if end.code < 0:
         return f"pod {pod} was ended by {signal_name(-end.code)}"
     return f"pod {pod} ended with exit code {end.code}"
-
-
-def format_duration(seconds: int) -> str:
-    """`2 h 30 min`, `45 s`."""
-    parts = ((seconds // 86_400, "d"), (seconds // 3600 % 24, "h"), (seconds // 60 % 60, "min"), (seconds % 60, "s"))
-    return " ".join(f"{amount} {unit}" for amount, unit in parts if amount) or "0 s"
 
 
 def signal_name(number: int) -> str:

@@ -9,6 +9,7 @@ from kaiwo.gpus.partitioning.demand import demand_of
 from kaiwo.gpus.partitioning.planner import could_serve
 from kaiwo.gpus.partitioning.planner_state import suits
 from kaiwo.gpus.partitioning.planner_types import ModeChangeStep, ModeDemand
+from kaiwo.model.amounts import rounded_duration
 from kaiwo.model.partition_modes import ModeChange
 from kaiwo.model.request import Request
 from kaiwo.runtime.partitioning.partitioning_loop import Partitions
@@ -55,11 +56,13 @@ def _plan(partitions: Partitions, steps: Sequence[ModeChangeStep], changing: int
     parts = [f"{_gpus(changing)} {'is' if changing == 1 else 'are'} being changed"] if changing else []
     idle, busy = [step for step in steps if step.is_due], [step for step in steps if not step.is_due]
     if idle:
-        parts.append(f"{_gpus(len(idle))} will {_goal(idle)} in about {_time(idle[0].takes_s)}")
+        parts.append(f"{_gpus(len(idle))} will {_goal(idle)} in about {rounded_duration(idle[0].takes_s)}")
     if busy:
         wait_s = max(step.waits_s + step.takes_s for step in busy)
         closed = f"{_gpus(len(busy))} {_takes(len(busy))} no new work"
-        parts.append(f"{closed} and will {_goal(busy)} when the work there has ended, within {_time(wait_s)}")
+        parts.append(
+            f"{closed} and will {_goal(busy)} when the work there has ended, within {rounded_duration(wait_s)}"
+        )
     return f"for work like this, {'; '.join(parts)}"
 
 
@@ -67,7 +70,7 @@ def _what(steps: Sequence[ModeChangeStep]) -> str:
     wait_s = max(step.waits_s + step.takes_s for step in steps)
     nodes = sorted({step.node for step in steps})
     where = nodes[0] if len(nodes) == 1 else f"{len(nodes)} nodes"
-    return f"{_goal(steps, f'{_gpus(len(steps))} of {where} ')}, ready within {_time(wait_s)}"
+    return f"{_goal(steps, f'{_gpus(len(steps))} of {where} ')}, ready within {rounded_duration(wait_s)}"
 
 
 def _goal(steps: Sequence[ModeChangeStep], what: str = "") -> str:
@@ -103,9 +106,3 @@ def _gpus(count: int) -> str:
 
 def _takes(count: int) -> str:
     return "takes" if count == 1 else "take"
-
-
-def _time(seconds: int) -> str:
-    if seconds < 120:
-        return f"{seconds} s"
-    return f"{round(seconds / 60)} min" if seconds < 7200 else f"{round(seconds / 3600)} h"

@@ -10,9 +10,10 @@ from kaiwo.cli.lists.object_kinds import GPUS, KINDS, NODES, QUEUES, RESERVATION
 from kaiwo.cli.lists.read_object import complete_object, read_object, server_time
 from kaiwo.cli.name_completion import complete_workload
 from kaiwo.cli.output import printing
-from kaiwo.cli.output.formatting import age, count, duration, memory, milli, short_name
+from kaiwo.cli.output.formatting import short_name
 from kaiwo.cli.output.table_layout import text_columns
 from kaiwo.cli.verb_base import Verb, connect_server
+from kaiwo.model.amounts import count, duration, gpus, rounded_memory, short_duration, thousandths
 from kaiwo.model.workload_record import WorkloadState
 
 
@@ -62,7 +63,9 @@ def describe(kind: str, name: str | None, output: str) -> None:
 def _expiry(at_s: int, now: int) -> str:
     if not at_s:
         return ""
-    return f"in {duration(at_s - now)}; its GPUs are released then" if at_s > now else f"{age(now - at_s)} ago"
+    return (
+        f"in {duration(at_s - now)}; its GPUs are released then" if at_s > now else f"{short_duration(now - at_s)} ago"
+    )
 
 
 def _preemption_delay(detail: WorkloadDetail) -> str:
@@ -89,15 +92,18 @@ def _print_workload(detail: WorkloadDetail, now: int) -> None:
             ("wants", w.wants),
             ("requests", "; ".join(detail.requests)),
             ("pods", f"{w.pods.used} of {w.pods.total} placed"),
-            ("submitted", f"{age(now - w.submitted_s)} ago"),
-            ("started", f"{age(now - w.started_s)} ago, attempt {w.attempt}" if w.started_s else ""),
-            ("ended", f"{age(now - w.ended_s)} ago{_exit_text(detail)}" if w.ended_s else ""),
+            ("submitted", f"{short_duration(now - w.submitted_s)} ago"),
+            ("started", f"{short_duration(now - w.started_s)} ago, attempt {w.attempt}" if w.started_s else ""),
+            ("ended", f"{short_duration(now - w.ended_s)} ago{_exit_text(detail)}" if w.ended_s else ""),
             ("time limit", duration(detail.time_limit_s) if detail.time_limit_s else ""),
             ("reservation", detail.reservation),
             ("expires", _expiry(detail.expires_s, now)),
             ("estimate", duration(detail.estimate_s) if detail.estimate_s else ""),
             ("preemption delay", _preemption_delay(detail)),
-            ("last checkpoint", f"{age(max(0, now - detail.checkpoint_s))} ago" if detail.checkpoint_s else ""),
+            (
+                "last checkpoint",
+                f"{short_duration(max(0, now - detail.checkpoint_s))} ago" if detail.checkpoint_s else "",
+            ),
             ("restart cost", duration(detail.restart_s) if detail.restart_s else ""),
             ("earlier runs", f"up to {duration(detail.learned_s)}" if detail.learned_s else ""),
             ("planned", detail.planned.removeprefix("planned ")),
@@ -109,7 +115,9 @@ def _print_workload(detail: WorkloadDetail, now: int) -> None:
         )
     )
     if detail.placed:
-        pods = [[p.name, p.node, p.phase, age(now - p.since_s), device_names(p.devices)] for p in detail.placed]
+        pods = [
+            [p.name, p.node, p.phase, short_duration(now - p.since_s), device_names(p.devices)] for p in detail.placed
+        ]
         _print_table(("POD", "NODE", "PHASE", "SINCE", "DEVICES"), pods)
     if detail.obstacles:
         click.echo("\nObstacles:")
@@ -122,9 +130,9 @@ def _print_node(node: NodeView) -> None:
         (
             ("node", node.name),
             ("state", f"{node.state}: {node.reason}" if node.reason else node.state),
-            ("GPUs", f"{milli(node.gpu_milli.used)} of {milli(node.gpu_milli.total)} in use"),
-            ("CPUs", f"{milli(node.cpu_milli.used)} of {milli(node.cpu_milli.total)} in use"),
-            ("memory", f"{memory(node.memory_mib.used)} of {memory(node.memory_mib.total)} in use"),
+            ("GPUs", f"{thousandths(node.gpu_milli.used)} of {thousandths(node.gpu_milli.total)} in use"),
+            ("CPUs", f"{thousandths(node.cpu_milli.used)} of {thousandths(node.cpu_milli.total)} in use"),
+            ("memory", f"{rounded_memory(node.memory_mib.used)} of {rounded_memory(node.memory_mib.total)} in use"),
             ("pods", f"{node.pods.used} of {node.pods.total}"),
             ("agent", f"{node.agent.state}, last report {node.agent.heard_ago_s} s ago" if node.agent else ""),
             ("labels", _pairs(node.labels)),
@@ -149,18 +157,24 @@ def _print_gpu(gpu: GpuView) -> None:
             ("GPU", f"{gpu.node}/{gpu.id}"),
             ("model", gpu.model),
             ("state", f"{state}: {gpu.reason}" if gpu.reason else state),
-            ("free", f"{milli(gpu.free_milli)} GPU, {memory(gpu.free_mib)} of {memory(gpu.memory_mib)}"),
+            (
+                "free",
+                f"{gpus(gpu.free_milli)}, {rounded_memory(gpu.free_mib)} of {rounded_memory(gpu.memory_mib)}",
+            ),
         )
     )
     if gpu.tenants:
-        rows = [[short_name(t.workload), t.pod, t.phase, milli(t.milli), memory(t.mib), t.grade] for t in gpu.tenants]
+        rows = [
+            [short_name(t.workload), t.pod, t.phase, thousandths(t.milli), rounded_memory(t.mib), t.grade]
+            for t in gpu.tenants
+        ]
         _print_table(("WORKLOAD", "POD", "PHASE", "SHARE", "MEMORY", "GRADE"), rows)
 
 
 def _print_cycle(cycle: CycleView, now: int) -> None:
     printing.print_facts(
         (
-            ("cycle", f"{cycle.number}, {age(now - cycle.at_s)} ago"),
+            ("cycle", f"{cycle.number}, {short_duration(now - cycle.at_s)} ago"),
             ("decided", f"{count(cycle.starts, 'start')}, {count(cycle.evictions, 'eviction')}"),
             ("waiting", f"{count(cycle.waits, 'group')} of waiting workloads with new reasons"),
             ("took", f"{cycle.took_ms:.1f} ms, {cycle.steps} steps"),

@@ -12,9 +12,10 @@ from kaiwo.cli.lists.read_object import server_time
 from kaiwo.cli.lists.show_list import fetch_list, list_lines, show_list
 from kaiwo.cli.name_completion import complete_queue
 from kaiwo.cli.output import printing
-from kaiwo.cli.output.formatting import UNFINISHED_STATES, duration, limit_or_dash, memory, milli
+from kaiwo.cli.output.formatting import UNFINISHED_STATES, limit_or_dash
 from kaiwo.cli.output.table_layout import text_columns
 from kaiwo.cli.verb_base import Verb, connect_server
+from kaiwo.model.amounts import duration, rounded_memory, thousandths
 from kaiwo.model.errors import ConfigError
 
 RESOURCES = ("RESOURCE", "USED", "FIXED", "SHARE", "QUOTA", "LIMIT", "WEIGHT", "WAITING REQUESTS")
@@ -72,9 +73,9 @@ def print_queue(view: QueueView) -> None:
         )
     )
     rows = [
-        _resource_row("GPUs", view.gpu_milli, milli),
-        _resource_row("CPUs", view.cpu_milli, milli),
-        _resource_row("memory", view.memory_mib, memory),
+        _resource_row("GPUs", view.gpu_milli, thousandths),
+        _resource_row("CPUs", view.cpu_milli, thousandths),
+        _resource_row("memory", view.memory_mib, rounded_memory),
     ]
     click.echo()
     printing.print_table(text_columns(RESOURCES, RESOURCES[1:]), rows)
@@ -82,9 +83,9 @@ def print_queue(view: QueueView) -> None:
 
 
 def _model_text(name: str, amounts: ModelAmountView) -> str:
-    quota = "" if amounts.quota < 0 else f" quota {milli(amounts.quota)}"
-    most = "" if amounts.limit < 0 else f" limit {milli(amounts.limit)}"
-    return f"{name} used {milli(amounts.used)}{quota}{most}"
+    quota = "" if amounts.quota < 0 else f" quota {thousandths(amounts.quota)}"
+    most = "" if amounts.limit < 0 else f" limit {thousandths(amounts.limit)}"
+    return f"{name} used {thousandths(amounts.used)}{quota}{most}"
 
 
 def _resource_row(name: str, amounts: AmountView, write: Any) -> list[str]:

@@ -7,9 +7,10 @@ from kaiwo.cli.client.api_client import object_path
 from kaiwo.cli.lists.read_object import server_time
 from kaiwo.cli.name_completion import complete_queue
 from kaiwo.cli.output import printing
-from kaiwo.cli.output.formatting import age, milli, short_name
+from kaiwo.cli.output.formatting import short_name
 from kaiwo.cli.output.table_layout import text_columns
 from kaiwo.cli.verb_base import Verb, connect_server
+from kaiwo.model.amounts import short_duration, thousandths
 
 TITLES = {"gpu": "GPUs", "cpu": "CPUs", "memory": "memory"}
 NEXT = ("NEXT", "QUEUE", "OVER SHARE", "OVER QUOTA", "PRIORITY", "DOMINANT SHARE WITH IT", "NOW", "WORKLOAD", "GPUS")
@@ -87,7 +88,7 @@ def _print_first_in_line(view: ShareView, now: int) -> None:
         return
     click.echo(f"\nFirst in line in {view.queue} (by {', then '.join(view.orders)}; lowest keys first):")
     rows = [
-        [short_name(each.workload), str(each.priority), age(now - each.submitted_s), _keys(each.keys)]
+        [short_name(each.workload), str(each.priority), short_duration(now - each.submitted_s), _keys(each.keys)]
         for each in view.line
     ]
     printing.print_table(text_columns(LINE, ("PRIORITY", "AGE")), rows, "  ")
@@ -107,7 +108,7 @@ def _turn_row(view: ShareView, turn: TurnView) -> list[str]:
         _percent(turn.dominant_with_it_ppm),
         _percent(turn.dominant_ppm),
         short_name(turn.workload),
-        milli(turn.gpu_milli),
+        thousandths(turn.gpu_milli),
     ]
 
 

@@ -7,9 +7,10 @@ import click
 from kaiwo.api.views import ClusterView, CycleView, StatusView, Usage
 from kaiwo.cli.client.api_client import ApiClient
 from kaiwo.cli.output import printing
-from kaiwo.cli.output.formatting import FINISHED_STATES, UNFINISHED_STATES, age, count, memory, milli
+from kaiwo.cli.output.formatting import FINISHED_STATES, UNFINISHED_STATES
 from kaiwo.cli.output.table_layout import cut
 from kaiwo.cli.verb_base import Verb, connect_server
+from kaiwo.model.amounts import count, rounded_memory, short_duration, thousandths
 
 BAR, LEAST_BAR = 24, 6
 NAMES = 12  # the width of the left column
@@ -75,9 +76,9 @@ def _bars(view: StatusView) -> list[tuple[str, str]]:
     rows = [
         ("nodes", view.nodes, _usage_text(view.nodes, str)),
         ("GPUs", view.gpus, _usage_text(view.gpus, str)),
-        ("GPU shares", view.gpu_milli, _usage_text(view.gpu_milli, milli)),
-        ("CPUs", view.cpu_milli, _usage_text(view.cpu_milli, milli)),
-        ("memory", view.memory_mib, _usage_text(view.memory_mib, memory)),
+        ("GPU shares", view.gpu_milli, _usage_text(view.gpu_milli, thousandths)),
+        ("CPUs", view.cpu_milli, _usage_text(view.cpu_milli, thousandths)),
+        ("memory", view.memory_mib, _usage_text(view.memory_mib, rounded_memory)),
     ]
     width = printing.terminal_width()
     room = width - NAMES - len("[] ") - max(len(text) for _, _, text in rows) if width else BAR
@@ -114,7 +115,7 @@ def _cycle(cycle: CycleView | None, now_s: int) -> str:
         return "none yet"
     notes = f"; {'; '.join(cycle.notes)}" if cycle.notes else ""
     return (
-        f"{cycle.number}, {age(now_s - cycle.at_s)} ago: {cycle.starts} started, {cycle.evictions} evicted, "
+        f"{cycle.number}, {short_duration(now_s - cycle.at_s)} ago: {cycle.starts} started, {cycle.evictions} evicted, "
         f"in {cycle.took_ms:.1f} ms{notes}"
     )
 

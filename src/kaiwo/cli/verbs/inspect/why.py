@@ -6,8 +6,9 @@ from kaiwo.api.views import ChangeView, WhyView
 from kaiwo.cli.client.api_client import workload_path
 from kaiwo.cli.name_completion import complete_workload
 from kaiwo.cli.output import printing
-from kaiwo.cli.output.formatting import count, full_name, short_name
+from kaiwo.cli.output.formatting import full_name, short_name
 from kaiwo.cli.verb_base import Verb, connect_server
+from kaiwo.model.amounts import count
 from kaiwo.model.workload_record import WorkloadState
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kaiwo.cli.output import printing
-from kaiwo.cli.output.formatting import count
+from kaiwo.model.amounts import count
 from kaiwo.model.errors import ConfigError
 
 if TYPE_CHECKING:

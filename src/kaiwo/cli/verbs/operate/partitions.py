@@ -6,10 +6,10 @@ import msgspec
 from kaiwo.api.views import Outcome, PartitionStepView, PartitionsView, PlanView
 from kaiwo.cli.lists.columns import NUMBER, table_row
 from kaiwo.cli.output import printing
-from kaiwo.cli.output.formatting import age, count
 from kaiwo.cli.output.table_layout import Column
 from kaiwo.cli.server_options import PARTITIONS
 from kaiwo.cli.verb_base import Verb, connect_server
+from kaiwo.model.amounts import count, short_duration
 
 STEPS = (
     Column("NODE", lambda s, _: s.node),
@@ -17,8 +17,8 @@ STEPS = (
     Column("FROM", lambda s, _: s.before),
     Column("TO", lambda s, _: s.after),
     Column("STATE", lambda s, _: s.state, is_state=True),
-    Column("WAITS", lambda s, _: age(s.waits_s) if s.waits_s else "", NUMBER),
-    Column("TAKES", lambda s, _: age(s.takes_s) if s.takes_s else "", NUMBER),
+    Column("WAITS", lambda s, _: short_duration(s.waits_s) if s.waits_s else "", NUMBER),
+    Column("TAKES", lambda s, _: short_duration(s.takes_s) if s.takes_s else "", NUMBER),
     Column("IDLE", lambda s, _: f"{s.idle_gpu_s / 60:.0f} GPU-min" if s.idle_gpu_s else "", NUMBER),
     Column("LOST", lambda s, _: f"{s.evicted_gpu_s / 60:.0f} GPU-min" if s.evicted_gpu_s else "", NUMBER),
     Column("REASON", lambda s, _: s.reason, is_prose=True),

@@ -6,8 +6,9 @@ import click
 import msgspec
 
 from kaiwo.cli.output import printing
-from kaiwo.cli.output.formatting import count, milli, short_name
+from kaiwo.cli.output.formatting import short_name
 from kaiwo.cli.verb_base import LocalVerb, server_location
+from kaiwo.model.amounts import count, thousandths
 from kaiwo.model.plan import Eviction, Plan, Start, Wait
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def _describe_all(field: str, ours: dict[str, Any], theirs: dict[str, Any]) -> l
 def _describe(item: Any) -> str:
     match item:
         case Start():
-            devices = ", ".join(d.gpu if d.milli == 1000 else f"{d.gpu} ({milli(d.milli)})" for d in item.devices)
+            devices = ", ".join(d.gpu if d.milli == 1000 else f"{d.gpu} ({thousandths(d.milli)})" for d in item.devices)
             where = f"{item.node}: {devices}" if devices else item.node
             return f"start {short_name(item.workload)}/{item.pod} on {where}"
         case Eviction():

@@ -14,8 +14,9 @@ from kaiwo.cli.lists.read_object import read_object, server_time
 from kaiwo.cli.lists.show_list import show_list
 from kaiwo.cli.name_completion import complete_node, complete_queue, complete_reservation
 from kaiwo.cli.output import printing
-from kaiwo.cli.output.formatting import count, duration, full_name, milli, parse_pair, short_name
+from kaiwo.cli.output.formatting import full_name, parse_pair, short_name
 from kaiwo.cli.verb_base import VerbGroup, connect_server, run_for_each
+from kaiwo.model.amounts import count, duration, thousandths
 from kaiwo.model.errors import ConfigError
 
 MOST_DEVICES = 64
@@ -123,7 +124,7 @@ def print_reservation(view: ReservationView, now_s: int) -> None:
             ("GPUs", f"{view.gpus}" + (f", and {view.missing} are missing" if view.missing else "")),
             (
                 "used",
-                f"{milli(view.used_milli)} of {count(view.gpu_milli // 1000, 'GPU')} by its owner's workloads",
+                f"{thousandths(view.used_milli)} of {count(view.gpu_milli // 1000, 'GPU')} by its owner's workloads",
             ),
             ("starts", _time_text(view.start_s, now_s) if view.start_s else "when it was created"),
             ("ends", _time_text(view.end_s, now_s) if view.end_s else "never"),

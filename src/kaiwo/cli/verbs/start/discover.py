@@ -6,7 +6,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from kaiwo.cli.output import printing
-from kaiwo.cli.output.formatting import count, memory
+from kaiwo.model.amounts import count, rounded_memory
 
 if TYPE_CHECKING:
     from kaiwo.devices import Inventory, Partition, PhysicalGpu
@@ -101,7 +101,7 @@ def _columns() -> list[Any]:
     return [
         Column("GPU", lambda g, _: g.id),
         Column("MODEL", lambda g, _: g.model, min_width=8),
-        Column("MEMORY", lambda g, _: memory(g.memory_mib) if g.memory_mib else "?", number),
+        Column("MEMORY", lambda g, _: rounded_memory(g.memory_mib) if g.memory_mib else "?", number),
         Column("CUS", lambda g, _: str(g.compute_units or "?"), number),
         Column("MODE", lambda g, _: "+".join(filter(None, (g.compute_mode, g.memory_mode))), min_width=8),
         Column("PARTS", lambda g, _: str(len(g.partitions) or ""), number),
@@ -125,7 +125,7 @@ def _partition_cell(title: str, part: "Partition") -> str:
     cells = {
         "GPU": f"  {part.id}",
         "MODEL": part.profile,
-        "MEMORY": memory(part.memory_mib) if part.memory_mib else "?",
+        "MEMORY": rounded_memory(part.memory_mib) if part.memory_mib else "?",
         "CUS": str(part.compute_units or "?"),
         "RENDER": part.render,
         "DEVICE": part.device,
@@ -142,7 +142,7 @@ def _value_or_blank(value: int | None, unit: str = "") -> str:
 
 def _used(gpu: "PhysicalGpu") -> str:
     used = gpu.telemetry.memory_used_mib
-    return "" if used is None else memory(used)
+    return "" if used is None else rounded_memory(used)
 
 
 def _links(gpu: "PhysicalGpu") -> str:

@@ -18,8 +18,8 @@ from kaiwo.api.views import StatusView
 from kaiwo.cli.client.api_client import ApiClient, NoServerError
 from kaiwo.cli.client.find_server import ServerLocation, connect
 from kaiwo.cli.output import printing
-from kaiwo.cli.output.formatting import count, memory
 from kaiwo.cli.verb_base import Verb, server_location
+from kaiwo.model.amounts import count, rounded_memory
 from kaiwo.model.errors import KaiwoError
 
 OLDEST_PYTHON = (3, 11)
@@ -73,7 +73,7 @@ def check_home(location: ServerLocation) -> CheckResult:
 def check_disk(location: ServerLocation) -> CheckResult:
     space = os.statvfs(_nearest_existing(location.home_path))
     free_mib = space.f_bavail * space.f_frsize // (1024 * 1024)
-    fact = f"{memory(free_mib)} free"
+    fact = f"{rounded_memory(free_mib)} free"
     if free_mib < FAIL_FREE_MIB:
         return CheckResult("disk", "fail", fact, "free some space: Kaiwo can't write its state and logs")
     if free_mib < WARN_FREE_MIB:

@@ -12,6 +12,7 @@ from kaiwo.clusters.kubernetes.decode.pod_request import one_of, selector_terms
 from kaiwo.clusters.kubernetes.decode.quantities import asked, offered
 from kaiwo.clusters.kubernetes.decode.wire_objects import Claim, PersistentVolume, StorageClass
 from kaiwo.model.affinity import NodeAlternatives, NodeRule, NodeRules, matches_node_rules
+from kaiwo.model.amounts import memory
 
 ZONE, REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
 OLD_ZONE, OLD_REGION = "failure-domain.beta.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/region"
@@ -49,7 +50,7 @@ class ClaimNeeds(NamedTuple):
     @property
     def words(self) -> str:
         """`10 GiB, ReadWriteOnce`."""
-        return ", ".join((f"{-(-self.size_bytes // (1 << 20))} MiB", *sorted(self.modes)))
+        return ", ".join((memory(-(-self.size_bytes // (1 << 20))), *sorted(self.modes)))
 
 
 class CachedVolume(NamedTuple):
