@@ -1,6 +1,7 @@
 """The tables of the pages say what the code says: verbs, routes, codes, states, variables, plugins, folders."""
 
 import ast
+import json
 import re
 import shlex
 import tomllib
@@ -206,6 +207,20 @@ def test_a_decision_has_its_three_parts_and_is_listed(page: Path) -> None:
 def test_every_benchmark_is_described() -> None:
     text = (DOCS / "benchmarks" / "README.md").read_text()
     assert [name for name in benchmark_names() if f"\n## {name}\n" not in text] == []
+
+
+def test_the_figures_on_the_benchmarks_page_are_those_of_the_last_run() -> None:
+    page = DOCS / "benchmarks" / "README.md"
+    why = json.loads((page.parent / "why.json").read_text())
+    prefixes = ("", "distinct_", "gangs_")
+    expected = [[sum(why[f"{each}changes"].values()), why[f"{each}undecided"]] for each in prefixes]
+    assert [[int(cell) for cell in row[1:]] for row in table(page, "backlog")] == expected
+    seeds = json.loads((page.parent / "backfill.json").read_text())["seeds"]
+    runs = [(seed, run["errors"]) for seed, run in seeds.items()]
+    assert table(page, "seed") == [
+        [seed, *map(str, (run["promised"], sum(run["broken"].values()), run["broken"]["overran"], run["stopped"]))]
+        for seed, run in runs
+    ]
 
 
 YAML = [block for page in PAGES for block in blocks(page, "yaml")]
