@@ -12,8 +12,8 @@ from typing import Any
 
 from bench._agent_cost import agent_cost
 from bench._agent_crowd import crowd_cost
-from tests.devices.telemetry.processes import write_process
-from tests.devices.trees import Box, write_box
+from tests.devices.amd_trees import Box, write_box
+from tests.devices.sampling.kfd_processes import write_process
 
 GPUS, PARTITIONS, SECONDS = 8, 8, 20.0
 FIRST_NUMBER = 24_248  # the kernel's number of the first partition

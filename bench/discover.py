@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from kaiwo.devices import discover
-from tests.devices.trees import Box, write_box
+from tests.devices.amd_trees import Box, write_box
 
 GPUS, DEVICES, ROUNDS = 8, 64, 30
 MOST_MS = 50.0

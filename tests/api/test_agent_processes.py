@@ -16,8 +16,8 @@ import pytest
 
 from kaiwo import __version__
 from kaiwo.devices.discover import discover
-from tests.devices.agent.receiver import make_certificate
-from tests.devices.trees import PCI, Box, address, write_box
+from tests.devices.agent.report_receiver import make_certificate
+from tests.devices.amd_trees import PCI, Box, address, write_box
 
 KAIWO = str(Path(sys.executable).with_name("kaiwo"))
 PATIENCE_S = 30.0

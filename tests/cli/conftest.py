@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from kaiwo.cli.main import main
-from tests.cli.stub import TOKEN, Stub
+from tests.cli.stub_server import TOKEN, Stub
 
 
 class Typed(NamedTuple):

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.cli.conftest import Type
-from tests.cli.stub import NOW, Stub, detail, workload
+from tests.cli.stub_server import NOW, Stub, detail, workload
 
 
 def test_a_name_and_perhaps_a_moment(stub: Stub, kaiwo: Type) -> None:

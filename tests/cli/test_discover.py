@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 
 from tests.cli.conftest import Type
-from tests.devices.trees import Box, address, write_box
+from tests.devices.amd_trees import Box, address, write_box
 
 
 def test_a_gpu_is_a_row(kaiwo: Type, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from kaiwo.cli.verbs.start import doctor
 from tests.cli.conftest import Type
-from tests.cli.stub import Stub
+from tests.cli.stub_server import Stub
 
 KAIWO = Path(sys.executable).with_name("kaiwo")
 

@@ -15,7 +15,7 @@ import pytest
 from kaiwo.api.views import Usage
 from kaiwo.model.workload_record import WorkloadState
 from tests.cli.conftest import Type
-from tests.cli.stub import Stub, detail, problem_body, workload
+from tests.cli.stub_server import Stub, detail, problem_body, workload
 
 KAIWO = Path(sys.executable).with_name("kaiwo")
 
@@ -66,7 +66,7 @@ def test_work_that_ran_without_a_word_is_no_failure(stub: Stub, kaiwo: Type) -> 
 def test_following_waits_for_the_start_and_says_so(stub: Stub, kaiwo: Type, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kaiwo.cli.verbs.workloads.logs.PATIENCE_S", 0)
     stub.workloads["default/x"] = workload("x", "waiting")
-    said = "x has not started; waiting for it (Ctrl-C ends; why it waits: kaiwo why x)\n"
+    said = "x has not started; waiting for it (Ctrl-C to stop; see why it waits: kaiwo why x)\n"
     assert kaiwo("logs", "-f", "x") == (0, "step 1\nstep 2\n", said)
 
 

@@ -6,7 +6,7 @@ import pytest
 from kaiwo.api import views
 from kaiwo.model.queue import SharePolicy
 from tests.cli.conftest import Type
-from tests.cli.stub import NOW, Stub, problem_body
+from tests.cli.stub_server import NOW, Stub, problem_body
 
 
 def terms(resource: str, share: int) -> views.TermsView:

@@ -12,7 +12,7 @@ import pytest
 
 from kaiwo.cli.verb_table import ENTRIES
 from tests.cli.conftest import Type
-from tests.cli.stub import Stub
+from tests.cli.stub_server import Stub
 
 HEAVY = ("numpy", "aiohttp", "starlette", "uvicorn", "asyncio", "yaml", "sqlite3", "http.client", "email", "ssl",
          "prometheus_client", "logging", "subprocess", "dataclasses")  # fmt: skip

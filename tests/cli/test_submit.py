@@ -12,7 +12,7 @@ from kaiwo.api import views
 from kaiwo.cli.name_completion import current_user
 from kaiwo.cli.workload_options import make_name
 from tests.cli.conftest import Type
-from tests.cli.stub import Stub, problem_body, workload
+from tests.cli.stub_server import Stub, problem_body, workload
 
 
 def test_every_flag_reaches_the_form(stub: Stub, kaiwo: Type, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from kaiwo.devices.nvidia import discover_gpus, nvlink
 from kaiwo.devices.sampling.nvidia_gpus import XidWatch
 from kaiwo.devices.sharing.share_types import IsolationSupport
 from kaiwo.runtime.nodes.local_node import devices_of
-from tests.devices.nvml import FakeNvml, NVMLError
+from tests.devices.fake_nvml import FakeNvml, NVMLError
 
 QUESTIONS = [name for name, _ in inspect.getmembers(FakeNvml, inspect.isfunction) if name.startswith("nvmlDeviceGet")]
 

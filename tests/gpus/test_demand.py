@@ -21,7 +21,7 @@ from kaiwo.model.obstacle import ClosestNode, Reason
 from kaiwo.model.partition_modes import Mode, partition_milli
 from kaiwo.model.request import Request
 from kaiwo.runtime.nodes.local_node import node_of
-from tests.devices.trees import Box, write_box
+from tests.devices.amd_trees import Box, write_box
 from tests.worlds import World
 
 SPX, CPX = Mode("SPX", "NPS1"), Mode("CPX", "NPS1")

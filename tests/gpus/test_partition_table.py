@@ -14,7 +14,7 @@ from kaiwo.model.partition_modes import (
     partition_shape,
     platforms,
 )
-from tests.devices.partitioning.kernel import kernel_allows
+from tests.devices.amd.fake_amdgpu_driver import kernel_allows
 
 PLACES: tuple[Platform, ...] = ("bare-metal", "vf", "apu")
 WORDS = (*COMPUTE_MODES, "", "XPX")

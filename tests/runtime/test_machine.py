@@ -11,8 +11,8 @@ from kaiwo.devices import Inventory, Partition, PhysicalGpu, discover
 from kaiwo.devices.fake import fake_inventory
 from kaiwo.model.gpu import vendor_of
 from kaiwo.runtime.nodes import local_node
-from tests.devices.nvml import FakeNvml
-from tests.devices.trees import Box, address, write_box
+from tests.devices.amd_trees import Box, address, write_box
+from tests.devices.fake_nvml import FakeNvml
 
 
 def test_every_partition_is_a_device_in_the_order_of_rocr(tmp_path: Path) -> None:
@@ -32,7 +32,7 @@ def test_every_partition_is_a_device_in_the_order_of_rocr(tmp_path: Path) -> Non
 
 
 def test_a_device_that_cannot_be_read_keeps_its_place_and_is_not_used(tmp_path: Path) -> None:
-    """How ROCr counts those behind it is not known: `tests/devices/test_order.py` has who is refused then."""
+    """How ROCr counts those behind it is not known: `tests/devices/amd/test_rocr_order.py` has who is refused then."""
     write_box(tmp_path, Box("MI210", 3, has_sysfs=False))
     (tmp_path / "sys/class/kfd/kfd/topology/nodes/2/properties").unlink()
     node = local_node.node_of(discover(str(tmp_path)))

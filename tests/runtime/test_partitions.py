@@ -33,8 +33,8 @@ from kaiwo.runtime.partitioning.partitioning_loop import Partitions
 from kaiwo.runtime.partitioning.saved_state import read_kept
 from kaiwo.runtime.partitioning.wait_sentences import said_for
 from tests.clusters.kinds import put_queue
-from tests.devices.partitioning.kernel import Kernel
-from tests.devices.trees import address
+from tests.devices.amd.fake_amdgpu_driver import Kernel
+from tests.devices.amd_trees import address
 
 CPX, WHOLE = Request(gpus=1, partition="CPX"), Request(gpus=1)
 Story = Callable[["Play"], Awaitable[None]]

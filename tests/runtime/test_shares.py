@@ -14,7 +14,7 @@ from kaiwo.model.gpu import Share
 from kaiwo.model.request import Request
 from kaiwo.runtime.nodes.local_gpu_shares import MachineShares
 from kaiwo.runtime.nodes.local_node import node_of
-from tests.devices.trees import Box, address, rebuild, uuid, write_box
+from tests.devices.amd_trees import Box, address, rebuild, uuid, write_box
 
 HALF = (Share(address(0), 500, 98_304),)
 

@@ -12,7 +12,7 @@ from kaiwo.app.http_server import Tls, check_tls, serve
 from kaiwo.cli.client.api_client import NoServerError
 from kaiwo.cli.client.find_server import ServerLocation, connect
 from kaiwo.model.errors import ConfigError
-from tests.devices.agent.receiver import make_certificate
+from tests.devices.agent.report_receiver import make_certificate
 
 
 async def app(scope: dict, receive: object, send: object) -> None:  # type: ignore[type-arg]

@@ -9,8 +9,8 @@ import pytest
 
 from kaiwo.devices.agent.node_agent import NodeAgent
 from kaiwo.devices.agent.options import AgentOptions
-from tests.devices.agent.kubelet_play import ApiServer, Kubelet
-from tests.devices.trees import Box, write_box
+from tests.devices.agent.fake_kubelet import ApiServer, Kubelet
+from tests.devices.amd_trees import Box, write_box
 
 AMD = "amd.com/gpu"
 Start = Callable[..., NodeAgent]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.devices.trees import Box, write_box
+from tests.devices.amd_trees import Box, write_box
 
 AGENT = [sys.executable, "-m", "kaiwo.cli.main", "agent"]
 

@@ -10,8 +10,8 @@ from kaiwo.devices.discover import discover
 from kaiwo.devices.inventory import Inventory, PhysicalGpu
 from kaiwo.model.gpu import Share
 from tests.devices.agent.conftest import AMD, Start
-from tests.devices.agent.kubelet_play import ApiServer, Kubelet
-from tests.devices.trees import address
+from tests.devices.agent.fake_kubelet import ApiServer, Kubelet
+from tests.devices.amd_trees import address
 
 NVIDIA = "nvidia.com/gpu"
 OTHERS = tuple(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kaiwo.devices.sharing.mps import DEFAULT, EXCLUSIVE_PROCESS, set_compute_mode
-from tests.devices.nvml import FakeNvml, NVMLError
+from tests.devices.fake_nvml import FakeNvml, NVMLError
 
 
 class Modes(FakeNvml):

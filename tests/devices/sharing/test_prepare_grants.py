@@ -26,7 +26,7 @@ from kaiwo.devices.sharing.mps import MpsDaemon, start_ticks
 from kaiwo.model.errors import ClusterError
 from kaiwo.model.gpu import Share
 
-CONTROL = Path(__file__).with_name("mps_control.py")
+CONTROL = Path(__file__).with_name("fake_mps_control.py")
 NVIDIA = Inventory(
     "box",
     tuple(

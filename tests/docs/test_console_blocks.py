@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
+from tests.docs.console_blocks import Terminal, agrees, script
 from tests.docs.markdown import blocks
-from tests.docs.terminal import Terminal, agrees, script
 
 TYPED = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("quick-start", "fairness", "reservations"))]
 

@@ -11,7 +11,7 @@ from kaiwo.devices.inventory import Errors, Inventory, Telemetry
 from kaiwo.devices.sharing.share_types import devices_by_id
 from kaiwo.devices.sharing.visible_devices import visible_variables
 from kaiwo.model.partition_modes import CHIPS, legal_modes, partition_count, partition_shape
-from tests.devices.trees import KFD, MEMORY_GIB, PCI, Box, address, write_box, write_files, write_node, write_pci
+from tests.devices.amd_trees import KFD, MEMORY_GIB, PCI, Box, address, write_box, write_files, write_node, write_pci
 
 EVERY_MODE = [(model, *mode) for model in CHIPS for mode in legal_modes(model)]
 

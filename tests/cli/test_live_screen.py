@@ -21,7 +21,7 @@ from kaiwo.api import views
 from kaiwo.cli.lists.list_stream import read_events
 from kaiwo.cli.output.table_layout import display_width
 from kaiwo.model.workload_record import WorkloadState
-from tests.cli.stub import Stub, workload
+from tests.cli.stub_server import Stub, workload
 
 KAIWO = Path(sys.executable).with_name("kaiwo")
 
@@ -63,7 +63,7 @@ def test_a_terminal_is_redrawn_and_left_as_it_was(stub: Stub) -> None:
     stub.events = [("delta", {"set": [workload("late", "waiting")], "total": 3})]
     screen = Terminal(["get", "workloads", "-w"], columns=60)
     screen.wait_for("late")
-    screen.wait_for("live: 3 workloads; Ctrl-C ends")
+    screen.wait_for("live: 3 workloads; Ctrl-C to stop")
     assert screen.end(signal.SIGINT) == 0
     assert "\x1b[?1049h" in screen.text
     assert screen.text.index("\x1b[?1049l") < screen.text.rindex("NAME")  # the last picture stays
@@ -90,7 +90,7 @@ def test_reasons_are_read_in_full_on_a_narrow_terminal(stub: Stub, width: int) -
     assert why in " ".join(screen.plain().split())
 
 
-@pytest.mark.parametrize(("width", "bar"), [(80, 24), (60, 20), (40, 0)])
+@pytest.mark.parametrize(("width", "bar"), [(80, 24), (60, 16), (40, 0)])
 def test_the_bars_of_status_give_way_to_the_numbers(stub: Stub, width: int, bar: int) -> None:
     screen = Terminal(["status"], columns=width)
     assert screen.end() == 0

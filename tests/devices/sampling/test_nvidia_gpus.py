@@ -12,7 +12,7 @@ from kaiwo.devices.agent_messages import ProcessUse
 from kaiwo.devices.inventory import Inventory, Telemetry
 from kaiwo.devices.nvidia.discover_gpus import NvmlReader
 from kaiwo.devices.sampling import Sampler
-from tests.devices.nvml import FakeNvml, NVMLError
+from tests.devices.fake_nvml import FakeNvml, NVMLError
 
 
 class LiveNvml(FakeNvml):

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.devices.trees import write_files
+from tests.devices.amd_trees import write_files
 
 PROC = "sys/class/kfd/kfd/proc"
 

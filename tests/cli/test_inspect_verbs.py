@@ -7,7 +7,7 @@ import yaml
 from kaiwo.api import views
 from kaiwo.model.workload_record import WorkloadState
 from tests.cli.conftest import Type
-from tests.cli.stub import NOW, Stub, detail, gpu, problem_body, queue, workload
+from tests.cli.stub_server import NOW, Stub, detail, gpu, problem_body, queue, workload
 
 
 def test_status_is_one_screen_with_the_next_step_last(stub: Stub, kaiwo: Type) -> None:

@@ -14,7 +14,7 @@ from kaiwo.devices.amd.smi_tools import json_documents, read_smi
 from kaiwo.devices.amd.smi_values import mib, number, whole
 from kaiwo.devices.gpu_names import amd_model, parse_target, short_product, target_name
 from kaiwo.model.errors import ConfigError
-from tests.devices.trees import Box, address, write_box
+from tests.devices.amd_trees import Box, address, write_box
 
 ROCM_SMI = "influxdata-telegraf/plugins/inputs/amd_rocm_smi/testdata"
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from kaiwo.devices import Inventory, PhysicalGpu, discover
 from kaiwo.devices.amd import discover_gpus, kfd_topology, sysfs_files
-from tests.devices import damage
-from tests.devices.trees import KFD, PCI, Box, address, write_box
+from tests.devices import file_damage as damage
+from tests.devices.amd_trees import KFD, PCI, Box, address, write_box
 
 BOXES = (
     Box(gpus=3, compute="QPX", memory="NPS4"),

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.devices.agent.conftest import AMD
-from tests.devices.agent.kubelet_play import ApiServer, Kubelet, sockets
-from tests.devices.agent.test_plugin import SHARE_RESOURCE, ready, share
+from tests.devices.agent.fake_kubelet import ApiServer, Kubelet, sockets
+from tests.devices.agent.test_device_plugin import SHARE_RESOURCE, ready, share
 
 Spawn = Callable[[], "subprocess.Popen[bytes]"]
 

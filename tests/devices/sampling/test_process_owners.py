@@ -5,8 +5,8 @@ from pathlib import Path
 from kaiwo.devices.discover import discover
 from kaiwo.devices.sampling import Sampler
 from kaiwo.devices.sampling.process_owners import ProcessOwners
-from tests.devices.telemetry.processes import write_process
-from tests.devices.trees import Box, write_box
+from tests.devices.amd_trees import Box, write_box
+from tests.devices.sampling.kfd_processes import write_process
 
 UID = "1b2c3d4e-1111-2222-3333-444455556666"
 

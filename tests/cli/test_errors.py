@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Type
-from tests.cli.stub import Stub, problem_body
+from tests.cli.stub_server import Stub, problem_body
 
 GARBAGE = {
     "not http": b"220 mail.example.org ESMTP\r\n",

@@ -12,8 +12,8 @@ from kaiwo.gpus.isolation_grades import grade_of
 from kaiwo.model.request import Request
 from kaiwo.runtime.nodes.local_node import devices_of
 from tests.devices.agent.conftest import Start
-from tests.devices.agent.kubelet_play import ApiServer, Kubelet
-from tests.devices.agent.test_plugin import IDS, ready, share
+from tests.devices.agent.fake_kubelet import ApiServer, Kubelet
+from tests.devices.agent.test_device_plugin import IDS, ready, share
 
 
 @pytest.fixture

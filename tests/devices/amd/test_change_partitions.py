@@ -8,8 +8,8 @@ from kaiwo.devices.amd.change_partitions import PartitionSite, change_partitions
 from kaiwo.devices.amd.partition_mode_writers import ModeWriter, SmiModeWriter, SysfsModeWriter
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.partition_modes import Mode, ModeChange, legal_modes
-from tests.devices.partitioning.kernel import Kernel
-from tests.devices.trees import Box, address, write_box
+from tests.devices.amd.fake_amdgpu_driver import Kernel
+from tests.devices.amd_trees import Box, address, write_box
 
 SPX, CPX, CPX4 = Mode("SPX", "NPS1"), Mode("CPX", "NPS1"), Mode("CPX", "NPS4")
 

@@ -8,8 +8,8 @@ from kaiwo.gpus.isolation_grades import grade_of
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.request import Request
 from tests.devices.agent.conftest import AMD, Start
-from tests.devices.agent.kubelet_play import ApiServer, Kubelet
-from tests.devices.agent.test_plugin import ready, share, whole
+from tests.devices.agent.fake_kubelet import ApiServer, Kubelet
+from tests.devices.agent.test_device_plugin import ready, share, whole
 
 
 @pytest.mark.parametrize("is_listed", [True, False])

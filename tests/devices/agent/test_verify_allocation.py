@@ -10,8 +10,8 @@ from kaiwo.devices.agent.kubelet.pod_annotations import decode_granted
 from kaiwo.devices.agent_messages import Correction
 from kaiwo.model.gpu import Share
 from tests.devices.agent.conftest import AMD, Start
-from tests.devices.agent.kubelet_play import ApiServer, Kubelet
-from tests.devices.agent.test_plugin import IDS, SHARE_RESOURCE, ready, share, whole
+from tests.devices.agent.fake_kubelet import ApiServer, Kubelet
+from tests.devices.agent.test_device_plugin import IDS, SHARE_RESOURCE, ready, share, whole
 
 
 @pytest.fixture

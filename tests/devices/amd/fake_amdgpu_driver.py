@@ -12,7 +12,17 @@ from pathlib import Path
 
 from kaiwo.devices.amd.partition_mode_writers import COMPUTE_FILE, MEMORY_FILE
 from kaiwo.model.partition_modes import CHIPS, Mode, partition_count
-from tests.devices.trees import KFD, PCI, Box, address, cpu_properties, write, write_node, write_partition, write_pci
+from tests.devices.amd_trees import (
+    KFD,
+    PCI,
+    Box,
+    address,
+    cpu_properties,
+    write,
+    write_node,
+    write_partition,
+    write_pci,
+)
 
 KINDS = {8: "SPX DPX QPX CPX", 6: "SPX TPX CPX", 4: "SPX DPX CPX", 2: "SPX CPX", 1: "SPX CPX"}
 

@@ -8,7 +8,7 @@ import pytest
 
 from kaiwo.devices import PhysicalGpu, discover
 from kaiwo.devices.amd import sysfs_files
-from tests.devices.trees import KFD, PCI, Box, address, write_box, write_files
+from tests.devices.amd_trees import KFD, PCI, Box, address, write_box, write_files
 
 PAIR = [address(0), address(1)]
 

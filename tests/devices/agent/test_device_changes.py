@@ -16,8 +16,8 @@ from kaiwo.devices.sharing.current_inventory import GENERATION
 from kaiwo.model.errors import ClusterError
 from kaiwo.model.gpu import Share
 from tests.devices.agent.conftest import AMD, Start
-from tests.devices.agent.kubelet_play import ApiServer, Kubelet, wait_until
-from tests.devices.trees import Box, address, rebuild
+from tests.devices.agent.fake_kubelet import ApiServer, Kubelet, wait_until
+from tests.devices.amd_trees import Box, address, rebuild
 
 PART = f"{address(1)}-p3"
 

@@ -13,9 +13,9 @@ from kaiwo.devices import discover
 from kaiwo.devices.agent_messages import GpuSample, PartitionUse, ProcessUse, Sample
 from kaiwo.devices.inventory import Telemetry
 from kaiwo.devices.sampling import Sampler, amd_processes
-from tests.devices import damage
-from tests.devices.telemetry.processes import PROC, write_process
-from tests.devices.trees import PCI, Box, address, write_box
+from tests.devices import file_damage as damage
+from tests.devices.amd_trees import PCI, Box, address, write_box
+from tests.devices.sampling.kfd_processes import PROC, write_process
 
 FIRST = 24_248  # the kernel's number of the first GPU of a made-up tree
 TREES = ("topo-mi300-cpx", "topology-parsing-mi308", "topo-mi210-xgmi-pcie", "topology-parsing")

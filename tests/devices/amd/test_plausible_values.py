@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kaiwo.devices import PhysicalGpu, discover
-from tests.devices.trees import KFD, PCI, Box, address, write_box
+from tests.devices.amd_trees import KFD, PCI, Box, address, write_box
 
 VRAM = f"{PCI}/{address(1)}/mem_info_vram_total"
 BANK = f"{KFD}/3/mem_banks/0/properties"

@@ -8,9 +8,9 @@ import pytest
 from kaiwo.devices.agent.kubelet.pod_annotations import SHARE_RESOURCE
 from kaiwo.devices.agent_messages import Correction
 from tests.devices.agent.conftest import AMD, Start
-from tests.devices.agent.kubelet_play import ApiServer, Kubelet
-from tests.devices.agent.test_plugin import IDS, ready, share, whole
-from tests.devices.agent.test_plugin_calls import renders
+from tests.devices.agent.fake_kubelet import ApiServer, Kubelet
+from tests.devices.agent.test_device_plugin import IDS, ready, share, whole
+from tests.devices.agent.test_device_plugin_calls import renders
 
 RENDERS = [f"/dev/dri/renderD{128 + 8 * number}" for number in range(4)]
 

@@ -15,9 +15,9 @@ from kaiwo.devices.fake import fake_inventory
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.gpu import Share
 from tests.devices.agent.conftest import Start
-from tests.devices.agent.kubelet_play import wait_until
-from tests.devices.agent.receiver import TOKEN, Receiver, make_certificate
-from tests.devices.trees import PCI, address
+from tests.devices.agent.fake_kubelet import wait_until
+from tests.devices.agent.report_receiver import TOKEN, Receiver, make_certificate
+from tests.devices.amd_trees import PCI, address
 
 HELLO = Hello("node-1", "1", "boot", fake_inventory(count=2))
 FIXED = Correction("node-1", "team", "a", "uid", (Share("x", 1000, 1),), "because")

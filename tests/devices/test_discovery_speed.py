@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kaiwo.devices import discover
-from tests.devices.trees import Box, write_box
+from tests.devices.amd_trees import Box, write_box
 
 
 @pytest.mark.serial

@@ -14,9 +14,9 @@ from kaiwo.devices.inventory import Inventory
 from kaiwo.devices.nvidia.discover_gpus import NvmlReader
 from kaiwo.devices.sampling import Sampler
 from tests.devices.agent.conftest import Start
-from tests.devices.telemetry.processes import write_process
-from tests.devices.telemetry.test_nvidia import LiveNvml
-from tests.devices.trees import Box, address, write_box
+from tests.devices.amd_trees import Box, address, write_box
+from tests.devices.sampling.kfd_processes import write_process
+from tests.devices.sampling.test_nvidia_gpus import LiveNvml
 
 Rows = dict[str, list[tuple[dict[str, str], float]]]
 

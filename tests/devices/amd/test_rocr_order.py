@@ -10,7 +10,7 @@ from kaiwo.devices import discover
 from kaiwo.devices.amd import sysfs_files
 from kaiwo.devices.sharing import GpuSharing, Grant, GrantRequest, IsolationSupport, Refusal
 from kaiwo.model.gpu import Share
-from tests.devices.trees import Box, address, uuid, write_box
+from tests.devices.amd_trees import Box, address, uuid, write_box
 
 NODES = "sys/class/kfd/kfd/topology/nodes"
 SECOND = 3  # the node of the second GPU: two CPUs come first
