@@ -70,7 +70,7 @@ def _plain(line: str) -> str:
     """The line without what differs from run to run: widths, ages, milliseconds, ports."""
     line = re.sub(r"(127\.0\.0\.1):\d+", r"\1:PORT", line.rstrip())
     line = re.sub(r"\b\d+(?:\.\d+)? ms\b", "MS", line)
-    line = re.sub(r"(?<= )\d+[smhd](?= |$)", "AGE", line)
+    line = re.sub(r"(?<= )\d+(?:[smhd]| (?:s|min|h|d))(?: \d+ (?:s|min|h))?(?= |$)", "AGE", line)
     indent = len(line) - len(line.lstrip())
     return line[:indent] + " ".join(line.split())
 

@@ -55,6 +55,8 @@ def test_only_pages_that_are_typed_have_console_blocks() -> None:
         (["first", "..."], "first\n"),
         (["on node-... of it"], "on node-17 of it\n"),
         (["x 3s y"], "x 14m y"),
+        (["x 3 s y"], "x 2 min y"),
+        (["x 3 s"], "x 1 h 5 min"),
         (["at http://127.0.0.1:7600"], "at http://127.0.0.1:41234"),
         (["took 3 ms"], "took 12.5 ms\n\n"),
     ],
