@@ -130,7 +130,9 @@ def test_a_queue_shows_how_its_fair_share_comes_about(page: Page) -> None:
 # Recomputes every "share 12 = deserved 8 + 4 (...) + 0 remainder" that the page shows; the wrong ones are left.
 SUMS_ARE_RIGHT = r"""
 [...document.querySelectorAll('.arithmetic li')].map((item) => item.textContent).filter((line) => {
-  const found = line.match(/^share ([\d.]+)\w* = deserved ([\d.]+)\w* \+ ([\d.]+)\w* \(.*\) \+ ([\d.]+)\w* remainder$/)
+  const amount = '([\\d.]+)(?: [MGT]iB)?'
+  const sum = `^share ${amount} = deserved ${amount} \\+ ${amount} \\(.*\\) \\+ ${amount} remainder$`
+  const found = line.match(new RegExp(sum))
   if (!line.startsWith('share')) return false
   return !found || Math.abs(found[1] - found[2] - found[3] - found[4]) > 1e-6
 })

@@ -45,7 +45,7 @@ def test_work_waits_for_its_reservation_and_is_told_whose_the_gpus_are(kaiwo: Pr
     kaiwo("reservations", "create", "all", "--node", "node-1", "--node", "node-2", "--for-user", "ada")
     kaiwo("submit", "theirs", "--gpus", "1", "--simulate", "1h")
     why = kaiwo("why", "theirs").out
-    assert "belong to reservation 'all', for user ada without an end" in why
+    assert "reservation 'all' keeps GPUs that it could use for user ada without an end" in why
     kaiwo("submit", "hers", "--gpus", "1", "--user", "ada", "--simulate", "1h", "--expires", "1h")
     assert kaiwo("wait", "hers", "--for", "running", "--timeout", "20").code == 0
     assert "its allocation is granted until" in kaiwo("why", "hers").out

@@ -128,7 +128,7 @@ def test_an_agent_speaks_for_its_own_node_and_nobody_else_speaks(site: Installed
         async with listening(site, tmp_path) as there:
             assert await answer_to(token_of(site.plane, "agent-1"), there) == (200, {"lines": 1})
             status, problem = await answer_to(token_of(site.plane, "agent-2"), there)
-            assert (status, "the token of an agent on 'node-2'" in problem["message"]) == (403, True), problem
+            assert (status, "belongs to the agent on 'node-2'" in problem["message"]) == (403, True), problem
             strangers = {
                 "for another audience": token_of(site.plane, "agent-1", "https://kubernetes.default.svc"),
                 "of no pod": token_of(site.plane, ""),
@@ -153,7 +153,7 @@ def test_a_standby_sends_agents_on(site: Installed, tmp_path: Path) -> None:
         async with listening(site, tmp_path) as there:
             there.kaiwo.context.leadership = Standby()
             status, problem = await answer_to(token_of(site.plane, "agent-1"), there)
-            assert (status, "stands by" in problem["message"]) == (503, True)
+            assert (status, "is a standby" in problem["message"]) == (503, True)
 
     run(test())
 

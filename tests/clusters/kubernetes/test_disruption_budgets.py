@@ -85,7 +85,7 @@ def test_a_pod_that_two_budgets_cover_stays_and_more_nodes_help(plane: Plane, tm
         async with scheduled(plane, tmp_path) as kubectl:
             await _low_and_budgets(kubectl)
             await kubectl.pod("high", gpus=8, annotations={"kaiwo.ai/priority": "900"}, **AT_ONCE)
-            await until_said(kubectl, "high", "more than one budget covers pod default/low")
+            await until_said(kubectl, "high", "more than one disruption budget covers pod default/low")
             assert (await kubectl.condition("high"))["reason"] == "Unschedulable"
             assert "nominatedNodeName" not in (await kubectl.read_pod("high"))["status"]
             await kubectl.node("node-2")

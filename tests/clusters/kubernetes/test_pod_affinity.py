@@ -39,7 +39,7 @@ def test_pods_stay_apart_and_who_finds_no_node_says_so(plane: Plane, tmp_path: P
             pods = await bound(kubectl, 2)
             assert {pod["spec"]["nodeName"] for pod in pods} == {"node-1", "node-2"}
             waiting = ({f"web-{number}" for number in range(3)} - {pod["metadata"]["name"] for pod in pods}).pop()
-            found = await says(kubectl, waiting, "too near")
+            found = await says(kubectl, waiting, "excluded by pod anti-affinity")
             assert found["reason"] == "Unschedulable"  # another node would help
             assert "default app=web" in found["message"]
             await kubectl.delete(pod_path(pods[0]["metadata"]["name"]))

@@ -57,7 +57,7 @@ def test_a_queue_that_cannot_be_read_says_so_and_stays_in_force(
     plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(ROOT / "deploy" / "crds"))
     plane.kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd/kaiwoqueues.kaiwo.ai")
     monkeypatch.setattr("kaiwo.runtime.kubernetes.publish_queue_status.EVERY_S", 0.1)
-    words = "each unit stands once"
+    words = "each unit may appear once"
 
     async def test() -> None:
         async with scheduled(plane, tmp_path / "first") as kubectl:

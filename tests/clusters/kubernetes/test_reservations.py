@@ -79,7 +79,7 @@ def test_a_reservation_begins_holds_and_ends_on_a_real_server(reserved: Plane, t
             for number in range(8):
                 await gone(kubectl, f"filler-{number}")  # told to go by eviction
             await kubectl.pod("stranger")
-            await sentence(kubectl, "stranger", "reservation 'night', for user ada until")
+            await sentence(kubectl, "stranger", "reservation 'night' keeps GPUs that it could use for user ada until")
             await kubectl.pod("hers", gpus=8, annotations={"kaiwo.ai/user": "ada"})
             (pod,) = await bound(kubectl, 1)
             assert pod["metadata"]["name"] == "hers"
