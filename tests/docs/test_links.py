@@ -47,3 +47,14 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
         reached.add(page)
         todo += [(page.parent / link.partition("#")[0]).resolve() for link in links(page) if "://" not in link]
     assert sorted(set(PAGES) - reached) == []
+
+
+NOT_FILES = {"api/up.py", "bench/NAME.py"}  # what decision 0008 chose and 0024 replaced; a placeholder
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids)
+def test_every_module_that_a_page_names_exists(page: Path) -> None:
+    folders = [ROOT / name for name in ("src", "tests", "bench", "scripts")]
+    known = [f"/{path.relative_to(ROOT)}" for folder in folders for path in folder.rglob("*.py")]
+    named = {word for word in code_words(page.read_text()) if re.fullmatch(r"[\w/]+\.py", word)} - NOT_FILES
+    assert sorted(name for name in named if not any(path.endswith(f"/{name}") for path in known)) == []
