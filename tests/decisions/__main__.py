@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.decisions.fingerprints import fingerprints
 
-STORIES = 400
+STORIES = 300
 
 
 def main(stories: int) -> None:

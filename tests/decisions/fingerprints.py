@@ -1,8 +1,8 @@
 """One short fingerprint a cycle of a story: two runs that decide the same have the same fingerprints.
 
 In:    a seed.   Out: `a3f0 77c1 …`, one word a cycle.
-A word covers the whole plan (obstacles by code, need and have: their wording may change) and, every few cycles, what
-else the core says of the cluster: fair shares and their terms, the list of devices, reservations, partition plans.
+A word covers the whole plan with the facts of its obstacles and, every few cycles, what else the core says of the
+cluster: fair shares and their terms, the list of devices, reservations, partition plans.
 """
 
 import hashlib
@@ -30,18 +30,16 @@ def fingerprints(seed: int) -> str:
     """Of one story."""
     story, words = Story(seed), []
     for number, plan in enumerate(story.plans(CYCLES)):
-        told: list[Any] = [_without_wording(plan)]
+        told: list[Any] = [_encoded(plan)]
         if number % EVERY == EVERY - 1:
             told.append(_everything_else(story.world))
         words.append(hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:4])
     return " ".join(words)
 
 
-def _without_wording(plan: Plan) -> Any:
+def _encoded(plan: Plan) -> Any:
     found = json.loads(msgspec.json.encode(plan))
     found.pop("notes", None)
-    for wait in found.get("waits", ()):
-        wait["obstacles"] = [[each.get(word) for word in ("reason", "need", "have")] for each in wait["obstacles"]]
     return found
 
 
