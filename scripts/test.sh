@@ -24,7 +24,7 @@ else
     rm -rf .coverage
     KAIWO_COVERAGE=1 pytest -n "$beside" -m "not ($alone)" "$@"
     if [ $# = 0 ]; then # options may leave out tests
-        .venv/bin/coverage combine --quiet && .venv/bin/coverage report --skip-covered || failed=1
+        .venv/bin/python -m coverage combine --quiet && .venv/bin/python -m coverage report --skip-covered || failed=1
     fi
     # Each of the two workers takes whole files: those that start a control plane start one each.
     pytest -n 2 --dist loadfile -m "(slow or browser) and not serial" --no-fold-skipped "$@"

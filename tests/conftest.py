@@ -23,7 +23,7 @@ SIZE = 10 if IS_FULL else 1  # multiply counts by this
 # These start servers and processes, fill disks or wait for clocks; without them, and without the long searches below,
 # `make check` takes less than a minute.
 LIVE = (
-    *("api", "clusters/local", "crash", "devices", "cli/test_run_and_logs.py", "cli/test_watch.py"),
+    *("api", "clusters/local", "crash", "devices", "cli/test_run_and_logs.py", "cli/test_live_screen.py"),
     *(
         "history/test_damage.py",
         "history/test_reader.py",

@@ -77,6 +77,7 @@ def test_it_takes_the_token(tmp_path: Path) -> None:
     run(work())
 
 
+@pytest.mark.serial
 def test_ten_thousand_are_cancelled_within_the_limit_of_changes(tmp_path: Path) -> None:
     async def work() -> float:
         async with world(tmp_path) as kaiwo:

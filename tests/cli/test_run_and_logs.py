@@ -64,7 +64,7 @@ def test_work_that_ran_without_a_word_is_no_failure(stub: Stub, kaiwo: Type) -> 
 
 
 def test_following_waits_for_the_start_and_says_so(stub: Stub, kaiwo: Type, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kaiwo.cli.verbs.workloads.logs.PATIENCE_S", 0)
+    monkeypatch.setattr("kaiwo.cli.verbs.workloads.logs.QUIET_S", 0)
     stub.workloads["default/x"] = workload("x", "waiting")
     said = "x has not started; waiting for it (Ctrl-C to stop; see why it waits: kaiwo why x)\n"
     assert kaiwo("logs", "-f", "x") == (0, "step 1\nstep 2\n", said)
@@ -132,7 +132,7 @@ def test_run_with_several_pods_says_whose_output_it_shows(stub: Stub, kaiwo: Typ
     view = msgspec.structs.replace(stub.workloads["default/x"], pods=Usage(3, 0))
     stub.workloads["default/x"], stub.details["default/x"] = view, detail(view, exit_code=0)
     done = kaiwo("run", "x", "--pods", "3", "--", "true")
-    said = "this is the output of main-0, the first of 3 pods; of another: kaiwo logs x --pod main-1\n"
+    said = "this is the output of main-0, the first of 3 pods; for another pod: kaiwo logs x --pod main-1\n"
     assert done == (0, "step 1\nstep 2\n", said)
 
 

@@ -106,7 +106,7 @@ def test_anchors_and_merges_are_written_out() -> None:
         ('{"a": NaN}', ["not a finite number"]),
         ('{"a": {"b": 1e999}}', ["a.b", "not a finite number"]),
         ("a: 1\nb\0: 2", ["line 2", "NUL"]),
-        ('a: "\\0"', ["document 1", "a holds a NUL"]),
+        ('a: "\\0"', ["document 1", "a contains a NUL"]),
         ('{"a": ["\\ud800"]}', ["a[0]", "surrogate"]),
         ("a: \ud800", ["not valid Unicode"]),
         ("a: \x01", ["not YAML text"]),

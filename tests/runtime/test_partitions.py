@@ -133,7 +133,7 @@ def test_dry_run_changes_nothing_and_tells_who_waits(tmp_path: Path) -> None:
         assert it.modes() == ["SPX"] * 4
         assert it.closed() == []
         said = said_for(it.partitions, [CPX])
-        assert said.startswith("the partition planner would let 1 GPU of a change from SPX to CPX+NPS1, ready within")
+        assert said.startswith("the partition planner would change 1 GPU of a from SPX to CPX+NPS1, ready within")
         assert "kaiwo partitions --policy on" in said
         await it.partitions.set_policy("off")
         await it.turn()
@@ -149,8 +149,8 @@ def test_a_gpu_in_use_drains_and_is_open_again_when_nobody_needs_it(tmp_path: Pa
         await it.turn()
         assert len(it.closed()) == 1
         said = said_for(it.partitions, [CPX])
-        assert "1 GPU takes no new work and will change from SPX to CPX+NPS1 when what runs there has ended" in said
-        assert "within 61 min" in said
+        assert "1 GPU takes no new work and will change from SPX to CPX+NPS1 when the work there has ended" in said
+        assert "within 1 h 1 min" in said
         await it.turn(60)
         assert it.modes() == ["SPX"] * 4  # never under a running pod
         assert it.runs("busy")
@@ -348,7 +348,7 @@ def test_gpus_that_come_from_several_modes_are_told_with_all_of_them(tmp_path: P
         await it.submit("wide", wide)
         await it.turn(600)
         said = said_for(it.partitions, [wide])
-        assert said.startswith("the partition planner would let 2 GPUs of a change from DPX or SPX to CPX+NPS1, ready")
+        assert said.startswith("the partition planner would change 2 GPUs of a from DPX or SPX to CPX+NPS1, ready")
 
     play(tmp_path, story, mixed, policy="dry-run")
 
