@@ -203,8 +203,8 @@ def test_a_job_says_itself_that_it_has_saved_its_work(kaiwo: Product) -> None:
     assert kaiwo("logs", "saver").out.startswith("workload default/saver last saved its work at 20")
     said = kaiwo("describe", "saver").out
     assert re.search(r"preemption delay: +waits 10 min before it may preempt others\n", said)
-    assert re.search(r"last checkpoint: +\d+s ago\n", said)
-    assert re.search(r"restart cost: +5m\n", said)
+    assert re.search(r"last checkpoint: +\d+ s ago\n", said)
+    assert re.search(r"restart cost: +5 min\n", said)
     assert kaiwo("submit", "bad", "--restart-cost", "soon", "--", "true").err.startswith(
         "kaiwo: workload 'bad': --restart-cost is \"soon\", which is not a duration; write it as"
     )

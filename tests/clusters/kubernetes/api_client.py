@@ -14,7 +14,7 @@ from kaiwo.clusters.kubernetes.client.kubeconfig import read_kubeconfig
 from kaiwo.clusters.kubernetes.decode.wire_objects import Meta
 
 T = TypeVar("T")
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0  # a busy machine may take that long; a quiet one never waits
 
 
 class Note(msgspec.Struct, rename="camel"):

@@ -22,7 +22,7 @@ from kaiwo.devices.agent.kubelet.grpc_messages import PLUGIN, RESOURCES
 from kaiwo.devices.agent.kubelet.pod_annotations import GRANTED_DEVICES, encode_granted
 from kaiwo.model.gpu import Share
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0  # a busy machine may take that long; a quiet one never waits
 
 
 class Kubelet:
