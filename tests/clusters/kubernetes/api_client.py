@@ -25,7 +25,7 @@ class Note(msgspec.Struct, rename="camel"):
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    return asyncio.run(asyncio.wait_for(work, 60))
+    return asyncio.run(asyncio.wait_for(work, 4 * PATIENCE_S))
 
 
 async def until(condition: Callable[[], object], what: str = "it") -> None:
