@@ -10,7 +10,6 @@ import yaml
 
 from kaiwo.app.options import SchedulerOptions
 from kaiwo.app.scheduler import scheduling
-from tests.clusters.kubernetes.api_client import PATIENCE_S
 from tests.clusters.kubernetes.chart import CHART, account_kubeconfig, helm
 from tests.controlplane.plane import Plane, free_ports
 
@@ -51,7 +50,7 @@ def installed(plane: Plane, namespace: str, *options: str) -> Iterator[Installed
     """Helm installs it; without a network for Services the API server asks at localhost instead."""
     (port,) = free_ports(1)
     where = f"--namespace={namespace}"
-    settings = (f"--set=webhooks.port={port}", f"--set=webhooks.timeoutSeconds={PATIENCE_S // 2:g}", *options)
+    settings = (f"--set=webhooks.port={port}", "--set=webhooks.timeoutSeconds=10", *options)
     helm("install", "kaiwo", str(CHART), where, "--create-namespace", *settings, plane=plane)
     try:
         plane.kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd/kaiwoqueues.kaiwo.ai")
