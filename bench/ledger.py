@@ -18,14 +18,15 @@ from typing import cast
 
 import msgspec
 
+from bench._device_list import list_devices
 from kaiwo.api.presenters.node_view import GpuPick, gpu_page
 from kaiwo.decide import decide
 from kaiwo.decide.cycle import BUILTIN
 from kaiwo.decide.placement.place_pods import Placer
 from kaiwo.decide.placement.shape_scores import ShapeScores
-from kaiwo.gpus.device_list import list_devices
 from kaiwo.model.events import Event, NodeChanged, PodChanged, QueueChanged, WorkloadChanged, WorkloadGone
-from kaiwo.model.gpu import GPU_MODELS, Gpu, Share
+from kaiwo.model.gpu import Gpu, Share
+from kaiwo.model.gpu_models import GPU_MODELS
 from kaiwo.model.node import Node
 from kaiwo.model.partition_modes import Mode, partition_gpu
 from kaiwo.model.policy import DEFAULT_POLICY

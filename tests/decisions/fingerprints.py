@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from kaiwo.gpus.device_list import list_devices
+from bench._device_list import list_devices
 from kaiwo.gpus.partitioning.demand import node_states, waiting_demands
 from kaiwo.gpus.partitioning.planner import plan_partitions
 from kaiwo.model.plan import Plan

@@ -31,7 +31,8 @@ from kaiwo.model.events import (
     ReservationGone,
     WorkloadChanged,
 )
-from kaiwo.model.gpu import GPU_MODELS, Gpu
+from kaiwo.model.gpu import Gpu
+from kaiwo.model.gpu_models import GPU_MODELS
 from kaiwo.model.node import DeviceLinks, Node, Taint
 from kaiwo.model.partition_modes import Mode, partition_gpu
 from kaiwo.model.plan import Plan

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from kaiwo.model.partition_modes import CHIPS, partition_count
+from kaiwo.model.gpu_models import CHIPS
+from kaiwo.model.partition_modes import partition_count
 
 GIB = 1 << 30
 KFD = "sys/class/kfd/kfd/topology/nodes"

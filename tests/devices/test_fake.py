@@ -4,7 +4,8 @@ import pytest
 
 from kaiwo.devices.fake import fake_inventory
 from kaiwo.model.errors import ConfigError
-from kaiwo.model.partition_modes import CHIPS, legal_modes, partition_shape
+from kaiwo.model.gpu_models import CHIPS
+from kaiwo.model.partition_modes import legal_modes, partition_shape
 
 
 @pytest.mark.parametrize(("model", "mode"), [(model, mode) for model in CHIPS for mode in legal_modes(model)])

@@ -7,8 +7,8 @@ import pytest
 
 from kaiwo.devices import Inventory, PhysicalGpu, discover
 from kaiwo.devices.amd.discover_gpus import product_name
-from kaiwo.devices.gpu_names import AMD_DEVICES, VIRTUAL_FUNCTIONS
-from kaiwo.model.partition_modes import CHIPS
+from kaiwo.devices.gpu_names import MODELS_BY_PCI_ID, VIRTUAL_FUNCTIONS
+from kaiwo.model.gpu_models import CHIPS
 from kaiwo.runtime.nodes.local_node import devices_of
 
 GIB = 1024
@@ -118,7 +118,8 @@ def test_the_folder_of_nodes_itself_will_do(real_trees: Path) -> None:
 
 def test_our_table_agrees_with_the_list_of_names(gpu_fixtures: Path) -> None:
     folder = gpu_fixtures / "rocm-k8s-device-plugin"
-    for device, model in AMD_DEVICES.items():
+    for device, models in MODELS_BY_PCI_ID.items():
+        model = models[0].name
         if model in CHIPS or model in ("MI210", "MI100", "MI250X", "MI25"):
             name = product_name(str(folder), device, None)
             assert not name or model in name, (hex(device), name)

@@ -3,9 +3,9 @@
 from kaiwo.explain import obstacles_of
 from kaiwo.explain.obstacle_sentences import remedy, sentence
 from kaiwo.gpus.partitioning.pending_mode_change import close_for_change
-from kaiwo.manifests.values.gpu_model_names import VENDOR_MODELS
 from kaiwo.model.events import NodeChanged, ReservationChanged
 from kaiwo.model.gpu import Gpu
+from kaiwo.model.gpu_models import VENDOR_MODELS
 from kaiwo.model.node import Node
 from kaiwo.model.obstacle import Reason
 from kaiwo.model.partition_modes import Mode, partition_gpu

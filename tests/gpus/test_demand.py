@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from bench._device_list import list_devices
 from kaiwo.decide import decide
 from kaiwo.devices import discover
 from kaiwo.explain import obstacles_of
 from kaiwo.explain.obstacle_sentences import remedy, sentence
-from kaiwo.gpus.device_list import list_devices
 from kaiwo.gpus.partitioning.demand import GpuModeState, node_states, waiting_demands
 from kaiwo.gpus.partitioning.pending_mode_change import close_for_change
 from kaiwo.gpus.partitioning.planner import plan_partitions

@@ -9,8 +9,9 @@ from kaiwo.gpus.device_locality import MOST_SETS, best_set, slowest_link
 from kaiwo.model.events import NodeChanged
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import DeviceLinks, Node
-from kaiwo.model.partition_modes import neighbours, partition_index, partition_milli
+from kaiwo.model.partition_modes import partition_index, partition_milli
 from kaiwo.model.request import Request
+from tests.gpus.shared_dies import neighbours
 from tests.worlds import World
 
 PART_MIB = 24_576

@@ -2,8 +2,8 @@
 
 from itertools import product
 
+from kaiwo.model.gpu_models import CHIPS
 from kaiwo.model.partition_modes import (
-    CHIPS,
     COMPUTE_MODES,
     MEMORY_MODES,
     Mode,

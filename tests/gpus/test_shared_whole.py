@@ -8,7 +8,8 @@ import pytest
 from kaiwo.explain import why
 from kaiwo.gpus.isolation_grades import grade_of
 from kaiwo.manifests import parse
-from kaiwo.model.gpu import GPU_MODELS, MOST_SHARERS, SHARED_MILLI
+from kaiwo.model.gpu import MOST_SHARERS, SHARED_MILLI
+from kaiwo.model.gpu_models import GPU_MODELS
 from kaiwo.model.obstacle import Reason
 from kaiwo.model.request import Request
 from tests.worlds import World, audit

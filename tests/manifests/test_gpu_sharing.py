@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from kaiwo.devices.agent.kubelet.pod_annotations import SHARE_RESOURCE as AGENTS_RESOURCE
-from kaiwo.manifests.values.gpu_model_names import VENDOR_MODELS
 from kaiwo.manifests.values.gpu_request import SHARE_RESOURCE
 from kaiwo.model.gpu import MOST_SHARERS, SHARED_MILLI, WHOLE_MILLI
+from kaiwo.model.gpu_models import VENDOR_MODELS
 from kaiwo.model.request import Request
 from tests.manifests.texts import check_refusal, job, kaiwojob, one, pod, request_of, warnings_of
 

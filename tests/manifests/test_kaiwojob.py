@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kaiwo.manifests import describe_workload
-from kaiwo.manifests.values.gpu_model_names import VENDOR_MODELS
+from kaiwo.model.gpu_models import VENDOR_MODELS
 from tests.manifests.texts import check_refusal, kaiwojob, one, pod, request_of, warnings_of
 
 

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from kaiwo.manifests import describe_workload
-from kaiwo.manifests.values.gpu_model_names import VENDOR_MODELS
 from kaiwo.model.affinity import NodeRule
 from kaiwo.model.errors import ConfigError
+from kaiwo.model.gpu_models import VENDOR_MODELS
 from kaiwo.model.request import Toleration
 from tests.manifests.texts import check_refusal, job, kaiwojob, one, pod, request_of, warnings_of
 

@@ -3,8 +3,8 @@
 import pytest
 
 from kaiwo.manifests import describe_request, describe_role, describe_workload
-from kaiwo.manifests.values.gpu_model_names import VENDOR_MODELS
 from kaiwo.model.affinity import NodeRule
+from kaiwo.model.gpu_models import VENDOR_MODELS
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload
 

@@ -4,21 +4,20 @@ from itertools import product
 
 import pytest
 
-from kaiwo.model.gpu import GPU_MODELS
+from kaiwo.model.gpu_models import CHIPS, GPU_MODELS
 from kaiwo.model.partition_modes import (
-    CHIPS,
     COMPUTE_MODES,
     MEMORY_MODES,
     Mode,
     io_dies,
     legal_modes,
     mode_with_partitions,
-    neighbours,
     next_modes,
     partition_count,
     partition_shape,
     platforms,
 )
+from tests.gpus.shared_dies import neighbours
 
 # Written out by hand: what may stand together, and nothing else may.
 CDNA3 = "SPX+NPS1 DPX+NPS1 DPX+NPS2 QPX+NPS1 QPX+NPS4 CPX+NPS1 CPX+NPS4"

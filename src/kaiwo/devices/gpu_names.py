@@ -1,63 +1,37 @@
 """GPU model names, from PCI device ids and what the driver reports.
 
-In:    PCI device ids, product names, instruction sets, memory sizes.   Out: the short names of `model.gpu.GPU_MODELS`.
+In:    PCI device ids, product names, instruction sets, memory sizes.   Out: the short names of `model.gpu_models`.
 Never: gives a chip the name of another model; an unknown chip keeps its driver's name.
 """
 
 import re
 
-from kaiwo.model.gpu import GPU_MODELS
+from kaiwo.model.gpu_models import GPU_MODELS, MODEL_TABLE
 
-AMD_DEVICES: dict[int, str] = {
-    0x66A1: "MI50",
-    0x738C: "MI100",
-    0x738E: "MI100",
-    0x7408: "MI250X",
-    0x740C: "MI250X",  # MI250 too: see amd_model
-    0x740F: "MI210",
-    0x7410: "MI210",
-    0x74A0: "MI300A",
-    0x74A1: "MI300X",
-    0x74A2: "MI308X",
-    0x74A5: "MI325X",
-    0x74A8: "MI308X",
-    0x74A9: "MI300X",
-    0x74B5: "MI300X",
-    0x74B6: "MI308X",
-    0x74B9: "MI325X",
-    0x74BC: "MI308X",
-    0x74BD: "MI300X",
-    0x75A0: "MI350X",
-    0x75A3: "MI355X",
-    0x75B0: "MI350X",
-    0x75B3: "MI355X",
-    0x6860: "MI25",
-    0x6861: "Radeon-Pro-WX-9100",
+_AMD_MODELS = [model for model in MODEL_TABLE if model.vendor == "amd"]
+AMD_MODEL_NAMES = frozenset(model.name for model in _AMD_MODELS)
+VIRTUAL_FUNCTIONS = frozenset(pci_id for model in _AMD_MODELS for pci_id in model.virtual_ids)
+MODELS_BY_PCI_ID = {
+    pci_id: [model for model in _AMD_MODELS if pci_id in model.all_pci_ids]
+    for each in _AMD_MODELS
+    for pci_id in each.all_pci_ids
 }
-VIRTUAL_FUNCTIONS = frozenset({0x7410, 0x74B5, 0x74B6, 0x74B9, 0x74BC, 0x74BD, 0x75B0, 0x75B3, 0x686C})
 # APUs compute in the machine's memory; their dedicated memory is small.
 APU_TARGETS = frozenset({90002, 90009, 90012, 100103, 100303, 100305, 100306, 110003, 110500, 110501, 110502, 110503})
-# The models of each instruction set, by the driver's number.
-_MODELS_OF_TARGET = {
-    90010: ("MI210", "MI250X"),
-    90402: ("MI300A", "MI300X", "MI325X"),
-    90500: ("MI350X",),
-}
 _INSTINCT = re.compile(r"\bMI\d{2,3}[AX]?\b", re.IGNORECASE)
-_MIB_OF_DEVICE = {"MI250": 64 << 10, "MI250X": 64 << 10, "MI100": 32 << 10}
-_MI250_UNITS = 104  # per die; an MI250X has 110
+_DEVICE_MIB = {model.name: model.memory_mib // model.pci_devices for model in MODEL_TABLE}
 
 
 def amd_model(device_id: int, product: str, target: int, memory_mib: int, compute_units: int) -> str:
     """The model from the product name or device id; as a last resort from instruction set and memory size."""
     if found := _INSTINCT.search(product):
         return found[0].upper()
-    if device_id in AMD_DEVICES:
-        is_mi250 = device_id == 0x740C and compute_units == _MI250_UNITS
-        return "MI250" if is_mi250 else AMD_DEVICES[device_id]
-    candidates = _MODELS_OF_TARGET.get(target, ())
-    if candidates and memory_mib:
-        return min(candidates, key=lambda name: abs(GPU_MODELS[name].memory_mib - memory_mib))
+    if named := MODELS_BY_PCI_ID.get(device_id):
+        exact = (model for model in named if model.device_units == compute_units)
+        return next(exact, named[0]).name
+    alike = [model for model in _AMD_MODELS if target and model.target == target]
+    if alike and memory_mib:
+        return min(alike, key=lambda model: abs(model.memory_mib - memory_mib)).name
     if product:
         return short_product(product)
     return target_name(target) or (f"amd-{device_id:04x}" if device_id else "AMD")
@@ -65,9 +39,7 @@ def amd_model(device_id: int, product: str, target: int, memory_mib: int, comput
 
 def nominal_mib(model: str) -> int:
     """Memory of one PCI device by its data sheet; 0 if unknown. An MI250 is two devices in one package."""
-    if model in _MIB_OF_DEVICE:
-        return _MIB_OF_DEVICE[model]
-    return GPU_MODELS[model].memory_mib if model in GPU_MODELS else 0
+    return _DEVICE_MIB.get(model, 0)
 
 
 def nvidia_model(product: str) -> str:

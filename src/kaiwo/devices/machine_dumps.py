@@ -12,7 +12,7 @@ from kaiwo.devices.amd.smi_values import mib, text_value, whole
 from kaiwo.devices.gpu_names import VIRTUAL_FUNCTIONS, amd_model, nominal_mib, nvidia_model, parse_target, target_name
 from kaiwo.devices.inventory import Errors, Inventory, Link, Nic, Partition, PhysicalGpu, Telemetry
 from kaiwo.model.errors import ConfigError
-from kaiwo.model.partition_modes import CHIPS
+from kaiwo.model.gpu_models import CHIPS
 
 LINKS = ("xgmi", "nvlink")
 NVIDIA, AMD = "0x10de", "0x1002"

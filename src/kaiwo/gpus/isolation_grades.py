@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from kaiwo.model.gpu import (
     DEMANDS_LIMITS,
-    GPU_MODELS,
     GRADE_RANKS,
     LEAST_LIMITED_GRADE,
     SHARE_GRADE_LABEL,
@@ -22,8 +21,8 @@ from kaiwo.model.gpu import (
     Gpu,
     is_grade_enough,
 )
+from kaiwo.model.gpu_models import CHIPS, GPU_MODELS
 from kaiwo.model.node import Node
-from kaiwo.model.partition_modes import CHIPS
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod
 from kaiwo.snapshot.array_types import BoolArray, Rows

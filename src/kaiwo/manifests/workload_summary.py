@@ -5,8 +5,8 @@ In:    a request, role or workload.   Out: "8 pods x 4 GPUs", "0.5 GPU", "16000 
 
 from collections import Counter
 
-from kaiwo.manifests.values.gpu_model_names import VENDOR_MODELS
 from kaiwo.model.amounts import memory, thousandths
+from kaiwo.model.gpu_models import VENDOR_MODELS
 from kaiwo.model.request import ANY_PARTITION, Request
 from kaiwo.model.workload import Role, Workload, subgroup_tree
 

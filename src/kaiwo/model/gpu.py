@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from kaiwo.model.gpu_models import GPU_MODELS
+
 WHOLE_MILLI = 1000
 
 
@@ -35,45 +37,6 @@ class Share(msgspec.Struct, gc=False, frozen=True):
     mib: int
 
 
-class GpuModel(msgspec.Struct, gc=False, frozen=True):
-    """What the vendor's data sheet says of one model."""
-
-    name: str
-    vendor: str
-    memory_mib: int
-    resource: str  # the extended resource that Kubernetes users ask for
-
-
-def _amd(name: str, memory_gib: int) -> GpuModel:
-    return GpuModel(name, "amd", memory_gib * 1024, "amd.com/gpu")
-
-
-def _nvidia(name: str, memory_gib: int) -> GpuModel:
-    return GpuModel(name, "nvidia", memory_gib * 1024, "nvidia.com/gpu")
-
-
-GPU_MODELS: dict[str, GpuModel] = {
-    model.name: model
-    for model in (
-        _amd("MI210", 64),
-        _amd("MI250X", 128),
-        _amd("MI300A", 128),
-        _amd("MI300X", 192),
-        _amd("MI308X", 192),
-        _amd("MI325X", 256),
-        _amd("MI350X", 288),
-        _amd("MI355X", 288),
-        _nvidia("A100", 80),
-        _nvidia("H100", 80),
-        _nvidia("H200", 141),
-        _nvidia("B200", 192),
-        _nvidia("L40S", 48),
-    )
-}
-
-GPU_RESOURCES = ("amd.com/gpu", "nvidia.com/gpu")
-
-
 def vendor_of(gpu: Gpu) -> str:
     """Who made it; empty: nobody tells."""
     known = GPU_MODELS.get(gpu.model)
@@ -85,7 +48,6 @@ def are_mixed(gpus: Iterable[Gpu]) -> bool:
     return len({vendor_of(gpu) for gpu in gpus} - {""}) > 1
 
 
-METHODS = ("partition", "cu-mask", "mps", "time-slicing")
 # Equal rank: a compute-unit mask and MPS are the same promise by two vendors.
 GRADE_RANKS: Mapping[str, int] = {
     "partition": 4, "memory-capped": 3, "cu-mask": 2, "mps": 2, "time-slicing": 1, "none": 0,

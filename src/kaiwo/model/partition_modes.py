@@ -14,7 +14,8 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from kaiwo.model.gpu import GPU_MODELS, WHOLE_MILLI, Gpu
+from kaiwo.model.gpu import WHOLE_MILLI, Gpu
+from kaiwo.model.gpu_models import CHIPS, GPU_MODELS, Chip
 
 Platform = Literal["bare-metal", "vf", "apu"]
 
@@ -61,28 +62,6 @@ class PartitionShape(msgspec.Struct, gc=False, frozen=True):
     xcds: int
     compute_units: int
     memory_mib: int
-
-
-class Chip(msgspec.Struct, gc=False, frozen=True):
-    """How a model is built. Models without XCDs are whole, always."""
-
-    xcds: int
-    compute_units: int
-    io_dies: int  # those that carry XCDs
-    memory_modes: tuple[str, ...]
-    is_apu: bool = False
-    is_cdna4: bool = False  # gfx950: QPX and CPX go with NPS2 too
-
-
-CHIPS: dict[str, Chip] = {
-    "MI300X": Chip(8, 304, 4, ("NPS1", "NPS2", "NPS4")),
-    "MI325X": Chip(8, 304, 4, ("NPS1", "NPS2", "NPS4")),
-    # Half the XCDs on the same four IO dies: in NPS4 each has a quarter of the memory to itself.
-    "MI308X": Chip(4, 80, 4, ("NPS1", "NPS2", "NPS4")),
-    "MI300A": Chip(6, 228, 3, ("NPS1", "NPS4"), is_apu=True),  # the fourth die carries the CPU
-    "MI350X": Chip(8, 256, 2, ("NPS1", "NPS2"), is_cdna4=True),
-    "MI355X": Chip(8, 256, 2, ("NPS1", "NPS2"), is_cdna4=True),
-}
 
 
 def platforms(model: str) -> tuple[Platform, ...]:
@@ -195,16 +174,6 @@ def io_dies(model: str, compute: str, index: int) -> tuple[int, ...]:
         return ()
     each, per_die = chip.xcds // count, chip.xcds // chip.io_dies
     return tuple(dict.fromkeys(xcd // per_die for xcd in range(index * each, (index + 1) * each)))
-
-
-def neighbours(model: str, compute: str, index: int) -> tuple[int, ...]:
-    """The other partitions on the same IO die: of an MI300X in CPX, 2k and 2k+1 share one."""
-    mine = set(io_dies(model, compute, index))
-    return tuple(
-        other
-        for other in range(partition_count(model, compute))
-        if other != index and mine.intersection(io_dies(model, compute, other))
-    )
 
 
 def _memory_modes(chip: Chip, compute: str, xcds: int) -> tuple[str, ...]:

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kaiwo.devices.amd.partition_mode_writers import COMPUTE_FILE, MEMORY_FILE
-from kaiwo.model.partition_modes import CHIPS, Mode, partition_count
+from kaiwo.model.gpu_models import CHIPS
+from kaiwo.model.partition_modes import Mode, partition_count
 from tests.devices.amd_trees import (
     KFD,
     PCI,

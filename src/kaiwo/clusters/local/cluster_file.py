@@ -25,7 +25,8 @@ from kaiwo.manifests.text.read_documents import read_single
 from kaiwo.manifests.values.names import check_label_key, check_label_value, check_labels, read_name
 from kaiwo.manifests.values.quantities import read_cpu_milli, read_gpu_mib, read_memory_mib
 from kaiwo.model.errors import ConfigError
-from kaiwo.model.gpu import GPU_MODELS, Gpu
+from kaiwo.model.gpu import Gpu
+from kaiwo.model.gpu_models import GPU_MODELS
 from kaiwo.model.node import MOST_VIRTUAL_NODES, Node, Taint
 from kaiwo.model.partition_modes import Mode, legal_modes, partition_gpu
 

@@ -13,15 +13,8 @@ from kaiwo.devices.amd.kfd_topology import KfdNode, drop_implausible_simds
 from kaiwo.devices.amd.plausible_memory import implausible_text, is_plausible
 from kaiwo.devices.amd.sysfs_device import VRAM_TOTAL, SysfsFacts
 from kaiwo.devices.gpu_names import APU_TARGETS, nominal_mib
-from kaiwo.model.partition_modes import (
-    CHIPS,
-    WHOLE_MODE,
-    Mode,
-    legal_modes,
-    mode_with_partitions,
-    next_modes,
-    partition_count,
-)
+from kaiwo.model.gpu_models import CHIPS
+from kaiwo.model.partition_modes import WHOLE_MODE, Mode, legal_modes, mode_with_partitions, next_modes, partition_count
 
 
 class PartitionLayout(msgspec.Struct):

@@ -34,10 +34,9 @@ from kaiwo.devices.amd.kfd_topology import (
 from kaiwo.devices.amd.machine_paths import MachinePaths
 from kaiwo.devices.amd.sysfs_device import SysfsFacts, hexadecimal, read_facts, read_telemetry
 from kaiwo.devices.amd.sysfs_files import numbered_entries, parse_number, read_bytes
-from kaiwo.devices.gpu_names import AMD_DEVICES, APU_TARGETS, VIRTUAL_FUNCTIONS, amd_model, rocr_uuid, target_name
+from kaiwo.devices.gpu_names import APU_TARGETS, MODELS_BY_PCI_ID, VIRTUAL_FUNCTIONS, amd_model, rocr_uuid, target_name
 from kaiwo.devices.inventory import Partition, PhysicalGpu, Telemetry, join_reasons
-from kaiwo.model.gpu import GPU_MODELS
-from kaiwo.model.partition_modes import CHIPS
+from kaiwo.model.gpu_models import CHIPS, GPU_MODELS
 
 AMDGPU_IDS_PATHS = ("usr/share/libdrm/amdgpu.ids", "opt/amdgpu/share/libdrm/amdgpu.ids", "amdgpu.ids")
 MOST_BYTES = 1 << 20
@@ -140,7 +139,7 @@ def _make_gpu(machine: AmdMachine, group: Sequence[KfdNode]) -> PhysicalGpu:
     target = max(node.fact("gfx_target_version") for node in group)
     units = sum(node.compute_units for node in group)
     product = sysfs.product
-    if not product and device_id and device_id not in AMD_DEVICES:
+    if not product and device_id and device_id not in MODELS_BY_PCI_ID:
         product = product_name(machine.paths.root, device_id, sysfs.revision)
     model = amd_model(device_id, product, target, sysfs.memory_mib or sum(banks), units)
     is_virtual = device_id in VIRTUAL_FUNCTIONS

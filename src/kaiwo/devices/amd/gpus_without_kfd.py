@@ -9,8 +9,8 @@ from kaiwo.devices.amd.plausible_memory import implausible_text, is_plausible
 from kaiwo.devices.amd.sysfs_device import VRAM_TOTAL, SysfsFacts, read_facts, read_telemetry
 from kaiwo.devices.gpu_names import VIRTUAL_FUNCTIONS, amd_model
 from kaiwo.devices.inventory import Partition, PhysicalGpu, Telemetry, join_reasons
-from kaiwo.model.gpu import GPU_MODELS
-from kaiwo.model.partition_modes import CHIPS, partition_count
+from kaiwo.model.gpu_models import CHIPS, GPU_MODELS
+from kaiwo.model.partition_modes import partition_count
 
 NOT_LISTED = "the driver has it, but the compute topology (KFD) does not list it: ROCm can't use it"
 

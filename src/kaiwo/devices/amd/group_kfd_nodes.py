@@ -8,9 +8,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 from kaiwo.devices.amd.kfd_topology import LINK_KINDS, PCIE, XGMI, KfdNode, pci_address, read_links
 from kaiwo.devices.amd.machine_paths import MachinePaths, drm_names
-from kaiwo.devices.gpu_names import AMD_DEVICES, VIRTUAL_FUNCTIONS
+from kaiwo.devices.gpu_names import MODELS_BY_PCI_ID, VIRTUAL_FUNCTIONS
 from kaiwo.devices.inventory import Link
-from kaiwo.model.partition_modes import CHIPS
 
 # These instruction sets have partitions: the kernel puts their index in the function of the PCI address.
 PARTITIONED_TARGETS = (range(90_400, 100_000), range(120_500, 130_000))
@@ -177,9 +176,9 @@ def _address_by_render(paths: MachinePaths, node: KfdNode, free: Sequence[str]) 
 
 
 def _lacks_partition(group: Sequence[KfdNode]) -> bool:
-    chip = CHIPS.get(AMD_DEVICES.get(group[0].fact("device_id"), ""))
-    each = min(node.fact("num_xcc") for node in group)
-    return bool(chip and each) and sum(node.fact("num_xcc") for node in group) + each <= (chip.xcds if chip else 0)
+    models = MODELS_BY_PCI_ID.get(group[0].fact("device_id"))
+    chip, xcds = models[0].chip if models else None, [node.fact("num_xcc") for node in group]
+    return chip is not None and min(xcds) > 0 and sum(xcds) + min(xcds) <= chip.xcds
 
 
 def _distance(node: KfdNode, group: Sequence[KfdNode]) -> int:

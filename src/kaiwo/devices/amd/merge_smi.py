@@ -11,9 +11,10 @@ from kaiwo.devices.amd.current_partitions import mode_problems, most_common
 from kaiwo.devices.amd.machine_paths import ADDRESS
 from kaiwo.devices.amd.plausible_memory import implausible_text, is_plausible
 from kaiwo.devices.amd.smi_tools import SmiGpu
-from kaiwo.devices.gpu_names import AMD_DEVICES, VIRTUAL_FUNCTIONS, amd_model, nominal_mib, target_name
+from kaiwo.devices.gpu_names import AMD_MODEL_NAMES, VIRTUAL_FUNCTIONS, amd_model, nominal_mib, target_name
 from kaiwo.devices.inventory import Errors, Link, Partition, PhysicalGpu, Telemetry, join_reasons
-from kaiwo.model.partition_modes import CHIPS, legal_modes, partition_count
+from kaiwo.model.gpu_models import CHIPS
+from kaiwo.model.partition_modes import legal_modes, partition_count
 
 TOOL = "the tool"
 NO_MEMORY, NO_UNITS = "its memory size is unknown", "its number of compute units is unknown"
@@ -57,7 +58,6 @@ def _pci_slot(pci: str) -> str:
 
 def _fill_gaps(gpu: PhysicalGpu, device: SmiGpu) -> PhysicalGpu:
     product = gpu.product or device.product
-    is_named = gpu.model in CHIPS or gpu.model in AMD_DEVICES.values()
     device_id = int(gpu.device_id, 16) if gpu.device_id else device.device_id
     is_virtual, problems = gpu.platform == "vf", []
     memory_mib = gpu.memory_mib
@@ -72,7 +72,9 @@ def _fill_gaps(gpu: PhysicalGpu, device: SmiGpu) -> PhysicalGpu:
     is_failed = gpu.health == "failed" or bool(device.uncorrected)
     if device.uncorrected and gpu.health != "failed":
         left.insert(0, f"the hardware counted {device.uncorrected} uncorrectable errors")
-    model = gpu.model if is_named else amd_model(device_id, product, device.target, memory_mib, units)
+    model = (
+        gpu.model if gpu.model in AMD_MODEL_NAMES else amd_model(device_id, product, device.target, memory_mib, units)
+    )
     compute_mode, memory_mode = gpu.compute_mode or device.compute_mode, gpu.memory_mode or device.memory_mode
     left += problems + mode_problems(model, compute_mode, memory_mode, is_virtual)
     return replace(

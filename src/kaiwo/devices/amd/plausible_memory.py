@@ -4,7 +4,7 @@ A healthy device with a wrong memory size would mislead the scheduler.
 """
 
 from kaiwo.devices.gpu_names import nominal_mib
-from kaiwo.model.partition_modes import CHIPS
+from kaiwo.model.gpu_models import CHIPS
 
 PAGE_BYTES = 4096  # sizes are whole pages; few truncated numbers are
 MOST_BYTES = 1 << 46  # 64 TiB; no GPU has that much

@@ -24,9 +24,10 @@ from kaiwo.gpus.partitioning.planner_types import (
     Tenant,
 )
 from kaiwo.model.gpu import WHOLE_MILLI, Gpu
+from kaiwo.model.gpu_models import CHIPS
 from kaiwo.model.node import Node
 from kaiwo.model.obstacle import Reason
-from kaiwo.model.partition_modes import CHIPS, COMPUTE_MODES, WHOLE_MODE, Mode, Platform, partition_count
+from kaiwo.model.partition_modes import COMPUTE_MODES, WHOLE_MODE, Mode, Platform, partition_count
 from kaiwo.model.request import ANY_PARTITION, Request
 from kaiwo.snapshot.backlog import WaitingClass
 from kaiwo.snapshot.cluster_state import ClusterState

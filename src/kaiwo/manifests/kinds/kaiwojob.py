@@ -16,10 +16,10 @@ from kaiwo.manifests.kinds.object_metadata import ManifestObject, ObjectSettings
 from kaiwo.manifests.kinds.pod_spec import RESTARTS, ObjectGpus, PodOverrides, read_env
 from kaiwo.manifests.text.field_errors import show
 from kaiwo.manifests.text.field_reader import FieldReader
-from kaiwo.manifests.values.gpu_model_names import RESOURCE_VENDORS, VENDOR_MODELS, read_vendor
+from kaiwo.manifests.values.gpu_model_names import read_vendor
 from kaiwo.manifests.values.names import check_labels
 from kaiwo.manifests.values.quantities import MAX_GPUS, MIB, read_duration_s, read_memory_bytes, to_mib
-from kaiwo.model.gpu import GPU_MODELS
+from kaiwo.model.gpu_models import GPU_MODELS, RESOURCE_VENDORS, VENDOR_MODELS
 from kaiwo.model.request import ANY_PARTITION
 from kaiwo.model.workload import Role
 

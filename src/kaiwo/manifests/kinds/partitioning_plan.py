@@ -16,7 +16,8 @@ from kaiwo.manifests.text.field_errors import FieldPath, show
 from kaiwo.manifests.text.field_reader import FieldReader
 from kaiwo.manifests.values.names import check_label_key
 from kaiwo.model.affinity import NodeRule
-from kaiwo.model.partition_modes import CHIPS, COMPUTE_MODES, MEMORY_MODES, Mode, legal_modes
+from kaiwo.model.gpu_models import CHIPS
+from kaiwo.model.partition_modes import COMPUTE_MODES, MEMORY_MODES, Mode, legal_modes
 from kaiwo.model.partitioning_plan import PartitioningPlan, PlanRule, Rollout
 
 API_VERSION, KIND = "infrastructure.silogen.ai/v1alpha1", "PartitioningPlan"
@@ -24,7 +25,10 @@ CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 MAX_NODES = 10_000
 DEFAULT_PROFILE = "default"  # what the Device Config Manager brings along: its nodes are left as they are
-_LEGAL = tuple(dict.fromkeys(mode for model in CHIPS for mode in legal_modes(model)))
+_LEGAL = sorted(
+    {mode for model in CHIPS for mode in legal_modes(model)},
+    key=lambda mode: (COMPUTE_MODES.index(mode.compute), mode.memory),
+)
 
 
 class ChosenRules(msgspec.Struct, frozen=True):

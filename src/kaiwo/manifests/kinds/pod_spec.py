@@ -13,7 +13,6 @@ from kaiwo.manifests.kinds.container_resources import Amounts, Requirements, pod
 from kaiwo.manifests.kinds.node_affinity import read_node_rules, read_tolerations
 from kaiwo.manifests.text.field_errors import FieldPath, show
 from kaiwo.manifests.text.field_reader import FieldReader
-from kaiwo.manifests.values.gpu_model_names import RESOURCE_VENDORS
 from kaiwo.manifests.values.gpu_request import SHARE_RESOURCE, resolve_gpus
 from kaiwo.manifests.values.names import check_command, check_env, read_container_name, read_name
 from kaiwo.manifests.values.quantities import (
@@ -25,6 +24,7 @@ from kaiwo.manifests.values.quantities import (
     to_mib,
 )
 from kaiwo.manifests.values.setting_values import read_flag
+from kaiwo.model.gpu_models import RESOURCE_VENDORS
 from kaiwo.model.request import Request
 from kaiwo.model.workload_record import Program
 

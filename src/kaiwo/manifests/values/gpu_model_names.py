@@ -7,13 +7,8 @@ A request for any GPU of a vendor lists that vendor's models: the words of a req
 import re
 
 from kaiwo.manifests.text.field_errors import FieldPath, show, suggest
-from kaiwo.model.gpu import GPU_MODELS, GPU_RESOURCES
+from kaiwo.model.gpu_models import GPU_MODELS, GPU_RESOURCES, VENDOR_MODELS, VENDORS
 
-VENDORS = ("amd", "nvidia")
-RESOURCE_VENDORS = dict(zip(GPU_RESOURCES, VENDORS, strict=True))
-VENDOR_MODELS = {
-    vendor: tuple(sorted(model.name for model in GPU_MODELS.values() if model.vendor == vendor)) for vendor in VENDORS
-}
 SLIP = 0.75  # gpus and gp are slips of gpu; gpumem is a name of its own
 _BY_PLAIN_NAME = {name.lower(): name for name in GPU_MODELS}
 _BRAND = re.compile(r"amd|nvidia|instinct|tesla|radeon|geforce|[-_ ]")
@@ -46,8 +41,8 @@ def likely_gpu_resource(name: str) -> str:
     return ""
 
 
-def vendor_of(models: tuple[str, ...]) -> str:
-    """The one vendor of the models that are known; empty when there are two or none."""
+def common_vendor(models: tuple[str, ...]) -> str:
+    """The vendor of the known models; empty if there are two or none."""
     vendors = {GPU_MODELS[name].vendor for name in models if name in GPU_MODELS}
     return vendors.pop() if len(vendors) == 1 else ""
 

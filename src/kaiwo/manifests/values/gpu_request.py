@@ -9,11 +9,12 @@ import re
 from typing import NamedTuple
 
 from kaiwo.manifests.text.field_errors import FieldPath, show, suggest
-from kaiwo.manifests.values.gpu_model_names import read_models, vendor_of
+from kaiwo.manifests.values.gpu_model_names import common_vendor, read_models
 from kaiwo.manifests.values.quantities import MAX_GPUS
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.gpu import GRADE_RANKS, MOST_SHARERS, SHARED_MILLI, TIME_SLICING, WHOLE_MILLI, is_grade_enough
-from kaiwo.model.partition_modes import CHIPS, WHOLE_MODE, legal_modes
+from kaiwo.model.gpu_models import CHIPS
+from kaiwo.model.partition_modes import WHOLE_MODE, legal_modes
 from kaiwo.model.request import ANY_PARTITION
 
 
@@ -255,7 +256,7 @@ def _vendor(written: WrittenGpus, names: GpuFieldNames) -> str:
         return written.vendor
     path = FieldPath(names.owner, names.isolation)
     needed = _VENDOR_OF_ISOLATION.get(written.isolation, "")
-    asked = written.vendor or vendor_of(read_models(written.models, path, "", []))
+    asked = written.vendor or common_vendor(read_models(written.models, path, "", []))
     if needed and asked and asked != needed:
         maker = {"amd": "AMD", "nvidia": "NVIDIA"}[asked]
         raise path.error(

@@ -17,7 +17,8 @@ from kaiwo.devices.sharing.isolation_method import share_grade
 from kaiwo.devices.sharing.prepare_grants import detect_isolation_support
 from kaiwo.devices.sharing.share_types import IsolationSupport
 from kaiwo.devices.sharing.share_types import devices_by_id as sharing_devices
-from kaiwo.model.gpu import GPU_MODELS, WHOLE_MILLI, Gpu
+from kaiwo.model.gpu import WHOLE_MILLI, Gpu
+from kaiwo.model.gpu_models import GPU_MODELS
 from kaiwo.model.node import DeviceLinks, Node
 from kaiwo.model.partition_modes import partition_count, partition_milli
 

@@ -8,7 +8,7 @@ from kaiwo.app.options import DEFAULT_HOST, DEFAULT_PORT, UpOptions
 from kaiwo.cli.server_options import server_options
 from kaiwo.cli.verb_base import LocalVerb, server_location
 from kaiwo.model.errors import ClusterError, ConfigError
-from kaiwo.model.gpu import GPU_MODELS
+from kaiwo.model.gpu_models import GPU_MODELS
 from kaiwo.model.node import MOST_VIRTUAL_NODES
 
 

@@ -13,9 +13,9 @@ from kaiwo.clusters.kubernetes.decode import wire_objects
 from kaiwo.clusters.kubernetes.decode.pod_request import NODE_NAME, VENDOR_LABEL
 from kaiwo.clusters.kubernetes.decode.quantities import asked, is_countable, offered, offered_mib
 from kaiwo.manifests.kinds.annotations import OUR_PREFIX
-from kaiwo.manifests.values.gpu_model_names import RESOURCE_VENDORS
 from kaiwo.manifests.values.quantities import MIB
-from kaiwo.model.gpu import GPU_MODELS, Gpu, are_mixed, vendor_of
+from kaiwo.model.gpu import Gpu, are_mixed, vendor_of
+from kaiwo.model.gpu_models import GPU_MODELS, RESOURCE_VENDORS
 from kaiwo.model.node import Node, Taint
 
 DEVICES_ANNOTATION = OUR_PREFIX + "devices"  # the node agent's list, as JSON

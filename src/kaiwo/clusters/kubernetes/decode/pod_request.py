@@ -16,12 +16,12 @@ from kaiwo.manifests.kinds.annotations import OUR_PREFIX, Annotations
 from kaiwo.manifests.kinds.container_resources import largest, total
 from kaiwo.manifests.kinds.node_affinity import HOSTNAME
 from kaiwo.manifests.text.field_reader import FieldReader
-from kaiwo.manifests.values.gpu_model_names import RESOURCE_VENDORS
 from kaiwo.manifests.values.gpu_request import GpuFieldNames, resolve_gpus
 from kaiwo.manifests.values.quantities import MIB
 from kaiwo.model.affinity import VENDOR_LABEL, NodeAlternatives, NodePreference, NodeRule, NodeRules
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.gpu import WHOLE_MILLI
+from kaiwo.model.gpu_models import RESOURCE_VENDORS
 from kaiwo.model.request import Request, Toleration
 
 SHARING_LABEL = OUR_PREFIX + "gpu-sharing"  # on nodes whose agent serves shares of a GPU

@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 
 from kaiwo.manifests.text.field_errors import FieldPath
-from kaiwo.manifests.values.gpu_model_names import RESOURCE_VENDORS
 from kaiwo.manifests.values.quantities import MIB, read_quantity
 from kaiwo.model.errors import ConfigError
+from kaiwo.model.gpu_models import RESOURCE_VENDORS
 from kaiwo.model.request import MOST_CPU_MILLI, MOST_GPUS, MOST_MIB
 
 MOST = 1 << 54

@@ -18,8 +18,8 @@ from kaiwo.manifests.kinds.annotations import (
     SCHEDULER_ANNOTATIONS,
     UPSTREAM_PREFIX,
 )
-from kaiwo.manifests.values.gpu_model_names import RESOURCE_VENDORS
 from kaiwo.model.errors import ConfigError
+from kaiwo.model.gpu_models import RESOURCE_VENDORS
 
 DEEPEST = 8  # mappings below each other, from `spec` to a pod template: five in a CronJob, six in a JobSet
 DEFAULT_SCHEDULER = "default-scheduler"
