@@ -15,7 +15,7 @@ from kaiwo.api.security.token_file import read_or_make_token
 from kaiwo.api.settings import Settings
 from kaiwo.model.errors import ClusterError
 from tests.api.fake import FakeLoop
-from tests.api.world import run
+from tests.waiting import run
 
 WRITE = "/api/v1/logins"  # a write that needs nothing but the right
 READ = "/api/v1/status"

@@ -14,7 +14,8 @@ from kaiwo.model.errors import ConfigError, RefusedError
 from kaiwo.model.gpu import Gpu, Share
 from kaiwo.runtime.nodes.agent_registry import Agents
 from kaiwo.runtime.nodes.agent_report_checks import check_devices
-from tests.api.world import World, node, run, until, world
+from tests.api.world import World, node, world
+from tests.waiting import run, until
 
 GPUS = tuple(PhysicalGpu(f"gpu-{index}", "amd", "MI300X", memory_mib=196_608, order=index) for index in range(8))
 INVENTORY = Inventory("node-0", GPUS)

@@ -10,7 +10,8 @@ from kaiwo.devices.inventory import Errors, Inventory, Link, Partition, Physical
 from kaiwo.runtime.nodes.agent_report_checks import believed_inventory, believed_sample, check_devices, check_wiring
 from kaiwo.runtime.nodes.local_node import devices_of, wiring_of
 from tests.api.test_agents import GPUS, HELLO, INVENTORY, WELL, send
-from tests.api.world import run, until, world
+from tests.api.world import world
+from tests.waiting import run, until
 
 FALSE_MIB = (-1, 1 << 40)
 

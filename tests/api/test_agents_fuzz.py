@@ -11,8 +11,9 @@ import msgspec
 from kaiwo.devices.agent_messages import MEDIA_TYPE, Hello, encode_line
 from kaiwo.devices.discover import discover
 from kaiwo.devices.sampling import Sampler
-from tests.api.world import run, until, world
+from tests.api.world import world
 from tests.devices.amd_trees import Box, write_box
+from tests.waiting import run, until
 
 NASTY: tuple[Any, ...] = (
     None, True, "", "x" * 5000, "a\nb", "\u202e", -1, 0, 1, 2**31, 2**63, 2**64, 10**30, 1e308, [], {}, [[]], ["a"],

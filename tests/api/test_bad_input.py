@@ -7,7 +7,8 @@ import pytest
 
 from kaiwo.api.http.page_cursor import write_cursor
 from kaiwo.api.views import Problem
-from tests.api.world import World, decode, run, world
+from tests.api.world import World, decode, world
+from tests.waiting import run
 
 LONG = "x" * 501
 

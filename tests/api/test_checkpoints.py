@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from kaiwo.runtime.loop.replay import replay
-from tests.api.world import run, until, world
+from tests.api.world import world
+from tests.waiting import run, until
 
 PATH = "/workloads/default/train/checkpoint"
 

@@ -8,7 +8,8 @@ import pytest
 
 from kaiwo.api.security.process_identity import process_identity
 from kaiwo.model.plan import Eviction, EvictionCause, Plan
-from tests.api.world import World, run, until, world
+from tests.api.world import World, world
+from tests.waiting import PATIENCE_S, run, until
 
 
 async def submit(kaiwo: World, name: str, input_from: str, **fields: Any) -> list[str]:
@@ -89,7 +90,7 @@ async def until_folder(kaiwo: World, name: str) -> str:
             found = (await kaiwo.get(f"/workloads/default/{name}/console")).json()["folder"]
             await asyncio.sleep(0.01)
 
-    await asyncio.wait_for(look(), 20)
+    await asyncio.wait_for(look(), PATIENCE_S)
     await until(lambda: Path(found, "console").exists())
     assert Path(found, "console").stat().st_mode & 0o777 == 0o600
     return found

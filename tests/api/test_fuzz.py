@@ -23,6 +23,7 @@ from schemathesis.checks import (
 from kaiwo.api.application import document
 from tests.api.world import World, world
 from tests.conftest import SIZE
+from tests.waiting import PATIENCE_S
 
 pytestmark = [pytest.mark.slow]
 CHECKS = [
@@ -89,7 +90,7 @@ def test_no_request_breaks_anything(case: Any, running: Running) -> None:
     query = case.query if isinstance(case.query, dict) else {}
     if query.get("follow") in (True, "true"):
         query["follow"] = False  # following work that waits goes on for ever, as it should
-    case.call_and_validate(running.kaiwo.url, headers=running.kaiwo.bearer, checks=CHECKS, timeout=20)
+    case.call_and_validate(running.kaiwo.url, headers=running.kaiwo.bearer, checks=CHECKS, timeout=PATIENCE_S)
 
 
 @schema.include(path_regex="/stream$").parametrize()
@@ -97,7 +98,9 @@ def test_no_request_breaks_anything(case: Any, running: Running) -> None:
 def test_no_stream_breaks_anything(case: Any, running: Running) -> None:
     known = set(DOCUMENT["paths"]["/api/v1/stream"]["get"]["responses"])
     request = case.as_transport_kwargs()
-    with httpx.stream("GET", f"{running.kaiwo.url}/api/v1/stream", params=request.get("params"), timeout=20) as answer:
+    with httpx.stream(
+        "GET", f"{running.kaiwo.url}/api/v1/stream", params=request.get("params"), timeout=PATIENCE_S
+    ) as answer:
         assert str(answer.status_code) in known
         if answer.status_code == 200:
             assert next(answer.iter_text()).startswith("retry:")
@@ -117,7 +120,7 @@ def test_nothing_breaks_on_things_that_exist(case: Any, running: Running) -> Non
         running.kaiwo.url,
         headers=running.kaiwo.bearer,
         checks=[not_a_server_error, status_code_conformance, response_schema_conformance],
-        timeout=20,
+        timeout=PATIENCE_S,
     )
 
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from kaiwo.api.routes import logs as tail_module
 from kaiwo.api.routes.logs import follow_attempts, follow_file, read_all
 from kaiwo.clusters.protocol import LogFile
-from tests.api.world import run, until, world
+from tests.api.world import world
+from tests.waiting import run, until
 
 
 async def joined(chunks: object) -> bytes:

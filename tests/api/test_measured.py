@@ -5,7 +5,8 @@ from typing import Any
 
 from kaiwo.devices.agent_messages import GpuSample, Hello, PartitionUse, ProcessUse, Sample
 from kaiwo.devices.inventory import Inventory, Partition, PhysicalGpu, Telemetry
-from tests.api.world import World, run, world
+from tests.api.world import World, world
+from tests.waiting import run
 
 GPU = PhysicalGpu("gpu-0", "amd", "MI300X", order=0, memory_mib=196_608)
 

@@ -13,7 +13,7 @@ from kaiwo.api import views
 from kaiwo.api.application import API_ROUTES, BASE, document, make_app
 from kaiwo.api.settings import Settings
 from tests.api.fake import FakeLoop
-from tests.api.world import run
+from tests.waiting import run
 
 ROOT = Path(__file__).parent.parent.parent
 DOCUMENT = msgspec.json.decode(msgspec.json.encode(document()))

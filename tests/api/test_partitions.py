@@ -14,7 +14,8 @@ from kaiwo.app.options import UpOptions
 from kaiwo.app.up import Running, running
 from kaiwo.gpus.partitioning.demand import demand_of
 from kaiwo.model.request import Request
-from tests.api.world import decode, run, until, until_answer
+from tests.api.world import decode
+from tests.waiting import run, until, until_answer
 
 UPSTREAM = Path("../shared/cases/kaiwo/branch-gpu-partitioning")
 PLAN = """

@@ -8,7 +8,8 @@ import httpx
 
 from kaiwo.api.views import Outcome, Page, WhyView, WorkloadDetail
 from kaiwo.api.views.reservations import ReservationView
-from tests.api.world import World, decode, run, until, world
+from tests.api.world import World, decode, world
+from tests.waiting import run, until
 
 MANIFEST = """
 apiVersion: kaiwo.ai/v1alpha2

@@ -16,7 +16,7 @@ from kaiwo.app.http_server import serve
 from kaiwo.model.errors import ClusterError, ConfigError
 from kaiwo.runtime.loop.loop_metrics import LoopLag
 from tests.api.fake import FakeLoop
-from tests.api.world import run
+from tests.waiting import PATIENCE_S, run, until
 
 
 def test_it_says_where_it_is_and_takes_that_back(tmp_path: Path) -> None:
@@ -73,9 +73,7 @@ def test_it_ends_quickly_with_a_request_half_sent(tmp_path: Path) -> None:
         writer.write(f"{head}Content-Type: application/json\r\nContent-Length: 500\r\n\r\n{{".encode())
         await writer.drain()
         await asyncio.sleep(0.1)
-        began = time.monotonic()
-        await server.stop()
-        assert time.monotonic() - began < 2
+        await asyncio.wait_for(server.stop(), PATIENCE_S / 3)  # the rest of the request never comes
         writer.close()
 
     run(work())
@@ -154,11 +152,11 @@ def test_the_loops_lag_is_measured() -> None:
     async def work() -> None:
         lag = LoopLag()
         task = asyncio.create_task(lag.run())
-        await asyncio.sleep(0.2)
-        time.sleep(0.3)  # somebody blocks the loop
-        await asyncio.sleep(0.1)
+        await until(lambda: len(lag) >= 4)
+        time.sleep(0.3)  # blocks the loop
+        await until(lambda: len(lag) >= 6)
         task.cancel()
-        assert 0.2 < lag.quantile(0.99) < 1
-        assert lag.quantile(0.5) < 0.1
+        assert lag.worst_s == lag.quantile(0.99) > 0.2
+        assert lag.quantile(0.5) < lag.worst_s
 
     run(work())

@@ -4,7 +4,8 @@ import re
 from pathlib import Path
 
 from kaiwo.api.views import Outcome, Page, QueueView, ShareView, TermsView
-from tests.api.world import World, decode, run, until, world
+from tests.api.world import World, decode, world
+from tests.waiting import run, until
 
 LAB = """
 apiVersion: kaiwo.ai/v1alpha2

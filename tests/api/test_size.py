@@ -24,7 +24,7 @@ from kaiwo.model.workload_record import WorkloadState
 from kaiwo.runtime.loop.loop_metrics import LoopLag
 from kaiwo.runtime.overview.workload_query import SORTS, Pick
 from tests.api.fake import FakeLoop, record
-from tests.api.world import run
+from tests.waiting import is_in_time, run
 
 pytestmark = [pytest.mark.serial, pytest.mark.slow]
 NODES, WAITING = 1250, 100_000
@@ -43,9 +43,9 @@ def large_loop() -> FakeLoop:
 def took_ms(work: Callable[[], object], times: int = 5) -> float:
     best = float("inf")
     for _ in range(times):
-        began = time.perf_counter()
+        began = time.process_time()  # other work on the machine hardly changes what we compute
         work()
-        best = min(best, time.perf_counter() - began)
+        best = min(best, time.process_time() - began)
     return best * 1000
 
 
@@ -101,7 +101,7 @@ def test_the_loop_stays_alive_while_everybody_looks(large: Context) -> None:
     finally:
         gc.unfreeze()
     print({name: round(seconds * 1000, 1) for name, seconds in lag.quantiles().items()})
-    assert lag.quantile(0.99) < 0.1
+    assert is_in_time(lag.quantile(0.99), 0.1)
 
 
 def test_a_start_with_100000_workloads_does_not_stop_the_loop(tmp_path: Path) -> None:
@@ -119,4 +119,4 @@ def test_a_start_with_100000_workloads_does_not_stop_the_loop(tmp_path: Path) ->
 
     lag = run(work())
     print({name: round(seconds * 1000, 1) for name, seconds in lag.quantiles().items()})
-    assert lag.worst_s < 0.5
+    assert is_in_time(lag.worst_s, 0.5)

@@ -19,7 +19,8 @@ from kaiwo.model.events import NodeChanged
 from kaiwo.model.workload_record import WorkloadState
 from tests.api.fake import FakeLoop, record
 from tests.api.reader import Reader, following
-from tests.api.world import node, run, until
+from tests.api.world import node
+from tests.waiting import PATIENCE_S, is_in_time, run, until
 
 
 @asynccontextmanager
@@ -27,7 +28,7 @@ async def serving(home: Path, loop: FakeLoop, **settings: Any) -> AsyncIterator[
     app = make_app(loop, Settings(home=str(home), **settings))
     context = context_of(app)
     server, url = await serve(app, "127.0.0.1", 0, on_stop=context.closing.set)
-    async with httpx.AsyncClient(base_url=url, timeout=20) as client:
+    async with httpx.AsyncClient(base_url=url, timeout=PATIENCE_S) as client:
         try:
             yield client, context
         finally:
@@ -296,7 +297,7 @@ def test_a_client_that_does_not_read_blocks_nobody(tmp_path: Path, monkeypatch: 
                     loop.patch([NodeChanged(node(f"n-{at:05d}", cordoned=cordoned)) for at in range(200)])
                     began = time.monotonic()
                     await reader.next()
-                    assert time.monotonic() - began < 8  # far below the time after which a stuck client is dropped
+                    assert is_in_time(time.monotonic() - began, 8)  # a stuck client is dropped much later
             feed = next(iter(context.live_pages._pages.values()))
             assert sum(len(event) for _, event in feed._ring) <= live_pages.RING_BYTES
             stuck.close()
@@ -329,9 +330,7 @@ def test_open_streams_end_with_the_server(tmp_path: Path) -> None:
         server, url = await serve(app, "127.0.0.1", 0, on_stop=context_of(app).closing.set)
         async with httpx.AsyncClient(base_url=url) as client, following(client, "view=status") as reader:
             await reader.next()
-            began = time.monotonic()
-            await server.stop()
-            assert time.monotonic() - began < 2
+            await asyncio.wait_for(server.stop(), PATIENCE_S / 3)
             with pytest.raises((EOFError, httpx.HTTPError)):
                 await reader.next()
 

@@ -17,7 +17,8 @@ from kaiwo.app.up import cluster_words, running
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node
 from kaiwo.snapshot.snapshot import Snapshot
-from tests.api.world import node, run
+from tests.api.world import node
+from tests.waiting import run
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,8 @@ from pathlib import Path
 from kaiwo.api.endpoint import process_owner
 from kaiwo.api.views import Outcome, Page, Problem, QueueView, WhyView, WorkloadDetail, WorkloadView
 from kaiwo.clusters.local.demo_workloads import submit_demo
-from tests.api.world import decode, run, until, world
+from tests.api.world import decode, world
+from tests.waiting import run, until
 
 QUEUES = """
 kind: KaiwoQueue

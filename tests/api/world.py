@@ -2,8 +2,7 @@
 
 import asyncio
 import contextlib
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,31 +18,9 @@ from kaiwo.history import Journal
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node
 from kaiwo.runtime.loop.scheduling_loop import SchedulingLoop
+from tests.waiting import until
 
 T = TypeVar("T")
-PATIENCE_S = 60.0  # a busy machine may take that long; a quiet one never waits
-
-
-def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run a test's coroutine to its end."""
-    return asyncio.run(asyncio.wait_for(work, 180))
-
-
-async def until(condition: Callable[[], object], what: str = "it") -> None:
-    """Wait for something to become true."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"waited too long for {what}"
-        await asyncio.sleep(0.01)
-
-
-async def until_answer(ask: Callable[[], Awaitable[T]], is_right: Callable[[T], object], what: str = "it") -> T:
-    """Ask again until the answer is right; views follow the cluster a moment later."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_right(answer := await ask()):
-        assert time.monotonic() < deadline, f"waited too long for {what}; the last answer was {answer}"
-        await asyncio.sleep(0.02)
-    return answer
 
 
 def node(name: str, gpus: int = 8, **fields: Any) -> Node:

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.conftest import ROOT
+from tests.waiting import PATIENCE_S
 
-WAIT_S = 10.0
+WAIT_S = PATIENCE_S
 
 
 class MismatchError(AssertionError):
@@ -29,7 +30,7 @@ class Page:
 
     def close(self) -> None:
         """Ends the browser."""
-        self._process.communicate(timeout=30)
+        self._process.communicate(timeout=PATIENCE_S)
 
     def open(self, url: str, width: int = 1440, height: int = 900, scheme: str = "light") -> None:
         """A fresh window on this address: no cookies, no memory of a theme."""

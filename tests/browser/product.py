@@ -12,8 +12,10 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+from tests.waiting import PATIENCE_S
+
 KAIWO = str(Path(sys.executable).parent / "kaiwo")
-START_S = 30.0
+START_S = PATIENCE_S
 
 
 class Product:

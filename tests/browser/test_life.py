@@ -7,6 +7,7 @@ import pytest
 
 from tests.browser.driver import Page
 from tests.browser.product import Product
+from tests.waiting import is_in_time
 
 pytestmark = pytest.mark.browser
 
@@ -20,7 +21,7 @@ def test_a_living_cluster_is_visible_five_seconds_after_the_start(browser: Page,
         browser.see(".work-table .state.running")
         browser.see("canvas")
         took_s = time.monotonic() - began
-        assert took_s < 5, f"it took {took_s:.1f} s"
+        assert is_in_time(took_s, 5), f"it took {took_s:.1f} s"
     finally:
         product.stop()
 
@@ -37,7 +38,7 @@ def test_the_page_recovers_by_itself_when_the_server_is_killed(browser: Page, tm
         browser.see(".line.reconnecting")
         assert browser.count(".work-table tbody tr") > 0, "what was known stays on the screen"
         product.start()
-        browser.see(".line.live", within_s=15)
+        browser.see(".line.live")
         product.run("submit", "after-the-fall", "--fraction", "0.1", "--simulate", "10m")
         browser.see(".work-table tr", "after-the-fall")
         assert browser.evaluate("window.stillTheSamePage") is True

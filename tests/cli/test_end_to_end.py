@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Typed
+from tests.waiting import PATIENCE_S
 
 KAIWO = Path(sys.executable).with_name("kaiwo")
 pytestmark = pytest.mark.slow
@@ -55,13 +56,20 @@ class Product:
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         self.up.send_signal(number)
-        self.up.communicate(timeout=20)
+        self.up.communicate(timeout=PATIENCE_S)
         return self.up.returncode
 
     def __call__(self, *args: str, given: str = "", cwd: Path | None = None) -> Typed:
         """Type one command line. Nothing may ever show a traceback."""
         done = subprocess.run(
-            [KAIWO, *args], env=self.env, input=given, capture_output=True, text=True, timeout=60, cwd=cwd, check=False
+            [KAIWO, *args],
+            env=self.env,
+            input=given,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            cwd=cwd,
+            check=False,
         )
         assert "Traceback" not in done.stderr, done.stderr
         return Typed(done.returncode, done.stdout, done.stderr)
@@ -141,7 +149,7 @@ def test_a_log_is_followed_while_it_grows(kaiwo: Product) -> None:
     assert follower.stdout is not None
     assert follower.stdout.readline() == "line 1\n"
     assert kaiwo.api("/workloads/default/talk")["summary"]["state"] == "running"
-    rest, _ = follower.communicate(timeout=20)
+    rest, _ = follower.communicate(timeout=PATIENCE_S)
     assert (rest, follower.returncode) == ("line 2\nline 3\n", 0)
     assert kaiwo("logs", "talk", "--tail", "1").out == "line 3\n"
 
@@ -161,7 +169,7 @@ def test_ctrl_c_cancels_what_runs_in_the_foreground(kaiwo: Product) -> None:
     assert process.stdout is not None
     assert process.stdout.readline() == "begun\n"
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130
     assert "Ctrl-C: cancelled default/fore" in err
     assert kaiwo("wait", "fore", "--for", "over", "--timeout", "20").out.startswith("fore was cancelled")
@@ -301,7 +309,7 @@ def test_work_without_output_says_why(kaiwo: Product) -> None:
     assert follower.stderr is not None
     assert follower.stderr.readline().startswith("later has not started; waiting for it")
     kaiwo("release", "later")
-    assert follower.communicate(timeout=20) == ("now\n", "")
+    assert follower.communicate(timeout=PATIENCE_S) == ("now\n", "")
     kaiwo("cancel", "pretend")
 
 
@@ -328,7 +336,7 @@ def test_a_change_is_seen_by_who_watches(kaiwo: Product) -> None:
     kaiwo("submit", "seen-one", "-l", "seen=yes", "--simulate", "1s")
     assert watcher.stdout.readline() == "default/seen-one\n"
     watcher.send_signal(signal.SIGINT)
-    watcher.communicate(timeout=20)
+    watcher.communicate(timeout=PATIENCE_S)
     assert watcher.returncode == 0
 
 
@@ -357,13 +365,13 @@ def test_a_server_that_is_killed_is_found_again_with_its_work(kaiwo: Product, tm
     assert follower.stdout.readline() == "alive\n"
     assert kaiwo("describe", "tough").code == 0  # by now the waiter waits
     kaiwo.stop(signal.SIGKILL)
-    _, err = follower.communicate(timeout=20)
+    _, err = follower.communicate(timeout=PATIENCE_S)
     assert follower.returncode == 1
     assert "lost the connection to" in err
     assert kaiwo("status").code == 1
     kaiwo.start()
     (tmp_path / "go").touch()
-    assert waiter.communicate(timeout=40) == ("tough succeeded\n", "")
+    assert waiter.communicate(timeout=PATIENCE_S) == ("tough succeeded\n", "")
     assert waiter.returncode == 0
     assert kaiwo("logs", "tough").out == "alive\ndone\n"
 

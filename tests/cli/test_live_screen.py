@@ -22,6 +22,7 @@ from kaiwo.cli.lists.list_stream import read_events
 from kaiwo.cli.output.table_layout import display_width
 from kaiwo.model.workload_record import WorkloadState
 from tests.cli.stub_server import Stub, workload
+from tests.waiting import PATIENCE_S
 
 KAIWO = Path(sys.executable).with_name("kaiwo")
 
@@ -131,7 +132,7 @@ def read_some_lines(args: list[str], count: int) -> list[str]:
     assert process.stdout is not None
     lines = [process.stdout.readline() for _ in range(count)]
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, err
     assert "Traceback" not in err
     return lines
@@ -150,7 +151,7 @@ class Terminal:
         self._pid = pid
 
     def wait_for(self, text: str) -> None:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + PATIENCE_S
         while text not in self.text:
             assert time.monotonic() < deadline, self.text
             self._read(0.1)

@@ -16,6 +16,7 @@ from kaiwo.api.views import Usage
 from kaiwo.model.workload_record import WorkloadState
 from tests.cli.conftest import Type
 from tests.cli.stub_server import Stub, detail, problem_body, workload
+from tests.waiting import PATIENCE_S
 
 KAIWO = Path(sys.executable).with_name("kaiwo")
 
@@ -146,7 +147,7 @@ def test_ctrl_c_cancels_the_work_and_says_so(stub: Stub, number: signal.Signals,
     process = subprocess.Popen([KAIWO, "run", "x", "--", "true"], stderr=subprocess.PIPE, text=True)
     wait_for_request(stub, "/workloads/default/x")
     process.send_signal(number)
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=PATIENCE_S)
     assert f"kaiwo: {said}: cancelled default/x" in err
     assert "Traceback" not in err
     assert process.returncode == 128 + number
@@ -163,7 +164,7 @@ def test_nohup_is_respected(stub: Stub) -> None:
     wait_for_request(stub, "/workloads/default/x")
     process.send_signal(signal.SIGHUP)
     ends(stub, "x", "succeeded")
-    process.communicate(timeout=20)
+    process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0
     assert stub.written() == ["POST /workloads"]
 
@@ -178,12 +179,12 @@ def test_a_wait_survives_a_restart_of_the_server(stub: Stub, home: Path) -> None
         after.workloads["default/eval"], state=WorkloadState.SUCCEEDED
     )
     (home / "server.json").write_text(f'{{"url": "{after.url}", "pid": {os.getpid()}}}')
-    out, _ = process.communicate(timeout=20)
+    out, _ = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, out) == (0, "eval succeeded\n")
 
 
 def wait_for_request(stub: Stub, path: str, count: int = 1) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE_S
     while sum(seen[1] == path for seen in list(stub.seen)) < count:
         assert time.monotonic() < deadline, "the command never asked"
         time.sleep(0.01)

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.test_end_to_end import KAIWO, Product
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
@@ -54,7 +55,7 @@ class Terminal:
         os.write(self.keys, text.encode())
 
     def until(self, text: str) -> None:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + PATIENCE_S
         while text.encode() not in self.seen:
             assert time.monotonic() < deadline, self.seen
             if select.select([self.keys], [], [], 0.1)[0]:
@@ -92,7 +93,7 @@ def test_a_pipe_is_the_commands_input_with_its_end(kaiwo: Product) -> None:
 def test_nothing_is_lost_or_out_of_order(kaiwo: Product) -> None:
     given = b"".join(b"%d\n" % number for number in range(400_000))
     done = subprocess.run(
-        [KAIWO, "run", "many", "--", "cat"], env=kaiwo.env, input=given, capture_output=True, timeout=60
+        [KAIWO, "run", "many", "--", "cat"], env=kaiwo.env, input=given, capture_output=True, timeout=PATIENCE_S
     )
     assert hashlib.md5(done.stdout).digest() == hashlib.md5(given).digest()
     assert kaiwo("logs", "many").out.encode() == given
@@ -117,7 +118,7 @@ def test_a_shell_sees_the_window_grow_and_its_exit_code_is_ours(kaiwo: Product) 
         terminal.type("PS1=; trap 'stty size' WINCH; echo rea''dy\r")
         terminal.until("ready")
         terminal.resize(44, 90)
-        deadline, asked = time.monotonic() + 20, 0
+        deadline, asked = time.monotonic() + PATIENCE_S, 0
         while b"44 90" not in terminal.seen:
             assert time.monotonic() < deadline
             asked += 1  # each is answered before the next: a terminal whose buffers are full takes no more keys
@@ -186,7 +187,7 @@ def test_a_supervisor_that_is_killed_ends_it_and_nothing_printed_is_lost(kaiwo: 
 def test_an_input_that_is_closed_or_nothing_is_empty(kaiwo: Product) -> None:
     for end in ("<&-", "</dev/null"):
         line = f"{KAIWO} run -- sh -c 'cat; echo done' {end}"
-        done = subprocess.run(["sh", "-c", line], env=kaiwo.env, capture_output=True, timeout=60, check=False)
+        done = subprocess.run(["sh", "-c", line], env=kaiwo.env, capture_output=True, timeout=PATIENCE_S, check=False)
         assert (done.returncode, done.stdout, done.stderr) == (0, b"done\n", b"")
 
 
@@ -227,7 +228,7 @@ def test_it_goes_on_while_kaiwo_is_killed_and_starts_again(kaiwo: Product) -> No
 
 def test_what_is_still_stopping_says_when_its_name_is_free(kaiwo: Product, tmp_path: Path) -> None:
     kaiwo("submit", "slow", "--", "sh", "-c", "trap '' TERM; touch begun; sleep 60 & wait", cwd=tmp_path)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE_S
     while not (tmp_path / "begun").exists():
         assert time.monotonic() < deadline
         time.sleep(0.02)

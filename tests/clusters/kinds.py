@@ -5,8 +5,7 @@ A kind says how to open a cluster and how to let time pass until something is tr
 
 import asyncio
 import contextlib
-import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,23 +22,10 @@ from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload
 from kaiwo.model.workload_record import Program, WorkloadState
 from tests.clusters.told_state import ToldState
+from tests.waiting import until
 
 T = TypeVar("T")
-PATIENCE_S = 30.0
 WHOLE_MIB = 192 * 1024
-
-
-def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run a test's coroutine to its end."""
-    return asyncio.run(asyncio.wait_for(work, 60))
-
-
-async def until(condition: Callable[[], object], what: str = "it") -> None:
-    """Wait for something to become true."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"waited too long for {what}"
-        await asyncio.sleep(0.005)
 
 
 class Local:

@@ -10,7 +10,8 @@ from kaiwo.model.queue import Queue
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Phase
 from kaiwo.model.workload_record import Program, WorkloadState
-from tests.clusters.kinds import WHOLE_MIB, Kind, opened, put_queue, remove_queue, run, some_nodes, start_of, whole
+from tests.clusters.kinds import WHOLE_MIB, Kind, opened, put_queue, remove_queue, some_nodes, start_of, whole
+from tests.waiting import run
 
 
 def test_the_first_batch_is_the_whole_state(kind: Kind) -> None:

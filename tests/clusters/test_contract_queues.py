@@ -6,8 +6,9 @@ from msgspec.structs import replace
 from kaiwo.model.errors import ConfigError, RefusedError
 from kaiwo.model.queue import Queue, QueueAmounts
 from kaiwo.model.workload_record import Program, WorkloadState
-from tests.clusters.kinds import Kind, opened, put_queue, run, work
+from tests.clusters.kinds import Kind, opened, put_queue, work
 from tests.clusters.test_contract_work import refuses
+from tests.waiting import run
 
 
 def test_a_queue_keeps_its_age_when_it_changes(kind: Kind) -> None:

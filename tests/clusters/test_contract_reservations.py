@@ -10,8 +10,9 @@ from kaiwo.model.plan import Eviction, EvictionCause, Plan
 from kaiwo.model.queue import Queue
 from kaiwo.model.reservation import PhysicalDevice, PickedDevices, Reservation, ReservationOwner
 from kaiwo.model.workload_record import WorkloadState
-from tests.clusters.kinds import Kind, Scene, full, opened, run
+from tests.clusters.kinds import Kind, Scene, full, opened
 from tests.clusters.test_contract_work import refuses
+from tests.waiting import run
 
 LATER_S = 10_000_000_000
 

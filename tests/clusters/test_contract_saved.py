@@ -4,8 +4,9 @@ from kaiwo.model.errors import NotFoundError, RefusedError
 from kaiwo.model.events import WorkloadChanged
 from kaiwo.model.workload import Workload
 from kaiwo.model.workload_record import Program, WorkloadState
-from tests.clusters.kinds import Kind, full, opened, run, start_of, work
+from tests.clusters.kinds import Kind, full, opened, start_of, work
 from tests.clusters.test_contract_work import refuses
+from tests.waiting import run
 
 LONG = Program(simulated_s=10**6)
 

@@ -18,12 +18,12 @@ from tests.clusters.kinds import (
     opened,
     put_queue,
     remove_queue,
-    run,
     some_nodes,
     start_of,
     whole,
     work,
 )
+from tests.waiting import run
 
 
 async def refuses(step: Coroutine[Any, Any, object], error: type[KaiwoError], *words: str) -> None:

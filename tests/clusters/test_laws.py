@@ -17,8 +17,9 @@ from kaiwo.model.queue import Queue
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Phase
 from kaiwo.model.workload_record import Program, WorkloadRecord, WorkloadState
-from tests.clusters.kinds import WHOLE_MIB, run, some_nodes, work
+from tests.clusters.kinds import WHOLE_MIB, some_nodes, work
 from tests.clusters.told_state import ToldState
+from tests.waiting import run
 
 NAMES = ("a", "b", "c", "d")
 names = st.sampled_from(NAMES)

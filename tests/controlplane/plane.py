@@ -16,9 +16,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tests.controlplane.certificates import Authority
+from tests.waiting import PATIENCE_S
 
 HERE = Path(__file__).resolve().parent
-PATIENCE_S = 60.0
 TOKEN = "a-token-for-the-tests"
 ADMIN = "admin"
 # The PodGroup and Workload API is alpha in this version: it takes a gate, and its version must be switched on.

@@ -9,10 +9,11 @@ from pathlib import Path
 
 from tests.crash.jobs import Submission, kind_of, make_job
 from tests.crash.product import GoneError, Product
+from tests.waiting import PATIENCE_S
 
 UP = ("starting", "running")
 LIVING = ("waiting", "held", "starting", "running", "stopping")
-FINISH_S = 90.0
+FINISH_S = 3 * PATIENCE_S
 
 
 class People:

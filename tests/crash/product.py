@@ -13,10 +13,11 @@ from typing import Any
 
 from kaiwo.clusters.local import supervisor
 from kaiwo.clusters.local.run_folder import RunFolder
+from tests.waiting import PATIENCE_S
 
 CLUSTER = "nodes: [{name: node, count: 3, gpus: 4}]\n"
 SPEED = 20  # virtual seconds in a second
-START_S = 30.0
+START_S = PATIENCE_S
 
 
 class GoneError(Exception):

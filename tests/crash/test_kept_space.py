@@ -1,12 +1,11 @@
 """Space that was kept for a workload is still its own after Kaiwo was killed."""
 
 import sqlite3
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.crash.product import START_S, Product, wait_for_no_supervisors
+from tests.crash.product import Product, wait_for_no_supervisors
+from tests.waiting import wait_until
 
 QUEUES = """
 apiVersion: kaiwo.ai/v1alpha2
@@ -19,13 +18,6 @@ metadata: {name: poor}
 spec: {resources: {gpu: {quota: 4, limit: 4}}}
 """
 STUBBORN = ["sh", "-c", "trap '' TERM; sleep 300 & wait; wait"]  # until it is killed, ten seconds after the word to go
-
-
-def until(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + START_S
-    while not condition():
-        assert time.monotonic() < deadline, f"waited too long for {what}"
-        time.sleep(0.02)
 
 
 def kept(home: Path) -> list[str]:
@@ -49,13 +41,13 @@ def test_whoever_was_promised_the_space_gets_it_and_nobody_before(tmp_path: Path
         product.start()
         used = product.ask("GET", "/queues/poor")[1]["gpu_milli"]["used"]
         assert used == 4000, "the space counts as used as soon as Kaiwo is back"
-        until(lambda: "default/promised" in product.names("running"), "the promised to run")
+        wait_until(lambda: "default/promised" in product.names("running"), "the promised to run")
         assert "default/late" in product.names("waiting")
         assert len(product.names("running")) == 3, "one had to go, and no other"
         assert kept(product.home) == []
         for name in ("a", "b", "c", "promised", "late"):
             product.ask("DELETE", f"/workloads/default/{name}")
-        until(lambda: not product.names("waiting", "starting", "running", "stopping"), "the end of all")
+        wait_until(lambda: not product.names("waiting", "starting", "running", "stopping"), "the end of all")
     finally:
         product.kill()
     wait_for_no_supervisors(product.home)
@@ -66,9 +58,9 @@ def promise_space(product: Product) -> None:
     assert product.ask("POST", "/manifests", QUEUES)[0] == 200
     for name in ("a", "b", "c"):
         submit(product, name, "rich", command=STUBBORN)
-    until(lambda: len(product.names("running")) == 3, "the rich to run")
+    wait_until(lambda: len(product.names("running")) == 3, "the rich to run")
     submit(product, "promised", "poor", simulate="10h", preemptible=False)
-    until(lambda: kept(product.home) == ["default/promised"], "the space to be kept")
+    wait_until(lambda: kept(product.home) == ["default/promised"], "the space to be kept")
     assert len(product.names("stopping")) == 1
     # More important, and in the same queue: only the promise, which fills the queue's limit, stands before it.
     submit(product, "late", "poor", priority=1000, simulate="10h")

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.crash.product import Product, wait_for_no_supervisors
-from tests.crash.test_kept_space import until
+from tests.waiting import wait_until
 
 MANIFEST = """
 apiVersion: kaiwo.ai/v1alpha2
@@ -24,8 +24,9 @@ spec: {nodes: [node-3], owner: {user: ada}}
 
 
 def reservations(product: Product) -> list[dict[str, Any]]:
+    """What was reserved, without who uses it at the moment."""
     found: list[dict[str, Any]] = product.ask("GET", "/reservations")[1]["items"]
-    return found
+    return [{field: each[field] for field in each if field not in ("used_milli", "message")} for each in found]
 
 
 def test_what_was_reserved_is_still_reserved_where_it_was(tmp_path: Path) -> None:
@@ -33,7 +34,7 @@ def test_what_was_reserved_is_still_reserved_where_it_was(tmp_path: Path) -> Non
     product.start()
     try:
         assert product.ask("POST", "/manifests", MANIFEST)[0] == 200
-        until(lambda: all(not each["missing"] for each in reservations(product)), "the place to be picked")
+        wait_until(lambda: all(not each["missing"] for each in reservations(product)), "the place to be picked")
         before = reservations(product)
         form = {"name": "theirs", "gpus": 4, "cpu": "1", "memory": "1Gi", "simulate": "10h", "preemptible": True}
         assert product.ask("POST", "/workloads", form)[0] == 201
@@ -41,15 +42,15 @@ def test_what_was_reserved_is_still_reserved_where_it_was(tmp_path: Path) -> Non
         assert product.ask("POST", "/workloads", expiring)[0] == 201
         product.kill()
         product.start()
-        assert reservations(product) == before
-        until(lambda: "default/short" in product.names("cancelled"), "the allocation to expire")
+        wait_until(lambda: reservations(product) == before, "the reservations to be as before")
+        wait_until(lambda: "default/short" in product.names("cancelled"), "the allocation to expire")
         assert "default/theirs" in product.names("waiting"), "six of twelve and four of twelve are not for it"
         mine = {**form, "name": "mine", "queue": "lab"}
         assert product.ask("POST", "/workloads", mine)[0] == 201
-        until(lambda: "default/mine" in product.names("running"), "the owner to run")
+        wait_until(lambda: "default/mine" in product.names("running"), "the owner to run")
         for name in ("picked", "exact"):
             assert product.ask("DELETE", f"/reservations/{name}")[0] == 200
-        until(lambda: "default/theirs" in product.names("running"), "the others to run")
+        wait_until(lambda: "default/theirs" in product.names("running"), "the others to run")
         product.kill()
         product.start()
         assert reservations(product) == []

@@ -18,10 +18,10 @@ from typing import NamedTuple
 
 from tests.conftest import ROOT
 from tests.docs.markdown import Block, blocks
+from tests.waiting import PATIENCE_S
 
 BIN = Path(sys.executable).parent
 LAST_WORDS = "Ctrl-C stops Kaiwo"
-PATIENCE_S = 60
 
 
 class Typed(NamedTuple):

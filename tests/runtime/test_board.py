@@ -10,7 +10,7 @@ from kaiwo.runtime.overview import cluster_overview as board_module
 from kaiwo.runtime.overview.cluster_overview import ClusterOverview
 from kaiwo.runtime.overview.workload_table import MANY, WorkloadRows
 from tests.api.fake import FakeLoop, record
-from tests.api.world import run
+from tests.waiting import run
 
 
 def test_a_large_update_is_waited_for_only_by_who_wrote(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ from kaiwo.runtime.loop.event_intake import EventIntake
 from kaiwo.runtime.loop.health import NOT_READY_AFTER, Health
 from kaiwo.runtime.loop.scheduling_loop import SchedulingLoop
 from kaiwo.snapshot.cluster_state import ClusterState
+from tests.waiting import PATIENCE_S
 
 TOO_MANY = 10**30
 
@@ -71,7 +72,7 @@ def test_a_loop_with_such_a_node_goes_on_and_its_journal_can_be_read(tmp_path: P
         loop = SchedulingLoop(simulated, Journal(tmp_path / "journal"))
         task = asyncio.create_task(loop.run())
         await simulated.work.submit([(Workload("default/w", (Role(Request(gpus=1)),)), Program(simulated_s=60))])
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             seen = -1
             while "default/w" not in loop.state.pods:
                 seen = await loop.changed(seen)

@@ -19,6 +19,7 @@ from kaiwo.model.workload_record import Program, WorkloadState
 from kaiwo.runtime.loop.cycle_runner import Decision
 from kaiwo.runtime.loop.scheduling_loop import SchedulingLoop
 from kaiwo.snapshot.snapshot import Snapshot
+from tests.waiting import PATIENCE_S
 
 
 def cluster() -> SimulatedCluster:
@@ -31,7 +32,7 @@ def job(name: str, gpus: int) -> tuple[Workload, Program]:
 
 
 async def until(loop: SchedulingLoop, condition) -> None:  # type: ignore[no-untyped-def]
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         seen = -1
         while not condition():
             seen = await loop.changed(seen)

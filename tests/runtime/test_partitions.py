@@ -35,6 +35,7 @@ from kaiwo.runtime.partitioning.wait_sentences import said_for
 from tests.clusters.kinds import put_queue
 from tests.devices.amd.fake_amdgpu_driver import Kernel
 from tests.devices.amd_trees import address
+from tests.waiting import PATIENCE_S
 
 CPX, WHOLE = Request(gpus=1, partition="CPX"), Request(gpus=1)
 Story = Callable[["Play"], Awaitable[None]]
@@ -62,7 +63,7 @@ class Play:
 
     async def settle(self) -> None:
         """Until the picture has heard everything and nothing is left to decide."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 if self._is_still():
                     await asyncio.sleep(0.02)

@@ -17,7 +17,7 @@ from kaiwo.runtime.overview.queue_shares import QueueStanding, Standings
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.working_copy import WorkingCopy
 from tests.api.fake import FakeLoop, record
-from tests.api.world import run
+from tests.waiting import run
 from tests.worlds import World
 
 

@@ -1,8 +1,7 @@
 """The few words that tests of the client are written in."""
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,9 +11,9 @@ import msgspec
 from kaiwo.clusters.kubernetes.client import Change, Client, Informer, Resource
 from kaiwo.clusters.kubernetes.client.kubeconfig import read_kubeconfig
 from kaiwo.clusters.kubernetes.decode.wire_objects import Meta
+from tests.waiting import until
 
 T = TypeVar("T")
-PATIENCE_S = 60.0  # a busy machine may take that long; a quiet one never waits
 
 
 class Note(msgspec.Struct, rename="camel"):
@@ -22,17 +21,6 @@ class Note(msgspec.Struct, rename="camel"):
 
     metadata: Meta
     data: dict[str, str] | None = None
-
-
-def run(work: Coroutine[Any, Any, T]) -> T:
-    return asyncio.run(asyncio.wait_for(work, 4 * PATIENCE_S))
-
-
-async def until(condition: Callable[[], object], what: str = "it") -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"waited too long for {what}"
-        await asyncio.sleep(0.01)
 
 
 @asynccontextmanager

@@ -16,9 +16,9 @@ from kaiwo.model.events import Event, PodChanged
 from kaiwo.model.gpu import Share
 from kaiwo.model.plan import Eviction, EvictionCause, Plan, Start
 from kaiwo.model.workload import Phase, Pod, Workload
-from tests.clusters.kubernetes.api_client import until
 from tests.clusters.told_state import ToldState
 from tests.controlplane.plane import Plane
+from tests.waiting import until
 
 WHOLE_MIB = 192 * 1024
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/default/leases/kaiwo-scheduler"

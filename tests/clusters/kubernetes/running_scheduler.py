@@ -7,9 +7,10 @@ from pathlib import Path
 
 from kaiwo.app.options import SchedulerOptions
 from kaiwo.app.scheduler import scheduling
-from tests.clusters.kubernetes.api_client import PATIENCE_S, client_for
+from tests.clusters.kubernetes.api_client import client_for
 from tests.clusters.kubernetes.kubectl_cluster import Json, Kubectl
 from tests.controlplane.plane import Plane
+from tests.waiting import PATIENCE_S
 
 
 @asynccontextmanager

@@ -9,10 +9,10 @@ import msgspec
 from kaiwo.devices.agent_messages import MEDIA_TYPE, Correction, GpuSample, Hello, Sample, encode_line
 from kaiwo.devices.inventory import Inventory, PhysicalGpu
 from kaiwo.model.gpu import Share
-from tests.clusters.kubernetes.api_client import PATIENCE_S, run
 from tests.clusters.kubernetes.kubectl_cluster import pod_path
 from tests.clusters.kubernetes.test_scheduler import bound, scheduled
 from tests.controlplane.plane import Plane
+from tests.waiting import PATIENCE_S, run
 
 GPUS = tuple(PhysicalGpu(f"gpu-{at}", "amd", "MI300X", order=at, memory_mib=196_608) for at in range(8))
 HELLO = Hello("node-1", "1", "boot", Inventory("node-1", GPUS))

@@ -20,11 +20,11 @@ from kaiwo.model.errors import RefusedError
 from kaiwo.model.events import WorkloadChanged
 from kaiwo.model.queue import UNBOUNDED_DEFAULT_QUEUE, Queue
 from kaiwo.model.workload import Workload
-from tests.clusters.kubernetes.api_client import run, until
 from tests.clusters.kubernetes.api_objects import cache_with_nodes, cached_pod
 from tests.clusters.kubernetes.broken_server import server_that
 from tests.clusters.kubernetes.kubectl_cluster import opened, pod_path, start_of
 from tests.controlplane.plane import Plane
+from tests.waiting import run, until
 
 SAVED = "kaiwo.ai/last-checkpoint"
 GANG = {"kaiwo.ai/gang": "train", "kaiwo.ai/gang-size": "2"}

@@ -10,9 +10,10 @@ from aiohttp import web
 from kaiwo.clusters.kubernetes.client import Access, ApiError, Client, Credential, Resource, UnreachableError
 from kaiwo.clusters.kubernetes.client.backoff import Backoff
 from kaiwo.clusters.kubernetes.client.credentials import Fixed, Trust
-from tests.clusters.kubernetes.api_client import Note, client_for, notes_path, put_note, run
+from tests.clusters.kubernetes.api_client import Note, client_for, notes_path, put_note
 from tests.clusters.kubernetes.broken_server import server_that
 from tests.controlplane.plane import Plane
+from tests.waiting import run
 
 
 def _status(code: int, reason: str, message: str = "", retry_after: str = "") -> web.Response:

@@ -9,9 +9,9 @@ from kaiwo.clusters.kubernetes.client import ApiError
 from kaiwo.clusters.kubernetes.writers.conditions import WaitReason
 from kaiwo.model.affinity import NodeRule
 from kaiwo.model.workload import Phase
-from tests.clusters.kubernetes.api_client import PATIENCE_S, run
 from tests.clusters.kubernetes.kubectl_cluster import Kubectl, Scene, opened, pod_path, start_of, whole
 from tests.controlplane.plane import Plane
+from tests.waiting import PATIENCE_S, run
 
 
 async def _until_condition(kubectl: Kubectl, name: str, words: str) -> dict[str, str]:

@@ -9,7 +9,7 @@ import pytest
 from kaiwo.clusters.kubernetes.client import ApiError, StandbyError, UnreachableError
 from kaiwo.clusters.kubernetes.writers import coalescing_writer
 from kaiwo.clusters.kubernetes.writers.coalescing_writer import CoalescingWriter, report_failures
-from tests.clusters.kubernetes.api_client import run, until
+from tests.waiting import run, until
 
 
 class Server:

@@ -9,9 +9,9 @@ from kaiwo.clusters.kubernetes.cache.device_grants import GRANT_ANNOTATION
 from kaiwo.model.events import PodChanged, PodGone, WorkloadChanged, WorkloadGone
 from kaiwo.model.gpu import Share
 from kaiwo.model.workload import Phase
-from tests.clusters.kubernetes.api_client import run
 from tests.clusters.kubernetes.kubectl_cluster import opened, opened_here, pod_path, start_of, whole
 from tests.controlplane.plane import Plane
+from tests.waiting import run
 
 
 def test_the_first_batch_is_the_whole_state(plane: Plane) -> None:

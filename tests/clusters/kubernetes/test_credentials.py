@@ -13,8 +13,9 @@ from kaiwo.clusters.kubernetes.client.connection import first_contact
 from kaiwo.clusters.kubernetes.client.credentials import TokenFile, Trust
 from kaiwo.clusters.kubernetes.client.kubeconfig import in_cluster, read_kubeconfig
 from kaiwo.model.errors import ClusterError, ConfigError
-from tests.clusters.kubernetes.api_client import client_for, run
+from tests.clusters.kubernetes.api_client import client_for
 from tests.controlplane.plane import TOKEN, Plane
+from tests.waiting import run
 
 VERSION = "/version"
 SECRETS = "/api/v1/namespaces/default/secrets"  # only somebody who is known may read them

@@ -19,11 +19,11 @@ from kaiwo.model.queue import UNBOUNDED_DEFAULT_QUEUE
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Phase, Pod, Role, Workload
 from kaiwo.snapshot.cluster_state import ClusterState
-from tests.clusters.kubernetes.api_client import PATIENCE_S, run
 from tests.clusters.kubernetes.api_objects import cache_with_nodes, cached_pod
 from tests.clusters.kubernetes.kubectl_cluster import Json, Kubectl, opened, pod_path
 from tests.clusters.kubernetes.running_scheduler import scheduled, until_bound, until_said
 from tests.controlplane.plane import Plane
+from tests.waiting import PATIENCE_S, run
 
 AT_ONCE = {"terminationGracePeriodSeconds": 0}  # nobody plays the kubelet here
 BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"

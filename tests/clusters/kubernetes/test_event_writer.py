@@ -10,9 +10,9 @@ from kaiwo.clusters.kubernetes.client.credentials import Access, Credential, Fix
 from kaiwo.clusters.kubernetes.writers.event_writer import EventWriter
 from kaiwo.clusters.kubernetes.writers.pod_writes import Outcome
 from kaiwo.model.plan import Start
-from tests.clusters.kubernetes.api_client import run, until
 from tests.clusters.kubernetes.api_objects import cache_with_nodes, cached_pod
 from tests.clusters.kubernetes.broken_server import server_that
+from tests.waiting import run, until
 
 TROUBLE = 5
 

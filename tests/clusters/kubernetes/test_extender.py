@@ -14,9 +14,10 @@ import yaml
 from kaiwo.app.options import SchedulerOptions
 from kaiwo.app.scheduler import RunningScheduler, scheduling
 from kaiwo.clusters.kubernetes.cache.device_grants import GRANT_ANNOTATION
-from tests.clusters.kubernetes.api_client import PATIENCE_S, client_for, run
+from tests.clusters.kubernetes.api_client import client_for
 from tests.clusters.kubernetes.kubectl_cluster import Json, Kubectl
 from tests.controlplane.plane import Plane, free_ports
+from tests.waiting import PATIENCE_S, run
 
 THEIRS = "default-scheduler"
 SHARED = {"labels": {"kaiwo.ai/gpu-sharing": "true"}}

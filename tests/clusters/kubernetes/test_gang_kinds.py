@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from kaiwo.clusters.kubernetes.writers import event_writer
-from tests.clusters.kubernetes.api_client import run
 from tests.clusters.kubernetes.gang_kinds import GANG_KINDS
 from tests.clusters.kubernetes.running_scheduler import scheduled, until_bound, until_said
 from tests.conftest import find_shared_dir
 from tests.controlplane.plane import Plane
+from tests.waiting import run
 
 CRDS = find_shared_dir() / "fixtures" / "crds"
 

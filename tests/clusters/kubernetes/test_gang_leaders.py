@@ -15,11 +15,11 @@ from kaiwo.model.events import WorkloadChanged
 from kaiwo.model.gpu import Share
 from kaiwo.model.plan import Start
 from kaiwo.model.workload import Workload
-from tests.clusters.kubernetes.api_client import run
 from tests.clusters.kubernetes.api_objects import DECODER, cache_with_nodes, cached_pod
 from tests.clusters.kubernetes.broken_server import server_that
 from tests.conformance.gangs.replay import replay
 from tests.conformance.gangs.stories import STORIES
+from tests.waiting import PATIENCE_S, run
 
 GANG = {"kaiwo.ai/gang": "train", "kaiwo.ai/gang-size": "3"}
 AS_IT_IS = {
@@ -96,7 +96,7 @@ def bind_all(answer_to_leader: Callable[[], web.Response]) -> tuple[list[str], l
             await leader_is_asked.wait()
             early.extend(asked)
             may_answer.set()
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE_S):
                 while writes._tasks:
                     await asyncio.gather(*writes._tasks, return_exceptions=True)
             await client.close()

@@ -8,8 +8,8 @@ from click.testing import CliRunner
 from kaiwo.app.options import SchedulerOptions
 from kaiwo.app.scheduler import scheduling
 from kaiwo.cli.verb_table import kaiwo as program
-from tests.clusters.kubernetes.api_client import run
 from tests.controlplane.plane import Plane
+from tests.waiting import run
 
 NAME = "kaiwo.kaiwo-system.svc"
 

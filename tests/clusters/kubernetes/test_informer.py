@@ -10,9 +10,10 @@ from aiohttp import web
 from kaiwo.clusters.kubernetes.client import Client, informer
 from kaiwo.clusters.kubernetes.client.backoff import Backoff
 from kaiwo.clusters.kubernetes.client.credentials import Access, Credential, Fixed, Trust
-from tests.clusters.kubernetes.api_client import client_for, following, notes_path, put_note, run, until
+from tests.clusters.kubernetes.api_client import client_for, following, notes_path, put_note
 from tests.clusters.kubernetes.broken_server import line_to, server_that
 from tests.controlplane.plane import Plane
+from tests.waiting import run, until
 
 
 async def _fill(client: Client, namespace: str, names: range) -> None:

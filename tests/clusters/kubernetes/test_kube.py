@@ -11,6 +11,7 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.controlplane.plane import MissingError, find_programs
+from tests.waiting import PATIENCE_S
 
 
 def read_tour() -> list[list[str]]:
@@ -36,10 +37,10 @@ def test_the_second_tour(tmp_path: Path) -> None:
 
     def kubectl(*words: str) -> str:
         command = [programs / "kubectl", f"--kubeconfig={folder / 'admin.kubeconfig'}", *words]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT).stdout
+        return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, cwd=ROOT).stdout
 
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE_S
         while b"Kaiwo schedules" not in output.read_bytes():
             assert kube.poll() is None, output.read_text()
             assert time.monotonic() < deadline, output.read_text()

@@ -11,12 +11,12 @@ import yaml
 
 from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
 from kaiwo.clusters.kubernetes.cache.kueue_gates import WorkloadObject, read_kueue_state
-from tests.clusters.kubernetes.api_client import run, until
 from tests.clusters.kubernetes.api_objects import cached_pod, wire_node
 from tests.clusters.kubernetes.kubectl_cluster import Json, Kubectl, pod_path
 from tests.clusters.kubernetes.running_scheduler import scheduled, until_bound, until_said
 from tests.conftest import ROOT
 from tests.controlplane.plane import Plane
+from tests.waiting import run, until
 
 REAL = ROOT.parent / "shared" / "fixtures" / "crds" / "kueue.x-k8s.io_workloads.yaml"
 GATE, FLAVOR = "kueue.x-k8s.io/admission", {"example.com/flavor": "mi300x"}

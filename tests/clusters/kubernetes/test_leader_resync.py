@@ -6,10 +6,10 @@ from kaiwo.clusters.kubernetes.cache.device_grants import GRANT_ANNOTATION, writ
 from kaiwo.clusters.kubernetes.client import Resource
 from kaiwo.clusters.kubernetes.decode import wire_objects
 from kaiwo.clusters.kubernetes.watch.cluster_watch import PODS, PodHandler
-from tests.clusters.kubernetes.api_client import run
 from tests.clusters.kubernetes.api_objects import DECODER, cache_with_nodes, wire_pod
 from tests.clusters.kubernetes.kubectl_cluster import full, opened, pod_path, whole
 from tests.controlplane.plane import Plane
+from tests.waiting import run
 
 
 def test_what_the_old_leader_bound_is_known_although_the_watch_was_silent(plane: Plane) -> None:

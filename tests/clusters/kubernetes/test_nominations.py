@@ -14,12 +14,12 @@ from kaiwo.model.events import NominationChanged, NominationGone, WorkloadChange
 from kaiwo.model.plan import EvictionCause, Nomination, Plan
 from kaiwo.model.policy import DEFAULT_POLICY
 from kaiwo.runtime.loop.cycle_runner import CycleRunner
-from tests.clusters.kubernetes.api_client import PATIENCE_S, run, until
 from tests.clusters.kubernetes.api_objects import cache_with_nodes, cached_pod
 from tests.clusters.kubernetes.broken_server import server_that
 from tests.clusters.kubernetes.kubectl_cluster import Scene, full, opened, opened_here, start_of, whole
 from tests.clusters.kubernetes.test_cluster_cache import GANG, _grant
 from tests.controlplane.plane import Plane
+from tests.waiting import PATIENCE_S, run, until
 
 SPACE = Nomination(full("w"), "main-0", "node-1", whole(0, 1), 1000, 1024)
 

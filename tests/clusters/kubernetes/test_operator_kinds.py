@@ -7,9 +7,10 @@ import pytest
 import yaml
 
 from kaiwo.clusters.kubernetes.watch.operator_kinds import discover
-from tests.clusters.kubernetes.api_client import client_for, run, until
+from tests.clusters.kubernetes.api_client import client_for
 from tests.clusters.kubernetes.kubectl_cluster import Json, opened
 from tests.controlplane.plane import Plane
+from tests.waiting import PATIENCE_S, run, until
 
 GROUP, LABEL = "scheduling.x-k8s.io", "scheduling.x-k8s.io/pod-group"
 
@@ -65,7 +66,7 @@ def test_a_kind_is_found_in_another_version_than_its_group_prefers(plane: Plane)
 
     async def test() -> None:
         async with client_for(plane.kubeconfig) as client:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE_S):
                 while len(found := await discover(client, wanted)) < 2:
                     await asyncio.sleep(0.05)
             assert {(each.kind, each.path) for each in found} == {

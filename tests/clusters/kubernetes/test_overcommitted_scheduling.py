@@ -6,10 +6,10 @@ from pathlib import Path
 import msgspec
 
 from kaiwo.clusters.kubernetes.cache.device_grants import GRANT_ANNOTATION
-from tests.clusters.kubernetes.api_client import PATIENCE_S, run
 from tests.clusters.kubernetes.kubectl_cluster import Json, Kubectl, pod_path
 from tests.clusters.kubernetes.test_scheduler import bound, scheduled
 from tests.controlplane.plane import Plane
+from tests.waiting import PATIENCE_S, run
 
 RDMA = "rdma/hca"
 

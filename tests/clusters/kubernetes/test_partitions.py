@@ -24,6 +24,7 @@ from tests.clusters.kubernetes.kubectl_cluster import Json, Kubectl, pod_path
 from tests.clusters.kubernetes.running_scheduler import until_bound
 from tests.conftest import ROOT
 from tests.controlplane.plane import Plane
+from tests.waiting import run
 
 NODE = "/api/v1/nodes/node-1"
 CONFIG = "/api/v1/namespaces/default/configmaps"
@@ -138,7 +139,7 @@ async def is_clear(kubectl: Kubectl) -> bool:
 
 
 def play(test: Any) -> None:
-    asyncio.run(asyncio.wait_for(test, 90))
+    run(test)
 
 
 def test_a_plan_waits_for_who_runs_there_and_then_the_node_is_cut(plane: Plane, tmp_path: Path) -> None:

@@ -4,10 +4,10 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from tests.clusters.kubernetes.api_client import PATIENCE_S, run
 from tests.clusters.kubernetes.kubectl_cluster import Kubectl, pod_path
 from tests.clusters.kubernetes.test_scheduler import bound, scheduled
 from tests.controlplane.plane import Plane
+from tests.waiting import PATIENCE_S, run
 
 HOST, REQUIRED = "kubernetes.io/hostname", "requiredDuringSchedulingIgnoredDuringExecution"
 WEB = {"matchLabels": {"app": "web"}}

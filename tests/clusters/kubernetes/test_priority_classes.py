@@ -7,10 +7,10 @@ import pytest
 from kaiwo.clusters.kubernetes.cache.priority_classes import PATH, PriorityClasses
 from kaiwo.clusters.kubernetes.decode.wire_objects import Meta, PriorityClass
 from kaiwo.model.workload import Workload
-from tests.clusters.kubernetes.api_client import run
 from tests.clusters.kubernetes.api_objects import cache_with_nodes, cached_pod
 from tests.clusters.kubernetes.running_scheduler import scheduled, until_bound, until_said
 from tests.controlplane.plane import Plane
+from tests.waiting import run
 
 
 def classes(*found: tuple[str, int, bool]) -> PriorityClasses:

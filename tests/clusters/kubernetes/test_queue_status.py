@@ -10,12 +10,12 @@ import pytest
 
 from kaiwo.clusters.kubernetes.decode.kaiwo_objects import QUEUES
 from kaiwo.clusters.kubernetes.writers.queue_status_writer import QueueStatus, status_fields
-from tests.clusters.kubernetes.api_client import PATIENCE_S, run
 from tests.clusters.kubernetes.installed_webhooks import queue
 from tests.clusters.kubernetes.kubectl_cluster import Json, Kubectl
 from tests.clusters.kubernetes.running_scheduler import scheduled, until_bound, until_said
 from tests.conftest import ROOT
 from tests.controlplane.plane import Plane
+from tests.waiting import PATIENCE_S, run
 
 
 def test_a_queue_shows_how_it_stands(plane: Plane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,12 +30,12 @@ from kaiwo.devices.agent.kubelet.kubernetes_api import KubernetesApi
 from kaiwo.devices.agent.kubelet.node_annotation import DEVICES_ANNOTATION, MERGE, NodeAnnotationWriter
 from kaiwo.model.errors import ClusterError
 from kaiwo.model.plan import Eviction, EvictionCause, Plan
-from tests.clusters.kubernetes.api_client import PATIENCE_S, run, until
 from tests.clusters.kubernetes.chart import ALL_ON, CHART, account_kubeconfig, helm, one, rendered
 from tests.clusters.kubernetes.installed_webhooks import point_at_localhost, queue
 from tests.clusters.kubernetes.kubectl_cluster import Json, Kubectl, pod_path
 from tests.clusters.kubernetes.test_volumes import CLAIMS, CLASSES, VOLUMES, claim, storage_class, using, volume
 from tests.controlplane.plane import MissingError, Plane, find_programs, free_ports
+from tests.waiting import PATIENCE_S, run, until
 
 NAMESPACE = "t-rbac"
 (WEBHOOKS,) = free_ports(1)

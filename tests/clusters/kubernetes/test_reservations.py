@@ -13,10 +13,10 @@ from kaiwo.clusters.kubernetes.decode.kaiwo_objects import RESERVATIONS, Reserva
 from kaiwo.clusters.kubernetes.decode.wire_objects import QueueMeta
 from kaiwo.clusters.kubernetes.writers.reservation_status_writer import status_fields
 from kaiwo.model.reservation import PhysicalDevice, Reservation, ReservationOwner
-from tests.clusters.kubernetes.api_client import PATIENCE_S, run
 from tests.clusters.kubernetes.kubectl_cluster import Json, Kubectl, pod_path
 from tests.clusters.kubernetes.test_scheduler import bound, scheduled
 from tests.controlplane.plane import Plane
+from tests.waiting import PATIENCE_S, run
 
 ROOT = Path(__file__).parents[3]
 CRD = ROOT / "deploy" / "crds" / "kaiwo.ai_kaiworeservations.yaml"

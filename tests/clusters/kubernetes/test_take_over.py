@@ -16,7 +16,6 @@ from kaiwo.clusters.kubernetes.decode.kaiwo_objects import QUEUES
 from kaiwo.clusters.kubernetes.decode.quantities import seconds
 from kaiwo.queues.past_usage import WHOLE_PART
 from kaiwo.snapshot.queue_table import GPU
-from tests.clusters.kubernetes.api_client import PATIENCE_S, run
 from tests.clusters.kubernetes.installed_webhooks import queue
 from tests.clusters.kubernetes.kubectl_cluster import Json, Kubectl, pod_path
 from tests.clusters.kubernetes.replicas import Replica, replica
@@ -25,6 +24,7 @@ from tests.clusters.kubernetes.test_replicas import two
 from tests.clusters.kubernetes.test_scheduler import prepared
 from tests.conftest import ROOT
 from tests.controlplane.plane import Plane
+from tests.waiting import PATIENCE_S, run, until
 
 POLICY = "pastUse: {halfLife: 60s}\nholdOff: 1h\n"
 
@@ -61,7 +61,7 @@ def test_a_planned_start_stays_and_who_fills_the_gap_before_it_still_goes_in_tim
                 await until_bound(kubectl, "big")
                 assert kaiwo.loop.health.failures == 0
 
-    asyncio.run(asyncio.wait_for(test(), 120))
+    run(test())
 
 
 def test_a_standby_that_takes_over_keeps_the_planned_start(plane: Plane, tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_past_use_goes_on_and_who_had_to_go_for_others_is_held_off(plane: Plane,
                 assert abs(part - float(status["usage"]["gpu"])) < 0.2
                 assert part > 0.05
 
-    asyncio.run(asyncio.wait_for(test(), 90))
+    run(test())
 
 
 def test_an_idle_cluster_is_not_written_to(plane: Plane, tmp_path: Path) -> None:
@@ -212,9 +212,3 @@ async def until_status(kubectl: Kubectl, name: str, holds: Callable[[Json], bool
             return status
         await asyncio.sleep(0.05)
     raise AssertionError(f"queue {name} has {status}")
-
-
-async def until(condition: Callable[[], object], what: str) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():
-            await asyncio.sleep(0.05)

@@ -9,11 +9,11 @@ import pytest
 
 from kaiwo.clusters.kubernetes.decode.kaiwo_objects import TOPOLOGIES, TopologySpec
 from kaiwo.clusters.kubernetes.writers.topology_status_writer import find_coverage, status_fields
-from tests.clusters.kubernetes.api_client import PATIENCE_S, run
 from tests.clusters.kubernetes.kubectl_cluster import Json, Kubectl
 from tests.clusters.kubernetes.running_scheduler import scheduled
 from tests.conftest import ROOT
 from tests.controlplane.plane import Plane
+from tests.waiting import PATIENCE_S, run
 
 SPINE, LEAF = "example.com/spine", "example.com/leaf"
 BY_LABELS: Json = {"levels": [{"name": "spine", "nodeLabel": SPINE}, {"name": "leaf", "nodeLabel": LEAF}]}

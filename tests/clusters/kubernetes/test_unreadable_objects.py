@@ -22,11 +22,11 @@ from kaiwo.model.events import Event
 from kaiwo.model.plan import Nomination
 from kaiwo.model.planned_start import PlannedStart
 from kaiwo.snapshot.node_table import NodeTable
-from tests.clusters.kubernetes.api_client import run
 from tests.clusters.kubernetes.api_objects import cache_with_nodes, cached_pod, wire_node, wire_pod
 from tests.clusters.kubernetes.kubectl_cluster import Kubectl
 from tests.clusters.kubernetes.running_scheduler import scheduled, until_bound
 from tests.controlplane.plane import Plane
+from tests.waiting import run
 
 HUGE = "9223372036854775807"
 TOO_MANY = 10**30

@@ -11,12 +11,12 @@ from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
 from kaiwo.clusters.kubernetes.cache.workload_unit import GATED
 from kaiwo.clusters.kubernetes.workload_records import Records
 from kaiwo.model.workload_record import WorkloadState
-from tests.clusters.kubernetes.api_client import run
 from tests.clusters.kubernetes.api_objects import cache_with_nodes, cached_pod
 from tests.clusters.kubernetes.kubectl_cluster import pod_path
 from tests.clusters.kubernetes.running_scheduler import until_said
 from tests.clusters.kubernetes.test_scheduler import scheduled
 from tests.controlplane.plane import Plane
+from tests.waiting import run
 
 ALONE = {"kaiwo.ai/gang": "gg", "kaiwo.ai/gang-size": "2"}
 CLAIM = {"name": "data", "persistentVolumeClaim": {"claimName": "missing"}}

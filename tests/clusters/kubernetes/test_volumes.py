@@ -12,9 +12,9 @@ from kaiwo.clusters.kubernetes.decode import wire_objects
 from kaiwo.clusters.kubernetes.volumes.claim_matching import SELECTED_NODE, NodeConstraint
 from kaiwo.clusters.kubernetes.volumes.volume_cache import NO_PROVISIONER, ReservedVolumes, VolumeCache
 from kaiwo.model.affinity import NodeRule
-from tests.clusters.kubernetes.api_client import PATIENCE_S, run
 from tests.clusters.kubernetes.kubectl_cluster import Json, Kubectl, Scene, opened, pod_path, start_of, whole
 from tests.controlplane.plane import Plane
+from tests.waiting import PATIENCE_S, run
 
 CLASSES, VOLUMES = "/apis/storage.k8s.io/v1/storageclasses", "/api/v1/persistentvolumes"
 CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"

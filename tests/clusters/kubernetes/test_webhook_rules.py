@@ -19,8 +19,8 @@ from kaiwo.clusters.kubernetes.webhooks.workload_defaults import queue_of
 from kaiwo.clusters.kubernetes.webhooks.workload_objects import read_workload_object
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.queue import UNBOUNDED_DEFAULT_QUEUE, Queue, QueueAmounts
-from tests.clusters.kubernetes.api_client import run
 from tests.clusters.kubernetes.installed_webhooks import pod, queue
+from tests.waiting import run
 
 OURS = "kaiwo-scheduler"
 POLICY = WebhookPolicy(OURS)

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.clusters.kubernetes.api_client import run, until
 from tests.clusters.kubernetes.chart import CHART, helm
 from tests.clusters.kubernetes.installed_webhooks import Installed, installed, pod, queue
 from tests.controlplane.plane import MissingError, Plane, find_programs
+from tests.waiting import run, until
 
 OURS = "kaiwo-scheduler"
 QUEUE, USER = "kaiwo.ai/queue", "kaiwo.ai/user"

@@ -17,9 +17,9 @@ from kaiwo.clusters.kubernetes.webhooks.certificate_secret import WebhookSite
 from kaiwo.clusters.kubernetes.webhooks.certificates import CertificateSet, Lifetimes, renew
 from kaiwo.clusters.kubernetes.webhooks.submitting_user import WebhookPolicy
 from kaiwo.clusters.kubernetes.webhooks.webhook_server import Webhooks
-from tests.clusters.kubernetes.api_client import until
 from tests.clusters.kubernetes.installed_webhooks import CERTIFICATE_OF, Installed, installed, pod, queue
 from tests.controlplane.plane import MissingError, Plane, find_programs, free_ports
+from tests.waiting import PATIENCE_S, run, until
 
 OURS = "kaiwo-scheduler"
 SHORT = Lifetimes(authority_s=12, certificate_s=6, trust_delay_s=2)
@@ -116,7 +116,7 @@ def test_certificates_change_under_load_and_no_request_is_refused(plane: Plane, 
         return passed, serials, authorities
 
     with installed(plane, "t-rotation", "--set=webhooks.failurePolicy=Fail") as site:
-        passed, serials, authorities = asyncio.run(asyncio.wait_for(test(site), 90))
+        passed, serials, authorities = run(test(site))
     assert passed > 100
     assert len(serials) >= 4, (passed, len(authorities))
 
@@ -151,7 +151,7 @@ async def _bring(client: Client, namespace: str) -> None:
 
 async def _until_asked(client: Client, namespace: str) -> None:
     """An API server takes a moment to learn whom to trust."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             try:
                 return await _bring(client, namespace)

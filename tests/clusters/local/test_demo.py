@@ -10,7 +10,8 @@ from kaiwo.clusters.simulated import SimulatedCluster
 from kaiwo.model.plan import Plan
 from kaiwo.model.queue import Queue, QueueAmounts
 from kaiwo.model.workload_record import Program
-from tests.clusters.kinds import run, start_of, work
+from tests.clusters.kinds import start_of, work
+from tests.waiting import run
 
 
 def test_the_sample_has_work_of_all_kinds() -> None:

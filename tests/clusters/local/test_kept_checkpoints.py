@@ -6,7 +6,8 @@ from kaiwo.clusters.local import LocalCluster
 from kaiwo.model.events import WorkloadChanged
 from kaiwo.model.plan import Plan
 from kaiwo.model.workload_record import Program
-from tests.clusters.kinds import full, run, some_nodes, start_of, work
+from tests.clusters.kinds import full, some_nodes, start_of, work
+from tests.waiting import run
 
 
 def opened(home: Path) -> LocalCluster:

@@ -7,7 +7,8 @@ from kaiwo.model.events import PlannedStartChanged, PodChanged
 from kaiwo.model.plan import Plan, Start
 from kaiwo.model.planned_start import PlannedPod, PlannedStart
 from kaiwo.model.workload_record import Program
-from tests.clusters.kinds import full, run, some_nodes, whole, work
+from tests.clusters.kinds import full, some_nodes, whole, work
+from tests.waiting import run
 
 
 def promise(name: str, start_s: int = 600) -> PlannedStart:

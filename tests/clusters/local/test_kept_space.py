@@ -6,7 +6,8 @@ from kaiwo.clusters.local import LocalCluster
 from kaiwo.model.events import NominationChanged
 from kaiwo.model.plan import Eviction, EvictionCause, Nomination, Plan
 from kaiwo.model.workload_record import Program
-from tests.clusters.kinds import full, run, some_nodes, start_of, whole, work
+from tests.clusters.kinds import full, some_nodes, start_of, whole, work
+from tests.waiting import run
 
 
 def nomination(name: str, pod: str = "main-0", node: str = "node-1", gpu: int = 0) -> Nomination:

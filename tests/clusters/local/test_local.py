@@ -21,7 +21,8 @@ from kaiwo.model.node import Node
 from kaiwo.model.plan import Plan
 from kaiwo.model.queue import Queue
 from kaiwo.model.workload_record import Program, WorkloadState
-from tests.clusters.kinds import put_queue, run, some_nodes, start_of, until, work
+from tests.clusters.kinds import put_queue, some_nodes, start_of, work
+from tests.waiting import run, until
 
 
 def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:

@@ -18,7 +18,8 @@ from kaiwo.model.plan import Plan, Start
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Phase
 from kaiwo.model.workload_record import Program, WorkloadState
-from tests.clusters.kinds import log_path, run, some_nodes, start_of, until, whole, work
+from tests.clusters.kinds import log_path, some_nodes, start_of, whole, work
+from tests.waiting import run, until
 
 
 @contextlib.asynccontextmanager

@@ -9,6 +9,7 @@ from kaiwo.clusters.local.processes import Processes, RunListener
 from kaiwo.clusters.local.run_folder import RunSpec
 from kaiwo.clusters.local.share_provider import RunShare
 from kaiwo.model.gpu import Share
+from tests.waiting import PATIENCE_S
 
 HALF = (Share("gpu-0", 500, 1000),)
 
@@ -62,7 +63,7 @@ async def play(folder: Path, run_id: str, devices: tuple[Share, ...]) -> tuple[N
         folder / "runs", RunListener(started=ignore, overdue=ignore, ended=ended, refused=refused), shares
     )
     processes.run(run_id, spec(folder, run_id, devices))
-    await asyncio.wait_for(over.wait(), 20)
+    await asyncio.wait_for(over.wait(), PATIENCE_S)
     await asyncio.sleep(0)
     while processes._tasks:
         await asyncio.sleep(0.01)

@@ -9,8 +9,6 @@ that stay are listed, sidecars among them, start-up containers never.
 import json
 import os
 import threading
-import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -21,8 +19,7 @@ import grpc
 from kaiwo.devices.agent.kubelet.grpc_messages import PLUGIN, RESOURCES
 from kaiwo.devices.agent.kubelet.pod_annotations import GRANTED_DEVICES, encode_granted
 from kaiwo.model.gpu import Share
-
-PATIENCE_S = 60.0  # a busy machine may take that long; a quiet one never waits
+from tests.waiting import PATIENCE_S
 
 
 class Kubelet:
@@ -268,10 +265,3 @@ def _container(name: str, resource: str, count: int, **more: str) -> dict[str, A
 
 def sockets(folder: Path) -> set[str]:
     return {name for name in os.listdir(folder) if name.endswith(".sock")}
-
-
-def wait_until(what: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not what():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)

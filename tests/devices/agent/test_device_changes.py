@@ -16,8 +16,9 @@ from kaiwo.devices.sharing.current_inventory import GENERATION
 from kaiwo.model.errors import ClusterError
 from kaiwo.model.gpu import Share
 from tests.devices.agent.conftest import AMD, Start
-from tests.devices.agent.fake_kubelet import ApiServer, Kubelet, wait_until
+from tests.devices.agent.fake_kubelet import ApiServer, Kubelet
 from tests.devices.amd_trees import Box, address, rebuild
+from tests.waiting import wait_until
 
 PART = f"{address(1)}-p3"
 

@@ -9,8 +9,9 @@ from kaiwo.devices.agent.kubelet.grpc_messages import PLUGIN
 from kaiwo.devices.agent.kubelet.pod_annotations import SHARE_RESOURCE
 from kaiwo.model.gpu import Share
 from tests.devices.agent.conftest import AMD, Start
-from tests.devices.agent.fake_kubelet import ApiServer, Kubelet, sockets, wait_until
+from tests.devices.agent.fake_kubelet import ApiServer, Kubelet, sockets
 from tests.devices.amd_trees import PCI, address
+from tests.waiting import wait_until
 
 IDS = [address(number) for number in range(4)]
 

@@ -11,8 +11,9 @@ from kaiwo.devices.agent.kubelet.device_plugin import MOST_STREAMS
 from kaiwo.devices.agent.kubelet.grpc_messages import PLUGIN
 from kaiwo.devices.agent.kubelet.pod_annotations import SHARE_RESOURCE
 from tests.devices.agent.conftest import AMD, Start
-from tests.devices.agent.fake_kubelet import ApiServer, Kubelet, wait_until
+from tests.devices.agent.fake_kubelet import ApiServer, Kubelet
 from tests.devices.agent.test_device_plugin import IDS, ready, share, whole
+from tests.waiting import wait_until
 
 
 def allocate(kubelet: Kubelet, resource: str, *requests: list[str]) -> list[Any]:

@@ -10,8 +10,9 @@ from kaiwo.devices.agent.kubelet import node_annotation
 from kaiwo.model.gpu import Gpu
 from kaiwo.runtime.nodes.local_node import devices_of
 from tests.devices.agent.conftest import Start
-from tests.devices.agent.fake_kubelet import PATIENCE_S, ApiServer, Kubelet, wait_until
+from tests.devices.agent.fake_kubelet import ApiServer, Kubelet
 from tests.devices.amd_trees import PCI, address
+from tests.waiting import PATIENCE_S, wait_until
 
 
 @pytest.fixture(autouse=True)

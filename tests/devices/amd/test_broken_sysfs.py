@@ -4,7 +4,6 @@ import errno
 import os
 import random
 import shutil
-import time
 from functools import cache
 from pathlib import Path
 
@@ -172,9 +171,7 @@ def test_a_loop_of_folders_ends(tmp_path: Path) -> None:
     for place in (f"{KFD}/2/io_links/9", f"{PCI}/{address(0)}/drm/card9", "sys/devices/pci0000:00"):
         (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / place).symlink_to(tmp_path, target_is_directory=True)
-    started = time.perf_counter()
     check(discover(str(tmp_path)))
-    assert time.perf_counter() - started < 5
 
 
 def test_a_topology_that_cannot_be_listed_is_named(tmp_path: Path) -> None:

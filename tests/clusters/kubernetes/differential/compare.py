@@ -23,9 +23,9 @@ from tests.clusters.kubernetes.differential.world import Maker, World
 from tests.clusters.kubernetes.kubectl_cluster import Json, Kubectl
 from tests.controlplane.plane import Plane
 from tests.feasible_nodes import feasible_nodes
+from tests.waiting import PATIENCE_S
 
 AT_ONCE = 16
-PATIENCE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
