@@ -1,7 +1,7 @@
 """What the node agent costs on the largest AMD node: eight MI300X in CPX, 64 partitions with a process on each.
 
 In:    a tree as the driver makes it.   Out: percent of a core that a real `kaiwo agent` takes, reporting over TLS;
-       and what the agents of 1,250 nodes cost the server that hears them.
+       and what the agents of 1,250 nodes cost the server that receives their reports.
 """
 
 import json
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bench._agent_cost import agent_cost
-from bench._agent_crowd import crowd_cost
+from bench._agent_streams import cost_of_streams
 from tests.devices.amd_trees import Box, write_box
 from tests.devices.sampling.kfd_processes import write_process
 
@@ -45,7 +45,7 @@ def measure() -> dict[str, Any]:
         numbers = [FIRST_NUMBER + 64 * gpu + part for gpu in range(GPUS) for part in range(PARTITIONS)]
         for pid, mine in enumerate(numbers, 1000):
             write_process(root, pid, {number: 1000 * (number == mine) for number in numbers}, 20, queues=2)
-        return {**agent_cost(SECONDS, folder), "crowd": crowd_cost(AGENTS, SECONDS)}
+        return {**agent_cost(SECONDS, folder), "crowd": cost_of_streams(AGENTS, SECONDS)}
 
 
 if __name__ == "__main__":

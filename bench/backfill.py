@@ -1,14 +1,15 @@
-"""How long large gangs wait with planned starts and backfill, against the first that fits in the same order.
+"""How long large gangs wait with planned starts and backfill, against starting the first that fits in the same order.
 
 In:    128 nodes of 8 GPUs for 14 simulated days. Poisson arrivals at load 0.85 (offered GPU-hours over capacity): 70 %
        one GPU, 20 % 2 to 8, 8 % 16 to 64, 2 % 128 to 512, powers of two; run times lognormal, median 30 minutes, sigma
-       1.2, cut at 24 hours. Each seed is played three times: greedily, with exact run times, and with estimates that
-       are off by a lognormal factor of sigma 0.5.
-Out:   per seed the mean waits by size, the use of the GPUs, and the promises that were broken, with their causes.
+       1.2, cut at 24 hours. Each seed is simulated three times: greedily, with exact run times, and with estimates that
+       are wrong by a lognormal factor of sigma 0.5.
+Out:   per seed the mean waits by size, the use of the GPUs, and the planned starts that were missed, with their causes.
 
-Everything is decided by `decide` over the shipped picture. A promise is broken when its gang starts later than it was
-ever promised. Work that filled a gap is to blame when it came after the place was promised and is in the way then.
-Use counts runs that came to their own end; what a deadline stopped begins anew and counts as lost.
+Everything is decided by `decide` over the shipped cluster state. A planned start is missed when its gang starts later
+than the earliest time that was ever planned for it. Backfilled work is to blame when it started after the place was
+planned and is in the way at that time. Use counts runs that completed; a run stopped at its deadline starts again and
+counts as lost.
 """
 
 import argparse
@@ -20,13 +21,13 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
-from bench._backfill import DAY_S, DAYS, GPUS, LARGE, NODES, Cluster, Result, make_jobs
+from bench._backfill_simulation import DAY_S, DAYS, GPUS, LARGE, NODES, Cluster, Result, make_jobs
 from kaiwo.model.policy import DEFAULT_POLICY, Policy
 
 LEAST_GAIN, MOST_POINTS = 0.40, 1.0
 CLASSES = {"1": (1, 1), "2-8": (2, 8), "16-64": (16, 64), "128-512": (LARGE, 512)}
 MODES = ("greedy", "exact", "errors")
-# One queue, nobody reclaims or preempts: the other actions would find nothing to do, in every cycle.
+# One queue without reclaim or preemption: those actions would find nothing to do in any cycle.
 PLANNED = Policy(actions=("allocate",), promises=DEFAULT_POLICY.promises, large_permille=DEFAULT_POLICY.large_permille)
 GREEDY = Policy(actions=("allocate",), promises=0)
 
@@ -69,7 +70,6 @@ def measure(seeds: list[int], days: float) -> dict[str, Any]:
 
 
 def play(case: tuple[int, str, float]) -> dict[str, Any]:
-    """One run."""
     seed, mode, days = case
     began = time.process_time()
     jobs = make_jobs(seed, mode == "errors", days)
@@ -97,7 +97,7 @@ def _mean_h(result: Result, least: int, most: int) -> float:
 
 
 def misses(result: dict[str, Any]) -> list[str]:
-    """What is due and was not reached."""
+    """The targets that were missed."""
     found = []
     for name in ("broken_with_exact_times", "broken_by_backfill"):
         if result[name]:

@@ -87,7 +87,7 @@ def with_many_waiting(nodes: int) -> dict[str, float]:
 
 
 def one_ends(scheduler: CycleRunner) -> float:
-    """A running workload ends; how long until somebody has its place."""
+    """A running workload ends; how long until another one has its place."""
     name = min(scheduler.state.pods)
     take(scheduler, [WorkloadGone(name), *(PodGone(name, pod) for pod in scheduler.state.pods[name])])
     return timed(lambda: scheduler.cycle(now_s=1))

@@ -1,4 +1,4 @@
-"""Shares of a real NVIDIA GPU: 0.3 and 0.7 side by side under MPS and by turns, and every way out of a share.
+"""Shares of a real NVIDIA GPU: 0.3 and 0.7 side by side under MPS and by turns, and attempts to break out of it.
 
 In:    a machine with an NVIDIA GPU, as root.   Out: ratios, limits, verdicts, the cost of the agent.
 Never: measures a made-up GPU. Where there is none it says so and has nothing to report.
@@ -15,8 +15,8 @@ from typing import Any
 
 from bench._agent_cost import agent_cost
 from bench._cuda import BLOCKS_A_UNIT
+from bench._isolation_attacks import EscapeAttempts, ended, environment, finish, neighbour, start, tenant
 from bench._nvidia_smi import disagreements, driver_version
-from bench._ways_out import WaysOut, ended, environment, finish, neighbour, start, tenant
 from kaiwo.devices import Inventory, discover
 from kaiwo.devices.sampling import Sampler
 from kaiwo.devices.sharing import GpuSharing, Grant, GrantRequest, Refusal
@@ -109,7 +109,7 @@ class Bench:
         rounds = [[one["launches_per_s"] for one in pair] for pair in answers]
         ratios = [mine / theirs for mine, theirs in rounds]
         daemon = self.sharing.daemon_of(small) if method == "mps" else None
-        ways = WaysOut(small, large, daemon, self.gpus)
+        ways = EscapeAttempts(small, large, daemon, self.gpus)
         result = {
             "grade": small.grade,
             "environment": {name: small.environment[name] for name in LIMITS if name in small.environment},
@@ -119,7 +119,7 @@ class Bench:
             "farthest_off": round(max(abs(ratio * LARGE / SMALL - 1) for ratio in ratios), 4),
             "seen_by_agent": [one["seen"] for one in answers[-1]],
             "memory": self.memory(small),
-            "ways_out": ways.tried(),
+            "ways_out": ways.try_all(),
         }
         if daemon:
             set_compute_mode(self.gpu.serial, DEFAULT)  # as where Kaiwo is not root
@@ -145,7 +145,7 @@ class Bench:
         before = daemon.pid
         again = GpuSharing(self.sharing.folder, inventory)  # as after kill -9: it knows only what is on disk
         is_adopted = again.maintain_daemons() == [] and daemon.pid == before and again.grants == self.sharing.grants
-        with neighbour(grant) as other:  # somebody computes while the daemon is killed
+        with neighbour(grant) as other:  # a tenant computes while the daemon is killed
             os.kill(before, signal.SIGKILL)
             began = time.perf_counter()
             told = again.maintain_daemons()
@@ -169,7 +169,7 @@ class Bench:
 
 
 def missed(result: dict[str, Any]) -> list[str]:
-    """What is not as it must be."""
+    """The expectations that were missed."""
     found = [f"discovery: {line}" for line in result["discovery_differs_from_nvidia_smi"]]
     mps, slices, service = result["mps"], result["time-slicing"], result["service"]
     if mps["farthest_off"] > MOST_OFF:

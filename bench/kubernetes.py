@@ -62,7 +62,7 @@ def main() -> int:
 
 
 def misses(result: dict[str, float]) -> Sequence[str]:
-    """What is due, and was not reached."""
+    """The targets that were missed."""
     bounds = (
         ("times_kube_scheduler", 2.0, True),
         ("gangs_s", 5.0, False),
@@ -118,7 +118,7 @@ class Bench:
         }
 
     async def gangs(self) -> dict[str, float]:
-        """With the scheduler running and warm: created, then timed until the last pod is bound."""
+        """With the scheduler running and warm: create the pods, then time until the last one is bound."""
         process = self.start_kaiwo()
         try:
             await self.wait_for_kaiwo()
@@ -234,7 +234,7 @@ class Bench:
         await waiting.until(count)
 
     async def wait_until_quiet(self, pid: int) -> None:
-        """Until a process has had next to nothing to do for three seconds."""
+        """Wait until a process has been nearly idle for three seconds."""
         deadline, quiet_s = time.monotonic() + PATIENCE_S, 0
         while quiet_s < 3 and time.monotonic() < deadline:
             before = cpu_seconds(pid)
@@ -242,7 +242,7 @@ class Bench:
             quiet_s = quiet_s + 1 if cpu_seconds(pid) - before < 0.05 else 0
 
     async def watched_bytes(self) -> float:
-        """What the server has sent to all watches so far; nobody else watches while we are idle."""
+        """What the server has sent to all watches so far; nothing else watches while we are idle."""
         lines = (await self.client.read("/metrics")).decode().splitlines()
         return sum(float(line.split()[-1]) for line in lines if line.startswith("apiserver_watch_events_sizes_sum"))
 

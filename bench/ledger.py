@@ -1,7 +1,7 @@
 """One allocation, and the listing of all devices, at 10,000 GPUs and at 80,000 partitions.
 
 In:    1,250 nodes of 8 MI300X, whole and in CPX, half of their devices taken.
-Out:   milliseconds of processor time on shipped code: a busy neighbour does not count.
+Out:   milliseconds of processor time on shipped code: other processes do not count.
 An allocation is `Placer.place` on a cycle's working copy, as `decide` does it: the best of all nodes, exact devices,
 taken. The whole cycle around it (copy, order, plan) and one page of the API's list are timed beside it.
 """
@@ -144,7 +144,7 @@ def cycle_ms(state: ClusterState, want: Request, number: int) -> float:
 
 
 def page_ms(state: ClusterState) -> float:
-    """`GET /gpus` from the picture to the bytes, without the network: a page from the middle of the list."""
+    """`GET /gpus` from the cluster state to the bytes, without the network: a page from the middle of the list."""
     board = ClusterOverview(cast(Live, SimpleNamespace(state=state)))
     after = gpu_page(board, GpuPick(limit=200)).next
     return timed(lambda: msgspec.json.encode(gpu_page(board, GpuPick(limit=50, after=after))))

@@ -1,9 +1,9 @@
-"""How late the event loop runs while the heaviest work goes on: what leases, probes and streams feel.
+"""How late the event loop runs while the heaviest work goes on: how late leases, probes and streams become.
 
 In:    the product as `kaiwo up` starts it, with 1,000 virtual nodes x 8 GPUs; 108,000 workloads come in through the
-       cluster, 8,000 of them start, then some are cancelled again and again so that others start, and meanwhile people
+       cluster, 8,000 of them start, then some are cancelled again and again so that others start, and meanwhile readers
        follow five pages and ask for the status, for lists and for reasons.
-Out:   by how much a sleep of 10 ms was overslept, and the memory of the product (not that of its visitors).
+Out:   by how much a sleep of 10 ms was overslept, and the memory of the product (not that of its readers).
 Never: takes a sample before the work begins or after it is done.
 """
 
@@ -55,7 +55,7 @@ async def measure(home: str, nodes: int, waiting: int) -> dict[str, float]:
     capacity = nodes * GPUS
     async with running(UpOptions(home, port=0, nodes=nodes)) as kaiwo:
         visitors = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "bench._visitors", kaiwo.url,
+            sys.executable, "-m", "bench._api_readers", kaiwo.url,
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
         )  # fmt: skip
         await until(lambda: kaiwo.context.streams.count == 5)
@@ -94,7 +94,7 @@ async def submit(kaiwo: Running, count: int) -> None:
 
 
 def make_items(numbers: range, capacity: int) -> list[tuple[Workload, Program]]:
-    """On a thread, as the API reads what people send."""
+    """On a thread, as the API decodes requests."""
     draw, program = random.Random(numbers.start), Program(simulated_s=86_400)
     shapes = [shape for number in range(50) if (shape := mixed_shape(number)).gpus == 1]
     asks = [mixed_shape(0) if number < capacity else draw.choice(shapes) for number in numbers]
@@ -105,7 +105,7 @@ def make_items(numbers: range, capacity: int) -> list[tuple[Workload, Program]]:
 
 
 async def replace_some(kaiwo: Running, number: int) -> int:
-    """Cancel running work, so that others take the places."""
+    """Cancel running work, so that waiting work starts."""
     names = [name for name, _ in list(kaiwo.cluster.state.pods)]
     chosen = random.Random(number).sample(names, CANCELLED)
     await asyncio.gather(*(kaiwo.cluster.work.change("cancel", name) for name in chosen))

@@ -7,9 +7,9 @@ Out:   per seed, what was served: by the planner, by all SPX, by all CPX, by the
 
 `gain` is over the best static mode: all SPX or all CPX, whichever served more. `gain_over_split` is over the best split
 of the nodes between the two, chosen afterwards; `most_over_split` is what serving everything that was offered would be.
-Nobody gives up by default. Phases even out over a day, so whoever waits for ever is served by half and half as well,
-only hours later; with `--patience` who has not started after so many minutes gives up, and time counts too.
-The modes change by `plan_partitions`, work is placed by `Picture` and `decide`; the driver is emulated.
+By default no job gives up. Phases even out over a day, so a job that waits for ever is served by an even split as well,
+only hours later; with `--patience` a job that has not started after so many minutes gives up, so time counts too.
+The modes change by `plan_partitions`, work is placed by `ClusterState` and `decide`; the driver is emulated.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import sys
 import time
 from typing import Any
 
-from bench._partitions import CPX, GPUS, HOURS, MODEL, NODES, SPX, Cluster, Job, count_servers, make_jobs
+from bench._partitioning_simulation import CPX, GPUS, HOURS, MODEL, NODES, SPX, Cluster, Job, count_servers, make_jobs
 from kaiwo.gpus.partitioning.planner import DEFAULT_TERMS, plan_partitions
 from kaiwo.gpus.partitioning.planner_types import GpuState, ModeDemand, NodeState, PodSize, Tenant
 
@@ -140,7 +140,7 @@ def static_splits(jobs: list[Job], patience_s: int) -> list[float]:
 
 
 def static_cluster(cpx_nodes: int, patience_s: int) -> Cluster:
-    """The same split on the shipped code, for whoever doubts the counting."""
+    """The same split on the shipped code, to check the counting."""
     return Cluster([CPX] * cpx_nodes + [SPX] * (NODES - cpx_nodes), None, patience_s)
 
 

@@ -1,7 +1,7 @@
 """How long the fair shares of 1,000 queues in three levels take, contended at every level.
 
 In:    10 departments of 9 groups of 10 teams, of every policy, wanting more than there is.
-Out:   milliseconds of processor time: a busy neighbour does not count.
+Out:   milliseconds of processor time: other processes do not count.
 """
 
 import json

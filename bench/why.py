@@ -76,7 +76,7 @@ def measure_distinct(name: str, gangs: list[int]) -> dict[str, object]:
 
 
 def fill(scheduler: CycleRunner, backlog: list[Event]) -> None:
-    """Let the backlog find its places, and keep so many of those who wait."""
+    """Place the backlog, and keep so many of the workloads that wait."""
     take(scheduler, backlog)
     settle(scheduler)
     extra = sorted(scheduler.state.backlog.queued_names())[WAITING:]

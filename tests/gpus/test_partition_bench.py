@@ -2,7 +2,7 @@
 
 import pytest
 
-import bench._partitions as world
+import bench._partitioning_simulation as world
 from bench.partitions import seeds_of, static_cluster, static_splits
 from kaiwo.gpus.partitioning.planner_types import PlannerSettings
 from kaiwo.gpus.partitioning.rollout import changes_starting

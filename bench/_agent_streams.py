@@ -1,8 +1,8 @@
 """What the agents of a whole cluster cost Kaiwo: 1,250 streams into one real API, each with a sample a second.
 
-In:    how many agents, how long.   Out: percent of a core that the server takes, its loop's lag, when a fault is seen.
-The server is a process of its own with the local cluster, the loop and the API that `kaiwo up` has; the agents are
-sockets of this process that send what an agent with eight GPUs sends.
+The result says how much of a core the server uses, its event loop's lag, and how long a fault takes to be seen. The
+server is a process of its own with the local cluster, the loop and the API that `kaiwo up` has; the agents are sockets
+of this process that send what an agent with eight GPUs sends.
 """
 
 import asyncio
@@ -28,9 +28,9 @@ WARM_UP_S = 6.0
 TELEMETRY = Telemetry(81, 120_000, 44, 63, 55, 712, 750)
 
 
-def crowd_cost(agents: int, seconds: float) -> dict[str, Any]:
+def cost_of_streams(agents: int, seconds: float) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as home:
-        command = [sys.executable, "-m", "bench._agent_crowd", home, str(agents)]
+        command = [sys.executable, "-m", "bench._agent_streams", home, str(agents)]
         server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         try:
             assert server.stdout is not None
@@ -43,24 +43,24 @@ def crowd_cost(agents: int, seconds: float) -> dict[str, Any]:
 
 async def _measure(pid: int, place: dict[str, Any], agents: int, seconds: float) -> dict[str, Any]:
     allow_files()
-    crowd = [_Agent(f"node-{number:04d}", place) for number in range(agents)]
-    for agent in crowd:
+    reporters = [_Agent(f"node-{number:04d}", place) for number in range(agents)]
+    for agent in reporters:
         await agent.open()
-    speaking = [asyncio.create_task(agent.speak(number / agents)) for number, agent in enumerate(crowd)]
+    sending = [asyncio.create_task(agent.send_samples(number / agents)) for number, agent in enumerate(reporters)]
     await asyncio.sleep(WARM_UP_S)
-    sent, spent, began = sum(agent.sent for agent in crowd), used_s(pid), time.monotonic()
+    sent, spent, began = sum(agent.sent for agent in reporters), used_s(pid), time.monotonic()
     seen_s = []
     async with httpx.AsyncClient(base_url=place["url"]) as client:
         while time.monotonic() - began < seconds:
-            seen_s.append(await _time_to_see(client, crowd[len(seen_s)]))
+            seen_s.append(await _time_to_see(client, reporters[len(seen_s)]))
         took_s = time.monotonic() - began
         percent = 100 * (used_s(pid) - spent) / took_s
         lag = _lag(await client.get("/metrics"))
-    for task in speaking:
+    for task in sending:
         task.cancel()
     return {
         "agents": agents,
-        "samples_a_second": round((sum(agent.sent for agent in crowd) - sent) / took_s),
+        "samples_a_second": round((sum(agent.sent for agent in reporters) - sent) / took_s),
         "server_core_percent": round(percent, 1),
         "loop_lag_p99_ms": lag,
         "fault_seen_s_most": round(max(seen_s), 2),
@@ -70,9 +70,9 @@ async def _measure(pid: int, place: dict[str, Any], agents: int, seconds: float)
 
 
 async def _time_to_see(client: httpx.AsyncClient, agent: "_Agent") -> float:
-    """From the moment a device falls ill until the scheduler's own view says so."""
+    """Seconds from the moment a device fails until the scheduler's own view says so."""
     began = time.monotonic()
-    agent.is_ill = True
+    agent.has_fault = True
     while True:
         gpus = (await client.get(f"/api/v1/nodes/{agent.node}")).json()["gpus"]
         if not all(gpu["healthy"] for gpu in gpus):
@@ -90,7 +90,7 @@ def _lag(answer: httpx.Response) -> float:
 class _Agent:
     def __init__(self, node: str, place: dict[str, Any]) -> None:
         self.node, self._place = node, place
-        self.sent, self.is_ill = 0, False
+        self.sent, self.has_fault = 0, False
 
     async def open(self) -> None:
         self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._place["port"])
@@ -102,12 +102,12 @@ class _Agent:
         self._write(encode_line(Hello(self.node, "1", "boot", inventory(self.node))))
         await self._writer.drain()
 
-    async def speak(self, after_s: float) -> None:
+    async def send_samples(self, after_s: float) -> None:
         await asyncio.sleep(after_s)
         while True:
             self.sent += 1
             gpus = [GpuSample(f"gpu-{number}", TELEMETRY) for number in range(GPUS)]
-            if self.is_ill:
+            if self.has_fault:
                 gpus[0] = replace(gpus[0], health="failed", reason="the hardware counted 5 uncorrectable errors")
             self._write(encode_line(Sample(self.node, self.sent, time.time(), tuple(gpus))))
             await self._writer.drain()

@@ -1,4 +1,4 @@
-"""The cluster of the partition benchmark: 16 nodes of 8 MI300X, driven by the shipped picture, `decide` and planner.
+"""The simulated cluster of the partition benchmark: 16 nodes of 8 MI300X, driven by the shipped state and planner.
 
 In:    jobs with their arrival times, the modes at the start, a planner or none.   Out: the GPU-seconds served.
 Nothing sleeps: time is a number that jumps from tick to tick.
@@ -40,8 +40,6 @@ GANG = Request(gpus=GPUS)
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One piece of work."""
-
     name: str
     arrives_s: int
     lasts_s: int
@@ -76,7 +74,7 @@ def make_jobs(seed: int) -> list[Job]:
 
 @dataclass
 class Outcome:
-    """What came of it."""
+    """What one simulation measured."""
 
     served_gpu_s: float = 0.0
     started: int = 0
@@ -143,7 +141,7 @@ class Cluster:
         assert self.terms is not None
         needs = waiting_demands(self.state, now_s)
         if not needs and not any(state.goal for state in self.course.values()):
-            return  # nobody waits, and nothing is under way that could be given up
+            return  # no work waits, and no change is under way that could be given up
         nodes = node_states(self.state, self.course, now_s)
         plan = plan_partitions(now_s, nodes, needs, self.terms)
         takes_s = {(step.node, step.change.gpu): step.takes_s for step in plan.steps}

@@ -1,6 +1,6 @@
 """A tenant of a GPU: one process that does one thing there and says how it went, as one line of JSON.
 
-python -m bench._tenant spin BEGIN END BLOCKS | allocate MIB... | fill MIB | fault | work
+python -m bench._gpu_tenant spin BEGIN END BLOCKS | allocate MIB... | fill MIB | fault | work
 """
 
 import contextlib

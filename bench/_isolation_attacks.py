@@ -1,6 +1,7 @@
-"""Try every way out of a share on a real GPU, and compare with what the grade promises.
+"""Try to break out of a share of a real GPU in every known way, and compare with what the grade guarantees.
 
-In:    two grants on one GPU, a tenant and its neighbour.   Out: for each way what was seen, verdict and promise.
+Two grants on one GPU: a tenant that attacks and a neighbour that works. The result has a row for every attack: what
+happened, the verdict, and what the grade guarantees.
 """
 
 import json
@@ -22,7 +23,7 @@ PATIENCE_S = 60
 
 
 def environment(grant: Grant, **changes: str | None) -> dict[str, str]:
-    """Of a tenant: the shell's without its own CUDA variables, the grant's, then what the tenant changes."""
+    """A tenant's environment: the shell's without CUDA variables, then the grant's, then the tenant's own changes."""
     found = {name: value for name, value in os.environ.items() if not name.startswith("CUDA_")}
     found |= grant.environment
     for name, value in changes.items():
@@ -34,7 +35,7 @@ def environment(grant: Grant, **changes: str | None) -> dict[str, str]:
 
 
 def start(env: dict[str, str], *words: str) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "bench._tenant", *words]
+    command = [sys.executable, "-m", "bench._gpu_tenant", *words]
     return subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
@@ -52,19 +53,19 @@ def tenant(env: dict[str, str], *words: str) -> dict[str, Any]:
     return finish(start(env, *words))
 
 
-class WaysOut:
-    """One tenant that tries, one neighbour that works."""
+class EscapeAttempts:
+    """One tenant attacks, one neighbour works."""
 
     def __init__(self, mine: Grant, theirs: Grant, daemon: MpsDaemon | None, gpus: int) -> None:
         self.grade, self.mine, self.theirs, self.daemon, self.gpus = mine.grade, mine, theirs, daemon, gpus
         self.limit_mib = mine.held[0].mib
 
-    def tried(self) -> list[dict[str, Any]]:
+    def try_all(self) -> list[dict[str, Any]]:
         rows = []
-        for way, promise in GUARANTEES[self.grade].items():
+        for way, guarantee in GUARANTEES[self.grade].items():
             is_held, seen = getattr(self, way.replace("-", "_"))()
             verdict = "not tried" if is_held is None else "held" if is_held else "open"
-            rows.append({"way": way, "tried": ESCAPES[way], "seen": seen, "verdict": verdict, "promised": promise})
+            rows.append({"way": way, "tried": ESCAPES[way], "seen": seen, "verdict": verdict, "promised": guarantee})
         return rows
 
     def more_memory(self) -> tuple[bool, str]:
@@ -106,10 +107,10 @@ class WaysOut:
     def crash(self) -> tuple[bool, str]:
         with neighbour(self.theirs) as other:
             mine = tenant(environment(self.mine), "fault")
-            told = ended(other)
+            outcome = ended(other)
         after = tenant(environment(self.theirs), "allocate", "64")
-        seen = f"its own end: {mine.get('error')}; the neighbour's: {told.get('error', 'worked on')}"
-        return "error" not in told, f"{seen}; a new process: {after.get('error', 'works')}"
+        seen = f"its own end: {mine.get('error')}; the neighbour's: {outcome.get('error', 'worked on')}"
+        return "error" not in outcome, f"{seen}; a new process: {after.get('error', 'works')}"
 
     def kill_neighbour(self) -> tuple[bool, str]:
         with neighbour(self.theirs) as other:
@@ -117,8 +118,8 @@ class WaysOut:
             done = subprocess.run(
                 [sys.executable, "-c", code], user=NOBODY, capture_output=True, text=True, check=False
             )
-            told = ended(other)
-        return "error" not in told, (done.stderr.strip().splitlines() or ["killed"])[-1]
+            outcome = ended(other)
+        return "error" not in outcome, (done.stderr.strip().splitlines() or ["killed"])[-1]
 
     def change_mode(self) -> tuple[bool, str]:
         uuid = self.mine.held[0].device.uuid
@@ -129,14 +130,14 @@ class WaysOut:
         return "error" not in after, said[:160]
 
     def kill_service(self) -> tuple[bool, str]:
-        assert self.daemon is not None, "only MPS promises anything about it"
+        assert self.daemon is not None, "only MPS has a service to kill"
         with neighbour(self.theirs) as other:
             for server in self.daemon.servers():
                 os.kill(server, signal.SIGKILL)
-            told = ended(other)
+            outcome = ended(other)
         after = tenant(environment(self.theirs), "allocate", "64")
-        seen = f"the neighbour's end: {told.get('error', 'worked on')}"
-        return "error" not in told, f"{seen}; a new process: {after.get('error', 'works')}"
+        seen = f"the neighbour's end: {outcome.get('error', 'worked on')}"
+        return "error" not in outcome, f"{seen}; a new process: {after.get('error', 'works')}"
 
 
 @contextmanager
@@ -152,7 +153,7 @@ def neighbour(grant: Grant) -> Iterator["subprocess.Popen[str]"]:
 
 
 def ended(process: "subprocess.Popen[str]") -> dict[str, Any]:
-    """Let it work on a little, then ask how it fared."""
+    """Let it work a little longer, then read how it ended."""
     with suppress(subprocess.TimeoutExpired):
         process.wait(0.5)
     return finish(process)

@@ -1,7 +1,7 @@
-"""People who look at a busy Kaiwo, in a process of their own: `python -m bench._visitors URL`.
+"""Readers of a busy Kaiwo's API, in a process of their own: `python -m bench._api_readers URL`.
 
-Five of them follow a page, three ask every 100 ms, until standard input ends. Then it prints JSON: how many answers and
-events came, and how long the answers took.
+Five readers follow a stream and three send a request every 100 ms, until standard input ends. Then the process prints
+JSON: how many answers and events came, and how long the answers took.
 """
 
 import http.client
@@ -22,9 +22,7 @@ FOLLOWED = (
 ASK_S = 0.1
 
 
-class Visitors:
-    """All of them."""
-
+class ApiReaders:
     def __init__(self, url: str) -> None:
         self._address = urlsplit(url).netloc
         self._is_over = threading.Event()
@@ -34,14 +32,14 @@ class Visitors:
         self.failures = 0
 
     def begin(self) -> None:
-        """Everybody in a thread."""
+        """Start one thread for each reader."""
         works = [lambda query=query: self._follow(query) for query in FOLLOWED]
         works += [lambda kind=kind: self._ask(kind) for kind in self.took_ms]
         for work in works:
             threading.Thread(target=work, daemon=True).start()
 
     def end(self) -> dict[str, object]:
-        """What they saw."""
+        """Stop, and return what was measured."""
         self._is_over.set()
         worst = {f"{kind}_p99_ms": _p99(took) for kind, took in self.took_ms.items()}
         answers = sum(map(len, self.took_ms.values()))
@@ -86,7 +84,7 @@ def _p99(took: list[float]) -> float:
 
 
 if __name__ == "__main__":
-    visitors = Visitors(sys.argv[1])
-    visitors.begin()
+    readers = ApiReaders(sys.argv[1])
+    readers.begin()
     sys.stdin.read()
-    print(json.dumps(visitors.end()))
+    print(json.dumps(readers.end()))

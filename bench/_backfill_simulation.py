@@ -1,8 +1,8 @@
-"""The cluster of the backfill benchmark: 128 nodes of 8 GPUs, driven by the shipped picture and `decide`.
+"""The simulated cluster of the backfill benchmark: 128 nodes of 8 GPUs, driven by the shipped state and `decide`.
 
-In:    jobs with their arrival times, true run times and estimates, a policy.   Out: waits, use, and broken promises.
-Nothing sleeps: time is a number that jumps from one happening to the next. Whether a promise was broken, and whether
-work that filled a gap did it, is judged here from who held which device when, not from what the plan says of itself.
+Jobs have arrival times, true run times and estimates; the result has waits, use and missed planned starts. Nothing
+sleeps: time is a number that jumps from one event to the next. Whether a planned start was missed, and whether
+backfilled work caused it, is judged here from which job held which device when, not from what the plan says.
 """
 
 import math
@@ -33,13 +33,11 @@ MEDIAN_S, SIGMA, LONGEST_S = 1800, 1.2, DAY_S
 SIZES = ((0.70, (1,)), (0.20, (2, 4, 8)), (0.08, (16, 32, 64)), (0.02, (128, 256, 512)))
 LARGE = 128
 ERROR_SIGMA = 0.5
-MOST_CYCLES = 50  # at one moment; more would mean that it never settles
+MOST_CYCLES = 50  # at one moment; more would mean that the plans never end
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One piece of work."""
-
     name: str
     arrives_s: int
     gpus: int
@@ -49,15 +47,15 @@ class Job:
 
 @dataclass(slots=True)
 class Result:
-    """What came of one run."""
+    """What one simulation measured."""
 
     waits_s: dict[int, list[int]] = field(default_factory=dict)  # by GPUs
     useful_gpu_s: int = 0  # within the days of arrivals, of runs that came to their own end
     lost_gpu_s: int = 0
     stopped: int = 0  # at a deadline
     promised: int = 0
-    moved_later: Counter[str] = field(default_factory=Counter)  # by what the plan says
-    broken: Counter[str] = field(default_factory=Counter)  # started later than ever promised, by what the plan says
+    moved_later: Counter[str] = field(default_factory=Counter)  # by the cause in the plan
+    broken: Counter[str] = field(default_factory=Counter)  # started later than planned, by the cause in the plan
     broken_by_backfill: int = 0
     cycles: int = 0
 
@@ -99,28 +97,28 @@ class Cluster:
         self._policy, self._until_s = policy, round(days * DAY_S)
         self._state = ClusterState()
         self._state.patch(_nodes())
-        self._ends: list[tuple[int, str, int]] = []  # when, who, which attempt
+        self._ends: list[tuple[int, str, int]] = []  # end, job, attempt
         self._attempt: Counter[str] = Counter()
-        self._since_s: dict[str, int] = {}  # of those who run
+        self._since_s: dict[str, int] = {}  # of running jobs
         self._waits_since_s: dict[str, int] = {}
         self._waited_s: Counter[str] = Counter()
-        self._told: dict[str, tuple[PlannedStart, int]] = {}  # and since when this place is promised
-        self._best_s: dict[str, int] = {}  # the earliest start that was ever promised
+        self._published: dict[str, tuple[PlannedStart, int]] = {}  # and since when it has these places
+        self._best_s: dict[str, int] = {}  # the earliest start that was ever planned
         self._delay: dict[str, DelayCause] = {}  # why it was last moved later
-        self._planned: set[str] = set()  # who started by a promise of its own: that is no backfill
+        self._planned: set[str] = set()  # jobs that started at a planned start of their own: not backfilled
         self.result = Result()
 
     def run(self) -> Result:
-        """Until nobody is left."""
+        """Run until the last job has ended."""
         while (now_s := self._next_s()) is not None:
-            self._happen(now_s)
+            self._apply_events(now_s)
             for _ in range(MOST_CYCLES):
                 plan = self._cycle(now_s)
                 if plan.is_empty and not plan.unfinished:
                     break
             else:
-                raise AssertionError(f"it never settles at {now_s}: {plan}")
-            self._look_at_due(now_s)
+                raise AssertionError(f"the plans never end at {now_s}: {plan}")
+            self._check_due_starts(now_s)
         assert not self._waits_since_s, f"{len(self._waits_since_s)} jobs never started"
         return self.result
 
@@ -131,7 +129,7 @@ class Cluster:
         times += [self._ends[0][0]] if self._ends else []
         return min([*times, self._state.look_again_s or times[0]])
 
-    def _happen(self, now_s: int) -> None:
+    def _apply_events(self, now_s: int) -> None:
         """Jobs end, then jobs arrive."""
         events: list[Event] = []
         while self._ends and self._ends[0][0] <= now_s:
@@ -156,7 +154,7 @@ class Cluster:
         self._state.record_cycle(plan)
         self._state.patch(assumed)
         self.result.cycles += 1
-        self._note_promises(plan, now_s)
+        self._record_planned_starts(plan, now_s)
         for name in dict.fromkeys(start.workload for start in plan.starts):
             self._start(name, now_s)
         stopped = {(each.workload, each.pod) for each in plan.evictions}
@@ -170,8 +168,8 @@ class Cluster:
         self._since_s[name] = now_s
         self._waited_s[name] += now_s - self._waits_since_s.pop(name)
         heappush(self._ends, (now_s + self._jobs[name].runs_s, name, self._attempt[name]))
-        best_s, told = self._best_s.pop(name, None), self._told.pop(name, None)
-        if told is not None:
+        best_s, planned = self._best_s.pop(name, None), self._published.pop(name, None)
+        if planned is not None:
             self._planned.add(name)
         if best_s is not None and now_s > best_s:
             delay = self._delay.get(name)
@@ -179,34 +177,34 @@ class Cluster:
             self.result.broken[delay.value if delay else soon] += 1
 
     def _stop(self, name: str, now_s: int) -> None:
-        """At its deadline: it waits again, and what it did is lost."""
+        """Stopped at its deadline: it waits again, and its work is lost."""
         self.result.stopped += 1
         self.result.lost_gpu_s += self._jobs[name].gpus * (now_s - self._since_s.pop(name))
         self._waits_since_s[name] = now_s
 
-    def _note_promises(self, plan: Plan, now_s: int) -> None:
-        for promise in plan.promises:
-            before, since_s = self._told.get(promise.workload, (None, now_s))
+    def _record_planned_starts(self, plan: Plan, now_s: int) -> None:
+        for planned in plan.promises:
+            before, since_s = self._published.get(planned.workload, (None, now_s))
             if before is None:
                 self.result.promised += 1
-            elif promise.start_s > before.start_s:
-                self.result.moved_later[promise.delay.value if promise.delay else "unexplained"] += 1
+            elif planned.start_s > before.start_s:
+                self.result.moved_later[planned.delay.value if planned.delay else "unexplained"] += 1
                 self._blame(before, since_s, partial(self._stays_beyond, before.start_s))
-            if promise.delay is not None:
-                self._delay[promise.workload] = promise.delay  # it may come earlier again, and not as early as once
-            is_same = before is not None and before.places == promise.places
-            self._told[promise.workload] = (promise, since_s if is_same else now_s)
-            self._best_s[promise.workload] = min(promise.start_s, self._best_s.get(promise.workload, promise.start_s))
+            if planned.delay is not None:
+                self._delay[planned.workload] = planned.delay  # kept, although a later plan may move it earlier
+            is_same = before is not None and before.places == planned.places
+            self._published[planned.workload] = (planned, since_s if is_same else now_s)
+            self._best_s[planned.workload] = min(planned.start_s, self._best_s.get(planned.workload, planned.start_s))
 
-    def _look_at_due(self, now_s: int) -> None:
-        """A promise that is due and did not start: whoever came to its place after it was told is to blame."""
-        for promise, since_s in self._told.values():
-            if promise.start_s <= now_s and promise.workload in self._state.planned_starts:
-                self._blame(promise, since_s, lambda name: True)
+    def _check_due_starts(self, now_s: int) -> None:
+        """Blame a planned start that is due and did not happen on a job that took its place after it was published."""
+        for planned, since_s in self._published.values():
+            if planned.start_s <= now_s and planned.workload in self._state.planned_starts:
+                self._blame(planned, since_s, lambda name: True)
 
-    def _blame(self, promise: PlannedStart, since_s: int, is_late: Callable[[str], bool]) -> None:
-        """Somebody who began on the place after it was promised, and is in the way, filled a gap and broke it."""
-        for place in promise.places:
+    def _blame(self, planned: PlannedStart, since_s: int, is_late: Callable[[str], bool]) -> None:
+        """Count it if a job that started there after the place was planned, and is in the way, was backfilled."""
+        for place in planned.places:
             gpus = {share.gpu for share in place.devices}
             for held in self._state.allocations_on.get(place.node, {}).values():
                 began_s = self._since_s.get(held.workload)
