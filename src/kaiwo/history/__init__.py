@@ -1,8 +1,4 @@
-"""The journal: what happened and what was decided, so that any cycle can be rebuilt.
-
-In:    the events that changed the picture, and each cycle's plan.   Out: both again, in the order in which they came.
-Never: decides, or knows how a picture is made.
-"""
+"""The journal: the events that changed the cluster state and the plans, so that any cycle can be rebuilt."""
 
 from kaiwo.history.journal_entries import Base, Batch, Cycle, CycleHead, Entry, Setting
 from kaiwo.history.journal_reader import JournalReader

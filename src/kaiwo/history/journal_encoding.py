@@ -1,13 +1,10 @@
-"""Entries into frames, and frames into entries.
-
-In:    entries, or the frames of a segment in their order.   Out: the other.
-Never: touches a file.
+"""Encode journal entries as frames of bytes, and decode them.
 
     base    BASE_PART* BASE        parts, so that a large base needs no second copy of itself in memory
     batch   BATCH
-    cycle   [SETTING] PLAN CYCLE   the setting when it changed; the cycle last: without it there was no cycle
+    cycle   [SETTING] PLAN CYCLE   the setting only when it changed; without the CYCLE frame there was no cycle
 
-Also: Frames: how bytes lie in a segment, so that a broken one is never taken for a whole one.
+A frame has a checksum, so that a broken one is never taken for a whole one.
 """
 
 import enum
@@ -22,30 +19,26 @@ from kaiwo.history.journal_entries import Base, Batch, Cycle, CycleHead, Entry, 
 from kaiwo.model.events import Event
 
 HEAD = struct.Struct("<IIB")  # length of the payload, CRC, kind
-# Events compress to a fifth. Below this size there is too little to gain for the 8 µs that a stream costs to set up;
-# level 1 costs 1 µs an event, level 6 three times that for another fifth.
+# Events compress to a fifth. Below this size the gain is not worth the 8 µs that a stream costs to set up; level 1
+# costs 1 µs an event, level 6 three times that for another fifth.
 COMPRESS_FROM_BYTES = 1024
 _COMPRESSED = 0x80
 _KIND_CRC = tuple(zlib.crc32(bytes((kind,))) for kind in range(256))
 
 
 class JournalFrame(NamedTuple):
-    """One whole frame, its payload as it lies in the file."""
-
     kind: int
-    raw: memoryview
+    raw: memoryview  # the payload as it is in the file
     is_compressed: bool
     at: int  # where it begins in its file
     end: int
 
     @property
     def payload(self) -> bytes:
-        """What was given to `append_frame`."""
         return zlib.decompress(self.raw) if self.is_compressed else bytes(self.raw)
 
 
 def append_frame(buffer: bytearray, kind: int, payload: bytes) -> None:
-    """Add one frame to the buffer, compressed where that pays."""
     if len(payload) >= COMPRESS_FROM_BYTES:
         compressed = zlib.compress(payload, 1)
         if len(compressed) < len(payload):
@@ -55,7 +48,7 @@ def append_frame(buffer: bytearray, kind: int, payload: bytes) -> None:
 
 
 def walk_frames(data: bytes, offset: int = 0) -> Iterator[JournalFrame]:
-    """Every whole frame up to the first that is not; `offset` is where `data` begins in its file."""
+    """The frames up to the first broken one; `offset` is where `data` begins in its file."""
     view = memoryview(data)
     at, size = 0, len(data)
     while at + HEAD.size <= size:
@@ -68,8 +61,8 @@ def walk_frames(data: bytes, offset: int = 0) -> Iterator[JournalFrame]:
 
 
 PART_EVENTS = 4096
-# A cycle begins with its number and where its plan and setting lie: found without decoding, read without searching.
-_PLACES = struct.Struct("<QQQ")
+# A CYCLE frame begins with these three offsets, so that a cycle is found without decoding and read without searching.
+_OFFSETS = struct.Struct("<QQQ")
 _encode = msgspec.msgpack.Encoder().encode
 _decode_events = msgspec.msgpack.Decoder(tuple[Event, ...]).decode
 _decode_setting = msgspec.msgpack.Decoder(Setting).decode
@@ -77,7 +70,7 @@ _decode_head = msgspec.msgpack.Decoder(CycleHead).decode
 
 
 class FrameKind(enum.IntEnum):
-    """What a payload means. The numbers are in people's files: never renamed, never reused."""
+    """The numbers are in people's files: never change or reuse one."""
 
     BASE_PART = 1
     BASE = 2
@@ -88,43 +81,28 @@ class FrameKind(enum.IntEnum):
 
 
 class CycleOffsets(NamedTuple):
-    """A cycle's number, and the offsets in its file of what belongs to it."""
-
-    number: int
-    plan_at: int
+    number: int  # of the cycle
+    plan_at: int  # in its file
     setting_at: int
 
 
-def append_base_part(buffer: bytearray, events: Sequence[Event]) -> None:
-    append_frame(buffer, FrameKind.BASE_PART, _encode(events))
-
-
-def append_base_end(buffer: bytearray, state: bytes) -> None:
-    append_frame(buffer, FrameKind.BASE, state)
-
-
-def append_batch(buffer: bytearray, events: Sequence[Event]) -> None:
-    append_frame(buffer, FrameKind.BATCH, _encode(events))
-
-
-def append_setting(buffer: bytearray, setting: Setting) -> None:
-    append_frame(buffer, FrameKind.SETTING, _encode(setting))
+def append_value(buffer: bytearray, kind: FrameKind, value: Setting | Sequence[Event]) -> None:
+    append_frame(buffer, kind, _encode(value))
 
 
 def append_cycle(buffer: bytearray, cycle: Cycle, buffer_at: int, setting_at: int) -> None:
-    """`buffer_at` is where the buffer's first byte will lie in the file."""
-    places = CycleOffsets(cycle.head.number, buffer_at + len(buffer), setting_at)
+    """`buffer_at` is the offset of the buffer's first byte in the file."""
+    offsets = CycleOffsets(cycle.head.number, buffer_at + len(buffer), setting_at)
     append_frame(buffer, FrameKind.PLAN, cycle.plan)
-    append_frame(buffer, FrameKind.CYCLE, _PLACES.pack(*places) + _encode(cycle.head))
+    append_frame(buffer, FrameKind.CYCLE, _OFFSETS.pack(*offsets) + _encode(cycle.head))
 
 
 def read_offsets(frame: JournalFrame) -> CycleOffsets:
-    """Of a cycle's frame."""
-    return CycleOffsets(*_PLACES.unpack_from(frame.payload))
+    return CycleOffsets(*_OFFSETS.unpack_from(frame.payload))
 
 
 def read_head(frame: JournalFrame) -> CycleHead:
-    return _decode_head(frame.payload[_PLACES.size :])
+    return _decode_head(frame.payload[_OFFSETS.size :])
 
 
 def read_cycle(cycle: JournalFrame, plan: JournalFrame, setting: JournalFrame) -> Cycle:
@@ -151,4 +129,4 @@ def read_entries(frames: Iterable[JournalFrame]) -> Iterator[Entry]:
             case FrameKind.CYCLE:
                 yield Cycle(read_head(frame), setting, plan)
             case unknown:
-                raise msgspec.DecodeError(f"no meaning is known for frames of kind {unknown}")
+                raise msgspec.DecodeError(f"frames of kind {unknown} are unknown")

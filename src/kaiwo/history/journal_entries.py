@@ -1,7 +1,7 @@
 """What the journal holds: a base, batches of events, and cycles.
 
-A cycle is rebuilt so: a picture from the base; then, entry by entry, a batch patches it, and a cycle takes its snapshot
-at `now_s` and absorbs its plan. At the cycle in question `decide` must give the plan that is kept.
+To rebuild a cycle, make a cluster state from the base; then, entry by entry, patch it with a batch, or take the
+snapshot of a cycle at `now_s` and record its plan. At the cycle in question `decide` must give the journaled plan.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from kaiwo.model.policy import DEFAULT_POLICY, Policy
 
 
 class Base(msgspec.Struct, frozen=True):
-    """The whole state at one moment. `state` is what the writer needs beside the events; the journal never looks in."""
+    """The whole cluster state. `state` is what the writer needs beside the events, opaque to the journal."""
 
     events: tuple[Event, ...]
     state: bytes = b""
@@ -27,18 +27,18 @@ class Batch(msgspec.Struct, frozen=True):
 
 
 class Setting(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a cycle was decided with. Kept once, until it changes."""
+    """What a cycle was decided with. Written only when it changed."""
 
     version: str  # of the code
     policy: Policy = DEFAULT_POLICY
-    plugins: tuple[tuple[str, str], ...] = ()  # name and version, in the order in which they are asked
+    plugins: tuple[tuple[str, str], ...] = ()  # name and version, in the order of their calls
 
 
-# Written as an array, 60 bytes shorter a cycle: a new field goes to the end and has a default.
+# Written as an array, which saves 60 bytes a cycle: a new field goes to the end and has a default.
 class CycleHead(msgspec.Struct, frozen=True, array_like=True):
-    """One line about a cycle: what a listing shows."""
+    """What a list of cycles shows."""
 
-    number: int  # rises; numbers may be left out, since an idle cycle is not kept
+    number: int  # increases; idle cycles are not journaled, so numbers may be missing
     now_s: int  # the cluster's clock
     wall_ms: int  # the machine's clock, since 1970
     took_us: int
@@ -51,15 +51,12 @@ class CycleHead(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Cycle(msgspec.Struct, frozen=True):
-    """One cycle: what it was decided with, and the encoded plan."""
-
     head: CycleHead
     setting: Setting
     plan: bytes
 
     @classmethod
     def of(cls, plan: Plan, setting: Setting, *, number: int, now_s: int, wall_ms: int, took_us: int) -> "Cycle":
-        """The entry for a plan that was just decided."""
         encoded = encode_plan(plan)
         head = CycleHead(
             number=number,
@@ -76,7 +73,6 @@ class Cycle(msgspec.Struct, frozen=True):
         return cls(head, setting, encoded)
 
     def decode_plan(self) -> Plan:
-        """The plan as a value."""
         return msgspec.msgpack.decode(self.plan, type=Plan)
 
 

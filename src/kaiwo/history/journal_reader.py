@@ -1,7 +1,6 @@
-"""Read a journal, while another process writes it or after.
+"""Read a journal, also while another process writes it.
 
-In:    a folder.   Out: cycles, the newest first; and all that is needed to rebuild one.
-Never: writes, or fails over a broken file: what is lost is said in `notes`, and the rest is there.
+A broken file does not make a read fail: `notes` say what is lost, and the rest is there.
 """
 
 import itertools
@@ -21,10 +20,7 @@ from kaiwo.model.errors import ClusterError, NotFoundError
 
 
 class JournalReader:
-    """Any thread may read. Every answer is up to date with what is on disk.
-
-    Segments are read when they are needed, so opening a full journal costs little.
-    """
+    """Any thread may read, and gets what is on disk now. Segments are read only when they are needed."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -45,7 +41,7 @@ class JournalReader:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is lost, as far as was seen: `check` looks everywhere.
+        """What is lost in the segments read so far; `check` reads all of them.
 
         While a writer runs, the newest segment may end in half an entry for a moment.
         """
@@ -54,10 +50,9 @@ class JournalReader:
             return (*self._gaps(), *(segment.damage for segment in self._segments if segment.damage))
 
     def check(self) -> tuple[str, ...]:
-        """Read every segment; what is lost."""
+        """Read every segment, and say what is lost."""
         with self._reading:
-            for _ in self._caught_up():
-                pass
+            list(self._caught_up())
             return self.notes
 
     def cycles(self, limit: int = 50, before: int | None = None) -> list[CycleHead]:
@@ -66,7 +61,7 @@ class JournalReader:
         bound = 2**63 if before is None else before
         with self._reading:
             for segment in self._caught_up(newest_first=True, before=bound):
-                with suppress(NotFoundError), self._explained(segment):  # dropped just now: nobody will miss it
+                with suppress(NotFoundError), self._explained(segment):  # dropped just now
                     heads += segment.heads(bound, limit - len(heads))
                 if len(heads) >= limit:
                     break
@@ -74,14 +69,13 @@ class JournalReader:
         return heads
 
     def cycle_at(self, number: int) -> Cycle:
-        """One cycle with its plan."""
         with self._reading:
             segment, index = self._find(number)
             with self._explained(segment):
                 return segment.cycle(index)
 
     def entries_until(self, number: int) -> Iterator[Entry]:
-        """From the last base before the cycle to the cycle itself, in the order in which they were applied."""
+        """From the last base before the cycle to the cycle itself."""
         with self._reading:
             segment, index = self._find(number)
             with self._explained(segment):
@@ -89,7 +83,7 @@ class JournalReader:
         return self._explain_each(segment, entries)
 
     def _refresh(self) -> None:
-        """See which segments there are now, and read the headers of the new ones."""
+        """Find the segments on disk, and read the headers of the new ones."""
         known = {segment.sequence: segment for segment in self._segments}
         self._segments = [known.get(number) or Segment(self.path, number) for number in segment_sequences(self.path)]
         for segment in self._segments:
@@ -105,21 +99,20 @@ class JournalReader:
 
     def _find(self, number: int) -> tuple[Segment, int]:
         self._refresh()
-        # The newest that began before it: after a broken file, numbers that were lost are given again.
-        candidates = (one for one in reversed(self._segments) if one.has_header and one.after < number)
-        segment = next(candidates, None)
+        # The newest that began before it: after a broken file, lost numbers are used again.
+        segment = next((one for one in reversed(self._segments) if one.has_header and one.after < number), None)
         if segment is not None:
             _attempt(segment, segment.catch_up)
             index = bisect_left(segment.numbers, number)
             if index < len(segment.numbers) and segment.numbers[index] == number:
                 return segment, index
-        raise NotFoundError(self._why_missing(number, segment.damage if segment else ""))
-
-    def _why_missing(self, number: int, damage: str) -> str:
-        return f"cycle {number} is not in the journal at {self.path}: {damage or self._kept_around(number)}"
+        reason = segment.damage if segment else ""
+        raise NotFoundError(
+            f"cycle {number} is not in the journal at {self.path}: {reason or self._kept_around(number)}"
+        )
 
     def _kept_around(self, number: int) -> str:
-        """The first and the last; and where files lost their ends, what is missing between them."""
+        """Which cycles there are, and which are lost around this number."""
         oldest, newest = self.oldest, self.newest
         if not newest:
             return "it is empty"
@@ -140,7 +133,7 @@ class JournalReader:
 
     @contextmanager
     def _explained(self, segment: Segment) -> Iterator[None]:
-        """Whole frames that cannot be read all the same: gone since, or in words that this code does not know."""
+        """Turn errors on whole frames into sentences: the file was dropped, or another version wrote it."""
         try:
             yield
         except FileNotFoundError as error:
@@ -155,7 +148,7 @@ class JournalReader:
 
 
 def _attempt(segment: Segment, read: Callable[[], None]) -> None:
-    """A file that the writer dropped just now is no trouble; one that the disk does not give is."""
+    """A file that the writer just dropped is no trouble; one that cannot be read is."""
     try:
         read()
         segment.trouble = ""

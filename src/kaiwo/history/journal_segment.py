@@ -1,9 +1,7 @@
-"""One file of the journal: a header, a base, and the entries since.
+"""Read one file of the journal: a header, a base, and the entries since.
 
-In:    a file, which another process may be writing.   Out: its whole frames, and where its cycles lie.
-Never: writes; trusts anything after the first broken frame, since a rebuild needs every entry before its cycle.
-
-Reading goes on where it stopped: a file that grew is read from its last whole frame, and one that did not is not read.
+Nothing after the first broken frame is trusted, since a rebuild needs every entry before its cycle. Another process may
+be writing the file: what was read is not read again, only what was added since.
 """
 
 import os
@@ -37,7 +35,7 @@ def segment_path(folder: Path, sequence: int) -> Path:
 
 
 def segment_sequences(folder: Path) -> list[int]:
-    """Of the segments in a folder, the oldest first. Other files are left alone."""
+    """The oldest first. Other files are ignored."""
     try:
         names = os.listdir(folder)
     except FileNotFoundError:
@@ -52,8 +50,6 @@ def encode_header(sequence: int, after: int) -> bytes:
 
 
 class Segment:
-    """What is known of one file so far."""
-
     def __init__(self, folder: Path, sequence: int) -> None:
         self.path = segment_path(folder, sequence)
         self.sequence = sequence
@@ -63,7 +59,7 @@ class Segment:
         self.end = 0  # up to here every frame is whole
         self.size = -1  # of the file, when it was last read
         self.trouble = ""  # why it could not be read at all
-        self._is_read = False  # not only its header
+        self._is_read = False  # beyond its header
         # 16 bytes a cycle: a full journal of small cycles has hundreds of thousands of them.
         self.numbers = array("Q")
         self._cycles_at = array("Q")
@@ -75,7 +71,7 @@ class Segment:
 
     @property
     def damage(self) -> str:
-        """What is lost, in one sentence; nothing when all is well, or not looked at yet."""
+        """What is lost, in one sentence; empty when nothing is, or when it was not read yet."""
         if self.trouble:
             return f"{self.path.name} cannot be read: {self.trouble}"
         if self.size == 0:
@@ -98,7 +94,6 @@ class Segment:
                 self._take_header(file.read(_HEADER.size))
 
     def catch_up(self) -> None:
-        """Read what was added since the last time."""
         self.read_header()
         if not self.has_header:
             return
@@ -114,20 +109,20 @@ class Segment:
             self._take(frame)
 
     def heads(self, before: int, limit: int) -> list[CycleHead]:
-        """Of its cycles below `before`, the newest first."""
+        """Those below `before`, the newest first."""
         stop = bisect_left(self.numbers, before)
-        places = self._cycles_at[max(0, stop - limit) : stop]
-        if not places:
+        offsets = self._cycles_at[max(0, stop - limit) : stop]
+        if not offsets:
             return []
         with self.path.open("rb") as file:
-            return [read_head(self._frame_at(file.fileno(), at)) for at in reversed(places)]
+            return [read_head(self._frame_at(file.fileno(), at)) for at in reversed(offsets)]
 
     def cycle(self, index: int) -> Cycle:
         with self.path.open("rb") as file:
             frame = self._frame_at(file.fileno(), self._cycles_at[index])
-            places = read_offsets(frame)
-            plan = self._frame_at(file.fileno(), places.plan_at)
-            return read_cycle(frame, plan, self._frame_at(file.fileno(), places.setting_at))
+            offsets = read_offsets(frame)
+            plan = self._frame_at(file.fileno(), offsets.plan_at)
+            return read_cycle(frame, plan, self._frame_at(file.fileno(), offsets.setting_at))
 
     def entries(self, index: int) -> Iterator[Entry]:
         """From the base to the cycle at this index. The file is read at once, entries are made one by one."""

@@ -1,14 +1,9 @@
-"""Write the journal: one write a cycle, into segments, of which the oldest make room for new ones.
+"""Write the journal into segments, one write a cycle; the oldest segments make room for new ones.
 
-In:    bases, batches and cycles, in the order in which they were applied to the picture.   Out: files in one folder.
-Never: stops the scheduler over a full or broken disk, goes over `max_bytes`, or changes a byte that is written.
-
-Nothing is synced to the disk before `close`. When the process dies, what was flushed is safe with the kernel. When the
-power fails, the last half minute or so may be lost, half-written, or zeros; the reader stops at the last whole entry,
-and writing goes on in a new segment. That is enough: the journal explains what happened, and what must not be lost
-lives with the cluster.
-
-Also: One segment while it is written.
+A full or broken disk never stops the scheduler, and the journal never exceeds `max_bytes`. Nothing is synced to the
+disk before `close`: when the process dies, what was flushed is safe with the kernel; when the power fails, about the
+last half minute may be lost, half-written, or zeros. The reader stops at the last whole entry, and writing continues in
+a new segment. That is enough: the journal explains what happened, and what must not be lost lives with the cluster.
 """
 
 import fcntl
@@ -20,14 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Self, TypeVar
 
-from kaiwo.history.journal_encoding import (
-    PART_EVENTS,
-    append_base_end,
-    append_base_part,
-    append_batch,
-    append_cycle,
-    append_setting,
-)
+from kaiwo.history.journal_encoding import PART_EVENTS, FrameKind, append_cycle, append_frame, append_value
 from kaiwo.history.journal_entries import Base, Cycle, Setting
 from kaiwo.history.journal_reader import JournalReader
 from kaiwo.history.journal_segment import encode_header, segment_path, segment_sequences
@@ -38,7 +26,7 @@ TEMPORARY_SUFFIX = ".new"
 
 
 class SegmentWriter:
-    """Raises OSError when the disk does not take it, ValueError or OverflowError when the format cannot hold it."""
+    """Raises OSError when the disk fails, ValueError or OverflowError when the format cannot hold a value."""
 
     def __init__(self, folder: Path, sequence: int, after: int) -> None:
         self.sequence = sequence
@@ -53,32 +41,29 @@ class SegmentWriter:
 
     @property
     def buffered(self) -> int:
-        """Bytes that are not in the file yet."""
         return len(self._buffer)
 
     @property
     def is_published(self) -> bool:
-        """Its base is whole."""
         return self.base_bytes > 0
 
     def base_part(self, events: Sequence[Event]) -> None:
-        append_base_part(self._buffer, events)
+        append_value(self._buffer, FrameKind.BASE_PART, events)
 
     def base_end(self, state: bytes) -> None:
-        append_base_end(self._buffer, state)
+        append_frame(self._buffer, FrameKind.BASE, state)
 
     def batch(self, events: Sequence[Event]) -> None:
-        append_batch(self._buffer, events)
+        append_value(self._buffer, FrameKind.BATCH, events)
 
     def cycle(self, cycle: Cycle) -> None:
-        """With its setting when that is not the last one's."""
         if cycle.setting != self._setting:
             self._setting, self._setting_at = cycle.setting, self.flushed + len(self._buffer)
-            append_setting(self._buffer, cycle.setting)
+            append_value(self._buffer, FrameKind.SETTING, cycle.setting)
         append_cycle(self._buffer, cycle, self.flushed, self._setting_at)
 
     def flush(self) -> None:
-        """One write; more only when the kernel takes less than all."""
+        """One write, unless the kernel takes less than all."""
         rest = memoryview(self._buffer)
         while rest:
             written = os.write(self._file, rest)
@@ -87,14 +72,14 @@ class SegmentWriter:
         self._buffer = bytearray()
 
     def publish(self) -> None:
-        """The base is flushed: let readers see the segment."""
+        """Show the segment to readers, once its base is flushed."""
         os.rename(self._temporary, self._path)
         self.base_bytes = self.flushed
 
     def close(self, sync: bool = False) -> None:
-        """Leave what was flushed; a segment without a whole base leaves nothing."""
-        with suppress(OSError):  # what could not be synced may be lost with the power, as anything may
-            if sync:
+        """A segment without a whole base is removed."""
+        if sync:
+            with suppress(OSError):  # only a power cut can lose it
                 os.fsync(self._file)
         os.close(self._file)
         if not self.is_published:
@@ -104,14 +89,14 @@ class SegmentWriter:
 
 MIB = 1024 * 1024
 BUFFER_BYTES = MIB // 4  # a larger buffer is flushed between cycles too
-RETRY_S = 30.0  # after a failure: the base of a large cluster is too dear to be tried again each cycle
+RETRY_S = 30.0  # after a failure: the base of a large cluster is too costly to retry each cycle
 T = TypeVar("T")
 
 
 class Journal(JournalReader):
-    """One thread of one process writes; any may read, and sees what was flushed.
+    """One thread of one process writes; any may read what was flushed.
 
-    The caller's part: whenever `wants_base`, give the whole state with `base` before the next entry.
+    Whenever `wants_base`, the caller must pass the whole state to `base` before the next entry.
     """
 
     def __init__(
@@ -136,15 +121,13 @@ class Journal(JournalReader):
 
     @property
     def wants_base(self) -> bool:
-        """No segment is open, or the open one is full: a base should come next."""
         if self._open is None:
             return self._clock() >= self._retry_at
-        # A base larger than half a segment must be worth its cost: as many bytes of entries come after it.
+        # A base larger than half a segment must be worth its cost: as many bytes of entries follow it.
         return self._open.flushed + self._open.buffered >= max(self.segment_bytes, 2 * self._open.base_bytes)
 
     @property
     def next_number(self) -> int:
-        """The number for the next cycle."""
         return self._last + 1
 
     @property
@@ -153,17 +136,17 @@ class Journal(JournalReader):
         return (*super().notes, *self._troubles)
 
     def base(self, base: Base) -> None:
-        """Begin a new segment with the whole state. It shows only when it is whole."""
+        """Begin a new segment with the whole state. Readers see it only when it is whole."""
         self._close_segment()
         self._write(self._begin_segment, base)
 
     def batch(self, events: Sequence[Event]) -> None:
-        """Events that were applied to the picture, in this order."""
+        """Events that were applied to the state, in this order."""
         if self._open is not None and events:
             self._write(self._open.batch, events)
 
     def cycle(self, cycle: Cycle) -> None:
-        """A cycle that was decided on the picture as all entries so far made it. Flushes."""
+        """A cycle that was decided on the state that all entries so far make. Flushes."""
         if cycle.head.number <= self._last:
             raise ValueError(f"cycle {cycle.head.number} comes after cycle {self._last}: take next_number")
         self._last = cycle.head.number
@@ -172,11 +155,10 @@ class Journal(JournalReader):
             self.flush()
 
     def flush(self) -> None:
-        """Hand everything so far to the kernel."""
         self._write(self._flush, 0)
 
     def close(self) -> None:
-        """Flush, sync to the disk, and let another process write."""
+        """Flush, sync to the disk, and release the lock."""
         self._close_segment(sync=True)
         self._retry_at = float("inf")
         self._lock.close()
@@ -198,7 +180,7 @@ class Journal(JournalReader):
         self._sequence = segment.sequence
 
     def _write(self, write: Callable[[T], None], value: T) -> None:
-        """The edge: whatever the disk or an odd value does, the scheduler goes on and the notes say so."""
+        """Whatever the disk or an odd value does, the scheduler continues and the notes say so."""
         try:
             write(value)
             self._flush(BUFFER_BYTES)
@@ -222,9 +204,9 @@ class Journal(JournalReader):
             raise OSError(f"one segment has {open_bytes} bytes, the journal may have {self.max_bytes}")
 
     def _suspend(self, trouble: str) -> None:
-        """Write nothing until the next base. What was flushed stays."""
+        """Write nothing until the next base."""
         self._troubles.append(f"the journal has a hole from cycle {self._last} on: {trouble}")
-        # A segment that was well so far is followed by a new one at once. When that fails too, wait.
+        # A segment without trouble so far is followed by a new one at once. When that fails too, wait.
         was_well = self._open is not None and self._open.is_published
         self._retry_at = self._clock() + (0.0 if was_well else RETRY_S)
         self._release_segment()
@@ -243,7 +225,7 @@ class Journal(JournalReader):
 
 
 def _take_folder(folder: Path) -> IO[bytes]:
-    """Be its only writer. The lock goes with the process, however that ends, and its children do not hold it."""
+    """The lock of the only writer. It ends with the process, and its children do not inherit it."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = (folder / "lock").open("ab")

@@ -1,7 +1,6 @@
 """A cluster in memory on a virtual clock that moves only when the caller advances it.
 
-In:    plans, what people do, and how far to advance the clock.   Out: events, the same ones every time.
-Never: reads a clock, does I/O, or runs a process: a command takes simulated time too.
+It reads no clock, does no I/O and runs no process (a command takes simulated time), so its events are always the same.
 """
 
 import heapq
@@ -22,17 +21,13 @@ T = TypeVar("T")
 
 
 class SimulatedCluster(EmbeddedCluster):
-    """Everything happens at a whole second, in the order in which it was begun."""
+    """Everything happens at a whole second, in the order in which it began."""
 
     kind = name = "simulated"
     is_virtual = True
 
     def __init__(
-        self,
-        nodes: Sequence[Node] = (),
-        queues: Sequence[Queue] = (),
-        start_s: int = 0,
-        ended_kept: int = ENDED_KEPT,
+        self, nodes: Sequence[Node] = (), queues: Sequence[Queue] = (), start_s: int = 0, ended_kept: int = ENDED_KEPT
     ) -> None:
         super().__init__(EmbeddedState(), ended_kept)
         self._now_s = start_s
@@ -47,7 +42,6 @@ class SimulatedCluster(EmbeddedCluster):
                 transaction.put_node(node)
 
     def now_s(self) -> int:
-        """Virtual seconds."""
         return self._now_s
 
     def advance(self, seconds: int) -> None:
@@ -62,14 +56,13 @@ class SimulatedCluster(EmbeddedCluster):
         """Advance to the next second at which a run ends or may be tried. Returns how far; 0: nothing is left."""
         while self._wakes and self._wakes[0] <= self._now_s:
             heapq.heappop(self._wakes)
-        due = [heap[0] for heap in (self._wakes, [end[0] for end in self._ends[:1]]) if heap]
+        due = [*self._wakes[:1], *(end[0] for end in self._ends[:1])]
         seconds = max(min(due) - self._now_s, 0) if due else 0
         if due:
             self.advance(seconds)
         return seconds
 
     def fail_pod(self, workload: str, pod: str, code: int = 1) -> None:
-        """Let one running pod fail now."""
         placement = self.state.pods.get((workload, pod))
         if placement is None:
             raise NotFoundError(f"pod {pod} of workload {workload} is not running")
@@ -77,7 +70,6 @@ class SimulatedCluster(EmbeddedCluster):
         self._transact(lambda transaction: transitions.run_ended(transaction, run_id, Exit(code=code)))
 
     async def transact(self, act: Callable[[Transaction], T]) -> T:
-        """Run one transaction."""
         return self._transact(act)
 
     def _transact(self, act: Callable[[Transaction], T]) -> T:
