@@ -75,7 +75,7 @@ def test_nobody_comes_to_an_input_that_was_promised(tmp_path: Path, monkeypatch:
         async with world(tmp_path / "home") as kaiwo:
             await submit(kaiwo, "x", process_identity(), command=["touch", str(tmp_path / "ran")])
             await kaiwo.until_state("x", "failed")
-            assert kaiwo.cluster.record("default/x").message == "pod main-0: whoever ran it went away before it began"
+            assert kaiwo.cluster.record("default/x").message == "pod main-0: its user disconnected before it began"
 
     run(work())
     assert not (tmp_path / "ran").exists()

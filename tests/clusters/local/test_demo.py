@@ -74,7 +74,7 @@ def test_a_queue_that_was_there_before_is_neither_changed_nor_removed() -> None:
 
 def test_new_jobs_trickle_in_until_too_many_wait_or_the_demo_is_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
-        monkeypatch.setattr(demo_workloads, "LOOK_S", 0)
+        monkeypatch.setattr(demo_workloads, "POLL_S", 0)
         cluster = SimulatedCluster(virtual_nodes())
         await submit_demo(cluster)
         for record in cluster.records():
@@ -100,7 +100,7 @@ def test_new_jobs_trickle_in_until_too_many_wait_or_the_demo_is_cleared(monkeypa
 
 async def pass_time(cluster: SimulatedCluster, jobs: int) -> None:
     for _ in range(jobs):
-        cluster.advance(demo_workloads.TRICKLE_S)
+        cluster.advance(demo_workloads.NEW_JOB_S)
         for _ in range(4):
             await asyncio.sleep(0)
 

@@ -5,9 +5,8 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from kaiwo.clusters.embedded.lifecycle import Exit
-from kaiwo.clusters.local.processes import Processes, RunListener
+from kaiwo.clusters.local.processes import Processes, RunListener, RunShare
 from kaiwo.clusters.local.run_folder import RunSpec
-from kaiwo.clusters.local.share_provider import RunShare
 from kaiwo.model.gpu import Share
 from tests.waiting import PATIENCE_S
 

@@ -1,13 +1,12 @@
-"""The local cluster's clock: wall time, or virtual time that a speed scales and that stands still while Kaiwo is down.
+"""The local cluster's clock: wall time, or virtual time at some speed, which stops while Kaiwo is down.
 
-In:    the time that was kept, a speed, and a source of ticks.   Out: the cluster's time in seconds.
-Never: goes backwards, over restarts too: it shows no time beyond its last promise, and that was on disk before.
+It never goes backwards, not even over a restart: it shows no time beyond its last promise, which was stored before.
 """
 
 import time
 from collections.abc import Callable
 
-PROMISE_S = 5.0  # of real time ahead. After a crash virtual time goes on from the promise, so it may skip that much.
+PROMISE_S = 5.0  # of real time ahead. After a crash virtual time continues at the promise, so it may skip that much.
 
 
 def ticks() -> float:
@@ -16,29 +15,23 @@ def ticks() -> float:
 
 
 class Clock:
-    """Time is `start + (ticks since then) * speed`."""
-
     def __init__(self, start_ms: int, speed: float = 1.0, ticks: Callable[[], float] = ticks) -> None:
         self.speed = speed
-        self._ticks = ticks
-        self._start_ms = start_ms
-        self._start_ticks = ticks()
-        self._promised_ms = start_ms
+        self._ticks, self._start_ticks = ticks, ticks()
+        self._start_ms = self._promised_ms = start_ms
 
     def now_s(self) -> int:
-        """Whole seconds."""
         return self.now_ms() // 1000
 
     def now_ms(self) -> int:
-        """Milliseconds."""
         return min(self._true_ms(), self._promised_ms)
 
     def next_promise_ms(self) -> int:
-        """The time to keep before the clock may go on towards it."""
+        """The time to store before the clock may advance to it."""
         return max(self._promised_ms, self._true_ms() + int(PROMISE_S * 1000 * self.speed))
 
     def promise(self, kept_ms: int) -> None:
-        """This time was kept: after a crash the clock goes on from there."""
+        """Call once this time is stored: after a crash the clock continues there."""
         self._promised_ms = kept_ms
 
     def real_s_until(self, at_s: int) -> float:
@@ -50,7 +43,7 @@ class Clock:
 
 
 def first_time_ms(kept: str, is_wall_time: bool) -> int:
-    """Where the clock begins: virtual time where it stood, wall time at now; neither before what was kept."""
+    """Where the clock begins: virtual time where it stopped, wall time now; neither before the stored time."""
     wall_ms = int(time.time() * 1000)
     if not kept:
         return wall_ms

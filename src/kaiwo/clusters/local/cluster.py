@@ -1,8 +1,7 @@
 """The local cluster: an embedded cluster with its state in SQLite and its jobs as processes or in simulated time.
 
-In:    a home folder, nodes, a speed.   Out: a `Cluster` that survives `kill -9` at any moment.
-Never: publishes an event, or starts or stops a run, before the transaction is on disk. After a crash the stored starts
-       and stops are carried out again.
+It survives `kill -9` at any moment: no event is published, and no run is started or stopped, before its transaction is
+on disk. After a crash the stored starts and stops are carried out again.
 """
 
 import asyncio
@@ -13,22 +12,22 @@ import secrets
 import shutil
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kaiwo.clusters.embedded import transitions
 from kaiwo.clusters.embedded.admission import find_workload
 from kaiwo.clusters.embedded.cluster import ENDED_KEPT, EmbeddedCluster
-from kaiwo.clusters.embedded.lifecycle import Exit, Placement, simulated_exit
+from kaiwo.clusters.embedded.lifecycle import Placement, simulated_exit
 from kaiwo.clusters.embedded.state import EmbeddedState, Transaction
 from kaiwo.clusters.embedded.transitions import ordered_pods, request_of
 from kaiwo.clusters.local.clock import Clock, first_time_ms, ticks
 from kaiwo.clusters.local.home_folder import Home
 from kaiwo.clusters.local.initial_nodes import are_virtual, seed
 from kaiwo.clusters.local.process_environment import environment
-from kaiwo.clusters.local.processes import Processes, RunListener
+from kaiwo.clusters.local.processes import Processes, RunListener, ShareProvider
 from kaiwo.clusters.local.run_folder import Condition, RunFolder, RunSpec
-from kaiwo.clusters.local.share_provider import ShareProvider
 from kaiwo.clusters.local.sqlite_store import Store
 from kaiwo.clusters.protocol import Abilities, Cluster, LogFile
 from kaiwo.model.errors import ClusterError, ConfigError, NotFoundError
@@ -66,27 +65,32 @@ class LocalCluster(EmbeddedCluster):
         """`nodes`: exactly these; None: those that it had before, or `default_nodes` the first time."""
         if not 0 < speed <= MOST_SPEED:
             raise ConfigError(f"--speed is {speed:g}; it must be above 0 and at most {MOST_SPEED:,}", "--speed")
-        super().__init__(EmbeddedState(runs_processes=True, new_run_id=_run_id), ended_kept)
+        super().__init__(EmbeddedState(runs_processes=True, new_run_id=partial(secrets.token_hex, 6)), ended_kept)
         self.grace_s = grace_s
         self.home = Home(Path(home).resolve())
         try:
             self._store = Store(self.home.state)
             self.state.load(self._store.load())
-            kept_ms = self._store.meta("clock_ms")
-            with self.state.transaction(first_time_ms(kept_ms, False) // 1000) as transaction:
+            stored_ms = self._store.meta("clock_ms")
+            with self.state.transaction(first_time_ms(stored_ms, False) // 1000) as transaction:
                 seed(transaction, nodes, default_nodes)
                 self._store.save(transaction)
             is_wall_time = speed == 1.0 and not self.is_virtual
-            self.clock = Clock(first_time_ms(kept_ms, is_wall_time), speed, ticks)
-            self._keep_time()
+            self.clock = Clock(first_time_ms(stored_ms, is_wall_time), speed, ticks)
+            self._store_time()
         except BaseException:
             self.home.close()
             raise
         shares = None if self.is_virtual else shares
         if shares is not None:
             self.devices.grade_of = shares.grade_of
-        listener = RunListener(self._run_started, self._run_overdue, self._run_ended, self._run_refused)
-        self._processes = Processes(self.home.runs, listener, shares)
+        self._listener = RunListener(
+            started=self._reporting(transitions.run_started),
+            overdue=self._reporting(transitions.run_overdue),
+            ended=self._reporting(transitions.run_ended),
+            refused=self._reporting(transitions.run_refused),
+        )
+        self._processes = Processes(self.home.runs, self._listener, shares)
         self._ends: list[tuple[int, str]] = []  # of simulated runs: when, which
         self._run_events: list[RunEvent] = []
         self._discarded: list[str] = []  # runs whose folders must be removed
@@ -99,16 +103,14 @@ class LocalCluster(EmbeddedCluster):
 
     @property
     def abilities(self) -> Abilities:
-        """Processes have logs and consoles; the clock may be virtual."""
         return Abilities(self.work, self.nodes, self.devices, logs=self, console=self, virtual_time=self.clock)
 
     @property
     def is_virtual(self) -> bool:
-        """No real machine is behind its nodes."""
+        """None of its nodes is a real machine."""
         return are_virtual(list(self.state.nodes.values()))
 
     def now_s(self) -> int:
-        """The cluster's time."""
         return self.clock.now_s()
 
     async def start(self) -> None:
@@ -124,7 +126,7 @@ class LocalCluster(EmbeddedCluster):
         self._processes.check_shares(is_first=True)
 
     async def close(self) -> None:
-        """Stop watching. Running work goes on; virtual time stands still."""
+        """Stop watching. Running work continues; virtual time stops."""
         if self._is_closed:
             return
         await super().close()
@@ -158,10 +160,7 @@ class LocalCluster(EmbeddedCluster):
             return ""
         return str(self._folder(placement.run.id).path)
 
-    # Transactions.
-
     async def transact(self, act: Callable[[Transaction], T]) -> T:
-        """Run one transaction on the store's thread."""
         await self.start()
         # A caller that gives up must not let the next transaction in while the thread still writes.
         return await asyncio.shield(asyncio.create_task(self._transact(act)))
@@ -174,7 +173,7 @@ class LocalCluster(EmbeddedCluster):
             return result
 
     async def _write(self, work: Callable[..., T], *arguments: Any) -> T:
-        """On its own thread. SQLite releases the interpreter at every statement; on the event loop each statement would
+        """On a thread of its own: SQLite releases the interpreter at every statement, and on the event loop each would
         wait until the other threads release it again, up to 150 ms for one small transaction."""
         if self._is_closed:
             raise ClusterError("the cluster is closed")
@@ -197,15 +196,12 @@ class LocalCluster(EmbeddedCluster):
             self._has_discarded.set()
 
     def audit(self, who: str, verb: str, objects: Sequence[str]) -> None:
-        """Append to audit.jsonl."""
         if not objects:
             return
         try:
             self.home.audit(who, verb, objects)
-        except OSError as error:  # it is done: a full disk must not make it look refused
+        except OSError as error:  # the change is made: a full disk must not make it look refused
             log.error("the audit log cannot be written: %s", error)
-
-    # Runs.
 
     def _run(self, placement: Placement) -> None:
         """Start the run, or find it again after a restart."""
@@ -239,21 +235,14 @@ class LocalCluster(EmbeddedCluster):
             console=record.program.is_interactive and placement.run.pod == _first_pod(record.workload),
         )
 
-    def _run_started(self, run_id: str) -> None:
-        self._add_run_event(lambda transaction: transitions.run_started(transaction, run_id))
+    def _reporting(self, transition: Callable[..., None]) -> Callable[..., None]:
+        """A callback that puts the transition on the list of run events."""
 
-    def _run_ended(self, run_id: str, end: Exit) -> None:
-        self._add_run_event(lambda transaction: transitions.run_ended(transaction, run_id, end))
+        def report(*arguments: Any) -> None:
+            self._run_events.append(lambda transaction: transition(transaction, *arguments))
+            self._wake.set()
 
-    def _run_refused(self, run_id: str, why: str) -> None:
-        self._add_run_event(lambda transaction: transitions.run_refused(transaction, run_id, why))
-
-    def _run_overdue(self, run_id: str) -> None:
-        self._add_run_event(lambda transaction: transitions.run_overdue(transaction, run_id))
-
-    def _add_run_event(self, event: RunEvent) -> None:
-        self._run_events.append(event)
-        self._wake.set()
+        return report
 
     async def _process_run_events(self) -> None:
         """Turn run events, and simulated runs that are due, into transactions; sleep until there are more."""
@@ -296,15 +285,15 @@ class LocalCluster(EmbeddedCluster):
             _, run_id = heapq.heappop(self._ends)
             key = self.state.pod_of_run.get(run_id)
             if key is not None:
-                self._run_ended(run_id, simulated_exit(self.state.pods[key].run))
+                self._listener.ended(run_id, simulated_exit(self.state.pods[key].run))
 
     async def _heartbeat(self) -> None:
-        """Store the time, fold the store's log in, remove the folders of forgotten runs."""
+        """Store the time, checkpoint the store, and remove the folders of forgotten runs."""
         self._discarded += await asyncio.to_thread(self._stray_folders)
         while True:
-            with contextlib.suppress(ClusterError):  # a full disk: the clock stands still until it can be stored
+            with contextlib.suppress(ClusterError):  # the disk is full: the clock stops until it can be stored
                 async with self._writing:
-                    await self._write(self._keep_time)
+                    await self._write(self._store_time)
                 if self._store.wants_checkpoint():
                     await asyncio.to_thread(self._store.checkpoint)
             discarded, self._discarded = self._discarded, []
@@ -315,12 +304,10 @@ class LocalCluster(EmbeddedCluster):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._has_discarded.wait(), HEARTBEAT_S)
 
-    def _keep_time(self) -> None:
+    def _store_time(self) -> None:
         promise_ms = self.clock.next_promise_ms()
         self._store.set_meta("clock_ms", str(promise_ms))
         self.clock.promise(promise_ms)
-
-    # The home folder.
 
     def _folder(self, run_id: str) -> RunFolder:
         return RunFolder(self.home.runs / run_id)
@@ -337,10 +324,6 @@ class LocalCluster(EmbeddedCluster):
     def _remove_folders(self, run_ids: Sequence[str]) -> None:
         for run_id in run_ids:
             shutil.rmtree(self.home.runs / run_id, ignore_errors=True)
-
-
-def _run_id() -> str:
-    return secrets.token_hex(6)
 
 
 def _first_pod(workload: Workload) -> str:

@@ -1,18 +1,17 @@
-"""What a local cluster is made of: the default, `--nodes` and `--gpu-model`, or a YAML cluster file.
+"""Read the nodes of a local cluster from `--nodes` and `--gpu-model`, or from a YAML cluster file.
 
     nodes:
       - name: big            # big-1 ... big-4
         count: 4
         gpus: 8
         model: MI300X
-        partition: CPX+NPS4  # how its GPUs are cut; left out: not at all
-        cpu: 192             # "500m" is half of one
+        partition: CPX+NPS4  # the partition mode of its GPUs; default: not partitioned
+        cpu: 192             # "500m" is half a core
         memory: 2Ti
         labels: {topology.kaiwo.ai/leaf: leaf-1}
         taints: [{key: reserved, value: lab, effect: NoSchedule}]
 
-In:    flags or YAML text.   Out: nodes.
-Never: guesses. A ConfigError names the file, the field and what may stand there.
+A ConfigError names the file, the field and what may stand there.
 """
 
 from collections.abc import Sequence
@@ -65,7 +64,7 @@ class NodeGroup(msgspec.Struct, frozen=True):
 
 
 def virtual_nodes(count: int = DEFAULT_NODES, model: str = DEFAULT_MODEL) -> tuple[Node, ...]:
-    """The cluster that `--nodes` and `--gpu-model` ask for: four nodes to a leaf, all under one spine."""
+    """Four nodes to a leaf, all under one spine."""
     if not 1 <= count <= MOST_VIRTUAL_NODES:
         raise FieldPath("", "--nodes").error(f"is {count}; it must be between 1 and {MOST_VIRTUAL_NODES:,}")
     if model not in GPU_MODELS:
@@ -74,7 +73,6 @@ def virtual_nodes(count: int = DEFAULT_NODES, model: str = DEFAULT_MODEL) -> tup
 
 
 def read_cluster_file(text: str | bytes, where: str = THE_FILE) -> tuple[Node, ...]:
-    """The nodes of a YAML cluster file."""
     way_out, example = "write one list `nodes` in one document", f"nodes: [{EXAMPLE}]"
     fields = FieldReader(read_single(text, where, way_out, example, "nodes"), where, [])
     groups = fields.items("nodes")
@@ -86,7 +84,7 @@ def read_cluster_file(text: str | bytes, where: str = THE_FILE) -> tuple[Node, .
 
 
 def nodes_of(groups: Sequence[NodeGroup], where: str = THE_FILE) -> tuple[Node, ...]:
-    """Every node by name; places in the topology are filled in where a group names none."""
+    """A node gets a place in the topology unless its group names one."""
     if (total := sum(group.count for group in groups)) > MOST_VIRTUAL_NODES:
         raise FieldPath(where, "nodes").error(
             f"has {total:,} nodes in all; at most {MOST_VIRTUAL_NODES:,} are possible"
@@ -104,7 +102,7 @@ def nodes_of(groups: Sequence[NodeGroup], where: str = THE_FILE) -> tuple[Node, 
 
 
 def gpus_of(model: str, count: int, memory_mib: int, partition: str = "") -> tuple[Gpu, ...]:
-    """Equal devices, `gpu-0` and on, or the partitions `gpu-0-p0` and on."""
+    """Equal devices from `gpu-0` on, or their partitions from `gpu-0-p0` on."""
     whole = (Gpu(f"gpu-{index}", model, memory_mib) for index in range(count))
     return tuple(part for gpu in whole for part in (partition_gpu(gpu, _mode(partition)) if partition else (gpu,)))
 
@@ -154,7 +152,7 @@ def _mode(partition: str) -> Mode:
 
 
 def _check_devices(groups: Sequence[NodeGroup], total: int, where: str) -> None:
-    """Before any of them is made: there may be more than any memory holds."""
+    """Call before they are made: there may be more than fit into memory."""
     most = max((group.gpus * len(gpus_of(group.model, 1, 0, group.partition)) for group in groups), default=0)
     if total * most > MOST_PLACES:
         raise FieldPath(where, "nodes").error(

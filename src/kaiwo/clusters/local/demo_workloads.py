@@ -1,7 +1,6 @@
-"""Sample work, so that the first look is a living cluster.
+"""The demo of `kaiwo up --demo`: sample queues and workloads of all kinds, labelled kaiwo.ai/demo=true.
 
-In:    the `Work` of a cluster.   Out: a few queues, and workloads of all kinds, labelled kaiwo.ai/demo=true.
-Never: touches work without the label. The same sample every time; how much trickles in after it is bounded.
+Work without the label is never touched. The sample is always the same, and the number of later jobs is bounded.
 """
 
 import asyncio
@@ -23,11 +22,11 @@ from kaiwo.model.workload_record import Program, WorkloadRecord
 
 DEMO_LABEL = "kaiwo.ai/demo"
 NAMESPACE = "demo"
-ANCHOR = f"{NAMESPACE}/too-large"  # never starts, so it lives as long as the demo is wanted
+ANCHOR = f"{NAMESPACE}/too-large"  # never starts, so it exists until the demo is cleared
 MINUTE_S = 60
-TRICKLE_S = 45  # of the cluster's time, between two new jobs
-LOOK_S = 0.25  # of real time
-MOST_WAITING = 16  # beyond this no new jobs come
+NEW_JOB_S = 45  # of the cluster's time, between two new jobs
+POLL_S = 0.25  # of real time
+MOST_WAITING = 16  # while more wait, no new jobs are submitted
 
 QUEUES = (
     Queue("research", display_name="Research", gpu=QueueAmounts(quota=24_000, limit=40_000)),
@@ -40,15 +39,15 @@ Item = tuple[Workload, Program]
 
 
 class Cleared(NamedTuple):
-    """What was removed. Workloads that are still stopping can be forgotten when they have ended."""
+    """What was removed."""
 
     names: tuple[str, ...]
-    stopping: tuple[str, ...]
+    stopping: tuple[str, ...]  # of those, the workloads to forget once they have ended
     queues: tuple[str, ...]
 
 
 async def submit_demo(cluster: Cluster) -> tuple[str, ...]:
-    """Make the queues and submit the sample; what is there already stays. Returns the names submitted."""
+    """Create the queues and submit the sample; what exists stays. Returns the submitted names."""
     queues = [queue for queue in QUEUES if await _existing(cluster, queue) is None]
     there = {record.workload.name for record in cluster.records()}
     items = [item for item in sample() if item[0].name not in there]
@@ -59,7 +58,7 @@ async def submit_demo(cluster: Cluster) -> tuple[str, ...]:
 
 
 async def clear_demo(cluster: Cluster, who: str = "") -> Cleared:
-    """Cancel and forget all demo work, and remove the demo's queues, unless others use them or changed them."""
+    """Cancel and forget all demo work, and remove the demo's queues that are neither changed nor used otherwise."""
     names = tuple(record.workload.name for record in _demo_records(cluster))
     stopping = await cluster.abilities.work.remove((), names, who=who)
     removed = []
@@ -72,106 +71,70 @@ async def clear_demo(cluster: Cluster, who: str = "") -> Cleared:
 
 
 async def keep_alive(cluster: Cluster, seed: int = 0) -> None:
-    """Submit a job now and then, as long as the cluster keeps up. Ends when somebody clears the demo."""
+    """Submit a job now and then, unless too many wait. Ends when the demo is cleared."""
     chance = random.Random(seed)
-    due_s = cluster.now_s() + TRICKLE_S
+    due_s = cluster.now_s() + NEW_JOB_S
     while True:
-        await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(POLL_S)
         if cluster.now_s() < due_s:
             continue
-        due_s = cluster.now_s() + TRICKLE_S
+        due_s = cluster.now_s() + NEW_JOB_S
         living = {record.workload.name: record for record in _demo_records(cluster) if not record.state.is_over}
         if ANCHOR not in living:
             return
         if sum(record.started_s == 0 for record in living.values()) > MOST_WAITING:
             continue
-        with contextlib.suppress(RefusedError):  # somebody removed its queue
+        with contextlib.suppress(RefusedError):  # its queue was removed
             await cluster.abilities.work.put((), [_next_job(chance, living)], who="demo")
 
 
 def sample() -> list[Item]:
-    """Work of all kinds. About nine tenths of the default cluster run, and the rest waits for different reasons."""
-    return [
-        *_training(),
-        *_small(),
-        *_services(),
-        *_array(),
-        *_pipeline(),
-        *_stuck(),
-    ]
-
-
-def _training() -> list[Item]:
+    """About nine tenths of the default cluster run, and the rest waits for different reasons."""
     eight = Request(cpu_milli=96_000, memory_mib=512 << 10, gpus=8)
     four = Request(cpu_milli=48_000, memory_mib=256 << 10, gpus=4)
+    two = Request(16_000, 64 << 10, gpus=2)
+    one = Request(8000, 32 << 10, gpus=1)
+    half = Request(4000, 16 << 10, gpus=1, gpu_milli=500)
+    server = Request(16_000, 64 << 10, gpus=1)
     return [
+        # Training.
         _item("llama-pretrain", eight, 38, "language", "ada", "training", pods=2, priority=10),
         _item("vit-large", eight, 22, "vision", "grace", "training"),
         _item("diffusion-xl", four, 31, "vision", "lin", "training", pods=2),
         _item("reward-model", four, 12, "language", "ada", "training"),
         _item("nightly-regression", four, 9, "production", "ci", "training", pods=2, priority=20),
-        _item(
-            "elastic-finetune", Request(16_000, 64 << 10, gpus=2), 26, "language", "omar", "training", pods=4, minimum=2
-        ),
-    ]
-
-
-def _small() -> list[Item]:
-    return [
-        _item("embeddings-a", Request(4000, 16 << 10, gpus=1, gpu_milli=500), 14, "production", "sam"),
-        _item("embeddings-b", Request(4000, 16 << 10, gpus=1, gpu_milli=500), 17, "production", "sam"),
+        _item("elastic-finetune", two, 26, "language", "omar", "training", pods=4, minimum=2),
+        # Small jobs, on parts of a GPU or none.
+        _item("embeddings-a", half, 14, "production", "sam"),
+        _item("embeddings-b", half, 17, "production", "sam"),
         _item("quarter-probe", Request(2000, 8 << 10, gpus=1, gpu_milli=250), 7, "sandbox", "noor"),
         _item("vector-index", Request(4000, 32 << 10, gpus=1, gpu_mib=40_000), 19, "production", "sam"),
         _item("kernel-bench", Request(2000, 8 << 10, gpus=1, gpu_mib=16_000), 5, "vision", "grace"),
         _item("tokenize-corpus", Request(64_000, 128 << 10), 11, "language", "omar"),
         _item("log-compaction", Request(8000, 16 << 10), 4, "production", "ci"),
-    ]
-
-
-def _services() -> list[Item]:
-    return [
-        _item(
-            "chat-server", Request(16_000, 64 << 10, gpus=1), 40, "production", "sam", "inference", pods=2, minimum=1
-        ),
+        # Services.
+        _item("chat-server", server, 40, "production", "sam", "inference", pods=2, minimum=1),
         _item("search-ranker", Request(8000, 32 << 10, gpus=1, gpu_milli=300), 35, "production", "sam", "inference"),
         _item("notebook-noor", Request(4000, 32 << 10, gpus=1, gpu_milli=250), 33, "sandbox", "noor", "notebook"),
         _item("notebook-lin", Request(4000, 32 << 10, gpus=1, gpu_mib=24_000), 29, "vision", "lin", "notebook"),
-    ]
-
-
-def _array() -> list[Item]:
-    one = Request(8000, 32 << 10, gpus=1)
-    return [
-        _item(
-            f"sweep-{index}",
-            one,
-            6 + 3 * index,
-            "vision",
-            "grace",
-            labels={ARRAY_LABEL: "sweep", INDEX_LABEL: str(index)},
-        )
-        for index in range(6)
-    ]
-
-
-def _pipeline() -> list[Item]:
-    one = Request(8000, 32 << 10, gpus=1)
-    return [
+        # An array.
+        *(
+            _item(
+                f"sweep-{at}", one, 6 + 3 * at, "vision", "grace", labels={ARRAY_LABEL: "sweep", INDEX_LABEL: str(at)}
+            )
+            for at in range(6)
+        ),
+        # A pipeline.
         _item("etl-extract", Request(16_000, 64 << 10), 3, "production", "ci"),
         _item("etl-train", one, 8, "production", "ci", after=("etl-extract",)),
         _item("etl-evaluate", one, 2, "production", "ci", after=("etl-train",)),
         _item("etl-publish", Request(1000, 2 << 10), 2, "production", "ci", after=("etl-evaluate",)),
-    ]
-
-
-def _stuck() -> list[Item]:
-    """Each waits for a reason of its own: see what `why` says."""
-    return [
+        # Workloads that wait, each for a reason of its own: see what `kaiwo why` says.
         _item("too-large", Request(64_000, 256 << 10, gpus=16), 30, "production", "ada", "training"),
         _item("wrong-model", Request(8000, 32 << 10, gpus=1, gpu_models=("H100",)), 10, "vision", "lin"),
         _item("over-the-limit", Request(16_000, 64 << 10, gpus=4), 10, "sandbox", "noor"),
         _item("held-for-review", Request(8000, 32 << 10, gpus=2), 15, "language", "omar", held=True),
-        _item("big-gang", Request(96_000, 512 << 10, gpus=8), 20, "production", "ada", "training", pods=6),
+        _item("big-gang", eight, 20, "production", "ada", "training", pods=6),
         _item("huge-memory", Request(4000, 16 << 10, gpus=1, gpu_mib=250_000), 10, "vision", "grace"),
     ]
 
@@ -223,7 +186,7 @@ def _item(
 
 
 async def _existing(cluster: Cluster, queue: Queue) -> Queue | None:
-    """The queue of that name, as it is."""
+    """The cluster's queue of that name."""
     (existing,) = await cluster.abilities.work.put((replace(queue, parent=""),), (), dry_run=True)
     return existing
 

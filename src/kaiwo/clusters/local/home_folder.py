@@ -1,7 +1,4 @@
-"""KAIWO_HOME: one Kaiwo at a time, and a log of what people did.
-
-In:    a folder.   Out: the paths inside it.
-"""
+"""KAIWO_HOME: the paths inside it, its lock for one Kaiwo at a time, and the audit log of what people did."""
 
 import contextlib
 import datetime
@@ -16,11 +13,11 @@ from kaiwo.model.errors import ClusterError
 
 AUDIT_BYTES = 16 << 20
 AUDIT_NAMES = 100  # of one write; more are counted
-LOCK_WAIT_S = 2.0  # a Kaiwo that was killed while it started a process leaves the lock a moment longer
+LOCK_WAIT_S = 2.0  # a Kaiwo that was killed while it started a process holds the lock a moment longer
 
 
 class Home:
-    """The folder, locked as long as this object is open."""
+    """The folder, locked until `close`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -36,7 +33,7 @@ class Home:
         self._take_lock()
 
     def audit(self, who: str, verb: str, objects: Sequence[str]) -> None:
-        """One line an object; a large batch is one line with its size."""
+        """One line for each object; a large batch is one line with its size."""
         at = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
         lines = [{"at": at, "who": who, "verb": verb, "object": name} for name in objects[:AUDIT_NAMES]]
         if len(objects) > AUDIT_NAMES:
@@ -48,7 +45,6 @@ class Home:
             self._audit.replace(self._audit.with_suffix(".jsonl.1"))
 
     def close(self) -> None:
-        """Let another Kaiwo have it."""
         os.close(self._lock)
 
     def _take_lock(self) -> None:

@@ -1,7 +1,6 @@
 """The nodes and the queue that a local cluster starts with.
 
-In:    the requested nodes, or a function that finds some.   Out: nodes in a transaction.
-Never: undoes what people did to a node, or drops a real machine because its driver does not answer.
+What people did to a node stays, and a real machine stays even when its driver does not answer.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -20,7 +19,7 @@ FindNodes = Callable[[], Sequence[Node]]
 
 
 def seed(transaction: Transaction, nodes: Sequence[Node] | None, find_nodes: FindNodes | None) -> None:
-    """`nodes`: these and no others; None: those that are there, or the ones found when there are none."""
+    """`nodes`: exactly these; None: the existing ones, or those that `find_nodes` finds when there are none."""
     if DEFAULT_QUEUE not in transaction.state.queues:
         transaction.put_queue(UNBOUNDED_DEFAULT_QUEUE)
     if nodes is None and find_nodes is not None:
@@ -30,7 +29,6 @@ def seed(transaction: Transaction, nodes: Sequence[Node] | None, find_nodes: Fin
 
 
 def are_virtual(nodes: Iterable[Node]) -> bool:
-    """No real machine is behind any of them."""
     return all(VIRTUAL_LABEL in node.labels for node in nodes)
 
 
@@ -43,7 +41,7 @@ def _found(transaction: Transaction, find_nodes: FindNodes) -> Sequence[Node] | 
 
 
 def _replace_nodes(transaction: Transaction, nodes: Sequence[Node]) -> None:
-    """Pods whose node or devices are gone must go, and wait again."""
+    """Pods whose node or devices are gone are evicted, and wait again."""
     state = transaction.state
     for name in sorted(set(state.nodes) - {node.name for node in nodes}):
         transaction.drop_node(name)

@@ -1,7 +1,4 @@
-"""What a local process finds in its environment.
-
-In:    a placement, its node and its workload's record.   Out: variables.
-"""
+"""The environment variables of a local process."""
 
 import re
 
@@ -20,7 +17,7 @@ UUID = re.compile(r"(MIG|GPU)-[0-9A-Za-z/-]+$")
 def environment(
     record: WorkloadRecord, placement: Placement, node: Node | None, run_dir: str, home: str
 ) -> dict[str, str]:
-    """The user's own variables, ours, and the devices: those come last, so that nobody sees more than they hold."""
+    """The user's own variables, Kaiwo's, and the devices: last, so that no process sees more than it holds."""
     pod, workload = placement.pod, record.workload
     names = [name for name, _ in ordered_pods(workload)]
     ours = {
@@ -65,7 +62,7 @@ def _variables(vendor: str, seen: list[str]) -> dict[str, str]:
 
 
 def _visible_name(gpu: str, index: int) -> str:
-    """CUDA does not count devices where some are cut by MIG: there the id ends in the device's UUID."""
+    """With MIG, CUDA does not count devices by index: there the id ends in the device's UUID."""
     found = UUID.search(gpu)
     return found[0] if found else str(index)
 

@@ -1,7 +1,6 @@
-"""Run the local cluster's processes: start each run, or find it again after a restart, and report what becomes of it.
+"""Run the local cluster's processes: start each run, or find it again after a restart, and report what happens to it.
 
-In:    runs to start or to find, and runs to stop.   Out: calls of a RunListener on the event loop.
-Never: starts a run twice, or gives up one that may still start. The run's folder has the last word.
+A run is never started twice, and never given up while it may still start: the run's folder has the last word.
 """
 
 import asyncio
@@ -11,31 +10,57 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 
 from kaiwo.clusters.embedded.lifecycle import Exit, ExitReason
 from kaiwo.clusters.local import supervisor
 from kaiwo.clusters.local.run_folder import Condition, RunFolder, RunSpec, StartRecord
-from kaiwo.clusters.local.share_provider import ShareProvider
 from kaiwo.clusters.local.supervisor import boot_id, start_ticks
+from kaiwo.model.gpu import Share
 
 SCRIPT = Path(supervisor.__file__)
 POLL_S = 1.0
 MOST_PIDFDS = 400  # of the usual limit of 1024 open files, of which the API needs some; beyond this, ends are polled
 TRIES = 3  # a supervisor may be killed before its run has begun, and then another is started
-LOOK_AGAIN_S = 0.05
+RECORD_S = 0.05  # for a supervisor that is about to write its record
 OVERDUE_S = 0.2  # between two checks whether the supervisor has stopped a run at its time limit
 RETRY_S = 1.0
 NO_FOLDER = "its records were removed while it ran"
 
 
+class RunShare(NamedTuple):
+    """What isolates a run from the others on its GPUs."""
+
+    env: dict[str, str]
+    cgroup: str = ""  # to start in
+
+
+class ShareProvider(Protocol):
+    """Gives runs their shares of this machine's GPUs; virtual devices need none. Called from a thread."""
+
+    def prepare(self, run_id: str, devices: Sequence[Share], isolation: str = "", least_grade: str = "") -> RunShare:
+        """Call before the run starts. The same run gets the same share again; an OSError says why there is none."""
+
+    def grade_of(self, run_id: str) -> str:
+        """How well a run is isolated; empty when it holds no share."""
+
+    def release(self, run_id: str) -> None:
+        """The run is over."""
+
+    def keep_only(self, run_ids: Collection[str]) -> None:
+        """After a restart: release the shares of all other runs."""
+
+    def keep_alive(self) -> None:
+        """Called now and then: restart the services that the shares need."""
+
+
 class RunListener(NamedTuple):
-    """Called with a run's id when something becomes of it."""
+    """Called on the event loop with a run's id."""
 
     started: Callable[[str], None]
     overdue: Callable[[str], None]
@@ -47,9 +72,7 @@ class ManagedRun:
     """One run that has not ended."""
 
     def __init__(self, folder: RunFolder, spec: RunSpec, has_begun: bool) -> None:
-        self.folder = folder
-        self.spec = spec
-        self.has_begun = has_begun
+        self.folder, self.spec, self.has_begun = folder, spec, has_begun
         self.supervised: Supervised | None = None
         self.is_stopping = False
 
@@ -58,9 +81,7 @@ class Processes:
     """Uses one event loop. Supervisors are spawned on a thread, since a fork takes a millisecond or two."""
 
     def __init__(self, runs: Path, listener: RunListener, shares: ShareProvider | None = None) -> None:
-        self._runs = runs
-        self._listener = listener
-        self._shares = shares
+        self._runs, self._listener, self._shares = runs, listener, shares
         self._managed: dict[str, ManagedRun] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._thread = ThreadPoolExecutor(1, "kaiwo-spawn")
@@ -92,7 +113,7 @@ class Processes:
                 managed.supervised.stop()
 
     async def close(self) -> None:
-        """Stop watching the runs. They go on."""
+        """Stop watching the runs, which continue."""
         self._is_closing = True
         tasks = list(self._tasks.values())
         for task in tasks:
@@ -106,7 +127,7 @@ class Processes:
                 try:
                     return await self._run_to_end(run_id, managed)
                 except OSError:
-                    # The disk is full, or worse. The folder still has the last word: look again later.
+                    # The disk is full, or worse: read the folder again later.
                     await asyncio.sleep(RETRY_S)
         finally:
             del self._managed[run_id], self._tasks[run_id]
@@ -145,7 +166,7 @@ class Processes:
         await self._watch(run_id, managed, supervised)
 
     def _spawn(self, run_id: str, managed: ManagedRun, wants_pidfd: bool) -> tuple["Supervised", int]:
-        """On the thread: first its GPU share, then its supervisor."""
+        """On the thread: prepare its GPU share, then spawn its supervisor."""
         spec = managed.spec
         if self._shares is not None and spec.devices:
             share = self._shares.prepare(run_id, spec.devices, spec.isolation, spec.least_grade)
@@ -163,7 +184,7 @@ class Processes:
         start = managed.folder.start_record()
         supervised = find(start, self._pidfds < MOST_PIDFDS) if start is not None else None
         if supervised is None:
-            await asyncio.sleep(LOOK_AGAIN_S)  # it is about to write its record, or about to be gone
+            await asyncio.sleep(RECORD_S)  # or it is about to end
             return
         self._listener.started(run_id)
         await self._watch(run_id, managed, supervised)
@@ -198,24 +219,20 @@ class Supervised:
 
     def __init__(self, pid: int, ticks: int, pidfd: int, process: subprocess.Popen[bytes] | None = None) -> None:
         self.pid = pid
-        self._ticks = ticks
-        self._process = process
-        self._pidfd = pidfd
+        self._ticks, self._pidfd, self._process = ticks, pidfd, process
 
     @property
     def has_pidfd(self) -> bool:
-        """Its end is reported, not polled."""
         return self._pidfd >= 0
 
     async def gone(self) -> None:
-        """Until it has ended."""
         if self._pidfd >= 0:
             await _readable(self._pidfd)
         while is_alive(self.pid, self._ticks):
             await asyncio.sleep(POLL_S if self._pidfd < 0 else 0)
 
     def stop(self) -> None:
-        """Ask it to stop its command; harmless when it is gone or was asked before."""
+        """Ask it to stop its command. Harmless when repeated, or when it has ended."""
         with contextlib.suppress(ProcessLookupError):
             if self._pidfd >= 0:
                 signal.pidfd_send_signal(self._pidfd, signal.SIGTERM)
@@ -225,7 +242,7 @@ class Supervised:
                 os.kill(self.pid, signal.SIGTERM)
 
     def close(self) -> None:
-        """Stop watching it. It goes on."""
+        """Stop watching it, while it continues."""
         if self._process is not None and self._process.poll() is None:
             self._process.returncode = 0  # it is meant to outlive us: keep Popen from warning
         if self._pidfd >= 0:
@@ -259,7 +276,7 @@ def spawn(folder: RunFolder, spec: RunSpec, wants_pidfd: bool) -> tuple[Supervis
 
 
 def find(start: StartRecord, wants_pidfd: bool) -> Supervised | None:
-    """The supervisor that wrote this start record; None when it is gone."""
+    """The supervisor that wrote this start record; None when it has ended."""
     pid, ticks = start.supervisor, start.supervisor_ticks
     pidfd = _open_pidfd(pid) if wants_pidfd else -1  # before the check: a pidfd stays with its process
     if start.boot == boot_id() and is_alive(pid, ticks):
@@ -270,7 +287,7 @@ def find(start: StartRecord, wants_pidfd: bool) -> Supervised | None:
 
 
 def is_alive(pid: int, ticks: int) -> bool:
-    """The process that began at that tick still exists, and is not a zombie."""
+    """Whether the process that started at that tick exists and is not a zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
         return fields[0] != b"Z" and int(fields[19]) == ticks

@@ -1,7 +1,6 @@
-"""A run's folder: what Kaiwo tells the supervisor, and what the supervisor's records tell Kaiwo.
+"""The folder of a run: what Kaiwo tells the supervisor, and what the supervisor's records tell Kaiwo.
 
-In:    KAIWO_HOME/runs/<run-id>/.   Out: whether the run goes on, has ended and how, was lost, or never began.
-Never: frees a run that may still begin: a run that never began is sealed under its lock first.
+A run that never began is sealed under its lock before it is freed, so that it cannot begin later.
 """
 
 import contextlib
@@ -27,11 +26,11 @@ LOST = "its supervisor was killed while it ran, or the machine restarted; what w
 
 
 class Condition(enum.Enum):
-    """What a run's folder says."""
+    """The state of a run according to its folder."""
 
     RUNNING = "running"  # a supervisor holds the lock
     ENDED = "ended"  # there is an exit record
-    LOST = "lost"  # it began, and nobody looks after it
+    LOST = "lost"  # it began, and its supervisor is gone
     NEVER_BEGAN = "never-began"
 
 
@@ -57,7 +56,7 @@ class ExitRecord(msgspec.Struct, frozen=True):
 
 
 class RunSpec(msgspec.Struct, frozen=True):
-    """run.json: what the supervisor must know."""
+    """run.json."""
 
     command: tuple[str, ...]
     env: dict[str, str]
@@ -65,35 +64,30 @@ class RunSpec(msgspec.Struct, frozen=True):
     log: str
     time_limit_s: float  # of real time; 0: none
     grace_s: float
-    workload: str = ""  # for people who look into the folder
+    workload: str = ""  # for people who read the folder
     pod: str = ""
-    devices: tuple[Share, ...] = ()  # what it holds
-    cgroup: str = ""  # to begin in; empty: where we are
-    isolation: str = ""  # how it wants to be kept apart from its neighbours
+    devices: tuple[Share, ...] = ()
+    cgroup: str = ""  # to start in; empty: Kaiwo's own
+    isolation: str = ""  # the requested isolation method
     least_grade: str = ""
-    console: bool = False  # somebody comes to sit at its input
+    console: bool = False  # a client connects to its input
 
 
 class RunFolder:
-    """One run's folder."""
-
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @property
     def log(self) -> Path:
-        """Where the output goes."""
         return self.path / "log"
 
     def prepare(self, spec: RunSpec) -> None:
-        """Make the folder. Harmless when it is there already."""
         (self.path / "work").mkdir(parents=True, exist_ok=True)
         os.chmod(self.path, 0o700)  # the environment in run.json may hold secrets
         write_json(str(self.path), "run.json", json.loads(msgspec.json.encode(spec)))
         self.log.touch(mode=0o600)
 
     def look(self) -> Condition:
-        """Where the run stands now."""
         if not (self.path / "lock").exists():
             return Condition.NEVER_BEGAN
         with self._locked() as is_ours:
@@ -104,7 +98,7 @@ class RunFolder:
             return Condition.LOST if (self.path / "start.json").exists() else Condition.NEVER_BEGAN
 
     def seal(self) -> bool:
-        """Make sure that a run which never began never will; False when it has begun after all."""
+        """Make sure that a run that has not begun never will; False when it has begun after all."""
         self.path.mkdir(parents=True, exist_ok=True)
         with self._locked() as is_ours:
             if not is_ours or (self.path / "start.json").exists():
@@ -115,25 +109,23 @@ class RunFolder:
             return True
 
     def start_record(self) -> StartRecord | None:
-        """What the supervisor wrote before the command began."""
         return self._read("start.json", StartRecord)
 
     def exit_record(self) -> ExitRecord | None:
-        """What the supervisor wrote after the command ended."""
         return self._read("exit.json", ExitRecord)
 
     def is_overdue(self) -> bool:
-        """Its time was up before it ended, and its supervisor is stopping it or has done so."""
+        """It reached its time limit, and its supervisor is stopping it or has done so."""
         return (self.path / "overdue").exists()
 
     def end(self) -> Exit:
-        """How a run ended of which the folder says ENDED."""
+        """Only for a run that has ended."""
         record = self.exit_record()
         assert record is not None
         return Exit(record.code, record.reason, record.message)
 
     def record_loss(self) -> None:
-        """End what is left of a lost run, and write its end down in its supervisor's place."""
+        """Kill what is left of a lost run, and write its exit record in place of its supervisor."""
         self.kill_remains()
         with self._locked() as is_ours:
             if is_ours and not (self.path / "exit.json").exists():
@@ -144,7 +136,7 @@ class RunFolder:
                 write_json(str(self.path), "exit.json", msgspec.to_builtins(record))
 
     def kill_remains(self) -> None:
-        """End the processes of a lost run: only those that are surely its own."""
+        """Kill the processes of a lost run: only those that are certainly its own."""
         deadline = time.monotonic() + 5
         while (left := self._remains(self.start_record())) and time.monotonic() < deadline:
             for pid in left:
@@ -156,7 +148,8 @@ class RunFolder:
         if start is not None and start.boot != boot_id():
             return []
         mark = f"KAIWO_RUN_DIR={self.path}".encode()
-        return [pid for pid in _pids() if _state(pid) != "Z" and self._is_ours(pid, start, mark)]
+        pids = [int(name) for name in os.listdir("/proc") if name.isdecimal()]
+        return [pid for pid in pids if _state(pid) != "Z" and self._is_ours(pid, start, mark)]
 
     def _is_ours(self, pid: int, start: StartRecord | None, mark: bytes) -> bool:
         if start is not None and pid == start.pid and start_ticks(pid) == start.ticks:
@@ -168,7 +161,7 @@ class RunFolder:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[bool]:
-        """Holds the lock inside the block if nobody else has it."""
+        """Holds the lock inside the block, unless another process has it."""
         fd = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             try:
@@ -187,10 +180,6 @@ class RunFolder:
             return None
         except msgspec.MsgspecError as error:
             raise ClusterError(f"{self.path / name} is damaged ({error})") from error
-
-
-def _pids() -> list[int]:
-    return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
 
 
 def _state(pid: int) -> str:

@@ -1,7 +1,6 @@
 """The local cluster's state on disk: one SQLite file.
 
-In:    transactions.   Out: the tables of an EmbeddedState after a restart.
-Never: stores half a transaction. A transaction is on disk before its events are published.
+A transaction is stored whole, and before its events are published.
 """
 
 import contextlib
@@ -45,8 +44,6 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class _Table(NamedTuple):
-    """How one table of the state is stored."""
-
     name: str
     type: Any
     keys: tuple[str, ...] = ("name",)
@@ -111,7 +108,7 @@ class Store:
         self._check_schema()
 
     def load(self) -> dict[str, dict[Any, Any]]:
-        """All rows, as `EmbeddedState.load` wants them."""
+        """All rows, for `EmbeddedState.load`."""
         with self._explained():
             tables = {table: dict(self._rows(_STORED[table])) for table in TABLES}
         by_end = sorted(tables["workloads"].values(), key=lambda each: (each.record.ended_s, each.record.version))
@@ -119,7 +116,7 @@ class Store:
         return tables
 
     def save(self, transaction: Transaction) -> None:
-        """Store all of it, or nothing and raise ClusterError."""
+        """ClusterError when nothing of it could be stored."""
         if not transaction.before:
             return
         with self._transaction() as db:
@@ -138,28 +135,24 @@ class Store:
                     db.executemany(table.upsert, written)
 
     def meta(self, key: str) -> str:
-        """A single value; empty when it was never set."""
         with self._explained():
             row = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
         return row[0] if row else ""
 
     def set_meta(self, key: str, value: str) -> None:
-        """Store a single value."""
         with self._transaction() as db:
             db.execute("INSERT INTO meta VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value", (key, value))
 
     def wants_checkpoint(self) -> bool:
-        """The write-ahead log is long enough to be folded into the file."""
         log = self.path.with_name(self.path.name + "-wal")
         return log.exists() and log.stat().st_size > CHECKPOINT_BYTES
 
     def checkpoint(self) -> None:
-        """Fold the write-ahead log into the file without stopping the writer. Called on its own thread."""
+        """Fold the write-ahead log into the file without stopping the writer. Call on another thread."""
         with self._explained(), contextlib.closing(sqlite3.connect(self.path)) as db:
             db.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
     def close(self) -> None:
-        """Fold the log in and close the file."""
         with self._explained():
             self._db.close()
 

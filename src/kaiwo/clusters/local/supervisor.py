@@ -1,15 +1,14 @@
-"""Runs one command and writes down its start and its end: the only thing that must outlive Kaiwo.
+"""Run one command and record its start and its end: the only process that must outlive Kaiwo.
 
     python -I -S supervisor.py RUN_FOLDER [NOTICE_FD]
 
 In:    RUN_FOLDER/run.json (command, env, workdir, log, time_limit_s, grace_s).
-Out:   start.json before the command begins, overdue when its time is up, exit.json after it ended, its output in the
-       log. With `console` in run.json it begins when the person who runs it is there, and talks to them
-       (supervisor_console.py).
-Never: runs twice. The lock is held as long as this process lives, and a folder with a start or an exit record is left
-       alone. Nothing but the standard library, and little of that: hundreds of these may wait at once.
+Out:   start.json before the command begins, overdue at its time limit, exit.json after it ended, its output in the log.
+       With `console` in run.json it begins when its client has connected, and talks to it (supervisor_console.py).
+Never: runs twice. The lock is held while this process lives, and a folder with a start or an exit record is left alone.
+       Imports more than a little of the standard library: hundreds of these may wait at once.
 
-It sits in its own session, so neither a signal to Kaiwo nor Kaiwo's death reaches it. SIGTERM means: stop the command.
+It has its own session, so neither a signal to Kaiwo nor Kaiwo's death reaches it. SIGTERM means: stop the command.
 """
 
 import contextlib
@@ -27,7 +26,6 @@ WATCHED = {signal.SIGCHLD, signal.SIGTERM}
 
 
 def main(folder: str, notice: int) -> int:
-    """Run the folder's command once."""
     signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)  # read with sigtimedwait: no handlers, no races
     lock = take_lock(folder)
     if lock is None:
@@ -43,27 +41,24 @@ def main(folder: str, notice: int) -> int:
     began = time.time()
     ends = console.ends() if console is not None else (os.open(os.devnull, os.O_RDONLY), log)
     pid, go, trouble = fork_command(run, ends, (lock, notice))
-    start = {
-        "supervisor": os.getpid(),
-        "supervisor_ticks": start_ticks(os.getpid()),
-        "pid": pid,
-        "ticks": start_ticks(pid),
-        "boot": boot_id(),
-        "started": began,
-    }
-    write_json(folder, "start.json", start)
+    own = os.getpid()
+    start = {"supervisor": own, "supervisor_ticks": start_ticks(own), "pid": pid, "ticks": start_ticks(pid)}
+    write_json(folder, "start.json", {**start, "boot": boot_id(), "started": began})
     if console is not None:
         for fd in set(ends):
             os.close(fd)
         console.connect(pid)
     os.write(go, b"1")
     os.close(go)
-    tell(notice)
-    status, reason, patience_s = wait_for(pid, run["time_limit_s"], run["grace_s"], folder, has_terminal)
+    if notice >= 0:
+        with contextlib.suppress(BrokenPipeError):  # Kaiwo died meanwhile; the next one reads the record
+            os.write(notice, b"1")
+        os.close(notice)
+    status, reason, left_s = wait_for(pid, run["time_limit_s"], run["grace_s"], folder, has_terminal)
     message = read_all(trouble)
     if message:
         os.write(log, f"kaiwo: {message}\n".encode())
-    sweep(pid, patience_s, is_told=reason != "exited")
+    sweep(pid, left_s, is_signalled=reason != "exited")
     if console is not None:
         console.drain()
     code = os.waitstatus_to_exitcode(status)
@@ -75,12 +70,11 @@ def main(folder: str, notice: int) -> int:
 
 
 def load_console():
-    """The file beside this one: no package is there to import it from."""
+    """Load the file next to this one: there is no package to import it from."""
     from importlib.util import module_from_spec, spec_from_file_location
 
-    spec = spec_from_file_location(
-        "console", os.path.join(os.path.dirname(os.path.abspath(__file__)), "supervisor_console.py")
-    )
+    folder = os.path.dirname(os.path.abspath(__file__))
+    spec = spec_from_file_location("console", os.path.join(folder, "supervisor_console.py"))
     assert spec is not None
     assert spec.loader is not None
     module = module_from_spec(spec)
@@ -89,16 +83,16 @@ def load_console():
 
 
 def never_began(why: str) -> dict:
-    """The exit record of a command that had nobody to talk to."""
+    """The exit record of a command whose client never connected."""
     if why == "stopped":
         return {"code": -signal.SIGTERM, "reason": "stopped"}
-    return {"code": -signal.SIGHUP, "reason": "exited", "message": "whoever ran it went away before it began"}
+    return {"code": -signal.SIGHUP, "reason": "exited", "message": "its user disconnected before it began"}
 
 
 def take_lock(folder: str) -> int | None:
-    """The folder's lock, or None when the run is somebody else's or is over."""
+    """The folder's lock; None when another supervisor has or had the run."""
     lock = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT, 0o600)
-    for _ in range(40):  # Kaiwo holds it for a moment when it looks at the run
+    for _ in range(40):  # Kaiwo holds it for a moment when it checks on the run
         if any(os.path.exists(os.path.join(folder, name)) for name in ("start.json", "exit.json")):
             return None
         try:
@@ -112,7 +106,7 @@ def take_lock(folder: str) -> int | None:
 
 
 def fork_command(run: dict, ends: tuple[int, int], private: tuple[int, ...]) -> tuple[int, int, int]:
-    """A child that waits for the word to go: its pid, where to write the word, and where it says what went wrong."""
+    """Fork a child that waits for a byte. Returns its pid, the pipe for that byte, and the pipe with its error."""
     go_read, go = os.pipe()
     trouble, trouble_write = os.pipe()
     pid = os.fork()
@@ -132,12 +126,12 @@ def fork_command(run: dict, ends: tuple[int, int], private: tuple[int, ...]) -> 
 
 
 def become_command(run: dict, ends: tuple[int, int], go: int) -> None:
-    """In the child: everything between the fork and the command. Does not return."""
+    """In the child, between the fork and the command. Does not return."""
     os.setsid()
     if os.isatty(ends[0]):
-        fcntl.ioctl(ends[0], termios.TIOCSCTTY, 0)  # its own: Ctrl-C there reaches it
+        fcntl.ioctl(ends[0], termios.TIOCSCTTY, 0)  # so that Ctrl-C there reaches it
     if not os.read(go, 1):
-        os._exit(127)  # the supervisor died before it had written its start record: then this never ran
+        os._exit(127)  # the supervisor died before it wrote its start record, so the command must not run
     if run.get("cgroup"):
         with open(os.path.join(run["cgroup"], "cgroup.procs"), "w") as procs:
             procs.write(str(os.getpid()))
@@ -146,13 +140,13 @@ def become_command(run: dict, ends: tuple[int, int], go: int) -> None:
     os.dup2(ends[1], 2)
     os.chdir(run["workdir"])
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
-        signal.signal(number, signal.SIG_DFL)  # whoever started Kaiwo (make, a shell) may have ignored some
+        signal.signal(number, signal.SIG_DFL)  # make or the shell that started Kaiwo may ignore some
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     os.execvpe(run["command"][0], run["command"], {**os.environ, **run["env"]})
 
 
 def explain(run: dict, error: BaseException) -> str:
-    """Why the command did not begin, in one sentence."""
+    """Why the command did not start, in one sentence."""
     if isinstance(error, OSError) and error.filename == run["workdir"]:
         return f"the working directory {run['workdir']} cannot be used: {error.strerror}"
     if isinstance(error, FileNotFoundError):
@@ -165,9 +159,9 @@ def explain(run: dict, error: BaseException) -> str:
 def wait_for(
     pid: int, limit_s: float, grace_s: float, folder: str, has_terminal: bool = False
 ) -> tuple[int, str, float]:
-    """Wait for the command's end; stop it at its limit or when told to.
+    """Wait for the command's end; stop it at its limit or on SIGTERM.
 
-    Returns its status, why it ended, and how many seconds what it left running may still take.
+    Returns its status, why it ended, and how many seconds the processes that it left may still take.
     """
     deadline = time.monotonic() + limit_s if limit_s > 0 else None
     reason = "exited"
@@ -184,11 +178,12 @@ def wait_for(
                 return status, reason, SWEEP_S
         if reason == "exited":
             reason = "time-limit" if left <= 0 else "stopped"
-            if reason == "time-limit":
-                mark_overdue(folder)
+            if reason == "time-limit":  # lets Kaiwo see why it is being stopped; on a full disk it sees only the end
+                with contextlib.suppress(OSError), open(os.path.join(folder, "overdue"), "w"):
+                    pass
             signal_command(pid, signal.SIGTERM)
             if has_terminal:
-                signal_command(pid, signal.SIGHUP)  # a shell at a terminal does not listen to the other one
+                signal_command(pid, signal.SIGHUP)  # a shell at a terminal ignores SIGTERM
             signal_command(pid, signal.SIGCONT)  # a stopped process cannot end
             deadline = time.monotonic() + grace_s
         else:
@@ -196,14 +191,8 @@ def wait_for(
             deadline = time.monotonic() + SWEEP_S
 
 
-def mark_overdue(folder: str) -> None:
-    """Let Kaiwo see why the command is being stopped; on a full disk it hears only of the end."""
-    with contextlib.suppress(OSError), open(os.path.join(folder, "overdue"), "w"):
-        pass
-
-
 def reap(pid: int) -> int | None:
-    """The command's status when it has ended; orphans that fell to us are reaped on the way."""
+    """The command's status when it has ended. Also reaps adopted orphans."""
     while True:
         try:
             ended, status = os.waitpid(-1, os.WNOHANG)
@@ -215,10 +204,10 @@ def reap(pid: int) -> int | None:
             return status
 
 
-def sweep(pid: int, patience_s: float, is_told: bool) -> None:
-    """End what the command left running: its group, and whatever of it fell to us as orphans."""
+def sweep(pid: int, left_s: float, is_signalled: bool) -> None:
+    """End what the command left running: its process group, and adopted orphans."""
     began = time.monotonic()
-    if not is_told:
+    if not is_signalled:
         kill_group(pid, signal.SIGTERM)
     for orphan in orphans():
         if group_of(orphan) != pid:
@@ -229,9 +218,9 @@ def sweep(pid: int, patience_s: float, is_told: bool) -> None:
         if not kill_group(pid, 0) and not left:
             return
         waited = time.monotonic() - began
-        if waited > patience_s + SWEEP_S:
-            return  # a zombie whose parent does not look after it: nothing more to do
-        if waited > patience_s:
+        if waited > left_s + SWEEP_S:
+            return  # a zombie whose parent does not reap it: nothing more to do
+        if waited > left_s:
             kill_group(pid, signal.SIGKILL)
             for orphan in left:
                 kill(orphan, signal.SIGKILL)
@@ -239,7 +228,6 @@ def sweep(pid: int, patience_s: float, is_told: bool) -> None:
 
 
 def group_of(pid: int) -> int:
-    """A process's group; 0 when it is gone."""
     try:
         return os.getpgid(pid)
     except ProcessLookupError:
@@ -253,24 +241,23 @@ def signal_command(pid: int, signum: int) -> None:
 
 
 def kill_group(pid: int, signum: int) -> bool:
-    """Signal the command's group; tells whether there is one."""
+    """Signal the command's group. False when there is none."""
     try:
-        os.killpg(pid, signum)
+        with contextlib.suppress(PermissionError):
+            os.killpg(pid, signum)
     except ProcessLookupError:
         return False
-    except PermissionError:
-        return True
     return True
 
 
 def kill(pid: int, signum: int) -> None:
-    """Signal one process, if it is still there."""
+    """Signal one process, if it still exists."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, signum)
 
 
 def adopt_orphans() -> None:
-    """Processes that leave the command's group fall to us, not to init (Linux). Without it only the group is swept."""
+    """On Linux, become the parent of processes that leave the command's group; elsewhere only the group is swept."""
     try:
         import ctypes
 
@@ -280,7 +267,6 @@ def adopt_orphans() -> None:
 
 
 def orphans() -> list[int]:
-    """Our children that live."""
     try:
         with open(f"/proc/self/task/{os.getpid()}/children") as file:
             return [int(pid) for pid in file.read().split()]
@@ -289,7 +275,7 @@ def orphans() -> list[int]:
 
 
 def start_ticks(pid: int) -> int:
-    """When a process began, in clock ticks since the machine started: with the pid it is unique."""
+    """When a process started, in clock ticks since boot: unique together with the pid."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return int(file.read().rpartition(b")")[2].split()[19])
@@ -298,7 +284,6 @@ def start_ticks(pid: int) -> int:
 
 
 def boot_id() -> str:
-    """Differs after every start of the machine."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
             return file.read().strip()
@@ -306,31 +291,19 @@ def boot_id() -> str:
         return ""
 
 
-def tell(notice: int) -> None:
-    """Let Kaiwo know that the start is on record."""
-    if notice >= 0:
-        with contextlib.suppress(BrokenPipeError):  # Kaiwo died meanwhile; the record will tell the next one
-            os.write(notice, b"1")
-        os.close(notice)
-
-
 def read_all(fd: int) -> str:
-    """What the child says went wrong; nothing once the command has begun."""
-    parts = []
-    while part := os.read(fd, 4096):
-        parts.append(part)
-    os.close(fd)
-    return b"".join(parts).decode(errors="replace")
+    """The child's error; empty once the command has started."""
+    with open(fd, "rb") as pipe:
+        return pipe.read().decode(errors="replace")
 
 
 def read_json(folder: str, name: str) -> dict:
-    """One of the folder's records."""
     with open(os.path.join(folder, name)) as file:
         return json.load(file)
 
 
 def write_json(folder: str, name: str, value: dict) -> None:
-    """Whole or not at all, and on disk: a run must not begin twice even after a power cut."""
+    """Atomic and synced: a run must not begin twice, even after a power cut."""
     temporary = os.path.join(folder, f".{name}.{os.getpid()}")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     os.write(fd, json.dumps(value).encode())

@@ -1,12 +1,12 @@
-"""Connects a command's input and output with the person who runs it: a terminal, or two pipes.
+"""Connect the input and output of a run's command with its user, over a terminal or two pipes.
 
-In:    the run's folder, where the socket `console` waits for one person, who says first what they sit at.
-Out:   the command's output in the log and, out of the log, to the person; the person's input to the command.
-Never: keeps output in memory for a person who does not read: the log is the buffer. Lets a person in twice. Nothing but
-       the standard library: the supervisor loads this file by its path, and only for runs that have a console.
+In:    the run's folder, where the socket `console` waits for one client, whose first message describes its terminal.
+Out:   the command's output in the log and, from the log, to the client; the client's input to the command.
+Never: buffers output in memory for a client that does not read: the log is the buffer. Accepts a second client. Imports
+       more than the standard library: the supervisor loads this file by its path, for runs with a console only.
 
-Every message is a letter, four bytes of length, and so much content. From the person: `h` what they sit at (once, and
-first), `i` input, `e` the end of the input, `w` the window's size. To the person: `o` output, `x` the exit record.
+A message is a letter, four bytes of length, and the content. From the client: `h` a description of its terminal (once,
+and first), `i` input, `e` the end of the input, `w` the window's size. To the client: `o` output, `x` the exit record.
 """
 
 import contextlib
@@ -26,60 +26,59 @@ NAME = "console"
 HEAD = struct.Struct("!cI")
 CHUNK = 64 * 1024
 LONGEST_MESSAGE = 1 << 20
-MEET_S = 60.0  # a person who has not come by then never will
+MEET_S = 60.0  # a client that has not connected by then never will
 HELLO_S = 5.0
-FLUSH_S, LONGEST_FLUSH_S = 2.0, 10.0  # a person who takes nothing for so long reads the rest in the log
-REST_S = 0.1  # between two looks at a terminal that no process has open
-IDLE_S = 1.0  # between two ends of the input, for a command that reads on without a person
+FLUSH_S, LONGEST_FLUSH_S = 2.0, 10.0  # a client that reads nothing for this long finds the rest in the log
+REST_S = 0.1  # between two checks of a terminal that no process has open
+IDLE_S = 1.0  # between two ends of the input, for a command that still reads after its client has gone
 END_OF_INPUT = b"\x04"
 
 
 class GoneError(Exception):
-    """The person is gone, or says what makes no sense."""
+    """The client has disconnected, or sends nonsense."""
 
 
 class Console:
-    """One run's. Made and met on the main thread; `connect` begins the thread that carries the bytes."""
+    """The console of one run. `connect` starts the thread that moves the bytes; the rest is for the main thread."""
 
     def __init__(self, folder: str, log: int) -> None:
         self._folder, self._log = folder, log
         self._listener = listen(folder)
-        self._person: socket.socket | None = None
+        self._client: socket.socket | None = None
         self._hello: dict = {}
-        self._heard = bytearray()  # of a message that is not whole yet
+        self._received = bytearray()  # of a message that is not complete yet
         self._input = self._output = -1
         self._to_command = bytearray()
         self._is_input_over = False
-        self._to_person = b""  # the message that is on its way
+        self._to_client = b""  # the rest of the message being sent
         self._sent = 0  # of the log
         self._pid = 0
         self._rest_until = 0.0
-        self._is_over = threading.Event()  # the command, and all that it left behind
+        self._is_over = threading.Event()  # the command, and all its processes
         self._is_drained = threading.Event()
-        self._last_word = b""
-        self._is_parting = False  # the last word is on its way
-        self._parts_by = 0.0
+        self._exit_message = b""
+        self._is_sending_exit = False
+        self._deadline = 0.0
         self._wake, self._wake_write = os.pipe()
 
     @property
     def is_terminal(self) -> bool:
-        """The person sits at one, so the command gets one."""
         return bool(self._hello.get("terminal"))
 
     def meet(self, stop_signals: set) -> str:
-        """Wait for the person. Returns why the command shall not begin; empty: they are here."""
+        """Wait for the client. Returns why the command must not start; empty: the client is connected."""
         until = time.monotonic() + MEET_S
         while time.monotonic() < until:
             if signal.sigtimedwait(stop_signals, 0) is not None:
                 return "stopped"
-            if select.select([self._listener], [], [], REST_S)[0] and self._let_in():
+            if select.select([self._listener], [], [], REST_S)[0] and self._accept():
                 self._listener.close()
                 os.unlink(os.path.join(self._folder, NAME))
                 return ""
         return "alone"
 
     def ends(self) -> tuple:
-        """What the command gets as its input and output; the other ends stay here."""
+        """The command's input and output; the other ends stay here."""
         if self.is_terminal:
             self._input, terminal = os.openpty()
             self._output = self._input
@@ -90,7 +89,7 @@ class Console:
         return given_input, given_output
 
     def connect(self, pid: int) -> None:
-        """The command is there: carry bytes until `finish`."""
+        """Move bytes to and from the command until `finish`."""
         self._pid = pid
         os.set_blocking(self._input, False)
         os.set_blocking(self._output, False)
@@ -99,88 +98,86 @@ class Console:
         self._thread.start()
 
     def drain(self) -> None:
-        """The command and all that it left are gone: see that what they wrote is in the log."""
+        """The command and all its processes have ended: wait until their output is in the log."""
         self._is_over.set()
-        self._poke()
+        self._wake_thread()
         self._is_drained.wait(FLUSH_S)
 
     def finish(self, record: dict) -> None:
-        """Tell the person how it ended, after all of the output; not for ever, if they do not listen."""
-        self._parts_by = time.monotonic() + LONGEST_FLUSH_S
-        self._last_word = message(b"x", json.dumps(record).encode())
-        self._poke()
+        """Send the exit record after all of the output, unless the client stops reading."""
+        self._deadline = time.monotonic() + LONGEST_FLUSH_S
+        self._exit_message = message(b"x", json.dumps(record).encode())
+        self._wake_thread()
         self._thread.join()
 
-    def _let_in(self) -> bool:
-        person, _ = self._listener.accept()
-        person.settimeout(HELLO_S)
+    def _accept(self) -> bool:
+        client, _ = self._listener.accept()
+        client.settimeout(HELLO_S)
         try:
-            kind, content = read_message(person)
+            kind, content = read_message(client)
             if kind != b"h":
                 raise GoneError
             self._hello = json.loads(content)
         except (OSError, ValueError, GoneError):
-            person.close()
+            client.close()
             return False
-        person.setblocking(False)
-        self._person = person
+        client.setblocking(False)
+        self._client = client
         return True
 
     # On the thread.
 
     def _run(self) -> None:
         try:
-            self._carry()
+            self._move_bytes()
         finally:
-            self._hang_up()  # only a mistake of ours ends it before the command: that must not wait for us
+            self._hang_up()  # only a bug of ours ends it before the command, which must not wait for us then
             for fd in {self._input, self._output} - {-1}:
                 os.close(fd)
             self._is_drained.set()
 
-    def _carry(self) -> None:
+    def _move_bytes(self) -> None:
         quiet_since = time.monotonic()
         while not self._is_done(quiet_since):
             readable = self._wait()
             if self._wake in readable:
                 os.read(self._wake, CHUNK)
             has_moved = self._output in readable and self._take_output()
-            if self._person is not None and self._person in readable:
-                self._hear()
+            if self._client is not None and self._client in readable:
+                self._read_client()
             if self._to_command or self._is_input_over:
-                self._feed()
-            has_moved = self._tell() or has_moved
-            if has_moved or not self._last_word:
+                self._write_command()
+            has_moved = self._write_client() or has_moved
+            if has_moved or not self._exit_message:
                 quiet_since = time.monotonic()
             if self._is_over.is_set() and self._output not in readable:
                 self._is_drained.set()
 
     def _is_done(self, quiet_since: float) -> bool:
-        """Everything is told, or nobody is there to be told, or they do not listen."""
-        if not self._last_word:
+        if not self._exit_message:
             return False
         now = time.monotonic()
-        return self._person is None or now - quiet_since > FLUSH_S or now > self._parts_by
+        return self._client is None or now - quiet_since > FLUSH_S or now > self._deadline
 
     def _wait(self) -> list:
-        """Until there is something to carry. Returns what can be read."""
+        """Wait until there is something to move. Returns what can be read."""
         reads: list = [self._wake]
         writes: list = []
         is_resting = time.monotonic() < self._rest_until
         if self._output >= 0 and not is_resting:
             reads.append(self._output)
-        if self._person is not None:
+        if self._client is not None:
             if len(self._to_command) < CHUNK:
-                reads.append(self._person)
-            if self._to_person or self._has_news():
-                writes.append(self._person)
+                reads.append(self._client)
+            if self._to_client or self._has_output():
+                writes.append(self._client)
         if self._input >= 0 and self._to_command:
             writes.append(self._input)
         is_draining = self._is_over.is_set() and not self._is_drained.is_set()
-        timeout_s = 0.0 if is_draining else REST_S if is_resting or self._last_word else IDLE_S
+        timeout_s = 0.0 if is_draining else REST_S if is_resting or self._exit_message else IDLE_S
         return select.select(reads, writes, [], timeout_s)[0]
 
     def _take_output(self) -> bool:
-        """From the command into the log."""
         try:
             content = os.read(self._output, CHUNK)
         except BlockingIOError:
@@ -190,7 +187,7 @@ class Console:
                 raise
             content = b""
         if content:
-            self._keep(content)
+            self._log_output(content)
         elif self.is_terminal:
             self._rest_until = time.monotonic() + REST_S
         else:
@@ -198,43 +195,42 @@ class Console:
             self._output = -1
         return bool(content)
 
-    def _keep(self, content: bytes) -> None:
+    def _log_output(self, content: bytes) -> None:
         while content:
             try:
                 content = content[os.write(self._log, content) :]
-            except OSError:  # the disk is full: it is lost, as if the command had written there itself
+            except OSError:  # the disk is full: the output is lost, as if the command had written it there itself
                 return
 
-    def _hear(self) -> None:
-        """What the person says; when they are gone, the command is told as a terminal would."""
-        assert self._person is not None
+    def _read_client(self) -> None:
+        """When the client has gone, the command is notified as by a terminal."""
+        assert self._client is not None
         try:
-            content = self._person.recv(CHUNK)
+            content = self._client.recv(CHUNK)
             if not content:
                 raise GoneError
-            self._heard += content
-            for kind, said in split(self._heard):
-                self._obey(kind, said)
+            self._received += content
+            for kind, content in split(self._received):
+                self._handle(kind, content)
         except BlockingIOError:
             return
         except (OSError, ValueError, GoneError):
             self._hang_up()
 
-    def _obey(self, kind: bytes, said: bytes) -> None:
+    def _handle(self, kind: bytes, content: bytes) -> None:
         if kind == b"i":
-            self._to_command += said
+            self._to_command += content
         elif kind == b"e" and not self.is_terminal:
             self._is_input_over = True
         elif kind == b"w":
-            self._resize(json.loads(said))
+            self._resize(json.loads(content))
 
     def _resize(self, size: dict) -> None:
         if self.is_terminal:
             rows, columns = (max(0, min(int(size.get(side, 0)), 9999)) for side in ("rows", "columns"))
             fcntl.ioctl(self._input, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
-    def _feed(self) -> None:
-        """From the person into the command."""
+    def _write_command(self) -> None:
         if self._input < 0:
             self._to_command.clear()
             return
@@ -243,49 +239,49 @@ class Console:
                 del self._to_command[: os.write(self._input, self._to_command)]
         except BlockingIOError:
             return
-        except OSError:  # the command reads no more
+        except OSError:  # the command no longer reads
             self._to_command.clear()
         if not self._is_input_over:
             return
         if self.is_terminal:
-            with contextlib.suppress(OSError):  # read by whoever reads again: a terminal that is gone stays gone
+            with contextlib.suppress(OSError):  # for the next read: a terminal that has gone stays gone
                 os.write(self._input, END_OF_INPUT)
             return
         os.close(self._input)
         self._input = -1
 
-    def _has_news(self) -> bool:
+    def _has_output(self) -> bool:
         size = os.fstat(self._reader).st_size
         self._sent = min(self._sent, size)
-        return self._sent < size or bool(self._last_word)
+        return self._sent < size or bool(self._exit_message)
 
-    def _tell(self) -> bool:
-        """From the log to the person; at the end the last word."""
+    def _write_client(self) -> bool:
+        """Send output from the log, and at the end the exit record."""
         has_moved = False
-        while self._person is not None:
-            if not self._to_person:
+        while self._client is not None:
+            if not self._to_client:
                 content = os.pread(self._reader, CHUNK, self._sent)
-                if not content and not self._last_word:
+                if not content and not self._exit_message:
                     return has_moved
                 self._sent += len(content)
-                self._is_parting = not content
-                self._to_person = self._last_word if self._is_parting else message(b"o", content)
+                self._is_sending_exit = not content
+                self._to_client = self._exit_message if self._is_sending_exit else message(b"o", content)
             try:
-                sent = self._person.send(self._to_person)
+                sent = self._client.send(self._to_client)
             except BlockingIOError:
                 return has_moved
             except OSError:
                 self._hang_up()
                 return has_moved
-            self._to_person = self._to_person[sent:]
+            self._to_client = self._to_client[sent:]
             has_moved = True
-            if self._is_parting and not self._to_person:
-                self._leave()
+            if self._is_sending_exit and not self._to_client:
+                self._disconnect()
         return has_moved
 
     def _hang_up(self) -> None:
-        """The person is gone: SIGHUP, and the end of the input. The log goes on."""
-        self._leave()
+        """The client has gone: send SIGHUP and end the input. The log continues."""
+        self._disconnect()
         self._is_input_over = True
         if self._is_over.is_set():
             return
@@ -293,7 +289,7 @@ class Console:
         if self.is_terminal:
             with contextlib.suppress(OSError, termios.error):
                 attributes = termios.tcgetattr(self._input)
-                attributes[3] |= termios.ICANON  # so that the end of the input is one
+                attributes[3] |= termios.ICANON  # otherwise the character for the end of the input does not end it
                 termios.tcsetattr(self._input, termios.TCSANOW, attributes)
                 groups.insert(0, os.tcgetpgrp(self._input))
         for group in dict.fromkeys(groups):
@@ -301,17 +297,17 @@ class Console:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(group, number)
 
-    def _leave(self) -> None:
-        if self._person is not None:
-            self._person.close()
-            self._person = None
+    def _disconnect(self) -> None:
+        if self._client is not None:
+            self._client.close()
+            self._client = None
 
-    def _poke(self) -> None:
+    def _wake_thread(self) -> None:
         os.write(self._wake_write, b"1")
 
 
 def listen(folder: str) -> socket.socket:
-    """The socket in the run's folder, for its owner alone. A socket's path may have 107 bytes: hence from inside."""
+    """The socket in the run's folder, for its owner only. Bound from inside, since its path may have 107 bytes."""
     listener = socket.socket(socket.AF_UNIX)
     os.chdir(folder)
     mask = os.umask(0o177)
@@ -327,37 +323,35 @@ def listen(folder: str) -> socket.socket:
 
 
 def message(kind: bytes, content: bytes) -> bytes:
-    """As it goes over the socket."""
     return HEAD.pack(kind, len(content)) + content
 
 
-def split(heard: bytearray) -> list:
-    """Take the whole messages out of what was heard."""
+def split(received: bytearray) -> list:
+    """Remove the complete messages from the received bytes."""
     found = []
-    while len(heard) >= HEAD.size:
-        kind, size = HEAD.unpack_from(heard)
+    while len(received) >= HEAD.size:
+        kind, size = HEAD.unpack_from(received)
         if size > LONGEST_MESSAGE:
             raise GoneError
-        if len(heard) < HEAD.size + size:
+        if len(received) < HEAD.size + size:
             break
-        found.append((kind, bytes(heard[HEAD.size : HEAD.size + size])))
-        del heard[: HEAD.size + size]
+        found.append((kind, bytes(received[HEAD.size : HEAD.size + size])))
+        del received[: HEAD.size + size]
     return found
 
 
-def read_message(person: socket.socket) -> tuple:
-    """The first message of a person, no byte more."""
-    kind, size = HEAD.unpack(read_exactly(person, HEAD.size))
+def read_message(client: socket.socket) -> tuple:
+    """The first message of a client, and no byte more."""
+    kind, size = HEAD.unpack(read_exactly(client, HEAD.size))
     if size > CHUNK:
         raise GoneError
-    return kind, read_exactly(person, size)
+    return kind, read_exactly(client, size)
 
 
-def read_exactly(person: socket.socket, size: int) -> bytes:
-    """So many bytes, or they are gone."""
+def read_exactly(client: socket.socket, size: int) -> bytes:
     content = b""
     while len(content) < size:
-        part = person.recv(size - len(content))
+        part = client.recv(size - len(content))
         if not part:
             raise GoneError
         content += part
