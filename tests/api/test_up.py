@@ -13,7 +13,7 @@ import pytest
 
 from kaiwo.app import interpreter_tuning, up
 from kaiwo.app.options import UpOptions
-from kaiwo.app.up import cluster_words, running
+from kaiwo.app.up import describe_nodes, running
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node
 from kaiwo.snapshot.snapshot import Snapshot
@@ -36,7 +36,7 @@ def test_it_tells_when_the_token_had_to_be_replaced(tmp_path: Path, capsys: pyte
 
     async def greet() -> str:
         async with running(options) as kaiwo:
-            up._greet(options, kaiwo)
+            up._print_summary(options, kaiwo)
         return capsys.readouterr().out
 
     assert "note" not in run(greet())
@@ -125,10 +125,10 @@ def test_a_loop_that_cannot_begin_is_told(tmp_path: Path, monkeypatch: pytest.Mo
     ],
 )
 def test_the_greeting_counts_as_people_do(nodes: int, gpus: int, is_virtual: bool, said: str) -> None:
-    assert cluster_words([node(f"n-{index}", gpus) for index in range(nodes)], is_virtual) == said
+    assert describe_nodes([node(f"n-{index}", gpus) for index in range(nodes)], is_virtual) == said
 
 
 def test_the_greeting_counts_a_gpu_that_is_cut_once() -> None:
     parts = tuple(Gpu(f"gpu-0-p{part}", "MI300X", 24_576, parent="gpu-0", milli=125) for part in range(8))
     cut = Node("n", 1000, 1000, gpus=(*parts, Gpu("gpu-1", "MI300X", 196_608)))
-    assert cluster_words([cut], False) == "1 node, 2 GPUs"
+    assert describe_nodes([cut], False) == "1 node, 2 GPUs"

@@ -1,7 +1,6 @@
-"""Serve an application on this machine, and say where: KAIWO_HOME/server.json.
+"""Serve an ASGI application over HTTP or HTTPS, and write its address to KAIWO_HOME/server.json for the CLI.
 
-In:    an ASGI application, a host and a port.   Out: a running server and its address.
-Never: takes over the process's signals, or leaves server.json behind on a clean end.
+The process keeps its own signal handlers, and a clean end removes server.json.
 """
 
 import asyncio
@@ -26,15 +25,15 @@ GOODBYE_S = 1  # uvicorn counts whole seconds; streams end by themselves before
 
 
 class ServerFile(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the CLI reads to find us."""
+    """server.json: what the CLI reads to find the server."""
 
     url: str
     pid: int
-    ca: str = ""  # with https: the certificate by which to know it
+    ca: str = ""  # with https: the certificate to trust
 
 
 class Tls(msgspec.Struct, frozen=True):
-    """Files in PEM; the key may stand in the certificate's."""
+    """PEM files; the key may be in the certificate's file."""
 
     certificate: str = ""  # empty: no TLS
     key: str = ""
@@ -43,8 +42,8 @@ class Tls(msgspec.Struct, frozen=True):
 NO_TLS = Tls()
 
 
-class _Quiet(uvicorn.Server):
-    """The process that serves has its own way to end: no signal is taken over."""
+class _ServerWithoutSignals(uvicorn.Server):
+    """The process handles its signals itself."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -52,16 +51,13 @@ class _Quiet(uvicorn.Server):
 
 
 class Server:
-    """A server that answers. `stop` it, or wait until it ended by itself."""
+    """A running server."""
 
     def __init__(self, server: uvicorn.Server, task: "asyncio.Task[None]", on_stop: Callable[[], None]) -> None:
-        self._server = server
-        self._task = task
-        self._on_stop = on_stop
+        self._server, self._task, self._on_stop = server, task, on_stop
         self._file: Path | None = None
 
     def announce(self, home: str, url: str, ca: str = "") -> None:
-        """Write server.json, whole or not at all."""
         path = Path(home) / SERVER_FILE
         temporary = path.with_name(f".{SERVER_FILE}.{os.getpid()}")
         try:
@@ -74,17 +70,16 @@ class Server:
         self._file = path
 
     async def stop(self) -> None:
-        """Let open answers end, at most two seconds; then it is over."""
-        self._forget()
+        """Open responses get at most two seconds to end."""
+        self._remove_file()
         self._on_stop()
         self._server.should_exit = True
         await asyncio.gather(self._task, return_exceptions=True)
 
     async def wait(self) -> None:
-        """Until it ends, for whatever reason."""
         await asyncio.shield(self._task)
 
-    def _forget(self) -> None:
+    def _remove_file(self) -> None:
         """Remove server.json if it is still ours."""
         if self._file is None:
             return
@@ -95,19 +90,14 @@ class Server:
 
 
 async def serve(
-    app: Any,
-    host: str,
-    port: int,
-    home: str = "",
-    on_stop: Callable[[], None] = lambda: None,
-    tls: Tls = NO_TLS,
+    app: Any, host: str, port: int, home: str = "", on_stop: Callable[[], None] = lambda: None, tls: Tls = NO_TLS
 ) -> tuple[Server, str]:
-    """Begin to answer. `on_stop` is called first when it ends: let streams go there."""
+    """Start a server. `on_stop` is called first when it stops, to end open streams."""
     check_tls(tls)
     if not (host in ("localhost", "::1") or host.startswith("127.")):
-        allow_files()  # agents of other machines come; jobs of a Kaiwo for itself keep the system's limit
+        allow_files()  # agents of other machines may connect; a local Kaiwo and its jobs keep the system's limit
     listener = _listen(host, port)
-    url = f"{'https' if tls.certificate else 'http'}://{_shown(host)}:{listener.getsockname()[1]}"
+    url = f"{'https' if tls.certificate else 'http'}://{_host_in_url(host)}:{listener.getsockname()[1]}"
     config = _config(app, lifespan="on", ssl_certfile=tls.certificate or None, ssl_keyfile=tls.key or None)
     server = await _begin(config, listener, on_stop)
     try:
@@ -119,10 +109,10 @@ async def serve(
     return server, url
 
 
-async def serve_beside(
+async def serve_over_tls(
     app: Any, host: str, port: int, context: ssl.SSLContext, on_stop: Callable[[], None] = lambda: None
 ) -> tuple[Server, int]:
-    """Another door to an application that is served already, over TLS with certificates that may change; its port."""
+    """Serve a running application on one more port, over TLS with certificates that may change. Returns the port."""
     listener = _listen(host, port)
     config = _config(app, lifespan="off")
     config.load()
@@ -150,7 +140,7 @@ def _config(app: Any, **options: Any) -> uvicorn.Config:
 
 
 async def _begin(config: uvicorn.Config, listener: socket.socket, on_stop: Callable[[], None]) -> Server:
-    inner = _Quiet(config)
+    inner = _ServerWithoutSignals(config)
     task = asyncio.create_task(inner.serve(sockets=[listener]), name="kaiwo-http")
     while not inner.started:
         if task.done():
@@ -162,7 +152,7 @@ async def _begin(config: uvicorn.Config, listener: socket.socket, on_stop: Calla
 
 
 def check_tls(tls: Tls) -> None:
-    """ConfigError, with the way out, for files that do not make a server."""
+    """ConfigError for files that cannot be used for TLS."""
     if tls.key and not tls.certificate:
         raise ConfigError("--tls-key is of no use alone; give --tls-cert too", "--tls-cert")
     if not tls.certificate:
@@ -178,7 +168,7 @@ def check_tls(tls: Tls) -> None:
 
 
 def allow_files() -> None:
-    """As many open files as the system lets us have: a thousand agents are a thousand connections."""
+    """Raise the limit of open files: a thousand agents are a thousand connections."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 2 * MOST_CONNECTIONS if hard == resource.RLIM_INFINITY else min(hard, 2 * MOST_CONNECTIONS)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -216,10 +206,7 @@ def _why_not(host: str, port: int, error: Exception) -> str:
     return f"cannot listen on {host} port {port} ({error}); choose another with --port"
 
 
-def _shown(host: str) -> str:
-    """The host for an address that a browser can open."""
-    if host in ("", "0.0.0.0"):
-        return "127.0.0.1"
-    if host == "::":
-        return "[::1]"
+def _host_in_url(host: str) -> str:
+    """With an address that a browser can open."""
+    host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"[{host}]" if ":" in host else host

@@ -1,7 +1,4 @@
-"""Keep the interpreter from stopping the process at a bad moment.
-
-In:    nothing; called once the state is loaded.   Out: settings of this process.
-"""
+"""Keep the garbage collector and busy threads from stopping the event loop at a bad moment."""
 
 import gc
 import sys
@@ -10,13 +7,13 @@ import sys
 # The collector visits every entry of the large tables at each full collection: by default 33 times in half a minute,
 # 50 ms each; with the loaded state frozen and these thresholds, once. The model's structs are not collected at all.
 GC_THRESHOLD = (2_000, 10, 100)
-# So long a thread that computes keeps the interpreter from the event loop: a lag of 42 to 74 ms with Python's own 5 ms,
-# of 22 to 25 ms with this.
+# How long a busy thread may keep the interpreter from the event loop: Python's own 5 ms cause a lag of 42 to 74 ms,
+# this one of 22 to 25 ms.
 SWITCH_S = 0.0005
 
 
 def tune_interpreter() -> None:
-    """Keep the garbage collector and busy threads from stopping the event loop."""
+    """Call once the state is loaded."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLD)

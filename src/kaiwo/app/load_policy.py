@@ -1,7 +1,4 @@
-"""The policy that a file asks for, checked against the plugins that are there.
-
-In:    the path of a YAML file; empty: none.   Out: a Policy.
-"""
+"""Load the policy file, checked against the installed plugins."""
 
 from pathlib import Path
 
@@ -11,8 +8,8 @@ from kaiwo.model.errors import ConfigError, PluginError
 from kaiwo.model.policy import DEFAULT_POLICY, Policy
 
 
-def policy_of(path: str) -> Policy:
-    """One that could not work is refused before anything starts."""
+def load_policy(path: str) -> Policy:
+    """The default policy without a path; ConfigError for one that could not work."""
     if not path:
         return DEFAULT_POLICY
     try:

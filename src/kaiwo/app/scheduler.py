@@ -1,7 +1,4 @@
-"""Compose `kaiwo scheduler`: a Kubernetes cluster, the loop, the API and the web page in one process.
-
-In:    the command's options.   Out: a running scheduler, and the address of its page.
-"""
+"""Compose `kaiwo scheduler`: a Kubernetes cluster, the loop, the API and the web page in one process."""
 
 import asyncio
 import contextlib
@@ -13,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from kaiwo.api.settings import Settings
-from kaiwo.app.http_server import Tls, check_tls, serve, serve_beside
+from kaiwo.app.http_server import Tls, check_tls, serve, serve_over_tls
 from kaiwo.app.interpreter_tuning import tune_interpreter
-from kaiwo.app.load_policy import policy_of
+from kaiwo.app.load_policy import load_policy
 from kaiwo.app.options import SchedulerOptions
 from kaiwo.clusters.kubernetes.agent_tokens import AgentTokens
 from kaiwo.clusters.kubernetes.client import Access, find_access
@@ -30,8 +27,7 @@ from kaiwo.runtime.kubernetes.extender_answers import ExtenderAnswers
 from kaiwo.runtime.kubernetes.leadership import SINGLE_REPLICA, LeaderGuard, Leadership
 from kaiwo.runtime.kubernetes.node_partitioning import KubernetesPartitioning
 from kaiwo.runtime.log import emit
-from kaiwo.runtime.loop.learned_run_times import RunTimeFile as RunsInFile
-from kaiwo.runtime.loop.learned_run_times import RunTimes
+from kaiwo.runtime.loop.learned_run_times import RunTimeFile, RunTimes
 from kaiwo.runtime.loop.past_usage_tracker import PastUsageInQueues, PastUsageTracker
 from kaiwo.runtime.loop.scheduling_loop import SchedulingLoop, first_of
 
@@ -45,8 +41,6 @@ WEBHOOKS_S = 10.0  # how long the start waits for them
 
 
 class RunningScheduler(NamedTuple):
-    """The scheduler while it runs."""
-
     cluster: KubernetesCluster
     loop: SchedulingLoop
     context: "Context"
@@ -68,17 +62,16 @@ async def scheduling(options: SchedulerOptions) -> AsyncIterator[RunningSchedule
     if options.webhooks:
         _check_webhooks()
     _check_agents(options)
-    policy = policy_of(options.policy)
+    policy = load_policy(options.policy)
     access = find_access(options.kubeconfig, options.context)
     if trouble := await first_contact(access):
-        sys.stderr.write(f"kaiwo: {trouble}\nKaiwo tries again until it answers; Ctrl-C stops it.\n")
-        sys.stderr.flush()
+        print(f"kaiwo: {trouble}\nKaiwo tries again until it answers; Ctrl-C stops it.", file=sys.stderr, flush=True)
     guard = LeaderGuard(_leadership(options, access))
     cluster = KubernetesCluster(access, options.scheduler, emit, lambda: guard.leadership.left_s)
     cluster.cache.placed.extended_scheduler = options.extends if options.extender_port else ""
     past_use = PastUsageTracker.of(policy, PastUsageInQueues(cluster.cache.queue_history))
     journal = Journal(Path(options.home) / "journal")
-    run_times = RunTimes(RunsInFile(options.home))
+    run_times = RunTimes(RunTimeFile(options.home))
     loop = SchedulingLoop(cluster, journal, policy, may_decide=guard.may_decide, past_use=past_use, run_times=run_times)
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(cluster.close)
@@ -107,7 +100,7 @@ async def scheduling(options: SchedulerOptions) -> AsyncIterator[RunningSchedule
         if options.agents:
             context.access.agent_tokens = AgentTokens(webhooks.client, options.agent_account)
             tls_context, stop = webhooks.certificates.context, context.closing.set
-            agents, port = await serve_beside(app, options.host, options.agents_port, tls_context, stop)
+            agents, port = await serve_over_tls(app, options.host, options.agents_port, tls_context, stop)
             stack.push_async_callback(agents.stop)
             emit("agents-served", port=port)
         stack.push_async_callback(guard.hand_over, cluster)  # runs first: the next leader need not wait
@@ -115,7 +108,7 @@ async def scheduling(options: SchedulerOptions) -> AsyncIterator[RunningSchedule
 
 
 async def _make_api(options: SchedulerOptions, loop: SchedulingLoop) -> "tuple[Starlette, Context]":
-    """Imported here, while the first lists arrive: it takes half a second that no pod has to wait for."""
+    """Imported here, while the first lists arrive: the half second that it takes delays no pod."""
     await asyncio.to_thread(importlib.import_module, "kaiwo.api.application")
     from kaiwo.api.application import context_of, make_app
 
@@ -135,7 +128,7 @@ def _leadership(options: SchedulerOptions, access: Access) -> Leadership:
 
 
 def _check_webhooks() -> None:
-    """Before anything is read: certificates need a package that not every installation has."""
+    """Certificates need a package that not every installation has."""
     try:
         import cryptography  # noqa: F401
     except ImportError as error:
@@ -209,8 +202,7 @@ def _print_summary(options: SchedulerOptions, kaiwo: RunningScheduler) -> None:
         f"  state     {options.home} (the journal; everything else is in the cluster)",
         "Ctrl-C stops Kaiwo; running work goes on.",
     ]
-    sys.stdout.write("\n".join(lines) + "\n")
-    sys.stdout.flush()
+    print("\n".join(lines), flush=True)
 
 
 def _role(options: SchedulerOptions, leadership: Leadership) -> str:

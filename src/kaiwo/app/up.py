@@ -1,12 +1,8 @@
-"""`kaiwo up`: the local cluster, the loop, the API and the page in one process.
-
-In:    what the person asked for.   Out: a running product, and the address where to look at it.
-"""
+"""Compose `kaiwo up`: the local cluster, the loop, the API and the web page in one process."""
 
 import asyncio
 import contextlib
 import signal
-import sys
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -16,7 +12,7 @@ from kaiwo.api.context import Context
 from kaiwo.api.settings import Settings
 from kaiwo.app.http_server import Tls, check_tls, serve
 from kaiwo.app.interpreter_tuning import tune_interpreter
-from kaiwo.app.load_policy import policy_of
+from kaiwo.app.load_policy import load_policy
 from kaiwo.app.options import UpOptions
 from kaiwo.clusters.local import LocalCluster, read_cluster_file, virtual_nodes
 from kaiwo.clusters.local.cluster_file import DEFAULT_MODEL, DEFAULT_NODES
@@ -24,26 +20,23 @@ from kaiwo.devices.discover import discover
 from kaiwo.history.journal_writer import Journal
 from kaiwo.model.node import Node
 from kaiwo.runtime.log import emit
-from kaiwo.runtime.loop.learned_run_times import RunTimeFile as RunsInFile
-from kaiwo.runtime.loop.learned_run_times import RunTimes
+from kaiwo.runtime.loop.learned_run_times import RunTimeFile, RunTimes
 from kaiwo.runtime.loop.past_usage_tracker import PastUsageFile, PastUsageTracker
 from kaiwo.runtime.loop.scheduling_loop import SchedulingLoop, first_of
-from kaiwo.runtime.nodes.in_process_agent import watching
-from kaiwo.runtime.nodes.local_gpu_shares import MachineShares
+from kaiwo.runtime.nodes.in_process_agent import in_process_agent
+from kaiwo.runtime.nodes.local_gpu_shares import LocalGpuShares
 from kaiwo.runtime.nodes.local_node import real_node
-from kaiwo.runtime.partitioning.local_machine import Machine
-from kaiwo.runtime.partitioning.saved_state import FILE, as_changed, read_kept
+from kaiwo.runtime.partitioning.local_machine import LocalMachine
+from kaiwo.runtime.partitioning.saved_state import FILE, read_state, with_saved_modes
 
 
 def run(options: UpOptions) -> None:
-    """Until Ctrl-C or SIGTERM. Running work goes on without us."""
+    """Until Ctrl-C or SIGTERM. Running work goes on."""
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(_run(options))
 
 
 class Running(NamedTuple):
-    """The product while it runs."""
-
     cluster: LocalCluster
     loop: SchedulingLoop
     context: Context
@@ -53,40 +46,36 @@ class Running(NamedTuple):
 
 @contextlib.asynccontextmanager
 async def running(options: UpOptions) -> AsyncIterator[Running]:
-    """Start everything, and take it down again at the end of the block."""
+    """Start everything, and stop it at the end of the block."""
     tls = Tls(options.tls_cert, options.tls_key)
     check_tls(tls)
-    policy = policy_of(options.policy)
+    policy = load_policy(options.policy)
+    find_gpus = lambda: discover(options.root, has_telemetry=False)  # noqa: E731
     cluster = LocalCluster(
         options.home,
         _nodes(options),
         speed=options.speed,
         default_nodes=lambda: _default_nodes(options.root),
-        shares=MachineShares(
-            Path(options.home) / "sharing", lambda: discover(options.root, has_telemetry=False), options.root
-        ),
+        shares=LocalGpuShares(Path(options.home) / "sharing", find_gpus, options.root),
     )
     past_use = PastUsageTracker.of(policy, PastUsageFile(options.home))
-    run_times = RunTimes(RunsInFile(options.home))
+    run_times = RunTimes(RunTimeFile(options.home))
     journal = Journal(Path(options.home) / "journal")
     loop = SchedulingLoop(cluster, journal, policy, past_use=past_use, run_times=run_times)
     settings = Settings(
-        home=options.home,
-        host=options.host,
-        agent_token_file=options.agent_token_file,
-        partitions=options.partitions,
+        home=options.home, host=options.host, agent_token_file=options.agent_token_file, partitions=options.partitions
     )
     app = make_app(loop, settings)
     context = context_of(app)
     scheduling = asyncio.create_task(loop.run(), name="kaiwo-loop")
     try:
-        await first_of(loop.changed(0), scheduling)  # the state is there: the first page that is served is not empty
+        await first_of(loop.changed(0), scheduling)  # until the state is loaded, so that the first page is not empty
         tune_interpreter()
         async with contextlib.AsyncExitStack() as stack:
             if not cluster.is_virtual:
                 for name in cluster.state.nodes:
-                    context.partitions.following.machine = _machine(context, name, options)
-                    await stack.enter_async_context(watching(context.agents, name, options.root))
+                    context.partitions.changer.machine = _machine(context, name, options)
+                    await stack.enter_async_context(in_process_agent(context.agents, name, options.root))
             server, url = await serve(app, options.host, options.port, options.home, context.closing.set, tls)
             stack.push_async_callback(server.stop)
             yield Running(cluster, loop, context, url, scheduling)
@@ -103,7 +92,7 @@ async def _run(options: UpOptions) -> None:
     async with running(options) as kaiwo:
         demo = asyncio.create_task(_demo(kaiwo.cluster), name="kaiwo-demo") if options.demo else None
         try:
-            _greet(options, kaiwo)
+            _print_summary(options, kaiwo)
             await first_of(stop.wait(), kaiwo.scheduling)
         finally:
             if demo is not None:
@@ -112,31 +101,31 @@ async def _run(options: UpOptions) -> None:
 
 
 def _nodes(options: UpOptions) -> Sequence[Node] | None:
-    """The nodes that were asked for, in the modes that they have by now; None: those the cluster had."""
+    """The requested nodes, in the modes that they have by now; None: those of the last time."""
     if options.cluster_file:
         nodes = read_cluster_file(Path(options.cluster_file).read_bytes(), options.cluster_file)
     elif options.nodes or options.gpu_model:
         nodes = virtual_nodes(options.nodes or DEFAULT_NODES, options.gpu_model or DEFAULT_MODEL)
     else:
         return None
-    return as_changed(nodes, read_kept(Path(options.home) / FILE))
+    saved = read_state(Path(options.home) / FILE)
+    return [with_saved_modes(node, saved) for node in nodes]
 
 
 def _default_nodes(root: str) -> Sequence[Node]:
-    """This machine if it has GPUs, else a virtual cluster."""
     machine = real_node(root)
     return virtual_nodes() if machine is None else (machine,)
 
 
-def _machine(context: Context, name: str, options: UpOptions) -> Machine:
-    """The one that changes this machine's partition modes; whoever has a process on a GPU is on it."""
+def _machine(context: Context, name: str, options: UpOptions) -> LocalMachine:
+    """For changes of this machine's partition modes; a GPU with a process is in use."""
 
     def tenant(gpu: str) -> str:
-        heard = context.agents.of(name)
-        sample = heard.gpu(gpu) if heard is not None else None
+        agent = context.agents.of(name)
+        sample = agent.gpu(gpu) if agent is not None else None
         return f"process {sample.processes[0].pid}" if sample and sample.processes else ""
 
-    return Machine(name, options.root, Path(options.home) / "partitions", tenant)
+    return LocalMachine(name, options.root, Path(options.home) / "partitions", tenant)
 
 
 async def _demo(cluster: LocalCluster) -> None:
@@ -145,19 +134,19 @@ async def _demo(cluster: LocalCluster) -> None:
     try:
         await submit_demo(cluster)
         await keep_alive(cluster)
-    except Exception as error:  # the sample work is a courtesy: without it the product still runs
+    except Exception as error:  # Kaiwo also works without the sample
         emit("demo-failed", level="error", error=f"{type(error).__name__}: {error}")
 
 
-def cluster_words(nodes: Sequence[Node], is_virtual: bool) -> str:
-    """`8 virtual nodes, 64 GPUs`: a GPU that is cut is one."""
+def describe_nodes(nodes: Sequence[Node], is_virtual: bool) -> str:
+    """`8 virtual nodes, 64 GPUs`; the partitions of a GPU count as one."""
     gpus = sum(len({gpu.parent or gpu.id for gpu in node.gpus}) for node in nodes)
     kind = "virtual node" if is_virtual else "node"
     return f"{len(nodes)} {kind}{'' if len(nodes) == 1 else 's'}, {gpus} GPU{'' if gpus == 1 else 's'}"
 
 
-def _greet(options: UpOptions, kaiwo: Running) -> None:
-    cluster = cluster_words(list(kaiwo.cluster.state.nodes.values()), kaiwo.cluster.is_virtual)
+def _print_summary(options: UpOptions, kaiwo: Running) -> None:
+    cluster = describe_nodes(list(kaiwo.cluster.state.nodes.values()), kaiwo.cluster.is_virtual)
     access = kaiwo.context.access
     login = kaiwo.url + access.login_path()
     lines = [
@@ -169,5 +158,4 @@ def _greet(options: UpOptions, kaiwo: Running) -> None:
         "  try       kaiwo submit hello --gpus 1 -- sh -c 'echo hello from $KAIWO_GPUS'",
         "Ctrl-C stops Kaiwo; running work goes on and is found again by the next `kaiwo up`.",
     ]
-    sys.stdout.write("\n".join(lines) + "\n")
-    sys.stdout.flush()
+    print("\n".join(lines), flush=True)
