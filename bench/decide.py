@@ -151,7 +151,7 @@ def submitted(name: str, request: Request, second: int) -> WorkloadChanged:
 
 def take(scheduler: CycleRunner, events: Sequence[Event]) -> None:
     scheduler.state.patch(events)
-    scheduler.note(events)
+    scheduler.journal_events(events)
 
 
 def timed(work: Callable[[], object]) -> float:

@@ -13,8 +13,7 @@ from kaiwo.model.queue import Queue
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload
 from kaiwo.model.workload_record import WorkloadRecord, WorkloadState
-from kaiwo.runtime.loop.health import Health
-from kaiwo.runtime.loop.loop_metrics import Allocations
+from kaiwo.runtime.loop.loop_metrics import Allocations, Health
 from kaiwo.snapshot.cluster_state import ClusterState
 from tests.api.world import node
 

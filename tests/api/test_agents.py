@@ -12,7 +12,7 @@ from kaiwo.devices.fake import fake_inventory
 from kaiwo.devices.inventory import Inventory, PhysicalGpu
 from kaiwo.model.errors import ConfigError, RefusedError
 from kaiwo.model.gpu import Gpu, Share
-from kaiwo.runtime.nodes.agent_registry import Agents
+from kaiwo.runtime.nodes.agent_registry import AgentRegistry
 from kaiwo.runtime.nodes.agent_report_checks import check_devices
 from tests.api.world import World, node, world
 from tests.waiting import run, until
@@ -137,9 +137,9 @@ def test_a_silent_agent_is_noticed_and_comes_back(tmp_path: Path) -> None:
             self.shown = how(node(name))
 
     async def look() -> None:
-        agents = Agents(Cluster(), lambda: clock[0])
+        agents = AgentRegistry(Cluster(), lambda: clock[0])
         watch = asyncio.create_task(agents.watch(0.001))
-        await agents.hear(HELLO)
+        await agents.receive(HELLO)
         heard = agents.of("node-0")
         assert heard is not None
         clock[0] = 4.0
@@ -147,7 +147,7 @@ def test_a_silent_agent_is_noticed_and_comes_back(tmp_path: Path) -> None:
         assert not heard.is_lost
         clock[0] = 6.0
         await until(lambda: heard.is_lost)
-        await agents.hear(WELL)
+        await agents.receive(WELL)
         assert not heard.is_lost
         watch.cancel()
 
@@ -163,14 +163,14 @@ def test_an_agent_that_streams_speaks_for_itself() -> None:
             self.told += 1
 
     async def look() -> None:
-        agents = Agents(cluster := Cluster())
-        stream = agents.opened("node-0")
-        await agents.hear(HELLO, stream)
-        await agents.hear(ILL)
+        agents = AgentRegistry(cluster := Cluster())
+        stream = agents.open_stream("node-0")
+        await agents.receive(HELLO, stream)
+        await agents.receive(ILL)
         assert cluster.told == 1
-        agents.closed("node-0", stream)
-        await agents.hear(ILL)
-        await agents.hear(ILL)
+        agents.close_stream("node-0", stream)
+        await agents.receive(ILL)
+        await agents.receive(ILL)
         assert cluster.told == 2  # the second look found nothing new
 
     run(look())
@@ -188,23 +188,23 @@ def test_of_two_agents_for_one_node_the_last_that_came_is_heard() -> None:
             self.shown = how(node(name))
 
     async def look() -> None:
-        agents = Agents(cluster := Cluster())
-        first, second = agents.opened("node-0"), agents.opened("node-0")
+        agents = AgentRegistry(cluster := Cluster())
+        first, second = agents.open_stream("node-0"), agents.open_stream("node-0")
         for stream, sample in ((first, WELL), (second, ILL)):
-            await agents.hear(HELLO, stream)
-            await agents.hear(sample, stream)
+            await agents.receive(HELLO, stream)
+            await agents.receive(sample, stream)
         told = cluster.told
         for _ in range(3):
-            await agents.hear(WELL, first)
-            await agents.hear(ILL, second)
+            await agents.receive(WELL, first)
+            await agents.receive(ILL, second)
         assert (cluster.told, cluster.shown.gpus[0].healthy) == (told, False)
         heard = agents.of("node-0")
         assert heard is not None
         assert agent_view(agents, heard).notes == [
             "2 agents speak for this node: the one that came last is heard; stop the others"
         ]
-        agents.closed("node-0", second)
-        await agents.hear(WELL, first)
+        agents.close_stream("node-0", second)
+        await agents.receive(WELL, first)
         assert cluster.shown.gpus[0].healthy
         assert agent_view(agents, heard).notes == []
 
@@ -219,7 +219,7 @@ def test_a_virtual_node_has_no_agent(tmp_path: Path) -> None:
             how(node(name, labels={"kaiwo.ai/virtual": "true"}))
 
     with pytest.raises(RefusedError, match="node-0 is virtual"):
-        run(Agents(Cluster()).hear(HELLO))
+        run(AgentRegistry(Cluster()).receive(HELLO))
 
 
 def test_on_kubernetes_the_node_says_which_devices_and_the_agent_how_they_are() -> None:
@@ -233,11 +233,11 @@ def test_on_kubernetes_the_node_says_which_devices_and_the_agent_how_they_are() 
             self.corrected = (pod, uid, devices)
 
     async def look() -> None:
-        agents = Agents(cluster := Cluster())
-        await agents.hear(HELLO)
-        await agents.hear(ILL)
+        agents = AgentRegistry(cluster := Cluster())
+        await agents.receive(HELLO)
+        await agents.receive(ILL)
         assert [(gpu.id, gpu.healthy) for gpu in cluster.shown.gpus] == [("gpu-0", False), ("gpu-1", True)]
-        await agents.hear(Correction("node-0", "team", "a-0", "uid", (Share("gpu-1", 1000, 9),), "because"))
+        await agents.receive(Correction("node-0", "team", "a-0", "uid", (Share("gpu-1", 1000, 9),), "because"))
         assert cluster.corrected == (("team", "a-0"), "uid", (Share("gpu-1", 1000, 9),))
 
     run(look())

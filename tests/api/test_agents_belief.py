@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from kaiwo.devices.agent_messages import GpuSample, Hello, PartitionUse, ProcessUse, Sample
 from kaiwo.devices.inventory import Errors, Inventory, Link, Partition, PhysicalGpu, Telemetry
-from kaiwo.runtime.nodes.agent_report_checks import believed_inventory, believed_sample, check_devices, check_wiring
+from kaiwo.runtime.nodes.agent_report_checks import check_devices, check_inventory, check_sample, check_wiring
 from kaiwo.runtime.nodes.local_node import devices_of, wiring_of
 from tests.api.test_agents import GPUS, HELLO, INVENTORY, WELL, send
 from tests.api.world import world
@@ -40,7 +40,7 @@ def test_a_device_with_false_memory_does_not_silence_the_others(tmp_path: Path, 
 def test_a_partition_with_false_memory_is_degraded_alone(mib: int) -> None:
     parts = tuple(Partition(f"gpu-0-p{index}", index, memory_mib=24_576) for index in range(8))
     cut = replace(GPUS[0], partitions=(replace(parts[0], memory_mib=mib), *parts[1:]))
-    found = believed_inventory(Inventory("node-0", (cut,)))
+    found = check_inventory(Inventory("node-0", (cut,)))
     devices = devices_of(found.inventory)
     check_devices(devices)
     assert [gpu.healthy for gpu in devices] == [False] + [True] * 7
@@ -59,7 +59,7 @@ def test_a_partition_with_false_memory_is_degraded_alone(mib: int) -> None:
 )
 def test_links_and_numa_nodes_beyond_all_measure_are_left_out(spoilt: PhysicalGpu) -> None:
     second = replace(GPUS[1], links=(Link("gpu-0", "xgmi", bandwidth_mb_s=50_000),))
-    found = believed_inventory(Inventory("node-0", (spoilt, second)))
+    found = check_inventory(Inventory("node-0", (spoilt, second)))
     devices = devices_of(found.inventory)
     check_wiring(wiring_of(found.inventory, devices))
     assert all(gpu.healthy for gpu in devices)
@@ -71,8 +71,8 @@ def test_what_is_true_is_left_as_it_is() -> None:
     telemetry = Telemetry(100, 196_000, 0, 110, 95, 0, 1000)
     uses = (ProcessUse(7, "gpu-0", 196_000, 100, 24, "run"),)
     sample = replace(WELL, gpus=(GpuSample("gpu-0", telemetry, Errors(0, 9, 1), processes=uses), *WELL.gpus[1:]))
-    assert believed_inventory(INVENTORY) == (INVENTORY, {}, ())
-    assert believed_sample(sample, INVENTORY, {}) is sample
+    assert check_inventory(INVENTORY) == (INVENTORY, {}, ())
+    assert check_sample(sample, INVENTORY, {}) is sample
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_what_processes_and_partitions_use_is_checked_too() -> None:
     uses = (ProcessUse(7, "gpu-0", -1, 900, -2), ProcessUse(8, "gpu-0", 100, 50, 1))
     parts = (PartitionUse("gpu-0-p0", 1 << 50, -4, 1),)
     told = Sample("node-0", 1, 0.0, (GpuSample("gpu-0", errors=Errors(-1, None, 2), partitions=parts, processes=uses),))
-    gpu = (found := believed_sample(told, INVENTORY, {})).gpus[0]
+    gpu = (found := check_sample(told, INVENTORY, {})).gpus[0]
     assert gpu.processes == (ProcessUse(7, "gpu-0"), uses[1])
     assert gpu.partitions == (PartitionUse("gpu-0-p0", None, None, 1),)
     assert gpu.errors == Errors(None, None, 2)

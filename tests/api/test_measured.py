@@ -19,7 +19,7 @@ def test_two_halves_are_told_apart_by_their_processes(tmp_path: Path) -> None:
     async def look() -> None:
         async with world(tmp_path, nodes=1) as kaiwo:
             agents = kaiwo.context.agents
-            await agents.hear(Hello("node-0", "1", "", Inventory("node-0", (GPU,))))
+            await agents.receive(Hello("node-0", "1", "", Inventory("node-0", (GPU,))))
             for name in ("left", "right"):
                 await kaiwo.submit(name, gpuFraction="0.5", simulate="1h")
                 await kaiwo.until_state(name, "running")
@@ -34,7 +34,7 @@ def test_two_halves_are_told_apart_by_their_processes(tmp_path: Path) -> None:
                 ProcessUse(4, "gpu-0", 7, owner="somebody else"),
             )
             telemetry = Telemetry(utilisation_percent=95, memory_used_mib=91_507, power_w=700, temperature_c=61)
-            await agents.hear(Sample("node-0", 1, 0.0, (GpuSample("gpu-0", telemetry, processes=uses),)))
+            await agents.receive(Sample("node-0", 1, 0.0, (GpuSample("gpu-0", telemetry, processes=uses),)))
             gpu = (await shown(kaiwo))["gpu-0"]
             assert gpu["measured"] | {"ago_s": 0} == {
                 "busy_percent": 95, "memory_mib": 91_507, "power_w": 700, "temperature_c": 61, "processes": 4,
@@ -74,11 +74,11 @@ def test_a_partition_has_its_own_use_and_whoever_is_alone_has_all_of_it(tmp_path
     async def look() -> None:
         async with world(tmp_path, nodes=1) as kaiwo:
             agents = kaiwo.context.agents
-            await agents.hear(Hello("node-0", "1", "", Inventory("node-0", (cut,))))
+            await agents.receive(Hello("node-0", "1", "", Inventory("node-0", (cut,))))
             await kaiwo.submit("small", gpuPartition="CPX", simulate="1h")
             await kaiwo.until_state("small", "running")
             uses = tuple(PartitionUse(part.id, 100 * part.index, part.index) for part in parts)
-            await agents.hear(Sample("node-0", 1, 0.0, (GpuSample("gpu-0", partitions=uses),)))
+            await agents.receive(Sample("node-0", 1, 0.0, (GpuSample("gpu-0", partitions=uses),)))
             devices = await shown(kaiwo)
             assert devices["gpu-0-p3"]["measured"]["memory_mib"] == 300
             (held,) = (device for device in devices.values() if device["tenants"])

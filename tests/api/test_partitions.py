@@ -64,7 +64,7 @@ def test_waiting_work_says_what_would_serve_it_and_the_policy_lets_it(tmp_path: 
     async def look() -> None:
         async with up(tmp_path) as client:
             await client.http.post("/workloads", json={"name": "small", "gpuPartition": "CPX", "simulate": "10h"})
-            await until(lambda: client.kaiwo.context.partitions.look.steps, "a plan")
+            await until(lambda: client.kaiwo.context.partitions.planned.steps, "a plan")
             view = await client.look()
             assert (view.policy, view.total, view.steps[0].state) == ("dry-run", 1, "planned")
             assert view.carried_out_by.startswith("emulation")
@@ -166,7 +166,7 @@ def test_a_plan_is_applied_shown_and_deleted(tmp_path: Path) -> None:
             assert await client.apply(PLAN) == ["PartitioningPlan cut created"]
             await until(lambda: client.modes("node-1") == {"CPX+NPS1"}, "node-1 to be cut")
             assert client.modes("node-2") == {"SPX"}
-            await until(lambda: {stand.state for stand in client.kaiwo.context.partitions.look.stands} == {"done"})
+            await until(lambda: {stand.state for stand in client.kaiwo.context.partitions.planned.statuses} == {"done"})
             (plan,) = (await client.look()).plans
             assert (plan.name, plan.state, plan.nodes[0].state) == ("cut", "on", "done")
             assert await client.apply(PLAN) == ["PartitioningPlan cut unchanged"]
@@ -186,7 +186,7 @@ def test_upstreams_samples_are_taken(tmp_path: Path) -> None:
             names = set()
             for path in sorted(UPSTREAM.rglob("partitioning-plan*.yaml")):
                 names |= {line.split()[1] for line in await client.apply(path.read_text())}
-            await until(lambda: client.kaiwo.context.partitions.look.at_s > 0)
+            await until(lambda: client.kaiwo.context.partitions.planned.at_s > 0)
             view = await client.look()
             assert {plan.name for plan in view.plans} == names
             assert all(client.modes(node) == {"SPX"} for node in ("node-1", "node-2"))

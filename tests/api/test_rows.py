@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from kaiwo.model.workload_record import WorkloadRecord, WorkloadState
-from kaiwo.runtime.overview.workload_query import SORTS, After, Pick, select
+from kaiwo.runtime.overview.workload_query import SORTS, PageStart, WorkloadQuery, select
 from kaiwo.runtime.overview.workload_table import NOTHING, STATES, WAITS, WorkloadRows
 from tests.api.fake import record
 
@@ -33,7 +33,7 @@ def rows_of(*steps: list[WorkloadRecord]) -> WorkloadRows:
     return rows
 
 
-def all_pages(rows: WorkloadRows, pick: Pick) -> list[str]:
+def all_pages(rows: WorkloadRows, pick: WorkloadQuery) -> list[str]:
     names, after = [], None
     while True:
         found = select(rows, replace(pick, after=after))
@@ -69,7 +69,7 @@ def test_pages_together_are_the_whole_list_in_order(
     if sort.removeprefix("-") != "name":
         expected = sorted(expected, key=lambda each: plain_value(each, sort), reverse=sort.startswith("-"))  # type: ignore[arg-type,return-value]
         expected = _ties_by_name(expected, sort)
-    assert all_pages(rows, Pick(sort=sort, limit=limit)) == [each.workload.name for each in expected]
+    assert all_pages(rows, WorkloadQuery(sort=sort, limit=limit)) == [each.workload.name for each in expected]
 
 
 def _ties_by_name(ordered: list[WorkloadRecord], sort: str) -> list[WorkloadRecord]:
@@ -88,8 +88,10 @@ def test_taking_over_changes_gives_what_a_fresh_start_gives(
     assert changed.names == fresh.names
     assert changed.records == fresh.records
     for sort in SORTS:
-        assert all_pages(changed, Pick(sort=sort, limit=5)) == all_pages(fresh, Pick(sort=sort, limit=5))
-    sums = changed.tally.by_queue(WAITS)
+        assert all_pages(changed, WorkloadQuery(sort=sort, limit=5)) == all_pages(
+            fresh, WorkloadQuery(sort=sort, limit=5)
+        )
+    sums = changed.totals.by_queue(WAITS)
     for name in {each.workload.queue for each in before + now}:
         waiting = [
             each
@@ -99,30 +101,34 @@ def test_taking_over_changes_gives_what_a_fresh_start_gives(
         gpu_milli = sum(each.workload.roles[0].request.charge_milli for each in waiting)
         assert sums.get(changed.queues.code(name), NOTHING)[:2] == (len(waiting), gpu_milli)
     for code, state in enumerate(STATES):
-        assert changed.tally.count(code) == sum(each.state is state for each in now)
+        assert changed.totals.count(code) == sum(each.state is state for each in now)
 
 
 def test_a_page_goes_on_where_it_ended_when_rows_come_and_go() -> None:
     first = [record(f"w{number:03d}", submitted_s=number) for number in range(100)]
     rows = rows_of(first)
-    page = select(rows, Pick(sort="submitted", limit=10))
+    page = select(rows, WorkloadQuery(sort="submitted", limit=10))
     assert page.next is not None
     gone = {f"default/w{number:03d}" for number in (3, 9)}  # 9 was the last one shown
     rows.apply([record("z-new-one", submitted_s=50), record("a-new-one", submitted_s=1)], gone)
-    second = select(rows, Pick(sort="submitted", limit=10, after=page.next))
+    second = select(rows, WorkloadQuery(sort="submitted", limit=10, after=page.next))
     assert [rows.names[at] for at in second.positions] == [f"default/w{number:03d}" for number in range(10, 20)]
 
 
 def test_a_cursor_of_a_queue_that_is_gone_still_holds() -> None:
     rows = rows_of([record(f"w{at}", queue=queue) for at, queue in enumerate(("a", "c", "c", "e"))])
-    after = After("queue", "b", "default/zzz")
-    assert [rows.records[at].workload.queue for at in select(rows, Pick(sort="queue", after=after)).positions] == [
+    after = PageStart("queue", "b", "default/zzz")
+    assert [
+        rows.records[at].workload.queue for at in select(rows, WorkloadQuery(sort="queue", after=after)).positions
+    ] == [
         "c",
         "c",
         "e",
     ]
-    after = After("-queue", "d", "default/zzz")
-    assert [rows.records[at].workload.queue for at in select(rows, Pick(sort="-queue", after=after)).positions] == [
+    after = PageStart("-queue", "d", "default/zzz")
+    assert [
+        rows.records[at].workload.queue for at in select(rows, WorkloadQuery(sort="-queue", after=after)).positions
+    ] == [
         "c",
         "c",
         "a",
@@ -138,14 +144,14 @@ def test_filters_narrow_and_total_counts_what_matched() -> None:
         ]
     )
     cases = [
-        (Pick(states=(WorkloadState.RUNNING, WorkloadState.FAILED)), 2),
-        (Pick(queue="lab"), 2),
-        (Pick(queue="nowhere"), 0),
-        (Pick(user="ann", queue="lab"), 1),
-        (Pick(text="TRAIN"), 2),
-        (Pick(labels=(("team", "x"),)), 2),
-        (Pick(labels=(("team", "x"), ("team", "y"))), 0),
-        (Pick(limit=1), 3),
+        (WorkloadQuery(states=(WorkloadState.RUNNING, WorkloadState.FAILED)), 2),
+        (WorkloadQuery(queue="lab"), 2),
+        (WorkloadQuery(queue="nowhere"), 0),
+        (WorkloadQuery(user="ann", queue="lab"), 1),
+        (WorkloadQuery(text="TRAIN"), 2),
+        (WorkloadQuery(labels=(("team", "x"),)), 2),
+        (WorkloadQuery(labels=(("team", "x"), ("team", "y"))), 0),
+        (WorkloadQuery(limit=1), 3),
     ]
     for pick, total in cases:
         assert select(rows, pick).total == total, pick

@@ -22,7 +22,7 @@ from kaiwo.model.gpu import Share
 from kaiwo.model.workload import Pod
 from kaiwo.model.workload_record import WorkloadState
 from kaiwo.runtime.loop.loop_metrics import LoopLag
-from kaiwo.runtime.overview.workload_query import SORTS, Pick
+from kaiwo.runtime.overview.workload_query import SORTS, WorkloadQuery
 from tests.api.fake import FakeLoop, record
 from tests.waiting import is_in_time, run
 
@@ -67,11 +67,11 @@ def test_pages_are_quick(large: Context) -> None:
         "500 nodes": took_ms(lambda: encode(node_page(board, NodePick(limit=500)))),
         "status": took_ms(lambda: encode(status_view(board))),
         "queues": took_ms(lambda: encode(queue_page(board))),
-        "labels": took_ms(lambda: encode(workload_page(board, Pick(labels=(("a", "b"),))))),
-        "text": took_ms(lambda: encode(workload_page(board, Pick(text="99")))),
+        "labels": took_ms(lambda: encode(workload_page(board, WorkloadQuery(labels=(("a", "b"),))))),
+        "text": took_ms(lambda: encode(workload_page(board, WorkloadQuery(text="99")))),
     }
     for sort in SORTS:
-        times[f"by {sort}"] = took_ms(lambda sort=sort: encode(workload_page(board, Pick(sort=sort))))  # type: ignore[misc]
+        times[f"by {sort}"] = took_ms(lambda sort=sort: encode(workload_page(board, WorkloadQuery(sort=sort))))  # type: ignore[misc]
     print({name: round(value, 1) for name, value in times.items()})
     assert times["1000 gpus"] < 40  # 10 on a machine of one's own
     assert times["500 nodes"] < 150
@@ -91,7 +91,7 @@ def test_the_loop_stays_alive_while_everybody_looks(large: Context) -> None:
         for turn in range(40):
             loop.put(record(f"w{turn:06d}", WorkloadState.RUNNING, submitted_s=turn))
             await large.overview.fresh()
-            listing.page(large.overview, Pick(sort="-submitted"))
+            listing.page(large.overview, WorkloadQuery(sort="-submitted"))
             await asyncio.sleep(0.05)
         watch.cancel()
         return lag

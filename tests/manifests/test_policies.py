@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kaiwo.app.load_policy import policy_of
+from kaiwo.app.load_policy import load_policy
 from kaiwo.manifests.policy_file import read_policy
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.policy import DEFAULT_POLICY, Policy
@@ -71,10 +71,10 @@ def test_plugins_that_nobody_has_are_refused_before_anything_starts(tmp_path: Pa
     file = tmp_path / "policy.yaml"
     file.write_text("disabledPlugins: [no-such]")
     with pytest.raises(ConfigError, match="no-such"):
-        policy_of(str(file))
+        load_policy(str(file))
     with pytest.raises(ConfigError, match="cannot be read"):
-        policy_of(str(tmp_path / "nothing.yaml"))
-    assert policy_of("") == DEFAULT_POLICY
+        load_policy(str(tmp_path / "nothing.yaml"))
+    assert load_policy("") == DEFAULT_POLICY
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_a_plugin_that_is_not_there_is_named_with_its_field(tmp_path: Path, text
     file = tmp_path / "policy.yaml"
     file.write_text(text)
     with pytest.raises(ConfigError, match=sentence):
-        policy_of(str(file))
+        load_policy(str(file))
 
 
 def test_the_page_about_it_shows_a_file_that_is_read() -> None:

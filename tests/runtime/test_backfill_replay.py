@@ -38,7 +38,7 @@ def test_planned_starts_replay(tmp_path: Path, segment_bytes: int) -> None:
         scheduler = CycleRunner(journal)
         for now_s, events in story:
             scheduler.state.patch(events)
-            scheduler.note(events)
+            scheduler.journal_events(events)
             while decision := scheduler.cycle(now_s):
                 numbers.append(decision.summary.number)
                 causes |= {each.cause for each in decision.plan.evictions}

@@ -32,7 +32,7 @@ def test_a_large_update_is_waited_for_only_by_who_wrote(monkeypatch: pytest.Monk
         await asyncio.sleep(0.01)
         assert len(await board.fresh()) == 1, "the rows of before are good enough for others"
         live.put(record("mine"))
-        board.touch()
+        board.mark_changed()
         mine = asyncio.create_task(board.fresh())
         await asyncio.sleep(0.01)
         assert not mine.done()

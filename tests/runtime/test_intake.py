@@ -15,7 +15,7 @@ from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload
 from kaiwo.model.workload_record import Program
 from kaiwo.runtime.loop.event_intake import EventIntake
-from kaiwo.runtime.loop.health import NOT_READY_AFTER, Health
+from kaiwo.runtime.loop.loop_metrics import NOT_READY_AFTER, Health
 from kaiwo.runtime.loop.scheduling_loop import SchedulingLoop
 from kaiwo.snapshot.cluster_state import ClusterState
 from tests.waiting import PATIENCE_S

@@ -114,7 +114,7 @@ def test_a_cycle_that_fails_is_counted_and_tried_again(tmp_path: Path, monkeypat
     monkeypatch.setattr(module, "AFTER_FAILURE_S", 0.01)
 
     async def story(loop: SchedulingLoop, simulated: SimulatedCluster) -> None:
-        decide = loop._scheduler.decide
+        decide = loop._runner.decide
         failures = iter([True, True, False])
 
         def sometimes(snapshot):  # type: ignore[no-untyped-def]
@@ -122,7 +122,7 @@ def test_a_cycle_that_fails_is_counted_and_tried_again(tmp_path: Path, monkeypat
                 raise RuntimeError("no memory")
             return decide(snapshot)
 
-        monkeypatch.setattr(loop._scheduler, "decide", sometimes)
+        monkeypatch.setattr(loop._runner, "decide", sometimes)
         await simulated.work.submit([job("patient", 1)])
         await until(loop, lambda: "default/patient" in loop.state.pods)
         assert loop.health.failures == 2
@@ -134,13 +134,13 @@ def test_it_says_since_when_a_cycle_is_being_decided(tmp_path: Path) -> None:
     seen: list[float | None] = []
 
     async def story(loop: SchedulingLoop, simulated: SimulatedCluster) -> None:
-        decide = loop._scheduler.decide
+        decide = loop._runner.decide
 
         def watched(snapshot: Snapshot) -> Decision:
             seen.append(loop.busy_since)
             return decide(snapshot)
 
-        loop._scheduler.decide = watched  # type: ignore[method-assign]
+        loop._runner.decide = watched  # type: ignore[method-assign]
         await simulated.work.submit([job("one", 1)])
         await until(loop, lambda: "default/one" in loop.state.pods)
         assert loop.busy_since is None

@@ -26,12 +26,12 @@ from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload
 from kaiwo.model.workload_record import Program
 from kaiwo.runtime.loop.scheduling_loop import SchedulingLoop
-from kaiwo.runtime.nodes.agent_registry import Agents
+from kaiwo.runtime.nodes.agent_registry import AgentRegistry
 from kaiwo.runtime.nodes.local_node import devices_of
-from kaiwo.runtime.partitioning.local_machine import Machine
-from kaiwo.runtime.partitioning.partitioning_loop import Partitions
-from kaiwo.runtime.partitioning.saved_state import read_kept
-from kaiwo.runtime.partitioning.wait_sentences import said_for
+from kaiwo.runtime.partitioning.local_machine import LocalMachine
+from kaiwo.runtime.partitioning.partitioning_loop import PartitioningLoop
+from kaiwo.runtime.partitioning.saved_state import read_state
+from kaiwo.runtime.partitioning.wait_sentences import wait_sentence
 from tests.clusters.kinds import put_queue
 from tests.devices.amd.fake_amdgpu_driver import Kernel
 from tests.devices.amd_trees import address
@@ -54,7 +54,7 @@ class Play:
         self.folder = folder
         self.cluster = SimulatedCluster(nodes)
         self.loop = SchedulingLoop(self.cluster, Journal(folder / "journal"))
-        self.partitions = Partitions(self.loop, Agents(self.cluster.devices), str(folder), policy)
+        self.partitions = PartitioningLoop(self.loop, AgentRegistry(self.cluster.devices), str(folder), policy)
 
     async def submit(self, name: str, want: Request, lasts_s: int = 600, **more: Any) -> None:
         role = Role(want)
@@ -121,7 +121,7 @@ def test_an_idle_gpu_is_closed_then_changed_then_serves(tmp_path: Path) -> None:
         await it.turn(1)
         assert it.modes() == ["CPX+NPS1", "SPX", "SPX", "SPX"]
         assert it.runs("small")
-        assert [each.status for each in it.partitions.following.history] == ["done"]
+        assert [each.status for each in it.partitions.changer.history] == ["done"]
 
     play(tmp_path, story)
 
@@ -133,12 +133,12 @@ def test_dry_run_changes_nothing_and_tells_who_waits(tmp_path: Path) -> None:
             await it.turn(60)
         assert it.modes() == ["SPX"] * 4
         assert it.closed() == []
-        said = said_for(it.partitions, [CPX])
+        said = wait_sentence(it.partitions, [CPX])
         assert said.startswith("the partition planner would change 1 GPU of a from SPX to CPX+NPS1, ready within")
         assert "kaiwo partitions --policy on" in said
         await it.partitions.set_policy("off")
         await it.turn()
-        assert said_for(it.partitions, [CPX]) == ""
+        assert wait_sentence(it.partitions, [CPX]) == ""
 
     play(tmp_path, story, policy="dry-run")
 
@@ -149,7 +149,7 @@ def test_a_gpu_in_use_drains_and_is_open_again_when_nobody_needs_it(tmp_path: Pa
         await it.submit("small", CPX)
         await it.turn()
         assert len(it.closed()) == 1
-        said = said_for(it.partitions, [CPX])
+        said = wait_sentence(it.partitions, [CPX])
         assert "1 GPU takes no new work and will change from SPX to CPX+NPS1 when the work there has ended" in said
         assert "within 1 h 1 min" in said
         await it.turn(60)
@@ -171,7 +171,7 @@ def test_the_switch_back_to_dry_run_opens_what_was_closed(tmp_path: Path) -> Non
         await it.partitions.set_policy("dry-run")
         await it.turn()
         assert it.closed() == []
-        assert read_kept(tmp_path / "partitions" / "state.json").policy == "dry-run"
+        assert read_state(tmp_path / "partitions" / "state.json").policy == "dry-run"
 
     play(tmp_path, story)
 
@@ -182,7 +182,7 @@ def test_a_change_that_is_under_way_goes_on_after_a_restart(tmp_path: Path) -> N
         await it.turn()
         await it.turn()
         assert it.modes()[0] == ""
-        it.partitions = Partitions(it.loop, Agents(it.cluster.devices), str(tmp_path))  # as after kill -9
+        it.partitions = PartitioningLoop(it.loop, AgentRegistry(it.cluster.devices), str(tmp_path))  # as after kill -9
         assert it.partitions.policy == "on"
         await it.turn(30)
         assert it.modes()[0] == ""
@@ -202,7 +202,7 @@ def test_the_change_respects_where_the_work_may_go(tmp_path: Path) -> None:
         assert it.modes("a") == it.modes("c") == ["SPX"] * 4
         await it.submit("nowhere", Request(gpus=1, partition="DPX", node_rules=(NodeRule("pool", "In", ("x",)),)))
         await it.turn()
-        assert [step for step in it.partitions.look.steps if step.change.after.compute == "DPX"] == []
+        assert [step for step in it.partitions.planned.steps if step.change.after.compute == "DPX"] == []
 
     play(tmp_path, story, node("a", taints=(Taint("lab"),)), node("b"), node("c"))
 
@@ -217,9 +217,9 @@ def test_every_node_is_cut_for_pods_of_which_each_node_has_room_for_one(tmp_path
             await it.turn(seconds)
         assert [it.modes(name) for name in "abc"] == [["CPX+NPS1", "SPX", "SPX", "SPX"]] * 3
         assert sum(it.runs(f"wide-{number}") for number in range(8)) == 3
-        assert it.partitions.look.steps == ()
-        assert [need.count for need in it.partitions.look.unserved] == [5]
-        assert said_for(it.partitions, [Request(cpu_milli=400_000, gpus=1, partition="CPX")]) == ""
+        assert it.partitions.planned.steps == ()
+        assert [need.count for need in it.partitions.planned.unserved] == [5]
+        assert wait_sentence(it.partitions, [Request(cpu_milli=400_000, gpus=1, partition="CPX")]) == ""
 
     play(tmp_path, story, node("a"), node("b"), node("c"))
 
@@ -232,7 +232,7 @@ def test_a_gang_that_finds_too_few_cpus_on_all_nodes_together_changes_no_modes(t
             gang = Workload(f"default/{name}", (Role(wide, count=count),))
             await it.cluster.work.submit([(gang, Program(simulated_s=600))])
             await it.turn()
-            assert len(it.partitions.look.steps) == (0 if count == 4 else 3)
+            assert len(it.partitions.planned.steps) == (0 if count == 4 else 3)
 
     play(tmp_path, story, node("a"), node("b"), node("c"))
 
@@ -243,7 +243,7 @@ def test_a_queue_at_its_limit_changes_no_modes(tmp_path: Path) -> None:
         await it.submit("small", CPX, queue="poor")
         await it.turn()
         await it.turn()
-        assert it.partitions.look.steps == ()
+        assert it.partitions.planned.steps == ()
 
     play(tmp_path, story)
 
@@ -272,7 +272,7 @@ def test_a_plan_is_rolled_out_node_by_node_and_its_nodes_are_left_to_it(tmp_path
         await it.submit("busy", Request(gpus=1), 90)
         held = next(iter(it.loop.state.pods["default/busy"].values())).node
         await it.turn()
-        stands = {each.node: each.state for each in it.partitions.look.stands}
+        stands = {each.node: each.state for each in it.partitions.planned.statuses}
         assert sorted(stands.values()) == (["draining", "pending"] if held == "a" else ["changing", "pending"])
         changed_at: dict[str, int] = {}
         for turn in range(12):
@@ -307,11 +307,11 @@ def test_dry_paused_conflicting_and_nameless_plans_change_nothing_and_say_so(tmp
         )
         await it.turn()
         await it.turn(60)
-        stands = {each.plan: (each.state, each.reason) for each in it.partitions.look.stands}
+        stands = {each.plan: (each.state, each.reason) for each in it.partitions.planned.statuses}
         assert stands["dry"] == ("dry-run", "would change 4 GPUs")
         assert stands["default"][0] == "refused"
         assert "paused" not in stands
-        assert it.partitions.look.conflicts == (
+        assert it.partitions.planned.conflicts == (
             "node 'c': plan 'one' wants cpx and plan 'two' wants dpx; narrow the selector of one of them",
         )
         assert all(it.modes(name) == ["SPX"] * 4 for name in "abcd")
@@ -348,7 +348,7 @@ def test_gpus_that_come_from_several_modes_are_told_with_all_of_them(tmp_path: P
         wide = Request(gpus=16, partition="CPX")
         await it.submit("wide", wide)
         await it.turn(600)
-        said = said_for(it.partitions, [wide])
+        said = wait_sentence(it.partitions, [wide])
         assert said.startswith("the partition planner would change 2 GPUs of a from DPX or SPX to CPX+NPS1, ready")
 
     play(tmp_path, story, mixed, policy="dry-run")
@@ -384,14 +384,14 @@ def test_whatever_comes_no_pod_loses_its_devices(tmp_path: Path, test_size: int)
                 for device in it.cluster.devices.devices_in_use(name):
                     assert device in shown
                     assert "does not show it" not in shown[device].reason
-        assert len(it.partitions.following.history) >= 4
+        assert len(it.partitions.changer.history) >= 4
 
     play(tmp_path, story, node("a"), node("b"))
 
 
 def test_on_kubernetes_plans_are_the_clusters_own_objects_and_the_policy_is_dry_run_at_first(tmp_path: Path) -> None:
     cluster = SimulatedCluster()
-    it = Partitions(SchedulingLoop(cluster, None), Agents(cluster.devices), str(tmp_path))
+    it = PartitioningLoop(SchedulingLoop(cluster, None), AgentRegistry(cluster.devices), str(tmp_path))
     it.use_objects(Mock())
     assert it.policy == "dry-run"
     with pytest.raises(RefusedError, match="kubectl apply"):
@@ -404,7 +404,7 @@ def test_a_damaged_state_is_named(tmp_path: Path) -> None:
     (tmp_path / "partitions").mkdir()
     (tmp_path / "partitions" / "state.json").write_text("{")
     with pytest.raises(ConfigError, match="then remove the file"):
-        Partitions(None, Agents(None), str(tmp_path))
+        PartitioningLoop(None, AgentRegistry(None), str(tmp_path))
 
 
 @pytest.mark.parametrize("kept", ["", "off", "dry-run", "on"])
@@ -415,7 +415,7 @@ def test_the_policy_is_that_of_the_start_or_the_one_before(tmp_path: Path, kept:
     assert again.policy == (kept or "dry-run")
 
 
-class Driven(Machine):
+class Driven(LocalMachine):
     """A machine whose driver is made of files."""
 
     def __init__(self, kernel: Kernel, folder: Path) -> None:
@@ -434,14 +434,14 @@ def test_on_a_real_machine_the_driver_is_told_and_believed_only_by_what_it_shows
     gpus = devices_of(discover(str(kernel.root)))
 
     async def story(it: Play) -> None:
-        it.partitions.following.machine = Driven(kernel, tmp_path / "record")
+        it.partitions.changer.machine = Driven(kernel, tmp_path / "record")
         await it.submit("small", CPX)
         await it.turn()
         assert it.closed() == [address(0)]
         for _ in range(4):
             await it.turn(1)
             await asyncio.sleep(0.05)
-        change = it.partitions.following.history[0]
+        change = it.partitions.changer.history[0]
         if deaf:
             assert (change.status, kernel.modes[0].compute) == ("rolled-back", "SPX")
             assert not it.runs("small")
@@ -466,19 +466,19 @@ def test_a_real_change_that_was_cut_short_is_finished_by_the_next_kaiwo(tmp_path
     gpus = devices_of(discover(str(kernel.root)))
 
     async def story(it: Play) -> None:
-        it.partitions.following.machine = CutShort(kernel, tmp_path / "record")
+        it.partitions.changer.machine = CutShort(kernel, tmp_path / "record")
         await it.submit("small", CPX)
         await it.turn()
         await it.turn()
         await asyncio.sleep(0.05)
         assert (tmp_path / "record" / "record.json").exists()
-        it.partitions = Partitions(it.loop, Agents(it.cluster.devices), str(tmp_path))
-        it.partitions.following.machine = Driven(kernel, tmp_path / "record")
-        await it.partitions.following.resume()
+        it.partitions = PartitioningLoop(it.loop, AgentRegistry(it.cluster.devices), str(tmp_path))
+        it.partitions.changer.machine = Driven(kernel, tmp_path / "record")
+        await it.partitions.changer.resume()
         await it.turn(1)
         await it.turn(1)
         assert [mode.compute for mode in kernel.modes] == ["CPX", "SPX"]
-        assert [each.status for each in it.partitions.following.history] == ["done"]
+        assert [each.status for each in it.partitions.changer.history] == ["done"]
         assert it.runs("small")
 
     play(tmp_path, story, Node("a", 640_000, 655_360, pods=500, gpus=gpus))
@@ -496,6 +496,6 @@ def test_a_node_that_goes_away_in_the_middle_stops_nothing_else(tmp_path: Path) 
         await it.turn(60)
         assert it.runs("on-b")
         await it.turn()
-        assert {name for name, _ in it.partitions.following.states} == {"b"}
+        assert {name for name, _ in it.partitions.changer.states} == {"b"}
 
     play(tmp_path, story, node("a"), node("b"))

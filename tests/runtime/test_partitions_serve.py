@@ -72,7 +72,7 @@ def test_those_who_may_not_enter_keep_no_mode_from_the_owner(tmp_path: Path) -> 
         await it.submit("late", CPX, user="bob")
         await it.submit("ada", Request(gpus=4), user="ada", preemptible=False)
         await it.turn(1)
-        assert {step.change.after.compute for step in it.partitions.look.steps} == {"SPX"}
+        assert {step.change.after.compute for step in it.partitions.planned.steps} == {"SPX"}
 
     play(tmp_path, story, cut_node("a"))
 
@@ -91,10 +91,10 @@ def test_nothing_changes_for_work_that_could_not_start_then_either(tmp_path: Pat
     async def story(it: Play) -> None:
         await it.submit("never", want)
         await it.turn()
-        assert it.partitions.look.steps == ()
+        assert it.partitions.planned.steps == ()
         await it.submit("now", Request(gpus=1))
         await it.turn()
-        assert len(it.partitions.look.steps) == 1
+        assert len(it.partitions.planned.steps) == 1
 
     play(tmp_path, story, cut_node("a"))
 
@@ -106,11 +106,11 @@ def test_the_cpus_that_others_hold_for_long_are_counted(tmp_path: Path) -> None:
         await it.submit("cpus", Request(cpu_milli=600_000), 7200)
         await it.submit("fat", Request(gpus=1, cpu_milli=100_000))
         await it.turn()
-        assert it.partitions.look.steps == ()
+        assert it.partitions.planned.steps == ()
         await it.cluster.work.change("cancel", "default/cpus")
         await it.submit("parts", Request(gpus=32, partition="CPX", cpu_milli=600_000), 7200)
         await it.turn(1)
-        assert [step.is_due for step in it.partitions.look.steps] == [False]
+        assert [step.is_due for step in it.partitions.planned.steps] == [False]
 
     play(tmp_path, story, cut_node("a"))
 

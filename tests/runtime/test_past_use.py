@@ -13,7 +13,7 @@ from kaiwo.queues.current_shares import fair_shares_of, queue_demand_of
 from kaiwo.queues.past_usage import WHOLE_PART
 from kaiwo.queues.share_breakdown import share_breakdown
 from kaiwo.runtime.loop.learned_state import pack_state, unpack_state
-from kaiwo.runtime.loop.past_usage_tracker import LOOK_S, TELL_S, PastUsageFile, PastUsageInQueues, PastUsageTracker
+from kaiwo.runtime.loop.past_usage_tracker import SAMPLE_S, UPDATE_S, PastUsageFile, PastUsageInQueues, PastUsageTracker
 from kaiwo.snapshot.queue_table import GPU
 from kaiwo.snapshot.working_copy import WorkingCopy
 from tests.worlds import World
@@ -29,8 +29,8 @@ def two_teams() -> World:
 def watch(world: World, past_use: PastUsageTracker, seconds: int) -> int:
     """Look again and again, as the loop does; how often the picture was told."""
     told = 0
-    for _ in range(0, seconds, LOOK_S):
-        world.now_s += LOOK_S
+    for _ in range(0, seconds, SAMPLE_S):
+        world.now_s += SAMPLE_S
         world.state.refresh_tables()
         event = past_use.update(world.state, world.now_s)
         if event is not None:
@@ -127,7 +127,7 @@ def test_another_leader_goes_on_where_the_last_one_was_and_so_does_the_first_whe
     watch(world, second, 4 * HALF_LIFE_S)
     memory.discard_decisions()
     memory.upsert("heavy", read_queue_status(Raw(msgspec.json.encode(other.status("heavy")))))
-    watch(world, first, 2 * LOOK_S)
+    watch(world, first, 2 * SAMPLE_S)
     assert abs(memory.usage["heavy"].part[GPU] / WHOLE - 0.98) < 0.03
 
 
@@ -136,12 +136,12 @@ def test_the_objects_are_written_when_it_moves_by_a_hundredth_and_not_while_it_f
     world.running("long", gpus=8, queue="heavy")
     past_use = in_queues(memory)
     writes = 0
-    for _ in range(20 * HALF_LIFE_S // LOOK_S):
-        watch(world, past_use, LOOK_S)
+    for _ in range(20 * HALF_LIFE_S // SAMPLE_S):
+        watch(world, past_use, SAMPLE_S)
         writes += len(memory.take_unwritten())
     assert writes < 20 * 80  # steady use fades for a reader by a hundredth every minute of a half-life of one hour
     world.finish("long")
-    watch(world, past_use, LOOK_S)
+    watch(world, past_use, SAMPLE_S)
     memory.take_unwritten()
     watch(world, past_use, 4 * HALF_LIFE_S)
     assert memory.take_unwritten() == []
@@ -161,7 +161,7 @@ def test_the_picture_is_told_once_a_minute_while_it_moves_and_not_at_all_when_it
     past_use = kept(tmp_path)
     assert watch(world, past_use, 3_600) == 1  # the first word
     world.running("long", gpus=8, queue="heavy")
-    assert watch(world, past_use, 600) <= 600 // TELL_S
+    assert watch(world, past_use, 600) <= 600 // UPDATE_S
 
 
 def test_a_journal_base_carries_it(tmp_path: Path) -> None:

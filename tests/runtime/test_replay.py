@@ -72,7 +72,7 @@ def test_cycles_that_stop_and_move_work_replay_to_the_same_plan(tmp_path: Path, 
 
 def _take(scheduler: CycleRunner, events: list[Event]) -> None:
     scheduler.state.patch(events)
-    scheduler.note(events)
+    scheduler.journal_events(events)
 
 
 def test_a_cycle_that_is_not_there_is_named(tmp_path: Path) -> None:

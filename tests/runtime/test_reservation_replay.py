@@ -26,7 +26,7 @@ class JournaledWorld(World):
 
     def tell(self, *events: Event) -> "World":
         self._scheduler.state.patch(events)
-        self._scheduler.note(events)
+        self._scheduler.journal_events(events)
         return self
 
     def carry_out(self, decision: Decision) -> None:

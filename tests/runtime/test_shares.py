@@ -12,7 +12,7 @@ from kaiwo.devices.sharing.share_types import IsolationSupport
 from kaiwo.gpus.isolation_grades import grade_of
 from kaiwo.model.gpu import Share
 from kaiwo.model.request import Request
-from kaiwo.runtime.nodes.local_gpu_shares import MachineShares
+from kaiwo.runtime.nodes.local_gpu_shares import LocalGpuShares
 from kaiwo.runtime.nodes.local_node import node_of
 from tests.devices.amd_trees import Box, address, rebuild, uuid, write_box
 
@@ -20,12 +20,12 @@ HALF = (Share(address(0), 500, 98_304),)
 
 
 @pytest.fixture
-def shares(tmp_path: Path) -> MachineShares:
+def shares(tmp_path: Path) -> LocalGpuShares:
     root = write_box(tmp_path / "tree", Box(gpus=1))
-    return MachineShares(tmp_path / "sharing", lambda: discover(str(root), has_telemetry=False))
+    return LocalGpuShares(tmp_path / "sharing", lambda: discover(str(root), has_telemetry=False))
 
 
-def test_the_grade_of_a_run_is_known_until_it_is_over(shares: MachineShares) -> None:
+def test_the_grade_of_a_run_is_known_until_it_is_over(shares: LocalGpuShares) -> None:
     assert shares.grade_of("run") == ""
     kept = shares.prepare("run", HALF)
     assert "HSA_CU_MASK" in kept.env
@@ -34,14 +34,14 @@ def test_the_grade_of_a_run_is_known_until_it_is_over(shares: MachineShares) -> 
     assert shares.grade_of("run") == ""
 
 
-def test_a_method_that_was_named_is_taken(shares: MachineShares) -> None:
+def test_a_method_that_was_named_is_taken(shares: LocalGpuShares) -> None:
     kept = shares.prepare("run", HALF, "time-slicing")
     assert "HSA_CU_MASK" not in kept.env
     assert shares.grade_of("run") == "time-slicing"
 
 
 @pytest.mark.parametrize(("isolation", "least"), [("mps", ""), ("", "memory-capped"), ("time-slicing", "cu-mask")])
-def test_what_cannot_be_had_is_the_reason(shares: MachineShares, isolation: str, least: str) -> None:
+def test_what_cannot_be_had_is_the_reason(shares: LocalGpuShares, isolation: str, least: str) -> None:
     with pytest.raises(OSError, match=r"have no MPS|but (memory-capped|cu-mask) is required"):
         shares.prepare("run", HALF, isolation, least)
 
@@ -62,7 +62,7 @@ class Machine:
     def __init__(self, folder: Path, box: Box) -> None:
         self.root, self.looks, self.generation = folder / "tree", 0, 0
         self.change(box)
-        self.shares = MachineShares(folder / "sharing", self.look, str(self.root))
+        self.shares = LocalGpuShares(folder / "sharing", self.look, str(self.root))
 
     def change(self, box: Box) -> None:
         self.generation += 1
@@ -126,7 +126,7 @@ def test_nothing_is_given_while_the_devices_change(tmp_path: Path, monkeypatch: 
         machine.change(Box(gpus=2))
         return found
 
-    restless = MachineShares(tmp_path / "other", look, str(machine.root))
+    restless = LocalGpuShares(tmp_path / "other", look, str(machine.root))
     with pytest.raises(OSError, match="are being reconfigured"):
         restless.prepare("run", [Share(address(0), 1000, 196_608)])
 

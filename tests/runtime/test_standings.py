@@ -13,7 +13,7 @@ from kaiwo.model.policy import DEFAULT_POLICY
 from kaiwo.model.queue import Fairness, Queue, QueueAmounts, ReclaimStrategy, SharePolicy
 from kaiwo.queues.current_shares import fair_shares_of
 from kaiwo.runtime.overview import queue_shares as module
-from kaiwo.runtime.overview.queue_shares import QueueStanding, Standings
+from kaiwo.runtime.overview.queue_shares import QueueShareRow, QueueShareTable
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.working_copy import WorkingCopy
 from tests.api.fake import FakeLoop, record
@@ -28,9 +28,9 @@ class Live:
         self.state, self.revision = state, revision
 
 
-def stand(state: ClusterState) -> dict[str, QueueStanding]:
-    async def work() -> dict[str, QueueStanding]:
-        standings = Standings(Live(state))
+def stand(state: ClusterState) -> dict[str, QueueShareRow]:
+    async def work() -> dict[str, QueueShareRow]:
+        standings = QueueShareTable(Live(state))
         await standings.fresh()
         return {each.queue.name: each for each in standings.queues}
 
@@ -39,12 +39,12 @@ def stand(state: ClusterState) -> dict[str, QueueStanding]:
 
 def test_they_are_worked_out_once_a_revision(monkeypatch: pytest.MonkeyPatch) -> None:
     worked: list[int] = []
-    work_out = module._work_out
-    monkeypatch.setattr(module, "_work_out", lambda *given: worked.append(1) or work_out(*given))  # type: ignore[func-returns-value]
+    work_out = module._share_rows
+    monkeypatch.setattr(module, "_share_rows", lambda *given: worked.append(1) or work_out(*given))  # type: ignore[func-returns-value]
 
     async def work() -> None:
         live = FakeLoop(nodes=1)
-        standings = Standings(live)
+        standings = QueueShareTable(live)
         for _ in range(3):
             await standings.fresh()
         assert len(worked) == 1
@@ -79,7 +79,7 @@ def test_work_that_may_not_be_preempted_is_told_apart() -> None:
     world.settle()
     lab = stand(world.state)["lab"]
     assert (lab.used[0], lab.fixed[0]) == (5000, 3000)
-    assert lab.turn is None
+    assert lab.position is None
 
 
 @st.composite
@@ -115,12 +115,12 @@ def test_the_queue_that_is_next_is_the_one_that_the_scheduler_tries_next(world: 
     lanes = lanes_of(found for found in classes if free.charges.takes_work(found.queue))
     turns = Turns(lanes, free.working.view, plugins, free.charges.next_of)
     if not turns:
-        assert all(each.turn is None for each in found.values())
+        assert all(each.position is None for each in found.values())
         return
     row = world.state.queues.row[turns.queue]
     on_the_way = [world.state.queues.names[above] for above in world.state.queues.path[row]]
-    assert all(found[name].turn is not None and found[name].turn.place == 1 for name in on_the_way)
-    assert {found[name].turn.head.workload for name in on_the_way} == {turns.lane.first[0]}
+    assert all(found[name].position is not None and found[name].position.place == 1 for name in on_the_way)
+    assert {found[name].position.first.workload for name in on_the_way} == {turns.lane.first[0]}
     shares = fair_shares_of(WorkingCopy(snapshot).view)
     for name, each in found.items():
         assert [terms.share for terms in each.terms] == shares.share[world.state.queues.row[name]].tolist()
@@ -129,9 +129,9 @@ def test_the_queue_that_is_next_is_the_one_that_the_scheduler_tries_next(world: 
 def test_work_that_can_never_start_is_not_next() -> None:
     world = World(nodes=1).submit("huge", gpus_each=64, submitted_s=0).submit("small", gpus_each=1, submitted_s=1)
     world.state.refresh_tables()
-    turn = stand(world.state)["default"].turn
+    turn = stand(world.state)["default"].position
     assert turn is not None
-    assert turn.head.workload == "default/small"
+    assert turn.first.workload == "default/small"
 
 
 def test_held_work_asks_for_nothing() -> None:

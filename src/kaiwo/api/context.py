@@ -18,9 +18,9 @@ from kaiwo.clusters.kubernetes.webhooks.request_counts import RequestCounts
 from kaiwo.runtime.kubernetes.leadership import SINGLE_REPLICA, Leadership
 from kaiwo.runtime.loop.loop_metrics import CycleTimes, LoopLag
 from kaiwo.runtime.loop.loop_protocol import Live
-from kaiwo.runtime.nodes.agent_registry import Agents
+from kaiwo.runtime.nodes.agent_registry import AgentRegistry
 from kaiwo.runtime.overview.cluster_overview import ClusterOverview
-from kaiwo.runtime.partitioning.partitioning_loop import Partitions
+from kaiwo.runtime.partitioning.partitioning_loop import PartitioningLoop
 
 
 class Context:
@@ -31,8 +31,8 @@ class Context:
         self.settings = settings
         self.access = Access(settings)
         self.overview = ClusterOverview(live)
-        self.agents = Agents(live.cluster.abilities.devices)
-        self.partitions = Partitions(live, self.agents, settings.home, settings.partitions)
+        self.agents = AgentRegistry(live.cluster.abilities.devices)
+        self.partitions = PartitioningLoop(live, self.agents, settings.home, settings.partitions)
         self.log = LineLog(Path(settings.home) / "api.log")
         self.live_pages = LivePages(self.overview, self.report)
         self.lag = LoopLag()

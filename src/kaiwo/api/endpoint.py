@@ -120,7 +120,7 @@ async def answer_request(request: Request, context: Context, route: Route) -> Re
         broken = "this request failed because of a bug in Kaiwo; KAIWO_HOME/api.log has the details"
         response = respond(ApiError(500, "broken", broken))
     if route.is_write and not route.is_for_agents:
-        context.overview.touch()
+        context.overview.mark_changed()
         took_ms = round((time.perf_counter() - began) * 1000, 1)
         address = request.url.path[:500]
         context.log.emit("write", who=who, method=request.method, path=address, status=response.status_code, ms=took_ms)

@@ -6,6 +6,5 @@ import sys
 
 
 def emit(event: str, level: str = "info", **fields: object) -> None:
-    """Log one event."""
     at = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
     sys.stderr.write(json.dumps({"at": at, "level": level, "event": event, **fields}, default=str) + "\n")

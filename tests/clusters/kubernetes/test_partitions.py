@@ -18,7 +18,7 @@ from kaiwo.clusters.kubernetes.decode.node_decoder import CHANGE_ANNOTATION, DEV
 from kaiwo.devices.amd.device_config_manager import PROFILE_LABEL, STATE_LABEL, TAINT
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.partition_modes import Mode, partition_gpu
-from kaiwo.runtime.kubernetes.node_partitioning import Patience
+from kaiwo.runtime.kubernetes.node_partitioning import ChangeTimeouts
 from tests.clusters.kubernetes.api_client import client_for
 from tests.clusters.kubernetes.kubectl_cluster import Json, Kubectl, pod_path
 from tests.clusters.kubernetes.running_scheduler import until_bound
@@ -192,7 +192,7 @@ def test_devices_that_are_not_those_that_were_wanted_are_a_failure_whatever_the_
         async with prepared(plane) as (kubectl, manager), scheduler(plane, tmp_path / "a") as kaiwo:
             side = kaiwo.context.partitions.objects
             assert side is not None
-            side._patience = msgspec.structs.replace(side._patience or Patience(), devices_s=1.0)
+            side._patience = msgspec.structs.replace(side._patience or ChangeTimeouts(), devices_s=1.0)
             manager.layouts |= {"cpx-nps1": [WHOLE] * 8, "spx-nps1-x8": [WHOLE] * 8}
             await put_plan(kubectl, dcmProfileName="cpx-nps1")
             status = await until_plan(kubectl, lambda status: phase_of_node(status) == "RolledBack")

@@ -17,7 +17,7 @@ from kaiwo.api.presenters.workload_view import workload_page
 from kaiwo.api.views import Page
 from kaiwo.model.workload_record import WorkloadState
 from kaiwo.runtime.overview.cluster_overview import ClusterOverview
-from kaiwo.runtime.overview.workload_query import SORTS, After, Pick
+from kaiwo.runtime.overview.workload_query import SORTS, PageStart, WorkloadQuery
 
 AFTER = Param("after", "text", "The `next` of the page before.")
 LABEL = Param(
@@ -65,11 +65,11 @@ class Listing(msgspec.Struct, frozen=True):
     needs_queues: bool = False  # read after `board.fresh_queues`
 
 
-def _workload_pick(query: dict[str, Any]) -> Pick:
-    after = read_cursor(query["after"], After)
+def _workload_pick(query: dict[str, Any]) -> WorkloadQuery:
+    after = read_cursor(query["after"], PageStart)
     if after is not None and after.sort != query["sort"]:
         raise foreign_cursor()
-    return Pick(
+    return WorkloadQuery(
         states=tuple(WorkloadState(state) for state in query["state"]),
         queue=query["queue"] or "",
         user=query["user"] or "",

@@ -13,22 +13,22 @@ from kaiwo.clusters.embedded.transitions import request_of
 from kaiwo.devices.agent_messages import GpuSample, ProcessUse
 from kaiwo.gpus.isolation_grades import grade_of
 from kaiwo.runtime.loop.loop_protocol import Live
-from kaiwo.runtime.nodes.agent_registry import Agents, Heard, tidy
+from kaiwo.runtime.nodes.agent_registry import AgentRegistry, KnownAgent, tidy
 
 
-def with_node_use(agents: Agents, live: Live, view: NodeView) -> NodeView:
+def with_node_use(agents: AgentRegistry, live: Live, view: NodeView) -> NodeView:
     """A node with its agent and the use of its devices."""
     heard = agents.of(view.name)
     agent = None if heard is None else agent_view(agents, heard)
     return replace(view, gpus=with_gpu_use(agents, live, view.gpus), agent=agent)
 
 
-def with_gpu_use(agents: Agents, live: Live, views: Iterable[GpuView]) -> list[GpuView]:
+def with_gpu_use(agents: AgentRegistry, live: Live, views: Iterable[GpuView]) -> list[GpuView]:
     """Devices with what they do, and what each tenant does there."""
     return [_measured(agents, live, view) for view in views]
 
 
-def _measured(agents: Agents, live: Live, view: GpuView) -> GpuView:
+def _measured(agents: AgentRegistry, live: Live, view: GpuView) -> GpuView:
     heard = agents.of(view.node)
     sample = heard.gpu(_physical(view)) if heard is not None else None
     ago_s = 0 if heard is None else round(agents.age_s(heard))
@@ -87,7 +87,7 @@ def _sum(uses: Sequence[ProcessUse], field: str) -> int | None:
     return sum(known) if known else None
 
 
-def agent_view(agents: Agents, heard: Heard) -> AgentView:
+def agent_view(agents: AgentRegistry, heard: KnownAgent) -> AgentView:
     """One agent."""
     streams = agents.open_streams(heard.node)
     two = [f"{streams} agents speak for this node: the one that came last is heard; stop the others"]

@@ -7,15 +7,15 @@ from kaiwo.api.views import PartitionStepView, PartitionsView, PlanNodeView, Pla
 from kaiwo.devices.amd.device_config_manager import OPT_IN
 from kaiwo.gpus.partitioning.planner_types import ModeChangeStep, ModeDemand
 from kaiwo.model.partition_modes import WHOLE_MODE
-from kaiwo.runtime.partitioning.partitioning_loop import Partitions
+from kaiwo.runtime.partitioning.partitioning_loop import PartitioningLoop
 
 MOST_STEPS = 1000
 
 
-def partitions_view(partitions: Partitions) -> PartitionsView:
+def partitions_view(partitions: PartitioningLoop) -> PartitionsView:
     """Everything, the GPUs that change now first."""
-    look, running = partitions.look, []
-    for (node, gpu), state in sorted(partitions.following.states.items()):
+    look, running = partitions.planned, []
+    for (node, gpu), state in sorted(partitions.changer.states.items()):
         if state.is_changing and state.goal is not None:
             running.append(PartitionStepView(node, gpu, "+".join(state.mode), "+".join(state.goal), "changing"))
     steps = [*running, *(_step(partitions, step) for step in look.steps)]
@@ -34,12 +34,12 @@ def partitions_view(partitions: Partitions) -> PartitionsView:
                 each.node, each.change.gpu, "+".join(each.change.before), "+".join(each.change.after), each.status,
                 at_s=each.at_s, reason=each.reason,
             )
-            for each in partitions.following.history
+            for each in partitions.changer.history
         ],
     )  # fmt: skip
 
 
-def _step(partitions: Partitions, step: ModeChangeStep) -> PartitionStepView:
+def _step(partitions: PartitioningLoop, step: ModeChangeStep) -> PartitionStepView:
     state = "planned" if partitions.policy == "dry-run" else "due" if step.is_due else "draining"
     change = step.change
     return PartitionStepView(
@@ -48,11 +48,11 @@ def _step(partitions: Partitions, step: ModeChangeStep) -> PartitionStepView:
     )  # fmt: skip
 
 
-def _executor(partitions: Partitions) -> str:
+def _executor(partitions: PartitioningLoop) -> str:
     if partitions.objects is not None:
         return f"AMD's Device Config Manager, on nodes with the label {'='.join(OPT_IN)}"
-    if partitions.following.machine is not None:
-        return partitions.following.machine.words
+    if partitions.changer.machine is not None:
+        return partitions.changer.machine.description
     return "emulation: the nodes are virtual, and so is the change"
 
 
@@ -69,8 +69,8 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-def _plan(partitions: Partitions, name: str) -> PlanView:
+def _plan(partitions: PartitioningLoop, name: str) -> PlanView:
     plan = partitions.plans[name]
     state = "paused" if plan.is_paused else "dry-run" if plan.is_dry else partitions.policy
-    stands = [stand for stand in partitions.look.stands if stand.plan == name]
+    stands = [stand for stand in partitions.planned.statuses if stand.plan == name]
     return PlanView(name, state, [PlanNodeView(each.node, each.profile, each.state, each.reason) for each in stands])

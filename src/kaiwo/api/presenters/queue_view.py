@@ -17,8 +17,8 @@ from kaiwo.api.views import (
 from kaiwo.model.amounts import thousandths
 from kaiwo.model.queue import DEFAULT_FAIRNESS, UNLIMITED, QueueAmounts, ReclaimStrategy, SharePolicy
 from kaiwo.queues.share_breakdown import ShareBreakdown
-from kaiwo.runtime.overview.cluster_overview import ClusterOverview, QueueSums
-from kaiwo.runtime.overview.queue_shares import QueueStanding, Turn
+from kaiwo.runtime.overview.cluster_overview import ClusterOverview, QueueTotals
+from kaiwo.runtime.overview.queue_shares import QueuePosition, QueueShareRow
 from kaiwo.snapshot.cluster_state import ClusterState
 
 Formatter = Callable[[int], str]
@@ -37,7 +37,7 @@ def arithmetic(terms: ShareBreakdown, used: int, parent: str) -> list[str]:
     ]
 
 
-def reclaim_words(each: QueueStanding) -> str:
+def reclaim_words(each: QueueShareRow) -> str:
     """How much capacity a queue may reclaim from others."""
     if not each.is_leaf:
         return "only the queues below it reclaim capacity, each by its own strategy"
@@ -130,15 +130,15 @@ def queue_page(overview: ClusterOverview) -> Page[QueueView]:
     return Page(items, len(items))
 
 
-def share_page(queues: list[QueueStanding], lines: QueueHeads) -> Page[ShareView]:
+def share_page(queues: list[QueueShareRow], lines: QueueHeads) -> Page[ShareView]:
     """The arithmetic of every queue. With 1,000 queues it takes a thread's time, not the event loop's."""
     by_name = {each.queue.name: each for each in queues}
     items = [_share_view(each, by_name.get(each.queue.parent), lines) for each in queues]
     return Page(items, len(items))
 
 
-def _queue_view(sums: QueueSums) -> QueueView:
-    each = sums.standing
+def _queue_view(sums: QueueTotals) -> QueueView:
+    each = sums.shares
     queue = each.queue
     return QueueView(
         name=queue.name,
@@ -162,13 +162,13 @@ def _queue_view(sums: QueueSums) -> QueueView:
     )
 
 
-def _amount(amounts: QueueAmounts, each: QueueStanding, at: int) -> AmountView:
+def _amount(amounts: QueueAmounts, each: QueueShareRow, at: int) -> AmountView:
     terms = each.terms[at]
     waiting = terms.wants - each.used[at]
     return AmountView(amounts.quota, amounts.limit, amounts.weight, each.used[at], waiting, each.fixed[at], terms.share)
 
 
-def _models(each: QueueStanding) -> dict[str, ModelAmountView]:
+def _models(each: QueueShareRow) -> dict[str, ModelAmountView]:
     at = {terms.resource: number for number, terms in enumerate(each.terms)}
     return {
         model: ModelAmountView(
@@ -178,7 +178,7 @@ def _models(each: QueueStanding) -> dict[str, ModelAmountView]:
     }
 
 
-def _share_view(each: QueueStanding, parent: QueueStanding | None, lines: QueueHeads) -> ShareView:
+def _share_view(each: QueueShareRow, parent: QueueShareRow | None, lines: QueueHeads) -> ShareView:
     policy = DEFAULT_FAIRNESS.policy if parent is None else parent.policy
     return ShareView(
         queue=each.queue.name,
@@ -187,13 +187,13 @@ def _share_view(each: QueueStanding, parent: QueueStanding | None, lines: QueueH
         policy=policy or SharePolicy.DRF,
         reclaim=reclaim_words(each),
         resources=[_terms_view(each, parent, terms, at) for at, terms in enumerate(each.terms)],
-        turn=None if each.turn is None else _turn_view(each.turn),
+        turn=None if each.position is None else _turn_view(each.position),
         orders=lines.orders,
         line=lines.of.get(each.queue.name, []),
     )
 
 
-def _terms_view(each: QueueStanding, parent: QueueStanding | None, terms: ShareBreakdown, at: int) -> TermsView:
+def _terms_view(each: QueueShareRow, parent: QueueShareRow | None, terms: ShareBreakdown, at: int) -> TermsView:
     used = each.used[at]
     return TermsView(
         resource=terms.resource,
@@ -215,12 +215,12 @@ def _terms_view(each: QueueStanding, parent: QueueStanding | None, terms: ShareB
     )
 
 
-def _turn_view(turn: Turn) -> TurnView:
+def _turn_view(turn: QueuePosition) -> TurnView:
     first, over_share, over_quota, priority, no_share, with_it, without, gpu_milli, age = turn.keys
     return TurnView(
         place=turn.place,
         of=turn.of,
-        workload=turn.head.workload,
+        workload=turn.first.workload,
         policy_key=first,
         is_over_share=bool(over_share),
         is_over_quota=bool(over_quota),

@@ -15,7 +15,7 @@ from kaiwo.model.workload import Phase, Pod
 from kaiwo.model.workload_fields import FIELDS
 from kaiwo.model.workload_record import WorkloadRecord, WorkloadState
 from kaiwo.runtime.overview.cluster_overview import ClusterOverview
-from kaiwo.runtime.overview.workload_query import Pick, select
+from kaiwo.runtime.overview.workload_query import WorkloadQuery, select
 from kaiwo.runtime.overview.workload_table import GPU
 from kaiwo.snapshot.cluster_state import ClusterState
 
@@ -24,7 +24,7 @@ KUBERNETES = "kubernetes"
 WAITS = (WorkloadState.WAITING, WorkloadState.HELD)
 
 
-def workload_page(overview: ClusterOverview, pick: Pick) -> Page[WorkloadView]:
+def workload_page(overview: ClusterOverview, pick: WorkloadQuery) -> Page[WorkloadView]:
     """The workloads that match a query; read after `fresh`."""
     rows, state = overview.rows, overview.live.state
     found = select(rows, pick, overview.queues_below(pick.queue) if pick.queue else ())

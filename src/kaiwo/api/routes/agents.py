@@ -29,16 +29,16 @@ async def report(call: Call) -> TakenView:
     _check_leads(call)
     find_node(call.context.live.state, node)
     reader, taken = LineReader(), 0
-    stream = agents.opened(node)
+    stream = agents.open_stream(node)
     try:
         async for data in _chunks(call.request, call.context.closing):
             _check_leads(call)
             for line in _lines(reader, data):
                 _check(line, node, taken)
-                await agents.hear(line, stream)
+                await agents.receive(line, stream)
                 taken += 1
     finally:
-        agents.closed(node, stream)
+        agents.close_stream(node, stream)
     if not taken or reader.is_inside:
         raise invalid("the stream ended in the middle of a line; send lines of JSON, each with a newline")
     return TakenView(taken)

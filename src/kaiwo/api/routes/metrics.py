@@ -207,6 +207,6 @@ def _devices(context: Context) -> Iterator[Metric]:
     changes = CounterMetricFamily(
         "kaiwo_partition_changes_total", "GPUs whose partition mode was changed, by outcome.", labels=["status"]
     )
-    for status, count in sorted(context.partitions.following.changed.items()):
+    for status, count in sorted(context.partitions.changer.changed.items()):
         changes.add_metric([status], count)
     yield changes

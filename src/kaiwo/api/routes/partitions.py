@@ -10,7 +10,7 @@ from kaiwo.api.presenters.partitioning_view import partitions_view
 from kaiwo.api.views import Outcome, PartitionsView, PolicyForm
 from kaiwo.manifests import read_json
 from kaiwo.model.partitioning_plan import PartitioningPlan
-from kaiwo.runtime.partitioning.partitioning_loop import Partitions
+from kaiwo.runtime.partitioning.partitioning_loop import PartitioningLoop
 from kaiwo.runtime.partitioning.saved_state import POLICIES
 
 
@@ -32,7 +32,7 @@ async def set_policy(call: Call) -> Outcome:
     return Outcome([f"the partition policy is {policy}"])
 
 
-async def put_plans(partitions: Partitions, plans: Sequence[PartitioningPlan], dry_run: bool) -> list[str]:
+async def put_plans(partitions: PartitioningLoop, plans: Sequence[PartitioningPlan], dry_run: bool) -> list[str]:
     """What `kaiwo apply` says of PartitioningPlans; a dry run says what each node would see."""
     if not plans:
         return []
@@ -44,7 +44,7 @@ async def put_plans(partitions: Partitions, plans: Sequence[PartitioningPlan], d
     return lines + [f"node {each.node}: {each.profile}: {each.reason} (dry run)" for each in found]
 
 
-async def drop_plans(partitions: Partitions, plans: Sequence[PartitioningPlan]) -> list[str]:
+async def drop_plans(partitions: PartitioningLoop, plans: Sequence[PartitioningPlan]) -> list[str]:
     """What `kaiwo delete` says of them."""
     there = [await partitions.drop_plan(plan.name) for plan in plans]
     words = ("was not there", "deleted; the nodes stay as they are")

@@ -27,7 +27,7 @@ async def get_queue(call: Call) -> QueueView:
 async def list_shares(call: Call) -> Page[ShareView]:
     """The arithmetic of every queue."""
     await call.context.overview.fresh_queues()
-    queues = call.context.overview.standings.queues
+    queues = call.context.overview.queue_shares.queues
     lines = QueueHeads(call.context.live.state, [each.queue.name for each in queues])
     return await asyncio.to_thread(share_page, queues, lines)
 
@@ -35,7 +35,7 @@ async def list_shares(call: Call) -> Page[ShareView]:
 async def get_share(call: Call) -> ShareView:
     """The arithmetic of one queue."""
     await call.context.overview.fresh_queues()
-    standings = {each.queue.name: each for each in call.context.overview.standings.queues}
+    standings = {each.queue.name: each for each in call.context.overview.queue_shares.queues}
     found = standings.get(call.path["name"])
     if found is None:
         _miss(call.path["name"], list(standings))

@@ -19,7 +19,7 @@ from kaiwo.model.reservation import clock_words
 from kaiwo.model.workload_record import WorkloadRecord, WorkloadState
 from kaiwo.runtime.loop.loop_protocol import Live
 from kaiwo.runtime.overview.workload_table import GPU
-from kaiwo.runtime.partitioning.wait_sentences import said_for
+from kaiwo.runtime.partitioning.wait_sentences import wait_sentence
 from kaiwo.snapshot.cluster_state import ClusterState
 
 RETRY_S = 1.0
@@ -100,7 +100,7 @@ async def why(call: Call) -> WhyView:
         change=None if change is None else ChangeView(change.kind, change.by, change.sentence, change.command),
         no_change=found.no_change,
         as_of_s=now_s,
-        partitions=said_for(call.context.partitions, (role.request for role in record.workload.roles)),
+        partitions=wait_sentence(call.context.partitions, (role.request for role in record.workload.roles)),
         planned=found.planned,
         verdict=found.verdict,
         searched_all=found.searched_all,

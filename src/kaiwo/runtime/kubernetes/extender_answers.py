@@ -1,7 +1,6 @@
-"""Answer questions about the GPUs of nodes for pods that kube-scheduler places.
+"""Answer the extender's questions about GPUs, for pods that kube-scheduler places.
 
-In:    a request, names of nodes.   Out: where its GPUs are free, how good each node is, and which devices it gets.
-Never: checks anything but GPUs: the rest of the request is for kube-scheduler.
+Only GPUs are checked: the rest of the request is for kube-scheduler.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,13 +34,12 @@ class GpuView:
         self.state, self.request = state, only_gpus(request)
         self.view = WorkingCopy(Snapshot(state, now_s))
         self.active = loop.plugins.active(loop.policy)
-        self.book = ShapeScores(state, self.view.view, self.view, self.active)
+        self.scores = ShapeScores(state, self.view.view, self.view, self.active)
 
     def shape(self) -> ShapeState:
-        return self.book.state_of(self.request)
+        return self.scores.state_of(self.request)
 
     def fits_without(self, node: str, pods: list[PodKey | None]) -> bool:
-        """Its GPUs are free on a node once these pods are gone."""
         row = self.view.nodes.row.get(node)
         if row is None:
             return False
@@ -53,8 +51,7 @@ class GpuView:
             return int(self.shape().slots[row]) > 0
 
     def devices(self, row: int) -> tuple[Share, ...]:
-        placer = Placer(self.view, self.book, self.active, packs=True)
-        (placed,) = placer.put(row, self.request, 1)
+        (placed,) = Placer(self.view, self.scores, self.active, packs=True).put(row, self.request, 1)
         return placed.devices
 
 
@@ -66,8 +63,6 @@ class ExtenderAnswers:
         self._assumed: dict[str, Pod] = {}  # bound, and not in the state yet
 
     async def reasons_against(self, workload: str, request: Request, nodes: Sequence[str]) -> dict[str, str]:
-        """The nodes without the GPUs for it, each with its reason."""
-
         def question(gpus: GpuView) -> dict[str, str]:
             state, rows = gpus.shape(), gpus.view.nodes.row
             return {name: _missing(gpus, name) for name in nodes if name not in rows or state.slots[rows[name]] <= 0}

@@ -1,59 +1,21 @@
-"""Let the scheduling loop decide only while this replica leads: caches warm, Lease held, former leader's writes known.
-
-In:    an election or a single replica, a cluster and its loop.   Out: `may_decide` for the loop; an orderly hand-over.
-"""
+"""Let the loop decide only while this replica leads: caches warm, Lease held, the former leader's writes known."""
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 from kaiwo.runtime.kubernetes.publish_wait_reasons import WaitReasonPublisher
 from kaiwo.runtime.loop.scheduling_loop import SchedulingLoop
 
 if TYPE_CHECKING:
     from kaiwo.clusters.kubernetes.cluster import KubernetesCluster
+    from kaiwo.clusters.kubernetes.leader_election import LeaderElection
 
 FLUSH_S, LAST_WRITES_S = 1.0, 2.0
 
 
-class Leadership(Protocol):
-    """Whether this replica leads. An election follows a Lease; a single replica always leads."""
-
-    @property
-    def is_held(self) -> bool: ...
-
-    @property
-    def left_s(self) -> float: ...
-
-    @property
-    def identity(self) -> str: ...
-
-    @property
-    def holder(self) -> str: ...
-
-    @property
-    def term(self) -> int: ...
-
-    @property
-    def transitions(self) -> int: ...
-
-    async def run(self) -> None: ...
-
-    async def step(self) -> None: ...
-
-    async def won(self) -> int: ...
-
-    async def lost(self, term: int) -> None: ...
-
-    def stop(self) -> None: ...
-
-    async def release(self) -> None: ...
-
-    async def close(self) -> None: ...
-
-
 class SingleReplica:
-    """Without an election: this replica always leads."""
+    """Stands in for an election: this replica always leads."""
 
     is_held, left_s, identity, holder, term, transitions = True, float("inf"), "", "", 1, 0
 
@@ -76,6 +38,7 @@ class SingleReplica:
 
 
 SINGLE_REPLICA = SingleReplica()
+Leadership: TypeAlias = "LeaderElection | SingleReplica"
 
 
 class LeaderGuard:

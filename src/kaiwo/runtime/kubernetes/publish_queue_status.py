@@ -1,7 +1,4 @@
-"""Publish on the KaiwoQueues of the cluster what each queue uses, may use and waits for.
-
-In:    the cluster overview.   Out: one status for each queue, whenever something changed, at most every few seconds.
-"""
+"""Publish on the KaiwoQueues of the cluster what each queue uses, may use and waits for, every few seconds."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -9,7 +6,7 @@ from collections.abc import Callable, Iterable
 from kaiwo.clusters.kubernetes.writers.queue_status_writer import QueueStatus, QueueStatusWriter
 from kaiwo.model.queue_validation import check_queue_tree
 from kaiwo.runtime.log import emit
-from kaiwo.runtime.overview.cluster_overview import ClusterOverview, QueueSums
+from kaiwo.runtime.overview.cluster_overview import ClusterOverview, QueueTotals
 
 EVERY_S = 10.0  # what changes faster is not worth a write
 FIRST_S = 1.0
@@ -35,25 +32,19 @@ async def publish_queue_status(
         await asyncio.sleep(every_s)
 
 
-def queue_statuses(sums: Iterable[QueueSums]) -> list[QueueStatus]:
+def queue_statuses(sums: Iterable[QueueTotals]) -> list[QueueStatus]:
     """The same numbers as `kaiwo queue` shows."""
     listed = list(sums)
     problems: dict[str, str] = {}
-    for finding in check_queue_tree(each.standing.queue for each in listed):
+    for finding in check_queue_tree(each.shares.queue for each in listed):
         if finding.is_error:
             problems.setdefault(finding.queue, finding.sentence)
-    return [_status(each, problems.get(each.standing.queue.name, "")) for each in listed]
-
-
-def _status(sums: QueueSums, problem: str) -> QueueStatus:
-    shares = sums.standing
-    gpu, cpu, memory = shares.terms[:3]
-    return QueueStatus(
-        shares.queue.name,
-        sums.running,
-        sums.waiting,
-        (shares.used[0], shares.used[1], shares.used[2]),
-        (gpu.share, cpu.share, memory.share),
-        (gpu.deserved, cpu.deserved, memory.deserved),
-        problem,
-    )
+    statuses = []
+    for each in listed:
+        name, used, (gpu, cpu, memory) = each.shares.queue.name, each.shares.used, each.shares.terms[:3]
+        share, deserved = (gpu.share, cpu.share, memory.share), (gpu.deserved, cpu.deserved, memory.deserved)
+        problem = problems.get(name, "")
+        statuses.append(
+            QueueStatus(name, each.running, each.waiting, (used[0], used[1], used[2]), share, deserved, problem)
+        )
+    return statuses

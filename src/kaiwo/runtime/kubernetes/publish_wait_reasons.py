@@ -1,18 +1,19 @@
-"""Publish why workloads wait, in the words of `kaiwo why`, through whoever writes them on the cluster's objects.
+"""Publish on the cluster's objects why workloads wait, in the words of `kaiwo why`, whenever the reasons change.
 
-In:    the live cluster state.   Out: a sentence for each workload, again whenever its reasons change.
-Never: publishes that something was not tried yet: a moment later it was.
+A workload that was not tried yet has no reason to publish: a moment later it is tried.
 """
 
 import asyncio
-from collections.abc import Iterable
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from kaiwo.clusters.kubernetes.writers.conditions import WaitReason
 from kaiwo.explain.obstacle_sentences import sentence
 from kaiwo.model.obstacle import Obstacle, Reason
 from kaiwo.runtime.loop.scheduling_loop import SchedulingLoop
 from kaiwo.snapshot.cluster_state import ClusterState
+
+if TYPE_CHECKING:
+    from kaiwo.clusters.kubernetes.writers.event_writer import EventWriter
 
 EVERY_S = 1.0  # what changes faster is not worth a write
 MOST_CHARACTERS = 1000
@@ -25,21 +26,12 @@ NOT_FOR_LACK_OF_NODES = frozenset(
 )  # fmt: skip
 
 
-class ReasonWriter(Protocol):
-    """Writes reasons where people see them."""
-
-    def publish_reasons(self, reasons: Iterable[WaitReason]) -> None:
-        """Workloads that are not named keep their reasons."""
-
-
 class WaitReasonPublisher:
-    """Remembers what it published, so that only changes are."""
-
     def __init__(self) -> None:
         self._published: dict[tuple[str, str], tuple[tuple[Obstacle, ...], frozenset[str]]] = {}
         self._blocked: dict[str, tuple[Obstacle, ...]] = {}
 
-    async def run(self, loop: SchedulingLoop, writer: ReasonWriter) -> None:
+    async def run(self, loop: SchedulingLoop, writer: "EventWriter") -> None:
         """Until cancelled."""
         seen = 0
         while True:
@@ -48,7 +40,7 @@ class WaitReasonPublisher:
             writer.publish_reasons(await loop.ask(self.changed_reasons))
 
     def changed_reasons(self, state: ClusterState) -> list[WaitReason]:
-        """The workloads whose reasons changed since the last call. The sentence of a class is made once."""
+        """The workloads whose reasons changed since the last call."""
         changed: list[WaitReason] = []
         published, self._published = self._published, {}
         for key, found in state.backlog.by_key.items():

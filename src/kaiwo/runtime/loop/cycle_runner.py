@@ -1,9 +1,6 @@
-"""One scheduler without a clock or a thread: the picture, `decide`, and the journal of what was decided.
+"""Run scheduling cycles on a cluster state, without a clock or a thread, and journal each decision.
 
-In:    events, and the time for each cycle.   Out: plans.
-The loop runs its parts on the right threads; benchmarks and the simulator call `cycle` straight.
-
-Also: How many steps a cycle may take: a count for `decide`, tuned here from measured time.
+The scheduling loop runs the parts of a cycle on the right threads; benchmarks and the simulator call `cycle` directly.
 """
 
 import time
@@ -26,24 +23,23 @@ from kaiwo.snapshot.assumed_events import assume
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.snapshot import Snapshot
 
-TARGET_US = 300_000  # no cycle over 400 ms, with room for a bad moment
-GROW_BELOW_US = 250_000  # to this by proportion: the next steps may be dearer than the last
-FEWEST = 1_000  # fewer would only pay a cycle's fixed cost more often
-FIRST = 2_000  # of the first cycle, before anything is known
+TARGET_US = 300_000  # keeps cycles under 400 ms, with some reserve
+GROW_BELOW_US = 250_000  # grow in proportion to this: the next steps may be slower than the last
+FEWEST = 1_000  # fewer steps would only pay a cycle's fixed cost more often
+FIRST = 2_000  # for the first cycle, before anything was measured
 
 
 class StepBudget:
-    """The policy's steps at most; fewer while steps are slow."""
+    """How many steps a cycle may take: at most the policy's, fewer while steps are slow."""
 
     def __init__(self, most: int) -> None:
         self._most, self._now = most, min(most, FIRST)
 
     def apply(self, policy: Policy) -> Policy:
-        """The policy with this cycle's steps."""
         return policy if self._now == policy.steps else replace(policy, steps=self._now)
 
     def learn(self, steps: int, took_us: int) -> None:
-        """Shrink at once when a cycle was too long; when it used its budget and was short, grow, at most to twice."""
+        """Shrink after a cycle that took too long; grow, at most to twice, after a short one that used its steps."""
         if took_us > TARGET_US and steps:
             self._now = max(FEWEST, min(self._now, steps * TARGET_US // took_us))
         elif steps >= self._now and took_us < GROW_BELOW_US:
@@ -51,8 +47,6 @@ class StepBudget:
 
 
 class CycleSummary(msgspec.Struct, frozen=True):
-    """A cycle in numbers."""
-
     number: int
     at_s: int
     starts: int
@@ -64,39 +58,36 @@ class CycleSummary(msgspec.Struct, frozen=True):
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """A plan, the events that say it was begun, and what it took."""
-
     plan: Plan
-    assumed: tuple[Event, ...]
+    assumed: tuple[Event, ...]  # that the plan is carried out
     summary: CycleSummary
 
 
 class CycleRunner:
-    """What one cluster's scheduler knows."""
-
     def __init__(self, journal: Journal | None, policy: Policy = DEFAULT_POLICY, plugins: Registry = BUILTIN) -> None:
         self.journal, self.policy, self.plugins = journal, policy, plugins
         self.state = ClusterState(plugins.ordering(policy))
         self._budget = StepBudget(policy.steps)
         self._number = 0
-        self._is_behind = False  # the picture did not follow the journal's last entry: a base must come first
+        self._is_behind = False  # the state does not match the journal's last entry: a base must come first
 
     @property
     def is_idle(self) -> bool:
-        """No class of waiting work deserves a try."""
+        """There is nothing to try."""
         backlog = self.state.backlog
         is_all = backlog.try_all or self.state.rules_digest != self.plugins.active(self.policy).rules
         is_tried = backlog.to_try or backlog.pending_actions or (is_all and backlog.by_key)
         return not (is_tried or self.state.needs_cycle)
 
-    def note(self, events: Sequence[Event]) -> None:
-        """Keep in the journal what the picture was patched with."""
+    def journal_events(self, events: Sequence[Event]) -> None:
+        """Call with the events that the state was patched with."""
         if self.journal is not None:
             self.journal.batch(events)
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        """Decide, and keep the decision. Only reads the picture: safe on a thread while the picture stands still."""
-        self._give_base(snapshot.now_s)
+        """Decide, and journal the decision. Only reads the state: safe on a thread while the state does not change."""
+        if self.journal is not None and (self.journal.wants_base or self._is_behind):
+            self.journal.base(Base(self.state.events(), pack_state(self.state, self.policy, snapshot.now_s)))
         policy = self._budget.apply(self.policy)
         began = time.perf_counter_ns()
         plan = decide(snapshot, policy, self.plugins)
@@ -104,21 +95,12 @@ class CycleRunner:
         self._budget.learn(plan.steps, took_us)
         assumed = assume(self.state, plan, snapshot.now_s)
         self._is_behind = True
-        number = self._keep(plan, policy, snapshot.now_s, took_us)
-        summary = CycleSummary(
-            number,
-            snapshot.now_s,
-            len(plan.starts),
-            len(plan.evictions),
-            len(plan.waits),
-            plan.steps,
-            took_us,
-            plan.notes,
-        )
-        return Decision(plan, assumed, summary)
+        number = self._journal_cycle(plan, policy, snapshot.now_s, took_us)
+        counts = len(plan.starts), len(plan.evictions), len(plan.waits)
+        return Decision(plan, assumed, CycleSummary(number, snapshot.now_s, *counts, plan.steps, took_us, plan.notes))
 
-    def absorb(self, decision: Decision) -> None:
-        """The picture learns what was decided; patching it with `assumed` comes next."""
+    def record(self, decision: Decision) -> None:
+        """Record the decision in the state, before it is patched with `assumed`."""
         self.state.record_cycle(decision.plan)
         self._is_behind = False
 
@@ -128,15 +110,11 @@ class CycleRunner:
         if self.is_idle:
             return None
         decision = self.decide(snapshot)
-        self.absorb(decision)
+        self.record(decision)
         self.state.patch(decision.assumed)
         return decision
 
-    def _give_base(self, now_s: int) -> None:
-        if self.journal is not None and (self.journal.wants_base or self._is_behind):
-            self.journal.base(Base(self.state.events(), pack_state(self.state, self.policy, now_s)))
-
-    def _keep(self, plan: Plan, policy: Policy, now_s: int, took_us: int) -> int:
+    def _journal_cycle(self, plan: Plan, policy: Policy, now_s: int, took_us: int) -> int:
         self._number += 1
         if self.journal is None:
             return self._number

@@ -1,46 +1,28 @@
 """Apply events to the cluster state; an object that cannot be applied is left out and does not stop the others.
 
-In:    a cluster state and events.   Out: the events that were applied; objects left out are counted and logged.
-Never: leaves half of an object in the state: what is left out is removed from it.
+No half of an object stays in the state: one that is left out is removed from it, counted and logged.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kaiwo.model.events import (
-    Event,
-    NodeChanged,
-    NodeGone,
-    NominationChanged,
-    NominationGone,
-    PlannedStartChanged,
-    PlannedStartGone,
-    PodChanged,
-    PodGone,
-    QueueChanged,
-    QueueGone,
-    ReservationChanged,
-    ReservationGone,
-    WorkloadChanged,
-    WorkloadGone,
-)
+from kaiwo.model import events as kinds
+from kaiwo.model.events import Event
 from kaiwo.model.node import Node
 from kaiwo.runtime.log import emit
-from kaiwo.runtime.loop.health import Health, describe_error
+from kaiwo.runtime.loop.loop_metrics import Health, describe_error
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.node_table import NodeTable
 
 
 class EventIntake:
-    """Applies events to one cluster state."""
-
     def __init__(self, state: ClusterState, health: Health) -> None:
         self._state, self._health = state, health
 
     def take_in(self, events: Sequence[Event]) -> list[Event]:
         """The events that were applied; for an object that was left out, its removal."""
-        heard = (self._take(event) for event in events)
-        return [event for event in heard if event is not None]
+        applied = (self._take(event) for event in events)
+        return [event for event in applied if event is not None]
 
     def requeue_moved(self, most: int) -> bool:
         """Like the state's own, but a workload that raises stays out of the backlog."""
@@ -52,7 +34,7 @@ class EventIntake:
 
     def _take(self, event: Event) -> Event | None:
         try:
-            if isinstance(event, NodeChanged):
+            if isinstance(event, kinds.NodeChanged):
                 _check_row(event.node)
             self._state.apply_events((event,))
             return event
@@ -74,25 +56,25 @@ class EventIntake:
 
 
 def _check_row(node: Node) -> None:
-    """All node rows are built together later, where a faulty node could not be told from the others. 22 us a node."""
+    """All node rows are built together later, where nobody could tell which node is faulty. 22 us a node."""
     NodeTable({node.name: node}).write_node(node, (), 0)
 
 
-_ENDS: dict[type, Callable[[Any], Event]] = {
-    NodeChanged: lambda event: NodeGone(event.node.name),
-    QueueChanged: lambda event: QueueGone(event.queue.name),
-    WorkloadChanged: lambda event: WorkloadGone(event.workload.name),
-    PodChanged: lambda event: PodGone(event.pod.workload, event.pod.name),
-    NominationChanged: lambda event: NominationGone(event.nomination.workload, event.nomination.pod),
-    PlannedStartChanged: lambda event: PlannedStartGone(event.promise.workload),
-    ReservationChanged: lambda event: ReservationGone(event.reservation.name),
+_REMOVALS: dict[type, Callable[[Any], Event]] = {
+    kinds.NodeChanged: lambda event: kinds.NodeGone(event.node.name),
+    kinds.QueueChanged: lambda event: kinds.QueueGone(event.queue.name),
+    kinds.WorkloadChanged: lambda event: kinds.WorkloadGone(event.workload.name),
+    kinds.PodChanged: lambda event: kinds.PodGone(event.pod.workload, event.pod.name),
+    kinds.NominationChanged: lambda event: kinds.NominationGone(event.nomination.workload, event.nomination.pod),
+    kinds.PlannedStartChanged: lambda event: kinds.PlannedStartGone(event.promise.workload),
+    kinds.ReservationChanged: lambda event: kinds.ReservationGone(event.reservation.name),
 }
 
 
 def _removal_of(event: Event) -> Event:
     """The event that removes its object; an event without an object is its own removal."""
-    end = _ENDS.get(type(event))
-    return event if end is None else end(event)
+    removal = _REMOVALS.get(type(event))
+    return event if removal is None else removal(event)
 
 
 def _label(event: Event) -> str:

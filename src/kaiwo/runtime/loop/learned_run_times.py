@@ -1,9 +1,7 @@
-"""Run times learned from history, for workloads without an estimate.
+"""Learn run times from history, and add them to workloads without an estimate before their events reach the state.
 
-In:    the cluster's events, before they reach the cluster state.   Out: the same, with `learned_s` on known kinds.
 Workloads are of one kind when they have the same owner, queue, name without its number, and pods: the runs of one
-array, one CronJob, one script. The learned time is part of the event, so a journal replays without this history. The
-local cluster keeps one line for each run in a file of its home folder.
+array, one CronJob, one script. The learned time is part of the event, so a journal replays without this history.
 """
 
 import contextlib
@@ -12,7 +10,7 @@ import re
 from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -22,74 +20,51 @@ from kaiwo.model.digest import digest
 from kaiwo.model.events import Event, WorkloadChanged, WorkloadGone
 from kaiwo.model.workload import Workload
 
-FEWEST_RUNS = 3  # before anything is concluded
+FEWEST_RUNS = 3  # fewer are not enough to predict the next one
 RUNS_KEPT = 20  # of one kind: the last ones
 KINDS_KEPT = 2_000  # those that ended last
-TELL_AGAIN_S = 60  # between two updates of living workloads
-WORTH_TELLING = 8  # a change by an eighth
-# A number, or the letters that Kubernetes and `kaiwo run` put behind a name; as often as there are some.
+UPDATE_S = 60  # between two updates of living workloads
+WORTH_UPDATE = 8  # a change by an eighth
+# A number, or the letters that Kubernetes and `kaiwo run` append to a name, once or more.
 _NUMBER = re.compile(r"(?:[-_.](?:[0-9]+|[bcdfghjklmnpqrstvwxz2456789]{5}))+$")
 
 
 class WorkloadKind(NamedTuple):
-    """Workloads that take about as long each time."""
+    """Workloads that should take about the same time."""
 
     owner: str  # user, queue, and the name without its number
     pods: str  # a digest of what its pods ask for
 
 
-class RunTimeStore(Protocol):
-    """Keeps runs, the oldest first."""
-
-    def recall(self) -> Sequence[tuple[WorkloadKind, int]]:
-        """Every kept run."""
-
-    def add(self, kind: WorkloadKind, run_s: int) -> None:
-        """One more run."""
-
-
-class InMemory:
-    """Keeps nothing beyond this process."""
-
-    def recall(self) -> Sequence[tuple[WorkloadKind, int]]:
-        """Nothing."""
-        return ()
-
-    def add(self, kind: WorkloadKind, run_s: int) -> None:
-        """Dropped."""
-
-
 class RunTimes:
     """The learned run times of one cluster. One thread at a time."""
 
-    def __init__(self, store: RunTimeStore | None = None) -> None:
-        self._store = store or InMemory()
+    def __init__(self, store: "RunTimeFile | None" = None) -> None:
+        self._store = store
         self._runs: dict[WorkloadKind, deque[int]] = {}  # the kind that ended last stands last
-        self._owners: dict[str, int] = {}  # how many kinds each has: most work is of none, and quickly told so
+        self._owners: dict[str, int] = {}  # kinds by owner: most workloads have none, which is quick to see
         self._living: dict[str, Workload] = {}  # living workloads, as the scheduler knows them
-        self._told_s: dict[WorkloadKind, int] = {}
-        for kind, run_s in self._store.recall():
+        self._updated_s: dict[WorkloadKind, int] = {}
+        for kind, run_s in self._store.recall() if self._store is not None else ():
             self._remember(kind, run_s)
 
     def add_run_times(self, events: Sequence[Event], now_s: int) -> list[Event]:
         """The events with learned run times, then the living workloads whose learned run time changed."""
-        heard: list[Event] = []
+        updated: list[Event] = []
         learned: dict[WorkloadKind, None] = {}
         for event in events:
-            if isinstance(event, WorkloadChanged):
-                heard.append(self._with_run_time(event))
-                continue
-            heard.append(event)
+            updated.append(self._with_run_time(event) if isinstance(event, WorkloadChanged) else event)
             if isinstance(event, WorkloadGone):
                 workload = self._living.pop(event.name, None)
                 if workload is not None and event.run_s:
                     kind = kind_of(workload)
                     self._remember(kind, event.run_s)
-                    self._store.add(kind, event.run_s)
+                    if self._store is not None:
+                        self._store.add(kind, event.run_s)
                     learned[kind] = None
         for kind in learned:
-            heard.extend(self._update_living(kind, now_s))
-        return heard
+            updated.extend(self._update_living(kind, now_s))
+        return updated
 
     def expected_s(self, workload: Workload) -> int:
         """Nine of ten recent runs of its kind took at most this long; 0: too few are known."""
@@ -103,17 +78,16 @@ class RunTimes:
         learned_s = 0 if workload.estimate_s else self.expected_s(workload)
         if learned_s == workload.learned_s:
             return event
-        self._living[workload.name] = dressed = replace(workload, learned_s=learned_s)
-        return WorkloadChanged(dressed)
+        self._living[workload.name] = replace(workload, learned_s=learned_s)
+        return WorkloadChanged(self._living[workload.name])
 
     def _update_living(self, kind: WorkloadKind, now_s: int) -> Iterator[Event]:
-        """Living workloads of this kind whose learned run time changes noticeably."""
         learned_s = conservative_s(self._runs[kind])
-        if not learned_s or now_s - self._told_s.get(kind, -TELL_AGAIN_S) < TELL_AGAIN_S:
+        if not learned_s or now_s - self._updated_s.get(kind, -UPDATE_S) < UPDATE_S:
             return
-        self._told_s[kind] = now_s
+        self._updated_s[kind] = now_s
         for name, workload in self._living.items():
-            is_old = abs(workload.learned_s - learned_s) * WORTH_TELLING >= max(1, workload.learned_s)
+            is_old = abs(workload.learned_s - learned_s) * WORTH_UPDATE >= max(1, workload.learned_s)
             if is_old and not workload.estimate_s and _owner(workload) == kind.owner and kind_of(workload) == kind:
                 self._living[name] = replace(workload, learned_s=learned_s)
                 yield WorkloadChanged(self._living[name])
@@ -130,21 +104,20 @@ class RunTimes:
 
     def _forget(self, kind: WorkloadKind) -> None:
         del self._runs[kind]
-        self._told_s.pop(kind, None)
+        self._updated_s.pop(kind, None)
         self._owners[kind.owner] -= 1
         if not self._owners[kind.owner]:
             del self._owners[kind.owner]
 
 
 def conservative_s(runs: Sequence[int]) -> int:
-    """The ninth of ten in order; of fewer the longest. 0: too few to conclude anything."""
+    """The ninth of ten in ascending order; of fewer, the longest. 0: too few runs are known."""
     if len(runs) < FEWEST_RUNS:
         return 0
     return sorted(runs)[-(-9 * len(runs) // 10) - 1]
 
 
 def kind_of(workload: Workload) -> WorkloadKind:
-    """The kind of a workload."""
     pods = [(role.name, role.request, role.count, role.needed) for role in workload.roles]
     return WorkloadKind(_owner(workload), digest((workload.kind, pods)))
 
@@ -156,13 +129,13 @@ def _owner(workload: Workload) -> str:
 
 
 FILE = "run-times.jsonl"
-MOST_LINES = 2 * KINDS_KEPT * RUNS_KEPT  # then those that count are written anew
+MOST_LINES = 2 * KINDS_KEPT * RUNS_KEPT  # then the file is rewritten with the newer half
 
 Line = tuple[str, str, int]
 
 
 class RunTimeFile:
-    """Keeps runs in the home folder of a local cluster."""
+    """Stores runs in the home folder, the oldest first."""
 
     def __init__(self, home: str) -> None:
         self._path = Path(home) / FILE
@@ -179,7 +152,7 @@ class RunTimeFile:
                 owner, pods, run_s = msgspec.json.decode(line, type=Line)
                 runs.append((WorkloadKind(owner, pods), run_s))
         if len(lines) > MOST_LINES:
-            self._write_anew(runs[-MOST_LINES // 2 :])
+            self._rewrite(runs[-MOST_LINES // 2 :])
         return runs
 
     def add(self, kind: WorkloadKind, run_s: int) -> None:
@@ -187,7 +160,7 @@ class RunTimeFile:
         with contextlib.suppress(OSError), self._path.open("ab") as file:
             file.write(msgspec.json.encode((*kind, run_s)) + b"\n")
 
-    def _write_anew(self, runs: list[tuple[WorkloadKind, int]]) -> None:
+    def _rewrite(self, runs: list[tuple[WorkloadKind, int]]) -> None:
         temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         with contextlib.suppress(OSError):
             temporary.write_bytes(b"".join(msgspec.json.encode((*kind, run_s)) + b"\n" for kind, run_s in runs))

@@ -1,4 +1,4 @@
-"""What the picture knows beside its events: which classes are stuck and why. A journal's base carries it."""
+"""Pack what a cluster state knows beside its events (which classes are stuck and why) for the base of a journal."""
 
 from collections.abc import Iterable
 
@@ -12,8 +12,8 @@ from kaiwo.snapshot.backlog import ActionKey, ClassKey
 from kaiwo.snapshot.cluster_state import ClusterState
 
 
-class Learned(msgspec.Struct, frozen=True):
-    """What earlier cycles left for the next one."""
+class LearnedState(msgspec.Struct, frozen=True):
+    """What earlier cycles leave for the next one."""
 
     obstacles: tuple[tuple[ClassKey, tuple[Obstacle, ...]], ...]
     open: tuple[ClassKey, ...]
@@ -22,35 +22,34 @@ class Learned(msgspec.Struct, frozen=True):
     unclaimed: tuple[ActionKey, ...]
     look_again_s: int
     rules: str
-    policy: Policy  # by which everybody stands where they stand
-    now_s: int  # of the snapshot it goes with: who stood at the gate then
-    expired: tuple[str, ...] = ()  # workloads whose allocation was over, and that a plan ended
+    policy: Policy  # that the order of the backlog follows
+    now_s: int  # of its snapshot, which decides which workloads were gated
+    expired: tuple[str, ...] = ()  # workloads that a plan ended because their allocation expired
     is_due: bool | None = None  # a cycle has something to do; None: written before this was kept
 
 
 def pack_state(state: ClusterState, policy: Policy, now_s: int) -> bytes:
-    """The learned state as bytes."""
     backlog = state.backlog
     obstacles = tuple((key, found.obstacles) for key, found in sorted(backlog.by_key.items()) if found.obstacles)
-    learned = Learned(
-        obstacles,
-        tuple(sorted(backlog.to_try)),
-        backlog.try_all,
-        tuple(sorted(backlog.resumed)),
-        tuple(sorted(backlog.pending_actions)),
-        state.look_again_s,
-        state.rules_digest,
-        policy,
-        now_s,
-        tuple(sorted(state.ended_expired)),
-        state.is_cycle_due,
+    learned = LearnedState(
+        obstacles=obstacles,
+        open=tuple(sorted(backlog.to_try)),
+        all_open=backlog.try_all,
+        resumed=tuple(sorted(backlog.resumed)),
+        unclaimed=tuple(sorted(backlog.pending_actions)),
+        look_again_s=state.look_again_s,
+        rules=state.rules_digest,
+        policy=policy,
+        now_s=now_s,
+        expired=tuple(sorted(state.ended_expired)),
+        is_due=state.is_cycle_due,
     )
     return msgspec.msgpack.encode(learned)
 
 
 def unpack_state(events: Iterable[Event], packed: bytes, plugins: Registry) -> ClusterState:
-    """A picture from its events, with what the original had learned."""
-    learned = msgspec.msgpack.decode(packed, type=Learned) if packed else None
+    """A cluster state from its events, with what the original had learned."""
+    learned = msgspec.msgpack.decode(packed, type=LearnedState) if packed else None
     state = ClusterState(plugins.ordering(learned.policy if learned else DEFAULT_POLICY))
     state.patch(events)
     if learned is None:
@@ -65,6 +64,6 @@ def unpack_state(events: Iterable[Event], packed: bytes, plugins: Registry) -> C
     backlog.try_all = learned.all_open
     backlog.resumed, backlog.pending_actions = frozenset(learned.resumed), frozenset(learned.unclaimed)
     state.rules_digest, state.look_again_s = learned.rules, learned.look_again_s
-    if learned.is_due is not None:  # whoever made it due may be gone, and those who came again were heard before
+    if learned.is_due is not None:  # the events alone cannot tell: what made a cycle due may be gone
         state.is_cycle_due = learned.is_due
     return state

@@ -1,7 +1,4 @@
-"""Counters and histograms of the scheduling loop for `/metrics`: allocations, cycle times and event loop lag.
-
-In:    events before they are applied, plans and cycles.   Out: counts since the start, and the lag of the last minute.
-"""
+"""Metrics and health of the scheduling loop: allocations, cycle times, event loop lag, failures."""
 
 import asyncio
 import time
@@ -19,7 +16,7 @@ STAGES = ("requested", "refused", "allocated", "expired", "released")
 
 
 class Allocations:
-    """Counts that only grow."""
+    """Counts since the start. Events are counted before they are applied to the state."""
 
     def __init__(self) -> None:
         self.stages: Counter[str] = Counter(dict.fromkeys(STAGES, 0))
@@ -27,7 +24,6 @@ class Allocations:
         self.picked = 0  # devices picked for reservations, and picked anew
 
     def count_events(self, state: ClusterState, events: Sequence[Event]) -> None:
-        """Count the cluster's events before they are applied to the state."""
         for event in events:
             match event:
                 case WorkloadChanged(workload):
@@ -43,13 +39,11 @@ class Allocations:
                     self.reservations += reservation.name not in state.reservations.objects
 
     def count_plan(self, plan: Plan) -> None:
-        """Count what a cycle allocates and what expires."""
         self.stages["allocated"] += len(plan.starts)
         self.stages["expired"] += len(plan.expired)
         self.picked += sum(len(picked.devices) for picked in plan.reserved)
 
     def refused(self) -> None:
-        """Count a refused submission."""
         self.stages["refused"] += 1
 
 
@@ -99,7 +93,6 @@ class LoopLag:
         return len(self._samples)
 
     async def run(self) -> None:
-        """For ever."""
         while True:
             began = time.perf_counter()
             await asyncio.sleep(self._interval_s)
@@ -108,10 +101,43 @@ class LoopLag:
             self.worst_s = max(self.worst_s, late_s)
 
     def quantile(self, part: float) -> float:
-        """Of the samples that are kept; 0 before the first."""
+        """Over the last minute; 0 before the first sample."""
         ordered = sorted(self._samples)
         return ordered[min(len(ordered) - 1, int(part * len(ordered)))] if ordered else 0.0
 
     def quantiles(self) -> dict[str, float]:
-        """The ones to watch; 1 is the worst that is kept."""
         return {name: self.quantile(float(name)) for name in ("0.5", "0.99", "1")}
+
+
+NOT_READY_AFTER = 3  # cycles that failed in a row
+
+
+class Health:
+    """Failed cycles, and objects that could not be read."""
+
+    def __init__(self) -> None:
+        self.failures = 0  # cycles that raised; the log has each
+        self.left_out = 0  # objects that could not be read; the log has each
+        self._in_a_row = 0
+        self._last = ""
+
+    def cycle_failed(self, error: Exception) -> str:
+        """Count it. Returns the error in words."""
+        self.failures += 1
+        self._in_a_row += 1
+        self._last = describe_error(error)
+        return self._last
+
+    def cycle_ended(self) -> None:
+        self._in_a_row = 0
+
+    @property
+    def trouble(self) -> str:
+        """Why nothing is scheduled; empty when all is well."""
+        if self._in_a_row < NOT_READY_AFTER:
+            return ""
+        return f"the last {self._in_a_row} scheduling cycles failed, the last one with {self._last}; see the log"
+
+
+def describe_error(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:300]

@@ -1,4 +1,4 @@
-"""What the overview, the partitioning loop and the API use of the scheduling loop."""
+"""The protocol through which the overview, the partitioning loop and the API use the scheduling loop."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -8,16 +8,13 @@ from kaiwo.clusters.protocol import Cluster
 from kaiwo.history.journal_writer import Journal
 from kaiwo.model.policy import Policy
 from kaiwo.runtime.loop.cycle_runner import CycleSummary
-from kaiwo.runtime.loop.health import Health
-from kaiwo.runtime.loop.loop_metrics import Allocations
+from kaiwo.runtime.loop.loop_metrics import Allocations, Health
 from kaiwo.snapshot.cluster_state import ClusterState
 
 T = TypeVar("T")
 
 
 class Live(Protocol):
-    """A running scheduling loop."""
-
     state: ClusterState
     cluster: Cluster
     policy: Policy

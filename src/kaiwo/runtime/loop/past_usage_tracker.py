@@ -1,6 +1,5 @@
 """Track the past usage of queues over time and restarts: recent heavy use lowers a queue's share for a while.
 
-In:    the current usage of each queue, sampled every few seconds.   Out: an event when past usage changed noticeably.
 Between two samples a queue counts as using what it uses at the second; time without samples counts as unused. The store
 (a file of the home folder, or the status of the cluster's queues) is updated seldom: a reader decays what it finds and
 is wrong by at most one percent.
@@ -19,12 +18,13 @@ from kaiwo.clusters.kubernetes.cache.queue_history import QueueHistory
 from kaiwo.model.events import PastUsageChanged
 from kaiwo.model.policy import Policy
 from kaiwo.queues.past_usage import DECAY_SCALE, WHOLE_PART, PastUsage, advance, decay_factor
+from kaiwo.snapshot.array_types import IntArray
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.queue_table import RESOURCES
 
-LOOK_S = 10
-TELL_S = 60  # each update makes all waiting work be tried again
-WORTH_TELLING = WHOLE_PART // 1000  # a thousandth of the cluster
+SAMPLE_S = 10
+UPDATE_S = 60  # each update makes all waiting work be tried again
+WORTH_UPDATE = WHOLE_PART // 1000  # a thousandth of the cluster
 WORTH_KEEPING = WHOLE_PART * WHOLE_PART // 100
 
 Parts = tuple[int, ...]  # one a resource, in 1 / (WHOLE_PART * WHOLE_PART)
@@ -43,15 +43,13 @@ class PastUsageStore(Protocol):
 
 
 class PastUsageTracker:
-    """The past usage of one cluster's queues."""
-
     def __init__(self, store: PastUsageStore, half_life_s: int, strength_milli: int) -> None:
         self._store, self._half_life_s, self._strength_milli = store, half_life_s, strength_milli
         self._at_s = 0
         self._parts: dict[str, Parts] = {}
         self._saved: dict[str, Past] = {}
-        self._told: PastUsageChanged | None = None
-        self._told_s = 0
+        self._sent: PastUsageChanged | None = None
+        self._sent_s = 0
 
     @classmethod
     def of(cls, policy: Policy, store: PastUsageStore) -> "PastUsageTracker | None":
@@ -62,30 +60,30 @@ class PastUsageTracker:
 
     def update(self, state: ClusterState, now_s: int) -> PastUsageChanged | None:
         """Account for the time since the last update. The cluster state must be tidy and must not change meanwhile."""
-        if self._told is not None and now_s - self._at_s < LOOK_S:
+        if self._sent is not None and now_s - self._at_s < SAMPLE_S:
             return None
         is_first = self._recall()
         queues = state.queues
-        before = PastUsage(_array([self._parts.get(name, NOTHING) for name in queues.names]))
+        parts = [self._parts.get(name, NOTHING) for name in queues.names]
+        before = PastUsage(np.array(parts, np.int64).reshape(len(parts), len(RESOURCES)))
         # At the first update it is unknown what was used since the last save.
         used = np.zeros_like(queues.used) if is_first else queues.used
         if self._at_s:
             elapsed_s = max(0, now_s - self._at_s)
             before = advance(before, used, state.nodes.totals(), elapsed_s, self._half_life_s)
-        rows = zip(queues.names, before.part.tolist(), strict=True)
-        self._at_s, self._parts = now_s, {name: tuple(part) for name, part in rows if any(part)}
+        self._at_s, self._parts = now_s, _by_name(queues.names, before.part)
         self._save()
-        told = PastUsageChanged(_by_name(queues.names, before.parts), self._strength_milli)
-        if self._told is not None and (now_s - self._told_s < TELL_S or not _differ(told, self._told)):
+        usage = PastUsageChanged(_by_name(queues.names, before.parts), self._strength_milli)
+        if self._sent is not None and (now_s - self._sent_s < UPDATE_S or not _differ(usage, self._sent)):
             return None
-        self._told, self._told_s = told, now_s
-        return told
+        self._sent, self._sent_s = usage, now_s
+        return usage
 
     def _recall(self) -> bool:
         """Whether the store is newer than what we know: we just started, or another replica led meanwhile."""
         kept = self._store.recall()
         newest_s = max((at_s for at_s, _ in kept.values()), default=0)
-        is_first = self._told is None or newest_s > self._at_s
+        is_first = self._sent is None or newest_s > self._at_s
         if is_first:
             self._saved, self._at_s = kept, newest_s
             self._parts = {name: self._fade(past, newest_s) for name, past in kept.items()}
@@ -103,23 +101,18 @@ class PastUsageTracker:
             self._store.save(fresh)
 
     def _fade(self, past: Past, now_s: int) -> Parts:
-        """What remains of it when nothing was used since."""
         at_s, parts = past
         kept = decay_factor(max(0, now_s - at_s), self._half_life_s)
         return tuple(part * kept // DECAY_SCALE for part in parts)
 
 
-def _array(rows: list[Parts]) -> "np.ndarray[tuple[int, ...], np.dtype[np.int64]]":
-    return np.array(rows, np.int64).reshape(len(rows), len(RESOURCES))
-
-
-def _by_name(names: list[str], parts: "np.ndarray[tuple[int, ...], np.dtype[np.int64]]") -> dict[str, Parts]:
+def _by_name(names: list[str], parts: IntArray) -> dict[str, Parts]:
     return {name: tuple(part) for name, part in zip(names, parts.tolist(), strict=True) if any(part)}
 
 
 def _differ(one: PastUsageChanged, other: PastUsageChanged) -> bool:
     return any(
-        abs(a - b) >= WORTH_TELLING
+        abs(a - b) >= WORTH_UPDATE
         for name in {*one.parts, *other.parts}
         for a, b in zip(one.parts.get(name, NOTHING), other.parts.get(name, NOTHING), strict=True)
     )
@@ -133,7 +126,9 @@ class PastUsageFile:
 
     def __init__(self, home: str) -> None:
         self._path = Path(home) / FILE
-        self._past = _read(self._path)
+        self._past: dict[str, Past] = {}
+        with contextlib.suppress(OSError, msgspec.MsgspecError):
+            self._past = msgspec.json.decode(self._path.read_bytes(), type=dict[str, Past])
 
     def recall(self) -> dict[str, Past]:
         """No other process writes the file."""
@@ -155,17 +150,8 @@ class PastUsageInQueues:
         self._memory = memory
 
     def recall(self) -> dict[str, Past]:
-        """As the objects say, or as we want them to be."""
         return {name: (past.at_s, past.part) for name, past in list(self._memory.usage.items())}
 
     def save(self, past: dict[str, Past]) -> None:
-        """Written soon."""
         for name, (at_s, part) in past.items():
             self._memory.record_usage(name, PastOfQueue(at_s, part))
-
-
-def _read(path: Path) -> dict[str, Past]:
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, Past])
-    except (OSError, msgspec.MsgspecError):
-        return {}

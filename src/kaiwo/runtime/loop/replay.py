@@ -1,7 +1,4 @@
-"""Rebuild a past cycle from the journal and decide it again: it must give the same plan.
-
-In:    the home folder and a cycle's number.   Out: the plan then, the plan now, and what differs.
-"""
+"""Rebuild a past cycle from the journal and decide it again: it must give the same plan."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -35,11 +32,10 @@ class ReplayResult(msgspec.Struct, frozen=True):
     entries: int  # read to get there
     nodes: int
     waiting: int
-    differences: tuple[str, ...]  # of what it was decided with: code, plugins
+    differences: tuple[str, ...]  # in the code or the plugins
 
 
 def replay(home: str, cycle: int, plugins: Registry = BUILTIN) -> ReplayResult:
-    """Prove a cycle."""
     reader = JournalReader(Path(home) / "journal")
     state = ClusterState()
     for entries, entry in enumerate(reader.entries_until(cycle), start=1):
@@ -73,7 +69,7 @@ def _decide_again(state: ClusterState, cycle: Cycle, entries: int, plugins: Regi
         setting=cycle.setting,
         then=then,
         now=now,
-        is_same=encode_plan(now) == cycle.plan or _is_same_as_of_old(then, now, before),
+        is_same=encode_plan(now) == cycle.plan or _is_same_in_numbers(then, now, before),
         entries=entries,
         nodes=len(state.node_objects),
         waiting=waiting,
@@ -81,16 +77,18 @@ def _decide_again(state: ClusterState, cycle: Cycle, entries: int, plugins: Regi
     )
 
 
-def _is_same_as_of_old(then: Plan, now: Plan, before: Mapping[ClassKey, tuple[Obstacle, ...]]) -> bool:
-    """Journals of 0.1.0 describe obstacles in sentences, not in facts: of those, codes and numbers are compared."""
-    told = [*(wait.obstacles for wait in then.waits), *before.values()]
-    if not any(each.detail for obstacles in told for each in obstacles):
+def _is_same_in_numbers(then: Plan, now: Plan, before: Mapping[ClassKey, tuple[Obstacle, ...]]) -> bool:
+    """Journals of 0.1.0 describe obstacles in sentences, not in facts: there, codes and numbers are compared."""
+    described = [*(wait.obstacles for wait in then.waits), *before.values()]
+    if not any(each.detail for obstacles in described for each in obstacles):
         return False
     without_waits = [encode_plan(replace(plan, waits=())) for plan in (then, now)]
-    return without_waits[0] == without_waits[1] and _news(then, before) == _news(now, before)
+    return without_waits[0] == without_waits[1] and _new_waits(then, before) == _new_waits(now, before)
 
 
-def _news(plan: Plan, before: Mapping[ClassKey, tuple[Obstacle, ...]]) -> list[tuple[str, str, list[ObstacleNumbers]]]:
+def _new_waits(
+    plan: Plan, before: Mapping[ClassKey, tuple[Obstacle, ...]]
+) -> list[tuple[str, str, list[ObstacleNumbers]]]:
     """By class, the obstacles that are new or have other numbers."""
-    told = [(wait.queue, wait.shape, [each.numbers for each in wait.obstacles]) for wait in plan.waits]
-    return [each for each in told if each[2] != [old.numbers for old in before.get(each[:2], ())]]
+    waits = [(wait.queue, wait.shape, [each.numbers for each in wait.obstacles]) for wait in plan.waits]
+    return [each for each in waits if each[2] != [old.numbers for old in before.get(each[:2], ())]]

@@ -1,7 +1,6 @@
 """The loop that joins a cluster to `decide`: events in, one plan a cycle, the plan out, and a journal of it all.
 
-In:    a Cluster.   Out: plans applied to it, and the live cluster state for the API.
-Never: runs `decide` on the event loop. The state is changed on the event loop only, in small slices, so that leases,
+`decide` never runs on the event loop. The state is changed on the event loop only, in small slices, so that leases,
 probes and streams stay alive; while `decide` or a question reads it in a thread, it does not change.
 """
 
@@ -23,23 +22,20 @@ from kaiwo.plugins.registry import Registry
 from kaiwo.runtime.log import emit
 from kaiwo.runtime.loop.cycle_runner import CycleRunner, CycleSummary
 from kaiwo.runtime.loop.event_intake import EventIntake
-from kaiwo.runtime.loop.health import Health
 from kaiwo.runtime.loop.learned_run_times import RunTimes
-from kaiwo.runtime.loop.loop_metrics import Allocations
-from kaiwo.runtime.loop.past_usage_tracker import LOOK_S, PastUsageTracker
+from kaiwo.runtime.loop.loop_metrics import Allocations, Health
+from kaiwo.runtime.loop.past_usage_tracker import SAMPLE_S, PastUsageTracker
 from kaiwo.snapshot.cluster_state import ClusterState
 
 T = TypeVar("T")
 
 SLICE = 200  # events patched before the event loop gets a turn: about 2 ms
 GATHER_S = 0.005  # events that come within this time share a cycle
-LOOK_AGAIN_S = 0.25  # how often a back-off's end is looked for
+RECHECK_S = 0.25  # how often the end of a back-off is checked
 AFTER_FAILURE_S = 1.0
 
 
 class SchedulingLoop:
-    """One cluster's scheduler."""
-
     def __init__(
         self,
         cluster: Cluster,
@@ -53,8 +49,8 @@ class SchedulingLoop:
         self._past_use, self._run_times = past_use, run_times
         self.cluster, self.journal, self.policy, self.plugins = cluster, journal, policy, plugins
         self._may_decide = may_decide
-        self._scheduler = CycleRunner(journal, policy, plugins)
-        self.state = self._scheduler.state
+        self._runner = CycleRunner(journal, policy, plugins)
+        self.state = self._runner.state
         self.last_cycle: CycleSummary | None = None
         self.evicted: Counter[tuple[str, str]] = Counter()  # pods by queue and cause
         self.allocations = Allocations()
@@ -91,7 +87,6 @@ class SchedulingLoop:
         self._wake.set()
 
     async def changed(self, after: int) -> int:
-        """Wait until the revision is above `after`."""
         while self.revision <= after:
             waiter = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
@@ -99,7 +94,7 @@ class SchedulingLoop:
         return self.revision
 
     async def ask(self, question: Callable[[ClusterState], T]) -> T:
-        """Run a question in a thread while the state does not change."""
+        """Run this in a thread while the state does not change."""
         async with self._state_lock:
             return await self._on_thread(question, self.state)
 
@@ -117,7 +112,7 @@ class SchedulingLoop:
         has_open = backlog.to_try or backlog.pending_actions or backlog.try_all
         if not (has_open and self.ready and self._may_decide()):
             is_time_due = backlog.next_due_s is not None or self.state.look_again_s > 0
-            timeout = LOOK_AGAIN_S if is_time_due else LOOK_S if self._past_use is not None else None
+            timeout = RECHECK_S if is_time_due else SAMPLE_S if self._past_use is not None else None
             # Not `wait_for`: when the event is set in the same turn, Python 3.11's swallows a cancellation.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(timeout):
@@ -132,21 +127,20 @@ class SchedulingLoop:
                 batch = await self._on_thread(self._run_times.add_run_times, batch, self.cluster.now_s())
             if self.ready:  # the first batch is what was there before
                 self.allocations.count_events(self.state, batch)
-            heard = await self._patch(batch)
-            await self._on_thread(self._scheduler.note, heard)
+            applied = await self._patch(batch)
+            await self._on_thread(self._runner.journal_events, applied)
             self.ready = True  # the first batch is the whole state: nothing is decided before it
 
     async def _patch(self, events: Sequence[Event]) -> list[Event]:
-        """The events that were applied to the state."""
-        heard: list[Event] = []
+        applied: list[Event] = []
         async with self._state_lock:
             for start in range(0, len(events), SLICE):
-                heard += self._intake.take_in(events[start : start + SLICE])
+                applied += self._intake.take_in(events[start : start + SLICE])
                 await asyncio.sleep(0)
             while self._intake.requeue_moved(SLICE):
                 await asyncio.sleep(0)
         self._notify()
-        return heard
+        return applied
 
     async def _guarded_cycle(self) -> None:
         try:
@@ -164,15 +158,15 @@ class SchedulingLoop:
             await self._update_past_usage(self._past_use)
         async with self._state_lock:
             snapshot = self.state.snapshot(self.cluster.now_s())
-        if self._scheduler.is_idle:
+        if self._runner.is_idle:
             return
         self.busy_since = time.monotonic()
         try:
-            decision = await self._on_thread(self._scheduler.decide, snapshot)
+            decision = await self._on_thread(self._runner.decide, snapshot)
         finally:
             self.busy_since = None
         async with self._state_lock:
-            self._scheduler.absorb(decision)
+            self._runner.record(decision)
             self._count(decision.plan)
         await self._patch(decision.assumed)
         self.last_cycle = decision.summary
@@ -183,9 +177,9 @@ class SchedulingLoop:
     async def _update_past_usage(self, past_use: PastUsageTracker) -> None:
         async with self._state_lock:
             self.state.refresh_tables()
-            told = await self._on_thread(past_use.update, self.state, self.cluster.now_s())
-        if told is not None:
-            await self._on_thread(self._scheduler.note, await self._patch([told]))
+            usage = await self._on_thread(past_use.update, self.state, self.cluster.now_s())
+        if usage is not None:
+            await self._on_thread(self._runner.journal_events, await self._patch([usage]))
 
     def _count(self, plan: Plan) -> None:
         self.allocations.count_plan(plan)

@@ -1,7 +1,6 @@
-"""What the node agents told last: who they are, what their devices are and do, and which of them fell silent.
+"""Keep the last report of every node agent, publish its devices to the cluster, and notice agents that fall silent.
 
-In:    lines of agents, from their streams or from this process.   Out: devices for the cluster, the newest sample.
-Never: keeps more than the newest of each node, or lets a device through that the picture could not hold.
+Only the newest report of a node is kept, and only devices that the cluster state can hold are published.
 """
 
 import asyncio
@@ -22,108 +21,106 @@ from kaiwo.model.errors import ConfigError, NotFoundError, RefusedError
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import DeviceLinks, Node
 from kaiwo.runtime.log import emit
-from kaiwo.runtime.nodes.agent_report_checks import believed_inventory, believed_sample, check_devices, check_wiring
+from kaiwo.runtime.nodes.agent_report_checks import check_devices, check_inventory, check_sample, check_wiring
 from kaiwo.runtime.nodes.local_node import devices_of, wiring_of
 
 LOST_S = 5.0  # five samples
 MOST_REASON = 300
-HERE = "this process"  # the watch of `kaiwo up` over its own machine
+HERE = "this process"  # the version shown for the agent inside `kaiwo up`
 
 
-class Heard(msgspec.Struct):
-    """One node's agent."""
+class KnownAgent(msgspec.Struct):
+    """The agent of one node, with its last report."""
 
     node: str
     version: str
     inventory: Inventory
     platform: IsolationSupport | None = None
     sample: Sample | None = None
-    at: float = 0.0  # by the monotonic clock
+    at: float = 0.0  # of its last message, by the monotonic clock
     is_lost: bool = False
-    told: tuple[Gpu, ...] | None = None  # what the cluster was told last
-    stream: int = 0  # the one that greeted; 0: none, this process looks by itself
-    doubts: Mapping[str, str] = {}  # by GPU: what its agent says of it and cannot be
+    published: tuple[Gpu, ...] | None = None  # the devices that the cluster has
+    stream: int = 0  # the one that sent the hello; 0: this process
+    doubts: Mapping[str, str] = {}  # by GPU: why a value that its agent reports is impossible
     odd: tuple[str, ...] = ()  # what was left out of the inventory
 
     def gpu(self, device: str) -> GpuSample | None:
-        """The newest of the physical GPU of that id."""
+        """The newest sample of a physical GPU."""
         return next((gpu for gpu in self.sample.gpus if gpu.id == device), None) if self.sample else None
 
 
-class Agents:
+class AgentRegistry:
     """All agents of a cluster. Lives on the event loop."""
 
     def __init__(self, devices: DeviceControl, clock: Callable[[], float] = time.monotonic) -> None:
         self._devices, self._clock = devices, clock
-        self._heard: dict[str, Heard] = {}
-        self._streams: dict[str, set[int]] = {}  # that are open; a restarted agent may have two for a moment
+        self._agents: dict[str, KnownAgent] = {}
+        self._streams: dict[str, set[int]] = {}  # the open ones; a restarted agent may have two for a moment
         self._opened = 0
-        self.overlay: Callable[[Node], Node] = lambda node: node  # what the partition loop closed
+        self.overlay: Callable[[Node], Node] = lambda node: node  # closes devices that are about to change modes
 
-    def __iter__(self) -> Iterator[Heard]:
-        return iter(self._heard.values())
+    def __iter__(self) -> Iterator[KnownAgent]:
+        return iter(self._agents.values())
 
-    def of(self, node: str) -> Heard | None:
-        """None: it has no agent that was ever heard."""
-        return self._heard.get(node)
+    def of(self, node: str) -> KnownAgent | None:
+        return self._agents.get(node)
 
-    def age_s(self, heard: Heard) -> float:
-        """Since its last word."""
-        return self._clock() - heard.at
+    def age_s(self, agent: KnownAgent) -> float:
+        """Seconds since its last message."""
+        return self._clock() - agent.at
 
-    def opened(self, node: str) -> int:
-        """A stream begins, and its first line comes next; the number by which its lines are told apart."""
+    def open_stream(self, node: str) -> int:
+        """Call before the first line of a stream. Returns the number to pass with each of its lines."""
         self._opened += 1
         self._streams.setdefault(node, set()).add(self._opened)
         return self._opened
 
-    def closed(self, node: str, stream: int) -> None:
-        """A stream ended, in order or not. A live agent is back in a moment."""
+    def close_stream(self, node: str, stream: int) -> None:
         self._streams[node].discard(stream)
 
     def open_streams(self, node: str) -> int:
-        """How many agents speak for a node: more than one is somebody's mistake, if it lasts."""
+        """How many agents report this node: more than one for long is a mistake in the setup."""
         return len(self._streams.get(node, ()))
 
-    async def hear(self, line: Line, stream: int = 0) -> None:
-        """Take one line; 0: of this process. ConfigError when it cannot be true."""
-        before = self._heard.get(line.node)
+    async def receive(self, line: Line, stream: int = 0) -> None:
+        """Take one line; stream 0 is this process. ConfigError when the line cannot be true."""
+        agent = self._agents.get(line.node)
         if not stream and self._streams.get(line.node):
-            return  # the agent of this machine speaks for itself
+            return  # an agent of its own reports this machine
         match line:
             case Hello():
-                await self._greet(line, before, stream)
+                await self._register(line, agent, stream)
             case Sample():
-                if before is None:
+                if agent is None:
                     raise ConfigError("a sample came before the hello; begin the stream with the hello line")
-                if stream != before.stream and before.stream in self._streams.get(line.node, ()):
-                    return  # whoever greeted last tells how the devices are: two who differ would make them come and go
-                before.sample = believed_sample(line, before.inventory, before.doubts)
-                self._note(before)
-                await self._tell(before)
+                if stream != agent.stream and agent.stream in self._streams.get(line.node, ()):
+                    return  # of two agents that differ, only the last one to greet counts: devices must not flap
+                agent.sample = check_sample(line, agent.inventory, agent.doubts)
+                self._mark_seen(agent)
+                await self._publish(agent)
             case Correction():
-                with contextlib.suppress(NotFoundError, RefusedError):  # it is gone, or was never Kubernetes'
+                with contextlib.suppress(NotFoundError, RefusedError):  # the pod is gone, or not one of Kubernetes
                     await self._devices.correct_devices((line.namespace, line.pod), line.uid, line.devices)
                 emit("devices-corrected", level="warning", node=line.node, pod=line.pod, reason=tidy(line.reason))
 
     async def watch(self, every_s: float = 1.0) -> None:
-        """For ever: notice who fell silent."""
+        """Notice agents that fall silent, until cancelled."""
         while True:
             await asyncio.sleep(every_s)
-            for heard in self._heard.values():
-                if not heard.is_lost and self.age_s(heard) > LOST_S:
-                    heard.is_lost = True
-                    emit("agent-lost", level="warning", node=heard.node, silent_s=round(self.age_s(heard)))
+            for agent in self._agents.values():
+                if not agent.is_lost and self.age_s(agent) > LOST_S:
+                    agent.is_lost = True
+                    emit("agent-lost", level="warning", node=agent.node, silent_s=round(self.age_s(agent)))
 
-    async def tell_again(self, node: str) -> None:
-        """What is laid over its devices changed."""
-        heard = self._heard.get(node)
-        if heard is not None:
-            heard.told = None
-            await self._tell(heard)
+    async def publish_again(self, node: str) -> None:
+        """Call when the overlay of a node changed."""
+        agent = self._agents.get(node)
+        if agent is not None:
+            agent.published = None
+            await self._publish(agent)
 
-    async def _greet(self, line: Hello, before: Heard | None, stream: int) -> None:
-        inventory, doubts, odd = believed_inventory(line.inventory)
+    async def _register(self, line: Hello, before: KnownAgent | None, stream: int) -> None:
+        inventory, doubts, odd = check_inventory(line.inventory)
         devices = devices_of(inventory)
         check_devices(devices)
         check_wiring(wiring_of(inventory, devices))
@@ -131,65 +128,67 @@ class Agents:
             emit("agent-heard", node=line.node, version=line.version, gpus=len(inventory.gpus))
         if odd and (before is None or before.odd != odd):
             emit("agent-odd", level="warning", node=line.node, notes=[tidy(note) for note in odd])
-        heard = Heard(line.node, line.version if stream else HERE, inventory, line.platform, stream=stream)
-        heard.doubts, heard.odd = doubts, odd
+        version = line.version if stream else HERE
+        agent = KnownAgent(line.node, version, inventory, line.platform, stream=stream, doubts=doubts, odd=odd)
         if before is not None:
-            heard.is_lost = before.is_lost
-            heard.sample = before.sample
+            agent.is_lost = before.is_lost
+            agent.sample = before.sample
             if before.sample and doubts != before.doubts:
-                heard.sample = believed_sample(before.sample, inventory, doubts)
-        self._heard[line.node] = heard
-        self._note(heard)
-        await self._tell(heard)
+                agent.sample = check_sample(before.sample, inventory, doubts)
+        self._agents[line.node] = agent
+        self._mark_seen(agent)
+        await self._publish(agent)
 
-    def _note(self, heard: Heard) -> None:
-        heard.at = self._clock()
-        if heard.is_lost:
-            heard.is_lost = False
-            emit("agent-back", node=heard.node)
+    def _mark_seen(self, agent: KnownAgent) -> None:
+        agent.at = self._clock()
+        if agent.is_lost:
+            agent.is_lost = False
+            emit("agent-back", node=agent.node)
 
-    async def _tell(self, heard: Heard) -> None:
-        """Only what is new reaches the cluster: a sample a second changes nothing there."""
-        inventory = heard.inventory if heard.sample is None else with_health(heard.inventory, heard.sample)
-        devices = tuple(_tidied(gpu) for gpu in devices_of(inventory, heard.platform))
-        if devices == heard.told:
+    async def _publish(self, agent: KnownAgent) -> None:
+        """Only changes reach the cluster: most samples, one each second, change nothing there."""
+        inventory = agent.inventory if agent.sample is None else with_health(agent.inventory, agent.sample)
+        devices = tuple(
+            replace(gpu, reason=tidy(gpu.reason)) if gpu.reason else gpu
+            for gpu in devices_of(inventory, agent.platform)
+        )
+        if devices == agent.published:
             return
-        how = health_of(devices) if self._devices.lists_devices else shown_as(devices, wiring_of(inventory, devices))
-        await self._devices.change_devices(heard.node, lambda node: self.overlay(how(node)))
-        heard.told = devices
+        if self._devices.lists_devices:
+            update = with_device_health(devices)
+        else:
+            update = with_devices(devices, wiring_of(inventory, devices))
+        await self._devices.change_devices(agent.node, lambda node: self.overlay(update(node)))
+        agent.published = devices
 
 
-def shown_as(gpus: tuple[Gpu, ...], wiring: DeviceLinks) -> Callable[[Node], Node]:
-    """The machine has the last word on its devices."""
+def with_devices(gpus: tuple[Gpu, ...], wiring: DeviceLinks) -> Callable[[Node], Node]:
+    """The node has exactly the devices that its agent reports."""
 
-    def how(node: Node) -> Node:
+    def update(node: Node) -> Node:
         if VIRTUAL_LABEL in node.labels:
             raise RefusedError(
                 f"node {node.name} is virtual, so no agent can see its GPUs; name a real one with --node"
             )
         return replace(node, gpus=gpus, wiring=wiring)
 
-    return how
+    return update
 
 
-def health_of(gpus: tuple[Gpu, ...]) -> Callable[[Node], Node]:
-    """Which devices a node of Kubernetes has is written on the Node; this is only how they are."""
+def with_device_health(gpus: tuple[Gpu, ...]) -> Callable[[Node], Node]:
+    """A Kubernetes Node lists its own devices; the agent reports only their health."""
     known = {gpu.id: gpu for gpu in gpus}
 
-    def how(node: Node) -> Node:
-        fresh = (
+    def update(node: Node) -> Node:
+        updated = (
             replace(gpu, healthy=known[gpu.id].healthy, reason=known[gpu.id].reason) if gpu.id in known else gpu
             for gpu in node.gpus
         )
-        return replace(node, gpus=tuple(fresh))
+        return replace(node, gpus=tuple(updated))
 
-    return how
+    return update
 
 
 def tidy(text: str) -> str:
-    """Somebody else's sentence, short enough and safe for a line."""
+    """A sentence from outside, made short and printable."""
     return "".join(char if char.isprintable() else " " for char in text)[:MOST_REASON]
-
-
-def _tidied(gpu: Gpu) -> Gpu:
-    return replace(gpu, reason=tidy(gpu.reason)) if gpu.reason else gpu

@@ -1,20 +1,20 @@
-"""What is believed of an agent's words: one value that cannot be true must not silence the rest of its node.
+"""Check what node agents report: an impossible value is dropped and noted, and the rest of the node still counts.
 
-In:    inventories and samples as they came.   Out: the same without what cannot be, and a note on each of those.
-Never: makes a number up: what is not believed is unknown, and a device whose memory is unknown is degraded.
+No number is made up: a dropped value is unknown, and a device of unknown memory is degraded.
 """
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
 from kaiwo.devices.agent_messages import GpuSample, Sample
-from kaiwo.devices.inventory import Inventory, Link, Partition, PhysicalGpu, join_reasons, worse_health
+from kaiwo.devices.inventory import Inventory, Partition, PhysicalGpu, join_reasons, worse_health
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.gpu import WHOLE_MILLI, Gpu
 from kaiwo.model.node import DeviceLinks
 
+T = TypeVar("T", PhysicalGpu, Partition)
 MOST_DEVICES = 1024
 MOST_MIB = 1 << 24
 MOST_LINK = 10**9  # MB/s, and the numbers of NUMA nodes
@@ -30,42 +30,40 @@ _BOUNDS = {
 _MEMORY = ("memory_used_mib", "memory_mib")
 
 
-class Believed(NamedTuple):
-    """An inventory, with what is wrong about it."""
-
+class CheckedInventory(NamedTuple):
     inventory: Inventory
-    doubts: Mapping[str, str]  # a GPU's id: why it is not healthy, whatever its agent says
+    doubts: Mapping[str, str]  # by GPU: why it is degraded, whatever its agent says
     notes: tuple[str, ...]
 
 
-def believed_inventory(told: Inventory) -> Believed:
-    """The others go on; the one in doubt is degraded."""
+def check_inventory(reported: Inventory) -> CheckedInventory:
     doubts: dict[str, str] = {}
     notes: list[str] = []
     gpus = []
-    for gpu in told.gpus:
+    for gpu in reported.gpus:
         fresh, problems, odd = _gpu(gpu)
         if problems:
             doubts[gpu.id] = join_reasons(problems)
         notes += [f"{gpu.id}: {text}" for text in (*problems, *odd)]
         gpus.append(fresh)
-    return Believed(replace(told, gpus=tuple(gpus)) if notes else told, doubts, tuple(notes[:MOST_NOTES]))
+    return CheckedInventory(
+        replace(reported, gpus=tuple(gpus)) if notes else reported, doubts, tuple(notes[:MOST_NOTES])
+    )
 
 
-def believed_sample(told: Sample, inventory: Inventory, doubts: Mapping[str, str]) -> Sample:
-    """Values that cannot be are left out, and noted."""
+def check_sample(reported: Sample, inventory: Inventory, doubts: Mapping[str, str]) -> Sample:
     memory = {gpu.id: gpu.memory_mib for gpu in inventory.gpus}
     notes: list[str] = []
     gpus = tuple(
-        _sample(gpu, 2 * memory.get(gpu.id, 0) or MOST_MIB, doubts.get(gpu.id, ""), notes) for gpu in told.gpus
+        _sample(gpu, 2 * memory.get(gpu.id, 0) or MOST_MIB, doubts.get(gpu.id, ""), notes) for gpu in reported.gpus
     )
     if not notes and not doubts:
-        return told
-    return replace(told, gpus=gpus, notes=(*told.notes, *notes[:MOST_NOTES]))
+        return reported
+    return replace(reported, gpus=gpus, notes=(*reported.notes, *notes[:MOST_NOTES]))
 
 
 def check_devices(gpus: tuple[Gpu, ...]) -> None:
-    """ConfigError for what no machine has: the picture counts in arrays and takes the sums for true."""
+    """ConfigError for what no machine has: the cluster state trusts these numbers."""
     if len(gpus) > MOST_DEVICES:
         raise ConfigError(f"the inventory has {len(gpus)} devices; a node has at most {MOST_DEVICES:,}", "inventory")
     ids = [gpu.id for gpu in gpus]
@@ -79,38 +77,29 @@ def check_devices(gpus: tuple[Gpu, ...]) -> None:
 
 
 def check_wiring(wiring: DeviceLinks) -> None:
-    """ConfigError for a link or a NUMA node beyond all measure."""
     if any(not -1 <= value <= MOST_LINK for row in (wiring.numa, *wiring.mb_s) for value in row):
         raise ConfigError("a link or a NUMA node of the inventory is beyond all measure", "inventory")
 
 
 def _gpu(gpu: PhysicalGpu) -> tuple[PhysicalGpu, list[str], list[str]]:
-    """What is left of it; what makes it degraded; what is only odd."""
+    """The GPU without impossible values, the problems that degrade it, and those that do not."""
     problems = _memory_problem(gpu)
-    parts = tuple(_partition(part) for part in gpu.partitions)
+    parts = tuple(_degraded(part, _memory_problem(part)) for part in gpu.partitions)
     odd = [
         f"partition {part.index}: {part.reason}" for part, old in zip(parts, gpu.partitions, strict=True) if part != old
     ]
-    links = tuple(link for link in gpu.links if _is_link(link))
+    links = tuple(
+        link
+        for link in gpu.links
+        if 0 <= (link.bandwidth_mb_s or 0) <= MOST_LINK and 0 <= (link.count or 0) <= MOST_SIDE_BY_SIDE
+    )
     is_numa = gpu.numa is None or 0 <= gpu.numa <= MOST_LINK
     odd += [] if len(links) == len(gpu.links) else ["a link beyond all measure is left out"]
     odd += [] if is_numa else [f"it says NUMA node {gpu.numa}, which is not believed"]
     if not problems and not odd:
         return gpu, [], []
     fresh = replace(gpu, partitions=parts, links=links, numa=gpu.numa if is_numa else None)
-    if problems:
-        health, reason = worse_health(gpu.health, "degraded"), join_reasons([*problems, gpu.reason])
-        fresh = replace(fresh, memory_mib=0, health=health, reason=reason)
-    return fresh, problems, odd
-
-
-def _partition(part: Partition) -> Partition:
-    problems = _memory_problem(part)
-    if not problems:
-        return part
-    return replace(
-        part, memory_mib=0, health=worse_health(part.health, "degraded"), reason=join_reasons([*problems, part.reason])
-    )
+    return _degraded(fresh, problems), problems, odd
 
 
 def _memory_problem(device: PhysicalGpu | Partition) -> list[str]:
@@ -118,8 +107,11 @@ def _memory_problem(device: PhysicalGpu | Partition) -> list[str]:
     return [] if is_size else [f"its agent says {device.memory_mib} MiB, which no GPU has"]
 
 
-def _is_link(link: Link) -> bool:
-    return 0 <= (link.bandwidth_mb_s or 0) <= MOST_LINK and 0 <= (link.count or 0) <= MOST_SIDE_BY_SIDE
+def _degraded(device: T, problems: list[str]) -> T:
+    if not problems:
+        return device
+    reason = join_reasons([*problems, device.reason])
+    return replace(device, memory_mib=0, health=worse_health(device.health, "degraded"), reason=reason)
 
 
 def _sample(gpu: GpuSample, most_mib: int, doubt: str, notes: list[str]) -> GpuSample:
@@ -135,11 +127,11 @@ def _sample(gpu: GpuSample, most_mib: int, doubt: str, notes: list[str]) -> GpuS
     return gpu
 
 
-def _within(told: Any, most_mib: int, whose: str, notes: list[str]) -> Any:
+def _within(reported: Any, most_mib: int, whose: str, notes: list[str]) -> Any:
     wrong: dict[str, None] = {}
-    for name in told.__struct_fields__:
+    for name in reported.__struct_fields__:
         least, most = (0, most_mib) if name in _MEMORY else _BOUNDS.get(name, (0, 0))
-        if most and (value := getattr(told, name)) is not None and not least <= value <= most:
+        if most and (value := getattr(reported, name)) is not None and not least <= value <= most:
             wrong[name] = None
             notes.append(f"{whose}: {name} {value} is not believed")
-    return replace(told, **wrong) if wrong else told
+    return replace(reported, **wrong) if wrong else reported

@@ -1,7 +1,6 @@
-"""This machine as a node, with the GPUs it really has.
+"""Describe this machine as a node, with the GPUs that discovery found.
 
-In:    what discovery found.   Out: a node, or None without a GPU.
-Never: changes the order in which the vendors' runtimes count their devices: the visible-devices variables name them so.
+The devices keep the order in which their vendor's runtime counts them: the visible-devices variables depend on it.
 """
 
 import os
@@ -12,7 +11,7 @@ from msgspec.structs import replace
 
 from kaiwo.clusters.local.cluster_file import HOST_LABEL, MODEL_LABEL
 from kaiwo.devices.discover import discover
-from kaiwo.devices.inventory import Inventory, Link, Partition, PhysicalGpu
+from kaiwo.devices.inventory import Inventory, Partition, PhysicalGpu
 from kaiwo.devices.sharing.isolation_method import share_grade
 from kaiwo.devices.sharing.prepare_grants import detect_isolation_support
 from kaiwo.devices.sharing.share_types import IsolationSupport
@@ -24,11 +23,11 @@ from kaiwo.model.partition_modes import partition_count, partition_milli
 
 MEMINFO = "/proc/meminfo"
 WITHIN_MB_S = 10**6  # between partitions of one GPU
-UNTOLD_MB_S = {"nvlink": 25_000, "xgmi": 50_000, "pcie": 16_000}  # of one link
+DEFAULT_MB_S = {"nvlink": 25_000, "xgmi": 50_000, "pcie": 16_000}  # of one link, where the driver reports no bandwidth
 
 
 def real_node(root: str = "/") -> Node | None:
-    """A node for this machine; None when it has no GPU that we can use."""
+    """None when this machine has no usable GPU."""
     return node_of(discover(root, has_telemetry=False))
 
 
@@ -48,9 +47,9 @@ def node_of(inventory: Inventory, platform: IsolationSupport | None = None) -> N
 
 
 def devices_of(inventory: Inventory, platform: IsolationSupport | None = None) -> tuple[Gpu, ...]:
-    """By vendor, then as the vendor's runtime counts; those it does not count come last.
+    """By vendor, then in the order of the vendor's runtime; devices that it does not count come last.
 
-    `platform`: what else the machine has to keep tenants apart; without it nothing is said of shares.
+    `platform`: how the machine can isolate shares; without it the devices have no share grade.
     """
     has_mig = any(gpu.compute_mode == "MIG" for gpu in inventory.gpus)
     vendors = list(dict.fromkeys(gpu.vendor for gpu in inventory.gpus))
@@ -60,10 +59,8 @@ def devices_of(inventory: Inventory, platform: IsolationSupport | None = None) -
             rank = len(found) + 1_000_000 if part.order is None else part.order
             found.append(((vendors.index(gpu.vendor), rank), _device(gpu, part, has_mig)))
     devices = tuple(device for _, device in sorted(found, key=lambda pair: pair[0]))
-    return devices if platform is None else _with_grades(devices, inventory, platform)
-
-
-def _with_grades(devices: tuple[Gpu, ...], inventory: Inventory, platform: IsolationSupport) -> tuple[Gpu, ...]:
+    if platform is None:
+        return devices
     known = sharing_devices(inventory)
     return tuple(
         replace(gpu, share_grade=share_grade(known[gpu.id], platform)) if gpu.id in known else gpu for gpu in devices
@@ -71,7 +68,6 @@ def _with_grades(devices: tuple[Gpu, ...], inventory: Inventory, platform: Isola
 
 
 def memory_mib() -> int:
-    """What this machine has in all."""
     with open(MEMINFO, encoding="ascii") as file:
         for line in file:
             if line.startswith("MemTotal:"):
@@ -93,7 +89,7 @@ def _device(gpu: PhysicalGpu, part: PhysicalGpu | Partition, has_mig: bool) -> G
 
 
 def _milli(gpu: PhysicalGpu, part: Partition) -> int:
-    """Its part of the GPU: by its place among as many as the mode makes, shown or not; else by its compute units."""
+    """Its part of the GPU: by its index among the partitions that the mode makes, else by its compute units."""
     count = partition_count(gpu.model, gpu.compute_mode)
     if count > 1 and 0 <= part.index < count:
         return partition_milli(part.index, count)
@@ -103,19 +99,18 @@ def _milli(gpu: PhysicalGpu, part: Partition) -> int:
 
 
 def wiring_of(inventory: Inventory, devices: Sequence[Gpu]) -> DeviceLinks:
-    """How the devices reach each other; nothing when no link is told. Partitions of one GPU are nearest."""
+    """How the devices are connected; empty when no link is known. Partitions of one GPU are nearest."""
     gpus = {gpu.id: gpu for gpu in inventory.gpus}
     owners = [gpus.get(device.parent or device.id) for device in devices]
     if any(owner is None for owner in owners) or not any(gpu.links for gpu in inventory.gpus):
         return DeviceLinks()
     found = [owner for owner in owners if owner is not None]
-    speeds = {(gpu.id, link.to): _speed(link) for gpu in found for link in gpu.links}
+    speeds = {
+        (gpu.id, link.to): link.bandwidth_mb_s or DEFAULT_MB_S.get(link.kind, 1) * max(1, link.count or 1)
+        for gpu in found
+        for link in gpu.links
+    }
     mb_s = tuple(tuple(WITHIN_MB_S if a is b else speeds.get((a.id, b.id), 0) for b in found) for a in found)
     near = {gpu: number for number, nic in enumerate(inventory.nics) for gpu in nic.near}
     numa = tuple(-1 if gpu.numa is None else gpu.numa for gpu in found)
     return DeviceLinks(mb_s, numa, tuple(near.get(gpu.id, -1) for gpu in found))
-
-
-def _speed(link: Link) -> int:
-    """What the driver says; where it says nothing, enough to tell the kinds apart."""
-    return link.bandwidth_mb_s or UNTOLD_MB_S.get(link.kind, 1) * max(1, link.count or 1)

@@ -1,7 +1,6 @@
-"""What there is to see, kept ready: the workloads as rows, the sums of the nodes, the devices with their tenants.
+"""Keep an overview of the cluster ready for the API: workloads as rows, totals of nodes and queues, and GPUs.
 
-In:    the live picture and the cluster's records.   Out: rows, sums and positions; `api` makes the JSON.
-Never: changes the picture, or keeps the event loop for more than milliseconds.
+The event loop is never held for more than a few milliseconds.
 """
 
 import asyncio
@@ -12,7 +11,7 @@ import numpy as np
 
 from kaiwo.clusters.protocol import RecordChanges
 from kaiwo.runtime.loop.loop_protocol import Live
-from kaiwo.runtime.overview.queue_shares import QueueStanding, Standings
+from kaiwo.runtime.overview.queue_shares import QueueShareRow, QueueShareTable
 from kaiwo.runtime.overview.workload_table import HOLDS, MANY, NOTHING, STATES, WAITS, WorkloadRows
 from kaiwo.snapshot.array_types import BoolArray, Rows
 from kaiwo.snapshot.cluster_state import ClusterState
@@ -24,9 +23,7 @@ STILL_FRESH_S = 0.1
 LONG_S, REST_FACTOR = 0.05, 3  # after an update that took long, rows may be as old as three of them take
 
 
-class Sums(msgspec.Struct, frozen=True):
-    """The cluster in sums: all there is, and what is held of it."""
-
+class ClusterTotals(msgspec.Struct, frozen=True):
     nodes: int
     nodes_used: int
     nodes_out: int
@@ -40,48 +37,45 @@ class Sums(msgspec.Struct, frozen=True):
     memory_used_mib: int
 
 
-class QueueSums(msgspec.Struct, frozen=True):
-    """How one queue stands, and how many workloads of it and those below it run and wait."""
-
-    standing: QueueStanding
-    running: int
+class QueueTotals(msgspec.Struct, frozen=True):
+    shares: QueueShareRow
+    running: int  # workloads of this queue and those below it
     waiting: int
 
 
 class ClusterOverview:
-    """One for the process; `fresh` before the rows are read, and read them before the next await."""
+    """Call `fresh` before you read the rows, and read them before the next await."""
 
     def __init__(self, live: Live) -> None:
         self.live = live
         self.rows = WorkloadRows()
-        self.standings = Standings(live)
+        self.queue_shares = QueueShareTable(live)
         self._lock = asyncio.Lock()
         self._revision = -1
         self._version = -1  # of the last record changes
         self._checked_at = 0.0
-        self._rest_s = 0.0  # so long a large update is good enough
-        self._touches = self._shown = 0  # by writers, and of those the ones that the rows show
+        self._rest_s = 0.0  # how old the rows may get after a large update
+        self._changes = self._changes_shown = 0  # made through the API, and those of them that the rows show
 
     @property
     def shown_revision(self) -> int:
         """The loop's revision that the rows show."""
         return self._revision
 
-    def touch(self) -> None:
-        """Somebody just changed something: the next look must see it."""
-        self._touches += 1
+    def mark_changed(self) -> None:
+        """Something was just changed through the API: the next reader must see it."""
+        self._changes += 1
 
     async def fresh(self) -> WorkloadRows:
-        """The rows as the cluster has them now."""
         state = self.live.state
-        if len(state.node_objects) != len(state.nodes.names):  # nodes came or went, and no cycle looked yet
+        if len(state.node_objects) != len(state.nodes.names):  # nodes came or went since the last cycle
             await self.live.ask(ClusterState.refresh_tables)
         if self._is_good_enough(self._lock.locked()):
             return self.rows
         async with self._lock:
             if self._is_good_enough(False):
                 return self.rows
-            touches, revision = self._touches, self.live.revision
+            changes_shown, revision = self._changes, self.live.revision
             changes = self.live.cluster.records_since(self._version)
             if changes.is_all or len(changes.records) + len(changes.gone) > MANY:
                 began = time.monotonic()
@@ -92,38 +86,36 @@ class ClusterOverview:
                 self.rows.apply(changes.records, changes.gone)
                 self._rest_s = 0.0
             self._weigh_memory_requests()
-            self._shown, self._revision, self._version = touches, revision, changes.version
+            self._changes_shown, self._revision, self._version = changes_shown, revision, changes.version
             self._checked_at = time.monotonic()
         return self.rows
 
     async def fresh_queues(self) -> None:
-        """The rows, and how the queues stand."""
         await self.fresh()
-        await self.standings.fresh()
+        await self.queue_shares.fresh()
 
     def _is_good_enough(self, is_updating: bool) -> bool:
-        """Nobody waits for a large update but whoever changed something, and the first to look at all."""
-        if self._touches != self._shown or self._version < 0:
+        """Only the first reader, and one who just changed something, wait for a large update."""
+        if self._changes != self._changes_shown or self._version < 0:
             return False
         is_new = self._revision != self.live.revision
         return is_updating or time.monotonic() - self._checked_at < (self._rest_s if is_new else STILL_FRESH_S)
 
     def _weigh_memory_requests(self) -> None:
         pods = self.live.state.pods
-        for name in [name for name in self.rows.unweighed if name in pods]:
-            self.rows.weigh(name, sum(share.milli for pod in pods[name].values() for share in pod.devices))
+        for name in [name for name in self.rows.unmeasured if name in pods]:
+            self.rows.set_gpu_milli(name, sum(share.milli for pod in pods[name].values() for share in pod.devices))
 
     def count_states(self) -> dict[str, int]:
         """How many workloads are in each state; read after `fresh`."""
-        return {state.value: self.rows.tally.count(code) for code, state in enumerate(STATES)}
+        return {state.value: self.rows.totals.count(code) for code, state in enumerate(STATES)}
 
-    def sum_nodes(self) -> Sums:
-        """All nodes together."""
+    def sum_nodes(self) -> ClusterTotals:
         table = self.live.state.nodes
         pods = np.array([node.pods for node in table.nodes], np.int64)
         held = (table.device_milli - table.gpus[:, MILLI])[table.gpu_model >= 0]
         _, cpu_milli, memory_mib = table.totals().tolist()
-        return Sums(
+        return ClusterTotals(
             nodes=len(table.names),
             nodes_used=int(np.count_nonzero(table.free[:, PODS] < pods)),
             nodes_out=int(np.count_nonzero(~table.schedulable)),
@@ -137,17 +129,17 @@ class ClusterOverview:
             memory_used_mib=memory_mib - int(table.free[:, NODE_MEMORY].sum()),
         )
 
-    def sum_queues(self) -> list[QueueSums]:
+    def sum_queues(self) -> list[QueueTotals]:
         """Every queue, parents before children, siblings in the order of names; read after `fresh_queues`."""
-        tally, table = self.rows.tally, self.standings.table
-        running, waiting = tally.by_queue(HOLDS), tally.by_queue(WAITS)
+        table = self.queue_shares.table
+        running, waiting = self.rows.totals.by_queue(HOLDS), self.rows.totals.by_queue(WAITS)
         sums = [[0, 0] for _ in table.names]
         for code, name in enumerate(self.rows.queues.names):
             at = table.row.get(name)
             for above in table.path[at] if at is not None else ():
                 sums[above][0] += running.get(code, NOTHING)[0]
                 sums[above][1] += waiting.get(code, NOTHING)[0]
-        return [QueueSums(each, *sums[each.row]) for each in self.standings.queues]
+        return [QueueTotals(each, *sums[each.row]) for each in self.queue_shares.queues]
 
     def queues_below(self, name: str) -> set[str]:
         """The queue itself and every queue below it."""
@@ -158,7 +150,7 @@ class ClusterOverview:
         return below
 
     def find_gpus(self, node: str = "", model: str = "", free: bool | None = None) -> Rows:
-        """Devices as row times width plus column, ascending; `free`: nothing on it and open for work, or the rest."""
+        """Devices as row times width plus column, ascending. `free`: only idle and usable ones, or only the rest."""
         table = self.live.state.nodes
         mask: BoolArray = table.gpu_model >= 0
         if node:
@@ -169,9 +161,8 @@ class ClusterOverview:
         if model:
             mask &= table.gpu_model == (table.models.index(model) if model in table.models else -2)
         if free is not None:
-            idle = (
-                (table.gpus[:, MILLI] == table.device_milli) & (table.gpus[:, USABLE] > 0) & table.schedulable[:, None]
-            )
+            idle = (table.gpus[:, MILLI] == table.device_milli) & (table.gpus[:, USABLE] > 0)
+            idle &= table.schedulable[:, None]
             mask &= idle if free else ~idle
         return np.flatnonzero(mask)
 

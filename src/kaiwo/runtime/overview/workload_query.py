@@ -1,11 +1,10 @@
-"""Answer one question about the workloads: which rows, in which order, which page of them.
+"""Answer one query over the workloads: which rows match, in which order, and one page of them.
 
-In:    the rows, and a Pick.   Out: positions, the number that matched, and where the next page begins.
 A page begins after a key (the sorted value, then the name), so rows that come and go never shift it.
 """
 
 from bisect import bisect_right
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
 import msgspec
 import numpy as np
@@ -24,7 +23,7 @@ from kaiwo.runtime.overview.workload_table import (
     USER,
     Interned,
     WorkloadRows,
-    cut,
+    clamp,
 )
 from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows
 
@@ -40,16 +39,16 @@ SORTS: dict[str, int | None] = {  # by column; None: by name
 }
 
 
-class After(msgspec.Struct, frozen=True, array_like=True):
-    """The last row of the page before: its sorted value and its name. Only good for the same order."""
+class PageStart(msgspec.Struct, frozen=True, array_like=True):
+    """The last row of the page before: its sorted value and its name. Only valid for the same order."""
 
     sort: str
     value: int | str
     name: str
 
 
-class Pick(msgspec.Struct, frozen=True):
-    """What somebody wants to see. `sort` with a leading '-' is descending; equal rows come in the order of names."""
+class WorkloadQuery(msgspec.Struct, frozen=True):
+    """`sort` with a leading '-' is descending; equal rows come in the order of names."""
 
     states: tuple[WorkloadState, ...] = ()  # any of these; none: every state
     queue: str = ""  # with those below it
@@ -57,61 +56,54 @@ class Pick(msgspec.Struct, frozen=True):
     labels: tuple[tuple[str, str], ...] = ()  # all of these
     text: str = ""  # part of the name
     sort: str = "-submitted"
-    after: After | None = None
+    after: PageStart | None = None
     limit: int = 50
 
 
-class Found(msgspec.Struct, frozen=True):
-    """The positions of one page, how many rows matched in all, and where to go on (None: this was the last page)."""
-
+class WorkloadPage(msgspec.Struct, frozen=True):
     positions: list[int]
-    total: int
-    next: After | None
+    total: int  # rows that match, on all pages
+    next: PageStart | None  # None: this is the last page
 
 
-def select(rows: WorkloadRows, pick: Pick, queues: Collection[str] = ()) -> Found:
-    """One page. `queues`: the picked one and those below it."""
-    matching = _matching(rows, pick, queues or (pick.queue,))
-    keys, size = _keys(rows, pick.sort, matching), len(rows)
+def select(rows: WorkloadRows, query: WorkloadQuery, queues: Collection[str] = ()) -> WorkloadPage:
+    """One page. `queues`: the queue of the query and those below it."""
+    matching = _matching(rows, query, queues or (query.queue,))
+    keys, size = _keys(rows, query.sort, matching), len(rows)
     total = len(matching)
-    if pick.after is not None:
-        beyond = keys > _threshold(rows, pick.after, size)
+    if query.after is not None:
+        beyond = keys > _threshold(rows, query.after, size)
         keys, matching = keys[beyond], matching[beyond]
-    more = len(keys) > pick.limit
-    if len(keys) > 4 * pick.limit:  # 100,000 keys: 1 ms, against 8 for sorting them all
-        head = np.argpartition(keys, pick.limit)[: pick.limit]
+    more = len(keys) > query.limit
+    if len(keys) > 4 * query.limit:  # 100,000 keys: 1 ms, against 8 for sorting them all
+        head = np.argpartition(keys, query.limit)[: query.limit]
         keys, matching = keys[head], matching[head]
-    chosen = matching[np.argsort(keys, kind="stable")[: pick.limit]].tolist()
-    return Found(chosen, total, _after(rows, pick.sort, chosen[-1]) if more else None)
+    chosen = matching[np.argsort(keys, kind="stable")[: query.limit]].tolist()
+    return WorkloadPage(chosen, total, _after(rows, query.sort, chosen[-1]) if more else None)
 
 
-def _matching(rows: WorkloadRows, pick: Pick, queues: Collection[str]) -> Rows:
+def _matching(rows: WorkloadRows, query: WorkloadQuery, queues: Collection[str]) -> Rows:
     mask = np.ones(len(rows), np.bool_)
-    if pick.states:
-        mask &= rows.in_states(STATE_CODE[state] for state in pick.states)
-    if pick.queue:
+    if query.states:
+        mask &= rows.in_states(STATE_CODE[state] for state in query.states)
+    if query.queue:
         mask &= _named(rows.queues, queues)[rows.table[QUEUE]]
-    if pick.user:
-        mask &= _named(rows.users, (pick.user,))[rows.table[USER]]
+    if query.user:
+        mask &= _named(rows.users, (query.user,))[rows.table[USER]]
     found = np.flatnonzero(mask)
-    if pick.text:
-        text, names_in_order = pick.text.lower(), rows.names
-        found = _keep(found, [text in names_in_order[at].lower() for at in found.tolist()])
-    for key, value in pick.labels:
+    if query.text:
+        text, names = query.text.lower(), rows.names
+        found = found[np.array([text in names[at].lower() for at in found.tolist()], np.bool_)]
+    for key, value in query.labels:
         records = rows.records
-        found = _keep(found, [records[at].workload.labels.get(key) == value for at in found.tolist()])
+        found = found[np.array([records[at].workload.labels.get(key) == value for at in found.tolist()], np.bool_)]
     return found
 
 
 def _named(known: Interned, names: Collection[str]) -> BoolArray:
-    """By code, whether it is one of these names."""
     wanted = np.zeros(len(known), np.bool_)
     wanted[[code for name in names if (code := known.find(name)) is not None]] = True
     return wanted
-
-
-def _keep(found: Rows, wanted: Sequence[bool]) -> Rows:
-    return found[np.array(wanted, np.bool_)]
 
 
 def _keys(rows: WorkloadRows, sort: str, at: Rows) -> IntArray:
@@ -126,7 +118,7 @@ def _keys(rows: WorkloadRows, sort: str, at: Rows) -> IntArray:
     return sign * _fold(values, len(rows)) * len(rows) + at
 
 
-def _threshold(rows: WorkloadRows, after: After, size: int) -> int:
+def _threshold(rows: WorkloadRows, after: PageStart, size: int) -> int:
     """The key of the row that ended the last page, or the one it would have if it were still there."""
     column, sign = _order(after.sort)
     rank = bisect_right(rows.names, after.name)  # names before this are not after it
@@ -142,18 +134,18 @@ def _threshold(rows: WorkloadRows, after: After, size: int) -> int:
 
 
 def _fold(values: IntArray, size: int) -> IntArray:
-    """Values small enough that the key fits 64 bits; only absurd ones are cut, and those sort by name."""
+    """Values clamped so that the key fits into 64 bits; only absurd ones are, and those sort by name."""
     most = (2**62) // max(size, 1)
     return np.clip(values, -most, most) if most < LARGEST else values
 
 
-def _after(rows: WorkloadRows, sort: str, at: int) -> After:
+def _after(rows: WorkloadRows, sort: str, at: int) -> PageStart:
     column, _ = _order(sort)
     if column is None:
-        return After(sort, 0, rows.names[at])
+        return PageStart(sort, 0, rows.names[at])
     value = int(rows.table[column, at])
     names = _names(rows, column)
-    return After(sort, cut(value) if names is None else names.names[value], rows.names[at])
+    return PageStart(sort, clamp(value) if names is None else names.names[value], rows.names[at])
 
 
 def _order(sort: str) -> tuple[int | None, int]:

@@ -1,10 +1,4 @@
-"""Every workload as one row of integer columns, so that 100,000 of them are filtered and sorted in milliseconds.
-
-In:    the cluster's records that changed.   Out: positions of the rows that a question asks for.
-
-Also: Names as small numbers, which arrays can hold.
-Also: Sums over the workloads by queue and state, kept along with the rows: asked often, and never counted anew.
-"""
+"""Every workload as one row of integer columns, so that 100,000 of them are filtered and sorted in milliseconds."""
 
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Sequence
@@ -18,7 +12,7 @@ from kaiwo.snapshot.array_types import BoolArray, IntArray
 
 
 class Interned:
-    """Every name once; its code never changes."""
+    """Names as small integers, for arrays. The code of a name never changes."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -30,7 +24,6 @@ class Interned:
         return len(self.names)
 
     def code(self, name: str) -> int:
-        """The name's code, a new one when it is new."""
         found = self._codes.get(name)
         if found is None:
             found = self._codes[name] = len(self.names)
@@ -38,7 +31,6 @@ class Interned:
         return found
 
     def find(self, name: str) -> int | None:
-        """The code of a known name."""
         return self._codes.get(name)
 
     def ranks(self) -> IntArray:
@@ -53,36 +45,33 @@ class Interned:
     def place(self, name: str) -> tuple[int, bool]:
         """The rank that a name has or would have, and whether it has one."""
         self.ranks()
-        at = bisect_left(self._sorted, name)
-        return at, name in self._codes
+        return bisect_left(self._sorted, name), name in self._codes
 
     def copy(self) -> "Interned":
-        """An independent set of names."""
         other = Interned()
         other.names, other._codes = list(self.names), dict(self._codes)
         return other
 
 
-Sums = tuple[int, int, int, int]  # workloads, milli-GPU, milli-CPU, MiB
-NOTHING: Sums = (0, 0, 0, 0)
+Totals = tuple[int, int, int, int]  # workloads, milli-GPU, milli-CPU, MiB
+NOTHING: Totals = (0, 0, 0, 0)
 
 
-class Tally:
-    """Exact integers, so what was added can be taken off again."""
+class WorkloadTotals:
+    """Totals by queue and state, kept up to date with the rows. Exact integers, so a workload can be subtracted."""
 
     def __init__(self) -> None:
-        self._sums: dict[tuple[int, int], Sums] = {}  # by queue and state, as codes
+        self._sums: dict[tuple[int, int], Totals] = {}  # by queue and state, as codes
 
     def add(self, queue: int, state: int, amounts: tuple[int, int, int], sign: int = 1) -> None:
-        """Count a workload in, or with sign -1 out."""
+        """Add a workload, or subtract it with sign -1."""
         before = self._sums.get((queue, state), NOTHING)
         gpu, cpu, memory = amounts
         after = (before[0] + sign, before[1] + sign * gpu, before[2] + sign * cpu, before[3] + sign * memory)
         self._sums[queue, state] = after
 
-    def by_queue(self, states: Collection[int]) -> dict[int, Sums]:
-        """For each queue, the sums over its workloads in these states."""
-        found: dict[int, Sums] = {}
+    def by_queue(self, states: Collection[int]) -> dict[int, Totals]:
+        found: dict[int, Totals] = {}
         for (queue, state), sums in self._sums.items():
             if state in states:
                 a, b, c, d = found.get(queue, NOTHING)
@@ -90,12 +79,10 @@ class Tally:
         return found
 
     def count(self, state: int) -> int:
-        """How many workloads are in this state."""
         return sum(sums[0] for (_, at), sums in self._sums.items() if at == state)
 
-    def copy(self) -> "Tally":
-        """An independent one."""
-        other = Tally()
+    def copy(self) -> "WorkloadTotals":
+        other = WorkloadTotals()
         other._sums = dict(self._sums)
         return other
 
@@ -106,7 +93,7 @@ STATE_CODE = {state: code for code, state in enumerate(STATES)}
 WAITS = (STATE_CODE[WorkloadState.WAITING], STATE_CODE[WorkloadState.HELD])
 HOLDS = (STATE_CODE[WorkloadState.STARTING], STATE_CODE[WorkloadState.RUNNING], STATE_CODE[WorkloadState.STOPPING])
 MANY = 500
-LARGEST = 2**53  # an integer beyond this is cut: it is only sorted by
+LARGEST = 2**53  # larger integers are clamped: they only serve to sort
 
 
 class WorkloadRows:
@@ -118,19 +105,17 @@ class WorkloadRows:
         self.table: IntArray = np.zeros((10, 0), np.int64)
         self.queues = Interned()
         self.users = Interned()
-        self.tally = Tally()
-        self.unweighed: set[str] = set()  # those that hold devices by memory, until somebody says what share that is
+        self.totals = WorkloadTotals()
+        self.unmeasured: set[str] = set()  # hold devices by memory; their share of the GPU is not known yet
 
     def __len__(self) -> int:
         return len(self.names)
 
     def find(self, name: str) -> int | None:
-        """The position of a workload."""
         at = bisect_left(self.names, name)
         return at if at < len(self.names) and self.names[at] == name else None
 
     def apply(self, records: Iterable[WorkloadRecord], gone: Iterable[str] = ()) -> None:
-        """Take over what is new or different, and what is gone."""
         self._remove(gone)
         fresh = []
         for record in records:
@@ -144,26 +129,25 @@ class WorkloadRows:
             self._add(fresh)
 
     def copy(self) -> "WorkloadRows":
-        """Independent rows, to change in a thread while these are read."""
+        """For changes in a thread while these rows are read."""
         other = WorkloadRows()
         other.names, other.records, other.table = list(self.names), list(self.records), self.table.copy()
         other.queues, other.users = self.queues.copy(), self.users.copy()
-        other.unweighed, other.tally = set(self.unweighed), self.tally.copy()
+        other.unmeasured, other.totals = set(self.unmeasured), self.totals.copy()
         return other
 
     def in_states(self, codes: Iterable[int]) -> BoolArray:
-        """Which rows are in one of these states."""
         wanted = np.zeros(len(STATES), np.bool_)
         wanted[list(codes)] = True
         return wanted[self.table[STATE]]
 
-    def weigh(self, name: str, given_milli: int) -> None:
-        """A memory request counts by the share that its memory is of the devices it was given."""
-        self.unweighed.discard(name)
+    def set_gpu_milli(self, name: str, given_milli: int) -> None:
+        """A memory request counts as the share of GPU that its memory is of its devices."""
+        self.unmeasured.discard(name)
         at = self.find(name)
         if at is not None:
             row = self.table[:, at].tolist()
-            row[GPU] = cut(max(given_milli, _asked_milli(self.records[at].workload)))
+            row[GPU] = clamp(max(given_milli, _asked_milli(self.records[at].workload)))
             self._set(at, row)
 
     def _set(self, at: int, row: Sequence[int]) -> None:
@@ -172,7 +156,7 @@ class WorkloadRows:
         self.table[:, at] = row
 
     def _count(self, row: Sequence[int], sign: int = 1) -> None:
-        self.tally.add(row[QUEUE], row[STATE], (row[GPU], row[CPU], row[MEMORY]), sign)
+        self.totals.add(row[QUEUE], row[STATE], (row[GPU], row[CPU], row[MEMORY]), sign)
 
     def _remove(self, gone: Iterable[str]) -> None:
         at = [found for name in gone if (found := self.find(name)) is not None]
@@ -184,7 +168,7 @@ class WorkloadRows:
         keep = np.ones(len(self.names), np.bool_)
         keep[at] = False
         self.names, self.records = list(compress(self.names, keep)), list(compress(self.records, keep))
-        self.unweighed.difference_update(gone)
+        self.unmeasured.difference_update(gone)
 
     def _add(self, fresh: list[WorkloadRecord]) -> None:
         fresh.sort(key=lambda record: record.workload.name)
@@ -216,18 +200,18 @@ class WorkloadRows:
             memory += role.count * role.request.memory_mib
         if any(role.request.is_memory for role in workload.roles):
             gpu = max(gpu, given_milli)
-            (self.unweighed.add if STATE_CODE[record.state] in HOLDS else self.unweighed.discard)(workload.name)
+            (self.unmeasured.add if STATE_CODE[record.state] in HOLDS else self.unmeasured.discard)(workload.name)
         return (
             self.queues.code(workload.queue),
             self.users.code(workload.user),
             STATE_CODE[record.state],
-            cut(workload.priority),
-            cut(workload.submitted_s),
-            cut(record.started_s),
-            cut(record.ended_s),
-            cut(gpu),
-            cut(cpu),
-            cut(memory),
+            clamp(workload.priority),
+            clamp(workload.submitted_s),
+            clamp(record.started_s),
+            clamp(record.ended_s),
+            clamp(gpu),
+            clamp(cpu),
+            clamp(memory),
         )
 
 
@@ -235,6 +219,6 @@ def _asked_milli(workload: Workload) -> int:
     return sum(role.count * role.request.charge_milli for role in workload.roles)
 
 
-def cut(value: int) -> int:
-    """A value that fits the table, whatever somebody wrote."""
+def clamp(value: int) -> int:
+    """A value that fits into the table, whatever people wrote."""
     return max(-LARGEST, min(value, LARGEST))

@@ -1,8 +1,7 @@
-"""Follow the partition plans: close GPUs, wait until nobody holds them, change them, and show what came of it.
+"""Apply planned partition changes: close GPUs, wait until they are idle, change their modes, and show the result.
 
-In:    the steps of the last plan.   Out: nodes with other devices; what is under way, and what became of it.
-Never: changes a GPU on which work is. A GPU is closed first, and changes a turn later when the cluster's own books say
-       that nobody holds it; what is under way is kept before anything is touched.
+A GPU in use is never changed: it is closed first, and changes a turn later, when the cluster's own ledger says that it
+is idle. Every change is saved before anything is touched.
 """
 
 import asyncio
@@ -28,21 +27,18 @@ from kaiwo.gpus.partitioning.rollout import (
     with_modes_applied,
 )
 from kaiwo.model.errors import KaiwoError, NotFoundError
-from kaiwo.model.node import Node
 from kaiwo.model.partition_modes import ModeChange
 from kaiwo.runtime.log import emit
 from kaiwo.runtime.loop.loop_protocol import Live
-from kaiwo.runtime.nodes.agent_registry import Agents
-from kaiwo.runtime.partitioning.local_machine import Machine
-from kaiwo.runtime.partitioning.saved_state import Underway
+from kaiwo.runtime.nodes.agent_registry import AgentRegistry
+from kaiwo.runtime.partitioning.local_machine import LocalMachine
+from kaiwo.runtime.partitioning.saved_state import ChangeInProgress
 
 HISTORY = 50
-RETRY_S = 300  # after a change that came to nothing
+RETRY_S = 300  # after a failed change
 
 
-class Change(msgspec.Struct, frozen=True):
-    """A change that is over."""
-
+class FinishedChange(msgspec.Struct, frozen=True):
     at_s: int
     node: str
     change: ModeChange
@@ -54,39 +50,38 @@ class Executor(Protocol):
     """Changes the GPUs of one node, as a whole."""
 
     async def carry_out(self, changes: Sequence[ModeChange]) -> ChangeOutcome:
-        """All of them or none."""
+        """Apply all changes or none."""
 
     async def resume(self, note: str) -> ChangeOutcome:
-        """Go on with what a former leader began."""
+        """Continue what a former leader began."""
 
 
-class Following:
-    """What is under way on one cluster. `keep` writes it down."""
+class ModeChanger:
+    """The mode changes of one cluster. `save` stores those in progress."""
 
     def __init__(
-        self, live: Live, agents: Agents, underway: Sequence[Underway], keep: Callable[[], Awaitable[None]]
+        self, live: Live, agents: AgentRegistry, saved: Sequence[ChangeInProgress], save: Callable[[], Awaitable[None]]
     ) -> None:
-        self.live, self.agents, self._keep = live, agents, keep
+        self.live, self.agents, self._save = live, agents, save
         self._devices = live.cluster.abilities.devices
-        self.states: dict[GpuKey, GpuModeState] = {(each.node, each.gpu): each.state for each in underway}
-        self._sizes: dict[GpuKey, int] = {(each.node, each.gpu): each.size_mib for each in underway}
-        self._due_s: dict[GpuKey, int] = {(each.node, each.gpu): each.due_s for each in underway}
-        self.history: deque[Change] = deque(maxlen=HISTORY)
-        self.changed: Counter[str] = Counter()  # GPUs, by what became of it
-        self.machine: Machine | None = None  # the one on which we run
-        self.others: Callable[[str], Executor | None] = lambda _: None  # who changes the GPUs of other real nodes
+        self.states: dict[GpuKey, GpuModeState] = {(each.node, each.gpu): each.state for each in saved}
+        self._sizes: dict[GpuKey, int] = {(each.node, each.gpu): each.size_mib for each in saved}
+        self._due_s: dict[GpuKey, int] = {(each.node, each.gpu): each.due_s for each in saved}
+        self.history: deque[FinishedChange] = deque(maxlen=HISTORY)
+        self.changed: Counter[str] = Counter()  # GPUs by outcome
+        self.machine: LocalMachine | None = None  # the machine that Kaiwo runs on
+        self.others: Callable[[str], Executor | None] = lambda _: None  # for other real nodes
         self._running: dict[str, asyncio.Task[ChangeOutcome]] = {}  # by node
         self._resumed = ChangeOutcome("rolled-back", "Kaiwo was stopped before the change began")
 
-    def underway(self) -> tuple[Underway, ...]:
-        """For `keep`."""
+    def in_progress(self) -> tuple[ChangeInProgress, ...]:
         return tuple(
-            Underway(node, gpu, state, self._sizes.get((node, gpu), 0), self._due_s.get((node, gpu), 0))
+            ChangeInProgress(node, gpu, state, self._sizes.get((node, gpu), 0), self._due_s.get((node, gpu), 0))
             for (node, gpu), state in sorted(self.states.items())
         )
 
     async def resume(self) -> None:
-        """Finish on this machine what a former Kaiwo was stopped in, forward or back."""
+        """Complete or roll back the change that a former Kaiwo left unfinished on this machine."""
         if self.machine is None:
             return
         try:
@@ -97,8 +92,8 @@ class Following:
             self._resumed = outcome
             emit("partition-change-resumed", node=self.machine.node, status=outcome.status, reason=outcome.reason)
 
-    async def follow(self, nodes: Sequence[NodeState], steps: Sequence[ModeChangeStep], now_s: int) -> None:
-        """Close what the plan names, open what it does not name any more, and begin what is ready."""
+    async def apply(self, nodes: Sequence[NodeState], steps: Sequence[ModeChangeStep], now_s: int) -> None:
+        """Close the GPUs that the plan names, open those it no longer names, and begin the changes that are ready."""
         before = self.states
         ready = self._ready(steps)
         plan = PartitionPlan(tuple(replace(step, is_due=_key(step) in ready) for step in steps))
@@ -115,14 +110,14 @@ class Following:
             key: now_s + takes_s.get(key, 0) for key in fresh
         }
         self.states = after
-        await self._keep()
+        await self._save()
         for name in changed_nodes(before, after):
             await self._show(name)
         for name in sorted({node for node, _ in fresh}):
-            await self._begin(name, [key for key in fresh if key[0] == name])
+            self._begin(name, [_change(key, after[key]) for key in fresh if key[0] == name])
 
     def _ready(self, steps: Sequence[ModeChangeStep]) -> set[GpuKey]:
-        """What may change now. A memory mode changes on all GPUs of a node at once."""
+        """The GPUs that may change now. A memory mode changes on all GPUs of a node at once."""
         ready = {_key(step) for step in steps if step.is_due and self._is_idle(step)}
         memory = {step.node for step in steps if step.change.before.memory != step.change.after.memory}
         for name in memory | {step.node for step in steps if self.others(step.node) is not None}:
@@ -132,7 +127,6 @@ class Following:
         return ready
 
     def _is_idle(self, step: ModeChangeStep) -> bool:
-        """It was closed a turn ago, and the cluster's own books say that nobody is on it."""
         state, node = self.states.get(_key(step)), self.live.state.node_objects.get(step.node)
         if node is None or step.node in self._running:
             return False
@@ -148,17 +142,14 @@ class Following:
                 self._sizes[name, gpu] = whole_gpu_mib(node, gpu)
         self._sizes = {key: size for key, size in self._sizes.items() if key in course}
 
-    async def _begin(self, name: str, keys: Sequence[GpuKey]) -> None:
-        changes = [_change(key, self.states[key]) for key in keys]
-        gpus, modes = [change.gpu for change in changes], "+".join(changes[0].after)
-        emit("partition-change-begun", node=name, gpus=gpus, to=modes)
-        if self.machine is not None and self.machine.node == name:
-            self._running[name] = asyncio.create_task(self.machine.carry_out(changes))
-        elif (other := self.others(name)) is not None:
-            self._running[name] = asyncio.create_task(other.carry_out(changes))
+    def _begin(self, name: str, changes: Sequence[ModeChange]) -> None:
+        emit("partition-change-begun", node=name, gpus=[each.gpu for each in changes], to="+".join(changes[0].after))
+        executor = self.machine if self._is_here(name) else self.others(name)
+        if executor is not None:
+            self._running[name] = asyncio.create_task(executor.carry_out(changes))
 
     async def adopt(self, name: str, changes: Sequence[ModeChange], note: str, now_s: int) -> None:
-        """Go on with what a former leader began on a node."""
+        """Continue what a former leader began on a node."""
         other, node = self.others(name), self.live.state.node_objects.get(name)
         if other is None or node is None or name in self._running:
             return
@@ -172,29 +163,24 @@ class Following:
         await self._show(name)
 
     async def abandon(self) -> None:
-        """Another replica leads: what is under way is on the nodes, for that one to go on with."""
-        names = {node for node, _ in self.states}
+        """Another replica leads now; it finds the changes in progress on the nodes and continues them."""
+        names = sorted({node for node, _ in self.states})
         for task in self._running.values():
             task.cancel()
         self._running, self.states = {}, {}
-        for name in sorted(names):
+        for name in names:
             await self._show(name)
 
-    def failed_lately(self, name: str, now_s: int) -> Change | None:
-        """The change of a node that came to nothing a moment ago: it would come to nothing again."""
+    def failed_lately(self, name: str, now_s: int) -> FinishedChange | None:
+        """The last change of a node if it failed within the retry time: it would fail again."""
         last = next((each for each in self.history if each.node == name), None)
-        is_over = last is None or last.status == "done" or now_s - last.at_s >= RETRY_S
-        return None if is_over else last
-
-    # The end of a change.
+        return None if last is None or last.status == "done" or now_s - last.at_s >= RETRY_S else last
 
     async def finish(self, now_s: int) -> None:
-        """Conclude the changes that are over."""
         changing = [key for key, state in self.states.items() if state.is_changing]
         for name in sorted({node for node, _ in changing}):
             keys = [key for key in changing if key[0] == name]
-            is_here = self.machine is not None and self.machine.node == name
-            if is_here or name in self._running:
+            if self._is_here(name) or name in self._running:
                 await self._finish_real(name, keys, now_s)
             elif self._is_virtual(name) and all(self._due_s.get(key, 0) <= now_s for key in keys):
                 await self._conclude(name, keys, ChangeOutcome("done"), now_s)
@@ -211,49 +197,44 @@ class Following:
         await self._conclude(name, keys, outcome, now_s)
 
     async def _conclude(self, name: str, keys: Sequence[GpuKey], outcome: ChangeOutcome, now_s: int) -> None:
-        states = dict(self.states)
+        states, is_done = dict(self.states), outcome.status == "done"
         for key in keys:
             state = states[key]
-            if state.goal != state.mode:  # others only waited for those
+            if state.goal != state.mode:  # the others only had to be idle with it
                 self.changed[outcome.status] += 1
-                self.history.appendleft(Change(now_s, name, _change(key, state), outcome.status, outcome.reason))
-            # What went back stays a while as it is: it would be tried again at once.
-            states[key] = (
-                change_done(state, now_s) if outcome.status == "done" else GpuModeState(state.model, state.mode, now_s)
-            )
+                change = FinishedChange(now_s, name, _change(key, state), outcome.status, outcome.reason)
+                self.history.appendleft(change)
+            # A GPU that was rolled back keeps its mode for a while: otherwise it would be tried again at once.
+            states[key] = change_done(state, now_s) if is_done else GpuModeState(state.model, state.mode, now_s)
         self.states = states
-        level = "info" if outcome.status == "done" else "warning"
+        level = "info" if is_done else "warning"
         emit("partition-change-over", level=level, node=name, status=outcome.status, reason=outcome.reason)
-        await self._keep()
+        await self._save()
         await self._show(name)
 
-    # Showing it.
-
     async def _show(self, name: str) -> None:
-        """Let the cluster see the node as it is now: closed where it waits, without what changes."""
-        if self.machine is not None and self.machine.node == name:
-            hello = await asyncio.to_thread(self.machine.hello)
-            await self.agents.hear(hello)
-            await self.agents.tell_again(name)
-            return
+        """Update the node in the cluster: GPUs that wait are closed, those that are changing are missing."""
         states, sizes = self.states, dict(self._sizes)
-        if self._devices.lists_devices:
-            if self.agents.of(name) is not None:
-                await self.agents.tell_again(name)
-                return
-            with contextlib.suppress(NotFoundError):
-                await self._devices.change_devices(name, lambda node: with_closed_devices(node, states))
-            return
-        with contextlib.suppress(NotFoundError):  # the node is gone, and with it what there was to show
-            await self._devices.change_devices(name, lambda node: with_modes_applied(node, states, sizes))
+        if self.machine is not None and self.machine.node == name:
+            await self.agents.receive(await asyncio.to_thread(self.machine.hello))
+            await self.agents.publish_again(name)
+        elif self._devices.lists_devices and self.agents.of(name) is not None:
+            await self.agents.publish_again(name)
+        else:
+            with contextlib.suppress(NotFoundError):  # the node is gone
+                if self._devices.lists_devices:
+                    await self._devices.change_devices(name, lambda node: with_closed_devices(node, states))
+                else:
+                    await self._devices.change_devices(name, lambda node: with_modes_applied(node, states, sizes))
 
     def can_change(self, name: str) -> bool:
-        """It is made up, it is the machine on which we run, or somebody changes it for us."""
-        is_here = self.machine is not None and self.machine.node == name
-        return is_here or self.others(name) is not None or self._is_virtual(name)
+        return self._is_here(name) or self.others(name) is not None or self._is_virtual(name)
+
+    def _is_here(self, name: str) -> bool:
+        return self.machine is not None and self.machine.node == name
 
     def _is_virtual(self, name: str) -> bool:
-        node: Node | None = self.live.state.node_objects.get(name)
+        node = self.live.state.node_objects.get(name)
         return not self._devices.lists_devices and (node is None or VIRTUAL_LABEL in node.labels)
 
 
@@ -266,5 +247,5 @@ def _change(key: GpuKey, state: GpuModeState) -> ModeChange:
 
 
 def _stays(state: GpuModeState) -> bool:
-    """A node that is out for a while keeps what is being changed there; what was only closed is open again."""
+    """While a node is away, its changes in progress stay; GPUs that were only closed are open again."""
     return state.is_changing or state.goal is None

@@ -1,9 +1,6 @@
-"""One look at the cluster: who waits for which cut, what the nodes are, and which GPUs should change.
+"""Plan which GPUs change their partition mode: what people's plans ask for, then what waiting work needs.
 
-In:    the picture, what is under way, the plans that people gave.   Out: steps, and how each plan stands.
-Both run on threads, and change nothing.
-
-Also: Where a waiting pod could go if only the partition modes were others.
+Both functions run on threads and change nothing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,11 +30,13 @@ from kaiwo.snapshot.snapshot import Snapshot
 from kaiwo.snapshot.view import View
 from kaiwo.snapshot.working_copy import WorkingCopy
 
+SETTINGS = PlannerSettings()
+GPU = RESOURCES.index("gpu")
 Nodes = frozenset[str] | None  # None: all
 
 
-class Reach:
-    """Those who are equal in what matters here get one answer."""
+class CandidateNodesByRequest:
+    """The nodes that could hold a pod if their GPUs had other modes. Equal requests share one answer."""
 
     def __init__(self, state: ClusterState, view: View) -> None:
         self._view, self._rows = view, np.arange(len(view.nodes.names))
@@ -48,7 +47,7 @@ class Reach:
         self._named: dict[bytes, Nodes] = {}
 
     def nodes(self, want: Request, pods: int = 1) -> Nodes:
-        """The nodes that could hold such a pod; none when together they could not hold so many."""
+        """None of the nodes when together they cannot hold this many pods."""
         key = tuple(getattr(want, field) for field in self._fields)
         if key not in self._allowed:
             self._allowed[key] = allowed(self._view, want, self._rows, self._filters)
@@ -61,7 +60,7 @@ class Reach:
         return self._named[marks]
 
     def _times(self, want: Request) -> IntArray:
-        """By node: how many such pods find room beside each other."""
+        """By node: how many such pods fit at once."""
         room, names = self._room, self._view.nodes.extended_names
         times = np.maximum(room[:, PODS], 0)
         for column, amount in ((CPU, want.cpu_milli), (MEMORY, want.memory_mib)):
@@ -75,7 +74,7 @@ class Reach:
 
 
 def _room(state: ClusterState, view: View) -> IntArray:
-    """Per node what is free, and what goes with the work on its GPUs."""
+    """By node: the resources that are free once the work on its GPUs has ended."""
     room: IntArray = view.of(np.arange(len(view.nodes.names)))[0].copy()
     for name, held in state.allocations_on.items():
         row = view.nodes.row.get(name)
@@ -90,21 +89,17 @@ def _room(state: ClusterState, view: View) -> IntArray:
     return room
 
 
-TERMS = PlannerSettings()
-GPU = RESOURCES.index("gpu")
-
-
-class Question(msgspec.Struct, frozen=True):
-    """What the picture does not know."""
+class PlanRequest(msgspec.Struct, frozen=True):
+    """What the planner needs beside the cluster state."""
 
     now_s: int
-    course: Mapping[GpuKey, GpuModeState] = {}
+    states: Mapping[GpuKey, GpuModeState] = {}
     plans: tuple[PartitioningPlan, ...] = ()
     platforms: Mapping[str, Platform] = {}
 
 
-class NodeStand(msgspec.Struct, frozen=True):
-    """How one node stands to the plan that names it."""
+class NodePlanStatus(msgspec.Struct, frozen=True):
+    """How far a plan has come on one node."""
 
     plan: str
     node: str
@@ -113,55 +108,53 @@ class NodeStand(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
-class Look(msgspec.Struct, frozen=True):
-    """What was found."""
-
+class PlannedChanges(msgspec.Struct, frozen=True):
     at_s: int = 0
     nodes: tuple[NodeState, ...] = ()
-    steps: tuple[ModeChangeStep, ...] = ()  # that people want, then those that waiting work needs
-    needs: tuple[ModeDemand, ...] = ()  # of waiting work that a change could serve
+    steps: tuple[ModeChangeStep, ...] = ()  # for people's plans, then for waiting work
+    demands: tuple[ModeDemand, ...] = ()  # of waiting work that a change could serve
     unserved: tuple[ModeDemand, ...] = ()
-    stands: tuple[NodeStand, ...] = ()
+    statuses: tuple[NodePlanStatus, ...] = ()
     conflicts: tuple[str, ...] = ()
 
 
-class Seen(msgspec.Struct, frozen=True):
-    """What the planner must know of the picture."""
-
+class PlannerInput(msgspec.Struct, frozen=True):
     nodes: tuple[NodeState, ...] = ()
     labels: Mapping[str, Mapping[str, str]] = {}
-    needs: tuple[ModeDemand, ...] = ()
+    demands: tuple[ModeDemand, ...] = ()
 
 
-def see(state: ClusterState, asked: Question) -> Seen:
-    """Read it off while the picture stands still; planning is done afterwards, from values."""
+def read_planner_input(state: ClusterState, request: PlanRequest) -> PlannerInput:
+    """Call while the cluster state does not change; planning then uses values only."""
     state.refresh_tables()
-    if not _matters(state, asked):
-        return Seen()
-    nodes = node_states(state, asked.course, asked.now_s, asked.platforms)
+    if not _is_needed(state, request):
+        return PlannerInput()
+    nodes = node_states(state, request.states, request.now_s, request.platforms)
     labels = {node.name: state.node_objects[node.name].labels for node in nodes}
-    view = WorkingCopy(Snapshot(state, asked.now_s)).view
-    reach, reserved = Reach(state, view), ReservedGpus(view.reservations, nodes)
-    needs = waiting_demands(state, asked.now_s, reach.nodes, _has_room(view, state), reserved.reserved_from)
-    return Seen(tuple(nodes), labels, tuple(needs))
+    view = WorkingCopy(Snapshot(state, request.now_s)).view
+    candidates, reserved = CandidateNodesByRequest(state, view), ReservedGpus(view.reservations, nodes)
+    demands = waiting_demands(
+        state, request.now_s, candidates.nodes, _within_limits(view, state), reserved.reserved_from
+    )
+    return PlannerInput(tuple(nodes), labels, tuple(demands))
 
 
-def make_plan(seen: Seen, asked: Question) -> Look:
-    """What people want first; then what waiting work needs of the other nodes."""
-    nodes, labels = seen.nodes, seen.labels
-    chosen = choose_rules([each for each in asked.plans if not each.is_dry], labels)
+def make_plan(facts: PlannerInput, request: PlanRequest) -> PlannedChanges:
+    """People's plans come first; waiting work gets the nodes that no plan names."""
+    nodes, labels = facts.nodes, facts.labels
+    chosen = choose_rules([each for each in request.plans if not each.is_dry], labels)
     modes = {name: mode for name, (_, rule) in chosen.rules.items() if (mode := mode_of_profile(rule.profile))}
-    wanted = _wanted(asked.plans, nodes, chosen, modes)
-    pinned = [_pinned(node, asked.now_s) if node.name in chosen.rules else node for node in nodes]
-    demand = plan_partitions(asked.now_s, pinned, seen.needs, TERMS)
+    wanted = _wanted(request.plans, nodes, chosen, modes)
+    pinned = [_pinned(node, request.now_s) if node.name in chosen.rules else node for node in nodes]
+    demand = plan_partitions(request.now_s, pinned, facts.demands, SETTINGS)
     steps = (*wanted, *(step for step in demand.steps if step.node not in chosen.rules))
-    stands = (*_stands(nodes, chosen, modes, wanted), *_dry(asked.plans, nodes, labels))
-    return Look(asked.now_s, nodes, steps, seen.needs, demand.unserved, stands, chosen.conflicts)
+    statuses = (*_statuses(nodes, chosen, modes, wanted), *_dry_run(request.plans, nodes, labels))
+    return PlannedChanges(request.now_s, nodes, steps, facts.demands, demand.unserved, statuses, chosen.conflicts)
 
 
-def _matters(state: ClusterState, asked: Question) -> bool:
-    """Some GPU is cut, or somebody wants one cut. Where nobody ever does, a look costs next to nothing."""
-    if asked.plans or asked.course or len(state.nodes.profiles) > 1:
+def _is_needed(state: ClusterState, request: PlanRequest) -> bool:
+    """A GPU is partitioned, or a plan or a workload asks for it; otherwise a turn costs next to nothing."""
+    if request.plans or request.states or len(state.nodes.profiles) > 1:
         return True
     shapes = state.backlog.shapes
     return any(shapes[shape].is_partition for each in state.backlog.by_key.values() for shape, _, _ in each.needs)
@@ -174,17 +167,17 @@ def _wanted(
     for plan in plans:
         mine = {name: mode for name, mode in modes.items() if chosen.rules[name][0] == plan.name}
         most = min(plan.rollout.max_parallel, plan.rollout.max_unavailable)
-        steps += steps_to_modes(nodes, mine, most, TERMS)
+        steps += steps_to_modes(nodes, mine, most, SETTINGS)
     return steps
 
 
 def _pinned(node: NodeState, now_s: int) -> NodeState:
-    """What somebody wants so is not changed for others, and what is free there still serves them."""
+    """Just changed, so that the planner keeps its modes; its free devices still serve waiting work."""
     return replace(node, gpus=tuple(replace(gpu, since_s=now_s) for gpu in node.gpus))
 
 
-def _has_room(view: View, state: ClusterState) -> MayStart:
-    """Below every limit on the way up: what partitions are charged is not known before there are any."""
+def _within_limits(view: View, state: ClusterState) -> MayStart:
+    """By what the workload asks for: the charge of partitions is not known before they exist."""
     queues = view.queues
 
     def may_start(waiting: WaitingClass) -> bool:
@@ -196,16 +189,16 @@ def _has_room(view: View, state: ClusterState) -> MayStart:
     return may_start
 
 
-def _stands(
+def _statuses(
     nodes: Sequence[NodeState], chosen: ChosenRules, modes: Mapping[str, Mode], steps: Sequence[ModeChangeStep]
-) -> list[NodeStand]:
+) -> list[NodePlanStatus]:
     moving = {step.node for step in steps}
     found = []
     for node in nodes:
         if node.name in chosen.rules:
             plan, rule = chosen.rules[node.name]
             state, reason = _state(node, rule, modes.get(node.name), node.name in moving)
-            found.append(NodeStand(plan, node.name, rule.profile, state, reason))
+            found.append(NodePlanStatus(plan, node.name, rule.profile, state, reason))
     return found
 
 
@@ -224,29 +217,28 @@ def _state(node: NodeState, rule: PlanRule, mode: Mode | None, is_moving: bool) 
     return ("draining", f"{used} of {len(node.gpus)} GPUs are in use") if used else ("changing", "")
 
 
-def _dry(
+def _dry_run(
     plans: Sequence[PartitioningPlan], nodes: Sequence[NodeState], labels: Mapping[str, Mapping[str, str]]
-) -> list[NodeStand]:
-    """What dry plans would do."""
+) -> list[NodePlanStatus]:
     found = []
-    wishes = {plan.name: choose_rules([replace(plan, is_dry=False)], labels).rules for plan in plans}
-    for plan in plans if any(plan.is_dry for plan in plans) else ():
+    rules_of = {plan.name: choose_rules([replace(plan, is_dry=False)], labels).rules for plan in plans}
+    for plan in (plan for plan in plans if plan.is_dry):
         for node in nodes:
-            if not plan.is_dry or node.name not in wishes[plan.name]:
+            if node.name not in rules_of[plan.name]:
                 continue
-            profile = wishes[plan.name][node.name][1].profile
+            profile = rules_of[plan.name][node.name][1].profile
             mode = mode_of_profile(profile)
             count = sum(1 for gpu in node.gpus if gpu.mode != mode)
             reason = why_unreachable(node, mode) if mode else f"profile '{profile}' tells no mode"
-            reason = reason or _rival(wishes, plan.name, node.name) or f"would change {count} GPUs"
-            found.append(NodeStand(plan.name, node.name, profile, "dry-run", reason))
+            reason = reason or _rival(rules_of, plan.name, node.name) or f"would change {count} GPUs"
+            found.append(NodePlanStatus(plan.name, node.name, profile, "dry-run", reason))
     return found
 
 
-def _rival(wishes: Mapping[str, Mapping[str, tuple[str, PlanRule]]], plan: str, node: str) -> str:
-    """Another plan wants the node to be something else; then neither gets it."""
-    mine = wishes[plan][node][1]
-    for name, rules in sorted(wishes.items()):
+def _rival(rules_of: Mapping[str, Mapping[str, tuple[str, PlanRule]]], plan: str, node: str) -> str:
+    """A plan that wants another profile on the node; then neither gets it."""
+    mine = rules_of[plan][node][1]
+    for name, rules in sorted(rules_of.items()):
         other = rules[node][1] if node in rules else mine
         if (other.profile, other.is_reference) != (mine.profile, mine.is_reference):
             return f"would stay as it is: plan '{name}' wants {other.profile}"

@@ -1,11 +1,6 @@
-"""What the partition loop must not forget: its policy, the plans that people gave it, and what is under way.
-
-In:    a folder.   Out: the same values after `kill -9`.
-Never: half a file; one that cannot be read stops the start with the way out.
-"""
+"""The file that keeps the partitioning policy, people's plans and the changes in progress over a restart."""
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -22,8 +17,8 @@ Policy = Literal["off", "dry-run", "on"]
 POLICIES: tuple[Policy, ...] = ("off", "dry-run", "on")
 
 
-class Underway(msgspec.Struct, frozen=True):
-    """One GPU that an earlier plan took in hand."""
+class ChangeInProgress(msgspec.Struct, frozen=True):
+    """A GPU whose mode was set or is being set by Kaiwo."""
 
     node: str
     gpu: str
@@ -32,20 +27,18 @@ class Underway(msgspec.Struct, frozen=True):
     due_s: int = 0  # when an emulated change is over, by the cluster's clock
 
 
-class Kept(msgspec.Struct, frozen=True):
-    """All of it."""
-
+class SavedState(msgspec.Struct, frozen=True):
     policy: Policy = "dry-run"
     plans: tuple[PartitioningPlan, ...] = ()
-    underway: tuple[Underway, ...] = ()
+    underway: tuple[ChangeInProgress, ...] = ()
 
 
-def read_kept(path: Path) -> Kept:
-    """What was kept; the defaults when nothing was."""
+def read_state(path: Path) -> SavedState:
+    """The defaults when there is no file yet."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Kept)
+        return msgspec.json.decode(path.read_bytes(), type=SavedState)
     except FileNotFoundError:
-        return Kept()
+        return SavedState()
     except (OSError, msgspec.MsgspecError) as error:
         raise ConfigError(
             f"{path} says which partition changes are under way and cannot be read ({error}); "
@@ -53,26 +46,20 @@ def read_kept(path: Path) -> Kept:
         ) from error
 
 
-def write_kept(path: Path, kept: Kept) -> None:
-    """Whole or not at all."""
+def write_state(path: Path, state: SavedState) -> None:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    with open(beside, "wb") as file:
-        file.write(msgspec.json.encode(kept))
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with open(temporary, "wb") as file:
+        file.write(msgspec.json.encode(state))
         file.flush()
         os.fsync(file.fileno())
-    os.replace(beside, path)
+    os.replace(temporary, path)
 
 
-def as_changed(nodes: Sequence[Node], kept: Kept) -> list[Node]:
-    """Virtual nodes as somebody described them, with the modes that their GPUs were given since."""
-    return [_as_changed(node, kept) for node in nodes]
-
-
-def _as_changed(node: Node, kept: Kept) -> Node:
+def with_saved_modes(node: Node, saved: SavedState) -> Node:
+    """A virtual node as it was described, with the modes that its GPUs were given since."""
     models = {gpu.parent or gpu.id: gpu.model for gpu in node.gpus}
-    mine = [each for each in kept.underway if each.node == node.name and models.get(each.gpu) == each.state.model]
-    course = {(each.node, each.gpu): each.state for each in mine}
-    return with_modes_applied(
-        node, course, {(each.node, each.gpu): each.size_mib or whole_gpu_mib(node, each.gpu) for each in mine}
-    )
+    mine = [each for each in saved.underway if each.node == node.name and models.get(each.gpu) == each.state.model]
+    states = {(each.node, each.gpu): each.state for each in mine}
+    sizes = {(each.node, each.gpu): each.size_mib or whole_gpu_mib(node, each.gpu) for each in mine}
+    return with_modes_applied(node, states, sizes)
