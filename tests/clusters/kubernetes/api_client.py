@@ -48,16 +48,20 @@ class Follower:
         self.there: dict[str, str] = {}
         self.told: list[str] = []  # every change, in order
         self._coming: dict[str, str] = {}
-        resource = Resource[Note](notes_path(namespace), Note)
-        self.mirror = Informer(client, resource, on_page=self._page, on_list_end=self._listed, on_changes=self._take)
+        self.resource = Resource(notes_path(namespace), Note)
+        self.is_listed = False
+        self.mirror = Informer(client, self)
 
-    def _page(self, items: Sequence[Note]) -> None:
+    def on_list_start(self) -> None:
+        self._coming = {}
+
+    def on_page(self, items: Sequence[Note]) -> None:
         self._coming |= {item.metadata.name: (item.data or {}).get("text", "") for item in items}
 
-    def _listed(self, version: str) -> None:
+    def on_list_end(self, version: str) -> None:
         self.there, self._coming = self._coming, {}
 
-    def _take(self, changes: Sequence[Change[Note]]) -> None:
+    def on_changes(self, changes: Sequence[Change[Note]]) -> None:
         for change in changes:
             name, text = change.object.metadata.name, (change.object.data or {}).get("text", "")
             self.told.append(f"{'-' if change.is_gone else '+'}{name}={text}")

@@ -124,12 +124,12 @@ def test_a_storm_of_forgotten_places_loses_nothing(
     plane: Plane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server answers 410 to every watch that is opened, as after its history was thrown away."""
-    mirrors: set[Informer[object]] = set()
+    mirrors: set[Informer] = set()
     begin = Informer.run
     plane.kill("kube-apiserver")  # after a start it remembers nothing from before
     plane.start_api_server()
 
-    async def run_noted(mirror: Informer[object]) -> None:
+    async def run_noted(mirror: Informer) -> None:
         mirrors.add(mirror)
         await begin(mirror)
 

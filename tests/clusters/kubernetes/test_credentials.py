@@ -97,7 +97,7 @@ def test_a_plugin_that_fails_is_named(plane: Plane, tmp_path: Path) -> None:
 def test_a_plugin_that_hangs_is_named_with_its_patience_by_whoever_asks_last(
     plane: Plane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kaiwo.clusters.kubernetes.client.exec_credentials.TIMEOUT_S", 1.0)
+    monkeypatch.setattr("kaiwo.clusters.kubernetes.client.credentials.EXEC_TIMEOUT_S", 1.0)
     access = read_kubeconfig(plane.write_kubeconfig("by-hanging", "exec: {command: sleep, args: ['60']}"))
 
     async def test() -> str:

@@ -21,6 +21,7 @@ from kaiwo.app.options import SchedulerOptions
 from kaiwo.app.scheduler import scheduling
 from kaiwo.clusters.kubernetes.cache.device_grants import GRANT_ANNOTATION
 from kaiwo.clusters.kubernetes.client import ApiError, Client
+from kaiwo.clusters.kubernetes.client.connection import Call
 from kaiwo.clusters.kubernetes.client.kubeconfig import read_kubeconfig
 from kaiwo.clusters.kubernetes.decode.kaiwo_objects import PARTITIONING_PLANS, QUEUES, TOPOLOGIES
 from kaiwo.clusters.kubernetes.volumes.claim_matching import SELECTED_NODE
@@ -404,10 +405,10 @@ def _record(monkeypatch: pytest.MonkeyPatch, kubeconfig: Path, used: set[Right])
     token = yaml.safe_load(kubeconfig.read_text())["users"][0]["user"]["token"]
 
     @asynccontextmanager
-    async def recorded(self: Client, method: str, path: str, params: Any, *rest: Any) -> AsyncIterator[Any]:
-        if (await self.access.source.get()).token == token and (right := _right(method, path, params)):
+    async def recorded(self: Client, call: Call, timeout: Any) -> AsyncIterator[Any]:
+        if (await self.access.source.get()).token == token and (right := _right(call)):
             used.add(right)
-        async with send(self, method, path, params, *rest) as answer:
+        async with send(self, call, timeout) as answer:
             yield answer
 
     monkeypatch.setattr(Client, "_answer", recorded)
@@ -418,11 +419,11 @@ PATH = re.compile(
 )
 
 
-def _right(method: str, path: str, params: Any) -> Right | None:
+def _right(call: Call) -> Right | None:
     """What the API server asks its rules for; None for discovery."""
-    found = PATH.fullmatch(path)
+    found = PATH.fullmatch(call.path)
     if found is None:
         return None
-    read = "watch" if "watch" in (params or {}) else "get" if found["one"] else "list"
-    verb = {"GET": read, "POST": "create", "PATCH": "patch", "PUT": "update", "DELETE": "delete"}[method]
+    read = "watch" if "watch" in (call.params or {}) else "get" if found["one"] else "list"
+    verb = {"GET": read, "POST": "create", "PATCH": "patch", "PUT": "update", "DELETE": "delete"}[call.method]
     return found["group"] or "", found["resource"] + (found["sub"] or ""), verb

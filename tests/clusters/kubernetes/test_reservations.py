@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from kaiwo.clusters.kubernetes.decode.kaiwo_objects import RESERVATIONS, ReservationObject, read_reservation
-from kaiwo.clusters.kubernetes.decode.wire_objects import QueueMeta
+from kaiwo.clusters.kubernetes.decode.wire_objects import Meta
 from kaiwo.clusters.kubernetes.writers.reservation_status_writer import status_fields
 from kaiwo.model.reservation import PhysicalDevice, Reservation, ReservationOwner
 from tests.clusters.kubernetes.kubectl_cluster import Json, Kubectl, pod_path
@@ -124,7 +124,7 @@ def test_an_allocation_that_expires_is_evicted_and_its_successor_told_so(reserve
 
 def test_an_object_is_read_like_a_file() -> None:
     item = ReservationObject(
-        metadata=QueueMeta(name="a", creation_timestamp="2026-01-31T18:00:00Z"),
+        metadata=Meta(name="a", creation_timestamp="2026-01-31T18:00:00Z"),
         spec={"gpus": 2, "owner": {"queue": "lab"}},
         status={"devices": [{"node": "n", "gpu": "g"}, {"node": 7}, "spoilt"]},
     )

@@ -17,7 +17,7 @@ from kaiwo.clusters.kubernetes.decode.pod_decoder import PodDecoder
 from kaiwo.clusters.kubernetes.decode.quantities import MOST_BYTES, MOST_CPU_MILLI, MOST_GPUS, asked, offered
 from kaiwo.clusters.kubernetes.decode.wire_objects import Node, Pod
 from kaiwo.clusters.kubernetes.watch.cluster_watch import PodHandler
-from kaiwo.clusters.kubernetes.watch.object_handler import KindHandler
+from kaiwo.clusters.kubernetes.watch.object_handler import KindHandler, as_is
 from kaiwo.model.events import Event
 from kaiwo.model.plan import Nomination
 from kaiwo.model.planned_start import PlannedStart
@@ -91,8 +91,7 @@ def test_an_object_that_breaks_its_reader_is_left_out_and_named() -> None:
 
     resource: Resource[Node] = Resource("/api/v1/nodes", Node)
     resource.report = told = Told()
-    name = lambda node: node.metadata.name  # noqa: E731
-    kind = KindHandler(resource, lambda node: node, name, put, lambda node: there.pop(name(node), None) and None)
+    kind = KindHandler(resource, as_is, put, lambda node: there.pop(node.metadata.name, None) and None)
     kind.on_list_start()
     kind.on_page([wire_node("a"), wire_node("b", unschedulable=True), wire_node("c")])
     kind.on_list_end("1")

@@ -175,9 +175,8 @@ class ClusterCache:
         before = self.nodes.get(name)
         self._node_changed(before, self.node_cache.overlay(name, overlay))
 
-    def delete_node(self, name: str) -> None:
-        """A node is gone."""
-        if (event := self.node_cache.delete(name)) is not None:
+    def delete_node(self, wire: wire_objects.Node) -> None:
+        if (event := self.node_cache.delete(wire.metadata.name)) is not None:
             self._events.append(event)
 
     def touch(self, keys: Iterable[Key]) -> None:

@@ -7,7 +7,7 @@ Out:   a reason for each pod, and which pods a change concerns.
 import msgspec
 
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod, Key
-from kaiwo.clusters.kubernetes.decode.wire_objects import Condition, Wire
+from kaiwo.clusters.kubernetes.decode.wire_objects import Condition, Meta, Wire
 from kaiwo.clusters.kubernetes.gangs.labels import KUEUE_GROUP, KUEUE_REQUIRED
 from kaiwo.manifests.kinds.node_affinity import HOSTNAME
 
@@ -104,17 +104,6 @@ def unassigned_topology(pod: CachedPod) -> str:
     return "" if TAS_LABEL in pod.labels or chosen & {level, HOSTNAME} else level
 
 
-class _Owner(Wire):
-    uid: str = ""
-
-
-class _Meta(Wire):
-    name: str = ""
-    namespace: str = ""
-    resource_version: str = ""
-    owner_references: tuple[_Owner, ...] | None = None
-
-
 class _Spec(Wire):
     queue_name: str = ""
     active: bool = True
@@ -139,7 +128,7 @@ class _Status(Wire):
 class WorkloadObject(Wire):
     """A Kueue Workload, of any version: these fields are in all of them."""
 
-    metadata: _Meta
+    metadata: Meta
     spec: _Spec = msgspec.field(default_factory=_Spec)
     status: _Status = msgspec.field(default_factory=_Status)
 

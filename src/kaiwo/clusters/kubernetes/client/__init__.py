@@ -1,8 +1,4 @@
-"""A thin Kubernetes client: only the calls and the fields that Kaiwo uses.
-
-In:    where the API server is and who we are.   Out: typed lists, watches and writes.
-Never: decides anything, or keeps an object's fields that nobody asked for.
-"""
+"""A thin Kubernetes client: only the calls and the fields that Kaiwo uses."""
 
 from kaiwo.clusters.kubernetes.client.connection import Client
 from kaiwo.clusters.kubernetes.client.credentials import Access, Credential

@@ -1,7 +1,4 @@
-"""How long to wait before the next try.
-
-In:    failures in a row.   Out: seconds, longer each time, with jitter so that many clients do not come back at once.
-"""
+"""Back off after failures: wait longer each time, with jitter so that many clients do not return at once."""
 
 import random
 
@@ -10,14 +7,14 @@ MOST_S = 30.0
 
 
 class Backoff:
-    """Counts failures in a row; `reset` when something worked."""
+    """Counts failures in a row; call `reset` after a success."""
 
     def __init__(self, first_s: float = FIRST_S, most_s: float = MOST_S) -> None:
         self._first_s, self._most_s = first_s, most_s
         self.failures = 0
 
     def next_s(self, at_least_s: float = 0) -> float:
-        """Between half and the whole of first, 2 x first, 4 x first ... most; never below what the server asked for."""
+        """A random half to all of first, 2 x first, 4 x first ... most; never less than what the server asked for."""
         ceiling_s = min(self._most_s, self._first_s * (1 << min(self.failures, 16)))
         self.failures += 1
         return max(at_least_s, ceiling_s * random.uniform(0.5, 1.0))

@@ -1,9 +1,9 @@
-"""What an API server says when it says no, and when it says nothing.
+"""Errors of calls to the API server.
 
 ClusterError
-├── ApiError           it answered with a status: `code` and the machine's word `reason`
-│   └── StandbyError   we did not even ask: another replica leads
-└── UnreachableError   no answer, or one cut off: whether a write happened is not known
+├── ApiError           it answered with a status: `code`, and `reason` for machines
+│   └── StandbyError   the call was not sent: another replica leads
+└── UnreachableError   no answer, or an incomplete one: nothing says whether a write happened
 """
 
 import msgspec
@@ -12,8 +12,6 @@ from kaiwo.model.errors import ClusterError
 
 
 class Details(msgspec.Struct, rename="camel"):
-    """The part of a Status that says when to come back."""
-
     retry_after_seconds: int = 0
 
 
@@ -35,22 +33,22 @@ class ApiError(ClusterError):
 
     @property
     def is_gone(self) -> bool:
-        """The version asked for is too old: list again."""
+        """The requested version is too old: list again."""
         return self.code == 410 or self.reason == "Expired"
 
     @property
     def is_not_found(self) -> bool:
-        """The object, or the whole kind, is not there."""
+        """The object, or the whole kind, does not exist."""
         return self.code == 404
 
     @property
     def is_conflict(self) -> bool:
-        """Somebody else was first."""
+        """Another client changed or created the object first."""
         return self.code == 409
 
     @property
     def is_namespace_ending(self) -> bool:
-        """Its namespace is being deleted: nothing new is made there, and nobody minds."""
+        """Its namespace is being deleted, so nothing new can be created there."""
         return self.code == 403 and "because it is being terminated" in str(self)
 
     @property
@@ -60,7 +58,7 @@ class ApiError(ClusterError):
 
 
 class StandbyError(ApiError):
-    """Only the leader writes. Not a passing trouble: whoever leads by now decides anew."""
+    """Only the leader writes. Not worth a retry: the leader decides anew."""
 
     def __init__(self, what: str) -> None:
         super().__init__(0, "Standby", f"{what}: this replica is a standby, which changes nothing; ask the leader")
@@ -69,19 +67,22 @@ class StandbyError(ApiError):
 class UnreachableError(ClusterError):
     """No answer from the API server."""
 
+    is_passing = True
+    retry_after_s = 0.0
 
-def status_error(status: Status, what: str, retry_after_s: float = 0) -> ApiError:
-    """The server's words, with what we had asked for."""
+
+def status_error(status: Status, call: str, retry_after_s: float = 0) -> ApiError:
+    """The server's message, after the call that failed."""
     wait_s = status.details.retry_after_seconds if status.details else 0
-    message = f"{what}: {status.message or status.reason or f'HTTP {status.code}'}"
+    message = f"{call}: {status.message or status.reason or f'HTTP {status.code}'}"
     return ApiError(status.code, status.reason, message, float(wait_s or retry_after_s))
 
 
-def read_status(code: int, body: bytes, what: str, retry_after: str = "") -> ApiError:
+def read_status(code: int, body: bytes, call: str, retry_after: str = "") -> ApiError:
     """From an HTTP answer that may or may not be a Status."""
     try:
         status = msgspec.json.decode(body, type=Status)
     except msgspec.DecodeError:
         status = Status(message=body[:200].decode("utf-8", "replace").strip())
     status.code = code
-    return status_error(status, what, float(retry_after) if retry_after.isdigit() else 0)
+    return status_error(status, call, float(retry_after) if retry_after.isdigit() else 0)

@@ -1,7 +1,7 @@
-"""Find out how to reach the cluster: a kubeconfig, or the files that Kubernetes gives to a pod.
+"""Find out how to reach the cluster: from a kubeconfig, or from the files that Kubernetes gives to a pod.
 
 In:    a path, the environment.   Out: an Access.
-Never: guesses a server. A ConfigError names the file, the field and what may stand there.
+Never: guesses a server. A ConfigError names the file, the field and the allowed values.
 """
 
 import base64
@@ -12,8 +12,16 @@ from pathlib import Path
 import msgspec
 import yaml
 
-from kaiwo.clusters.kubernetes.client.credentials import Access, Credential, Fixed, Source, TokenFile, Trust
-from kaiwo.clusters.kubernetes.client.exec_credentials import ExecPlugin, ExecSpec
+from kaiwo.clusters.kubernetes.client.credentials import (
+    Access,
+    Credential,
+    ExecPlugin,
+    ExecSpec,
+    Fixed,
+    Source,
+    TokenFile,
+    Trust,
+)
 from kaiwo.model.errors import ConfigError
 
 POD_FILES = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -76,7 +84,7 @@ def find_access(kubeconfig: str = "", context: str = "", pod_files: Path = POD_F
 
 
 def in_cluster(files: Path = POD_FILES) -> Access:
-    """As the pod's service account, whose token is replaced while we run."""
+    """With the pod's service account, whose token is replaced while we run."""
     host, port = os.environ.get("KUBERNETES_SERVICE_HOST", ""), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not host or not (files / "token").is_file():
         raise ConfigError(
@@ -88,17 +96,11 @@ def in_cluster(files: Path = POD_FILES) -> Access:
     namespace = (files / "namespace").read_text().strip() if (files / "namespace").is_file() else "default"
     trust = Trust(ca_file=str(files / "ca.crt"))
     _check_trust(trust, "this pod's service account")
-    return Access(
-        f"https://{shown}:{port}",
-        trust,
-        TokenFile(str(files / "token")),
-        namespace,
-        "in-cluster",
-    )
+    return Access(f"https://{shown}:{port}", trust, TokenFile(str(files / "token")), namespace, "in-cluster")
 
 
 def read_kubeconfig(path: Path, context: str = "") -> Access:
-    """One context of a kubeconfig; the current one when none is named."""
+    """One context of a kubeconfig; by default the current one."""
     config = _decode(path)
     name = context or config.current_context
     chosen = next((item.context for item in config.contexts or () if item.name == name), None)
@@ -132,24 +134,23 @@ def _decode(path: Path) -> _Kubeconfig:
             f"the kubeconfig {path} cannot be read ({error.strerror}); name one with --kubeconfig", "--kubeconfig"
         ) from error
     except yaml.YAMLError as error:
-        raise ConfigError(
-            f"the kubeconfig {path} is not YAML ({getattr(error, 'problem', error)})", "--kubeconfig"
-        ) from (error)
+        problem = getattr(error, "problem", error)
+        raise ConfigError(f"the kubeconfig {path} is not YAML ({problem})", "--kubeconfig") from error
     try:
         return msgspec.convert(raw, _Kubeconfig)
     except msgspec.ValidationError as error:
         raise ConfigError(f"the kubeconfig {path} cannot be used: {error}", "--kubeconfig") from error
 
 
-def _check_trust(trust: Trust, who: str) -> None:
-    """Before anything is asked: a file that is not there would look like a server that is not."""
+def _check_trust(trust: Trust, named_by: str) -> None:
+    """Before the first call: a missing file would look like a missing server."""
     where = trust.ca_file if trust.ca_file and not trust.ca_data else "certificate-authority-data"
     try:
         trust.context(Credential())
-    except (OSError, ValueError) as error:  # OpenSSL's complaints are of the first kind
+    except (OSError, ValueError) as error:  # OpenSSL's errors are OSErrors
         reason = getattr(error, "strerror", "") or getattr(error, "reason", "") or str(error)
         raise ConfigError(
-            f"{who} names the certificate authority {where}, which cannot be read ({reason}); correct the path, "
+            f"{named_by} names the certificate authority {where}, which cannot be read ({reason}); correct the path, "
             "or write its certificate there",
             "certificate-authority",
         ) from error
@@ -166,9 +167,8 @@ def _source(user: _User, path: Path, server: _Server) -> Source:
         return ExecPlugin(user.exec, path.parent, {"server": server.server})
     if user.token_file and not user.token:
         return TokenFile(_beside(path, user.token_file))
-    certificate = _data(user.client_certificate_data, path, "client-certificate-data") or _file(
-        path, user.client_certificate
-    )
+    certificate = _data(user.client_certificate_data, path, "client-certificate-data")
+    certificate = certificate or _file(path, user.client_certificate)
     key = _data(user.client_key_data, path, "client-key-data") or _file(path, user.client_key)
     if bool(certificate) != bool(key):
         raise ConfigError(f"{path}: a client certificate needs its key, and a key its certificate", "users")
@@ -176,7 +176,7 @@ def _source(user: _User, path: Path, server: _Server) -> Source:
 
 
 def _beside(path: Path, name: str) -> str:
-    """Paths in a kubeconfig are meant relative to it."""
+    """Paths in a kubeconfig are relative to it."""
     return str(path.parent / name) if name else ""
 
 

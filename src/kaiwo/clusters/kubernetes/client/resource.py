@@ -1,7 +1,7 @@
-"""One kind of object: where it lives and how its fields are read.
+"""Decode one kind of object: where it is served, and which of its fields are read.
 
-In:    bytes of a list or of a watch's line.   Out: values with only the fields that their type names.
-Never: lets one object that cannot be read take the others with it: it is left out and counted.
+In:    the bytes of a list or of a watch's line.   Out: values with only the fields that their type names.
+Never: lets one object that cannot be read affect the others: it is left out and counted.
 """
 
 from collections.abc import Callable
@@ -13,11 +13,11 @@ from kaiwo.clusters.kubernetes.client.errors import Status
 
 T = TypeVar("T")
 
-MOST_TOLD = 1000  # objects of a kind that are named in the log; beyond it they are only counted
+MOST_REPORTED = 1000  # objects of a kind that are named in the log; the others are only counted
 
 
 class ListMeta(msgspec.Struct, rename="camel"):
-    """Where a list ends."""
+    """`continue_`: where the next page begins; empty on the last page."""
 
     resource_version: str = ""
     continue_: str = msgspec.field(name="continue", default="")
@@ -50,49 +50,54 @@ class _Named(msgspec.Struct):
 class Resource(Generic[T]):
     """A kind that can be listed and watched. `T` needs `metadata.resource_version`, or is a plain dictionary."""
 
-    def __init__(self, path: str, type: Any) -> None:
+    def __init__(self, path: str, type: type[T]) -> None:
         self.path = path  # "/api/v1/pods", "/apis/kaiwo.ai/v1alpha2/kaiwoqueues"
         self.unreadable = 0  # objects left out; the log names them
-        self.last_complaint = ""
         self.report: Callable[..., None] = lambda *_, **__: None
-        self._told: dict[str, str] = {}  # by object: why it was left out
-        self._page = msgspec.json.Decoder(Page[type])
-        self._line = msgspec.json.Decoder(Line[type])
-        self._item = msgspec.json.Decoder(type)
+        self._reported: dict[str, str] = {}  # by object: why it was left out
+        kind: Any = type
+        self._page = msgspec.json.Decoder(Page[kind])
+        self._line = msgspec.json.Decoder(Line[kind])
+        self._item = msgspec.json.Decoder(kind)
         self._raw_page = msgspec.json.Decoder(Page[msgspec.Raw])
         self._raw_line = msgspec.json.Decoder(Line[msgspec.Raw])
 
     def version(self, item: T) -> str:
-        """Where in the server's history this object stands."""
+        """The position of this object in the server's history."""
         found: Any = item
         return str(found["metadata"]["resourceVersion"] if isinstance(item, dict) else found.metadata.resource_version)
 
     def read_page(self, body: bytes) -> tuple[list[T], ListMeta]:
-        """The objects of a page, and how to go on."""
         try:
             page = self._page.decode(body)
         except msgspec.ValidationError:
             return self._read_one_by_one(body)
         return page.items or [], page.metadata
 
-    def read_line(self, line: bytes) -> Line[T] | Line[Status] | Line[str] | None:
+    def read_line(self, line: bytes) -> Line[Any] | None:
         """One line of a watch. ERROR has a Status, BOOKMARK the version alone; None: it was left out."""
+        fault: Exception | None = None
         try:
             found = self._line.decode(line)
+            if found.type in ("ADDED", "MODIFIED", "DELETED"):
+                return found
         except msgspec.ValidationError as error:
-            return self._read_other(line, error)
-        if found.type in ("ADDED", "MODIFIED", "DELETED"):
-            return found
-        return self._read_other(line, None)
-
-    def _read_other(self, line: bytes, error: Exception | None) -> Line[Status] | Line[str] | None:
+            fault = error
         raw = self._raw_line.decode(line)
         if raw.type == "ERROR":
             return Line("ERROR", msgspec.json.decode(raw.object, type=Status))
         if raw.type == "BOOKMARK":
             return Line("BOOKMARK", msgspec.json.decode(raw.object, type=_Named).metadata.resource_version)
-        self.leave_out(_name_in(raw.object), error or ValueError(f"an unknown kind of line, {raw.type}"))
+        self.leave_out(_name_in(raw.object), fault or ValueError(f"an unknown kind of line, {raw.type}"))
         return None
+
+    def leave_out(self, name: str, error: Exception) -> None:
+        """Count an object that cannot be used, and report it unless the same was reported before."""
+        self.unreadable += 1
+        reason = f"{type(error).__name__}: {error}"[:300]
+        if self._reported.get(name) != reason and (name in self._reported or len(self._reported) < MOST_REPORTED):
+            self._reported[name] = reason
+            self.report("object-left-out", level="warning", kind=self.path, object=name, error=reason)
 
     def _read_one_by_one(self, body: bytes) -> tuple[list[T], ListMeta]:
         page = self._raw_page.decode(body)
@@ -104,17 +109,9 @@ class Resource(Generic[T]):
                 self.leave_out(_name_in(raw), error)
         return found, page.metadata
 
-    def leave_out(self, name: str, error: Exception) -> None:
-        """An object that cannot be used: it is counted, and told unless the same was told of it before."""
-        self.unreadable += 1
-        self.last_complaint = f"{type(error).__name__}: {error}"[:300]
-        if self._told.get(name) != self.last_complaint and (name in self._told or len(self._told) < MOST_TOLD):
-            self._told[name] = self.last_complaint
-            self.report("object-left-out", level="warning", kind=self.path, object=name, error=self.last_complaint)
-
 
 def name_of(item: Any) -> str:
-    """Of an object, as the log names it; empty where it has none."""
+    """The name of an object for the log; empty where it has none."""
     meta = item.get("metadata") if isinstance(item, dict) else getattr(item, "metadata", None)
     read = meta.get if isinstance(meta, dict) else lambda key, default: getattr(meta, key, default)
     return "/".join(filter(None, (read("namespace", ""), read("name", ""))))

@@ -1,16 +1,16 @@
 """Read Kaiwo's own objects (queues, reservations, topologies, partitioning plans) with the code that reads files.
 
-In:    the object.   Out: its value, or the sentence why it cannot be used.
+In:    the object.   Out: its value, or a sentence that says why it cannot be used.
 """
 
-from collections.abc import Callable
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
+from msgspec import Raw
 from msgspec.structs import replace
 
 from kaiwo.clusters.kubernetes.decode.quantities import seconds
-from kaiwo.clusters.kubernetes.decode.wire_objects import QueueMeta, QueueObject, Wire
+from kaiwo.clusters.kubernetes.decode.wire_objects import NOTHING, Meta, Wire
 from kaiwo.manifests import Parsed, parse
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.partitioning_plan import PartitioningPlan
@@ -25,49 +25,27 @@ PARTITIONING_PLANS = "/apis/infrastructure.silogen.ai/v1alpha1/partitioningplans
 T = TypeVar("T")
 
 
-class KaiwoObject(Protocol):
-    """An object of one of Kaiwo's own kinds."""
+class KaiwoObject(Wire):
+    """An object of one of Kaiwo's own kinds. Its spec is read by the same code as a file's."""
 
-    metadata: QueueMeta
-    spec: dict[str, Any] | None
-
-
-OwnT = TypeVar("OwnT", bound=KaiwoObject)
-
-
-class ReadObject(NamedTuple, Generic[OwnT, T]):
-    """An object with its value, or with the fault that its status must show."""
-
-    item: OwnT
-    value: T | None  # None: it cannot be read
-    fault: str = ""  # why
-
-    @property
-    def name(self) -> str:
-        return self.item.metadata.name
-
-
-def read_object(item: OwnT, read: Callable[[OwnT], T | str]) -> ReadObject[OwnT, T]:
-    """The object with what `read` returns: its value, or a sentence that says why there is none."""
-    what = read(item)
-    return ReadObject(item, None, what) if isinstance(what, str) else ReadObject(item, what)
-
-
-def parse_spec(kind: str, item: KaiwoObject) -> Parsed | str:
-    """The parsed spec; a sentence where an older schema let a mistake in."""
-    metadata = {"name": item.metadata.name}
-    try:
-        return parse({"apiVersion": "kaiwo.ai/v1alpha2", "kind": kind, "metadata": metadata, "spec": item.spec or {}})
-    except ConfigError as error:
-        return str(error)
-
-
-class ReservationObject(Wire):
-    """A KaiwoReservation. Its spec is read by the same code as a file's."""
-
-    metadata: QueueMeta
+    metadata: Meta
     spec: dict[str, Any] | None = None
+
+
+class QueueObject(KaiwoObject):
+    """A KaiwoQueue."""
+
+    status: Raw = NOTHING  # see `queue_history`
+
+
+class ReservationObject(KaiwoObject):
+    """A KaiwoReservation."""
+
     status: dict[str, Any] | None = None
+
+
+class PlanObject(KaiwoObject):
+    """A PartitioningPlan."""
 
 
 class TopologyLevel(Wire):
@@ -96,16 +74,24 @@ class TopologySpec(Wire):
 class TopologyObject(Wire):
     """A KaiwoTopology."""
 
-    metadata: QueueMeta
+    metadata: Meta
     spec: TopologySpec = msgspec.field(default_factory=TopologySpec)
     status: dict[str, Any] | None = None
 
 
-class PlanObject(Wire):
-    """A PartitioningPlan. Its spec is read by the same code as a file's."""
+OwnT = TypeVar("OwnT", bound=KaiwoObject)
 
-    metadata: QueueMeta
-    spec: dict[str, Any] | None = None
+
+class ReadObject(NamedTuple, Generic[OwnT, T]):
+    """An object with its value, or with the fault that its status must show."""
+
+    item: OwnT
+    value: T | None  # None: it cannot be read
+    fault: str = ""  # why
+
+    @property
+    def name(self) -> str:
+        return self.item.metadata.name
 
 
 FoundQueue = ReadObject[QueueObject, Queue]
@@ -113,26 +99,24 @@ FoundReservation = ReadObject[ReservationObject, Reservation]
 
 
 def find_queue(item: QueueObject) -> FoundQueue:
-    """A queue that cannot be used is kept too: its pods must not run without a limit."""
-    return read_object(item, read_queue)
+    """A queue that cannot be read is kept too: its pods must not run without a limit."""
+    return _with_value(item, read_queue(item))
+
+
+def find_reservation(item: ReservationObject) -> FoundReservation:
+    return _with_value(item, read_reservation(item))
 
 
 def read_queue(item: QueueObject) -> Queue | str:
-    """One queue."""
-    parsed = parse_spec("KaiwoQueue", item)
+    parsed = _parse("kaiwo.ai/v1alpha2", "KaiwoQueue", item)
     if isinstance(parsed, str):
         return parsed
     return replace(parsed.queues[0], created_s=seconds(item.metadata.creation_timestamp))
 
 
-def find_reservation(item: ReservationObject) -> FoundReservation:
-    """A reservation that cannot be used is kept too."""
-    return read_object(item, read_reservation)
-
-
 def read_reservation(item: ReservationObject) -> Reservation | str:
     """One reservation, with the devices in its status."""
-    parsed = parse_spec("KaiwoReservation", item)
+    parsed = _parse("kaiwo.ai/v1alpha2", "KaiwoReservation", item)
     if isinstance(parsed, str):
         return parsed
     found, created_s = parsed.reservations[0], seconds(item.metadata.creation_timestamp)
@@ -140,18 +124,21 @@ def read_reservation(item: ReservationObject) -> Reservation | str:
 
 
 def read_partitioning_plan(item: PlanObject) -> PartitioningPlan | str:
-    """One partitioning plan."""
-    document = {
-        "apiVersion": "infrastructure.silogen.ai/v1alpha1",
-        "kind": "PartitioningPlan",
-        "metadata": {"name": item.metadata.name},
-        "spec": item.spec or {},
-    }
+    parsed = _parse("infrastructure.silogen.ai/v1alpha1", "PartitioningPlan", item)
+    return parsed if isinstance(parsed, str) else parsed.partitioning[0]
+
+
+def _parse(api_version: str, kind: str, item: KaiwoObject) -> Parsed | str:
+    """The parsed spec; a sentence where an older schema let a mistake in."""
+    metadata = {"name": item.metadata.name}
     try:
-        (plan,) = parse(document).partitioning
+        return parse({"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": item.spec or {}})
     except ConfigError as error:
         return str(error)
-    return plan
+
+
+def _with_value(item: OwnT, value: T | str) -> ReadObject[OwnT, T]:
+    return ReadObject(item, None, value) if isinstance(value, str) else ReadObject(item, value)
 
 
 def _picked(status: dict[str, Any] | None) -> tuple[PhysicalDevice, ...]:

@@ -8,7 +8,11 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
+from kaiwo.clusters.kubernetes.gangs.metadata import Reference
+
 NOTHING = Raw()
+Amounts = dict[str, str | int | float]
+Texts = dict[str, str]
 
 
 class Wire(msgspec.Struct, rename="camel", gc=False):
@@ -16,44 +20,25 @@ class Wire(msgspec.Struct, rename="camel", gc=False):
 
 
 class Meta(Wire):
-    """What every object has."""
+    """The metadata of every object but a pod."""
 
     name: str = ""
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
+    generation: int = 0  # counts the changes of the spec
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
+    labels: Texts | None = None
+    annotations: Texts | None = None
+    owner_references: tuple[Reference, ...] | None = None
 
 
-Amounts = dict[str, str | int | float]
-
-
-class Resources(Wire):
-    """What a container asks for."""
-
-    requests: Amounts | None = None
-    limits: Amounts | None = None
-    claims: list[Any] | None = None
-
-
-class Port(Wire):
-    """Only a port of the node matters to a scheduler."""
-
-    host_port: int = 0
-    host_ip: str = msgspec.field(name="hostIP", default="")
-    protocol: str = "TCP"
-
-
-class Container(Wire):
-    """One container, whatever it runs."""
-
-    name: str = ""
-    resources: Resources | None = None
-    ports: list[Port] | None = None
-    restart_policy: str = ""
+class Condition(Wire):
+    type: str
+    status: str = "Unknown"
+    reason: str = ""
+    message: str = ""
 
 
 class Expression(Wire):
@@ -62,6 +47,13 @@ class Expression(Wire):
     key: str
     operator: str = "In"
     values: tuple[str, ...] | None = None
+
+
+class LabelSelector(Wire):
+    """All of these must hold for the labels. An empty selector matches everything, a missing one nothing."""
+
+    match_labels: Texts | None = None
+    match_expressions: tuple[Expression, ...] | None = None
 
 
 class Term(Wire):
@@ -77,31 +69,44 @@ class NodeSelector(Wire):
     node_selector_terms: tuple[Term, ...] | None = None
 
 
-class PreferredTerm(Wire):
-    """Nodes that are better than others."""
+# Pods.
 
+
+class Resources(Wire):
+    requests: Amounts | None = None
+    limits: Amounts | None = None
+    claims: list[Any] | None = None
+
+
+class Port(Wire):
+    """Only a port of the node matters to a scheduler."""
+
+    host_port: int = 0
+    host_ip: str = msgspec.field(name="hostIP", default="")
+    protocol: str = "TCP"
+
+
+class Container(Wire):
+    name: str = ""
+    resources: Resources | None = None
+    ports: list[Port] | None = None
+    restart_policy: str = ""
+
+
+class PreferredTerm(Wire):
     weight: int = 1
     preference: Term = msgspec.field(default_factory=Term)
 
 
 class NodeAffinity(Wire):
-    """On which nodes a pod must be, and on which it would rather be."""
-
     preferred: tuple[PreferredTerm, ...] | None = msgspec.field(
         name="preferredDuringSchedulingIgnoredDuringExecution", default=None
     )
     required: NodeSelector | None = msgspec.field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
 
 
-class LabelSelector(Wire):
-    """All of these must hold of a pod's labels, or of a namespace's. An empty one matches all, a missing one none."""
-
-    match_labels: dict[str, str] | None = None
-    match_expressions: tuple[Expression, ...] | None = None
-
-
 class PodTerm(Wire):
-    """Pods near which, or apart from which, a pod must be. The server has merged the keys of labels into it."""
+    """The pods that a rule is about. The server has merged the keys of labels into the selector."""
 
     topology_key: str = ""
     label_selector: LabelSelector | None = None
@@ -110,7 +115,7 @@ class PodTerm(Wire):
 
 
 class PodAffinity(Wire):
-    """What is only preferred is not read."""
+    """Preferred terms are not read."""
 
     required: tuple[PodTerm, ...] | None = msgspec.field(
         name="requiredDuringSchedulingIgnoredDuringExecution", default=None
@@ -118,16 +123,12 @@ class PodAffinity(Wire):
 
 
 class Affinity(Wire):
-    """Where a pod wants to be."""
-
     node_affinity: NodeAffinity | None = None
     pod_affinity: PodAffinity | None = None
     pod_anti_affinity: PodAffinity | None = None
 
 
 class Toleration(Wire):
-    """Which taints do not matter."""
-
     key: str = ""
     operator: str = "Equal"
     value: str = ""
@@ -135,7 +136,7 @@ class Toleration(Wire):
 
 
 class Spread(Wire):
-    """How evenly pods want to lie."""
+    """A topology spread constraint."""
 
     when_unsatisfiable: str = "DoNotSchedule"
     topology_key: str = ""
@@ -148,13 +149,11 @@ class Spread(Wire):
 
 
 class ClaimName(Wire):
-    """A volume's claim."""
-
     claim_name: str = ""
 
 
 class Volume(Wire):
-    """Volumes without a claim do not bind a pod to nodes."""
+    """A volume of a pod. Without a claim it does not bind the pod to nodes."""
 
     name: str = ""
     persistent_volume_claim: ClaimName | None = None
@@ -165,26 +164,26 @@ class Allocation(Wire):
     """What the kubelet has given to a container, or to a pod as a whole."""
 
     name: str = ""
-    resources: Resources | None = None  # what runs now
-    allocated_resources: Amounts | None = None  # what it has promised
+    resources: Resources | None = None  # in use now
+    allocated_resources: Amounts | None = None  # promised
 
 
 class Allocated(Wire):
-    """Of a pod that is resized in place, those parts of which spec and status differ: see `resizing`."""
+    """The parts of a pod that is being resized in place where its spec and its status differ."""
 
     containers: tuple[Allocation, ...] = ()
     pod: Allocation | None = None
-    is_infeasible: bool = False  # what it asks for will never be given
+    is_infeasible: bool = False  # the node can never give what the spec asks for
 
 
 class PodSpec(Wire):
-    """What a pod asks for. It is read once for all pods that ask for the same: see `seen`."""
+    """What a pod asks for. It is decoded once for all pods that ask for the same: see `PodDecoder`."""
 
     containers: list[Container]
     init_containers: list[Container] | None = None
     overhead: Amounts | None = None
     resources: Resources | None = None
-    node_selector: dict[str, str] | None = None
+    node_selector: Texts | None = None
     affinity: Affinity | None = None
     tolerations: list[Toleration] | None = None
     topology_spread_constraints: list[Spread] | None = None
@@ -194,7 +193,7 @@ class PodSpec(Wire):
 
 
 class PodMeta(Wire):
-    """Labels, annotations and owners stay as they were written until somebody asks for them."""
+    """Labels, annotations and owners stay text until something reads them."""
 
     name: str = ""
     namespace: str = ""
@@ -208,7 +207,7 @@ class PodMeta(Wire):
 
 
 class PodContainer(Wire):
-    """Equal texts ask for equal things, so the text is enough to know them by."""
+    """Equal texts ask for equal things, so containers are compared by their text."""
 
     name: str = ""
     resources: Raw = NOTHING
@@ -233,14 +232,12 @@ class PodBody(Wire):
     workload_ref: Raw = NOTHING
     node_name: str = ""
     scheduler_name: str = ""
-    priority: int | None = None  # the server works it out, unless somebody took that part of it away
+    priority: int | None = None  # resolved by the server, unless its admission plugin for that is off
     priority_class_name: str = ""
     preemption_policy: str = ""
 
 
 class PodStatus(Wire):
-    """Where it is in its life."""
-
     phase: str = "Pending"
     start_time: str | None = None
     nominated_node_name: str = ""
@@ -252,55 +249,46 @@ class PodStatus(Wire):
 
 
 class Pod(Wire):
-    """One pod."""
-
     metadata: PodMeta
     spec: PodBody
     status: PodStatus = msgspec.field(default_factory=PodStatus)
 
 
-class WireTaint(Wire):
-    """Keeps pods away."""
+# Nodes.
 
+
+class WireTaint(Wire):
     key: str
     value: str = ""
     effect: str = "NoSchedule"
 
 
 class NodeSpec(Wire):
-    """What people say of a node."""
-
     unschedulable: bool = False
     taints: list[WireTaint] | None = None
 
 
-class Condition(Wire):
-    """One fact about an object."""
-
-    type: str
-    status: str = "Unknown"
-    reason: str = ""
-    message: str = ""
-
-
 class NodeStatus(Wire):
-    """What the kubelet says of a node."""
-
     allocatable: Amounts | None = None
     conditions: list[Condition] | None = None
 
 
 class Node(Wire):
-    """One node."""
-
     metadata: Meta
     spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
     status: NodeStatus = msgspec.field(default_factory=NodeStatus)
 
 
-class ClaimSpec(Wire):
-    """Which volume a claim got, or what it asks of one."""
+# Volumes.
 
+
+class PhaseStatus(Wire):
+    """Of a claim: Pending | Bound | Lost. Of a volume: Available | Bound | Released | Failed."""
+
+    phase: str = ""
+
+
+class ClaimSpec(Wire):
     volume_name: str = ""
     storage_class_name: str | None = None
     access_modes: tuple[str, ...] | None = None
@@ -310,71 +298,32 @@ class ClaimSpec(Wire):
     volume_attributes_class_name: str | None = None
 
 
-class ClaimStatus(Wire):
-    """Pending | Bound | Lost."""
-
-    phase: str = ""
-
-
-class ClaimOwner(Wire):
-    """Who made a claim."""
-
-    uid: str = ""
-    controller: bool | None = None
-
-
-class ClaimMeta(Meta):
-    """A claim of an ephemeral volume belongs to its pod."""
-
-    owner_references: tuple[ClaimOwner, ...] | None = None
-
-
 class Claim(Wire):
     """A PersistentVolumeClaim."""
 
-    metadata: ClaimMeta
+    metadata: Meta
     spec: ClaimSpec = msgspec.field(default_factory=ClaimSpec)
-    status: ClaimStatus = msgspec.field(default_factory=ClaimStatus)
+    status: PhaseStatus = msgspec.field(default_factory=PhaseStatus)
 
 
 class VolumeNodeAffinity(Wire):
-    """On which nodes a volume can be used."""
-
     required: NodeSelector | None = None
 
 
-class ClaimRef(Wire):
-    """Whose a volume is."""
-
-    namespace: str = ""
-    name: str = ""
-    uid: str = ""
-
-
 class VolumeSpec(Wire):
-    """Of a PersistentVolume."""
-
     node_affinity: VolumeNodeAffinity | None = None
     capacity: Amounts | None = None
     access_modes: tuple[str, ...] | None = None
     volume_mode: str | None = None
     storage_class_name: str = ""
-    claim_ref: ClaimRef | None = None
+    claim_ref: Meta | None = None
     volume_attributes_class_name: str | None = None
 
 
-class VolumeStatus(Wire):
-    """Available | Bound | Released | Failed."""
-
-    phase: str = ""
-
-
 class PersistentVolume(Wire):
-    """A volume that exists."""
-
     metadata: Meta
     spec: VolumeSpec = msgspec.field(default_factory=VolumeSpec)
-    status: VolumeStatus = msgspec.field(default_factory=VolumeStatus)
+    status: PhaseStatus = msgspec.field(default_factory=PhaseStatus)
 
 
 class TopologyTerm(Wire):
@@ -384,36 +333,29 @@ class TopologyTerm(Wire):
 
 
 class StorageClass(Wire):
-    """How volumes are made, and when."""
-
     metadata: Meta
     provisioner: str = ""
     volume_binding_mode: str | None = None
     allowed_topologies: tuple[TopologyTerm, ...] | None = None
 
 
+# Others.
+
+
 class Namespace(Wire):
-    """Its labels say which rules between pods reach into it."""
+    """Its labels say which rules between pods apply to its pods."""
 
     metadata: Meta
 
 
 class PriorityClass(Wire):
-    """A name for a number."""
-
     metadata: Meta
     value: int = 0
     global_default: bool = False
 
 
-class OwnedMeta(Meta):
-    """With who made it."""
-
-    owner_references: list[Any] | None = None
-
-
 class ReplicatedSpec(Wire):
-    """How many pods, and whether at once. The pod template, most of such an object, never exists here."""
+    """The pod template, most of such an object, is not read."""
 
     replicas: int | None = None
     pod_management_policy: str | None = None
@@ -422,19 +364,5 @@ class ReplicatedSpec(Wire):
 class Replicated(Wire):
     """A ReplicaSet or a StatefulSet. A cluster keeps ten old ReplicaSets for each Deployment."""
 
-    metadata: OwnedMeta
+    metadata: Meta
     spec: ReplicatedSpec | None = None
-
-
-class QueueMeta(Meta):
-    """Its generation counts the changes of what people wrote."""
-
-    generation: int = 0
-
-
-class QueueObject(Wire):
-    """A KaiwoQueue. Its spec is read by the same code as a file's."""
-
-    metadata: QueueMeta
-    spec: dict[str, Any] | None = None
-    status: Raw = NOTHING  # see `memory`

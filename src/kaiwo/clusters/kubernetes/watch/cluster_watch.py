@@ -5,7 +5,7 @@ In:    a Client and the cache.   Out: the cache, changed by each list and each w
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
 from kaiwo.clusters.kubernetes.cache.disruption_budgets import PATH as BUDGETS
@@ -13,6 +13,7 @@ from kaiwo.clusters.kubernetes.cache.disruption_budgets import BudgetObject, rea
 from kaiwo.clusters.kubernetes.cache.priority_classes import PATH as PRIORITIES
 from kaiwo.clusters.kubernetes.cache.queue_history import read_queue_status
 from kaiwo.clusters.kubernetes.client import Change, Client, Resource
+from kaiwo.clusters.kubernetes.client.informer import ObjectHandler
 from kaiwo.clusters.kubernetes.decode import wire_objects
 from kaiwo.clusters.kubernetes.decode.kaiwo_objects import (
     PARTITIONING_PLANS,
@@ -22,6 +23,7 @@ from kaiwo.clusters.kubernetes.decode.kaiwo_objects import (
     FoundQueue,
     FoundReservation,
     PlanObject,
+    QueueObject,
     ReservationObject,
     TopologyObject,
     find_queue,
@@ -29,7 +31,7 @@ from kaiwo.clusters.kubernetes.decode.kaiwo_objects import (
 )
 from kaiwo.clusters.kubernetes.decode.pod_decoder import Key, PodDecoder
 from kaiwo.clusters.kubernetes.watch.informer_set import InformerSet
-from kaiwo.clusters.kubernetes.watch.object_handler import KindHandler, ObjectHandler, leaving_out
+from kaiwo.clusters.kubernetes.watch.object_handler import KindHandler, as_is, leaving_out
 from kaiwo.clusters.kubernetes.watch.operator_kinds import OperatorKinds
 from kaiwo.model.partitioning_plan import PartitioningPlan
 
@@ -39,34 +41,24 @@ NAMESPACES = "/api/v1/namespaces"
 CLAIMS = "/api/v1/persistentvolumeclaims"
 VOLUMES = "/api/v1/persistentvolumes"
 STORAGE_CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
-WRITTEN_BY_LEADER = (PODS, QUEUES)  # what the next leader must know is on these
+WRITTEN_BY_LEADER = (PODS, QUEUES)  # these carry what the next leader must know
 DROP_UNUSED_AFTER = 50_000  # deleted pods, before the decoder drops what no pod shares any more
 
-
-class ReservationStore(Protocol):
-    """Keeps the KaiwoReservations."""
-
-    def upsert(self, found: FoundReservation) -> None: ...
-
-    def delete(self, found: FoundReservation) -> None: ...
+StoredT = TypeVar("StoredT", contravariant=True)
 
 
-class PlanStore(Protocol):
+class ObjectStore(Protocol[StoredT]):
+    """Keeps the objects of one kind."""
+
+    def upsert(self, found: StoredT, /) -> None: ...
+
+    def delete(self, found: StoredT, /) -> None: ...
+
+
+class PlanStore(ObjectStore[PartitioningPlan], Protocol):
     """Reads and keeps the PartitioningPlans."""
 
     def read(self, item: PlanObject) -> PartitioningPlan | None: ...
-
-    def upsert(self, plan: PartitioningPlan) -> None: ...
-
-    def delete(self, plan: PartitioningPlan) -> None: ...
-
-
-class TopologyStore(Protocol):
-    """Keeps the KaiwoTopologies."""
-
-    def upsert(self, item: TopologyObject) -> None: ...
-
-    def delete(self, item: TopologyObject) -> None: ...
 
 
 class ClusterWatch:
@@ -77,9 +69,9 @@ class ClusterWatch:
         client: Client,
         cache: ClusterCache,
         decoder: PodDecoder,
-        reservations: ReservationStore,
+        reservations: ObjectStore[FoundReservation],
         plans: PlanStore,
-        topologies: TopologyStore,
+        topologies: ObjectStore[TopologyObject],
         on_change: Callable[[], None],
         report: Callable[..., None] = lambda *_, **__: None,
     ) -> None:
@@ -92,23 +84,10 @@ class ClusterWatch:
         self.wait_for_sync = self._set.wait_for_sync
 
     def start(self) -> None:
-        """Begin to watch."""
-        cache, add = self._cache, self._set.add
-        add(PodHandler(Resource(PODS, wire_objects.Pod), cache, self._decoder))
-        add(_named(NODES, wire_objects.Node, cache.upsert_node, lambda node: cache.delete_node(_name(node))))
-        add(self._namespaces())
-        for handler in self._volumes():
-            add(handler)
-        queues: Resource[wire_objects.QueueObject] = Resource(QUEUES, wire_objects.QueueObject)
-        add(KindHandler(queues, find_queue, _key, self._upsert_queue, self._delete_queue), is_optional=True)
-        add(self._budgets())
-        add(_named(PRIORITIES, wire_objects.PriorityClass, cache.priorities.upsert, cache.priorities.delete))
-        reservations: Resource[ReservationObject] = Resource(RESERVATIONS, ReservationObject)
-        store = self._reservations
-        add(KindHandler(reservations, find_reservation, _key, store.upsert, store.delete), is_optional=True)
-        plans: Resource[PlanObject] = Resource(PARTITIONING_PLANS, PlanObject)
-        add(KindHandler(plans, self._plans.read, _key, self._plans.upsert, self._plans.delete), is_optional=True)
-        add(_named(TOPOLOGIES, TopologyObject, self._topologies.upsert, self._topologies.delete), is_optional=True)
+        for handler in self._required_kinds():
+            self._set.add(handler)
+        for handler in self._optional_kinds():
+            self._set.add(handler, is_optional=True)
         self._discovery = asyncio.create_task(self._operator_kinds.run(), name="kaiwo-discovery")
 
     @property
@@ -121,7 +100,7 @@ class ClusterWatch:
         return self._set.left_out
 
     async def relist(self) -> None:
-        """Until everything that a leader writes is known as it is now, or later."""
+        """Wait until everything that a leader writes is known as it is now, or later."""
         await self._set.relist(WRITTEN_BY_LEADER)
 
     async def close(self) -> None:
@@ -130,41 +109,62 @@ class ClusterWatch:
             await asyncio.gather(self._discovery, return_exceptions=True)
         await self._set.close()
 
-    def _namespaces(self) -> ObjectHandler:
-        upsert = self._cache.affinity_index.upsert_namespace
-        return _named(
-            NAMESPACES,
-            wire_objects.Namespace,
-            lambda item: upsert(_name(item), item.metadata.labels or {}),
-            lambda item: upsert(_name(item), None),
-        )
-
-    def _volumes(self) -> list[ObjectHandler]:
-        """A change of a claim, a volume or a class touches the pods that wait for one."""
+    def _required_kinds(self) -> list[ObjectHandler]:
+        cache, budgets, volumes = self._cache, self._cache.budgets, self._cache.volumes
+        upsert_namespace = cache.affinity_index.upsert_namespace
+        classes = Resource(PRIORITIES, wire_objects.PriorityClass)
 
         def touching(change: Callable[[Any], bool]) -> Callable[[Any], None]:
-            return lambda item: self._cache.touch_claim_users() if change(item) else None
+            """A change of a claim, a volume or a storage class touches the pods that wait for one."""
+            return lambda item: cache.touch_claim_users() if change(item) else None
 
-        volumes = self._cache.volumes
         return [
-            KindHandler(Resource[Any](path, kind), _same, _namespaced_name, touching(upsert), touching(delete))
-            for path, kind, upsert, delete in (
-                (CLAIMS, wire_objects.Claim, volumes.upsert_claim, volumes.delete_claim),
-                (VOLUMES, wire_objects.PersistentVolume, volumes.upsert_volume, volumes.delete_volume),
-                (STORAGE_CLASSES, wire_objects.StorageClass, volumes.upsert_class, volumes.delete_class),
-            )
+            PodHandler(Resource(PODS, wire_objects.Pod), cache, self._decoder),
+            KindHandler(Resource(NODES, wire_objects.Node), as_is, cache.upsert_node, cache.delete_node),
+            KindHandler(
+                Resource(NAMESPACES, wire_objects.Namespace),
+                as_is,
+                lambda item: upsert_namespace(item.metadata.name, item.metadata.labels or {}),
+                lambda item: upsert_namespace(item.metadata.name, None),
+            ),
+            KindHandler(
+                Resource(CLAIMS, wire_objects.Claim),
+                as_is,
+                touching(volumes.upsert_claim),
+                touching(volumes.delete_claim),
+            ),
+            KindHandler(
+                Resource(VOLUMES, wire_objects.PersistentVolume),
+                as_is,
+                touching(volumes.upsert_volume),
+                touching(volumes.delete_volume),
+            ),
+            KindHandler(
+                Resource(STORAGE_CLASSES, wire_objects.StorageClass),
+                as_is,
+                touching(volumes.upsert_class),
+                touching(volumes.delete_class),
+            ),
+            KindHandler(
+                Resource(BUDGETS, BudgetObject),
+                read_budget,
+                lambda budget: cache.retry_evictions(budgets.upsert(budget, cache.pods.values())),
+                lambda budget: cache.retry_evictions(budgets.delete(budget, cache.pods.values())),
+            ),
+            KindHandler(classes, as_is, cache.priorities.upsert, cache.priorities.delete),
         ]
 
-    def _budgets(self) -> ObjectHandler:
-        """A change of a budget lets the pods that it covers be evicted again."""
-        cache, budgets = self._cache, self._cache.budgets
-        return KindHandler(
-            Resource[BudgetObject](BUDGETS, BudgetObject),
-            read_budget,
-            lambda budget: (budget.namespace, budget.name),
-            lambda budget: cache.retry_evictions(budgets.upsert(budget, cache.pods.values())),
-            lambda budget: cache.retry_evictions(budgets.delete(budget, cache.pods.values())),
-        )
+    def _optional_kinds(self) -> list[ObjectHandler]:
+        """Kinds whose definitions may not be installed."""
+        reservations, plans, topologies = self._reservations, self._plans, self._topologies
+        return [
+            KindHandler(Resource(QUEUES, QueueObject), find_queue, self._upsert_queue, self._delete_queue),
+            KindHandler(
+                Resource(RESERVATIONS, ReservationObject), find_reservation, reservations.upsert, reservations.delete
+            ),
+            KindHandler(Resource(PARTITIONING_PLANS, PlanObject), plans.read, plans.upsert, plans.delete),
+            KindHandler(Resource(TOPOLOGIES, TopologyObject), as_is, topologies.upsert, topologies.delete),
+        ]
 
     def _upsert_queue(self, found: FoundQueue) -> None:
         queues, name = self._cache.queue_cache, found.name
@@ -189,11 +189,9 @@ class PodHandler:
         self.is_listed = False
 
     def on_list_start(self) -> None:
-        """Forget the pages of a list that broke off."""
         self._listed = set()
 
     def on_page(self, items: Sequence[wire_objects.Pod]) -> None:
-        """One page of a list."""
         for item in items:
             # A pod that cannot be used exists all the same: what was known of it holds its devices.
             self._listed.add((item.metadata.namespace, item.metadata.name))
@@ -209,7 +207,6 @@ class PodHandler:
         self.is_listed = True
 
     def on_changes(self, changes: Sequence[Change[wire_objects.Pod]]) -> None:
-        """Changes from the watch."""
         for item, is_gone in changes:
             with leaving_out(self.resource, item):
                 pod = self._decoder.decode(item)
@@ -218,26 +215,3 @@ class PodHandler:
         if self._deleted >= DROP_UNUSED_AFTER:
             self._deleted = 0
             self._decoder.drop_unused(self._cache.pods.values())
-
-
-def _named(
-    path: str, kind: type[Any], upsert: Callable[[Any], None], delete: Callable[[Any], None]
-) -> KindHandler[Any, Any]:
-    """Objects without a namespace that are used as they come."""
-    return KindHandler(Resource[Any](path, kind), _same, _name, upsert, delete)
-
-
-def _same(item: Any) -> Any:
-    return item
-
-
-def _name(item: Any) -> str:
-    return str(item.metadata.name)
-
-
-def _namespaced_name(item: Any) -> tuple[str, str]:
-    return item.metadata.namespace, item.metadata.name
-
-
-def _key(found: Any) -> str:
-    return str(found.name)

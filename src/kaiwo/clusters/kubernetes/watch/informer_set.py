@@ -1,15 +1,14 @@
 """Run one informer for each kind of object, and say when all of them have synced.
 
 In:    handlers, one for each kind.   Out: informers that feed them, until `close`.
-Never: reports a sync before every kind was listed whole: nothing may be decided on half a picture.
+Never: reports a sync before every kind was listed completely: no decision may rest on half of the objects.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from collections.abc import Callable, Collection
 
-from kaiwo.clusters.kubernetes.client import Change, Client, Informer
-from kaiwo.clusters.kubernetes.watch.object_handler import ObjectHandler
+from kaiwo.clusters.kubernetes.client import Client, Informer
+from kaiwo.clusters.kubernetes.client.informer import ObjectHandler
 
 POLL_S = 0.01
 
@@ -20,7 +19,7 @@ class InformerSet:
     def __init__(
         self, client: Client, on_change: Callable[[], None], report: Callable[..., None] = lambda *_, **__: None
     ) -> None:
-        self.informers: list[Informer[Any]] = []
+        self.informers: list[Informer] = []
         self._client, self._on_change, self._report = client, on_change, report
         self._handlers: list[ObjectHandler] = []
         self._tasks: dict[str, asyncio.Task[None]] = {}  # by path
@@ -29,16 +28,13 @@ class InformerSet:
 
     def add(
         self, handler: ObjectHandler, is_optional: bool = False, on_not_found: Callable[[], None] = lambda: None
-    ) -> Informer[Any]:
+    ) -> Informer:
         """Watch one more kind."""
         handler.resource.report = self._report
-        informer: Informer[Any] = Informer(
+        informer = Informer(
             self._client,
-            handler.resource,
-            on_list_start=handler.on_list_start,
-            on_page=handler.on_page,
-            on_list_end=lambda version: self._on_list_end(handler, version),
-            on_changes=lambda changes: self._on_changes(handler, changes),
+            handler,
+            on_change=self._handler_changed,
             report=self._report,
             is_optional=is_optional,
             on_not_found=on_not_found,
@@ -54,7 +50,6 @@ class InformerSet:
         self._check_synced()
 
     async def wait_for_sync(self) -> None:
-        """Until every kind was listed whole."""
         await self._synced.wait()
 
     @property
@@ -67,10 +62,10 @@ class InformerSet:
         return sum(handler.resource.unreadable for handler in self._handlers)
 
     async def relist(self, paths: Collection[str]) -> None:
-        """Until these kinds are known as they are now, or later: a watch may lag, and does not say so."""
+        """Wait until these kinds are known as they are now, or later: a watch may lag without saying so."""
         await asyncio.gather(*(self._relist(each) for each in self.informers if each.resource.path in paths))
 
-    async def relist_at(self, informer: Informer[Any], path: str) -> None:
+    async def relist_at(self, informer: Informer, path: str) -> None:
         """List the objects again at this path. The handler still knows the old ones, and deletes what is gone."""
         task = self._tasks.pop(informer.resource.path)
         task.cancel()
@@ -83,7 +78,7 @@ class InformerSet:
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
-    async def _relist(self, informer: Informer[Any]) -> None:
+    async def _relist(self, informer: Informer) -> None:
         lists = informer.lists
         if not lists:
             return  # a kind that the cluster does not have
@@ -91,19 +86,14 @@ class InformerSet:
         while informer.lists == lists:
             await asyncio.sleep(POLL_S)
 
-    def _run(self, informer: Informer[Any]) -> None:
+    def _run(self, informer: Informer) -> None:
         path = informer.resource.path
         self._tasks[path] = asyncio.create_task(informer.run(), name=f"kaiwo-watch {path}")
 
-    def _on_list_end(self, handler: ObjectHandler, version: str) -> None:
-        handler.on_list_end(version)
+    def _handler_changed(self) -> None:
         self._check_synced()
         self._on_change()
 
-    def _on_changes(self, handler: ObjectHandler, changes: Sequence[Change[Any]]) -> None:
-        handler.on_changes(changes)
-        self._on_change()
-
     def _check_synced(self) -> None:
-        if self._is_complete and all(handler.is_listed for handler in self._handlers):
+        if not self.has_synced and self._is_complete and all(handler.is_listed for handler in self._handlers):
             self._synced.set()

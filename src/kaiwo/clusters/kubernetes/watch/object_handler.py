@@ -6,28 +6,13 @@ Never: lets one object that cannot be used stop the others: it is left out, coun
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from kaiwo.clusters.kubernetes.client import Change, Resource
 from kaiwo.clusters.kubernetes.client.resource import name_of
 
 T = TypeVar("T")
 V = TypeVar("V")
-
-
-class ObjectHandler(Protocol):
-    """What an Informer calls."""
-
-    resource: Resource[Any]
-    is_listed: bool
-
-    def on_list_start(self) -> None: ...
-
-    def on_page(self, items: Sequence[Any]) -> None: ...
-
-    def on_list_end(self, version: str) -> None: ...
-
-    def on_changes(self, changes: Sequence[Change[Any]]) -> None: ...
 
 
 class KindHandler(Generic[T, V]):
@@ -37,38 +22,33 @@ class KindHandler(Generic[T, V]):
         self,
         resource: Resource[T],
         read: Callable[[T], V | None],
-        key: Callable[[V], Any],
         upsert: Callable[[V], None],
         delete: Callable[[V], None],
     ) -> None:
-        self.resource, self._read, self._key, self._upsert, self._delete = resource, read, key, upsert, delete
-        self._known: dict[Any, V] = {}
-        self._listed: dict[Any, V] = {}
+        self.resource, self._read, self._upsert, self._delete = resource, read, upsert, delete
+        self._known: dict[str, V] = {}
+        self._listed: dict[str, V] = {}
         self.is_listed = False
 
     def on_list_start(self) -> None:
-        """Forget the pages of a list that broke off."""
         self._listed = {}
 
     def on_page(self, items: Sequence[T]) -> None:
-        """One page of a list."""
         for item in items:
             with leaving_out(self.resource, item):
-                value = self._read(item)
-                if value is not None:
-                    self._listed[self._key(value)] = value
+                if (value := self._read(item)) is not None:
+                    self._listed[name_of(item)] = value
                     self._upsert(value)
 
     def on_list_end(self, version: str) -> None:
         """Delete what is not in the list."""
         before, self._known, self._listed = self._known, self._listed, {}
-        for key, value in before.items():
-            if key not in self._known:
+        for name, value in before.items():
+            if name not in self._known:
                 self._delete(value)
         self.is_listed = True
 
     def on_changes(self, changes: Sequence[Change[T]]) -> None:
-        """Changes from the watch."""
         for item, is_gone in changes:
             with leaving_out(self.resource, item):
                 self._change(item, is_gone)
@@ -78,11 +58,16 @@ class KindHandler(Generic[T, V]):
         if value is None:
             return
         if is_gone:
-            self._known.pop(self._key(value), None)
+            self._known.pop(name_of(item), None)
             self._delete(value)
         else:
-            self._known[self._key(value)] = value
+            self._known[name_of(item)] = value
             self._upsert(value)
+
+
+def as_is(item: T) -> T:
+    """The reader of objects that are used as they come."""
+    return item
 
 
 @contextmanager

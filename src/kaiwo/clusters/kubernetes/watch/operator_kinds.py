@@ -2,7 +2,7 @@
 
 In:    a Client.   Out: the owners of pods and Kueue's Workloads in the cache.
 Never: forgets objects because their version is no longer served. An update of an operator moves them to another
-       version, and a gang whose size was forgotten meanwhile would start in halves.
+       version, and a gang whose size was forgotten meanwhile would start incomplete.
 """
 
 import asyncio
@@ -17,12 +17,13 @@ from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
 from kaiwo.clusters.kubernetes.cache.gang_index import OwnerMetadata, OwnerObject
 from kaiwo.clusters.kubernetes.client import ApiError, Client, Informer, Resource, UnreachableError
 from kaiwo.clusters.kubernetes.client.backoff import Backoff
+from kaiwo.clusters.kubernetes.client.informer import ObjectHandler
 from kaiwo.clusters.kubernetes.decode import wire_objects
 from kaiwo.clusters.kubernetes.decode.workload_annotations import keep_settings
 from kaiwo.clusters.kubernetes.gangs.kinds.replicaset_statefulset import GROUP as APPS
 from kaiwo.clusters.kubernetes.gangs.registry import OWNER_TYPES, read_owner
 from kaiwo.clusters.kubernetes.watch.informer_set import InformerSet
-from kaiwo.clusters.kubernetes.watch.object_handler import KindHandler, ObjectHandler
+from kaiwo.clusters.kubernetes.watch.object_handler import KindHandler
 
 DISCOVER_EVERY_S = 30.0  # for kinds that an operator may have brought
 # Owners of pods: those that the gang tracker reads, and those whose names and annotations lead on to them.
@@ -40,18 +41,17 @@ class DiscoveredKind(NamedTuple):
 
 
 class OperatorKinds:
-    """Looks for the kinds again and again, and adds an informer for each that appears."""
+    """Discovers the kinds again and again, and adds an informer for each that appears."""
 
     def __init__(
         self, client: Client, cache: ClusterCache, informers: InformerSet, report: Callable[..., None]
     ) -> None:
         self._client, self._cache, self._set, self._report = client, cache, informers, report
-        self._informers: dict[GroupKind, Informer[Any]] = {}
+        self._informers: dict[GroupKind, Informer] = {}
         self._served: dict[GroupKind, DiscoveredKind] = {}
         self._wake = asyncio.Event()
 
     async def run(self) -> None:
-        """Until cancelled."""
         backoff = Backoff(most_s=5)
         while True:
             self._wake.clear()
@@ -79,7 +79,7 @@ class OperatorKinds:
         for kind in gone:
             self._informers[kind].version = ""  # it lists again: a server without the kind has no such objects
 
-    def _start(self, kind: GroupKind, found: DiscoveredKind) -> Informer[Any]:
+    def _start(self, kind: GroupKind, found: DiscoveredKind) -> Informer:
         handler = self._kueue_handler(found) if found.group == kueue.GROUP else self._owner_handler(found)
         return self._set.add(handler, is_optional=True, on_not_found=lambda: self._on_not_found(kind))
 
@@ -100,22 +100,15 @@ class OperatorKinds:
             settings = keep_settings(metadata.get("annotations")), keep_settings(metadata.get("labels"))
             return OwnerObject(owner, OwnerMetadata(*settings))
 
-        kind = wire_objects.Replicated if found.group == APPS else dict[str, Any]
+        kind: Any = wire_objects.Replicated if found.group == APPS else dict[str, Any]
         index = self._cache.gang_index
-        return KindHandler(
-            Resource[Any](found.path, kind),
-            read,
-            lambda item: (item.owner.namespace, item.owner.name),
-            index.upsert_owner,
-            index.delete_owner,
-        )
+        return KindHandler(Resource(found.path, kind), read, index.upsert_owner, index.delete_owner)
 
     def _kueue_handler(self, found: DiscoveredKind) -> ObjectHandler:
         cache = self._cache
         return KindHandler(
-            Resource[kueue.WorkloadObject](found.path, kueue.WorkloadObject),
+            Resource(found.path, kueue.WorkloadObject),
             kueue.read_kueue_state,
-            lambda state: (state.namespace, state.name),
             lambda state: cache.touch(cache.kueue.upsert(state)),
             lambda state: cache.touch(cache.kueue.delete(state)),
         )
@@ -156,12 +149,12 @@ async def discover(client: Client, wanted: Collection[tuple[str, str]]) -> list[
     found: list[DiscoveredKind] = []
     for group in groups:
         if kinds := {kind for name, kind in wanted if name == group.name}:
-            found += await _look_through(client, group, kinds)
+            found += await _kinds_of_group(client, group, kinds)
     return found
 
 
-async def _look_through(client: Client, group: _Group, kinds: set[str]) -> list[DiscoveredKind]:
-    """Versions of one group have different kinds: an alpha kind is not in the version that the server prefers."""
+async def _kinds_of_group(client: Client, group: _Group, kinds: set[str]) -> list[DiscoveredKind]:
+    """Versions of one group have different kinds: the server's preferred version lacks an alpha kind."""
     found: dict[str, DiscoveredKind] = {}
     for version in group.in_order:
         for item in await _resources(client, version):
@@ -178,6 +171,6 @@ async def _resources(client: Client, version: str) -> list[_Resource]:
     try:
         return msgspec.json.decode(await client.read(f"/apis/{version}"), type=_Resources).resources
     except ApiError as error:
-        if error.is_not_found:  # it went between the two questions
+        if error.is_not_found:  # it was removed between the two calls
             return []
         raise

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from kaiwo.clusters.kubernetes.decode.kaiwo_objects import read_queue
-from kaiwo.clusters.kubernetes.decode.wire_objects import QueueObject
+from kaiwo.clusters.kubernetes.decode.kaiwo_objects import QueueObject, read_queue
 from kaiwo.clusters.kubernetes.webhooks.admission_review import ALLOWED, AdmissionRequest, AdmissionVerdict
 from kaiwo.clusters.queue_access import first_names
 from kaiwo.model.queue import Queue

@@ -17,8 +17,8 @@ from aiohttp import web
 from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
 from kaiwo.clusters.kubernetes.client import Access, ApiError, Client, UnreachableError
 from kaiwo.clusters.kubernetes.client.backoff import Backoff
-from kaiwo.clusters.kubernetes.decode.kaiwo_objects import QUEUES
-from kaiwo.clusters.kubernetes.decode.wire_objects import QueueObject, Wire
+from kaiwo.clusters.kubernetes.decode.kaiwo_objects import QUEUES, QueueObject
+from kaiwo.clusters.kubernetes.decode.wire_objects import Wire
 from kaiwo.clusters.kubernetes.webhooks.admission_review import (
     ALLOWED,
     AdmissionRequest,
