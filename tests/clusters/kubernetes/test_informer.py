@@ -171,13 +171,13 @@ def test_a_reader_that_breaks_gets_all_of_it_anew(plane: Plane, namespace: str) 
 
     async def test() -> None:
         async with client_for(plane.kubeconfig) as client, following(client, namespace) as follower:
-            take, told = follower.mirror._on_changes, []
+            take, told = follower.on_changes, []
 
             def break_once(changes: object) -> None:
-                follower.mirror._on_changes = take
+                follower.on_changes = take
                 raise ValueError("no such thing")
 
-            follower.mirror._on_changes = break_once
+            follower.on_changes = break_once
             follower.mirror._report = lambda event, **fields: told.append((event, fields["error"]))
             await put_note(client, namespace, "a", "one")
             await until(lambda: follower.there.get("a") == "one", "the list that follows")

@@ -9,7 +9,7 @@ import pytest
 from kaiwo.api.views import Page, WhyView, WorkloadView
 from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
 from kaiwo.clusters.kubernetes.cache.workload_unit import GATED
-from kaiwo.clusters.kubernetes.workload_records import Records
+from kaiwo.clusters.kubernetes.cluster import Records
 from kaiwo.model.workload_record import WorkloadState
 from tests.clusters.kubernetes.api_objects import cache_with_nodes, cached_pod
 from tests.clusters.kubernetes.kubectl_cluster import pod_path

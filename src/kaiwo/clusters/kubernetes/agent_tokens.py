@@ -8,6 +8,7 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 import msgspec
 
@@ -39,35 +40,37 @@ class _Review(Wire):
     status: _Status = msgspec.field(default_factory=_Status)
 
 
+class _KnownToken(NamedTuple):
+    until_s: float
+    node: str  # empty: not an agent's
+
+
 class AgentTokens:
     """For one service account, written as `namespace:name`."""
 
     def __init__(self, client: Client, account: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._client, self._clock = client, clock
         self._user = f"system:serviceaccount:{account}"
-        self._known: dict[bytes, tuple[float, str]] = {}  # by digest: until when, and the node; empty: not an agent's
+        self._known: dict[bytes, _KnownToken] = {}  # by digest
 
     async def node_of(self, token: str) -> str:
         """The node of the agent with this token; empty: not an agent's. ClusterError: the server does not answer."""
         if not token or len(token) > MOST_CHARACTERS:
             return ""
         key, now = hashlib.sha256(token.encode()).digest(), self._clock()
-        until, node = self._known.get(key, (0.0, ""))
-        if now < until:
-            return node
+        known = self._known.get(key)
+        if known is not None and now < known.until_s:
+            return known.node
         node = await self._review(token)
         if len(self._known) >= MOST_KNOWN:
-            self._known = {each: found for each, found in self._known.items() if found[0] > now}
+            self._known = {each: found for each, found in self._known.items() if found.until_s > now}
         if len(self._known) < MOST_KNOWN:
-            self._known[key] = (now + (GOOD_S if node else BAD_S), node)
+            self._known[key] = _KnownToken(now + (GOOD_S if node else BAD_S), node)
         return node
 
     async def _review(self, token: str) -> str:
-        body = {
-            "apiVersion": "authentication.k8s.io/v1",
-            "kind": "TokenReview",
-            "spec": {"token": token, "audiences": [AUDIENCE]},
-        }
+        spec = {"token": token, "audiences": [AUDIENCE]}
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec}
         try:
             async with asyncio.timeout(ANSWER_S):
                 answer = await self._client.write("POST", PATH, msgspec.json.encode(body), tries=1)

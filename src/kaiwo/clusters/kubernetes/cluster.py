@@ -1,11 +1,12 @@
 """A Kubernetes cluster behind the `Cluster` protocol.
 
-In:    an API server, plans.   Out: events, of which the first batch is the whole state; Bindings and Evictions.
+In:    an API server, plans.   Out: events, of which the first batch is the whole state; Bindings and Evictions; and the
+       records of workloads that the API shows.
 """
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -13,12 +14,12 @@ import msgspec
 
 from kaiwo.clusters.kubernetes.cache.cluster_cache import SCHEDULER, ClusterCache
 from kaiwo.clusters.kubernetes.cache.device_grants import GRANT_ANNOTATION, write_grant
+from kaiwo.clusters.kubernetes.cache.workload_unit import BlockedWorkload
 from kaiwo.clusters.kubernetes.client import Access, ApiError, Client
 from kaiwo.clusters.kubernetes.client.connection import CALL_S
 from kaiwo.clusters.kubernetes.decode.pod_decoder import PodDecoder
 from kaiwo.clusters.kubernetes.user_actions import KubernetesNodes, KubernetesWork
 from kaiwo.clusters.kubernetes.watch.cluster_watch import ClusterWatch
-from kaiwo.clusters.kubernetes.workload_records import Records
 from kaiwo.clusters.kubernetes.writers.binder import Binder
 from kaiwo.clusters.kubernetes.writers.event_writer import EventWriter
 from kaiwo.clusters.kubernetes.writers.evictor import Evictor
@@ -32,15 +33,61 @@ from kaiwo.clusters.kubernetes.writers.queue_status_writer import QueueStatusWri
 from kaiwo.clusters.kubernetes.writers.reservation_status_writer import ReservationStatusWriter
 from kaiwo.clusters.kubernetes.writers.topology_status_writer import TopologyStatusWriter
 from kaiwo.clusters.ledger import devices_in_use
-from kaiwo.clusters.protocol import Abilities, Cluster, PodRun
+from kaiwo.clusters.protocol import Abilities, Cluster, PodRun, RecordChanges
 from kaiwo.manifests.kinds.annotations import OUR_PREFIX
 from kaiwo.model.errors import NotFoundError
 from kaiwo.model.events import Event
 from kaiwo.model.gpu import Share
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Plan
+from kaiwo.model.workload import Phase, Pod, Workload, breaks_gang
+from kaiwo.model.workload_record import Program, WorkloadRecord, WorkloadState
 
+NO_PROGRAM = Program()  # pods do not show one
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.005, 0.25
+
+
+class Records:
+    """Records of the workloads of the cache, for the API and the page."""
+
+    def __init__(self, cache: ClusterCache) -> None:
+        self._published = cache.published
+        self._workload_of = cache.workload_of
+
+    def record(self, name: str) -> WorkloadRecord:
+        """One living workload, by its name or by that of one of its pods."""
+        namespace, _, pod = name.partition("/")
+        found = self._find(name) or self._find(self._workload_of((namespace, pod)) or "")
+        if found is None:
+            raise NotFoundError(f"there is no living workload '{name}'; kaiwo get workloads lists them")
+        return found
+
+    def records(self) -> Sequence[WorkloadRecord]:
+        """Every living workload, including those that the scheduler does not know of."""
+        workloads, blocked = self._published.workloads.values(), self._published.blocked.values()
+        return [*map(self._record, workloads), *map(_held_record, blocked)]
+
+    def records_since(self, version: int) -> RecordChanges:
+        """The workloads that changed after this version; -1: all of them."""
+        latest = self._published.version
+        names = self._published.recent.since(version) if version >= 0 else None
+        if names is None:
+            return RecordChanges(latest, self.records(), (), is_all=True)
+        found = {name: self._find(name) for name in names}
+        living = [record for record in found.values() if record is not None]
+        return RecordChanges(latest, living, [name for name, record in found.items() if record is None])
+
+    def _find(self, name: str) -> WorkloadRecord | None:
+        workload, blocked = self._published.workloads.get(name), self._published.blocked.get(name)
+        if workload is not None:
+            return self._record(workload)
+        return _held_record(blocked) if blocked is not None else None
+
+    def _record(self, workload: Workload) -> WorkloadRecord:
+        pods = self._published.pods.get(workload.name, {}).values()
+        started_s = min((pod.since_s for pod in pods), default=0)
+        state = _state(workload, pods)
+        return WorkloadRecord(workload, NO_PROGRAM, state, attempt=min(len(pods), 1), started_s=started_s)
 
 
 class KubernetesCluster(Records):
@@ -92,7 +139,7 @@ class KubernetesCluster(Records):
         return int(time.time())
 
     async def start(self) -> None:
-        """Watch the cluster until every cache is warm; `events` does it too."""
+        """Watch the cluster, and wait until the cache has synced; `events` does it too."""
         if not self._is_started:
             self._is_started = True
             for part in (self.watch, self.event_writer, self._reservations, self._topologies, self._queue_history):
@@ -113,7 +160,7 @@ class KubernetesCluster(Records):
             outbox.task_done()
 
     async def catch_up(self) -> None:
-        """Until the reader has all that another leader did: a watch may lag, and no decision may rest on old state."""
+        """Wait until the reader knows everything that another leader did: a watch may lag behind."""
         await self.start()
         await self.watch.relist()
         self._publish_now()
@@ -130,7 +177,7 @@ class KubernetesCluster(Records):
         return begun
 
     async def change_devices(self, name: str, how: Callable[[Node], Node] | None) -> None:
-        """Lay a change over the node as Kubernetes has it."""
+        """Overlay the node as Kubernetes has it with this change."""
         self.cache.overlay_node(name, how)
         self.publish_soon()
 
@@ -140,7 +187,6 @@ class KubernetesCluster(Records):
         return self.watch.left_out + self.cache.left_out
 
     def devices_in_use(self, name: str) -> frozenset[str]:
-        """The devices that pods hold."""
         return devices_in_use(self.cache.published.ledger.usage_of(name))
 
     def run_of(self, workload: str, pod: str) -> PodRun:
@@ -160,7 +206,7 @@ class KubernetesCluster(Records):
             raise
 
     async def close(self) -> None:
-        """Stop watching. Running work goes on."""
+        """Stop watching. Running workloads continue."""
         if self._publish_timer is not None:
             self._publish_timer.cancel()
         if self._outbox is not None:
@@ -198,6 +244,19 @@ class KubernetesCluster(Records):
             self.cache.discard_decisions()
             self._reservations.discard_decisions()
         self._pause_s = min(max(SHORTEST_PAUSE_S, 4 * (time.perf_counter() - began)), LONGEST_PAUSE_S)
+
+
+def _held_record(blocked: BlockedWorkload) -> WorkloadRecord:
+    return WorkloadRecord(blocked.workload, NO_PROGRAM, WorkloadState.HELD, message=blocked.reason)
+
+
+def _state(workload: Workload, pods: Collection[Pod]) -> WorkloadState:
+    if not pods:
+        return WorkloadState.WAITING
+    if all(pod.phase is Phase.RELEASING for pod in pods):
+        return WorkloadState.STOPPING
+    up = [pod.name for pod in pods if pod.phase is Phase.RUNNING]
+    return WorkloadState.STARTING if breaks_gang(workload, up) or not up else WorkloadState.RUNNING
 
 
 if TYPE_CHECKING:

@@ -24,8 +24,6 @@ RELEASED_S = 1  # the server requires a duration above zero
 
 
 class LeaseState(NamedTuple):
-    """The Lease as it was read."""
-
     version: str  # changes with every renewal
     holder: str  # empty: nobody
     duration_s: int  # after this time without a renewal any replica may take it
@@ -61,7 +59,7 @@ class Lease:
         return _read(await self._client.write("PUT", f"{self._path}/{self.name}", body, tries=1))
 
     async def release(self, state: LeaseState) -> None:
-        """Leave it to the next leader, who need not wait for it to expire."""
+        """Leave it to the next leader, which then need not wait for it to expire."""
         await self.take(state, "", RELEASED_S)
 
 
@@ -139,7 +137,7 @@ class LeaderElection:
 
     @property
     def left_s(self) -> float:
-        """For how long this replica certainly leads if no further renewal succeeds; zero or less: it does not lead."""
+        """How long this replica certainly leads if no further renewal succeeds; zero or less: it does not lead."""
         return self._until_s - clock_s()
 
     @property
@@ -154,7 +152,6 @@ class LeaderElection:
             await asyncio.sleep(self._times.renew_s if is_fine else self._times.look_s)
 
     async def step(self) -> None:
-        """Renew or try once."""
         try:
             async with asyncio.timeout(self._times.try_s):
                 await self._renew_or_take()
@@ -168,14 +165,13 @@ class LeaderElection:
                 self._report("lease-failed", level="warning", error=message, failures=self._failures)
 
     async def won(self) -> int:
-        """Until this replica leads. Returns the number of the term."""
+        """Wait until this replica leads. Returns the number of the term."""
         while not self.is_held:
             self._changed.clear()
             await self._changed.wait()
         return self.term
 
     async def lost(self, term: int) -> None:
-        """Until this term is over."""
         while self.is_held and self.term == term:
             self._changed.clear()
             # Not `wait_for`: when the event is set in the same turn, Python 3.11's swallows a cancellation.
@@ -186,7 +182,6 @@ class LeaderElection:
             self._step_down()
 
     def stop(self) -> None:
-        """Do not lead any more, from this moment on."""
         self._is_stopped = True
         self._step_down()
 

@@ -1,7 +1,7 @@
-"""What people may do to a Kubernetes cluster through Kaiwo: cordon nodes. For the rest it names the kubectl command.
+"""What people can change in a Kubernetes cluster through Kaiwo: cordon nodes. All else is refused with the command.
 
-Never: makes a second source of truth. Workloads, queues and reservations are objects of the cluster, which people
-       change with kubectl.
+Workloads, queues and reservations are objects of the cluster, which people change with kubectl: Kaiwo must not become
+a second source of truth.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,29 +40,23 @@ class KubernetesWork:
         dry_run: bool = False,
         reservations: Sequence[Reservation] = (),
     ) -> tuple[Queue | None, ...]:
-        """Refused."""
         _refuse("kubectl apply takes queues, reservations and work")
 
     async def remove(
         self, queues: Sequence[str], workloads: Sequence[str], who: str = "", reservations: Sequence[str] = ()
     ) -> tuple[str, ...]:
-        """Refused."""
         _refuse("kubectl delete removes queues, reservations and work")
 
     def reservations(self) -> Sequence[Reservation]:
-        """As the objects of the cluster say."""
         return [found for _, found in sorted(self._cache.reservations.items())]
 
     async def change(self, action: Action, name: str, who: str = "") -> None:
-        """Refused."""
         _refuse(WAYS_OUT[action])
 
     async def change_many(self, action: Action, names: Sequence[str], who: str = "") -> tuple[KaiwoError | None, ...]:
-        """Refused for each."""
         return tuple(_refusal(WAYS_OUT[action]) for _ in names)
 
     async def checkpoint(self, name: str, at_s: int = 0, who: str = "") -> int:
-        """Refused: the pods themselves say so."""
         _refuse("write on its pods: kubectl annotate --overwrite pod POD kaiwo.ai/last-checkpoint=$(date +%s)")
 
     async def forget_ended(self, names: Sequence[str], who: str = "") -> None:
@@ -76,7 +70,6 @@ class KubernetesNodes:
         self._client = client
 
     async def cordon(self, name: str, cordoned: bool, reason: str = "", who: str = "") -> None:
-        """Allow no new pods on this node, or allow them again."""
         body = msgspec.json.encode({"spec": {"unschedulable": cordoned}})
         try:
             await self._client.patch(f"/api/v1/nodes/{name}", body)
@@ -86,7 +79,6 @@ class KubernetesNodes:
             raise
 
     async def drain(self, name: str, reason: str = "", who: str = "") -> tuple[str, ...]:
-        """Refused: which pods must go is more than Kaiwo knows."""
         _refuse(f"kubectl drain {name} does it, with its rules for DaemonSets and local data")
 
 

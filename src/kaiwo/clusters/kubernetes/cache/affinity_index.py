@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from kaiwo.clusters.kubernetes.decode.affinity_rules import (
     EVERY_ADDRESS,
     AffinityRules,
+    HostPort,
     PodSelector,
     SpreadRule,
     spread_among,
@@ -29,7 +30,6 @@ from kaiwo.model.affinity import (
     TopologySpread,
 )
 
-Ports = tuple[tuple[str, int, str], ...]  # protocol, number, address
 Selectors = tuple[PodSelector, ...]  # a pod is meant when all of these select it
 MAX_CACHED = 20_000
 
@@ -64,7 +64,6 @@ class AffinityIndex:
         self._release(before)
 
     def delete_pod(self, uid: str) -> None:
-        """A pod no longer counts."""
         self._release(self._marks_of.pop(uid, ()))
 
     def upsert_namespace(self, name: str, labels: dict[str, str] | None) -> None:
@@ -137,16 +136,14 @@ class AffinityIndex:
         marks = sorted(mark for mark, group in about.items() if self._selects(group, pod, labels))
         if rules is None:
             return PodAffinity(tuple(marks)) if marks else None
-        near = _near(rules, pod.namespace)
+        near, levels = _near(rules, pod.namespace), tuple(dict.fromkeys(rule.level for rule in rules.near))
         apart = [
             RequiredPodAntiAffinity(selector_text(_resolve(rule.pods, pod.namespace)), rule.level)
             for rule in rules.apart
         ]
         return PodAffinity(
             (*marks, *_port_marks(rules.ports)),
-            RequiredPodAffinity(selector_text(*near), tuple(dict.fromkeys(rule.level for rule in rules.near)))
-            if near
-            else None,
+            RequiredPodAffinity(selector_text(*near), levels) if near else None,
             (*dict.fromkeys(apart), *_port_rules(rules.ports)),
             tuple(_spread(rule, pod.namespace, labels) for rule in rules.spread),
             rules.own_rules,
@@ -202,43 +199,37 @@ def selector_text(*selectors: PodSelector) -> str:
     return " and ".join(_describe(selector) for selector in selectors)
 
 
-def _port_marks(ports: Ports) -> Iterable[str]:
+def _port_marks(ports: Iterable[HostPort]) -> Iterable[str]:
     """The marks of a pod with these ports: the number, and the number on its address."""
-    return dict.fromkeys(
-        mark for protocol, port, on in ports for mark in (_port(protocol, port), _port(protocol, port, on))
-    )
+    return dict.fromkeys(mark for port in ports for mark in (_port_mark(port), _port_mark(port, port.address)))
 
 
-def _port_rules(ports: Ports) -> Iterable[RequiredPodAntiAffinity]:
+def _port_rules(ports: Iterable[HostPort]) -> Iterable[RequiredPodAntiAffinity]:
     """A port on every address is free where no pod has the number; on one address, where no pod has it there."""
-    for protocol, port, on in ports:
-        if on == EVERY_ADDRESS:
-            yield RequiredPodAntiAffinity(_port(protocol, port))
-        else:
-            yield RequiredPodAntiAffinity(_port(protocol, port, on))
-            yield RequiredPodAntiAffinity(_port(protocol, port, EVERY_ADDRESS))
+    for port in ports:
+        for address in ("",) if port.address == EVERY_ADDRESS else (port.address, EVERY_ADDRESS):
+            yield RequiredPodAntiAffinity(_port_mark(port, address))
 
 
-def _port(protocol: str, port: int, on: str = "") -> str:
-    return f"{HOST_PORT_PREFIX}{protocol}/{port}" + (f" on {on}" if on else "")
+def _port_mark(port: HostPort, address: str = "") -> str:
+    return f"{HOST_PORT_PREFIX}{port.protocol}/{port.number}" + (f" on {address}" if address else "")
 
 
 def _describe(selector: PodSelector) -> str:
     namespaces = [",".join(selector.namespaces)] if selector.namespaces else []
     if selector.in_namespaces is not None:
-        namespaces.append(f"namespaces({_all_of(selector.in_namespaces)})")
-    return f"{'+'.join(namespaces)} {_all_of(selector.selector)}" + (
-        ", staying" if selector.without_terminating else ""
-    )
+        namespaces.append(f"namespaces({_describe_rules(selector.in_namespaces)})")
+    staying = ", staying" if selector.without_terminating else ""
+    return f"{'+'.join(namespaces)} {_describe_rules(selector.selector)}{staying}"
 
 
-def _all_of(rules: NodeRules | None) -> str:
+def _describe_rules(rules: NodeRules | None) -> str:
     if rules is None:
         return "(none)"
-    return ",".join(_one(rule) for rule in rules) or "(all)"
+    return ",".join(_describe_rule(rule) for rule in rules) or "(all)"
 
 
-def _one(rule: NodeRule) -> str:
+def _describe_rule(rule: NodeRule) -> str:
     values = ",".join(rule.values)
     match rule.operator:
         case "In":

@@ -6,6 +6,7 @@ Never: moves with the clock. A future time is cut off when its text is first rea
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod, Key
 from kaiwo.clusters.kubernetes.decode.workload_annotations import Texts
@@ -14,40 +15,39 @@ from kaiwo.manifests.text.field_errors import FieldPath
 from kaiwo.manifests.values.timestamps import read_past_timestamp_s
 from kaiwo.model.errors import ConfigError
 
-CHECKPOINT_ANNOTATIONS = (
-    OUR_PREFIX + "last-checkpoint",
-    UPSTREAM_PREFIX + "last-checkpoint",
-)  # the first that is there counts
+# The first of these that an object has counts.
+CHECKPOINT_ANNOTATIONS = (OUR_PREFIX + "last-checkpoint", UPSTREAM_PREFIX + "last-checkpoint")
 _KEY_BYTES = b'/last-checkpoint"'
-Found = tuple[str, str, CachedPod]  # key, text, and the pod that carries it or whose owner does
+OwnerMetadataOf = Callable[[CachedPod], Sequence[tuple[Texts, Texts]]]  # annotations and labels of its owners
+
+
+class Found(NamedTuple):
+    """A checkpoint annotation of a pod, or of one of its owners."""
+
+    key: str
+    text: str
+    pod: CachedPod
 
 
 class CheckpointTimes:
-    """The texts of live workloads, and the times that they came to."""
+    """The annotations of live workloads, and the times that they were read as."""
 
     def __init__(self) -> None:
         self._known: dict[str, dict[str, int]] = {}  # by workload and text
         self._faults: dict[Key, str] = {}
 
-    def last_s(
-        self,
-        workload: str,
-        pods: Sequence[CachedPod],
-        owner_metadata: Callable[[CachedPod], Sequence[tuple[Texts, Texts]]],
-        now_s: int,
-    ) -> int:
+    def last_s(self, workload: str, pods: Sequence[CachedPod], owner_metadata: OwnerMetadataOf, now_s: int) -> int:
         """The latest time that any of them gives; 0: none does."""
         before = self._known.pop(workload, {})
         known: dict[str, int] = {}
-        for key, text, pod in _found(pods, owner_metadata):
-            if text not in known:
-                known[text] = before[text] if text in before else self._read(key, text, pod, now_s)
+        for found in _find(pods, owner_metadata):
+            if found.text not in known:
+                known[found.text] = before[found.text] if found.text in before else self._read(found, now_s)
         if known:
             self._known[workload] = known
         return max(known.values(), default=0)
 
     def delete_workload(self, workload: str) -> None:
-        """A workload is gone."""
         self._known.pop(workload, None)
 
     def take_faults(self) -> dict[Key, str]:
@@ -55,11 +55,11 @@ class CheckpointTimes:
         fresh, self._faults = self._faults, {}
         return fresh
 
-    def _read(self, key: str, text: str, pod: CachedPod, now_s: int) -> int:
+    def _read(self, found: Found, now_s: int) -> int:
         try:
-            return min(read_past_timestamp_s(text, FieldPath(f"Pod '{pod.name}'", key)), now_s)
+            return min(read_past_timestamp_s(found.text, FieldPath(f"Pod '{found.pod.name}'", found.key)), now_s)
         except ConfigError as error:
-            self._faults[pod.key] = f"{error}; until then it is ignored"
+            self._faults[found.pod.key] = f"{error}; until then it is ignored"
             return 0
 
 
@@ -68,15 +68,13 @@ def checkpoint_annotation(notes: Texts) -> tuple[str, str] | None:
     return next(((key, notes[key]) for key in CHECKPOINT_ANNOTATIONS if key in notes), None)
 
 
-def _found(
-    pods: Sequence[CachedPod], owner_metadata: Callable[[CachedPod], Sequence[tuple[Texts, Texts]]]
-) -> Iterator[Found]:
+def _find(pods: Sequence[CachedPod], owner_metadata: OwnerMetadataOf) -> Iterator[Found]:
     owners: set[str] = set()
     for pod in pods:
         if _KEY_BYTES in pod.annotations_text and (found := checkpoint_annotation(pod.annotations)) is not None:
-            yield (*found, pod)
-        if pod.owners and pod.owners[0].uid not in owners:  # most pods of a gang have the same
+            yield Found(*found, pod)
+        if pod.owners and pod.owners[0].uid not in owners:  # most pods of a gang have the same owner
             owners.add(pod.owners[0].uid)
-            for notes, _ in owner_metadata(pod):
-                if (found := checkpoint_annotation(notes)) is not None:
-                    yield (*found, pod)
+            for annotations, _ in owner_metadata(pod):
+                if (found := checkpoint_annotation(annotations)) is not None:
+                    yield Found(*found, pod)

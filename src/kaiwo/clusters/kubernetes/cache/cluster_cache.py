@@ -14,7 +14,7 @@ from kaiwo.clusters.kubernetes.cache.affinity_index import AffinityIndex
 from kaiwo.clusters.kubernetes.cache.checkpoint_annotations import CheckpointTimes
 from kaiwo.clusters.kubernetes.cache.device_grants import DeviceGrants, Shares
 from kaiwo.clusters.kubernetes.cache.disruption_budgets import DisruptionBudgets
-from kaiwo.clusters.kubernetes.cache.gang_index import ForeignMembers, GangIndex
+from kaiwo.clusters.kubernetes.cache.gang_index import ForeignMembers, GangIndex, Unit, WorkloadNames
 from kaiwo.clusters.kubernetes.cache.in_flight import InFlight
 from kaiwo.clusters.kubernetes.cache.kaiwo_object_cache import QueueCache, ReservationCache
 from kaiwo.clusters.kubernetes.cache.kueue_gates import KueueWorkloads
@@ -24,9 +24,7 @@ from kaiwo.clusters.kubernetes.cache.placed_pods import PlacedPods, SlotIndex
 from kaiwo.clusters.kubernetes.cache.planned_start_annotations import PlannedStartAnnotations
 from kaiwo.clusters.kubernetes.cache.priority_classes import PriorityClasses
 from kaiwo.clusters.kubernetes.cache.published_state import PublishedState, UnitState
-from kaiwo.clusters.kubernetes.cache.run_times import RunTimes
 from kaiwo.clusters.kubernetes.cache.start_backoff import GangBackoff, StartBackoff
-from kaiwo.clusters.kubernetes.cache.workload_names import Unit, WorkloadNames
 from kaiwo.clusters.kubernetes.cache.workload_unit import UnitParts, build_unit
 from kaiwo.clusters.kubernetes.decode import wire_objects
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod, Key
@@ -55,9 +53,31 @@ class BlockedPods(dict[Key, str]):
         self._new |= reasons
 
     def take_new(self) -> dict[Key, str]:
-        """The reasons that were found since the last time."""
         new, self._new = self._new, {}
         return new
+
+
+class RunDurations:
+    """How long workloads ran, from the times of their pods: those of a gang leave before the last of them is done."""
+
+    def __init__(self) -> None:
+        self._began_s: dict[str, int] = {}  # by workload: when the first pod that succeeded began
+        self._failed: set[str] = set()
+
+    def record_end(self, workload: str, pod: CachedPod) -> None:
+        """A pod finished, or is gone before it did."""
+        if pod.phase == "Succeeded" and pod.started_s:
+            self._began_s[workload] = min(pod.started_s, self._began_s.get(workload, pod.started_s))
+        else:
+            self._failed.add(workload)
+
+    def take_ran_s(self, workload: str, now_s: int) -> int:
+        """The last pod is gone: seconds, if every pod succeeded at the first attempt; else 0."""
+        began_s = self._began_s.pop(workload, 0)
+        if workload in self._failed:
+            self._failed.discard(workload)
+            return 0
+        return max(0, now_s - began_s) if began_s else 0
 
 
 class ClusterCache:
@@ -95,7 +115,7 @@ class ClusterCache:
         self.slots = SlotIndex(self.pods, self.in_flight)
         self.blocked_pods = BlockedPods()
         self.checkpoints = CheckpointTimes()
-        self._run_times = RunTimes()
+        self._run_durations = RunDurations()
         self._grants = DeviceGrants(self.published.ledger)
         self.placed = PlacedPods(scheduler, self.in_flight, self.node_cache, self._grants, self.affinity_index)
         self._parts = UnitParts(
@@ -114,7 +134,6 @@ class ClusterCache:
     # What comes from the API server.
 
     def upsert_pod(self, pod: CachedPod) -> None:
-        """A pod is new or changed."""
         before = self.pods.get(pod.key)
         if before is not None and before.uid == pod.uid and before.version >= pod.version:
             # A pod may be read while a watch lags behind. The older version, without the node that the pod has by now,
@@ -146,7 +165,6 @@ class ClusterCache:
             self.gang_index.assign(pod.key, pod.key if counts else None)
 
     def delete_pod(self, pod: CachedPod) -> None:
-        """A pod is gone."""
         known = self.pods.get(pod.key)
         if known is None or known.uid != pod.uid:
             return
@@ -166,14 +184,11 @@ class ClusterCache:
         self.gang_index.delete_pod(pod.key)
 
     def upsert_node(self, wire: wire_objects.Node) -> None:
-        """A node is new or changed."""
-        before = self.nodes.get(wire.metadata.name)
-        self._node_changed(before, self.node_cache.upsert(wire))
+        self._node_changed(self.nodes.get(wire.metadata.name), self.node_cache.upsert(wire))
 
     def overlay_node(self, name: str, overlay: Callable[[Node], Node] | None) -> None:
         """Change a node's devices by what its agent knows; None: no longer."""
-        before = self.nodes.get(name)
-        self._node_changed(before, self.node_cache.overlay(name, overlay))
+        self._node_changed(self.nodes.get(name), self.node_cache.overlay(name, overlay))
 
     def delete_node(self, wire: wire_objects.Node) -> None:
         if (event := self.node_cache.delete(wire.metadata.name)) is not None:
@@ -185,7 +200,7 @@ class ClusterCache:
             self.gang_index.touch(key)
 
     def touch_claim_users(self) -> None:
-        """Claims or volumes changed: the pods that wait for one are looked at again."""
+        """Claims or volumes changed."""
         self.touch(self.claim_users.waiting)
 
     def retry_evictions(self, keys: Iterable[Key]) -> None:
@@ -216,7 +231,6 @@ class ClusterCache:
         return placed
 
     def end_foreign_start(self, pod: CachedPod) -> None:
-        """The Binding failed."""
         self.in_flight.end_start(pod)
         if not pod.node:
             self.gang_index.assign(pod.key, pod.key if pod.nominated_node else None)
@@ -256,7 +270,6 @@ class ClusterCache:
         )
 
     def workload_of(self, key: Key) -> str | None:
-        """The name of a pod's workload."""
         unit = self.gang_index.unit_of.get(key)
         return None if unit is None else self.names.find(unit)
 
@@ -264,7 +277,7 @@ class ClusterCache:
 
     def _record_end(self, pod: CachedPod) -> None:
         if (name := self.workload_of(pod.key)) is not None:
-            self._run_times.record_end(name, pod)
+            self._run_durations.record_end(name, pod)
 
     def _node_changed(self, before: Node | None, event: NodeChanged | None) -> None:
         if event is None:
@@ -307,7 +320,7 @@ class ClusterCache:
         self.start_backoff.clear(name)
         self.checkpoints.delete_workload(name)
         self.names.delete(unit)
-        return self.published.publish_gone(name, self._run_times.take_ran_s(name, now_s))
+        return self.published.publish_gone(name, self._run_durations.take_ran_s(name, now_s))
 
     def _unit_state(self, name: str, unit: Unit, live: list[CachedPod], now_s: int) -> UnitState:
         gang = self.gang_index.gang(unit)

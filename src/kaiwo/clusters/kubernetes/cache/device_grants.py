@@ -23,7 +23,6 @@ GRANT_ANNOTATION = OUR_PREFIX + "granted-devices"
 FILLS_ANNOTATION = OUR_PREFIX + "fills-until"  # on a backfilled pod: see `Start.until_s`
 Shares = tuple[Share, ...]
 _decode = msgspec.json.Decoder(Shares).decode
-_FILLS_BYTES = FILLS_ANNOTATION.encode()
 
 
 class AssumedDevices(NamedTuple):
@@ -35,12 +34,10 @@ class AssumedDevices(NamedTuple):
 
 
 class DeviceGrants:
-    """The devices of every pod."""
-
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._assumed: dict[str, AssumedDevices] = {}  # by UID
-        self._on: dict[str, set[Key]] = {}  # by node: pods to look at again when it has other devices
+        self._on: dict[str, set[Key]] = {}  # by node: pods to check again when it has other devices
 
     def of(self, pod: CachedPod, node: Node | None, is_granted: bool, has_agent: bool) -> Shares:
         """What a bound pod holds. `has_agent`: an agent reports which devices the node has."""
@@ -63,7 +60,7 @@ class DeviceGrants:
         return (held + tuple(missing))[:count]
 
     def take_pods_on(self, node: str) -> set[Key]:
-        """The node has other devices now: the pods to look at again."""
+        """The node has other devices now: the pods to check again."""
         return self._on.pop(node, set())
 
     def conflicts(self, nodes: Mapping[str, Node], changed: Collection[str]) -> list[Key]:
@@ -78,14 +75,12 @@ class DeviceGrants:
             if conflict is not None:
                 milli, mib = used[name][conflict.gpu]
                 used[name][conflict.gpu] = milli - conflict.milli, mib - conflict.mib
-                self._assumed[uid] = AssumedDevices(
-                    key, name, tuple(share for share in shares if share is not conflict)
-                )
+                kept = tuple(share for share in shares if share is not conflict)
+                self._assumed[uid] = AssumedDevices(key, name, kept)
                 found.append(key)
         return found
 
     def delete_pod(self, pod: CachedPod) -> None:
-        """A pod is gone."""
         self._assumed.pop(pod.uid, None)
         for node in (pod.node, pod.nominated_node):
             if node in self._on:
@@ -110,14 +105,13 @@ def read_grant(notes: Mapping[str, str]) -> Shares | None:
 
 
 def grant_annotations(start: Start) -> dict[str, str]:
-    """What a Binding writes on its pod."""
     notes = {GRANT_ANNOTATION: write_grant(start.devices)}
     return notes | {FILLS_ANNOTATION: str(start.until_s)} if start.until_s else notes
 
 
 def fills_until_s(pod: CachedPod) -> int:
     """Until when a backfilled pod is not preempted; 0: it is not backfilled."""
-    text = pod.annotations.get(FILLS_ANNOTATION, "") if _FILLS_BYTES in pod.annotations_text else ""
+    text = pod.annotation(FILLS_ANNOTATION)
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 12 else 0
 
 
@@ -135,13 +129,9 @@ def _held(by_vendor: Iterable[tuple[str, int]], node: Node, known: Shares, use: 
         mine = [gpu for gpu in node.gpus if not is_mixed or vendor_of(gpu) == vendor]
         names = {gpu.id for gpu in mine}
         kept = tuple(share for share in known if share.gpu in names)[:count]
-        found += kept + least_used(count - len(kept), _others(mine, found + kept), use)
+        own = {share.gpu for share in found + kept}
+        found += kept + least_used(count - len(kept), (gpu for gpu in mine if gpu.id not in own), use)
     return found
-
-
-def _others(gpus: Iterable[Gpu], kept: Shares) -> list[Gpu]:
-    own = {share.gpu for share in kept}
-    return [gpu for gpu in gpus if gpu.id not in own]
 
 
 def _conflict(shares: Shares, node: Node, used: Mapping[str, tuple[int, int]]) -> Share | None:

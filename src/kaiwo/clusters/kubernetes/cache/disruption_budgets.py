@@ -51,10 +51,8 @@ class DisruptionBudget(msgspec.Struct, frozen=True):
 
 
 def read_budget(item: BudgetObject) -> DisruptionBudget:
-    meta = item.metadata
-    return DisruptionBudget(
-        meta.namespace, meta.name, read_selector(item.spec.selector), item.status.disruptions_allowed
-    )
+    meta, selector = item.metadata, read_selector(item.spec.selector)
+    return DisruptionBudget(meta.namespace, meta.name, selector, item.status.disruptions_allowed)
 
 
 class DisruptionBudgets:

@@ -1,22 +1,51 @@
 """Index which pods make up which unit (a gang, or a pod on its own), and which units were touched by a change.
 
-In:    pods and the objects that own them.   Out: units; those to work out again.
+In:    pods and the objects that own them.   Out: units with their names; those to work out again.
 """
 
+import hashlib
 from typing import NamedTuple
 
 import msgspec
 
 from kaiwo.clusters.kubernetes.cache.checkpoint_annotations import CHECKPOINT_ANNOTATIONS
-from kaiwo.clusters.kubernetes.cache.workload_names import Unit, WorkloadNames
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod, Key
 from kaiwo.clusters.kubernetes.gangs import Gang, GangId, GangKey, GangTracker, Member
 from kaiwo.clusters.kubernetes.gangs.gang_names import read_gang_name
 from kaiwo.clusters.kubernetes.gangs.labels import USED_ANNOTATIONS, USED_LABELS, keep_used
 from kaiwo.clusters.kubernetes.gangs.metadata import Owner, TemplateSpec
 
+Unit = GangId | Key  # a gang, or a pod on its own
 _GANG_ANNOTATION = b'.ai/gang"'
 _read_group = msgspec.json.Decoder(TemplateSpec).decode
+
+
+class WorkloadNames:
+    """Names of units: `namespace/name`, short for people, unique, and the same for as long as the unit lives."""
+
+    def __init__(self) -> None:
+        self.unit_of: dict[str, Unit] = {}
+        self._name_of: dict[Unit, str] = {}
+
+    def name(self, unit: Unit) -> str:
+        """The plain name. A pod and a Job, or a Job and its successor, may share it: the second gets a suffix."""
+        found = self._name_of.get(unit)
+        if found is None:
+            found = _plain(unit)
+            if found in self.unit_of:
+                suffix = hashlib.blake2b(repr(unit).encode(), digest_size=3).hexdigest()
+                found = f"{found}.{suffix}"
+            self._name_of[unit] = found
+            self.unit_of[found] = unit
+        return found
+
+    def find(self, unit: Unit) -> str | None:
+        return self._name_of.get(unit)
+
+    def delete(self, unit: Unit) -> None:
+        name = self._name_of.pop(unit, None)
+        if name is not None:
+            del self.unit_of[name]
 
 
 class OwnerMetadata(NamedTuple):
@@ -57,12 +86,10 @@ class GangIndex:
             self.touch(pod.key)
 
     def delete_pod(self, key: Key) -> None:
-        """A pod is gone."""
         self._touched_gangs |= self._gangs.delete_pod(*key)
         self.assign(key, None)
 
     def upsert_owner(self, item: OwnerObject) -> None:
-        """An owner of pods is new or changed."""
         self._touched_gangs |= self._gangs.upsert_owner(item.owner)
         uid, now = item.owner.uid, item.metadata
         before = self._owner_metadata.get(uid, OwnerMetadata())
@@ -79,7 +106,6 @@ class GangIndex:
             self._are_all_touched = True  # people seldom change the others
 
     def delete_owner(self, item: OwnerObject) -> None:
-        """An owner of pods is gone."""
         self._touched_gangs |= self._gangs.delete_owner(item.owner)
         self._owner_metadata.pop(item.owner.uid, None)
         self._with_checkpoint.discard(item.owner.uid)
@@ -97,17 +123,15 @@ class GangIndex:
             self._touched[unit] = None
 
     def touch(self, key: Key) -> None:
-        """Something else about a pod changed."""
         if key in self.unit_of:
             self._touched[self.unit_of[key]] = None
 
     def touch_workload(self, name: str) -> None:
-        """Something else about a workload changed."""
         if name in self._names.unit_of:
             self._touched[self._names.unit_of[name]] = None
 
     def touch_gang(self, gang: GangId | None) -> None:
-        """Something else about a gang changed, if it has pods of ours."""
+        """Unless the gang has no pods of ours."""
         if gang in self.keys_of:
             self._touched[gang] = None
 
@@ -150,7 +174,7 @@ class GangIndex:
         return [self._owner_metadata[uid] for uid in uids if uid in self._owner_metadata]
 
     def owner_checkpoints(self, pod: CachedPod) -> list[OwnerMetadata]:
-        """The same, where any owner has a checkpoint annotation: few do, and every workload is looked at."""
+        """The same, where any owner has a checkpoint annotation: few do, and every workload asks."""
         return self.owner_metadata(pod) if self._with_checkpoint else []
 
 
@@ -163,9 +187,8 @@ class ForeignMembers:
 
     def upsert_pod(self, pod: CachedPod) -> GangId | None:
         """A pod of another scheduler is new or changed; the gang that it names."""
-        if _GANG_ANNOTATION not in pod.annotations_text or pod.is_finished or pod.is_terminating:
-            return self.delete_pod(pod.key)
-        name = read_gang_name((pod.annotations,))
+        names_gang = _GANG_ANNOTATION in pod.annotations_text and not (pod.is_finished or pod.is_terminating)
+        name = read_gang_name((pod.annotations,)) if names_gang else ""
         if not name:
             return self.delete_pod(pod.key)
         gang_id = GangId("gang", GangKey("gang", pod.namespace, name))
@@ -209,5 +232,12 @@ def member_of(pod: CachedPod) -> Member:
 
 
 def _may_be_in_gang(pod: CachedPod) -> bool:
-    """A pod without an owner, labels, annotations or a group is on its own: there is no need to look."""
+    """A pod without an owner, labels, annotations or a group is on its own."""
     return bool(pod.owners or pod.labels_text or pod.annotations_text or pod.group_text)
+
+
+def _plain(unit: Unit) -> str:
+    if not isinstance(unit, GangId):
+        return f"{unit[0]}/{unit[1]}"
+    key = unit.key
+    return f"{key.namespace}/{key.name}" + (f"-{key.part}" if key.part else "")

@@ -25,13 +25,11 @@ class InFlight:
             self.evictions.discard(pod.uid)
 
     def delete_pod(self, uid: str) -> None:
-        """A pod is gone."""
         self.starts.pop(uid, None)
         self.evictions.discard(uid)
         self.refused_evictions.pop(uid, None)
 
     def begin_start(self, start: Start, pod: CachedPod) -> None:
-        """A Binding is under way."""
         self.starts[pod.uid] = start
         self._gang_index.touch(pod.key)
 
@@ -41,7 +39,6 @@ class InFlight:
             self._gang_index.touch(pod.key)
 
     def begin_eviction(self, pod: CachedPod) -> None:
-        """An Eviction is under way."""
         self.evictions.add(pod.uid)
         self._gang_index.touch(pod.key)
 
@@ -54,6 +51,5 @@ class InFlight:
             self._gang_index.touch(pod.key)
 
     def retry_eviction(self, pod: CachedPod) -> None:
-        """The pod may be evicted again."""
         if self.refused_evictions.pop(pod.uid, None) is not None:
             self._gang_index.touch(pod.key)

@@ -56,7 +56,6 @@ class QueueCache(LastReadable[Queue]):
         self.history = QueueHistory()
 
     def upsert(self, queue: Queue) -> list[Event]:
-        """A queue is new or changed."""
         is_added = queue.name not in self.items
         if not self._put(queue.name, queue):
             return []
@@ -65,7 +64,6 @@ class QueueCache(LastReadable[Queue]):
         return [QueueChanged(queue)]
 
     def delete(self, name: str) -> list[Event]:
-        """A queue is gone."""
         self.generations.pop(name, None)
         self.history.delete(name)
         if name == DEFAULT_QUEUE:
@@ -80,9 +78,7 @@ class ReservationCache(LastReadable[Reservation]):
     """KaiwoReservations."""
 
     def upsert(self, reservation: Reservation) -> list[Event]:
-        """A reservation is new or changed."""
         return [ReservationChanged(reservation)] if self._put(reservation.name, reservation) else []
 
     def delete(self, name: str) -> list[Event]:
-        """A reservation is gone."""
         return [ReservationGone(name)] if self._pop(name) else []

@@ -26,6 +26,12 @@ class KueueState(msgspec.Struct, frozen=True):
     owners: frozenset[str]  # UIDs: of a Job, or of the pods themselves
     reason: str
 
+    def is_about(self, pod: CachedPod) -> bool:
+        if pod.namespace != self.namespace:
+            return False
+        uids = {pod.uid, *(owner.uid for owner in pod.owners)}
+        return not self.owners.isdisjoint(uids) or pod.labels.get(KUEUE_GROUP) == self.name
+
 
 class KueueWorkloads:
     """Kueue's Workloads, and the gated pods that wait for them."""
@@ -36,7 +42,6 @@ class KueueWorkloads:
         self._gated: dict[Key, CachedPod] = {}
 
     def upsert_pod(self, pod: CachedPod) -> None:
-        """A pod of ours is new or changed."""
         if pod.is_gated and is_managed_by_kueue(pod):
             self._gated[pod.key] = pod
         else:
@@ -72,14 +77,7 @@ class KueueWorkloads:
         return found.reason if found is not None else UNKNOWN
 
     def _pods_of(self, state: KueueState) -> list[Key]:
-        return [pod.key for pod in self._gated.values() if self._is_about(state, pod)]
-
-    @staticmethod
-    def _is_about(state: KueueState, pod: CachedPod) -> bool:
-        if pod.namespace != state.namespace:
-            return False
-        uids = {pod.uid, *(owner.uid for owner in pod.owners)}
-        return not state.owners.isdisjoint(uids) or pod.labels.get(KUEUE_GROUP) == state.name
+        return [pod.key for pod in self._gated.values() if state.is_about(pod)]
 
     def _drop_owners(self, state: KueueState) -> None:
         for uid in state.owners:
@@ -88,7 +86,6 @@ class KueueWorkloads:
 
 
 def is_managed_by_kueue(pod: CachedPod) -> bool:
-    """It has a label or an annotation of Kueue's."""
     return _PREFIX_BYTES in pod.labels_text or _PREFIX_BYTES in pod.annotations_text
 
 
@@ -118,6 +115,9 @@ class _Check(Wire):
     state: str = ""
     message: str = ""
 
+    def __str__(self) -> str:
+        return f"{self.name} ({self.message[:MAX_CHARACTERS]})" if self.message else self.name
+
 
 class _Status(Wire):
     admission: _Admission | None = None
@@ -134,7 +134,6 @@ class WorkloadObject(Wire):
 
 
 def read_kueue_state(item: WorkloadObject) -> KueueState:
-    """The state of one Workload."""
     meta = item.metadata
     owners = frozenset(owner.uid for owner in meta.owner_references or ())
     return KueueState(meta.namespace, meta.name, owners, _explain(item))
@@ -145,21 +144,13 @@ def _explain(item: WorkloadObject) -> str:
     if not item.spec.active:
         return f"Kueue has deactivated it ({where}); set spec.active of its Workload {item.metadata.name} to true again"
     facts = {each.type: each for each in item.status.conditions or ()}
+    true_facts = {name for name, each in facts.items() if each.status == "True"}
     admission = item.status.admission.cluster_queue if item.status.admission else ""
-    if _holds(facts.get("Admitted")):
+    if "Admitted" in true_facts:
         return f"Kueue has admitted it to {admission or 'its cluster queue'} and has yet to take its gate away"
-    if _holds(facts.get("QuotaReserved")):
-        open_checks = [check for check in item.status.admission_checks or () if check.state != "Ready"]
-        return f"Kueue keeps quota of {admission} for it and waits for {_checks(open_checks)}"
-    said = facts.get("QuotaReserved") or facts.get("Evicted")
-    why = f": {said.message[:MAX_CHARACTERS]}" if said is not None and said.message else ""
+    if "QuotaReserved" in true_facts:
+        checks = [str(check) for check in item.status.admission_checks or () if check.state != "Ready"]
+        return f"Kueue keeps quota of {admission} for it and waits for {', '.join(checks) or 'its last step'}"
+    last = facts.get("QuotaReserved") or facts.get("Evicted")
+    why = f": {last.message[:MAX_CHARACTERS]}" if last is not None and last.message else ""
     return f"Kueue has not admitted it yet ({where}){why}"
-
-
-def _checks(checks: list[_Check]) -> str:
-    listed = [f"{check.name} ({check.message[:MAX_CHARACTERS]})" if check.message else check.name for check in checks]
-    return ", ".join(listed) or "its last step"
-
-
-def _holds(condition: Condition | None) -> bool:
-    return condition is not None and condition.status == "True"

@@ -1,7 +1,6 @@
 """Cache the nodes: as Kubernetes shows them, and with an overlay of what their agents know of the devices.
 
 In:    Node objects and overlays.   Out: the events that publish a change.
-Never: looks at pods.
 """
 
 from collections.abc import Callable
@@ -38,7 +37,6 @@ class NodeCache:
         return self._publish(self._overlays[node.name](node) if node.name in self._overlays else node)
 
     def overlay(self, name: str, overlay: Callable[[Node], Node] | None) -> NodeChanged | None:
-        """Set the overlay of a node; None removes it."""
         if name not in self.without_overlay:
             raise NotFoundError(f"node {name} does not exist")
         if overlay is None:

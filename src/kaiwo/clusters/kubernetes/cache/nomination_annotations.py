@@ -14,7 +14,6 @@ from kaiwo.manifests.kinds.annotations import OUR_PREFIX
 from kaiwo.model.plan import Nomination
 
 NOMINATION_ANNOTATION = OUR_PREFIX + "kept-space"
-_KEY_BYTES = NOMINATION_ANNOTATION.encode()
 _decode = msgspec.json.Decoder(Nomination).decode
 
 
@@ -27,9 +26,8 @@ class NominationAnnotations:
         self._expired: dict[str, CachedPod] = {}  # the annotation is out of date and still there
 
     def of(self, workload: str, slot: str, pod: CachedPod) -> Nomination | None:
-        """The nomination of a pod that waits in this slot."""
         text = self.wanted.get(pod.uid)
-        text = _annotation(pod) if text is None else text
+        text = pod.annotation(NOMINATION_ANNOTATION) if text is None else text
         if not text:
             return None
         try:
@@ -39,8 +37,7 @@ class NominationAnnotations:
         return replace(found, workload=workload, pod=slot) if is_countable(found) else None
 
     def upsert_pod(self, pod: CachedPod) -> None:
-        """A pod is new or changed."""
-        if pod.uid not in self.being_written and self.wanted.get(pod.uid) == _annotation(pod):
+        if pod.uid not in self.being_written and self.wanted.get(pod.uid) == pod.annotation(NOMINATION_ANNOTATION):
             del self.wanted[pod.uid]
 
     def delete_pod(self, uid: str) -> None:
@@ -51,7 +48,7 @@ class NominationAnnotations:
     def expire(self, pods: Iterable[CachedPod]) -> None:
         """These pods no longer wait in a slot: their nominations must not come back by themselves."""
         for pod in pods:
-            if not pod.node and (self.wanted.get(pod.uid) or _annotation(pod)):
+            if not pod.node and (self.wanted.get(pod.uid) or pod.annotation(NOMINATION_ANNOTATION)):
                 self.wanted[pod.uid] = ""
                 self._expired[pod.uid] = pod
 
@@ -60,7 +57,6 @@ class NominationAnnotations:
         self.wanted, self._expired = {}, {}
 
     def take_expired(self) -> list[CachedPod]:
-        """The pods whose annotation has to be removed."""
         expired, self._expired = self._expired, {}
         return list(expired.values())
 
@@ -68,7 +64,3 @@ class NominationAnnotations:
 def write_nomination(nomination: Nomination) -> str:
     """Without the pod affinity, which follows from the pod."""
     return msgspec.json.encode(replace(nomination, neighbours=None)).decode()
-
-
-def _annotation(pod: CachedPod) -> str:
-    return pod.annotations.get(NOMINATION_ANNOTATION, "") if _KEY_BYTES in pod.annotations_text else ""

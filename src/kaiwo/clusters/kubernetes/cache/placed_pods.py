@@ -44,7 +44,6 @@ class PlacedPods:
         return self.at(workload, slot, pod, phase, pod.node, self._grants.of(pod, node, is_granted, has_agent))
 
     def at(self, workload: str, slot: str, pod: CachedPod, phase: Phase, node: str, devices: Shares) -> Pod:
-        """The pod on this node, with these devices."""
         request = pod.spec.request
         return Pod(
             workload,
@@ -70,16 +69,12 @@ class SlotIndex:
         self._pods, self._in_flight = pods, in_flight
 
     def find(self, workload: str, slot: str) -> CachedPod | None:
-        """The pod in a slot."""
         unit = self.units.get(workload)
         return None if unit is None else self._pods.get(unit.by_slot.get(slot, ("", "")))
 
     def pods(self, workload: str) -> dict[str, CachedPod]:
-        """The pods of a workload by slot."""
-        unit = self.units.get(workload)
-        return (
-            {} if unit is None else {slot: self._pods[key] for slot, key in unit.by_slot.items() if key in self._pods}
-        )
+        by_slot = self.units[workload].by_slot if workload in self.units else {}
+        return {slot: self._pods[key] for slot, key in by_slot.items() if key in self._pods}
 
     def waiting(self, workload: str) -> list[CachedPod]:
         """The pods of a workload that are neither bound nor in flight, in the order of their slots."""

@@ -8,6 +8,7 @@ import base64
 import datetime
 import zlib
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -24,6 +25,13 @@ _KEY_BYTES = PLACE_ANNOTATION.encode()
 _decode = msgspec.json.Decoder(PlannedStart).decode
 
 
+class PodAnnotation(NamedTuple):
+    """What must be written on a pod."""
+
+    pod: CachedPod
+    text: str  # empty: remove the annotation
+
+
 class PlannedStartAnnotations:
     """What we decided, by workload, and what we wrote, by the UID of a pod."""
 
@@ -34,12 +42,11 @@ class PlannedStartAnnotations:
         self._stale: dict[str, None] = {}
 
     def of(self, workload: str, waiting: Sequence[CachedPod]) -> PlannedStart | None:
-        """The planned start of a workload with these waiting pods."""
         if not waiting:
             return None
         if workload in self.decided:
             return self.decided[workload]
-        texts = (_annotation(pod) for pod in waiting)
+        texts = (pod.annotation(PLACE_ANNOTATION) for pod in waiting)
         return next((found for text in texts if text and (found := read_planned_start(text, workload))), None)
 
     def concerns(self, workload: str, pods: Iterable[CachedPod]) -> bool:
@@ -47,39 +54,36 @@ class PlannedStartAnnotations:
         return workload in self.decided or any(_KEY_BYTES in pod.annotations_text for pod in pods)
 
     def decide(self, workload: str, planned_start: PlannedStart | None) -> None:
-        """It has this planned start from now on, or none."""
         self.decided[workload] = planned_start
         self._texts[workload] = write_planned_start(planned_start) if planned_start is not None else ""
 
     def check(self, workload: str, waiting: Sequence[CachedPod]) -> None:
-        """Note the workload when its pods do not carry what we decided."""
+        """Mark the workload as stale when its pods do not carry what we decided."""
         if workload in self.decided and self.pods_to_write(workload, waiting):
             self._stale[workload] = None
 
-    def pods_to_write(self, workload: str, waiting: Sequence[CachedPod]) -> list[tuple[CachedPod, str]]:
-        """The pods to write, and their annotation; empty: remove it."""
+    def pods_to_write(self, workload: str, waiting: Sequence[CachedPod]) -> list[PodAnnotation]:
         text = self._texts.get(workload, "")
-        current = [self._written.get(pod.uid, _annotation(pod)) for pod in waiting]
+        current = [self._written.get(pod.uid, pod.annotation(PLACE_ANNOTATION)) for pod in waiting]
         # The pod that carries one already keeps it: after a restart other pods may come first.
         carrier = next((at for at, note in enumerate(current) if note), 0) if text else -1
         wanted = [text if at == carrier else "" for at in range(len(waiting))]
-        return [(pod, want) for pod, want, note in zip(waiting, wanted, current, strict=True) if want != note]
+        return [
+            PodAnnotation(pod, want) for pod, want, note in zip(waiting, wanted, current, strict=True) if want != note
+        ]
 
     def record_write(self, pod: CachedPod, text: str) -> None:
         """The server has it; the watch shows it later."""
         self._written[pod.uid] = text
 
     def upsert_pod(self, pod: CachedPod) -> None:
-        """A pod is new or changed."""
-        if pod.uid in self._written and self._written[pod.uid] == _annotation(pod):
+        if pod.uid in self._written and self._written[pod.uid] == pod.annotation(PLACE_ANNOTATION):
             del self._written[pod.uid]
 
     def delete_pod(self, uid: str) -> None:
-        """A pod is gone."""
         self._written.pop(uid, None)
 
     def delete_workload(self, workload: str) -> None:
-        """A workload is gone."""
         self.decided.pop(workload, None)
         self._texts.pop(workload, None)
         self._stale.pop(workload, None)
@@ -91,7 +95,6 @@ class PlannedStartAnnotations:
         return names
 
     def take_stale(self) -> list[str]:
-        """The workloads whose pods must be written."""
         stale, self._stale = self._stale, {}
         return list(stale)
 
@@ -104,8 +107,7 @@ def write_planned_start(planned_start: PlannedStart) -> str:
 def read_planned_start(text: str, workload: str) -> PlannedStart | None:
     """None: it is damaged."""
     try:
-        unpacked = zlib.decompressobj().decompress(base64.b64decode(text), MOST_BYTES)
-        found = _decode(unpacked)
+        found = _decode(zlib.decompressobj().decompress(base64.b64decode(text), MOST_BYTES))
     except (ValueError, zlib.error, msgspec.DecodeError):
         return None
     return replace(found, workload=workload) if is_countable(found) else None
@@ -117,7 +119,3 @@ def format_start_time(text: str) -> str | None:
     if planned_start is None:
         return None
     return datetime.datetime.fromtimestamp(planned_start.start_s, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _annotation(pod: CachedPod) -> str:
-    return pod.annotations.get(PLACE_ANNOTATION, "") if _KEY_BYTES in pod.annotations_text else ""

@@ -68,7 +68,7 @@ class PublishedState:
         return events + self._publish_planned_start(name, state.planned_start)
 
     def publish_gone(self, name: str, ran_s: int) -> list[Event]:
-        """A workload ended after so many seconds. The scheduler forgets its nominations and planned start with it."""
+        """A workload ended. The scheduler forgets its nominations and planned start with it."""
         self._set_blocked(name, None)
         self.nominations.pop(name, None)
         self.planned_starts.pop(name, None)
@@ -95,30 +95,28 @@ class PublishedState:
             self._record_change(name)
         return events
 
-    def assume_planned_start(self, name: str, promise: PlannedStart | None) -> None:
-        """The scheduler knows this by itself: it decided it."""
+    # What is assumed, the scheduler knows already: it decided it.
+
+    def assume_planned_start(self, name: str, planned_start: PlannedStart | None) -> None:
         self.planned_starts.pop(name, None)
-        if promise is not None:
-            self.planned_starts[name] = promise
+        if planned_start is not None:
+            self.planned_starts[name] = planned_start
 
     def assume_nomination(self, nomination: Nomination) -> None:
-        """The scheduler knows this by itself: it decided it."""
         self.nominations.setdefault(nomination.workload, {})[nomination.pod] = nomination
 
     def assume_nomination_gone(self, workload: str, slot: str) -> None:
-        """The scheduler knows by itself that the space is kept no longer."""
         own = self.nominations.get(workload, {})
         own.pop(slot, None)
         if not own:
             self.nominations.pop(workload, None)
 
     def assume_pod(self, pod: Pod) -> None:
-        """The scheduler knows this by itself: it decided it."""
         self._put(pod.workload, pod.name, pod)
         self._record_change(pod.workload)
 
     def explain_misfit(self, pod: Pod, nodes: Mapping[str, Node]) -> str:
-        """Why a pod cannot be where it is said to be; what it holds already does not stand in its way."""
+        """Why a pod does not fit where it is; what it holds already does not count against it."""
         before = self.pods.get(pod.workload, {}).get(pod.name)
         if before is not None:
             self.ledger.give_back(before)
@@ -129,7 +127,6 @@ class PublishedState:
                 self.ledger.take(before)
 
     def assume_releasing(self, workload: str, slot: str) -> None:
-        """The scheduler knows by itself that this pod was told to go."""
         pod = self.pods.get(workload, {}).get(slot)
         if pod is not None:
             self._put(workload, slot, replace(pod, phase=Phase.RELEASING))

@@ -27,7 +27,7 @@ class PastUsage(NamedTuple):
     part: tuple[int, ...]
 
 
-class StopStatus(Wire):
+class StopStatus(Wire, omit_defaults=True):
     """An eviction for another workload, as in a status."""
 
     workload: str
@@ -95,12 +95,10 @@ class QueueHistory:
         self._change(queue)
 
     def record_usage(self, queue: str, past: PastUsage) -> None:
-        """What a queue used lately."""
         self.usage[queue] = past
         self._change(queue)
 
     def delete(self, queue: str) -> None:
-        """The object is gone."""
         self.usage.pop(queue, None)
         self.stops.pop(queue, None)
         self._last = None
@@ -109,16 +107,13 @@ class QueueHistory:
 
     def discard_decisions(self) -> None:
         """Another replica leads: what is in the objects counts."""
-        if self._own:
-            self._own, self._unwritten = set(), {}
+        self._own, self._unwritten = set(), {}
 
     def take_unwritten(self) -> list[str]:
-        """Queues whose objects must be written."""
         fresh, self._unwritten = self._unwritten, {}
         return list(fresh)
 
     def retry_write(self, queue: str) -> None:
-        """A queue could not be written."""
         self._unwritten[queue] = None
 
     def last_stop(self, workload: str) -> StoppedForOthers | None:
@@ -134,11 +129,12 @@ class QueueHistory:
 
     def status(self, queue: str) -> dict[str, Any]:
         """The status fields, as the custom resource definition names them."""
-        found: dict[str, Any] = {"stops": [_stop_status(each) for each in self.stops.get(queue, ())]}
+        stops = [StopStatus(each.workload, each.at_s, each.queues, each.is_moved) for each in self.stops.get(queue, ())]
+        found: dict[str, Any] = {"stops": msgspec.to_builtins(stops)}
         past = self.usage.get(queue)
         if past is not None:
-            gpu, cpu, memory = (str((Decimal(part) / WHOLE).quantize(DIGITS).normalize()) for part in past.part)
-            found["usage"] = {"atSeconds": past.at_s, "gpu": gpu, "cpu": cpu, "memory": memory}
+            parts = (str((Decimal(part) / WHOLE).quantize(DIGITS).normalize()) for part in past.part)
+            found["usage"] = msgspec.to_builtins(UsageStatus(past.at_s, *parts))
         return found
 
     def _change(self, queue: str) -> None:
@@ -146,17 +142,12 @@ class QueueHistory:
         self._unwritten[queue] = None
 
 
-def _stop_status(stop: StoppedForOthers) -> dict[str, Any]:
-    words: dict[str, Any] = {"workload": stop.workload, "atSeconds": stop.at_s}
-    return words | ({"queues": stop.queues} if stop.queues else {}) | ({"moved": True} if stop.is_moved else {})
-
-
-def _read_past(words: UsageStatus) -> PastUsage | None:
+def _read_past(usage: UsageStatus) -> PastUsage | None:
     """None: it is damaged."""
     try:
-        parts = [Decimal(text) for text in (words.gpu, words.cpu, words.memory)]
+        parts = [Decimal(text) for text in (usage.gpu, usage.cpu, usage.memory)]
     except InvalidOperation:
         return None
     if not all(part.is_finite() and 0 <= part <= 1 for part in parts):
         return None
-    return PastUsage(words.at_seconds, tuple(int(part * WHOLE) for part in parts))
+    return PastUsage(usage.at_seconds, tuple(int(part * WHOLE) for part in parts))

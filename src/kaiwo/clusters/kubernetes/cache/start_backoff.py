@@ -67,8 +67,8 @@ class StartBackoff:
         waiting = replace(workload, not_before_s=refusal.until_s, not_before_why=refusal.why)
         if not refusal.avoided:
             return waiting
-        away = NodeRule(NODE_NAME, "NotIn", refusal.avoided)
-        return replace(waiting, roles=tuple(_with_rule(role, away) for role in workload.roles))
+        avoid = NodeRule(NODE_NAME, "NotIn", refusal.avoided)
+        return replace(waiting, roles=tuple(_with_rule(role, avoid) for role in workload.roles))
 
 
 class GangStops(NamedTuple):

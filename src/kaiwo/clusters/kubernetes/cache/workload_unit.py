@@ -104,7 +104,7 @@ def build_unit(name: str, pods: Sequence[CachedPod], gang: Gang | None, had: Slo
             fault = _explain_fault(settings, parts)
         except ConfigError as error:
             # Running work stays in its queue: a mistake in one annotation must not move it to another.
-            settings, fault = _valid_settings(kept[0].pod, parts), str(error)
+            settings, fault = _settings(kept[0].pod, parts, read_valid_settings), str(error)
         if fault:
             kept = _block_waiting(kept, fault, blocked)
     if not kept:
@@ -170,11 +170,6 @@ def _settings(pod: CachedPod, parts: UnitParts, read: SettingsReader = read_work
     return read(f"Pod '{pod.name}'", sources, priority, has_class, parts.queues.items.__contains__)
 
 
-def _valid_settings(pod: CachedPod, parts: UnitParts) -> Workload:
-    """The same without the annotations that make no sense."""
-    return _settings(pod, parts, read_valid_settings)
-
-
 def _block_waiting(kept: Sequence[_UnitPod], reason: str, blocked: dict[Key, str]) -> list[_UnitPod]:
     """Only the fixed pods stay; the others are blocked for this reason."""
     blocked.update({each.pod.key: reason for each in kept if not each.is_fixed})
@@ -189,7 +184,7 @@ def _blocked_workload(
     if not kept:
         return None
     roles, _ = _roles(kept, gang, {})
-    workload = _workload(name, kept, roles, _valid_settings(kept[0].pod, parts))
+    workload = _workload(name, kept, roles, _settings(kept[0].pod, parts, read_valid_settings))
     return BlockedWorkload(replace(workload, held=True), reason)
 
 

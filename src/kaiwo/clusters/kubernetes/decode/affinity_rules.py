@@ -4,11 +4,12 @@ In:    a pod's spec.   Out: one AffinityRules, shared by all pods with the same 
 Only required rules are read: preferred ones keep a pod from no node.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import msgspec
 
-from kaiwo.clusters.kubernetes.decode.wire_objects import Container, LabelSelector, PodSpec, PodTerm, Port
+from kaiwo.clusters.kubernetes.decode.wire_objects import LabelSelector, PodSpec, PodTerm, Port
 from kaiwo.clusters.kubernetes.decode.wire_objects import Spread as WireSpread
 from kaiwo.model.affinity import NodeAlternatives, NodeRule, NodeRules
 
@@ -44,13 +45,21 @@ class SpreadRule(msgspec.Struct, frozen=True, gc=False):
     same_labels: tuple[str, ...]  # only pods with the same values of these labels
 
 
+class HostPort(NamedTuple):
+    """A port of the node that a pod takes."""
+
+    protocol: str
+    number: int
+    address: str
+
+
 class AffinityRules(msgspec.Struct, frozen=True, gc=False):
     """Every rule of one pod."""
 
     near: tuple[TermRule, ...] = ()
     apart: tuple[TermRule, ...] = ()
     spread: tuple[SpreadRule, ...] = ()
-    ports: tuple[tuple[str, int, str], ...] = ()  # protocol, number, address
+    ports: tuple[HostPort, ...] = ()
     own_rules: NodeRules = ()  # which nodes the spec itself allows: for the spread
     own_choices: tuple[NodeAlternatives, ...] = ()
 
@@ -63,16 +72,16 @@ def read_affinity_rules(
     near = affinity.pod_affinity.required if affinity and affinity.pod_affinity else None
     apart = affinity.pod_anti_affinity.required if affinity and affinity.pod_anti_affinity else None
     hard = [each for each in spec.topology_spread_constraints or () if each.when_unsatisfiable == "DoNotSchedule"]
-    ports = tuple(
-        sorted({_port(port) for item in _running_containers(spec) for port in item.ports or () if port.host_port})
-    )
+    # Init containers give their ports back, unless they run as long as the pod.
+    sidecars = [item for item in spec.init_containers or () if item.restart_policy == "Always"]
+    ports = {_port(port) for item in (*spec.containers, *sidecars) for port in item.ports or () if port.host_port}
     if not (near or apart or hard or ports):
         return None
     return AffinityRules(
         tuple(_term(each) for each in near or ()),
         tuple(_term(each) for each in apart or ()),
         tuple(_spread(each) for each in hard),
-        ports,
+        tuple(sorted(ports)),
         rules if hard else (),
         choices if hard else (),
     )
@@ -82,9 +91,9 @@ def read_selector(selector: LabelSelector | None) -> NodeRules | None:
     """In one order, so that equal selectors are equal."""
     if selector is None:
         return None
-    rules = {NodeRule(key, "In", (value,)) for key, value in (selector.match_labels or {}).items()}
-    for item in selector.match_expressions or ():
-        rules.add(NodeRule(item.key, item.operator, tuple(sorted(set(item.values or ())))))
+    labels, expressions = selector.match_labels or {}, selector.match_expressions or ()
+    rules = {NodeRule(key, "In", (value,)) for key, value in labels.items()}
+    rules |= {NodeRule(item.key, item.operator, tuple(sorted(set(item.values or ())))) for item in expressions}
     return tuple(sorted(rules, key=_order))
 
 
@@ -124,10 +133,5 @@ def _spread(rule: WireSpread) -> SpreadRule:
     )
 
 
-def _port(port: Port) -> tuple[str, int, str]:
-    return port.protocol or "TCP", port.host_port, port.host_ip or EVERY_ADDRESS
-
-
-def _running_containers(spec: PodSpec) -> Iterable[Container]:
-    """Containers that run as long as the pod: init containers give their ports back."""
-    return (*spec.containers, *(item for item in spec.init_containers or () if item.restart_policy == "Always"))
+def _port(port: Port) -> HostPort:
+    return HostPort(port.protocol or "TCP", port.host_port, port.host_ip or EVERY_ADDRESS)

@@ -35,17 +35,9 @@ _GPU_KEYS = (OUR_PREFIX + "gpu-", UPSTREAM_PREFIX + "gpu-")
 _GPU_KEY_BYTES = tuple(key.encode() for key in _GPU_KEYS)
 # The fields of PodSpec that `read_pod_request` reads, as (name in JSON, name in PodBody).
 _PARTS = tuple(
-    (f',"{field}":'.encode(), name)
-    for field, name in (
-        ("initContainers", "init_containers"),
-        ("overhead", "overhead"),
-        ("resources", "resources"),
-        ("nodeSelector", "node_selector"),
-        ("affinity", "affinity"),
-        ("tolerations", "tolerations"),
-        ("topologySpreadConstraints", "topology_spread_constraints"),
-        ("resourceClaims", "resource_claims"),
-    )
+    (f',"{field.encode_name}":'.encode(), field.name)
+    for field in msgspec.structs.fields(PodBody)
+    if field.name in PodSpec.__struct_fields__ and field.name not in ("containers", "volumes")
 )
 
 Key = tuple[str, str]  # namespace, name
@@ -57,13 +49,9 @@ _read_conditions = msgspec.json.Decoder(list[Condition]).decode
 _read_volumes = msgspec.json.Decoder(list[Volume]).decode
 _read_spec = msgspec.json.Decoder(PodSpec).decode
 _read_containers = msgspec.json.Decoder(list[PodContainer]).decode
-_read_resize_conditions = msgspec.json.Decoder(list[Condition]).decode
-_write = msgspec.json.Encoder().encode
 
 
 class CachedPod(msgspec.Struct, frozen=True, gc=False):
-    """What is kept of a pod."""
-
     namespace: str
     name: str
     uid: str
@@ -105,6 +93,10 @@ class CachedPod(msgspec.Struct, frozen=True, gc=False):
         """Its annotations, as far as anything reads them."""
         return _read_texts(self.annotations_text) if self.annotations_text else {}
 
+    def annotation(self, name: str) -> str:
+        """One annotation; empty: it has none. The others are decoded only where it is there."""
+        return self.annotations.get(name, "") if name.encode() in self.annotations_text else ""
+
 
 class PodDecoder:
     """Makes CachedPods. What is equal is kept once."""
@@ -115,7 +107,6 @@ class PodDecoder:
         self._owners: dict[bytes, tuple[Reference, ...]] = {}
 
     def decode(self, pod: Pod) -> CachedPod:
-        """One pod."""
         meta, spec, status = pod.metadata, pod.spec, pod.status
         share = self._texts.setdefault
         annotations = _keep_read(bytes(meta.annotations))
@@ -149,7 +140,11 @@ class PodDecoder:
         requests, owners = {id(pod.spec) for pod in live}, {id(pod.owners) for pod in live}
         self._requests = {text: found for text, found in self._requests.items() if id(found) in requests}
         self._owners = {text: found for text, found in self._owners.items() if id(found) in owners}
-        self._texts = {text: text for pod in live for text in _texts_of(pod)}
+        self._texts = {
+            text: text
+            for pod in live
+            for text in (pod.namespace, pod.node, pod.nominated_node, pod.scheduler, pod.phase)
+        }
 
     def _request(self, body: PodBody, status: PodStatus, annotations: bytes, pod: str) -> PodRequest:
         """Looked up by its text, the smallest spec that asks for the same. It is read only when it is new."""
@@ -172,11 +167,9 @@ class PodDecoder:
         text = b"".join(parts)
         claims = _claims(bytes(body.volumes), pod)
         gpu_annotations = _gpu_annotations(annotations)
-        key = (
-            text
-            if not claims.names and not gpu_annotations
-            else text + repr((claims, sorted(gpu_annotations.items()))).encode()
-        )
+        key = text
+        if claims.names or gpu_annotations:
+            key += repr((claims, sorted(gpu_annotations.items()))).encode()
         found = self._requests.get(key)
         if found is None:
             found = self._requests[key] = read_pod_request(_read_spec(text), gpu_annotations, "the pod", claims)
@@ -196,22 +189,18 @@ def _version(text: str) -> int:
     return int(text) if text.isdecimal() else 0
 
 
-def _texts_of(pod: CachedPod) -> tuple[str, ...]:
-    return pod.namespace, pod.node, pod.nominated_node, pod.scheduler, pod.phase
-
-
 def _keep_read(text: bytes) -> bytes:
     if len(text) <= MAX_ANNOTATIONS_BYTES:
         return text
-    found = _read_texts(text).items()
     kept = {
-        key: value for key, value in found if key in GANG_ANNOTATIONS or key.startswith((OUR_PREFIX, UPSTREAM_PREFIX))
+        key: value
+        for key, value in _read_texts(text).items()
+        if key in GANG_ANNOTATIONS or key.startswith((OUR_PREFIX, UPSTREAM_PREFIX))
     }
     return msgspec.json.encode(kept) if kept else b""
 
 
 def _gpu_annotations(text: bytes) -> Texts:
-    """The annotations about GPUs."""
     if _GPU_KEY_BYTES[0] not in text and _GPU_KEY_BYTES[1] not in text:
         return {}
     return {key: value for key, value in _read_texts(text).items() if key.startswith(_GPU_KEYS)}
@@ -259,6 +248,9 @@ class AllocatedText(Wire, omit_defaults=True):
     is_infeasible: bool = False
 
 
+_read_allocations = msgspec.json.Decoder(list[ContainerAllocation]).decode
+
+
 def _allocated_text(body: PodBody, status: PodStatus) -> bytes:
     """Empty where the kubelet has allocated what the spec asks for."""
     if status.container_statuses is NOTHING and status.resources is NOTHING:
@@ -271,7 +263,7 @@ def _allocated_text(body: PodBody, status: PodStatus) -> bytes:
         pod = ContainerAllocation("", status.resources, status.allocated_resources)
     if not found and pod is None:
         return b""
-    return _write(AllocatedText(found, pod, _is_infeasible(status)))
+    return msgspec.json.encode(AllocatedText(found, pod, _is_infeasible(status)))
 
 
 def _differing(containers: Sequence[PodContainer], statuses: bytes) -> list[ContainerAllocation]:
@@ -298,8 +290,5 @@ def _is_same(asked: bytes, given: ContainerAllocation) -> bool:
 
 def _is_infeasible(status: PodStatus) -> bool:
     """The node can never allocate what the spec asks for, so that does not count."""
-    conditions = _read_resize_conditions(status.conditions) if status.conditions is not NOTHING else ()
+    conditions = _read_conditions(status.conditions) if status.conditions is not NOTHING else ()
     return next((each.reason == "Infeasible" for each in conditions if each.type == "PodResizePending"), False)
-
-
-_read_allocations = msgspec.json.Decoder(list[ContainerAllocation]).decode

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from kaiwo.clusters.kubernetes.decode.affinity_rules import AffinityRules, read_affinity_rules
 from kaiwo.clusters.kubernetes.decode.quantities import asked, most
 from kaiwo.clusters.kubernetes.decode.wire_objects import Allocation, Amounts, NodeSelector, PodSpec, Resources, Term
 from kaiwo.manifests.kinds.annotations import OUR_PREFIX, Annotations
 from kaiwo.manifests.kinds.container_resources import largest, total
-from kaiwo.manifests.kinds.node_affinity import HOSTNAME
 from kaiwo.manifests.text.field_reader import FieldReader
 from kaiwo.manifests.values.gpu_request import GpuFieldNames, resolve_gpus
 from kaiwo.manifests.values.quantities import MIB
@@ -25,13 +25,11 @@ from kaiwo.model.gpu_models import RESOURCE_VENDORS
 from kaiwo.model.request import Request, Toleration
 
 SHARING_LABEL = OUR_PREFIX + "gpu-sharing"  # on nodes whose agent serves shares of a GPU
-FIELD = "field:"  # begins the fields of a node in Kubernetes that are labels in our picture only
+FIELD = "field:"  # prefix of the fields of a Kubernetes node that are labels of our Node
 NODE_NAME = FIELD + "metadata.name"
 
 
 class Claims(NamedTuple):
-    """The volume claims of a pod."""
-
     names: tuple[str, ...] = ()
     own: tuple[str, ...] = ()  # of these, those of its ephemeral volumes
 
@@ -56,7 +54,6 @@ class PodRequest(msgspec.Struct, frozen=True, gc=False):
 
 
 def read_pod_request(spec: PodSpec, notes: Mapping[str, str], owner: str, claims: Claims = NO_CLAIMS) -> PodRequest:
-    """What one pod asks for."""
     amounts = {name: min(amount, most(name)) for name, amount in pod_amounts(spec).items()}
     whole = {name: amounts.pop(name) for name in RESOURCE_VENDORS if amounts.get(name)}
     plain = Request(
@@ -64,12 +61,11 @@ def read_pod_request(spec: PodSpec, notes: Mapping[str, str], owner: str, claims
         memory_mib=-(-amounts.pop("memory", 0) // MIB),
         extended=tuple(sorted((name, amount) for name, amount in amounts.items() if amount)),
     )
-    count = sum(whole.values())
     rules, choices = read_rules(spec)
     affinity = read_affinity_rules(spec, rules, choices)
     try:
         request = _with_gpus(plain, whole, notes, owner)
-        request = msgspec.structs.replace(
+        request = replace(
             request,
             node_rules=request.node_rules + rules,
             node_choices=choices,
@@ -80,7 +76,7 @@ def read_pod_request(spec: PodSpec, notes: Mapping[str, str], owner: str, claims
         )
         refusal = _refusal(spec)
     except ConfigError as error:
-        request, refusal = msgspec.structs.replace(plain, gpus=count), str(error)
+        request, refusal = replace(plain, gpus=sum(whole.values())), str(error)
     by_vendor = tuple((RESOURCE_VENDORS[name], amount) for name, amount in whole.items())
     return PodRequest(request, by_vendor, claims.names, claims.own, affinity, refusal)
 
@@ -100,14 +96,11 @@ def pod_amounts(spec: PodSpec) -> dict[str, int]:
     if not spec.init_containers and len(main) == 1 and spec.resources is None and not spec.overhead:
         return main[0]
     whole = _count(spec.resources, spec.allocated.pod if spec.allocated else None, is_infeasible)
-    together = largest(total([*main, *staying]), peak) | {
-        name: whole.get(name, 0) for name in _effective(spec.resources)
-    }
-    return total([together, _read(spec.overhead)])
+    for_pod = {name: whole.get(name, 0) for name in _effective(spec.resources)}
+    return total([largest(total([*main, *staying]), peak) | for_pod, _read(spec.overhead)])
 
 
 def read_rules(spec: PodSpec) -> tuple[NodeRules, tuple[NodeAlternatives, ...]]:
-    """The node selector and the required node affinity."""
     rules = [NodeRule(key, "In", (value,)) for key, value in sorted((spec.node_selector or {}).items())]
     affinity = spec.affinity.node_affinity if spec.affinity else None
     if affinity is None or affinity.required is None:
@@ -140,10 +133,8 @@ def _term_rules(term: Term) -> Iterable[NodeRule]:
 
 
 def _effective(resources: Resources | None) -> dict[str, int]:
-    """A limit stands in for a missing request; the server fills that in for most pods."""
-    if resources is None:
-        return {}
-    return _read(resources.limits) | _read(resources.requests)
+    """A limit replaces a missing request; the server fills that in for most pods."""
+    return _read(resources.limits) | _read(resources.requests) if resources else {}
 
 
 def _count(resources: Resources | None, allocation: Allocation | None, is_infeasible: bool) -> dict[str, int]:
@@ -171,20 +162,16 @@ def _with_gpus(plain: Request, whole: dict[str, int], notes: Mapping[str, str], 
     warnings: list[str] = []
     annotations = Annotations(owner)
     annotations.add(FieldReader({"annotations": dict(notes)}, owner, warnings))
-    wish = annotations.written_gpus(count, "", ())
-    gpu = resolve_gpus(wish, kubelet_words(annotations, resource), warnings)
-    rules: list[NodeRule] = []
-    if whole:
-        rules.append(NodeRule(VENDOR_LABEL + RESOURCE_VENDORS[resource], "Exists"))
-    request = msgspec.structs.replace(plain, **gpu._asdict())
+    gpu = resolve_gpus(annotations.written_gpus(count, "", ()), kubelet_words(annotations, resource), warnings)
+    request = replace(plain, **gpu._asdict())
     is_share = request.is_fraction or request.is_memory
-    if is_share and whole:
-        check_beside(owner, resource, count, request.gpus)
-        as_whole = {"gpu_milli": WHOLE_MILLI, "gpu_mib": 0, "isolation": "", "least_grade": ""}
-        return msgspec.structs.replace(request, node_rules=tuple(rules), **as_whole)
-    if is_share:
-        rules.append(NodeRule(SHARING_LABEL, "In", ("true",)))
-    return msgspec.structs.replace(request, node_rules=tuple(rules))
+    if not whole:
+        return replace(request, node_rules=(NodeRule(SHARING_LABEL, "In", ("true",)),)) if is_share else request
+    rules = (NodeRule(VENDOR_LABEL + RESOURCE_VENDORS[resource], "Exists"),)
+    if not is_share:
+        return replace(request, node_rules=rules)
+    check_beside(owner, resource, count, request.gpus)
+    return replace(request, node_rules=rules, gpu_milli=WHOLE_MILLI, gpu_mib=0, isolation="", least_grade="")
 
 
 def kubelet_words(annotations: Annotations, resource: str) -> GpuFieldNames:
@@ -207,18 +194,3 @@ def _refusal(spec: PodSpec) -> str:
     if spec.resource_claims or any(item.resources and item.resources.claims for item in spec.containers):
         return "it asks for device claims (resourceClaims), which Kaiwo does not allocate yet; ask with amd.com/gpu"
     return ""
-
-
-__all__ = [
-    "HOSTNAME",
-    "NODE_NAME",
-    "SHARING_LABEL",
-    "VENDOR_LABEL",
-    "PodRequest",
-    "check_beside",
-    "kubelet_words",
-    "one_of",
-    "read_pod_request",
-    "read_rules",
-    "selector_terms",
-]

@@ -50,16 +50,13 @@ def offered(name: str, value: str | int | float) -> int:
 
 
 def offered_mib(value: str | int | float) -> int:
-    """A node's memory."""
     return offered("memory", value) // MIB
 
 
 @lru_cache(maxsize=4096)
 def seconds(timestamp: str | None) -> int:
     """RFC 3339 as whole seconds since the epoch; 0: never."""
-    if not timestamp:
-        return 0
-    return int(datetime.fromisoformat(timestamp.replace("Z", "+00:00")).timestamp())
+    return int(datetime.fromisoformat(timestamp.replace("Z", "+00:00")).timestamp()) if timestamp else 0
 
 
 def most(name: str) -> int:

@@ -42,12 +42,12 @@ def read_workload_settings(
     `is_ours`: whether there is such a queue. Kueue's label names one of its own, which may be ours by the same name.
     """
     found = [(keep_settings(notes), keep_settings(labels)) for notes, labels in said]
-    found = [each for each in found if any(each)]
-    if not found:
+    if not any(notes or labels for notes, labels in found):
         return Workload("", (), priority=priority)
     annotations = Annotations(owner)
     for notes, labels in found:
-        annotations.add(FieldReader({"annotations": dict(notes), "labels": dict(labels)}, owner, []))
+        if notes or labels:
+            annotations.add(FieldReader({"annotations": notes, "labels": labels}, owner, []))
     kind = annotations.read("type", read_type, "")
     by_type = bool(kind) and not has_class
     kind = kind or DEFAULT_TYPE

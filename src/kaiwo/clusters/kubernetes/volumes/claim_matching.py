@@ -3,7 +3,7 @@
 In:    claims, volumes and storage classes from the wire.   Out: what a claim needs, what a volume offers, and where.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import product
 from typing import NamedTuple
 
@@ -27,6 +27,9 @@ class NodeConstraint(NamedTuple):
 
     rules: NodeRules = ()
     choices: tuple[NodeAlternatives, ...] = ()
+
+    def allows(self, labels: Mapping[str, str]) -> bool:
+        return matches_node_rules(labels, self.rules, self.choices)
 
 
 class ClaimNeeds(NamedTuple):
@@ -54,8 +57,6 @@ class ClaimNeeds(NamedTuple):
 
 
 class CachedVolume(NamedTuple):
-    """A volume."""
-
     name: str
     version: str
     where: NodeConstraint
@@ -87,7 +88,6 @@ class CachedVolume(NamedTuple):
 
 
 def read_claim(claim: Claim) -> ClaimNeeds:
-    """One claim."""
     meta, spec = claim.metadata, claim.spec
     is_bound = claim.status.phase == "Bound"
     requests = (spec.resources.requests if spec.resources else None) or {}
@@ -110,7 +110,6 @@ def read_claim(claim: Claim) -> ClaimNeeds:
 
 
 def read_volume(volume: PersistentVolume) -> CachedVolume:
-    """One volume."""
     meta, spec = volume.metadata, volume.spec
     holder = spec.claim_ref
     return CachedVolume(
@@ -151,11 +150,8 @@ def alternatives(places: Iterable[NodeConstraint]) -> NodeAlternatives:
 
 def _read_where(volume: PersistentVolume) -> NodeConstraint:
     """Its node affinity, and the zone that its labels name."""
-    affinity = volume.spec.node_affinity
-    rules: NodeRules = ()
-    choices: tuple[NodeAlternatives, ...] = ()
-    if affinity is not None and affinity.required is not None:
-        rules, choices = one_of(selector_terms(affinity.required))
+    required = volume.spec.node_affinity and volume.spec.node_affinity.required
+    rules, choices = one_of(selector_terms(required)) if required else ((), ())
     zones = [_zone(key, value) for key, value in sorted((volume.metadata.labels or {}).items()) if key in _NEW_NAMES]
     return NodeConstraint(rules, (*choices, *zones))
 
@@ -164,6 +160,5 @@ def _zone(key: str, value: str) -> NodeAlternatives:
     """`a__b` names two zones. A node without such a label is in every zone; an old name is also met by the new one."""
     values = tuple(part.strip() for part in value.split("__"))
     new = _NEW_NAMES[key]
-    if new == key:
-        return _NO_ZONE, (NodeRule(key, "In", values),)
-    return _NO_ZONE, (NodeRule(key, "In", values),), (NodeRule(key, "DoesNotExist"), NodeRule(new, "In", values))
+    by_new = ((NodeRule(key, "DoesNotExist"), NodeRule(new, "In", values)),) if new != key else ()
+    return _NO_ZONE, (NodeRule(key, "In", values),), *by_new

@@ -32,15 +32,23 @@ class ClaimBinding(NamedTuple):
     claim: Name
     uid: str  # of the claim
     version: str  # of what is written: nothing that changed meanwhile is overwritten
-    volume: str = ""  # becomes the claim's; empty: the provisioner is told the node
+    volume: str = ""  # becomes the claim's; empty: the provisioner gets the node
     node: str = ""
 
 
 class ReservedVolumes(NamedTuple):
-    """What was chosen for one pod."""
-
     steps: tuple[ClaimBinding, ...] = ()
-    fresh: tuple[ClaimBinding, ...] = ()  # of these, those that nobody chose before for another pod of the same claim
+    fresh: tuple[
+        ClaimBinding, ...
+    ] = ()  # of these, those not chosen earlier for another pod of the same claim
+
+
+class CachedClass(NamedTuple):
+    """A storage class."""
+
+    is_late: bool = False  # its claims are bound only when a pod uses them
+    provisioner: str = NO_PROVISIONER
+    topologies: NodeAlternatives = ()  # where it makes volumes; none: everywhere
 
 
 class VolumeCache:
@@ -49,9 +57,7 @@ class VolumeCache:
     def __init__(self) -> None:
         self._claims: dict[Name, ClaimNeeds] = {}
         self._offers: dict[str, CachedVolume] = {}  # by volume
-        self._classes: dict[
-            str, tuple[bool, str, NodeAlternatives]
-        ] = {}  # is late, its provisioner, where it makes volumes
+        self._classes: dict[str, CachedClass] = {}
         self._reserved: dict[Name, ClaimBinding] = {}  # decided, and not yet seen as bound
 
     def upsert_claim(self, claim: Claim) -> bool:
@@ -61,7 +67,7 @@ class VolumeCache:
         self._claims[need.key] = need
         if need.volume:
             self._reserved.pop(need.key, None)
-        return before is None or before._replace(version="") != need._replace(version="")
+        return before is None or before._replace(version=need.version) != need
 
     def delete_claim(self, claim: Claim) -> bool:
         key = (claim.metadata.namespace, claim.metadata.name)
@@ -69,18 +75,18 @@ class VolumeCache:
         return self._claims.pop(key, None) is not None
 
     def upsert_volume(self, volume: PersistentVolume) -> bool:
-        """True: it is different from before."""
+        """True: it is new or different."""
         offer = read_volume(volume)
         before = self._offers.get(offer.name)
         self._offers[offer.name] = offer
-        return before is None or before._replace(version="") != offer._replace(version="")
+        return before is None or before._replace(version=offer.version) != offer
 
     def delete_volume(self, volume: PersistentVolume) -> bool:
         return self._offers.pop(volume.metadata.name, None) is not None
 
     def upsert_class(self, item: StorageClass) -> bool:
         """True: it is new or different."""
-        found = (item.volume_binding_mode == LATE, item.provisioner, read_topologies(item))
+        found = CachedClass(item.volume_binding_mode == LATE, item.provisioner, read_topologies(item))
         before = self._classes.get(item.metadata.name)
         self._classes[item.metadata.name] = found
         return before != found
@@ -89,7 +95,6 @@ class VolumeCache:
         return self._classes.pop(item.metadata.name, None) is not None
 
     def claim(self, namespace: str, name: str) -> ClaimNeeds | None:
-        """One claim, if it is known."""
         return self._claims.get((namespace, name))
 
     def rules(self, namespace: str, claims: tuple[str, ...]) -> NodeConstraint | str:
@@ -109,13 +114,13 @@ class VolumeCache:
     ) -> ReservedVolumes | str:
         """Choose volumes for the claims that have none, for a pod that goes to this node; a sentence: there are none.
 
-        What is chosen is nobody else's until it is bound, or `release`d.
+        What is chosen is reserved until it is bound, or `release`d.
         """
         steps: list[ClaimBinding] = []
         fresh: list[ClaimBinding] = []
         claims = tuple(claims)
         if isinstance(where := self.rules(namespace, claims), str):
-            return where  # something changed since the pod was told to go
+            return where  # something changed since the start was decided
         needs = [need for name in claims if not (need := self._claims[namespace, name]).volume]
         for need in sorted(needs, key=lambda each: each.size_bytes):
             step = self._reserved.get(need.key) or self._choose(need, node, labels)
@@ -129,7 +134,7 @@ class VolumeCache:
         return ReservedVolumes(tuple(steps), tuple(fresh))
 
     def release(self, steps: Iterable[ClaimBinding]) -> None:
-        """It came to nothing."""
+        """The start failed."""
         for step in steps:
             if self._reserved.get(step.claim) == step:
                 del self._reserved[step.claim]
@@ -142,8 +147,9 @@ class VolumeCache:
             return f"its volume claim {name} is gone"
         offer = self._offers.get(need.volume or step.volume)
         if need.volume:
-            is_here = offer is not None and matches_node_rules(labels, offer.where.rules, offer.where.choices)
-            return None if offer is None else "" if is_here else f"its volume claim {name} got a volume elsewhere"
+            if offer is None:
+                return None
+            return "" if offer.where.allows(labels) else f"its volume claim {name} got a volume elsewhere"
         if step.volume and (offer is None or (offer.holder[1] and not offer.is_for(need))):
             return f"the volume {step.volume} for its claim {name} is gone, or somebody else's"
         return None
@@ -154,7 +160,7 @@ class VolumeCache:
         return need is not None and int(need.version) >= written and need.selected_node != step.node
 
     def _where(self, namespace: str, name: str) -> NodeConstraint | str:
-        need = self._claims.get((namespace, name))
+        need = self.claim(namespace, name)
         if need is None:
             return f"its volume claim {name} does not exist; create it"
         if need.is_going:
@@ -171,17 +177,17 @@ class VolumeCache:
         name = need.key[1]
         if need.class_name and need.class_name not in self._classes:
             return f"its volume claim {name} names storage class {need.class_name}, which does not exist; create it"
-        is_late, provisioner, topologies = self._classes.get(need.class_name, (False, "", ()))
-        if not is_late or need.names_volume:
+        kind = self._classes.get(need.class_name, CachedClass())
+        if not kind.is_late or need.names_volume:
             return f"its volume claim {name} is not bound to a volume yet; kubectl describe pvc {name} says why"
         taken = self._reserved.get(need.key)
-        if need.selected_node or (taken and taken.node):
-            return NodeConstraint((NodeRule(NODE_NAME, "In", (need.selected_node or (taken.node if taken else ""),)),))
+        if node := need.selected_node or (taken.node if taken else ""):
+            return NodeConstraint((NodeRule(NODE_NAME, "In", (node,)),))
         if taken and taken.volume in self._offers:
             return self._offers[taken.volume].where
-        if provisioner != NO_PROVISIONER and not topologies:
+        if kind.provisioner != NO_PROVISIONER and not kind.topologies:
             return NodeConstraint()
-        places = [*alternatives(offer.where for offer in self._fitting(need)), *topologies]
+        places = [*alternatives(offer.where for offer in self._fitting(need)), *kind.topologies]
         if () in places:
             return NodeConstraint()
         if not places:
@@ -194,12 +200,13 @@ class VolumeCache:
     def _choose(self, need: ClaimNeeds, node: str, labels: Mapping[str, str]) -> ClaimBinding | str:
         """The smallest volume that is there; else one that is made."""
         fitting = [] if need.selected_node else self._fitting(need)
-        here = [offer for offer in fitting if matches_node_rules(labels, offer.where.rules, offer.where.choices)]
+        here = [offer for offer in fitting if offer.where.allows(labels)]
         if here:
             best = min(here, key=lambda offer: (not offer.is_for(need), offer.size_bytes, offer.name))
             return ClaimBinding(need.key, need.uid, best.version, volume=best.name)
-        _, provisioner, topologies = self._classes.get(need.class_name, (False, NO_PROVISIONER, ()))
-        if provisioner == NO_PROVISIONER or (topologies and not matches_node_rules(labels, (), (topologies,))):
+        kind = self._classes.get(need.class_name, CachedClass())
+        is_made_here = not kind.topologies or matches_node_rules(labels, (), (kind.topologies,))
+        if kind.provisioner == NO_PROVISIONER or not is_made_here:
             return f"node {node} has no free volume for its claim {need.key[1]} ({need.words})"
         return ClaimBinding(need.key, need.uid, need.version, node=node)
 
@@ -209,7 +216,7 @@ class VolumeCache:
             need = self._claims[step.claim]
             return node == step.node == (need.selected_node or step.node)
         offer = self._offers.get(step.volume)
-        return offer is not None and matches_node_rules(labels, offer.where.rules, offer.where.choices)
+        return offer is not None and offer.where.allows(labels)
 
     def _fitting(self, need: ClaimNeeds) -> list[CachedVolume]:
         """Volumes that could become the claim's."""
