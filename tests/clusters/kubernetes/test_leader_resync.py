@@ -18,7 +18,7 @@ def test_what_the_old_leader_bound_is_known_although_the_watch_was_silent(plane:
             for name in ("bound", "deleted"):
                 await scene.kubectl.pod(name)
             await scene.until_waiting("bound", "deleted")
-            watch = scene.cluster.watch._set._tasks[PODS]
+            watch = scene.cluster.watch._tasks[PODS]
             watch.cancel()  # as good as a line that is dead and does not know it
             await asyncio.gather(watch, return_exceptions=True)
             target = {"apiVersion": "v1", "kind": "Node", "name": "node-1"}

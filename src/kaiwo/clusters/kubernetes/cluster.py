@@ -19,7 +19,7 @@ from kaiwo.clusters.kubernetes.client import Access, ApiError, Client
 from kaiwo.clusters.kubernetes.client.connection import CALL_S
 from kaiwo.clusters.kubernetes.decode.pod_decoder import PodDecoder
 from kaiwo.clusters.kubernetes.user_actions import KubernetesNodes, KubernetesWork
-from kaiwo.clusters.kubernetes.watch.cluster_watch import ClusterWatch
+from kaiwo.clusters.kubernetes.watch.cluster_watch import WRITTEN_BY_LEADER, ClusterWatch
 from kaiwo.clusters.kubernetes.writers.binder import Binder
 from kaiwo.clusters.kubernetes.writers.event_writer import EventWriter
 from kaiwo.clusters.kubernetes.writers.evictor import Evictor
@@ -162,7 +162,7 @@ class KubernetesCluster(Records):
     async def catch_up(self) -> None:
         """Wait until the reader knows everything that another leader did: a watch may lag behind."""
         await self.start()
-        await self.watch.relist()
+        await self.watch.relist(WRITTEN_BY_LEADER)
         self._publish_now()
         self.event_writer.resync()
         if self._outbox is not None:

@@ -32,8 +32,6 @@ class LeaseState(NamedTuple):
 
 
 class Lease:
-    """One Lease at the API server."""
-
     def __init__(self, client: Client, namespace: str, name: str) -> None:
         self._client, self.namespace, self.name = client, namespace, name
         self._path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
@@ -112,8 +110,6 @@ def make_identity() -> str:
 
 
 class LeaderElection:
-    """The part of one replica in the election."""
-
     def __init__(
         self,
         access: Access,

@@ -84,12 +84,11 @@ class AffinityIndex:
         relabelled, self._relabelled = self._relabelled, set()
         if not new and not relabelled:
             return []
-        namespaces = {home for group in new.values() if (home := _only_namespace(group)) is not None}
-        has_several = any(_only_namespace(group) is None for group in new.values())
+        namespaces = {_only_namespace(group) for group in new.values()}  # None: some mark is about several
         selected: dict[tuple[str, bytes], bool] = {}
         touched = []
         for pod in pods:
-            if not has_several and pod.namespace not in namespaces and pod.namespace not in relabelled:
+            if None not in namespaces and pod.namespace not in namespaces and pod.namespace not in relabelled:
                 continue
             key = (pod.namespace, pod.labels_text)
             if key not in selected:

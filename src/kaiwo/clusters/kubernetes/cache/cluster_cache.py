@@ -25,11 +25,10 @@ from kaiwo.clusters.kubernetes.cache.planned_start_annotations import PlannedSta
 from kaiwo.clusters.kubernetes.cache.priority_classes import PriorityClasses
 from kaiwo.clusters.kubernetes.cache.published_state import PublishedState, UnitState
 from kaiwo.clusters.kubernetes.cache.start_backoff import GangBackoff, StartBackoff
-from kaiwo.clusters.kubernetes.cache.workload_unit import UnitParts, build_unit
+from kaiwo.clusters.kubernetes.cache.workload_unit import build_unit
 from kaiwo.clusters.kubernetes.decode import wire_objects
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod, Key
-from kaiwo.clusters.kubernetes.volumes.claim_users import ClaimUsers
-from kaiwo.clusters.kubernetes.volumes.volume_cache import VolumeCache
+from kaiwo.clusters.kubernetes.volumes.volume_cache import ClaimUsers, VolumeCache
 from kaiwo.model.affinity import affinity_of_nomination as kept_affinity
 from kaiwo.model.events import Event, NodeChanged, PodChanged, QueueChanged, ReservationChanged
 from kaiwo.model.node import Node
@@ -118,17 +117,6 @@ class ClusterCache:
         self._run_durations = RunDurations()
         self._grants = DeviceGrants(self.published.ledger)
         self.placed = PlacedPods(scheduler, self.in_flight, self.node_cache, self._grants, self.affinity_index)
-        self._parts = UnitParts(
-            self.gang_index,
-            self.foreign_members,
-            self.in_flight,
-            self.queue_cache,
-            self.reservation_cache,
-            self.priorities,
-            self.kueue,
-            self.claim_users,
-            self.affinity_index,
-        )
         self._events: list[Event] = []
 
     # What comes from the API server.
@@ -325,7 +313,7 @@ class ClusterCache:
     def _unit_state(self, name: str, unit: Unit, live: list[CachedPod], now_s: int) -> UnitState:
         gang = self.gang_index.gang(unit)
         had = self.slots.units[name].slots if name in self.slots.units else {}
-        found = self.slots.units[name] = build_unit(name, live, gang, had, self._parts)
+        found = self.slots.units[name] = build_unit(name, live, gang, had, self)
         self.blocked_pods.add(found.blocked_pods)
         by_slot = {slot: self.pods[key] for slot, key in found.by_slot.items()}
         placed = [self.placed.of(name, slot, pod) for slot, pod in by_slot.items() if self.slots.is_fixed(pod)]

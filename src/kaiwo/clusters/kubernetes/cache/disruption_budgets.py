@@ -28,8 +28,6 @@ class _Status(Wire):
 
 
 class BudgetObject(Wire):
-    """One PodDisruptionBudget."""
-
     metadata: Meta
     spec: _Spec = msgspec.field(default_factory=_Spec)
     status: _Status = msgspec.field(default_factory=_Status)
@@ -56,8 +54,6 @@ def read_budget(item: BudgetObject) -> DisruptionBudget:
 
 
 class DisruptionBudgets:
-    """Every budget, by namespace."""
-
     def __init__(self) -> None:
         self._by_namespace: dict[str, dict[str, DisruptionBudget]] = {}
 

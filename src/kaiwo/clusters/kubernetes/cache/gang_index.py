@@ -1,7 +1,4 @@
-"""Index which pods make up which unit (a gang, or a pod on its own), and which units were touched by a change.
-
-In:    pods and the objects that own them.   Out: units with their names; those to work out again.
-"""
+"""Index which pods make up which unit (a gang, or a pod on its own), and which units were touched by a change."""
 
 import hashlib
 from typing import NamedTuple
@@ -13,7 +10,7 @@ from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod, Key
 from kaiwo.clusters.kubernetes.gangs import Gang, GangId, GangKey, GangTracker, Member
 from kaiwo.clusters.kubernetes.gangs.gang_names import read_gang_name
 from kaiwo.clusters.kubernetes.gangs.labels import USED_ANNOTATIONS, USED_LABELS, keep_used
-from kaiwo.clusters.kubernetes.gangs.metadata import Owner, TemplateSpec
+from kaiwo.clusters.kubernetes.gangs.metadata import Owner, TemplateSpec, WorkloadReference
 
 Unit = GangId | Key  # a gang, or a pod on its own
 _GANG_ANNOTATION = b'.ai/gang"'
@@ -213,7 +210,7 @@ class ForeignMembers:
 def member_of(pod: CachedPod) -> Member:
     """A pod as the gang tracker takes it."""
     group = _read_group(pod.group_text) if pod.group_text else TemplateSpec()
-    workload = group.workload_ref
+    workload = group.workload_ref or WorkloadReference()
     return Member(
         name=pod.name,
         namespace=pod.namespace,
@@ -225,9 +222,7 @@ def member_of(pod: CachedPod) -> Member:
         is_ready=pod.is_ready,
         is_leaving=pod.is_terminating,
         pod_group=(group.scheduling_group and group.scheduling_group.pod_group_name) or "",
-        workload=(workload.name or "", workload.pod_group or "", workload.pod_group_replica_key or "")
-        if workload
-        else ("", "", ""),
+        workload=(workload.name or "", workload.pod_group or "", workload.pod_group_replica_key or ""),
     )
 
 

@@ -1,7 +1,4 @@
-"""Track the Bindings and Evictions that have begun and that the API server has not confirmed yet.
-
-In:    starts and evictions as they begin and fail; pods as the API server shows them.   Out: what is in flight.
-"""
+"""Track the Bindings and Evictions that have begun and that the API server has not confirmed yet."""
 
 from kaiwo.clusters.kubernetes.cache.gang_index import GangIndex
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod

@@ -75,8 +75,6 @@ class QueueCache(LastReadable[Queue]):
 
 
 class ReservationCache(LastReadable[Reservation]):
-    """KaiwoReservations."""
-
     def upsert(self, reservation: Reservation) -> list[Event]:
         return [ReservationChanged(reservation)] if self._put(reservation.name, reservation) else []
 

@@ -1,8 +1,4 @@
-"""Explain why pods wait for Kueue, which decides when work may run and on which kind of node.
-
-In:    Kueue's Workloads and gated pods as they come and go.
-Out:   a reason for each pod, and which pods a change concerns.
-"""
+"""Explain why pods wait for Kueue, which decides when work may run and on which kind of node."""
 
 import msgspec
 

@@ -1,7 +1,4 @@
-"""Cache the nodes: as Kubernetes shows them, and with an overlay of what their agents know of the devices.
-
-In:    Node objects and overlays.   Out: the events that publish a change.
-"""
+"""Cache the nodes: as Kubernetes shows them, and with an overlay of what their agents know of the devices."""
 
 from collections.abc import Callable
 
@@ -13,8 +10,6 @@ from kaiwo.model.node import Node
 
 
 class NodeCache:
-    """Every node by name."""
-
     def __init__(self) -> None:
         self.nodes: dict[str, Node] = {}  # with their overlays
         self.without_overlay: dict[str, Node] = {}  # as Kubernetes shows them

@@ -1,7 +1,4 @@
-"""Turn a cached pod that holds a slot into the scheduler's Pod: node, phase, devices and amounts.
-
-In:    a pod that is bound, in flight, or kept in place by another scheduler.   Out: a model Pod.
-"""
+"""Turn a cached pod that holds a slot into the scheduler's Pod: node, phase, devices and amounts."""
 
 from collections.abc import Mapping
 

@@ -1,7 +1,4 @@
-"""Cache the priority classes, for pods on which the API server did not write their priority.
-
-In:    PriorityClasses as they come and go.   Out: a pod's priority.
-"""
+"""Cache the priority classes, for pods on which the API server did not write their priority."""
 
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod
 from kaiwo.clusters.kubernetes.decode.wire_objects import PriorityClass
@@ -10,8 +7,6 @@ PATH = "/apis/scheduling.k8s.io/v1/priorityclasses"
 
 
 class PriorityClasses:
-    """PriorityClasses by name."""
-
     def __init__(self) -> None:
         self._classes: dict[str, PriorityClass] = {}
 

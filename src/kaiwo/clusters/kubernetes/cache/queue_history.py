@@ -46,8 +46,6 @@ class UsageStatus(Wire):
 
 
 class QueueStatusObject(Wire):
-    """What we read of a KaiwoQueue's status."""
-
     usage: UsageStatus | None = None
     stops: tuple[StopStatus, ...] | None = None
 
@@ -64,8 +62,6 @@ def read_queue_status(status: Raw) -> QueueStatusObject:
 
 
 class QueueHistory:
-    """Past usage and stops, by queue."""
-
     def __init__(self) -> None:
         self.usage: dict[str, PastUsage] = {}
         self.stops: dict[str, tuple[StoppedForOthers, ...]] = {}
@@ -123,7 +119,6 @@ class QueueHistory:
         return self._last.get(workload)
 
     def all_stops(self) -> Iterable[StoppedForOthers]:
-        """In the order of time."""
         every = (each for stops in self.stops.values() for each in stops)
         return sorted(every, key=lambda each: (each.at_s, each.workload))
 

@@ -1,7 +1,4 @@
-"""Delay the next start of workloads whose last one failed: a refused start, or a gang that was stopped half-way.
-
-In:    refused starts, stopped gangs.   Out: the workload with the time before which it is not tried, and the reason.
-"""
+"""Delay the next start of workloads whose last one failed: a refused start, or a gang that was stopped half-way."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -6,7 +6,7 @@ Never: keeps anything. The same pods give the same result.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from msgspec.structs import replace
 
@@ -20,7 +20,7 @@ from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod, Key
 from kaiwo.clusters.kubernetes.decode.workload_annotations import read_valid_settings, read_workload_settings
 from kaiwo.clusters.kubernetes.gangs import Gang
 from kaiwo.clusters.kubernetes.gangs.labels import KUEUE_REQUIRED
-from kaiwo.clusters.kubernetes.volumes.claim_users import ClaimUsers
+from kaiwo.clusters.kubernetes.volumes.volume_cache import ClaimUsers
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.queue import UNBOUNDED_DEFAULT_QUEUE
 from kaiwo.model.request import Request
@@ -45,14 +45,14 @@ class Slot(NamedTuple):
 Slots = dict[str, Slot]  # by UID
 
 
-class UnitParts(NamedTuple):
-    """The parts of the cache that a unit depends on."""
+class UnitParts(Protocol):
+    """The parts of the cluster cache that a unit depends on."""
 
     gang_index: GangIndex
     foreign_members: ForeignMembers
     in_flight: InFlight
-    queues: QueueCache
-    reservations: ReservationCache
+    queue_cache: QueueCache
+    reservation_cache: ReservationCache
     priorities: PriorityClasses
     kueue: KueueWorkloads
     claim_users: ClaimUsers
@@ -67,8 +67,6 @@ class BlockedWorkload(NamedTuple):
 
 
 class UnitPods(NamedTuple):
-    """A unit at one moment."""
-
     workload: Workload | None  # None: nothing for the scheduler
     slots: Slots  # of the pods that are bound, in flight, or may start
     blocked_pods: dict[Key, str]  # why a pod cannot be tried
@@ -85,7 +83,7 @@ class _UnitPod(NamedTuple):
 
 
 def build_unit(name: str, pods: Sequence[CachedPod], gang: Gang | None, had: Slots, parts: UnitParts) -> UnitPods:
-    """`gang`: None for a pod on its own. `pods` are ours and live; `had`: the slots of the time before."""
+    """`gang`: None for a pod on its own. `pods` are ours and live; `had`: the slots that they had before."""
     blocked: dict[Key, str] = {}
     kept: list[_UnitPod] = []
     for pod in sorted(pods, key=lambda each: (each.created_s, each.name)):
@@ -167,7 +165,7 @@ def _settings(pod: CachedPod, parts: UnitParts, read: SettingsReader = read_work
     """What the annotations of a pod and of its owners say about the workload. May raise ConfigError."""
     sources = [(pod.annotations, pod.labels), *parts.gang_index.owner_metadata(pod)]
     priority, has_class = parts.priorities.of(pod)
-    return read(f"Pod '{pod.name}'", sources, priority, has_class, parts.queues.items.__contains__)
+    return read(f"Pod '{pod.name}'", sources, priority, has_class, parts.queue_cache.items.__contains__)
 
 
 def _block_waiting(kept: Sequence[_UnitPod], reason: str, blocked: dict[Key, str]) -> list[_UnitPod]:
@@ -190,7 +188,7 @@ def _blocked_workload(
 
 def _explain_fault(settings: Workload, parts: UnitParts) -> str:
     """Why the workload waits until its queue or its reservation is corrected: no version of it can be read."""
-    queues, reservations = parts.queues, parts.reservations
+    queues, reservations = parts.queue_cache, parts.reservation_cache
     fault = queues.faults.get(settings.queue)
     if fault and queues.items.get(settings.queue, UNBOUNDED_DEFAULT_QUEUE) is UNBOUNDED_DEFAULT_QUEUE:
         return f"its queue '{settings.queue}' cannot be read: {fault}"
@@ -201,7 +199,6 @@ def _explain_fault(settings: Workload, parts: UnitParts) -> str:
 
 
 def _explain_kueue(pod: CachedPod, parts: UnitParts) -> str:
-    """Why Kueue keeps a pod from starting."""
     if pod.is_gated:
         return parts.kueue.explain(pod)
     level = unassigned_topology(pod) if parts.gang_index.is_in_gang(pod.key) else ""

@@ -33,15 +33,11 @@ class Credential(NamedTuple):
 
 
 class Source(Protocol):
-    """Where a credential comes from."""
-
     async def get(self, refused: Credential | None = None) -> Credential:
         """The credential to use now. `refused`: the server rejected this one, so a fresh one is needed."""
 
 
 class Fixed:
-    """A credential that stays as it is."""
-
     def __init__(self, credential: Credential) -> None:
         self._credential = credential
 
@@ -65,8 +61,6 @@ class TokenFile:
 
 
 class Variable(msgspec.Struct):
-    """One environment variable."""
-
     name: str
     value: str
 

@@ -38,7 +38,6 @@ class ApiError(ClusterError):
 
     @property
     def is_not_found(self) -> bool:
-        """The object, or the whole kind, does not exist."""
         return self.code == 404
 
     @property
@@ -72,7 +71,6 @@ class UnreachableError(ClusterError):
 
 
 def status_error(status: Status, call: str, retry_after_s: float = 0) -> ApiError:
-    """The server's message, after the call that failed."""
     wait_s = status.details.retry_after_seconds if status.details else 0
     message = f"{call}: {status.message or status.reason or f'HTTP {status.code}'}"
     return ApiError(status.code, status.reason, message, float(wait_s or retry_after_s))

@@ -24,15 +24,11 @@ class ListMeta(msgspec.Struct, rename="camel"):
 
 
 class Page(msgspec.Struct, Generic[T], gc=False):
-    """One page of a list."""
-
     metadata: ListMeta
     items: list[T] | None = None
 
 
 class Line(msgspec.Struct, Generic[T], gc=False):
-    """One line of a watch."""
-
     type: str
     object: T
 

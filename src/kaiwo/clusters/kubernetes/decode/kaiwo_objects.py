@@ -33,14 +33,10 @@ class KaiwoObject(Wire):
 
 
 class QueueObject(KaiwoObject):
-    """A KaiwoQueue."""
-
     status: Raw = NOTHING  # see `queue_history`
 
 
 class ReservationObject(KaiwoObject):
-    """A KaiwoReservation."""
-
     status: dict[str, Any] | None = None
 
 
@@ -56,8 +52,6 @@ class TopologyLevel(Wire):
 
 
 class TopologyDomain(Wire):
-    """A domain that is written out."""
-
     name: str
     level: str
     parents: tuple[str, ...] = ()
@@ -72,8 +66,6 @@ class TopologySpec(Wire):
 
 
 class TopologyObject(Wire):
-    """A KaiwoTopology."""
-
     metadata: Meta
     spec: TopologySpec = msgspec.field(default_factory=TopologySpec)
     status: dict[str, Any] | None = None

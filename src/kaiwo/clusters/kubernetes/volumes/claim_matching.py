@@ -1,7 +1,4 @@
-"""Match claims with volumes: which volume can serve which claim, and on which nodes.
-
-In:    claims, volumes and storage classes from the wire.   Out: what a claim needs, what a volume offers, and where.
-"""
+"""Match claims with volumes: which volume can serve which claim, and on which nodes."""
 
 from collections.abc import Iterable, Mapping
 from itertools import product

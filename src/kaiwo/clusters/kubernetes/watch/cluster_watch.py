@@ -1,7 +1,4 @@
-"""Watch every kind of object that matters, and keep the cluster cache up to date.
-
-In:    a Client and the cache.   Out: the cache, changed by each list and each watch event.
-"""
+"""Watch every kind of object that matters, and keep the cluster cache up to date."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -61,8 +58,8 @@ class PlanStore(ObjectStore[PartitioningPlan], Protocol):
     def read(self, item: PlanObject) -> PartitioningPlan | None: ...
 
 
-class ClusterWatch:
-    """The watches of one cluster. `on_change` is called after each change of the cache."""
+class ClusterWatch(InformerSet):
+    """The informers of one cluster. `on_change` is called after each change of the cache."""
 
     def __init__(
         self,
@@ -75,39 +72,24 @@ class ClusterWatch:
         on_change: Callable[[], None],
         report: Callable[..., None] = lambda *_, **__: None,
     ) -> None:
-        self._cache, self._decoder, self._report = cache, decoder, report
+        super().__init__(client, on_change, report)
+        self._cache, self._decoder = cache, decoder
         self._reservations, self._plans, self._topologies = reservations, plans, topologies
-        self._set = InformerSet(client, on_change, report)
-        self._operator_kinds = OperatorKinds(client, cache, self._set, report)
+        self._operator_kinds = OperatorKinds(client, cache, self, report)
         self._discovery: asyncio.Task[None] | None = None
-        self.informers = self._set.informers
-        self.wait_for_sync = self._set.wait_for_sync
 
     def start(self) -> None:
         for handler in self._required_kinds():
-            self._set.add(handler)
+            self.add(handler)
         for handler in self._optional_kinds():
-            self._set.add(handler, is_optional=True)
+            self.add(handler, is_optional=True)
         self._discovery = asyncio.create_task(self._operator_kinds.run(), name="kaiwo-discovery")
-
-    @property
-    def has_synced(self) -> bool:
-        return self._set.has_synced
-
-    @property
-    def left_out(self) -> int:
-        """Objects that could not be used, since the start."""
-        return self._set.left_out
-
-    async def relist(self) -> None:
-        """Wait until everything that a leader writes is known as it is now, or later."""
-        await self._set.relist(WRITTEN_BY_LEADER)
 
     async def close(self) -> None:
         if self._discovery is not None:
             self._discovery.cancel()
             await asyncio.gather(self._discovery, return_exceptions=True)
-        await self._set.close()
+        await super().close()
 
     def _required_kinds(self) -> list[ObjectHandler]:
         cache, budgets, volumes = self._cache, self._cache.budgets, self._cache.volumes

@@ -14,7 +14,7 @@ POLL_S = 0.01
 
 
 class InformerSet:
-    """Every informer of one cluster. `on_change` is called after each change of what the handlers keep."""
+    """Informers that start and end together. `on_change` is called after each change of what the handlers keep."""
 
     def __init__(
         self, client: Client, on_change: Callable[[], None], report: Callable[..., None] = lambda *_, **__: None
@@ -29,7 +29,6 @@ class InformerSet:
     def add(
         self, handler: ObjectHandler, is_optional: bool = False, on_not_found: Callable[[], None] = lambda: None
     ) -> Informer:
-        """Watch one more kind."""
         handler.resource.report = self._report
         informer = Informer(
             self._client,
