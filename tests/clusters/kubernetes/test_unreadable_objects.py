@@ -12,12 +12,12 @@ from kaiwo.clusters.kubernetes.cache.planned_start_annotations import read_plann
 from kaiwo.clusters.kubernetes.cache.published_state import UnitState
 from kaiwo.clusters.kubernetes.client import Change, Resource
 from kaiwo.clusters.kubernetes.client.connection import STRATEGIC
+from kaiwo.clusters.kubernetes.client.informer import KindHandler, as_is
 from kaiwo.clusters.kubernetes.decode.node_decoder import DEVICES_ANNOTATION, read_node
 from kaiwo.clusters.kubernetes.decode.pod_decoder import PodDecoder
 from kaiwo.clusters.kubernetes.decode.quantities import MOST_BYTES, MOST_CPU_MILLI, MOST_GPUS, asked, offered
 from kaiwo.clusters.kubernetes.decode.wire_objects import Node, Pod
 from kaiwo.clusters.kubernetes.watch.cluster_watch import PodHandler
-from kaiwo.clusters.kubernetes.watch.object_handler import KindHandler, as_is
 from kaiwo.model.events import Event
 from kaiwo.model.plan import Nomination
 from kaiwo.model.planned_start import PlannedStart

@@ -5,7 +5,6 @@ a second source of truth.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NoReturn
 
 import msgspec
 
@@ -40,24 +39,24 @@ class KubernetesWork:
         dry_run: bool = False,
         reservations: Sequence[Reservation] = (),
     ) -> tuple[Queue | None, ...]:
-        _refuse("kubectl apply takes queues, reservations and work")
+        raise _refusal("kubectl apply takes queues, reservations and work")
 
     async def remove(
         self, queues: Sequence[str], workloads: Sequence[str], who: str = "", reservations: Sequence[str] = ()
     ) -> tuple[str, ...]:
-        _refuse("kubectl delete removes queues, reservations and work")
+        raise _refusal("kubectl delete removes queues, reservations and work")
 
     def reservations(self) -> Sequence[Reservation]:
         return [found for _, found in sorted(self._cache.reservations.items())]
 
     async def change(self, action: Action, name: str, who: str = "") -> None:
-        _refuse(WAYS_OUT[action])
+        raise _refusal(WAYS_OUT[action])
 
     async def change_many(self, action: Action, names: Sequence[str], who: str = "") -> tuple[KaiwoError | None, ...]:
         return tuple(_refusal(WAYS_OUT[action]) for _ in names)
 
     async def checkpoint(self, name: str, at_s: int = 0, who: str = "") -> int:
-        _refuse("write on its pods: kubectl annotate --overwrite pod POD kaiwo.ai/last-checkpoint=$(date +%s)")
+        raise _refusal("write on its pods: kubectl annotate --overwrite pod POD kaiwo.ai/last-checkpoint=$(date +%s)")
 
     async def forget_ended(self, names: Sequence[str], who: str = "") -> None:
         """Ended work is not kept here."""
@@ -79,11 +78,7 @@ class KubernetesNodes:
             raise
 
     async def drain(self, name: str, reason: str = "", who: str = "") -> tuple[str, ...]:
-        _refuse(f"kubectl drain {name} does it, with its rules for DaemonSets and local data")
-
-
-def _refuse(way_out: str) -> NoReturn:
-    raise _refusal(way_out)
+        raise _refusal(f"kubectl drain {name} does it, with its rules for DaemonSets and local data")
 
 
 def _refusal(way_out: str) -> RefusedError:

@@ -39,8 +39,7 @@ class AffinityIndex:
 
     def __init__(self) -> None:
         self._selectors: dict[str, Selectors] = {}  # by mark
-        self._in_one_namespace: dict[str, dict[str, Selectors]] = {}  # those about one namespace, by it
-        self._in_several: dict[str, Selectors] = {}  # those about several namespaces
+        self._by_namespace: dict[str | None, dict[str, Selectors]] = {}  # None: those about several namespaces
         self._users: Counter[str] = Counter()  # by mark: how many pods have a rule about it
         self._marks_of: dict[str, tuple[str, ...]] = {}  # by UID: the marks in a pod's rules
         self._namespace_labels: dict[str, dict[str, str]] = {}  # by namespace
@@ -75,7 +74,8 @@ class AffinityIndex:
         else:
             self._namespace_labels[name] = labels
         self._cached.clear()
-        if any(selector.in_namespaces is not None for group in self._in_several.values() for selector in group):
+        about_several = self._by_namespace.get(None, {}).values()
+        if any(selector.in_namespaces is not None for group in about_several for selector in group):
             self._relabelled.add(name)
 
     def take_touched(self, pods: Iterable[CachedPod]) -> list[Key]:
@@ -113,8 +113,7 @@ class AffinityIndex:
 
     def _add_mark(self, mark: str, selectors: Selectors) -> None:
         self._selectors[mark] = self._new_marks[mark] = selectors
-        home = _only_namespace(selectors)
-        (self._in_several if home is None else self._in_one_namespace.setdefault(home, {}))[mark] = selectors
+        self._by_namespace.setdefault(_only_namespace(selectors), {})[mark] = selectors
         self._cached.clear()
 
     def _release(self, marks: Iterable[str]) -> None:
@@ -124,14 +123,13 @@ class AffinityIndex:
             if self._users[mark]:
                 continue
             del self._users[mark]
-            home = _only_namespace(self._selectors.pop(mark))
-            del (self._in_several if home is None else self._in_one_namespace[home])[mark]
+            del self._by_namespace[_only_namespace(self._selectors.pop(mark))][mark]
             self._new_marks.pop(mark, None)
             self._cached.clear()
 
     def _compute(self, pod: CachedPod, rules: AffinityRules | None) -> PodAffinity | None:
         labels = pod.labels
-        about = self._in_one_namespace.get(pod.namespace, {}) | self._in_several
+        about = self._by_namespace.get(pod.namespace, {}) | self._by_namespace.get(None, {})
         marks = sorted(mark for mark, group in about.items() if self._selects(group, pod, labels))
         if rules is None:
             return PodAffinity(tuple(marks)) if marks else None
@@ -163,7 +161,6 @@ class AffinityIndex:
 
 
 def _all_selectors(rules: AffinityRules, namespace: str, labels: dict[str, str]) -> Iterator[Selectors]:
-    """The pods that a pod's rules are about."""
     if near := _near(rules, namespace):
         yield near
     for term in rules.apart:

@@ -74,7 +74,6 @@ class GangIndex:
         self._are_all_touched = False
 
     def upsert_pod(self, pod: CachedPod) -> None:
-        """A pod that we schedule is new or changed."""
         if _may_be_in_gang(pod):
             self._touched_gangs |= self._gangs.upsert_pod(member_of(pod))
         if self._gangs.gang_of(*pod.key) is None:
@@ -208,7 +207,6 @@ class ForeignMembers:
 
 
 def member_of(pod: CachedPod) -> Member:
-    """A pod as the gang tracker takes it."""
     group = _read_group(pod.group_text) if pod.group_text else TemplateSpec()
     workload = group.workload_ref or WorkloadReference()
     return Member(

@@ -1,7 +1,4 @@
-"""Keep what the scheduler knows of the workloads, published or assumed, and publish what differs.
-
-In:    the state of one unit; what the scheduler decided itself.   Out: the events that bring it up to date.
-"""
+"""Keep what the scheduler knows of the workloads, published or assumed, and publish what differs."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -134,16 +131,12 @@ class PublishedState:
 
     def whole_state(self) -> Iterable[Event]:
         """Everything, in the order of names."""
-        for name in sorted(self.workloads):
-            yield WorkloadChanged(self.workloads[name])
-        for name in sorted(self.pods):
-            for slot in sorted(self.pods[name]):
-                yield PodChanged(self.pods[name][slot])
-        for name in sorted(self.nominations):
-            for slot in sorted(self.nominations[name]):
-                yield NominationChanged(self.nominations[name][slot])
-        for name in sorted(self.planned_starts):
-            yield PlannedStartChanged(self.planned_starts[name])
+        yield from (WorkloadChanged(workload) for _, workload in sorted(self.workloads.items()))
+        for _, pods in sorted(self.pods.items()):
+            yield from (PodChanged(pod) for _, pod in sorted(pods.items()))
+        for _, nominations in sorted(self.nominations.items()):
+            yield from (NominationChanged(nomination) for _, nomination in sorted(nominations.items()))
+        yield from (PlannedStartChanged(planned_start) for _, planned_start in sorted(self.planned_starts.items()))
 
     def _set_blocked(self, name: str, blocked: BlockedWorkload | None) -> None:
         if self.blocked.get(name) != blocked:

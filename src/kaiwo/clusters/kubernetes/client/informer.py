@@ -8,15 +8,17 @@ Never: loses a change. A watch that breaks continues where it was; when the serv
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from kaiwo.clusters.kubernetes.client.backoff import Backoff
 from kaiwo.clusters.kubernetes.client.connection import Client
 from kaiwo.clusters.kubernetes.client.errors import ApiError, UnreachableError, status_error
-from kaiwo.clusters.kubernetes.client.resource import Resource
+from kaiwo.clusters.kubernetes.client.resource import Resource, name_of
 
 T = TypeVar("T")
+V = TypeVar("V")
 
 PAGE = 500  # objects, as in client-go
 PAGE_S = 60.0
@@ -72,7 +74,7 @@ class Informer:
         on_not_found: Callable[[], None] = lambda: None,
     ) -> None:
         self.resource, self.version = handler.resource, ""
-        self.lists = self.watches = self.failures = 0
+        self.lists = self.watches = 0
         self._client, self._handler, self._report = client, handler, report
         self._is_optional, self._on_change, self._on_not_found = is_optional, on_change, on_not_found
         self._has_worked = False  # the last watch
@@ -106,7 +108,6 @@ class Informer:
         if self._is_optional and isinstance(error, ApiError) and error.is_not_found:
             self._on_not_found()
             return  # asked again later: it may be installed while we run
-        self.failures += 1
         self._report("kubernetes-watch-failed", level="warning", kind=self.resource.path, error=str(error)[:300])
 
     async def _list(self) -> None:
@@ -194,3 +195,70 @@ async def _lines(content: Any) -> AsyncIterator[list[bytes]]:
         *complete, last = b"".join((*rest, chunk)).split(b"\n")
         rest = [last] if last else []
         yield [line for line in complete if line]
+
+
+class KindHandler(Generic[T, V]):
+    """Calls `upsert` for what exists and `delete` for what is gone.
+
+    Keeps what `read` makes of each object, so that what vanished between two lists can be deleted.
+    """
+
+    def __init__(
+        self,
+        resource: Resource[T],
+        read: Callable[[T], V | None],
+        upsert: Callable[[V], None],
+        delete: Callable[[V], None],
+    ) -> None:
+        self.resource, self._read, self._upsert, self._delete = resource, read, upsert, delete
+        self._known: dict[str, V] = {}
+        self._listed: dict[str, V] = {}
+        self.is_listed = False
+
+    def on_list_start(self) -> None:
+        self._listed = {}
+
+    def on_page(self, items: Sequence[T]) -> None:
+        for item in items:
+            with leaving_out(self.resource, item):
+                if (value := self._read(item)) is not None:
+                    self._listed[name_of(item)] = value
+                    self._upsert(value)
+
+    def on_list_end(self, version: str) -> None:
+        """Delete what is not in the list."""
+        before, self._known, self._listed = self._known, self._listed, {}
+        for name, value in before.items():
+            if name not in self._known:
+                self._delete(value)
+        self.is_listed = True
+
+    def on_changes(self, changes: Sequence[Change[T]]) -> None:
+        for item, is_gone in changes:
+            with leaving_out(self.resource, item):
+                self._change(item, is_gone)
+
+    def _change(self, item: T, is_gone: bool) -> None:
+        value = self._read(item)
+        if value is None:
+            return
+        if is_gone:
+            self._known.pop(name_of(item), None)
+            self._delete(value)
+        else:
+            self._known[name_of(item)] = value
+            self._upsert(value)
+
+
+def as_is(item: T) -> T:
+    """The reader of objects that are used as they come."""
+    return item
+
+
+@contextmanager
+def leaving_out(resource: Resource[Any], item: Any) -> Iterator[None]:
+    """While one object is handled: if that fails, it is logged, and what was known of it before stays."""
+    try:
+        yield
+    except Exception as error:  # an error that ended the watch would silently stop the whole kind
+        resource.leave_out(name_of(item), error)

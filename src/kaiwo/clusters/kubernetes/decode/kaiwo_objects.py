@@ -3,7 +3,7 @@
 In:    the object.   Out: its value, or a sentence that says why it cannot be used.
 """
 
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any
 
 import msgspec
 from msgspec import Raw
@@ -21,8 +21,6 @@ QUEUES = "/apis/kaiwo.ai/v1alpha2/kaiwoqueues"
 RESERVATIONS = "/apis/kaiwo.ai/v1alpha2/kaiworeservations"
 TOPOLOGIES = "/apis/kaiwo.ai/v1alpha2/kaiwotopologies"
 PARTITIONING_PLANS = "/apis/infrastructure.silogen.ai/v1alpha1/partitioningplans"
-
-T = TypeVar("T")
 
 
 class KaiwoObject(Wire):
@@ -71,34 +69,6 @@ class TopologyObject(Wire):
     status: dict[str, Any] | None = None
 
 
-OwnT = TypeVar("OwnT", bound=KaiwoObject)
-
-
-class ReadObject(NamedTuple, Generic[OwnT, T]):
-    """An object with its value, or with the fault that its status must show."""
-
-    item: OwnT
-    value: T | None  # None: it cannot be read
-    fault: str = ""  # why
-
-    @property
-    def name(self) -> str:
-        return self.item.metadata.name
-
-
-FoundQueue = ReadObject[QueueObject, Queue]
-FoundReservation = ReadObject[ReservationObject, Reservation]
-
-
-def find_queue(item: QueueObject) -> FoundQueue:
-    """A queue that cannot be read is kept too: its pods must not run without a limit."""
-    return _with_value(item, read_queue(item))
-
-
-def find_reservation(item: ReservationObject) -> FoundReservation:
-    return _with_value(item, read_reservation(item))
-
-
 def read_queue(item: QueueObject) -> Queue | str:
     parsed = _parse("kaiwo.ai/v1alpha2", "KaiwoQueue", item)
     if isinstance(parsed, str):
@@ -127,10 +97,6 @@ def _parse(api_version: str, kind: str, item: KaiwoObject) -> Parsed | str:
         return parse({"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": item.spec or {}})
     except ConfigError as error:
         return str(error)
-
-
-def _with_value(item: OwnT, value: T | str) -> ReadObject[OwnT, T]:
-    return ReadObject(item, None, value) if isinstance(value, str) else ReadObject(item, value)
 
 
 def _picked(status: dict[str, Any] | None) -> tuple[PhysicalDevice, ...]:

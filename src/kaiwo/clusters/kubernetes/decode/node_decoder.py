@@ -1,6 +1,5 @@
 """Decode nodes: capacity, labels, taints, and GPUs with ids, models and sizes from the best source there is.
 
-In:    a node from the wire.   Out: a Node.
 The node agent's own list counts first. Without it the extended resource says how many GPUs there are, labels which.
 """
 
@@ -11,7 +10,7 @@ import msgspec
 
 from kaiwo.clusters.kubernetes.decode import wire_objects
 from kaiwo.clusters.kubernetes.decode.pod_request import NODE_NAME, VENDOR_LABEL
-from kaiwo.clusters.kubernetes.decode.quantities import asked, is_countable, offered, offered_mib
+from kaiwo.clusters.kubernetes.decode.quantities import asked, is_countable, offered
 from kaiwo.manifests.kinds.annotations import OUR_PREFIX
 from kaiwo.manifests.values.quantities import MIB
 from kaiwo.model.gpu import Gpu, are_mixed, vendor_of
@@ -35,7 +34,7 @@ def read_node(node: wire_objects.Node) -> Node:
     meta, allocatable = node.metadata, dict(node.status.allocatable or {})
     labels = (meta.labels or {}) | {NODE_NAME: meta.name}
     cpu_milli = offered("cpu", allocatable.pop("cpu", 0))
-    memory_mib = offered_mib(allocatable.pop("memory", 0))
+    memory_mib = offered("memory", allocatable.pop("memory", 0)) // MIB
     pods = offered("pods", allocatable.pop("pods", 0))  # none until the kubelet says so
     counts = {name: offered(name, allocatable.pop(name, 0)) for name in RESOURCE_VENDORS}
     offers = {RESOURCE_VENDORS[resource]: count for resource, count in counts.items() if count}

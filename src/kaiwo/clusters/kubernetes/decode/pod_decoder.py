@@ -37,7 +37,7 @@ _GPU_KEY_BYTES = tuple(key.encode() for key in _GPU_KEYS)
 _PARTS = tuple(
     (f',"{field.encode_name}":'.encode(), field.name)
     for field in msgspec.structs.fields(PodBody)
-    if field.name in PodSpec.__struct_fields__ and field.name not in ("containers", "volumes")
+    if field.name in PodSpec.__struct_fields__ and field.name != "containers"
 )
 
 Key = tuple[str, str]  # namespace, name
@@ -55,7 +55,7 @@ class CachedPod(msgspec.Struct, frozen=True, gc=False):
     namespace: str
     name: str
     uid: str
-    version: int  # the server's; a higher one is newer
+    version: int  # the server's; a higher one is newer, 0 was never stored
     spec: PodRequest
     labels_text: bytes = b""
     annotations_text: bytes = b""
@@ -114,7 +114,7 @@ class PodDecoder:
             share(meta.namespace, meta.namespace),
             meta.name,
             meta.uid,
-            _version(meta.resource_version),
+            int(meta.resource_version) if meta.resource_version.isdecimal() else 0,
             self._request(spec, status, annotations, meta.name),
             bytes(meta.labels),
             annotations,
@@ -182,11 +182,6 @@ class PodDecoder:
         if found is None:
             found = self._owners[text] = _read_owners(text)
         return found
-
-
-def _version(text: str) -> int:
-    """The pod's place in the server's history. A pod that was never stored comes before all."""
-    return int(text) if text.isdecimal() else 0
 
 
 def _keep_read(text: bytes) -> bytes:

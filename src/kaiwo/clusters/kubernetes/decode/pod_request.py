@@ -49,7 +49,6 @@ class PodRequest(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def gpus_by_resource(self) -> int:
-        """Of all vendors."""
         return sum(count for _, count in self.by_vendor)
 
 

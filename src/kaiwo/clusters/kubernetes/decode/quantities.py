@@ -49,10 +49,6 @@ def offered(name: str, value: str | int | float) -> int:
     return _whole(name, value, ROUND_FLOOR)
 
 
-def offered_mib(value: str | int | float) -> int:
-    return offered("memory", value) // MIB
-
-
 @lru_cache(maxsize=4096)
 def seconds(timestamp: str | None) -> int:
     """RFC 3339 as whole seconds since the epoch; 0: never."""

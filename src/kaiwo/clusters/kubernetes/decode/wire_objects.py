@@ -69,9 +69,6 @@ class NodeSelector(Wire):
     node_selector_terms: tuple[Term, ...] | None = None
 
 
-# Pods.
-
-
 class Resources(Wire):
     requests: Amounts | None = None
     limits: Amounts | None = None
@@ -187,7 +184,6 @@ class PodSpec(Wire):
     affinity: Affinity | None = None
     tolerations: list[Toleration] | None = None
     topology_spread_constraints: list[Spread] | None = None
-    volumes: list[Volume] | None = None
     resource_claims: list[Any] | None = None
     allocated: Allocated | None = None  # from its status
 
@@ -254,9 +250,6 @@ class Pod(Wire):
     status: PodStatus = msgspec.field(default_factory=PodStatus)
 
 
-# Nodes.
-
-
 class WireTaint(Wire):
     key: str
     value: str = ""
@@ -277,9 +270,6 @@ class Node(Wire):
     metadata: Meta
     spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
     status: NodeStatus = msgspec.field(default_factory=NodeStatus)
-
-
-# Volumes.
 
 
 class PhaseStatus(Wire):
@@ -337,9 +327,6 @@ class StorageClass(Wire):
     provisioner: str = ""
     volume_binding_mode: str | None = None
     allowed_topologies: tuple[TopologyTerm, ...] | None = None
-
-
-# Others.
 
 
 class Namespace(Wire):

@@ -218,7 +218,6 @@ class VolumeCache:
         return offer is not None and offer.where.allows(labels)
 
     def _fitting(self, need: ClaimNeeds) -> list[CachedVolume]:
-        """Volumes that could become the claim's."""
         taken = {step.volume for key, step in self._reserved.items() if key != need.key}
         fitting = [offer for offer in self._offers.values() if offer.name not in taken and offer.serves(need)]
         own = [offer for offer in fitting if offer.is_for(need)]

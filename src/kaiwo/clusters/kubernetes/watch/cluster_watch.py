@@ -10,25 +10,21 @@ from kaiwo.clusters.kubernetes.cache.disruption_budgets import BudgetObject, rea
 from kaiwo.clusters.kubernetes.cache.priority_classes import PATH as PRIORITIES
 from kaiwo.clusters.kubernetes.cache.queue_history import read_queue_status
 from kaiwo.clusters.kubernetes.client import Change, Client, Resource
-from kaiwo.clusters.kubernetes.client.informer import ObjectHandler
+from kaiwo.clusters.kubernetes.client.informer import KindHandler, ObjectHandler, as_is, leaving_out
 from kaiwo.clusters.kubernetes.decode import wire_objects
 from kaiwo.clusters.kubernetes.decode.kaiwo_objects import (
     PARTITIONING_PLANS,
     QUEUES,
     RESERVATIONS,
     TOPOLOGIES,
-    FoundQueue,
-    FoundReservation,
     PlanObject,
     QueueObject,
     ReservationObject,
     TopologyObject,
-    find_queue,
-    find_reservation,
+    read_queue,
 )
 from kaiwo.clusters.kubernetes.decode.pod_decoder import Key, PodDecoder
 from kaiwo.clusters.kubernetes.watch.informer_set import InformerSet
-from kaiwo.clusters.kubernetes.watch.object_handler import KindHandler, as_is, leaving_out
 from kaiwo.clusters.kubernetes.watch.operator_kinds import OperatorKinds
 from kaiwo.model.partitioning_plan import PartitioningPlan
 
@@ -66,7 +62,7 @@ class ClusterWatch(InformerSet):
         client: Client,
         cache: ClusterCache,
         decoder: PodDecoder,
-        reservations: ObjectStore[FoundReservation],
+        reservations: ObjectStore[ReservationObject],
         plans: PlanStore,
         topologies: ObjectStore[TopologyObject],
         on_change: Callable[[], None],
@@ -109,23 +105,13 @@ class ClusterWatch(InformerSet):
                 lambda item: upsert_namespace(item.metadata.name, item.metadata.labels or {}),
                 lambda item: upsert_namespace(item.metadata.name, None),
             ),
-            KindHandler(
-                Resource(CLAIMS, wire_objects.Claim),
-                as_is,
-                touching(volumes.upsert_claim),
-                touching(volumes.delete_claim),
-            ),
-            KindHandler(
-                Resource(VOLUMES, wire_objects.PersistentVolume),
-                as_is,
-                touching(volumes.upsert_volume),
-                touching(volumes.delete_volume),
-            ),
-            KindHandler(
-                Resource(STORAGE_CLASSES, wire_objects.StorageClass),
-                as_is,
-                touching(volumes.upsert_class),
-                touching(volumes.delete_class),
+            *(
+                KindHandler(Resource[Any](path, kind), as_is, touching(upsert), touching(delete))
+                for path, kind, upsert, delete in (
+                    (CLAIMS, wire_objects.Claim, volumes.upsert_claim, volumes.delete_claim),
+                    (VOLUMES, wire_objects.PersistentVolume, volumes.upsert_volume, volumes.delete_volume),
+                    (STORAGE_CLASSES, wire_objects.StorageClass, volumes.upsert_class, volumes.delete_class),
+                )
             ),
             KindHandler(
                 Resource(BUDGETS, BudgetObject),
@@ -140,25 +126,24 @@ class ClusterWatch(InformerSet):
         """Kinds whose definitions may not be installed."""
         reservations, plans, topologies = self._reservations, self._plans, self._topologies
         return [
-            KindHandler(Resource(QUEUES, QueueObject), find_queue, self._upsert_queue, self._delete_queue),
-            KindHandler(
-                Resource(RESERVATIONS, ReservationObject), find_reservation, reservations.upsert, reservations.delete
-            ),
+            KindHandler(Resource(QUEUES, QueueObject), as_is, self._upsert_queue, self._delete_queue),
+            KindHandler(Resource(RESERVATIONS, ReservationObject), as_is, reservations.upsert, reservations.delete),
             KindHandler(Resource(PARTITIONING_PLANS, PlanObject), plans.read, plans.upsert, plans.delete),
             KindHandler(Resource(TOPOLOGIES, TopologyObject), as_is, topologies.upsert, topologies.delete),
         ]
 
-    def _upsert_queue(self, found: FoundQueue) -> None:
-        queues, name = self._cache.queue_cache, found.name
-        queues.generations[name] = found.item.metadata.generation
-        self._cache.queue_events(queues.history.upsert(name, read_queue_status(found.item.status)))
-        if found.value is not None:
-            self._cache.queue_events(queues.upsert(found.value))
-        elif queues.upsert_fault(name, found.fault):
-            self._report("queue-unreadable", level="warning", queue=name, error=found.fault)
+    def _upsert_queue(self, item: QueueObject) -> None:
+        """A queue that cannot be read is kept too: its pods must not run without a limit."""
+        queues, name, queue = self._cache.queue_cache, item.metadata.name, read_queue(item)
+        queues.generations[name] = item.metadata.generation
+        self._cache.queue_events(queues.history.upsert(name, read_queue_status(item.status)))
+        if not isinstance(queue, str):
+            self._cache.queue_events(queues.upsert(queue))
+        elif queues.upsert_fault(name, queue):
+            self._report("queue-unreadable", level="warning", queue=name, error=queue)
 
-    def _delete_queue(self, found: FoundQueue) -> None:
-        self._cache.queue_events(self._cache.queue_cache.delete(found.name))
+    def _delete_queue(self, item: QueueObject) -> None:
+        self._cache.queue_events(self._cache.queue_cache.delete(item.metadata.name))
 
 
 class PodHandler:

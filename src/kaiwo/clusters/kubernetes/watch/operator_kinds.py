@@ -1,6 +1,6 @@
 """Discover the kinds that operators bring, and watch them in whatever version the server has, while we run.
 
-In:    a Client.   Out: the owners of pods and Kueue's Workloads in the cache.
+The owners of pods and Kueue's Workloads go to the cache.
 Never: forgets objects because their version is no longer served. An update of an operator moves them to another
        version, and a gang whose size was forgotten meanwhile would start incomplete.
 """
@@ -17,13 +17,12 @@ from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
 from kaiwo.clusters.kubernetes.cache.gang_index import OwnerMetadata, OwnerObject
 from kaiwo.clusters.kubernetes.client import ApiError, Client, Informer, Resource, UnreachableError
 from kaiwo.clusters.kubernetes.client.backoff import Backoff
-from kaiwo.clusters.kubernetes.client.informer import ObjectHandler
+from kaiwo.clusters.kubernetes.client.informer import KindHandler, ObjectHandler
 from kaiwo.clusters.kubernetes.decode import wire_objects
 from kaiwo.clusters.kubernetes.decode.workload_annotations import keep_settings
 from kaiwo.clusters.kubernetes.gangs.kinds.replicaset_statefulset import GROUP as APPS
 from kaiwo.clusters.kubernetes.gangs.registry import OWNER_TYPES, read_owner
 from kaiwo.clusters.kubernetes.watch.informer_set import InformerSet
-from kaiwo.clusters.kubernetes.watch.object_handler import KindHandler
 
 DISCOVER_EVERY_S = 30.0  # for kinds that an operator may have brought
 # Owners of pods: those that the gang tracker reads, and those whose names and annotations lead on to them.

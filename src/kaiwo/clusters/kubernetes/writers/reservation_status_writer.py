@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
 from kaiwo.clusters.kubernetes.client import Client
-from kaiwo.clusters.kubernetes.decode.kaiwo_objects import RESERVATIONS, FoundReservation
+from kaiwo.clusters.kubernetes.decode.kaiwo_objects import RESERVATIONS, ReservationObject, read_reservation
 from kaiwo.clusters.kubernetes.writers.coalescing_writer import CoalescingWriter, Report, report_failures
 from kaiwo.clusters.kubernetes.writers.queue_status_writer import still_in_force
 from kaiwo.model.plan import Plan
@@ -41,14 +41,14 @@ class ReservationStatusWriter:
         """Look every second: phases follow the clock."""
         self._writer.start(self._review)
 
-    def upsert(self, found: FoundReservation) -> None:
+    def upsert(self, item: ReservationObject) -> None:
         """An object is new or changed. Devices that a plan picked meanwhile stay."""
-        name, reservation = found.name, found.value
-        self._written[name] = found.item.status or {}
-        self._generations[name] = found.item.metadata.generation
-        if reservation is None:
-            if self._cache.reservation_cache.upsert_fault(name, found.fault):
-                self._report("reservation-unreadable", level="warning", reservation=name, error=found.fault)
+        name, reservation = item.metadata.name, read_reservation(item)
+        self._written[name] = item.status or {}
+        self._generations[name] = item.metadata.generation
+        if isinstance(reservation, str):
+            if self._cache.reservation_cache.upsert_fault(name, reservation):
+                self._report("reservation-unreadable", level="warning", reservation=name, error=reservation)
             return
         if self._picked.get(name) == reservation.picked:
             del self._picked[name]
@@ -58,12 +58,13 @@ class ReservationStatusWriter:
             )
         )
 
-    def delete(self, found: FoundReservation) -> None:
+    def delete(self, item: ReservationObject) -> None:
         """An object is gone."""
+        name = item.metadata.name
         for known in (self._picked, self._written, self._generations):
-            known.pop(found.name, None)
-        self._writer.drop(found.name)
-        self._cache.queue_events(self._cache.reservation_cache.delete(found.name))
+            known.pop(name, None)
+        self._writer.drop(name)
+        self._cache.queue_events(self._cache.reservation_cache.delete(name))
 
     def apply(self, plan: Plan) -> None:
         """Remember the devices that a plan picked; the scheduler assumes them already."""
