@@ -25,7 +25,7 @@ RELEASED_S = 1  # the server requires a duration above zero
 
 class LeaseState(NamedTuple):
     version: str  # changes with every renewal
-    holder: str  # empty: nobody
+    holder: str  # empty: none
     duration_s: int  # after this time without a renewal any replica may take it
     transitions: int
     document: dict[str, Any]  # whole: labels and fields of others are kept
@@ -55,10 +55,6 @@ class Lease:
         document = state.document | {"spec": _spec(state.document.get("spec") or {}, holder, duration_s)}
         body = msgspec.json.encode(document)
         return _read(await self._client.write("PUT", f"{self._path}/{self.name}", body, tries=1))
-
-    async def release(self, state: LeaseState) -> None:
-        """Leave it to the next leader, which then need not wait for it to expire."""
-        await self.take(state, "", RELEASED_S)
 
 
 def _spec(before: dict[str, Any], holder: str, duration_s: int) -> dict[str, Any]:
@@ -100,7 +96,7 @@ TIMES = ElectionTimes()
 
 
 def clock_s() -> float:
-    """A clock that never goes back, and also runs while the machine is suspended."""
+    """A clock that never runs backwards, and also runs while the machine is suspended."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
@@ -182,12 +178,12 @@ class LeaderElection:
         self._step_down()
 
     async def release(self) -> None:
-        """Let another replica lead at once. Only after `stop`, when no write is in flight any more."""
+        """Let another replica lead before the Lease expires. Only after `stop`, when no write is in flight any more."""
         try:
             async with asyncio.timeout(self._times.try_s):
                 state = await self.lease.read()
                 if state is not None and state.holder == self.identity:
-                    await self.lease.release(state)
+                    await self.lease.take(state, "", RELEASED_S)
         except (ApiError, UnreachableError, TimeoutError) as error:
             self._report("lease-not-released", level="warning", error=str(error)[:300])
 

@@ -63,9 +63,9 @@ class CheckpointTimes:
             return 0
 
 
-def checkpoint_annotation(notes: Texts) -> tuple[str, str] | None:
+def checkpoint_annotation(annotations: Texts) -> tuple[str, str] | None:
     """The annotation that counts, and its text."""
-    return next(((key, notes[key]) for key in CHECKPOINT_ANNOTATIONS if key in notes), None)
+    return next(((key, annotations[key]) for key in CHECKPOINT_ANNOTATIONS if key in annotations), None)
 
 
 def _find(pods: Sequence[CachedPod], owner_metadata: OwnerMetadataOf) -> Iterator[Found]:

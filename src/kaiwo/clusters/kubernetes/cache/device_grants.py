@@ -92,9 +92,9 @@ def write_grant(shares: Sequence[Share]) -> str:
     return msgspec.json.encode(shares).decode()
 
 
-def read_grant(notes: Mapping[str, str]) -> Shares | None:
+def read_grant(annotations: Mapping[str, str]) -> Shares | None:
     """None: there is none, or it cannot be read."""
-    text = notes.get(GRANT_ANNOTATION)
+    text = annotations.get(GRANT_ANNOTATION)
     if text is None:
         return None
     try:
@@ -105,8 +105,8 @@ def read_grant(notes: Mapping[str, str]) -> Shares | None:
 
 
 def grant_annotations(start: Start) -> dict[str, str]:
-    notes = {GRANT_ANNOTATION: write_grant(start.devices)}
-    return notes | {FILLS_ANNOTATION: str(start.until_s)} if start.until_s else notes
+    granted = {GRANT_ANNOTATION: write_grant(start.devices)}
+    return granted | {FILLS_ANNOTATION: str(start.until_s)} if start.until_s else granted
 
 
 def fills_until_s(pod: CachedPod) -> int:

@@ -1,7 +1,6 @@
-"""Cache disruption budgets: how many pods may be evicted at once.
+"""Cache disruption budgets: how many pods the tightest one allows to evict at once.
 
-In:    PodDisruptionBudgets as they change.   Out: for some pods, how many the tightest budget allows, or why none.
-Never: counts pods itself: the cluster's own controller does, and the Eviction API has the last word.
+It does not count pods itself: the cluster's own controller does, and the Eviction API has the last word.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -74,7 +74,7 @@ class GangIndex:
         self._are_all_touched = False
 
     def upsert_pod(self, pod: CachedPod) -> None:
-        if _may_be_in_gang(pod):
+        if pod.owners or pod.labels_text or pod.annotations_text or pod.group_text:  # others are on their own
             self._touched_gangs |= self._gangs.upsert_pod(member_of(pod))
         if self._gangs.gang_of(*pod.key) is None:
             self.assign(pod.key, pod.key)
@@ -222,11 +222,6 @@ def member_of(pod: CachedPod) -> Member:
         pod_group=(group.scheduling_group and group.scheduling_group.pod_group_name) or "",
         workload=(workload.name or "", workload.pod_group or "", workload.pod_group_replica_key or ""),
     )
-
-
-def _may_be_in_gang(pod: CachedPod) -> bool:
-    """A pod without an owner, labels, annotations or a group is on its own."""
-    return bool(pod.owners or pod.labels_text or pod.annotations_text or pod.group_text)
 
 
 def _plain(unit: Unit) -> str:

@@ -23,10 +23,10 @@ class NodeCache:
         node = read_node(wire)
         self.changes += self.without_overlay.get(node.name) != node
         self.without_overlay[node.name] = node
-        notes = wire.metadata.annotations or {}
-        (self.with_agent.add if notes.get(DEVICES_ANNOTATION) else self.with_agent.discard)(node.name)
-        if note := notes.get(CHANGE_ANNOTATION, ""):
-            self.change_annotations[node.name] = note
+        annotations = wire.metadata.annotations or {}
+        (self.with_agent.add if annotations.get(DEVICES_ANNOTATION) else self.with_agent.discard)(node.name)
+        if change := annotations.get(CHANGE_ANNOTATION, ""):
+            self.change_annotations[node.name] = change
         else:
             self.change_annotations.pop(node.name, None)
         return self._publish(self._overlays[node.name](node) if node.name in self._overlays else node)

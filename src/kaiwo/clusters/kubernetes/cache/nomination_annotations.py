@@ -1,6 +1,6 @@
 """Read and write the nominations of waiting pods: annotations on the pod, so that the next leader keeps them too.
 
-In:    nominations, pods.   Out: an annotation, and back. Until the server has it, what we want to write counts.
+Until the server has an annotation, what we want to write counts.
 """
 
 from collections.abc import Iterable

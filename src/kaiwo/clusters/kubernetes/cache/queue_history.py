@@ -83,7 +83,6 @@ class QueueHistory:
         return [each for each in self.stops[queue] if each not in known]
 
     def record_stop(self, queue: str, event: StoppedForOthers, live: Container[str]) -> None:
-        """A workload of this queue was evicted for another one."""
         before = (*self.stops.get(queue, ()), event)
         kept = [each for each in before if each.at_s > event.at_s - HOUR_S or each.workload in live]
         self.stops[queue] = tuple(kept[-MOST_STOPS:])
@@ -113,7 +112,6 @@ class QueueHistory:
         self._unwritten[queue] = None
 
     def last_stop(self, workload: str) -> StoppedForOthers | None:
-        """The last time that a workload was evicted for another one."""
         if self._last is None:
             self._last = {each.workload: each for each in self.all_stops() if not each.is_moved}
         return self._last.get(workload)

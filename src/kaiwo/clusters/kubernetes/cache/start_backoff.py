@@ -18,8 +18,6 @@ STOPPED_HALF_WAY = "its first pods were stopped, because those that come after t
 
 
 class StartRefusal(NamedTuple):
-    """A start that could not be carried out."""
-
     times: int  # in a row
     until_s: int
     why: str
@@ -69,9 +67,7 @@ class StartBackoff:
 
 
 class GangStops(NamedTuple):
-    """How often a gang was stopped in a row, and until when it waits."""
-
-    times: int
+    times: int  # in a row
     until_s: int
 
 

@@ -75,8 +75,6 @@ class UnitPods(NamedTuple):
 
 
 class _UnitPod(NamedTuple):
-    """A pod that the scheduler sees."""
-
     pod: CachedPod
     request: Request
     is_fixed: bool  # bound, or its Binding is in flight
@@ -161,7 +159,7 @@ def _request(pod: CachedPod, parts: UnitParts) -> Request:
     return pod.spec.request if affinity is None else replace(pod.spec.request, neighbours=affinity)
 
 
-def _settings(pod: CachedPod, parts: UnitParts, read: SettingsReader = read_workload_settings) -> Workload:
+def _settings(pod: CachedPod, parts: UnitParts, read: Callable[..., Workload] = read_workload_settings) -> Workload:
     """What the annotations of a pod and of its owners say about the workload. May raise ConfigError."""
     sources = [(pod.annotations, pod.labels), *parts.gang_index.owner_metadata(pod)]
     priority, has_class = parts.priorities.of(pod)

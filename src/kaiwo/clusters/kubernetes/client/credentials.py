@@ -1,6 +1,5 @@
 """How to reach and trust an API server, and where our credentials come from: fixed, a token file, an exec plugin.
 
-In:    what a kubeconfig or a pod's files say.   Out: TLS contexts, and credentials that stay fresh.
 Never: turns verification off unless the kubeconfig says so explicitly, or logs a secret.
 """
 
@@ -24,8 +23,6 @@ EARLY_S = 30.0  # a plugin's credential is replaced this long before it expires
 
 
 class Credential(NamedTuple):
-    """Who we are, for now."""
-
     token: str = ""
     certificate: bytes = b""  # PEM
     key: bytes = b""

@@ -236,18 +236,15 @@ class KindHandler(Generic[T, V]):
     def on_changes(self, changes: Sequence[Change[T]]) -> None:
         for item, is_gone in changes:
             with leaving_out(self.resource, item):
-                self._change(item, is_gone)
-
-    def _change(self, item: T, is_gone: bool) -> None:
-        value = self._read(item)
-        if value is None:
-            return
-        if is_gone:
-            self._known.pop(name_of(item), None)
-            self._delete(value)
-        else:
-            self._known[name_of(item)] = value
-            self._upsert(value)
+                value = self._read(item)
+                if value is None:
+                    continue
+                if is_gone:
+                    self._known.pop(name_of(item), None)
+                    self._delete(value)
+                else:
+                    self._known[name_of(item)] = value
+                    self._upsert(value)
 
 
 def as_is(item: T) -> T:

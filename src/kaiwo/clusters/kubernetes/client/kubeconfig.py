@@ -1,6 +1,5 @@
 """Find out how to reach the cluster: from a kubeconfig, or from the files that Kubernetes gives to a pod.
 
-In:    a path, the environment.   Out: an Access.
 Never: guesses a server. A ConfigError names the file, the field and the allowed values.
 """
 

@@ -1,6 +1,5 @@
 """Decode one kind of object: where it is served, and which of its fields are read.
 
-In:    the bytes of a list or of a watch's line.   Out: values with only the fields that their type names.
 Never: lets one object that cannot be read affect the others: it is left out and counted.
 """
 
@@ -17,10 +16,8 @@ MOST_REPORTED = 1000  # objects of a kind that are named in the log; the others 
 
 
 class ListMeta(msgspec.Struct, rename="camel"):
-    """`continue_`: where the next page begins; empty on the last page."""
-
     resource_version: str = ""
-    continue_: str = msgspec.field(name="continue", default="")
+    continue_: str = msgspec.field(name="continue", default="")  # where the next page begins; empty: none
 
 
 class Page(msgspec.Struct, Generic[T], gc=False):

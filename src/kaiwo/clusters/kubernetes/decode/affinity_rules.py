@@ -1,6 +1,5 @@
 """Read a pod's rules about other pods: affinity, anti-affinity, topology spread and host ports.
 
-In:    a pod's spec.   Out: one AffinityRules, shared by all pods with the same rules; None where there are none.
 Only required rules are read: preferred ones keep a pod from no node.
 """
 

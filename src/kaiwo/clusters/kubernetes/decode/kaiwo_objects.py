@@ -1,7 +1,4 @@
-"""Read Kaiwo's own objects (queues, reservations, topologies, partitioning plans) with the code that reads files.
-
-In:    the object.   Out: its value, or a sentence that says why it cannot be used.
-"""
+"""Read Kaiwo's own objects (queues, reservations, topologies, partitioning plans) with the code that reads files."""
 
 from typing import Any
 

@@ -64,9 +64,9 @@ def find_model(label: str) -> str:
     return label
 
 
-def _gpus(notes: dict[str, str], labels: dict[str, str], offers: Mapping[str, int]) -> tuple[Gpu, ...]:
+def _gpus(annotations: dict[str, str], labels: dict[str, str], offers: Mapping[str, int]) -> tuple[Gpu, ...]:
     """The GPUs that the kubelet counts, by vendor. With two vendors, a device without a known vendor is left out."""
-    listed, first = _listed(notes), next(iter(offers))
+    listed, first = _listed(annotations), next(iter(offers))
     if listed is not None and len(offers) == 1 and not are_mixed(listed):
         return listed
     found: list[Gpu] = []
@@ -76,10 +76,10 @@ def _gpus(notes: dict[str, str], labels: dict[str, str], offers: Mapping[str, in
     return tuple(found[:MOST_GPUS])
 
 
-def _listed(notes: dict[str, str]) -> tuple[Gpu, ...] | None:
+def _listed(annotations: dict[str, str]) -> tuple[Gpu, ...] | None:
     """The agent's list; None where there is none or it cannot be right: then the kubelet's count is used."""
     try:
-        found = _read_devices(notes[DEVICES_ANNOTATION]) if notes.get(DEVICES_ANNOTATION) else None
+        found = _read_devices(annotations[DEVICES_ANNOTATION]) if annotations.get(DEVICES_ANNOTATION) else None
     except msgspec.DecodeError:
         return None
     return found if found is not None and len(found) <= MOST_GPUS and is_countable(found) else None
@@ -91,8 +91,8 @@ def _counted(labels: dict[str, str], vendor: str, count: int, is_first: bool) ->
     model = find_model(next((labels[name] for name in names if labels.get(name)), f"{vendor}-gpu"))
     known = GPU_MODELS.get(model)
     memory_mib = _memory_mib(labels, vendor) or (known.memory_mib if known else 0)
-    prefix, told = "" if is_first else f"{vendor}-", "" if known else vendor
-    return [Gpu(f"{prefix}gpu-{at}", model, memory_mib, vendor=told) for at in range(min(count, MOST_GPUS))]
+    prefix, unknown_vendor = "" if is_first else f"{vendor}-", "" if known else vendor
+    return [Gpu(f"{prefix}gpu-{at}", model, memory_mib, vendor=unknown_vendor) for at in range(min(count, MOST_GPUS))]
 
 
 def _memory_mib(labels: dict[str, str], vendor: str) -> int:

@@ -330,8 +330,6 @@ class StorageClass(Wire):
 
 
 class Namespace(Wire):
-    """Its labels say which rules between pods apply to its pods."""
-
     metadata: Meta
 
 
@@ -342,14 +340,12 @@ class PriorityClass(Wire):
 
 
 class ReplicatedSpec(Wire):
-    """The pod template, most of such an object, is not read."""
-
     replicas: int | None = None
     pod_management_policy: str | None = None
 
 
 class Replicated(Wire):
-    """A ReplicaSet or a StatefulSet. A cluster keeps ten old ReplicaSets for each Deployment."""
+    """A ReplicaSet or a StatefulSet, without its pod template: a cluster keeps ten old ones for each Deployment."""
 
     metadata: Meta
     spec: ReplicatedSpec | None = None

@@ -29,25 +29,25 @@ Texts = Mapping[str, str]
 
 def read_workload_settings(
     owner: str,
-    said: Iterable[tuple[Texts, Texts]],
+    layers: Iterable[tuple[Texts, Texts]],
     priority: int,
     has_class: bool,
     is_ours: Callable[[str], bool] = lambda _: True,
 ) -> Workload:
-    """`said`: annotations and labels, the nearest first. Raises ConfigError for what makes no sense.
+    """`layers`: annotations and labels, the nearest first. Raises ConfigError for settings that make no sense.
 
-    `priority`: as the server resolved it, 0 for a pod without a class; `has_class`: whether somebody chose it. A type
-    that somebody wrote stands in for a class. One that nobody wrote must not: it would lift every pod above the classes
-    whose values are small, and others would have to go for it.
+    `priority`: as the server resolved it, 0 for a pod without a class; `has_class`: whether a class gave it. A written
+    type replaces a missing class. The default type must not: it would lift every pod above classes with small values,
+    and preempt them.
     `is_ours`: whether there is such a queue. Kueue's label names one of its own, which may be ours by the same name.
     """
-    found = [(keep_settings(notes), keep_settings(labels)) for notes, labels in said]
-    if not any(notes or labels for notes, labels in found):
+    pairs = [(keep_settings(of_layer), keep_settings(labels)) for of_layer, labels in layers]
+    pairs = [pair for pair in pairs if any(pair)]
+    if not pairs:
         return Workload("", (), priority=priority)
     annotations = Annotations(owner)
-    for notes, labels in found:
-        if notes or labels:
-            annotations.add(FieldReader({"annotations": notes, "labels": labels}, owner, []))
+    for of_layer, labels in pairs:
+        annotations.add(FieldReader({"annotations": of_layer, "labels": labels}, owner, []))
     kind = annotations.read("type", read_type, "")
     by_type = bool(kind) and not has_class
     kind = kind or DEFAULT_TYPE
@@ -65,13 +65,13 @@ def read_workload_settings(
 
 def read_valid_settings(
     owner: str,
-    said: Iterable[tuple[Texts, Texts]],
+    layers: Iterable[tuple[Texts, Texts]],
     priority: int,
     has_class: bool,
     is_ours: Callable[[str], bool] = lambda _: True,
 ) -> Workload:
     """The settings of work that runs already: annotations that make no sense are ignored."""
-    left = [(keep_settings(notes), keep_settings(labels)) for notes, labels in said]
+    left = [(keep_settings(annotations), keep_settings(labels)) for annotations, labels in layers]
     while True:
         try:
             return read_workload_settings(owner, left, priority, has_class, is_ours)

@@ -48,7 +48,7 @@ class ClaimNeeds(NamedTuple):
     owner_uid: str = ""  # the pod that it was made for
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """`10 GiB, ReadWriteOnce`."""
         return ", ".join((memory(-(-self.size_bytes // (1 << 20))), *sorted(self.modes)))
 

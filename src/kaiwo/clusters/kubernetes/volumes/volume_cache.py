@@ -111,7 +111,7 @@ class VolumeCache:
     def reserve(
         self, namespace: str, claims: Iterable[str], node: str, labels: Mapping[str, str]
     ) -> ReservedVolumes | str:
-        """Choose volumes for the claims that have none, for a pod that goes to this node; a sentence: there are none.
+        """Choose volumes for the claims that have none, for a pod that starts on this node; a sentence: there are none.
 
         What is chosen is reserved until it is bound, or `release`d.
         """
@@ -150,11 +150,11 @@ class VolumeCache:
                 return None
             return "" if offer.where.allows(labels) else f"its volume claim {name} got a volume elsewhere"
         if step.volume and (offer is None or (offer.holder[1] and not offer.is_for(need))):
-            return f"the volume {step.volume} for its claim {name} is gone, or somebody else's"
+            return f"the volume {step.volume} for its claim {name} is gone, or belongs to another claim"
         return None
 
     def is_undone(self, step: ClaimBinding, written: int) -> bool:
-        """A provisioner that cannot make a volume on a node takes its name away; `written`: the version that had it."""
+        """A provisioner that cannot make a volume on a node removes its name; `written`: the version that had it."""
         need = self._claims.get(step.claim)
         return need is not None and int(need.version) >= written and need.selected_node != step.node
 
@@ -191,8 +191,8 @@ class VolumeCache:
             return NodeConstraint()
         if not places:
             return (
-                f"no free volume of class {need.class_name} serves its claim {name} ({need.words}), and the class "
-                "makes none; create one"
+                f"no free volume of class {need.class_name} serves its claim {name} ({need.description}), "
+                "and the class makes none; create one"
             )
         return NodeConstraint((), (tuple(dict.fromkeys(places)),))
 
@@ -206,7 +206,7 @@ class VolumeCache:
         kind = self._classes.get(need.class_name, CachedClass())
         is_made_here = not kind.topologies or matches_node_rules(labels, (), (kind.topologies,))
         if kind.provisioner == NO_PROVISIONER or not is_made_here:
-            return f"node {node} has no free volume for its claim {need.key[1]} ({need.words})"
+            return f"node {node} has no free volume for its claim {need.key[1]} ({need.description})"
         return ClaimBinding(need.key, need.uid, need.version, node=node)
 
     def _serves(self, step: ClaimBinding, node: str, labels: Mapping[str, str]) -> bool:

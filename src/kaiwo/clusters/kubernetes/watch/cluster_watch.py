@@ -41,16 +41,12 @@ StoredT = TypeVar("StoredT", contravariant=True)
 
 
 class ObjectStore(Protocol[StoredT]):
-    """Keeps the objects of one kind."""
-
     def upsert(self, found: StoredT, /) -> None: ...
 
     def delete(self, found: StoredT, /) -> None: ...
 
 
 class PlanStore(ObjectStore[PartitioningPlan], Protocol):
-    """Reads and keeps the PartitioningPlans."""
-
     def read(self, item: PlanObject) -> PartitioningPlan | None: ...
 
 

@@ -1,6 +1,5 @@
 """Run one informer for each kind of object, and say when all of them have synced.
 
-In:    handlers, one for each kind.   Out: informers that feed them, until `close`.
 Never: reports a sync before every kind was listed completely: no decision may rest on half of the objects.
 """
 

@@ -25,14 +25,12 @@ from kaiwo.clusters.kubernetes.gangs.registry import OWNER_TYPES, read_owner
 from kaiwo.clusters.kubernetes.watch.informer_set import InformerSet
 
 DISCOVER_EVERY_S = 30.0  # for kinds that an operator may have brought
-# Owners of pods: those that the gang tracker reads, and those whose names and annotations lead on to them.
+# Owners of pods: those that the gang tracker reads, and those whose names and annotations lead to them.
 OWNERS = frozenset({*OWNER_TYPES, ("kaiwo.silogen.ai", "KaiwoJob"), ("ray.io", "RayJob")})
 GroupKind = tuple[str, str]
 
 
 class DiscoveredKind(NamedTuple):
-    """A kind that the server has."""
-
     group: str
     kind: str
     version: str  # group/version
@@ -122,11 +120,6 @@ class _Group(msgspec.Struct, rename="camel"):
     preferred_version: _Version
     versions: list[_Version] = []
 
-    @property
-    def in_order(self) -> list[str]:
-        """Every version that is served, the one that the server prefers first."""
-        return list(dict.fromkeys(each.group_version for each in (self.preferred_version, *self.versions)))
-
 
 class _Groups(msgspec.Struct):
     groups: list[_Group]
@@ -155,12 +148,11 @@ async def discover(client: Client, wanted: Collection[tuple[str, str]]) -> list[
 async def _kinds_of_group(client: Client, group: _Group, kinds: set[str]) -> list[DiscoveredKind]:
     """Versions of one group have different kinds: the server's preferred version lacks an alpha kind."""
     found: dict[str, DiscoveredKind] = {}
-    for version in group.in_order:
+    for version in dict.fromkeys(each.group_version for each in (group.preferred_version, *group.versions)):
         for item in await _resources(client, version):
             if item.kind in kinds and "watch" in item.verbs and "/" not in item.name:
-                found.setdefault(
-                    item.kind, DiscoveredKind(group.name, item.kind, version, f"/apis/{version}/{item.name}")
-                )
+                path = f"/apis/{version}/{item.name}"
+                found.setdefault(item.kind, DiscoveredKind(group.name, item.kind, version, path))
         if found.keys() == kinds:
             break
     return list(found.values())
