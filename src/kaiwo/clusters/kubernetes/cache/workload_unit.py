@@ -26,7 +26,6 @@ from kaiwo.model.queue import UNBOUNDED_DEFAULT_QUEUE
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, SubGroup, Workload, has_minimum
 
-SettingsReader = Callable[..., Workload]
 ALONE = "main"
 # What Kubernetes itself writes on a gated pod.
 GATED = "Scheduling is blocked due to non-empty scheduling gates"
