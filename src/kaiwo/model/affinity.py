@@ -1,9 +1,7 @@
-"""Rules between pods: what others may know a pod by, and whom it must be near to, apart from, or spread among.
+"""Rules about nodes and about other pods: node selectors, node affinity, pod affinity and topology spread.
 
-A mark is a short text that some pods carry; whoever makes the picture says which. A place is a set of nodes with the
-same value of a label (the level), or one node alone.
-
-Also: Requirements on a node's labels.
+A mark is a short text that stands for a set of pods, such as those that match one label selector: the cluster's adapter
+makes the marks. A place is a set of nodes that share the value of one label (the level), or a single node.
 """
 
 import re
@@ -14,7 +12,7 @@ from typing import TypeAlias
 import msgspec
 
 LARGEST = (1 << 63) - 1
-VENDOR_LABEL = "kaiwo.ai/gpu-vendor."  # put on nodes in our picture only: a GPU of this vendor is there
+VENDOR_LABEL = "kaiwo.ai/gpu-vendor."  # only on nodes in our state, not in the cluster: the node has such a GPU
 _is_number = re.compile(r"[+-]?[0-9]+", re.ASCII).fullmatch
 
 
@@ -26,7 +24,6 @@ class NodeRule(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     values: tuple[str, ...] = ()
 
     def holds(self, labels: Mapping[str, str]) -> bool:
-        """A node with these labels obeys it."""
         value = labels.get(self.key)
         match self.operator:
             case "In":
@@ -49,45 +46,44 @@ class NodeRule(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
 
 
 NodeRules: TypeAlias = tuple[NodeRule, ...]  # all of them must hold
-NodeAlternatives: TypeAlias = tuple[NodeRules, ...]  # one of these must hold; of no alternatives none does
+NodeAlternatives: TypeAlias = tuple[NodeRules, ...]  # one of these must hold; without any, no node matches
 
 
 class NodePreference(msgspec.Struct, gc=False, frozen=True):
-    """Nodes that are better than others, if all of these hold."""
+    """Nodes that match all of these rules are preferred."""
 
     weight: int  # 1..100
     rules: NodeRules
 
 
 def matches_node_rules(labels: Mapping[str, str], rules: NodeRules, choices: tuple[NodeAlternatives, ...]) -> bool:
-    """All rules hold, and of each choice one alternative."""
     return all(rule.holds(labels) for rule in rules) and all(
         any(all(rule.holds(labels) for rule in each) for each in choice) for choice in choices
     )
 
 
 def _number(text: str | None) -> int | None:
-    """Whole numbers of 64 bits, written plainly: `1_000` and ` 5` are none."""
+    """A plainly written 64-bit integer: `1_000` and ` 5` are none."""
     if text is None or not _is_number(text):
         return None
     number = int(text)
     return number if -LARGEST - 1 <= number <= LARGEST else None
 
 
-NODE_LEVEL = ""  # the level on which every node is a place of its own
-HOST_PORT_PREFIX = "port:"  # begins the marks that stand for a port of the node
-NOMINATED_PREFIX = "kept:"  # begins the marks of pods for which space is kept, and which are not there yet
+NODE_LEVEL = ""  # on this level each node is its own place
+HOST_PORT_PREFIX = "port:"  # begins the marks for host ports
+NOMINATED_PREFIX = "kept:"  # begins the marks of nominated pods, which do not run yet
 
 
 class RequiredPodAffinity(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
-    """On each level a pod with this mark in the same place. Who carries it, and finds nobody, may begin anywhere."""
+    """On each level a pod with this mark must be in the same place; if there is none, a pod that has it may start."""
 
     mark: str
     levels: tuple[str, ...]
 
 
 class RequiredPodAntiAffinity(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
-    """No pod with this mark in the same place. It holds both ways: the others' rules keep newcomers out."""
+    """No pod with this mark may be in the same place. It holds both ways: running pods' rules exclude new pods."""
 
     mark: str
     level: str = NODE_LEVEL
@@ -99,34 +95,34 @@ class TopologySpread(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     mark: str
     level: str
     max_skew: int = 1
-    min_places: int = 1  # with fewer places, the fewest is 0
-    by_rules: bool = True  # only nodes that its own node rules allow make up places
-    by_taints: bool = False  # only nodes whose taints it tolerates do
+    min_places: int = 1  # with fewer places, the fewest counts as 0
+    by_rules: bool = True  # places consist only of nodes that its own node rules allow
+    by_taints: bool = False  # and only of nodes whose taints it tolerates
 
 
 class PodAffinity(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
-    """Everything about one pod that matters to others, or that others matter to."""
+    """Everything about one pod that matters to other pods, and what other pods matter to it."""
 
     marks: tuple[str, ...] = ()
     near: RequiredPodAffinity | None = None
     apart: tuple[RequiredPodAntiAffinity, ...] = ()
     spread: tuple[TopologySpread, ...] = ()
-    own_rules: NodeRules = ()  # for `TopologySpread.by_rules`: the rules that the pod itself names
+    own_rules: NodeRules = ()  # the pod's own rules, for `TopologySpread.by_rules`
     own_choices: tuple[NodeAlternatives, ...] = ()
 
     @property
     def awaited_marks(self) -> tuple[str, ...]:
-        """Marks that make more possible, not less, when another pod with one of them starts."""
+        """Marks whose pods, when they start, allow more places to this pod."""
         return (*((self.near.mark,) if self.near else ()), *(rule.mark for rule in self.spread))
 
     @property
     def self_exclusion_levels(self) -> tuple[str, ...]:
-        """The levels on which such pods stay apart from each other."""
+        """The levels on which two such pods exclude each other."""
         return tuple(rule.level for rule in self.apart if rule.mark in self.marks)
 
 
 def affinity_of_nomination(neighbours: PodAffinity | None) -> PodAffinity | None:
-    """The same for space that is kept: it keeps others away, but nobody is near to a pod that is not there yet."""
+    """The affinity of a nomination: it excludes others, but nothing can be near a pod that does not exist yet."""
     return None if neighbours is None else _affinity_of_nomination(neighbours)
 
 

@@ -21,7 +21,7 @@ _MOST = {"gpus": MOST_GPUS, "milli-gpu": 1000 * MOST_GPUS, "milli-cpu": MOST_CPU
 
 
 def amount(value: int, unit: str) -> str:
-    """A number with the unit of an obstacle."""
+    """A value in the unit of an obstacle."""
     return _amount(value, unit) + (" or more" if value == _MOST.get(unit) else "")
 
 

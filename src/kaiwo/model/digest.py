@@ -1,7 +1,7 @@
-"""One short name for equal values, the same in every process.
+"""Short digests that are equal for equal values, in every process.
 
-Encoding a Struct that leaves out defaults is not enough: a default is left out when it is the very same object, and two
-equal numbers or strings need not be.
+Encoding a Struct that omits defaults is not enough: a default is omitted only when it is the very same object, and
+two equal numbers or strings need not be.
 """
 
 import hashlib
@@ -11,12 +11,10 @@ import msgspec
 
 
 def digest(value: Any) -> str:
-    """Equal values have equal digests, whoever made them."""
     return hashlib.blake2b(msgspec.msgpack.encode(_plain(value)), digest_size=8).hexdigest()
 
 
 def _plain(value: Any) -> Any:
-    """Every field, in order; dicts sorted."""
     if isinstance(value, msgspec.Struct):
         return [_plain(field) for field in msgspec.structs.astuple(value)]
     if isinstance(value, (tuple, list)):

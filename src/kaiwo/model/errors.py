@@ -1,4 +1,4 @@
-"""What can go wrong, as one tree.
+"""Kaiwo's exceptions, as one tree.
 
     KaiwoError
     ├── ConfigError     what a person wrote is wrong: a manifest, a flag, a cluster file, a policy
@@ -7,7 +7,7 @@
     ├── ClusterError    the world outside misbehaves: a store, a process, an API server
     └── PluginError     a plugin cannot be loaded, or returned nonsense
 
-"No" to a workload is not an exception: that is an Obstacle. The message names the object, the fact and the way out.
+A workload that cannot start is not an exception: see Obstacle. Messages name the object, the fact and the way out.
 """
 
 

@@ -1,7 +1,4 @@
-"""How the devices of a node are wired to each other, by their place on the node.
-
-Also: A machine that runs pods.
-"""
+"""A node: what it offers, its taints, and how its devices are linked."""
 
 import msgspec
 
@@ -9,36 +6,35 @@ from kaiwo.model.gpu import Gpu
 
 
 class DeviceLinks(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Empty where nobody told."""
+    """Links between the devices of a node, by their position. Empty when they are not known."""
 
-    mb_s: tuple[tuple[int, ...], ...] = ()  # from each device to each, in one direction; 0: no direct link
+    mb_s: tuple[tuple[int, ...], ...] = ()  # from each device to each other, in one direction; 0: no direct link
     numa: tuple[int, ...] = ()
-    nic: tuple[int, ...] = ()  # the network card under the same switch; -1: none
+    nic: tuple[int, ...] = ()  # the network card on the same switch; -1: none
 
     @property
     def is_known(self) -> bool:
-        """Somebody told how the devices reach each other."""
         return bool(self.mb_s)
 
     def speed(self, first: int, second: int) -> int:
-        """MB/s between two devices; 0 where that is not known."""
+        """MB/s between two devices; 0 when it is not known."""
         known = first < len(self.mb_s) and second < len(self.mb_s[first])
         return self.mb_s[first][second] if known else 0
 
     def numa_of(self, device: int) -> int:
-        """The NUMA node beside a device; -1 when that is not known."""
+        """The NUMA node of a device; -1 when it is not known."""
         return self.numa[device] if device < len(self.numa) else -1
 
     def nic_of(self, device: int) -> int:
-        """The network card beside a device; -1 when there is none."""
+        """The network card next to a device; -1 when there is none."""
         return self.nic[device] if device < len(self.nic) else -1
 
 
-MOST_VIRTUAL_NODES = 10_000  # in a cluster that Kaiwo makes up itself
+MOST_VIRTUAL_NODES = 10_000  # in a virtual cluster
 
 
 class Taint(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
-    """Keeps pods away that do not tolerate it."""
+    """Keeps away pods that do not tolerate it."""
 
     key: str
     value: str = ""
@@ -58,5 +54,5 @@ class Node(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     taints: tuple[Taint, ...] = ()
     ready: bool = True
     cordoned: bool = False
-    reason: str = ""  # why it is not ready, or who cordoned it
+    reason: str = ""  # why it is not ready or cordoned
     wiring: DeviceLinks = DeviceLinks()  # between its devices

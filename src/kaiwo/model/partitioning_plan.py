@@ -1,4 +1,4 @@
-"""What somebody wants the nodes to be cut into, and how fast: upstream Kaiwo's PartitioningPlan in our words."""
+"""Which partition profile each node should have, and how fast to change them: upstream Kaiwo's PartitioningPlan."""
 
 import msgspec
 
@@ -6,25 +6,19 @@ from kaiwo.model.affinity import NodeRule
 
 
 class Rollout(msgspec.Struct, frozen=True):
-    """How many nodes change at a time."""
-
     max_parallel: int = 1
     max_unavailable: int = 1
     excludes_control_plane: bool = True
 
 
 class PlanRule(msgspec.Struct, frozen=True):
-    """These nodes, this profile."""
-
     description: str
     nodes: tuple[NodeRule, ...]
-    profile: str  # a name in the Device Config Manager's configuration, or of a PartitioningProfile
-    is_reference: bool = False  # the latter
+    profile: str  # a name in the Device Config Manager's configuration
+    is_reference: bool = False  # or the name of a PartitioningProfile
 
 
 class PartitioningPlan(msgspec.Struct, frozen=True):
-    """What somebody wants the nodes to be."""
-
     name: str
     rules: tuple[PlanRule, ...]
     rollout: Rollout = Rollout()

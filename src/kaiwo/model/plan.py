@@ -1,4 +1,4 @@
-"""What one cycle decided, as values. Encoded, equal plans are equal bytes."""
+"""What one cycle decided, as values. Equal plans encode to equal bytes."""
 
 import enum
 
@@ -18,11 +18,11 @@ class Start(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     pod: str
     node: str
     devices: tuple[Share, ...] = ()
-    until_s: int = 0  # it fills a gap: from then on it goes when a planned start needs the place; 0: it fills none
+    until_s: int = 0  # it is backfilled: evicted from then on if a planned start needs the place; 0: it is not
 
 
 class EvictionCause(enum.StrEnum):
-    """Why a running pod is told to go."""
+    """Why a running pod is evicted."""
 
     RECLAIM = "reclaim"
     CONSOLIDATE = "consolidate"
@@ -31,15 +31,12 @@ class EvictionCause(enum.StrEnum):
     DRAIN = "drain"
     DEADLINE = "deadline"
     RECOVERY = "recovery"
-    RESERVATION = "reservation"  # the GPUs are somebody else's from now on, or no longer its owner's
-    EXPIRED = "expired"  # its allocation was given until now
+    RESERVATION = "reservation"  # the GPUs are reserved for others now, or its owner's reservation ended
+    EXPIRED = "expired"  # its allocation expired
 
 
-DISPLACING_CAUSES = (
-    EvictionCause.RECLAIM,
-    EvictionCause.PREEMPT,
-    EvictionCause.CONSOLIDATE,
-)  # what an eviction budget counts
+# What an eviction budget counts.
+DISPLACING_CAUSES = (EvictionCause.RECLAIM, EvictionCause.PREEMPT, EvictionCause.CONSOLIDATE)
 
 
 class Eviction(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
@@ -53,7 +50,7 @@ class Eviction(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
 
 
 class Nomination(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
-    """Space kept for a waiting pod, keyed by its place in its workload: a replacement pod has a new identity."""
+    """Space kept for a waiting pod, keyed by its name in its workload: a replacement pod has a new identity."""
 
     workload: str
     pod: str
@@ -62,12 +59,12 @@ class Nomination(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     cpu_milli: int = 0
     memory_mib: int = 0
     extended: tuple[tuple[str, int], ...] = ()
-    neighbours: PodAffinity | None = None  # as `model.neighbours.kept` makes them
-    beside: str = ""  # what the pod will be to those with whom it shares devices: see `Request`
+    neighbours: PodAffinity | None = None  # as made by `affinity_of_nomination`
+    beside: str = ""  # what the pod will mean to other tenants: see `Request.beside`
 
 
 class Wait(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
-    """A class of equal waiting workloads of one queue, and all that keeps them waiting."""
+    """A class of equal waiting workloads of one queue, and everything that keeps them waiting."""
 
     queue: str
     shape: str  # the class's key: a digest of what its workloads ask for
@@ -75,7 +72,7 @@ class Wait(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
 
 
 class Note(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
-    """Something the operator should know of this cycle."""
+    """Something that the operator should know about this cycle."""
 
     code: str  # plugin-set-aside | plugin-misbehaved | budget-spent
     subject: str = ""
@@ -90,25 +87,24 @@ class Plan(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     nominations: tuple[Nomination, ...] = ()
     waits: tuple[Wait, ...] = ()  # only what changed since the last plan
     unfinished: tuple[tuple[str, str], ...] = ()  # classes (queue, shape) the budget did not reach
-    first: tuple[tuple[str, str], ...] = ()  # those of them that go first next time; empty: all of them
-    unclaimed: tuple[tuple[str, str, str], ...] = ()  # an action and a class that it has not yet sought room for
+    first: tuple[tuple[str, str], ...] = ()  # of these, the ones to try first next time; empty: all of them
+    unclaimed: tuple[tuple[str, str, str], ...] = ()  # action, queue, shape: it has not tried to make room for them yet
     look_again_s: int = 0  # when time alone may change an answer; 0: never
-    given_up: tuple[tuple[str, str], ...] = ()  # nominations (workload, pod) whose space is kept no longer
-    reserved: tuple[PickedDevices, ...] = ()  # reservations of a number of GPUs for which devices were picked
-    promises: tuple[PlannedStart, ...] = ()  # planned starts that are new or different since the last plan
-    unpromised: tuple[str, ...] = ()  # workloads that have no planned start any more: they start now, or cannot
-    expired: tuple[str, ...] = ()  # workloads whose allocation was given until now: they end
+    given_up: tuple[tuple[str, str], ...] = ()  # nominations (workload, pod) that are withdrawn
+    reserved: tuple[PickedDevices, ...] = ()  # devices picked for reservations of a number of GPUs
+    promises: tuple[PlannedStart, ...] = ()  # planned starts that are new or changed since the last plan
+    unpromised: tuple[str, ...] = ()  # workloads that lost their planned start: they start now, or cannot
+    expired: tuple[str, ...] = ()  # workloads whose allocation has expired: they end
     notes: tuple[Note, ...] = ()
     steps: int = 0
-    rules: str = ""  # a digest of the policy and the plugins: under others every class deserves another try
+    rules: str = ""  # a digest of the policy and the plugins: when it changes, every class is tried again
 
     @property
     def is_empty(self) -> bool:
-        """Nothing for the cluster to do."""
         decided = self.starts or self.evictions or self.nominations or self.given_up
         return not (decided or self.reserved or self.expired or self.promises or self.unpromised)
 
 
 def encode_plan(plan: Plan) -> bytes:
-    """The plan's bytes: what determinism is judged by."""
+    """The bytes by which determinism is judged."""
     return msgspec.msgpack.encode(plan, order="deterministic")

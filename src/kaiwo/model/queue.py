@@ -1,7 +1,4 @@
-"""A queue: who may use how much, and how fairly it shares with its neighbours.
-
-Also: Whose work a queue takes.
-"""
+"""A queue: how much its work may use, how it shares with its siblings, and whose work it takes."""
 
 import enum
 from collections.abc import Mapping
@@ -17,35 +14,35 @@ UNLIMITED = -1
 class QueueAmounts(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     """One resource of a queue, in that resource's integer unit (milli-GPU, milli-CPU, MiB)."""
 
-    quota: int = 0  # deserved: what nobody takes away
+    quota: int = 0  # deserved: others cannot reclaim it
     limit: int = UNLIMITED  # never more than this
-    weight: int = 1  # part of what is left over, against the siblings
+    weight: int = 1  # for its part of the surplus, against its siblings
 
 
-UNBOUNDED = QueueAmounts(quota=UNLIMITED)  # what nobody counts, nobody is over
+UNBOUNDED = QueueAmounts(quota=UNLIMITED)
 
 
 class GpuModelAmounts(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
-    """What a queue may use of one GPU model, in milli-GPU. A model that is not listed has no bounds of its own."""
+    """What a queue may use of one GPU model, in milli-GPU. A model that is not listed is not bounded."""
 
     quota: int = UNLIMITED  # unlimited: the queue's GPU quota alone counts
     limit: int = UNLIMITED
 
 
 class SharePolicy(enum.StrEnum):
-    """How the queues right below a queue divide what is left when each has what it deserves."""
+    """How the queues directly below a queue divide what is left when each has what it deserves."""
 
-    DRF = "DRF"  # by priority, then by weight; whoever uses least of its dominant share goes first
-    WEIGHTED_FAIR = "WeightedFair"  # by weight alone, whatever the priorities
+    DRF = "DRF"  # by priority, then by weight; the queue that uses least of its dominant share is first
+    WEIGHTED_FAIR = "WeightedFair"  # by weight alone
     STRICT_PRIORITY = "StrictPriority"  # nothing for a lower priority while a higher one wants more
-    FIFO = "FIFO"  # all that it wants to the queue whose work waits longest, then to the next
+    FIFO = "FIFO"  # the queue whose work has waited longest gets all it wants, then the next
 
 
 class PolicyRules(NamedTuple):
     """What a share policy means for the order and the shares of sibling queues."""
 
     by_priority: bool  # a higher priority is served first
-    by_wait: bool = False  # whoever has waited longest is served first, before any priority
+    by_wait: bool = False  # the longest wait is served first, before any priority
     serves_fully: bool = False  # the first gets all that it wants before the next gets anything
 
 
@@ -58,7 +55,7 @@ POLICY_RULES = {
 
 
 class ReclaimStrategy(enum.StrEnum):
-    """How far a queue reaches when it takes capacity back from others."""
+    """How much a queue may reclaim from others."""
 
     AGGRESSIVE = "aggressive"  # up to its fair share
     CONSERVATIVE = "conservative"  # up to its quota
@@ -66,19 +63,19 @@ class ReclaimStrategy(enum.StrEnum):
 
 
 class Fairness(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
-    """What is not set is as in the queue above; at the top: DRF, aggressive, no minimum run time.
+    """What is not set is inherited from the queue above; at the top: DRF, aggressive, no minimum run time.
 
-    `evictions_per_hour` is not handed down: each queue's own number bounds all that is below it.
+    `evictions_per_hour` is not inherited: each queue's own number bounds everything below it.
     """
 
     policy: SharePolicy | None = None
     reclaim_strategy: ReclaimStrategy | None = None
-    min_runtime_s: int | None = None  # work of this queue runs at least so long before another queue may evict it
-    evictions_per_hour: int | None = None  # so many workloads, here and below, are stopped for others; None: any number
+    min_runtime_s: int | None = None  # its work runs at least this long before another queue may evict it
+    evictions_per_hour: int | None = None  # at most this many workloads, here and below, are evicted for others
 
 
 class Queue(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
-    """A leaf takes work; an inner queue bounds what is below it."""
+    """A leaf takes work; an inner queue bounds the queues below it."""
 
     name: str
     parent: str = ""
@@ -89,26 +86,24 @@ class Queue(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     memory: QueueAmounts = UNBOUNDED
     gpu_models: dict[str, GpuModelAmounts] = {}  # by model name
     fairness: Fairness = Fairness()
-    namespaces: tuple[str, ...] = ()  # whose work it takes; empty: everybody's
+    namespaces: tuple[str, ...] = ()  # whose work it takes; empty: all
     users: tuple[str, ...] = ()
-    created_s: int = 0  # the older of two equal queues goes first
+    created_s: int = 0  # of two equal queues the older is first
 
 
 DEFAULT_QUEUE = "default"
-UNBOUNDED_DEFAULT_QUEUE = Queue(
-    DEFAULT_QUEUE, gpu=UNBOUNDED
-)  # there before anybody made a queue: whatever comes may run
+UNBOUNDED_DEFAULT_QUEUE = Queue(DEFAULT_QUEUE, gpu=UNBOUNDED)  # before any queue is created: all work may run
 DEFAULT_FAIRNESS = Fairness(SharePolicy.DRF, ReclaimStrategy.AGGRESSIVE, 0)
 
 
 def queue_that_refuses(
     queues: Mapping[str, Queue], workload: Workload, knows_user: bool = True
 ) -> tuple[Queue, str] | None:
-    """Its queue and every queue above that must take work of its namespace and, where he is known, of its user."""
+    """The first queue, from its own upwards, that does not take its namespace or, if known, its user; and which."""
     namespace = workload.name.partition("/")[0]
     at, seen = workload.queue, set[str]()
     while (queue := queues.get(at)) is not None and at not in seen:
-        seen.add(at)  # a cluster may hold a circle that nobody refused
+        seen.add(at)  # the cluster may contain a circle that was not refused
         if queue.namespaces and namespace not in queue.namespaces:
             return queue, "namespaces"
         if knows_user and queue.users and workload.user not in queue.users:

@@ -1,6 +1,6 @@
-"""A reservation: GPUs that are kept for somebody from a start to an end.
+"""A reservation: GPUs kept for an owner from a start to an end.
 
-It names exact nodes or devices, or only how many GPUs; then the scheduler picks them and keeps the place.
+It names exact nodes or devices, or only a number of GPUs: then the scheduler picks them and keeps them.
 """
 
 import enum
@@ -11,11 +11,11 @@ import msgspec
 from kaiwo.model.workload import Workload
 
 LAST_CALENDAR_S = 253_402_300_799  # calendars end with the year 9999
-NEVER_S = 1 << 50  # later than any clock: what has no end, or may hold its devices for ever
+NEVER_S = 1 << 50  # later than any clock: for what has no end
 
 
 class ReservationPhase(enum.StrEnum):
-    """Where a reservation is between its start and its end, by the clock of the snapshot."""
+    """Where a reservation is in its life, by the clock of the snapshot."""
 
     PENDING = "pending"
     ACTIVE = "active"
@@ -23,10 +23,10 @@ class ReservationPhase(enum.StrEnum):
 
 
 class AtEnd(enum.StrEnum):
-    """What becomes of the owner's work on the GPUs when the reservation is over."""
+    """What happens to the owner's work on the GPUs when the reservation ends."""
 
-    KEEP = "keep"  # it stays, as ordinary use
-    EVICT = "evict"  # it is told to go, and waits again
+    KEEP = "keep"  # it stays, as ordinary usage
+    EVICT = "evict"  # it is evicted, and waits again
 
 
 class PhysicalDevice(msgspec.Struct, gc=False, frozen=True):
@@ -37,33 +37,36 @@ class PhysicalDevice(msgspec.Struct, gc=False, frozen=True):
 
 
 class ReservationOwner(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
-    """For whom: exactly one of these; none: a pool for whoever names it."""
+    """At most one of these; none: a pool for all work that names it."""
 
     queue: str = ""  # and every queue below it
     user: str = ""
     workload: str = ""  # `namespace/name`
 
     @property
+    def kind_and_name(self) -> tuple[str, str]:
+        """`("queue", "lab")`; `("pool", "")` when it has no owner."""
+        for kind in ("queue", "user", "workload"):
+            if name := getattr(self, kind):
+                return kind, name
+        return "pool", ""
+
+    @property
     def words(self) -> str:
-        """`queue lab`, `user ada`, or `whoever names it`."""
-        for kind, name in (("queue", self.queue), ("user", self.user), ("workload", self.workload)):
-            if name:
-                return f"{kind} {name}"
-        return "whoever names it"
+        return "whoever names it" if self.is_pool else " ".join(self.kind_and_name)
 
     @property
     def is_pool(self) -> bool:
-        """Nobody owns it."""
         return not (self.queue or self.user or self.workload)
 
 
 class Reservation(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
-    """One of `gpus`, `nodes` and `devices` says what is kept."""
+    """Exactly one of `gpus`, `nodes` and `devices` says what is reserved."""
 
     name: str
-    gpus: int = 0  # so many whole GPUs, which the scheduler picks
+    gpus: int = 0  # this many whole GPUs, which the scheduler picks
     gpu_models: tuple[str, ...] = ()  # any of these; empty: any model
-    node_selector: tuple[tuple[str, str], ...] = ()  # labels of the nodes on which GPUs are picked
+    node_selector: tuple[tuple[str, str], ...] = ()  # where GPUs are picked
     nodes: tuple[str, ...] = ()  # these nodes whole, with their CPUs and memory
     devices: tuple[PhysicalDevice, ...] = ()  # exactly these
     owner: ReservationOwner = ReservationOwner()
@@ -71,35 +74,32 @@ class Reservation(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     end_s: int = 0  # 0: never
     at_end: AtEnd = AtEnd.KEEP
     created_s: int = 0
-    picked: tuple[PhysicalDevice, ...] = ()  # which ones the scheduler keeps, when only a number was given
+    picked: tuple[PhysicalDevice, ...] = ()  # by the scheduler, when only a number was given
 
     @property
     def until_s(self) -> int:
-        """When it is over."""
         return self.end_s or NEVER_S
 
     @property
     def kept(self) -> tuple[PhysicalDevice, ...]:
-        """The devices that it names or that were picked; those of whole nodes the nodes know."""
+        """The devices that it names or that were picked; without those of whole nodes."""
         return self.devices or self.picked
 
     @property
     def rank(self) -> tuple[int, int, str]:
-        """Of two that want the same device at the same time, the first has it."""
+        """Of two that want the same device at the same time, the lower rank has it."""
         return (self.start_s, self.created_s, self.name)
 
     def phase(self, now_s: int) -> ReservationPhase:
-        """By the clock alone."""
         if now_s >= self.until_s:
             return ReservationPhase.EXPIRED
         return ReservationPhase.ACTIVE if now_s >= self.start_s else ReservationPhase.PENDING
 
     def overlaps(self, other: "Reservation") -> bool:
-        """Some moment belongs to both."""
         return self.start_s < other.until_s and other.start_s < self.until_s
 
     def admits(self, workload: Workload, queues: tuple[str, ...]) -> bool:
-        """The work may use it: the owner's, or of a pool, what names it. `queues`: its queue and those above."""
+        """The owner's work may use it; a pool, the work that names it. `queues`: the work's queue and those above."""
         owner = self.owner
         if owner.is_pool:
             return workload.reservation == self.name
@@ -108,19 +108,19 @@ class Reservation(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
         return workload.user == owner.user if owner.user else workload.name == owner.workload
 
     def times(self, now_s: int = 0) -> str:
-        """`from 2026-01-01 08:00 UTC until 2026-01-02 08:00 UTC`, as far as that is still to come."""
+        """`from 2026-01-01 08:00 UTC until 2026-01-02 08:00 UTC`; the start only while it is in the future."""
         return times_words(self.start_s if self.start_s > now_s else 0, self.end_s)
 
 
 class PickedDevices(msgspec.Struct, gc=False, frozen=True):
-    """Which devices the scheduler keeps for a reservation of a number of GPUs."""
+    """The devices that the scheduler picked for a reservation of a number of GPUs."""
 
     reservation: str
     devices: tuple[PhysicalDevice, ...]
 
 
 def clock_words(at_s: int) -> str:
-    """A moment of the cluster's clock. A virtual clock may begin at 0: then there is no calendar."""
+    """A time of the cluster's clock. A virtual clock may start at 0: then there is no calendar."""
     if at_s < 10**9:
         return f"second {at_s} of the cluster's clock"
     if at_s > LAST_CALENDAR_S:
@@ -129,13 +129,12 @@ def clock_words(at_s: int) -> str:
 
 
 def times_words(start_s: int, end_s: int) -> str:
-    """The same; 0: it has started, or has no end."""
     begin = f"from {clock_words(start_s)} " if start_s else ""
     return begin + (f"until {clock_words(end_s)}" if end_s else "without an end")
 
 
 def check_reservation(reservation: Reservation) -> str:
-    """What is wrong with it by itself, in one sentence; empty when it is right."""
+    """What is wrong with it by itself, in one sentence; empty when nothing is."""
     name = reservation.name
     ways = [way for way in ("gpus", "nodes", "devices") if getattr(reservation, way)]
     if len(ways) != 1:

@@ -1,9 +1,7 @@
-"""Work that somebody submitted: one or more roles of equal pods, and the pods that exist.
+"""A workload: roles of equal pods, perhaps in sub-groups, the pods that exist, and what stopping them would lose.
 
-A workload is one decision: its roles' minimums start together or not at all.
-
-Also: Sub-groups: a workload whose roles form a tree, of which only some branches must run.
-Also: What is thrown away when running work is stopped.
+A workload is one decision: the minimums of its roles start together or not at all. With sub-groups the roles form a
+tree, of which only some branches must run.
 """
 
 import enum
@@ -23,7 +21,7 @@ MOST_DEPTH = 8
 
 
 class SubGroup(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
-    """Roles and other sub-groups below it, of which at least `minimum` must be whole."""
+    """Roles and other sub-groups, of which at least `minimum` must be complete."""
 
     name: str = ROOT
     parent: str = ROOT
@@ -31,16 +29,16 @@ class SubGroup(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
 
 
 class SubGroupTree(NamedTuple):
-    """A sub-group with what is below it, in the order in which the workload names it."""
+    """A sub-group with everything below it, in the workload's order."""
 
     path: str  # `left/workers`; empty: the workload itself
     minimum: int
     children: tuple["SubGroupTree | int", ...]  # an int is the number of a role
-    extras: tuple[int, ...] = ()  # roles of which no pod is needed: they are no part that counts
+    extras: tuple[int, ...] = ()  # roles of which no pod is needed: they do not count as parts
 
 
 class Leaf(Protocol):
-    """What the tree must know of a role."""
+    """What the tree needs to know about a role."""
 
     @property
     def name(self) -> str: ...
@@ -51,7 +49,7 @@ class Leaf(Protocol):
 
 
 def subgroup_tree(groups: tuple[SubGroup, ...], roles: Sequence[Leaf]) -> SubGroupTree:
-    """The whole tree. It must be sound: see `fault_in`. What needs more parts than it has is never whole."""
+    """The whole tree, which must be valid: see `subgroup_problem`. A branch with too few parts is never complete."""
     return _tree(groups, tuple((role.group, role.needed > 0) for role in roles))
 
 
@@ -74,21 +72,20 @@ def _branch(
 
 
 def has_minimum(groups: tuple[SubGroup, ...], roles: Sequence[Leaf], up: Sequence[int]) -> bool:
-    """So many pods of each role are what the workload needs, or more."""
+    """Whether these numbers of pods per role are all that the workload needs."""
     if not groups:
         return all(count >= role.needed for count, role in zip(up, roles, strict=True))
     return branch_has_minimum(subgroup_tree(groups, roles), roles, up)
 
 
 def branch_has_minimum(branch: SubGroupTree | int, roles: Sequence[Leaf], up: Sequence[int]) -> bool:
-    """The same of one branch."""
     if isinstance(branch, int):
         return up[branch] >= roles[branch].needed
     return sum(branch_has_minimum(child, roles, up) for child in branch.children) >= branch.minimum
 
 
 def subgroup_problem(groups: tuple[SubGroup, ...], roles: Sequence[Leaf]) -> str:
-    """What is wrong with a tree, as the end of a sentence; empty: it is sound."""
+    """What is wrong with a tree, as the end of a sentence; empty when it is valid."""
     parents = {group.name: group.parent for group in groups if group.name != ROOT}
     names = [group.name for group in groups]
     if twice := next((name for name in names if names.count(name) > 1), None):
@@ -122,8 +119,8 @@ class Role(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     name: str = "main"
     count: int = 1
     minimum: int = -1  # -1: all of them
-    group: str = ""  # the sub-group that it is a part of; empty: of the workload itself
-    leads: bool = False  # the others need it first: it starts before them, and is the last that can be spared
+    group: str = ""  # its sub-group; empty: the workload itself
+    leads: bool = False  # the others need it: it starts first, and is given up last
 
     @property
     def needed(self) -> int:
@@ -132,9 +129,9 @@ class Role(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
 
 
 class Workload(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
-    """What the scheduler must know of a piece of work. How it is run is the cluster's business."""
+    """What the scheduler must know of a piece of work. How it runs is up to the cluster."""
 
-    name: str  # `namespace/name`, unique among the living
+    name: str  # `namespace/name`, unique among workloads that have not ended
     roles: tuple[Role, ...]
     queue: str = "default"
     user: str = ""
@@ -145,42 +142,36 @@ class Workload(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     held: bool = False
     after: tuple[str, ...] = ()  # workloads that must succeed first and have not yet
     after_failed: tuple[str, ...] = ()  # workloads that should have succeeded first and never will
-    not_before_s: int = 0  # do not try before: a back-off, or a start time somebody asked for
+    not_before_s: int = 0  # a back-off, or a start time that was requested
     not_before_why: str = ""
     time_limit_s: int = 0  # 0: none
-    estimate_s: int = 0  # the owner's own guess; 0: none
-    preemption_delay_s: int = 0  # it waits so long before others are stopped for it
+    estimate_s: int = 0  # the owner's estimate; 0: none
+    preemption_delay_s: int = 0  # it waits this long before others are evicted for it
     checkpoint_s: int = 0  # when it last saved its work; 0: never
-    restart_s: int = 0  # how long it takes, once stopped, to be where it was when it last saved its work
+    restart_s: int = 0  # how long it takes after a restart to get back to its checkpoint
     stale_grace_s: int | None = None  # how long it may run below its minimum; None: as the policy says; -1: for ever
-    broken_since_s: int = 0  # since when fewer of its pods run than must; 0: it is whole, or has not started
+    broken_since_s: int = 0  # since when it runs below its minimum; 0: it does not
     labels: dict[str, str] = {}
-    stops_others: bool = True  # others may be stopped for it; else it waits for room
-    may_go: int = -1  # of its running pods, how many disruption budgets let go at once; -1: nobody counts them
-    stays_why: str = ""  # why none of them may go, where that is more than a budget's count
-    reservation: str = ""  # the pool or reservation on whose GPUs alone it runs; empty: wherever it may
+    stops_others: bool = True  # others may be evicted for it
+    may_go: int = -1  # how many of its running pods disruption budgets let evict at once; -1: no budget applies
+    stays_why: str = ""  # why none of them may be evicted, where that is more than a budget's count
+    reservation: str = ""  # it runs only on the GPUs of this pool or reservation; empty: anywhere
     expires_s: int = 0  # its allocation is released then, running or not; 0: never
-    learned_s: int = 0  # how long runs like it took, by history; 0: nobody knows
-    groups: tuple[SubGroup, ...] = ()  # sub-groups of which only some must run; empty: every role must
+    learned_s: int = 0  # how long similar runs took; 0: unknown
+    groups: tuple[SubGroup, ...] = ()  # sub-groups, of which only some must run; empty: every role must
 
     @property
     def pods(self) -> int:
-        """How many pods it has when complete."""
         return sum(role.count for role in self.roles)
-
-    @property
-    def is_gang(self) -> bool:
-        """More than one pod must start together."""
-        return sum(role.needed for role in self.roles) > 1
 
 
 class Phase(enum.StrEnum):
-    """Where a pod is between the decision and the end."""
+    """Where a pod is between the decision and its end."""
 
-    ASSUMED = "assumed"  # we decided it, the cluster has not confirmed
+    ASSUMED = "assumed"  # decided, but not confirmed by the cluster
     RUNNING = "running"
-    RELEASING = "releasing"  # told to go, still holds its devices
-    STUCK = "stuck"  # told to go long ago: it holds its devices, and nobody counts on them
+    RELEASING = "releasing"  # evicted, but still holds its devices
+    STUCK = "stuck"  # evicted long ago: it still holds its devices, and nothing is planned on them
     DONE = "done"  # succeeded; holds nothing and is not started again
 
 
@@ -200,38 +191,34 @@ class Pod(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     extended: tuple[tuple[str, int], ...] = ()
     since_s: int = 0
     neighbours: PodAffinity | None = None
-    until_s: int = 0  # it fills a gap before a planned start: see `Start`
-    beside: str = ""  # what it is to those with whom it shares devices: see `Request`
+    until_s: int = 0  # it is backfilled before a planned start: see `Start`
+    beside: str = ""  # what it means to other tenants: see `Request.beside`
 
 
 def pod_name(role: Role, index: int) -> str:
-    """The name of a role's pod: it stays the same when the pod is replaced."""
+    """The name stays the same when the pod is replaced."""
     return f"{role.name}-{index}"
 
 
 def has_required_pods(workload: Workload, pods: Container[str]) -> bool:
-    """With these pods up the workload has all that it needs."""
     return has_minimum(workload.groups, workload.roles, pods_per_role(workload, pods))
 
 
 def pods_per_role(workload: Workload, pods: Container[str]) -> list[int]:
-    """How many of these pods each role has."""
     return [sum(pod_name(role, index) in pods for index in range(role.count)) for role in workload.roles]
 
 
 def leading_roles(workload: Workload) -> frozenset[str]:
-    """The names of the roles that lead; most workloads have none."""
     return frozenset(role.name for role in workload.roles if role.leads)
 
 
 def role_of(workload: Workload, pod: str) -> Role:
-    """The role to which a pod of this name belongs."""
     name, _, _ = pod.rpartition("-")
     return next(role for role in workload.roles if role.name == name)
 
 
 def breaks_gang(workload: Workload, remaining: Iterable[str]) -> bool:
-    """With only these pods left, it has less than it needs."""
+    """Whether it has less than it needs when only these pods remain."""
     count: dict[str, int] = {}
     for pod in remaining:
         role = pod.rpartition("-")[0]
@@ -240,18 +227,16 @@ def breaks_gang(workload: Workload, remaining: Iterable[str]) -> bool:
 
 
 def lost_s(workload: Workload, since_s: int, now_s: int) -> int:
-    """Of a pod that runs since then: what it did after the last checkpoint, and what it takes to be there again."""
+    """What a pod that has run since then did after the last checkpoint, plus the time to get back there."""
     return max(0, now_s - max(since_s, workload.checkpoint_s)) + workload.restart_s
 
 
 def lost_gpu_s(workload: Workload, pods: Iterable[Pod], now_s: int) -> int:
-    """The same of several, by the GPUs that they hold."""
     return (
         sum(lost_s(workload, pod.since_s, now_s) * share.milli for pod in pods for share in pod.devices) // WHOLE_MILLI
     )
 
 
 def differs_only_in_checkpoint(before: Workload, after: Workload) -> bool:
-    """Nothing about it is different but when it last saved its work."""
     saved_s = after.checkpoint_s
     return before.checkpoint_s != saved_s and replace(before, checkpoint_s=saved_s) == after

@@ -1,4 +1,4 @@
-"""How a workload is run where Kaiwo runs it itself, and what became of it."""
+"""How Kaiwo itself runs a workload, and what became of it."""
 
 import enum
 
@@ -14,14 +14,12 @@ class Program(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     image: str = ""
     env: dict[str, str] = {}
     workdir: str = ""  # empty: the run's own folder
-    simulated_s: int = 0  # how long work without a command takes, in the cluster's time; 0: its estimate, or 10 minutes
+    simulated_s: int = 0  # run time of work without a command; 0: its estimate, or 10 minutes
     retries: int = 0  # how often it is started again after a failure
-    is_interactive: bool = False  # somebody sits at its input: it is started once, and never again
+    is_interactive: bool = False  # a terminal is attached to its input: it is never restarted
 
 
 class WorkloadState(enum.StrEnum):
-    """Where a workload is in its life."""
-
     WAITING = "waiting"
     HELD = "held"
     STARTING = "starting"
@@ -33,12 +31,12 @@ class WorkloadState(enum.StrEnum):
 
     @property
     def is_over(self) -> bool:
-        """It will not run again unless somebody requeues it."""
+        """It will not run again unless it is requeued."""
         return self in (WorkloadState.SUCCEEDED, WorkloadState.FAILED, WorkloadState.CANCELLED)
 
 
 class WorkloadRecord(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
-    """A workload with its life so far: what a cluster keeps of it."""
+    """A workload with its life so far, as a cluster stores it."""
 
     workload: Workload
     program: Program = Program()
@@ -47,5 +45,5 @@ class WorkloadRecord(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     started_s: int = 0  # of the last attempt
     ended_s: int = 0
     exit_code: int = 0  # of the first pod that failed; a signal's number is negative
-    message: str = ""  # why it ended so, in one sentence
+    message: str = ""  # why it ended, in one sentence
     version: int = 0  # the store's resource version

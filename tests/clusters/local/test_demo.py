@@ -23,7 +23,7 @@ def test_the_sample_has_work_of_all_kinds() -> None:
     assert any(request.is_fraction for request in requests)
     assert any(request.is_memory for request in requests)
     assert any(request.gpus == 0 for request in requests)
-    assert any(workload.is_gang for workload, _ in items)
+    assert any(sum(role.needed for role in workload.roles) > 1 for workload, _ in items)
     assert any(workload.after for workload, _ in items)
     assert any(workload.held for workload, _ in items)
     assert any("kaiwo.ai/array-index" in workload.labels for workload, _ in items)

@@ -186,7 +186,7 @@ def test_one_number_for_a_whole_training_job_is_dealt_to_the_leading_role_first(
 def test_a_group_is_a_workload_of_the_model() -> None:
     group = only_group("with the autoscaler, the smallest number")
     workload = as_workload(group)
-    assert (workload.pods, sum(role.needed for role in workload.roles), workload.is_gang) == (4, group.minimum, True)
+    assert (workload.pods, sum(role.needed for role in workload.roles)) == (4, group.minimum)
 
 
 def as_workload(group: Gang) -> Workload:
