@@ -6,8 +6,7 @@ from typing import Any
 
 import httpx
 
-from kaiwo.api.views import Outcome, Page, WhyView, WorkloadDetail
-from kaiwo.api.views.reservations import ReservationView
+from kaiwo.api.views import Outcome, Page, ReservationView, WhyView, WorkloadDetail
 from tests.api.world import World, decode, world
 from tests.waiting import run, until
 

@@ -10,7 +10,7 @@ import msgspec
 
 from kaiwo import __version__
 from kaiwo.api import views
-from kaiwo.api.views.bulk_actions import ActionResult, BulkOutcome, NamesForm
+from kaiwo.api.views import ActionResult, BulkOutcome, NamesForm
 from kaiwo.model.queue import ReclaimStrategy, SharePolicy
 from kaiwo.model.workload import Phase
 from kaiwo.model.workload_record import WorkloadState

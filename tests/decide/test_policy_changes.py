@@ -28,15 +28,6 @@ class No:
         return np.zeros(len(nodes), np.bool_)
 
 
-class OldestFirst:
-    """Another order."""
-
-    name, version = "oldest-first", "1"
-
-    def workload_order(self, workload, policy):  # type: ignore[no-untyped-def]
-        return (workload.submitted_s,)
-
-
 class Breaks:
     """A plugin of many points that raises at each."""
 
@@ -115,17 +106,6 @@ def test_a_disabled_order_does_not_order() -> None:
     world = World(gpus_per_node=1, policy=Policy(disabled_plugins=("priority-then-age",)))
     world.submit("a", gpus_each=1).submit("z", gpus_each=1, priority=9).decide()
     assert world.is_running("a")
-
-
-def test_lines_follow_another_order() -> None:
-    registry = builtin_registry()
-    world = World(gpus_per_node=1, plugins=registry)
-    world.submit("old", gpus_each=1, submitted_s=1).submit("high", gpus_each=1, submitted_s=2, priority=9)
-    registry.remove("priority-then-age")
-    registry.add(OldestFirst())
-    world.state.reorder(registry.ordering(DEFAULT_POLICY))
-    world.decide()
-    assert world.is_running("old")
 
 
 def test_plugins_that_raise_are_set_aside_wherever_they_raise() -> None:

@@ -21,13 +21,12 @@ from kaiwo.queues.current_shares import current_shares
 from kaiwo.queues.reclaim_rules import (
     QueueShares,
     ReclaimRequest,
-    VictimUsage,
-    may_take,
     refusal_to_reclaim,
     victim_queues,
 )
 from kaiwo.snapshot.queue_table import GPU
 from kaiwo.snapshot.working_copy import WorkingCopy
+from tests.queues.victims import VictimUsage, may_take
 from tests.worlds import World
 
 NAME, NIC, MOST_PODS = "default/claim", "example.com/nic", 6

@@ -7,13 +7,12 @@ from kaiwo.queues.fair_share import QueueDemand, fair_shares
 from kaiwo.queues.reclaim_rules import (
     ReclaimRequest,
     RefusalRule,
-    VictimUsage,
-    may_take,
     queue_shares,
     refusal_to_reclaim,
 )
 from kaiwo.queues.share_breakdown import share_breakdown
 from kaiwo.snapshot.queue_table import QueueTable
+from tests.queues.victims import VictimUsage, may_take
 
 MI300X = 3  # the column behind gpu, cpu and memory
 

@@ -14,8 +14,6 @@ from kaiwo.queues.reclaim_rules import (
     ReclaimRefusal,
     ReclaimRequest,
     RefusalRule,
-    VictimUsage,
-    may_take,
     queue_shares,
     refusal_to_reclaim,
     victim_queues,
@@ -23,6 +21,7 @@ from kaiwo.queues.reclaim_rules import (
 from kaiwo.snapshot.array_types import IntArray
 from kaiwo.snapshot.queue_table import QueueTable
 from tests.queues.strategies import TOTALS, demands, queue_sets
+from tests.queues.victims import VictimUsage, may_take, take
 
 
 def gpus(count: float) -> IntArray:
@@ -187,9 +186,9 @@ def test_an_undone_piece_leaves_no_trace(clash: tuple[QueueShares, ReclaimReques
     with_detours, plain = ReclaimCheck(now, claim), ReclaimCheck(now, claim)
     for taking in takings:
         for other in takings:
-            if with_detours.take(other) is None:
+            if take(with_detours, other) is None:
                 with_detours.undo()
-        assert with_detours.take(taking) == plain.take(taking)
+        assert take(with_detours, taking) == take(plain, taking)
     assert with_detours.check_all() == plain.check_all()
 
 
@@ -198,7 +197,7 @@ def test_whoever_is_taken_from_was_worth_a_look(clash: tuple[QueueShares, Reclai
     now, claim, _ = clash
     worth_a_look = victim_queues(now, claim)
     for row, is_leaf in enumerate(now.queues.is_leaf):
-        if is_leaf and ReclaimCheck(now, claim).take(VictimUsage(row, now.used[row])) is None:
+        if is_leaf and take(ReclaimCheck(now, claim), VictimUsage(row, now.used[row])) is None:
             assert worth_a_look[row]
 
 

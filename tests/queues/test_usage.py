@@ -5,26 +5,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kaiwo.queues.past_usage import WHOLE_PART, adjust_weights, advance, decay_factor, no_usage
+from kaiwo.queues.past_usage import WHOLE_PART, PastUsage, adjust_weights, advance, decay_factor
 
 DAY_S = 86_400
 TOTALS = np.array([8_000, 96_000, 1_024])
 HALF = np.array([[4_000, 48_000, 512]])
 NOTHING = np.zeros((1, 3), np.int64)
+NO_USAGE = PastUsage(NOTHING)
 
 
 def test_after_a_half_life_half_of_it_counts() -> None:
-    used = advance(no_usage(1, 3), HALF, TOTALS, elapsed_s=100 * DAY_S, half_life_s=DAY_S)
+    used = advance(NO_USAGE, HALF, TOTALS, elapsed_s=100 * DAY_S, half_life_s=DAY_S)
     assert (used.parts == WHOLE_PART // 2).all()
     assert (advance(used, NOTHING, TOTALS, DAY_S, DAY_S).parts == WHOLE_PART // 4).all()
     assert (advance(used, NOTHING, TOTALS, 2 * DAY_S, DAY_S).parts == WHOLE_PART // 8).all()
 
 
 def test_small_steps_of_a_long_half_life_do_not_vanish() -> None:
-    used = no_usage(1, 3)
+    used = NO_USAGE
     for _ in range(1_000):
         used = advance(used, HALF, TOTALS, elapsed_s=1, half_life_s=7 * DAY_S)
-    at_once = advance(no_usage(1, 3), HALF, TOTALS, elapsed_s=1_000, half_life_s=7 * DAY_S)
+    at_once = advance(NO_USAGE, HALF, TOTALS, elapsed_s=1_000, half_life_s=7 * DAY_S)
     assert np.abs(used.part - at_once.part).max() < 10_000  # of 2**40
     assert at_once.parts[0, 0] == pytest.approx(0.5 * (1 - 2 ** (-1_000 / (7 * DAY_S))) * WHOLE_PART, abs=1)
 

@@ -1,7 +1,4 @@
-"""The HTTP API and the page, as one application.
-
-In:    the loop, and settings.   Out: a starlette application; `context_of` gives what it works with.
-"""
+"""The HTTP API and the page, as one starlette application."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -22,8 +19,6 @@ from kaiwo.api.http.problems import JSON, ApiError, respond
 from kaiwo.api.openapi import make_document
 from kaiwo.api.routes import (
     agents,
-    bulk_actions,
-    checkpoints,
     cluster,
     consoles,
     health,
@@ -51,10 +46,8 @@ API_ROUTES: tuple[Route, ...] = (
     *queues.ROUTES,
     *reservations.ROUTES,
     *workloads.ROUTES,
-    *checkpoints.ROUTES,
     *logs.ROUTES,
     *consoles.ROUTES,
-    *bulk_actions.ROUTES,
     *submissions.ROUTES,
     *stream.ROUTES,
     *login.ROUTES,
@@ -86,13 +79,11 @@ def make_app(live: Live, settings: Settings) -> Starlette:
 
 
 def context_of(app: Starlette) -> Context:
-    """What the application works with."""
     context: Context = app.state.context
     return context
 
 
 def document() -> dict[str, Any]:
-    """The OpenAPI document."""
     return make_document(BASE, (*API_ROUTES, OPENAPI), (*health.ROUTES, agents.REPORT_ROUTE))
 
 

@@ -13,7 +13,7 @@ from kaiwo.api.http.streaming_response import OpenStreams
 from kaiwo.api.presenters.live_pages import LivePages
 from kaiwo.api.security.access import Access
 from kaiwo.api.settings import Settings
-from kaiwo.api.views.reservations import ReservationView
+from kaiwo.api.views import ReservationView
 from kaiwo.clusters.kubernetes.webhooks.request_counts import RequestCounts
 from kaiwo.runtime.kubernetes.leadership import SINGLE_REPLICA, Leadership
 from kaiwo.runtime.loop.loop_metrics import CycleTimes, LoopLag
@@ -24,8 +24,6 @@ from kaiwo.runtime.partitioning.partitioning_loop import PartitioningLoop
 
 
 class Context:
-    """The scheduling loop, the overview, access control, live pages and the log."""
-
     def __init__(self, live: Live, settings: Settings) -> None:
         self.live = live
         self.settings = settings
@@ -46,7 +44,7 @@ class Context:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Run the background tasks: live pages, cycle times, agents, partitioning."""
+        """Run the background tasks."""
         tasks = [asyncio.create_task(work) for work in self._background_tasks()]
         try:
             yield
@@ -66,7 +64,6 @@ class Context:
             self.cycles.note(self.live.last_cycle)
 
     def report(self, error: Exception, where: str) -> None:
-        """Count a bug, and write it to the log."""
         self.bugs += 1
         trace = "".join(traceback.format_exception(error)[-12:])
         self.log.emit("bug", where=where, error=repr(error)[:500], trace=trace[-8000:])

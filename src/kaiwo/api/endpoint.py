@@ -39,7 +39,7 @@ class Call(NamedTuple):
 
 
 class Route(msgspec.Struct, frozen=True):
-    """One method of one path. `gives`: the answer's type, or a media type for text."""
+    """One method of one path. `answer`: its type, or a media type for text."""
 
     method: str
     path: str
@@ -56,11 +56,10 @@ class Route(msgspec.Struct, frozen=True):
 
     @property
     def is_write(self) -> bool:
-        """It changes something, so it needs a token."""
         return self.method not in SAFE_METHODS
 
     def statuses(self) -> list[int]:
-        """Every code this route can answer with, apart from success."""
+        """Every code that it can answer with, apart from success."""
         codes = {400, 401, 403, 421, 429, *self.errors}
         if self.needs_state:
             codes.add(503)
@@ -137,7 +136,7 @@ async def _run(request: Request, context: Context, route: Route, who: str) -> An
 
 @cache
 def process_owner() -> str:
-    """The login name of the user who started this process; empty when it is unknown."""
+    """Empty when it is unknown."""
     try:
         return getpass.getuser()
     except (OSError, KeyError):
@@ -145,7 +144,6 @@ def process_owner() -> str:
 
 
 def as_response(answer: Any, status: int) -> Response:
-    """A value as JSON; a response stays what it is."""
     if isinstance(answer, Response):
         return answer
     return Response(msgspec.json.encode(answer), status, {"Cache-Control": "no-store"}, media_type=JSON)

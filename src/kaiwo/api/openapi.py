@@ -32,7 +32,7 @@ REF = "#/components/schemas/{name}"
 
 
 def make_document(base: str, routes: Sequence[Route], outside: Sequence[Route]) -> dict[str, Any]:
-    """The whole document; `outside` routes are not below the base."""
+    """`outside` routes are not below the base."""
     placed = [(base + route.path, route) for route in routes] + [(route.path, route) for route in outside]
     schemas, components = _schemas([route for _, route in placed])
     paths: dict[str, dict[str, Any]] = {}

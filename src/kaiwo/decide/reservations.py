@@ -172,7 +172,7 @@ def _is_kept_out(
     state: ClusterState, view: ReservationView, workload: Workload, row: int, columns: list[int | None]
 ) -> bool:
     """It could not have been started here now."""
-    passes = state.reservations.passes_of(workload, state.queue_objects)
+    passes = state.reservations.access_of(workload, state.queue_objects).passes
     closed = view.closed(passes, 0)
     is_device_closed = any(column is not None and closed[row, column] for column in columns)
     return is_device_closed or bool(view.closed_nodes(passes, 0)[row])

@@ -104,7 +104,7 @@ def devices_of_reservation(view: View, want: Request, nodes: Rows) -> BoolArray:
     """The devices of the one reservation that the request is for; none when that is not there, or not for it."""
     if view.reservations is None or want.reservation not in want.passes:
         return np.zeros((len(nodes), view.nodes.width), np.bool_)
-    return view.reservations.devices_of(want.reservation)[nodes]
+    return view.reservations.usable((want.reservation,))[nodes]
 
 
 def _is_choosy(view: View, want: Request) -> bool:

@@ -20,6 +20,8 @@ class Program(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
 
 
 class WorkloadState(enum.StrEnum):
+    """Where a workload is in its life."""
+
     WAITING = "waiting"
     HELD = "held"
     STARTING = "starting"

@@ -1,7 +1,8 @@
 """The plugin contract. Arrays in, arrays out: called for all nodes once per shape, then for nodes that changed.
 
 A plugin is any object with a `name`, a `version` and at least one of the methods below; it may serve several points.
-`view` includes this cycle's placements. It and all arrays are read-only: copy what you want to change.
+`view` includes this cycle's placements. It and all arrays are read-only: copy what you want to change. For what
+follows from a view alone, `view.once(function)` calls the function once a cycle.
 A plugin is pure: no clock, no I/O, no randomness, no state.
 """
 
@@ -15,13 +16,11 @@ from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows
 from kaiwo.snapshot.view import View
 
 TOP_SCORE = 1000
-TOP_WEIGHT = 100_000  # so that all scores together stay far below what a place may cost others
+TOP_WEIGHT = 100_000  # so that all scores together stay far below the penalty for displacing others
 
 
 @runtime_checkable
 class Plugin(Protocol):
-    """What every plugin has."""
-
     name: str
     version: str
 
@@ -37,7 +36,7 @@ class Filter(Plugin, Protocol):
     is_static: bool  # depends on the nodes' definitions only, not on what is free
 
     def filter(self, view: View, want: Request, nodes: Rows) -> BoolArray:
-        """One boolean a node: may the pod go there."""
+        """One boolean per node: whether the pod may be placed there."""
 
 
 @runtime_checkable
@@ -47,21 +46,21 @@ class Score(Plugin, Protocol):
     weight: int
 
     def score(self, view: View, want: Request, nodes: Rows) -> IntArray:
-        """One integer a node, 0..1000, the higher the better."""
+        """One integer per node, 0..1000; higher is better."""
 
 
 @runtime_checkable
 class QueueOrder(Plugin, Protocol):
-    """Chooses which of several sibling queues is served next, at each level of the tree from the roots down.
+    """Orders sibling queues, at each level of the tree from the roots down.
 
     One with `queue_order_of(view, queue, next_need, next_since_s)` gives the same answer for one queue, in plain
     numbers: it is called after every turn, where an array of one costs ten times as much.
     """
 
     def queue_order(self, view: View, queues: Rows, next_need: IntArray, next_since_s: IntArray) -> IntArray:
-        """One integer or one row of integers a queue, the lowest first. The first plugin counts most.
+        """One integer or one row of integers per queue, the lowest first. The first plugin counts most.
 
-        `next_need` is what the next workload of each queue needs (milli-GPU, milli-CPU, MiB) to start, and
+        `next_need` is what the next workload of each queue needs to start (milli-GPU, milli-CPU, MiB), and
         `next_since_s` when it was submitted.
         """
 
@@ -71,7 +70,7 @@ class WorkloadOrder(Plugin, Protocol):
     """Orders the workloads of a queue. Called once, when the workload arrives or changes."""
 
     def workload_order(self, workload: Workload, policy: Policy) -> tuple[int, ...]:
-        """The lowest first; equal keys fall to names."""
+        """The lowest first; equal keys are ordered by name."""
 
 
 @runtime_checkable
@@ -82,4 +81,4 @@ class Allocation(Plugin, Protocol):
     """
 
     def allocation(self, view: View, want: Request, node: int, columns: IntArray) -> IntArray:
-        """One integer an eligible device, the lowest first; equal ones fall to the device's position."""
+        """One integer per eligible device, the lowest first; equal ones are ordered by position."""

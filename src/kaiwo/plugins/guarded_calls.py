@@ -1,8 +1,8 @@
 """Call a plugin, and raise PluginFaultError if it raises or returns nonsense.
 
 The arrays that it gets are read-only: a plugin that writes to them raises.
-A fault ends the attempt at this cycle: `decide` starts it again without the plugin, so that a plan is never made half
-with it and half without. The plan says so.
+A fault ends the attempt at this cycle: `decide` repeats it without the plugin, so that no plan is made partly with it,
+and the plan says so.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ def call_plugin(name: str, point: Callable[..., Any], size: int, *arguments: Any
 
 
 def call_score(name: str, point: Callable[..., Any], size: int, *arguments: Any) -> IntArray:
-    """Scores within their range: beyond it a weight could exceed what 64 bits hold."""
+    """Scores within their range: beyond it, weighted sums could overflow 64 bits."""
     answer = call_plugin(name, point, size, *arguments)
     if size and (answer.min() < 0 or answer.max() > TOP_SCORE):
         raise PluginFaultError(name, f"scored {answer.min()} to {answer.max()} where 0 to {TOP_SCORE} was due")
@@ -42,7 +42,6 @@ def call_score(name: str, point: Callable[..., Any], size: int, *arguments: Any)
 
 
 def call_for_int(name: str, point: Callable[..., Any], *arguments: Any) -> int:
-    """One integer or boolean."""
     answer = _answer(name, point, arguments)
     if not isinstance(answer, (int, np.integer, np.bool_)):
         raise PluginFaultError(name, f"returned {answer!r} where one integer was due")
@@ -50,7 +49,6 @@ def call_for_int(name: str, point: Callable[..., Any], *arguments: Any) -> int:
 
 
 def call_for_rows(name: str, point: Callable[..., Any], size: int, *arguments: Any) -> list[tuple[int, ...]]:
-    """One integer or one row of integers for each queue."""
     answer = _answer(name, point, arguments)
     if not isinstance(answer, np.ndarray) or len(answer) != size or answer.ndim > 2 or answer.dtype.kind not in "ib":
         found = f"{answer.dtype} {answer.shape}" if isinstance(answer, np.ndarray) else type(answer).__name__
@@ -59,7 +57,6 @@ def call_for_rows(name: str, point: Callable[..., Any], size: int, *arguments: A
 
 
 def call_for_row(name: str, point: Callable[..., Any], *arguments: Any) -> tuple[int, ...]:
-    """One integer or one tuple of integers."""
     answer = _answer(name, point, arguments)
     if isinstance(answer, tuple) and _PLAIN.issuperset(map(type, answer)):
         return answer

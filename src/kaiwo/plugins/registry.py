@@ -1,7 +1,4 @@
-"""Register plugins, check what they declare, and choose those that are active under a policy.
-
-In:    plugin objects.   Out: the active plugins by point; the order of workloads in their queues.
-"""
+"""Register plugins, check what they declare, and choose those that a policy enables."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
@@ -20,12 +17,12 @@ from kaiwo.snapshot.backlog import OrderFault, OrderKeys
 
 POINTS = ("filter", "score", "queue_order", "workload_order", "allocation")  # methods of the contract
 PLACEMENTS = ("pack", "spread")
-_BESIDE = {"filter": ("reason", "is_static"), "score": ("weight",)}
-_OPTIONAL = ("applies", "queue_order_of")  # methods, where they are there
+_ATTRIBUTES = {"filter": ("reason", "is_static"), "score": ("weight",)}
+_OPTIONAL = ("applies", "queue_order_of")  # methods
 
 
 def check_plugin(plugin: Plugin) -> frozenset[str]:
-    """It has a name and a version, serves a point, and declares sensible values. Returns its points."""
+    """Raises PluginError when a declared value is wrong. Returns the points that it serves."""
     name = getattr(plugin, "name", "")
     if not isinstance(plugin, Plugin) or not name:
         raise PluginError(f"{type(plugin).__name__} is not a plugin: give it a `name` and a `version`")
@@ -37,7 +34,7 @@ def check_plugin(plugin: Plugin) -> frozenset[str]:
     if not served:
         raise PluginError(f"plugin '{name}' serves no point; give it one of: {', '.join(POINTS)}")
     for method in served:
-        for field in _BESIDE.get(method, ()):
+        for field in _ATTRIBUTES.get(method, ()):
             if not hasattr(plugin, field):
                 raise PluginError(f"plugin '{name}' has `{method}` and no `{field}`; give it one")
     _check_values(plugin, served)
@@ -45,7 +42,9 @@ def check_plugin(plugin: Plugin) -> frozenset[str]:
 
 
 def _check_values(plugin: Plugin, served: Collection[str]) -> None:
-    if "score" in served and not _is_weight(getattr(plugin, "weight", None)):
+    weight = getattr(plugin, "weight", None)
+    is_weight = isinstance(weight, int) and not isinstance(weight, bool) and 0 <= weight <= TOP_WEIGHT
+    if "score" in served and not is_weight:
         raise _wrong(plugin, "weight", f"must be a whole number from 0 to {TOP_WEIGHT:,}")
     if "filter" in served and not isinstance(getattr(plugin, "reason", None), Reason):
         raise _wrong(plugin, "reason", "must be one of kaiwo.model.obstacle.Reason, such as Reason.PLUGIN")
@@ -57,13 +56,9 @@ def _check_values(plugin: Plugin, served: Collection[str]) -> None:
         if hasattr(plugin, method) and not callable(getattr(plugin, method)):
             raise _wrong(plugin, method, "must be a method, or left out")
     known = Request.__struct_fields__
-    looks_at = getattr(plugin, "depends_on", ())
-    if not isinstance(looks_at, tuple) or not all(field in known for field in looks_at):
+    fields = getattr(plugin, "depends_on", ())
+    if not isinstance(fields, tuple) or not all(field in known for field in fields):
         raise _wrong(plugin, "depends_on", f"must be a tuple of the request's fields: {', '.join(known)}")
-
-
-def _is_weight(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= TOP_WEIGHT
 
 
 def _wrong(plugin: Plugin, field: str, rule: str) -> PluginError:
@@ -87,19 +82,16 @@ class Ordering:
         for plugin in self.plugins:
             try:
                 key = plugin.workload_order(workload, self.policy)
-                detail = "" if _is_key(key) else f"returned {key!r} where a tuple of integers was due"
+                is_key = isinstance(key, tuple) and all(isinstance(part, int) for part in key)
+                detail = "" if is_key else f"returned {key!r} where a tuple of integers was due"
             except KeyboardInterrupt:
                 raise  # a person pressed Ctrl-C
             except BaseException as error:  # foreign code may raise anything; the next plan's notes say so
                 key, detail = (), f"raised {type(error).__name__}: {error}"
             if detail:
-                faults.append((plugin.name, detail))
+                faults.append(OrderFault(plugin.name, detail))
             keys.append((LAST,) if detail else key)
         return tuple(keys), tuple(faults)
-
-
-def _is_key(key: object) -> bool:
-    return isinstance(key, tuple) and all(isinstance(part, int) for part in key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +105,11 @@ class ActivePlugins:
     allocation: Allocation
     fallback: Allocation  # takes over when the chosen strategy misbehaves
     token: tuple[tuple[str, str, int], ...]  # name, version, weight: what cached results depend on
-    static_fields: tuple[str, ...] | None  # what the static filters look at in a request; None: anything
+    static_fields: tuple[str, ...] | None  # of requests, on which the static filters depend; None: any
     rules: str  # a digest of the policy and the plugins
 
     @property
     def filters(self) -> tuple[Filter, ...]:
-        """All of them."""
         return self.static_filters + self.free_filters
 
     def static_key(self, want: Request) -> Any:
@@ -128,7 +119,7 @@ class ActivePlugins:
         return tuple([getattr(want, name) for name in self.static_fields])
 
     def without(self, name: str) -> "ActivePlugins":
-        """The same without one that misbehaved."""
+        """The same without a plugin that misbehaved."""
         static = tuple(p for p in self.static_filters if p.name != name)
         left = replace(
             self,
@@ -140,7 +131,7 @@ class ActivePlugins:
             token=tuple(entry for entry in self.token if entry[0] != name),
             static_fields=_fields(static),
         )
-        if left._served() == self._served():  # called again, it would misbehave for ever
+        if left._served() == self._served():  # called again, it would misbehave forever
             raise PluginError(f"plugin '{name}' misbehaves and nothing replaces it; remove it, or choose another")
         return left
 
@@ -153,14 +144,13 @@ class Registry:
 
     def __init__(self, plugins: Iterable[Plugin] = (), fallback: Allocation | None = None) -> None:
         self._plugins: dict[str, Plugin] = {}
-        self._points: dict[str, frozenset[str]] = {}  # of each plugin: asking a protocol costs 2 ms a policy
+        self._points: dict[str, frozenset[str]] = {}  # of each plugin: checking a protocol costs 2 ms per policy
         self._fallback = fallback
-        self._known: list[tuple[Policy, ActivePlugins]] = []  # an idle cycle must not pay for choosing again
+        self._known: list[tuple[Policy, ActivePlugins]] = []  # an idle cycle must not choose again
         for plugin in plugins:
             self.add(plugin)
 
     def add(self, plugin: Plugin) -> None:
-        """Register a plugin, or raise PluginError."""
         points = check_plugin(plugin)
         if plugin.name in self._plugins:
             raise PluginError(f"plugin '{plugin.name}' is registered already; rename one of them")
@@ -168,7 +158,6 @@ class Registry:
         self._known = []
 
     def remove(self, name: str) -> None:
-        """Remove a plugin."""
         if self._plugins.pop(name, None) is None:
             raise PluginError(f"there is no plugin '{name}' to remove")
         del self._points[name]
@@ -176,11 +165,10 @@ class Registry:
 
     @property
     def versions(self) -> tuple[tuple[str, str], ...]:
-        """Name and version of every plugin: what a journal entry carries."""
+        """Name and version of every plugin, for journal entries."""
         return tuple(sorted((plugin.name, plugin.version) for plugin in self._plugins.values()))
 
     def active(self, policy: Policy) -> ActivePlugins:
-        """The plugins that a policy enables."""
         for known, active in self._known:
             if known == policy:
                 return active
@@ -189,7 +177,6 @@ class Registry:
         return chosen
 
     def ordering(self, policy: Policy) -> Ordering:
-        """The order of workloads in their queues under a policy."""
         plain = msgspec.structs.replace(policy, steps=1)  # the budget changes no order
         return Ordering(tuple(cast(list[WorkloadOrder], self._on(policy, "workload_order"))), plain)
 
@@ -219,7 +206,7 @@ class Registry:
         )
 
     def _on(self, policy: Policy, point: str = "") -> list[Plugin]:
-        """The plugins that the policy enables; with a point, those of them that serve it."""
+        """The plugins that the policy enables; with a point, only those that serve it."""
         off, points = policy.disabled_plugins, self._points
         return [p for name, p in self._plugins.items() if name not in off and (not point or point in points[name])]
 
@@ -239,11 +226,11 @@ def _fields(filters: tuple[Filter, ...]) -> tuple[str, ...] | None:
 
 
 def _rules(policy: Policy, token: tuple[tuple[str, str, int], ...]) -> str:
-    """A digest without the step budget, which changes from cycle to cycle."""
+    """Without the step budget, which changes from cycle to cycle."""
     return digest((msgspec.structs.replace(policy, steps=1), token))
 
 
 def _weight(plugin: Score, policy: Policy) -> int:
-    """A score's own weight; 0 for a score that is meant for the other placement."""
+    """0 for a score that is meant for the other placement."""
     only = getattr(plugin, "placement", policy.placement)
     return plugin.weight if only == policy.placement else 0

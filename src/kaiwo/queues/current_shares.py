@@ -1,7 +1,7 @@
-"""How the queues stand in a cycle: their fair shares, and what they hold against them.
+"""The queues' fair shares, demand and usage in the current cycle.
 
-In:    the view with this cycle's placements.   Out: shares, worked out once a cycle; standings that follow the view.
-What a queue wants is what it uses and what waits in it: placing work changes neither, so shares hold for the cycle.
+What a queue demands is what it uses plus what waits in it. Placing work changes neither sum, so demand and fair shares
+are computed once a cycle; usage follows the view's placements.
 """
 
 import numpy as np
@@ -19,41 +19,41 @@ from kaiwo.snapshot.view import View
 
 
 def queue_demand_of(view: View) -> QueueDemand:
-    """What there is, and what every queue uses and asks for, as of the cycle's start."""
-    found = view.cache.get("wants")
-    if found is None:
-        gpu_mib = _usual_gpu_mib(view)
-        asked = {queue: _charge(amount, gpu_mib) for queue, amount in view.queue_demand.items()}
-        if view.queues.models:
-            asked = {queue: (*charge, *_asked_by_model(view, queue)) for queue, charge in asked.items()}
-        request = view.queues.all_used + np.minimum(view.queues.sum_up_tree(asked), MOST_AMOUNT)
-        by_wait = any(POLICY_RULES[policy].by_wait for policy in view.queues.tree.policy)
-        oldest_s = view.oldest_submission_s() if by_wait else None
-        found = view.cache["wants"] = QueueDemand(_totals(view), request, oldest_s, _past(view))
-    return found
+    """What the cluster has, and what every queue uses and requests, as of the cycle's start."""
+    return view.once(_queue_demand)
 
 
 def fair_shares_of(view: View) -> FairShares:
-    """The fair shares of all queues, with every term."""
-    found = view.cache.get("shares")
-    if found is None:
-        strength_milli = view.past_usage.strength_milli if view.past_usage is not None else 0
-        rules = ShareRules(usage_strength_milli=strength_milli)
-        found = view.cache["shares"] = fair_shares(view.queues, queue_demand_of(view), rules)
-    return found
+    return view.once(_fair_shares)
 
 
 def current_shares(view: View) -> QueueShares:
-    """How the queues stand now: `used` and `fixed` follow the view's placements."""
-    found = view.cache.get("standing")
-    if found is None:
-        found = queue_shares(view.queues, fair_shares_of(view).share, view.all_used, view.all_non_preemptible)
-        view.cache["standing"] = found
-    return found
+    """Usage against fair shares, quotas and limits; `used` and `non_preemptible` follow the view's placements."""
+    return view.once(_current_shares)
+
+
+def _queue_demand(view: View) -> QueueDemand:
+    gpu_mib = _usual_gpu_mib(view)
+    asked = {queue: _charge(amount, gpu_mib) for queue, amount in view.queue_demand.items()}
+    if view.queues.models:
+        asked = {queue: (*charge, *_asked_by_model(view, queue)) for queue, charge in asked.items()}
+    request = view.queues.all_used + np.minimum(view.queues.sum_up_tree(asked), MOST_AMOUNT)
+    by_wait = any(POLICY_RULES[policy].by_wait for policy in view.queues.tree.policy)
+    oldest_s = view.oldest_submission_s() if by_wait else None
+    return QueueDemand(_totals(view), request, oldest_s, _past(view))
+
+
+def _fair_shares(view: View) -> FairShares:
+    strength_milli = view.past_usage.strength_milli if view.past_usage is not None else 0
+    return fair_shares(view.queues, queue_demand_of(view), ShareRules(usage_strength_milli=strength_milli))
+
+
+def _current_shares(view: View) -> QueueShares:
+    return queue_shares(view.queues, fair_shares_of(view).share, view.all_used, view.all_non_preemptible)
 
 
 def _past(view: View) -> IntArray | None:
-    """By queue and resource: its part of the cluster lately; a queue that nobody spoke of used nothing."""
+    """By queue and resource: its recent part of the cluster; 0 for queues without a record."""
     if view.past_usage is None:
         return None
     past = np.zeros_like(view.queues.all_used)  # of single models nobody keeps a memory
@@ -64,7 +64,6 @@ def _past(view: View) -> IntArray | None:
 
 
 def _totals(view: View) -> IntArray:
-    """What there is of each resource, and of each GPU model that some queue bounds."""
     nodes = view.nodes
     models = [
         int((nodes.device_milli * nodes.gpus[:, USABLE])[nodes.gpu_model == nodes.models.index(model)].sum())
@@ -76,7 +75,6 @@ def _totals(view: View) -> IntArray:
 
 
 def _asked_by_model(view: View, queue: str) -> list[int]:
-    """What waits in a queue and wants one model and no other."""
     asked = dict.fromkeys(view.queues.models, 0)
     for want, pods in view.waiting_requests(queue):
         model = only_model(want, view.nodes.models)
@@ -86,7 +84,7 @@ def _asked_by_model(view: View, queue: str) -> list[int]:
 
 
 def _usual_gpu_mib(view: View) -> int:
-    """The memory of an average working device: a waiting memory request has no device yet."""
+    """The memory of an average healthy device: a waiting memory request has no device yet."""
     usable = view.nodes.gpus[:, USABLE]
     devices = int(usable.sum())
     return max(1, int((view.nodes.gpus[:, SIZE] * usable).sum()) // devices) if devices else 1

@@ -1,8 +1,7 @@
 """Fair shares of every queue at every level: a parent's share is what its children divide.
 
-In:    the queues, what the cluster has, and what each queue wants.
-Out:   per queue and resource the share, with every term of it.
-Never: lets one resource speak for another; each is divided by itself.
+In:    the queues, what the cluster has, and what each queue demands.   Out: every term of each queue's share.
+Each resource is divided by itself.
 """
 
 from typing import NamedTuple
@@ -30,17 +29,17 @@ class ShareRules(NamedTuple):
     """How to divide, beyond what the queues themselves say."""
 
     units: tuple[int, ...] = (WHOLE_MILLI, 1, 1)  # over-quota parts are whole GPUs, milli-CPU, MiB
-    usage_strength_milli: int = 0  # how much past use bends the weights; 0: not at all
+    usage_strength_milli: int = 0  # how much past usage changes the weights; 0: not at all
     root_policy: SharePolicy = SharePolicy.DRF  # among the queues that have no parent
 
 
 class QueueDemand(NamedTuple):
-    """What is to be divided and who wants how much: used and waiting together, in a parent with all below it."""
+    """What is divided, and each queue's demand: used and waiting, including everything below it."""
 
     totals: IntArray  # by resource
     request: IntArray  # by queue and resource
     oldest_s: IntArray | None = None  # by queue: when its oldest waiting work was submitted (for FIFO)
-    past: IntArray | None = None  # by queue and resource: its part of the cluster lately, see `usage`
+    past: IntArray | None = None  # by queue and resource: its recent part of the cluster, see `past_usage`
 
 
 class FairShares(NamedTuple):
@@ -48,11 +47,11 @@ class FairShares(NamedTuple):
 
     share: IntArray
     total: IntArray  # what the queue and its siblings divide
-    deserved: IntArray  # the least of quota, wish and limit
+    deserved: IntArray  # the least of quota, demand and limit
     whole: IntArray  # its weight's part of the rest, rounded down; or all it wants
     remainder: IntArray  # of what rounding left over
     offered: IntArray  # the amount that was divided by weight
-    weight: IntArray  # this queue's weight in that, bent by past use
+    weight: IntArray  # this queue's weight in that, adjusted by past usage
     weights: IntArray  # and the sum of all of them; 0 where nothing had to be divided by weight
 
 
@@ -85,12 +84,11 @@ def fair_shares(queues: QueueTable, wants: QueueDemand, rules: ShareRules = DEFA
 
 
 def bounds(amounts: IntArray, by_model: IntArray, columns: int) -> IntArray:
-    """Beyond GPU, CPU and memory there may be one column a GPU model."""
+    """Besides GPU, CPU and memory there may be one column per GPU model."""
     return amounts if columns == len(RESOURCES) else np.hstack((amounts, by_model))
 
 
 def _claims(queues: QueueTable, wants: QueueDemand, rules: ShareRules, ranks: IntArray) -> ShareClaims:
-    """Every queue's claim on its parent, by queue and resource."""
     shape = wants.request.shape
     columns = shape[1]
     pool = (queues.tree.parent + 1)[:, None] * columns + np.arange(columns)
@@ -118,13 +116,13 @@ def _write(out: FairShares, rows: Rows, has: IntArray, claims: ShareClaims, part
 
 
 def _policies(queues: QueueTable, rules: ShareRules) -> IntArray:
-    """By queue, the code of the policy under which it competes with its siblings."""
+    """By queue, the code of the policy that divides between it and its siblings."""
     tree = queues.tree
     return np.where(tree.parent == NO_PARENT, SHARE_POLICIES.index(rules.root_policy), tree.policy_code[tree.parent])
 
 
 def _ranks(queues: QueueTable, wants: QueueDemand, policy: IntArray) -> IntArray:
-    """Who is served before whom among siblings: the lowest first."""
+    """The order in which siblings are served: the lowest first."""
     ranks = np.where(BY_PRIORITY[policy], -queues.priority, 0)
     by_wait = BY_WAIT[policy]
     if not by_wait.any():
@@ -136,7 +134,7 @@ def _ranks(queues: QueueTable, wants: QueueDemand, policy: IntArray) -> IntArray
 
 
 def _bent(claims: ShareClaims, has: IntArray, past: IntArray | None, strength_milli: int) -> ShareClaims:
-    """Weights bent by past use. Who used so much that nothing is left of its weight comes after its equals."""
+    """Weights adjusted by past usage. A queue whose weight would be 0 is served after its equals."""
     if past is None or strength_milli <= 0:
         return claims._replace(weight=adjust_weights(claims.pool, claims.weight, claims.weight, 0))
     competes = (np.minimum(claims.request, claims.limit) > has) & (claims.weight > 0)

@@ -1,7 +1,7 @@
-"""Past use with a half-life: whoever used more than its weight's part lately gets less of the rest for a while.
+"""Past usage with a half-life: a queue that recently used more than its weight's part gets less of the surplus.
 
-In:    what queues use now, and how long that lasted.   Out: their decayed part of the cluster; weights bent by it.
-Never: reads a clock, or works in floating point: the same history gives the same bits on every machine.
+In:    what queues use, and for how long.   Out: their decayed part of the cluster; weights adjusted by it.
+Never: reads a clock, or uses floating point: the same history gives the same bits on every machine.
 """
 
 from math import isqrt
@@ -12,7 +12,7 @@ import numpy as np
 from kaiwo.queues.resource_division import MOST_WEIGHT
 from kaiwo.snapshot.array_types import IntArray, Rows
 
-WHOLE_PART = 1 << 20  # a part of 1: all of the cluster
+WHOLE_PART = 1 << 20  # all of the cluster
 PLAIN_MILLI = 1000
 DECAY_SCALE = 1 << 60  # of one step of decay: a second of a long half-life still counts
 
@@ -23,30 +23,25 @@ for _ in range(39):
 
 
 class PastUsage(NamedTuple):
-    """Each queue's part of the cluster per resource, averaged over the past: recent use counts more."""
+    """Each queue's part of the cluster per resource, averaged over the past; recent usage counts more."""
 
-    part: IntArray  # in units of 1 / (ONE * ONE): small steps of a long half-life must not vanish
+    part: IntArray  # in units of 1 / WHOLE_PART**2: small steps of a long half-life must not vanish
 
     @property
     def parts(self) -> IntArray:
-        """The same in units of 1 / ONE: what `bend_weights` takes."""
+        """In units of 1 / WHOLE_PART, as `adjust_weights` takes them."""
         return self.part // WHOLE_PART
 
 
-def no_usage(queues: int, resources: int) -> PastUsage:
-    """Nobody used anything."""
-    return PastUsage(np.zeros((queues, resources), np.int64))
-
-
 def advance(before: PastUsage, used: IntArray, totals: IntArray, elapsed_s: int, half_life_s: int) -> PastUsage:
-    """The average after `elapsed_s` more seconds of using `used`: after one half-life it has come half the way."""
+    """The average after `elapsed_s` more seconds of using `used`: one half-life moves it half the way."""
     target = used * WHOLE_PART // np.maximum(totals, 1) * WHOLE_PART
     distance = (before.part - target).astype(object)  # exact beyond 64 bits
     return PastUsage(target + (distance * decay_factor(elapsed_s, half_life_s) // DECAY_SCALE).astype(np.int64))
 
 
 def decay_factor(elapsed_s: int, half_life_s: int) -> int:
-    """How much of the past still counts after that time: 2 to the power of -elapsed / half-life, in 1 / 2**60."""
+    """The part of the past that still counts: 2 to the power of -elapsed / half-life, in units of 1 / DECAY_SCALE."""
     half_life_s = max(half_life_s, 1)
     halvings, rest_s = divmod(elapsed_s, half_life_s)
     kept = DECAY_SCALE
@@ -59,10 +54,10 @@ def decay_factor(elapsed_s: int, half_life_s: int) -> int:
 
 
 def adjust_weights(group: Rows, weight: IntArray, parts: IntArray, strength_milli: int) -> IntArray:
-    """Weights of competitors (equal `group`) bent by their past use: w + k (w - u), at least 0.
+    """Weights of competitors (equal `group`) adjusted by past usage: w + k (w - u), at least 0.
 
-    w is the weight's part of the group's weights, u the part of the cluster used lately, k the strength. Who used
-    exactly its weight's part keeps its weight. The answer is in units of its own; only its proportions count.
+    w is the weight's part of the group's weights, u the recent part of the cluster, k the strength. A queue that used
+    exactly its weight's part keeps its weight. The result has its own unit; only its proportions count.
     """
     if strength_milli <= 0:
         return np.minimum(weight, MOST_WEIGHT)

@@ -1,7 +1,7 @@
-"""Which of several sibling queues is served next.
+"""The order in which sibling queues are served.
 
-In:    how the queues stand, and what the next workload of each needs.   Out: one row of keys a queue, the least first.
-Never: compares cousins: go down the tree, at each level to the child with the least keys.
+In:    the queues' shares, and what the next workload of each needs.   Out: one row of keys per queue, the lowest first.
+Only siblings are compared: walk down the tree, at each level to the child with the lowest keys.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ def entitlement(now: QueueShares, totals: IntArray) -> IntArray:
 
 
 def dominant_ppm(used: IntArray, entitled: IntArray) -> IntArray:
-    """The resource of which a queue uses the largest part of what it is entitled to, in parts per million."""
+    """The largest part that a queue uses of what it is entitled to, over all resources."""
     ratio = PPM * used // np.maximum(entitled, 1)
     ratio = np.where(entitled > 0, ratio, np.where(used > 0, _NO_SHARE + used, 0))
     highest: IntArray = ratio.max(axis=1)
@@ -42,10 +42,10 @@ def dominant_ppm(used: IntArray, entitled: IntArray) -> IntArray:
 
 
 def queue_keys(now: QueueShares, totals: IntArray, rows: Rows, need: IntArray, oldest_s: IntArray) -> IntArray:
-    """The keys of these queues, the first column counting most. `need` and `oldest_s` stand beside `rows`.
+    """The first column counts most. `need` and `oldest_s` have one entry for each of `rows`.
 
-    1 what the parent's policy puts first: priority (StrictPriority), the longest wait (FIFO); 2 whoever is over its
-    fair share comes later; 3 so does whoever would leave its quota; 4 priority; 5 uses something it has no share of;
+    1 what the parent's policy puts first: priority (StrictPriority) or the longest wait (FIFO); 2 is it over its fair
+    share; 3 is it over its quota with the next workload; 4 priority; 5 does it use something of which it has no share;
     6 dominant share with the next workload, 7 without; 8 the smaller workload; 9 age.
     """
     tree = now.queues.tree
@@ -72,7 +72,7 @@ def queue_keys(now: QueueShares, totals: IntArray, rows: Rows, need: IntArray, o
 
 
 class QueueOrderKeys:
-    """The same keys for one queue at a time, in plain integers: asked after every turn."""
+    """The keys of one queue at a time, in plain integers, since they are needed after every turn."""
 
     def __init__(self, now: QueueShares, entitled: IntArray) -> None:
         tree = now.queues.tree
@@ -87,7 +87,7 @@ class QueueOrderKeys:
         self._age: list[int] = tree.age.tolist()
 
     def keys(self, row: int, need: tuple[int, ...], since_s: int) -> tuple[int, ...]:
-        """What `queue_keys` says of this queue. Written out for the three resources: it is asked after every turn."""
+        """The row of `queue_keys` for this queue, written out for the three resources."""
         gpu, cpu, memory = self._used[row, : len(RESOURCES)].tolist()
         next_gpu, next_cpu, next_memory = gpu + need[0], cpu + need[1], memory + need[2]
         fair, quota, entitled = self._fair[row], self._quota[row], self._entitled[row]

@@ -1,14 +1,10 @@
-"""One claim and the work that is taken for it, piece by piece.
+"""Whether a queue may reclaim capacity from others, from which queues, and which work exactly.
 
-In:    how the queues stand, and a claim that `may_claim` let through.
-Out:   per piece of work, whether it may be taken next; at the end, whether the exchange as a whole may stand.
-Never: looks again at what was settled before, so a search may add and undo thousands of pieces.
-
-Also: Whether a queue may take capacity back from others, and from whom.
+In:    the queues' shares, and what a waiting workload needs.   Out: None, or the rule that refuses and its numbers.
+A search may add and undo thousands of victims, so a check costs only what changed.
 """
 
 import enum
-from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +16,7 @@ from kaiwo.snapshot.queue_table import ENDLESS, QueueTable
 
 
 class QueueShares(NamedTuple):
-    """How the queues stand now; arrays by queue and resource, inner queues with all below them."""
+    """The queues now; arrays by queue and resource, inner queues with everything below them."""
 
     queues: QueueTable
     used: IntArray
@@ -31,22 +27,13 @@ class QueueShares(NamedTuple):
 
 
 class ReclaimRequest(NamedTuple):
-    """What a waiting workload needs to start."""
-
     queue: int  # the row of its leaf
     need: IntArray
     preemptible: bool = True
 
 
-class VictimUsage(NamedTuple):
-    """Work that would be evicted and finds no new place in the same plan: a whole gang, or one surplus pod."""
-
-    queue: int
-    amount: IntArray
-
-
 class RefusalRule(enum.StrEnum):
-    """Why a queue may not take."""
+    """Why a queue may not reclaim."""
 
     NEVER_RECLAIMS = "queue-never-reclaims"
     OVER_FAIR_SHARE = "claimant-over-fair-share"
@@ -58,7 +45,7 @@ class RefusalRule(enum.StrEnum):
 
 
 class ReclaimRefusal(NamedTuple):
-    """One rule that says no: `amount` of the resource is compared with `bound`."""
+    """A rule that refuses: `amount` of the resource is compared with `bound`."""
 
     rule: RefusalRule
     queue: int
@@ -70,9 +57,9 @@ class ReclaimRefusal(NamedTuple):
 def queue_shares(
     queues: QueueTable, fair: IntArray, used: IntArray | None = None, fixed: IntArray | None = None
 ) -> QueueShares:
-    """The queues with these fair shares; used amounts from the table unless this cycle has newer ones.
+    """The queues with these fair shares; usage from the table unless this cycle has newer numbers.
 
-    With a column a GPU model behind the three resources, `used` and `fixed` must have them too.
+    With a column per GPU model after the three resources, `used` and `fixed` must have them, too.
     """
     return QueueShares(
         queues,
@@ -85,7 +72,7 @@ def queue_shares(
 
 
 def refusal_to_reclaim(now: QueueShares, claim: ReclaimRequest) -> ReclaimRefusal | None:
-    """May this workload take from others at all? Asked before any victim is looked for."""
+    """Whether this workload may reclaim at all. Asked before any victim is looked for."""
     row = claim.queue
     strategy = now.queues.tree.reclaim_strategy[row]
     if strategy is ReclaimStrategy.NONE:
@@ -99,9 +86,9 @@ def refusal_to_reclaim(now: QueueShares, claim: ReclaimRequest) -> ReclaimRefusa
 
 
 def victim_queues(now: QueueShares, claim: ReclaimRequest, among: Rows | None = None) -> BoolArray:
-    """The leaves (of these queues) that are worth a look: by queue, whether its work could be taken for this claim.
+    """By queue: whether it is a leaf (of these queues) whose work could be evicted for this request.
 
-    A queue that stands exactly at its quota is kept: its work cannot be taken, but it can be moved.
+    A queue exactly at its quota counts: its work cannot be evicted, but it can be moved.
     """
     rows = np.arange(len(now.queues.names)) if among is None else among
     ours, theirs = now.queues.tree.diverging_queues(claim.queue, rows)
@@ -117,7 +104,7 @@ def victim_queues(now: QueueShares, claim: ReclaimRequest, among: Rows | None = 
 
 
 def non_preemptible_over_quota(now: QueueShares, claim: ReclaimRequest) -> ReclaimRefusal | None:
-    """Work that may not be preempted stays inside the quota of its queue and of every queue above."""
+    """Non-preemptible work stays inside the quota of its queue and of every queue above."""
     if claim.preemptible:
         return None
     for row in now.queues.path[claim.queue]:
@@ -136,38 +123,30 @@ def entitled(now: QueueShares, rows: Rows | int) -> IntArray:
 def _above(rule: RefusalRule, row: int, amount: IntArray, bound: IntArray) -> ReclaimRefusal | None:
     over = amount - np.minimum(bound, ENDLESS)
     column = int(over.argmax())
-    return _numbers(rule, row, column, amount, bound) if over[column] > 0 else None
+    return ReclaimRefusal(rule, row, column, int(amount[column]), int(bound[column])) if over[column] > 0 else None
 
 
-def _numbers(rule: RefusalRule, row: int, column: int, amount: IntArray, bound: IntArray) -> ReclaimRefusal:
-    return ReclaimRefusal(rule, row, column, int(amount[column]), int(bound[column]))
-
-
-Amount = list[int]  # one number a resource: at this size plain lists are five times as quick as arrays
+Amount = list[int]  # one number per resource: at this size plain lists are five times as fast as arrays
 
 
 class ReclaimCheck:
-    """The takings count in the order in which they are added."""
+    """One request and the victims chosen for it so far, in order."""
 
     def __init__(self, now: QueueShares, claim: ReclaimRequest, swap_milli: int = 1000) -> None:
-        """`swap_milli` above 1000 asks for a wider gap before one over its fair share takes from a richer one."""
+        """`swap_milli` above 1000 demands a wider gap before a queue over its fair share takes from a richer one."""
         self._now, self._claim, self._swap_milli = now, claim, swap_milli
         self._need: Amount = claim.need.tolist()
         self._matters = [column for column, need in enumerate(self._need) if need > 0]
         self._is_conservative = now.queues.tree.reclaim_strategy[claim.queue] is ReclaimStrategy.CONSERVATIVE
         self._ours, self._theirs = now.queues.tree.diverging_queues(claim.queue)
-        self._left: dict[int, Amount] = {}  # of the queues that something was taken from
+        self._left: dict[int, Amount] = {}  # what the queues of victims still use
         self._taken: list[tuple[int, Amount]] = []
         self._quota: dict[int, Amount] = {}
         self._entitled: dict[int, Amount] = {}
-        self._over_quota: dict[int, ReclaimRefusal | None] = {}  # by the claimant's side of a parting
-
-    def take(self, taking: VictimUsage) -> ReclaimRefusal | None:
-        """Take this too, unless a rule protects it."""
-        return self.take_from(taking.queue, taking.amount.tolist())
+        self._over_quota: dict[int, ReclaimRefusal | None] = {}  # by the claimant's queue where the paths diverge
 
     def take_from(self, queue: int, amount: Amount) -> ReclaimRefusal | None:
-        """The same in plain numbers."""
+        """Add a victim, unless a rule protects it: a whole gang, or one surplus pod, that the plan does not move."""
         refusal = self._protects(queue)
         if refusal is None:
             self._add(queue, amount, -1)
@@ -175,17 +154,16 @@ class ReclaimCheck:
         return refusal
 
     def undo(self) -> None:
-        """Put the last piece back."""
         queue, amount = self._taken.pop()
         self._add(queue, amount, +1)
 
     def check_all(self) -> ReclaimRefusal | None:
-        """May all of it stand?"""
         return self._takes_what_is_owed() or self._would_swap() or non_preemptible_over_quota(self._now, self._claim)
 
     def _takes_what_is_owed(self) -> ReclaimRefusal | None:
-        """Each piece must have been too much even as the last one: a large piece taken after it may leave its queue
-        with less than it is owed, so that its owner takes it back, and so on for ever."""
+        """Each victim must have been too much even as the last one: a large one evicted after it may leave its queue
+        with less than it is owed, so that it would be reclaimed again, and so on forever.
+        """
         for queue, amount in dict.fromkeys((queue, tuple(amount)) for queue, amount in self._taken):
             self._add(queue, list(amount), +1)
             refusal = self._protects(queue)
@@ -195,7 +173,7 @@ class ReclaimCheck:
         return None
 
     def _protects(self, queue: int) -> ReclaimRefusal | None:
-        """The rules that stand before the victim: quotas on its path, then the shares where the paths part."""
+        """The rules that protect a victim: the quotas on its path, then the shares where the paths diverge."""
         ours, theirs = int(self._ours[queue]), int(self._theirs[queue])
         if ours == theirs:
             return ReclaimRefusal(RefusalRule.SAME_QUEUE, queue)
@@ -207,7 +185,7 @@ class ReclaimCheck:
             if row == theirs:
                 break
         over_quota = self._claimant_over_quota(ours)
-        if over_quota is None:  # the claimant's side is owed, and the victim's is over its quota: see above
+        if over_quota is None:  # the claimant is owed this, and the victim is over its quota
             return None
         if self._is_conservative:
             return over_quota
@@ -228,7 +206,7 @@ class ReclaimCheck:
         return self._over_quota[ours]
 
     def _not_above(self, rule: RefusalRule, row: int, bound: Amount) -> ReclaimRefusal | None:
-        """Nothing that the claimant needs is above its bound there."""
+        """Refuses unless something that the claimant needs is above its bound there."""
         has = self._remaining(row)
         if not self._matters:
             return ReclaimRefusal(rule, row)
@@ -267,14 +245,3 @@ class ReclaimCheck:
             left = self._left[above]
             for column, each in enumerate(amount):
                 left[column] += sign * each
-
-
-def may_take(
-    now: QueueShares, claim: ReclaimRequest, takings: Iterable[VictimUsage], swap_milli: int = 1000
-) -> ReclaimRefusal | None:
-    """May exactly this work be evicted for the claim, in this order?"""
-    exchange = ReclaimCheck(now, claim, swap_milli)
-    for taking in takings:
-        if (refusal := exchange.take(taking)) is not None:
-            return refusal
-    return exchange.check_all()

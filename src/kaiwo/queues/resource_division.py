@@ -1,8 +1,8 @@
 """Divide pools among claims: what each deserves first, then the rest by rank and weight, in exact integers.
 
-In:    one amount a pool (a parent's share of one resource), and claims on the pools.
-Out:   per claim every term of its share. docs/fairness.md has the rule in words with worked numbers.
-Never: rounds before the end. A claim with the smaller weight therefore never gains by it, beyond one unit of rounding.
+In:    one amount per pool (a parent's share of one resource), and claims on the pools.
+Out:   every term of each claim's share. docs/fairness.md has the rule in words with worked numbers.
+Only the end is rounded, so a smaller weight never gains by rounding more than one unit.
 """
 
 from typing import NamedTuple
@@ -18,7 +18,7 @@ MOST_WEIGHT = 1 << 22
 
 
 class ShareClaims(NamedTuple):
-    """One entry a claim; every array has the same length, and no order is asked for."""
+    """One entry per claim, in any order."""
 
     pool: Rows
     rank: IntArray  # within a pool the lowest is served first
@@ -31,7 +31,7 @@ class ShareClaims(NamedTuple):
 
 
 class SurplusPart(NamedTuple):
-    """How much a claim gets of what is left when all have what they deserve."""
+    """What a claim gets of the rest, once all have what they deserve."""
 
     whole: IntArray  # its weight's part, rounded down; or all it wants
     remainder: IntArray  # what rounding left over and it was given
@@ -41,17 +41,17 @@ class SurplusPart(NamedTuple):
 
 
 def deserved(totals: IntArray, claims: ShareClaims) -> IntArray:
-    """The least of quota, request and limit; an unlimited quota counts as all that the pool has."""
+    """The least of quota, request and limit; an unlimited quota counts as the whole pool."""
     quota = np.where(claims.quota >= ENDLESS, totals[claims.pool], claims.quota)
     return np.minimum(np.minimum(quota, claims.request), claims.limit)
 
 
 def divide_surplus(rest: IntArray, claims: ShareClaims, has: IntArray, settles: BoolArray) -> SurplusPart:
-    """Divide `rest` (per pool) among those who want more than they have.
+    """Divide `rest` (per pool) among the claims that want more than they have.
 
     The ranks of a pool are served in turn: all they want while it lasts; the rank where it runs out divides by weight,
-    its parts rounded down. What rounding left over goes to the largest fractions of that rank: at once in pools that
-    settle, elsewhere after the lower ranks had their chance to want it.
+    its parts rounded down. What rounding leaves over goes to the largest fractions of that rank: at once in pools that
+    settle, elsewhere only if the lower ranks leave it.
     """
     order = np.lexsort((claims.age, claims.rank, claims.pool))
     sorted_claims = ShareClaims(*(column[order] for column in claims))
@@ -107,7 +107,7 @@ def _divide_by_weight(
     want: IntArray,
     out: tuple[IntArray, IntArray, IntArray, IntArray],
 ) -> None:
-    """Whoever wants no more than its part gets what it wants; the others divide what these leave."""
+    """A claim that wants no more than its part gets what it wants; the others divide the rest."""
     whole, offered, weights, fraction = out
     room = room.copy()
     while len(at):

@@ -1,7 +1,4 @@
-"""The arithmetic of one queue's share, number by number: what `kaiwo share` prints.
-
-In:    the shares of a cycle.   Out: one value a resource, integers in the resource's unit.
-"""
+"""Every term of one queue's fair share, as `kaiwo share` prints it."""
 
 from typing import NamedTuple
 
@@ -25,11 +22,10 @@ class ShareBreakdown(NamedTuple):
     offered: int
     weight: int
     weights: int
-    past_ppm: int | None = None  # its part of the cluster lately, which bent the weight; None: it does not count
+    past_ppm: int | None = None  # its recent part of the cluster, which changed the weight; None: it does not count
 
 
 def share_breakdown(queues: QueueTable, wants: QueueDemand, shares: FairShares, row: int) -> tuple[ShareBreakdown, ...]:
-    """Every resource of one queue."""
     names = (*RESOURCES, *queues.models)
     quotas = [*queues.quota[row].tolist(), *queues.model_quota[row].tolist()]
     limits = [*queues.limit[row].tolist(), *queues.model_limit[row].tolist()]
@@ -38,19 +34,12 @@ def share_breakdown(queues: QueueTable, wants: QueueDemand, shares: FairShares, 
     past = None if wants.past is None else (wants.past[row] * 1_000_000 // WHOLE_PART).tolist()
     return tuple(
         ShareBreakdown(
-            names[column],
-            each["total"][column],
-            asked[column],
-            _finite(quotas[column]),
-            _finite(limits[column]),
-            each["deserved"][column],
-            each["whole"][column],
-            each["remainder"][column],
-            each["share"][column],
-            each["offered"][column],
-            each["weight"][column],
-            each["weights"][column],
-            None if past is None else past[column],
+            resource=names[column],
+            wants=asked[column],
+            quota=_finite(quotas[column]),
+            limit=_finite(limits[column]),
+            past_ppm=None if past is None else past[column],
+            **{name: values[column] for name, values in each.items()},
         )
         for column in range(len(asked))
     )

@@ -1,7 +1,4 @@
-"""Who holds what: pods and the space that is kept for others, on their nodes and in the books of their queues.
-
-In:    events about pods and nominations.   Out: the picture's tables, in the size of what changed.
-"""
+"""Apply events about pods and nominations: what is held on each node, and what each queue is charged for it."""
 
 from typing import TYPE_CHECKING
 
@@ -18,19 +15,19 @@ if TYPE_CHECKING:
 
 
 def pod_changed(state: "ClusterState", event: PodChanged) -> None:
-    """A pod came, or is another than it was."""
     pod = event.pod
     pods = state.writable(state.pods, pod.workload)
     before = pods.get(pod.name)
     if before is not None and before.until_s and not pod.until_s and before.node == pod.node:
-        pod = replace(pod, until_s=before.until_s)  # a cluster that confirms a start need not know of the gap
+        pod = replace(pod, until_s=before.until_s)  # a cluster that confirms a start does not report it
     pods[pod.name] = pod
-    is_same = before is not None and _holds_same(before, pod)
+    is_same = before is not None and _held_by(before) == _held_by(pod)
     if is_same and pod.phase is not Phase.DONE:
         state.writable(state.allocations_on, pod.node)[("pod", pod.workload, pod.name)] = pod
     else:
         _release(state, "pod", before)
-        _allocate(state, "pod", pod, pod.phase is not Phase.DONE)
+        if pod.phase is not Phase.DONE:
+            _allocate(state, "pod", pod)
     workload = state.workloads.get(pod.workload)
     if workload is not None:
         if before is not None:
@@ -45,7 +42,6 @@ def pod_changed(state: "ClusterState", event: PodChanged) -> None:
 
 
 def pod_gone(state: "ClusterState", event: PodGone) -> None:
-    """A pod is there no more, and what it held is free."""
     if event.name not in state.pods.get(event.workload, {}):
         return
     pods = state.writable(state.pods, event.workload)
@@ -62,7 +58,6 @@ def pod_gone(state: "ClusterState", event: PodGone) -> None:
 
 
 def nomination_changed(state: "ClusterState", event: NominationChanged) -> None:
-    """Space is kept for a pod that is to come, there or elsewhere."""
     kept = state.writable(state.nominations, event.nomination.workload)
     workload = state.workloads.get(event.nomination.workload)
     before = kept.get(event.nomination.pod)
@@ -72,14 +67,13 @@ def nomination_changed(state: "ClusterState", event: NominationChanged) -> None:
             charge(state, workload, before, -1)
     _release(state, "nomination", before)
     kept[event.nomination.pod] = event.nomination
-    _allocate(state, "nomination", event.nomination, True)
+    _allocate(state, "nomination", event.nomination)
     if workload is not None:
         charge(state, workload, event.nomination, +1)
     state.to_requeue[event.nomination.workload] = None
 
 
 def nomination_gone(state: "ClusterState", event: NominationGone) -> None:
-    """No space is kept for it any more."""
     if event.pod not in state.nominations.get(event.workload, {}):
         return
     kept = state.writable(state.nominations, event.workload)
@@ -95,12 +89,11 @@ def nomination_gone(state: "ClusterState", event: NominationGone) -> None:
 
 
 def allocations_of(state: "ClusterState", name: str) -> list[Allocation]:
-    """What a workload holds: pods, and space that is kept for it."""
     return [*state.pods.get(name, {}).values(), *state.nominations.get(name, {}).values()]
 
 
 def charge(state: "ClusterState", workload: Workload, held: Allocation, sign: int) -> None:
-    """Queues pay for what is assumed, running or kept; an evicted pod is off the books while it leaves."""
+    """Queues are charged for what is assumed, running or nominated; an evicted pod is not charged while it leaves."""
     if isinstance(held, Pod) and held.phase not in (Phase.ASSUMED, Phase.RUNNING):
         return
     amounts = (sum(share.milli for share in held.devices), held.cpu_milli, held.memory_mib)
@@ -112,14 +105,12 @@ def charge(state: "ClusterState", workload: Workload, held: Allocation, sign: in
         state.queues.add(workload.queue, (*amounts, *models), sign, is_non_preemptible=not workload.preemptible)
 
 
-def _allocate(state: "ClusterState", kind: str, held: Allocation, holds: bool) -> None:
-    if not holds:
-        return
+def _allocate(state: "ClusterState", kind: str, held: Allocation) -> None:
     state.writable(state.allocations_on, held.node)[(kind, held.workload, _pod_name(held))] = held
     if held.neighbours is not None:
         state.affinity_counts.add(held.node, held.neighbours, +1)
         if any(mark in state.backlog.awaited_marks for mark in held.neighbours.marks):
-            state.retry_all_classes()  # whoever must be near such a pod, or even with it, has more places now
+            state.retry_all_classes()  # work that must be near such a pod has more places now
     if not state.nodes_stale:
         state.nodes.add(held, -1, state.version)
 
@@ -149,12 +140,8 @@ def _pod_name(held: Allocation) -> str:
     return held.name if isinstance(held, Pod) else held.pod
 
 
-def _holds_same(before: Pod, after: Pod) -> bool:
-    """Of its node and of its queue: a pod that is leaving is off the queue's books, one that is done holds nothing."""
-    return _what_it_holds(before) == _what_it_holds(after)
-
-
-def _what_it_holds(pod: Pod) -> tuple[object, ...]:
+def _held_by(pod: Pod) -> tuple[object, ...]:
+    """What concerns its node and its queue: a leaving pod is not charged, a finished one holds nothing."""
     is_charged = pod.phase in (Phase.ASSUMED, Phase.RUNNING)
     is_held = pod.phase is not Phase.DONE
     amounts = (pod.cpu_milli, pod.memory_mib, pod.extended)

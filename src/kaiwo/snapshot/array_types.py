@@ -1,4 +1,4 @@
-"""Names for the array types, so that signatures read as words, and a way to show one that nobody may write."""
+"""Names for the array types, and read-only arrays."""
 
 from typing import TypeAlias, TypeVar
 
@@ -13,12 +13,12 @@ Array = TypeVar("Array", IntArray, BoolArray, Rows)
 
 
 def freeze(array: Array) -> None:
-    """From here on whoever writes to it gets an error."""
+    """From now on writing to it raises an error."""
     array.setflags(False)  # type: ignore[call-arg]  # by position it costs half as much as by name
 
 
 def read_only(array: Array) -> Array:
-    """The same memory, to be looked at: whoever writes to it gets an error, and not somebody else's numbers."""
+    """A view of the same memory that cannot be written."""
     seen = array.view()
     freeze(seen)
     return seen

@@ -1,7 +1,4 @@
-"""What a plan begins, as events: the next cycle takes it for done until the cluster says what came of it.
-
-In:    the picture that was decided on, and its plan.   Out: events.
-"""
+"""The events that a plan implies: the next cycle assumes them until the cluster reports what happened."""
 
 from functools import partial
 from typing import TYPE_CHECKING
@@ -26,7 +23,6 @@ if TYPE_CHECKING:
 
 
 def assume(state: "ClusterState", plan: Plan, now_s: int) -> tuple[Event, ...]:
-    """The events that say what the plan began, so that the next cycle does not decide it again."""
     events: list[Event] = []
     for start in plan.starts:
         ask = role_of(state.workloads[start.workload], start.pod).request

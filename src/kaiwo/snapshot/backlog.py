@@ -1,10 +1,7 @@
-"""Who waits, grouped so that a cycle looks at kinds of work and not at every workload.
+"""The waiting workloads, grouped into classes of equal work: a cycle looks at classes, not at every workload.
 
-In:    workloads that want pods.   Out: classes of equal work per queue, each a line in trial order.
-Workloads that may not be tried at all (held, waiting for another, backing off) stand at the gate with their reason.
-
-Also: A sorted line of waiting workloads, cheap at both the head and the middle.
-Also: The least of a waiting class that would do: what room is made for, and what its queue pays first.
+In:    workloads that need pods.   Out: the classes of each queue, each with its workloads in trial order.
+Workloads that may not be tried at all (held, waiting for others, backing off) are gated, with the reason.
 """
 
 from bisect import bisect_left, insort
@@ -20,13 +17,12 @@ from kaiwo.snapshot.queue_table import ResourceVector
 from kaiwo.snapshot.request_shapes import RequestShapes
 from kaiwo.snapshot.subgroup_choices import SubGroupChoices
 
-TrialPosition: TypeAlias = tuple[
-    tuple[tuple[int, ...], ...], str
-]  # a key from each order, then the name: a total order
+# A key from each order plugin, then the name: a total order.
+TrialPosition: TypeAlias = tuple[tuple[tuple[int, ...], ...], str]
 
 
 class OrderedWaiters:
-    """Places in order. Leaving at the head only moves a mark; the list is trimmed when half of it is gone."""
+    """A sorted list. Removing the first only moves the head; the list is trimmed when half of it is gone."""
 
     __slots__ = ("_head", "_positions")
 
@@ -42,18 +38,16 @@ class OrderedWaiters:
             yield self._positions[at]
 
     def at(self, position: int) -> TrialPosition:
-        """The place at a position, the head being 0."""
+        """Position 0 is the head."""
         return self._positions[self._head + position]
 
     def add(self, place: TrialPosition) -> None:
-        """Stand where the order says."""
         if len(self) == 0 or place > self._positions[-1]:
             self._positions.append(place)
         else:
             insort(self._positions, place, lo=self._head)
 
     def remove(self, place: TrialPosition) -> None:
-        """Leave from wherever one stands."""
         at = bisect_left(self._positions, place, lo=self._head)
         if at == self._head:
             self._head += 1
@@ -64,11 +58,9 @@ class OrderedWaiters:
             del self._positions[at]
 
     def ahead_of(self, place: TrialPosition) -> int:
-        """How many stand before this place."""
         return bisect_left(self._positions, place, lo=self._head) - self._head
 
     def copy(self) -> "OrderedWaiters":
-        """An independent line."""
         other = OrderedWaiters()
         other._positions = self._positions[self._head :]
         return other
@@ -85,11 +77,15 @@ class RoleNeed(NamedTuple):
 RoleNeeds: TypeAlias = tuple[RoleNeed, ...]
 ClassKey: TypeAlias = tuple[str, str]  # queue, digest
 ActionKey: TypeAlias = tuple[str, str, str]  # an action that makes room, and the class for which it should
-OrderKeys: TypeAlias = tuple[tuple[int, ...], ...]  # one from each order
-OrderFault: TypeAlias = tuple[str, str]  # an order that misbehaved, and what it did
+OrderKeys: TypeAlias = tuple[tuple[int, ...], ...]  # one from each order plugin
+
+
+class OrderFault(NamedTuple):
+    plugin: str
+    detail: str  # what it did wrong
+
+
 WorkloadOrder: TypeAlias = Callable[[Workload], tuple[OrderKeys, tuple[OrderFault, ...]]]
-
-
 Demand: TypeAlias = tuple[int, int, int, int]  # milli-GPU, milli-CPU, MiB, and MiB of GPU memory
 
 
@@ -104,7 +100,7 @@ class ClassSignature(NamedTuple):
 
 
 class WaitingClass:
-    """Workloads of one queue that ask for exactly the same: one of them cannot start, none behind it can."""
+    """Workloads of one queue with exactly the same requests: if one cannot start, none after it can."""
 
     __slots__ = (
         "choices", "demand", "digest", "is_single", "key", "least_charge", "needs", "obstacles", "queue", "signature",
@@ -116,27 +112,24 @@ class WaitingClass:
         self.signature = signature
         self.needs: RoleNeeds = signature.needs  # what each of its workloads needs, by role
         self.choices: SubGroupChoices | None = signature.choices
-        # One pod is missing of each workload, and no space is kept for it.
+        # One pod of each workload is missing, and it has no nomination.
         self.is_single = (
             len(self.needs) == 1 and self.needs[0].missing == self.needs[0].needed == 1 and not signature.nominated_for
         )
         self.digest, self.demand = digest, demand
         self.key: ClassKey = (queue, digest)  # how plans name this class, the same in every process
         self.waiters = OrderedWaiters()
-        self.least_charge: tuple[int, ResourceVector] | None = (
-            None  # see decide.desk: what its queue pays at least, by largest device
-        )
+        self.least_charge: tuple[int, ResourceVector] | None = None  # of its queue, by largest device: see decide
         self.obstacles: tuple[Obstacle, ...] = ()  # as of the last cycle that tried it
 
     def copy(self) -> "WaitingClass":
-        """An independent class."""
         other = WaitingClass(self.queue, self.signature, self.digest, self.demand)
         other.waiters, other.obstacles, other.least_charge = self.waiters.copy(), self.obstacles, self.least_charge
         return other
 
 
 class Backlog:
-    """Every waiting workload is either in one class's line or at the gate."""
+    """Every waiting workload is either in one class or gated."""
 
     def __init__(self, order: WorkloadOrder) -> None:
         self.order = order
@@ -144,17 +137,17 @@ class Backlog:
         self.by_queue: dict[str, dict[ClassSignature, WaitingClass]] = {}
         self.by_key: dict[ClassKey, WaitingClass] = {}
         self._positions: dict[str, tuple[ClassKey, TrialPosition]] = {}
-        self.all_demand: dict[str, Demand] = {}  # by queue: what all who stand in its lines ask for
-        self.awaited_marks: Counter[str] = Counter()  # marks that give somebody more places when such a pod starts
+        self.all_demand: dict[str, Demand] = {}  # by queue: what its queued workloads request
+        self.awaited_marks: Counter[str] = Counter()  # waiting work has more places when such a pod starts
         self.gated: dict[str, tuple[Obstacle, ...]] = {}
-        self.faults: dict[str, tuple[OrderFault, ...]] = {}  # by workload: what the orders did wrong about it
+        self.faults: dict[str, tuple[OrderFault, ...]] = {}  # by workload
         self._due: list[tuple[int, str]] = []  # a heap of (not before, name); stale entries are harmless
         self.to_try: dict[ClassKey, WaitingClass] = {}  # not known to be stuck
-        self.try_all = False  # something was freed: every class deserves a try
-        self.pending_actions: frozenset[ActionKey] = frozenset()  # stuck, and these actions sought no room for them yet
-        self.unchecked: dict[ClassKey, WaitingClass] = {}  # nobody looked yet whether they could ever start
-        self.impossible: dict[ClassKey, WaitingClass] = {}  # could never start as things are: see `hopeless`
-        self.resumed: frozenset[ClassKey] = frozenset()  # the last cycle's budget did not reach them: they go first
+        self.try_all = False  # something was freed: try every class
+        self.pending_actions: frozenset[ActionKey] = frozenset()  # actions that the last cycle did not reach
+        self.unchecked: dict[ClassKey, WaitingClass] = {}  # whether they could ever start
+        self.impossible: dict[ClassKey, WaitingClass] = {}  # could never start: see `eligibility`
+        self.resumed: frozenset[ClassKey] = frozenset()  # the last cycle's budget did not reach them: tried first
 
     def __len__(self) -> int:
         return len(self._positions) + len(self.gated)
@@ -166,9 +159,9 @@ class Backlog:
         choices: SubGroupChoices | None = None,
         unkept: RoleNeeds | None = None,
     ) -> None:
-        """Stand in the line of one's class. Space that is kept for a workload makes it a class of its own.
+        """Add a workload to its class. A workload with nominations is a class of its own.
 
-        `unkept`: what it needs beside the space that is kept for it and paid for; None: none is kept.
+        `unkept`: what it needs besides its nominations, which are charged already; None: it has none.
         """
         nominated_for = workload.name if unkept is not None else ""
         signature = ClassSignature(needs, workload.preemptible, nominated_for, workload.stops_others, choices)
@@ -188,23 +181,20 @@ class Backlog:
         place = (_with_growth_last(keys, not any(needed for _, _, needed in needs)), workload.name)
         found.waiters.add(place)
         if found.waiters.at(0) is place:
-            self.to_try[found.key] = found  # what the others may not take, who is more important perhaps may
+            self.to_try[found.key] = found  # a more important workload may get what the others may not
         self._count_demand(found, +1)
         self._positions[workload.name] = (found.key, place)
 
     def retry(self, name: str) -> None:
-        """The class in whose line a workload stands deserves a try."""
-        key, _ = self._positions[name]
-        self.to_try[key] = self.by_key[key]
+        found, _ = self.find(name)
+        self.to_try[found.key] = found
 
     def add_gated(self, workload: Workload, obstacles: tuple[Obstacle, ...]) -> None:
-        """Wait without being tried."""
         self.gated[workload.name] = obstacles
         if any(obstacle.reason is Reason.NOT_BEFORE for obstacle in obstacles):
             heappush(self._due, (workload.not_before_s, workload.name))
 
     def remove(self, name: str) -> None:
-        """Wait no more, wherever one stood."""
         self.gated.pop(name, None)
         self.faults.pop(name, None)
         stood = self._positions.pop(name, None)
@@ -223,31 +213,29 @@ class Backlog:
                 self.shapes.release(shape)
 
     def check_impossible(self, is_impossible: Callable[[WaitingClass], bool]) -> None:
-        """Look at the classes at which nobody looked yet."""
+        """Check the classes that are new since the last check."""
         while self.unchecked:
             key, found = self.unchecked.popitem()
             if is_impossible(found):
                 self.impossible[key] = found
 
     def recheck_impossible(self) -> None:
-        """Nodes or queues are others: what could never start perhaps can now."""
         self.unchecked, self.impossible = dict(self.by_key), {}
 
     def queue_demand(self) -> dict[str, Demand]:
-        """By queue: what all who stand in its lines ask for, save those who could never have it."""
+        """By queue: what its queued workloads request, without those that could never start."""
         if not self.impossible:
             return self.all_demand
-        wishes = dict(self.all_demand)
+        demand = dict(self.all_demand)
         for found in self.impossible.values():
             count = len(found.waiters)
             gpu, cpu, memory, gpu_mib = (
-                all_of - count * each for all_of, each in zip(wishes[found.queue], found.demand, strict=True)
+                all_of - count * each for all_of, each in zip(demand[found.queue], found.demand, strict=True)
             )
-            wishes[found.queue] = (gpu, cpu, memory, gpu_mib)
-        return wishes
+            demand[found.queue] = (gpu, cpu, memory, gpu_mib)
+        return demand
 
     def pop_due(self, now_s: int) -> list[str]:
-        """The names whose time at the gate is over."""
         names = []
         while self._due and self._due[0][0] <= now_s:
             names.append(heappop(self._due)[1])
@@ -255,54 +243,48 @@ class Backlog:
 
     @property
     def next_due_s(self) -> int | None:
-        """When somebody's time at the gate is over next."""
         return self._due[0][0] if self._due else None
 
     def classes_to_try(self, all_classes: bool = False) -> list[WaitingClass]:
-        """The classes that deserve a try now, in the order of their keys."""
         chosen = self.by_key if self.try_all or all_classes else self.to_try
         return [chosen[key] for key in sorted(chosen)]
 
     def is_queued(self, name: str) -> bool:
-        """The workload stands in a line."""
         return name in self._positions
 
     def queued_names(self) -> Iterable[str]:
-        """The names of all who stand in lines."""
         return self._positions
 
     def find(self, name: str) -> tuple[WaitingClass, TrialPosition]:
-        """The class in whose line a workload stands, and its place there."""
         key, place = self._positions[name]
         return self.by_key[key], place
 
     def position(self, name: str) -> int:
-        """Where a workload stands in its queue, from 1; 0 when it stands in no line."""
+        """The workload's position in its queue, from 1; 0 when it is not queued."""
         if name not in self._positions:
             return 0
         found, place = self.find(name)
         return 1 + sum(other.waiters.ahead_of(place) for other in self.by_queue[found.queue].values())
 
     def ahead_in_class(self, name: str) -> int:
-        """How many who ask for exactly the same are tried before a workload."""
+        """How many workloads of its class are tried before it."""
         found, place = self.find(name)
         return found.waiters.ahead_of(place)
 
     def end_cycle(
         self, unfinished: tuple[ClassKey, ...], first: tuple[ClassKey, ...], unclaimed: tuple[ActionKey, ...]
     ) -> None:
-        """A cycle is over: what it reached and left waiting is stuck until something is freed."""
+        """What the cycle tried and left waiting is stuck until something is freed."""
         self.try_all = False
         self.resumed, self.pending_actions = frozenset(first or unfinished), frozenset(unclaimed)
         self.to_try = {key: self.by_key[key] for key in unfinished if key in self.by_key}
 
     def pending_for(self, action: str) -> dict[ClassKey, WaitingClass]:
-        """The classes for which this action was to make room, and was not reached."""
+        """The classes for which the last cycle did not get to this action."""
         keys = sorted(key for by, *key in self.pending_actions if by == action)
         return {(queue, digest): found for queue, digest in keys if (found := self.by_key.get((queue, digest)))}
 
     def copy(self) -> "Backlog":
-        """An independent backlog."""
         other = Backlog(self.order)
         other.shapes = self.shapes.copy()
         copies = {key: found.copy() for key, found in self.by_key.items()}
@@ -330,14 +312,12 @@ class Backlog:
         before = self.all_demand.get(found.queue, _NOTHING)
         asks = found.demand
         self.all_demand[found.queue] = (
-            before[0] + sign * asks[0],
-            before[1] + sign * asks[1],
-            before[2] + sign * asks[2],
-            before[3] + sign * asks[3],
-        )
+            before[0] + sign * asks[0], before[1] + sign * asks[1],
+            before[2] + sign * asks[2], before[3] + sign * asks[3],
+        )  # fmt: skip
 
     def _demand_of(self, needs: RoleNeeds) -> Demand:
-        """What one workload asks for, all its missing pods together."""
+        """All missing pods of one workload together."""
         wants = [(self.shapes[shape], missing) for shape, missing, _ in needs]
         return (
             sum(want.charge_milli * pods for want, pods in wants),
@@ -347,7 +327,7 @@ class Backlog:
         )
 
     def _digest(self, signature: ClassSignature) -> str:
-        """A name for the class that does not depend on the order in which shapes arrived."""
+        """It must not depend on the order in which shapes arrived."""
         needs, *rest = signature
         if rest[-1] is None:
             rest.pop()
@@ -355,7 +335,7 @@ class Backlog:
 
 
 def with_required(needs: RoleNeeds, needed: Sequence[int]) -> RoleNeeds:
-    """The same pods are missing, and others of them must start together."""
+    """The same missing pods, with other minimums."""
     return tuple(role._replace(needed=must) for role, must in zip(needs, needed, strict=True))
 
 
@@ -363,13 +343,13 @@ _NOTHING: Demand = (0, 0, 0, 0)
 
 
 def _with_growth_last(keys: OrderKeys, grows: bool) -> OrderKeys:
-    """Among equally important work, who has not started stands before who runs and would like more."""
+    """Among equally important work, a workload that has not started precedes one that only wants to grow."""
     (most, *others), *rest = keys if keys and keys[0] else ((0,), *keys[1:])
     return ((most, int(grows), *others), *rest)
 
 
 def needs_to_make_room_for(found: WaitingClass) -> RoleNeeds:
-    """What room is made for: the pods without which the workload does not start, or one more of one that runs."""
+    """The pods without which the workload does not start; for one that runs, one more pod."""
     if any(needed for _, _, needed in found.needs):
         return found.needs
     if found.choices is not None:
@@ -379,10 +359,10 @@ def needs_to_make_room_for(found: WaitingClass) -> RoleNeeds:
 
 
 def needs_charged_first(found: WaitingClass) -> RoleNeeds:
-    """What a queue pays for before such work has started; of sub-groups the next that would."""
+    """What its queue is charged first; with sub-groups, the next that would start."""
     return found.needs if found.choices is None else needs_to_make_room_for(found)
 
 
 def needs_of_each_choice(found: WaitingClass) -> list[RoleNeeds]:
-    """All that would do for work with sub-groups, the cheapest first."""
+    """Every alternative of a workload with sub-groups, the cheapest first."""
     return [] if found.choices is None else [with_required(found.needs, needed) for needed in found.choices.needed]

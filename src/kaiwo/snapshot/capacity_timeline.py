@@ -1,9 +1,7 @@
-"""When what is held on each node comes free, as far as somebody said how long it runs.
+"""When the resources on each node come free: expected ends of running work, and spans of reservations.
 
-In:    the picture.   Out: arrays by node and release: the planned end, and what comes free then.
-What is worked out is kept and repaired for the nodes that changed. Work of unknown run time never ends here.
-
-Also: The space that reservations take, from when to when: what a planner of future starts has to leave alone.
+In:    the cluster's state.   Out: arrays by node and release: the expected end, and what comes free then.
+Results are cached and repaired for nodes that changed. Work of unknown run time never ends here.
 """
 
 from collections.abc import Iterable
@@ -32,11 +30,10 @@ class ReservedSpan(NamedTuple):
 def reserved_spans(state: ClusterState, now_s: int) -> tuple[ReservedSpan, ...]:
     """Every live reservation's devices, from now or its start until its end.
 
-    Backfill must never delay a reservation. Nothing that `decide` starts there outlives the beginning of a span unless
-    it can be told to go: work that may not be preempted is kept off by `gpus.fit.eligible` when it has no time limit
-    that ends before `from_s`, and whatever else runs there is evicted at `from_s`. So a planner that promises a start
-    at some time only has to count the devices of a span as not there between `from_s` and `until_s`, for all who do
-    not have the reservation's name among their request's `passes`.
+    Nothing that `decide` starts on them outlives the start of a span unless it can be evicted: non-preemptible work is
+    excluded unless its time limit ends before `from_s`, and everything else there is evicted at `from_s`. So a planned
+    start only has to treat the devices as absent between `from_s` and `until_s`, unless its request's `passes` name the
+    reservation.
     """
     state.refresh_tables()
     spans = [
@@ -50,31 +47,33 @@ def reserved_spans(state: ClusterState, now_s: int) -> tuple[ReservedSpan, ...]:
 
 
 NEVER = 1 << 50  # later than any clock
-RELEASE_S = 1  # who was told to go is expected to be gone at the next look
-OVERDUE_S = 60  # who outlives the planned end is expected to go on for this, then twice this, and so on
+RELEASE_S = 1  # an evicted pod is expected to be gone after this
+OVERDUE_S = 60  # overdue work is expected to run for this much longer, then twice this, and so on
 
-PodRelease = tuple[int, Pod]  # the planned end (0: it is leaving already), and who leaves
+
+class PodRelease(NamedTuple):
+    end_s: int  # the planned end; 0: it is leaving already
+    pod: Pod
 
 
 @dataclass(frozen=True, slots=True)
 class CapacityTimeline:
-    """One row a node, one slot a release; unused slots never end and free nothing."""
+    """One row per node, one slot per release; unused slots never end and free nothing."""
 
     version: int
-    ends: IntArray  # node, slot: 0 for who is leaving already
-    yields: BoolArray  # node, slot: it fills a gap, and goes when its time is over
+    ends: IntArray  # node, slot; 0: leaving already
+    yields: BoolArray  # node, slot: it is backfilled, and evicted when its time is over
     free: IntArray  # node, slot, then the columns of a node's `free`
     gpus: IntArray  # node, slot, (MILLI, MIB), device
 
     @property
     def is_empty(self) -> bool:
-        """Nobody said when anything ends."""
         return not (self.ends < NEVER).any()
 
     def expected(self, now_s: int) -> IntArray:
-        """The planned ends; of those that are over, the next moment at which they are expected.
+        """The planned ends; for overdue work, the next time at which to expect it.
 
-        The steps double, so that work that outlives its time is looked at seldom and not every second.
+        The steps double, so that work that overruns for long is not looked at every second.
         """
         late = np.maximum(now_s - self.ends, 0)
         steps = np.frexp((late // OVERDUE_S).astype(np.float64))[1].astype(np.int64)
@@ -85,7 +84,6 @@ class CapacityTimeline:
 
 
 def timeline_of(state: ClusterState) -> CapacityTimeline:
-    """The timeline of a picture whose tables are tidy."""
     kept = state.caches.setdefault("timeline", {})
     found = kept.get("now") or _blank(state.nodes)
     rows = (state.nodes.changed > found.version).nonzero()[0].tolist()
@@ -99,7 +97,7 @@ def timeline_of(state: ClusterState) -> CapacityTimeline:
 def timeline_with_changes(
     timeline: CapacityTimeline, state: ClusterState, removed: set[tuple[str, str]], added: dict[int, list[PodRelease]]
 ) -> CapacityTimeline:
-    """The timeline with some pods gone, and others come (by node): what a cycle decided so far."""
+    """The timeline after what a cycle has decided: some pods removed, others added (by node)."""
     rows = set(added)
     for workload, pod in removed:
         held = state.pods.get(workload, {}).get(pod)
@@ -117,13 +115,13 @@ def _releases(state: ClusterState, held: Iterable[Allocation]) -> list[PodReleas
     found: list[PodRelease] = []
     for pod in held:
         if not isinstance(pod, Pod) or pod.phase is Phase.STUCK:
-            continue  # who comes to kept space stays for a time that begins later
+            continue  # a nominated pod starts later
         workload = state.workloads.get(pod.workload)
         run_s = expected_run_s(workload) if workload is not None else 0
         if pod.phase is Phase.RELEASING:
-            found.append((0, pod))
+            found.append(PodRelease(0, pod))
         elif run_s:
-            found.append((max(1, pod.since_s + run_s), pod))
+            found.append(PodRelease(max(1, pod.since_s + run_s), pod))
     return found
 
 
@@ -141,7 +139,7 @@ def _blank(nodes: NodeTable, slots: int = 8) -> CapacityTimeline:
 def _with_releases(
     before: CapacityTimeline, nodes: NodeTable, releases: dict[int, list[PodRelease]], version: int
 ) -> CapacityTimeline:
-    """Other releases on some rows; the arrays before stay as they are, since forks share them."""
+    """New releases on some rows; the old arrays stay unchanged, since forks share them."""
     most = max(len(each) for each in releases.values())
     slots = before.ends.shape[1]
     while slots < most:
@@ -160,7 +158,6 @@ def _with_releases(
 
 
 def add_allocation(nodes: NodeTable, row: int, held: Allocation | PlannedPod, free: IntArray, gpus: IntArray) -> None:
-    """Add what a pod holds on a node to amounts in the node's own columns."""
     free[CPU] += held.cpu_milli
     free[MEMORY] += held.memory_mib
     free[PODS] += 1
@@ -170,7 +167,7 @@ def add_allocation(nodes: NodeTable, row: int, held: Allocation | PlannedPod, fr
     column, usable = nodes.column[row], nodes.gpus[row, USABLE]
     for share in held.devices:
         at = column.get(share.gpu)
-        if at is not None and usable[at]:  # a device that failed meanwhile has nothing to give
+        if at is not None and usable[at]:  # a device that has failed meanwhile frees nothing
             gpus[0, at] += share.milli
             gpus[1, at] += share.mib
             free[FREE_GPU] += share.milli

@@ -1,7 +1,7 @@
-"""The live picture of a cluster: every event patches it in the size of what changed.
+"""The live state of a cluster: each event costs only as much as it changes.
 
 In:    events, in any order between objects.   Out: a Snapshot for one cycle.
-Never: reads a clock. The same objects give the same picture, whatever the order in which they arrived.
+Never: reads a clock. The same objects give the same state, whatever the order in which they arrived.
 """
 
 from collections.abc import Callable, Iterable
@@ -56,12 +56,12 @@ from kaiwo.snapshot.timed_changes import apply_timed_changes
 
 
 def by_priority_then_age(workload: Workload) -> tuple[OrderKeys, tuple[OrderFault, ...]]:
-    """The plainest order: used where no registry gives one."""
+    """The order where no registry gives one."""
     return ((-workload.priority, workload.submitted_s),), ()
 
 
 class ClusterState:
-    """What the events said so far. One writer; a Snapshot is good until the next patch."""
+    """One writer; a Snapshot is valid until the next patch."""
 
     def __init__(self, order: WorkloadOrder = by_priority_then_age) -> None:
         self.version = 0
@@ -71,46 +71,42 @@ class ClusterState:
         self.pods: dict[str, dict[str, Pod]] = {}  # by workload, then pod
         self.allocations_on: dict[str, dict[tuple[str, str, str], Allocation]] = {}  # by node: pods and nominations
         self.nominations: dict[str, dict[str, Nomination]] = {}  # by workload, then pod
-        self.planned_starts: dict[str, PlannedStart] = {}  # by workload: the planned starts of large ones that wait
-        self.used: dict[str, ResourceVector] = {}  # by leaf queue: pods, and the space that is kept for others to come
-        self.non_preemptible: dict[str, ResourceVector] = {}  # the part of it that may not be preempted
+        self.planned_starts: dict[str, PlannedStart] = {}  # by workload
+        self.used: dict[str, ResourceVector] = {}  # by leaf queue: pods and nominations
+        self.non_preemptible: dict[str, ResourceVector] = {}  # the non-preemptible part
         self.backlog = Backlog(order)
-        self.affinity_counts = AffinityCounts()  # of the pods that rules between pods are about
+        self.affinity_counts = AffinityCounts()
         self.nodes = NodeTable()
         self.queues = QueueTable()
         self.past_usage: PastUsageChanged | None = None
-        self.last_stop: dict[str, StoppedForOthers] = {}  # by workload: when it last had to go for others
-        self.recent_stops: dict[str, tuple[StoppedForOthers, ...]] = {}  # by queue that counts them: in the last hour
+        self.last_stop: dict[str, StoppedForOthers] = {}  # by workload
+        self.recent_stops: dict[str, tuple[StoppedForOthers, ...]] = {}  # by queue: within its last hour
         self.releasing: set[tuple[str, str]] = set()  # (workload, pod) whose space comes free soon
         self.below_minimum: set[str] = set()  # workloads that run below their minimum
         self.reservations = ReservationIndex()
-        self.expiring: dict[str, int] = {}  # workloads whose allocation is given until a time, and that time
-        self.ended_expired: set[str] = set()  # of those: whom a plan ended
-        self.is_cycle_due = False  # time or a reservation gives a cycle something to do, though nobody waits
+        self.expiring: dict[str, int] = {}  # by workload: when its allocation expires
+        self.ended_expired: set[str] = set()  # of those, the workloads that a plan has ended
+        self.is_cycle_due = False  # see needs_cycle
         self.look_again_s = 0  # when time alone may change an answer; 0: never
-        self.rules_digest = ""  # under which the last cycle judged: see Plan.rules
-        self.caches: dict[
-            Any, dict[Any, Any]
-        ] = {}  # what decide worked out per shape; derived, never part of the state
+        self.rules_digest = ""  # of the last cycle: see Plan.rules
+        self.caches: dict[Any, dict[Any, Any]] = {}  # what decide derived per shape; never part of the state
         self.nodes_stale = self.queues_stale = False
-        self._shared_with_original: dict[
-            int, set[str]
-        ] = {}  # of a fork: which inner dicts still belong to the original
-        self.to_requeue: dict[str, None] = {}  # workloads whose place in the backlog must be looked at
+        self._shared_with_original: dict[int, set[str]] = {}  # of a fork: inner dicts that the original still owns
+        self.to_requeue: dict[str, None] = {}  # workloads whose place in the backlog may have changed
 
     def patch(self, events: Iterable[Event]) -> None:
-        """Apply events. A gang whose pods change together finds its new place once, not once a pod."""
+        """Apply events. A gang whose pods change together is requeued once, not once per pod."""
         self.apply_events(events)
         self.requeue_moved()
 
     def apply_events(self, events: Iterable[Event]) -> None:
-        """The first half of `patch`, for one who takes in a large batch piece by piece."""
+        """The first half of `patch`, for applying a large batch piece by piece."""
         for event in events:
             self.version += 1
             _PATCHES[type(event)](self, event)
 
     def requeue_moved(self, most: int | None = None) -> bool:
-        """The second half: let those whom the events moved stand where they belong now. True: some are left."""
+        """The second half: requeue at most `most` of the workloads that the events affected. True: some are left."""
         names = list(islice(self.to_requeue, most))
         for name in names:
             del self.to_requeue[name]
@@ -118,7 +114,7 @@ class ClusterState:
         return bool(self.to_requeue)
 
     def snapshot(self, now_s: int) -> Snapshot:
-        """The frozen picture for one cycle. Patching afterwards makes it stale, and decide refuses a stale one."""
+        """The frozen state for one cycle. `decide` refuses it once the state was patched."""
         for name in self.backlog.pop_due(now_s):
             if name in self.backlog.gated and self.workloads[name].not_before_s <= now_s:
                 self.version += 1
@@ -134,12 +130,12 @@ class ClusterState:
 
     @property
     def needs_cycle(self) -> bool:
-        """The time or a reservation has something to do for a cycle, whether anybody waits or not."""
+        """Time or a reservation gives a cycle something to do, even if nothing waits."""
         has_reserved = self.reservations.live or self.reservations.evicting
         return self.is_cycle_due or bool(has_reserved and self.backlog.try_all)
 
     def record_cycle(self, plan: Plan) -> None:
-        """Keep what the cycle learned: which classes are stuck, and why, and under which rules that was found."""
+        """Record which classes are stuck, why, and under which rules that was found."""
         self.version += 1
         self.rules_digest = plan.rules or self.rules_digest
         self.is_cycle_due = False
@@ -153,14 +149,6 @@ class ClusterState:
         for shape in self.backlog.shapes.retire():
             for kept in self.caches.values():
                 kept.pop(shape, None)
-
-    def reorder(self, order: WorkloadOrder) -> None:
-        """Let everybody stand where another order puts them."""
-        self.version += 1
-        self.backlog.order = order
-        for name in list(self.backlog.queued_names()):
-            self._requeue(name)
-        self.retry_all_classes()
 
     def events(self) -> tuple[Event, ...]:
         """The whole state as events: what a journal's base holds."""
@@ -177,25 +165,18 @@ class ClusterState:
         )
 
     def fork(self) -> "ClusterState":
-        """A picture of its own, to ask what would happen if. Good while this one stands still.
+        """An independent copy, for what-if questions. Valid while this state does not change.
 
-        The dicts inside `pods`, `held_on` and `nominations` are borrowed until they are changed: copying 8,000 of them
-        was two thirds of the cost of a question.
+        The dicts inside `pods`, `allocations_on` and `nominations` are shared until they are changed: copying 8,000 of
+        them was two thirds of the cost of a question.
         """
         self.refresh_tables()
         other = object.__new__(ClusterState)
         other.__dict__.update(self.__dict__)
-        copied = (
-            "node_objects",
-            "queue_objects",
-            "workloads",
-            "used",
-            "non_preemptible",
-            "pods",
-            "allocations_on",
-            "nominations",
-        )
-        for name in (*copied, "last_stop", "recent_stops"):
+        for name in (
+            "node_objects", "queue_objects", "workloads", "used", "non_preemptible", "pods", "allocations_on",
+            "nominations", "last_stop", "recent_stops", "planned_starts", "expiring",
+        ):  # fmt: skip
             setattr(other, name, dict(getattr(self, name)))
         other._shared_with_original = {
             id(inner): set(inner) for inner in (other.pods, other.allocations_on, other.nominations)
@@ -203,9 +184,7 @@ class ClusterState:
         other.backlog, other.nodes, other.queues = self.backlog.copy(), self.nodes.copy(), self.queues.copy()
         other.affinity_counts = self.affinity_counts.copy()
         other.to_requeue, other.below_minimum, other.releasing = {}, set(self.below_minimum), set(self.releasing)
-        other.planned_starts = dict(self.planned_starts)
-        other.reservations, other.expiring = self.reservations.copy(), dict(self.expiring)
-        other.ended_expired = set(self.ended_expired)
+        other.reservations, other.ended_expired = self.reservations.copy(), set(self.ended_expired)
         other.caches = {key: dict(value) for key, value in self.caches.items()}
         return other
 
@@ -214,7 +193,7 @@ class ClusterState:
     def _node_changed(self, event: NodeChanged) -> None:
         node = event.node
         self.node_objects[node.name] = node
-        self.queues_stale = self.queues_stale or bool(self.queues.models)  # its devices may be of another model now
+        self.queues_stale = self.queues_stale or bool(self.queues.models)  # its GPU models may have changed
         self.reservations.forget_positions()
         self.retry_all_classes()
         if self.nodes_stale or not self.nodes.has_room_for(node):
@@ -227,10 +206,10 @@ class ClusterState:
         if self.node_objects.pop(event.name, None) is not None:
             self.nodes_stale = True
             self.queues_stale = self.queues_stale or bool(self.queues.models)
-            self.retry_all_classes()  # not freed, but obstacles name nodes: let every class be tried and told anew
+            self.retry_all_classes()  # nothing is freed, but obstacles name nodes
 
     def refresh_tables(self) -> None:
-        """Build the tables anew when the set of nodes or queues changed."""
+        """Rebuild the tables when the set of nodes or queues changed."""
         if self.nodes_stale:
             self.nodes = NodeTable(self.node_objects, self.nodes.models, self.nodes.profiles)
             for name, node in self.node_objects.items():
@@ -262,7 +241,7 @@ class ClusterState:
 
     def _past_usage_changed(self, event: PastUsageChanged) -> None:
         self.past_usage = event
-        self.retry_all_classes()  # other shares: somebody may be owed now
+        self.retry_all_classes()  # shares have changed
 
     # workloads
 
@@ -270,7 +249,7 @@ class ClusterState:
         workload = event.workload
         before = self.workloads.get(workload.name)
         if before is not None and differs_only_in_checkpoint(before, workload):
-            self.workloads[workload.name] = workload  # programs say so again and again: it gives nobody room
+            self.workloads[workload.name] = workload  # frequent, and nothing else can start because of it
             return
         if before is None or (before.queue, before.preemptible) != (workload.queue, workload.preemptible):
             for held in allocations_of(self, workload.name):
@@ -283,15 +262,15 @@ class ClusterState:
         if before is not None and 0 <= before.may_go != workload.may_go and not 0 <= workload.may_go < before.may_go:
             self.retry_all_classes()  # a disruption budget opened
         if before is not None and workload.name in self.pods and workload.priority < before.priority:
-            self.retry_all_classes()  # others may be more important now
-        is_other_wish = before is not None and (before.roles, before.queue) != (workload.roles, workload.queue)
-        if is_other_wish and self._limits_other_queues(workload.name):
+            self.retry_all_classes()  # others may outrank it now
+        has_other_demand = before is not None and (before.roles, before.queue) != (workload.roles, workload.queue)
+        if has_other_demand and self._limits_other_queues(workload.name):
             self.retry_all_classes()
         self.workloads[workload.name] = workload
         if workload.expires_s or workload.name in self.expiring:
             self._set_expiry(workload.name, workload.expires_s)
         if workload.held and workload.name in self.planned_starts:
-            self.is_cycle_due = True  # a cycle takes the planned start back, though nobody waits for one
+            self.is_cycle_due = True  # a cycle must withdraw the planned start
         (self.below_minimum.add if workload.broken_since_s else self.below_minimum.discard)(workload.name)
         self.to_requeue[workload.name] = None
 
@@ -313,8 +292,8 @@ class ClusterState:
             nomination_gone(self, NominationGone(event.name, kept))
 
     def _requeue(self, name: str, now_s: int = 0) -> None:
-        """Put a workload where it belongs: in a line, at the gate, or nowhere when it wants nothing."""
-        wished = self._limits_other_queues(name)
+        """Put a workload into its class, gate it, or neither when it needs nothing."""
+        limited_others = self._limits_other_queues(name)
         self.backlog.remove(name)
         workload = self.workloads.get(name)
         if workload is None:
@@ -324,30 +303,30 @@ class ClusterState:
             return
         obstacles = gate_obstacles(self, workload, now_s)
         if obstacles:
-            if wished:
+            if limited_others:
                 self.retry_all_classes()
             self.backlog.add_gated(workload, obstacles)
         else:
             choices = choices_of(workload, self.pods.get(name, ())) if workload.groups else None
             self.backlog.add(workload, needs, choices, self._needs_without_nominations(workload, needs))
-            if self.planned_starts:  # it may fill a gap for which others of its class take too long
+            if self.planned_starts:  # it may be short enough to backfill, when others of its class are not
                 self.backlog.retry(name)
 
     def _limits_other_queues(self, name: str) -> bool:
-        """What it waits for is kept from other queues: when it does no longer, they may have a right to more."""
+        """Its demand lowers the shares of other queues: when it ends, they may be entitled to more."""
         return self.backlog.is_queued(name) and len(self.queue_objects) > 1
 
     def needs_of(self, workload: Workload) -> RoleNeeds:
-        """Per role: what is missing, and how much of that is needed to start."""
+        """For each role with missing pods: how many, and how many of them are needed to start."""
         pods = self.pods.get(workload.name)
         needs = []
         number = self.backlog.shapes.shape_of
-        is_dressed = self.reservations.live or workload.reservation  # else reservations cost nothing
+        has_access = self.reservations.live or workload.reservation  # otherwise reservations cost nothing
         for role in workload.roles:
             present = 0 if not pods else sum(1 for i in range(role.count) if pod_name(role, i) in pods)
             missing = role.count - present
             if missing:
-                want = self.request_of(workload, role) if is_dressed else role.request
+                want = self.request_of(workload, role) if has_access else role.request
                 needs.append(RoleNeed(number(want), missing, max(0, role.needed - present)))
         if workload.groups:
             choices = choices_of(workload, pods or ())
@@ -355,7 +334,7 @@ class ClusterState:
         return tuple(needs)
 
     def _needs_without_nominations(self, workload: Workload, needs: RoleNeeds) -> RoleNeeds | None:
-        """What is missing beside the space that is kept for it."""
+        """What is missing besides its nominations."""
         kept = self.nominations.get(workload.name)
         if not kept:
             return None
@@ -365,11 +344,10 @@ class ClusterState:
         return tuple(need._replace(missing=count) for need, count in zip(needs, left, strict=True))
 
     def request_of(self, workload: Workload, role: Role) -> Request:
-        """What a pod of a role asks for, with what reservations make of it."""
+        """The request of a role's pods, with what reservations add to it."""
         return self.reservations.with_access(workload, role.request, self.queue_objects)
 
     def _set_expiry(self, name: str, at_s: int) -> None:
-        """The allocation of a workload is given until this time; 0: for as long as it runs."""
         if at_s and self.expiring.get(name) != at_s:
             self.expiring[name] = at_s
             self.ended_expired.discard(name)
@@ -384,7 +362,7 @@ class ClusterState:
         before = self.planned_starts.get(promise.workload)
         self.planned_starts[promise.workload] = promise
         if before is not None and before.places != promise.places:
-            self.retry_all_classes()  # the old place is nobody's any more
+            self.retry_all_classes()  # the old place is free for others
 
     def _planned_start_gone(self, event: PlannedStartGone) -> None:
         gone = self.planned_starts.pop(event.workload, None)
@@ -392,7 +370,7 @@ class ClusterState:
             self.retry_all_classes()
 
     def _touch_nodes_of(self, name: str) -> None:
-        """When its place comes free is another time now."""
+        """Their resources come free at another time now."""
         for pod in self.pods[name].values():
             row = self.nodes.row.get(pod.node)
             if row is not None and not self.nodes_stale:
@@ -408,7 +386,7 @@ class ClusterState:
         self.reservations.drop(event.name)
 
     def writable(self, outer: dict[str, dict[Any, Any]], key: str) -> dict[Any, Any]:
-        """The inner dict, ours to change."""
+        """The inner dict, copied first if a fork shares it."""
         inner = outer.get(key)
         if inner is None:
             inner = outer[key] = {}
@@ -418,7 +396,7 @@ class ClusterState:
         return inner
 
     def retry_all_classes(self) -> None:
-        """Something became possible that was not: every class deserves a try."""
+        """Something became possible: every class is tried again."""
         self.backlog.try_all = True
 
 

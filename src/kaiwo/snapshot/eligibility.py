@@ -1,9 +1,7 @@
-"""Work that can never start as things are: what it wishes is no reason to keep anything from others.
+"""Which workloads are not tried: gated ones (held, waiting, backing off), and classes that could never start.
 
-In:    the nodes, the queues and one kind of waiting work.   Out: whether empty nodes and idle queues could take it.
-Never: says so where it might start: what is cut, broken, closed or reserved counts as if it were not.
-
-Also: What keeps a workload from being tried at all: a hold, others that it waits for, a time, its own pods that leave.
+A class that could never start, even on empty nodes and idle queues, must not count as demand. In doubt it could start:
+partitioned, unhealthy, cordoned and reserved devices count as usable.
 """
 
 from typing import TYPE_CHECKING
@@ -24,7 +22,6 @@ if TYPE_CHECKING:
 
 
 def gate_obstacles(state: "ClusterState", workload: Workload, now_s: int) -> tuple[Obstacle, ...]:
-    """What keeps a workload from being tried at all."""
     found: list[Obstacle] = []
     if workload.held:
         found.append(Obstacle(Reason.HELD, subject=workload.name))
@@ -45,7 +42,7 @@ UNCOUNTED = 1 << 40
 
 
 def is_impossible(nodes: NodeTable, queues: QueueTable, shapes: RequestShapes, found: WaitingClass) -> bool:
-    """Too large for every node, more than all nodes together hold, or beyond a bound of its queue."""
+    """Too large for every node or for all of them together, or beyond a bound of its queue."""
     must = [(shapes[shape], needed) for shape, _, needed in found.needs if needed]
     if not nodes.names or not must or found.signature.nominated_for or found.choices is not None:
         return False
@@ -55,7 +52,7 @@ def is_impossible(nodes: NodeTable, queues: QueueTable, shapes: RequestShapes, f
 
 
 def most_pods_when_empty(nodes: NodeTable, want: Request) -> int:
-    """How many pods of a request empty nodes would take; never too few."""
+    """An upper bound of the pods that empty nodes would take."""
     known: dict[Request, int] = nodes.cache.setdefault("most pods", {})
     found = known.get(want)
     if found is None:
@@ -76,7 +73,7 @@ def _most_pods(nodes: NodeTable, want: Request) -> int:
         able = size > 0
         if want.gpu_models:
             able &= np.isin(nodes.gpu_model, [at for at, model in enumerate(nodes.models) if model in want.gpu_models])
-        could_change = (able & (nodes.gpu_profile > 0)).any(axis=1) | want.is_partition  # they can be cut otherwise
+        could_change = (able & (nodes.gpu_profile > 0)).any(axis=1) | want.is_partition  # by another partition mode
         if want.is_memory:
             able &= size >= want.gpu_mib
         times = (

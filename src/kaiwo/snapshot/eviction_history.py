@@ -1,7 +1,4 @@
-"""Who had to go for others, and when: what a hold-off and a queue's eviction budget look at.
-
-In:    plans, and the events that say what they stopped.   Out: the picture's `stopped` and `stopped_in`.
-"""
+"""Which workloads were evicted for others, and when: for preemption cool-downs and the eviction budgets of queues."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -17,10 +14,7 @@ HOUR_S = 3600
 
 
 def stops_of_plan(plan: Plan, now_s: int, path_of: Callable[[str], Sequence[Queue]]) -> Iterable[StoppedForOthers]:
-    """Workloads that have to go for others by this plan, and the queues that count them.
-
-    `path_of`: the queue of a workload and all above it.
-    """
+    """The workloads that a plan evicts for others, and the queues whose budget counts them."""
     moves = {(each.workload, each.pod) for each in plan.nominations}
     lost: dict[str, bool] = {}
     for each in plan.evictions:
@@ -39,7 +33,7 @@ def queue_path_of(state: "ClusterState", workload: str) -> Sequence[Queue]:
 
 
 def record_stop(state: "ClusterState", event: StoppedForOthers) -> None:
-    """In whatever order they arrive: the last one of a workload, and those of a queue's last hour."""
+    """Keep the last stop of each workload, and those of each queue's last hour, in whatever order they arrive."""
     known = state.last_stop.get(event.workload)
     if not event.is_moved and (known is None or known.at_s <= event.at_s):
         state.last_stop[event.workload] = event
@@ -49,7 +43,6 @@ def record_stop(state: "ClusterState", event: StoppedForOthers) -> None:
 
 
 def recorded_stops(state: "ClusterState") -> list[StoppedForOthers]:
-    """Each once, in the order of time."""
     found = {(each.at_s, each.workload): each for each in state.last_stop.values()}
     found |= {(each.at_s, each.workload): each for stops in state.recent_stops.values() for each in stops}
     return [found[key] for key in sorted(found)]

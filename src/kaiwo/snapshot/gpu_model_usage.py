@@ -1,7 +1,4 @@
-"""What queues use of single GPU models: only of those that some queue bounds.
-
-In:    what is held where.   Out: milli-GPU by model.
-"""
+"""How much queues use of single GPU models, where some queue bounds them."""
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
@@ -16,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def milli_by_model(nodes: Mapping[str, Node], models: list[str], held: Iterable[Allocation]) -> tuple[int, ...]:
-    """What these hold of each of the models; nothing where no model is bounded."""
+    """What these hold of each model; empty where no model is bounded."""
     found = dict.fromkeys(models, 0)
     for each in held if models else ():
         for model, milli in _models_of(nodes, each):
@@ -26,7 +23,7 @@ def milli_by_model(nodes: Mapping[str, Node], models: list[str], held: Iterable[
 
 
 def usage_by_model(state: "ClusterState") -> list[tuple[str, str, int, bool]]:
-    """Of everybody whose queue pays: queue, model, milli, and whether it may not be preempted."""
+    """Of all charged work: queue, model, milli, and whether it is non-preemptible."""
     bounded = {model for queue in state.queue_objects.values() for model in queue.gpu_models}
     found = []
     for name in sorted({*state.pods, *state.nominations}) if bounded else ():
@@ -44,7 +41,7 @@ def usage_by_model(state: "ClusterState") -> list[tuple[str, str, int, bool]]:
 
 
 def only_model(want: Request, known: list[str]) -> str:
-    """The one GPU model that would do for a request: it names no other, or the cluster has no other. Else nothing."""
+    """The one GPU model that suits a request: it names no other, or the cluster has no other. Else empty."""
     models = want.gpu_models or (tuple(known) if want.gpus else ())
     return models[0] if len(models) == 1 else ""
 

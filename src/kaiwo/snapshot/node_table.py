@@ -1,8 +1,7 @@
 """The nodes as arrays: what is free on each, and on each of its devices.
 
-In:    nodes, and what is held on them.   Out: one row a node, sorted by name, so that ties fall to names.
-Never: keeps a row that the events do not explain; free = capacity - held, always.
-
+In:    nodes, and what is held on them.   Out: one row per node, sorted by name, so that ties are broken by name.
+Invariant: free = capacity - held.
 """
 
 from collections.abc import Hashable, Iterable, Mapping
@@ -21,29 +20,26 @@ _Key = TypeVar("_Key", bound=Hashable)
 
 
 class DeviceTenants:
-    """Of one table of nodes."""
+    """Tenants by device, as far as isolation depends on them."""
 
     __slots__ = ("demanding", "small")
 
     def __init__(self) -> None:
         self.demanding: dict[DeviceCell, int] = {}
-        self.small: dict[tuple[int, int, int], int] = {}  # place, and milli; 0: takes turns, whatever its size
+        self.small: dict[tuple[int, int, int], int] = {}  # row, column and milli; 0: takes turns, whatever its size
 
     def change(self, row: int, column: int, beside: str, milli: int, sign: int) -> None:
-        """One tenant more, or less."""
         if beside == DEMANDS_LIMITS:
             _count(self.demanding, (row, column), sign)
         elif beside == TAKES_TURNS or milli < SMALL_MILLI:
             _count(self.small, (row, column, 0 if beside == TAKES_TURNS else milli), sign)
 
     def clear_node(self, row: int) -> None:
-        """Nobody is on this node."""
         if self.demanding or self.small:
             self.demanding = {place: count for place, count in self.demanding.items() if place[0] != row}
             self.small = {place: count for place, count in self.small.items() if place[0] != row}
 
     def copy(self) -> "DeviceTenants":
-        """Independent counts."""
         other = DeviceTenants()
         other.demanding, other.small = self.demanding.copy(), self.small.copy()
         return other
@@ -62,7 +58,7 @@ MILLI, MIB, SIZE, USABLE = 0, 1, 2, 3  # columns of `gpus`, each as wide as the 
 
 
 class NodeTable:
-    """One row a node, one column a device; a missing device is an unusable column of size 0."""
+    """One row per node, one column per device; a missing device is an unusable column of size 0."""
 
     def __init__(
         self, nodes: Mapping[str, Node] = {}, models: list[str] | None = None, profiles: list[str] | None = None
@@ -83,29 +79,25 @@ class NodeTable:
         self.gpus: IntArray = np.zeros((rows, 4, width), np.int64)
         self.gpu_model: IntArray = np.full((rows, width), -1, np.int64)
         self.gpu_profile: IntArray = np.full((rows, width), -1, np.int64)
-        self.device_milli: IntArray = np.zeros(
-            (rows, width), np.int64
-        )  # milli of the physical GPU when nothing is held
+        self.device_milli: IntArray = np.zeros((rows, width), np.int64)  # of the physical GPU, when nothing is held
         self.schedulable: BoolArray = np.zeros(rows, np.bool_)
         self.changed: IntArray = np.zeros(rows, np.int64)  # the version at which free amounts last changed
         self.node_changed: IntArray = np.zeros(rows, np.int64)  # the version at which the node itself last changed
         self.vendors: dict[str, str] = {}  # by model
         self.mixed_vendor_nodes: set[str] = set()  # nodes with devices of more than one vendor
         self.tenants = DeviceTenants()
-        self.cache: dict[Any, Any] = {}  # what follows from the nodes' definitions alone, worked out when asked for
+        self.cache: dict[Any, Any] = {}  # derived from the nodes' definitions alone
 
     @property
     def width(self) -> int:
-        """Devices of the largest node."""
         return int(self.gpus.shape[2])
 
     def has_room_for(self, node: Node) -> bool:
-        """The table has room for this definition of the node: otherwise it must be built anew."""
+        """Whether this definition of the node fits; otherwise the table must be rebuilt."""
         fits = len(node.gpus) <= self.width and all(key in self.extended_names for key in node.extended)
         return node.name in self.row and fits
 
     def write_node(self, node: Node, held: Iterable[Allocation], version: int) -> None:
-        """Write the node's row from its definition and what is held on it."""
         row = self.row[node.name]
         self.nodes[row] = node
         self.cache.clear()
@@ -136,7 +128,7 @@ class NodeTable:
         self._sum_gpus(row, version)
 
     def add(self, held: Allocation, sign: int, version: int) -> None:
-        """Give back (+1) or take (-1) what a pod or a nomination holds on its node."""
+        """Give back (+1) or take (-1) what a pod or nomination holds on its node."""
         row = self.row.get(held.node)
         if row is None:
             return
@@ -162,11 +154,11 @@ class NodeTable:
         self.changed[row] = version
 
     def totals(self) -> IntArray:
-        """Milli-GPU, milli-CPU and MiB of the whole cluster, broken devices left out."""
+        """Milli-GPU, milli-CPU and MiB of the whole cluster, without unhealthy devices."""
         return np.array([int(self.gpu_total.sum()), int(self.cpu_size.sum()), int(self.memory_size.sum())], np.int64)
 
     def copy(self) -> "NodeTable":
-        """An independent table, for a trial on a copy."""
+        """An independent table."""
         other = object.__new__(NodeTable)
         other.__dict__.update(self.__dict__)
         for name in _ARRAYS:
@@ -177,7 +169,7 @@ class NodeTable:
         return other
 
     def read_only(self) -> "NodeTable":
-        """The same table, to be looked at: its arrays cannot be written."""
+        """The same table with read-only arrays."""
         other = object.__new__(NodeTable)
         other.__dict__.update(self.__dict__)
         for name in _ARRAYS:

@@ -1,7 +1,6 @@
-"""How many pods with a mark each node has, and how many that stay away from one.
+"""Count, per node, the pods with each mark, and the pods that repel a mark (see model.affinity).
 
-In:    pods and kept space with their neighbours, as they come and go.   Out: counts, by node.
-Where no pod has rules about others there is nothing here, and nothing is counted.
+Pods without such rules are not counted, so clusters without them pay nothing.
 """
 
 from functools import lru_cache
@@ -13,19 +12,18 @@ from kaiwo.model.affinity import PodAffinity
 from kaiwo.snapshot.array_types import IntArray, read_only
 from kaiwo.snapshot.node_table import NodeTable
 
-RepelledMark: TypeAlias = tuple[str, str]  # a mark, and the level on which somebody stays away from it
+RepelledMark: TypeAlias = tuple[str, str]  # a mark, and the level on which pods repel it
 CountedKey: TypeAlias = str | RepelledMark
 
 
 class AffinityCounts:
-    """Counts by node name, so that they outlive a new table of nodes."""
+    """Counts by node name, so that they outlive a rebuilt node table."""
 
     def __init__(self) -> None:
         self.by_node: dict[CountedKey, dict[str, int]] = {}
         self.levels: dict[str, set[str]] = {}  # by mark: the levels on which it is repelled
 
     def add(self, node: str, neighbours: PodAffinity, sign: int) -> None:
-        """One pod more, or less."""
         for what in counted_keys(neighbours):
             nodes = self.by_node.setdefault(what, {})
             left = nodes[node] = nodes.get(node, 0) + sign
@@ -40,7 +38,6 @@ class AffinityCounts:
                     del self.levels[what[0]]
 
     def copy(self) -> "AffinityCounts":
-        """Independent counts."""
         other = AffinityCounts()
         other.by_node = {what: dict(nodes) for what, nodes in self.by_node.items()}
         other.levels = {mark: set(levels) for mark, levels in self.levels.items()}
@@ -48,16 +45,15 @@ class AffinityCounts:
 
 
 class WorkingAffinityCounts:
-    """The counts of one cycle: those of the picture, and what the cycle places and takes away."""
+    """The counts of one cycle: those of the state plus the cycle's own placements and evictions."""
 
     def __init__(self, marks: AffinityCounts, nodes: NodeTable) -> None:
         self._counts, self._nodes = marks, nodes
         self._changes: dict[CountedKey, dict[int, int]] = {}  # by node row
-        self._levels: dict[str, set[str]] = {}  # by mark: those on which the cycle's own placements repel it
-        self._arrays: dict[CountedKey, IntArray] = {}  # of those that somebody asked about
+        self._levels: dict[str, set[str]] = {}  # by mark: where the cycle's own placements repel it
+        self._arrays: dict[CountedKey, IntArray] = {}  # of the keys that were asked for
 
     def change(self, row: int, neighbours: PodAffinity, pods: int) -> None:
-        """So many pods more on a node."""
         for what in counted_keys(neighbours):
             rows = self._changes.setdefault(what, {})
             rows[row] = rows.get(row, 0) + pods
@@ -67,7 +63,7 @@ class WorkingAffinityCounts:
                 self._arrays[what][row] += pods
 
     def by_row(self, what: CountedKey) -> IntArray | None:
-        """Pods by node; None: nowhere any."""
+        """Pods by node; None: there are none."""
         if what not in self._counts.by_node and what not in self._changes:
             return None
         found = self._arrays.get(what)
@@ -82,11 +78,9 @@ class WorkingAffinityCounts:
         return read_only(found)
 
     def repelling_levels(self, mark: str) -> list[str]:
-        """The levels on which somebody stays away from a mark."""
         return sorted(self._levels.get(mark, set()) | self._counts.levels.get(mark, set()))
 
 
 @lru_cache(maxsize=4096)
 def counted_keys(neighbours: PodAffinity) -> tuple[CountedKey, ...]:
-    """What one pod adds to."""
     return (*dict.fromkeys(neighbours.marks), *dict.fromkeys((rule.mark, rule.level) for rule in neighbours.apart))

@@ -1,9 +1,6 @@
-"""The queues as arrays: what each may use and uses, with everything below it.
+"""The queues as arrays and as a tree: what each may use, and uses together with everything below it.
 
-In:    queues, and what their workloads hold.
-Out:   one row a queue, sorted by name, and each one's path to the root.
-
-Also: The queues as a tree: who stands above whom, and what a queue has from those above it.
+In:    queues, and what their workloads hold.   Out: one row per queue, sorted by name, and each one's path to the root.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,7 +27,7 @@ BY_PRIORITY, BY_WAIT, SERVES_FULLY = np.array([POLICY_RULES[each] for each in SH
 
 
 class QueueTree:
-    """Changes only when the set of queues or one of their definitions does."""
+    """Changes only when the set of queues or a definition does."""
 
     def __init__(self, queues: Sequence[Queue], path: Sequence[tuple[int, ...]]) -> None:
         count = len(queues)
@@ -53,9 +50,9 @@ class QueueTree:
         self.min_runtime_s: IntArray = np.array([each[2] for each in fairness], np.int64)
 
     def diverging_queues(self, row: int, among: Rows | None = None) -> tuple[Rows, Rows]:
-        """Where the path to `row` and the path to each queue part: per queue, the first differing one on either side.
+        """Where the path from the root to `row` and that to each queue diverge: the first differing queue of both.
 
-        Where one path is the beginning of the other both sides are its end.
+        Where one path is the beginning of the other, both are its end.
         """
         own = self.ancestors[: int(self.depth[row]) + 1, row]
         rows = np.arange(len(self.depth)) if among is None else among
@@ -66,12 +63,12 @@ class QueueTree:
 
 
 def _inherited(upwards: Sequence[Fairness]) -> tuple[SharePolicy, ReclaimStrategy, int]:
-    """Each wish from the nearest queue that has one."""
-    wishes = (*upwards, DEFAULT_FAIRNESS)
+    """Each setting from the nearest queue that has it."""
+    settings = (*upwards, DEFAULT_FAIRNESS)
     return (
-        next(wish.policy for wish in wishes if wish.policy is not None),
-        next(wish.reclaim_strategy for wish in wishes if wish.reclaim_strategy is not None),
-        next(wish.min_runtime_s for wish in wishes if wish.min_runtime_s is not None),
+        next(each.policy for each in settings if each.policy is not None),
+        next(each.reclaim_strategy for each in settings if each.reclaim_strategy is not None),
+        next(each.min_runtime_s for each in settings if each.min_runtime_s is not None),
     )
 
 
@@ -79,14 +76,12 @@ GPU, CPU, MEMORY = 0, 1, 2  # columns
 RESOURCES = ("gpu", "cpu", "memory")
 ENDLESS = np.iinfo(np.int64).max // 4
 
-ResourceVector = tuple[
-    int, ...
-]  # milli-GPU, milli-CPU, MiB; where it is known, then milli-GPU of each model that is bounded
+ResourceVector = tuple[int, ...]  # milli-GPU, milli-CPU, MiB; then, where known, milli-GPU of each bounded model
 QueueBound = tuple[int, int, int]  # row, column, the most
 
 
 class QueueTable:
-    """One row a queue, one column a resource; behind those, in `all_used` and `all_fixed`, one a bounded GPU model."""
+    """One row per queue, one column per resource; in `all_used` and `all_non_preemptible` also per bounded model."""
 
     def __init__(
         self,
@@ -133,7 +128,7 @@ class QueueTable:
         self.count_models(by_model)
 
     def set_used(self, used: IntArray, fixed: IntArray) -> None:
-        """What is used, and the part of it that may not be preempted: kept here, and read-only to whoever looks."""
+        """What is used, and its non-preemptible part; others see read-only views."""
         self._used, self._non_preemptible = used, fixed
         self.all_used: IntArray = read_only(used)
         self.all_non_preemptible: IntArray = read_only(fixed)
@@ -145,35 +140,33 @@ class QueueTable:
 
     @property
     def non_preemptible(self) -> IntArray:
-        """The part of `used` that may not be preempted."""
         return self.all_non_preemptible[:, : len(RESOURCES)]
 
     @cached_property
     def tree(self) -> QueueTree:
-        """Who stands above whom; worked out when it is first asked for."""
         return QueueTree(self.queues, self.path)
 
     def count_models(self, by_model: Iterable[tuple[str, str, int, bool]]) -> None:
-        """Add what is used of single models: queue, model, milli, and whether it may not be preempted."""
+        """Add usage of single models: queue, model, milli, and whether it is non-preemptible."""
         for name, model, milli, is_fixed in by_model:
             charge = (0,) * len(RESOURCES) + tuple(milli if model == each else 0 for each in self.models)
             self.add(name, charge, +1, is_fixed)
 
     def add(self, name: str, charge: ResourceVector, sign: int, is_non_preemptible: bool = False) -> None:
-        """Charge a leaf and every queue above it; `is_fixed` for work that may not be preempted."""
+        """Charge a leaf and every queue above it."""
         self._add(self._used, name, charge, sign)
         if is_non_preemptible:
             self._add(self._non_preemptible, name, charge, sign)
 
     def sum_up_tree(self, charges: Mapping[str, ResourceVector]) -> IntArray:
-        """Amounts of leaves, in each queue with all below it."""
+        """Amounts of leaves, summed up the tree."""
         total = np.zeros_like(self.all_used)
         for name, charge in charges.items():
             self._add(total, name, charge, +1)
         return total
 
     def copy(self) -> "QueueTable":
-        """An independent table; only what is used can differ."""
+        """An independent table; only the usage can differ."""
         other = object.__new__(QueueTable)
         other.__dict__.update(self.__dict__)
         other.set_used(self.all_used.copy(), self.all_non_preemptible.copy())
@@ -195,7 +188,7 @@ class QueueTable:
         return [tuple(each for above in path for each in own[above]) for path in self.path]
 
     def _path(self, name: str) -> tuple[int, ...]:
-        """From the queue itself up to its root. A cycle (refused at the door) ends where it closes."""
+        """From the queue up to its root. A circle (refused at creation) ends where it closes."""
         rows: list[int] = []
         while name in self.row and self.row[name] not in rows:
             rows.append(self.row[name])

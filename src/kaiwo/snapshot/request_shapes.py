@@ -1,15 +1,15 @@
-"""Numbers for equal requests: feasibility and scores are kept by these, not by workload.
+"""Numbers for equal requests: feasibility and scores are cached by shape, not by workload.
 
-In:    requests.   Out: a small number for each kind, reused once nobody has waited with such a request for long.
+In:    requests.   Out: a small number for each distinct request, reused once no workload has waited with it for long.
 """
 
 from kaiwo.model.request import Request
 
-MOST_IDLE = 256  # kinds that nobody waits with just now: work that starts at once comes back with the same ones
+MOST_IDLE = 256  # shapes without waiting work: work that starts at once often comes again
 
 
 class RequestShapes:
-    """Requests by number. Whoever keeps something under a number drops it when `retired` names it."""
+    """A cache keyed by shape must drop what `retire` returns."""
 
     def __init__(self) -> None:
         self._requests: list[Request] = []
@@ -25,7 +25,6 @@ class RequestShapes:
         return self._requests[shape]
 
     def shape_of(self, request: Request) -> int:
-        """The shape's number; equal requests have one."""
         found = self._numbers.get(request)
         if found is None:
             found = self._numbers[request] = self._vacant.pop() if self._vacant else self._append()
@@ -34,18 +33,16 @@ class RequestShapes:
         return found
 
     def use(self, shape: int) -> None:
-        """Somebody waits with it."""
         self._users[shape] += 1
         self._idle.pop(shape, None)
 
     def release(self, shape: int) -> None:
-        """One less waits with it."""
         self._users[shape] -= 1
         if not self._users[shape]:
             self._idle[shape] = None
 
     def retire(self) -> list[int]:
-        """The numbers that are given up now, the longest idle first."""
+        """Give up shapes, the longest idle first, and return them."""
         retired = []
         while len(self._idle) > MOST_IDLE:
             shape = next(iter(self._idle))
@@ -56,7 +53,6 @@ class RequestShapes:
         return retired
 
     def copy(self) -> "RequestShapes":
-        """An independent set with the same numbers."""
         other = RequestShapes()
         other._requests, other._numbers = list(self._requests), dict(self._numbers)
         other._users, other._idle, other._vacant = list(self._users), dict(self._idle), list(self._vacant)

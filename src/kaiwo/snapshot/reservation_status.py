@@ -1,21 +1,13 @@
-"""How each reservation stands: what it has, who uses it, and who is still in its place.
-
-In:    the picture, the time.   Out: one standing a reservation, by name.
-"""
+"""The status of each reservation: its devices, who uses them, and which other workloads are still on them."""
 
 from typing import NamedTuple
 
 from kaiwo.model.reservation import PhysicalDevice, Reservation, ReservationPhase
-from kaiwo.model.workload import Phase
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.reserved_devices import device_columns, locate_reservation
 
-HOLDING = (Phase.ASSUMED, Phase.RUNNING, Phase.RELEASING, Phase.STUCK)
-
 
 class ReservationStatus(NamedTuple):
-    """One reservation at one moment."""
-
     reservation: Reservation
     phase: ReservationPhase
     devices: tuple[PhysicalDevice, ...]  # physical GPUs that it has, or will have
@@ -26,7 +18,7 @@ class ReservationStatus(NamedTuple):
 
 
 def reservation_statuses(state: ClusterState, now_s: int) -> list[ReservationStatus]:
-    """All of them, by name."""
+    """By name."""
     state.refresh_tables()
     return [_status(state, found, now_s) for _, found in sorted(state.reservations.objects.items())]
 

@@ -1,9 +1,7 @@
-"""The reservations of a picture: which of them are live, where they are, and who may use them.
+"""Reservations in the cluster's state: which are live, which devices they have, and which work may use them.
 
-In:    reservations, nodes, queues, the time.   Out: passes for waiting work, and a view of the devices for a cycle.
-Never: reads a clock. Without reservations nobody pays for them: then there is no view, and requests stay as they are.
-
-Also: Which devices reservations close to whom, at one moment.
+In:    reservations, nodes, queues, the time.   Out: access for waiting work, and a view of the devices for a cycle.
+Never: reads a clock. Without reservations there is no view, and requests stay as they are.
 """
 
 from collections.abc import Mapping
@@ -19,11 +17,17 @@ from kaiwo.model.workload import Workload
 from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows, freeze
 from kaiwo.snapshot.node_table import NodeTable
 
-ReservationAccess = tuple[tuple[str, ...], int]  # the reservations that work may use, and how long it holds its devices
+
+class ReservationAccess(NamedTuple):
+    passes: tuple[str, ...] = ()  # the reservations that work may use
+    holds_s: int = 0  # how long it holds its devices without being evicted
+
+
+NO_ACCESS = ReservationAccess()
 
 
 class DeviceReservation(NamedTuple):
-    """Where a reservation is: devices by row and column, and the rows of nodes that it has whole."""
+    """Where a reservation is: its devices by row and column, and the rows of nodes that it has whole."""
 
     reservation: Reservation
     rows: Rows
@@ -32,36 +36,30 @@ class DeviceReservation(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Of the reservation."""
         return self.reservation.name
 
 
 class ReservationView:
-    """The devices at one moment, as requests see them. What is worked out for equal passes is kept."""
+    """The reserved devices at one moment. Masks are cached by equal access."""
 
     def __init__(self, claims: tuple[DeviceReservation, ...], now_s: int, shape: tuple[int, int]) -> None:
         self.reservations, self.now_s, self._shape = claims, now_s, shape  # the strongest claim first
-        self._closed: dict[ReservationAccess, tuple[BoolArray, BoolArray]] = {}
+        self._closed: dict[tuple[tuple[str, ...], int], tuple[BoolArray, BoolArray]] = {}  # by access
         self._ranks: dict[tuple[str, ...], IntArray] = {}
 
     def with_reservations(self, claims: tuple[DeviceReservation, ...]) -> "ReservationView":
-        """The same moment with other places."""
         return ReservationView(claims, self.now_s, self._shape)
 
     def closed(self, passes: tuple[str, ...], holds_s: int) -> BoolArray:
-        """Per device: reserved for others now, or before this work would have gone."""
+        """Per device: reserved for others now, or before this work would have ended."""
         return self._masks(passes, holds_s)[0]
 
     def closed_nodes(self, passes: tuple[str, ...], holds_s: int) -> BoolArray:
         """Per node: reserved whole for others."""
         return self._masks(passes, holds_s)[1]
 
-    def devices_of(self, name: str) -> BoolArray:
-        """The devices that an active reservation has."""
-        return self.usable((name,))
-
     def usable(self, passes: tuple[str, ...]) -> BoolArray:
-        """The devices of the active reservations that work with these passes may use."""
+        """The devices of active reservations that work with these passes may use."""
         found = np.zeros(self._shape, np.bool_)
         for claim in self.reservations:
             if claim.name in passes and self.is_active(claim):
@@ -69,7 +67,7 @@ class ReservationView:
         return found & ~self.closed(passes, 0)
 
     def device_rank(self, passes: tuple[str, ...]) -> IntArray:
-        """Per device, in which turn to take it: 0 reserved for the work, 1 free for all, 2 soon for others."""
+        """Per device, in which order to take it: 0 reserved for the work, 1 free for all, 2 soon for others."""
         found = self._ranks.get(passes)
         if found is None:
             found = np.ones(self._shape, np.int64)
@@ -82,15 +80,13 @@ class ReservationView:
         return found
 
     def is_active(self, claim: DeviceReservation) -> bool:
-        """It has begun, and is not over."""
         return claim.reservation.phase(self.now_s) is ReservationPhase.ACTIVE
 
     def find(self, name: str) -> DeviceReservation | None:
-        """The one of that name."""
         return next((claim for claim in self.reservations if claim.name == name), None)
 
     def closes(self, claim: DeviceReservation, passes: tuple[str, ...], holds_s: int) -> bool:
-        """The claim keeps such work off its devices."""
+        """Whether the reservation excludes such work from its devices."""
         if claim.name in passes:
             return False
         phase = claim.reservation.phase(self.now_s)
@@ -101,7 +97,7 @@ class ReservationView:
         found = self._closed.get((passes, holds_s))
         if found is None:
             devices, nodes = np.zeros(self._shape, np.bool_), np.zeros(self._shape[0], np.bool_)
-            for claim in reversed(self.reservations):  # of two active ones the stronger has the last word
+            for claim in reversed(self.reservations):  # of two active ones the stronger is written last
                 if self.is_active(claim):
                     devices[claim.rows, claim.columns] = nodes[claim.whole] = claim.name not in passes
             for claim in self.reservations:
@@ -114,7 +110,7 @@ class ReservationView:
 
 
 def locate_reservation(reservation: Reservation, nodes: NodeTable) -> DeviceReservation:
-    """The devices of a reservation that are there, by row and column."""
+    """The devices of a reservation that exist, by row and column."""
     rows: list[int] = []
     columns: list[int] = []
     whole = [nodes.row[name] for name in reservation.nodes if name in nodes.row]
@@ -129,7 +125,7 @@ def locate_reservation(reservation: Reservation, nodes: NodeTable) -> DeviceRese
 
 
 def device_columns(device: PhysicalDevice, nodes: NodeTable) -> list[int]:
-    """The columns of a physical GPU: its own, or those of its partitions; none when it is not there."""
+    """The columns of a physical GPU: its own, or those of its partitions; none when it does not exist."""
     row = nodes.row.get(device.node)
     if row is None:
         return []
@@ -138,26 +134,23 @@ def device_columns(device: PhysicalDevice, nodes: NodeTable) -> list[int]:
     return [column for column, gpu in enumerate(nodes.nodes[row].gpus) if gpu.parent == device.gpu]
 
 
-NO_ACCESS: ReservationAccess = ((), 0)
-
-
 class ReservationIndex:
-    """The picture's reservations. `tick` says what the time did to them; until then nothing of it counts."""
+    """All reservations. What time changes takes effect with `advance_to`."""
 
     def __init__(self) -> None:
         self.objects: dict[str, Reservation] = {}
-        self.live: tuple[Reservation, ...] = ()  # pending or active at the last tick, the strongest first
-        self.evicting: tuple[Reservation, ...] = ()  # over, and their owners' work goes with them
-        self.next_change_s = NEVER_S  # when one begins or ends next
+        self.live: tuple[Reservation, ...] = ()  # pending or active, the strongest first
+        self.evicting: tuple[Reservation, ...] = ()  # ended, and their owners' work is evicted
+        self.next_change_s = NEVER_S  # when one starts or ends next
         self._is_changed = False
         self._seen_s = -1
         self._located: tuple[DeviceReservation, ...] | None = None
-        self._queue_paths: dict[str, tuple[str, ...]] = {}  # of queues: itself and those above
+        self._queue_paths: dict[str, tuple[str, ...]] = {}  # by queue: itself and those above
 
     def put(self, reservation: Reservation, nodes: NodeTable) -> Rows:
-        """It is there, or is different now. Returns the rows on which other devices are reserved from now on.
+        """Add or replace a reservation. Returns the rows whose reserved devices change at once.
 
-        What a cycle picked counts at once, for that cycle went by it; all else at the next tick.
+        What a cycle picked counts at once, since that cycle relied on it; everything else when the time next advances.
         """
         name, before = reservation.name, self.objects.get(reservation.name)
         if before == reservation:
@@ -171,25 +164,22 @@ class ReservationIndex:
         return _rows((locate_reservation(before, nodes), locate_reservation(reservation, nodes)))
 
     def drop(self, name: str) -> None:
-        """It was removed."""
         if self.objects.pop(name, None) is not None:
             self._is_changed = True
 
     def forget_positions(self) -> None:
-        """The nodes are others now."""
         self._located = None
 
     def forget_queue_paths(self) -> None:
-        """The queues are others now: who may use what is asked anew."""
+        """The queues changed, so access to reservations may have changed."""
         self._queue_paths = {}
         self._is_changed = self._is_changed or bool(self.objects)
 
     def changes_by(self, now_s: int) -> bool:
-        """At this time other reservations are live than at the last tick, or differently."""
+        """Whether the live reservations at this time differ from those when time last advanced."""
         return self._is_changed or now_s >= self.next_change_s
 
     def advance_to(self, now_s: int) -> None:
-        """It is this time now."""
         self._is_changed, self._located = False, None
         ranked = sorted(self.objects.values(), key=_precedence)
         over = [each for each in ranked if each.phase(now_s) is ReservationPhase.EXPIRED]
@@ -199,18 +189,16 @@ class ReservationIndex:
         self.next_change_s = min(times, default=NEVER_S)
 
     def rows_about_to_change(self, now_s: int, nodes: NodeTable) -> Rows | None:
-        """Rows of which time alone may change what they offer: once a moment, while a reservation is about to begin."""
+        """The rows whose offers change with time alone: once per moment, while a reservation is about to start."""
         if now_s == self._seen_s or not any(each.start_s > now_s for each in self.live):
             return None
         self._seen_s = now_s
         return _rows([claim for claim in self.located(nodes) if claim.reservation.start_s > now_s])
 
     def rows(self, nodes: NodeTable) -> Rows:
-        """All rows on which something is reserved."""
         return _rows(self.located(nodes))
 
     def located(self, nodes: NodeTable) -> tuple[DeviceReservation, ...]:
-        """Where the live ones are."""
         if self._located is None:
             self._located = tuple(locate_reservation(each, nodes) for each in self.live)
         return self._located
@@ -220,23 +208,19 @@ class ReservationIndex:
         return ReservationView(self.located(nodes), now_s, (len(nodes.names), nodes.width)) if self.live else None
 
     def access_of(self, workload: Workload, queues: Mapping[str, Queue]) -> ReservationAccess:
-        """Which reservations a workload may use, and how long it cannot be told to go."""
+        """Which reservations a workload may use, and how long it cannot be evicted."""
         if not self.live:
             return NO_ACCESS
         line = self._queue_path(workload.queue, queues)
         passes = sorted([each.name for each in self.live if each.admits(workload, line)])
-        return tuple(passes), 0 if workload.preemptible else workload.time_limit_s or NEVER_S
-
-    def passes_of(self, workload: Workload, queues: Mapping[str, Queue]) -> tuple[str, ...]:
-        """The live reservations that a workload may use."""
-        return self.access_of(workload, queues)[0]
+        return ReservationAccess(tuple(passes), 0 if workload.preemptible else workload.time_limit_s or NEVER_S)
 
     def admits(self, reservation: Reservation, workload: Workload, queues: Mapping[str, Queue]) -> bool:
-        """The work may use the reservation, whatever the time is."""
+        """Whether the work may use the reservation, whatever the time is."""
         return reservation.admits(workload, self._queue_path(workload.queue, queues))
 
     def with_access(self, workload: Workload, request: Request, queues: Mapping[str, Queue]) -> Request:
-        """The request of one of its roles, with what reservations make of it."""
+        """The request of one of its roles, with what reservations add to it."""
         if not self.live and not workload.reservation:
             return request
         passes, holds_s = self.access_of(workload, queues)
@@ -251,7 +235,6 @@ class ReservationIndex:
         return found
 
     def copy(self) -> "ReservationIndex":
-        """An independent book."""
         other = ReservationIndex()
         other.__dict__.update(self.__dict__)
         other.objects, other._queue_paths = dict(self.objects), dict(self._queue_paths)
@@ -259,7 +242,7 @@ class ReservationIndex:
 
 
 def _precedence(reservation: Reservation) -> tuple[bool, tuple[int, int, str]]:
-    """Exact places before picked ones, which can move; then who comes first."""
+    """Exact devices before picked ones, which can move; then by rank."""
     return (reservation.gpus > 0, reservation.rank)
 
 

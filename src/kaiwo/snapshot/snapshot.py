@@ -1,7 +1,7 @@
-"""One frozen state: what `decide` sees.
+"""The frozen state that `decide` sees.
 
-It borrows the live state's tables instead of copying 100,000 workloads; patching the picture makes it stale,
-and whoever uses a stale snapshot is told so.
+It borrows the live state's tables instead of copying 100,000 workloads: patching the state makes the snapshot stale,
+and using a stale one raises an error.
 """
 
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ class StaleSnapshotError(KaiwoError):
 
 
 class Snapshot:
-    """The state at one version, with the time that this cycle believes in."""
+    """The state at one version, and the time of this cycle."""
 
     __slots__ = ("now_s", "state", "version")
 
@@ -27,7 +27,7 @@ class Snapshot:
         self.now_s = now_s
 
     def read(self) -> "ClusterState":
-        """The state, if it is still the one this snapshot was taken of."""
+        """The state; raises StaleSnapshotError when it was patched since."""
         if self.state.version != self.version:
             raise StaleSnapshotError(
                 f"the state moved from version {self.version} to {self.state.version}; take a new snapshot"

@@ -1,8 +1,8 @@
-"""The ways in which a workload with sub-groups may become whole, and the steps by which it grows beyond that.
+"""The ways in which a workload with sub-groups can reach its minimum, and the steps by which it then grows.
 
-In:    a workload, and how many pods of each role it has.   Out: pods to add, by role: the cheapest way first.
-Sub-groups that miss the same are one kind, and ways that add the same are one way: so a gang that needs 300 of 400
-equal replicas has one. Where kinds are many, the `MOST_WAYS` cheapest are kept.
+In:    a workload, and its pods per role.   Out: pods to add, by role: the cheapest way first.
+Sub-groups that need the same pods are one kind, and ways that add the same pods are one way: a gang that needs 300 of
+400 equal replicas has one way. Where there are many kinds, the `MOST_ALTERNATIVES` cheapest ways are kept.
 """
 
 from collections.abc import Container, Iterable, Sequence
@@ -17,7 +17,7 @@ Cost: TypeAlias = tuple[int, int, int, int]  # milli-GPU, MiB of GPU memory, mil
 
 
 class PodsToAdd(NamedTuple):
-    """Pods that, once they are up, make a branch whole."""
+    """Pods that bring a branch to its minimum."""
 
     cost: Cost
     by_request: tuple[tuple[int, int], ...]  # what is added, whichever role it is for: (kind of request, pods)
@@ -25,7 +25,7 @@ class PodsToAdd(NamedTuple):
 
 
 class SubGroupChoices(NamedTuple):
-    """What a workload with sub-groups may do next, by the roles that miss pods."""
+    """What a workload with sub-groups may do next; tuples follow the roles with missing pods."""
 
     is_running: bool  # it runs already: these are the steps by which it grows
     needed: tuple[tuple[int, ...], ...]  # of each way or step: the pods that start together; the best first
@@ -36,7 +36,7 @@ _NOTHING_TO_ADD = PodsToAdd((0, 0, 0, 0), (), ())
 
 
 def choices_of(workload: Workload, pods: Container[str]) -> SubGroupChoices:
-    """The ways to become whole; for one that is whole, the steps by which it grows."""
+    """The ways to reach the minimum; once it is reached, the steps to grow."""
     up = pods_per_role(workload, pods)
     missing = [number for number, role in enumerate(workload.roles) if up[number] < role.count]
     ways = ways_to_start(workload, up) or [
@@ -50,14 +50,12 @@ def choices_of(workload: Workload, pods: Container[str]) -> SubGroupChoices:
 
 
 def ways_to_start(workload: Workload, up: Sequence[int]) -> list[PodsByRole]:
-    """Each makes the whole workload whole; the first is the cheapest, and empty when nothing is missing. No way at all:
-    it has fewer parts than it needs."""
+    """The cheapest first; an empty one when nothing is missing. None at all: it has fewer parts than it needs."""
     return [way.by_role for way in _Alternatives(workload, up).of(subgroup_tree(workload.groups, workload.roles))]
 
 
 def ways_to_grow(workload: Workload, up: Sequence[int]) -> list[PodsByRole]:
-    """How a whole workload may grow, the best step first: a sub-group that is not whole becomes so, a role that is has
-    one pod more. Who has least for what it needs comes first."""
+    """Complete a sub-group, or add a pod to a complete role; first where the least is there of what is needed."""
     return [
         adds
         for _, adds in sorted(_Alternatives(workload, up).steps(subgroup_tree(workload.groups, workload.roles), ()))
@@ -65,7 +63,7 @@ def ways_to_grow(workload: Workload, up: Sequence[int]) -> list[PodsByRole]:
 
 
 def display_names(workload: Workload) -> list[str]:
-    """Of each role: the sub-group that people know it by."""
+    """For each role: the sub-group that people know it by."""
     found = [role.name for role in workload.roles]
 
     def visit(branch: SubGroupTree) -> None:
@@ -81,8 +79,6 @@ def display_names(workload: Workload) -> list[str]:
 
 
 class _Alternatives:
-    """One workload with what it has."""
-
     def __init__(self, workload: Workload, up: Sequence[int]) -> None:
         self._roles, self._up = workload.roles, up
         numbers: dict[Request, int] = {}
@@ -117,7 +113,7 @@ class _Alternatives:
                 yield below, ((child, 1),)
 
     def _ratio_milli(self, branch: SubGroupTree | int) -> int:
-        """What a branch has for each thing that it needs."""
+        """What a branch has of what it needs."""
         if isinstance(branch, int):
             return self._up[branch] * 1000 // max(1, self._roles[branch].needed)
         has = sum(branch_has_minimum(child, self._roles, self._up) for child in branch.children)
@@ -125,7 +121,7 @@ class _Alternatives:
 
 
 def _choose(kinds: list[list[list[PodsToAdd]]], minimum: int) -> list[PodsToAdd]:
-    """All ways to have so many children whole; children of a kind are taken in their order."""
+    """All ways to bring this many children to their minimum; children of one kind are taken in order."""
     chosen: dict[int, list[PodsToAdd]] = {0: [_NOTHING_TO_ADD]}
     left = sum(len(members) for members in kinds)
     for members in kinds:
@@ -143,7 +139,7 @@ def _choose(kinds: list[list[list[PodsToAdd]]], minimum: int) -> list[PodsToAdd]
 
 
 def _best(ways: Iterable[PodsToAdd]) -> list[PodsToAdd]:
-    """The cheapest, one of each kind; of equal ones the first."""
+    """The cheapest of each kind; of equal ones the first."""
     kept: dict[tuple[tuple[int, int], ...], PodsToAdd] = {}
     for way in sorted(ways, key=lambda way: way.cost):
         kept.setdefault(way.by_request, way)

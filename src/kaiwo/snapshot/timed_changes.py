@@ -1,7 +1,4 @@
-"""What the time alone does to a picture: reservations begin and end, allocations expire.
-
-In:    the picture and the time of the next cycle.   Out: the picture as of that time.
-"""
+"""What time alone changes in the cluster's state: reservations start and end, allocations expire."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -16,21 +13,20 @@ if TYPE_CHECKING:
     from kaiwo.snapshot.cluster_state import ClusterState
 
 ACTIVE_PHASES = (Phase.ASSUMED, Phase.RUNNING)
-Requeue = Callable[[str, int], None]  # let a workload stand where it belongs, as of a time
+Requeue = Callable[[str, int], None]  # a workload, as of a time
 
 
 def apply_timed_changes(state: "ClusterState", now_s: int, stand: Requeue) -> None:
-    """Let the reservations and the expiries see what time it is."""
     _apply_reservation_times(state, now_s, stand)
     state.is_cycle_due = state.is_cycle_due or bool(expired_workloads(state, now_s))
     for name in _past_expiry(state, now_s):
-        if state.backlog.is_queued(name):  # from now on it waits at the gate, and is not tried
+        if state.backlog.is_queued(name):  # from now on it is gated
             state.version += 1
             stand(name, now_s)
 
 
 def expired_workloads(state: "ClusterState", now_s: int) -> list[str]:
-    """Workloads whose allocation was given until now, and that were not told so or still run."""
+    """Workloads whose allocation has expired, and that a plan has not ended or that still run."""
     over = _past_expiry(state, now_s)
     return [name for name in over if name not in state.ended_expired or _is_up(state, name)]
 
@@ -59,12 +55,11 @@ def _apply_reservation_times(state: "ClusterState", now_s: int, stand: Requeue) 
 
 
 def _mark_changed(state: "ClusterState", rows: Rows) -> None:
-    """What is known of these nodes for any shape is worked out anew."""
     state.nodes.changed[rows] = state.version
 
 
 def _requeue_with_new_access(state: "ClusterState", now_s: int, stand: Requeue) -> None:
-    """Whoever may use other reservations than before stands in another class now."""
+    """A workload that may now use other reservations belongs to another class."""
     book, backlog, shapes = state.reservations, state.backlog, state.backlog.shapes
     for name in list(backlog.queued_names()):
         workload = state.workloads[name]

@@ -1,11 +1,11 @@
-"""The read-only view of a cycle: what is free and used by now, for plugins and for all who only look.
+"""The read-only view of a cycle: what is free and used, including the cycle's own placements.
 
-It includes the cycle's placements. Neither its arrays nor its attributes can be written; there is nothing to undo.
+Plugins get it, and all code that only reads. Neither its arrays nor its attributes can be written.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeVar, cast
 
 import numpy as np
 
@@ -19,9 +19,11 @@ from kaiwo.snapshot.node_table import DeviceCell, DeviceTenants, NodeTable
 from kaiwo.snapshot.queue_table import RESOURCES, QueueTable
 from kaiwo.snapshot.reserved_devices import ReservationView
 
+T = TypeVar("T")
+
 
 class TenantCounts(NamedTuple):
-    """Who shares devices, as far as isolation depends on it: see `DeviceTenants`."""
+    """Tenants by device, as far as isolation depends on them: see `DeviceTenants`."""
 
     demanding: Mapping[DeviceCell, int]
     small: Mapping[tuple[int, int, int], int]
@@ -39,16 +41,16 @@ class View:
     free: IntArray  # by node: columns CPU, MEMORY, PODS, FREE_GPU, then extended ones
     gpus: IntArray  # by node, column (MILLI, MIB, SIZE, USABLE) and device
     changed: IntArray  # by node: the clock of its last change
-    clock: int  # rises with every change
+    clock: int  # increases with every change
     all_used: IntArray  # by queue: GPU, CPU, memory, and bounded GPU models
     all_non_preemptible: IntArray  # the part of it that may not be preempted
     tenants: TenantCounts
     reservations: ReservationView | None  # None: nothing is reserved
-    queue_demand: Mapping[str, Demand]  # by leaf: what its waiting work asks for, and could have
+    queue_demand: Mapping[str, Demand]  # by leaf: what its waiting work requests, and could have
     past_usage: PastUsageChanged | None
-    cache: dict[str, Any]  # what was worked out of this view once a cycle
-    last_pods_per_device: tuple[Request, Rows, int, IntArray] | None  # see gpus.device_fit.times_per_device
+    last_pods_per_device: tuple[Request, Rows, int, IntArray] | None  # see gpus.device_fit
     _state: ClusterState
+    _derived: dict[Callable[["View"], Any], Any]  # see `once`
     _gathered: tuple[Rows, int, IntArray, IntArray] | None
 
     def __init__(self, values: dict[str, Any]) -> None:
@@ -57,9 +59,15 @@ class View:
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"a view is read-only; `{name}` was not set")
 
+    def once(self, compute: Callable[["View"], T]) -> T:
+        """What `compute` makes of this view, called once a cycle: other plugins cannot change what it returned."""
+        if compute not in self._derived:
+            self._derived[compute] = compute(self)
+        return cast(T, self._derived[compute])
+
     @property
     def queue_used(self) -> IntArray:
-        """By queue: GPU, CPU and memory; in `all_used` bounded GPU models, too."""
+        """By queue: GPU, CPU and memory; `all_used` adds bounded GPU models."""
         return self.all_used[:, : len(RESOURCES)]
 
     @property
@@ -68,7 +76,7 @@ class View:
         return self.all_non_preemptible[:, : len(RESOURCES)]
 
     def of(self, nodes: Rows) -> tuple[IntArray, IntArray]:
-        """`free` and `gpus` of these nodes. All who look at the same nodes share one gathering."""
+        """`free` and `gpus` of these nodes, gathered once for all callers with the same array."""
         last = self._gathered
         if last is None or last[0] is not nodes or last[1] != self.clock:
             last = self.__dict__["_gathered"] = (nodes, self.clock, self.free[nodes], self.gpus[nodes])
@@ -77,12 +85,12 @@ class View:
         return last[2], last[3]
 
     def keep_times(self, want: Request, nodes: Rows, times: IntArray) -> None:
-        """Remember how often a request fits on each device: the fit and the scores of one repair ask the same."""
+        """Keep how often a request fits on each device: fit and scores of one repair need the same."""
         freeze(times)
         self.__dict__["last_pods_per_device"] = (want, nodes, self.clock, times)
 
     def with_amounts(self, nodes: Rows, free: IntArray, gpus: IntArray, tenants: TenantCounts | None = None) -> "View":
-        """A view in which these nodes look like that; the same node may stand in several rows."""
+        """A view with these amounts for these nodes; a node may be in several rows."""
         other = View(self.__dict__)
         other.__dict__["_gathered"] = (nodes, self.clock, read_only(free), read_only(gpus))
         if tenants is not None:
@@ -97,7 +105,7 @@ class View:
         return other
 
     def milli_by_model(self, node: str, devices: Sequence[Share]) -> tuple[int, ...]:
-        """What devices of a node are of each GPU model that some queue bounds; nothing where none is bounded."""
+        """What these devices of a node are of each GPU model that some queue bounds; empty where none is bounded."""
         models = self.queues.models
         row = self.nodes.row.get(node) if models else None
         if row is None:
@@ -112,7 +120,7 @@ class View:
         return tuple(found.values())
 
     def waiting_requests(self, queue: str) -> Iterator[tuple[Request, int]]:
-        """The requests of the work that waits in a queue, each with the number of pods. Nominations are paid for."""
+        """The requests of a queue's waiting work, each with its pods, without work that has nominations."""
         backlog = self._state.backlog
         for found in backlog.by_queue.get(queue, {}).values():
             if found.key not in backlog.impossible and not found.signature.nominated_for:
@@ -122,7 +130,7 @@ class View:
     def oldest_submission_s(self) -> IntArray:
         """By queue: when the oldest work there or below was submitted, running or first of its class; far off if none.
 
-        Running work counts, too: else a workload that is stopped would be the oldest to wait, and reclaim its place.
+        Running work counts, too: otherwise an evicted workload would be the oldest to wait, and reclaim its place.
         """
         oldest = np.full(len(self.queues.names), np.iinfo(np.int64).max // 4, np.int64)
         state = self._state

@@ -1,7 +1,7 @@
 """This cycle's working copy: place pods on it, and undo what did not work out.
 
-In:    one Snapshot.   Out: the same arrays with this cycle's placements taken off.
-Never: changes the snapshot. Leaving a trial without keep() puts every amount back exactly.
+In:    one Snapshot.   Out: the same arrays, less this cycle's placements.
+Never: changes the snapshot. Leaving a trial without keep() restores every amount exactly.
 """
 
 from collections.abc import Sequence
@@ -27,12 +27,12 @@ _Taken = tuple[int, int, Request, Rows, IntArray, IntArray]
 
 
 class WorkingCopy:
-    """The cycle's own amounts. `view` shows them to all who only look; the methods here change them."""
+    """The cycle's own amounts. `view` shows them read-only; the methods here change them."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         state = snapshot.read()
         nodes, queues = state.nodes, state.queues
-        self.affinity_counts = WorkingAffinityCounts(state.affinity_counts, nodes)  # for rules between pods
+        self.affinity_counts = WorkingAffinityCounts(state.affinity_counts, nodes)
         self._releasing = [state.pods[workload][pod] for workload, pod in sorted(state.releasing)]
         amounts = (nodes.free.copy(), nodes.gpus.copy(), nodes.changed.copy())
         fixed = {
@@ -41,7 +41,7 @@ class WorkingCopy:
             "queue_demand": state.backlog.queue_demand(),
             "past_usage": state.past_usage,
             "_state": state,
-            "cache": {},
+            "_derived": {},
             "clock": state.version,
             "now_s": snapshot.now_s,
             "reservations": state.reservations.view(snapshot.now_s, nodes),
@@ -57,7 +57,7 @@ class WorkingCopy:
     ) -> None:
         self._free, self._gpus, self._changed = amounts
         self._used, self._non_preemptible = charges
-        self._tenants = tenants  # for shares that demand to be kept apart
+        self._tenants = tenants  # for shares that demand isolation
         self.free, self.gpus = read_only(self._free), read_only(self._gpus)
         self.all_used, self.all_non_preemptible = read_only(self._used), read_only(self._non_preemptible)
         shown = {
@@ -73,6 +73,7 @@ class WorkingCopy:
         self.nodes, self.queues, self.now_s = self.view.nodes, self.view.queues, self.view.now_s
         self._taken: list[_Taken] = []
         self._charged: list[tuple[int, ResourceVector, bool]] = []
+        self._releasing_amounts: tuple[Rows, IntArray, IntArray] | None = None
 
     @property
     def reservations(self) -> ReservationView | None:
@@ -80,7 +81,7 @@ class WorkingCopy:
         return self.view.reservations
 
     def use_reservations(self, reservations: ReservationView, moved: Sequence[Rows]) -> None:
-        """Go on with other reserved devices; what the nodes of each moved reservation offer has changed."""
+        """Continue with other reserved devices; the nodes of each moved reservation have changed."""
         self._shown["reservations"] = reservations
         for rows in moved:
             self._mark_changed(rows)
@@ -90,21 +91,21 @@ class WorkingCopy:
         self._changed[rows] = clock
 
     def as_of(self, at_s: int, free: IntArray, gpus: IntArray) -> "WorkingCopy":
-        """A copy of its own in which it is another time, all nodes look like that, and nothing is reserved."""
+        """A copy at another time, with these amounts on the nodes and nothing reserved."""
         other = object.__new__(WorkingCopy)
         other.affinity_counts, other._releasing = self.affinity_counts, []
-        fixed = self._shown | {"now_s": at_s, "reservations": None, "cache": {}}
+        fixed = self._shown | {"now_s": at_s, "reservations": None, "_derived": {}}
         charges = (self._used.copy(), self._non_preemptible.copy())
         other._begin(fixed, (free, gpus, self._changed.copy()), charges, self._tenants.copy())
         return other
 
     def take(self, row: int, pods: int, ask: Request, columns: Rows, milli: IntArray, mib: IntArray) -> None:
-        """Put `pods` equal pods on a node; the columns are those of all of them together, each at most once."""
+        """Place `pods` equal pods on a node; the columns are those of all of them together, each at most once."""
         self._apply((row, pods, ask, columns, milli, mib), -1)
         self._taken.append((row, pods, ask, columns, milli, mib))
 
     def release(self, kept: Pod | Nomination, queue: int, is_non_preemptible: bool) -> None:
-        """Free, inside a trial, what a pod holds or what is kept for one; its queue pays for it no longer."""
+        """Free, inside a trial, what a pod or nomination holds; its queue is no longer charged."""
         milli = sum(share.milli for share in kept.devices)
         charge: ResourceVector = (-milli, -kept.cpu_milli, -kept.memory_mib)
         if self.queues.models:
@@ -113,13 +114,13 @@ class WorkingCopy:
         self.release_uncharged(kept)
 
     def release_uncharged(self, kept: Pod | Nomination) -> None:
-        """Free, inside a trial, space that no queue pays for: of a pod that is leaving already."""
+        """Free, inside a trial, what a pod holds that is leaving already: no queue is charged for it."""
         row = self.nodes.row.get(kept.node)
         if row is None:
             return
         column = self.nodes.column[row]
         usable = self.gpus[row, USABLE]
-        # A device that failed meanwhile has nothing to give.
+        # A device that has failed meanwhile frees nothing.
         shares = [share for share in kept.devices if share.gpu in column and usable[column[share.gpu]]]
         columns = np.array([column[share.gpu] for share in shares], np.intp)
         milli = np.array([-share.milli for share in shares], np.int64)
@@ -128,15 +129,13 @@ class WorkingCopy:
 
     @property
     def has_releasing_pods(self) -> bool:
-        """Some space comes free soon."""
         return bool(self._releasing)
 
     def count_releasing(self, sign: int) -> None:
-        """From here on (+1) the space of those who leave counts as free, or (-1) no longer. Trials do not undo it."""
-        found = self.view.cache.get("releasing")
-        if found is None:
-            found = self.view.cache["releasing"] = self._releasing_amounts()
-        rows, free, gpus = found
+        """From now on the space of leaving pods counts as free (+1), or no longer (-1). Trials do not undo it."""
+        if self._releasing_amounts is None:
+            self._releasing_amounts = self._sum_releasing()
+        rows, free, gpus = self._releasing_amounts
         self._free[rows] += sign * free
         self._gpus[rows, : MIB + 1] += sign * gpus
         self._mark_changed(rows)
@@ -150,20 +149,19 @@ class WorkingCopy:
                 if share.gpu in self.nodes.column[row]:
                     self._tenants.change(row, self.nodes.column[row][share.gpu], pod.beside, share.milli, -sign)
 
-    def _releasing_amounts(self) -> tuple[Rows, IntArray, IntArray]:
+    def _sum_releasing(self) -> tuple[Rows, IntArray, IntArray]:
         before = self.free.copy(), self.gpus.copy()
         mark = self.savepoint()
         for pod in self._releasing:
             self.release_uncharged(pod)
-        rows = np.array(
-            sorted({self.nodes.row[pod.node] for pod in self._releasing if pod.node in self.nodes.row}), np.intp
-        )
+        nodes = {pod.node for pod in self._releasing}
+        rows = np.array(sorted(self.nodes.row[node] for node in nodes if node in self.nodes.row), np.intp)
         free, gpus = (self.free - before[0])[rows], (self.gpus - before[1])[rows, : MIB + 1]
         self.rollback(mark)
         return rows, free, gpus
 
     def restore(self, pod: Pod, queue: int) -> bool:
-        """Let a pod have again what `release` freed, if all of it is still free."""
+        """Give a pod back what `release` freed, if all of it is still free."""
         row = self.nodes.row.get(pod.node)
         if row is None:
             return False
@@ -188,16 +186,15 @@ class WorkingCopy:
         return True
 
     def charge(self, queue: int, charge: ResourceVector, is_non_preemptible: bool = False) -> None:
-        """Charge a queue and all above it; `is_non_preemptible` for work that may not be preempted."""
+        """Charge a queue and all above it."""
         self._charge(queue, charge, is_non_preemptible, +1)
         self._charged.append((queue, charge, is_non_preemptible))
 
     def trial(self) -> "Trial":
-        """Try something: `with working.trial() as attempt: ...; attempt.keep()`."""
+        """`with working.trial() as attempt: ...; attempt.keep()`."""
         return Trial(self)
 
     def savepoint(self) -> tuple[int, int]:
-        """Where we are, for `rollback`."""
         return len(self._taken), len(self._charged)
 
     def rollback(self, mark: tuple[int, int]) -> None:
@@ -223,7 +220,7 @@ class WorkingCopy:
         if ask.memory_mib:
             free[MEMORY] += sign * pods * ask.memory_mib
         for name, amount in ask.extended:
-            if name in self.nodes.extended_names:  # kept space may name a resource that no node has any more
+            if name in self.nodes.extended_names:  # a nomination may name a resource that no node has any more
                 free[EXTENDED + self.nodes.extended_names.index(name)] += sign * pods * amount
         if len(columns) == 1:  # indexing by one number is four times as quick as by an array of one
             column = columns[0]
@@ -238,7 +235,7 @@ class WorkingCopy:
             self._count_tenants(row, ask, columns, -sign if pods > 0 else sign)
 
     def _count_tenants(self, row: int, ask: Request, columns: Rows, sign: int) -> None:
-        """Tell the devices' other tenants of one that has no limits, or demands that they have."""
+        """Count tenants that have no limits, or demand that others have them."""
         for column in columns.tolist():
             milli = ask.gpu_mib * WHOLE_MILLI // max(1, int(self.gpus[row, SIZE, column]))
             self._tenants.change(row, column, ask.beside, milli if ask.gpu_mib else ask.gpu_milli, sign)
@@ -255,15 +252,13 @@ class WorkingCopy:
 
 
 def _request_of(held: Pod | Nomination) -> Request:
-    """What a pod holds, or what is kept for one, as far as its node and its neighbours there mind."""
+    """What a pod or nomination holds, as far as its node and its neighbours are concerned."""
     amounts = Request(held.cpu_milli, held.memory_mib, extended=held.extended, neighbours=held.neighbours)
     milli = min((share.milli for share in held.devices), default=WHOLE_MILLI)
     if not held.beside and milli >= SMALL_MILLI:
         return amounts
-    method, grade = (
-        "time-slicing" if held.beside == TAKES_TURNS else "",
-        LEAST_LIMITED_GRADE if held.beside == DEMANDS_LIMITS else "",
-    )
+    method = "time-slicing" if held.beside == TAKES_TURNS else ""
+    grade = LEAST_LIMITED_GRADE if held.beside == DEMANDS_LIMITS else ""
     return replace(amounts, gpus=len(held.devices), gpu_milli=milli, isolation=method, least_grade=grade)
 
 
@@ -278,7 +273,6 @@ class Trial:
         self._kept = False
 
     def keep(self) -> None:
-        """Let what was placed stand."""
         self._kept = True
 
     def __enter__(self) -> "Trial":

@@ -14,14 +14,13 @@ from kaiwo.queues.past_usage import WHOLE_PART
 from kaiwo.queues.reclaim_rules import (
     QueueShares,
     ReclaimRequest,
-    VictimUsage,
-    may_take,
     refusal_to_reclaim,
     victim_queues,
 )
 from kaiwo.queues.resource_division import ShareClaims, divide_surplus
 from kaiwo.snapshot.array_types import IntArray
 from kaiwo.snapshot.queue_table import ENDLESS, RESOURCES, QueueTable
+from tests.queues.victims import VictimUsage, may_take
 
 TABLE_NAMES = ("GPU", "CPU", "Memory")  # in the order of our columns
 SCALE = np.array([1000, 1, 1])

@@ -1,4 +1,4 @@
-// Generated from the OpenAPI document by scripts/page_types.py; change src/kaiwo/api/views instead.
+// Generated from the OpenAPI document by scripts/page_types.py; change src/kaiwo/api/views.py instead.
 
 /** One page of a listing. `next` is the cursor for `after`; empty at the end. */
 export interface Page<T> {
@@ -35,7 +35,7 @@ export interface AmountView {
   share: number
 }
 
-/** What becomes of the owner's work on the GPUs when the reservation is over. */
+/** What happens to the owner's work on the GPUs when the reservation ends. */
 export type AtEnd = 'evict' | 'keep'
 
 /** One start of a pod. */
@@ -200,7 +200,7 @@ export interface PartitionsView {
   history: PartitionStepView[]
 }
 
-/** Where a pod is between the decision and the end. */
+/** Where a pod is between the decision and its end. */
 export type Phase = 'assumed' | 'done' | 'releasing' | 'running' | 'stuck'
 
 /** The state of one node under a PartitioningPlan. */
@@ -256,10 +256,10 @@ export interface QueueView {
   created_s: number
 }
 
-/** How far a queue reaches when it takes capacity back from others. */
+/** How much a queue may reclaim from others. */
 export type ReclaimStrategy = 'aggressive' | 'conservative' | 'none'
 
-/** Where a reservation is between its start and its end, by the clock of the snapshot. */
+/** Where a reservation is in its life, by the clock of the snapshot. */
 export type ReservationPhase = 'active' | 'expired' | 'pending'
 
 /** GPUs that are reserved for an owner from a start to an end. */
@@ -285,7 +285,7 @@ export interface ReservationView {
   message: string
 }
 
-/** How the queues right below a queue divide what is left when each has what it deserves. */
+/** How the queues directly below a queue divide what is left when each has what it deserves. */
 export type SharePolicy = 'DRF' | 'FIFO' | 'StrictPriority' | 'WeightedFair'
 
 /** The fair share of one queue, every term of every number. */

@@ -12,12 +12,11 @@ T = TypeVar("T")
 
 
 def write_cursor(place: object) -> str:
-    """A position in a list as a cursor."""
     return base64.urlsafe_b64encode(msgspec.json.encode(place)).decode().rstrip("=")
 
 
 def read_cursor(word: str | None, kind: type[T]) -> T | None:
-    """The position, or None for the beginning."""
+    """The position; None: the beginning."""
     if word is None:
         return None
     try:

@@ -25,32 +25,26 @@ class ApiError(Exception):
 
 
 def invalid(message: str, field: str = "") -> ApiError:
-    """The request is invalid."""
     return ApiError(400, "invalid", message, field)
 
 
 def not_found(message: str) -> ApiError:
-    """There is no object of that name."""
     return ApiError(404, "not-found", message)
 
 
 def forbidden(status: int, message: str, headers: Mapping[str, str] | None = None) -> ApiError:
-    """The client may not do that."""
     return ApiError(status, "forbidden", message, headers=headers)
 
 
 def too_many(message: str, retry_after_s: int) -> ApiError:
-    """Too many requests; the client may try again later."""
     return ApiError(429, "broken", message, headers={"Retry-After": str(retry_after_s)})
 
 
 def not_ready(message: str) -> ApiError:
-    """Kaiwo cannot answer now; the client may try again."""
     return ApiError(503, "broken", message, headers={"Retry-After": "1"})
 
 
 def translate(error: KaiwoError) -> ApiError:
-    """The API error for an error that another layer raised."""
     message = " ".join(str(error).split())
     match error:
         case ConfigError():
@@ -66,13 +60,12 @@ def translate(error: KaiwoError) -> ApiError:
 
 
 def respond(error: ApiError) -> Response:
-    """The answer that carries the problem."""
     headers = {"Cache-Control": "no-store", **error.headers}
     return Response(msgspec.json.encode(error.problem), error.status, headers, media_type=JSON)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`; did you mean 'limit'?`, or the whole list when nothing is near."""
+    """`; did you mean 'limit'?`, or the whole list when nothing is similar."""
     names = sorted(known)
     near = difflib.get_close_matches(word[:100], names, n=1, cutoff=0.6)
     if near:

@@ -32,7 +32,6 @@ class Param(msgspec.Struct, frozen=True):
     example: str = ""  # of a right value, for the sentence about a wrong one
 
     def schema(self) -> dict[str, Any]:
-        """As JSON schema."""
         match self.kind:
             case "int":
                 return {"type": "integer", "minimum": self.low, "maximum": self.high, "default": self.default}
@@ -50,7 +49,7 @@ class Param(msgspec.Struct, frozen=True):
                 return self._text()
 
     def read(self, values: Sequence[str]) -> Any:
-        """The value; raises a Problem when it is invalid."""
+        """Raises a Problem when the value is invalid."""
         if self.kind in ("words", "choices"):
             return tuple(dict.fromkeys(each for value in values for each in self._read_many(value)))
         if len(values) > 1:
@@ -124,5 +123,4 @@ def read_query(given: QueryParams, params: Sequence[Param]) -> dict[str, Any]:
 
 
 def label_pairs(values: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """`key=value` texts as pairs."""
     return tuple((key, value) for key, _, value in (word.partition("=") for word in values))

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 from starlette.requests import Request
 
-from kaiwo.api.http.problems import ApiError, invalid, quote
+from kaiwo.api.http.problems import ApiError, did_you_mean, invalid, quote
 from kaiwo.api.settings import Settings
 from kaiwo.manifests import read_json
 
@@ -14,15 +14,12 @@ DRAIN_FACTOR = 8  # keep reading this far past the limit, so that the client rec
 
 
 class Body(msgspec.Struct, frozen=True):
-    """What a route takes."""
-
     kinds: tuple[str, ...]  # media types; the first is the one to name
     schema: Any  # a type, or a JSON schema
     required: bool = True
 
 
 async def read_body(request: Request, body: Body, settings: Settings) -> bytes:
-    """All of it, or a Problem."""
     try:
         async with asyncio.timeout(settings.body_s):
             content = await _read(request, settings.body_bytes)
@@ -39,9 +36,13 @@ async def read_body(request: Request, body: Body, settings: Settings) -> bytes:
     return content
 
 
-def read_object(body: bytes) -> dict[str, Any]:
-    """A JSON object without duplicate keys; raises ConfigError for anything else."""
-    return read_json(body)
+def read_fields(body: bytes, known: str) -> dict[str, Any]:
+    """A form whose only field is `known`; it may be left out."""
+    fields = read_json(body) if body else {}
+    for field in fields:
+        if field != known:
+            raise invalid(f"there is no field {quote(field)}{did_you_mean(field, [known])}", field[:100])
+    return fields
 
 
 async def _read(request: Request, limit: int) -> bytes:

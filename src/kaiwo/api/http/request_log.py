@@ -11,7 +11,7 @@ MAX_BYTES = 4 * 1024 * 1024
 
 
 class LineLog:
-    """Appends to one file; when it is full it becomes `.1` and a new one begins."""
+    """Appends to one file; a full file becomes `.1` and a new one begins."""
 
     def __init__(self, path: Path, max_bytes: int = MAX_BYTES) -> None:
         self.path = path
@@ -19,7 +19,7 @@ class LineLog:
         self.lost = 0  # lines that could not be written
 
     def emit(self, event: str, **fields: Any) -> None:
-        """Write what happened. A full disk loses lines, never the request."""
+        """A full disk loses lines, never the request."""
         line = {"at": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event, **fields}
         try:
             self._append(msgspec.json.encode(line) + b"\n")

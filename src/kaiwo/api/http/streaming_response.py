@@ -27,7 +27,6 @@ class OpenStreams:
         self._limit = limit
 
     def check_limit(self) -> None:
-        """Refuse one stream too many."""
         if self.count >= self._limit:
             raise too_many(f"{self.count} streams are open, which is the limit; close one and try again", 5)
 
@@ -63,7 +62,7 @@ class Streaming(Response):
             self._on_end()
 
     async def _stream(self, receive: Any, send: Any) -> bool:
-        """Whether the client is still connected at the end."""
+        """Returns whether the client is still connected at the end."""
         pump, gone, closing = (
             asyncio.ensure_future(each)
             for each in (self._pump(send), _disconnected(receive), self._streams.closing.wait())

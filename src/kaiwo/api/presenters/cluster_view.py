@@ -10,7 +10,7 @@ from kaiwo.runtime.overview.cluster_overview import ClusterOverview
 
 
 def status_view(overview: ClusterOverview) -> StatusView:
-    """The cluster on one screen; read after `fresh`."""
+    """To be called after `fresh`."""
     live, sums = overview.live, overview.sum_nodes()
     return StatusView(
         cluster=cluster_view(live),
@@ -28,7 +28,6 @@ def status_view(overview: ClusterOverview) -> StatusView:
 
 
 def cluster_view(live: Live) -> ClusterView:
-    """What kind of cluster this is."""
     cluster, virtual_time = live.cluster, live.cluster.abilities.virtual_time
     return ClusterView(
         kind=cluster.kind,
@@ -40,7 +39,7 @@ def cluster_view(live: Live) -> ClusterView:
 
 
 def cycle_view(cycle: CycleSummary | CycleHead) -> CycleView:
-    """The loop's last cycle, or one that the journal kept."""
+    """The loop's last cycle, or one from the journal."""
     return CycleView(
         number=cycle.number,
         at_s=cycle.at_s if isinstance(cycle, CycleSummary) else cycle.now_s,

@@ -112,3 +112,11 @@ LISTINGS: dict[str, Listing] = {
         Listing("workloads", "name", WORKLOAD_PARAMS, _workload_pick, workload_page, _name),
     )
 }
+
+
+async def list_page(overview: ClusterOverview, view: str, query: dict[str, Any]) -> Page[Any]:
+    """The page that a plain GET answers with."""
+    listing = LISTINGS[view]
+    pick = listing.pick(query)
+    await overview.fresh()
+    return listing.page(overview, pick)

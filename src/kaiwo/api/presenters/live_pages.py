@@ -1,7 +1,7 @@
 """Pages that clients follow as streams: each is computed once for all its readers.
 
 In:    the overview, and which pages have readers.   Out: encoded events with rising numbers, kept for a while.
-Never: keeps more than a bounded ring of changes, however slow a reader is; computes a page without readers.
+Changes are kept in a bounded ring, however slow a reader is; a page without readers is not computed.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ IDLE_PAGES = 64  # kept for readers who come back
 
 
 class LivePage:
-    """One page, its last state, and the changes that led there."""
+    """One page, its last content, and the changes that led there."""
 
     def __init__(self, listing: Listing, pick: Any) -> None:
         self.listing = listing
@@ -45,11 +45,10 @@ class LivePage:
 
     @property
     def is_empty(self) -> bool:
-        """It has never been computed."""
         return self._page is None
 
     def update(self, page: Page[Any]) -> None:
-        """Take the page as it is now. When it differs, all readers wake up."""
+        """Set the page's content. When it differs, all readers wake up."""
         items = {self.listing.key_of(item): item for item in page.items}
         before, self._page = self._page, page
         self.refreshed_at = time.monotonic()
@@ -62,7 +61,7 @@ class LivePage:
             self._append(delta)
 
     def events_after(self, event_id: str) -> list[bytes]:
-        """What to send to a reader who has this event: the changes since then, or the whole page."""
+        """For a reader who has this event: the changes since then, or the whole page."""
         epoch, _, number = event_id.rpartition("-")
         if epoch == self.epoch and number.isdecimal():
             seen = int(number)
@@ -73,7 +72,6 @@ class LivePage:
 
     @property
     def event_id(self) -> str:
-        """The number of the last event."""
         return f"{self.epoch}-{self.seq}"
 
     def _append(self, delta: StreamDelta) -> None:
@@ -87,7 +85,7 @@ class LivePage:
         self.changed = asyncio.Event()
 
     def _reset_event(self) -> bytes:
-        """The whole page, encoded once for all readers who need it."""
+        """Encoded once for all readers who need it."""
         page = self._page
         assert page is not None
         if self._reset is None or self._reset[0] != self.seq:
@@ -111,7 +109,6 @@ class LivePages:
         return len(self._pages)
 
     async def subscribe(self, listing: Listing, pick: Any) -> LivePage:
-        """Follow a page, until `unsubscribe`."""
         key = (listing.view, pick)
         page = self._pages.get(key)
         if page is None:
@@ -131,7 +128,7 @@ class LivePages:
         return page
 
     def unsubscribe(self, page: LivePage) -> None:
-        """Stop following. The page is kept for a while, for readers who come back."""
+        """The page is kept for a while, for readers who come back."""
         page.readers -= 1
         idle = [key for key, each in self._pages.items() if not each.readers]
         for key in idle[: max(0, len(idle) - IDLE_PAGES)]:
@@ -140,7 +137,7 @@ class LivePages:
             self._has_readers.clear()
 
     async def run(self) -> None:
-        """Forever: compute every followed page anew that is older than the cluster's state."""
+        """Forever: recompute every followed page that is older than the cluster's state."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._watch())
             while True:
@@ -158,8 +155,9 @@ class LivePages:
             self._changed.set()
 
     async def _outdated(self) -> list[LivePage]:
-        """Wait until pages that somebody follows are older than the cluster. Rows that were good enough for a page may
-        be older than what woke us: then that page comes again."""
+        """Wait until followed pages are older than the cluster. A page may have been computed from older rows than
+        those that woke us: then it is outdated again.
+        """
         while True:
             self._changed.clear()
             revision = self._overview.live.revision
@@ -188,7 +186,6 @@ class LivePages:
 
 
 def make_delta(before: Page[Any], now: Page[Any], old: dict[str, Any], new: dict[str, Any]) -> StreamDelta | None:
-    """The difference, or None."""
     changed = [item for key, item in new.items() if old.get(key) != item]
     gone = [key for key in old if key not in new]
     order = list(new) if list(new) != list(old) else msgspec.UNSET

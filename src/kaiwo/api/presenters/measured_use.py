@@ -17,14 +17,12 @@ from kaiwo.runtime.nodes.agent_registry import AgentRegistry, KnownAgent, tidy
 
 
 def with_node_use(agents: AgentRegistry, live: Live, view: NodeView) -> NodeView:
-    """A node with its agent and the use of its devices."""
     heard = agents.of(view.name)
     agent = None if heard is None else agent_view(agents, heard)
     return replace(view, gpus=with_gpu_use(agents, live, view.gpus), agent=agent)
 
 
 def with_gpu_use(agents: AgentRegistry, live: Live, views: Iterable[GpuView]) -> list[GpuView]:
-    """Devices with what they do, and what each tenant does there."""
     return [_measured(agents, live, view) for view in views]
 
 
@@ -38,7 +36,7 @@ def _measured(agents: AgentRegistry, live: Live, view: GpuView) -> GpuView:
 
 
 def _physical(view: GpuView) -> str:
-    """The id of its GPU. Beside cut ones a whole GPU's id carries its UUID too."""
+    """The id of its GPU. Beside partitioned ones a whole GPU's id has its UUID, too."""
     return view.parent or view.id.partition("-GPU-")[0]
 
 
@@ -69,7 +67,7 @@ def _tenant(
 
 
 def _expected(live: Live, view: GpuView, tenant: TenantView) -> str:
-    """The grade by the rule that placed it, where no machine told of a grant."""
+    """The grade by the rule that placed it, where no machine reported a grant."""
     state = live.state
     workload, node = state.workloads.get(tenant.workload), state.node_objects.get(view.node)
     gpu = next((gpu for gpu in node.gpus if gpu.id == view.id), None) if node else None
@@ -88,7 +86,6 @@ def _sum(uses: Sequence[ProcessUse], field: str) -> int | None:
 
 
 def agent_view(agents: AgentRegistry, heard: KnownAgent) -> AgentView:
-    """One agent."""
     streams = agents.open_streams(heard.node)
     two = [f"{streams} agents speak for this node: the one that came last is heard; stop the others"]
     return AgentView(

@@ -1,7 +1,4 @@
-"""Views of nodes and GPUs.
-
-In:    the cluster's state.   Out: NodeView, GpuView, and pages of them.
-"""
+"""Views of nodes and GPUs, and pages of them."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
@@ -22,8 +19,6 @@ from kaiwo.snapshot.node_table import Allocation
 
 
 class NodePick(msgspec.Struct, frozen=True):
-    """Which nodes to show."""
-
     text: str = ""
     labels: tuple[tuple[str, str], ...] = ()
     after: str | None = None
@@ -31,8 +26,6 @@ class NodePick(msgspec.Struct, frozen=True):
 
 
 class GpuPick(msgspec.Struct, frozen=True):
-    """Which devices to show."""
-
     node: str = ""
     model: str = ""
     free: bool | None = None
@@ -41,7 +34,7 @@ class GpuPick(msgspec.Struct, frozen=True):
 
 
 def node_page(overview: ClusterOverview, pick: NodePick) -> Page[NodeView]:
-    """Nodes in the order of their names."""
+    """In the order of their names."""
     state = overview.live.state
     names = state.nodes.names
     if pick.text or pick.labels:
@@ -60,7 +53,7 @@ def node_page(overview: ClusterOverview, pick: NodePick) -> Page[NodeView]:
 
 
 def gpu_page(overview: ClusterOverview, pick: GpuPick) -> Page[GpuView]:
-    """Devices in the order of their nodes' names, then of their own place."""
+    """In the order of their nodes' names, then of their position."""
     state = overview.live.state
     table = state.nodes
     found = overview.find_gpus(pick.node, pick.model, pick.free)
@@ -84,7 +77,6 @@ def gpu_page(overview: ClusterOverview, pick: GpuPick) -> Page[GpuView]:
 
 
 def find_node(state: ClusterState, name: str) -> NodeView:
-    """One node by its name."""
     node = state.node_objects.get(name)
     if node is None:
         raise not_found(f"there is no node {quote(name)}{_near(name, state.node_objects)}")
@@ -92,7 +84,6 @@ def find_node(state: ClusterState, name: str) -> NodeView:
 
 
 def node_view(state: ClusterState, node: Node) -> NodeView:
-    """A node with its devices and what is held of it."""
     held = state.allocations_on.get(node.name, {}).values()
     holders = _by_device(held)
     gpus = [_gpu_view(node, column, holders) for column in range(len(node.gpus))]
@@ -144,7 +135,7 @@ def _gpu_view(node: Node, column: int, holders: dict[str, list[tuple[Allocation,
 
 
 def _by_device(held: Iterable[Allocation]) -> dict[str, list[tuple[Allocation, int, int]]]:
-    """The tenants of each device, sorted by name, so that equal states give equal views."""
+    """Sorted by name, so that equal states give equal views."""
     devices: dict[str, list[tuple[Allocation, int, int]]] = {}
     for each in held:
         for share in each.devices:
@@ -160,6 +151,6 @@ def _place(held: Allocation) -> str:
 
 
 def _near(name: str, known: Iterable[str]) -> str:
-    """A hint only when there is one: the list of all nodes is no help."""
+    """Only a similar name: a list of all nodes would be no help."""
     hint = did_you_mean(name, known)
     return hint if "did you mean" in hint else "; see: kaiwo nodes"

@@ -1,7 +1,4 @@
-"""Show what the partition planner plans, changes and has done.
-
-In:    the partitioning loop.   Out: PartitionsView.
-"""
+"""Show what the partition planner plans, is changing and has done."""
 
 from kaiwo.api.views import PartitionStepView, PartitionsView, PlanNodeView, PlanView
 from kaiwo.devices.amd.device_config_manager import OPT_IN
@@ -13,7 +10,7 @@ MOST_STEPS = 1000
 
 
 def partitions_view(partitions: PartitioningLoop) -> PartitionsView:
-    """Everything, the GPUs that change now first."""
+    """The GPUs that are changing come first."""
     look, running = partitions.planned, []
     for (node, gpu), state in sorted(partitions.changer.states.items()):
         if state.is_changing and state.goal is not None:

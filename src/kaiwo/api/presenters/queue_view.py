@@ -1,4 +1,4 @@
-"""Views of queues and their fair shares, with the arithmetic of a share in sentences; read after `fresh_queues`."""
+"""Views of queues and their fair shares, with the arithmetic of a share in sentences; call after `fresh_queues`."""
 
 from collections.abc import Callable, Iterable
 from heapq import merge
@@ -26,7 +26,6 @@ ROUNDED = {"gpu": "rounded down to whole GPUs", "cpu": "rounded down to 0.001 CP
 
 
 def arithmetic(terms: ShareBreakdown, used: int, parent: str) -> list[str]:
-    """What is divided, what the queue wants, what it deserves, and its share."""
     write = _writer(terms, used)
     of_whom = f"the fair share of {parent}" if parent else "all that the cluster has"
     return [
@@ -38,7 +37,6 @@ def arithmetic(terms: ShareBreakdown, used: int, parent: str) -> list[str]:
 
 
 def reclaim_words(each: QueueShareRow) -> str:
-    """How much capacity a queue may reclaim from others."""
     if not each.is_leaf:
         return "only the queues below it reclaim capacity, each by its own strategy"
     terms = each.terms[0]
@@ -70,7 +68,7 @@ def _bounds(terms: ShareBreakdown, write: Formatter) -> str:
 
 
 def _part(terms: ShareBreakdown, write: Formatter) -> str:
-    """Why it gets just that much of the rest."""
+    """Why it gets this much of the rest."""
     if terms.weights:
         rounded = ROUNDED.get(terms.resource, ROUNDED["gpu"])
         bent = "" if terms.past_ppm is None else f" (it used {terms.past_ppm / 10_000:.1f} % of the cluster lately)"
@@ -107,7 +105,7 @@ FIRST = 5  # of each line
 
 
 class QueueHeads:
-    """The first workloads in each of these queues, read from one state of the cluster."""
+    """The first workloads of each of these queues, read from one state of the cluster."""
 
     def __init__(self, state: ClusterState, names: Iterable[str]) -> None:
         self.orders = [plugin.name for plugin in getattr(state.backlog.order, "plugins", ())]
@@ -125,13 +123,12 @@ class QueueHeads:
 
 
 def queue_page(overview: ClusterOverview) -> Page[QueueView]:
-    """Every queue."""
     items = [_queue_view(sums) for sums in overview.sum_queues()]
     return Page(items, len(items))
 
 
 def share_page(queues: list[QueueShareRow], lines: QueueHeads) -> Page[ShareView]:
-    """The arithmetic of every queue. With 1,000 queues it takes a thread's time, not the event loop's."""
+    """With 1,000 queues it needs a thread, not the event loop."""
     by_name = {each.queue.name: each for each in queues}
     items = [_share_view(each, by_name.get(each.queue.parent), lines) for each in queues]
     return Page(items, len(items))

@@ -2,17 +2,16 @@
 
 from collections.abc import Sequence
 
-from kaiwo.api.views.reservations import DeviceView, ReservationView
-from kaiwo.model.reservation import ReservationOwner, ReservationPhase
+from kaiwo.api.views import DeviceView, ReservationView
+from kaiwo.model.reservation import ReservationPhase
 from kaiwo.snapshot.reservation_status import ReservationStatus
 
 MOST_NAMED = 3
 
 
 def reservation_view(standing: ReservationStatus) -> ReservationView:
-    """One of them."""
     reservation = standing.reservation
-    kind, owner = _owner(reservation.owner)
+    kind, owner = reservation.owner.kind_and_name
     return ReservationView(
         name=reservation.name,
         phase=standing.phase,
@@ -37,7 +36,6 @@ def reservation_view(standing: ReservationStatus) -> ReservationView:
 
 
 def message(standing: ReservationStatus) -> str:
-    """How it stands, in one sentence."""
     asked = standing.reservation.gpus
     parts = []
     if standing.missing and asked:
@@ -54,10 +52,3 @@ def message(standing: ReservationStatus) -> str:
 def _some(names: Sequence[str]) -> str:
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     return f"{', '.join(names[:MOST_NAMED])}{more} {'is' if len(names) == 1 else 'are'}"
-
-
-def _owner(owner: ReservationOwner) -> tuple[str, str]:
-    for kind in ("queue", "user", "workload"):
-        if name := getattr(owner, kind):
-            return kind, name
-    return "pool", ""

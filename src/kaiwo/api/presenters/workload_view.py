@@ -1,7 +1,4 @@
-"""Views of workloads.
-
-In:    records and the cluster's state.   Out: WorkloadView, WorkloadDetail, WhyView, and pages of workloads.
-"""
+"""Views of workloads and their obstacles, and pages of workloads."""
 
 from collections.abc import Iterable
 
@@ -25,7 +22,7 @@ WAITS = (WorkloadState.WAITING, WorkloadState.HELD)
 
 
 def workload_page(overview: ClusterOverview, pick: WorkloadQuery) -> Page[WorkloadView]:
-    """The workloads that match a query; read after `fresh`."""
+    """To be called after `fresh`."""
     rows, state = overview.rows, overview.live.state
     found = select(rows, pick, overview.queues_below(pick.queue) if pick.queue else ())
     items = [workload_view(state, rows.records[at], int(rows.table[GPU, at])) for at in found.positions]
@@ -33,7 +30,6 @@ def workload_page(overview: ClusterOverview, pick: WorkloadQuery) -> Page[Worklo
 
 
 def workload_view(state: ClusterState, record: WorkloadRecord, gpu_milli: int) -> WorkloadView:
-    """One row of the list."""
     workload = record.workload
     pods = [pod for pod in state.pods.get(workload.name, {}).values() if pod.phase is not Phase.DONE]
     promise = state.planned_starts.get(workload.name)
@@ -71,7 +67,7 @@ def reason_of(state: ClusterState, record: WorkloadRecord) -> str:
 
 
 def waiting_obstacles(state: ClusterState, name: str) -> tuple[Obstacle, ...]:
-    """The obstacles that the last cycle found; none when it was not tried yet."""
+    """As the last cycle found them; empty when it was not tried yet."""
     at_gate = state.backlog.gated.get(name)
     if at_gate is not None:
         return at_gate
@@ -81,7 +77,6 @@ def waiting_obstacles(state: ClusterState, name: str) -> tuple[Obstacle, ...]:
 def workload_detail(
     state: ClusterState, record: WorkloadRecord, gpu_milli: int, obstacles: Iterable[ObstacleView], now_s: int
 ) -> WorkloadDetail:
-    """All details of one workload."""
     workload, program = record.workload, record.program
     pods = state.pods.get(workload.name, {})
     return WorkloadDetail(
@@ -103,12 +98,11 @@ def workload_detail(
 
 
 def pod_view(pod: Pod) -> PodView:
-    """A pod and the devices it holds."""
     return PodView(pod.name, pod.node, pod.phase, pod.since_s, [_device(share) for share in pod.devices])
 
 
 def obstacle_view(obstacle: Obstacle, kind: str) -> ObstacleView:
-    """An obstacle with its sentence, and a remedy for this kind of cluster."""
+    """With a remedy for this kind of cluster."""
     remedy = explain.remedy_in_kubernetes if kind == KUBERNETES else explain.remedy
     is_time = obstacle.reason in (Reason.NOT_BEFORE, Reason.EXPIRED)  # its number is no amount, and in the sentence
     return ObstacleView(

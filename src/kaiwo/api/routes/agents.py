@@ -1,7 +1,6 @@
 """Routes for node agents: their stream of reports, and a list of them.
 
-In:    lines of JSON, in one long request.   Out: what was taken; a Problem for a line that cannot be.
-Never: keeps more of a stream than the line that is being read.
+In:    lines of JSON, in one long request.   Out: the number of lines taken; a Problem for an invalid line.
 """
 
 import asyncio
@@ -21,7 +20,7 @@ SILENT_S = 30.0  # then the agent counts as gone; a live one reports every secon
 
 
 async def report(call: Call) -> TakenView:
-    """Take lines until the agent ends the request, which it does every minute, and is told how many there were."""
+    """Take lines until the agent ends the request, which it does every minute."""
     node, agents = call.path["node"], call.context.agents
     kind = call.request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != MEDIA_TYPE:
@@ -45,14 +44,13 @@ async def report(call: Call) -> TakenView:
 
 
 async def list_agents(call: Call) -> Page[AgentView]:
-    """All that were heard since Kaiwo started."""
     agents = call.context.agents
     items = [agent_view(agents, heard) for heard in sorted(agents, key=lambda heard: heard.node)]
     return Page(items, len(items))
 
 
 async def _chunks(request: Request, closing: asyncio.Event) -> AsyncIterator[bytes]:
-    """What arrives, until the end; a Problem when Kaiwo stops or the agent falls silent."""
+    """Raises a Problem when Kaiwo stops or the agent falls silent."""
     stream = request.stream()
     closed = asyncio.ensure_future(closing.wait())
     try:
@@ -73,7 +71,7 @@ async def _chunks(request: Request, closing: asyncio.Event) -> AsyncIterator[byt
 
 
 def _check_leads(call: Call) -> None:
-    """Only the leader takes reports: nothing would act on those that a standby got."""
+    """Only the leader takes reports: a standby could not act on them."""
     if not call.context.leadership.is_held:
         raise not_ready("this replica is a standby; open the stream again until the leader answers")
 

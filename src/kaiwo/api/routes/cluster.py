@@ -14,18 +14,16 @@ CYCLE_PARAMS = (Param("limit", "int", "Items on a page.", 50, 1, 500), AFTER)
 
 
 async def version(call: Call) -> VersionView:
-    """Which Kaiwo this is."""
     return VersionView(__version__, "v1")
 
 
 async def status(call: Call) -> StatusView:
-    """The cluster on one screen."""
     await call.context.overview.fresh()
     return status_view(call.context.overview)
 
 
 async def cycles(call: Call) -> Page[CycleView]:
-    """What the journal kept, the newest first. An idle cycle is not kept, so `total` counts up to the newest number."""
+    """From the journal. Idle cycles are not in it, so `total` is the newest number."""
     journal, limit = call.context.live.journal, call.query["limit"]
     before = read_cursor(call.query["after"], int)
     heads = await asyncio.to_thread(journal.cycles, limit + 1, before)

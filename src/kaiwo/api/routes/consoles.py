@@ -1,7 +1,6 @@
 """The standard input of workloads that run in the foreground: whether a terminal can be attached, and where.
 
-In:    a submission and the identity of the user's process.   Out: the same with an input, or a warning why it has none.
-Never: carries the input itself: it goes over a socket in the run's folder, which only its owner can open.
+The input itself goes over a socket in the run's folder, which only its owner can open.
 """
 
 from msgspec.structs import replace
@@ -24,7 +23,6 @@ INPUT_FROM = Param(
 
 
 async def console(call: Call) -> ConsoleView:
-    """Where its input is taken."""
     record = find_record(call)
     console = call.context.live.cluster.abilities.console
     folder = console.console_of(record.workload.name) if console and record.program.is_interactive else ""
@@ -32,7 +30,7 @@ async def console(call: Call) -> ConsoleView:
 
 
 def with_input(cluster: Cluster, parsed: Parsed, input_from: str) -> Parsed:
-    """The same work, with its standard input attached to that process where possible."""
+    """The same work with its standard input attached to that process, or with a warning why not."""
     items = parsed.submissions
     if why := next((why for _, program in items if (why := _why_not(cluster, program, input_from))), ""):
         return replace(parsed, warnings=(*parsed.warnings, f"it cannot read from your terminal: {why}"))

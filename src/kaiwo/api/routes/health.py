@@ -17,7 +17,6 @@ STUCK_S = 60.0
 
 
 async def alive(call: Call) -> Response:
-    """The process answers."""
     return PlainTextResponse("ok\n", headers={"Cache-Control": "no-store"})
 
 
@@ -32,7 +31,6 @@ async def ready(call: Call) -> Response:
 
 
 async def metrics(call: Call) -> Response:
-    """Prometheus text."""
     # 90 ms of import: a start need not wait for it, and the event loop must not.
     await asyncio.to_thread(importlib.import_module, "kaiwo.api.routes.metrics")
     from kaiwo.api.routes.metrics import write_metrics
@@ -46,7 +44,7 @@ async def metrics(call: Call) -> Response:
 
 
 def why_not_ready(live: Live) -> str:
-    """What is wrong, or nothing."""
+    """Empty when it is ready."""
     if not live.ready:
         return "Kaiwo is still reading the cluster's state"
     busy_s = 0.0 if live.busy_since is None else time.monotonic() - live.busy_since

@@ -16,14 +16,14 @@ PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Kaiwo</tit
 
 
 async def new_login(call: Call) -> LoginView:
-    """For whoever has the token: an address for a browser."""
+    """An address for a browser."""
     if call.credential != "token":
         raise forbidden(403, "a login cannot create another login; send the token instead")
     return LoginView(call.context.access.login_path())
 
 
 async def log_in(call: Call) -> Response:
-    """The code becomes a cookie, and the browser goes to the page."""
+    """Exchange the code for a cookie, and redirect to the page."""
     context = call.context
     headers = {"Cache-Control": "no-store"}
     if context.access.session_of(call.request) is None:

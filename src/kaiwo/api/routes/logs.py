@@ -1,8 +1,4 @@
-"""Routes that read and follow the logs of workloads.
-
-In:    a workload, perhaps a pod and an attempt.   Out: the bytes of its log, or which attempts have one.
-A file that grows is read in small steps, without a thread that waits for it.
-"""
+"""Routes that read and follow the logs of workloads. A growing file is read in steps, without a waiting thread."""
 
 import asyncio
 import os
@@ -35,7 +31,7 @@ async def read_all(path: str, tail: int | None) -> AsyncGenerator[bytes, None]:
 
 
 async def follow_file(path: str, is_over: Callable[[], bool], tail: int | None) -> AsyncGenerator[bytes, None]:
-    """The file and all that is added to it, until it is over and read to the end. It may not be there yet."""
+    """The file and everything added to it, until it is over and read to the end. It may not exist yet."""
     at, _ = await asyncio.to_thread(_begin, path, tail)
     pause_s = QUICK_S
     while True:
@@ -92,7 +88,7 @@ def _read(path: str, at: int, size: int) -> Piece:
 
 
 def _open(path: str) -> int | None:
-    """A plain file only: opening a pipe would wait for ever."""
+    """Plain files only: opening a pipe would block."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC) if path else None
     except (FileNotFoundError, NotADirectoryError):
@@ -116,14 +112,13 @@ Find = Callable[[], Sequence[LogFile]]
 
 
 async def attempts(call: Call) -> AttemptsView:
-    """Which attempts have a log."""
     record = find_record(call)
     found = _logs_of(call)
     return AttemptsView([AttemptView(each.attempt, each.is_over) for each in found], record.state)
 
 
 async def logs(call: Call) -> Streaming:
-    """What its processes wrote. Followed without a word about the attempt, from the first that is kept."""
+    """Without an attempt, following starts with the first one that is kept."""
     name, cluster = find_record(call).workload.name, call.context.live.cluster
     found, tail = _logs_of(call), call.query["tail"]
     chosen = _chosen(found, call.query["attempt"], name)
@@ -172,7 +167,7 @@ async def follow_attempts(
 
 
 def _end_of(find: Find, attempt: int) -> Callable[[], bool]:
-    """One that is not kept any more is over too."""
+    """An attempt that is no longer kept is over, too."""
     return lambda: all(each.is_over for each in find() if each.attempt == attempt)
 
 

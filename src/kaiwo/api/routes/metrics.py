@@ -1,7 +1,4 @@
-"""Write the metrics of the cluster, queues, reservations, webhooks and this process for Prometheus.
-
-In:    the context, with a fresh overview.   Out: text, computed at each scrape.
-"""
+"""Write the metrics of the cluster, queues, reservations, webhooks and this process for Prometheus, at each scrape."""
 
 import weakref
 from collections.abc import Iterator, Sequence
@@ -13,7 +10,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from kaiwo.api.context import Context
 from kaiwo.api.presenters.queue_view import queue_page
-from kaiwo.api.views.reservations import ReservationView
+from kaiwo.api.views import ReservationView
 from kaiwo.clusters.kubernetes.webhooks.request_counts import RequestCounts
 from kaiwo.model.queue import UNLIMITED
 from kaiwo.model.reservation import ReservationPhase
@@ -21,7 +18,6 @@ from kaiwo.runtime.loop.loop_metrics import Allocations
 
 
 def reservation_metrics(views: Sequence[ReservationView], counts: Allocations) -> Iterator[Metric]:
-    """By phase, by reservation, and by stage of an allocation's life."""
     phases = GaugeMetricFamily("kaiwo_reservations", "Reservations by phase.", labels=["phase"])
     for phase in ReservationPhase:
         phases.add_metric([phase.value], sum(1 for view in views if view.phase is phase))
@@ -58,7 +54,6 @@ def reservation_metrics(views: Sequence[ReservationView], counts: Allocations) -
 
 
 def webhook_metrics(tally: RequestCounts | None) -> Iterator[Metric]:
-    """By door: work that names Kaiwo, work of namespaces that invited it, queues."""
     if tally is None:
         return
     requests = CounterMetricFamily(
@@ -83,7 +78,6 @@ _registries: weakref.WeakKeyDictionary[Context, CollectorRegistry] = weakref.Wea
 
 
 def write_metrics(context: Context) -> tuple[bytes, str]:
-    """The text and its content type."""
     registry = _registries.get(context)
     if registry is None:
         registry = _registries[context] = CollectorRegistry()
@@ -126,7 +120,7 @@ def _cluster(context: Context) -> Iterator[Metric]:
 
 
 def _queues(context: Context) -> Iterator[Metric]:
-    """In GPUs, CPUs and bytes, a queue with all below it."""
+    """In GPUs, CPUs and bytes; a queue with everything below it."""
     below = "a queue and those below it"
     amounts = {
         "quota": _by_queue("kaiwo_queue_quota", "What nobody takes away from a queue; +Inf: unlimited."),

@@ -4,9 +4,9 @@ import msgspec
 
 from kaiwo.api.context import wait_until_visible
 from kaiwo.api.endpoint import Call, Route
-from kaiwo.api.http.problems import JSON, did_you_mean, invalid, quote
-from kaiwo.api.http.request_body import Body, read_object
-from kaiwo.api.presenters.list_pages import GPU_PARAMS, LISTINGS, NODE_PARAMS
+from kaiwo.api.http.problems import JSON, invalid
+from kaiwo.api.http.request_body import Body, read_fields
+from kaiwo.api.presenters.list_pages import GPU_PARAMS, NODE_PARAMS, list_page
 from kaiwo.api.presenters.measured_use import with_gpu_use, with_node_use
 from kaiwo.api.presenters.node_view import find_node
 from kaiwo.api.views import GpuView, NodeView, Outcome, Page, ReasonForm
@@ -17,28 +17,20 @@ REASON_MAX = 500
 
 
 async def list_nodes(call: Call) -> Page[NodeView]:
-    """Nodes by name."""
-    listing = LISTINGS["nodes"]
-    await call.context.overview.fresh()
-    return listing.page(call.context.overview, listing.pick(call.query))
+    return await list_page(call.context.overview, "nodes", call.query)
 
 
 async def list_gpus(call: Call) -> Page[GpuView]:
-    """Devices by node."""
-    listing = LISTINGS["gpus"]
-    await call.context.overview.fresh()
-    page = listing.page(call.context.overview, listing.pick(call.query))
+    page = await list_page(call.context.overview, "gpus", call.query)
     return msgspec.structs.replace(page, items=with_gpu_use(call.context.agents, call.context.live, page.items))
 
 
 async def get_node(call: Call) -> NodeView:
-    """One node."""
     agents, live = call.context.agents, call.context.live
     return with_node_use(agents, live, find_node(live.state, call.path["name"]))
 
 
 async def cordon(call: Call) -> Outcome:
-    """No new pods there."""
     name = call.path["name"]
     await _control(call).cordon(name, True, _reason(call), who=call.user)
     await _seen(call, True)
@@ -46,7 +38,6 @@ async def cordon(call: Call) -> Outcome:
 
 
 async def uncordon(call: Call) -> Outcome:
-    """Pods may come again."""
     name = call.path["name"]
     _reason(call)
     await _control(call).cordon(name, False, who=call.user)
@@ -55,7 +46,6 @@ async def uncordon(call: Call) -> Outcome:
 
 
 async def drain(call: Call) -> Outcome:
-    """No new pods, and those there must go."""
     name = call.path["name"]
     gone = await _control(call).drain(name, _reason(call), who=call.user)
     await _seen(call, True)
@@ -69,19 +59,12 @@ def _control(call: Call) -> NodeControl:
 
 
 async def _seen(call: Call, cordoned: bool) -> None:
-    """Whoever looks next sees it."""
     nodes, name = call.context.live.state.node_objects, call.path["name"]
     await wait_until_visible(call.context.live, lambda: name not in nodes or nodes[name].cordoned == cordoned)
 
 
 def _reason(call: Call) -> str:
-    if not call.body:
-        return ""
-    fields = read_object(call.body)
-    for field in fields:
-        if field != "reason":
-            raise invalid(f"there is no field {quote(field)}{did_you_mean(field, ['reason'])}", field[:100])
-    reason = fields.get("reason", "")
+    reason = read_fields(call.body, "reason").get("reason", "")
     if not isinstance(reason, str) or len(reason) > REASON_MAX or not reason.isprintable():
         raise invalid(f"reason must be one line of text with at most {REASON_MAX} signs", "reason")
     return reason

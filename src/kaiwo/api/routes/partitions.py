@@ -1,31 +1,23 @@
 """Routes about partition modes: what is planned, what changes, and the policy."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from kaiwo.api.endpoint import Call, Route
-from kaiwo.api.http.problems import JSON, did_you_mean, invalid, quote
-from kaiwo.api.http.request_body import Body
+from kaiwo.api.http.problems import JSON, invalid
+from kaiwo.api.http.request_body import Body, read_fields
 from kaiwo.api.presenters.partitioning_view import partitions_view
 from kaiwo.api.views import Outcome, PartitionsView, PolicyForm
-from kaiwo.manifests import read_json
 from kaiwo.model.partitioning_plan import PartitioningPlan
 from kaiwo.runtime.partitioning.partitioning_loop import PartitioningLoop
 from kaiwo.runtime.partitioning.saved_state import POLICIES
 
 
 async def get_partitions(call: Call) -> PartitionsView:
-    """What the planner thinks, and what is under way."""
     return partitions_view(call.context.partitions)
 
 
 async def set_policy(call: Call) -> Outcome:
-    """Let modes change, only plan, or do neither."""
-    fields: dict[str, Any] = read_json(call.body)
-    for field in fields:
-        if field != "policy":
-            raise invalid(f"there is no field {quote(field)}{did_you_mean(field, ['policy'])}", field[:100])
-    policy = fields.get("policy")
+    policy = read_fields(call.body, "policy").get("policy")
     if policy not in POLICIES:
         raise invalid(f"policy must be one of {', '.join(POLICIES)}", "policy")
     await call.context.partitions.set_policy(policy)
@@ -33,7 +25,7 @@ async def set_policy(call: Call) -> Outcome:
 
 
 async def put_plans(partitions: PartitioningLoop, plans: Sequence[PartitioningPlan], dry_run: bool) -> list[str]:
-    """What `kaiwo apply` says of PartitioningPlans; a dry run says what each node would see."""
+    """The lines of `kaiwo apply` about PartitioningPlans; a dry run says what would happen to each node."""
     if not plans:
         return []
     if not dry_run:
@@ -45,7 +37,6 @@ async def put_plans(partitions: PartitioningLoop, plans: Sequence[PartitioningPl
 
 
 async def drop_plans(partitions: PartitioningLoop, plans: Sequence[PartitioningPlan]) -> list[str]:
-    """What `kaiwo delete` says of them."""
     there = [await partitions.drop_plan(plan.name) for plan in plans]
     words = ("was not there", "deleted; the nodes stay as they are")
     return [f"PartitioningPlan {plan.name} {words[found]}" for plan, found in zip(plans, there, strict=True)]

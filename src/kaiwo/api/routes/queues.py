@@ -10,13 +10,11 @@ from kaiwo.api.views import Page, QueueView, ShareView
 
 
 async def list_queues(call: Call) -> Page[QueueView]:
-    """Every queue, parents before children."""
     await call.context.overview.fresh_queues()
     return queue_page(call.context.overview)
 
 
 async def get_queue(call: Call) -> QueueView:
-    """One queue."""
     page = await list_queues(call)
     for view in page.items:
         if view.name == call.path["name"]:
@@ -25,7 +23,6 @@ async def get_queue(call: Call) -> QueueView:
 
 
 async def list_shares(call: Call) -> Page[ShareView]:
-    """The arithmetic of every queue."""
     await call.context.overview.fresh_queues()
     queues = call.context.overview.queue_shares.queues
     lines = QueueHeads(call.context.live.state, [each.queue.name for each in queues])
@@ -33,7 +30,6 @@ async def list_shares(call: Call) -> Page[ShareView]:
 
 
 async def get_share(call: Call) -> ShareView:
-    """The arithmetic of one queue."""
     await call.context.overview.fresh_queues()
     standings = {each.queue.name: each for each in call.context.overview.queue_shares.queues}
     found = standings.get(call.path["name"])

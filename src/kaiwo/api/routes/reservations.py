@@ -6,8 +6,7 @@ from kaiwo.api.http.problems import JSON, did_you_mean, not_found, quote
 from kaiwo.api.http.query_params import Param
 from kaiwo.api.http.request_body import Body
 from kaiwo.api.presenters.reservation_view import reservation_view
-from kaiwo.api.views import Outcome, Page
-from kaiwo.api.views.reservations import ReservationForm, ReservationView
+from kaiwo.api.views import Outcome, Page, ReservationForm, ReservationView
 from kaiwo.clusters.embedded.reservations import is_same
 from kaiwo.manifests import read_json
 from kaiwo.manifests.kinds.reservation import read_reservation_form
@@ -19,7 +18,6 @@ DRY_RUN = Param("dry_run", "flag", "Only say what would happen.", False)
 
 
 async def list_reservations(call: Call) -> Page[ReservationView]:
-    """All of them, by name."""
     phases = call.query.get("phase") or tuple(ReservationPhase)
     now_s = call.context.live.cluster.now_s()
     found = await call.context.live.ask(lambda state: reservation_statuses(state, now_s))
@@ -28,7 +26,6 @@ async def list_reservations(call: Call) -> Page[ReservationView]:
 
 
 async def get_reservation(call: Call) -> ReservationView:
-    """One of them."""
     name = call.path["name"]
     items = (await list_reservations(call)).items
     for item in items:
@@ -38,7 +35,6 @@ async def get_reservation(call: Call) -> ReservationView:
 
 
 async def make_reservation(call: Call) -> Outcome:
-    """Create a reservation from a form, or change the one of that name."""
     live, dry_run = call.context.live, call.query["dry_run"]
     reservation = read_reservation_form(read_json(call.body), live.cluster.now_s())
     before = {each.name: each for each in live.cluster.abilities.work.reservations()}.get(reservation.name)
@@ -52,7 +48,6 @@ async def make_reservation(call: Call) -> Outcome:
 
 
 async def delete_reservation(call: Call) -> Outcome:
-    """Delete a reservation. Work on its GPUs keeps running."""
     live, name = call.context.live, call.path["name"]
     await live.cluster.abilities.work.remove((), (), who=call.user, reservations=(name,))
     await wait_until_visible(live, lambda: name not in live.state.reservations.objects)

@@ -28,7 +28,7 @@ async def follow(call: Call) -> Streaming:
 
 
 async def events(page: LivePage, seen: str) -> AsyncGenerator[bytes, None]:
-    """What one reader gets. A reader who is too slow skips the changes and gets the whole page again."""
+    """A reader who is too slow skips changes and gets the whole page again."""
     yield b"retry: 1000\n\n"
     while True:
         missed, seen = page.events_after(seen), page.event_id
@@ -44,7 +44,7 @@ async def events(page: LivePage, seen: str) -> AsyncGenerator[bytes, None]:
 
 
 def _all_params() -> tuple[Param, ...]:
-    """Every list's parameters, each once and as wide as the widest; `follow` holds each view to its own."""
+    """Every list's parameters, each once and as wide as the widest; `follow` applies each view's own."""
     found: dict[str, Any] = {VIEW.name: VIEW}
     for view in ("workloads", "nodes", "gpus"):
         for param in LISTINGS[view].params:

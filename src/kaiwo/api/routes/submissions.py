@@ -16,7 +16,7 @@ from kaiwo.api.context import wait_until_visible
 from kaiwo.api.endpoint import Call, Route
 from kaiwo.api.http.problems import JSON
 from kaiwo.api.http.query_params import Param
-from kaiwo.api.http.request_body import Body, read_object
+from kaiwo.api.http.request_body import Body
 from kaiwo.api.routes.consoles import INPUT_FROM, with_input
 from kaiwo.api.routes.partitions import drop_plans, put_plans
 from kaiwo.api.routes.reservations import put_words
@@ -24,7 +24,7 @@ from kaiwo.api.views import Outcome
 from kaiwo.clusters.embedded.admission import ambiguous_names, is_same_queue
 from kaiwo.clusters.protocol import Cluster
 from kaiwo.gpus.isolation_grades import is_mps_on_amd
-from kaiwo.manifests import SUBMISSION_FORM, Defaults, Parsed, parse, parse_all
+from kaiwo.manifests import SUBMISSION_FORM, Defaults, Parsed, parse, parse_all, read_json
 from kaiwo.model.errors import ConfigError, NotFoundError, RefusedError
 from kaiwo.model.queue import Queue
 from kaiwo.model.queue_validation import check_queue_tree
@@ -232,7 +232,7 @@ def _queue_warnings(known: Mapping[str, Queue], queues: Sequence[Queue]) -> list
 
 
 def _parse_form(body: bytes, defaults: Defaults) -> Parsed:
-    return parse(read_object(body), defaults)
+    return parse(read_json(body), defaults)
 
 
 def _lives(cluster: Cluster, name: str) -> bool:

@@ -1,19 +1,40 @@
-"""Routes that list and show workloads, explain why one waits, and cancel, hold, release or requeue one."""
+"""Routes that list, show and explain workloads, take checkpoints, and cancel, hold, release or requeue one or many."""
 
 import asyncio
 import contextlib
+from functools import partial
 from itertools import islice
+from typing import Any
+
+import msgspec
 
 from kaiwo import explain
+from kaiwo.api.context import wait_until_visible
 from kaiwo.api.endpoint import Call, Route
-from kaiwo.api.http.problems import did_you_mean, quote
-from kaiwo.api.presenters.list_pages import LISTINGS, WORKLOAD_PARAMS
+from kaiwo.api.http.problems import JSON, did_you_mean, invalid, quote, translate
+from kaiwo.api.http.request_body import Body, read_fields
+from kaiwo.api.presenters.list_pages import WORKLOAD_PARAMS, list_page
 from kaiwo.api.presenters.node_view import unhealthy_devices
 from kaiwo.api.presenters.workload_view import KUBERNETES, WAITS, obstacle_view, workload_detail
-from kaiwo.api.views import ChangeView, Outcome, Page, WhyView, WorkloadDetail, WorkloadView
+from kaiwo.api.views import (
+    MOST_NAMES,
+    ActionResult,
+    BulkOutcome,
+    ChangeView,
+    CheckpointForm,
+    NamesForm,
+    Outcome,
+    Page,
+    WhyView,
+    WorkloadDetail,
+    WorkloadView,
+)
 from kaiwo.clusters.protocol import Action
+from kaiwo.manifests import read_json
+from kaiwo.manifests.text.field_errors import FieldPath
 from kaiwo.manifests.values.names import ARRAY_LABEL
-from kaiwo.model.errors import NotFoundError
+from kaiwo.manifests.values.timestamps import read_past_timestamp_s
+from kaiwo.model.errors import KaiwoError, NotFoundError
 from kaiwo.model.obstacle import Obstacle, Reason, WhyVerdict
 from kaiwo.model.reservation import clock_words
 from kaiwo.model.workload_record import WorkloadRecord, WorkloadState
@@ -30,10 +51,7 @@ ACTION_DONE = {"cancel": "cancelled", "hold": "held", "release": "released", "re
 
 async def list_workloads(call: Call) -> Page[WorkloadView]:
     """The workloads that match."""
-    listing = LISTINGS["workloads"]
-    pick = listing.pick(call.query)
-    await call.context.overview.fresh()
-    return listing.page(call.context.overview, pick)
+    return await list_page(call.context.overview, "workloads", call.query)
 
 
 async def get_workload(call: Call) -> WorkloadDetail:
@@ -51,42 +69,18 @@ async def get_workload(call: Call) -> WorkloadDetail:
     return workload_detail(live.state, record, gpu_milli, views, now_s)
 
 
-async def cancel(call: Call) -> Outcome:
-    """Stop it for good."""
-    return await _act(call, "cancel")
-
-
-async def hold(call: Call) -> Outcome:
-    """Keep it from starting."""
-    return await _act(call, "hold")
-
-
-async def release(call: Call) -> Outcome:
-    """Let it start again."""
-    return await _act(call, "release")
-
-
-async def requeue(call: Call) -> Outcome:
-    """Let it wait again, from the start."""
-    return await _act(call, "requeue")
-
-
 async def why(call: Call) -> WhyView:
     """Why it waits, and what would start it now."""
     record = find_record(call)
     live = call.context.live
     name, now_s = record.workload.name, live.cluster.now_s()
-
     found = await _explain(live, name, now_s) if record.state in WAITS else None
     if found is None and record.state is WorkloadState.HELD and record.message:
-        answer = f"{record.workload.name.removeprefix('default/')} is waiting: {record.message}"
-        verdict = WhyVerdict.BLOCKED
-        return WhyView(name, record.state, answer, [], 0, 0, None, record.message, now_s, verdict=verdict)
+        answer = f"{name.removeprefix('default/')} is waiting: {record.message}"
+        return WhyView(name, record.state, answer, [], 0, 0, None, record.message, now_s, verdict=WhyVerdict.BLOCKED)
     if found is None:
-        answer = plain_answer(record) + unhealthy_devices(live.state, name)
-        return WhyView(
-            name, record.state, answer, [], 0, 0, None, "It is not waiting.", now_s, verdict=WhyVerdict.NOT_WAITING
-        )
+        answer, verdict = plain_answer(record) + unhealthy_devices(live.state, name), WhyVerdict.NOT_WAITING
+        return WhyView(name, record.state, answer, [], 0, 0, None, "It is not waiting.", now_s, verdict=verdict)
     kind, change = live.cluster.kind, found.change
     if change is not None and kind == KUBERNETES:
         change = explain.propose_in_kubernetes(change)
@@ -126,13 +120,12 @@ async def _explain(live: Live, name: str, now_s: int) -> explain.Why | None:
 
 def find_record(call: Call) -> WorkloadRecord:
     """The workload that the address names."""
-    name = full_name(call)
+    name = f"{call.path['namespace']}/{call.path['name']}"
     try:
-        record = call.context.live.cluster.record(name)
+        return call.context.live.cluster.record(name)
     except NotFoundError:
         way_out = _among_tasks(call) or _near(call) or "it may have ended and been removed; see: kaiwo get workloads"
         raise NotFoundError(f"there is no workload {quote(name)}; {way_out}") from None
-    return record
 
 
 def _among_tasks(call: Call) -> str:
@@ -157,24 +150,16 @@ def _near(call: Call) -> str:
     return hint.removeprefix("; ") if "did you mean" in hint else ""
 
 
-def full_name(call: Call) -> str:
-    """`namespace/name`."""
-    return f"{call.path['namespace']}/{call.path['name']}"
-
-
 def plain_answer(record: WorkloadRecord) -> str:
     """For work that does not wait."""
     state = record.state.value
     if record.state.is_over:
-        return f"It is not waiting: it {_ended(state)}" + (f" ({record.message})." if record.message else ".")
+        ended = "was cancelled" if record.state is WorkloadState.CANCELLED else state
+        return f"It is not waiting: it {ended}" + (f" ({record.message})." if record.message else ".")
     why = f" ({record.message})" if record.state is WorkloadState.STOPPING and record.message else ""
     expires_s = record.workload.expires_s
     until = f", and its allocation is granted until {clock_words(expires_s)}" if expires_s else ""
     return f"It is not waiting: it is {state}{why}{until}."
-
-
-def _ended(state: str) -> str:
-    return f"was {state}" if state == "cancelled" else state
 
 
 async def _act(call: Call, verb: Action) -> Outcome:
@@ -183,12 +168,60 @@ async def _act(call: Call, verb: Action) -> Outcome:
     return Outcome([f"workload {name} {ACTION_DONE[verb]}"], [], [name])
 
 
+async def _act_on_all(call: Call, verb: Action) -> BulkOutcome:
+    """For each name what was done, or the Problem that the single call would have answered with."""
+    try:
+        form = msgspec.convert(read_json(call.body), NamesForm)
+    except msgspec.ValidationError:
+        raise invalid(
+            f'names must be a list of 1 to {MOST_NAMES} workloads, such as {{"names": ["default/train"]}}'
+        ) from None
+    names = list(dict.fromkeys(form.names))
+    refusals = await call.context.live.cluster.abilities.work.change_many(verb, names, call.user)
+    return BulkOutcome([_result(verb, *each) for each in zip(names, refusals, strict=True)])
+
+
+def _result(verb: str, name: str, refusal: KaiwoError | None) -> ActionResult:
+    if refusal is None:
+        return ActionResult(name, f"workload {name} {ACTION_DONE[verb]}")
+    return ActionResult(name, "", translate(refusal).problem)
+
+
+async def checkpoint(call: Call) -> Outcome:
+    """A time in the future counts as now, so that a fast clock does not hide lost work."""
+    name, fields = find_record(call).workload.name, read_fields(call.body, "at")
+    at_s = read_past_timestamp_s(fields["at"], FieldPath("checkpoint", "at")) if "at" in fields else 0
+    live = call.context.live
+    saved_s = await live.cluster.abilities.work.checkpoint(name, at_s, who=call.user)
+    await wait_until_visible(
+        live, lambda: name not in live.state.workloads or live.state.workloads[name].checkpoint_s >= saved_s
+    )
+    return Outcome([f"workload {name} last saved its work at {clock_words(saved_s)}"], [], [name])
+
+
+def _route(method: str, path: str, summary: str, endpoint: Any, answer: Any, body: Body | None = None) -> Route:
+    return Route(method, NAMED + path, summary, endpoint, answer, body=body, errors=(404,))
+
+
+def _bulk_route(verb: Action, summary: str) -> Route:
+    return Route("POST", f"/workloads/{verb}", summary, partial(_act_on_all, verb=verb), BulkOutcome, body=NAMES)
+
+
+NAMES = Body((JSON,), NamesForm)
+SAVED_AT = Body((JSON,), CheckpointForm, required=False)
 ROUTES = (
     Route("GET", "/workloads", "List workloads.", list_workloads, Page[WorkloadView], params=WORKLOAD_PARAMS),
-    Route("GET", NAMED, "All details of one workload.", get_workload, WorkloadDetail, errors=(404,)),
-    Route("DELETE", NAMED, "Cancel it.", cancel, Outcome, errors=(404,)),
-    Route("POST", NAMED + "/hold", "Keep it from starting.", hold, Outcome, errors=(404,)),
-    Route("POST", NAMED + "/release", "Undo hold.", release, Outcome, errors=(404,)),
-    Route("POST", NAMED + "/requeue", "Stop it if it is running, and queue it again.", requeue, Outcome, errors=(404,)),
-    Route("GET", NAMED + "/why", "Why it waits, and what would start it now.", why, WhyView, errors=(404,)),
+    _route("GET", "", "All details of one workload.", get_workload, WorkloadDetail),
+    _route("DELETE", "", "Cancel it.", partial(_act, verb="cancel"), Outcome),
+    _route("POST", "/hold", "Keep it from starting.", partial(_act, verb="hold"), Outcome),
+    _route("POST", "/release", "Undo hold.", partial(_act, verb="release"), Outcome),
+    _route("POST", "/requeue", "Stop it if it is running, and queue it again.", partial(_act, verb="requeue"), Outcome),
+    _route("GET", "/why", "Why it waits, and what would start it now.", why, WhyView),
+    _route(
+        "POST", "/checkpoint", "Report a checkpoint, taken now or at the given time.", checkpoint, Outcome, SAVED_AT
+    ),
+    _bulk_route("cancel", "Cancel many workloads, with a result for each."),
+    _bulk_route("hold", "Hold many workloads."),
+    _bulk_route("release", "Release many workloads."),
+    _bulk_route("requeue", "Requeue many workloads."),
 )

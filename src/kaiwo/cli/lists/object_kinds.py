@@ -5,8 +5,7 @@ from typing import Any
 
 import msgspec
 
-from kaiwo.api.views import CycleView, GpuView, NodeView, QueueView, WorkloadView
-from kaiwo.api.views.reservations import ReservationView
+from kaiwo.api.views import CycleView, GpuView, NodeView, QueueView, ReservationView, WorkloadView
 from kaiwo.cli.lists import columns
 from kaiwo.cli.output.table_layout import Column
 from kaiwo.model.errors import ConfigError

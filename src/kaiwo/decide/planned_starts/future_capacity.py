@@ -186,7 +186,9 @@ def reserved_for_others(cycle: CycleInput, spans: tuple[ReservedSpan, ...], work
     if not spans:
         return []
     state = cycle.state
-    return _usage_of_reservations(spans, state.reservations.passes_of(workload, state.queue_objects), state.nodes)
+    return _usage_of_reservations(
+        spans, state.reservations.access_of(workload, state.queue_objects).passes, state.nodes
+    )
 
 
 def charge_of_start(cycle: CycleInput, free: CycleState, planned: PlannedStart) -> QueueCharge:

@@ -160,7 +160,7 @@ def _releases_of(cycle: CycleInput, starts: Sequence[Start]) -> dict[int, list[P
             want = role_of(workload, start.pod).request
             amounts = (start.devices, want.cpu_milli, want.memory_mib, want.extended, now_s)
             pod = Pod(start.workload, start.pod, start.node, Phase.ASSUMED, *amounts)
-            found.setdefault(cycle.state.nodes.row[start.node], []).append((now_s + run_s, pod))
+            found.setdefault(cycle.state.nodes.row[start.node], []).append(PodRelease(now_s + run_s, pod))
     return found
 
 

@@ -1,4 +1,4 @@
-"""The plugins that come with Kaiwo. They use the same contract as plugins of others."""
+"""The plugins that come with Kaiwo. They use the same contract as others."""
 
 from kaiwo.plugins.builtin.gpu_allocation import (
     BestFit,
@@ -29,7 +29,6 @@ from kaiwo.plugins.registry import Registry
 
 
 def builtin_registry() -> Registry:
-    """A registry with every plugin of ours."""
     plugins = (
         NodeReady, NodeNotCordoned, NodeRules, NodeTaints, NodesToAvoid, GpuIsolation,
         Pack, Spread, FillSharedGpus, SpareGpuNodes, PreferredNodes,

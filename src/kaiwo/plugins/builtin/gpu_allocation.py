@@ -15,27 +15,24 @@ class FirstFit:
     name, version, fills = "first-fit", "1", True
 
     def allocation(self, view: View, want: Request, node: int, columns: IntArray) -> IntArray:
-        """Position alone."""
         return np.zeros(len(columns), np.int64)
 
 
 class BestFit:
-    """The device with the least left."""
+    """The device with the least left: compute first, then memory."""
 
     name, version, fills = "best-fit", "1", True
 
     def allocation(self, view: View, want: Request, node: int, columns: IntArray) -> IntArray:
-        """Least free milli, then least free memory."""
         return _left(view, node, columns)
 
 
 class WorstFit:
-    """The device with the most left."""
+    """The device with the most left: compute first, then memory."""
 
     name, version = "worst-fit", "1"
 
     def allocation(self, view: View, want: Request, node: int, columns: IntArray) -> IntArray:
-        """Most free milli, then most free memory."""
         return -_left(view, node, columns)
 
 
@@ -51,12 +48,11 @@ class RoundRobin:
 
 
 class LoadBalanced:
-    """The device of which the least part is granted, by compute or by memory, whichever is more."""
+    """The device of which the smallest part is allocated, by compute or memory, whichever is more."""
 
     name, version = "load-balanced", "1"
 
     def allocation(self, view: View, want: Request, node: int, columns: IntArray) -> IntArray:
-        """Parts per thousand granted."""
         size = np.maximum(view.gpus[node, SIZE, columns], 1)
         by_memory = 1000 - 1000 * view.gpus[node, MIB, columns] // size
         granted: IntArray = np.maximum(1000 - view.gpus[node, MILLI, columns], by_memory)
@@ -64,7 +60,7 @@ class LoadBalanced:
 
 
 class FragmentationAware:
-    """A shared device before a whole one; of the shared ones, where the least usable part is left.
+    """A shared device before a whole one; among shared ones, the one with the least usable part left.
 
     Partitions of one pod share an IO die; whole GPUs of one pod are those with the best links.
     """
@@ -72,7 +68,7 @@ class FragmentationAware:
     name, version, fills = "fragmentation-aware", "1", True
 
     def allocation(self, view: View, want: Request, node: int, columns: IntArray) -> IntArray:
-        """Stranded amounts count: compute without memory, or memory without compute, is of no use."""
+        """Stranded amounts count: compute without memory, or memory without compute, is useless."""
         if want.is_exclusive:
             return nearest_devices(view, want, node, columns)
         milli, mib, size, _ = view.gpus[node][:, columns]

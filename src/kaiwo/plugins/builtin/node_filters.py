@@ -1,6 +1,6 @@
 """Built-in filters: exclude nodes by readiness, cordons, selectors, taints, past failures and GPU isolation."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -13,33 +13,31 @@ from kaiwo.model.request import Request, Toleration
 from kaiwo.snapshot.array_types import BoolArray, Rows
 from kaiwo.snapshot.view import View
 
-# The taints that Kubernetes puts on a node that is cordoned, or whose kubelet is not healthy. A taint comes a moment
-# after the change itself; until then a pod must tolerate every taint that may come.
+# The taints of a node that is cordoned, or whose kubelet is not healthy. Kubernetes adds them a moment after the change
+# itself; until then a pod must tolerate every taint that may come.
 CORDONED = (Taint("node.kubernetes.io/unschedulable"),)
 NOT_READY = (Taint("node.kubernetes.io/not-ready"), Taint("node.kubernetes.io/unreachable"))
 
 
 class NodeReady:
-    """Keep off nodes that are not ready."""
+    """Exclude nodes that are not ready, unless the pod tolerates it."""
 
     name, version, reason, is_static = "node-ready", "2", Reason.NODE_NOT_READY, True
     depends_on = ("tolerations",)
 
     def filter(self, view: View, want: Request, nodes: Rows) -> BoolArray:
-        """A pod that tolerates such nodes may go there. Cordoned nodes are left to the next filter."""
         if view.nodes.schedulable.all():
             return np.ones(len(nodes), np.bool_)
         return _each(view, nodes, lambda node: node.ready or _is_let_in(want, node, NOT_READY))
 
 
 class NodeNotCordoned:
-    """Keep off cordoned nodes."""
+    """Exclude cordoned nodes, unless the pod tolerates it."""
 
     name, version, reason, is_static = "node-not-cordoned", "2", Reason.NODE_CORDONED, True
     depends_on = ("tolerations",)
 
     def filter(self, view: View, want: Request, nodes: Rows) -> BoolArray:
-        """A pod that tolerates cordoned nodes may go there."""
         if view.nodes.schedulable.all():
             return np.ones(len(nodes), np.bool_)
         return _each(view, nodes, lambda node: not node.cordoned or _is_let_in(want, node, CORDONED))
@@ -52,38 +50,36 @@ class NodeRules:
     depends_on = ("node_rules", "node_choices")
 
     def filter(self, view: View, want: Request, nodes: Rows) -> BoolArray:
-        """Every rule must hold, and of each choice one alternative."""
         if not want.node_rules and not want.node_choices:
             return np.ones(len(nodes), np.bool_)
         return _each(view, nodes, lambda node: matches_node_rules(node.labels, want.node_rules, want.node_choices))
 
 
 class NodeTaints:
-    """Obey taints that are not tolerated."""
+    """Exclude nodes with taints that are not tolerated."""
 
     name, version, reason, is_static = "node-taints", "1", Reason.NODE_TAINTED, True
     depends_on = ("tolerations",)
 
     def filter(self, view: View, want: Request, nodes: Rows) -> BoolArray:
-        """PreferNoSchedule only ever lowers a score."""
+        """PreferNoSchedule never excludes a node."""
         return _each(view, nodes, lambda node: not node.taints or tolerates_all(want.tolerations, node))
 
 
 class NodesToAvoid:
-    """Keep off nodes on which this work failed to start."""
+    """Exclude nodes on which this work failed to start."""
 
     name, version, reason, is_static = "nodes-to-avoid", "1", Reason.NODE_AVOIDED, True
     depends_on = ("avoid_nodes",)
 
     def filter(self, view: View, want: Request, nodes: Rows) -> BoolArray:
-        """The request names the nodes to avoid."""
         if not want.avoid_nodes:
             return np.ones(len(nodes), np.bool_)
         return _each(view, nodes, lambda node: node.name not in want.avoid_nodes)
 
 
-def _each(view: View, nodes: Rows, test) -> BoolArray:  # type: ignore[no-untyped-def]
-    """Definitions are objects, so this is a Python loop; it runs once per shape and then per redefined node."""
+def _each(view: View, nodes: Rows, test: Callable[[Node], bool]) -> BoolArray:
+    """A Python loop, since definitions are objects; it runs once per shape and then per redefined node."""
     all_nodes = view.nodes.nodes
     return np.fromiter((test(all_nodes[row]) for row in nodes), np.bool_, len(nodes))
 
@@ -94,7 +90,7 @@ def _is_let_in(want: Request, node: Node, taints: tuple[Taint, ...]) -> bool:
 
 
 def tolerates_all(tolerations: tuple[Toleration, ...], node: Node) -> bool:
-    """None of the node's taints keeps such a pod away."""
+    """None of the node's taints excludes such a pod."""
     return _tolerates_all_of(tolerations, (taint for taint in node.taints if taint.effect != "PreferNoSchedule"))
 
 
@@ -115,7 +111,7 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
 
 
 class GpuIsolation:
-    """Obey the isolation method that was requested by name, and the least grade."""
+    """Exclude nodes without the requested isolation method, or with a weaker grade than requested."""
 
     name, version, reason, is_static = "gpu-isolation", "1", Reason.GPU_ISOLATION, True
     depends_on = ("gpus", "gpu_milli", "gpu_mib", "partition", "isolation", "least_grade")
@@ -124,8 +120,7 @@ class GpuIsolation:
         """One suitable device is enough; whole GPUs and partitions always have the best grade."""
         if not (want.isolation or want.least_grade) or not want.gpus or want.is_exclusive:
             return np.ones(len(nodes), np.bool_)
-        all_nodes = view.nodes.nodes
-        return np.fromiter((_serves(all_nodes[row], want) for row in nodes), np.bool_, len(nodes))
+        return _each(view, nodes, lambda node: _serves(node, want))
 
 
 def _serves(node: Node, want: Request) -> bool:

@@ -12,16 +12,14 @@ from kaiwo.snapshot.view import View
 
 
 class OwnReservations:
-    """Fill the nodes on which enough devices are reserved for the work and free."""
+    """Prefer nodes on which enough free devices are reserved for the work."""
 
     name, version, weight = "own-reservations", "1", 100
 
     def applies(self, want: Request) -> bool:
-        """Only to work that may use a reservation."""
         return bool(want.passes) and want.gpus > 0
 
     def score(self, view: View, want: Request, nodes: Rows) -> IntArray:
-        """All or nothing per node."""
         if view.reservations is None:
             return np.zeros(len(nodes), np.int64)
         own = view.reservations.usable(want.passes)[nodes]
@@ -38,22 +36,20 @@ def _used_part(view: View, want: Request, nodes: Rows) -> IntArray:
 
 
 class Pack:
-    """Fill the fullest node that still fits, so that large work finds empty nodes."""
+    """Prefer the fullest node that still fits, so that large work finds empty nodes."""
 
     name, version, weight, placement = "pack", "1", 10, "pack"
 
     def score(self, view: View, want: Request, nodes: Rows) -> IntArray:
-        """Most used first."""
         return _used_part(view, want, nodes)
 
 
 class Spread:
-    """Use the emptiest node, when the policy's placement is `spread`."""
+    """Prefer the emptiest node, when the policy's placement is `spread`."""
 
     name, version, weight, placement = "spread", "1", 10, "spread"
 
     def score(self, view: View, want: Request, nodes: Rows) -> IntArray:
-        """Least used first."""
         return TOP_SCORE - _used_part(view, want, nodes)
 
 
@@ -63,11 +59,9 @@ class FillSharedGpus:
     name, version, weight, placement = "fill-shared-gpus", "1", 20, "pack"
 
     def applies(self, want: Request) -> bool:
-        """Only to shares of GPUs."""
         return want.gpus > 0 and not want.is_exclusive
 
     def score(self, view: View, want: Request, nodes: Rows) -> IntArray:
-        """All or nothing per node: whether a shared device has room."""
         return TOP_SCORE * fits_beside_others(view, want, nodes).astype(np.int64)
 
 
@@ -77,11 +71,9 @@ class SpareGpuNodes:
     name, version, weight, placement = "spare-gpu-nodes", "1", 20, "pack"
 
     def applies(self, want: Request) -> bool:
-        """Only to work without GPUs."""
         return want.gpus == 0
 
     def score(self, view: View, want: Request, nodes: Rows) -> IntArray:
-        """A node without GPUs before one with some."""
         has_none: IntArray = (eligible_devices(view, want, nodes).sum(axis=1) == 0).astype(np.int64)
         return TOP_SCORE * has_none
 
@@ -92,11 +84,10 @@ class PreferredNodes:
     name, version, weight = "preferred-nodes", "1", 40
 
     def applies(self, want: Request) -> bool:
-        """Only to work that prefers nodes."""
         return bool(want.prefers)
 
     def score(self, view: View, want: Request, nodes: Rows) -> IntArray:
-        """The weights of the preferences that hold on a node, as a part of all weights."""
+        """The weights of the preferences that a node matches, as a part of all weights."""
         every = sum(each.weight for each in want.prefers)
         labels = (view.nodes.nodes[row].labels for row in nodes)
         held = (

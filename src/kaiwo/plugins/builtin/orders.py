@@ -1,4 +1,4 @@
-"""Built-in orders: the queue that is owed most comes first; inside a queue priority, then age."""
+"""Built-in orders: the queue furthest below its share first; inside a queue by priority, then age."""
 
 import numpy as np
 
@@ -13,37 +13,35 @@ HOUR_S = 3600
 
 
 class FairShare:
-    """Serve the queue that is owed most, by its fair share and its parent's policy."""
+    """Serve first the queue that is furthest below its fair share, by its parent's policy: see `queue_keys`."""
 
     name, version = "fair-share", "1"
 
     def queue_order(self, view: View, queues: Rows, next_need: IntArray, next_since_s: IntArray) -> IntArray:
-        """Several keys a queue, the first counting most: see `queues.order`."""
         return queue_keys(
             current_shares(view), queue_demand_of(view).totals, np.asarray(queues), next_need, next_since_s
         )
 
     def queue_order_of(self, view: View, queue: int, next_need: tuple[int, ...], next_since_s: int) -> tuple[int, ...]:
-        """The same, for one queue."""
-        order = view.cache.get("plain-order")
-        if order is None:
-            now = current_shares(view)
-            order = view.cache["plain-order"] = QueueOrderKeys(now, entitlement(now, queue_demand_of(view).totals))
-        keys: tuple[int, ...] = order.keys(queue, next_need, next_since_s)
-        return keys
+        return view.once(_order_keys).keys(queue, next_need, next_since_s)
+
+
+def _order_keys(view: View) -> QueueOrderKeys:
+    now = current_shares(view)
+    return QueueOrderKeys(now, entitlement(now, queue_demand_of(view).totals))
 
 
 class PriorityThenAge:
     """Inside a queue: higher priority first, then the older workload.
 
-    With the policy's boosts the priority counts as priority + age_boost x hours waited + size_boost x GPUs. All waiting
-    workloads age at the same rate, so the order between two of them never changes, and it is worked out once.
+    With the policy's boosts, priority counts as priority + age_boost x hours waited + size_boost x GPUs. All waiting
+    workloads age at the same rate, so the order between two of them never changes, and it is computed once.
     """
 
     name, version = "priority-then-age", "2"
 
     def workload_order(self, workload: Workload, policy: Policy) -> tuple[int, ...]:
-        """With boosts in thousandths of a point and seconds, so that it stays an integer."""
+        """In thousandths of a point and seconds, so that it stays an integer."""
         if not policy.age_boost_milli and not policy.size_boost_milli:
             return (-workload.priority, workload.submitted_s)
         points = 1000 * workload.priority * HOUR_S - policy.age_boost_milli * workload.submitted_s

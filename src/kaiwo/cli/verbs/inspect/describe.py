@@ -4,8 +4,7 @@ import re
 
 import click
 
-from kaiwo.api.views import CycleView, GpuView, NodeView, QueueView, WorkloadDetail
-from kaiwo.api.views.reservations import ReservationView
+from kaiwo.api.views import CycleView, GpuView, NodeView, QueueView, ReservationView, WorkloadDetail
 from kaiwo.cli.lists.object_kinds import GPUS, KINDS, NODES, QUEUES, RESERVATIONS, WORKLOADS, find_kind, require_kind
 from kaiwo.cli.lists.read_object import complete_object, read_object, server_time
 from kaiwo.cli.name_completion import complete_workload

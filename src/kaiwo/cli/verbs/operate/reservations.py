@@ -5,8 +5,7 @@ from typing import Any
 import click
 import msgspec
 
-from kaiwo.api.views import Outcome
-from kaiwo.api.views.reservations import ReservationView
+from kaiwo.api.views import Outcome, ReservationView
 from kaiwo.cli.client.api_client import object_path
 from kaiwo.cli.lists.list_options import list_options, make_list_request
 from kaiwo.cli.lists.object_kinds import RESERVATIONS

@@ -6,8 +6,7 @@ from typing import Any
 import click
 import msgspec
 
-from kaiwo.api.views import Problem
-from kaiwo.api.views.bulk_actions import MOST_NAMES, ActionResult, BulkOutcome, NamesForm
+from kaiwo.api.views import MOST_NAMES, ActionResult, BulkOutcome, NamesForm, Problem
 from kaiwo.cli.client.api_client import ApiClient, problem_error
 from kaiwo.cli.lists.list_options import make_list_request
 from kaiwo.cli.lists.object_kinds import WORKLOADS
