@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kaiwo.api.http.page_cursor import write_cursor
+from kaiwo.api.http.query_params import write_cursor
 from kaiwo.api.views import Problem
 from tests.api.world import World, decode, world
 from tests.waiting import run

@@ -16,7 +16,7 @@ from kaiwo.gpus.partitioning.demand import node_states, waiting_demands
 from kaiwo.gpus.partitioning.planner import plan_partitions
 from kaiwo.model.plan import Plan
 from kaiwo.queues.current_shares import fair_shares_of, queue_demand_of
-from kaiwo.queues.share_breakdown import share_breakdown
+from kaiwo.queues.fair_share import share_breakdown
 from kaiwo.snapshot.reservation_status import reservation_statuses
 from kaiwo.snapshot.working_copy import WorkingCopy
 from tests.decisions.stories import Story

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from kaiwo.model.queue import UNLIMITED, Queue, QueueAmounts, SharePolicy
-from kaiwo.queues.fair_share import DEFAULT_RULES, QueueDemand, fair_shares
+from kaiwo.queues.fair_share import DEFAULT_RULES, QueueDemand, fair_shares, share_breakdown
 from kaiwo.queues.past_usage import WHOLE_PART
-from kaiwo.queues.share_breakdown import share_breakdown
 from kaiwo.snapshot.queue_table import GPU, QueueTable
 from tests.conftest import ROOT
 

@@ -3,14 +3,13 @@
 import numpy as np
 
 from kaiwo.model.queue import GpuModelAmounts, Queue, QueueAmounts
-from kaiwo.queues.fair_share import QueueDemand, fair_shares
+from kaiwo.queues.fair_share import QueueDemand, fair_shares, share_breakdown
 from kaiwo.queues.reclaim_rules import (
     ReclaimRequest,
     RefusalRule,
     queue_shares,
     refusal_to_reclaim,
 )
-from kaiwo.queues.share_breakdown import share_breakdown
 from kaiwo.snapshot.queue_table import QueueTable
 from tests.queues.victims import VictimUsage, may_take
 

@@ -10,8 +10,8 @@ from kaiwo.model.events import QueueChanged
 from kaiwo.model.policy import Policy
 from kaiwo.model.queue import Queue
 from kaiwo.queues.current_shares import fair_shares_of, queue_demand_of
+from kaiwo.queues.fair_share import share_breakdown
 from kaiwo.queues.past_usage import WHOLE_PART
-from kaiwo.queues.share_breakdown import share_breakdown
 from kaiwo.runtime.loop.learned_state import pack_state, unpack_state
 from kaiwo.runtime.loop.past_usage_tracker import SAMPLE_S, UPDATE_S, PastUsageFile, PastUsageInQueues, PastUsageTracker
 from kaiwo.snapshot.queue_table import GPU

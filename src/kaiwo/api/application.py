@@ -39,19 +39,9 @@ from kaiwo.runtime.loop.loop_protocol import Live
 
 BASE = "/api/v1"
 API_ROUTES: tuple[Route, ...] = (
-    *cluster.ROUTES,
-    *nodes.ROUTES,
-    *agents.ROUTES,
-    *partitions.ROUTES,
-    *queues.ROUTES,
-    *reservations.ROUTES,
-    *workloads.ROUTES,
-    *logs.ROUTES,
-    *consoles.ROUTES,
-    *submissions.ROUTES,
-    *stream.ROUTES,
-    *login.ROUTES,
-)
+    *cluster.ROUTES, *nodes.ROUTES, *agents.ROUTES, *partitions.ROUTES, *queues.ROUTES, *reservations.ROUTES,
+    *workloads.ROUTES, *logs.ROUTES, *consoles.ROUTES, *submissions.ROUTES, *stream.ROUTES, *login.ROUTES,
+)  # fmt: skip
 NOT_ZIPPED = ("text/event-stream", "text/plain", "image/png", "font/woff2")  # streams must not wait for a full block
 
 

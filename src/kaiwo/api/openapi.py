@@ -107,14 +107,8 @@ def _path_parameter(name: str) -> dict[str, Any]:
 
 def _query_parameter(param: Param) -> dict[str, Any]:
     many = {"style": "form", "explode": True} if param.kind in ("words", "choices") else {}
-    return {
-        "name": param.name,
-        "in": "query",
-        "required": param.required,
-        "description": param.help,
-        "schema": param.schema(),
-        **many,
-    }
+    described = {"required": param.required, "description": param.help, "schema": param.schema()}
+    return {"name": param.name, "in": "query", **described, **many}
 
 
 def _name(route: Route, path: str) -> str:

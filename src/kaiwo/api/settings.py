@@ -1,4 +1,4 @@
-"""How the API is to be served: read once, frozen."""
+"""The settings of the API server, read once and frozen."""
 
 from pathlib import Path
 
@@ -9,8 +9,6 @@ LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """The defaults suit one person on one machine."""
-
     home: str  # where the token and the log are
     host: str = "127.0.0.1"  # what the server listens on
     names: tuple[str, ...] = ()  # further names under which people reach it

@@ -312,9 +312,9 @@ class TermsView(msgspec.Struct, frozen=True):
     quota: int
     limit: int
     deserved: int  # the least of quota, wants and limit
-    offered: int  # what was divided by weight when everybody had what it deserves
+    offered: int  # what was divided by weight when all had what they deserve
     weight: int
-    weights: int  # of all who still wanted more; 0: nothing had to be divided by weight
+    weights: int  # of all that still wanted more; 0: nothing had to be divided by weight
     part: int  # offered * weight / weights, rounded down; or all that it wants
     remainder: int  # of what rounding left over
     share: int
@@ -356,8 +356,8 @@ class ShareView(msgspec.Struct, frozen=True):
     policy: SharePolicy  # by which it and its siblings divide
     reclaim: str  # how far it may reach, in one sentence
     resources: list[TermsView]
-    turn: TurnView | None  # None: nobody waits in it
-    orders: list[str]  # the order plugins by which its work stands in line
+    turn: TurnView | None  # None: nothing waits in it
+    orders: list[str]  # the order plugins that sort its work
     line: list[WaitingWorkloadView]  # the first few
 
 

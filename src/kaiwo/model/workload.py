@@ -149,7 +149,7 @@ class Workload(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     preemption_delay_s: int = 0  # it waits this long before others are evicted for it
     checkpoint_s: int = 0  # when it last saved its work; 0: never
     restart_s: int = 0  # how long it takes after a restart to get back to its checkpoint
-    stale_grace_s: int | None = None  # how long it may run below its minimum; None: as the policy says; -1: for ever
+    stale_grace_s: int | None = None  # how long it may run below its minimum; None: by policy; -1: forever
     broken_since_s: int = 0  # since when it runs below its minimum; 0: it does not
     labels: dict[str, str] = {}
     stops_others: bool = True  # others may be evicted for it

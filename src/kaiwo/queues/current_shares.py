@@ -56,7 +56,7 @@ def _past(view: View) -> IntArray | None:
     """By queue and resource: its recent part of the cluster; 0 for queues without a record."""
     if view.past_usage is None:
         return None
-    past = np.zeros_like(view.queues.all_used)  # of single models nobody keeps a memory
+    past = np.zeros_like(view.queues.all_used)  # for single models it is not tracked
     for row, name in enumerate(view.queues.names):
         parts = view.past_usage.parts.get(name, ())
         past[row, : len(parts)] = parts

@@ -10,12 +10,13 @@ import numpy as np
 
 from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.queue import SharePolicy
-from kaiwo.queues.past_usage import adjust_weights
+from kaiwo.queues.past_usage import WHOLE_PART, adjust_weights
 from kaiwo.queues.resource_division import ShareClaims, SurplusPart, deserved, divide_surplus
 from kaiwo.snapshot.array_types import IntArray, Rows
 from kaiwo.snapshot.queue_table import (
     BY_PRIORITY,
     BY_WAIT,
+    ENDLESS,
     GPU,
     NO_PARENT,
     RESOURCES,
@@ -55,6 +56,24 @@ class FairShares(NamedTuple):
     weights: IntArray  # and the sum of all of them; 0 where nothing had to be divided by weight
 
 
+class ShareBreakdown(NamedTuple):
+    """share = deserved + whole + remainder; whole = offered * weight / weights, rounded down, unless weights is 0."""
+
+    resource: str  # gpu, cpu, memory, or a GPU model
+    total: int  # what the queue and its siblings divide
+    wants: int  # used and waiting, with all below it
+    quota: int | None  # None: unlimited
+    limit: int | None
+    deserved: int
+    whole: int
+    remainder: int
+    share: int
+    offered: int
+    weight: int
+    weights: int
+    past_ppm: int | None = None  # its recent part of the cluster, which changed the weight; None: it does not count
+
+
 DEFAULT_RULES = ShareRules()
 
 
@@ -81,6 +100,26 @@ def fair_shares(queues: QueueTable, wants: QueueDemand, rules: ShareRules = DEFA
         out.total[rows] = totals[queues.tree.parent[rows] + 1]
         totals[rows + 1] = out.share[rows]
     return out
+
+
+def share_breakdown(queues: QueueTable, wants: QueueDemand, shares: FairShares, row: int) -> tuple[ShareBreakdown, ...]:
+    names = (*RESOURCES, *queues.models)
+    quotas = [*queues.quota[row].tolist(), *queues.model_quota[row].tolist()]
+    limits = [*queues.limit[row].tolist(), *queues.model_limit[row].tolist()]
+    each = {name: values[row].tolist() for name, values in zip(FairShares._fields, shares, strict=True)}
+    asked = wants.request[row].tolist()
+    past = None if wants.past is None else (wants.past[row] * 1_000_000 // WHOLE_PART).tolist()
+    return tuple(
+        ShareBreakdown(
+            resource=names[column],
+            wants=asked[column],
+            quota=_finite(quotas[column]),
+            limit=_finite(limits[column]),
+            past_ppm=None if past is None else past[column],
+            **{name: values[column] for name, values in each.items()},
+        )
+        for column in range(len(asked))
+    )
 
 
 def bounds(amounts: IntArray, by_model: IntArray, columns: int) -> IntArray:
@@ -153,3 +192,7 @@ def _weights(queues: QueueTable, columns: int) -> IntArray:
 def _units(rules: ShareRules, columns: int) -> IntArray:
     units = rules.units + (rules.units[GPU],) * (columns - len(rules.units))
     return np.array(units, np.int64)
+
+
+def _finite(amount: int) -> int | None:
+    return None if amount >= ENDLESS else amount

@@ -27,7 +27,7 @@ class ShareClaims(NamedTuple):
     request: IntArray
     weight: IntArray  # 0: never more than it deserves
     unit: IntArray  # over-quota parts are multiples of this, the last one excepted; the same within a pool
-    age: IntArray  # between equal fractions the lowest goes first; unique within a pool
+    age: IntArray  # between equal fractions the lowest is first; unique within a pool
 
 
 class SurplusPart(NamedTuple):
@@ -37,7 +37,7 @@ class SurplusPart(NamedTuple):
     remainder: IntArray  # what rounding left over and it was given
     offered: IntArray  # what its rank divided by weight: `whole` is offered * weight / weights, rounded down
     weights: IntArray  # the sum of the weights that `offered` was divided by; 0 when it got all it wants, or nothing
-    left: IntArray  # per pool: what nobody wanted or could have
+    left: IntArray  # per pool: what no claim wanted or could have
 
 
 def deserved(totals: IntArray, claims: ShareClaims) -> IntArray:

@@ -7,7 +7,6 @@ import numpy as np
 
 from kaiwo.model.reservation import NEVER_S
 from kaiwo.model.workload import Phase
-from kaiwo.snapshot.array_types import Rows
 
 if TYPE_CHECKING:
     from kaiwo.snapshot.cluster_state import ClusterState
@@ -16,13 +15,13 @@ ACTIVE_PHASES = (Phase.ASSUMED, Phase.RUNNING)
 Requeue = Callable[[str, int], None]  # a workload, as of a time
 
 
-def apply_timed_changes(state: "ClusterState", now_s: int, stand: Requeue) -> None:
-    _apply_reservation_times(state, now_s, stand)
+def apply_timed_changes(state: "ClusterState", now_s: int, requeue: Requeue) -> None:
+    _apply_reservation_times(state, now_s, requeue)
     state.is_cycle_due = state.is_cycle_due or bool(expired_workloads(state, now_s))
     for name in _past_expiry(state, now_s):
         if state.backlog.is_queued(name):  # from now on it is gated
             state.version += 1
-            stand(name, now_s)
+            requeue(name, now_s)
 
 
 def expired_workloads(state: "ClusterState", now_s: int) -> list[str]:
@@ -38,34 +37,30 @@ def next_timed_change_s(state: "ClusterState", now_s: int) -> int:
     return soonest if soonest < NEVER_S else 0
 
 
-def _apply_reservation_times(state: "ClusterState", now_s: int, stand: Requeue) -> None:
-    book = state.reservations
+def _apply_reservation_times(state: "ClusterState", now_s: int, requeue: Requeue) -> None:
+    reservations = state.reservations
     state.refresh_tables()
-    if book.changes_by(now_s):
-        before = book.rows(state.nodes)
-        book.advance_to(now_s)
+    if reservations.changes_by(now_s):
+        before = reservations.rows(state.nodes)
+        reservations.advance_to(now_s)
         state.version += 1
         state.is_cycle_due = True
         state.backlog.try_all = True
-        _mark_changed(state, np.union1d(before, book.rows(state.nodes)))
-        _requeue_with_new_access(state, now_s, stand)
-    elif (rows := book.rows_about_to_change(now_s, state.nodes)) is not None:
+        state.nodes.changed[np.union1d(before, reservations.rows(state.nodes))] = state.version
+        _requeue_with_new_access(state, now_s, requeue)
+    elif (rows := reservations.rows_about_to_change(now_s, state.nodes)) is not None:
         state.version += 1
-        _mark_changed(state, rows)
+        state.nodes.changed[rows] = state.version
 
 
-def _mark_changed(state: "ClusterState", rows: Rows) -> None:
-    state.nodes.changed[rows] = state.version
-
-
-def _requeue_with_new_access(state: "ClusterState", now_s: int, stand: Requeue) -> None:
+def _requeue_with_new_access(state: "ClusterState", now_s: int, requeue: Requeue) -> None:
     """A workload that may now use other reservations belongs to another class."""
-    book, backlog, shapes = state.reservations, state.backlog, state.backlog.shapes
+    reservations, backlog, shapes = state.reservations, state.backlog, state.backlog.shapes
     for name in list(backlog.queued_names()):
         workload = state.workloads[name]
         want = shapes[backlog.find(name)[0].needs[0].shape]
-        if book.access_of(workload, state.queue_objects) != (want.passes, want.holds_s):
-            stand(name, now_s)
+        if reservations.access_of(workload, state.queue_objects) != (want.passes, want.holds_s):
+            requeue(name, now_s)
 
 
 def _past_expiry(state: "ClusterState", now_s: int) -> list[str]:

@@ -48,15 +48,14 @@ def translate(error: KaiwoError) -> ApiError:
     message = " ".join(str(error).split())
     match error:
         case ConfigError():
-            return ApiError(400, "invalid", message, error.field)
+            return invalid(message, error.field)
         case RefusedError():
             return ApiError(409, "refused", message)
         case NotFoundError():
-            return ApiError(404, "not-found", message)
+            return not_found(message)
         case ClusterError():
             return ApiError(503, "broken", message)
-        case _:
-            return ApiError(500, "broken", message)
+    return ApiError(500, "broken", message)
 
 
 def respond(error: ApiError) -> Response:

@@ -1,12 +1,14 @@
-"""Query parameters: declared once, so that the reader and the OpenAPI document cannot disagree.
+"""Query parameters: declared once for the reader and the OpenAPI document. Cursors of pages, which `after` takes.
 
 In:    a query string and the parameters that a route takes.   Out: typed values, by name.
-Never: ignores a parameter that it does not know.
+An unknown parameter is refused.
 """
 
+import base64
+import binascii
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.datastructures import QueryParams
@@ -15,6 +17,7 @@ from kaiwo.api.http.problems import did_you_mean, invalid, quote
 
 LABEL_PATTERN = r"^[^=,]+=[^,]*$"
 TEXT_MAX = 500
+T = TypeVar("T")
 
 
 class Param(msgspec.Struct, frozen=True):
@@ -124,3 +127,25 @@ def read_query(given: QueryParams, params: Sequence[Param]) -> dict[str, Any]:
 
 def label_pairs(values: Sequence[str]) -> tuple[tuple[str, str], ...]:
     return tuple((key, value) for key, _, value in (word.partition("=") for word in values))
+
+
+def write_cursor(place: object) -> str:
+    return base64.urlsafe_b64encode(msgspec.json.encode(place)).decode().rstrip("=")
+
+
+def read_cursor(word: str | None, kind: type[T]) -> T | None:
+    """The position; None: the beginning."""
+    if word is None:
+        return None
+    try:
+        content = base64.b64decode(word + "=" * (-len(word) % 4), altchars=b"-_", validate=True)
+        return msgspec.json.decode(content, type=kind)
+    except (binascii.Error, ValueError, msgspec.DecodeError):
+        raise foreign_cursor() from None
+
+
+def foreign_cursor() -> Exception:
+    """The cursor is not from this API, or belongs to another list."""
+    return invalid(
+        "after is not the `next` of an earlier page of this list; leave it out to begin at the start", "after"
+    )

@@ -1,7 +1,7 @@
-"""A response that goes on: server-sent events, or a log that is followed.
+"""A streaming response: server-sent events, or a log that is followed.
 
-In:    an iterator of chunks.   Out: the chunks, as fast as the client takes them.
-Never: outlives its client or the server, or holds more than one chunk for a client that does not read.
+Chunks are sent as fast as the client reads them. A stream ends with its client and with the server, and holds at most
+one chunk for a client that does not read.
 """
 
 import asyncio

@@ -8,8 +8,7 @@ from typing import Any
 
 import msgspec
 
-from kaiwo.api.http.page_cursor import foreign_cursor, read_cursor
-from kaiwo.api.http.query_params import LABEL_PATTERN, Param, label_pairs
+from kaiwo.api.http.query_params import LABEL_PATTERN, Param, foreign_cursor, label_pairs, read_cursor
 from kaiwo.api.presenters.cluster_view import status_view
 from kaiwo.api.presenters.node_view import GpuPick, NodePick, gpu_page, node_page
 from kaiwo.api.presenters.queue_view import queue_page
@@ -20,9 +19,11 @@ from kaiwo.runtime.overview.cluster_overview import ClusterOverview
 from kaiwo.runtime.overview.workload_query import SORTS, PageStart, WorkloadQuery
 
 AFTER = Param("after", "text", "The `next` of the page before.")
-LABEL = Param(
-    "label", "words", "Only with this label; repeat it for several.", pattern=LABEL_PATTERN, example="key=value"
-)
+LABEL_HELP = "Only with this label; repeat it for several."
+LABEL = Param("label", "words", LABEL_HELP, pattern=LABEL_PATTERN, example="key=value")
+STATES = tuple(WorkloadState)
+SORT_CHOICES = tuple(sign + name for name in SORTS for sign in ("", "-"))
+SORT_HELP = "The order; with a leading '-' the largest first. Equal ones come in the order of their names."
 TEXT = Param("q", "text", "Only names that contain this.")
 
 NODE_PARAMS = (Param("limit", "int", "Items on a page.", 50, 1, 500), AFTER, TEXT, LABEL)
@@ -36,33 +37,27 @@ GPU_PARAMS = (
 WORKLOAD_PARAMS = (
     Param("limit", "int", "Items on a page.", 50, 1, 500),
     AFTER,
-    Param(
-        "state", "choices", "Only in this state; repeat it, or give several with commas.", choices=tuple(WorkloadState)
-    ),
+    Param("state", "choices", "Only in this state; repeat it, or give several with commas.", choices=STATES),
     Param("queue", "text", "Only of this queue and those below it."),
     Param("user", "text", "Only of this user."),
     LABEL,
     TEXT,
     Param(
-        "sort",
-        "choice",
-        "The order; with a leading '-' the largest first. Equal ones come in the order of their names.",
-        "-submitted",
-        choices=tuple(sign + name for name in SORTS for sign in ("", "-")),
+        "sort", "choice", SORT_HELP, "-submitted", choices=tuple(sign + name for name in SORTS for sign in ("", "-"))
     ),
 )
 
 
 class Listing(msgspec.Struct, frozen=True):
-    """One list. `pick` turns a query into a hashable value, `page` answers it; read after `board.fresh`."""
+    """One list. `pick` turns a query into a hashable value, `page` answers it; to be called after `overview.fresh`."""
 
     view: str
-    key: str  # how items are named, for the reader of a stream
+    key: str  # how items are named, for readers of a stream
     params: tuple[Param, ...]
     pick: Callable[[dict[str, Any]], Any]
     page: Callable[[ClusterOverview, Any], Page[Any]]
     key_of: Callable[[Any], str]
-    needs_queues: bool = False  # read after `board.fresh_queues`
+    needs_queues: bool = False  # to be called after `overview.fresh_queues`
 
 
 def _workload_pick(query: dict[str, Any]) -> WorkloadQuery:
@@ -91,24 +86,25 @@ def _gpu_pick(query: dict[str, Any]) -> GpuPick:
     return GpuPick(query["node"] or "", query["model"] or "", query["free"], query["after"], query["limit"])
 
 
+def _no_pick(_: dict[str, Any]) -> None:
+    return None
+
+
 def _name(item: Any) -> str:
     return str(item.name)
+
+
+def _cluster(_: Any) -> str:
+    return "cluster"
 
 
 LISTINGS: dict[str, Listing] = {
     listing.view: listing
     for listing in (
-        Listing(
-            "status",
-            "cluster",
-            (),
-            lambda _: None,
-            lambda overview, _: Page([status_view(overview)], 1),
-            lambda _: "cluster",
-        ),
+        Listing("status", "cluster", (), _no_pick, lambda overview, _: Page([status_view(overview)], 1), _cluster),
         Listing("nodes", "name", NODE_PARAMS, _node_pick, node_page, _name),
         Listing("gpus", "node/id", GPU_PARAMS, _gpu_pick, gpu_page, lambda gpu: f"{gpu.node}/{gpu.id}"),
-        Listing("queues", "name", (), lambda _: None, lambda overview, _: queue_page(overview), _name, True),
+        Listing("queues", "name", (), _no_pick, lambda overview, _: queue_page(overview), _name, needs_queues=True),
         Listing("workloads", "name", WORKLOAD_PARAMS, _workload_pick, workload_page, _name),
     )
 }

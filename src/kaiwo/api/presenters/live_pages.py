@@ -171,7 +171,7 @@ class LivePages:
         try:
             return await self._refresh(page)
         except Exception as error:
-            page.revision = revision  # tried again at the next change, not for ever
+            page.revision = revision  # tried again only at the next change
             self._report(error, f"stream of {page.listing.view}")
             return 0.0
 

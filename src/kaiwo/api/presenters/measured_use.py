@@ -41,14 +41,12 @@ def _physical(view: GpuView) -> str:
 
 
 def _device_use(sample: GpuSample, view: GpuView, ago_s: int) -> MeasuredView:
-    told = sample.telemetry
+    whole = sample.telemetry
     part = next((part for part in sample.partitions if part.id == view.id), None)
+    busy_percent = whole.utilisation_percent if part is None else part.busy_percent
+    memory_mib = (whole if part is None else part).memory_used_mib
     processes = len({use.pid for use in _on(sample, view)})
-    if part is not None:
-        return MeasuredView(part.busy_percent, part.memory_used_mib, told.power_w, told.temperature_c, processes, ago_s)
-    return MeasuredView(
-        told.utilisation_percent, told.memory_used_mib, told.power_w, told.temperature_c, processes, ago_s
-    )
+    return MeasuredView(busy_percent, memory_mib, whole.power_w, whole.temperature_c, processes, ago_s)
 
 
 def _tenant(
@@ -60,7 +58,7 @@ def _tenant(
     if mine:
         found = MeasuredView(_sum(mine, "busy_percent"), _sum(mine, "memory_mib"), processes=len({u.pid for u in mine}))
     elif len(view.tenants) == 1 and use is not None:
-        found = replace(use, power_w=None, temperature_c=None)  # nobody else is there
+        found = replace(use, power_w=None, temperature_c=None)  # it is alone there
     if found is not None and use is not None:
         found = replace(found, ago_s=use.ago_s)
     return replace(tenant, grade=grade or _expected(live, view, tenant), measured=found)

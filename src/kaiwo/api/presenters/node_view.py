@@ -6,8 +6,8 @@ from collections.abc import Iterable
 import msgspec
 import numpy as np
 
-from kaiwo.api.http.page_cursor import read_cursor, write_cursor
 from kaiwo.api.http.problems import did_you_mean, not_found, quote
+from kaiwo.api.http.query_params import read_cursor, write_cursor
 from kaiwo.api.views import GpuView, NodeView, Page, TenantView, Usage
 from kaiwo.gpus.partitioning.pending_mode_change import change_state
 from kaiwo.model.gpu import Gpu

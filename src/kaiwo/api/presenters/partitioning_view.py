@@ -69,5 +69,5 @@ def _count(number: int, what: str) -> str:
 def _plan(partitions: PartitioningLoop, name: str) -> PlanView:
     plan = partitions.plans[name]
     state = "paused" if plan.is_paused else "dry-run" if plan.is_dry else partitions.policy
-    stands = [stand for stand in partitions.planned.statuses if stand.plan == name]
-    return PlanView(name, state, [PlanNodeView(each.node, each.profile, each.state, each.reason) for each in stands])
+    nodes = [each for each in partitions.planned.statuses if each.plan == name]
+    return PlanView(name, state, [PlanNodeView(each.node, each.profile, each.state, each.reason) for each in nodes])

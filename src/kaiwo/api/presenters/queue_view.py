@@ -16,7 +16,7 @@ from kaiwo.api.views import (
 )
 from kaiwo.model.amounts import thousandths
 from kaiwo.model.queue import DEFAULT_FAIRNESS, UNLIMITED, QueueAmounts, ReclaimStrategy, SharePolicy
-from kaiwo.queues.share_breakdown import ShareBreakdown
+from kaiwo.queues.fair_share import ShareBreakdown
 from kaiwo.runtime.overview.cluster_overview import ClusterOverview, QueueTotals
 from kaiwo.runtime.overview.queue_shares import QueuePosition, QueueShareRow
 from kaiwo.snapshot.cluster_state import ClusterState

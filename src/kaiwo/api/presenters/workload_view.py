@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from kaiwo import explain
-from kaiwo.api.http.page_cursor import write_cursor
+from kaiwo.api.http.query_params import write_cursor
 from kaiwo.api.views import ObstacleView, Page, PodView, Usage, WorkloadDetail, WorkloadView
 from kaiwo.manifests import describe_role, describe_workload
 from kaiwo.model.gpu import WHOLE_MILLI, Share

@@ -4,8 +4,7 @@ import asyncio
 
 from kaiwo import __version__
 from kaiwo.api.endpoint import Call, Route
-from kaiwo.api.http.page_cursor import read_cursor, write_cursor
-from kaiwo.api.http.query_params import Param
+from kaiwo.api.http.query_params import Param, read_cursor, write_cursor
 from kaiwo.api.presenters.cluster_view import cycle_view, status_view
 from kaiwo.api.presenters.list_pages import AFTER
 from kaiwo.api.views import CycleView, Page, StatusView, VersionView

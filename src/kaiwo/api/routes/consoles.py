@@ -49,13 +49,5 @@ def _why_not(cluster: Cluster, program: Program, input_from: str) -> str:
     return ""
 
 
-ROUTES = (
-    Route(
-        "GET",
-        NAMED + "/console",
-        "Where its standard input is attached, if anywhere.",
-        console,
-        ConsoleView,
-        errors=(404,),
-    ),
-)
+SUMMARY = "Where its standard input is attached, if anywhere."
+ROUTES = (Route("GET", NAMED + "/console", SUMMARY, console, ConsoleView, errors=(404,)),)

@@ -16,7 +16,6 @@ PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Kaiwo</tit
 
 
 async def new_login(call: Call) -> LoginView:
-    """An address for a browser."""
     if call.credential != "token":
         raise forbidden(403, "a login cannot create another login; send the token instead")
     return LoginView(call.context.access.login_path())

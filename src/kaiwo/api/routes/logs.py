@@ -35,14 +35,14 @@ async def follow_file(path: str, is_over: Callable[[], bool], tail: int | None) 
     at, _ = await asyncio.to_thread(_begin, path, tail)
     pause_s = QUICK_S
     while True:
-        was_over = is_over()  # asked before the read: what was written before the end is read
+        was_over = is_over()  # asked first, so that everything written before the end is read
         content, size = await asyncio.to_thread(_read, path, at, CHUNK)
         if content:
             at += len(content)
             pause_s = QUICK_S
             yield content
             continue
-        if size < at:  # somebody emptied it
+        if size < at:  # it was truncated
             at = 0
             continue
         if was_over:
@@ -153,7 +153,7 @@ async def follow_attempts(
     """Every attempt after `seen`, one after the other, until there will be no more."""
     pause_s = QUICK_S
     while True:
-        was_over = is_over()  # asked before the look: an attempt that began before the end is found
+        was_over = is_over()  # asked first, so that an attempt that began before the end is found
         fresh = next((each for each in find() if each.attempt > seen), None)
         if fresh is not None:
             async for chunk in follow_file(fresh.path, _end_of(find, fresh.attempt), tail):
@@ -174,9 +174,8 @@ def _end_of(find: Find, attempt: int) -> Callable[[], bool]:
 def _chosen(found: Sequence[LogFile], attempt: int | None, name: str) -> LogFile | None:
     if attempt is None:
         return found[-1] if found else None
-    for each in found:
-        if each.attempt == attempt:
-            return each
+    if chosen := next((each for each in found if each.attempt == attempt), None):
+        return chosen
     kept = ", ".join(str(each.attempt) for each in found) or "none"
     raise not_found(f"workload {name} has no log of attempt {attempt}; there are logs of attempts: {kept}")
 
@@ -189,7 +188,6 @@ def _logs_of(call: Call) -> Sequence[LogFile]:
 
 ROUTES = (
     Route("GET", NAMED + "/logs", "Its log.", logs, "text/plain", params=LOG_PARAMS, errors=(404,)),
-    Route(
-        "GET", NAMED + "/attempts", "Which attempts have a log.", attempts, AttemptsView, params=(POD,), errors=(404,)
-    ),
-)
+    Route("GET", NAMED + "/attempts", "Which attempts have a log.", attempts, AttemptsView, params=(POD,),
+          errors=(404,)),
+)  # fmt: skip

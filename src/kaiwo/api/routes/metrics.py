@@ -23,20 +23,23 @@ def reservation_metrics(views: Sequence[ReservationView], counts: Allocations) -
         phases.add_metric([phase.value], sum(1 for view in views if view.phase is phase))
     yield phases
     labels = ["reservation", "owner", "phase"]
-    gpus = GaugeMetricFamily("kaiwo_reservation_gpus", "GPUs that a reservation has, or will have.", labels=labels)
-    missing = GaugeMetricFamily(
-        "kaiwo_reservation_gpus_missing", "GPUs asked for that it does not have.", labels=labels
+    gpus, missing, used, others = (
+        GaugeMetricFamily(f"kaiwo_reservation_{name}", help_text, labels=labels)
+        for name, help_text in (
+            ("gpus", "GPUs that a reservation has, or will have."),
+            ("gpus_missing", "GPUs asked for that it does not have."),
+            ("used_gpus", "Of its GPUs: held by its owner's work."),
+            ("strangers", "Workloads of others still in its place."),
+        )
     )
-    used = GaugeMetricFamily("kaiwo_reservation_used_gpus", "Of its GPUs: held by its owner's work.", labels=labels)
-    others = GaugeMetricFamily("kaiwo_reservation_strangers", "Workloads of others still in its place.", labels=labels)
     for view in views:
         if view.phase is ReservationPhase.EXPIRED:
             continue
-        who = [view.name, f"{view.owner_kind} {view.owner}".strip(), view.phase.value]
-        gpus.add_metric(who, view.gpus)
-        missing.add_metric(who, view.missing)
-        used.add_metric(who, view.used_milli / 1000)
-        others.add_metric(who, len(view.others))
+        values = [view.name, f"{view.owner_kind} {view.owner}".strip(), view.phase.value]
+        gpus.add_metric(values, view.gpus)
+        missing.add_metric(values, view.missing)
+        used.add_metric(values, view.used_milli / 1000)
+        others.add_metric(values, len(view.others))
     yield from (gpus, missing, used, others)
     yield CounterMetricFamily(
         "kaiwo_reservations_made_total", "Reservations made since the start.", counts.reservations
@@ -53,8 +56,8 @@ def reservation_metrics(views: Sequence[ReservationView], counts: Allocations) -
     yield stages
 
 
-def webhook_metrics(tally: RequestCounts | None) -> Iterator[Metric]:
-    if tally is None:
+def webhook_metrics(counts: RequestCounts | None) -> Iterator[Metric]:
+    if counts is None:
         return
     requests = CounterMetricFamily(
         "kaiwo_webhook_requests_total",
@@ -65,12 +68,12 @@ def webhook_metrics(tally: RequestCounts | None) -> Iterator[Metric]:
         "kaiwo_webhook_refusals_total", "Refused objects, by webhook and reason.", labels=["webhook", "reason"]
     )
     times = HistogramMetricFamily("kaiwo_webhook_seconds", "Time an answer took, by webhook.", labels=["webhook"])
-    for key, count in sorted(tally.answers.items()):
+    for key, count in sorted(counts.answers.items()):
         requests.add_metric(list(key), count)
-    for key, count in sorted(tally.refusals.items()):
+    for key, count in sorted(counts.refusals.items()):
         refusals.add_metric(list(key), count)
-    for door in tally.endpoints():
-        times.add_metric([door], list(tally.buckets(door)), tally.sums_s[door])
+    for webhook in counts.endpoints():
+        times.add_metric([webhook], list(counts.buckets(webhook)), counts.sums_s[webhook])
     yield from (requests, refusals, times)
 
 
@@ -86,8 +89,6 @@ def write_metrics(context: Context) -> tuple[bytes, str]:
 
 
 class _Collector:
-    """Asked by the registry at each scrape."""
-
     def __init__(self, context: Context) -> None:
         self._context = weakref.ref(context)
 
@@ -123,7 +124,7 @@ def _queues(context: Context) -> Iterator[Metric]:
     """In GPUs, CPUs and bytes; a queue with everything below it."""
     below = "a queue and those below it"
     amounts = {
-        "quota": _by_queue("kaiwo_queue_quota", "What nobody takes away from a queue; +Inf: unlimited."),
+        "quota": _by_queue("kaiwo_queue_quota", "What a queue is guaranteed; +Inf: unlimited."),
         "limit": _by_queue("kaiwo_queue_limit", "The most that a queue may use; +Inf: no limit."),
         "used": _by_queue("kaiwo_queue_used", f"What {below} use, with the space that is kept for its waiting work."),
         "fixed": _by_queue("kaiwo_queue_fixed", f"The part of what {below} use that may not be preempted."),
@@ -160,7 +161,7 @@ def _by_queue(name: str, help_text: str) -> GaugeMetricFamily:
 def _evictions(context: Context) -> Metric:
     evictions = CounterMetricFamily(
         "kaiwo_queue_evictions_total",
-        "Pods of a queue that were told to go since the start, by cause.",
+        "Pods of a queue that were evicted since the start, by cause.",
         labels=["queue", "cause"],
     )
     for (queue, cause), pods in sorted(context.live.evicted.items()):

@@ -15,11 +15,8 @@ async def list_queues(call: Call) -> Page[QueueView]:
 
 
 async def get_queue(call: Call) -> QueueView:
-    page = await list_queues(call)
-    for view in page.items:
-        if view.name == call.path["name"]:
-            return view
-    _miss(call.path["name"], [view.name for view in page.items])
+    views = {view.name: view for view in (await list_queues(call)).items}
+    return views.get(call.path["name"]) or _miss(call.path["name"], list(views))
 
 
 async def list_shares(call: Call) -> Page[ShareView]:
@@ -47,7 +44,6 @@ ROUTES = (
     Route("GET", "/queues", "List queues, parents before children.", list_queues, Page[QueueView]),
     Route("GET", "/queues/{name}", "One queue with its numbers.", get_queue, QueueView, errors=(404,)),
     Route("GET", "/shares", "The fair shares of all queues, every term of them.", list_shares, Page[ShareView]),
-    Route(
-        "GET", "/shares/{name}", "The fair share of one queue, every term of it.", get_share, ShareView, errors=(404,)
-    ),
-)
+    Route("GET", "/shares/{name}", "The fair share of one queue, every term of it.", get_share, ShareView,
+          errors=(404,)),
+)  # fmt: skip

@@ -28,9 +28,8 @@ async def list_reservations(call: Call) -> Page[ReservationView]:
 async def get_reservation(call: Call) -> ReservationView:
     name = call.path["name"]
     items = (await list_reservations(call)).items
-    for item in items:
-        if item.name == name:
-            return item
+    if found := next((item for item in items if item.name == name), None):
+        return found
     raise not_found(f"there is no reservation {quote(name)}{did_you_mean(name, [item.name for item in items][:50])}")
 
 
@@ -56,8 +55,11 @@ async def delete_reservation(call: Call) -> Outcome:
 
 def put_words(reservation: Reservation, before: Reservation | None) -> str:
     """`reservation night created`."""
-    verb = "created" if before is None else "unchanged" if is_same(reservation, before) else "changed"
-    return f"reservation {reservation.name} {verb}"
+    return f"reservation {reservation.name} {change_verb(before is None, is_same(reservation, before))}"
+
+
+def change_verb(is_new: bool, is_same: bool) -> str:
+    return "created" if is_new else "unchanged" if is_same else "changed"
 
 
 FORM = Body((JSON,), ReservationForm)

@@ -53,13 +53,5 @@ def _all_params() -> tuple[Param, ...]:
     return tuple(found.values())
 
 
-ROUTES = (
-    Route(
-        "GET",
-        "/stream",
-        "Follow a page: the first event is `reset` with the whole page, then `delta` with what changed.",
-        follow,
-        EVENTS,
-        params=_all_params(),
-    ),
-)
+SUMMARY = "Follow a page: the first event is `reset` with the whole page, then `delta` with what changed."
+ROUTES = (Route("GET", "/stream", SUMMARY, follow, EVENTS, params=_all_params()),)

@@ -1,7 +1,6 @@
 """Routes that submit workloads and apply or delete manifests, each all or nothing.
 
-In:    a form, or YAML with many documents.   Out: what was done, one line per object.
-A workload that exists and is described as it is stays untouched; a different one of that name is refused.
+A workload that exists unchanged is left alone; one that differs is refused.
 Never: parses on the event loop; a large YAML text takes seconds.
 """
 
@@ -19,7 +18,7 @@ from kaiwo.api.http.query_params import Param
 from kaiwo.api.http.request_body import Body
 from kaiwo.api.routes.consoles import INPUT_FROM, with_input
 from kaiwo.api.routes.partitions import drop_plans, put_plans
-from kaiwo.api.routes.reservations import put_words
+from kaiwo.api.routes.reservations import change_verb, put_words
 from kaiwo.api.views import Outcome
 from kaiwo.clusters.embedded.admission import ambiguous_names, is_same_queue
 from kaiwo.clusters.protocol import Cluster
@@ -32,8 +31,8 @@ from kaiwo.model.workload import Workload
 from kaiwo.model.workload_record import Program, WorkloadRecord, WorkloadState
 from kaiwo.snapshot.cluster_state import ClusterState
 
-# What the cluster itself changes in a workload: manifests do not say it, or it is used up.
-_ITS_LIFE = (
+# Fields that the cluster itself changes.
+_SET_BY_CLUSTER = (
     "submitted_s", "after", "after_failed", "not_before_s", "not_before_why", "checkpoint_s", "broken_since_s",
     "may_go", "learned_s",
 )  # fmt: skip
@@ -51,11 +50,12 @@ _WORDS = {
 
 
 def find_unchanged(cluster: Cluster, items: Sequence[tuple[Workload, Program]]) -> list[str]:
-    """The names of those that exist and are described as they are. Refuses one that is described otherwise."""
+    """The names of workloads that exist as described. Refuses one that differs."""
     names = []
     for workload, program in items:
-        record = _living(cluster, workload.name)
-        if record is None:
+        record = _record(cluster, workload.name)
+        # Work that is stopping may be about to end for good: the cluster knows, and says so.
+        if record is None or record.state.is_over or record.state is WorkloadState.STOPPING:
             continue
         if other := _differences(record.workload, workload) + _differences(record.program, program):
             raise ConfigError(
@@ -67,29 +67,23 @@ def find_unchanged(cluster: Cluster, items: Sequence[tuple[Workload, Program]]) 
     return names
 
 
-def _living(cluster: Cluster, name: str) -> WorkloadRecord | None:
+def _record(cluster: Cluster, name: str) -> WorkloadRecord | None:
     try:
-        record = cluster.record(name)
+        return cluster.record(name)
     except NotFoundError:
         return None
-    # What is stopping may be on its way out for good: the cluster knows, and says so.
-    return None if record.state.is_over or record.state is WorkloadState.STOPPING else record
 
 
-def _differences(there: Workload | Program, told: Workload | Program) -> list[str]:
-    """The fields in which they differ, in words."""
-    if isinstance(there, Workload) and isinstance(told, Workload):
+def _differences(there: Workload | Program, given: Workload | Program) -> list[str]:
+    if isinstance(there, Workload) and isinstance(given, Workload):
         # `expires: 2h` counts from when it is read, and reading takes a moment.
-        later_s = (told.expires_s - told.submitted_s) - (there.expires_s - there.submitted_s)
-        if told.expires_s and there.expires_s and abs(later_s) <= 1:
-            told = replace(told, expires_s=there.expires_s)
-        told = replace(told, **{name: getattr(there, name) for name in _ITS_LIFE})
+        later_s = (given.expires_s - given.submitted_s) - (there.expires_s - there.submitted_s)
+        if given.expires_s and there.expires_s and abs(later_s) <= 1:
+            given = replace(given, expires_s=there.expires_s)
+        given = replace(given, **{name: getattr(there, name) for name in _SET_BY_CLUSTER})
     names = [field.name for field in fields(there)]
-    return [_WORDS.get(name) or f"its {_plain(name)}" for name in names if getattr(there, name) != getattr(told, name)]
-
-
-def _plain(name: str) -> str:
-    return name.removesuffix("_s").replace("_", " ")
+    other = [name for name in names if getattr(there, name) != getattr(given, name)]
+    return [_WORDS.get(name) or f"its {name.removesuffix('_s').replace('_', ' ')}" for name in other]
 
 
 YAML = ("application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml")
@@ -98,7 +92,6 @@ STOP_S = 10.0  # how long a removal waits for cancelled work to be gone
 
 
 async def submit(call: Call) -> Outcome:
-    """One workload, or an array of them, from a form."""
     with _counting_refusals(call):
         parsed = await _parse(call, _parse_form)
         if input_from := call.query["input_from"]:
@@ -107,14 +100,12 @@ async def submit(call: Call) -> Outcome:
 
 
 async def apply(call: Call) -> Outcome:
-    """Everything that the documents describe."""
     with _counting_refusals(call):
         parsed = await _parse(call, parse_all)
         return await _put(call, parsed, find_unchanged(call.context.live.cluster, parsed.submissions))
 
 
 async def delete(call: Call) -> Outcome:
-    """Everything that the documents name."""
     parsed = await _parse(call, parse_all)
     live = call.context.live
     names = [workload.name for workload, _ in parsed.submissions]
@@ -130,7 +121,7 @@ async def delete(call: Call) -> Outcome:
 
 
 async def clear_demo(call: Call) -> Outcome:
-    """The sample work that `kaiwo up --demo` brought, and its queues."""
+    """Remove the work and queues that `kaiwo up --demo` created."""
     from kaiwo.clusters.local.demo_workloads import clear_demo
 
     live = call.context.live
@@ -164,7 +155,8 @@ async def _put(call: Call, parsed: Parsed, there_already: Sequence[str] = ()) ->
     there = {each.name: each for each in work.reservations()} if reservations else {}
     before = await work.put(queues, items, who=call.user, dry_run=dry_run, reservations=reservations)
     suffix = " (dry run)" if dry_run else ""
-    done = [f"queue {queue.name} {_verb(old, queue)}{suffix}" for queue, old in zip(queues, before, strict=True)]
+    verbs = [change_verb(old is None, is_same_queue(queue, old)) for queue, old in zip(queues, before, strict=True)]
+    done = [f"queue {queue.name} {verb}{suffix}" for queue, verb in zip(queues, verbs, strict=True)]
     done += [put_words(each, there.get(each.name)) + suffix for each in reservations]
     done += await put_plans(call.context.partitions, parsed.partitioning, dry_run)
     names = [workload.name for workload, _ in parsed.submissions]
@@ -173,15 +165,14 @@ async def _put(call: Call, parsed: Parsed, there_already: Sequence[str] = ()) ->
     if not dry_run:
         known = live.state.queue_objects
         reserved = live.state.reservations.objects
-        await wait_until_visible(
-            live,
-            lambda: (
-                all(is_same_queue(queue, known.get(queue.name)) for queue in queues)
-                and all(each.name in reserved for each in reservations)
-            ),
-        )
-    promises = await asyncio.to_thread(_queue_warnings, dict(live.state.queue_objects), queues) if queues else []
-    warnings = [*parsed.warnings, *promises, *([] if dry_run else _ambiguous_names(live.cluster, items))]
+
+        def is_visible() -> bool:
+            has_queues = all(is_same_queue(queue, known.get(queue.name)) for queue in queues)
+            return has_queues and all(each.name in reserved for each in reservations)
+
+        await wait_until_visible(live, is_visible)
+    on_queues = await asyncio.to_thread(_queue_warnings, dict(live.state.queue_objects), queues) if queues else []
+    warnings = [*parsed.warnings, *on_queues, *([] if dry_run else _ambiguous_names(live.cluster, items))]
     return Outcome(done, warnings, names)
 
 
@@ -200,26 +191,33 @@ async def _wait_until_stopped(call: Call, names: Sequence[str], stopping: Sequen
     cluster, live = call.context.live.cluster, call.context.live
     loop = asyncio.get_running_loop()
     until = loop.time() + STOP_S
-    while (left := {name for name in stopping if _lives(cluster, name)}) and loop.time() < until:
+    while left := {name for name in stopping if (it := _record(cluster, name)) and not it.state.is_over}:
+        if loop.time() >= until:
+            break
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(0.5):
                 await live.changed(live.revision)
-    over = [name for name in stopping if name not in left and _state(cluster, name) is not None]
+    over = [name for name in stopping if name not in left and _record(cluster, name) is not None]
     if over:
         await cluster.abilities.work.forget_ended(over, who=call.user)
     return [f"workload {name} {'is stopping' if name in left else 'deleted'}" for name in names]
+
+
+def _is_alive(cluster: Cluster, name: str) -> bool:
+    record = _record(cluster, name)
+    return record is not None and not record.state.is_over
 
 
 def _ambiguous_names(cluster: Cluster, items: Sequence[tuple[Workload, Program]]) -> list[str]:
     """Warn about work that waits for a name which both a workload and an array have."""
     found = []
     for workload, _ in items:
-        if workload.after and _state(cluster, workload.name) is not None:
-            found += [
+        record = _record(cluster, workload.name) if workload.after else None
+        for other in ambiguous_names(workload.after, record.workload.after) if record else ():
+            found.append(
                 f"workload {workload.name} waits for workload {other} and for every task of array {other}: "
                 "both have that name"
-                for other in ambiguous_names(workload.after, cluster.record(workload.name).workload.after)
-            ]
+            )
     return found
 
 
@@ -233,23 +231,6 @@ def _queue_warnings(known: Mapping[str, Queue], queues: Sequence[Queue]) -> list
 
 def _parse_form(body: bytes, defaults: Defaults) -> Parsed:
     return parse(read_json(body), defaults)
-
-
-def _lives(cluster: Cluster, name: str) -> bool:
-    state = _state(cluster, name)
-    return state is not None and not state.is_over
-
-
-def _state(cluster: Cluster, name: str) -> WorkloadState | None:
-    try:
-        state: WorkloadState = cluster.record(name).state
-    except NotFoundError:
-        return None
-    return state
-
-
-def _verb(before: Queue | None, after: Queue) -> str:
-    return "created" if before is None else "unchanged" if is_same_queue(after, before) else "changed"
 
 
 FORM = Body((JSON,), SUBMISSION_FORM)

@@ -21,7 +21,7 @@ the API is at <a href="/api/v1/status">/api/v1/status</a>, and the command line 
 
 
 class WebPage:
-    """Serves the files of one folder. The page keeps what it shows behind the #, so no other path is a page."""
+    """Serves the files of one folder. The page keeps its state after the #, so no other path is a page."""
 
     def __init__(self, context: Context) -> None:
         self._folder = Path(context.settings.static)
@@ -47,7 +47,7 @@ class WebPage:
         return respond(ApiError(404, "not-found", "there is no such address; the page is at /"))
 
     def _find(self, wanted: str) -> Path | None:
-        """A file inside the folder and nowhere else."""
+        """Only files inside the folder."""
         if "\x00" in wanted:
             return None
         path = os.path.realpath(self._folder / wanted)

@@ -50,12 +50,10 @@ ACTION_DONE = {"cancel": "cancelled", "hold": "held", "release": "released", "re
 
 
 async def list_workloads(call: Call) -> Page[WorkloadView]:
-    """The workloads that match."""
     return await list_page(call.context.overview, "workloads", call.query)
 
 
 async def get_workload(call: Call) -> WorkloadDetail:
-    """All there is to say of one."""
     record = find_record(call)
     live = call.context.live
     rows = await call.context.overview.fresh()
@@ -70,7 +68,6 @@ async def get_workload(call: Call) -> WorkloadDetail:
 
 
 async def why(call: Call) -> WhyView:
-    """Why it waits, and what would start it now."""
     record = find_record(call)
     live = call.context.live
     name, now_s = record.workload.name, live.cluster.now_s()
@@ -102,7 +99,7 @@ async def why(call: Call) -> WhyView:
 
 
 async def _explain(live: Live, name: str, now_s: int) -> explain.Why | None:
-    """The whole answer. Of work that the next cycle tries it is asked again after that cycle, but not for ever."""
+    """If the next cycle will try the work, ask again after that cycle, for a limited time."""
 
     def question(state: ClusterState) -> explain.Why | None:
         return explain.why(state, name, live.policy, now_s) if name in state.workloads else None
@@ -119,7 +116,6 @@ async def _explain(live: Live, name: str, now_s: int) -> explain.Why | None:
 
 
 def find_record(call: Call) -> WorkloadRecord:
-    """The workload that the address names."""
     name = f"{call.path['namespace']}/{call.path['name']}"
     try:
         return call.context.live.cluster.record(name)
@@ -139,7 +135,7 @@ def _among_tasks(call: Call) -> str:
 
 
 def _near(call: Call) -> str:
-    """Another that may be meant: of the same name in another namespace, or of nearly the same name in this one."""
+    """A workload of the same name in another namespace, or of a similar name in this one."""
     asked, own = call.path["name"], f"{call.path['namespace']}/"
     names = [record.workload.name for record in call.context.live.cluster.records()]
     elsewhere = next((name for name in names if name.endswith(f"/{asked}")), "")
@@ -208,7 +204,7 @@ def _bulk_route(verb: Action, summary: str) -> Route:
 
 
 NAMES = Body((JSON,), NamesForm)
-SAVED_AT = Body((JSON,), CheckpointForm, required=False)
+WHEN = Body((JSON,), CheckpointForm, required=False)
 ROUTES = (
     Route("GET", "/workloads", "List workloads.", list_workloads, Page[WorkloadView], params=WORKLOAD_PARAMS),
     _route("GET", "", "All details of one workload.", get_workload, WorkloadDetail),
@@ -217,9 +213,7 @@ ROUTES = (
     _route("POST", "/release", "Undo hold.", partial(_act, verb="release"), Outcome),
     _route("POST", "/requeue", "Stop it if it is running, and queue it again.", partial(_act, verb="requeue"), Outcome),
     _route("GET", "/why", "Why it waits, and what would start it now.", why, WhyView),
-    _route(
-        "POST", "/checkpoint", "Report a checkpoint, taken now or at the given time.", checkpoint, Outcome, SAVED_AT
-    ),
+    _route("POST", "/checkpoint", "Report a checkpoint, taken now or at the given time.", checkpoint, Outcome, WHEN),
     _bulk_route("cancel", "Cancel many workloads, with a result for each."),
     _bulk_route("hold", "Hold many workloads."),
     _bulk_route("release", "Release many workloads."),

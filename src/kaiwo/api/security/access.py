@@ -1,6 +1,6 @@
-"""Who may do what: the Host header, the token, the cookie, and how often.
+"""Access control: the Host header, tokens, cookies, and rate limits.
 
-In:    a request's headers.   Out: the name of whoever writes, for the log, or an ApiError.
+In:    a request's headers.   Out: the credential of a write, for the log, or an ApiError.
 Never: trusts a request that another site made a browser send, or lets the time of an answer tell how much of a
 token was right.
 """
@@ -33,7 +33,6 @@ class RateLimit:
         self._at = clock()
 
     def take(self) -> bool:
-        """Use one drop; False when there is none."""
         now = self._clock()
         self._drops = min(self.burst, self._drops + (now - self._at) * self.per_s)
         self._at = now
@@ -65,8 +64,6 @@ class AgentTokenReviewer(Protocol):
 
 
 class Access:
-    """Access control of the whole process."""
-
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.token, self.token_notice = read_or_make_token(settings.home)
@@ -79,7 +76,7 @@ class Access:
         self._names = {name.lower() for name in (*LOOPBACK_NAMES, settings.host, *settings.names)}
 
     def login_path(self) -> str:
-        """An address, below the server's own, that logs one browser in once."""
+        """An address on this server that logs one browser in once."""
         return f"/login?code={self.sessions.new_code()}"
 
     def check_host(self, request: Request) -> None:
@@ -98,12 +95,12 @@ class Access:
             raise forbidden(403, "another site may not fetch from this server; open it in its own tab")
 
     def check_read(self, request: Request) -> None:
-        """Reading is free on the machine itself; from elsewhere it needs what a write needs."""
+        """On the machine itself reading is free; from elsewhere it needs what a write needs."""
         if not self.settings.is_loopback:
             self._identify(request)
 
     def check_write(self, request: Request) -> str:
-        """Check that the client may write; returns its credential for the log."""
+        """Returns the client's credential for the log."""
         who = self._identify(request)
         if who != "token":
             self._check_origin(request)
@@ -112,7 +109,7 @@ class Access:
         return who
 
     async def check_agent(self, request: Request) -> str:
-        """A node agent, with its own token or the server's. Its token is good for nothing else."""
+        """A node agent, with its own token or the server's. Its own is good for nothing else."""
         kind, _, token = request.headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer" and await self._is_agent(token.strip(), request.path_params.get("node", "")):
             return "agent"
@@ -121,7 +118,7 @@ class Access:
         raise forbidden(403, "a login cannot report for a node; an agent sends the token in KAIWO_HOME/agent-token")
 
     async def _is_agent(self, token: str, node: str) -> bool:
-        """With a judge, an agent speaks for the node where its pod runs; with one token for all, for any node."""
+        """With a reviewer, an agent reports for the node of its own pod; with one token for all, for any node."""
         if self.agent_tokens is None:
             return hmac.compare_digest(token.encode(), self.agent_token.encode())
         if hmac.compare_digest(token.encode(), self.token.encode()):
@@ -144,7 +141,6 @@ class Access:
         return secret
 
     def session_of(self, request: Request) -> str | None:
-        """The name of the session that the browser's cookie opens."""
         secret = request.cookies.get(COOKIE, "")
         return self.sessions.name_of(secret) if secret else None
 
@@ -164,7 +160,7 @@ class Access:
         raise _unknown(f"this needs a token; {_NEEDS_TOKEN}")
 
     def _failed(self, status: int, message: str) -> ApiError:
-        """A wrong secret. Guesses are rate-limited; clients with a right one are never delayed by them."""
+        """A wrong secret. Guesses are rate-limited; clients with a right one are never delayed."""
         if not self._failures.take():
             return too_many("too many wrong tokens or logins; try again in a moment", self._failures.wait_s)
         return _unknown(message) if status == 401 else forbidden(status, message)
@@ -180,12 +176,12 @@ class Access:
 
 
 def cookie_header(secret: str, is_tls: bool = False) -> str:
-    """For Set-Cookie: no script reads it, no other site sends it, and over TLS it never goes out in the clear."""
+    """No script reads it, no other site sends it, and over TLS it is never sent in the clear."""
     return f"{COOKIE}={secret}; Path=/; Max-Age={SESSION_S}; HttpOnly; SameSite=Strict{'; Secure' if is_tls else ''}"
 
 
 def host_name(host: str) -> str:
-    """`localhost` of `localhost:7600`, `::1` of `[::1]:7600`; all of it when that is not how a host is written."""
+    """`localhost` of `localhost:7600`, `::1` of `[::1]:7600`; unchanged when it is no valid host."""
     found = _HOST.fullmatch(host)
     return (found[1] or found[2].rstrip(".")).lower() if found else host
 

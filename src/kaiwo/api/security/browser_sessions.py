@@ -1,7 +1,6 @@
 """Browser logins: a one-time code becomes a session, whose secret is kept in a cookie.
 
-In:    codes and cookies that people send.   Out: the session they belong to, or none.
-Never: keeps a secret in the clear, or more of them than a bound.
+Secrets are stored only as digests, and only up to a bound.
 """
 
 import hashlib
@@ -16,7 +15,7 @@ SESSION_S = 30 * 86_400
 
 
 class Sessions:
-    """Codes that were given out and not used, and sessions that were opened. Restarting ends them all."""
+    """Unused codes and open sessions. A restart ends them all."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -24,7 +23,7 @@ class Sessions:
         self._sessions: OrderedDict[bytes, tuple[str, float]] = OrderedDict()
 
     def new_code(self) -> str:
-        """A code for one login. The oldest unused one makes room."""
+        """The oldest unused code makes room."""
         code = secrets.token_urlsafe(24)
         self._codes[_digest(code)] = None
         while len(self._codes) > MAX_CODES:
@@ -32,7 +31,7 @@ class Sessions:
         return code
 
     def open(self, code: str) -> str | None:
-        """A new session's secret for a code that is good; the code is spent."""
+        """A new session's secret; the code is used up. None when the code is not valid."""
         # The table is looked up by digest: what the time of a look-up tells is of no use to a guesser.
         if self._codes.pop(_digest(code), "spent") is not None:
             return None

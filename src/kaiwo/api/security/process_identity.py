@@ -1,13 +1,10 @@
-"""Tell whether two processes see the same files as the same user.
-
-In:    /proc.   Out: an opaque text, equal for such processes.
-"""
+"""Tell whether two processes see the same files as the same user."""
 
 import os
 
 
 def process_identity() -> str:
-    """The machine as it was started, its view of the file system (a container has its own), and the user."""
+    """The machine's boot, its view of the file system (a container has its own), and the user."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
             boot = file.read().strip()

@@ -25,8 +25,6 @@ HEADERS = {
 
 
 class Guard:
-    """The outermost middleware."""
-
     def __init__(self, app: Any, access: Access) -> None:
         self._app = app
         self._access = access

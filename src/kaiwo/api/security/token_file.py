@@ -1,6 +1,5 @@
-"""The token file: whoever can read it may write through this API.
+"""The token file: anyone who can read it may write through this API.
 
-In:    KAIWO_HOME.   Out: the token, and what a person should know about it.
 Never: uses a token that others could have read, or leaves a half-written file.
 """
 
@@ -17,7 +16,7 @@ _GOOD = re.compile(r"[A-Za-z0-9_-]{32,200}")
 
 
 def read_or_make_token(home: str, name: str = FILE) -> tuple[str, str]:
-    """The token, and one sentence when the one that was there is no longer good."""
+    """The token, and a sentence when it had to be replaced."""
     folder = Path(home)
     path = folder / name
     try:
@@ -37,7 +36,7 @@ def read_or_make_token(home: str, name: str = FILE) -> tuple[str, str]:
 
 
 def read_given_token(path: str) -> str:
-    """A token that somebody else made, such as a mounted secret: who may read it is their business."""
+    """A token from a file that others manage, such as a mounted secret: its permissions are theirs."""
     try:
         token = Path(path).read_text("ascii", "replace").strip()
     except OSError as error:
@@ -67,7 +66,7 @@ def _make(path: Path) -> str:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Put a whole file in place at once, readable by its owner alone."""
+    """Replace the whole file at once, readable by its owner alone."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:

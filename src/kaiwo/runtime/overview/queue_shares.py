@@ -13,8 +13,8 @@ from kaiwo.decide.placement.queue_limits import least_charge
 from kaiwo.decide.turn_order import is_planned
 from kaiwo.model.queue import Queue, ReclaimStrategy, SharePolicy
 from kaiwo.queues.current_shares import current_shares, fair_shares_of, queue_demand_of
+from kaiwo.queues.fair_share import ShareBreakdown, share_breakdown
 from kaiwo.queues.queue_order import queue_keys
-from kaiwo.queues.share_breakdown import ShareBreakdown, share_breakdown
 from kaiwo.runtime.loop.loop_protocol import Live
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.gpu_model_usage import usage_by_model
