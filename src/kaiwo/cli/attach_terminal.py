@@ -138,7 +138,6 @@ class ConsoleSession:
         return bool(chunk)
 
     def _receive_rest(self) -> bool:
-        """Read what arrived before the connection broke."""
         with contextlib.suppress(OSError):
             while self.exit_record is None and self._receive():
                 pass

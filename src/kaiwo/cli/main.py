@@ -86,7 +86,6 @@ def error_message(error: Exception) -> str:
 
 
 def _reword_number_error(fact: str) -> str:
-    """Rewrite click's messages about numbers in plain English."""
     for pattern, replacement in _NUMBER_ERRORS:
         fact = re.sub(pattern, replacement, fact)
     return fact

@@ -43,7 +43,6 @@ def resolve_user(name: str) -> str:
 
 
 def current_user() -> str:
-    """The name of the user who runs this process."""
     import pwd
 
     try:

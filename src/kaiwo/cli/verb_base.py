@@ -78,7 +78,6 @@ def unknown_option_message(error: click.NoSuchOption) -> str:
 
 
 def exit_code(error: Exception) -> int:
-    """The exit code for this error."""
     if isinstance(error, ConfigError | click.UsageError | UnicodeEncodeError):
         return 2
     return 3 if isinstance(error, RefusedError) else 1
@@ -101,7 +100,6 @@ def run_for_each(names: Sequence[str], act: Callable[[str], None]) -> int:
 
 
 def server_location() -> "ServerLocation":
-    """The values of --server and --home on this command line."""
     from kaiwo.cli.client.find_server import ServerLocation
 
     given = click.get_current_context().meta
@@ -109,7 +107,6 @@ def server_location() -> "ServerLocation":
 
 
 def connect_server() -> "ApiClient":
-    """Connect to the Kaiwo server that this command line names."""
     from kaiwo.cli.client.find_server import connect
 
     return connect(server_location(), DEFAULT_TIMEOUT_S)

@@ -49,12 +49,10 @@ _SKIPPED = frozenset(
 
 
 def parse(document: Mapping[str, Any], defaults: Defaults = NO_DEFAULTS) -> Parsed:
-    """One document."""
     return parse_documents([document], defaults)
 
 
 def parse_all(text: str | bytes, defaults: Defaults = NO_DEFAULTS, limit_bytes: int = LIMIT_BYTES) -> Parsed:
-    """Every document of a text."""
     return parse_documents(read_documents(text, limit_bytes), defaults)
 
 

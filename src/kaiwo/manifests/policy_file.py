@@ -25,7 +25,6 @@ MOST_STEPS, MOST_POINTS, MOST_STRENGTH, MOST_PROMISES, MOST_WEIGHT = 1_000_000, 
 
 
 def read_policy(text: str | bytes, where: str = THE_FILE) -> Policy:
-    """The policy of a YAML file."""
     fields = FieldReader(read_single(text, where, "write all fields in one", "placement: spread"), where, [])
     past = fields.inner("pastUse")
     policy = Policy(

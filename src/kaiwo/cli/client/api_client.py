@@ -99,7 +99,6 @@ class ApiClient:
             raise self._unexpected_answer(str(error)) from error
 
     def convert(self, items: Any, kind: type[T]) -> T:
-        """Convert decoded JSON into this type."""
         try:
             return msgspec.convert(items, kind)
         except msgspec.ValidationError as error:
@@ -156,7 +155,6 @@ class ApiClient:
 
 
 def problem_error(problem: Problem) -> KaiwoError:
-    """The error of an API problem, with the server's message."""
     match problem.kind:
         case "invalid":
             return ConfigError(problem.message, problem.field)
@@ -169,7 +167,6 @@ def problem_error(problem: Problem) -> KaiwoError:
 
 
 def _retry_after_s(answer: HttpResponse) -> float:
-    """The pause that the server asks for with Retry-After."""
     text = answer.headers.get("retry-after", "")
     return min(float(text), LONGEST_PAUSE_S) if text.isdecimal() else 1.0
 

@@ -59,7 +59,6 @@ def connect(location: ServerLocation, timeout_s: float = 30) -> ApiClient:
 
 
 def read_server_file(location: ServerLocation) -> ServerFile:
-    """Read the server.json of the running Kaiwo."""
     path = location.server_file
     try:
         with open(path, "rb") as file:

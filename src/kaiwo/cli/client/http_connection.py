@@ -46,7 +46,6 @@ class HttpResponse:
         self._unread = _content_length(self.headers)  # -1: until the other side closes
 
     def read(self) -> bytes:
-        """The rest of the body."""
         return b"".join(self.parts())
 
     def parts(self) -> Iterator[bytes]:
@@ -68,7 +67,6 @@ class HttpResponse:
                 yield part
 
     def lines(self) -> Iterator[bytes]:
-        """The body line by line, without the line ends."""
         rest = b""
         for part in self.parts():
             *whole, rest = (rest + part).split(b"\n")

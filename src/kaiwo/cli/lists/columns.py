@@ -91,7 +91,6 @@ QUEUE: Sequence[Column] = (
 
 
 def gpu_state(g: GpuView) -> str:
-    """The state of a GPU as one word."""
     if not g.healthy:
         return g.change or "unhealthy"
     if not g.tenants:
@@ -114,7 +113,6 @@ def _tenant_share(t: TenantView) -> str:
 
 
 def _granted_and_measured(g: GpuView, _: float) -> str:
-    """What each tenant was granted, and its measured usage."""
     return ", ".join(
         f"{short_name(t.workload)} {thousandths(t.milli)}/{rounded_memory(t.mib)} uses {_measured_use(t.measured)}"
         for t in g.tenants
@@ -162,7 +160,6 @@ GPU: Sequence[Column] = (
 
 
 def _relative_time(at_s: int, now: float) -> str:
-    """How long until then, or since then."""
     if not at_s:
         return "-"
     return f"in {short_duration(at_s - now)}" if at_s > now else f"{short_duration(now - at_s)} ago"

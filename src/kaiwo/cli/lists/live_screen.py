@@ -36,13 +36,11 @@ class ClusterClock:
 
 @contextlib.contextmanager
 def until_ctrl_c() -> Iterator[None]:
-    """Ctrl-C ends the watch; it is not an error."""
     with contextlib.suppress(KeyboardInterrupt):
         yield
 
 
 def watch_list(server: ApiClient, kind: ObjectKind, request: ListRequest) -> None:
-    """Show the list until Ctrl-C."""
     query = server_query(kind, request)
     if kind.page_limit:
         query["limit"] = min(request.limit or kind.page_limit, kind.page_limit)

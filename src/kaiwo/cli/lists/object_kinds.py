@@ -29,7 +29,6 @@ class ObjectKind(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def noun(self) -> str:
-        """The plural as written in a sentence."""
         return "GPUs" if self.plural == "gpus" else self.plural
 
     @property

@@ -14,7 +14,6 @@ from kaiwo.model.errors import ConfigError, NotFoundError
 
 
 def read_object(server: ApiClient, kind: ObjectKind, name: str) -> bytes:
-    """The API's JSON for one object."""
     if kind is WORKLOADS:
         return server.get(workload_path(full_name(name)))
     if kind in (NODES, QUEUES, RESERVATIONS):

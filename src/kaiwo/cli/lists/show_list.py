@@ -64,7 +64,6 @@ def filter_and_sort(kind: ObjectKind, request: ListRequest, views: Sequence[Any]
 
 
 def show_list(server: ApiClient, kind: ObjectKind, request: ListRequest) -> None:
-    """Print the list, or watch it."""
     if request.watch:
         from kaiwo.cli.lists.live_screen import until_ctrl_c, watch_list
 

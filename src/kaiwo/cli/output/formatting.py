@@ -36,7 +36,6 @@ def full_name(name: str) -> str:
 
 
 def short_name(name: str) -> str:
-    """The name without the default namespace."""
     return name.removeprefix(f"{DEFAULT_NAMESPACE}/")
 
 

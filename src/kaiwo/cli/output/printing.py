@@ -55,7 +55,6 @@ def terminal_size() -> tuple[int, int]:
 
 
 def paint_state(word: str) -> str:
-    """The name of a state in its colour."""
     code = _COLOURS.get(word)
     return f"\x1b[{code}m{word}\x1b[0m" if code and has_colour() else word
 
@@ -147,7 +146,6 @@ def wrap_command(command: str, indent: str = "") -> str:
 
 
 def print_obstacles(obstacles: Sequence[ObstacleView]) -> None:
-    """Print each obstacle with need, have and remedy."""
     from kaiwo.model.amounts import amount
 
     for obstacle in obstacles:
@@ -162,7 +160,6 @@ def print_obstacles(obstacles: Sequence[ObstacleView]) -> None:
 
 
 def print_table(columns: "Sequence[Column]", rows: Sequence[Sequence[str]], indent: str = "") -> None:
-    """Print a table that fits the terminal."""
     from kaiwo.cli.output.table_layout import lay_out
 
     for line in lay_out(columns, rows, terminal_width(), paint=paint_state):

@@ -109,7 +109,6 @@ def fold(text: str, width: int, indent: str = "") -> list[str]:
 
 
 def display_width(text: str) -> int:
-    """The number of terminal cells that the text takes."""
     if text.isascii():
         return len(text)
     return sum(_char_width(char) for char in text)

@@ -82,7 +82,6 @@ class Annotations:
             metadata.warnings.append(f"{self.owner}: annotations not used here: {join(unknown)}")
 
     def read(self, name: str, reader: Callable[[object, FieldPath], T], default: T) -> T:
-        """One annotation through a reader."""
         if name not in self._found:
             return default
         value, path = self._found[name]
@@ -129,7 +128,6 @@ class Annotations:
 
 
 def read_number(value: object, path: FieldPath, least: int, most: int) -> int:
-    """A whole number in quotes."""
     text = str(value)
     if not (text.isascii() and text.removeprefix("-").isdigit() and len(text) <= 12 and least <= int(text) <= most):
         raise path.error(
@@ -139,7 +137,6 @@ def read_number(value: object, path: FieldPath, least: int, most: int) -> int:
 
 
 def read_devices(value: object, path: FieldPath) -> int:
-    """On how many devices a share is wanted."""
     return read_number(value, path, 1, MAX_GPUS)
 
 

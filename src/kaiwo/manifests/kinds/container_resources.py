@@ -40,7 +40,6 @@ def pod_amounts(spec: FieldReader, defaults: Requirements) -> Amounts:
 
 
 def container_amounts(container: FieldReader, defaults: Requirements) -> Amounts:
-    """What one container asks for."""
     return effective(read_requirements(container), defaults)
 
 
@@ -72,7 +71,6 @@ def read_requirements(owner: FieldReader) -> Requirements:
 
 
 def read_amounts(owner: FieldReader, name: str) -> Amounts:
-    """A mapping from resource to quantity."""
     fields = owner.inner(name)
     fields.ignore("not counted: disk space is not scheduled", *NOT_COUNTED)
     found = {key: _read_amount(key, fields) for key in fields.names() if key not in NOT_COUNTED}
@@ -81,7 +79,6 @@ def read_amounts(owner: FieldReader, name: str) -> Amounts:
 
 
 def total(parts: Iterable[Amounts]) -> Amounts:
-    """The sum, resource by resource."""
     found: Amounts = {}
     for part in parts:
         for name, amount in part.items():
@@ -90,7 +87,6 @@ def total(parts: Iterable[Amounts]) -> Amounts:
 
 
 def largest(one: Amounts, other: Amounts) -> Amounts:
-    """The larger of the two, resource by resource."""
     return {name: max(one.get(name, 0), other.get(name, 0)) for name in one | other}
 
 

@@ -68,7 +68,6 @@ def read_pod_object(item: ManifestObject) -> ManifestWork:
 
 
 def read_job_object(item: ManifestObject) -> ManifestWork:
-    """A batch Job."""
     annotations = Annotations(item.owner)
     if item.fields.has("spec"):
         require_template(item.spec)

@@ -37,7 +37,6 @@ class _JobSize(msgspec.Struct, frozen=True):
 
 
 def read_kaiwojob(item: ManifestObject) -> ManifestWork:
-    """One KaiwoJob."""
     item.require_spec()
     spec = item.spec
     job = spec.inner("job")
@@ -111,7 +110,6 @@ def _read_settings(item: ManifestObject, job: FieldReader, plan: JobPlan) -> Obj
 
 
 def _read_size(spec: FieldReader, is_ray: bool) -> _JobSize:
-    """How many pods, and the GPUs of each."""
     branch = spec.inner("gpuResources")
     models = spec.texts("gpuModels") or branch.texts("models")
     vendor = spec.read("gpuVendor", read_vendor, "") or branch.read("vendor", read_vendor, "")

@@ -21,13 +21,11 @@ MAX_RULES = 100
 
 
 def selector_rules(selector: Mapping[str, str], path: FieldPath) -> tuple[NodeRule, ...]:
-    """Every label must have exactly this value."""
     check_labels(selector, path)
     return tuple(NodeRule(key, "In", (value,)) for key, value in sorted(selector.items()))
 
 
 def read_node_rules(spec: FieldReader) -> tuple[NodeRule, ...]:
-    """The node selector and the required node affinity of a pod."""
     rules = [*selector_rules(spec.text_map("nodeSelector"), spec.path_of("nodeSelector"))]
     if spec.has("nodeName"):
         rules.append(NodeRule(HOSTNAME, "In", (spec.read("nodeName", read_node_name, ""),)))
@@ -45,7 +43,6 @@ def read_node_rules(spec: FieldReader) -> tuple[NodeRule, ...]:
 
 
 def read_tolerations(spec: FieldReader) -> tuple[Toleration, ...]:
-    """Which taints the pod may ignore."""
     found = tuple(_read_toleration(item) for item in spec.items("tolerations"))
     if len(found) > MAX_RULES:
         raise spec.path_of("tolerations").error(f"has {len(found)} entries and the most is {MAX_RULES}; use fewer")
@@ -53,7 +50,6 @@ def read_tolerations(spec: FieldReader) -> tuple[Toleration, ...]:
 
 
 def check_toleration(toleration: Toleration, path: FieldPath) -> Toleration:
-    """As Kubernetes takes it."""
     if toleration.operator not in TOLERATION_OPERATORS:
         raise path.error(f"has an unknown operator; write {' or '.join(TOLERATION_OPERATORS)}")
     if toleration.effect and toleration.effect not in EFFECTS:

@@ -67,12 +67,10 @@ class ManifestObject:
         self.warnings = warnings
 
     def finish(self, strict: bool = True) -> None:
-        """Report unknown fields."""
         finish_metadata(self.metadata, strict)
         self.fields.finish(strict)
 
     def read_labels(self) -> dict[str, str]:
-        """Its own labels."""
         return check_labels(self.metadata.text_map("labels"), self.metadata.path_of("labels"))
 
     def require_spec(self) -> None:

@@ -39,7 +39,6 @@ class ChosenRules(msgspec.Struct, frozen=True):
 
 
 def read_plan(item: ManifestObject) -> PartitioningPlan:
-    """One PartitioningPlan."""
     spec = item.spec
     rollout = spec.inner("rollout")
     rules = spec.items("rules")

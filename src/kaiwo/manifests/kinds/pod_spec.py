@@ -117,7 +117,6 @@ class PodPlan(NamedTuple):
 
 
 def read_pod(spec: FieldReader, annotations: Annotations, overrides: PodOverrides = NO_OVERRIDES) -> PodPlan:
-    """One pod's request and program."""
     if spec.has("resourceClaims"):
         raise spec.path_of("resourceClaims").error(
             "asks for device claims, which are not supported; ask with amd.com/gpu"

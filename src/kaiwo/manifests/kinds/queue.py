@@ -25,7 +25,6 @@ MAX_LISTED = 1_000  # namespaces or users of one queue
 
 
 def read_queue(item: ManifestObject) -> Queue:
-    """One KaiwoQueue."""
     if "spec" in item.fields.written:  # a queue without any is one with every default
         item.require_spec()
     spec = item.spec

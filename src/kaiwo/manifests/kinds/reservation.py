@@ -22,7 +22,6 @@ MAX_LISTED = 10_000  # nodes or devices of one reservation
 
 
 def read_reservation(item: ManifestObject) -> Reservation:
-    """One KaiwoReservation."""
     reservation = _read(item.name, item.spec, None)
     item.spec.finish(strict=True)
     item.read_labels()

@@ -216,8 +216,6 @@ def _tasks(
 
 
 class _FormReader:
-    """One form, read part by part."""
-
     def __init__(self, form: Submission, owner: str, defaults: Defaults, warnings: list[str]) -> None:
         self.form = form
         self.owner = owner

@@ -63,7 +63,6 @@ def join(names: Iterable[str]) -> str:
 
 
 def quote_name(name: str) -> str:
-    """An object's name in a message."""
     return f"'{_cut(name, NAMED)}'"
 
 

@@ -148,7 +148,6 @@ class FieldReader:
 
 
 def check_integer(value: object, path: FieldPath, least: int, most: int) -> int:
-    """A whole number within bounds."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise path.error(f"must be a whole number without quotes, not {show(value)}; write {max(least, 1)} or another")
     if not least <= value <= most:

@@ -86,7 +86,6 @@ def as_shares(written: WrittenGpus, names: GpuFieldNames, warnings: list[str]) -
 
 
 def _check(written: WrittenGpus, names: GpuFieldNames) -> None:
-    """Refuse what cannot be shared."""
     if written.partition:
         raise FieldPath(names.owner, names.sharing).error(
             f"lets others on whole GPUs, and {names.partition} asks for partitions, which are not shared; remove one "
@@ -191,7 +190,6 @@ def read_partition(value: object, path: FieldPath) -> str:
 
 
 def read_isolation(value: object, path: FieldPath) -> str:
-    """One of the four kinds."""
     if value not in ISOLATIONS:
         hint = suggest(value, ISOLATIONS) if isinstance(value, str) else ""
         raise path.error(f"is {show(value)}; write {', '.join(ISOLATIONS[:-1])} or {ISOLATIONS[-1]}{hint}")
@@ -199,7 +197,6 @@ def read_isolation(value: object, path: FieldPath) -> str:
 
 
 def read_grade(value: object, path: FieldPath) -> str:
-    """One of the grades that a share can have."""
     if value not in GRADES:
         hint = suggest(value, GRADES) if isinstance(value, str) else ""
         raise path.error(f"is {show(value)}; write {', '.join(GRADES[:-1])} or {GRADES[-1]}{hint}")

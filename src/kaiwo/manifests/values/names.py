@@ -35,17 +35,14 @@ _NODE_RULE = "a node's name must use lower-case letters, digits, '-' and '.', an
 
 
 def read_name(value: object, path: FieldPath) -> str:
-    """The name of a workload or queue (RFC 1123)."""
     return _matched(value, path, _NAME, _NAME_RULE)
 
 
 def read_namespace(value: object, path: FieldPath) -> str:
-    """A namespace: a name without dots."""
     return _matched(value, path, _LABEL, _NAMESPACE_RULE)
 
 
 def read_container_name(value: object, path: FieldPath) -> str:
-    """The name of a container: a name without dots."""
     return _matched(value, path, _LABEL, _CONTAINER_RULE)
 
 

@@ -29,7 +29,6 @@ CLASS_PRIORITIES = {
 
 
 def read_type(value: object, path: FieldPath) -> str:
-    """training, batch, inference or notebook."""
     if value not in TYPE_PRIORITIES:
         hint = suggest(value, TYPE_PRIORITIES) if isinstance(value, str) else ""
         raise path.error(f"is {show(value)}; write {', '.join(TYPE_PRIORITIES)}{hint}")

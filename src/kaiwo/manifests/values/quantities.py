@@ -106,7 +106,6 @@ def read_gpu_mib(value: object, path: FieldPath) -> int:
 
 
 def read_whole_gpus(value: object, path: FieldPath, fraction_field: str) -> int:
-    """How many whole GPUs one pod asks for."""
     amount = _not_negative(read_quantity(value, path, '"1"'), value, path)
     if amount != amount.to_integral_value():
         raise path.error(

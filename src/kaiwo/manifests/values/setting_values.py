@@ -31,7 +31,6 @@ class SettingReader(NamedTuple):
 
 
 def read_flag(value: object, path: FieldPath) -> bool:
-    """Read "true" or "false"."""
     if value not in ("true", "false"):
         raise path.error(f'is {show(value)}; write "true" or "false", with the quotes')
     return value == "true"

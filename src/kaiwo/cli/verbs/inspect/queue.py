@@ -56,7 +56,6 @@ def queue(name: str | None, **options: Any) -> None:
 
 
 def print_queue(view: QueueView) -> None:
-    """Print the settings and numbers of one queue."""
     printing.print_facts(
         (
             ("queue", view.name + (f" ({view.display_name})" if view.display_name else "")),

@@ -83,7 +83,6 @@ def _print_next(views: list[ShareView]) -> None:
 
 
 def _print_first_in_line(view: ShareView, now: int) -> None:
-    """Print the first waiting workloads of this queue, with their sort keys."""
     if not view.line:
         return
     click.echo(f"\nFirst in line in {view.queue} (by {', then '.join(view.orders)}; lowest keys first):")

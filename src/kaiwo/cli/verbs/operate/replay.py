@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 
 def plan_lines(plan: Plan) -> list[str]:
-    """One line for each start, eviction and wait of the plan."""
     return [_describe(each) for each in (*plan.starts, *plan.evictions, *plan.waits)]
 
 
@@ -40,7 +39,6 @@ def difference_lines(then: Plan, now: Plan) -> tuple[list[str], list[str]]:
 
 
 def _only_in_one(before: tuple[Any, ...], after: tuple[Any, ...]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The values that only the first has, and those that only the second has."""
     old, new = ({_json(each): each for each in values} for values in (before, after))
     gone = {key: each for key, each in old.items() if key not in new}
     return gone, {key: each for key, each in new.items() if key not in old}

@@ -111,7 +111,6 @@ def delete(names: tuple[str, ...]) -> int:
 
 
 def print_reservation(view: ReservationView, now_s: int) -> None:
-    """Print one reservation."""
     devices = [f"{device.node}/{device.gpu}" for device in view.devices]
     more = f" and {len(devices) - MOST_DEVICES} more" if len(devices) > MOST_DEVICES else ""
     owner = f"{view.owner_kind} {short_name(view.owner)}" if view.owner else "workloads that name it (a pool)"

@@ -152,7 +152,6 @@ def _links(gpu: "PhysicalGpu") -> str:
 
 
 def _explain_no_gpu(root: str, output: str) -> None:
-    """Say where we looked for GPUs, and what to do."""
     from kaiwo.devices.discover import nearby_roots, searched_paths
 
     say = printing.hint if output in ("json", "yaml") else click.echo

@@ -43,7 +43,6 @@ def install(dry_run: bool, image: str, agent: bool) -> None:
 
 
 def _documents(image: str, with_agent: bool) -> list[str]:
-    """The CRDs and manifests as YAML documents with this image."""
     kinds = [path.read_text() for path in sorted((DATA / "crds").iterdir())]
     names = ("scheduler.yaml", "agent.yaml") if with_agent else ("scheduler.yaml",)
     manifests = [(DATA / "manifests" / name).read_text() for name in names]

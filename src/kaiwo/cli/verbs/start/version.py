@@ -11,8 +11,6 @@ from kaiwo.model.errors import KaiwoError
 
 
 class VersionAnswer(msgspec.Struct, frozen=True):
-    """The body of GET /version."""
-
     version: str
     api: str
 

@@ -44,7 +44,6 @@ class BulkAction:
         return self._code
 
     def _apply_to_array(self, missing: ActionResult, name: str, is_alone: bool) -> None:
-        """No workload has this name, so try the array of this name."""
         array = missing.name.removesuffix(ALL_TASKS)
         tasks = array_members(self._server, array, self._states)
         for result in self._post(tasks):

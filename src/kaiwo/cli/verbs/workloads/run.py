@@ -54,7 +54,6 @@ class Foreground:
         return workload_exit_code(detail if detail.summary.state.is_over else self._wait_for_end())
 
     def _run_attached(self) -> int:
-        """Attach to its input and output until it ends."""
         sitting = self._attach()
         if sitting is None:
             follow_log(self._connect(), self._name, {})
@@ -203,7 +202,6 @@ def _input_query() -> dict[str, str]:
 
 
 def _cancel(name: str, number: int) -> int:
-    """Cancel the workload that we waited for, and say so."""
     from kaiwo.cli.client.api_client import workload_path
 
     asked = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
