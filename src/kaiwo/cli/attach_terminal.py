@@ -65,9 +65,7 @@ class ConsoleSession:
         self._unsent = bytearray()
         self._has_input = True
         self.copied = 0  # bytes of output
-        self.exit_record: dict[str, Any] | None = (
-            None  # the exit record; None if the connection broke before it arrived
-        )
+        self.exit_record: dict[str, Any] | None = None  # None: the connection broke before it arrived
 
     def run(self) -> None:
         """Copy input and output until the command or the connection ends."""
@@ -95,14 +93,11 @@ class ConsoleSession:
             self._read_input()
         try:
             if self._unsent:
-                self._send()
+                with contextlib.suppress(BlockingIOError):
+                    del self._unsent[: self._socket.send(self._unsent)]
             return self._socket not in readable or self._receive()
         except ConnectionError:
             return self._receive_rest()
-
-    def _send(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            del self._unsent[: self._socket.send(self._unsent)]
 
     def _read_input(self) -> None:
         try:

@@ -1,25 +1,31 @@
-"""Options of `kaiwo up` and `kaiwo scheduler`: TLS, the agents' token, the policy and partition changes."""
+"""What `kaiwo up` and `kaiwo scheduler` share: options for the API, the policy and partition changes, and the start."""
 
+import errno
 from collections.abc import Callable
 from typing import Any
 
 import click
 
+from kaiwo.app.options import DEFAULT_HOST, DEFAULT_PORT, SchedulerOptions, UpOptions
+from kaiwo.cli.verb_base import add_options
+from kaiwo.model.errors import ClusterError
+
 PARTITIONS = ("off", "dry-run", "on")
 
 
-def server_options(verb: Callable[..., Any]) -> Callable[..., Any]:
-    """--tls-cert, --tls-key, --agent-token-file, --policy and --partitions."""
-    for option in reversed(_OPTIONS):
-        verb = option(verb)
-    return verb
+def port_option(flag: str, text: str, default: int = DEFAULT_PORT) -> Callable[..., Any]:
+    ports = click.IntRange(0, 65535)
+    return click.option(flag, metavar="N", type=ports, default=default, show_default=default > 0, help=text)
 
 
 def _file(name: str, text: str) -> Callable[..., Any]:
-    return click.option(name, metavar="FILE", default="", type=click.Path(dir_okay=False), help=text)
+    return click.option(name, metavar="FILE", type=click.Path(dir_okay=False), help=text)
 
 
-_OPTIONS = (
+host_option = click.option(
+    "--host", metavar="ADDRESS", default=DEFAULT_HOST, show_default=True, help="Address to listen on."
+)
+server_options = add_options(
     _file("--tls-cert", "Serve HTTPS with this certificate (PEM)."),
     _file("--tls-key", "Private key, if it is not in the certificate file."),
     _file("--agent-token-file", "File with the node agents' token (default: KAIWO_HOME/agent-token)."),
@@ -27,8 +33,22 @@ _OPTIONS = (
     click.option(
         "--partitions",
         type=click.Choice(PARTITIONS),
-        callback=lambda context, option, value: value or "",
         metavar="|".join(PARTITIONS),
         help="Change GPU partition modes for waiting workloads? (default: as last set, initially dry-run)",
     ),
 )
+
+
+def given_options(options: dict[str, Any]) -> dict[str, Any]:
+    """Without the options that were not given, which keep the defaults of UpOptions and SchedulerOptions."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def run_server(run: Callable[[Any], None], options: UpOptions | SchedulerOptions, any_port: str) -> None:
+    try:
+        run(options)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        taken = f"port {options.port} on {options.host} is taken"
+        raise ClusterError(f"{taken}; choose another, or any: {any_port}") from error

@@ -48,15 +48,22 @@ class VerbGroup(click.Group):
         self._describe = describe
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[Any, Any, list[str]]:
-        if (
-            self._describe
-            and args[0] not in self.commands
-            and not args[0].startswith("-")
-            and not ctx.resilient_parsing
-        ):
+        is_command = args[0] in self.commands or args[0].startswith("-")
+        if self._describe and not is_command and not ctx.resilient_parsing:
             known = ", ".join(self.commands)
             raise click.UsageError(f"'{args[0]}' is not one of {known}; did you mean: {self._describe} {args[0]}", ctx)
         return super().resolve_command(ctx, args)
+
+
+def add_options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A decorator that adds these options and arguments; `--help` shows them in this order."""
+
+    def add(command: Any) -> Any:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
 
 
 def location_options() -> list[click.Parameter]:

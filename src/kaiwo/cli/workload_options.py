@@ -12,8 +12,8 @@ from typing import Any
 import click
 
 from kaiwo.cli.name_completion import complete_queue, complete_workload, resolve_user
-from kaiwo.cli.output.formatting import full_name, parse_pair
-from kaiwo.cli.verb_base import Verb, unknown_option_message
+from kaiwo.cli.output.formatting import full_name, given_fields, one_of, parse_pair
+from kaiwo.cli.verb_base import Verb, add_options, unknown_option_message
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.workload_fields import FIELDS
 
@@ -66,17 +66,11 @@ class CommandVerb(Verb):
             rest = super().parse_args(ctx, args)
             if extra := ctx.params.get("extra"):
                 line = " ".join([*extra, *ctx.meta[COMMAND]])
-                raise click.UsageError(
-                    f"'{extra[0]}' must come after `--`, together with the rest of the command, "
-                    f"like: {ctx.command_path} {ctx.params['name']} -- {line}",
-                    ctx,
-                )
+                fact = f"'{extra[0]}' must come after `--`, together with the rest of the command"
+                raise click.UsageError(f"{fact}, like: {ctx.command_path} {ctx.params['name']} -- {line}", ctx)
             return rest
-        if not ctx.resilient_parsing:
-            return self._parse_without_dashes(ctx, args)
-        return super().parse_args(ctx, args)
-
-    def _parse_without_dashes(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if ctx.resilient_parsing:
+            return super().parse_args(ctx, args)
         try:
             rest = super().parse_args(ctx, args)
         except click.NoSuchOption as error:
@@ -90,13 +84,7 @@ class CommandVerb(Verb):
 
 def workload_options(is_background: bool) -> Callable[[Any], Any]:
     """Add the workload flags, the most used first; some make sense only for `submit`."""
-
-    def add_all(command: Any) -> Any:
-        for add in reversed((*_WORK, *_BACKGROUND) if is_background else _WORK):
-            command = add(command)
-        return command
-
-    return add_all
+    return add_options(*_WORK, *(_BACKGROUND if is_background else ()))
 
 
 _option = click.option
@@ -120,38 +108,22 @@ _WORK: tuple[Callable[[Any], Any], ...] = (
     _option("-q", "--queue", metavar="QUEUE", shell_complete=complete_queue, help="Queue to submit to."),
     _option("-p", "--priority", type=int, metavar="N", help="Higher priorities start first within a queue."),
     _option("--no-preempt", is_flag=True, help="Never preempt it for other workloads."),
-    _option(
-        "--type",
-        "kind",
-        type=click.Choice(TYPES),
-        metavar="TYPE",
-        help=f"Type: {', '.join(TYPES[:-1])} or {TYPES[-1]}.",
-    ),
+    _option("--type", "kind", type=click.Choice(TYPES), metavar="TYPE", help=f"Type: {one_of(TYPES)}."),
     *(
         _option(*filter(None, (field.flag_letter, field.flag)), field.name, metavar=field.metavar, help=field.help)
         for field in FIELDS
         if field.flag
     ),
     _option("--retries", type=int, metavar="N", help="Restart it up to N times if it fails."),
-    _option(
-        "--after",
-        multiple=True,
-        metavar="WORKLOAD",
-        shell_complete=complete_workload,
-        help="Start after this workload, or all tasks of this array, succeeded. Repeatable.",
-    ),
+    _option("--after", multiple=True, metavar="WORKLOAD", shell_complete=complete_workload,
+            help="Start after this workload, or all tasks of this array, succeeded. Repeatable."),
     _option("-l", "--label", "labels", multiple=True, metavar="KEY=VALUE", help="Label. Repeatable."),
-    _option(
-        "-e",
-        "--env",
-        multiple=True,
-        metavar="NAME[=VALUE]",
-        help="Environment variable (default: its value here).",
-    ),
+    _option("-e", "--env", multiple=True, metavar="NAME[=VALUE]",
+            help="Environment variable (default: its value here)."),
     _option("--node-selector", multiple=True, metavar="KEY=VALUE", help="Only nodes with this label. Repeatable."),
     _option("--workdir", metavar="DIR", help="Working folder of the command (default: the current one)."),
     _option("--user", metavar="NAME", help="User it belongs to (default: you)."),
-)
+)  # fmt: skip
 _BACKGROUND: tuple[Callable[[Any], Any], ...] = (
     _option("--array", metavar="RANGE", help="Submit one workload for each index, such as 0-9."),
     _option("--hold", is_flag=True, help="Do not start it until `kaiwo release`."),
@@ -187,7 +159,7 @@ def make_form(ctx: click.Context, options: dict[str, Any]) -> dict[str, Any]:
         "memory": options["memory"],
         "pods": options["pods"],
         "minPods": options["min_pods"],
-        "nodeSelector": _pairs(options["node_selector"], "label of a node"),
+        "nodeSelector": dict(parse_pair(text, "label of a node") for text in options["node_selector"]),
         "command": command,
         "image": options.get("image"),
         "env": dict(_variable(text) for text in options["env"]),
@@ -197,10 +169,10 @@ def make_form(ctx: click.Context, options: dict[str, Any]) -> dict[str, Any]:
         "array": options.get("array"),
         "after": [full_name(part) for text in options["after"] for part in text.removesuffix(",").split(",")],
         "hold": options.get("hold") or None,
-        "labels": _pairs(options["labels"], "label"),
+        "labels": dict(parse_pair(text, "label") for text in options["labels"]),
         "simulate": options.get("simulate"),
     }
-    return {key: value for key, value in form.items() if value is not None and value not in ([], {}, "")}
+    return given_fields(form)
 
 
 def fields_to_flags(message: str, field: str = "") -> str:
@@ -222,11 +194,11 @@ def _refuse_empty(ctx: click.Context, options: dict[str, Any]) -> None:
     for parameter in ctx.command.params:
         given = options.get(parameter.name or "")
         is_empty = given == "" or (isinstance(given, tuple) and "" in given)
-        if is_empty and isinstance(parameter, click.Option) and _is_on_command_line(ctx, parameter):
+        if is_empty and isinstance(parameter, click.Option) and is_on_command_line(ctx, parameter):
             raise ConfigError(f"{parameter.opts[-1]} is empty; give it a value or leave it out")
 
 
-def _is_on_command_line(ctx: click.Context, parameter: click.Parameter) -> bool:
+def is_on_command_line(ctx: click.Context, parameter: click.Parameter) -> bool:
     source = ctx.get_parameter_source(parameter.name or "")
     return source is not None and source.name == "COMMANDLINE"
 
@@ -266,10 +238,6 @@ def _parse_mib(text: str | None) -> int | None:
     if not found:
         raise ConfigError(f"--gpu-memory '{text}' is not an amount of memory; write it like 24Gi, or in MiB like 16000")
     return int(found[1]) * (1024 if found[2].startswith("G") else 1)
-
-
-def _pairs(texts: Sequence[str], what: str) -> dict[str, str]:
-    return dict(parse_pair(text, what) for text in texts)
 
 
 def _variable(text: str) -> tuple[str, str]:

@@ -13,7 +13,7 @@ import msgspec
 
 from kaiwo import __version__
 from kaiwo.api.views import Problem
-from kaiwo.cli.client.http_connection import SYSTEM_TRUST, HttpError, HttpResponse, ServerTrust, send_request
+from kaiwo.cli.client.http_connection import HttpError, HttpResponse, ServerTrust, send_request
 from kaiwo.model.errors import ClusterError, ConfigError, KaiwoError, NotFoundError, RefusedError
 
 T = TypeVar("T")
@@ -33,30 +33,25 @@ class LostServerError(ClusterError):
     """The server closed the connection before the end of its answer."""
 
 
-class ApiClient:
+class ApiClient(msgspec.Struct):
     """One running Kaiwo. Every request has its own connection."""
 
-    def __init__(
-        self,
-        url: str,
-        token: str,
-        url_source: str,
-        timeout_s: float = 30,
-        token_source: str = "",
-        trust: ServerTrust = SYSTEM_TRUST,
-    ) -> None:
-        self.trust = trust
-        self.url = url
-        self.token = token
-        self.token_source = token_source  # KAIWO_TOKEN, or the path of a token file
-        self.url_source = url_source  # the source of the URL: --server, KAIWO_SERVER, or the path of a server.json
-        self.timeout_s = timeout_s
+    url: str
+    token: str
+    url_source: str  # --server, KAIWO_SERVER, or the path of a server.json
+    timeout_s: float = 30
+    token_source: str = ""  # KAIWO_TOKEN, or the path of a token file
+    trust: ServerTrust = ServerTrust()
 
     def get(self, path: str, query: Query | None = None) -> bytes:
         return self._read(self.open("GET", path, query))
 
     def send(self, method: str, path: str, query: Query | None = None, body: bytes = b"", mime: str = "") -> bytes:
         return self._read(self.open(method, path, query, body, {"Content-Type": mime} if mime else {}))
+
+    def post(self, path: str, form: Any, query: Query | None = None) -> bytes:
+        """POST this form as JSON."""
+        return self.send("POST", path, query, msgspec.json.encode(form), "application/json")
 
     def open(
         self,
@@ -67,7 +62,7 @@ class ApiClient:
         headers: Mapping[str, str] | None = None,
         may_be_silent: bool = False,
     ) -> HttpResponse:
-        """Send a request; the body is still to be read. `is_patient`: the body may be silent for hours."""
+        """Send a request; the body is still to be read. `may_be_silent`: for hours."""
         parts = urlsplit(self.url)
         is_tls = parts.scheme == "https"
         trust = self.trust if is_tls else None
@@ -109,13 +104,11 @@ class ApiClient:
         if isinstance(error, ConnectionRefusedError):
             return NoServerError(self._no_answer_message("connection refused"))
         if isinstance(error, TimeoutError):
-            return NoServerError(
-                f"{self.url} did not answer within {self.timeout_s:g} s; check whether it is running with: kaiwo doctor"
-            )
+            late = f"{self.url} did not answer within {self.timeout_s:g} s"
+            return NoServerError(f"{late}; check whether it is running with: kaiwo doctor")
         if isinstance(error, ConnectionError) or (isinstance(error, HttpError) and error.is_truncated):
-            return LostServerError(
-                f"{self.url} closed the connection before its answer was complete; check with: kaiwo status"
-            )
+            lost = f"{self.url} closed the connection before its answer was complete"
+            return LostServerError(f"{lost}; check with: kaiwo status")
         if isinstance(error, OSError):
             return NoServerError(self._no_answer_message((error.strerror or str(error)).lower()))
         return self._unexpected_answer(str(error))

@@ -1,6 +1,6 @@
 """Find the running Kaiwo and the token for it.
 
-In:    --server, --home, the environment, KAIWO_HOME/server.json and KAIWO_HOME/token.   Out: a Server.
+In:    --server, --home, the environment, KAIWO_HOME/server.json and KAIWO_HOME/token.   Out: an ApiClient.
 Never: sends the token of this machine's Kaiwo to another machine.
 """
 
@@ -53,9 +53,8 @@ def connect(location: ServerLocation, timeout_s: float = 30) -> ApiClient:
         url, url_source, pinned = file.url, location.server_file, file.ca
     url = _check_url(url, url_source)
     token, token_source = _token(location, url)
-    return ApiClient(
-        url, token, url_source, timeout_s, token_source, ServerTrust(os.environ.get("KAIWO_CA_FILE", ""), pinned)
-    )
+    trust = ServerTrust(os.environ.get("KAIWO_CA_FILE", ""), pinned)
+    return ApiClient(url, token, url_source, timeout_s, token_source, trust)
 
 
 def read_server_file(location: ServerLocation) -> ServerFile:

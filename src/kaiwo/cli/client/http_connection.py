@@ -8,7 +8,6 @@ Why not http.client: importing it costs 28 ms of the 150 ms in which every verb 
 import contextlib
 import socket
 from collections.abc import Iterator, Mapping
-from types import TracebackType
 from typing import NamedTuple
 
 LONGEST_LINE = 64 * 1024
@@ -23,11 +22,8 @@ class ServerTrust(NamedTuple):
     pinned: str = ""  # exactly this certificate, whatever its host name; it comes from the server's home folder
 
 
-SYSTEM_TRUST = ServerTrust()
-
-
 class HttpError(Exception):
-    """The response is not HTTP, or ends early (`is_cut`)."""
+    """The response is not HTTP, or ends early (`is_truncated`)."""
 
     def __init__(self, fact: str, is_truncated: bool = False) -> None:
         super().__init__(fact)
@@ -43,7 +39,8 @@ class HttpResponse:
         self.status = _parse_status(self._read_line())
         self.headers = dict(self._read_headers())
         self._is_chunked = self.headers.get("transfer-encoding", "").lower() == "chunked"
-        self._unread = _content_length(self.headers)  # -1: until the other side closes
+        length = self.headers.get("content-length", "")
+        self._unread = int(length) if length.isdecimal() else -1  # -1: until the other side closes
 
     def read(self) -> bytes:
         return b"".join(self.parts())
@@ -81,9 +78,7 @@ class HttpResponse:
     def __enter__(self) -> "HttpResponse":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _read_headers(self) -> Iterator[tuple[str, str]]:
@@ -128,7 +123,7 @@ def send_request(
     may_be_silent: bool = False,
     trust: ServerTrust | None = None,
 ) -> HttpResponse:
-    """Send one request and read the head of its answer. `is_patient`: the body may be silent. `trust`: over TLS."""
+    """Send one request and read the head of its answer. `may_be_silent`: for hours. `trust`: use TLS."""
     # As bytes: for text Python imports the IDNA codec, which takes 1 ms and an ASCII name does not need.
     host = address[0].encode() if address[0].isascii() else address[0]
     connection = socket.create_connection((host, address[1]), timeout_s)  # type: ignore[arg-type]
@@ -174,8 +169,3 @@ def _parse_status(line: bytes) -> int:
     if not version.startswith(b"HTTP/1.") or not number.isdigit():
         raise HttpError("the response is not HTTP")
     return int(number)
-
-
-def _content_length(headers: Mapping[str, str]) -> int:
-    text = headers.get("content-length", "")
-    return int(text) if text.isdecimal() else -1

@@ -1,6 +1,5 @@
 """`-w`: redraw a list on the screen as it changes; in a pipe, print a line for each change."""
 
-import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -11,10 +10,9 @@ import msgspec
 
 from kaiwo.api.views import StatusView
 from kaiwo.cli.client.api_client import ApiClient
-from kaiwo.cli.lists.list_options import ListRequest
 from kaiwo.cli.lists.list_stream import ListFrame, ListWatcher
 from kaiwo.cli.lists.object_kinds import ObjectKind
-from kaiwo.cli.lists.show_list import filter_and_sort, list_lines, server_query
+from kaiwo.cli.lists.show_list import ListRequest, filter_and_sort, list_lines, server_query
 from kaiwo.cli.output import printing
 from kaiwo.cli.output.table_layout import cut
 from kaiwo.cli.verb_base import server_location
@@ -32,12 +30,6 @@ class ClusterClock:
 
     def now(self) -> float:
         return self._start_s + (time.monotonic() - self._since) * self._speed
-
-
-@contextlib.contextmanager
-def until_ctrl_c() -> Iterator[None]:
-    with contextlib.suppress(KeyboardInterrupt):
-        yield
 
 
 def watch_list(server: ApiClient, kind: ObjectKind, request: ListRequest) -> None:

@@ -1,7 +1,8 @@
 """Shorten names and parse durations and key=value pairs. `kaiwo.model.amounts` formats quantities."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.workload_record import WorkloadState
@@ -42,6 +43,16 @@ def short_name(name: str) -> str:
 def one_line(text: str) -> str:
     """The text without control characters, which could move the cursor or change colours."""
     return text if text.isprintable() else re.sub(_CONTROL, " ", text)
+
+
+def one_of(words: Sequence[str]) -> str:
+    """`mps, cu-mask or time-slicing`."""
+    return f"{', '.join(words[:-1])} or {words[-1]}"
+
+
+def given_fields(form: dict[str, Any]) -> dict[str, Any]:
+    """The form without the fields that were not given."""
+    return {key: value for key, value in form.items() if value is not None and value not in ([], {}, "")}
 
 
 def parse_pair(text: str, what: str) -> tuple[str, str]:

@@ -5,12 +5,13 @@ Colour only repeats what the text says. Pipes, NO_COLOR and dumb terminals get n
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from kaiwo.api.views import ObstacleView, Outcome
+from kaiwo.cli.output.formatting import one_line, one_of
 
 if TYPE_CHECKING:
     from kaiwo.cli.output.table_layout import Column
@@ -28,7 +29,7 @@ _COLOURS = {
 def output_option(*formats: str) -> Callable[[Any], Any]:
     """`-o`, with the first of the formats as the default."""
     names = formats or FORMATS
-    text = f"Output format: {', '.join(names[:-1])} or {names[-1]}."
+    text = f"Output format: {one_of(names)}."
     return click.option("-o", "--output", type=click.Choice(names), default=names[0], metavar="FORMAT", help=text)
 
 
@@ -117,8 +118,6 @@ def wrap(text: str, indent: str = "", hanging: str | None = None) -> str:
     """Wrap text to the terminal's width; `hanging` indents all lines but the first."""
     import textwrap
 
-    from kaiwo.cli.output.formatting import one_line
-
     text, width = one_line(text), terminal_width()
     if not width:
         return indent + text
@@ -166,7 +165,7 @@ def print_table(columns: "Sequence[Column]", rows: Sequence[Sequence[str]], inde
         click.echo(indent + line)
 
 
-def print_facts(facts: Iterable[tuple[str, str]]) -> None:
+def print_facts(*facts: tuple[str, str]) -> None:
     """Print aligned `name:   value` lines, without those whose value is empty."""
     shown = [(name, value) for name, value in facts if value]
     size = max((len(name) for name, _ in shown), default=0) + 3

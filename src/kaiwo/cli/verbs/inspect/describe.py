@@ -1,10 +1,12 @@
 """`kaiwo describe`: show one object in detail."""
 
 import re
+import shlex
 
 import click
 
 from kaiwo.api.views import CycleView, GpuView, NodeView, QueueView, ReservationView, WorkloadDetail
+from kaiwo.cli.lists import columns
 from kaiwo.cli.lists.object_kinds import GPUS, KINDS, NODES, QUEUES, RESERVATIONS, WORKLOADS, find_kind, require_kind
 from kaiwo.cli.lists.read_object import complete_object, read_object, server_time
 from kaiwo.cli.name_completion import complete_workload
@@ -59,59 +61,49 @@ def describe(kind: str, name: str | None, output: str) -> None:
         _print_cycle(server.decode(body, CycleView), server_time(server))
 
 
-def _expiry(at_s: int, now: int) -> str:
-    if not at_s:
-        return ""
-    return (
-        f"in {duration(at_s - now)}; its GPUs are released then" if at_s > now else f"{short_duration(now - at_s)} ago"
-    )
-
-
-def _preemption_delay(detail: WorkloadDetail) -> str:
-    return (
-        f"waits {duration(detail.preemption_delay_s)} before it may preempt others" if detail.preemption_delay_s else ""
-    )
-
-
 def _exit_text(detail: WorkloadDetail) -> str:
     """Empty for a cancelled workload without an exit code: it may never have run."""
-    is_told = detail.summary.state is not WorkloadState.CANCELLED or detail.exit_code
-    return f", exit code {detail.exit_code}" if is_told else ""
+    has_code = detail.summary.state is not WorkloadState.CANCELLED or detail.exit_code
+    return f", exit code {detail.exit_code}" if has_code else ""
+
+
+def _ago(at_s: int, now: int) -> str:
+    return f"{short_duration(now - at_s)} ago" if at_s else ""
 
 
 def _print_workload(detail: WorkloadDetail, now: int) -> None:
     w = detail.summary
+    if detail.expires_s > now:
+        expires = f"in {duration(detail.expires_s - now)}; its GPUs are released then"
+    else:
+        expires = _ago(detail.expires_s, now)
+    delay = f"waits {duration(detail.preemption_delay_s)} before it may preempt others"
     printing.print_facts(
-        (
-            ("workload", w.name),
-            ("state", f"{w.state}: {detail.message}" if detail.message else w.state.value),
-            ("queue", f"{w.queue}, priority {w.priority}"),
-            ("user", w.user),
-            ("type", w.kind + ("" if detail.preemptible else ", not preemptible")),
-            ("wants", w.wants),
-            ("requests", "; ".join(detail.requests)),
-            ("pods", f"{w.pods.used} of {w.pods.total} placed"),
-            ("submitted", f"{short_duration(now - w.submitted_s)} ago"),
-            ("started", f"{short_duration(now - w.started_s)} ago, attempt {w.attempt}" if w.started_s else ""),
-            ("ended", f"{short_duration(now - w.ended_s)} ago{_exit_text(detail)}" if w.ended_s else ""),
-            ("time limit", duration(detail.time_limit_s) if detail.time_limit_s else ""),
-            ("reservation", detail.reservation),
-            ("expires", _expiry(detail.expires_s, now)),
-            ("estimate", duration(detail.estimate_s) if detail.estimate_s else ""),
-            ("preemption delay", _preemption_delay(detail)),
-            (
-                "last checkpoint",
-                f"{short_duration(max(0, now - detail.checkpoint_s))} ago" if detail.checkpoint_s else "",
-            ),
-            ("restart cost", duration(detail.restart_s) if detail.restart_s else ""),
-            ("earlier runs", f"up to {duration(detail.learned_s)}" if detail.learned_s else ""),
-            ("planned", detail.planned.removeprefix("planned ")),
-            ("retries", str(detail.retries) if detail.retries else ""),
-            ("after", ", ".join(short_name(name) for name in detail.after)),
-            ("command", _shell(detail.command)),
-            ("image", detail.image),
-            ("labels", _pairs(w.labels)),
-        )
+        ("workload", w.name),
+        ("state", f"{w.state}: {detail.message}" if detail.message else w.state.value),
+        ("queue", f"{w.queue}, priority {w.priority}"),
+        ("user", w.user),
+        ("type", w.kind + ("" if detail.preemptible else ", not preemptible")),
+        ("wants", w.wants),
+        ("requests", "; ".join(detail.requests)),
+        ("pods", f"{w.pods.used} of {w.pods.total} placed"),
+        ("submitted", f"{short_duration(now - w.submitted_s)} ago"),
+        ("started", f"{_ago(w.started_s, now)}, attempt {w.attempt}" if w.started_s else ""),
+        ("ended", _ago(w.ended_s, now) + _exit_text(detail) if w.ended_s else ""),
+        ("time limit", duration(detail.time_limit_s) if detail.time_limit_s else ""),
+        ("reservation", detail.reservation),
+        ("expires", expires),
+        ("estimate", duration(detail.estimate_s) if detail.estimate_s else ""),
+        ("preemption delay", delay if detail.preemption_delay_s else ""),
+        ("last checkpoint", _ago(min(detail.checkpoint_s, now), now)),
+        ("restart cost", duration(detail.restart_s) if detail.restart_s else ""),
+        ("earlier runs", f"up to {duration(detail.learned_s)}" if detail.learned_s else ""),
+        ("planned", detail.planned.removeprefix("planned ")),
+        ("retries", str(detail.retries) if detail.retries else ""),
+        ("after", ", ".join(short_name(name) for name in detail.after)),
+        ("command", shlex.join(detail.command)),
+        ("image", detail.image),
+        ("labels", _pairs(w.labels)),
     )
     if detail.placed:
         pods = [
@@ -126,41 +118,29 @@ def _print_workload(detail: WorkloadDetail, now: int) -> None:
 
 def _print_node(node: NodeView) -> None:
     printing.print_facts(
-        (
-            ("node", node.name),
-            ("state", f"{node.state}: {node.reason}" if node.reason else node.state),
-            ("GPUs", f"{thousandths(node.gpu_milli.used)} of {thousandths(node.gpu_milli.total)} in use"),
-            ("CPUs", f"{thousandths(node.cpu_milli.used)} of {thousandths(node.cpu_milli.total)} in use"),
-            ("memory", f"{rounded_memory(node.memory_mib.used)} of {rounded_memory(node.memory_mib.total)} in use"),
-            ("pods", f"{node.pods.used} of {node.pods.total}"),
-            ("agent", f"{node.agent.state}, last report {node.agent.heard_ago_s} s ago" if node.agent else ""),
-            ("labels", _pairs(node.labels)),
-            ("taints", ", ".join(node.taints)),
-        )
+        ("node", node.name),
+        ("state", f"{node.state}: {node.reason}" if node.reason else node.state),
+        ("GPUs", f"{thousandths(node.gpu_milli.used)} of {thousandths(node.gpu_milli.total)} in use"),
+        ("CPUs", f"{thousandths(node.cpu_milli.used)} of {thousandths(node.cpu_milli.total)} in use"),
+        ("memory", f"{rounded_memory(node.memory_mib.used)} of {rounded_memory(node.memory_mib.total)} in use"),
+        ("pods", f"{node.pods.used} of {node.pods.total}"),
+        ("agent", f"{node.agent.state}, last report {node.agent.heard_ago_s} s ago" if node.agent else ""),
+        ("labels", _pairs(node.labels)),
+        ("taints", ", ".join(node.taints)),
     )
     if node.gpus:
-        from kaiwo.cli.lists import columns
-
         shown = [column for column in columns.GPU if column.title != "NODE" and not column.is_wide]
         click.echo()
-        rows = [columns.table_row(shown, gpu, 0) for gpu in node.gpus]
-        printing.print_table(shown, rows)
+        printing.print_table(shown, [columns.table_row(shown, gpu, 0) for gpu in node.gpus])
 
 
 def _print_gpu(gpu: GpuView) -> None:
-    from kaiwo.cli.lists.columns import gpu_state
-
-    state = gpu_state(gpu)
+    state = columns.gpu_state(gpu)
     printing.print_facts(
-        (
-            ("GPU", f"{gpu.node}/{gpu.id}"),
-            ("model", gpu.model),
-            ("state", f"{state}: {gpu.reason}" if gpu.reason else state),
-            (
-                "free",
-                f"{gpus(gpu.free_milli)}, {rounded_memory(gpu.free_mib)} of {rounded_memory(gpu.memory_mib)}",
-            ),
-        )
+        ("GPU", f"{gpu.node}/{gpu.id}"),
+        ("model", gpu.model),
+        ("state", f"{state}: {gpu.reason}" if gpu.reason else state),
+        ("free", f"{gpus(gpu.free_milli)}, {rounded_memory(gpu.free_mib)} of {rounded_memory(gpu.memory_mib)}"),
     )
     if gpu.tenants:
         rows = [
@@ -172,13 +152,11 @@ def _print_gpu(gpu: GpuView) -> None:
 
 def _print_cycle(cycle: CycleView, now: int) -> None:
     printing.print_facts(
-        (
-            ("cycle", f"{cycle.number}, {short_duration(now - cycle.at_s)} ago"),
-            ("decided", f"{count(cycle.starts, 'start')}, {count(cycle.evictions, 'eviction')}"),
-            ("waiting", f"{count(cycle.waits, 'group')} of waiting workloads with new reasons"),
-            ("took", f"{cycle.took_ms:.1f} ms, {cycle.steps} steps"),
-            ("notes", "; ".join(cycle.notes)),
-        )
+        ("cycle", f"{cycle.number}, {short_duration(now - cycle.at_s)} ago"),
+        ("decided", f"{count(cycle.starts, 'start')}, {count(cycle.evictions, 'eviction')}"),
+        ("waiting", f"{count(cycle.waits, 'group')} of waiting workloads with new reasons"),
+        ("took", f"{cycle.took_ms:.1f} ms, {cycle.steps} steps"),
+        ("notes", "; ".join(cycle.notes)),
     )
     click.echo(f"\ndecide this cycle again: kaiwo replay {cycle.number}")
 
@@ -191,20 +169,12 @@ def _print_table(titles: tuple[str, ...], rows: list[list[str]]) -> None:
 def device_names(devices: list[str]) -> str:
     """Consecutive devices as a range: `gpu-0 to gpu-7`."""
     ends = [re.fullmatch(r"(.*?)(\d+)", device) for device in devices]
-    if len(devices) < 3 or not all(ends):
-        return ", ".join(devices)
-    numbers = [int(end[2]) for end in ends if end]
-    is_run = numbers == list(range(numbers[0], numbers[0] + len(numbers)))
-    if is_run and len({end[1] for end in ends if end}) == 1:
-        return f"{devices[0]} to {devices[-1]}"
+    if len(devices) >= 3 and all(ends) and len({end[1] for end in ends if end}) == 1:
+        numbers = [int(end[2]) for end in ends if end]
+        if numbers == list(range(numbers[0], numbers[0] + len(numbers))):
+            return f"{devices[0]} to {devices[-1]}"
     return ", ".join(devices)
 
 
 def _pairs(labels: dict[str, str]) -> str:
     return ", ".join(f"{key}={value}" for key, value in sorted(labels.items()))
-
-
-def _shell(command: list[str]) -> str:
-    import shlex
-
-    return shlex.join(command)

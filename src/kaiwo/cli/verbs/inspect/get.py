@@ -6,11 +6,9 @@ import click
 import msgspec
 
 from kaiwo.api.views import WorkloadDetail
-from kaiwo.cli.client.api_client import ApiClient
-from kaiwo.cli.lists.list_options import ListRequest, list_options, make_list_request
 from kaiwo.cli.lists.object_kinds import KINDS, WORKLOADS, ObjectKind, require_kind
-from kaiwo.cli.lists.read_object import complete_object, read_object, server_time
-from kaiwo.cli.lists.show_list import list_lines, show_list
+from kaiwo.cli.lists.read_object import complete_object, read_object
+from kaiwo.cli.lists.show_list import list_options, make_list_request, print_list, show_list
 from kaiwo.cli.name_completion import resolve_user
 from kaiwo.cli.output import printing
 from kaiwo.cli.verb_base import Verb, connect_server
@@ -40,16 +38,18 @@ def get(kind: str, names: tuple[str, ...], user: str, **options: Any) -> None:
     chosen = require_kind(kind)
     if user and chosen is not WORKLOADS:
         raise ConfigError(f"{chosen.plural} have no user; leave out --user")
-    request = make_list_request(chosen, {"user": resolve_user(user)} if user else None, **options)
-    if not names:
-        show_list(connect_server(), chosen, request)
-    elif request.watch:
-        raise ConfigError(f"-w watches a list; leave out {', '.join(names)}, or select with -l, -q or --state")
+    query = {"user": resolve_user(user)} if user else None
+    if names:
+        _show_named(chosen, names, query, **options)
     else:
-        _show_named(connect_server(), chosen, names, request)
+        show_list(chosen, query, **options)
 
 
-def _show_named(server: ApiClient, kind: ObjectKind, names: tuple[str, ...], request: ListRequest) -> None:
+def _show_named(kind: ObjectKind, names: tuple[str, ...], query: dict[str, str] | None, **options: Any) -> None:
+    request = make_list_request(kind, query, **options)
+    if request.watch:
+        raise ConfigError(f"-w watches a list; leave out {', '.join(names)}, or select with -l, -q or --state")
+    server = connect_server()
     bodies = [read_object(server, kind, name) for name in names]
     if request.output in ("json", "yaml"):
         items = [msgspec.json.decode(body) for body in bodies]
@@ -60,5 +60,4 @@ def _show_named(server: ApiClient, kind: ObjectKind, names: tuple[str, ...], req
         views = [server.decode(body, WorkloadDetail).summary for body in bodies]
     else:
         views = [server.decode(body, kind.view) for body in bodies]
-    for line in list_lines(kind, request, views, server_time(server), printing.terminal_width()):
-        click.echo(line)
+    print_list(server, kind, request, views)

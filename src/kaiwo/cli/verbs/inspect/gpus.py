@@ -4,11 +4,10 @@ from typing import Any
 
 import click
 
-from kaiwo.cli.lists.list_options import list_options, make_list_request
 from kaiwo.cli.lists.object_kinds import GPUS
-from kaiwo.cli.lists.show_list import show_list
+from kaiwo.cli.lists.show_list import list_options, show_list
 from kaiwo.cli.name_completion import complete_node
-from kaiwo.cli.verb_base import Verb, connect_server
+from kaiwo.cli.verb_base import Verb
 
 
 @click.command(cls=Verb)
@@ -25,8 +24,4 @@ def gpus(node: str, model: str, free: bool, **options: Any) -> None:
       kaiwo gpus --node node-1 -w
     """
     query = {"node": node, "model": model, "free": "true" if free else ""}
-    show_list(
-        connect_server(),
-        GPUS,
-        make_list_request(GPUS, {key: value for key, value in query.items() if value}, **options),
-    )
+    show_list(GPUS, {key: value for key, value in query.items() if value}, **options)

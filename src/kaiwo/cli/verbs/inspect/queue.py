@@ -6,10 +6,8 @@ import click
 
 from kaiwo.api.views import AmountView, ModelAmountView, QueueView, WorkloadView
 from kaiwo.cli.client.api_client import ApiClient, object_path
-from kaiwo.cli.lists.list_options import list_options, make_list_request
 from kaiwo.cli.lists.object_kinds import QUEUES, WORKLOADS
-from kaiwo.cli.lists.read_object import server_time
-from kaiwo.cli.lists.show_list import fetch_list, list_lines, show_list
+from kaiwo.cli.lists.show_list import fetch_list, list_options, make_list_request, print_list, show_list
 from kaiwo.cli.name_completion import complete_queue
 from kaiwo.cli.output import printing
 from kaiwo.cli.output.formatting import UNFINISHED_STATES, limit_or_dash
@@ -37,7 +35,7 @@ def queue(name: str | None, **options: Any) -> None:
       kaiwo queue -q lab       the queue and those below it
     """
     if name is None:
-        show_list(connect_server(), QUEUES, make_list_request(QUEUES, **options))
+        show_list(QUEUES, **options)
         return
     if options["queue"]:
         raise ConfigError(f"-q shows the tree below a queue; for one queue, use: kaiwo queue {name}")
@@ -57,19 +55,17 @@ def queue(name: str | None, **options: Any) -> None:
 
 def print_queue(view: QueueView) -> None:
     printing.print_facts(
-        (
-            ("queue", view.name + (f" ({view.display_name})" if view.display_name else "")),
-            ("parent", view.parent or "none"),
-            ("priority", str(view.priority)),
-            ("takes workloads", "yes" if view.is_leaf else "no, only the queues below it do"),
-            ("divides by", "" if view.is_leaf else view.policy.value),
-            ("reclaim", view.reclaim_strategy.value),
-            ("min run time", duration(view.min_runtime_s) if view.min_runtime_s else ""),
-            ("namespaces", ", ".join(view.namespaces)),
-            ("users", ", ".join(view.users)),
-            ("GPU models", "; ".join(_model_text(name, amounts) for name, amounts in sorted(view.gpu_models.items()))),
-            ("workloads", f"{view.running} running, {view.waiting} waiting"),
-        )
+        ("queue", view.name + (f" ({view.display_name})" if view.display_name else "")),
+        ("parent", view.parent or "none"),
+        ("priority", str(view.priority)),
+        ("takes workloads", "yes" if view.is_leaf else "no, only the queues below it do"),
+        ("divides by", "" if view.is_leaf else view.policy.value),
+        ("reclaim", view.reclaim_strategy.value),
+        ("min run time", duration(view.min_runtime_s) if view.min_runtime_s else ""),
+        ("namespaces", ", ".join(view.namespaces)),
+        ("users", ", ".join(view.users)),
+        ("GPU models", "; ".join(_model_text(name, amounts) for name, amounts in sorted(view.gpu_models.items()))),
+        ("workloads", f"{view.running} running, {view.waiting} waiting"),
     )
     rows = [
         _resource_row("GPUs", view.gpu_milli, thousandths),
@@ -100,7 +96,6 @@ def _print_workloads(server: ApiClient, view: QueueView, options: dict[str, Any]
     if not views:
         return
     click.echo()
-    for line in list_lines(WORKLOADS, request, views, server_time(server), printing.terminal_width()):
-        click.echo(line)
+    print_list(server, WORKLOADS, request, views)
     if len(views) < total:
         printing.hint(f"the first {len(views)} of {total} workloads; --limit 0 shows all")

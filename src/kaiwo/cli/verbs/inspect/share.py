@@ -2,7 +2,7 @@
 
 import click
 
-from kaiwo.api.views import Page, ShareView, TermsView, TurnView
+from kaiwo.api.views import Page, ShareView, TurnView
 from kaiwo.cli.client.api_client import object_path
 from kaiwo.cli.lists.read_object import server_time
 from kaiwo.cli.name_completion import complete_queue
@@ -44,7 +44,6 @@ def share(name: str | None, output: str) -> None:
     shown = page.items if wanted is None else [wanted]
     for view in shown:
         _print_share(view, is_whole=output == "wide" or wanted is not None)
-        click.echo()
     if wanted is None:
         _print_next(page.items)
     else:
@@ -56,15 +55,12 @@ def _print_share(view: ShareView, is_whole: bool) -> None:
     among = f"below {view.parent}" if view.parent else "at the top"
     click.echo(f"{printing.bold(view.queue)}, {among}, which divides the rest by {view.policy}")
     for terms in view.resources if is_whole else view.resources[:1]:
-        _print_terms(terms)
+        click.echo(f"  {TITLES.get(terms.resource, terms.resource)}")
+        for line in terms.arithmetic:
+            name, _, rest = line.partition(" ")
+            click.echo(printing.wrap(f"{name:<9} {rest}", "    ", " " * 14))
     click.echo(printing.wrap(f"reclaim   {view.reclaim}", "  ", " " * 12))
-
-
-def _print_terms(terms: TermsView) -> None:
-    click.echo(f"  {TITLES.get(terms.resource, terms.resource)}")
-    for line in terms.arithmetic:
-        name, _, rest = line.partition(" ")
-        click.echo(printing.wrap(f"{name:<9} {rest}", "    ", " " * 14))
+    click.echo()
 
 
 def _print_next(views: list[ShareView]) -> None:
@@ -86,33 +82,25 @@ def _print_first_in_line(view: ShareView, now: int) -> None:
     if not view.line:
         return
     click.echo(f"\nFirst in line in {view.queue} (by {', then '.join(view.orders)}; lowest keys first):")
-    rows = [
-        [short_name(each.workload), str(each.priority), short_duration(now - each.submitted_s), _keys(each.keys)]
-        for each in view.line
-    ]
+    rows = []
+    for each in view.line:
+        keys = " ".join(str(part) for key in each.keys for part in key)
+        rows.append([short_name(each.workload), str(each.priority), short_duration(now - each.submitted_s), keys])
     printing.print_table(text_columns(LINE, ("PRIORITY", "AGE")), rows, "  ")
-
-
-def _keys(keys: list[list[int]]) -> str:
-    return " ".join(str(part) for each in keys for part in each)
 
 
 def _turn_row(view: ShareView, turn: TurnView) -> list[str]:
     return [
         str(turn.place),
         view.queue,
-        _yes_or_no(turn.is_over_share),
-        _yes_or_no(turn.is_over_quota),
+        "yes" if turn.is_over_share else "no",
+        "yes" if turn.is_over_quota else "no",
         str(turn.priority),
         _percent(turn.dominant_with_it_ppm),
         _percent(turn.dominant_ppm),
         short_name(turn.workload),
         thousandths(turn.gpu_milli),
     ]
-
-
-def _yes_or_no(fact: bool) -> str:
-    return "yes" if fact else "no"
 
 
 def _percent(ppm: int) -> str:

@@ -1,5 +1,6 @@
 """`kaiwo status`: show the cluster on one screen."""
 
+import contextlib
 from collections.abc import Callable
 
 import click
@@ -30,18 +31,15 @@ def status(output: str, watch: bool) -> None:
     """
     server = connect_server()
     if watch:
-        from kaiwo.cli.lists.live_screen import until_ctrl_c
-
-        with until_ctrl_c():
+        with contextlib.suppress(KeyboardInterrupt):
             _watch(server, output)
         return
     body = server.get("/status")
     view = server.decode(body, StatusView)
     if output != "table":
         printing.print_body(body, output)
-        return
-    for line in status_lines(view):
-        click.echo(line)
+    else:
+        click.echo("\n".join(status_lines(view)))
 
 
 def status_lines(view: StatusView) -> list[str]:
@@ -84,7 +82,8 @@ def _bars(view: StatusView) -> list[tuple[str, str]]:
     room = width - NAMES - len("[] ") - max(len(text) for _, _, text in rows) if width else BAR
     size = min(room, BAR) if room >= LEAST_BAR else 0
     bars = {name: _bar(usage, size) + text if usage.total else "none" for name, usage, text in rows}
-    bars["nodes"] += _unavailable_text(view.nodes_out)
+    if view.nodes_out:
+        bars["nodes"] += f", {view.nodes_out} cordoned or not ready"
     return list(bars.items())
 
 
@@ -98,10 +97,6 @@ def _bar(usage: Usage, size: int) -> str:
 def _usage_text(usage: Usage, write: Callable[[int], str]) -> str:
     percent = usage.used * 100 // usage.total if usage.total else 0
     return f"{percent:>3} %  {write(usage.used)} of {write(usage.total)} in use"
-
-
-def _unavailable_text(nodes_out: int) -> str:
-    return f", {nodes_out} cordoned or not ready" if nodes_out else ""
 
 
 def _workloads(by_state: dict[str, int]) -> str:
@@ -121,19 +116,17 @@ def _cycle(cycle: CycleView | None, now_s: int) -> str:
 
 
 def _watch(server: ApiClient, output: str) -> None:
-    from kaiwo.cli.lists.list_stream import ListWatcher
+    from kaiwo.cli.lists.list_stream import ListFrame, ListWatcher
     from kaiwo.cli.lists.live_screen import frames_without_problem, reconnector, redraw
+
+    def lines(frame: ListFrame) -> list[str]:
+        return status_lines(server.convert(frame.items["cluster"], StatusView))
 
     watcher = ListWatcher(reconnector(server), "status", {})
     if printing.is_terminal() and output == "table":
-        redraw(
-            watcher,
-            lambda frame: status_lines(server.convert(frame.items["cluster"], StatusView)),
-            lambda _: "the whole cluster",
-        )
+        redraw(watcher, lines, lambda _: "the whole cluster")
     for frame in frames_without_problem(watcher):
-        view = frame.items["cluster"]
         if output == "table":
-            click.echo("\n".join([*status_lines(server.convert(view, StatusView)), ""]))
+            click.echo("\n".join([*lines(frame), ""]))
         else:
-            printing.print_document(view, output)
+            printing.print_document(frame.items["cluster"], output)

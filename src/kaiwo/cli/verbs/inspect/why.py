@@ -2,7 +2,7 @@
 
 import click
 
-from kaiwo.api.views import ChangeView, WhyView
+from kaiwo.api.views import WhyView
 from kaiwo.cli.client.api_client import workload_path
 from kaiwo.cli.name_completion import complete_workload
 from kaiwo.cli.output import printing
@@ -30,42 +30,33 @@ def why(name: str, output: str) -> None:
         printing.print_body(body, output)
         return
     click.echo(printing.bold(printing.wrap(view.answer)))
-    if not view.obstacles:
-        _print_next_step(view)
+    if not view.obstacles:  # it runs, is about to start, or has ended
+        is_waiting = view.state in (WorkloadState.WAITING, WorkloadState.HELD)
+        if printing.is_terminal() and not is_waiting and not view.state.is_over:
+            printing.hint(f"next: kaiwo logs -f {short_name(view.workload)}")
         return
     if view.position:
         click.echo(printing.wrap(_position(view)))
     if view.planned:
-        click.echo(printing.wrap(f"P{view.planned[1:]}."))
+        click.echo(printing.wrap(_as_sentence(view.planned)))
     click.echo("\nObstacles:")
     printing.print_obstacles(view.obstacles)
     if view.partitions:
-        click.echo("\n" + printing.wrap(f"{view.partitions[0].upper()}{view.partitions[1:]}."))
+        click.echo("\n" + printing.wrap(_as_sentence(view.partitions)))
     if view.change:
-        _print_change(view.change)
+        admin = " (needs an administrator)" if view.change.by == "admin" else ""
+        click.echo("\n" + printing.wrap(f"To start it now{admin}: {view.change.sentence}"))
+        if view.change.command:
+            click.echo(printing.wrap_command(view.change.command, "    "))
     elif view.no_change:
         click.echo("\n" + printing.wrap(view.no_change))
 
 
-def _print_next_step(view: WhyView) -> None:
-    """Without obstacles: the workload runs, is about to start, or has ended."""
-    name = short_name(view.workload)
-    if (
-        not view.state.is_over
-        and view.state not in (WorkloadState.WAITING, WorkloadState.HELD)
-        and printing.is_terminal()
-    ):
-        printing.hint(f"next: kaiwo logs -f {name}")
+def _as_sentence(clause: str) -> str:
+    return f"{clause[0].upper()}{clause[1:]}."
 
 
 def _position(view: WhyView) -> str:
     verb = "is" if view.ahead == 1 else "are"
     ahead = f"{count(view.ahead, 'workload')} {verb} ahead of it" if view.ahead else "no workload is ahead of it"
     return f"It is number {view.position} in its queue; {ahead}."
-
-
-def _print_change(change: ChangeView) -> None:
-    who = " (needs an administrator)" if change.by == "admin" else ""
-    click.echo("\n" + printing.wrap(f"To start it now{who}: {change.sentence}"))
-    if change.command:
-        click.echo(printing.wrap_command(change.command, "    "))

@@ -22,17 +22,10 @@ DEFAULT_KUBELET = "/var/lib/kubelet"
 @click.option("--ca-file", metavar="FILE", default="", help="CA certificates to trust (default: the system's).")
 @click.option("--node", metavar="NAME", default="", help="Node name (default: $NODE_NAME or the host name).")
 @click.option(
-    "--root",
-    metavar="DIR",
-    default="/",
-    type=click.Path(exists=True, file_okay=False),
-    help="Root with /sys and /dev.",
+    "--root", metavar="DIR", default="/", type=click.Path(exists=True, file_okay=False), help="Root with /sys and /dev."
 )
 @click.option(
-    "--metrics",
-    metavar="[HOST:]PORT",
-    default="",
-    help="Serve /metrics and /healthz here; 0 for any free port.",
+    "--metrics", metavar="[HOST:]PORT", default="", help="Serve /metrics and /healthz here; 0 for any free port."
 )
 @click.option("--kubelet", is_flag=True, help="Serve as the kubelet's device plugin instead of the vendor's plugin.")
 @click.option("--kubelet-dir", metavar="DIR", default=DEFAULT_KUBELET, show_default=True, help="The kubelet's folder.")

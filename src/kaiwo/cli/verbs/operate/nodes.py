@@ -3,13 +3,11 @@
 from typing import Any
 
 import click
-import msgspec
 
 from kaiwo.api.views import Outcome
 from kaiwo.cli.client.api_client import object_path
-from kaiwo.cli.lists.list_options import list_options, make_list_request
 from kaiwo.cli.lists.object_kinds import NODES
-from kaiwo.cli.lists.show_list import show_list
+from kaiwo.cli.lists.show_list import list_options, show_list
 from kaiwo.cli.name_completion import complete_node
 from kaiwo.cli.output import printing
 from kaiwo.cli.verb_base import VerbGroup, connect_server, run_for_each
@@ -28,7 +26,7 @@ def nodes(ctx: click.Context, **options: Any) -> None:
       kaiwo nodes drain node-3 --reason "new fan"
     """
     if ctx.invoked_subcommand is None:
-        show_list(connect_server(), NODES, make_list_request(NODES, **options))
+        show_list(NODES, **options)
 
 
 def _node_verb(verb: str, help_text: str) -> None:
@@ -37,10 +35,9 @@ def _node_verb(verb: str, help_text: str) -> None:
     @click.option("--reason", metavar="TEXT", default="", help="Reason, shown with the node.")
     def act(names: tuple[str, ...], reason: str) -> int:
         server = connect_server()
-        form = msgspec.json.encode({"reason": reason} if reason else {})
 
         def change(name: str) -> None:
-            body = server.send("POST", f"{object_path('nodes', name)}/{verb}", None, form, "application/json")
+            body = server.post(f"{object_path('nodes', name)}/{verb}", {"reason": reason} if reason else {})
             printing.print_outcome(body, server.decode(body, Outcome))
 
         return run_for_each(names, change)

@@ -1,7 +1,6 @@
 """`kaiwo partitions`: show planned and running changes of GPU partition modes, and set the policy."""
 
 import click
-import msgspec
 
 from kaiwo.api.views import Outcome, PartitionStepView, PartitionsView, PlanView
 from kaiwo.cli.lists.columns import NUMBER, table_row
@@ -47,9 +46,7 @@ def partitions(policy: str | None, output: str) -> None:
     """
     server = connect_server()
     if policy:
-        body = server.send(
-            "POST", "/partitions/policy", None, msgspec.json.encode({"policy": policy}), "application/json"
-        )
+        body = server.post("/partitions/policy", {"policy": policy})
         printing.print_outcome(body, server.decode(body, Outcome), output)
         return
     body = server.get("/partitions")

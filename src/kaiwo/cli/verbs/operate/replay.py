@@ -12,7 +12,6 @@ from kaiwo.model.amounts import count, thousandths
 from kaiwo.model.plan import Eviction, Plan, Start, Wait
 
 if TYPE_CHECKING:
-    from kaiwo.model.plan import Plan
     from kaiwo.runtime.loop.replay import ReplayResult
 
 
@@ -99,7 +98,6 @@ def replay(cycle: int, output: str) -> int:
 
 
 def _print(result: "ReplayResult") -> None:
-
     verdict = "the same plan, byte for byte" if result.is_same else "a DIFFERENT plan"
     click.echo(printing.bold(f"cycle {result.head.number}, decided again, gives {verdict}"))
     for difference in result.differences:
@@ -118,7 +116,7 @@ def _print(result: "ReplayResult") -> None:
         click.echo("  the values are equal; the journal encodes them differently from this version")
 
 
-def _summary(plan: "Plan") -> str:
+def _summary(plan: Plan) -> str:
     waits = f"{count(len(plan.waits), 'group')} of waiting workloads with new reasons"
     return f"{count(len(plan.starts), 'start')}, {count(len(plan.evictions), 'eviction')}, {waits}"
 
@@ -131,8 +129,6 @@ def _print_lines(lines: list[str], indent: str) -> None:
 
 
 def _result_data(result: "ReplayResult") -> dict[str, Any]:
-    import msgspec
-
     return {
         "cycle": result.head.number,
         "is_same": result.is_same,

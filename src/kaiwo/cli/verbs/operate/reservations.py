@@ -3,23 +3,20 @@
 from typing import Any
 
 import click
-import msgspec
 
 from kaiwo.api.views import Outcome, ReservationView
 from kaiwo.cli.client.api_client import object_path
-from kaiwo.cli.lists.list_options import list_options, make_list_request
 from kaiwo.cli.lists.object_kinds import RESERVATIONS
 from kaiwo.cli.lists.read_object import read_object, server_time
-from kaiwo.cli.lists.show_list import show_list
+from kaiwo.cli.lists.show_list import list_options, show_list
 from kaiwo.cli.name_completion import complete_node, complete_queue, complete_reservation
 from kaiwo.cli.output import printing
-from kaiwo.cli.output.formatting import full_name, parse_pair, short_name
+from kaiwo.cli.output.formatting import full_name, given_fields, parse_pair, short_name
 from kaiwo.cli.verb_base import VerbGroup, connect_server, run_for_each
 from kaiwo.model.amounts import count, duration, thousandths
 from kaiwo.model.errors import ConfigError
 
 MOST_DEVICES = 64
-JSON = "application/json"
 
 
 @click.group(cls=VerbGroup, describe="kaiwo reservations describe", invoke_without_command=True)
@@ -39,7 +36,7 @@ def reservations(ctx: click.Context, **options: Any) -> None:
       kaiwo submit train --gpus 8 --reservation night -- python train.py
     """
     if ctx.invoked_subcommand is None:
-        show_list(connect_server(), RESERVATIONS, make_list_request(RESERVATIONS, **options))
+        show_list(RESERVATIONS, **options)
 
 
 @reservations.command("describe")
@@ -86,9 +83,8 @@ def create(name: str, dry_run: bool, output: str, **options: Any) -> None:
       kaiwo reservations create demo --node node-3 --for-user ada --end 2026-01-31T18:00:00Z
       kaiwo reservations create pool --device node-1/gpu-0 --device node-1/gpu-1
     """
-    form = msgspec.json.encode(_reservation_form(name, options))
-    server = connect_server()
-    body = server.send("POST", "/reservations", {"dry_run": "true"} if dry_run else {}, form, JSON)
+    form, server = _reservation_form(name, options), connect_server()
+    body = server.post("/reservations", form, {"dry_run": "true"} if dry_run else {})
     printing.print_outcome(body, server.decode(body, Outcome), output)
 
 
@@ -115,29 +111,21 @@ def print_reservation(view: ReservationView, now_s: int) -> None:
     more = f" and {len(devices) - MOST_DEVICES} more" if len(devices) > MOST_DEVICES else ""
     owner = f"{view.owner_kind} {short_name(view.owner)}" if view.owner else "workloads that name it (a pool)"
     printing.print_facts(
-        (
-            ("reservation", view.name),
-            ("state", view.phase.value),
-            ("for", owner),
-            ("GPUs", f"{view.gpus}" + (f", and {view.missing} are missing" if view.missing else "")),
-            (
-                "used",
-                f"{thousandths(view.used_milli)} of {count(view.gpu_milli // 1000, 'GPU')} by its owner's workloads",
-            ),
-            ("starts", _time_text(view.start_s, now_s) if view.start_s else "when it was created"),
-            ("ends", _time_text(view.end_s, now_s) if view.end_s else "never"),
-            (
-                "at the end",
-                f"its owner's workloads {'are stopped' if view.at_end == 'evict' else 'continue'}",
-            ),
-            ("models", ", ".join(view.gpu_models)),
-            ("node labels", ", ".join(f"{key}={value}" for key, value in view.node_selector.items())),
-            ("whole nodes", ", ".join(view.nodes)),
-            ("devices", ", ".join(devices[:MOST_DEVICES]) + more),
-            ("chosen by", "its creator" if view.is_exact else "the scheduler"),
-            ("other workloads", ", ".join(short_name(name) for name in view.others)),
-            ("note", view.message),
-        )
+        ("reservation", view.name),
+        ("state", view.phase.value),
+        ("for", owner),
+        ("GPUs", f"{view.gpus}" + (f", and {view.missing} are missing" if view.missing else "")),
+        ("used", f"{thousandths(view.used_milli)} of {count(view.gpu_milli // 1000, 'GPU')} by its owner's workloads"),
+        ("starts", _time_text(view.start_s, now_s) if view.start_s else "when it was created"),
+        ("ends", _time_text(view.end_s, now_s) if view.end_s else "never"),
+        ("at the end", f"its owner's workloads {'are stopped' if view.at_end == 'evict' else 'continue'}"),
+        ("models", ", ".join(view.gpu_models)),
+        ("node labels", ", ".join(f"{key}={value}" for key, value in view.node_selector.items())),
+        ("whole nodes", ", ".join(view.nodes)),
+        ("devices", ", ".join(devices[:MOST_DEVICES]) + more),
+        ("chosen by", "its creator" if view.is_exact else "the scheduler"),
+        ("other workloads", ", ".join(short_name(name) for name in view.others)),
+        ("note", view.message),
     )
 
 
@@ -150,12 +138,8 @@ def _time_text(at_s: int, now_s: int) -> str:
 
 def _reservation_form(name: str, options: dict[str, Any]) -> dict[str, Any]:
     """The body of POST /reservations, without the options that were not given; the server checks the rest."""
-    workload = options["for_workload"]
-    owner = {
-        "queue": options["for_queue"],
-        "user": options["for_user"],
-        "workload": full_name(workload) if workload else None,
-    }
+    workload = full_name(options["for_workload"]) if options["for_workload"] else None
+    owner = {"queue": options["for_queue"], "user": options["for_user"], "workload": workload}
     form = {
         "name": name,
         "gpus": options["gpus"],
@@ -163,12 +147,12 @@ def _reservation_form(name: str, options: dict[str, Any]) -> dict[str, Any]:
         "nodeSelector": dict(parse_pair(text, "label of a node") for text in options["node_selector"]),
         "nodes": list(options["nodes"]),
         "devices": [_parse_device(text) for text in options["devices"]],
-        "owner": {kind: value for kind, value in owner.items() if value},
+        "owner": given_fields(owner),
         "start": options["start"],
         "end": options["end"],
         "atEnd": "evict" if options["evict_at_end"] else None,
     }
-    return {key: value for key, value in form.items() if value is not None and value not in ([], {}, "")}
+    return given_fields(form)
 
 
 def _parse_device(text: str) -> dict[str, str]:

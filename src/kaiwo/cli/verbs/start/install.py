@@ -33,10 +33,7 @@ def install(dry_run: bool, image: str, agent: bool) -> None:
       kaiwo install --dry-run --agent | kubectl diff -f -
     """
     if not dry_run:
-        raise ConfigError(
-            "apply the manifests with kubectl: kaiwo install --dry-run | kubectl apply -f -",
-            "--dry-run",
-        )
+        raise ConfigError("apply the manifests with kubectl: kaiwo install --dry-run | kubectl apply -f -", "--dry-run")
     if not _REFERENCE.fullmatch(image):
         raise ConfigError(f"--image is '{image}'; write it as registry.example/kaiwo:{__version__}", "--image")
     click.echo("\n".join(_documents(image, agent)))

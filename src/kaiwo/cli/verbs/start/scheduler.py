@@ -1,24 +1,12 @@
 """`kaiwo scheduler`: schedule the pods of a Kubernetes cluster."""
 
-import errno
-from collections.abc import Callable
 from typing import Any
 
 import click
 
-from kaiwo.app.options import DEFAULT_HOST, DEFAULT_PORT, SchedulerOptions
-from kaiwo.cli.server_options import server_options
-from kaiwo.cli.verb_base import LocalVerb, server_location
-from kaiwo.model.errors import ClusterError
-
-Command = Callable[..., Any]
-
-
-def kubernetes_options(command: Command) -> Command:
-    """Options for webhooks, agents and the extender; their names are fields of SchedulerOptions."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+from kaiwo.app.options import SchedulerOptions
+from kaiwo.cli.server_options import given_options, host_option, port_option, run_server, server_options
+from kaiwo.cli.verb_base import LocalVerb, add_options, server_location
 
 
 def _check_host_names(_: click.Context, __: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -40,124 +28,49 @@ def _check_config_map(_: click.Context, __: click.Parameter, name: str) -> str:
     return name
 
 
-_OPTIONS = (
-    click.option(
-        "--host-name",
-        "host_names",
-        metavar="NAME",
-        multiple=True,
-        callback=_check_host_names,
-        help="Host name at which the API is reached, such as that of its Service. Repeatable.",
-    ),
-    click.option(
-        "--webhooks",
-        metavar="NAME",
-        default="",
-        help="Serve admission webhooks. NAME is that of their Service and Secret, in the Lease's namespace.",
-    ),
-    click.option(
-        "--webhook-port",
-        metavar="N",
-        type=click.IntRange(0, 65535),
-        default=9443,
-        show_default=True,
-        help="Port of the webhooks.",
-    ),
-    click.option(
-        "--agents",
-        metavar="NAME",
-        default="",
-        help="Serve node agents over TLS with the webhooks' certificate. NAME is the ConfigMap that gives them the CA.",
-    ),
-    click.option(
-        "--agents-port",
-        metavar="N",
-        type=click.IntRange(0, 65535),
-        default=7601,
-        show_default=True,
-        help="Port for node agents.",
-    ),
-    click.option(
-        "--agent-account",
-        metavar="NAMESPACE:NAME",
-        default="",
-        callback=_check_account,
-        help="Service account of the node agents. Each may report only for the node its pod runs on.",
-    ),
-    click.option(
-        "--may-name-users",
-        metavar="NAME",
-        multiple=True,
-        help="User or group that may submit workloads for other users (kaiwo.ai/user). Repeatable.",
-    ),
-    click.option(
-        "--dcm-config",
-        metavar="NAMESPACE/NAME",
-        default="",
-        callback=_check_config_map,
-        help="ConfigMap of AMD's Device Config Manager. Kaiwo adds the partition profiles it needs.",
-    ),
-    click.option(
-        "--extender-port",
-        metavar="N",
-        type=click.IntRange(0, 65535),
-        default=0,
-        help="Serve as an extender of the kube-scheduler on this machine, on this loopback port (0: off).",
-    ),
-    click.option(
-        "--extends",
-        metavar="NAME",
-        default="default-scheduler",
-        show_default=True,
-        help="Scheduler name of the pods that the extender places.",
-    ),
-)
+# Each option is a field of SchedulerOptions.
+_option = click.option
+_CLUSTER_OPTIONS = (
+    _option("--kubeconfig", metavar="FILE", type=click.Path(dir_okay=False), help="Kubeconfig (default: $KUBECONFIG)."),
+    _option("--context", metavar="NAME", help="Kubeconfig context (default: the current one)."),
+    _option("--scheduler-name", "scheduler", metavar="NAME", default="kaiwo-scheduler", show_default=True,
+            help="Schedule pods with this schedulerName."),
+    port_option("--port", "Port of the API and the web page; 0 for any free port."),
+    host_option,
+    _option("--leader-elect/--no-leader-elect", default=True, show_default=True,
+            help="Let one of several replicas schedule while the others stand by. Without it, run only one replica."),
+    _option("--lease-name", metavar="NAME", help="Name of the leader's Lease (default: the scheduler name)."),
+    _option("--lease-namespace", metavar="NAME",
+            help="Namespace of the Lease (default: that of the pod or the context)."),
+)  # fmt: skip
+_SERVICE_OPTIONS = (
+    _option("--host-name", "host_names", metavar="NAME", multiple=True, callback=_check_host_names,
+            help="Host name at which the API is reached, such as that of its Service. Repeatable."),
+    _option("--webhooks", metavar="NAME",
+            help="Serve admission webhooks. NAME is that of their Service and Secret, in the Lease's namespace."),
+    port_option("--webhook-port", "Port of the webhooks.", 9443),
+    _option("--agents", metavar="NAME",
+            help="Serve node agents over TLS with the webhooks' certificate. NAME is the ConfigMap that gives them "
+            "the CA."),
+    port_option("--agents-port", "Port for node agents.", 7601),
+    _option("--agent-account", metavar="NAMESPACE:NAME", callback=_check_account,
+            help="Service account of the node agents. Each may report only for the node its pod runs on."),
+    _option("--may-name-users", metavar="NAME", multiple=True,
+            help="User or group that may submit workloads for other users (kaiwo.ai/user). Repeatable."),
+    _option("--dcm-config", metavar="NAMESPACE/NAME", callback=_check_config_map,
+            help="ConfigMap of AMD's Device Config Manager. Kaiwo adds the partition profiles it needs."),
+    port_option("--extender-port",
+                "Serve as an extender of the kube-scheduler on this machine, on this loopback port (0: off).", 0),
+    _option("--extends", metavar="NAME", default="default-scheduler", show_default=True,
+            help="Scheduler name of the pods that the extender places."),
+)  # fmt: skip
 
 
 @click.command(cls=LocalVerb)
-@click.option(
-    "--kubeconfig", metavar="FILE", type=click.Path(dir_okay=False), help="Kubeconfig (default: $KUBECONFIG)."
-)
-@click.option("--context", metavar="NAME", help="Kubeconfig context (default: the current one).")
-@click.option(
-    "--scheduler-name",
-    metavar="NAME",
-    default="kaiwo-scheduler",
-    show_default=True,
-    help="Schedule pods with this schedulerName.",
-)
-@click.option(
-    "--port",
-    metavar="N",
-    type=click.IntRange(0, 65535),
-    default=DEFAULT_PORT,
-    show_default=True,
-    help="Port of the API and the web page; 0 for any free port.",
-)
-@click.option("--host", metavar="ADDRESS", default=DEFAULT_HOST, show_default=True, help="Address to listen on.")
-@click.option(
-    "--leader-elect/--no-leader-elect",
-    default=True,
-    show_default=True,
-    help="Let one of several replicas schedule while the others stand by. Without it, run only one replica.",
-)
-@click.option("--lease-name", metavar="NAME", help="Name of the leader's Lease (default: the scheduler name).")
-@click.option(
-    "--lease-namespace", metavar="NAME", help="Namespace of the Lease (default: that of the pod or the context)."
-)
+@add_options(*_CLUSTER_OPTIONS)
 @server_options
-@kubernetes_options
-def scheduler(
-    kubeconfig: str | None,
-    context: str | None,
-    scheduler_name: str,
-    port: int,
-    host: str,
-    leader_elect: bool,
-    lease_name: str | None,
-    lease_namespace: str | None,
-    **served: Any,
-) -> None:
+@add_options(*_SERVICE_OPTIONS)
+def scheduler(**options: Any) -> None:
     """Schedule the pods of a Kubernetes cluster, from inside it or from anywhere that reaches its API server.
 
     Pods with `schedulerName: kaiwo-scheduler` are queued, placed on exact GPUs and bound. All other pods are counted
@@ -172,21 +85,4 @@ def scheduler(
     """
     from kaiwo.app.scheduler import run
 
-    options = SchedulerOptions(
-        home=server_location().home_path,
-        host=host,
-        port=port,
-        kubeconfig=kubeconfig or "",
-        context=context or "",
-        scheduler=scheduler_name,
-        leader_elect=leader_elect,
-        lease_name=lease_name or "",
-        lease_namespace=lease_namespace or "",
-        **served,
-    )
-    try:
-        run(options)
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise ClusterError(f"port {port} on {host} is taken; choose another, or any: --port 0") from error
-        raise
+    run_server(run, SchedulerOptions(home=server_location().home_path, **given_options(options)), "--port 0")

@@ -8,9 +8,8 @@ import msgspec
 
 from kaiwo.api.views import MOST_NAMES, ActionResult, BulkOutcome, NamesForm, Problem
 from kaiwo.cli.client.api_client import ApiClient, problem_error
-from kaiwo.cli.lists.list_options import make_list_request
 from kaiwo.cli.lists.object_kinds import WORKLOADS
-from kaiwo.cli.lists.show_list import fetch_list
+from kaiwo.cli.lists.show_list import fetch_list, make_list_request
 from kaiwo.cli.name_completion import array_members, complete_queue, complete_workload
 from kaiwo.cli.output import printing
 from kaiwo.cli.output.formatting import UNFINISHED_STATES, full_name

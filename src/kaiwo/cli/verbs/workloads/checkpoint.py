@@ -3,7 +3,6 @@
 import os
 
 import click
-import msgspec
 
 from kaiwo.api.views import Outcome
 from kaiwo.cli.client.api_client import workload_path
@@ -34,6 +33,5 @@ def checkpoint(name: str, at: str | None) -> None:
     if at == "":
         raise ConfigError("--at is empty; give it a value or leave it out")
     server = connect_server()
-    form = msgspec.json.encode({} if at is None else {"at": at})
-    body = server.send("POST", f"{workload_path(full_name(name))}/checkpoint", None, form, "application/json")
+    body = server.post(f"{workload_path(full_name(name))}/checkpoint", {} if at is None else {"at": at})
     printing.print_outcome(body, server.decode(body, Outcome))
