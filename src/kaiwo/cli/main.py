@@ -14,7 +14,7 @@ from kaiwo.cli.verb_base import exit_code, unknown_option_message
 from kaiwo.cli.verb_table import ReaderLeftError, kaiwo
 from kaiwo.model.errors import KaiwoError
 
-_NUMBER_ERRORS = (
+_NUMBER_ERRORS = (  # click's messages about numbers, in plain English
     (r"is not a valid integer( range)?$", "is not a whole number"),
     (r"is not a valid float( range)?$", "is not a number"),
     (r"is not in the range (\S+?)<=?x<=?(\S+)$", r"is not between \1 and \2"),
@@ -67,12 +67,12 @@ def error_message(error: Exception) -> str:
     """The error as one sentence: what happened, to what, and what to do."""
     if isinstance(error, click.UsageError):
         verb = error.ctx.command_path if error.ctx else "kaiwo"
-        fact = (
-            unknown_option_message(error)
-            if isinstance(error, click.NoSuchOption)
-            else error.format_message().rstrip(".")
-        )
-        fact = _reword_number_error(fact[:1].lower() + fact[1:])
+        fact = error.format_message().rstrip(".")
+        if isinstance(error, click.NoSuchOption):
+            fact = unknown_option_message(error)
+        fact = fact[:1].lower() + fact[1:]
+        for pattern, replacement in _NUMBER_ERRORS:
+            fact = re.sub(pattern, replacement, fact)
         return fact if "kaiwo" in fact else f"{fact}; see: {verb} --help"
     if isinstance(error, KaiwoError):
         return str(error)
@@ -83,12 +83,6 @@ def error_message(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}"
     return f"internal error ({type(error).__name__}: {error}); set KAIWO_DEBUG=1 to see the traceback"
-
-
-def _reword_number_error(fact: str) -> str:
-    for pattern, replacement in _NUMBER_ERRORS:
-        fact = re.sub(pattern, replacement, fact)
-    return fact
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Names on the command line: shell completion, the user `me`, and arrays named by their base name."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,36 +15,33 @@ ARRAY_LABEL, INDEX_LABEL = "kaiwo.ai/array", "kaiwo.ai/array-index"
 COMPLETION_TIMEOUT_S = 1.0
 COMPLETION_LIMIT = 100
 PAGE_SIZE = 500  # the largest page that the server returns
-UNPAGED = ("/queues", "/reservations")
+UNPAGED = ("/queues", "/reservations")  # they also have no filter by name
+Complete = Callable[[click.Context, click.Parameter, str], list[str]]
 
 
 def complete_workload(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     """Short names of workloads with this prefix."""
     names = _server_names(ctx, "/workloads", incomplete)
-    taken = set(_names_typed(ctx))
+    taken = {full_name(name) for name in ctx.params.get("names") or () if isinstance(name, str) and name}
     return [short_name(name) for name in names if short_name(name).startswith(incomplete) and name not in taken]
 
 
-def complete_node(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    return [name for name in _server_names(ctx, "/nodes", incomplete) if name.startswith(incomplete)]
+def _completion(path: str) -> Complete:
+    def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+        return [name for name in _server_names(ctx, path, incomplete) if name.startswith(incomplete)]
+
+    return complete
 
 
-def complete_queue(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    return [name for name in _server_names(ctx, "/queues", "") if name.startswith(incomplete)]
-
-
-def complete_reservation(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    return [name for name in _server_names(ctx, "/reservations", "") if name.startswith(incomplete)]
+complete_node, complete_queue, complete_reservation = map(_completion, ("/nodes", "/queues", "/reservations"))
 
 
 def resolve_user(name: str) -> str:
     """The user name that was given; `me` is the current user."""
-    return current_user() if name == "me" else name
-
-
-def current_user() -> str:
     import pwd
 
+    if name != "me":
+        return name
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
@@ -86,11 +83,6 @@ def array_members(server: "ApiClient", full: str, states: Sequence[str] = (), mo
     return [w.name for w in sorted(found, key=lambda w: int(w.labels.get(INDEX_LABEL, "0")))]
 
 
-def _names_typed(ctx: click.Context) -> list[str]:
-    names = ctx.params.get("names") or ()
-    return [full_name(name) for name in names if isinstance(name, str) and name]
-
-
 def _server_names(ctx: click.Context, path: str, start: str) -> list[str]:
     """Names from the running server; empty on any error, because completion must stay silent."""
     from kaiwo.api.views import Page
@@ -99,7 +91,7 @@ def _server_names(ctx: click.Context, path: str, start: str) -> list[str]:
 
     location = ServerLocation(ctx.meta.get("kaiwo.server", ""), ctx.meta.get("kaiwo.home", ""))
     query: dict[str, Any] = {"limit": COMPLETION_LIMIT} if path not in UNPAGED else {}
-    if start:
+    if start and query:
         query["q"] = start.rpartition("/")[2]
     try:
         server = connect(location, COMPLETION_TIMEOUT_S)

@@ -12,6 +12,13 @@ from kaiwo.cli.name_completion import complete_node, complete_queue, complete_re
 from kaiwo.cli.output.formatting import full_name
 from kaiwo.model.errors import ConfigError, NotFoundError
 
+_COMPLETIONS = {
+    WORKLOADS: complete_workload,
+    NODES: complete_node,
+    QUEUES: complete_queue,
+    RESERVATIONS: complete_reservation,
+}
+
 
 def read_object(server: ApiClient, kind: ObjectKind, name: str) -> bytes:
     if kind is WORKLOADS:
@@ -56,11 +63,5 @@ def server_time(server: ApiClient) -> int:
 def complete_object(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """Complete names of the kind that was typed before."""
     kind = find_kind(ctx.params.get("kind") or "")
-    by_kind = {
-        WORKLOADS: complete_workload,
-        NODES: complete_node,
-        QUEUES: complete_queue,
-        RESERVATIONS: complete_reservation,
-    }
-    complete = by_kind.get(kind)  # type: ignore[arg-type]
+    complete = _COMPLETIONS.get(kind) if kind else None
     return complete(ctx, parameter, incomplete) if complete else []

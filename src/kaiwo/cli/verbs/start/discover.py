@@ -1,41 +1,33 @@
 """`kaiwo discover`: show the GPUs of a machine, read from its own files. It needs no running Kaiwo."""
 
 import os
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
 import click
 
+from kaiwo.cli.lists.columns import NUMBER, WIDE
 from kaiwo.cli.output import printing
+from kaiwo.cli.output.table_layout import Column, lay_out
+from kaiwo.cli.verb_base import add_options
 from kaiwo.model.amounts import count, rounded_memory
 
 if TYPE_CHECKING:
     from kaiwo.devices import Inventory, Partition, PhysicalGpu
 
 MOST_BYTES = 64 << 20
+TEXT_FILE = click.File(encoding="utf-8", errors="replace")
 
 
 @click.command()
-@click.option(
-    "--root",
-    metavar="DIR",
-    default="/",
-    type=click.Path(exists=True, file_okay=False),
-    help="Root of the machine, a copy of its /sys, or a KFD topology tree.",
-)
-@click.option(
-    "--amd-smi-json",
-    "smi",
-    metavar="FILE",
-    type=click.File(encoding="utf-8", errors="replace"),
-    help="Fill gaps from the output of amd-smi or rocm-smi with --json; - for stdin.",
-)
-@click.option(
-    "--dump",
-    metavar="FILE",
-    type=click.File(encoding="utf-8", errors="replace"),
-    help="Read this topology dump of NCCL or RCCL, or output of nvidia-smi -q -x, instead.",
-)
-@printing.output_option("table", "wide", "json", "yaml")  # fmt: skip
+@add_options(
+    click.option("--root", metavar="DIR", default="/", type=click.Path(exists=True, file_okay=False),
+                 help="Root of the machine, a copy of its /sys, or a KFD topology tree."),
+    click.option("--amd-smi-json", "smi", metavar="FILE", type=TEXT_FILE,
+                 help="Fill gaps from the output of amd-smi or rocm-smi with --json; - for stdin."),
+    click.option("--dump", metavar="FILE", type=TEXT_FILE,
+                 help="Read this topology dump of NCCL or RCCL, or output of nvidia-smi -q -x, instead."),
+    printing.output_option("table", "wide", "json", "yaml"),
+)  # fmt: skip
 def discover(root: str, smi: IO[str] | None, dump: IO[str] | None, output: str) -> None:
     """Show the GPUs of this machine, or of another machine whose files are under DIR.
 
@@ -70,9 +62,7 @@ def discover(root: str, smi: IO[str] | None, dump: IO[str] | None, output: str) 
 
 
 def _print(inventory: "Inventory", is_wide: bool) -> None:
-    from kaiwo.cli.output.table_layout import lay_out
-
-    columns = [column for column in _columns() if is_wide or not column.is_wide]
+    columns = [column for column in COLUMNS if is_wide or not column.is_wide]
     rows = []
     for gpu in inventory.gpus:
         rows.append([column.text(gpu, 0.0) for column in columns])
@@ -94,38 +84,34 @@ def summary(inventory: "Inventory") -> str:
     return text + (f"; {ill} not healthy" if ill else "")
 
 
-def _columns() -> list[Any]:
-    from kaiwo.cli.output.table_layout import Column
-
-    number, wide = True, True
-    return [
-        Column("GPU", lambda g, _: g.id),
-        Column("MODEL", lambda g, _: g.model, min_width=8),
-        Column("MEMORY", lambda g, _: rounded_memory(g.memory_mib) if g.memory_mib else "?", number),
-        Column("CUS", lambda g, _: str(g.compute_units or "?"), number),
-        Column("MODE", lambda g, _: "+".join(filter(None, (g.compute_mode, g.memory_mode))), min_width=8),
-        Column("PARTS", lambda g, _: str(len(g.partitions) or ""), number),
-        Column("NUMA", lambda g, _: _value_or_blank(g.numa), number),
-        Column("LINKS", lambda g, _: _links(g), min_width=8),
-        Column("BUSY", lambda g, _: _value_or_blank(g.telemetry.utilisation_percent, "%"), number),
-        Column("USED", lambda g, _: _used(g), number),
-        Column("TEMP", lambda g, _: _value_or_blank(g.telemetry.temperature_c, "°C"), number, wide),
-        Column("POWER", lambda g, _: _value_or_blank(g.telemetry.power_w, "W"), number, wide),
-        Column("RENDER", lambda g, _: g.render, False, wide),
-        Column("DEVICE", lambda g, _: g.device_id, False, wide),
-        Column("TARGET", lambda g, _: g.target, False, wide),
-        Column("HIVE", lambda g, _: g.hive, False, wide),
-        Column("SERIAL", lambda g, _: g.serial, False, wide),
-        Column("HEALTH", lambda g, _: g.health, is_state=True),
-        Column("REASON", lambda g, _: g.reason),
-    ]
+COLUMNS = (
+    Column("GPU", lambda g, _: g.id),
+    Column("MODEL", lambda g, _: g.model, min_width=8),
+    Column("MEMORY", lambda g, _: _memory_or(g.memory_mib or None, "?"), NUMBER),
+    Column("CUS", lambda g, _: str(g.compute_units or "?"), NUMBER),
+    Column("MODE", lambda g, _: "+".join(filter(None, (g.compute_mode, g.memory_mode))), min_width=8),
+    Column("PARTS", lambda g, _: str(len(g.partitions) or ""), NUMBER),
+    Column("NUMA", lambda g, _: _value_or_blank(g.numa), NUMBER),
+    Column("LINKS", lambda g, _: _links(g), min_width=8),
+    Column("BUSY", lambda g, _: _value_or_blank(g.telemetry.utilisation_percent, "%"), NUMBER),
+    Column("USED", lambda g, _: _memory_or(g.telemetry.memory_used_mib, ""), NUMBER),
+    Column("TEMP", lambda g, _: _value_or_blank(g.telemetry.temperature_c, "°C"), NUMBER, WIDE),
+    Column("POWER", lambda g, _: _value_or_blank(g.telemetry.power_w, "W"), NUMBER, WIDE),
+    Column("RENDER", lambda g, _: g.render, False, WIDE),
+    Column("DEVICE", lambda g, _: g.device_id, False, WIDE),
+    Column("TARGET", lambda g, _: g.target, False, WIDE),
+    Column("HIVE", lambda g, _: g.hive, False, WIDE),
+    Column("SERIAL", lambda g, _: g.serial, False, WIDE),
+    Column("HEALTH", lambda g, _: g.health, is_state=True),
+    Column("REASON", lambda g, _: g.reason),
+)
 
 
 def _partition_cell(title: str, part: "Partition") -> str:
     cells = {
         "GPU": f"  {part.id}",
         "MODEL": part.profile,
-        "MEMORY": rounded_memory(part.memory_mib) if part.memory_mib else "?",
+        "MEMORY": _memory_or(part.memory_mib or None, "?"),
         "CUS": str(part.compute_units or "?"),
         "RENDER": part.render,
         "DEVICE": part.device,
@@ -140,9 +126,8 @@ def _value_or_blank(value: int | None, unit: str = "") -> str:
     return "" if value is None else f"{value}{unit}"
 
 
-def _used(gpu: "PhysicalGpu") -> str:
-    used = gpu.telemetry.memory_used_mib
-    return "" if used is None else rounded_memory(used)
+def _memory_or(mib: int | None, unknown: str) -> str:
+    return unknown if mib is None else rounded_memory(mib)
 
 
 def _links(gpu: "PhysicalGpu") -> str:

@@ -4,6 +4,7 @@ In:    the home folder and the server to check.   Out: findings, each ok, warn o
 Never: changes anything, apart from a temporary file that tests whether the home folder is writable.
 """
 
+import contextlib
 import os
 import sys
 import tempfile
@@ -39,14 +40,11 @@ class CheckResult(msgspec.Struct, frozen=True):
 def run_checks(location: ServerLocation) -> list[CheckResult]:
     """Run all checks, in the order in which problems should be fixed."""
     findings = [check_python(), check_home(location), check_disk(location), check_token(location)]
-    server: ApiClient | None = None
     try:
         server = connect(location, timeout_s=5)
     except KaiwoError as error:
-        findings.append(CheckResult("server", *_describe_no_server(error)))
-    if server:
-        findings += [check_server(server), check_clock(server)]
-    return [*findings, check_gpus(server), check_page()]
+        return [*findings, _no_server(error), check_gpus(None), check_page()]
+    return [*findings, check_server(server), check_clock(server), check_gpus(server), check_page()]
 
 
 def check_python() -> CheckResult:
@@ -101,7 +99,7 @@ def check_server(server: ApiClient) -> CheckResult:
     try:
         version = server.decode(server.get("/version"), dict[str, str]).get("version", "")
     except KaiwoError as error:
-        return CheckResult("server", *_describe_no_server(error))
+        return _no_server(error)
     if version != __version__:
         fact = f"{server.url} is kaiwo {version}, this command is {__version__}"
         return CheckResult("server", "warn", fact, "restart it with: kaiwo up")
@@ -113,9 +111,8 @@ def check_clock(server: ApiClient) -> CheckResult:
     from email.utils import parsedate_to_datetime
 
     if time.time() < 1_700_000_000:
-        return CheckResult(
-            "clock", "fail", time.strftime("it says %Y-%m-%d", time.gmtime()), "set this machine's clock"
-        )
+        fact = time.strftime("it says %Y-%m-%d", time.gmtime())
+        return CheckResult("clock", "fail", fact, "set this machine's clock")
     try:
         with server.open("GET", "/version") as response:
             stamp = response.headers.get("date")
@@ -128,18 +125,17 @@ def check_clock(server: ApiClient) -> CheckResult:
 
 
 def check_gpus(server: ApiClient | None) -> CheckResult:
-    here = f"this machine has {_count_gpus_text(_amd_gpus(), 'AMD')} and {_count_gpus_text(_nvidia_gpus(), 'NVIDIA')}"
     seen = ""
     if server:
-        try:
+        with contextlib.suppress(KaiwoError):
             view = server.decode(server.get("/status"), StatusView)
             kind = "virtual" if view.cluster.is_virtual else "real"
             seen = f"; kaiwo schedules {count(view.gpus.total, kind + ' GPU')}"
-        except KaiwoError:
-            seen = ""
-    if not _amd_gpus() and not _nvidia_gpus():
+    found = {"AMD": _amd_gpus(), "NVIDIA": _nvidia_gpus()}
+    if not any(found.values()):
         return CheckResult("gpus", "ok", f"this machine has no GPU, so the nodes are virtual{seen}")
-    return CheckResult("gpus", "ok", here + seen)
+    here = " and ".join(count(n, f"{vendor} GPU") if n else f"no {vendor} GPU" for vendor, n in found.items())
+    return CheckResult("gpus", "ok", f"this machine has {here}{seen}")
 
 
 def check_page() -> CheckResult:
@@ -151,11 +147,12 @@ def check_page() -> CheckResult:
     return CheckResult("page", "warn", "the web page is not built; the API works", "build it in the checkout: make ui")
 
 
-def _describe_no_server(error: KaiwoError) -> tuple[str, str, str]:
+def _no_server(error: KaiwoError) -> CheckResult:
     if isinstance(error, NoServerError):
         fact, _, todo = str(error).partition("; ")
-        return "warn", fact, todo
-    return "fail", str(error), "stop the program that uses this port, or start kaiwo on another: kaiwo up --port 0"
+        return CheckResult("server", "warn", fact, todo)
+    todo = "stop the program that uses this port, or start kaiwo on another: kaiwo up --port 0"
+    return CheckResult("server", "fail", str(error), todo)
 
 
 def _nearest_existing(path: str) -> str:
@@ -163,10 +160,6 @@ def _nearest_existing(path: str) -> str:
     while not os.path.exists(path):
         path = os.path.dirname(path) or "/"
     return path
-
-
-def _count_gpus_text(number: int, vendor: str) -> str:
-    return count(number, f"{vendor} GPU") if number else f"no {vendor} GPU"
 
 
 def _amd_gpus(root: str = "/sys/class/kfd/kfd/topology/nodes") -> int:

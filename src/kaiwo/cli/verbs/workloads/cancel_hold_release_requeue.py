@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import click
-import msgspec
 
 from kaiwo.api.views import MOST_NAMES, ActionResult, BulkOutcome, NamesForm, Problem
 from kaiwo.cli.client.api_client import ApiClient, problem_error
@@ -13,7 +12,7 @@ from kaiwo.cli.lists.show_list import fetch_list, make_list_request
 from kaiwo.cli.name_completion import array_members, complete_queue, complete_workload
 from kaiwo.cli.output import printing
 from kaiwo.cli.output.formatting import UNFINISHED_STATES, full_name
-from kaiwo.cli.verb_base import Verb, connect_server, exit_code
+from kaiwo.cli.verb_base import Verb, add_options, connect_server, exit_code
 from kaiwo.model.errors import ConfigError
 
 ALL_TASKS = "-*"  # `sweep-*` means all tasks of the array, as `describe` and `why` print it
@@ -56,8 +55,7 @@ class BulkAction:
 
     def _post(self, names: Sequence[str]) -> Iterator[ActionResult]:
         for at in range(0, len(names), MOST_NAMES):
-            body = msgspec.json.encode(NamesForm(list(names[at : at + MOST_NAMES])))
-            answer = self._server.send("POST", f"/workloads/{self._verb}", None, body, "application/json")
+            answer = self._server.post(f"/workloads/{self._verb}", NamesForm(list(names[at : at + MOST_NAMES])))
             yield from self._server.decode(answer, BulkOutcome).results
 
     def _report(self, result: ActionResult, is_alone: bool) -> None:
@@ -80,34 +78,15 @@ TASK_STATES = {"requeue": ("running", "failed", "cancelled")}
 
 
 def _selection_options(default_states: tuple[str, ...]) -> Callable[[Any], Any]:
-    def add(command: Any) -> Any:
-        for option in reversed(
-            (
-                click.argument("names", nargs=-1, metavar="[WORKLOAD]...", shell_complete=complete_workload),
-                click.option(
-                    "-l", "--label", "labels", multiple=True, metavar="KEY=VALUE", help="All workloads with this label."
-                ),
-                click.option(
-                    "-q",
-                    "--queue",
-                    metavar="QUEUE",
-                    default="",
-                    shell_complete=complete_queue,
-                    help="All workloads in this queue and below.",
-                ),
-                click.option(
-                    "--state",
-                    "states",
-                    multiple=True,
-                    metavar="STATE",
-                    help=f"With -l or -q: only in this state (default: {', '.join(default_states)}).",
-                ),
-            )
-        ):
-            command = option(command)
-        return command
-
-    return add
+    return add_options(
+        click.argument("names", nargs=-1, metavar="[WORKLOAD]...", shell_complete=complete_workload),
+        click.option("-l", "--label", "labels", multiple=True, metavar="KEY=VALUE",
+                     help="All workloads with this label."),
+        click.option("-q", "--queue", metavar="QUEUE", default="", shell_complete=complete_queue,
+                     help="All workloads in this queue and below."),
+        click.option("--state", "states", multiple=True, metavar="STATE",
+                     help=f"With -l or -q: only in this state (default: {', '.join(default_states)})."),
+    )  # fmt: skip
 
 
 @click.command(cls=Verb)

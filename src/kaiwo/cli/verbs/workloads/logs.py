@@ -12,7 +12,7 @@ from kaiwo.cli.client.api_client import ApiClient, LostServerError, workload_pat
 from kaiwo.cli.client.http_connection import HttpError
 from kaiwo.cli.name_completion import complete_workload
 from kaiwo.cli.output import printing
-from kaiwo.cli.output.formatting import full_name, short_name
+from kaiwo.cli.output.formatting import full_name, given_fields, short_name
 from kaiwo.cli.verb_base import Verb, connect_server
 from kaiwo.model.errors import NotFoundError
 from kaiwo.model.workload_record import WorkloadState
@@ -42,13 +42,7 @@ def logs(name: str, follow: bool, pod: str, tail: int | None, attempt: int | Non
       kaiwo logs train --attempt 1
       kaiwo logs big --pod main-3
     """
-    query: dict[str, Any] = {}
-    if pod:
-        query["pod"] = pod
-    if tail is not None:
-        query["tail"] = tail
-    if attempt is not None:
-        query["attempt"] = attempt
+    query = given_fields({"pod": pod, "tail": tail, "attempt": attempt})
     server, full = connect_server(), full_name(name)
     if follow and not _will_have_output(server, full):
         return 0
@@ -126,15 +120,12 @@ def _explain_no_output(server: ApiClient, name: str) -> int:
         printing.hint(f"{short} has not started; see: kaiwo why {short}")
         return 1
     if state.is_over and not detail.summary.started_s:
-        printing.hint(f"{short} has no output: it never started, and {_end_phrase(state)}")
+        ending = "was cancelled" if state is WorkloadState.CANCELLED else state.value
+        printing.hint(f"{short} has no output: it never started, and {ending}")
         return 1
     if _is_simulated(server, detail):
         _print_simulated(name)
     return 0
-
-
-def _end_phrase(state: WorkloadState) -> str:
-    return "was cancelled" if state is WorkloadState.CANCELLED else state.value
 
 
 def _print_simulated(name: str) -> None:

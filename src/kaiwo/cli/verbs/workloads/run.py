@@ -54,18 +54,18 @@ class Foreground:
         return workload_exit_code(detail if detail.summary.state.is_over else self._wait_for_end())
 
     def _run_attached(self) -> int:
-        sitting = self._attach()
-        if sitting is None:
+        session = self._attach()
+        if session is None:
             follow_log(self._connect(), self._name, {})
             return workload_exit_code(self._wait_for_end())
-        sitting.run()
-        if sitting.exit_record is None:  # its supervisor is gone or did not wait for us: the rest is in the log
-            copy_log(self._connect(), self._name, {"follow": "true"}, skip=sitting.copied)
+        session.run()
+        if session.exit_record is None:  # its supervisor is gone or did not wait for us: the rest is in the log
+            copy_log(self._connect(), self._name, {"follow": "true"}, skip=session.copied)
             return workload_exit_code(self._wait_for_end())
         try:
             return workload_exit_code(self._wait_for_end(MISSING_SERVER_S))
         except (NoServerError, LostServerError):  # the exit code is known without a server
-            return _shell_exit_code(int(sitting.exit_record["code"]))
+            return _shell_exit_code(int(session.exit_record["code"]))
 
     def _attach(self) -> ConsoleSession | None:
         """Connect as soon as it starts; None if it ended before, or another terminal is attached."""
@@ -75,17 +75,14 @@ class Foreground:
             if state.is_over:
                 return None
             if state in (WorkloadState.STARTING, WorkloadState.RUNNING) and (folder := self._console_folder()):
-                if person := connect_console(folder):
+                if console := connect_console(folder):
                     self._print_which_pod(detail)
-                    return ConsoleSession(person)
+                    return ConsoleSession(console)
                 if state is WorkloadState.RUNNING:
                     return None
             self._print_reason(detail)
-            time.sleep(
-                SHORT_PAUSE_S
-                if state is WorkloadState.STARTING or time.monotonic() < self._print_reasons_from
-                else PAUSE_S
-            )
+            is_soon = state is WorkloadState.STARTING or time.monotonic() < self._print_reasons_from
+            time.sleep(SHORT_PAUSE_S if is_soon else PAUSE_S)
 
     def _wait_for_start(self) -> WorkloadDetail:
         while True:
@@ -107,12 +104,9 @@ class Foreground:
 
     def _print_reason(self, detail: WorkloadDetail | None) -> None:
         """Print why it waits, each reason once."""
-        if (
-            detail
-            and time.monotonic() > self._print_reasons_from
-            and detail.summary.reason not in ("", self._last_reason)
-        ):
-            self._last_reason = detail.summary.reason
+        reason = detail.summary.reason if detail else ""
+        if reason not in ("", self._last_reason) and time.monotonic() > self._print_reasons_from:
+            self._last_reason = reason
             printing.hint(f"{short_name(self._name)} waits: {self._last_reason}")
 
     def _print_which_pod(self, detail: WorkloadDetail | None) -> None:
@@ -172,14 +166,15 @@ def run(ctx: click.Context, **options: Any) -> int:
       zcat data.gz | kaiwo run --gpus 1 -- python score.py > scores
     """
     if not ctx.meta.get(COMMAND):
-        refuse_without_command(
-            ctx, options, "no command to run; give it after --, like: kaiwo run --gpus 1 -- python check.py"
-        )
+        fact = "no command to run; give it after --, like: kaiwo run --gpus 1 -- python check.py"
+        refuse_without_command(ctx, options, fact)
     server, location = connect_server(), server_location()
     previous = _handle_signals()
     name = ""
     try:
-        form, query = make_form(ctx, options), _input_query()
+        form = make_form(ctx, options)
+        # Announces our input; empty if there is none.
+        query = {"input_from": process_identity() or "unknown"} if attach_terminal.has_input() else {}
         if query and attach_terminal.is_terminal() and "TERM" in os.environ:
             form["env"] = {"TERM": os.environ["TERM"], **form.get("env", {})}
         outcome = server.decode(post_form(server, form, query), Outcome)
@@ -194,16 +189,7 @@ def run(ctx: click.Context, **options: Any) -> int:
             signal.signal(number, handler)
 
 
-def _input_query() -> dict[str, str]:
-    """The query that announces our input; empty if there is none."""
-    if not attach_terminal.has_input():
-        return {}
-    return {"input_from": process_identity() or "unknown"}
-
-
 def _cancel(name: str, number: int) -> int:
-    from kaiwo.cli.client.api_client import workload_path
-
     asked = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
     if not name:
         printing.hint(f"kaiwo: stopped by {asked} while submitting; see whether it exists: kaiwo get workloads")
@@ -218,11 +204,9 @@ def _cancel(name: str, number: int) -> int:
 
 def _handle_signals() -> dict[int, Any]:
     """Handle the signals that end us, except those that are ignored already, as by nohup."""
+
+    def stop(number: int, _: Any) -> None:
+        raise StoppedBySignal(number)
+
     ours = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    return {
-        number: signal.signal(number, _raise_stopped) for number in ours if signal.getsignal(number) != signal.SIG_IGN
-    }
-
-
-def _raise_stopped(number: int, _: Any) -> None:
-    raise StoppedBySignal(number)
+    return {number: signal.signal(number, stop) for number in ours if signal.getsignal(number) != signal.SIG_IGN}

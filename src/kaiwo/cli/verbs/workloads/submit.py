@@ -12,7 +12,14 @@ from kaiwo.cli.file_option import file_option, read_files
 from kaiwo.cli.output import printing
 from kaiwo.cli.output.formatting import short_name
 from kaiwo.cli.verb_base import connect_server
-from kaiwo.cli.workload_options import COMMAND, CommandVerb, fields_to_flags, make_form, workload_options
+from kaiwo.cli.workload_options import (
+    COMMAND,
+    CommandVerb,
+    fields_to_flags,
+    is_on_command_line,
+    make_form,
+    workload_options,
+)
 from kaiwo.model.errors import ClusterError, ConfigError, NotFoundError, RefusedError
 
 
@@ -38,11 +45,8 @@ def submit(ctx: click.Context, files: tuple[str, ...], dry_run: bool, wait: bool
     if files:
         _refuse_flags_with_files(ctx, options)
     elif not ctx.meta.get(COMMAND) and not options["simulate"] and not options["image"]:
-        refuse_without_command(
-            ctx,
-            options,
-            "nothing to run; give a command after --, a file with -f, or --simulate 10m",
-        )
+        fact = "nothing to run; give a command after --, a file with -f, or --simulate 10m"
+        refuse_without_command(ctx, options, fact)
     server = connect_server()
     if files:
         body = server.send("POST", "/manifests", query, read_files(files), "application/yaml")
@@ -65,7 +69,7 @@ def submit(ctx: click.Context, files: tuple[str, ...], dry_run: bool, wait: bool
 def post_form(server: ApiClient, form: dict[str, Any], query: dict[str, str]) -> bytes:
     """POST the form; an error about a field is raised as one about its flag."""
     try:
-        return server.send("POST", "/workloads", query, msgspec.json.encode(form), "application/json")
+        return server.post("/workloads", form, query)
     except ConfigError as error:
         raise ConfigError(fields_to_flags(str(error), error.field), error.field) from None
     except RefusedError as error:
@@ -81,11 +85,8 @@ def refuse_without_command(ctx: click.Context, options: dict[str, Any], complain
 
 
 def _refuse_flags_with_files(ctx: click.Context, options: dict[str, Any]) -> None:
-    given = [
-        parameter.opts[-1]
-        for parameter in ctx.command.params
-        if parameter.name in options and ctx.get_parameter_source(parameter.name).name == "COMMANDLINE"  # type: ignore[union-attr]
-    ]
+    parameters = [each for each in ctx.command.params if each.name in options and is_on_command_line(ctx, each)]
+    given = [parameter.opts[-1] for parameter in parameters]
     if given or ctx.meta.get(COMMAND):
         extra = ", ".join(given) or "the command after --"
         raise ConfigError(f"with -f everything comes from the files; leave out {extra}, or write it into the file")

@@ -37,14 +37,8 @@ GOALS = {
 
 @click.command(cls=Verb)
 @click.argument("names", nargs=-1, required=True, metavar="WORKLOAD...", shell_complete=complete_workload)
-@click.option(
-    "--for",
-    "goal",
-    type=click.Choice(list(GOALS)),
-    default="succeeded",
-    metavar="GOAL",
-    help="State to wait for: running, succeeded (default) or over.",
-)
+@click.option("--for", "goal", type=click.Choice(list(GOALS)), default="succeeded", metavar="GOAL",
+              help="State to wait for: running, succeeded (default) or over.")  # fmt: skip
 @click.option("--timeout", metavar="LENGTH", help="Give up after this long, such as 10m.")
 def wait(names: tuple[str, ...], goal: str, timeout: str | None) -> int:
     """Wait until workloads run, succeed or end. The base name of an array means all its tasks.
@@ -78,13 +72,10 @@ def describe_ending(detail: WorkloadDetail) -> str:
     """`train failed: exit code 3`."""
     state = detail.summary.state
     name = short_name(detail.summary.name)
-    text = (
-        f"{name} was cancelled"
-        if state is WorkloadState.CANCELLED
-        else f"{name} {'' if state.is_over else 'is '}{state}"
-    )
+    verb = "was " if state is WorkloadState.CANCELLED else "" if state.is_over else "is "
     why = detail.message or (f"exit code {detail.exit_code}" if detail.exit_code else "")
-    return f"{text}: {why}" if why and state in (WorkloadState.FAILED, WorkloadState.CANCELLED) else text
+    is_explained = why and state in (WorkloadState.FAILED, WorkloadState.CANCELLED)
+    return f"{name} {verb}{state}{f': {why}' if is_explained else ''}"
 
 
 class WorkloadPoller:
