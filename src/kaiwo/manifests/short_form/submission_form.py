@@ -24,24 +24,26 @@ DEFAULT_CPU = "1"
 DEFAULT_MEMORY = "1Gi"
 
 
+def _about(description: str, **rules: Any) -> Meta:
+    return Meta(description=description, extra_json_schema=rules)
+
+
 def _text(description: str, pattern: str = "", most: int = 0) -> Meta:
     rules: dict[str, Any] = {"pattern": f"^{pattern}$"} if pattern else {}
-    return Meta(description=description, extra_json_schema=rules | ({"maxLength": most} if most else {}))
+    return _about(description, **rules, **({"maxLength": most} if most else {}))
 
 
 def _number(description: str, least: int, most: int) -> Meta:
-    return Meta(description=description, extra_json_schema={"minimum": least, "maximum": most})
+    return _about(description, minimum=least, maximum=most)
 
 
 class TolerationForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Allows the pods on nodes with a matching taint."""
 
-    key: Annotated[str, Meta(description="Empty with `operator: Exists`: every taint.")] = ""
+    key: Annotated[str, _about("Empty with `operator: Exists`: every taint.")] = ""
     operator: Literal["Equal", "Exists"] = "Equal"
     value: str = ""
-    effect: Annotated[
-        Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"], Meta(description="Empty: every effect.")
-    ] = ""
+    effect: Annotated[Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"], _about("Empty: every effect.")] = ""
 
 
 class SubGroupForm(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
@@ -51,20 +53,19 @@ class SubGroupForm(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_f
     pods: Annotated[
         int, _number("Number of identical pods (default: none; it groups other sub-groups).", 0, MAX_PODS)
     ] = 0
-    min_pods: (
-        Annotated[int, _number("Start once this many of these pods fit (default: all).", 1, MAX_PODS)] | UnsetType
-    ) = UNSET
+    min_pods: Annotated[
+        int | UnsetType, _number("Start once this many of these pods fit (default: all).", 1, MAX_PODS)
+    ] = UNSET
     parent: Annotated[str, _text("Sub-group that it belongs to.", most=MAX_NAME)] = ""
-    min_sub_groups: (
-        Annotated[int, _number("Number of its sub-groups that must start (default: all).", 1, MAX_SUB_GROUPS)]
-        | UnsetType
-    ) = UNSET
-    leader: Annotated[bool, Meta(description="Starts before the other sub-groups, and is stopped last.")] = False
-    gpus: Annotated[int, _number("GPUs of each of these pods (default: as the workload).", 0, MAX_GPUS)] | UnsetType = (
+    min_sub_groups: Annotated[
+        int | UnsetType, _number("Number of its sub-groups that must start (default: all).", 1, MAX_SUB_GROUPS)
+    ] = UNSET
+    leader: Annotated[bool, _about("Starts before the other sub-groups, and is stopped last.")] = False
+    gpus: Annotated[int | UnsetType, _number("GPUs of each of these pods (default: as the workload).", 0, MAX_GPUS)] = (
         UNSET
     )
-    cpu: Annotated[str | float, Meta(description="Default: as the workload.")] | UnsetType = UNSET
-    memory: Annotated[str | int, Meta(description="Default: as the workload.")] | UnsetType = UNSET
+    cpu: Annotated[str | float | UnsetType, _about("Default: as the workload.")] = UNSET
+    memory: Annotated[str | int | UnsetType, _about("Default: as the workload.")] = UNSET
 
 
 class Submission(
@@ -75,89 +76,70 @@ class Submission(
     api_version: Literal["kaiwo.ai/v1alpha2"] = "kaiwo.ai/v1alpha2"
     kind: Literal["Workload"] = "Workload"
     name: Annotated[str, _text("Name, unique among the unfinished workloads of its namespace.", NAME, MAX_NAME)]
-    namespace: Annotated[str, _text("Namespace (default: `default`).", LABEL, MAX_NAME)] | UnsetType = UNSET
-    queue: Annotated[str, _text("Queue to submit to (default: `default`).", NAME, MAX_NAME)] | UnsetType = UNSET
-    user: Annotated[str, _text("User it belongs to (default: the submitter).", most=253)] | UnsetType = UNSET
+    namespace: Annotated[str | UnsetType, _text("Namespace (default: `default`).", LABEL, MAX_NAME)] = UNSET
+    queue: Annotated[str | UnsetType, _text("Queue to submit to (default: `default`).", NAME, MAX_NAME)] = UNSET
+    user: Annotated[str | UnsetType, _text("User it belongs to (default: the submitter).", most=253)] = UNSET
     type: Literal["training", "batch", "inference", "notebook"] = "batch"
-    priority: (
-        Annotated[
-            int,
-            _number("Higher priorities start first within a queue (default: by type).", -MAX_PRIORITY, MAX_PRIORITY),
-        ]
-        | UnsetType
-    ) = UNSET
+    priority: Annotated[
+        int | UnsetType,
+        _number("Higher priorities start first within a queue (default: by type).", -MAX_PRIORITY, MAX_PRIORITY),
+    ] = UNSET
     gpus: Annotated[int, _number("Whole GPUs for each pod.", 0, MAX_GPUS)] = 0
-    gpu_fraction: Annotated[str | float, Meta(description='Fraction of one GPU, from "0.01" to "1".')] | UnsetType = (
+    gpu_fraction: Annotated[str | float | UnsetType, _about('Fraction of one GPU, from "0.01" to "1".')] = UNSET
+    gpu_memory: Annotated[
+        int | str | UnsetType, _about(f'Memory of one GPU: MiB up to {MAX_GPU_MIB}, or such as "16Gi".')
+    ] = UNSET
+    gpu_devices: Annotated[
+        int | UnsetType, _number("Number of GPUs to take that fraction or memory of.", 1, MAX_GPUS)
+    ] = UNSET
+    gpu_models: Annotated[list[str], _about('Only these GPU models, such as "MI300X" (default: any).')] = []
+    gpu_partition: Annotated[
+        str | UnsetType, _about('Use GPU partitions, which `gpus` counts: "CPX", "CPX+NPS4" or "any".')
+    ] = UNSET
+    gpu_sharing: Annotated[bool | UnsetType, _about("Let others share its whole GPUs; it counts as half of each.")] = (
         UNSET
     )
-    gpu_memory: (
-        Annotated[int | str, Meta(description=f'Memory of one GPU: MiB up to {MAX_GPU_MIB}, or such as "16Gi".')]
-        | UnsetType
-    ) = UNSET
-    gpu_devices: (
-        Annotated[int, _number("Number of GPUs to take that fraction or memory of.", 1, MAX_GPUS)] | UnsetType
-    ) = UNSET
-    gpu_models: Annotated[list[str], Meta(description='Only these GPU models, such as "MI300X" (default: any).')] = []
-    gpu_partition: (
-        Annotated[str, Meta(description='Use GPU partitions, which `gpus` counts: "CPX", "CPX+NPS4" or "any".')]
-        | UnsetType
-    ) = UNSET
-    gpu_sharing: (
-        Annotated[bool, Meta(description="Let others share its whole GPUs; it counts as half of each.")] | UnsetType
-    ) = UNSET
-    gpu_isolation: (
-        Annotated[
-            str,
-            Meta(description="How fractions are isolated: mps, cu-mask or time-slicing (default: the best available)."),
-        ]
-        | UnsetType
-    ) = UNSET
-    gpu_isolation_grade: (
-        Annotated[str, Meta(description="Weakest acceptable grade: memory-capped, cu-mask, mps or time-slicing.")]
-        | UnsetType
-    ) = UNSET
-    cpu: Annotated[str | float, Meta(description='CPUs for each pod, such as "4" or "500m".')] = DEFAULT_CPU
-    memory: Annotated[str | int, Meta(description='Memory for each pod, such as "16Gi".')] = DEFAULT_MEMORY
+    gpu_isolation: Annotated[
+        str | UnsetType,
+        _about("How fractions are isolated: mps, cu-mask or time-slicing (default: the best available)."),
+    ] = UNSET
+    gpu_isolation_grade: Annotated[
+        str | UnsetType, _about("Weakest acceptable grade: memory-capped, cu-mask, mps or time-slicing.")
+    ] = UNSET
+    cpu: Annotated[str | float, _about('CPUs for each pod, such as "4" or "500m".')] = DEFAULT_CPU
+    memory: Annotated[str | int, _about('Memory for each pod, such as "16Gi".')] = DEFAULT_MEMORY
     pods: Annotated[int, _number("Number of identical pods, which start together.", 1, MAX_PODS)] = 1
-    min_pods: (
-        Annotated[int, _number("Start once this many pods fit; add the rest later (default: all).", 1, MAX_PODS)]
-        | UnsetType
-    ) = UNSET
+    min_pods: Annotated[
+        int | UnsetType, _number("Start once this many pods fit; add the rest later (default: all).", 1, MAX_PODS)
+    ] = UNSET
     sub_groups: Annotated[
-        list[SubGroupForm],
-        Meta(description="Sub-groups of pods, instead of `pods`; the pods of each start together."),
+        list[SubGroupForm], _about("Sub-groups of pods, instead of `pods`; the pods of each start together.")
     ] = []
-    min_sub_groups: (
-        Annotated[int, _number("Start once this many sub-groups fit (default: all).", 1, MAX_SUB_GROUPS)] | UnsetType
-    ) = UNSET
-    node_selector: Annotated[dict[str, str], Meta(description="Only nodes with these labels.")] = {}
+    min_sub_groups: Annotated[
+        int | UnsetType, _number("Start once this many sub-groups fit (default: all).", 1, MAX_SUB_GROUPS)
+    ] = UNSET
+    node_selector: Annotated[dict[str, str], _about("Only nodes with these labels.")] = {}
     tolerations: list[TolerationForm] = []
-    command: Annotated[
-        list[str], Meta(description="Command to run as a local process (default: the work is simulated).")
-    ] = []
+    command: Annotated[list[str], _about("Command to run as a local process (default: the work is simulated).")] = []
     image: Annotated[str, _text("Container image; without containers its work is simulated.", most=1000)] = ""
     env: dict[str, str] = {}
     workdir: Annotated[
         str, _text("Working folder of the command, as an absolute path (default: a new folder).", most=4000)
     ] = ""
     retries: Annotated[int, _number("Restart it up to this many times if it fails.", 0, MAX_RETRIES)] = 0
-    array: (
-        Annotated[
-            str, Meta(description=f'Submit one workload for each index, such as "0-9" or "1,3,5"; at most {MAX_TASKS}.')
-        ]
-        | UnsetType
-    ) = UNSET
+    array: Annotated[
+        str | UnsetType, _about(f'Submit one workload for each index, such as "0-9" or "1,3,5"; at most {MAX_TASKS}.')
+    ] = UNSET
     after: Annotated[
-        list[str],
-        Meta(description="Start after these workloads, or all tasks of these arrays, succeeded: `namespace/name`."),
+        list[str], _about("Start after these workloads, or all tasks of these arrays, succeeded: `namespace/name`.")
     ] = []
-    hold: Annotated[bool, Meta(description="Do not start it until it is released.")] = False
+    hold: Annotated[bool, _about("Do not start it until it is released.")] = False
     labels: dict[str, str] = {}
-    simulate: Annotated[Duration, Meta(description="Simulated run time of work without a command.")] | UnsetType = UNSET
+    simulate: Annotated[Duration, _about("Simulated run time of work without a command.")] | UnsetType = UNSET
 
 
 def _setting(field: WorkloadField) -> tuple[str, Any, Any]:
-    described: Any = Annotated[READERS[field.kind].form_type, Meta(description=field.help)]
+    described: Any = Annotated[READERS[field.kind].form_type, _about(field.help)]
     if field.kind is ValueKind.BOOLEAN:
         return field.name, described, field.default
     return field.name, described | UnsetType, UNSET
