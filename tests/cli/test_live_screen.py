@@ -18,7 +18,7 @@ import msgspec
 import pytest
 
 from kaiwo.api import views
-from kaiwo.cli.lists.list_stream import read_events
+from kaiwo.cli.lists.watch_list import read_events
 from kaiwo.cli.output.table_layout import display_width
 from kaiwo.model.workload_record import WorkloadState
 from tests.cli.stub_server import Stub, workload

@@ -21,7 +21,7 @@ from kaiwo.manifests import (
     read_documents,
     submission_schema,
 )
-from kaiwo.manifests.short_form.read_submission import FORM_FIELDS
+from kaiwo.manifests.short_form.submission_form import FORM_FIELDS
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.workload import Workload
 from kaiwo.model.workload_record import Program

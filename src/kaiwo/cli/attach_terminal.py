@@ -1,6 +1,5 @@
 """Attach this terminal, or these pipes, to a command that Kaiwo runs on this machine.
 
-In:    the run's folder with its socket.   Out: the command's output on stdout as it arrives, and its exit record.
 Never: leaves the terminal in another state than it found it. The messages are defined in clusters/local/console.py.
 """
 
@@ -35,7 +34,6 @@ def has_input() -> bool:
 
 
 def is_terminal() -> bool:
-    """True if input and output are a terminal, so that the command gets one."""
     return os.isatty(INPUT) and os.isatty(OUTPUT)
 
 

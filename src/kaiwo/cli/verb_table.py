@@ -1,6 +1,5 @@
 """The table of all verbs: their sections and one-line summaries in `kaiwo --help`, and the module of each.
 
-In:    the first argument of the command line.   Out: its click command.
 Never: imports the module of a verb that is not called; `--help` needs only the summaries in this table.
 """
 

@@ -1,6 +1,5 @@
-"""The flags that describe a workload, shared by `submit` and `run`, and the form that they make for the API.
+"""The flags that describe a workload, shared by `submit` and `run`, and the form that they make for POST /workloads.
 
-In:    flags and the command after `--`.   Out: the submission form of POST /workloads.
 Never: checks sizes or names; the server does, with the same message for all clients.
 """
 
@@ -138,41 +137,30 @@ def make_form(ctx: click.Context, options: dict[str, Any]) -> dict[str, Any]:
     command: list[str] = ctx.meta.get(COMMAND, [])
     name = _choose_name(options, command)
     namespace, _, base = full_name(name).partition("/")
-    form = {
-        "name": base,
-        "namespace": namespace if "/" in name else None,
-        "queue": options["queue"],
-        "user": resolve_user(options["user"] or "me"),
-        "type": options["kind"],
-        "priority": options["priority"],
-        "preemptible": False if options["no_preempt"] else None,
-        "gpus": options["gpus"],
-        "gpuFraction": options["fraction"],
-        "gpuMemory": _parse_mib(options["gpu_memory"]),
-        "gpuDevices": options["devices"],
-        "gpuModels": list(options["models"]),
-        "gpuPartition": options["partition"],
-        "gpuSharing": options["shared"] or None,
-        "gpuIsolation": options["isolation"],
-        "gpuIsolationGrade": options["isolation_grade"],
-        "cpu": options["cpu"],
-        "memory": options["memory"],
-        "pods": options["pods"],
-        "minPods": options["min_pods"],
-        "nodeSelector": dict(parse_pair(text, "label of a node") for text in options["node_selector"]),
-        "command": command,
-        "image": options.get("image"),
-        "env": dict(_variable(text) for text in options["env"]),
-        "workdir": _workdir(options, command),
-        **{field.short: options[field.name] for field in FIELDS if field.flag},
-        "retries": options["retries"],
-        "array": options.get("array"),
-        "after": [full_name(part) for text in options["after"] for part in text.removesuffix(",").split(",")],
-        "hold": options.get("hold") or None,
-        "labels": dict(parse_pair(text, "label") for text in options["labels"]),
-        "simulate": options.get("simulate"),
+    by_flag = {
+        field: options.get(flag.removeprefix("--").replace("-", "_")) for field, flag in _FLAGS_OF_FIELDS.items()
     }
-    return given_fields(form)
+    return given_fields(
+        {
+            "name": base,
+            "namespace": namespace if "/" in name else None,
+            **{field: options.get(option) for field, option in named.items()},
+            **{field.short: options[field.name] for field in FIELDS if field.flag},
+            "user": resolve_user(options["user"] or "me"),
+            "type": options["kind"],
+            "preemptible": False if options["no_preempt"] else None,
+            "gpuMemory": _parse_mib(options["gpu_memory"]),
+            "gpuModels": list(options["models"]),
+            "gpuSharing": options["shared"] or None,
+            "nodeSelector": dict(parse_pair(text, "label of a node") for text in options["node_selector"]),
+            "command": command,
+            "env": dict(_variable(text) for text in options["env"]),
+            "workdir": _workdir(options, command),
+            "after": [full_name(part) for text in options["after"] for part in text.removesuffix(",").split(",")],
+            "hold": options.get("hold") or None,
+            "labels": dict(parse_pair(text, "label") for text in options["labels"]),
+        }
+    )
 
 
 def fields_to_flags(message: str, field: str = "") -> str:

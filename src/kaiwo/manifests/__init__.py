@@ -1,7 +1,7 @@
-"""Read what people write: manifests, the short form, policy files.
+"""Read what people write: manifests in YAML or JSON, the short form of a workload, policy files.
 
-In:    YAML, JSON or mappings.   Out: Workload, Program and Queue values, with warnings for what is not used.
-Never: raises anything but ConfigError for what somebody wrote, or shows a secret in a message.
+Fields that are not used here give warnings.
+Never: raises anything but ConfigError for what a person wrote, or shows a secret in a message.
 """
 
 from kaiwo.manifests.kinds.object_metadata import Defaults, Parsed

@@ -1,4 +1,4 @@
-"""Read a policy file: how the scheduler weighs things, for `kaiwo up --policy FILE`.
+"""Read a policy file, which configures the scheduler: `kaiwo up --policy FILE`.
 
     actions: [allocate, reclaim, preempt, consolidate, stale-gangs]
     placement: spread
@@ -6,11 +6,11 @@
     ageBoost: 0.5                        # priority points an hour of waiting is worth
     pastUse: {halfLife: 7d, strength: 1}
 
-In:    YAML text.   Out: one Policy; what is left out is as in the default.
-An unknown field is an error: a mistyped action must not become none.
+In:    YAML text.   Out: one Policy; a field that is left out has its default.
+An unknown field is an error: a mistyped field must not be ignored.
 """
 
-from decimal import Decimal
+from functools import partial
 
 from kaiwo.manifests.text.field_errors import FieldPath, show, suggest
 from kaiwo.manifests.text.field_reader import FieldReader
@@ -26,23 +26,23 @@ MOST_STEPS, MOST_POINTS, MOST_STRENGTH, MOST_PROMISES, MOST_WEIGHT = 1_000_000, 
 
 def read_policy(text: str | bytes, where: str = THE_FILE) -> Policy:
     fields = FieldReader(read_single(text, where, "write all fields in one", "placement: spread"), where, [])
-    past = fields.inner("pastUse")
+    past, weights = fields.inner("pastUse"), fields.inner("scoreWeights")
     policy = Policy(
         steps=fields.integer("steps", DEFAULT_POLICY.steps, 1, MOST_STEPS),
         gpu_strategy=fields.text("gpuStrategy", DEFAULT_POLICY.gpu_strategy),
         placement=fields.choice("placement", PLACEMENTS, DEFAULT_POLICY.placement),
-        score_weights=_read_weights(fields.inner("scoreWeights")),
+        score_weights={name: weights.integer(name, 0, 0, MOST_WEIGHT) for name in sorted(weights.names())},
         disabled_plugins=fields.texts("disabledPlugins"),
         actions=_read_actions(fields),
         victim_order=VICTIM_ORDERS[fields.choice("victimOrder", VICTIM_ORDERS, "lostWork")],
-        age_boost_milli=fields.read("ageBoost", _read_points_milli, 0),
-        size_boost_milli=fields.read("sizeBoost", _read_points_milli, 0),
+        age_boost_milli=fields.read("ageBoost", _POINTS, 0),
+        size_boost_milli=fields.read("sizeBoost", _POINTS, 0),
         stale_gang_grace_s=fields.read("staleGangGrace", read_duration_s, DEFAULT_POLICY.stale_gang_grace_s),
         promises=fields.integer("promises", DEFAULT_POLICY.promises, 0, MOST_PROMISES),
-        large_permille=fields.read("largePart", _read_permille, DEFAULT_POLICY.large_permille),
+        large_permille=fields.read("largePart", _PERMILLE, DEFAULT_POLICY.large_permille),
         hold_off_s=fields.read("holdOff", read_duration_s, DEFAULT_POLICY.hold_off_s),
         past_use_half_life_s=past.read("halfLife", read_duration_s, 0),
-        past_use_strength_milli=past.read("strength", _read_strength_milli, DEFAULT_POLICY.past_use_strength_milli),
+        past_use_strength_milli=past.read("strength", _STRENGTH, DEFAULT_POLICY.past_use_strength_milli),
     )
     if past.names() and not policy.past_use_half_life_s:
         raise past.path_of("halfLife").error('is missing; write after what time use counts half, such as "7d"')
@@ -62,26 +62,9 @@ def _read_actions(fields: FieldReader) -> tuple[str, ...]:
         if action in actions[:index]:
             raise path.error(f"is {show(action)}, which stands there already; keep one of them")
     if "allocate" not in actions:
-        raise fields.path_of("actions").error(
-            "has no allocate, and without that nothing ever starts; write [allocate] and what else a cycle shall do"
-        )
+        way_out = "write [allocate] and what else a cycle shall do"
+        raise fields.path_of("actions").error(f"has no allocate, and without that nothing ever starts; {way_out}")
     return actions
-
-
-def _read_weights(fields: FieldReader) -> dict[str, int]:
-    return {name: fields.integer(name, 0, 0, MOST_WEIGHT) for name in sorted(fields.names())}
-
-
-def _read_points_milli(value: object, path: FieldPath) -> int:
-    return _read_milli(value, path, "0.5 (priority points)", -MOST_POINTS, MOST_POINTS)
-
-
-def _read_strength_milli(value: object, path: FieldPath) -> int:
-    return _read_milli(value, path, "1 (0: past use does not count)", 0, MOST_STRENGTH)
-
-
-def _read_permille(value: object, path: FieldPath) -> int:
-    return _read_milli(value, path, "0.1 (a part of the cluster's GPUs)", 0, 1)
 
 
 def _read_milli(value: object, path: FieldPath, example: str, least: int, most: int) -> int:
@@ -91,4 +74,9 @@ def _read_milli(value: object, path: FieldPath, example: str, least: int, most: 
     milli = amount * 1000
     if milli != milli.to_integral_value():
         raise path.error(f"is {show(value)}, but is counted in steps of 0.001; write it as {example}")
-    return int(Decimal(milli))
+    return int(milli)
+
+
+_POINTS = partial(_read_milli, example="0.5 (priority points)", least=-MOST_POINTS, most=MOST_POINTS)
+_STRENGTH = partial(_read_milli, example="1 (0: past use does not count)", least=0, most=MOST_STRENGTH)
+_PERMILLE = partial(_read_milli, example="0.1 (a part of the cluster's GPUs)", least=0, most=1)

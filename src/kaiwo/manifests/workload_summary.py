@@ -1,7 +1,4 @@
-"""Describe what a workload requests, in a few words.
-
-In:    a request, role or workload.   Out: "8 pods x 4 GPUs", "0.5 GPU", "16000 MiB of a GPU", "4 CPU".
-"""
+"""Describe what a workload requests in a few words: "8 pods x 4 GPUs", "0.5 GPU", "16000 MiB of a GPU", "4 CPU"."""
 
 from collections import Counter
 

@@ -1,6 +1,5 @@
-"""Call the API of a running Kaiwo over HTTP; every failure becomes an error of one sentence.
+"""Call the API of a running Kaiwo over HTTP; every failure becomes a KaiwoError of one sentence that says what to do.
 
-In:    a path, a query, perhaps a body.   Out: the body of the response, or a KaiwoError that says what to do.
 Never: retries a write that may have succeeded; one that was refused with 429 is sent again later.
 """
 
@@ -87,7 +86,6 @@ class ApiClient(msgspec.Struct):
         return answer
 
     def decode(self, body: bytes, kind: type[T]) -> T:
-        """Decode a JSON body into this type; a body that does not match is an error."""
         try:
             return msgspec.json.decode(body, type=kind)
         except msgspec.DecodeError as error:

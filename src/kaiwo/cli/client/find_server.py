@@ -1,6 +1,5 @@
-"""Find the running Kaiwo and the token for it.
+"""Find the running Kaiwo and the token for it, by --server, --home, the environment or the home folder's server.json.
 
-In:    --server, --home, the environment, KAIWO_HOME/server.json and KAIWO_HOME/token.   Out: an ApiClient.
 Never: sends the token of this machine's Kaiwo to another machine.
 """
 
@@ -83,7 +82,6 @@ def _check_url(url: str, url_source: str) -> str:
 
 
 def _token(location: ServerLocation, url: str) -> tuple[str, str]:
-    """The token, and where it was found."""
     if token := os.environ.get("KAIWO_TOKEN", ""):
         return token, "KAIWO_TOKEN"
     host = urlsplit(url).hostname or ""

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kaiwo.api.views import GpuView, MeasuredView, NodeView, TenantView, WorkloadView
+from kaiwo.api.views import AmountView, GpuView, NodeView, TenantView, WorkloadView
 from kaiwo.cli.output.formatting import limit_or_dash, short_name
 from kaiwo.cli.output.table_layout import Column
 from kaiwo.model.amounts import rounded_memory, short_duration, thousandths
@@ -60,6 +60,11 @@ NODE: Sequence[Column] = (
     Column("REASON", lambda n, _: n.reason, is_prose=True),
 )
 
+
+def _used_and_quota(amounts: AmountView, write: Callable[[int], str]) -> str:
+    return f"{write(amounts.used)}/{limit_or_dash(amounts.quota, write)}"
+
+
 QUEUE: Sequence[Column] = (
     Column("NAME", lambda q, _: "  " * q.depth + q.name),
     Column("USED", lambda q, _: thousandths(q.gpu_milli.used), NUMBER),
@@ -74,18 +79,8 @@ QUEUE: Sequence[Column] = (
     Column("PRIORITY", lambda q, _: str(q.priority), NUMBER, WIDE),
     Column("POLICY", lambda q, _: q.policy.value, False, WIDE),
     Column("RECLAIM", lambda q, _: q.reclaim_strategy.value, False, WIDE),
-    Column(
-        "CPU",
-        lambda q, _: f"{thousandths(q.cpu_milli.used)}/{limit_or_dash(q.cpu_milli.quota, thousandths)}",
-        NUMBER,
-        WIDE,
-    ),
-    Column(
-        "MEMORY",
-        lambda q, _: f"{rounded_memory(q.memory_mib.used)}/{limit_or_dash(q.memory_mib.quota, rounded_memory)}",
-        NUMBER,
-        WIDE,
-    ),
+    Column("CPU", lambda q, _: _used_and_quota(q.cpu_milli, thousandths), NUMBER, WIDE),
+    Column("MEMORY", lambda q, _: _used_and_quota(q.memory_mib, rounded_memory), NUMBER, WIDE),
     Column("TITLE", lambda q, _: q.display_name),
 )
 
@@ -113,19 +108,13 @@ def _tenant_share(t: TenantView) -> str:
 
 
 def _granted_and_measured(g: GpuView, _: float) -> str:
-    return ", ".join(
-        f"{short_name(t.workload)} {thousandths(t.milli)}/{rounded_memory(t.mib)} uses {_measured_use(t.measured)}"
-        for t in g.tenants
-        if t.measured is not None
-    )
-
-
-def _measured_use(m: MeasuredView | None) -> str:
-    return "" if m is None else f"{_percent(m.busy_percent)}/{_memory(m.memory_mib)}"
-
-
-def _percent(value: int | None) -> str:
-    return "-" if value is None else f"{value} %"
+    texts = []
+    for t in g.tenants:
+        if t.measured is not None:
+            busy = "-" if t.measured.busy_percent is None else f"{t.measured.busy_percent} %"
+            granted = f"{thousandths(t.milli)}/{rounded_memory(t.mib)}"
+            texts.append(f"{short_name(t.workload)} {granted} uses {busy}/{_memory(t.measured.memory_mib)}")
+    return ", ".join(texts)
 
 
 def _memory(value: int | None) -> str:

@@ -1,6 +1,7 @@
 """The kinds of objects that can be listed: path, columns, sort keys and filters of each."""
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -36,6 +37,11 @@ class ObjectKind(msgspec.Struct, frozen=True, eq=False):
         return f"/{self.plural}"
 
 
+def _sort_keys(**keys: str | SortKey) -> dict[str, SortKey]:
+    """The columns for --sort-by, each with the attribute that it sorts by, or a function."""
+    return {name: attrgetter(key) if isinstance(key, str) else key for name, key in keys.items()}
+
+
 WORKLOADS = ObjectKind(
     "workload", "workloads", WorkloadView, columns.WORKLOAD, lambda w: w.name, 500,
     filters=frozenset({"label", "state", "queue"}),
@@ -47,62 +53,31 @@ WORKLOADS = ObjectKind(
 NODES = ObjectKind(
     "node", "nodes", NodeView, columns.NODE, lambda n: n.name, 500,
     filters=frozenset({"label", "state"}),
-    sorts={
-        "name": lambda n: n.name,
-        "state": lambda n: n.state,
-        "gpus": lambda n: n.gpu_milli.used,
-        "cpu": lambda n: n.cpu_milli.used,
-        "memory": lambda n: n.memory_mib.used,
-        "pods": lambda n: n.pods.used,
-    },
+    sorts=_sort_keys(name="name", state="state", gpus="gpu_milli.used", cpu="cpu_milli.used",
+                     memory="memory_mib.used", pods="pods.used"),
 )  # fmt: skip
 QUEUES = ObjectKind(
     "queue", "queues", QueueView, columns.QUEUE, lambda q: q.name, 0,
     filters=frozenset({"queue"}),
-    sorts={
-        "name": lambda q: q.name,
-        "used": lambda q: q.gpu_milli.used,
-        "share": lambda q: q.gpu_milli.share,
-        "quota": lambda q: q.gpu_milli.quota,
-        "asked": lambda q: q.gpu_milli.waiting,
-        "running": lambda q: q.running,
-        "waiting": lambda q: q.waiting,
-        "priority": lambda q: q.priority,
-    },
+    sorts=_sort_keys(name="name", used="gpu_milli.used", share="gpu_milli.share", quota="gpu_milli.quota",
+                     asked="gpu_milli.waiting", running="running", waiting="waiting", priority="priority"),
 )  # fmt: skip
 GPUS = ObjectKind(
     "gpu", "gpus", GpuView, columns.GPU, lambda g: f"{g.node}/{g.id}", 1000,
     filters=frozenset({"state"}),
-    sorts={
-        "node": lambda g: (g.node, g.index),
-        "model": lambda g: g.model,
-        "state": columns.gpu_state,
-        "free": lambda g: g.free_milli,
-        "memory": lambda g: g.free_mib,
-    },
+    sorts=_sort_keys(node=lambda g: (g.node, g.index), model="model", state=columns.gpu_state, free="free_milli",
+                     memory="free_mib"),
 )  # fmt: skip
 CYCLES = ObjectKind(
     "cycle", "cycles", CycleView, columns.CYCLE, lambda c: str(c.number), 500,
-    sorts={
-        "cycle": lambda c: c.number,
-        "took": lambda c: c.took_ms,
-        "started": lambda c: c.starts,
-        "evicted": lambda c: c.evictions,
-        "waits": lambda c: c.waits,
-    },
+    sorts=_sort_keys(cycle="number", took="took_ms", started="starts", evicted="evictions", waits="waits"),
     is_streamed=False,
 )  # fmt: skip
 RESERVATIONS = ObjectKind(
     "reservation", "reservations", ReservationView, columns.RESERVATION, lambda r: r.name, 0,
     filters=frozenset({"state"}),
-    sorts={
-        "name": lambda r: r.name,
-        "state": lambda r: r.phase,
-        "gpus": lambda r: r.gpus,
-        "used": lambda r: r.used_milli,
-        "start": lambda r: r.start_s or r.created_s,
-        "end": lambda r: r.end_s or 1 << 60,
-    },
+    sorts=_sort_keys(name="name", state="phase", gpus="gpus", used="used_milli",
+                     start=lambda r: r.start_s or r.created_s, end=lambda r: r.end_s or 1 << 60),
     is_streamed=False,
 )  # fmt: skip
 KINDS = (WORKLOADS, NODES, QUEUES, GPUS, CYCLES, RESERVATIONS)

@@ -102,7 +102,7 @@ def show_list(kind: ObjectKind, query: dict[str, str] | None = None, **options: 
     """Print the list that the options ask for, or watch it. `query`: more filters of the API."""
     request, server = make_list_request(kind, query, **options), connect_server()
     if request.watch:
-        from kaiwo.cli.lists.live_screen import watch_list
+        from kaiwo.cli.lists.watch_list import watch_list
 
         with contextlib.suppress(KeyboardInterrupt):
             watch_list(server, kind, request)

@@ -75,7 +75,6 @@ def print_body(body: bytes, output: str) -> None:
 
 
 def print_data(data: Any, output: str) -> None:
-    """Print plain data as JSON or YAML."""
     if output == "yaml":
         import yaml
 

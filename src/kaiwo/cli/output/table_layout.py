@@ -1,6 +1,5 @@
-"""Lay out a table so that it fits the terminal.
+"""Lay out a table so that no line is wider than the terminal.
 
-In:    columns, rows of text, a width.   Out: lines, none wider than the width.
 Never: drops a column silently: cut text ends in an ellipsis, and prose that does not fit is printed below its row.
 """
 

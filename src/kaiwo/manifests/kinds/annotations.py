@@ -1,7 +1,6 @@
 """Kaiwo's annotations, under its own prefix and under upstream's.
 
-In:    the annotations and labels of an object and of its pod template.   Out: settings, by short name.
-The template counts before the object, `kaiwo.ai/` before `kaiwo.silogen.ai/`.
+Those of the pod template count before those of the object, `kaiwo.ai/` before `kaiwo.silogen.ai/`.
 """
 
 from collections.abc import Callable
@@ -20,27 +19,11 @@ T = TypeVar("T")
 OUR_PREFIX = "kaiwo.ai/"
 UPSTREAM_PREFIX = "kaiwo.silogen.ai/"
 KNOWN_ANNOTATIONS = (
-    "gpu-fraction",
-    "gpu-memory",
-    "gpu-devices",
-    "gpu-sharing",
-    "gpu-isolation",
-    "gpu-isolation-grade",
-    "gpu-models",
-    "gpu-partition",
-    "queue",
-    "user",
-    "type",
-    "priority",
-    "gang",
-    "gang-size",
-    "leader",
-    "min-pods",
-    "last-checkpoint",
-    "simulate",
-    "run-locally",
+    "gpu-fraction", "gpu-memory", "gpu-devices", "gpu-sharing", "gpu-isolation", "gpu-isolation-grade", "gpu-models",
+    "gpu-partition", "queue", "user", "type", "priority", "gang", "gang-size", "leader", "min-pods", "last-checkpoint",
+    "simulate", "run-locally",
     *(field.annotation.removeprefix(OUR_PREFIX) for field in FIELDS),
-)
+)  # fmt: skip
 # Written by Kaiwo itself, or read elsewhere: an object that was read from a cluster may carry them.
 SCHEDULER_ANNOTATIONS = (
     "granted-devices", "devices", "kept-space", "planned-start", "planned-place", "fills-until",
@@ -53,7 +36,7 @@ KUEUE_MINIMUM = "kueue.x-k8s.io/job-min-parallelism"
 
 
 class Annotations:
-    """The annotations of one object, the nearest to the pod first."""
+    """The annotations of one object; those nearest to the pod count first."""
 
     def __init__(self, owner: str) -> None:
         self.owner = owner
@@ -61,7 +44,7 @@ class Annotations:
         self.labels: dict[str, str] = {}
 
     def add(self, metadata: FieldReader) -> None:
-        """Take those of one `metadata`; what was added before wins."""
+        """Add those of one `metadata`; what was added before counts."""
         path = metadata.path_of("annotations")
         notes = metadata.text_map("annotations")
         for key, value in sorted(notes.items(), key=lambda item: not item[0].startswith(OUR_PREFIX)):
@@ -69,11 +52,8 @@ class Annotations:
         self.labels = check_labels(metadata.text_map("labels"), metadata.path_of("labels")) | self.labels
         for key in notes:
             check_label_key(key, path)
-        unknown = [
-            key
-            for key in notes
-            if key.startswith((OUR_PREFIX, UPSTREAM_PREFIX)) and _short(key) not in KNOWN_ANNOTATIONS
-        ]
+        prefixed = [key for key in notes if key.startswith((OUR_PREFIX, UPSTREAM_PREFIX))]
+        unknown = [key for key in prefixed if _short(key) not in KNOWN_ANNOTATIONS]
         slips = [key for key in unknown if key.startswith(OUR_PREFIX) and _short(key) not in SCHEDULER_ANNOTATIONS]
         if slips:
             hint = suggest(slips[0], [OUR_PREFIX + name for name in KNOWN_ANNOTATIONS]) or "; remove it"
@@ -120,9 +100,9 @@ class Annotations:
 
     def gpu_field_names(self, whole: str, models: str) -> GpuFieldNames:
         """What to call them in messages."""
-        fraction, memory, devices = (self.path_of(f"gpu-{name}").field for name in ("fraction", "memory", "devices"))
-        names = ("gpu-sharing", "gpu-isolation", "gpu-partition", "gpu-isolation-grade")
-        sharing, isolation, partition, grade = (self.path_of(name).field for name in names)
+        names = ("fraction", "memory", "devices", "sharing", "isolation", "partition", "isolation-grade")
+        found = (self.path_of(f"gpu-{name}").field for name in names)
+        fraction, memory, devices, sharing, isolation, partition, grade = found
         words = (whole, fraction, memory, devices, models, sharing, isolation, True, partition, grade)
         return GpuFieldNames(self.owner, *words)
 
@@ -130,9 +110,8 @@ class Annotations:
 def read_number(value: object, path: FieldPath, least: int, most: int) -> int:
     text = str(value)
     if not (text.isascii() and text.removeprefix("-").isdigit() and len(text) <= 12 and least <= int(text) <= most):
-        raise path.error(
-            f'is {show(value)}, but must be a whole number from {least:,} to {most:,}; write "{max(least, 1)}"'
-        )
+        fact = f"is {show(value)}, but must be a whole number from {least:,} to {most:,}"
+        raise path.error(f'{fact}; write "{max(least, 1)}"')
     return int(text)
 
 
@@ -145,8 +124,4 @@ def _read_list(value: object, _: FieldPath) -> tuple[str, ...]:
 
 
 def _short(key: str) -> str:
-    return (
-        key.removeprefix(UPSTREAM_PREFIX).removeprefix(OUR_PREFIX)
-        if key.startswith((OUR_PREFIX, UPSTREAM_PREFIX))
-        else key
-    )
+    return key.removeprefix(UPSTREAM_PREFIX if key.startswith(UPSTREAM_PREFIX) else OUR_PREFIX)

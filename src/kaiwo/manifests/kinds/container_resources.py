@@ -1,8 +1,8 @@
 """Sum up what the containers of a pod request, by the rules of Kubernetes.
 
 In:    the containers of a pod's spec.   Out: amounts by resource: milli-CPU, bytes, whole numbers.
-A limit stands in for a request that is not given. Containers are summed; a start-up container counts only as far as
-it asks for more than the rest; one that stays (`restartPolicy: Always`) is summed too.
+A limit stands in for a request that is not given. Containers and sidecars (init containers with `restartPolicy:
+Always`) are summed; another init container counts only as far as it asks for more than the rest.
 """
 
 from collections.abc import Iterable
@@ -23,28 +23,23 @@ Requirements = tuple[Amounts, Amounts]  # requests, limits
 
 
 def pod_amounts(spec: FieldReader, defaults: Requirements) -> Amounts:
-    """What the whole pod asks for. `defaults` fill what a container does not say."""
-    every = spec.items("containers")
-    main = [container_amounts(item, defaults) for item in every]
-    staying: list[Amounts] = []
+    """What the whole pod asks for. `defaults` are for what a container does not request."""
+    main = [effective(read_requirements(item), defaults) for item in spec.items("containers")]
+    sidecars: list[Amounts] = []
     peak: Amounts = {}
     for item in spec.items("initContainers"):
-        amounts = container_amounts(item, defaults)
+        amounts = effective(read_requirements(item), defaults)
         if item.choice("restartPolicy", ("Always",)):
-            staying.append(amounts)
+            sidecars.append(amounts)
         else:
-            peak = largest(peak, total([*staying, amounts]))
-    asked = largest(total([*main, *staying]), peak)
+            peak = largest(peak, total([*sidecars, amounts]))
+    asked = largest(total([*main, *sidecars]), peak)
     pod_level = effective(read_requirements(spec), ({}, {}))
     return total([asked | pod_level, read_amounts(spec, "overhead")])
 
 
-def container_amounts(container: FieldReader, defaults: Requirements) -> Amounts:
-    return effective(read_requirements(container), defaults)
-
-
 def effective(own: Requirements, defaults: Requirements) -> Amounts:
-    """Its request, the default request, its limit, the default limit: the first that is there."""
+    """For each resource the first that is given: its request, the default request, its limit, the default limit."""
     requests, limits = own
     default_requests, default_limits = defaults
     return default_limits | limits | default_requests | requests
@@ -60,9 +55,8 @@ def read_requirements(owner: FieldReader) -> Requirements:
             raise path.error("is more than the limit beside it; lower it, or raise the limit")
         if name in RESOURCE_VENDORS and limits.get(name, asked) != asked:
             path = FieldPath(resources.owner, f"{resources.prefix}.limits.{name}")
-            raise path.error(
-                f"is {limits[name]} and the request is {asked}, but for GPUs they must be equal; change one"
-            )
+            fact = f"is {limits[name]} and the request is {asked}, but for GPUs they must be equal"
+            raise path.error(f"{fact}; change one")
     if resources.has("claims"):
         raise resources.path_of("claims").error("asks for a device claim, which is not supported; ask with amd.com/gpu")
     resources.skip("claims")
@@ -100,14 +94,9 @@ def _read_amount(name: str, fields: FieldReader) -> int:
         return read_memory_bytes(value, path)
     if name in RESOURCE_VENDORS:
         return read_whole_gpus(value, path, "kaiwo.ai/gpu-fraction")
-    return _read_extended(name, value, path)
-
-
-def _read_extended(name: str, value: object, path: FieldPath) -> int:
     if "/" not in name and not name.startswith("hugepages-"):
         raise ConfigError(
-            f"{path.sentence('is not a known resource')}; write cpu, memory, amd.com/gpu or nvidia.com/gpu",
-            path.field,
+            f"{path.sentence('is not a known resource')}; write cpu, memory, amd.com/gpu or nvidia.com/gpu", path.field
         )
     if meant := likely_gpu_resource(name):
         raise path.error(f"is not a resource that a node can have; write {meant}")

@@ -1,21 +1,19 @@
-"""Read a Pod and a batch Job.
+"""Read a Pod or a batch Job as one workload and its program.
 
-In:    a document of that kind.   Out: one Workload and its Program.
 The pods of a Job start together, unless there are more completions than may run at once, `kaiwo.ai/gang: "false"`
 says otherwise, or a minimum is given.
 """
 
 import msgspec
 
-from kaiwo.manifests.kinds.annotations import (
-    KUEUE_GROUP,
-    KUEUE_GROUP_SIZE,
-    KUEUE_MINIMUM,
-    Annotations,
-    read_number,
+from kaiwo.manifests.kinds.annotations import KUEUE_GROUP, KUEUE_GROUP_SIZE, KUEUE_MINIMUM, Annotations, read_number
+from kaiwo.manifests.kinds.object_metadata import (
+    ManifestObject,
+    ManifestWork,
+    ObjectSettings,
+    build_workload,
+    finish_metadata,
 )
-from kaiwo.manifests.kinds.join_gangs import ManifestWork
-from kaiwo.manifests.kinds.object_metadata import ManifestObject, ObjectSettings, build_workload, finish_metadata
 from kaiwo.manifests.kinds.pod_spec import (
     NO_OVERRIDES,
     RESTARTS,
@@ -41,8 +39,6 @@ _JOB_IGNORED = (
 
 
 class JobPlan(msgspec.Struct, frozen=True):
-    """What came out of a Job's spec."""
-
     pod: PodPlan
     role: Role
     program: Program
@@ -51,7 +47,6 @@ class JobPlan(msgspec.Struct, frozen=True):
 
 
 def read_pod_object(item: ManifestObject) -> ManifestWork:
-    """A Pod is a workload of one."""
     annotations = Annotations(item.owner)
     annotations.add(item.metadata)
     settings = read_priority_settings(item.spec)
@@ -90,15 +85,12 @@ def read_job_spec(
     if template.has("spec"):
         require_containers(template.inner("spec"))
     pod = read_pod(template.inner("spec"), annotations, overrides)
-    role = Role(pod.request, count=(count := _read_count(spec)), minimum=_read_minimum(spec, annotations, count))
+    count = _read_count(spec)
+    role = Role(pod.request, count=count, minimum=_read_minimum(spec, annotations, count))
     retries = spec.integer("backoffLimit", default_retries, 0, (1 << 31) - 1)
-    plan = JobPlan(
-        pod,
-        role,
-        msgspec.structs.replace(pod.program, retries=min(retries, MAX_RETRIES)),
-        read_deadline_s(spec, pod.time_limit_s),
-        spec.flag("suspend") or pod.is_gated,
-    )
+    program = msgspec.structs.replace(pod.program, retries=min(retries, MAX_RETRIES))
+    is_held = spec.flag("suspend") or pod.is_gated
+    plan = JobPlan(pod, role, program, read_deadline_s(spec, pod.time_limit_s), is_held)
     spec.choice("completionMode", ("Indexed", "NonIndexed"))
     spec.ignore("not used here: ended work is kept and can be submitted again", *_JOB_IGNORED)
     finish_metadata(template.inner("metadata"))
@@ -109,14 +101,13 @@ def read_job_spec(
 
 
 def require_template(spec: FieldReader) -> None:
-    """A Job's spec has a template. Where documentation leaves its pods out, only `metadata` may stand in it."""
+    """Refuse a Job's spec without a template. Examples in documentation may give only the template's `metadata`."""
     if not spec.inner("template").names():
         fact = "is empty" if spec.has("template") else "is missing"
         raise spec.path_of("template").error(f"{fact}; write the pods' spec with their containers below it")
 
 
 def read_priority_settings(spec: FieldReader) -> ObjectSettings:
-    """A pod's priority, by class or by number."""
     return ObjectSettings(
         priority_class=spec.text("priorityClassName"),
         class_path=spec.path_of("priorityClassName"),
@@ -132,9 +123,8 @@ def _read_gang(annotations: Annotations) -> tuple[str, int]:
     for field in (KUEUE_GROUP_SIZE, "gang-size"):
         size = annotations.read(field, lambda value, path: read_number(value, path, 1, MAX_PODS), size)
     if size and not name:
-        raise annotations.path_of("gang-size").error(
-            "counts the pods of a gang, but no gang is named; add kaiwo.ai/gang"
-        )
+        fact = "counts the pods of a gang, but no gang is named"
+        raise annotations.path_of("gang-size").error(f"{fact}; add kaiwo.ai/gang")
     return name, size
 
 
@@ -153,12 +143,8 @@ def _read_count(spec: FieldReader) -> int:
 def _read_minimum(spec: FieldReader, annotations: Annotations, count: int) -> int:
     """-1: all of them."""
     for name in ("min-pods", KUEUE_MINIMUM):
-        asked = annotations.read(name, lambda value, path: _check_minimum(value, path, count), 0)
+        asked = annotations.read(name, lambda value, path: read_number(value, path, 1, count), 0)
         if asked:
             return -1 if asked == count else asked
     together = annotations.read("gang", read_flag, spec.integer("parallelism", 1, 1, MAX_PODS) >= count)
     return -1 if together or count == 1 else 1
-
-
-def _check_minimum(value: object, path: FieldPath, count: int) -> int:
-    return read_number(value, path, 1, count)

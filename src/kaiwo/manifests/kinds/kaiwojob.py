@@ -1,18 +1,20 @@
-"""Read upstream's KaiwoJob.
+"""Read upstream's KaiwoJob as one workload and its program.
 
-In:    a document of that kind.   Out: one Workload and its Program.
-As upstream documents it: without Ray it is one pod; with Ray, `gpus` in all are spread over as few pods as hold them;
-`gpus`, `gpusPerReplica` and `gpuVendor` decide about GPUs, whatever the containers say; a job that brings neither a
+As upstream documents it: without Ray it is one pod; with Ray, `gpus` in total are spread over as few pods as hold them;
+`gpus`, `gpusPerReplica` and `gpuVendor` decide about GPUs, whatever the containers say; a job that has neither a
 template nor resources gets 4 CPU and 32 GiB for each GPU.
 """
-
-import msgspec
 
 from kaiwo.manifests.kinds.annotations import Annotations
 from kaiwo.manifests.kinds.container_resources import Requirements, read_requirements
 from kaiwo.manifests.kinds.job import MAX_PODS, JobPlan, read_job_spec, read_priority_settings, require_template
-from kaiwo.manifests.kinds.join_gangs import ManifestWork
-from kaiwo.manifests.kinds.object_metadata import ManifestObject, ObjectSettings, build_workload, finish_metadata
+from kaiwo.manifests.kinds.object_metadata import (
+    ManifestObject,
+    ManifestWork,
+    ObjectSettings,
+    build_workload,
+    finish_metadata,
+)
 from kaiwo.manifests.kinds.pod_spec import RESTARTS, ObjectGpus, PodOverrides, read_env
 from kaiwo.manifests.text.field_errors import show
 from kaiwo.manifests.text.field_reader import FieldReader
@@ -31,11 +33,6 @@ _NOT_MOUNTED = ("storage", "secretVolumes", "imagePullSecrets")
 _RAY_TEMPLATES = ("rayJob", "rayCluster", "rayService")
 
 
-class _JobSize(msgspec.Struct, frozen=True):
-    pods: int
-    gpus: ObjectGpus
-
-
 def read_kaiwojob(item: ManifestObject) -> ManifestWork:
     item.require_spec()
     spec = item.spec
@@ -43,17 +40,19 @@ def read_kaiwojob(item: ManifestObject) -> ManifestWork:
     is_ray = _is_ray(spec)
     has_template = spec.has("job") and not is_ray
     annotations = _read_annotations(item, job)
-    size = _read_size(spec, is_ray)
-    resources = _read_resources(spec, size.gpus.whole, has_template)
-    overrides = PodOverrides(resources, size.gpus, spec.text("entrypoint"), spec.text("image"), read_env(spec), "Never")
-    plan = (
-        _read_template(spec, job, annotations, overrides)
-        if has_template
-        else _one_container(item, annotations, overrides)
-    )
-    role = plan.role if has_template else Role(plan.role.request, count=size.pods)
+    pods, gpus = _read_size(spec, is_ray)
+    resources = _read_resources(spec, gpus.whole, has_template)
+    overrides = PodOverrides(resources, gpus, spec.text("entrypoint"), spec.text("image"), read_env(spec), "Never")
+    if has_template:
+        plan = _read_template(spec, job, annotations, overrides)
+        role = plan.role
+    else:
+        one_container = {"template": {"spec": {"containers": [{"name": "main"}]}}}
+        fields = FieldReader(one_container, item.owner, item.warnings, "spec.job.spec")
+        plan = read_job_spec(fields, annotations, 0, overrides)
+        role = Role(plan.role.request, count=pods)
     workload = build_workload(item, annotations, (role,), _read_settings(item, job, plan))
-    _warn_about_ignored_fields(spec, is_ray, size.pods)
+    _warn_about_ignored_fields(spec, is_ray, pods)
     spec.finish()
     item.finish()
     return ManifestWork(workload, plan.program, item.owner)
@@ -86,11 +85,6 @@ def _read_template(spec: FieldReader, job: FieldReader, annotations: Annotations
     return plan
 
 
-def _one_container(item: ManifestObject, annotations: Annotations, overrides: PodOverrides) -> JobPlan:
-    document = {"template": {"spec": {"containers": [{"name": "main"}]}}}
-    return read_job_spec(FieldReader(document, item.owner, item.warnings, "spec.job.spec"), annotations, 0, overrides)
-
-
 def _read_settings(item: ManifestObject, job: FieldReader, plan: JobPlan) -> ObjectSettings:
     spec = item.spec
     pod_spec = job.inner("spec").inner("template").inner("spec")
@@ -109,7 +103,8 @@ def _read_settings(item: ManifestObject, job: FieldReader, plan: JobPlan) -> Obj
     )
 
 
-def _read_size(spec: FieldReader, is_ray: bool) -> _JobSize:
+def _read_size(spec: FieldReader, is_ray: bool) -> tuple[int, ObjectGpus]:
+    """The number of pods, and the GPUs of each."""
     branch = spec.inner("gpuResources")
     models = spec.texts("gpuModels") or branch.texts("models")
     vendor = spec.read("gpuVendor", read_vendor, "") or branch.read("vendor", read_vendor, "")
@@ -122,8 +117,9 @@ def _read_size(spec: FieldReader, is_ray: bool) -> _JobSize:
     each = spec.integer("gpusPerReplica", 0, 0, MAX_TOTAL_GPUS) or branch.integer("count", 0, 0, MAX_TOTAL_GPUS)
     field = "spec.gpus" if in_all and not each else "spec.gpusPerReplica"
     memory_mib, devices = _read_total_memory(branch, vendor)
-    is_partitioned = branch.flag("partitioned") and memory_mib is None
-    if branch.flag("partitioned") and not is_partitioned:
+    is_partitioned = branch.flag("partitioned")
+    if is_partitioned and memory_mib is not None:
+        is_partitioned = False
         branch.warn("partitioned", "is not used with totalVram: memory comes from GPUs that are not partitioned")
     branch.finish()
     pods = replicas if is_ray else 1
@@ -133,35 +129,31 @@ def _read_size(spec: FieldReader, is_ray: bool) -> _JobSize:
             spec.warn("gpus", f"is {in_all}, which {pods} identical pods cannot share evenly: each gets {each}")
     if replicas > 1 and not is_ray and not spec.has("job"):
         spec.warn("replicas", "is not used: without `ray: true` a KaiwoJob is one pod")
-    return _JobSize(
-        pods,
-        ObjectGpus(each or in_all, field, vendor, models, memory_mib, devices, ANY_PARTITION if is_partitioned else ""),
-    )
+    partition = ANY_PARTITION if is_partitioned else ""
+    return pods, ObjectGpus(each or in_all, field, vendor, models, memory_mib, devices, partition)
 
 
 def spread(gpus: int) -> tuple[int, int]:
-    """The fewest pods of at most a node's GPUs each, all equal."""
+    """The smallest number of equal pods that fit on a node each, and the GPUs of each pod."""
     pods = -(-gpus // GPUS_PER_NODE)
     return pods, -(-gpus // pods)
 
 
 def _read_total_memory(branch: FieldReader, vendor: str) -> tuple[int | None, int | None]:
-    """Memory over all devices, as memory on each of as few as hold it."""
-    value = branch.value("totalVram")
+    """Memory in total, as memory on each of the fewest devices that have it."""
+    value, path = branch.value("totalVram"), branch.path_of("totalVram")
     if value is None:
         return None, None
     if isinstance(value, str) and value.startswith("($"):
-        raise branch.path_of("totalVram").error(f"is {show(value)}, which is a template; fill it in first")
-    size = read_memory_bytes(value, branch.path_of("totalVram"))
+        raise path.error(f"is {show(value)}, which is a template; fill it in first")
+    size = read_memory_bytes(value, path)
     if size < MIB:
-        raise branch.path_of("totalVram").error(f'is {show(value)}, which is less than 1 MiB; write "96Gi"')
+        raise path.error(f'is {show(value)}, which is less than 1 MiB; write "96Gi"')
     total_mib = to_mib(size)
     names = VENDOR_MODELS.get(vendor, tuple(GPU_MODELS))
     devices = -(-total_mib // max(GPU_MODELS[name].memory_mib for name in names))
     if devices > MAX_GPUS:
-        raise branch.path_of("totalVram").error(
-            f"is {show(value)}, which is more than {MAX_GPUS} GPUs have; ask for less"
-        )
+        raise path.error(f"is {show(value)}, which is more than {MAX_GPUS} GPUs have; ask for less")
     each_mib = -(-total_mib // devices)
     branch.warn("totalVram", f"is read as {each_mib} MiB on each of {devices} device{'s' if devices > 1 else ''}")
     return each_mib, devices

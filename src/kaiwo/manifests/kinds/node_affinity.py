@@ -1,6 +1,5 @@
 """Read which nodes a pod may run on: node selector, required node affinity, tolerations.
 
-In:    a pod's spec.   Out: node rules and tolerations.
 Never: drops a required rule silently: what is not supported is refused, and preferences get a warning.
 """
 

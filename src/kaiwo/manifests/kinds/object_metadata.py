@@ -1,10 +1,7 @@
-"""Read the metadata of a Kubernetes object, and build its workload from annotations and fields.
-
-In:    a document and the caller's defaults.   Out: names, and the finished Workload.
-"""
+"""Read the metadata of a Kubernetes object, and build its workload from annotations and fields."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -47,6 +44,17 @@ class Parsed(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...] = ()
     reservations: tuple[Reservation, ...] = ()
     partitioning: tuple[PartitioningPlan, ...] = ()
+
+
+class ManifestWork(NamedTuple):
+    """One workload of a text, and the gang it belongs to."""
+
+    workload: Workload
+    program: Program
+    owner: str = ""
+    gang: str = ""
+    gang_size: int = 0  # 0: not given
+    leads: bool = False  # it is the leader of its gang
 
 
 class ManifestObject:
@@ -132,7 +140,6 @@ def build_workload(
 
 
 def check_user(user: str, path: FieldPath) -> str:
-    """Check a user's name or address: printable and not too long."""
     if len(user) > MAX_USER or not user.isprintable():
         raise path.error(f"must be printable and have at most {MAX_USER} signs; shorten it")
     return user

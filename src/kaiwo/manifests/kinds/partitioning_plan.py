@@ -2,7 +2,7 @@
 
 In:    a document of that kind, nodes with their labels.   Out: one PartitioningPlan; the rule for each node.
 Both of upstream's forms are read: the profile inside the rule, and a reference to a PartitioningProfile.
-What is not understood is said and left alone.
+An unknown field is ignored with a warning.
 """
 
 import re
@@ -24,7 +24,7 @@ API_VERSION, KIND = "infrastructure.silogen.ai/v1alpha1", "PartitioningPlan"
 CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 MAX_NODES = 10_000
-DEFAULT_PROFILE = "default"  # what the Device Config Manager brings along: its nodes are left as they are
+DEFAULT_PROFILE = "default"  # the Device Config Manager's own profile: its nodes are left as they are
 _LEGAL = sorted(
     {mode for model in CHIPS for mode in legal_modes(model)},
     key=lambda mode: (COMPUTE_MODES.index(mode.compute), mode.memory),
@@ -32,10 +32,10 @@ _LEGAL = sorted(
 
 
 class ChosenRules(msgspec.Struct, frozen=True):
-    """What the plans say together."""
+    """The rules of all plans, by node."""
 
-    rules: dict[str, tuple[str, PlanRule]]  # by node: the plan and its rule
-    conflicts: tuple[str, ...] = ()  # sentences; a node of two minds is left as it is
+    rules: dict[str, tuple[str, PlanRule]]  # by node: the plan's name and its rule
+    conflicts: tuple[str, ...] = ()  # a sentence for each node whose plans disagree; such a node is left as it is
 
 
 def read_plan(item: ManifestObject) -> PartitioningPlan:
@@ -63,13 +63,12 @@ def read_plan(item: ManifestObject) -> PartitioningPlan:
 
 
 def choose_rules(plans: Sequence[PartitioningPlan], nodes: Mapping[str, Mapping[str, str]]) -> ChosenRules:
-    """The first rule of a plan that matches a node counts; two plans that want different things cancel each other."""
+    """The first matching rule of a plan counts for a node; two plans that disagree about a node cancel each other."""
     rules: dict[str, tuple[str, PlanRule]] = {}
     conflicts = []
+    by_name = sorted(plans, key=lambda plan: plan.name)
     for node, labels in sorted(nodes.items()):
-        found = [
-            (plan.name, rule) for plan in sorted(plans, key=lambda plan: plan.name) if (rule := _rule(plan, labels))
-        ]
+        found = [(plan.name, rule) for plan in by_name if (rule := _matching_rule(plan, labels))]
         profiles = {(rule.profile, rule.is_reference) for _, rule in found}
         if len(profiles) > 1:
             settings = " and ".join(f"plan '{name}' wants {rule.profile}" for name, rule in found)
@@ -80,7 +79,7 @@ def choose_rules(plans: Sequence[PartitioningPlan], nodes: Mapping[str, Mapping[
 
 
 def mode_of_profile(name: str) -> Mode | None:
-    """The mode that a profile's name tells: `cpx-nps4`, `SPX_NPS1`, `cpx`. None when it tells none, as `default`."""
+    """The mode in a profile's name, such as `cpx-nps4`, `SPX_NPS1` or `cpx`. None if there is none, as in `default`."""
     words = re.split(r"[^A-Z0-9]+", name.upper())
     compute = [word for word in words if word in COMPUTE_MODES]
     memory = [word for word in words if word in MEMORY_MODES]
@@ -110,7 +109,7 @@ def _read_rule(rule: FieldReader) -> PlanRule:
 
 
 def _check_profile(name: str, is_reference: bool, path: FieldPath) -> None:
-    """A mode that some GPU has. What a reference means is for the object that it names to say."""
+    """Refuse a mode that no GPU has. A reference without a mode is resolved by the object that it names."""
     mode = mode_of_profile(name)
     if mode in _LEGAL or (mode is None and (is_reference or name == DEFAULT_PROFILE)):
         return
@@ -136,7 +135,7 @@ def _read_expression(item: FieldReader) -> NodeRule:
     return rule
 
 
-def _rule(plan: PartitioningPlan, labels: Mapping[str, str]) -> PlanRule | None:
+def _matching_rule(plan: PartitioningPlan, labels: Mapping[str, str]) -> PlanRule | None:
     if plan.is_paused or (plan.rollout.excludes_control_plane and any(label in labels for label in CONTROL_PLANE)):
         return None
     return next((rule for rule in plan.rules if all(each.holds(labels) for each in rule.nodes)), None)

@@ -13,16 +13,9 @@ from kaiwo.manifests.kinds.container_resources import Amounts, Requirements, pod
 from kaiwo.manifests.kinds.node_affinity import read_node_rules, read_tolerations
 from kaiwo.manifests.text.field_errors import FieldPath, show
 from kaiwo.manifests.text.field_reader import FieldReader
+from kaiwo.manifests.values import quantities
 from kaiwo.manifests.values.gpu_request import SHARE_RESOURCE, resolve_gpus
 from kaiwo.manifests.values.names import check_command, check_env, read_container_name, read_name
-from kaiwo.manifests.values.quantities import (
-    MAX_CPU_MILLI,
-    MAX_DURATION_S,
-    MAX_GPUS,
-    MAX_MEMORY_MIB,
-    read_duration_s,
-    to_mib,
-)
 from kaiwo.manifests.values.setting_values import read_flag
 from kaiwo.model.gpu_models import RESOURCE_VENDORS
 from kaiwo.model.request import Request
@@ -34,22 +27,12 @@ DNS_POLICIES = ("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None")
 
 
 def read_deadline_s(spec: FieldReader, default: int) -> int:
-    """`activeDeadlineSeconds`: a number of seconds, and nothing else, as Kubernetes takes it."""
-    return spec.integer("activeDeadlineSeconds", default, 1, MAX_DURATION_S)
-
-
-def check_unused_fields(spec: FieldReader) -> None:
-    """Check fields that change nothing here."""
-    scheduler = spec.read("schedulerName", read_name, SCHEDULERS[0])
-    if scheduler not in SCHEDULERS:
-        spec.warn("schedulerName", f"names {show(scheduler)}, but Kaiwo schedules whatever is submitted here")
-    spec.integer("terminationGracePeriodSeconds", 0, 0, MAX_GRACE_S)
-    spec.flag("enableServiceLinks")
-    spec.choice("dnsPolicy", DNS_POLICIES)
+    """`activeDeadlineSeconds`: a number of seconds, and nothing else, as in Kubernetes."""
+    return spec.integer("activeDeadlineSeconds", default, 1, quantities.MAX_DURATION_S)
 
 
 def require_containers(spec: FieldReader) -> None:
-    """Refuse a pod's spec without containers, or with unnamed ones."""
+    """Refuse a pod's spec without containers, or with containers whose names are missing or not unique."""
     containers = spec.items("containers")
     every = [*containers, *spec.items("initContainers")]
     names = [container.read("name", read_container_name, "") for container in every]
@@ -59,9 +42,8 @@ def require_containers(spec: FieldReader) -> None:
             raise container.path_of("name").error(f"{fact}; give each container a name of its own, such as main")
     if not containers:
         fact = "is empty" if spec.has("containers") else "is missing"
-        raise spec.path_of("containers").error(
-            f"{fact}; a pod needs a container, such as - {{name: main, image: train}}"
-        )
+        way_out = "a pod needs a container, such as - {name: main, image: train}"
+        raise spec.path_of("containers").error(f"{fact}; {way_out}")
 
 
 RESTARTS = 6  # how often Kubernetes retries a Job's pod by default
@@ -108,8 +90,6 @@ NO_OVERRIDES = PodOverrides()
 
 
 class PodPlan(NamedTuple):
-    """What came out of a pod's spec."""
-
     request: Request
     program: Program
     time_limit_s: int
@@ -118,13 +98,12 @@ class PodPlan(NamedTuple):
 
 def read_pod(spec: FieldReader, annotations: Annotations, overrides: PodOverrides = NO_OVERRIDES) -> PodPlan:
     if spec.has("resourceClaims"):
-        raise spec.path_of("resourceClaims").error(
-            "asks for device claims, which are not supported; ask with amd.com/gpu"
-        )
+        fact = "asks for device claims, which are not supported"
+        raise spec.path_of("resourceClaims").error(f"{fact}; ask with amd.com/gpu")
     request = _build_request(spec, annotations, pod_amounts(spec, overrides.resources), overrides.gpus)
     program = _read_program(spec, annotations, overrides)
     limit_s = read_deadline_s(spec, 0)
-    check_unused_fields(spec)
+    _check_unused_fields(spec)
     gated = bool(spec.items("schedulingGates"))
     spec.ignore("not used yet: only node rules and taints are", "topologySpreadConstraints")
     spec.ignore(NOT_RUN, *_POD_IGNORED)
@@ -133,8 +112,17 @@ def read_pod(spec: FieldReader, annotations: Annotations, overrides: PodOverride
     return PodPlan(request, program, limit_s, gated)
 
 
+def _check_unused_fields(spec: FieldReader) -> None:
+    scheduler = spec.read("schedulerName", read_name, SCHEDULERS[0])
+    if scheduler not in SCHEDULERS:
+        spec.warn("schedulerName", f"names {show(scheduler)}, but Kaiwo schedules whatever is submitted here")
+    spec.integer("terminationGracePeriodSeconds", 0, 0, MAX_GRACE_S)
+    spec.flag("enableServiceLinks")
+    spec.choice("dnsPolicy", DNS_POLICIES)
+
+
 def read_env(owner: FieldReader) -> dict[str, str]:
-    """`env` as Kubernetes writes it. What comes from secrets and the like is left out, with a warning."""
+    """`env` as Kubernetes writes it. Values from secrets and other objects are left out, with a warning."""
     env: dict[str, str] = {}
     elsewhere = 0
     for item in owner.items("env"):
@@ -144,9 +132,8 @@ def read_env(owner: FieldReader) -> dict[str, str]:
         else:
             env[name] = item.text("value")
         if item.has("valueFrom") and item.text("value"):
-            raise item.path_of("valueFrom").error(
-                "and value are both set, and a variable has only one of them; remove one"
-            )
+            fact = "and value are both set, and a variable has only one of them"
+            raise item.path_of("valueFrom").error(f"{fact}; remove one")
         item.finish()
     if elsewhere:
         owner.warn("env", f"takes {elsewhere} of its values from secrets or other objects, which are not set here")
@@ -159,9 +146,9 @@ def _build_request(spec: FieldReader, annotations: Annotations, amounts: Amounts
         gpus = _container_gpus(named, annotations.owner, gpus.models if gpus else ())
     elif named and gpus.whole not in named.values():
         spec.warnings.append(f"{spec.owner}: {gpus.field} counts, not the GPUs that the containers ask for")
-    if gpus.whole > MAX_GPUS:
+    if gpus.whole > quantities.MAX_GPUS:
         raise FieldPath(spec.owner, gpus.field).error(
-            f"asks for {gpus.whole} GPUs in one pod and the most is {MAX_GPUS}; spread them over more pods"
+            f"asks for {gpus.whole} GPUs in one pod and the most is {quantities.MAX_GPUS}; spread them over more pods"
         )
     written = annotations.written_gpus(gpus.whole, gpus.vendor, gpus.models)
     if gpus.memory_mib is not None:
@@ -170,22 +157,16 @@ def _build_request(spec: FieldReader, annotations: Annotations, amounts: Amounts
         written = written._replace(partition=gpus.partition)
     models_field = "spec.gpuModels" if gpus.models else annotations.path_of("gpu-models").field
     gpu = resolve_gpus(written, annotations.gpu_field_names(gpus.field, models_field), spec.warnings)
-    cpu_milli, memory_mib = amounts.get("cpu", 0), to_mib(amounts.get("memory", 0))
-    if cpu_milli > MAX_CPU_MILLI or memory_mib > MAX_MEMORY_MIB:
+    cpu_milli, memory_mib = amounts.get("cpu", 0), quantities.to_mib(amounts.get("memory", 0))
+    if cpu_milli > quantities.MAX_CPU_MILLI or memory_mib > quantities.MAX_MEMORY_MIB:
         raise spec.path_of("containers").error("ask for too much together; lower their requests")
     counted = (*RESOURCE_VENDORS, SHARE_RESOURCE, "cpu", "memory")
-    extended = {name: amount for name, amount in amounts.items() if name not in counted}
+    extended = sorted((name, amount) for name, amount in amounts.items() if amount and name not in counted)
     return Request(
         cpu_milli=cpu_milli,
         memory_mib=memory_mib,
-        gpus=gpu.gpus,
-        gpu_milli=gpu.gpu_milli,
-        gpu_mib=gpu.gpu_mib,
-        gpu_models=gpu.gpu_models,
-        partition=gpu.partition,
-        isolation=gpu.isolation,
-        least_grade=gpu.least_grade,
-        extended=tuple(sorted((name, amount) for name, amount in extended.items() if amount)),
+        **gpu._asdict(),
+        extended=tuple(extended),
         node_rules=read_node_rules(spec),
         tolerations=read_tolerations(spec),
     )
@@ -193,9 +174,8 @@ def _build_request(spec: FieldReader, annotations: Annotations, amounts: Amounts
 
 def _container_gpus(named: Amounts, owner: str, models: tuple[str, ...]) -> ObjectGpus:
     if len(named) > 1:
-        raise FieldPath(owner, " and ".join(named)).error(
-            "are both requested, but one pod runs on one vendor's GPUs; keep one"
-        )
+        fact = "are both requested, but one pod runs on one vendor's GPUs"
+        raise FieldPath(owner, " and ".join(named)).error(f"{fact}; keep one")
     for resource, count in named.items():
         return ObjectGpus(count, resource, RESOURCE_VENDORS[resource], models)
     return ObjectGpus(0, "amd.com/gpu", "", models)
@@ -215,9 +195,8 @@ def _read_program(spec: FieldReader, annotations: Annotations, overrides: PodOve
     command = ("/bin/sh", "-c", overrides.entrypoint) if overrides.entrypoint else first.command
     locally = annotations.read("run-locally", read_flag, False)
     if locally and not command:
-        raise annotations.path_of("run-locally").error(
-            'is "true", but there is no command to run; add one to the container'
-        )
+        fact = 'is "true", but there is no command to run'
+        raise annotations.path_of("run-locally").error(f"{fact}; add one to the container")
     if locally and len(programs) > 1:
         spec.warn("containers", "has several containers, and only the first one's command is run")
     if locally and first.workdir and not first.workdir.startswith("/"):
@@ -232,7 +211,7 @@ def _read_program(spec: FieldReader, annotations: Annotations, overrides: PodOve
         image=first.image or overrides.image,
         env=first.env | overrides.env,
         workdir=first.workdir if locally else "",
-        simulated_s=annotations.read("simulate", read_duration_s, 0),
+        simulated_s=annotations.read("simulate", quantities.read_duration_s, 0),
         retries=RESTART_POLICIES[policy],
     )
 

@@ -1,10 +1,10 @@
-"""Read a KaiwoQueue.
+"""Read a KaiwoQueue, in milli-GPU, milli-CPU and MiB.
 
-In:    a document of that kind.   Out: one Queue, in milli-GPU, milli-CPU and MiB.
 An unknown field is an error: a mistyped limit must not become no limit.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 from kaiwo.manifests.kinds.object_metadata import ManifestObject, check_user
 from kaiwo.manifests.text.field_errors import FieldPath, show
@@ -25,7 +25,7 @@ MAX_LISTED = 1_000  # namespaces or users of one queue
 
 
 def read_queue(item: ManifestObject) -> Queue:
-    if "spec" in item.fields.written:  # a queue without any is one with every default
+    if "spec" in item.fields.written:  # without a spec, a queue has all the defaults
         item.require_spec()
     spec = item.spec
     resources = spec.inner("resources")
@@ -37,16 +37,15 @@ def read_queue(item: ManifestObject) -> Queue:
         priority=spec.integer("priority", 100, -MAX_PRIORITY, MAX_PRIORITY),
         gpu_models=_read_gpu_models(gpu),
         gpu=_read_amounts(gpu, _gpu_milli, 0),
-        cpu=_read_amounts(resources.inner("cpu"), _cpu_milli, UNLIMITED),
+        cpu=_read_amounts(resources.inner("cpu"), partial(read_cpu_milli, most=MAX_QUEUE_CPU_MILLI), UNLIMITED),
         memory=_read_amounts(resources.inner("memory"), _memory_mib, UNLIMITED),
         fairness=_read_fairness(spec.inner("fairness")),
         namespaces=_read_names(spec, "namespaces", read_namespace),
-        users=_read_names(spec, "users", _read_user),
+        users=_read_names(spec, "users", lambda value, path: check_user(str(value), path)),
     )
     if queue.parent == queue.name:
-        raise spec.path_of("parentQueue").error(
-            f"is {show(queue.name)}, the queue itself; name another queue, or leave it out"
-        )
+        itself = f"is {show(queue.name)}, the queue itself"
+        raise spec.path_of("parentQueue").error(f"{itself}; name another queue, or leave it out")
     if len(queue.display_name) > 253:
         raise spec.path_of("displayName").error("has more than 253 signs; shorten it")
     resources.finish(strict=True)
@@ -58,7 +57,7 @@ def read_queue(item: ManifestObject) -> Queue:
 
 
 def _read_gpu_models(gpu: FieldReader) -> dict[str, GpuModelAmounts]:
-    """By the model table's names, whatever way they were written."""
+    """Quota and limit of each model, by its name in the table of models."""
     models = gpu.inner("models")
     found: dict[str, GpuModelAmounts] = {}
     for written in models.names():
@@ -73,9 +72,9 @@ def _read_gpu_models(gpu: FieldReader) -> dict[str, GpuModelAmounts]:
     return found
 
 
-def _read_amounts(fields: FieldReader, reader: Callable[[object, FieldPath], int], unsaid: int) -> QueueAmounts:
-    """`unsaid` is the quota of a queue that says nothing of this resource."""
-    quota = fields.read("quota", reader, unsaid)
+def _read_amounts(fields: FieldReader, reader: Callable[[object, FieldPath], int], no_quota: int) -> QueueAmounts:
+    """`no_quota`: the quota of a queue that does not give one for this resource."""
+    quota = fields.read("quota", reader, no_quota)
     limit = _read_or_unlimited(fields, "limit", reader)
     weight = fields.integer("overQuotaWeight", 1, 0, MAX_WEIGHT)
     _check_limit(fields, quota, limit)
@@ -106,10 +105,6 @@ def _gpu_milli(value: object, path: FieldPath) -> int:
     return int(milli)
 
 
-def _cpu_milli(value: object, path: FieldPath) -> int:
-    return read_cpu_milli(value, path, MAX_QUEUE_CPU_MILLI)
-
-
 def _memory_mib(value: object, path: FieldPath) -> int:
     return to_mib(read_memory_bytes(value, path, MAX_QUEUE_MEMORY_MIB))
 
@@ -132,7 +127,3 @@ def _read_names(spec: FieldReader, field: str, reader: Callable[[object, FieldPa
     if len(names) > MAX_LISTED:
         raise spec.path_of(field).error(f"lists {len(names):,} names and the most is {MAX_LISTED:,}; use more queues")
     return tuple(sorted({reader(name, spec.path_of(field)) for name in names}))
-
-
-def _read_user(value: object, path: FieldPath) -> str:
-    return check_user(str(value), path)

@@ -1,7 +1,7 @@
-"""Read a KaiwoReservation, and the form with which one is made.
+"""Read a KaiwoReservation, or the form that creates a reservation.
 
 In:    a document of that kind, or a mapping with the same fields and a name.   Out: one Reservation.
-A file names moments, so that applying it twice says the same twice; a form may also count from now.
+Times in a file are absolute, so that applying it again changes nothing; a form may also count from now.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ def read_reservation(item: ManifestObject) -> Reservation:
 
 
 def read_reservation_form(form: Mapping[str, Any], now_s: int) -> Reservation:
-    """A form: `start` may be "2h" from now, `end` "8h" after the start."""
+    """`start` may be "2h", which is from now, and `end` "8h", which is after the start."""
     written = form.get("name")
     owner = f"reservation {quote_name(written)}" if isinstance(written, str) and written else "the form"
     fields = FieldReader(form, owner, [])
@@ -49,7 +49,7 @@ def _read(name: str, spec: FieldReader, now_s: int | None) -> Reservation:
         name=name,
         gpus=spec.integer("gpus", 0, 1, MAX_RESERVED),
         gpu_models=read_models(spec.texts("gpuModels"), spec.path_of("gpuModels"), "", spec.warnings),
-        node_selector=_selector(spec),
+        node_selector=tuple(sorted(check_labels(spec.text_map("nodeSelector"), spec.path_of("nodeSelector")).items())),
         nodes=tuple(dict.fromkeys(_listed(spec, "nodes", spec.texts("nodes")))),
         devices=tuple(dict.fromkeys(_device(item) for item in _listed(spec, "devices", spec.items("devices")))),
         owner=_owner(spec.inner("owner"), spec.has("owner")),
@@ -69,24 +69,17 @@ def _moment(value: object, path: FieldPath, base_s: int | None) -> int:
     return read_timestamp_s(value, path) if base_s is None else read_timestamp_or_duration_s(value, path, base_s)
 
 
-def _owner(fields: FieldReader, is_there: bool) -> ReservationOwner:
-    user = check_user(fields.text("user"), fields.path_of("user"))
+def _owner(fields: FieldReader, is_given: bool) -> ReservationOwner:
     found = ReservationOwner(
         queue=fields.read("queue", read_name, ""),
-        user=user,
+        user=check_user(fields.text("user"), fields.path_of("user")),
         workload=fields.read("workload", lambda value, path: read_reference(value, path, "default"), ""),
     )
     fields.finish(strict=True)
-    if is_there and found.is_pool:
-        raise fields.path_of("queue").error(
-            "is missing; name exactly one of queue, user and workload, or leave owner out"
-        )
+    if is_given and found.is_pool:
+        way_out = "name exactly one of queue, user and workload, or leave owner out"
+        raise fields.path_of("queue").error(f"is missing; {way_out}")
     return found
-
-
-def _selector(spec: FieldReader) -> tuple[tuple[str, str], ...]:
-    labels = check_labels(spec.text_map("nodeSelector"), spec.path_of("nodeSelector"))
-    return tuple(sorted(labels.items()))
 
 
 def _device(item: FieldReader) -> PhysicalDevice:
@@ -100,7 +93,6 @@ def _device(item: FieldReader) -> PhysicalDevice:
 
 def _listed(spec: FieldReader, name: str, items: Any) -> Any:
     if len(items) > MAX_LISTED:
-        raise spec.path_of(name).error(
-            f"has {len(items)} entries and the most is {MAX_LISTED:,}; split the reservation"
-        )
+        fact = f"has {len(items)} entries and the most is {MAX_LISTED:,}"
+        raise spec.path_of(name).error(f"{fact}; split the reservation")
     return items

@@ -1,10 +1,8 @@
-"""Read a workload in the short form.
+"""Read a workload in the short form: one Workload and its Program, or one of each for every task of an array.
 
-In:    a mapping with the fields of `Submission`.   Out: one Workload and Program, or one for each task of an array.
-Never: rounds, guesses or drops anything: a mistake is an error, in our own words.
+Never: rounds, guesses or drops anything: a mistake is an error that says what to write.
 """
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -13,17 +11,17 @@ from msgspec import UNSET, UnsetType
 
 from kaiwo.manifests.kinds.node_affinity import MAX_RULES, check_toleration, selector_rules
 from kaiwo.manifests.kinds.object_metadata import Defaults, check_user
-from kaiwo.manifests.short_form.subgroups import read_sub_groups
 from kaiwo.manifests.short_form.submission_form import (
     MAX_PODS,
     MAX_RETRIES,
-    SUBMISSION_FORM,
+    MAX_SUB_GROUPS,
     SubGroupForm,
     Submission,
-    TolerationForm,
+    read_form,
 )
-from kaiwo.manifests.text.field_errors import FieldPath, join, name_type, quote_name, show, suggest
-from kaiwo.manifests.text.field_reader import check_integer, unknown_field
+from kaiwo.manifests.text.field_errors import FieldPath, quote_name
+from kaiwo.manifests.text.field_reader import check_integer
+from kaiwo.manifests.values import quantities
 from kaiwo.manifests.values.gpu_request import (
     GpuFieldNames,
     GpuRequest,
@@ -46,129 +44,10 @@ from kaiwo.manifests.values.names import (
     read_reference,
 )
 from kaiwo.manifests.values.priorities import MAX_PRIORITY, TYPE_PRIORITIES
-from kaiwo.manifests.values.quantities import (
-    MAX_GPUS,
-    read_cpu_milli,
-    read_duration_s,
-    read_fraction_milli,
-    read_gpu_mib,
-    read_memory_mib,
-    read_whole_gpus,
-)
-from kaiwo.manifests.values.setting_values import READERS, read_form_settings
+from kaiwo.manifests.values.setting_values import read_form_settings
 from kaiwo.model.request import Request, Toleration
-from kaiwo.model.workload import Role, SubGroup, Workload
-from kaiwo.model.workload_fields import FIELDS
+from kaiwo.model.workload import ROOT, Role, SubGroup, Workload, subgroup_problem
 from kaiwo.model.workload_record import Program
-
-FORM_FIELDS = tuple(field.encode_name for field in msgspec.structs.fields(SUBMISSION_FORM))
-_ERROR = re.compile(r"(?P<fact>.*?)(?: - at `\$\.?(?P<path>[^`]*)`)?", re.DOTALL)
-_KUBERNETES_WORDS = {
-    "metadata": "name: train",
-    "spec": "gpus: 4",
-    "containers": 'command: ["python", "train.py"]',
-    "template": "pods: 8",
-    "resources": "cpu: 4",
-    "replicas": "pods: 8",
-    "parallelism": "pods: 8",
-    "args": 'command: ["python", "train.py"]',
-    "gpusPerReplica": "gpus: 4",
-}
-_WORDS = {
-    "str": "text",
-    "int": "a whole number",
-    "float": "a number",
-    "bool": "true or false",
-    "array": "a list",
-    "object": "a mapping",
-    "null": "empty",
-}
-_EXAMPLES = {
-    "gpus": "write a whole number, such as 4; for a part of one GPU write gpuFraction",
-    "gpuFraction": 'write it as "0.5"',
-    "gpuMemory": "write MiB, such as 16000",
-    "gpuModels": 'write ["MI300X"]',
-    "gpuPartition": 'write it as "CPX"',
-    "cpu": 'write it as 4 or "500m"',
-    "memory": 'write it as "16Gi"',
-    "command": 'write a list, such as ["python", "train.py"]',
-    "env": 'write a mapping to text in quotes, such as PORT: "8080"',
-    "labels": 'write a mapping to text in quotes, such as team: "7"',
-    "nodeSelector": 'write a mapping to text in quotes, such as zone: "1"',
-    "tolerations": "write a list of mappings, such as [{key: gpu, operator: Exists}]",
-    "subGroups": "write a list of mappings, such as [{name: replica-0, pods: 2}]",
-    "simulate": 'write it as "10m"',
-    "array": 'write it in quotes, such as "0-9"',
-    "after": 'write a list of names, such as ["prepare"]',
-    **{field.short: example for field in FIELDS if (example := READERS[field.kind].example)},
-}
-
-
-def read_form(document: Mapping[str, Any], owner: str) -> Submission:
-    """The form, its types checked."""
-    for name, value in document.items():
-        if name not in FORM_FIELDS:
-            raise _unknown(name, owner)
-        if value is None:
-            raise FieldPath(owner, name).error("is empty; give it a value, or leave it out")
-    if "name" not in document:
-        raise FieldPath(owner, "name").error("is missing; give the workload one, such as `name: train`")
-    try:
-        return msgspec.convert(dict(document), SUBMISSION_FORM)
-    except msgspec.ValidationError as error:
-        raise _explain(str(error), document, owner) from None
-
-
-def _unknown(name: str, owner: str) -> Exception:
-    if name in _KUBERNETES_WORDS:
-        return FieldPath(owner, name).error(
-            f"is not a field of the short form; its fields stand at the top, such as `{_KUBERNETES_WORDS[name]}`, "
-            "or set `kind` for a Kubernetes object"
-        )
-    return unknown_field(name, FORM_FIELDS, FieldPath(owner, name))
-
-
-def _explain(message: str, document: Mapping[str, Any], owner: str) -> Exception:
-    """msgspec says where and which type; the rest is ours. Values are not shown: they may be secrets."""
-    match = _ERROR.fullmatch(message)
-    fact, where = (match["fact"], match["path"] or "it") if match else (message, "it")
-    field = re.split(r"[.\[]", where, maxsplit=1)[0]
-    where = where.replace("[...]", f".{_first_not_text(document.get(field))}")
-    path = FieldPath(owner, where)
-    way_out = _EXAMPLES.get(field, "change it")
-    if types := re.fullmatch(r"Expected `(.*)`, got `(.*)`", fact):
-        expected = " or ".join(dict.fromkeys(_WORDS.get(word, word) for word in types[1].split(" | ")))
-        got = name_type(document[field]) if where == field and field in document else _WORDS.get(types[2], types[2])
-        if field == "gpus" and isinstance(document[field], float):
-            read_whole_gpus(document[field], path, "gpuFraction")
-        default = "put it in quotes" if expected == "text" else f"write {expected}"
-        return path.error(f"must be {expected}, not {got}; {_EXAMPLES.get(field, default)}")
-    if fact.startswith("Invalid enum value"):
-        return path.error(f"{_wrong_choice(document.get(field), field)}")
-    if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", fact):
-        inner = SubGroupForm if field == "subGroups" else TolerationForm
-        names = [item.encode_name for item in msgspec.structs.fields(inner)]
-        return unknown_field(unknown[1], names, FieldPath(owner, f"{path.field}.{unknown[1]}"))
-    return path.error(f"does not fit the form ({fact}); {way_out}")
-
-
-def _first_not_text(value: object) -> str:
-    """The key whose value is of the wrong type: msgspec does not name it."""
-    wrong = (key for key, item in value.items() if not isinstance(item, str)) if isinstance(value, dict) else iter(())
-    return join([next(wrong, "?")])
-
-
-def _wrong_choice(value: object, field: str) -> str:
-    choices = {
-        "type": ("training", "batch", "inference", "notebook"),
-        "kind": ("Workload",),
-        "apiVersion": ("kaiwo.ai/v1alpha2",),
-        "tolerations": ("operator Equal or Exists", "effect NoSchedule, PreferNoSchedule or NoExecute"),
-    }.get(field, ())
-    if isinstance(value, str):
-        return f"is {show(value)}; write {', '.join(choices)}{suggest(value, choices)}"
-    return f"has a value that is not known; write {', '.join(choices)}"
-
 
 T = TypeVar("T")
 
@@ -186,9 +65,9 @@ def read_short_form(
     form = read_form(document, owner)
     reader = _FormReader(form, owner, defaults, warnings)
     workload, program = reader.workload(), reader.program()
-    no_indices: tuple[int, ...] = ()
-    indices = reader.optional(form.array, "array", read_array, no_indices)
-    return iter(((workload, program),)) if not indices else _tasks(workload, program, indices, owner)
+    if form.array is UNSET:
+        return iter(((workload, program),))
+    return _tasks(workload, program, read_array(form.array, FieldPath(owner, "array")), owner)
 
 
 def _tasks(
@@ -205,14 +84,8 @@ def _tasks(
             f"is too long for an array: with its index it has {longest} signs and the most is {MAX_NAME}; shorten it"
         )
     for index in indices:
-        yield (
-            msgspec.structs.replace(
-                workload,
-                name=f"{workload.name}-{index}",
-                labels=workload.labels | {ARRAY_LABEL: array, INDEX_LABEL: str(index)},
-            ),
-            program,
-        )
+        labels = workload.labels | {ARRAY_LABEL: array, INDEX_LABEL: str(index)}
+        yield msgspec.structs.replace(workload, name=f"{workload.name}-{index}", labels=labels), program
 
 
 class _FormReader:
@@ -250,7 +123,7 @@ class _FormReader:
 
     def program(self) -> Program:
         form = self.form
-        simulated_s = self.optional(form.simulate, "simulate", read_duration_s, 0)
+        simulated_s = self.optional(form.simulate, "simulate", quantities.read_duration_s, 0)
         if simulated_s and form.command:
             raise self.path_of("simulate").error("is for work without a command; remove one of the two")
         if form.command and not form.command[0].strip():
@@ -270,7 +143,7 @@ class _FormReader:
 
     def _roles(self) -> tuple[tuple[Role, ...], tuple[SubGroup, ...]]:
         if self.form.sub_groups:
-            return read_sub_groups(self.form, self._request(), self.owner)
+            return _read_sub_groups(self.form, self._request(), self.owner)
         if self.form.min_sub_groups is not UNSET:
             raise self.path_of("minSubGroups").error("needs subGroups; add them, or use minPods")
         return (self._role(),), ()
@@ -287,17 +160,10 @@ class _FormReader:
 
     def _request(self) -> Request:
         form = self.form
-        gpu = self._gpu()
         return Request(
-            cpu_milli=read_cpu_milli(form.cpu, self.path_of("cpu")),
-            memory_mib=read_memory_mib(form.memory, self.path_of("memory")),
-            gpus=gpu.gpus,
-            gpu_milli=gpu.gpu_milli,
-            gpu_mib=gpu.gpu_mib,
-            gpu_models=gpu.gpu_models,
-            partition=gpu.partition,
-            isolation=gpu.isolation,
-            least_grade=gpu.least_grade,
+            cpu_milli=quantities.read_cpu_milli(form.cpu, self.path_of("cpu")),
+            memory_mib=quantities.read_memory_mib(form.memory, self.path_of("memory")),
+            **self._gpu()._asdict(),
             node_rules=selector_rules(form.node_selector, self.path_of("nodeSelector")),
             tolerations=self._tolerations(),
         )
@@ -305,14 +171,12 @@ class _FormReader:
     def _gpu(self) -> GpuRequest:
         form = self.form
         written = WrittenGpus(
-            read_whole_gpus(form.gpus, self.path_of("gpus"), "gpuFraction"),
-            self.optional(form.gpu_fraction, "gpuFraction", read_fraction_milli, None),
-            self.optional(form.gpu_memory, "gpuMemory", read_gpu_mib, None),
-            None
-            if isinstance(form.gpu_devices, UnsetType)
-            else self._integer(form.gpu_devices, "gpuDevices", 1, 1, MAX_GPUS),
+            quantities.read_whole_gpus(form.gpus, self.path_of("gpus"), "gpuFraction"),
+            self.optional(form.gpu_fraction, "gpuFraction", quantities.read_fraction_milli, None),
+            self.optional(form.gpu_memory, "gpuMemory", quantities.read_gpu_mib, None),
+            self.optional(form.gpu_devices, "gpuDevices", _read_devices, None),
             tuple(form.gpu_models),
-            sharing=None if isinstance(form.gpu_sharing, UnsetType) else form.gpu_sharing,
+            sharing=self.optional(form.gpu_sharing, "gpuSharing", lambda value, _: bool(value), None),
             partition=self.optional(form.gpu_partition, "gpuPartition", read_partition, ""),
             isolation=self.optional(form.gpu_isolation, "gpuIsolation", read_isolation, ""),
             least_grade=self.optional(form.gpu_isolation_grade, "gpuIsolationGrade", read_grade, ""),
@@ -324,24 +188,96 @@ class _FormReader:
         if len(self.form.tolerations) > MAX_RULES:
             raise self.path_of("tolerations").error(f"has more than {MAX_RULES} entries; use fewer")
         return tuple(
-            check_toleration(
-                Toleration(item.key, item.operator, item.value, item.effect), self.path_of(f"tolerations[{index}]")
-            )
+            check_toleration(Toleration(*msgspec.structs.astuple(item)), self.path_of(f"tolerations[{index}]"))
             for index, item in enumerate(self.form.tolerations)
         )
 
     def _after(self, namespace: str) -> tuple[str, ...]:
         if len(self.form.after) > MAX_AFTER:
             raise self.path_of("after").error(f"names more than {MAX_AFTER} workloads; use fewer")
-        names = tuple(
-            dict.fromkeys(
-                read_reference(name, self.path_of(f"after[{index}]"), namespace)
-                for index, name in enumerate(self.form.after)
-            )
-        )
+        names = [
+            read_reference(name, self.path_of(f"after[{index}]"), namespace)
+            for index, name in enumerate(self.form.after)
+        ]
         if f"{namespace}/{self.form.name}" in names:
             raise self.path_of("after").error("names the workload itself; remove it")
-        return names
+        return tuple(dict.fromkeys(names))
 
     def _integer(self, value: int | UnsetType, field: str, default: int, least: int, most: int) -> int:
         return default if isinstance(value, UnsetType) else check_integer(value, self.path_of(field), least, most)
+
+
+def _read_devices(value: Any, path: FieldPath) -> int:
+    return check_integer(value, path, 1, quantities.MAX_GPUS)
+
+
+def _read_sub_groups(form: Submission, request: Request, owner: str) -> tuple[tuple[Role, ...], tuple[SubGroup, ...]]:
+    """An entry with pods is a role; one without pods groups others. If all must run, the tree is left out."""
+    path = FieldPath(owner, "subGroups")
+    if len(form.sub_groups) > MAX_SUB_GROUPS:
+        raise path.error(f"has more than {MAX_SUB_GROUPS} entries; use fewer")
+    if form.pods != 1 or form.min_pods is not UNSET:
+        raise path.error("already says how many pods there are; remove pods and minPods")
+    entries = [(entry, FieldPath(owner, f"subGroups[{at}]")) for at, entry in enumerate(form.sub_groups)]
+    if form.gpu_sharing is True and any(entry.gpus is not UNSET for entry in form.sub_groups):
+        raise FieldPath(owner, "gpuSharing").error(
+            "is for the GPUs that all pods ask for; write gpus beside it, and not in subGroups"
+        )
+    roles = tuple(_sub_group_role(entry, request, where) for entry, where in entries if entry.pods)
+    groups = [SubGroup(ROOT, ROOT, _minimum(form.min_sub_groups, FieldPath(owner, "minSubGroups"), MAX_SUB_GROUPS))]
+    groups += [_group(entry, where) for entry, where in entries if not entry.pods]
+    names = [entry.name for entry in form.sub_groups]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise path.error(f"names {quote_name(twice)} twice; give each its own name")
+    if fault := subgroup_problem(tuple(groups), roles):
+        raise path.error(fault)
+    if sum(role.count for role in roles) > MAX_PODS:
+        raise path.error(f"asks for more than {MAX_PODS} pods in all; use fewer")
+    return roles, () if all(group.minimum < 0 for group in groups) else tuple(groups)
+
+
+def _sub_group_role(entry: SubGroupForm, request: Request, path: FieldPath) -> Role:
+    name = read_name(entry.name, path.inner("name"))
+    pods = check_integer(entry.pods, path.inner("pods"), 1, MAX_PODS)
+    minimum = _minimum(entry.min_pods, path.inner("minPods"), MAX_PODS)
+    if minimum > pods:
+        raise path.inner("minPods").error(f"is {minimum} and pods is {pods}; lower minPods, or raise pods")
+    if entry.min_sub_groups is not UNSET:
+        raise path.inner("minSubGroups").error("cannot be used with pods; use minPods, or remove pods")
+    minimum = -1 if minimum == pods else minimum
+    return Role(_sub_group_request(entry, request, path), name, pods, minimum, _parent(entry, path), entry.leader)
+
+
+def _group(entry: SubGroupForm, path: FieldPath) -> SubGroup:
+    if entry.min_pods is not UNSET or any(value is not UNSET for value in (entry.gpus, entry.cpu, entry.memory)):
+        raise path.inner("pods").error("is missing, but the entry says what its pods need; write how many there are")
+    if entry.leader:
+        raise path.inner("leader").error("is set on an entry without pods; set it on the one whose pods lead")
+    minimum = _minimum(entry.min_sub_groups, path.inner("minSubGroups"), MAX_SUB_GROUPS)
+    return SubGroup(read_name(entry.name, path.inner("name")), _parent(entry, path), minimum)
+
+
+def _parent(entry: SubGroupForm, path: FieldPath) -> str:
+    return read_name(entry.parent, path.inner("parent")) if entry.parent else ROOT
+
+
+def _sub_group_request(entry: SubGroupForm, request: Request, path: FieldPath) -> Request:
+    if not isinstance(entry.gpus, UnsetType):
+        gpus = check_integer(entry.gpus, path.inner("gpus"), 0, quantities.MAX_GPUS)
+        if request.is_memory or request.is_fraction or request.is_partition:
+            raise path.inner("gpus").error(
+                "cannot be used with a share of GPUs that all pods ask for; remove one of the two"
+            )
+        request = msgspec.structs.replace(request, gpus=gpus)
+    if not isinstance(entry.cpu, UnsetType):
+        cpu_milli = quantities.read_cpu_milli(entry.cpu, path.inner("cpu"))
+        request = msgspec.structs.replace(request, cpu_milli=cpu_milli)
+    if not isinstance(entry.memory, UnsetType):
+        request = msgspec.structs.replace(
+            request, memory_mib=quantities.read_memory_mib(entry.memory, path.inner("memory"))
+        )
+    return request
+
+
+def _minimum(value: int | UnsetType, path: FieldPath, most: int) -> int:
+    return -1 if isinstance(value, UnsetType) else check_integer(value, path, 1, most)

@@ -1,17 +1,21 @@
-"""The submission form: the short form of a workload, as JSON or YAML.
+"""The submission form: the short form of a workload, as JSON or YAML, and the check of its types.
 
 One Struct is the form, its JSON schema and its documentation. The patterns in it are for readers and generators:
 `read_submission` checks the same rules and answers in sentences.
 """
 
+import re
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, cast
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from kaiwo.manifests.text.field_errors import FieldPath, join, name_type, show, suggest
+from kaiwo.manifests.text.field_reader import unknown_field
 from kaiwo.manifests.values.names import LABEL, MAX_NAME, MAX_TASKS, NAME
 from kaiwo.manifests.values.priorities import MAX_PRIORITY
-from kaiwo.manifests.values.quantities import MAX_GPU_MIB, MAX_GPUS
+from kaiwo.manifests.values.quantities import MAX_GPU_MIB, MAX_GPUS, read_whole_gpus
 from kaiwo.manifests.values.setting_values import READERS, Duration
 from kaiwo.model.workload_fields import FIELDS, ValueKind, WorkloadField
 
@@ -158,8 +162,115 @@ SUBMISSION_FORM = cast(
         kw_only=True,
     ),
 )
+FORM_FIELDS = tuple(field.encode_name for field in msgspec.structs.fields(SUBMISSION_FORM))
+_ERROR = re.compile(r"(?P<fact>.*?)(?: - at `\$\.?(?P<path>[^`]*)`)?", re.DOTALL)
+_KUBERNETES_WORDS = {
+    "metadata": "name: train",
+    "spec": "gpus: 4",
+    "containers": 'command: ["python", "train.py"]',
+    "template": "pods: 8",
+    "resources": "cpu: 4",
+    "replicas": "pods: 8",
+    "parallelism": "pods: 8",
+    "args": 'command: ["python", "train.py"]',
+    "gpusPerReplica": "gpus: 4",
+}
+_WORDS = {
+    "str": "text",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "a mapping",
+    "null": "empty",
+}
+_EXAMPLES = {
+    "gpus": "write a whole number, such as 4; for a part of one GPU write gpuFraction",
+    "gpuFraction": 'write it as "0.5"',
+    "gpuMemory": "write MiB, such as 16000",
+    "gpuModels": 'write ["MI300X"]',
+    "gpuPartition": 'write it as "CPX"',
+    "cpu": 'write it as 4 or "500m"',
+    "memory": 'write it as "16Gi"',
+    "command": 'write a list, such as ["python", "train.py"]',
+    "env": 'write a mapping to text in quotes, such as PORT: "8080"',
+    "labels": 'write a mapping to text in quotes, such as team: "7"',
+    "nodeSelector": 'write a mapping to text in quotes, such as zone: "1"',
+    "tolerations": "write a list of mappings, such as [{key: gpu, operator: Exists}]",
+    "subGroups": "write a list of mappings, such as [{name: replica-0, pods: 2}]",
+    "simulate": 'write it as "10m"',
+    "array": 'write it in quotes, such as "0-9"',
+    "after": 'write a list of names, such as ["prepare"]',
+    **{field.short: example for field in FIELDS if (example := READERS[field.kind].example)},
+}
 
 
 def submission_schema() -> dict[str, Any]:
     """The JSON Schema of the form, standing alone."""
     return msgspec.json.schema(SUBMISSION_FORM)
+
+
+def read_form(document: Mapping[str, Any], owner: str) -> Submission:
+    """The form, its types checked."""
+    for name, value in document.items():
+        if name not in FORM_FIELDS:
+            raise _unknown(name, owner)
+        if value is None:
+            raise FieldPath(owner, name).error("is empty; give it a value, or leave it out")
+    if "name" not in document:
+        raise FieldPath(owner, "name").error("is missing; give the workload one, such as `name: train`")
+    try:
+        return msgspec.convert(dict(document), SUBMISSION_FORM)
+    except msgspec.ValidationError as error:
+        raise _explain(str(error), document, owner) from None
+
+
+def _unknown(name: str, owner: str) -> Exception:
+    if name in _KUBERNETES_WORDS:
+        return FieldPath(owner, name).error(
+            f"is not a field of the short form; its fields stand at the top, such as `{_KUBERNETES_WORDS[name]}`, "
+            "or set `kind` for a Kubernetes object"
+        )
+    return unknown_field(name, FORM_FIELDS, FieldPath(owner, name))
+
+
+def _explain(message: str, document: Mapping[str, Any], owner: str) -> Exception:
+    """msgspec says where and which type; the rest is ours. Values are not shown: they may be secrets."""
+    match = _ERROR.fullmatch(message)
+    fact, where = (match["fact"], match["path"] or "it") if match else (message, "it")
+    field = re.split(r"[.\[]", where, maxsplit=1)[0]
+    where = where.replace("[...]", f".{_first_not_text(document.get(field))}")
+    path = FieldPath(owner, where)
+    way_out = _EXAMPLES.get(field, "change it")
+    if types := re.fullmatch(r"Expected `(.*)`, got `(.*)`", fact):
+        expected = " or ".join(dict.fromkeys(_WORDS.get(word, word) for word in types[1].split(" | ")))
+        got = name_type(document[field]) if where == field and field in document else _WORDS.get(types[2], types[2])
+        if field == "gpus" and isinstance(document[field], float):
+            read_whole_gpus(document[field], path, "gpuFraction")
+        default = "put it in quotes" if expected == "text" else f"write {expected}"
+        return path.error(f"must be {expected}, not {got}; {_EXAMPLES.get(field, default)}")
+    if fact.startswith("Invalid enum value"):
+        return path.error(f"{_wrong_choice(document.get(field), field)}")
+    if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", fact):
+        inner = SubGroupForm if field == "subGroups" else TolerationForm
+        names = [item.encode_name for item in msgspec.structs.fields(inner)]
+        return unknown_field(unknown[1], names, FieldPath(owner, f"{path.field}.{unknown[1]}"))
+    return path.error(f"does not fit the form ({fact}); {way_out}")
+
+
+def _first_not_text(value: object) -> str:
+    """The key whose value is of the wrong type: msgspec does not name it."""
+    wrong = (key for key, item in value.items() if not isinstance(item, str)) if isinstance(value, dict) else iter(())
+    return join([next(wrong, "?")])
+
+
+def _wrong_choice(value: object, field: str) -> str:
+    choices = {
+        "type": ("training", "batch", "inference", "notebook"),
+        "kind": ("Workload",),
+        "apiVersion": ("kaiwo.ai/v1alpha2",),
+        "tolerations": ("operator Equal or Exists", "effect NoSchedule, PreferNoSchedule or NoExecute"),
+    }.get(field, ())
+    if isinstance(value, str):
+        return f"is {show(value)}; write {', '.join(choices)}{suggest(value, choices)}"
+    return f"has a value that is not known; write {', '.join(choices)}"

@@ -1,6 +1,5 @@
 """Check that a document is plain: mappings, lists, text and numbers, within limits.
 
-In:    whatever a parser or a caller made.   Out: nothing, or one ConfigError.
 After this a reader need not expect excessive depth or size, odd keys, or text that no store accepts.
 """
 

@@ -1,6 +1,5 @@
-"""Name a field of a manifest, and say what is wrong with it.
+"""Name a field of a manifest, and say what is wrong with it, as a ConfigError or a warning.
 
-In:    an object's name, a field's path, a value.   Out: one sentence, as a ConfigError or a warning.
 Never: shows a value of `env`, `command` or `args`: they may be secrets.
 """
 
@@ -20,6 +19,9 @@ class FieldPath(NamedTuple):
 
     owner: str  # "Pod 'train'", "document 2"; empty: the field says enough
     field: str
+
+    def inner(self, name: str) -> "FieldPath":
+        return FieldPath(self.owner, f"{self.field}.{name}")
 
     def error(self, fact: str) -> ConfigError:
         """`fact` continues the field's name: 'is "1.5", but ...; write ...'."""

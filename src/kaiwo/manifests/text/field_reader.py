@@ -1,6 +1,5 @@
-"""Read a mapping field by field, remembering which fields were read.
+"""Read a mapping field by field; each value has the right type, or a ConfigError names the field.
 
-In:    a mapping that passed `document_limits`.   Out: values of the right type, or a ConfigError that names the field.
 A field that is there but empty (null) counts as absent, as in Kubernetes. A field that was not read is unknown:
 `finish` makes an error or a warning of it.
 """
@@ -12,8 +11,6 @@ from kaiwo.manifests.text.field_errors import FieldPath, join, name_type, show, 
 from kaiwo.model.errors import ConfigError
 
 T = TypeVar("T")
-
-
 MOST_LISTED = 600  # letters of field names in one sentence
 
 
@@ -29,7 +26,6 @@ class FieldReader:
         self._ignored: dict[str, list[str]] = {}
 
     def path_of(self, name: str) -> FieldPath:
-        """Where the field stands."""
         return FieldPath(self.owner, f"{self.prefix}.{name}" if self.prefix else name)
 
     def warn(self, name: str, fact: str) -> None:
@@ -94,20 +90,20 @@ class FieldReader:
 
     def items(self, name: str) -> list["FieldReader"]:
         """The mappings of a list."""
-        found = self._list(name)
-        for index, item in enumerate(found):
+        found = []
+        for index, item in enumerate(self._list(name)):
+            path = self.path_of(f"{name}[{index}]")
             if not isinstance(item, dict):
-                path = FieldPath(self.owner, f"{self.path_of(name).field}[{index}]")
                 raise path.error(f"must be a mapping, not {name_type(item)}; write its fields below a dash")
-        prefix = self.path_of(name).field
-        return [FieldReader(item, self.owner, self.warnings, f"{prefix}[{index}]") for index, item in enumerate(found)]
+            found.append(FieldReader(item, self.owner, self.warnings, path.field))
+        return found
 
     def texts(self, name: str) -> tuple[str, ...]:
         """A list of texts. The values are never shown."""
         found = self._list(name)
         for index, item in enumerate(found):
             if not isinstance(item, str):
-                path = FieldPath(self.owner, f"{self.path_of(name).field}[{index}]")
+                path = self.path_of(f"{name}[{index}]")
                 raise path.error(f"must be text, not {name_type(item)}; put it in quotes")
         return tuple(found)
 
@@ -122,11 +118,11 @@ class FieldReader:
         self._ignored.setdefault(why, []).extend(self.path_of(name).field for name in names if self.has(name))
 
     def skip(self, *names: str) -> None:
-        """Known fields that need no word."""
+        """Known fields that need no warning."""
         self._read.update(names)
 
     def finish(self, strict: bool = True, known: Iterable[str] = ()) -> None:
-        """Say what was ignored. A field that nobody knows is an error: a slip must not become work without its GPUs."""
+        """Warn about ignored fields. An unknown field is an error: a mistyped field must not be lost silently."""
         for why, fields in self._ignored.items():
             if fields:
                 self.warnings.append(f"{self.owner}: {join(fields)} {'is' if len(fields) == 1 else 'are'} {why}")
@@ -156,7 +152,7 @@ def check_integer(value: object, path: FieldPath, least: int, most: int) -> int:
 
 
 def unknown_field(name: str, known: Iterable[str], path: FieldPath) -> ConfigError:
-    """A field that nobody knows, with the one that was probably meant."""
+    """The error for an unknown field, with the field that was probably meant."""
     names = sorted(known)
     listed = f"; remove it, or use one of: {', '.join(names)}"
     hint = suggest(name, names) or (listed if len(listed) <= MOST_LISTED else "; remove it")

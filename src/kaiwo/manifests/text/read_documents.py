@@ -1,6 +1,5 @@
-"""Turn text that a person wrote into documents: YAML, one or many, or JSON.
+"""Turn text that a person wrote into documents within `document_limits`: YAML, one or many, or JSON.
 
-In:    text or bytes.   Out: mappings of plain values, all within `document_limits`.
 Never: runs a tag, expands an anchor bomb, or lets a parser's own exception out: each fault is one ConfigError.
 """
 
@@ -38,8 +37,7 @@ def read_documents(
         owner = f"document {number}"
         if not isinstance(document, dict):
             raise ConfigError(
-                f"{owner} is {name_type(document)}, not a mapping; write fields such as `{example}`, one a line",
-                owner,
+                f"{owner} is {name_type(document)}, not a mapping; write fields such as `{example}`, one a line", owner
             )
         check_tree(document, owner)
     if not documents:

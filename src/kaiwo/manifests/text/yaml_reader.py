@@ -1,11 +1,10 @@
-"""Build plain values from a YAML parser's events, with the line at hand for every complaint.
+"""Build plain values from a YAML parser's events, so that every error can name its line.
 
-In:    YAML text.   Out: one value a document that is not empty.
 Never: recurses, resolves a tag to code, guesses (octal, sexagesimal and dates stay text), or walks an alias twice.
 """
 
 import re
-from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn
 
 import yaml
@@ -54,18 +53,16 @@ class _Size(NamedTuple):
     signs: int = 0
 
 
+@dataclass(slots=True)
 class _Open:
-    """A mapping or list whose end has not come yet."""
+    """A mapping or list that has not ended yet."""
 
-    __slots__ = ("anchor", "height", "key", "merged", "start", "value")
-
-    def __init__(self, value: dict[str, Any] | list[Any], anchor: str | None, start: "_Size") -> None:
-        self.value = value
-        self.anchor = anchor
-        self.start = start
-        self.height = 1
-        self.key: Any = _NO_KEY
-        self.merged: list[dict[str, Any]] = []
+    value: dict[str, Any] | list[Any]
+    anchor: str | None
+    start: _Size
+    height: int = 1
+    key: Any = _NO_KEY
+    merged: list[dict[str, Any]] = field(default_factory=list)
 
 
 class _Builder:
@@ -192,10 +189,8 @@ class _Builder:
     def _counted(self, event: yaml.Event, more: _Size) -> None:
         self._size = _Size(self._size.values + more.values, self._size.signs + more.signs)
         if self._size.values > MAX_VALUES or self._size.signs > MAX_SIGNS:
-            self._fail(
-                event,
-                f"the text holds more than {MAX_VALUES:,} values or {MAX_SIGNS:,} signs, anchors written out; split it",
-            )
+            limits = f"more than {MAX_VALUES:,} values or {MAX_SIGNS:,} signs"
+            self._fail(event, f"the text holds {limits}, anchors written out; split it")
 
     def _fail(self, event: yaml.Event, sentence: str) -> NoReturn:
         line = event.start_mark.line + 1 if event.start_mark else 1
@@ -205,7 +200,7 @@ class _Builder:
 def _malformed(error: yaml.MarkedYAMLError, document: int, text: str) -> ConfigError:
     mark = error.problem_mark or error.context_mark
     line = mark.line + 1 if mark else 1
-    written = next(_line(text, line), "")
+    written = "".join(text.splitlines()[line - 1 : line])
     indent = written[: len(written) - len(written.lstrip())]
     if "\t" in indent or "\t" in written[: mark.column + 1 if mark else 0]:
         way_out = "there is a tab where spaces must be; indent with spaces"
@@ -214,7 +209,3 @@ def _malformed(error: yaml.MarkedYAMLError, document: int, text: str) -> ConfigE
         since = f", {error.context} that starts on line {started}" if started != line else ""
         way_out = f"the YAML is malformed ({error.problem}{since}); check the indentation, colons, quotes and brackets"
     return ConfigError(f"document {document or 1}, line {line}: {way_out}", f"line {line}")
-
-
-def _line(text: str, number: int) -> Iterator[str]:
-    yield from text.splitlines()[number - 1 : number]

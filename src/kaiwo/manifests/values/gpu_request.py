@@ -1,6 +1,5 @@
 """Resolve a GPU request: whole GPUs, a fraction of each, memory on each, or partitions.
 
-In:    what one pod's fields and annotations say.   Out: the GPU part of a Request.
 Whole GPUs that others may share (`gpu-sharing: "true"`) become shares that the ledger can count.
 Never: guesses between fields that contradict each other: that is one ConfigError that says how to fix it.
 """
@@ -11,7 +10,6 @@ from typing import NamedTuple
 from kaiwo.manifests.text.field_errors import FieldPath, show, suggest
 from kaiwo.manifests.values.gpu_model_names import common_vendor, read_models
 from kaiwo.manifests.values.quantities import MAX_GPUS
-from kaiwo.model.errors import ConfigError
 from kaiwo.model.gpu import GRADE_RANKS, MOST_SHARERS, SHARED_MILLI, TIME_SLICING, WHOLE_MILLI, is_grade_enough
 from kaiwo.model.gpu_models import CHIPS
 from kaiwo.model.partition_modes import WHOLE_MODE, legal_modes
@@ -32,7 +30,11 @@ class GpuFieldNames(NamedTuple):
     whole_may_stand_beside: bool = False  # a whole GPU beside a fraction only names the vendor
     partition: str = "gpuPartition"
     grade: str = "gpuIsolationGrade"
-    kubelet_counts_whole: bool = False  # on Kubernetes nobody else comes to what it handed out whole
+    kubelet_counts_whole: bool = False  # the kubelet gives a GPU that it allocated whole to no other pod
+
+    def share(self, written: "WrittenGpus") -> str:
+        """The field that asks for a share of a GPU."""
+        return self.fraction if written.memory_mib is None else self.memory
 
 
 class WrittenGpus(NamedTuple):
@@ -49,16 +51,20 @@ class WrittenGpus(NamedTuple):
     partition: str = ""
     least_grade: str = ""
 
+    @property
+    def is_share(self) -> bool:
+        return self.fraction_milli is not None or self.memory_mib is not None
 
-SHARE_RESOURCE = "kaiwo.ai/gpu-share"  # what a kubelet counts of shares; elsewhere it asks for nothing
+
+SHARE_RESOURCE = "kaiwo.ai/gpu-share"  # the kubelet counts shares by it; elsewhere it asks for nothing
 
 
 def as_shares(written: WrittenGpus, names: GpuFieldNames, warnings: list[str]) -> WrittenGpus:
     """Turn whole GPUs that may be shared into a share of each, unless the kubelet hands them out whole anyway."""
     if not written.sharing:
         return written
-    _check(written, names)
-    if written.fraction_milli is not None or written.memory_mib is not None:
+    _check_shareable(written, names)
+    if written.is_share:
         return written
     path, count = FieldPath(names.owner, names.sharing), _count(written, names)
     if not count:
@@ -85,7 +91,7 @@ def as_shares(written: WrittenGpus, names: GpuFieldNames, warnings: list[str]) -
     return shared
 
 
-def _check(written: WrittenGpus, names: GpuFieldNames) -> None:
+def _check_shareable(written: WrittenGpus, names: GpuFieldNames) -> None:
     if written.partition:
         raise FieldPath(names.owner, names.sharing).error(
             f"lets others on whole GPUs, and {names.partition} asks for partitions, which are not shared; remove one "
@@ -96,27 +102,18 @@ def _check(written: WrittenGpus, names: GpuFieldNames) -> None:
             f"is all of a GPU, and {names.sharing} lets others on it; remove {names.fraction}, and count the GPUs with "
             f"{names.devices}"
         )
-    if written.fraction_milli is not None or written.memory_mib is not None:
+    if written.is_share:
         return
-    if written.isolation == "partition":
-        raise FieldPath(names.owner, names.isolation).error(
-            f'is "partition", which is not shared, but {names.sharing} lets others on the GPUs; remove one of the two'
+    for field, value in ((names.isolation, written.isolation), (names.grade, written.least_grade)):
+        if value == "partition":
+            fact = f'is "partition", which is not shared, but {names.sharing} lets others on the GPUs'
+            raise FieldPath(names.owner, field).error(f"{fact}; remove one of the two")
+    is_time_slicing = written.isolation in ("", TIME_SLICING)  # the grades of other methods depend on the devices
+    if is_time_slicing and not is_grade_enough(TIME_SLICING, written.least_grade):
+        raise FieldPath(names.owner, names.grade).error(
+            f'is "{written.least_grade}", and {names.sharing} alone is {TIME_SLICING}; add {names.isolation}: cu-mask '
+            "(AMD) or mps (NVIDIA), or remove one of the two"
         )
-    is_by_turns = written.isolation in ("", TIME_SLICING)  # what other methods are worth, the devices say
-    if written.least_grade == "partition" or (is_by_turns and not is_grade_enough(TIME_SLICING, written.least_grade)):
-        raise _unreachable_grade(written, names)
-
-
-def _unreachable_grade(written: WrittenGpus, names: GpuFieldNames) -> ConfigError:
-    path = FieldPath(names.owner, names.grade)
-    if written.least_grade == "partition":
-        return path.error(
-            f'is "partition", which is not shared, but {names.sharing} lets others on the GPUs; remove one of the two'
-        )
-    return path.error(
-        f'is "{written.least_grade}", and {names.sharing} alone is {TIME_SLICING}; add {names.isolation}: cu-mask '
-        "(AMD) or mps (NVIDIA), or remove one of the two"
-    )
 
 
 def _count(written: WrittenGpus, names: GpuFieldNames) -> int:
@@ -151,9 +148,8 @@ class GpuRequest(NamedTuple):
 def resolve_gpus(written: WrittenGpus, names: GpuFieldNames, warnings: list[str]) -> GpuRequest:
     """The GPU part of a Request; raises ConfigError for contradictions."""
     written = as_shares(written, names, warnings)
-    is_shared = written.fraction_milli is not None or written.memory_mib is not None
-    _check_sharing(written, names, is_shared)
-    if is_shared:
+    _check_sharing(written, names)
+    if written.is_share:
         gpus = _count_shared(written, names)
     else:
         gpus = written.whole or (1 if written.partition else 0)
@@ -169,11 +165,9 @@ def resolve_gpus(written: WrittenGpus, names: GpuFieldNames, warnings: list[str]
         if written.models:
             warnings.append(path.sentence(f"is ignored: no GPU is asked for; add {names.whole}"))
         return GpuRequest()
-    milli = written.fraction_milli or WHOLE_MILLI
-    _check_isolation(written, names, is_shared, warnings)
-    return GpuRequest(
-        gpus, milli, written.memory_mib or 0, models, written.partition, written.isolation, written.least_grade
-    )
+    _check_isolation(written, names, warnings)
+    milli, memory_mib = written.fraction_milli or WHOLE_MILLI, written.memory_mib or 0
+    return GpuRequest(gpus, milli, memory_mib, models, written.partition, written.isolation, written.least_grade)
 
 
 def read_partition(value: object, path: FieldPath) -> str:
@@ -190,51 +184,46 @@ def read_partition(value: object, path: FieldPath) -> str:
 
 
 def read_isolation(value: object, path: FieldPath) -> str:
-    if value not in ISOLATIONS:
-        hint = suggest(value, ISOLATIONS) if isinstance(value, str) else ""
-        raise path.error(f"is {show(value)}; write {', '.join(ISOLATIONS[:-1])} or {ISOLATIONS[-1]}{hint}")
-    return str(value)
+    return _read_choice(value, path, ISOLATIONS)
 
 
 def read_grade(value: object, path: FieldPath) -> str:
-    if value not in GRADES:
-        hint = suggest(value, GRADES) if isinstance(value, str) else ""
-        raise path.error(f"is {show(value)}; write {', '.join(GRADES[:-1])} or {GRADES[-1]}{hint}")
+    return _read_choice(value, path, GRADES)
+
+
+def _read_choice(value: object, path: FieldPath, known: tuple[str, ...]) -> str:
+    if value not in known:
+        hint = suggest(value, known) if isinstance(value, str) else ""
+        raise path.error(f"is {show(value)}; write {', '.join(known[:-1])} or {known[-1]}{hint}")
     return str(value)
 
 
-def _check_isolation(written: WrittenGpus, names: GpuFieldNames, is_shared: bool, warnings: list[str]) -> None:
+def _check_isolation(written: WrittenGpus, names: GpuFieldNames, warnings: list[str]) -> None:
     """Whole GPUs and partitions have the best grade there is; only a share can ask for one it cannot have."""
-    if written.isolation == "partition" and is_shared:
-        asked = names.fraction if written.memory_mib is None else names.memory
-        raise FieldPath(names.owner, names.isolation).error(
-            f'is "partition", and {asked} asks for a share, which is none; write {names.partition} instead of it'
-        )
-    if written.isolation not in ("", "partition") and not is_shared:
-        path = FieldPath(names.owner, names.isolation)
+    path = FieldPath(names.owner, names.isolation)
+    if written.isolation == "partition" and written.is_share:
+        fact = f'is "partition", and {names.share(written)} asks for a share, which is none'
+        raise path.error(f"{fact}; write {names.partition} instead of it")
+    if written.isolation not in ("", "partition") and not written.is_share:
         warnings.append(path.sentence(f"is not needed: what it requests is not shared; use {names.fraction} to share"))
 
 
-def _check_sharing(written: WrittenGpus, names: GpuFieldNames, is_shared: bool) -> None:
-    if written.partition and is_shared:
-        asked = names.fraction if written.memory_mib is None else names.memory
-        raise FieldPath(names.owner, names.partition).error(
-            f"asks for partitions, which are taken whole, and {asked} for a share; remove one of the two"
-        )
+def _check_sharing(written: WrittenGpus, names: GpuFieldNames) -> None:
+    if written.partition and written.is_share:
+        fact = f"asks for partitions, which are taken whole, and {names.share(written)} for a share"
+        raise FieldPath(names.owner, names.partition).error(f"{fact}; remove one of the two")
     if written.fraction_milli is not None and written.memory_mib is not None:
         raise FieldPath(names.owner, names.memory).error(
             f"and {names.fraction} are both set, and a share is asked for by one of them; remove one"
         )
-    if is_shared and written.sharing is False:
-        asked = names.fraction if written.memory_mib is None else names.memory
-        raise FieldPath(names.owner, names.sharing).error(
-            f'is "false", but {asked} asks for a share of a GPU; remove one of the two'
-        )
+    if written.is_share and written.sharing is False:
+        fact = f'is "false", but {names.share(written)} asks for a share of a GPU'
+        raise FieldPath(names.owner, names.sharing).error(f"{fact}; remove one of the two")
 
 
 def _count_shared(written: WrittenGpus, names: GpuFieldNames) -> int:
     devices = 1 if written.devices is None else written.devices
-    asked = names.fraction if written.memory_mib is None else names.memory
+    asked = names.share(written)
     if written.whole and not names.whole_may_stand_beside:
         raise FieldPath(names.owner, names.whole).error(
             f"asks for whole GPUs and {asked} for a share of one; remove one of the two, or write {names.devices} "
@@ -256,7 +245,6 @@ def _vendor(written: WrittenGpus, names: GpuFieldNames) -> str:
     asked = written.vendor or common_vendor(read_models(written.models, path, "", []))
     if needed and asked and asked != needed:
         maker = {"amd": "AMD", "nvidia": "NVIDIA"}[asked]
-        raise path.error(
-            f'is "{written.isolation}", which does not exist on {maker} GPUs; write {_OTHERS[written.isolation]}'
-        )
+        fact = f'is "{written.isolation}", which does not exist on {maker} GPUs'
+        raise path.error(f"{fact}; write {_OTHERS[written.isolation]}")
     return asked or needed

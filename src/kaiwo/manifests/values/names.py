@@ -1,7 +1,4 @@
-"""Check names, labels, environments and commands, and read arrays.
-
-In:    what a person wrote.   Out: the same, valid for stores, files and Kubernetes, or one ConfigError.
-"""
+"""Check names, labels, environments and commands, and read arrays. What passes is valid for stores and Kubernetes."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -20,12 +17,10 @@ INDEX_LABEL = "kaiwo.ai/array-index"
 
 LABEL = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
 NAME = rf"{LABEL}(?:\.{LABEL})*"
-LABEL_NAME = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?"
-ENV_NAME = r"[A-Za-z_][A-Za-z0-9_.-]*"
 _LABEL = re.compile(LABEL)
 _NAME = re.compile(NAME)
-_LABEL_NAME = re.compile(LABEL_NAME)
-_ENV_NAME = re.compile(ENV_NAME)
+_LABEL_NAME = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _SPAN = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 _ENDS = f"begin and end with a letter or digit, and have at most {MAX_NAME} signs"
 _NAME_RULE = f"a name must use lower-case letters, digits, '-' and '.', {_ENDS}"
@@ -47,7 +42,6 @@ def read_container_name(value: object, path: FieldPath) -> str:
 
 
 def read_node_name(value: object, path: FieldPath) -> str:
-    """The name of a node: like any other, but longer."""
     return _matched(value, path, _NAME, _NODE_RULE, MAX_NODE_NAME)
 
 
@@ -61,12 +55,11 @@ def read_reference(value: object, path: FieldPath, namespace: str) -> str:
 
 
 def check_labels(labels: Mapping[str, str], path: FieldPath) -> dict[str, str]:
-    """Keys and values as Kubernetes takes them."""
     if len(labels) > MAX_LABELS:
         raise path.error(f"has {len(labels)} labels and the most is {MAX_LABELS}; use fewer")
     for key, value in labels.items():
         check_label_key(key, path)
-        check_label_value(value, FieldPath(path.owner, f"{path.field}.{key}"))
+        check_label_value(value, path.inner(key))
     return dict(labels)
 
 
@@ -93,10 +86,7 @@ def check_label_key(key: str, path: FieldPath) -> None:
 def check_env(env: Mapping[str, str], path: FieldPath) -> dict[str, str]:
     """Names that a process environment takes. The values are never shown."""
     for name, value in env.items():
-        if len(value.encode()) > MAX_WORD_BYTES:
-            raise FieldPath(path.owner, f"{path.field}.{name}").error(
-                f"has more than {MAX_WORD_BYTES:,} bytes, which no process takes; put the text into a file"
-            )
+        _check_size(value, path.inner(name))
         if len(name) > 256 or not _ENV_NAME.fullmatch(name):
             raise path.error(
                 f"has the variable {show(name)}, but its name must have letters, digits and '_' "
@@ -108,11 +98,13 @@ def check_env(env: Mapping[str, str], path: FieldPath) -> dict[str, str]:
 def check_command(words: Sequence[str], path: FieldPath) -> tuple[str, ...]:
     """Words that the system takes as a process's arguments. They are never shown."""
     for index, word in enumerate(words):
-        if len(word.encode()) > MAX_WORD_BYTES:
-            raise FieldPath(path.owner, f"{path.field}[{index}]").error(
-                f"has more than {MAX_WORD_BYTES:,} bytes, which no process takes; put the text into a file"
-            )
+        _check_size(word, FieldPath(path.owner, f"{path.field}[{index}]"))
     return tuple(words)
+
+
+def _check_size(word: str, path: FieldPath) -> None:
+    if len(word.encode()) > MAX_WORD_BYTES:
+        raise path.error(f"has more than {MAX_WORD_BYTES:,} bytes, which no process takes; put the text into a file")
 
 
 def read_array(value: object, path: FieldPath) -> tuple[int, ...]:
@@ -122,9 +114,8 @@ def read_array(value: object, path: FieldPath) -> tuple[int, ...]:
     if not isinstance(text, str) or len(text) > 100_000:
         raise path.error(f"is {show(value)}, which is not an array; {example}")
     if "%" in text:
-        raise path.error(
-            f"is {show(text)}, but a cap on how many run at once (%) is not supported; leave the % part out"
-        )
+        fact = f"is {show(text)}, but a cap on how many run at once (%) is not supported"
+        raise path.error(f"{fact}; leave the % part out")
     indices: list[int] = []
     for part in text.replace(" ", "").split(","):
         indices += _span(part, text, path, len(indices), example)

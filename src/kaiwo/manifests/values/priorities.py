@@ -1,7 +1,6 @@
-"""The types of work and the priority classes, each in one table.
+"""The types of workloads and the priority classes; a higher priority starts first.
 
-In:    a type's or a class's name.   Out: a priority; higher goes first.
-Everything is preemptible unless its owner says otherwise: what is not must stay inside its queue's quota.
+Every workload is preemptible unless its owner says otherwise: one that is not must stay inside its queue's quota.
 """
 
 import re
@@ -13,19 +12,11 @@ DEFAULT_TYPE = "batch"
 MAX_PRIORITY = 1_000_000_000  # above it are only the two system classes
 
 CLASS_PRIORITIES = {
-    "system-node-critical": 2_000_001_000,
-    "system-cluster-critical": 2_000_000_000,
-    "high": 1000,
-    "high-priority": 1000,
-    "medium": 50,
-    "medium-priority": 50,
-    "normal": 50,
-    "default": 50,
-    "low": 10,
-    "low-priority": 10,
-    "inference": 100,
-    "train": 50,
-}
+    "system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000,
+    "high": 1000, "high-priority": 1000, "inference": 100,
+    "medium": 50, "medium-priority": 50, "normal": 50, "default": 50, "train": 50,
+    "low": 10, "low-priority": 10,
+}  # fmt: skip
 
 
 def read_type(value: object, path: FieldPath) -> str:

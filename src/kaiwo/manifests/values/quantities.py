@@ -1,7 +1,6 @@
-"""Read the quantities people write: CPU, memory, GPUs, fractions of one, durations.
+"""Read quantities as integers: CPU ("500m"), memory ("16Gi"), GPUs, fractions of one ("0.5"), durations ("2h30m").
 
-In:    a number or a text such as "500m", "16Gi", "0.5", "2h30m".   Out: integers: milli, MiB, GPUs, seconds.
-Never: a float on the way: everything is exact, and what would be rounded down is refused or rounded up.
+Never: uses a float: everything is exact, and what would be rounded down is refused or rounded up.
 """
 
 import re
@@ -26,14 +25,8 @@ _UNITS = _BINARY | {name: Decimal(10) ** power for name, power in _DECIMAL.items
 _NUMBER = r"[+-]?(?:[0-9]{1,25}(?:\.[0-9]{0,25})?|\.[0-9]{1,25})"
 _QUANTITY = re.compile(rf"({_NUMBER})(?:([eE][+-]?[0-9]{{1,2}})|([a-zA-Z]*))")
 _DURATION_PART = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)(ms|[wdhms])")
-_SECONDS = {
-    "w": Decimal(604_800),
-    "d": Decimal(86_400),
-    "h": Decimal(3600),
-    "m": Decimal(60),
-    "s": Decimal(1),
-    "ms": Decimal("0.001"),
-}
+_UNIT_SECONDS = (("w", 604_800), ("d", 86_400), ("h", 3600), ("m", 60), ("s", 1), ("ms", "0.001"))
+_SECONDS = {unit: Decimal(seconds) for unit, seconds in _UNIT_SECONDS}
 
 
 def read_quantity(value: object, path: FieldPath, example: str) -> Decimal:
@@ -108,10 +101,9 @@ def read_gpu_mib(value: object, path: FieldPath) -> int:
 def read_whole_gpus(value: object, path: FieldPath, fraction_field: str) -> int:
     amount = _not_negative(read_quantity(value, path, '"1"'), value, path)
     if amount != amount.to_integral_value():
-        raise path.error(
-            f"is {show(value)}, but it counts whole GPUs; for a part of one leave it out and write "
-            f'{fraction_field}: "{_as_fraction(amount)}"'
-        )
+        part = f"{amount.normalize():f}" if Decimal("0.01") <= amount < 1 else "0.5"
+        way_out = f'for a part of one leave it out and write {fraction_field}: "{part}"'
+        raise path.error(f"is {show(value)}, but it counts whole GPUs; {way_out}")
     if amount > MAX_GPUS:
         raise path.error(
             f"asks for {show(int(amount) if amount < 10**18 else value)} whole GPUs"
@@ -143,9 +135,8 @@ def read_duration_s(value: object, path: FieldPath) -> int:
 
 
 def _as_text(value: object, path: FieldPath, way_out: str) -> str:
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise path.error(f"is {show(value)}, which is not a quantity; {way_out}")
-    if isinstance(value, str) and len(value) > 60:
+    is_number_or_text = isinstance(value, str | int | float) and not isinstance(value, bool)
+    if not is_number_or_text or (isinstance(value, str) and len(value) > 60):
         raise path.error(f"is {show(value)}, which is not a quantity; {way_out}")
     return value if isinstance(value, str) else repr(value)
 
@@ -177,7 +168,3 @@ def _meant_as_milli(amount: Decimal, fraction_field: str) -> str:
     part = f"{(amount / WHOLE_MILLI).normalize():f}"
     words = "half" if amount == 500 else part
     return f', not {words} of one; for {words} write {fraction_field}: "{part}"'
-
-
-def _as_fraction(amount: Decimal) -> str:
-    return f"{amount.normalize():f}" if Decimal("0.01") <= amount < 1 else "0.5"

@@ -1,8 +1,4 @@
-"""Read the values of the settings in the table of workload fields.
-
-In:    a value from the short form or an annotation, and the kind of value that the table names.   Out: a value of
-`Workload`, or one ConfigError.
-"""
+"""Read the values of the settings in the table of workload fields, from the short form or from annotations."""
 
 from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple
@@ -22,8 +18,6 @@ Reader = Callable[[object, FieldPath], Any]
 
 
 class SettingReader(NamedTuple):
-    """How one kind of value is written and read."""
-
     form_type: Any  # of the field in the short form
     read_text: Reader  # from an annotation
     read_form: Callable[[object, FieldPath, int], Any]  # from the short form; the number is when it was submitted

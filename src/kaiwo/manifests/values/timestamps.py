@@ -1,7 +1,4 @@
-"""Read timestamps: when something starts, ends or expires.
-
-In:    what a person wrote.   Out: whole seconds of the clock, or one ConfigError.
-"""
+"""Read timestamps, as whole seconds: when something starts, ends or expires."""
 
 import re
 from datetime import datetime

@@ -116,8 +116,7 @@ def _cycle(cycle: CycleView | None, now_s: int) -> str:
 
 
 def _watch(server: ApiClient, output: str) -> None:
-    from kaiwo.cli.lists.list_stream import ListFrame, ListWatcher
-    from kaiwo.cli.lists.live_screen import frames_without_problem, reconnector, redraw
+    from kaiwo.cli.lists.watch_list import ListFrame, ListWatcher, frames_without_problem, reconnector, redraw
 
     def lines(frame: ListFrame) -> list[str]:
         return status_lines(server.convert(frame.items["cluster"], StatusView))

@@ -1,13 +1,53 @@
 """`kaiwo apply` and `kaiwo delete`: create, update or delete the objects in YAML files."""
 
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import click
 
 from kaiwo.api.views import Outcome
-from kaiwo.cli.file_option import file_option, read_files
+from kaiwo.cli.client.api_client import ApiClient
 from kaiwo.cli.output import printing
 from kaiwo.cli.verb_base import Verb, connect_server
+from kaiwo.model.errors import ConfigError
 
-YAML = "application/yaml"
+MOST_BYTES = 16 * 1024 * 1024
+
+
+def file_option(required: bool) -> Callable[[Any], Any]:
+    return click.option(
+        "-f", "--file", "files", multiple=True, required=required, metavar="FILE",
+        type=click.Path(allow_dash=True), help="YAML file, or - for stdin. Repeatable.",
+    )  # fmt: skip
+
+
+def read_files(files: Sequence[str]) -> bytes:
+    """All files joined into one stream of documents, so that the server applies all of them or none."""
+    texts = [_read_file(path) for path in files]
+    return texts[0] if len(texts) == 1 else b"\n---\n".join(texts)
+
+
+def _read_file(path: str) -> bytes:
+    named = "stdin" if path == "-" else path
+    try:
+        if path == "-":
+            text = sys.stdin.buffer.read(MOST_BYTES + 1)
+        else:
+            with open(path, "rb") as file:
+                text = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(f"cannot read {path} ({error.strerror}); check -f") from None
+    if len(text) > MOST_BYTES:
+        raise ConfigError(f"{named} is larger than {MOST_BYTES // 1024 // 1024} MiB; split it")
+    if not text.strip():
+        raise ConfigError(f"{named} is empty; it should contain YAML documents")
+    return text
+
+
+def post_manifests(server: ApiClient, path: str, files: Sequence[str], dry_run: bool = False) -> bytes:
+    """Send the files, whose YAML the server parses."""
+    return server.send("POST", path, {"dry_run": "true"} if dry_run else {}, read_files(files), "application/yaml")
 
 
 @click.command(cls=Verb)
@@ -26,7 +66,7 @@ def apply(files: tuple[str, ...], dry_run: bool, output: str) -> None:
       cat job.yaml | kaiwo apply -f - --dry-run
     """
     server = connect_server()
-    body = server.send("POST", "/manifests", {"dry_run": "true"} if dry_run else {}, read_files(files), YAML)
+    body = post_manifests(server, "/manifests", files, dry_run)
     printing.print_outcome(body, server.decode(body, Outcome), output)
 
 
@@ -44,5 +84,5 @@ def delete(files: tuple[str, ...], output: str) -> None:
       kaiwo delete -f queues.yaml
     """
     server = connect_server()
-    body = server.send("POST", "/manifests/delete", None, read_files(files), YAML)
+    body = post_manifests(server, "/manifests/delete", files)
     printing.print_outcome(body, server.decode(body, Outcome), output)

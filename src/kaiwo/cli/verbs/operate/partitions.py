@@ -2,7 +2,7 @@
 
 import click
 
-from kaiwo.api.views import Outcome, PartitionStepView, PartitionsView, PlanView
+from kaiwo.api.views import Outcome, PartitionStepView, PartitionsView
 from kaiwo.cli.lists.columns import NUMBER, table_row
 from kaiwo.cli.output import printing
 from kaiwo.cli.output.table_layout import Column
@@ -65,7 +65,10 @@ def _print(view: PartitionsView) -> None:
         click.echo(printing.wrap(f"No allowed change helps {need}."))
     for conflict in view.conflicts:
         click.echo(printing.wrap(f"Conflict: {conflict}"))
-    _print_plans(view.plans)
+    for plan in view.plans:
+        click.echo(f"\nPartitioningPlan {plan.name}: {plan.state}, {count(len(plan.nodes), 'node')}")
+        if plan.nodes:
+            printing.print_table(NODES, [table_row(NODES, node, 0) for node in plan.nodes])
     _print_steps("\nEarlier changes:", view.history[:10])
     if view.policy == "dry-run" and view.steps:
         printing.hint("next: kaiwo partitions --policy on")
@@ -76,16 +79,8 @@ def _summary(view: PartitionsView) -> str:
         return "The partition policy is off: nothing is planned and nothing changes."
     what = f"{count(view.total, 'GPU')} {'would' if view.policy == 'dry-run' else 'will'} change" if view.total else ""
     cost = f", which leaves {view.idle_gpu_s / 60:.0f} GPU-minutes idle" if view.idle_gpu_s else ""
-    return (
-        f"The partition policy is {view.policy}: {what or 'no GPU needs another mode'}{cost}. By {view.carried_out_by}."
-    )
-
-
-def _print_plans(plans: list[PlanView]) -> None:
-    for plan in plans:
-        click.echo(f"\nPartitioningPlan {plan.name}: {plan.state}, {count(len(plan.nodes), 'node')}")
-        if plan.nodes:
-            printing.print_table(NODES, [table_row(NODES, node, 0) for node in plan.nodes])
+    plan = f"{what or 'no GPU needs another mode'}{cost}"
+    return f"The partition policy is {view.policy}: {plan}. By {view.carried_out_by}."
 
 
 def _print_steps(title: str, steps: list[PartitionStepView]) -> None:

@@ -1,6 +1,5 @@
 """`kaiwo doctor`: check this installation, and say what to fix.
 
-In:    the home folder and the server to check.   Out: findings, each ok, warn or fail, with what to do.
 Never: changes anything, apart from a temporary file that tests whether the home folder is writable.
 """
 
@@ -29,8 +28,6 @@ CLOCK_SLACK_S = 5
 
 
 class CheckResult(msgspec.Struct, frozen=True):
-    """What one check found."""
-
     check: str
     result: str  # ok | warn | fail
     fact: str
@@ -156,7 +153,6 @@ def _no_server(error: KaiwoError) -> CheckResult:
 
 
 def _nearest_existing(path: str) -> str:
-    """The path itself, or its nearest parent that exists."""
     while not os.path.exists(path):
         path = os.path.dirname(path) or "/"
     return path

@@ -1,6 +1,5 @@
-"""`kaiwo install`: print the manifests that install Kaiwo on a Kubernetes cluster.
+"""`kaiwo install`: print the manifests that install Kaiwo on a Kubernetes cluster, for `kubectl apply -f -`.
 
-In:    the CRDs and manifests in the package.   Out: YAML for `kubectl apply -f -`.
 Never: changes a cluster; kubectl does that with its user's rights.
 """
 

@@ -113,7 +113,6 @@ def _will_have_output(server: ApiClient, name: str) -> bool:
 
 
 def _explain_no_output(server: ApiClient, name: str) -> int:
-    """Say why there was no output, and return the exit code."""
     detail, short = _detail(server, name), short_name(name)
     state = detail.summary.state
     if state in NOT_STARTED:

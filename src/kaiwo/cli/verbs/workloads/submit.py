@@ -8,10 +8,10 @@ import msgspec
 
 from kaiwo.api.views import Outcome
 from kaiwo.cli.client.api_client import ApiClient
-from kaiwo.cli.file_option import file_option, read_files
 from kaiwo.cli.output import printing
 from kaiwo.cli.output.formatting import short_name
 from kaiwo.cli.verb_base import connect_server
+from kaiwo.cli.verbs.operate.apply_delete import file_option, post_manifests
 from kaiwo.cli.workload_options import (
     COMMAND,
     CommandVerb,
@@ -41,7 +41,6 @@ def submit(ctx: click.Context, files: tuple[str, ...], dry_run: bool, wait: bool
       kaiwo submit --array 0-9 --after prepare -- python part.py
       kaiwo submit -f job.yaml --wait
     """
-    query = {"dry_run": "true"} if dry_run else {}
     if files:
         _refuse_flags_with_files(ctx, options)
     elif not ctx.meta.get(COMMAND) and not options["simulate"] and not options["image"]:
@@ -49,9 +48,9 @@ def submit(ctx: click.Context, files: tuple[str, ...], dry_run: bool, wait: bool
         refuse_without_command(ctx, options, fact)
     server = connect_server()
     if files:
-        body = server.send("POST", "/manifests", query, read_files(files), "application/yaml")
+        body = post_manifests(server, "/manifests", files, dry_run)
     else:
-        body = post_form(server, make_form(ctx, options), query)
+        body = post_form(server, make_form(ctx, options), {"dry_run": "true"} if dry_run else {})
     outcome = server.decode(body, Outcome)
     if not files:
         outcome = msgspec.structs.replace(outcome, warnings=[fields_to_flags(warning) for warning in outcome.warnings])

@@ -19,13 +19,6 @@ RECONNECT_S = 30.0
 
 Connect = Callable[[], ApiClient]
 _HAS_STARTED = (WorkloadState.RUNNING, WorkloadState.STOPPING)
-_STATE_PHRASES: Mapping[WorkloadState | None, str] = {
-    WorkloadState.WAITING: "is still waiting",
-    WorkloadState.HELD: "is held",
-    WorkloadState.STARTING: "is still starting",
-    WorkloadState.RUNNING: "is still running",
-    WorkloadState.STOPPING: "is still stopping",
-}
 MOST_NAMED = 5
 HAS_RUN = (WorkloadState.RUNNING, WorkloadState.STOPPING, WorkloadState.SUCCEEDED)
 GOALS = {
@@ -132,7 +125,8 @@ def wait_for(
 
 def _describe_unfinished(late: Mapping[str, WorkloadState | None]) -> str:
     """`train is still running, eval is still waiting; see: kaiwo logs -f train`."""
-    phrases = [f"{short_name(name)} {_STATE_PHRASES.get(state, 'is unknown')}" for name, state in late.items()]
+    special = {None: "is unknown", WorkloadState.HELD: "is held"}
+    phrases = [f"{short_name(name)} {special.get(state, f'is still {state}')}" for name, state in late.items()]
     more = f" and {len(phrases) - MOST_NAMED} more" if len(phrases) > MOST_NAMED else ""
     first, state = next(iter(late.items()))
     if state is None:
