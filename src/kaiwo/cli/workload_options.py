@@ -137,14 +137,12 @@ def make_form(ctx: click.Context, options: dict[str, Any]) -> dict[str, Any]:
     command: list[str] = ctx.meta.get(COMMAND, [])
     name = _choose_name(options, command)
     namespace, _, base = full_name(name).partition("/")
-    by_flag = {
-        field: options.get(flag.removeprefix("--").replace("-", "_")) for field, flag in _FLAGS_OF_FIELDS.items()
-    }
+    option_names = {field: flag.removeprefix("--").replace("-", "_") for field, flag in _FLAGS_OF_FIELDS.items()}
     return given_fields(
         {
             "name": base,
             "namespace": namespace if "/" in name else None,
-            **{field: options.get(option) for field, option in named.items()},
+            **{field: options.get(option) for field, option in option_names.items()},
             **{field.short: options[field.name] for field in FIELDS if field.flag},
             "user": resolve_user(options["user"] or "me"),
             "type": options["kind"],

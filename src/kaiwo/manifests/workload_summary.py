@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from kaiwo.model.amounts import memory, thousandths
+from kaiwo.model.amounts import count, memory, thousandths
 from kaiwo.model.gpu_models import VENDOR_MODELS
 from kaiwo.model.request import ANY_PARTITION, Request
 from kaiwo.model.workload import Role, Workload, subgroup_tree
@@ -15,7 +15,7 @@ def describe_workload(workload: Workload) -> str:
     if not workload.groups:
         return " + ".join(_describe_pods(role) for role in workload.roles)
     parts = Counter(_describe_pods(role) for role in workload.roles)
-    every = " + ".join(f"{count} x ({text})" if count > 1 else text for text, count in parts.items())
+    every = " + ".join(f"{times} x ({text})" if times > 1 else text for text, times in parts.items())
     root = subgroup_tree(workload.groups, workload.roles)
     below = len(root.children)
     return every if root.minimum == below else f"{every}, at least {root.minimum} of {below} sub-groups"
@@ -23,15 +23,17 @@ def describe_workload(workload: Workload) -> str:
 
 def describe_request(request: Request) -> str:
     """What one pod is mostly about: its GPUs, or its CPU when it has none."""
+    times = "" if request.gpus == 1 else f"{request.gpus} x "
     if request.is_memory:
-        return _times(request.gpus, f"{memory(request.gpu_mib)} of a GPU")
+        return times + f"{memory(request.gpu_mib)} of a GPU"
     if request.is_fraction:
-        return _times(request.gpus, f"{thousandths(request.gpu_milli)} GPU")
+        return times + f"{thousandths(request.gpu_milli)} GPU"
     if request.is_partition:
-        kind = "partition" if request.partition == ANY_PARTITION else f"{request.partition} partition"
-        return f"{request.gpus} {kind}{'s' if request.gpus > 1 else ''}"
+        return count(
+            request.gpus, "partition" if request.partition == ANY_PARTITION else f"{request.partition} partition"
+        )
     if request.gpus:
-        return f"{request.gpus} GPU{'s' if request.gpus > 1 else ''}"
+        return count(request.gpus, "GPU")
     if request.cpu_milli:
         return f"{thousandths(request.cpu_milli)} CPU"
     if request.memory_mib:
@@ -50,10 +52,10 @@ def describe_role(role: Role) -> str:
     parts += [f"{thousandths(request.cpu_milli)} CPU"] if request.cpu_milli else []
     parts += [f"{memory(request.memory_mib)} memory"] if request.memory_mib else []
     parts += [f"{amount} {name}" for name, amount in request.extended]
-    pods = "1 pod" if role.count == 1 else f"{role.count} pods"
+    pods = count(role.count, "pod")
     at_least = "" if role.needed == role.count else f" (at least {role.needed})"
     each = " each" if role.count > 1 else ""
-    rules = f" on nodes that match {len(request.node_rules)} rule{'s' if len(request.node_rules) > 1 else ''}"
+    rules = f" on nodes that match {count(len(request.node_rules), 'rule')}"
     return f"{role.name}: {pods}{at_least},{each} {', '.join(parts) or 'nothing'}{rules if request.node_rules else ''}"
 
 
@@ -63,10 +65,6 @@ def _describe_pods(role: Role) -> str:
         return wants
     pods = f"{role.count} pods" if role.needed == role.count else f"{role.needed}-{role.count} pods"
     return f"{pods} x {wants}"
-
-
-def _times(count: int, what: str) -> str:
-    return what if count == 1 else f"{count} x {what}"
 
 
 def _models(models: tuple[str, ...]) -> str:

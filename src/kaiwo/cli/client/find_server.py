@@ -3,6 +3,7 @@
 Never: sends the token of this machine's Kaiwo to another machine.
 """
 
+import contextlib
 import os
 from urllib.parse import urlsplit
 
@@ -71,14 +72,11 @@ def read_server_file(location: ServerLocation) -> ServerFile:
 
 def _check_url(url: str, url_source: str) -> str:
     url = (url if "://" in url else f"http://{url}").rstrip("/")
-    try:
+    with contextlib.suppress(ValueError):
         parts = urlsplit(url)
-        is_good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        is_good = False
-    if not is_good:
-        raise ConfigError(f"'{url}' in {url_source} is not an address; write it like http://127.0.0.1:7600")
-    return url
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
+            return url
+    raise ConfigError(f"'{url}' in {url_source} is not an address; write it like http://127.0.0.1:7600")
 
 
 def _token(location: ServerLocation, url: str) -> tuple[str, str]:

@@ -125,9 +125,8 @@ class ListWatcher:
             return
         self._total = data.get("total", len(self._items))
         changed = [key for key, item in self._items.items() if before.get(key) != item]
-        self._frames.put(
-            ListFrame(self._items, changed, [key for key in before if key not in self._items], self._total)
-        )
+        gone = [key for key in before if key not in self._items]
+        self._frames.put(ListFrame(self._items, changed, gone, self._total))
 
 
 def read_events(lines: Iterable[bytes]) -> Iterator[tuple[str, str, bytes]]:
@@ -211,10 +210,8 @@ def redraw(
     try:
         frame = None
         while True:
-            frame = watcher.next(1.0) or frame
-            if frame is None:
-                continue
-            lines = _draw_lines(draw(frame), frame.problem or f"live: {summary(frame)}; Ctrl-C to stop")
+            if frame := watcher.next(1.0) or frame:
+                lines = _draw_lines(draw(frame), frame.problem or f"live: {summary(frame)}; Ctrl-C to stop")
     finally:
         out.write(LEAVE)
         out.write("".join(line + "\n" for line in lines))

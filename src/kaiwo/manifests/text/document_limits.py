@@ -37,19 +37,15 @@ def _check(value: object, owner: str, path: Path, depth: int, seen: list[int]) -
             raise ConfigError(f"{owner} {TOO_DEEP}")
         if isinstance(value, dict):
             for key, item in value.items():
-                _check_key(key, owner)
+                if not isinstance(key, str):
+                    raise FieldPath(owner, f"the key {show(key)}").error(NOT_TEXT_KEY)
+                _check_text(key, owner, (None, "a key"))
                 _check(item, owner, (path, key), depth + 1, seen)
         else:
             for index, item in enumerate(value):
                 _check(item, owner, (path, f"[{index}]"), depth + 1, seen)
     else:
         _check_scalar(value, owner, path)
-
-
-def _check_key(key: object, owner: str) -> None:
-    if not isinstance(key, str):
-        raise FieldPath(owner, f"the key {show(key)}").error(NOT_TEXT_KEY)
-    _check_text(key, owner, (None, "a key"))
 
 
 def _check_scalar(value: object, owner: str, path: Path) -> None:

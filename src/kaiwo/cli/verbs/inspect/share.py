@@ -46,9 +46,10 @@ def share(name: str | None, output: str) -> None:
         _print_share(view, is_whole=output == "wide" or wanted is not None)
     if wanted is None:
         _print_next(page.items)
-    else:
-        _print_next([view for view in page.items if view.parent == wanted.parent])
-        _print_first_in_line(wanted, server_time(server) if wanted.line else 0)
+        return
+    _print_next([view for view in page.items if view.parent == wanted.parent])
+    if wanted.line:
+        _print_first_in_line(wanted, server_time(server))
 
 
 def _print_share(view: ShareView, is_whole: bool) -> None:
@@ -79,8 +80,6 @@ def _print_next(views: list[ShareView]) -> None:
 
 
 def _print_first_in_line(view: ShareView, now: int) -> None:
-    if not view.line:
-        return
     click.echo(f"\nFirst in line in {view.queue} (by {', then '.join(view.orders)}; lowest keys first):")
     rows = []
     for each in view.line:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import click
@@ -56,8 +57,8 @@ def agent(
         return
     if not (server or metrics or kubelet):
         raise ConfigError("nothing to report to; give --server, --metrics, --kubelet or --once")
-    if kubelet:
-        _check_grpc()
+    if kubelet and not (find_spec("grpc") and find_spec("google") and find_spec("google.protobuf")):
+        raise ConfigError("--kubelet needs gRPC, which is not installed; run: pip install 'kaiwo[agent]'")
     host, port = _parse_address(metrics)
     options = AgentOptions(
         node=node or node_name(),
@@ -111,10 +112,3 @@ def _parse_address(text: str) -> tuple[str, int]:
     if not port.isdecimal() or int(port) > 65_535:
         raise ConfigError(f"--metrics '{text}' is not an address; write a port such as 9410, or 127.0.0.1:9410")
     return host.strip("[]") or "0.0.0.0", int(port)
-
-
-def _check_grpc() -> None:
-    from importlib.util import find_spec
-
-    if not (find_spec("grpc") and find_spec("google") and find_spec("google.protobuf")):
-        raise ConfigError("--kubelet needs gRPC, which is not installed; run: pip install 'kaiwo[agent]'")

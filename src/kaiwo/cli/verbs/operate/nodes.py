@@ -29,8 +29,8 @@ def nodes(ctx: click.Context, **options: Any) -> None:
         show_list(NODES, **options)
 
 
-def _node_verb(verb: str, help_text: str) -> None:
-    @nodes.command(verb, help=help_text)
+def _node_verb(verb: str, summary: str, options: str = "") -> None:
+    @nodes.command(verb, help=f"{summary}\n\n\b\nExample:\n  kaiwo nodes {verb} node-3{options}")
     @click.argument("names", nargs=-1, required=True, metavar="NODE...", shell_complete=complete_node)
     @click.option("--reason", metavar="TEXT", default="", help="Reason, shown with the node.")
     def act(names: tuple[str, ...], reason: str) -> int:
@@ -43,12 +43,8 @@ def _node_verb(verb: str, help_text: str) -> None:
         return run_for_each(names, change)
 
 
+_node_verb("cordon", "Start no new pods on these nodes; running pods continue.")
+_node_verb("uncordon", "Let pods start on these nodes again.")
 _node_verb(
-    "cordon", "Start no new pods on these nodes; running pods continue.\n\n\b\nExample:\n  kaiwo nodes cordon node-3"
-)
-_node_verb("uncordon", "Let pods start on these nodes again.\n\n\b\nExample:\n  kaiwo nodes uncordon node-3")
-_node_verb(
-    "drain",
-    "Cordon these nodes and stop their workloads, which then wait for other nodes.\n\n"
-    '\b\nExample:\n  kaiwo nodes drain node-3 --reason "new fan"',
+    "drain", "Cordon these nodes and stop their workloads, which then wait for other nodes.", ' --reason "new fan"'
 )

@@ -14,6 +14,8 @@ from kaiwo.model.plan import Eviction, Plan, Start, Wait
 if TYPE_CHECKING:
     from kaiwo.runtime.loop.replay import ReplayResult
 
+MOST_LINES = 20
+
 
 def plan_lines(plan: Plan) -> list[str]:
     return [_describe(each) for each in (*plan.starts, *plan.evictions, *plan.waits)]
@@ -21,8 +23,7 @@ def plan_lines(plan: Plan) -> list[str]:
 
 def difference_lines(then: Plan, now: Plan) -> tuple[list[str], list[str]]:
     """What only the first plan contains, and what only the second does, over every field."""
-    only_then: list[str] = []
-    only_now: list[str] = []
+    only_then, only_now = list[str](), list[str]()
     for name in Plan.__struct_fields__:
         before, after = getattr(then, name), getattr(now, name)
         if before == after:
@@ -45,12 +46,9 @@ def _only_in_one(before: tuple[Any, ...], after: tuple[Any, ...]) -> tuple[dict[
 
 def _describe_all(field: str, ours: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
     """Short descriptions; JSON where both plans would read the same."""
-    others = {_describe(each) for each in theirs.values()}
-    lines = []
-    for key, each in ours.items():
-        text = _describe(each)
-        lines.append(text if text and text not in others else f"{field} {key}")
-    return lines
+    ambiguous = {"", *(_describe(each) for each in theirs.values())}
+    texts = {key: _describe(each) for key, each in ours.items()}
+    return [f"{field} {key}" if text in ambiguous else text for key, text in texts.items()]
 
 
 def _describe(item: Any) -> str:
@@ -69,9 +67,6 @@ def _describe(item: Any) -> str:
 
 def _json(value: Any) -> str:
     return msgspec.json.encode(value).decode()
-
-
-MOST_LINES = 20
 
 
 @click.command(cls=LocalVerb)
