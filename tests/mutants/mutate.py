@@ -1,6 +1,6 @@
 """Random mutants of the pure core: one small mistake each, made from the syntax tree.
 
-In:    source text and a random number generator.   Out: where a mistake can be made, and the text with it.
+In:    source text.   Out: where a mistake can be made, and the text with it.
 The kinds: a changed comparison, constant, sign or connective, and a dropped statement.
 """
 
@@ -31,27 +31,63 @@ OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
 }
 
 
+# Declarations: `gc` and `slots` are about memory alone; what `frozen` refuses, the type checker refuses already; and
+# `strict` of zip says that the lengths agree, so without it nothing changes.
+DECLARATIONS = ("gc", "slots", "frozen", "strict")
+
+
 class Mutant(NamedTuple):
     """One mistake in one file."""
 
     line: int
+    function: str  # the outermost function or method that it is in; empty where it runs when the module is imported
     kind: str
+    code: str  # the line before the mistake
     before: str
     after: str
-    text: str  # the whole file with the mistake in it
+    span: tuple[int, int, int, int]
+
+    def apply(self, text: str) -> str:
+        """The whole file with the mistake in it."""
+        lines = text.split("\n")
+        first, start, last, end = self.span
+        head, tail = lines[first].encode()[:start].decode(), lines[last].encode()[end:].decode()
+        lines[first : last + 1] = [head + self.after + tail]
+        return "\n".join(lines)
 
 
 def mutants_of(text: str) -> Iterator[Mutant]:
     """Every mistake that can be made in a file."""
-    tree = ast.parse(text)
-    for number, node in enumerate(ast.walk(tree)):
-        if isinstance(node, ast.AnnAssign) and node.value is None:
-            continue
+    lines = text.split("\n")
+    for node, function in _nodes(ast.parse(text), "", is_inside=False):
         for kind, changed in _changes(node):
-            yield from _applied(tree, text, number, node, kind, changed)
+            before = ast.get_source_segment(text, node)
+            if before is None or not isinstance(node, ast.stmt | ast.expr):
+                continue
+            after = ast.unparse(ast.fix_missing_locations(changed))
+            after = f"({after})" if isinstance(node, ast.expr) else after
+            first, last = node.lineno - 1, (node.end_lineno or node.lineno) - 1
+            span = (first, node.col_offset, last, node.end_col_offset or 0)
+            yield Mutant(node.lineno, function, kind, lines[first].strip(), before, after, span)
 
 
-def _changes(node: ast.AST) -> Iterator[tuple[str, ast.AST | None]]:
+def _nodes(node: ast.AST, name: str, *, is_inside: bool) -> Iterator[tuple[ast.AST, str]]:
+    """Every node that may be changed, with the function whose body it is in."""
+    yield node, name if is_inside else ""
+    for field, value in ast.iter_fields(node):
+        for child in value if isinstance(value, list) else [value]:
+            if not isinstance(child, ast.AST) or field in ("annotation", "returns") or isinstance(node, ast.JoinedStr):
+                continue
+            if isinstance(child, ast.keyword) and child.arg in DECLARATIONS:
+                continue
+            inner, is_body = name, is_inside
+            if not is_inside and isinstance(node, ast.ClassDef | ast.FunctionDef):
+                inner = f"{name}.{node.name}".lstrip(".")
+                is_body = isinstance(node, ast.FunctionDef) and field == "body"
+            yield from _nodes(child, inner, is_inside=is_body)
+
+
+def _changes(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
     match node:
         case ast.Compare(ops=[operator]) if type(operator) in COMPARISONS:
             for other in COMPARISONS[type(operator)]:
@@ -90,25 +126,3 @@ def _is_text(node: ast.BinOp) -> bool:
         or (isinstance(node.op, ast.BitOr) and isinstance(side, ast.Name) and side.id in ("str", "int", "bool"))
         for side in sides
     )
-
-
-def _applied(
-    tree: ast.Module, text: str, number: int, node: ast.AST, kind: str, changed: ast.AST | None
-) -> Iterator[Mutant]:
-    before = ast.get_source_segment(text, node)
-    if changed is None or before is None or not isinstance(node, ast.stmt | ast.expr):
-        return
-    after = ast.unparse(ast.fix_missing_locations(changed))
-    if isinstance(node, ast.expr):
-        after = f"({after})"
-    lines = text.split("\n")
-    first, last = node.lineno - 1, (node.end_lineno or node.lineno) - 1
-    head = lines[first].encode()[: node.col_offset].decode()
-    tail = lines[last].encode()[node.end_col_offset :].decode()
-    lines[first : last + 1] = [head + after + tail]
-    mutated = "\n".join(lines)
-    try:
-        ast.parse(mutated)
-    except SyntaxError:
-        return  # inside an f-string, or where a name is bound
-    yield Mutant(node.lineno, kind, before, after, mutated)
