@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.decisions.fingerprints import fingerprints
 
-STORIES = 300
+STORIES = 240
 
 
 def main(stories: int) -> None:

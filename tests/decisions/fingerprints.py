@@ -2,7 +2,7 @@
 
 In:    a seed.   Out: `a3f0 77c1 …`, one word a cycle.
 A word covers the whole plan with the facts of its obstacles and, every few cycles, what else the core says of the
-cluster: fair shares and their terms, the list of devices, reservations, partition plans.
+cluster (see `observer`).
 """
 
 import hashlib
@@ -11,53 +11,34 @@ from typing import Any
 
 import msgspec
 
-from bench._device_list import list_devices
-from kaiwo.gpus.partitioning.demand import node_states, waiting_demands
-from kaiwo.gpus.partitioning.planner import plan_partitions
 from kaiwo.model.plan import Plan
-from kaiwo.queues.current_shares import fair_shares_of, queue_demand_of
-from kaiwo.queues.fair_share import share_breakdown
-from kaiwo.snapshot.reservation_status import reservation_statuses
-from kaiwo.snapshot.working_copy import WorkingCopy
+from tests.decisions.observer import Observer
 from tests.decisions.stories import Story
-from tests.worlds import World
 
 CYCLES = 25
+OF_WIDE = 10  # cycles where a story has many nodes: each takes five times as long
 EVERY = 5  # cycles between two looks at everything else
 
 
 def fingerprints(seed: int) -> str:
     """Of one story."""
-    story, words = Story(seed), []
-    for number, plan in enumerate(story.plans(CYCLES)):
+    story, observer, words = Story(seed), Observer(seed), []
+    for number, plan in enumerate(story.plans(OF_WIDE if story.flavour.wide else CYCLES)):
         told: list[Any] = [_encoded(plan)]
         if number % EVERY == EVERY - 1:
-            told.append(_everything_else(story.world))
+            told.append(
+                json.loads(msgspec.json.encode(observer.look(story.world), enc_hook=_plain, order="deterministic"))
+            )
         words.append(hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:4])
     return " ".join(words)
 
 
 def _encoded(plan: Plan) -> Any:
-    found = json.loads(msgspec.json.encode(plan))
+    found = json.loads(msgspec.json.encode(plan, order="deterministic"))
     found.pop("notes", None)
     return found
 
 
-def _everything_else(world: World) -> Any:
-    snapshot = world.snapshot()
-    view = WorkingCopy(snapshot).view
-    wants, shares = queue_demand_of(view), fair_shares_of(view)
-    devices = list_devices(world.state.nodes)
-    steps = plan_partitions(
-        world.now_s, node_states(world.state, {}, world.now_s), waiting_demands(world.state, world.now_s)
-    )
-    return json.loads(
-        msgspec.json.encode(
-            [
-                [share_breakdown(view.queues, wants, shares, row) for row in range(len(view.queues.names))],
-                [devices.ids, devices.free_milli.tolist(), devices.free_mib.tolist(), devices.usable.tolist()],
-                reservation_statuses(world.state, world.now_s),
-                steps,
-            ]
-        )
-    )
+def _plain(value: Any) -> Any:
+    """Numbers of arrays."""
+    return value.item()

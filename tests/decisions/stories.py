@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from kaiwo.gpus.partitioning.pending_mode_change import close_for_change
 from kaiwo.model.affinity import (
     NODE_LEVEL,
     NodePreference,
@@ -27,6 +28,7 @@ from kaiwo.model.events import (
     PastUsageChanged,
     PodGone,
     QueueChanged,
+    QueueGone,
     ReservationChanged,
     ReservationGone,
     WorkloadChanged,
@@ -67,6 +69,7 @@ class Flavour(NamedTuple):
     queues: float = 0.3  # work outside the default queue
     reserved: float = 0.0
     planned: float = 0.1  # work that says how long it runs, and large gangs
+    wide: bool = False  # many small nodes and many queues
 
 
 FLAVOURS = (
@@ -75,6 +78,7 @@ FLAVOURS = (
     Flavour(shares=0.8, rules=0.1),
     Flavour(reserved=0.5, planned=0.4),
     Flavour(rules=0.4, queues=0.5, shares=0.4, reserved=0.15, planned=0.3),
+    Flavour(queues=1.0, wide=True),
 )
 
 
@@ -85,10 +89,11 @@ class Story:
         self.draw, self.flavour = random.Random(seed), FLAVOURS[seed % len(FLAVOURS)]
         self.world = World(nodes=0, policy=POLICIES[seed // len(FLAVOURS) % len(POLICIES)])
         self._made = 0
+        self._leaves = (*LEAVES, *(f"team-{number}" for number in range(6))) if self.flavour.wide else LEAVES
         self._add_queues()
-        for number in range(self.draw.randint(2, 5)):
+        for number in range(18 if self.flavour.wide else self.draw.randint(2, 5)):
             self.world.tell(NodeChanged(self._node(f"node-{number}")))
-        for _ in range(self.draw.randint(2, 6)):
+        for _ in range(20 if self.flavour.wide else self.draw.randint(2, 6)):
             self.world.tell(WorkloadChanged(self._workload()))
 
     def plans(self, cycles: int) -> Iterator[Plan]:
@@ -118,13 +123,18 @@ class Story:
             case "pod" if running:
                 name = draw.choice(running)
                 world.tell(PodGone(name, draw.choice(sorted(world.state.pods[name]))))
+                if name in world.state.workloads:
+                    world.tell(WorkloadChanged(replace(world.state.workloads[name], broken_since_s=world.now_s + 1)))
             case "node":
                 self._change_node()
             case "gpu":
                 self._change_gpu()
             case "queue":
                 name = draw.choice(LEAVES[1:])
-                world.tell(QueueChanged(replace(world.state.queue_objects[name], gpu=self._amounts())))
+                queue = replace(world.state.queue_objects[name], gpu=self._amounts())
+                if self._has(0.2):  # it goes, and comes back another one
+                    world.tell(QueueGone(name))
+                world.tell(QueueChanged(queue))
             case "change":
                 self._change_workload()
             case "reserve":
@@ -168,6 +178,8 @@ class Story:
         if node.gpus:
             at = draw.randrange(len(node.gpus))
             gpu = replace(node.gpus[at], healthy=not node.gpus[at].healthy, reason="too hot")
+            if self._has(0.3):
+                gpu = close_for_change(node.gpus[at], Mode(draw.choice(("CPX", "SPX")), "NPS1"), self._has(0.5))
             world.tell(NodeChanged(replace(node, gpus=(*node.gpus[:at], gpu, *node.gpus[at + 1 :]))))
 
     def _change_workload(self) -> None:
@@ -196,6 +208,8 @@ class Story:
     def _add_queues(self) -> None:
         draw = self.draw
         parents = {"lab": "", "lab-a": "lab", "lab-b": "lab", "prod": "", "group": "", "mid": "group", "deep": "mid"}
+        if self.flavour.wide:
+            parents |= {f"team-{number}": "" for number in range(6)}
         for name, parent in parents.items():
             fairness = Fairness(
                 draw.choice((None, None, *SharePolicy)),
@@ -223,7 +237,7 @@ class Story:
         model = draw.choice(MODELS)
         gpus: list[Gpu] = []
         modes = (Mode("CPX", "NPS1"), Mode("DPX", "NPS1"), Mode("CPX", "NPS4"), Mode("QPX", "NPS1"))
-        for number in range(draw.choice((2, 4, 4, 8))):
+        for number in range(draw.choice((1, 2)) if self.flavour.wide else draw.choice((2, 4, 4, 8))):
             gpu = Gpu(f"gpu-{number}", model, GPU_MODELS[model].memory_mib, healthy=not self._has(0.03))
             if self._has(0.1):
                 gpu = replace(gpu, share_grade=draw.choice(("time-slicing", "memory-capped")))
@@ -245,61 +259,6 @@ class Story:
             wiring=wiring if self._has(0.4) else DeviceLinks(),
         )
 
-    def _request(self) -> Request:
-        draw, rules = self.draw, self.flavour.rules
-        zone_a, zone_b = NodeRule("zone", "In", ("a",)), NodeRule("zone", "In", ("b",))
-        request = Request(
-            cpu_milli=draw.choice((0, 500, 1_000, 3_000)),
-            memory_mib=draw.choice((0, 1_024, 8_000)),
-            extended=(("example.com/nic", 1),) if self._has(rules / 2) else (),
-            node_rules=draw.choice(((zone_a,), (NodeRule("rank", "Gt", ("1",)),))) if self._has(rules / 2) else (),
-            node_choices=(((zone_b,), (NodeRule("rank", "Lt", ("9",)),)),) if self._has(rules / 2) else (),
-            prefers=(NodePreference(50, (zone_b,)),) if self._has(rules) else (),
-            tolerations=draw.choice(((), (Toleration("gpu", "Exists"),), (Toleration("gpu", "Equal", "only"),))),
-            neighbours=self._affinity() if self._has(rules) else None,
-        )
-        kind = (
-            draw.choice(("fraction", "fraction", "memory", "part", "cpu"))
-            if self._has(self.flavour.shares)
-            else "whole"
-        )
-        match kind:
-            case "whole":
-                models = draw.choice((("MI300X",), ("MI210", "H100"))) if self._has(rules / 2) else ()
-                return replace(request, gpus=draw.choice((1, 1, 1, 2, 2, 3, 4)), gpu_models=models)
-            case "fraction":
-                request = replace(
-                    request, gpus=draw.choice((1, 1, 2)), gpu_milli=draw.choice((10, 100, 250, 500, 700, 990))
-                )
-                if self._has(0.3):
-                    request = replace(request, isolation=draw.choice(("time-slicing", "cu-mask", "mps")))
-                return (
-                    replace(request, least_grade=draw.choice(("cu-mask", "time-slicing")))
-                    if self._has(0.2)
-                    else request
-                )
-            case "memory":
-                memory_mib = draw.choice((2_000, 20_000, 60_000, 98_304))
-                return replace(
-                    request, gpus=draw.choice((1, 1, 2)), gpu_mib=memory_mib, device_mib=draw.choice((0, 0, 100_000))
-                )
-            case "part":
-                profile = draw.choice(("CPX", "CPX", "any", "DPX", "CPX+NPS4"))
-                return replace(request, gpus=draw.choice((1, 2, 5)), partition=profile)
-        return request
-
-    def _affinity(self) -> PodAffinity:
-        draw = self.draw
-        mark, other = draw.choice(("app=x", "app=y")), draw.choice(("app=x", "app=y"))
-        return PodAffinity(
-            marks=(mark,),
-            near=RequiredPodAffinity(other, (draw.choice((NODE_LEVEL, "zone")),)) if self._has(0.3) else None,
-            apart=(RequiredPodAntiAffinity(other, draw.choice((NODE_LEVEL, "zone"))),) if self._has(0.3) else (),
-            spread=(TopologySpread(mark, draw.choice((NODE_LEVEL, "zone")), draw.choice((1, 2))),)
-            if self._has(0.4)
-            else (),
-        )
-
     def _workload(self) -> Workload:
         draw, flavour, self._made = self.draw, self.flavour, self._made + 1
         groups: tuple[SubGroup, ...] = ()
@@ -308,7 +267,7 @@ class Story:
         for at in range(draw.choice((1, 1, 1, 1, 2, 3))):
             count = draw.choice((4, 6)) if is_large else draw.choice((1, 1, 1, 2, 3))
             minimum = draw.choice((-1, -1, 1, count - 1)) if count > 1 else -1
-            roles.append(Role(self._request(), f"role{at}", count, minimum))
+            roles.append(Role(random_request(draw, self.flavour), f"role{at}", count, minimum))
         if len(roles) > 1 and self._has(0.4):
             groups = (SubGroup(minimum=draw.choice((-1, 1))), *(SubGroup(f"g{at}") for at in range(len(roles))))
             roles = [replace(role, group=f"g{at}", minimum=max(1, role.needed)) for at, role in enumerate(roles)]
@@ -318,7 +277,7 @@ class Story:
         return Workload(
             f"default/w{self._made:03d}",
             tuple(roles),
-            queue=draw.choice(LEAVES) if self._has(flavour.queues) else "default",
+            queue=draw.choice(self._leaves) if self._has(flavour.queues) else "default",
             user=draw.choice(USERS),
             kind=draw.choice(("batch", "training", "inference", "notebook")),
             priority=draw.choice((0, 0, 0, 50, 100)),
@@ -366,3 +325,57 @@ class Story:
             case "nodes":
                 return replace(found, nodes=(draw.choice(nodes),))
         return replace(found, devices=(PhysicalDevice(draw.choice(nodes), f"gpu-{draw.randrange(4)}"),))
+
+
+def random_request(draw: random.Random, flavour: Flavour) -> Request:
+    """What a pod may ask for."""
+    rules = flavour.rules
+
+    def has(part: float) -> bool:
+        return draw.random() < part
+
+    zone_a, zone_b = NodeRule("zone", "In", ("a",)), NodeRule("zone", "In", ("b",))
+    request = Request(
+        cpu_milli=draw.choice((0, 500, 1_000, 3_000)),
+        memory_mib=draw.choice((0, 1_024, 8_000)),
+        extended=(("example.com/nic", 1),) if has(rules / 2) else (),
+        node_rules=draw.choice(((zone_a,), (NodeRule("rank", "Gt", ("1",)),))) if has(rules / 2) else (),
+        node_choices=(((zone_b,), (NodeRule("rank", "Lt", ("9",)),)),) if has(rules / 2) else (),
+        prefers=(NodePreference(50, (zone_b,)),) if has(rules) else (),
+        tolerations=draw.choice(((), (Toleration("gpu", "Exists"),), (Toleration("gpu", "Equal", "only"),))),
+        neighbours=random_affinity(draw) if has(rules) else None,
+    )
+    kind = draw.choice(("fraction", "fraction", "memory", "part", "cpu")) if has(flavour.shares) else "whole"
+    match kind:
+        case "whole":
+            models = draw.choice((("MI300X",), ("MI210", "H100"))) if has(rules / 2) else ()
+            return replace(request, gpus=draw.choice((1, 1, 1, 2, 2, 3, 4)), gpu_models=models)
+        case "fraction":
+            request = replace(
+                request, gpus=draw.choice((1, 1, 2)), gpu_milli=draw.choice((10, 100, 250, 500, 700, 990))
+            )
+            if has(0.3):
+                request = replace(request, isolation=draw.choice(("time-slicing", "cu-mask", "mps")))
+            return replace(request, least_grade=draw.choice(("cu-mask", "time-slicing"))) if has(0.2) else request
+        case "memory":
+            memory_mib = draw.choice((2_000, 20_000, 60_000, 98_304))
+            return replace(
+                request, gpus=draw.choice((1, 1, 2)), gpu_mib=memory_mib, device_mib=draw.choice((0, 0, 100_000))
+            )
+        case "part":
+            profile = draw.choice(("CPX", "CPX", "any", "DPX", "CPX+NPS4"))
+            return replace(request, gpus=draw.choice((1, 2, 5)), partition=profile)
+    return request
+
+
+def random_affinity(draw: random.Random) -> PodAffinity:
+    """Rules between pods."""
+    mark, other = draw.choice(("app=x", "app=y")), draw.choice(("app=x", "app=y"))
+    return PodAffinity(
+        marks=(mark,),
+        near=RequiredPodAffinity(other, (draw.choice((NODE_LEVEL, "zone")),)) if draw.random() < 0.3 else None,
+        apart=(RequiredPodAntiAffinity(other, draw.choice((NODE_LEVEL, "zone"))),) if draw.random() < 0.3 else (),
+        spread=(TopologySpread(mark, draw.choice((NODE_LEVEL, "zone")), draw.choice((1, 2))),)
+        if draw.random() < 0.4
+        else (),
+    )

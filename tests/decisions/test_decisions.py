@@ -12,7 +12,7 @@ from tests.conftest import IS_QUICK, SIZE
 from tests.decisions.fingerprints import fingerprints
 
 RECORDED: dict[str, str] = json.loads((Path(__file__).parent / "recorded.json").read_text())
-STORIES = len(RECORDED) if SIZE > 1 else 40 if IS_QUICK else 150
+STORIES = len(RECORDED) if SIZE > 1 else 60 if IS_QUICK else 150
 
 
 @pytest.mark.parametrize("seed", range(STORIES))

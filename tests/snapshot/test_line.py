@@ -2,6 +2,8 @@
 
 import random
 
+import pytest
+
 from kaiwo.snapshot.backlog import OrderedWaiters
 
 
@@ -33,3 +35,30 @@ def test_leaving_at_the_head_a_thousand_times_loses_nobody() -> None:
         assert line.at(0) == place
         line.remove(place)
         assert len(line) == 999 - number
+
+
+@pytest.mark.parametrize(
+    ("waited", "gone", "remembered"), [(120, 64, 120), (120, 65, 55), (131, 65, 131), (130, 66, 64)]
+)
+def test_those_who_left_at_the_head_are_forgotten_once_they_are_many_and_half_of_all(
+    waited: int, gone: int, remembered: int
+) -> None:
+    line = OrderedWaiters()
+    places = [(((number,),), f"w{number}") for number in range(waited)]
+    for place in places:
+        line.add(place)
+    for place in places[:gone]:
+        line.remove(place)
+    assert list(line) == places[gone:]
+    assert len(line._positions) == remembered
+
+
+def test_who_comes_back_before_all_others_stands_before_them() -> None:
+    line = OrderedWaiters()
+    places = [(((number,),), f"w{number}") for number in range(3)]
+    for place in places:
+        line.add(place)
+    line.remove(places[0])
+    assert (line.ahead_of(places[1]), line.ahead_of(places[2])) == (0, 1)
+    line.add(places[0])
+    assert list(line) == list(line.copy()) == places
