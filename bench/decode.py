@@ -44,7 +44,7 @@ def measure(pods: int) -> dict[str, float]:
     for page in pages(pods):
         size += len(page)
         began = time.perf_counter_ns()
-        items, _ = reader.read_page(page)
+        items = reader.read_page(page).items or ()
         for item in items:
             seen = decoder.decode(item)
             there[seen.key] = seen

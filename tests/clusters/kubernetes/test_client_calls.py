@@ -146,8 +146,9 @@ def test_one_object_that_cannot_be_read_does_not_take_the_others_with_it() -> No
     reported: list[str] = []
     resource.report = lambda *_, error, **__: reported.append(error)
     good, bad = '{"metadata": {"name": "a"}}', '{"metadata": {"name": 3}}'
-    items, meta = resource.read_page(f'{{"metadata": {{"resourceVersion": "7"}}, "items": [{good}, {bad}]}}'.encode())
-    assert ([item.metadata.name for item in items], meta.resource_version, resource.unreadable) == (["a"], "7", 1)
+    page = resource.read_page(f'{{"metadata": {{"resourceVersion": "7"}}, "items": [{good}, {bad}]}}'.encode())
+    assert ([item.metadata.name for item in page.items or ()], page.metadata.resource_version) == (["a"], "7")
+    assert resource.unreadable == 1
     assert resource.read_line(f'{{"type": "ADDED", "object": {bad}}}'.encode()) is None
     assert resource.unreadable == 2
     assert "Expected `str`, got `int`" in reported[-1]

@@ -157,7 +157,7 @@ def test_a_line_that_cannot_be_read_is_named_in_the_log() -> None:
     resource.report = told = Told()
     spoilt = {"metadata": {"name": "n"}, "spec": {"unschedulable": "perhaps"}}
     page = {"metadata": {"resourceVersion": "1"}, "items": [spoilt, {"metadata": {"name": "m"}}]}
-    items, _ = resource.read_page(msgspec.json.encode(page))
+    items = resource.read_page(msgspec.json.encode(page)).items
     assert [item.metadata.name for item in items] == ["m"]
     assert resource.read_line(msgspec.json.encode({"type": "MODIFIED", "object": spoilt})) is None
     assert [line["object"] for line in told.lines] == ["n", "n"]

@@ -49,14 +49,11 @@ class Call(NamedTuple):
 
 
 class Client:
-    """Talks to one API server as one user. Close it.
-
-    `may_write_s`: for how long from now writes are allowed; zero or less: not at all.
-    """
+    """Talks to one API server as one user. Close it."""
 
     def __init__(self, access: Access, writes: int = WRITES, may_write_s: Callable[[], float] = lambda: CALL_S) -> None:
         self.access = access
-        self._may_write_s = may_write_s
+        self._may_write_s = may_write_s  # how long writes are still allowed; zero or less: not at all
         self._writes = asyncio.Semaphore(writes)
         self._unanswered_writes = 0
         self._pool: aiohttp.ClientSession | None = None

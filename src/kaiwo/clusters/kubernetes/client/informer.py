@@ -116,11 +116,11 @@ class Informer:
         try:
             while True:
                 body = await self._client.read(self.resource.path, params, PAGE_S, tries=1)
-                items, meta = self.resource.read_page(body)
-                self._handler.on_page(items)
-                if not meta.continue_:
+                page = self.resource.read_page(body)
+                self._handler.on_page(page.items or ())
+                if not page.metadata.continue_:
                     break
-                params["continue"] = meta.continue_
+                params["continue"] = page.metadata.continue_
                 await asyncio.sleep(0)
         except ApiError as error:
             if error.is_gone:  # the list's own version expired between two pages: start again
@@ -130,8 +130,8 @@ class Informer:
                 self._end_list("")
             raise
         self.lists += 1
-        self._end_list(meta.resource_version)
-        self.version = meta.resource_version
+        self._end_list(page.metadata.resource_version)
+        self.version = page.metadata.resource_version
 
     def _end_list(self, version: str) -> None:
         self._handler.on_list_end(version)
@@ -198,10 +198,7 @@ async def _lines(content: Any) -> AsyncIterator[list[bytes]]:
 
 
 class KindHandler(Generic[T, V]):
-    """Calls `upsert` for what exists and `delete` for what is gone.
-
-    Keeps what `read` makes of each object, so that what vanished between two lists can be deleted.
-    """
+    """Calls `upsert` and `delete`. Keeps what `read` makes of each object, to find what vanished between two lists."""
 
     def __init__(
         self,

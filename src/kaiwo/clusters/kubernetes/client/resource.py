@@ -60,12 +60,11 @@ class Resource(Generic[T]):
         found: Any = item
         return str(found["metadata"]["resourceVersion"] if isinstance(item, dict) else found.metadata.resource_version)
 
-    def read_page(self, body: bytes) -> tuple[list[T], ListMeta]:
+    def read_page(self, body: bytes) -> Page[T]:
         try:
-            page = self._page.decode(body)
+            return self._page.decode(body)
         except msgspec.ValidationError:
             return self._read_one_by_one(body)
-        return page.items or [], page.metadata
 
     def read_line(self, line: bytes) -> Line[Any] | None:
         """One line of a watch. ERROR has a Status, BOOKMARK the version alone; None: it was left out."""
@@ -92,7 +91,7 @@ class Resource(Generic[T]):
             self._reported[name] = reason
             self.report("object-left-out", level="warning", kind=self.path, object=name, error=reason)
 
-    def _read_one_by_one(self, body: bytes) -> tuple[list[T], ListMeta]:
+    def _read_one_by_one(self, body: bytes) -> Page[T]:
         page = self._raw_page.decode(body)
         found: list[T] = []
         for raw in page.items or ():
@@ -100,7 +99,7 @@ class Resource(Generic[T]):
                 found.append(self._item.decode(raw))
             except msgspec.ValidationError as error:
                 self.leave_out(_name_in(raw), error)
-        return found, page.metadata
+        return Page(page.metadata, found)
 
 
 def name_of(item: Any) -> str:

@@ -279,10 +279,8 @@ class ClaimUsers:
         return ""
 
     def _others(self, pod: CachedPod) -> set[Key]:
-        found: set[Key] = set()
-        for name in self._for_one_pod(pod):
-            found |= self._users.get((pod.namespace, name), set())
-        return found - {pod.key}
+        users = (self._users.get((pod.namespace, name), set()) for name in self._for_one_pod(pod))
+        return set().union(*users) - {pod.key}
 
     def _for_one_pod(self, pod: CachedPod) -> list[str]:
         """Of its claims, those that only one pod may use."""
