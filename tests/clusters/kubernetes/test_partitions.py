@@ -192,7 +192,7 @@ def test_devices_that_are_not_those_that_were_wanted_are_a_failure_whatever_the_
         async with prepared(plane) as (kubectl, manager), scheduler(plane, tmp_path / "a") as kaiwo:
             side = kaiwo.context.partitions.objects
             assert side is not None
-            side._patience = msgspec.structs.replace(side._patience or ChangeTimeouts(), devices_s=1.0)
+            side._timeouts = msgspec.structs.replace(side._timeouts or ChangeTimeouts(), devices_s=1.0)
             manager.layouts |= {"cpx-nps1": [WHOLE] * 8, "spx-nps1-x8": [WHOLE] * 8}
             await put_plan(kubectl, dcmProfileName="cpx-nps1")
             status = await until_plan(kubectl, lambda status: phase_of_node(status) == "RolledBack")
