@@ -4,8 +4,8 @@ from typing import Any
 
 from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
 from kaiwo.clusters.kubernetes.cache.gang_index import OwnerObject
-from kaiwo.clusters.kubernetes.gangs import read_owner
 from kaiwo.clusters.kubernetes.gangs.metadata import Owner
+from kaiwo.clusters.kubernetes.gangs.registry import read_owner
 from kaiwo.model.events import WorkloadChanged
 from kaiwo.model.workload import Workload, has_required_pods
 from tests.clusters.kubernetes.api_objects import cache_with_nodes, cached_pod

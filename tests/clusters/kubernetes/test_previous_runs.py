@@ -4,7 +4,7 @@ from typing import Any
 
 from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
 from kaiwo.clusters.kubernetes.cache.gang_index import OwnerObject
-from kaiwo.clusters.kubernetes.gangs import read_owner
+from kaiwo.clusters.kubernetes.gangs.registry import read_owner
 from kaiwo.model.workload import Phase
 from tests.clusters.kubernetes.api_objects import cache_with_nodes, cached_pod
 from tests.conformance.gangs import objects as o

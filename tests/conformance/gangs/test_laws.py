@@ -7,11 +7,13 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kaiwo.clusters.kubernetes.gangs import Gang, GangTracker, build_gangs, read_member, read_owner
+from kaiwo.clusters.kubernetes.gangs.gang import Gang
+from kaiwo.clusters.kubernetes.gangs.gang_tracker import GangTracker
 from kaiwo.clusters.kubernetes.gangs.members import Member
 from kaiwo.clusters.kubernetes.gangs.metadata import Owner
+from kaiwo.clusters.kubernetes.gangs.registry import read_owner
 from tests.conformance.gangs import objects as o
-from tests.conformance.gangs.replay import replay
+from tests.conformance.gangs.replay import build_gangs, read_member, replay
 from tests.conformance.gangs.stories import STORIES
 
 stories = st.sampled_from(sorted(STORIES)).map(lambda name: STORIES[name])

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kaiwo.clusters.kubernetes.gangs import Gang, GangRole
+from kaiwo.clusters.kubernetes.gangs.gang import Gang, GangRole
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload
 from tests.conformance.gangs import objects as o

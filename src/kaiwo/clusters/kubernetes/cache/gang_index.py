@@ -7,10 +7,12 @@ import msgspec
 
 from kaiwo.clusters.kubernetes.cache.checkpoint_annotations import CHECKPOINT_ANNOTATIONS
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod, Key
-from kaiwo.clusters.kubernetes.gangs import Gang, GangId, GangKey, GangTracker, Member
-from kaiwo.clusters.kubernetes.gangs.gang_names import read_gang_name
+from kaiwo.clusters.kubernetes.gangs.gang import Gang, GangKey
+from kaiwo.clusters.kubernetes.gangs.gang_tracker import GangTracker
 from kaiwo.clusters.kubernetes.gangs.labels import USED_ANNOTATIONS, USED_LABELS, keep_used
-from kaiwo.clusters.kubernetes.gangs.metadata import Owner, TemplateSpec, WorkloadReference
+from kaiwo.clusters.kubernetes.gangs.members import Member
+from kaiwo.clusters.kubernetes.gangs.metadata import Owner, TemplateSpec, WorkloadReference, read_gang_name
+from kaiwo.clusters.kubernetes.gangs.registry import GangId
 
 Unit = GangId | Key  # a gang, or a pod on its own
 _GANG_ANNOTATION = b'.ai/gang"'

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from kaiwo.clusters.kubernetes.cache.gang_index import GangIndex
 from kaiwo.clusters.kubernetes.decode.pod_request import NODE_NAME
-from kaiwo.clusters.kubernetes.gangs import Gang
+from kaiwo.clusters.kubernetes.gangs.gang import Gang
 from kaiwo.clusters.plan_checks import back_off_s
 from kaiwo.model.affinity import NodeRule
 from kaiwo.model.workload import Phase, Pod, Role, Workload

@@ -18,7 +18,7 @@ from kaiwo.clusters.kubernetes.cache.kueue_gates import KueueWorkloads, unassign
 from kaiwo.clusters.kubernetes.cache.priority_classes import PriorityClasses
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod, Key
 from kaiwo.clusters.kubernetes.decode.workload_annotations import read_valid_settings, read_workload_settings
-from kaiwo.clusters.kubernetes.gangs import Gang
+from kaiwo.clusters.kubernetes.gangs.gang import Gang
 from kaiwo.clusters.kubernetes.gangs.labels import KUEUE_REQUIRED
 from kaiwo.clusters.kubernetes.volumes.volume_cache import ClaimUsers
 from kaiwo.model.errors import ConfigError

@@ -1,19 +1,19 @@
 """A gang: the pods that start together, how many of them must, and what it still waits for.
 
 A Gang becomes a Workload of the model: its roles are the model's roles with their count and minimum. The pods of one
-role may still ask for different things; whoever makes the Workload splits such a role by request.
+role may still have different requests; whatever makes the Workload splits such a role by request.
 GangKind is what each kind of gang must provide; every kind has a file of its own, and `registry` has their order.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol, TypeVar
 
 import msgspec
 
-from kaiwo.clusters.kubernetes.gangs.gang_names import read_annotation
 from kaiwo.clusters.kubernetes.gangs.labels import JOBSET_ROLE, RAY_GROUP, TRAINING_ROLES
 from kaiwo.clusters.kubernetes.gangs.members import Member
-from kaiwo.clusters.kubernetes.gangs.owners import OwnerIndex, OwnerLink
+from kaiwo.clusters.kubernetes.gangs.metadata import Owner, Reference, read_annotation
+from kaiwo.clusters.kubernetes.gangs.owners import OwnerIndex, OwnerLink, explain_unknown
 from kaiwo.model.workload import SubGroup
 
 # Roles whose pods the others connect to: of LeaderWorkerSets, MPIJobs, Ray, PyTorchJobs, TFJobs, or named so by people.
@@ -23,7 +23,7 @@ ROLE_LABELS = (JOBSET_ROLE, *TRAINING_ROLES, RAY_GROUP)
 
 
 class GangKey(msgspec.Struct, frozen=True, gc=False, order=True):
-    """Which gang: the same key as long as the gang lives."""
+    """Which gang: the same key as long as the gang exists."""
 
     kind: str
     namespace: str
@@ -83,6 +83,24 @@ class WantedPods(msgspec.Struct, frozen=True, gc=False):
     done: int = 0
 
 
+Part = TypeVar("Part", GangRole, WantedPods)
+
+
+class GangKind(Protocol):
+    """What each module of `kinds` provides."""
+
+    def find_key(self, member: Member, line: Sequence[OwnerLink], owners: OwnerIndex) -> GangKey | None:
+        """The gang that a pod belongs to, if any."""
+
+    def assemble(self, key: GangKey, members: Sequence[Member], owners: OwnerIndex) -> Gang | None:
+        """One gang from its own pods."""
+
+
+def owner_key(member: Member, owner: Reference | None, group: str, *kinds: str) -> GangKey | None:
+    """The gang that an owner of one of these kinds makes of its pods."""
+    return GangKey(owner.kind, member.namespace, owner.name, owner.uid) if owner and owner.is_a(group, *kinds) else None
+
+
 def alive(members: Iterable[Member]) -> list[Member]:
     return [each for each in members if each.is_alive]
 
@@ -95,10 +113,15 @@ def role_hint(member: Member) -> str:
 
 
 def build_gang(
-    key: GangKey, wants: Sequence[WantedPods], held: dict[str, list[str]], rule: str, waits: str = ""
+    key: GangKey,
+    wants: Sequence[WantedPods],
+    members: Sequence[Member],
+    role_of: Callable[[Member], str],
+    rule: str,
+    is_suspended: bool | None = False,
 ) -> Gang:
     """Join what is wanted with the pods that exist, by role. Pods of a role that is not wanted are surplus."""
-    left = dict(held)
+    left = names_by_role(members, role_of)
     roles = [_build_role(want, left.pop(want.role, [])) for want in wants]
     roles += [_build_role(WantedPods(role, 0, 0), names) for role, names in sorted(left.items())]
     if not any(role.minimum for role in roles):
@@ -111,7 +134,7 @@ def build_gang(
         rule=rule,
         later=sum(want.later for want in wants),
         done=sum(want.done for want in wants),
-        blocked_by=waits or explain_missing(key, roles, minimum),
+        blocked_by=f"{key} is suspended; resume it" if is_suspended else _explain_missing(key, roles, minimum),
     )
 
 
@@ -121,7 +144,31 @@ def build_flat_gang(key: GangKey, members: Sequence[Member], minimum: int, rule:
     minimum = max(1, minimum)
     found = [_build_role(WantedPods(role, 0, 0), names) for role, names in sorted(held.items())]
     roles = spread_minimum(sorted(found, key=lambda role: not role.leads), minimum)
-    return Gang(key, tuple(roles), minimum, rule, blocked_by=waits or explain_missing(key, roles, minimum))
+    return Gang(key, tuple(roles), minimum, rule, blocked_by=waits or _explain_missing(key, roles, minimum))
+
+
+def build_unsized_gang(key: GangKey, members: Sequence[Member], waits: str) -> Gang:
+    """A gang that cannot start before it is known how many pods it has."""
+    return build_flat_gang(key, members, len(alive(members)), SIZE_UNKNOWN, waits)
+
+
+def build_ownerless_gang(key: GangKey, members: Sequence[Member], owner: Owner | None) -> Gang:
+    """A gang whose owner has not been seen or cannot be read."""
+    return build_unsized_gang(key, members, explain_unknown(owner, str(key)))
+
+
+def wanted_together(
+    wants: Sequence[WantedPods],
+    gang_names: Mapping[str, tuple[str, ...]],
+    members: Sequence[Member],
+    role_of: Callable[[Member], str],
+) -> list[WantedPods]:
+    """Of an owner's roles, those that are in one gang with these pods: they name the same gangs, or none.
+
+    Two halves of one owner would wait for each other for ever if each counted the other's pods as its own.
+    """
+    ours = {gang_names[role] for each in members if (role := role_of(each)) in gang_names}
+    return [want for want in wants if not ours or gang_names[want.role] in ours]
 
 
 def with_previous_run(group: Gang, members: Iterable[Member]) -> Gang:
@@ -137,7 +184,7 @@ def names_by_role(members: Iterable[Member], role_of: Callable[[Member], str]) -
     return held
 
 
-def spread_minimum(roles: Iterable[GangRole], minimum: int) -> list[GangRole]:
+def spread_minimum(roles: Iterable[Part], minimum: int) -> list[Part]:
     """Any `minimum` pods will do, so the first roles take as many as they have."""
     dealt = []
     for role in roles:
@@ -147,7 +194,7 @@ def spread_minimum(roles: Iterable[GangRole], minimum: int) -> list[GangRole]:
     return dealt
 
 
-def explain_missing(key: GangKey, roles: Sequence[GangRole], minimum: int) -> str:
+def _explain_missing(key: GangKey, roles: Sequence[GangRole], minimum: int) -> str:
     """Empty when the pods that must start together all exist."""
     have = sum(min(len(role.members), role.minimum) for role in roles)
     if have >= minimum:
@@ -160,10 +207,3 @@ def explain_missing(key: GangKey, roles: Sequence[GangRole], minimum: int) -> st
 
 def _build_role(want: WantedPods, names: list[str]) -> GangRole:
     return GangRole(want.role, max(want.count, len(names)), want.minimum, tuple(sorted(names)))
-
-
-class GangKind(NamedTuple):
-    """`find_key`: the gang that a pod belongs to, if any; `assemble`: one gang from its own pods."""
-
-    find_key: Callable[[Member, Sequence[OwnerLink], OwnerIndex], GangKey | None]
-    assemble: Callable[[GangKey, Sequence[Member], OwnerIndex], Gang | None]

@@ -1,6 +1,5 @@
 """Track pods and their owners, and say which gangs an event touched.
 
-In:    one pod or object at a time, in any order.   Out: the gangs to work out again.
 The cost of an event depends on the pods below the object that changed, never on the size of the cluster. An event that
 changes nothing we read touches nothing.
 """
@@ -13,14 +12,16 @@ from kaiwo.clusters.kubernetes.gangs.kinds import kubernetes_podgroup, leaderwor
 from kaiwo.clusters.kubernetes.gangs.kinds.other_podgroups import named_groups
 from kaiwo.clusters.kubernetes.gangs.labels import JOBSET_NAME, LWS_NAME
 from kaiwo.clusters.kubernetes.gangs.members import Member
-from kaiwo.clusters.kubernetes.gangs.metadata import Owner
+from kaiwo.clusters.kubernetes.gangs.metadata import FullName, Owner
 from kaiwo.clusters.kubernetes.gangs.owners import OwnerIndex
 from kaiwo.clusters.kubernetes.gangs.registry import GangId, build_gang_of, find_gang
 
-Named = tuple[str, str, str, str]  # API group, kind, namespace, name
+PodName = tuple[str, str]  # namespace, name
+K = TypeVar("K")
+V = TypeVar("V")
 
 
-def names_used(member: Member) -> list[Named]:
+def names_used(member: Member) -> list[FullName]:
     """The objects that a pod depends on by name, so that a change of the object finds the pod."""
     found = [(group, "PodGroup", name) for group, name in named_groups(member)]
     if member.pod_group:
@@ -35,14 +36,8 @@ def names_used(member: Member) -> list[Named]:
     return [(group, kind, member.namespace, name) for group, kind, name in found]
 
 
-PodName = tuple[str, str]  # namespace, name
-
-K = TypeVar("K")
-V = TypeVar("V")
-
-
 class GangTracker:
-    """Pods, owners and gangs as they are now."""
+    """Pods, owners and gangs as they are now. What changes them returns the gangs that it touched."""
 
     def __init__(self) -> None:
         self.owners = OwnerIndex()
@@ -50,12 +45,11 @@ class GangTracker:
         self._gang_of: dict[PodName, GangId] = {}  # without pods on their own
         self._members: dict[GangId, set[PodName]] = {}
         self._below: dict[str, set[PodName]] = {}  # pods by the UID of their owner
-        self._owned: dict[str, set[Named]] = {}  # objects by the UID of their owner
-        self._users: dict[Named, set[PodName]] = {}  # pods by the objects that they name
+        self._owned: dict[str, set[FullName]] = {}  # objects by the UID of their owner
+        self._users: dict[FullName, set[PodName]] = {}  # pods by the objects that they name
         self._gangs: dict[GangId, Gang | None] = {}  # those that are up to date
 
     def upsert_pod(self, member: Member) -> set[GangId]:
-        """A pod is new or changed."""
         pod = (member.namespace, member.name)
         before = self._pods.get(pod)
         if before == member:
@@ -70,7 +64,6 @@ class GangTracker:
         return self._reassign(pod)
 
     def delete_pod(self, namespace: str, name: str) -> set[GangId]:
-        """A pod is gone."""
         pod = (namespace, name)
         member = self._pods.pop(pod, None)
         if member is None:
@@ -79,8 +72,7 @@ class GangTracker:
         return self._reassign(pod)
 
     def upsert_owner(self, owner: Owner) -> set[GangId]:
-        """An owner is new or changed."""
-        named = (owner.group, owner.kind, owner.namespace, owner.name)
+        named = owner.full_name
         before = self.owners.find_by_name(*named)
         if not self.owners.upsert(owner):
             return set()
@@ -94,13 +86,11 @@ class GangTracker:
         return self._reassign(*pods)
 
     def delete_owner(self, owner: Owner) -> set[GangId]:
-        """An owner is gone."""
         if not self.owners.delete(owner):
             return set()
-        named = (owner.group, owner.kind, owner.namespace, owner.name)
         if owner.metadata.owner:
-            _discard(self._owned, owner.metadata.owner.uid, named)
-        return self._reassign(*self._pods_under(owner.uid, named))
+            _discard(self._owned, owner.metadata.owner.uid, owner.full_name)
+        return self._reassign(*self.pods_under(owner))
 
     def gang(self, gang_id: GangId) -> Gang | None:
         """One gang as it is now; None: it has no pods."""
@@ -116,7 +106,6 @@ class GangTracker:
         return self._gang_of.get((namespace, name))
 
     def pods(self, gang_id: GangId) -> frozenset[PodName]:
-        """The pods of one gang."""
         return frozenset(self._members.get(gang_id, ()))
 
     def gang_ids(self) -> list[GangId]:
@@ -125,7 +114,7 @@ class GangTracker:
 
     def pods_under(self, owner: Owner) -> set[PodName]:
         """The pods that an owner may concern."""
-        return self._pods_under(owner.uid, (owner.group, owner.kind, owner.namespace, owner.name))
+        return self._pods_under(owner.uid, owner.full_name)
 
     def _unlink(self, pod: PodName, member: Member) -> None:
         if member.owner:
@@ -133,7 +122,7 @@ class GangTracker:
         for named in names_used(member):
             _discard(self._users, named, pod)
 
-    def _pods_under(self, uid: str, named: Named) -> set[PodName]:
+    def _pods_under(self, uid: str, named: FullName) -> set[PodName]:
         """Pods whose gang may look at this object: those that name it, and those below it at any depth."""
         found = set(self._users.get(named, ()))
         seen: set[str] = set()

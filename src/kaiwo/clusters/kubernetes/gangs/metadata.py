@@ -1,15 +1,19 @@
-"""What every Kubernetes object says about itself: names, labels, and who owns it.
+"""Decode what every Kubernetes object says about itself: its name, labels, owners, and the gang that it names.
 
 Only these fields are decoded; the rest of the object never exists. A field that is null reads as if it were absent.
 """
 
+from collections.abc import Iterable
+
 import msgspec
 
-from kaiwo.clusters.kubernetes.gangs.labels import USED_ANNOTATIONS, USED_LABELS, keep_used
+from kaiwo.clusters.kubernetes.gangs.labels import KUEUE_GROUP, PREFIXES, USED_ANNOTATIONS, USED_LABELS, keep_used
 
 Texts = dict[str, str]
+FullName = tuple[str, str, str, str]  # API group, kind, namespace, name
 
 MOST_PODS = 100_000  # of one gang
+FLAGS = ("true", "false")  # on a Job `kaiwo.ai/gang` may also say whether its pods are one
 
 
 class Reference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -25,9 +29,12 @@ class Reference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     def group(self) -> str:
         return group_of_version(self.api_version)
 
+    def is_a(self, group: str, *kinds: str) -> bool:
+        return self.kind in kinds and self.group == group
+
 
 class Metadata(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """The part of `metadata` that decides to which gang a pod belongs. Labels and annotations that nobody reads go."""
+    """The part of `metadata` that decides to which gang a pod belongs. Unused labels and annotations are dropped."""
 
     name: str | None = ""
     namespace: str | None = ""
@@ -43,12 +50,12 @@ class Metadata(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
     @property
     def owner(self) -> Reference | None:
-        """The one owner that made it and makes it anew. Other owners only keep it from being collected."""
+        """The one owner that creates and re-creates it. Other owners only keep it from being garbage-collected."""
         return next((each for each in self.owner_references or () if each.controller), None)
 
 
 class Template(msgspec.Struct, frozen=True, gc=False):
-    """The labels and annotations that a controller gives to what it makes."""
+    """What a controller gives to the pods that it creates."""
 
     metadata: Metadata | None = None
     spec: "TemplateSpec | None" = None
@@ -84,7 +91,7 @@ class WorkloadReference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class Owner(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """Any object that stands above pods. Kinds that we read further add their `spec` and `status`."""
+    """Any object above pods. Kinds that are read further add their `spec` and `status`."""
 
     kind: str = ""
     api_version: str = ""
@@ -107,12 +114,16 @@ class Owner(msgspec.Struct, frozen=True, gc=False, rename="camel"):
         return self.metadata.uid or ""
 
     @property
+    def full_name(self) -> FullName:
+        return self.group, self.kind, self.namespace, self.name
+
+    @property
     def annotations(self) -> Texts:
         return self.metadata.annotations or {}
 
 
 class Unreadable(Owner, frozen=True, gc=False):
-    """An object of a known kind that is not as its kind should be."""
+    """An object of a known kind that could not be decoded as that kind."""
 
     fault: str = ""
 
@@ -123,14 +134,36 @@ def group_of_version(api_version: str) -> str:
     return group if slash else ""
 
 
-def read_gang_count(text: str | None) -> int | None:
-    """The same of a gang's pods, of which there is at least one; None where it cannot be."""
-    count = read_count(text)
-    return count if count and count <= MOST_PODS else None
-
-
 def read_count(text: str | None) -> int | None:
-    """A count written as text, as labels and annotations have it; None where it is no count."""
+    """A count from a label or an annotation; None where it is no count."""
     if text is None or not text.isascii() or not text.isdigit() or len(text) > 9:
         return None
     return int(text)
+
+
+def read_annotation(name: str, places: Iterable[Texts]) -> str:
+    """One of our annotations, from the nearest place that has it."""
+    for place in places:
+        for prefix in PREFIXES:
+            if value := place.get(prefix + name):
+                return value
+    return ""
+
+
+def read_gang_name(places: Iterable[Texts]) -> str:
+    name = read_annotation("gang", places)
+    return "" if name in FLAGS else name
+
+
+def read_gang_names(template: Template | None, annotations: Texts) -> tuple[str, ...]:
+    """Every gang that pods made from this template name; all empty when they belong to their owner's."""
+    template = template or Template()
+    spec = template.spec or TemplateSpec()
+    workload = spec.workload_ref or WorkloadReference()
+    return (
+        read_gang_name((template.annotations, annotations)),
+        template.labels.get(KUEUE_GROUP, ""),
+        (spec.scheduling_group and spec.scheduling_group.pod_group_name) or "",
+        workload.name or "",
+        workload.pod_group or "",
+    )

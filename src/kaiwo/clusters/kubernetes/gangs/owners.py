@@ -1,15 +1,12 @@
 """Index the objects that own pods, and find the owners of a pod.
 
-In:    objects as JSON, in any order.   Out: the chain of owners above a pod, nearest first.
-Never: asks the API server. An object that the watch has not shown is missing from the index, and its gang says so.
+Never asks the API server: an object that the watch has not shown is missing from the index, and its gang says so.
 """
 
 from typing import NamedTuple
 
-import msgspec
-
 from kaiwo.clusters.kubernetes.gangs.members import Member
-from kaiwo.clusters.kubernetes.gangs.metadata import Owner, Reference, Unreadable
+from kaiwo.clusters.kubernetes.gangs.metadata import FullName, Owner, Reference, Unreadable
 
 MAX_DEPTH = 8  # owners above owners; real ones have four
 
@@ -26,25 +23,25 @@ class OwnerIndex:
 
     def __init__(self) -> None:
         self._by_uid: dict[str, Owner] = {}
-        self._by_name: dict[tuple[str, str, str, str], Owner] = {}
+        self._by_name: dict[FullName, Owner] = {}
 
     def upsert(self, owner: Owner) -> bool:
         """Take an object in. False: nothing that we read of it has changed."""
-        known = self._by_name.get(_name_of(owner))
+        known = self._by_name.get(owner.full_name)
         if known == owner:
             return False
         if known is not None and known.uid != owner.uid:
             self._by_uid.pop(known.uid, None)
         self._by_uid[owner.uid] = owner
-        self._by_name[_name_of(owner)] = owner
+        self._by_name[owner.full_name] = owner
         return True
 
     def delete(self, owner: Owner) -> bool:
         """Forget an object. False: it was not there, or another one of its name has come since."""
-        known = self._by_name.get(_name_of(owner))
+        known = self._by_name.get(owner.full_name)
         if known is None or known.uid != owner.uid:
             return False
-        del self._by_name[_name_of(owner)]
+        del self._by_name[owner.full_name]
         self._by_uid.pop(owner.uid, None)
         return True
 
@@ -65,26 +62,8 @@ class OwnerIndex:
         return tuple(links)
 
 
-def read_owner(raw: object, kinds: dict[tuple[str, str], type[Owner]]) -> Owner | str:
-    """An object as the API server gives it; of a kind that nobody reads, only its metadata. Else the reason."""
-    try:
-        plain = msgspec.convert(raw, Owner)
-    except msgspec.ValidationError as fault:
-        return f"an object above pods cannot be read ({fault})"
-    if not plain.kind or not plain.name:
-        return "an object above pods without kind and name cannot be read"
-    try:
-        return msgspec.convert(raw, kinds.get((plain.group, plain.kind), Owner))
-    except msgspec.ValidationError as fault:
-        return Unreadable(plain.kind, plain.api_version, plain.metadata, str(fault))
-
-
 def explain_unknown(owner: Owner | None, title: str) -> str:
     """Why the size of a gang is unknown."""
     if isinstance(owner, Unreadable):
         return f"{title} cannot be read ({owner.fault}), so how many pods it has is unknown"
     return f"{title} has not been seen yet, so how many pods it has is unknown"
-
-
-def _name_of(owner: Owner) -> tuple[str, str, str, str]:
-    return owner.group, owner.kind, owner.namespace, owner.name

@@ -1,17 +1,16 @@
 """`kaiwo.ai/gang: NAME`: pods that name the same gang in one namespace are one.
 
-`kaiwo.ai/gang-size` says how many pods it has, `kaiwo.ai/min-pods` how many must start together. Both may stand on the
-pod, on its template or on an object above it; the nearest word counts. Without a size the pods' owners say it;
-where they do not, the gang waits for somebody who does.
+`kaiwo.ai/gang-size` says how many pods it has, `kaiwo.ai/min-pods` how many must start together. Both may be on the
+pod, on its template or on an object above it; the nearest counts. Without a size the pods' owners say it; where they do
+not, the gang waits until one does.
 """
 
 from collections.abc import Sequence
 
-from kaiwo.clusters.kubernetes.gangs.gang import SIZE_UNKNOWN, Gang, GangKey, alive, build_flat_gang
-from kaiwo.clusters.kubernetes.gangs.gang_names import read_annotation, read_gang_name
+from kaiwo.clusters.kubernetes.gangs.gang import Gang, GangKey, alive, build_unsized_gang
 from kaiwo.clusters.kubernetes.gangs.kinds.declared_sizes import build_minimum_gang, build_sized_gang, count_declared
 from kaiwo.clusters.kubernetes.gangs.members import Member
-from kaiwo.clusters.kubernetes.gangs.metadata import MOST_PODS, Texts, read_gang_count
+from kaiwo.clusters.kubernetes.gangs.metadata import MOST_PODS, Texts, read_annotation, read_count, read_gang_name
 from kaiwo.clusters.kubernetes.gangs.owners import OwnerIndex, OwnerLink
 
 LEAST = "the gang's least number of pods"
@@ -30,7 +29,7 @@ def assemble(key: GangKey, members: Sequence[Member], owners: OwnerIndex) -> Gan
         minimums.add(read_annotation("min-pods", places))
     for name, texts in (("gang-size", sizes), ("min-pods", minimums)):
         if fault := _find_fault(key, name, texts - {""}):
-            return build_flat_gang(key, members, len(alive(members)), SIZE_UNKNOWN, fault)
+            return build_unsized_gang(key, members, fault)
     size, minimum = _read(sizes), _read(minimums)
     if not size:
         return _without_size(key, members, minimum, owners)
@@ -41,14 +40,14 @@ def assemble(key: GangKey, members: Sequence[Member], owners: OwnerIndex) -> Gan
 
 
 def _without_size(key: GangKey, members: Sequence[Member], minimum: int, owners: OwnerIndex) -> Gang:
-    """The owners say how many pods there are. A gang that did not wait for their word would start in halves."""
+    """The owners say how many pods there are. A gang that did not wait for them would start in halves."""
     declared = count_declared(members, owners)
     if minimum:
         most = minimum if declared.unknown else max(1, declared.wanted + declared.later)
         return build_minimum_gang(key, members, min(minimum, most), LEAST, owners)
     if declared.unknown:
         waits = f"{key} does not say how many pods it has: {declared.unknown}; write kaiwo.ai/gang-size on its pods"
-        return build_flat_gang(key, members, len(alive(members)), SIZE_UNKNOWN, waits)
+        return build_unsized_gang(key, members, waits)
     return build_sized_gang(key, members, declared.least, "the least that the owners of its pods want", owners)
 
 
@@ -65,5 +64,5 @@ def _find_fault(key: GangKey, name: str, texts: set[str]) -> str:
 
 
 def _read(texts: set[str]) -> int:
-    """0: nobody said."""
-    return next((count for text in texts if (count := read_gang_count(text))), 0)
+    """0: not given, or not a possible number of pods."""
+    return next((count for text in texts if 0 < (count := read_count(text) or 0) <= MOST_PODS), 0)

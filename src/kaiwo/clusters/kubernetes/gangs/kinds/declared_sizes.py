@@ -1,6 +1,5 @@
 """How many pods the owners of some pods want, for gangs that pods name themselves.
 
-In:    pods that name the same gang.   Out: what their owners want now and later.
 Such a gang has one number, or none, and knows nothing of waves. Its pods' owners do.
 """
 
@@ -21,42 +20,39 @@ from kaiwo.clusters.kubernetes.gangs.kinds import (
 from kaiwo.clusters.kubernetes.gangs.members import Member
 from kaiwo.clusters.kubernetes.gangs.owners import OwnerIndex
 
-OWNING = tuple(
-    GangKind(each.find_key, each.assemble)
-    for each in (leaderworkerset, jobset, training_jobs, ray_cluster, job, replicaset_statefulset)
-)
+OWNING: tuple[GangKind, ...] = (leaderworkerset, jobset, training_jobs, ray_cluster, job, replicaset_statefulset)
 
 
 class DeclaredSizes(NamedTuple):
-    """What the owners say together."""
+    """What the owners want together."""
 
     least: int  # must start together
     wanted: int  # with what is elastic
     later: int
-    done: int  # pods that have done their work: nobody makes them anew
+    done: int  # pods that have done their work and are not replaced
     unknown: str  # why that is not all; empty when it is
 
 
 def count_declared(members: Sequence[Member], owners: OwnerIndex) -> DeclaredSizes:
-    """The sum over the owners. Who has none that says a number counts itself, and there may be more of its like."""
+    """The sum over the owners. A pod whose owner gives no number counts itself, and there may be more like it."""
     shares: dict[tuple[GangKind, GangKey] | None, list[Member]] = {}
     for member in members:
         shares.setdefault(_owner_of(member, owners), []).append(member)
     least = wanted = later = done = 0
     unknown: set[str] = set()
     for share, own in shares.items():
-        group = share[0].assemble(share[1], own, owners) if share else None
-        if group is None:
+        gang = share[0].assemble(share[1], own, owners) if share else None
+        if gang is None:
             living = alive(own)
             least, wanted = least + len(living), wanted + len(living)
             done += sum(each.has_succeeded for each in own)
             if living:
                 unknown.add(_explain_silent(min(living, key=lambda each: each.name)))
             continue
-        least, wanted = least + group.minimum, wanted + sum(role.count for role in group.roles)
-        later, done = later + group.later, done + group.done
-        if group.rule == SIZE_UNKNOWN and alive(own):
-            unknown.add(group.blocked_by)
+        least, wanted = least + gang.minimum, wanted + sum(role.count for role in gang.roles)
+        later, done = later + gang.later, done + gang.done
+        if gang.rule == SIZE_UNKNOWN and alive(own):
+            unknown.add(gang.blocked_by)
     return DeclaredSizes(least, wanted, later, done, min(unknown, default=""))
 
 
@@ -73,18 +69,13 @@ def build_sized_gang(key: GangKey, members: Sequence[Member], minimum: int, rule
 
 
 def build_minimum_gang(key: GangKey, members: Sequence[Member], minimum: int, rule: str, owners: OwnerIndex) -> Gang:
-    """The same where nobody says how many pods there are in all, only how many start together."""
+    """The same where only the number that start together is known, not how many pods there are in all."""
     if len(alive(members)) < minimum:
-        minimum = _without_done(minimum, count_declared(members, owners))
+        declared = count_declared(members, owners)
+        # Finished pods never come again and are not missed while enough others are wanted. What the owners want does
+        # not suffice by itself: of a gang of two Jobs the second may not have created its pods yet.
+        minimum = max(minimum - declared.done, min(minimum, declared.wanted + declared.later))
     return build_sized_gang(key, members, minimum, rule, owners)
-
-
-def _without_done(minimum: int, declared: DeclaredSizes) -> int:
-    """Pods that have done their work never come again; as long as enough others are wanted, they are not missed.
-
-    What the owners want is not enough by itself: of a gang of two Jobs the second may not have made its pods yet.
-    """
-    return max(minimum - declared.done, min(minimum, declared.wanted + declared.later))
 
 
 def _owner_of(member: Member, owners: OwnerIndex) -> tuple[GangKind, GangKey] | None:
@@ -96,7 +87,6 @@ def _owner_of(member: Member, owners: OwnerIndex) -> tuple[GangKind, GangKey] | 
 
 
 def _explain_silent(member: Member) -> str:
-    """Nobody above this pod says how many there are of its like."""
     if member.owner is None:
         return f"no object makes pod {member.name}"
     return f"Kaiwo does not read how many pods {member.owner.kind} {member.namespace}/{member.owner.name} makes"

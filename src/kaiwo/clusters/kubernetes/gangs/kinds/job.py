@@ -9,27 +9,23 @@ from collections.abc import Sequence
 import msgspec
 
 from kaiwo.clusters.kubernetes.gangs.gang import (
-    SIZE_UNKNOWN,
     Gang,
     GangKey,
     WantedPods,
     alive,
-    build_flat_gang,
     build_gang,
-    names_by_role,
+    build_ownerless_gang,
+    owner_key,
 )
-from kaiwo.clusters.kubernetes.gangs.gang_names import read_annotation
 from kaiwo.clusters.kubernetes.gangs.labels import KUEUE_MINIMUM
 from kaiwo.clusters.kubernetes.gangs.members import Member
-from kaiwo.clusters.kubernetes.gangs.metadata import Owner, Template, read_count
-from kaiwo.clusters.kubernetes.gangs.owners import OwnerIndex, OwnerLink, explain_unknown
+from kaiwo.clusters.kubernetes.gangs.metadata import Owner, Template, read_annotation, read_count
+from kaiwo.clusters.kubernetes.gangs.owners import OwnerIndex, OwnerLink
 
 GROUP = "batch"
 
 
 class JobSpec(msgspec.Struct, frozen=True, gc=False):
-    """How many pods, how many at once."""
-
     parallelism: int | None = None
     completions: int | None = None
     suspend: bool | None = False
@@ -43,8 +39,6 @@ class JobSpec(msgspec.Struct, frozen=True, gc=False):
 
 
 class JobStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """What is over already."""
-
     succeeded: int | None = 0
     failed_indexes: str | None = ""  # with a limit of failures for each index; `1,3-5`
 
@@ -55,15 +49,13 @@ class Job(Owner, frozen=True, gc=False):
 
 
 def find_key(member: Member, line: Sequence[OwnerLink], owners: OwnerIndex) -> GangKey | None:
-    if line and (line[0].reference.group, line[0].reference.kind) == (GROUP, "Job"):
-        return GangKey("Job", member.namespace, line[0].reference.name, line[0].reference.uid)
-    return None
+    return owner_key(member, member.owner, GROUP, "Job")
 
 
 def assemble(key: GangKey, members: Sequence[Member], owners: OwnerIndex) -> Gang:
     job = owners.find(key.uid)
     if not isinstance(job, Job):
-        return build_flat_gang(key, members, len(alive(members)), SIZE_UNKNOWN, explain_unknown(job, str(key)))
+        return build_ownerless_gang(key, members, job)
     spec = job.spec or JobSpec()
     count = count_wanted(spec, job.status, members)
     left = _count_left(spec, job.status, members)
@@ -72,27 +64,24 @@ def assemble(key: GangKey, members: Sequence[Member], owners: OwnerIndex) -> Gan
     least = count if minimum is None else min(count, minimum)
     done = spec.at_once - count if spec.completions is None else spec.completions - left
     want = WantedPods("main", count, least, later=max(0, left - count), done=done)
-    waits = f"{key} is suspended; resume it" if spec.suspend else ""
-    return build_gang(key, [want], names_by_role(members, lambda _: "main"), rule, waits)
+    return build_gang(key, [want], members, lambda _: "main", rule, spec.suspend)
 
 
 def count_wanted(spec: JobSpec, status: JobStatus | None, members: Sequence[Member]) -> int:
     """How many pods the Job's controller keeps at this moment."""
     if spec.completions is not None:
         return min(spec.at_once, _count_left(spec, status, members))
-    # A queue of work without a number: no pod is made anew once one has succeeded.
-    has_succeeded = _count_succeeded(status, members) > 0
-    return min(spec.at_once, len(alive(members))) if has_succeeded else spec.at_once
+    # A work queue without a number of completions: no pod is replaced once one has succeeded.
+    return min(spec.at_once, len(alive(members))) if _count_succeeded(status, members) else spec.at_once
 
 
 def _count_left(spec: JobSpec, status: JobStatus | None, members: Sequence[Member]) -> int:
-    """The completions that are still to come, at once or in waves."""
     failed = count_indexes((status and status.failed_indexes) or "")
     return max(0, (spec.completions or 0) - _count_succeeded(status, members) - failed)
 
 
 def _count_succeeded(status: JobStatus | None, members: Sequence[Member]) -> int:
-    """The status comes after the pods: what it has not counted yet is seen in them."""
+    """The status lags behind the pods, so a pod that it has not counted yet counts too."""
     return max((status and status.succeeded) or 0, sum(each.has_succeeded for each in members))
 
 
@@ -108,7 +97,7 @@ def count_indexes(text: str) -> int:
 
 
 def _read_minimum(job: Job, spec: JobSpec) -> int | None:
-    """None: all of them. The template's word counts before the Job's, as everywhere."""
+    """None: all of them. What the template says counts before what the Job says, as everywhere."""
     for place in ((spec.template or Template()).annotations, job.annotations):
         for text in (read_annotation("min-pods", [place]), place.get(KUEUE_MINIMUM)):
             if asked := read_count(text):

@@ -4,22 +4,21 @@ A replicated job starts after those before it (`InOrder`) or after those it depe
 followers of a Job are refused until its leader, the pod of index 0, is bound.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from kaiwo.clusters.kubernetes.gangs.gang import (
-    SIZE_UNKNOWN,
     Gang,
     GangKey,
     WantedPods,
     alive,
-    build_flat_gang,
     build_gang,
-    names_by_role,
+    build_ownerless_gang,
+    owner_key,
+    wanted_together,
     with_previous_run,
 )
-from kaiwo.clusters.kubernetes.gangs.gang_names import read_gang_names, roles_in_gang
 from kaiwo.clusters.kubernetes.gangs.kinds.job import Job, JobSpec, count_wanted
 from kaiwo.clusters.kubernetes.gangs.labels import (
     JOB_INDEX,
@@ -32,8 +31,10 @@ from kaiwo.clusters.kubernetes.gangs.labels import (
     JOBSET_UID,
 )
 from kaiwo.clusters.kubernetes.gangs.members import Member
-from kaiwo.clusters.kubernetes.gangs.metadata import Metadata, Owner, Texts, read_count
-from kaiwo.clusters.kubernetes.gangs.owners import OwnerIndex, OwnerLink, explain_unknown
+from kaiwo.clusters.kubernetes.gangs.metadata import Metadata, Owner, Texts, read_count, read_gang_names
+from kaiwo.clusters.kubernetes.gangs.owners import OwnerIndex, OwnerLink
+
+GROUP = "jobset.x-k8s.io"
 
 
 class JobTemplate(msgspec.Struct, frozen=True, gc=False):
@@ -79,7 +80,7 @@ class JobSetSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class Progress(msgspec.Struct, frozen=True, gc=False):
-    """How many Jobs of one replicated job are how far."""
+    """How far the Jobs of one replicated job are."""
 
     name: str
     ready: int | None = 0
@@ -113,7 +114,6 @@ class JobSet(Owner, frozen=True, gc=False):
         return (self.spec and self.spec.replicated_jobs) or ()
 
     def progress(self, name: str) -> Progress:
-        """How far one replicated job is; nowhere while the status does not name it."""
         listed = (self.status and self.status.replicated_jobs_status) or ()
         return next((each for each in listed if each.name == name), Progress(name))
 
@@ -121,7 +121,35 @@ class JobSet(Owner, frozen=True, gc=False):
 ByRole = Mapping[str, Sequence[Member]]
 
 
-def count_wave(jobset: JobSet, replicated: ReplicatedJob, by_role: ByRole, owners: OwnerIndex) -> WantedPods:
+def find_key(member: Member, line: Sequence[OwnerLink], owners: OwnerIndex) -> GangKey | None:
+    """By the line of owners; by the pod's labels while its Job has not been seen."""
+    if not member.owner or not member.owner.is_a("batch", "Job"):
+        return None
+    if len(line) > 1:
+        return owner_key(member, line[1].reference, GROUP, "JobSet")
+    name, uid = member.labels.get(JOBSET_NAME), member.labels.get(JOBSET_UID)
+    return GangKey("JobSet", member.namespace, name, uid) if line[0].owner is None and name and uid else None
+
+
+def assemble(key: GangKey, members: Sequence[Member], owners: OwnerIndex) -> Gang:
+    jobset = owners.find(key.uid)
+    if not isinstance(jobset, JobSet):
+        return build_ownerless_gang(key, members, jobset)
+    members, former = _split_attempts(members)
+    by_role: dict[str, list[Member]] = {}
+    for member in members:
+        by_role.setdefault(_role_of(member), []).append(member)
+    wants = [_count_wave(jobset, each, by_role, owners) for each in jobset.replicated_jobs]
+    names = {each.name: read_gang_names(each.job.template, each.annotations) for each in jobset.replicated_jobs}
+    wants = wanted_together(wants, names, members, _role_of)
+    rule = "all pods of the JobSet"
+    if any(want.later for want in wants):
+        rule = "pods of the JobSet that come before others are bound or done"
+    gang = build_gang(key, wants, members, _role_of, rule, bool(jobset.spec and jobset.spec.suspend))
+    return with_previous_run(gang, former) if former else gang
+
+
+def _count_wave(jobset: JobSet, replicated: ReplicatedJob, by_role: ByRole, owners: OwnerIndex) -> WantedPods:
     """Of the pods that this replicated job will ever run at once, those that can exist now."""
     each, members = replicated.job.at_once, by_role.get(replicated.name, ())
     if not members and not _is_released(jobset, replicated):
@@ -129,7 +157,7 @@ def count_wave(jobset: JobSet, replicated: ReplicatedJob, by_role: ByRole, owner
     jobs = [(pods, _count_job(replicated, pods, owners)) for pods in _newest_by_job(members)]
     total = sum(count for _, count in jobs)
     now = sum(_count_now(jobset, replicated, pods, count) for pods, count in jobs)
-    # Jobs that are done and whose pods are gone stand in the status only.
+    # Jobs that are done and whose pods are gone appear in the status only.
     done_unseen = max(0, jobset.progress(replicated.name).done - sum(count == 0 for _, count in jobs))
     unseen = max(0, replicated.count - len(jobs) - done_unseen)
     total += unseen * each
@@ -138,21 +166,18 @@ def count_wave(jobset: JobSet, replicated: ReplicatedJob, by_role: ByRole, owner
     return WantedPods(replicated.name, now, now, later=total - now, done=max(0, replicated.count * each - total))
 
 
-def split_attempts(members: Sequence[Member]) -> tuple[list[Member], list[Member]]:
-    """Those of the last attempt of the whole set, and those before: they are on their way out in every role.
+def _split_attempts(members: Sequence[Member]) -> tuple[list[Member], list[Member]]:
+    """The pods of the last attempt of the whole set, and those of earlier attempts, which are being deleted.
 
-    A role that waits for its turn anew has pods of the old attempt only; it must not look as if its turn had come.
+    A role that waits for its turn again has pods of the old attempt only; it must not seem that its turn has come.
     """
     last = max((_attempt(each)[0] for each in members), default=0)
-    newest: list[Member] = []
-    former: list[Member] = []
-    for each in members:
-        (newest if _attempt(each)[0] == last else former).append(each)
-    return newest, former
+    newest = [each for each in members if _attempt(each)[0] == last]
+    return newest, [each for each in members if _attempt(each)[0] != last]
 
 
 def _is_released(jobset: JobSet, replicated: ReplicatedJob) -> bool:
-    """Its Jobs are made now: what had to come first has come."""
+    """Its Jobs are created now: those that come first have started or completed."""
     counts = {each.name: each.count for each in jobset.replicated_jobs}
     for dependency in replicated.depends_on or ():
         progress = jobset.progress(dependency.name)
@@ -163,14 +188,14 @@ def _is_released(jobset: JobSet, replicated: ReplicatedJob) -> bool:
 
 
 def _is_held_up(jobset: JobSet, replicated: ReplicatedJob, by_role: ByRole) -> bool:
-    """A pod that it comes after lost its node. Jobs that were not made by then are made when that pod runs again."""
+    """A pod that must come first lost its node. Jobs not created by then are created when that pod runs again."""
     dependencies = [each.name for each in replicated.depends_on or ()]
     names = (*dependencies, *_names_before(jobset, replicated))
     return any(not pod.is_bound for name in names for pod in alive(by_role.get(name, ())))
 
 
 def _names_before(jobset: JobSet, replicated: ReplicatedJob) -> list[str]:
-    """Of the replicated jobs, those that start before this one because of their order."""
+    """The replicated jobs that start before this one because of their order."""
     if not jobset.is_in_order:
         return []
     names = [each.name for each in jobset.replicated_jobs]
@@ -178,10 +203,10 @@ def _names_before(jobset: JobSet, replicated: ReplicatedJob) -> list[str]:
 
 
 def _newest_by_job(members: Sequence[Member]) -> list[list[Member]]:
-    """The pods of each Job; those of an attempt before its last are on their way out."""
+    """The pods of each Job's last attempt; those of earlier attempts are being deleted."""
     newest: dict[str, tuple[tuple[int, int], list[Member]]] = {}
     for member in members:
-        job = member.owner.name if member.owner else ""  # made anew under its old name
+        job = member.owner.name if member.owner else ""  # re-created under its old name
         attempt = _attempt(member)
         known = newest.get(job)
         if known is None or known[0] < attempt:
@@ -205,8 +230,8 @@ def _count_job(replicated: ReplicatedJob, pods: Sequence[Member], owners: OwnerI
 def _count_now(jobset: JobSet, replicated: ReplicatedJob, pods: Sequence[Member], count: int) -> int:
     """Of the pods that one Job wants, those that can exist at this moment.
 
-    A follower is let in only while a leader lives and has a node. When both are lost, the leader comes back alone, and
-    followers that still run do not change that.
+    A follower is admitted only while its leader exists and has a node. When both are lost, the leader comes back
+    alone, and followers that still run do not change that.
     """
     living = alive(pods)
     if not _is_exclusive(jobset, replicated, pods) or any(_leads(pod) and pod.is_bound for pod in living):
@@ -217,7 +242,7 @@ def _count_now(jobset: JobSet, replicated: ReplicatedJob, pods: Sequence[Member]
 
 
 def _is_exclusive(jobset: JobSet, replicated: ReplicatedJob, pods: Sequence[Member]) -> bool:
-    """Each of its Jobs has a place of the topology to itself, and its leader chooses which."""
+    """Each of its Jobs has a topology domain to itself, and its leader chooses which."""
     places = [jobset.annotations, replicated.annotations, *(pod.annotations for pod in pods[:1])]
     is_asked = any(JOBSET_EXCLUSIVE in place for place in places)
     return is_asked and not any(JOBSET_NODE_SELECTOR in place for place in places)
@@ -227,43 +252,5 @@ def _leads(pod: Member) -> bool:
     return pod.annotations.get(JOB_INDEX) == "0"
 
 
-GROUP = "jobset.x-k8s.io"
-
-
-def find_key(member: Member, line: Sequence[OwnerLink], owners: OwnerIndex) -> GangKey | None:
-    """By the line of owners; by the pod's labels while its Job has not been seen."""
-    if not line or (line[0].reference.group, line[0].reference.kind) != ("batch", "Job"):
-        return None
-    if len(line) > 1:
-        above = line[1].reference
-        is_ours = (above.group, above.kind) == (GROUP, "JobSet")
-        return GangKey("JobSet", member.namespace, above.name, above.uid) if is_ours else None
-    name, uid = member.labels.get(JOBSET_NAME), member.labels.get(JOBSET_UID)
-    return GangKey("JobSet", member.namespace, name, uid) if line[0].owner is None and name and uid else None
-
-
-def assemble(key: GangKey, members: Sequence[Member], owners: OwnerIndex) -> Gang:
-    jobset = owners.find(key.uid)
-    if not isinstance(jobset, JobSet):
-        return build_flat_gang(key, members, len(alive(members)), SIZE_UNKNOWN, explain_unknown(jobset, str(key)))
-    members, former = split_attempts(members)
-    by_role: dict[str, list[Member]] = {}
-    for member in members:
-        by_role.setdefault(_role_of(member), []).append(member)
-    wants = [count_wave(jobset, each, by_role, owners) for each in _together(jobset, by_role.keys())]
-    rule = "all pods of the JobSet"
-    if any(want.later for want in wants):
-        rule = "pods of the JobSet that come before others are bound or done"
-    waits = f"{key} is suspended; resume it" if jobset.spec and jobset.spec.suspend else ""
-    group = build_gang(key, wants, names_by_role(members, _role_of), rule, waits)
-    return with_previous_run(group, former) if former else group
-
-
 def _role_of(member: Member) -> str:
     return member.labels.get(JOBSET_ROLE) or "main"
-
-
-def _together(jobset: JobSet, roles: Collection[str]) -> list[ReplicatedJob]:
-    names = {each.name: read_gang_names(each.job.template, each.annotations) for each in jobset.replicated_jobs}
-    ours = roles_in_gang(names, roles)
-    return [each for each in jobset.replicated_jobs if each.name in ours]

@@ -52,7 +52,7 @@ class Workload(Owner, frozen=True, gc=False):
 
 
 def find_key(member: Member, line: Sequence[OwnerLink], owners: OwnerIndex) -> GangKey | None:
-    """Never by the policy: whoever names a group has left the gang of its owner, even when the group asks nothing."""
+    """Never by the policy: a pod that names a group has left its owner's gang, even when the group asks for nothing."""
     if member.pod_group:
         return GangKey("PodGroup", member.namespace, member.pod_group)
     workload, group, replica = member.workload

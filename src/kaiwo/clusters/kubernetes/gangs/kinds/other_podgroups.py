@@ -1,7 +1,7 @@
 """PodGroups of other schedulers: scheduler-plugins, Volcano, and KAI-Scheduler with its tree of sub-groups.
 
-A leaf of the tree has pods and needs its `minMember` of them; what is above it needs `minSubGroup` of its children, or
-all of them. Finished pods are not waited for, nor are leaves of which all pods have finished.
+A leaf of the tree has pods and needs its `minMember` of them; a branch needs `minSubGroup` of its children, or all of
+them. Finished pods are not waited for, nor are leaves of which all pods have finished.
 """
 
 from collections import Counter
@@ -9,16 +9,17 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kaiwo.clusters.kubernetes.gangs.gang import Gang, GangKey, GangRole, alive, build_flat_gang, names_by_role
+from kaiwo.clusters.kubernetes.gangs.gang import Gang, GangKey, GangRole, build_ownerless_gang, names_by_role
 from kaiwo.clusters.kubernetes.gangs.kinds.declared_sizes import build_minimum_gang
 from kaiwo.clusters.kubernetes.gangs.labels import KAI_SUB_GROUP, OTHER_ANNOTATIONS, OTHER_LABELS
 from kaiwo.clusters.kubernetes.gangs.members import Member
 from kaiwo.clusters.kubernetes.gangs.metadata import Owner
-from kaiwo.clusters.kubernetes.gangs.owners import OwnerIndex, OwnerLink, explain_unknown
+from kaiwo.clusters.kubernetes.gangs.owners import OwnerIndex, OwnerLink
 from kaiwo.model.request import Request
 from kaiwo.model.workload import ROOT, Role, SubGroup, Workload, has_minimum, subgroup_problem
 from kaiwo.snapshot.subgroup_choices import ways_to_start
 
+GROUPS = tuple(dict.fromkeys((*OTHER_LABELS.values(), *OTHER_ANNOTATIONS.values())))
 RULE = "the sub-groups of the pod group"
 
 
@@ -28,80 +29,13 @@ class SubGroupSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     min_sub_group: int | None = None
     parent: str | None = None
 
+    @property
+    def above(self) -> str:
+        return self.parent or ROOT
 
-def build_tree_gang(
-    key: GangKey, members: Sequence[Member], entries: Sequence[SubGroupSpec], min_sub_group: int | None
-) -> Gang:
-    """The gang as it is now; while too few pods exist for its tree, it waits."""
-    above = {entry.parent or ROOT for entry in entries}
-    held = names_by_role(members, _leaf_of)
-    over = Counter(_leaf_of(member) for member in members if member.has_succeeded)
-    leaves = [entry for entry in entries if entry.name not in above]
-    done = {entry.name for entry in leaves if entry.name not in held and over[entry.name] >= _pods(entry)}
-    done = _with_branches(done, entries, above)
-    roles = [_leaf(each, held.pop(each.name, []), over[each.name]) for each in leaves if each.name not in done]
-    whole = SubGroupSpec(ROOT, min_sub_group=min_sub_group)
-    branches = [each for each in entries if each.name in above and each.name not in done]
-    finished = Counter(_above(entry) for entry in entries if entry.name in done)
-    groups = tuple(_group(each, finished[each.name]) for each in (whole, *branches))
-    strays = [GangRole(name or "main", len(names), 0, tuple(sorted(names))) for name, names in sorted(held.items())]
-    fault = subgroup_problem(groups, roles)
-    waits = f"{key} {fault}" if fault else _explain_missing(key, groups, roles)
-    minimum = 0 if fault else _least_pods(groups, roles)
-    return Gang(key, tuple(roles + strays), max(1, minimum), RULE, blocked_by=waits, subgroups=() if fault else groups)
-
-
-def _leaf_of(member: Member) -> str:
-    return member.labels.get(KAI_SUB_GROUP, "")
-
-
-def _above(entry: SubGroupSpec) -> str:
-    return entry.parent or ROOT
-
-
-def _pods(entry: SubGroupSpec) -> int:
-    return max(1, entry.min_member or 1)
-
-
-def _with_branches(done: set[str], entries: Sequence[SubGroupSpec], above: set[str]) -> set[str]:
-    """These leaves, and every branch of which all parts are done."""
-    while True:
-        open_in = {_above(entry) for entry in entries if entry.name not in done}
-        more = {entry.name for entry in entries if entry.name in above - open_in} - done
-        if not more:
-            return done
-        done = done | more
-
-
-def _leaf(entry: SubGroupSpec, names: list[str], done: int) -> GangRole:
-    minimum = _pods(entry)
-    if len(names) < minimum:
-        minimum = max(1, minimum - done)
-    return GangRole(entry.name, max(len(names), minimum), minimum, tuple(sorted(names)), _above(entry))
-
-
-def _group(entry: SubGroupSpec, done: int) -> SubGroup:
-    written = entry.min_sub_group
-    minimum = -1 if written is None else max(1, written - done) if written > 0 else written
-    return SubGroup(entry.name, _above(entry), minimum)
-
-
-def _explain_missing(key: GangKey, groups: tuple[SubGroup, ...], roles: Sequence[GangRole]) -> str:
-    """Empty when enough pods exist."""
-    if has_minimum(groups, roles, [len(role.members) for role in roles]):
-        return ""
-    short = [f"{role.name} {len(role.members)} of {role.minimum}" for role in roles if len(role.members) < role.minimum]
-    return f"{key} waits until enough pods of its sub-groups exist ({', '.join(short)})"
-
-
-def _least_pods(groups: tuple[SubGroup, ...], roles: Sequence[GangRole]) -> int:
-    """How many pods start together at least."""
-    as_roles = tuple(Role(Request(cpu_milli=1), role.name, role.count, role.minimum, role.group) for role in roles)
-    ways = ways_to_start(Workload("", as_roles, groups=groups), [0] * len(roles))
-    return min((sum(pods for _, pods in way) for way in ways), default=0)
-
-
-GROUPS = tuple(dict.fromkeys((*OTHER_LABELS.values(), *OTHER_ANNOTATIONS.values())))
+    @property
+    def least_pods(self) -> int:
+        return max(1, self.min_member or 1)
 
 
 class OtherSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -131,8 +65,71 @@ def named_groups(member: Member) -> list[tuple[str, str]]:
 def assemble(key: GangKey, members: Sequence[Member], owners: OwnerIndex) -> Gang:
     owner = owners.find_by_name(key.part, "PodGroup", key.namespace, key.name)
     if not isinstance(owner, OtherPodGroup):
-        return build_flat_gang(key, members, len(alive(members)), "size unknown", explain_unknown(owner, str(key)))
+        return build_ownerless_gang(key, members, owner)
     if owner.spec and owner.spec.sub_groups:
-        return build_tree_gang(key, members, owner.spec.sub_groups, owner.spec.min_sub_group)
+        return _build_tree_gang(key, members, owner.spec.sub_groups, owner.spec.min_sub_group)
     minimum = (owner.spec and owner.spec.min_member) or 1
     return build_minimum_gang(key, members, minimum, "the pod group's minimum", owners)
+
+
+def _build_tree_gang(
+    key: GangKey, members: Sequence[Member], entries: Sequence[SubGroupSpec], min_sub_group: int | None
+) -> Gang:
+    """The gang as it is now; while too few pods exist for its tree, it waits."""
+    above = {entry.above for entry in entries}
+    held = names_by_role(members, _leaf_of)
+    over = Counter(_leaf_of(member) for member in members if member.has_succeeded)
+    leaves = [entry for entry in entries if entry.name not in above]
+    done = {entry.name for entry in leaves if entry.name not in held and over[entry.name] >= entry.least_pods}
+    done = _with_branches(done, entries, above)
+    roles = [_leaf(each, held.pop(each.name, []), over[each.name]) for each in leaves if each.name not in done]
+    whole = SubGroupSpec(ROOT, min_sub_group=min_sub_group)
+    branches = [each for each in entries if each.name in above and each.name not in done]
+    finished = Counter(entry.above for entry in entries if entry.name in done)
+    groups = tuple(_group(each, finished[each.name]) for each in (whole, *branches))
+    strays = [GangRole(name or "main", len(names), 0, tuple(sorted(names))) for name, names in sorted(held.items())]
+    fault = subgroup_problem(groups, roles)
+    waits = f"{key} {fault}" if fault else _explain_missing(key, groups, roles)
+    minimum = 0 if fault else _least_pods(groups, roles)
+    return Gang(key, tuple(roles + strays), max(1, minimum), RULE, blocked_by=waits, subgroups=() if fault else groups)
+
+
+def _leaf_of(member: Member) -> str:
+    return member.labels.get(KAI_SUB_GROUP, "")
+
+
+def _with_branches(done: set[str], entries: Sequence[SubGroupSpec], above: set[str]) -> set[str]:
+    """These leaves, and every branch of which all parts are done."""
+    while True:
+        open_in = {entry.above for entry in entries if entry.name not in done}
+        more = {entry.name for entry in entries if entry.name in above - open_in} - done
+        if not more:
+            return done
+        done = done | more
+
+
+def _leaf(entry: SubGroupSpec, names: list[str], done: int) -> GangRole:
+    minimum = entry.least_pods
+    if len(names) < minimum:
+        minimum = max(1, minimum - done)
+    return GangRole(entry.name, max(len(names), minimum), minimum, tuple(sorted(names)), entry.above)
+
+
+def _group(entry: SubGroupSpec, done: int) -> SubGroup:
+    written = entry.min_sub_group
+    minimum = -1 if written is None else max(1, written - done) if written > 0 else written
+    return SubGroup(entry.name, entry.above, minimum)
+
+
+def _explain_missing(key: GangKey, groups: tuple[SubGroup, ...], roles: Sequence[GangRole]) -> str:
+    if has_minimum(groups, roles, [len(role.members) for role in roles]):
+        return ""
+    short = [f"{role.name} {len(role.members)} of {role.minimum}" for role in roles if len(role.members) < role.minimum]
+    return f"{key} waits until enough pods of its sub-groups exist ({', '.join(short)})"
+
+
+def _least_pods(groups: tuple[SubGroup, ...], roles: Sequence[GangRole]) -> int:
+    """How many pods start together at least."""
+    as_roles = tuple(Role(Request(cpu_milli=1), role.name, role.count, role.minimum, role.group) for role in roles)
+    ways = ways_to_start(Workload("", as_roles, groups=groups), [0] * len(roles))
+    return min((sum(pods for _, pods in way) for way in ways), default=0)

@@ -1,8 +1,8 @@
 """RayCluster: the head and the workers that are wanted are one gang.
 
 With the autoscaler on, only each group's smallest number of replicas must start; the rest is elastic. RayJob and
-RayService stand above a RayCluster and change nothing here; the pod that submits a RayJob comes from a Job of its own
-once the cluster runs.
+RayService own a RayCluster and change nothing here; the pod that submits a RayJob comes from a Job of its own once
+the cluster runs.
 """
 
 from collections.abc import Sequence
@@ -10,28 +10,24 @@ from collections.abc import Sequence
 import msgspec
 
 from kaiwo.clusters.kubernetes.gangs.gang import (
-    SIZE_UNKNOWN,
     Gang,
     GangKey,
     WantedPods,
-    alive,
-    build_flat_gang,
     build_gang,
-    names_by_role,
+    build_ownerless_gang,
+    owner_key,
+    wanted_together,
 )
-from kaiwo.clusters.kubernetes.gangs.gang_names import read_gang_names, roles_in_gang
 from kaiwo.clusters.kubernetes.gangs.labels import RAY_GROUP, RAY_NODE
 from kaiwo.clusters.kubernetes.gangs.members import Member
-from kaiwo.clusters.kubernetes.gangs.metadata import Owner, Template
-from kaiwo.clusters.kubernetes.gangs.owners import OwnerIndex, OwnerLink, explain_unknown
+from kaiwo.clusters.kubernetes.gangs.metadata import Owner, Template, read_gang_names
+from kaiwo.clusters.kubernetes.gangs.owners import OwnerIndex, OwnerLink
 
 GROUP = "ray.io"
 HEAD = "head"
 
 
 class HeadGroup(msgspec.Struct, frozen=True, gc=False):
-    """One pod."""
-
     template: Template | None = None
 
 
@@ -52,7 +48,6 @@ class WorkerGroup(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
     @property
     def least(self) -> int:
-        """The smallest number of pods."""
         return 0 if self.suspend else min(self._at_least, self._at_most) * self.hosts
 
     @property
@@ -83,15 +78,13 @@ class RayCluster(Owner, frozen=True, gc=False):
 
 def find_key(member: Member, line: Sequence[OwnerLink], owners: OwnerIndex) -> GangKey | None:
     """Its own pods only: a Job that cleans up after it is not part of the cluster."""
-    if line and (line[0].reference.group, line[0].reference.kind) == (GROUP, "RayCluster"):
-        return GangKey("RayCluster", member.namespace, line[0].reference.name, line[0].reference.uid)
-    return None
+    return owner_key(member, member.owner, GROUP, "RayCluster")
 
 
 def assemble(key: GangKey, members: Sequence[Member], owners: OwnerIndex) -> Gang:
     cluster = owners.find(key.uid)
     if not isinstance(cluster, RayCluster):
-        return build_flat_gang(key, members, len(alive(members)), SIZE_UNKNOWN, explain_unknown(cluster, str(key)))
+        return build_ownerless_gang(key, members, cluster)
     spec = cluster.spec or RaySpec()
     wants = [WantedPods(HEAD, 1, 1)]
     names = {HEAD: read_gang_names((spec.head_group_spec or HeadGroup()).template, {})}
@@ -102,14 +95,12 @@ def assemble(key: GangKey, members: Sequence[Member], owners: OwnerIndex) -> Gan
     rule = "the head and the wanted workers"
     if spec.enable_in_tree_autoscaling:
         rule = "the head and each group's smallest number of workers"
-    waits = f"{key} is suspended; resume it" if spec.suspend else ""
-    ours = roles_in_gang(names, {_role_of(each) for each in members})
-    return build_gang(key, [want for want in wants if want.role in ours], names_by_role(members, _role_of), rule, waits)
+    wants = wanted_together(wants, names, members, _role_of)
+    return build_gang(key, wants, members, _role_of, rule, spec.suspend)
 
 
 def _role_of(member: Member) -> str:
-    is_head = member.labels.get(RAY_NODE) == "head"
-    return HEAD if is_head else _worker_role(member.labels.get(RAY_GROUP, ""))
+    return HEAD if member.labels.get(RAY_NODE) == "head" else _worker_role(member.labels.get(RAY_GROUP, ""))
 
 
 def _worker_role(group: str) -> str:

@@ -1,8 +1,8 @@
 """ReplicaSet and StatefulSet: how many pods each keeps.
 
-They are no gangs by themselves, since each of their pods is of use alone. Pods that name a gang are counted here. A
-Deployment's number stands on its ReplicaSets: during an update the old one and the new one have a part of it each, and
-together more than that, since some new pods come before old ones go.
+They are no gangs by themselves, since each of their pods is useful alone. Pods that name a gang are counted here. A
+Deployment's number is on its ReplicaSets: during an update the old one and the new one each have a part of it, and
+together more than that, since some new pods are created before old ones are deleted.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,22 +10,20 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from kaiwo.clusters.kubernetes.gangs.gang import (
-    SIZE_UNKNOWN,
     Gang,
     GangKey,
     WantedPods,
     alive,
-    build_flat_gang,
     build_gang,
-    names_by_role,
+    build_ownerless_gang,
+    owner_key,
 )
 from kaiwo.clusters.kubernetes.gangs.labels import DEPLOYMENT_REPLICAS
 from kaiwo.clusters.kubernetes.gangs.members import Member
 from kaiwo.clusters.kubernetes.gangs.metadata import Owner, read_count
-from kaiwo.clusters.kubernetes.gangs.owners import OwnerIndex, OwnerLink, explain_unknown
+from kaiwo.clusters.kubernetes.gangs.owners import OwnerIndex, OwnerLink
 
 GROUP = "apps"
-KINDS = ("ReplicaSet", "StatefulSet")
 
 
 class ReplicatedSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -50,11 +48,10 @@ class Replicated(Owner, frozen=True, gc=False):
 
 def find_key(member: Member, line: Sequence[OwnerLink], owners: OwnerIndex) -> GangKey | None:
     """All ReplicaSets of a Deployment count together."""
-    above = [link.reference for link in line[:2]]
-    if not above or above[0].group != GROUP or above[0].kind not in KINDS:
-        return None
-    of_it = above[-1] if above[-1].kind == "Deployment" else above[0]
-    return GangKey(of_it.kind, member.namespace, of_it.name, of_it.uid)
+    key = owner_key(member, member.owner, GROUP, "ReplicaSet", "StatefulSet")
+    if key and len(line) > 1 and (above := line[1].reference).kind == "Deployment":
+        return GangKey("Deployment", member.namespace, above.name, above.uid)
+    return key
 
 
 def assemble(key: GangKey, members: Sequence[Member], owners: OwnerIndex) -> Gang:
@@ -64,17 +61,16 @@ def assemble(key: GangKey, members: Sequence[Member], owners: OwnerIndex) -> Gan
         if isinstance(owner, Replicated):
             sets[owner.uid] = owner
         elif member.is_alive:
-            waits = explain_unknown(owner, str(key))
-            return build_flat_gang(key, members, len(alive(members)), SIZE_UNKNOWN, waits)
+            return build_ownerless_gang(key, members, owner)
     count = _count(sets.values())
     is_ordered = any(each.is_ordered for each in sets.values())
     now = min(count, len(alive(members))) if is_ordered else count
     want = WantedPods("main", now, now, later=count - now)
-    return build_gang(key, [want], names_by_role(members, lambda _: "main"), "all replicas")
+    return build_gang(key, [want], members, lambda _: "main", "all replicas")
 
 
 def _count(sets: Iterable[Replicated]) -> int:
-    """Of a Deployment never more than it wants: pods beyond that are there for the time of an update."""
+    """Of a Deployment never more than it wants: pods beyond that exist only during an update."""
     living = [each for each in sets if each.count]
     desired = [read_count(each.annotations.get(DEPLOYMENT_REPLICAS)) for each in living]
     total = sum(each.count for each in living)

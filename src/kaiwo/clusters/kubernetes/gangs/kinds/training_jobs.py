@@ -1,8 +1,8 @@
 """PyTorchJob, MPIJob, TFJob and their siblings: all replicas are one gang.
 
 An elastic policy gives the workers a minimum; a scheduling policy gives the whole job one, which is what the operator
-itself writes into the PodGroups that it makes. The pods' labels name the job without its kind, so the owner's UID
-decides to which job a pod belongs.
+itself writes into the PodGroups that it creates. The pods' labels name the job without its kind, so the owner's UID
+decides which job a pod belongs to.
 """
 
 from collections.abc import Sequence
@@ -10,24 +10,23 @@ from collections.abc import Sequence
 import msgspec
 
 from kaiwo.clusters.kubernetes.gangs.gang import (
-    SIZE_UNKNOWN,
     Gang,
     GangKey,
     WantedPods,
-    alive,
-    build_flat_gang,
     build_gang,
-    names_by_role,
+    build_ownerless_gang,
+    owner_key,
+    spread_minimum,
+    wanted_together,
 )
-from kaiwo.clusters.kubernetes.gangs.gang_names import read_gang_names, roles_in_gang
 from kaiwo.clusters.kubernetes.gangs.labels import TRAINING_ROLES
 from kaiwo.clusters.kubernetes.gangs.members import Member
-from kaiwo.clusters.kubernetes.gangs.metadata import Owner, Template
-from kaiwo.clusters.kubernetes.gangs.owners import OwnerIndex, OwnerLink, explain_unknown
+from kaiwo.clusters.kubernetes.gangs.metadata import Owner, Template, read_gang_names
+from kaiwo.clusters.kubernetes.gangs.owners import OwnerIndex, OwnerLink
 
 GROUP = "kubeflow.org"
 KINDS = ("PyTorchJob", "MPIJob", "TFJob", "JAXJob", "PaddleJob", "XGBoostJob")
-# One minimum for the whole job is dealt in this order: without the first roles the workers have nobody to work for.
+# A minimum for the whole job is spread in this order, since the workers depend on the first roles.
 ROLES = ("launcher", "master", "chief", "ps", "worker")
 
 
@@ -88,29 +87,26 @@ class TrainingJob(Owner, frozen=True, gc=False):
 
 def find_key(member: Member, line: Sequence[OwnerLink], owners: OwnerIndex) -> GangKey | None:
     """The owner itself, or the owner of the Job in which a newer MPI operator runs its launcher."""
-    above = [link.reference for link in line[:2]]
-    if len(above) == 2 and (above[0].group, above[0].kind) == ("batch", "Job") and above[1].kind == "MPIJob":
-        above = above[1:]
-    if above and above[0].group == GROUP and above[0].kind in KINDS:
-        return GangKey(above[0].kind, member.namespace, above[0].name, above[0].uid)
-    return None
+    owner = member.owner
+    if owner and owner.is_a("batch", "Job") and len(line) > 1 and line[1].reference.kind == "MPIJob":
+        owner = line[1].reference
+    return owner_key(member, owner, GROUP, *KINDS)
 
 
 def assemble(key: GangKey, members: Sequence[Member], owners: OwnerIndex) -> Gang:
     job = owners.find(key.uid)
     if not isinstance(job, TrainingJob):
-        return build_flat_gang(key, members, len(alive(members)), SIZE_UNKNOWN, explain_unknown(job, str(key)))
+        return build_ownerless_gang(key, members, job)
     spec = job.spec or TrainingSpec()
     run = spec.run_policy or RunPolicy()
     wants = [_want(spec, role, _count(each), members) for role, each in spec.roles.items()]
     rule = "all replicas" if all(want.minimum == want.count for want in wants) else "the elastic policy's minimum"
     asked = run.scheduling_policy and run.scheduling_policy.min_available
     if asked:
-        wants, rule = _deal(wants, asked), "the scheduling policy's minimum"
+        wants, rule = spread_minimum(wants, asked), "the scheduling policy's minimum"
     names = {role: read_gang_names(each.template, {}) for role, each in spec.roles.items()}
-    ours = roles_in_gang(names, {_role_of(each) for each in members})
-    waits = f"{key} is suspended; resume it" if run.suspend else ""
-    return build_gang(key, [want for want in wants if want.role in ours], names_by_role(members, _role_of), rule, waits)
+    wants = wanted_together(wants, names, members, _role_of)
+    return build_gang(key, wants, members, _role_of, rule, run.suspend)
 
 
 def _rank(role: str) -> tuple[int, str]:
@@ -139,13 +135,3 @@ def _least_workers(spec: TrainingSpec, count: int) -> int:
     elastic = spec.elastic_policy or ElasticPolicy()
     asked = elastic.max_replicas if elastic.min_replicas is None else elastic.min_replicas
     return count if asked is None else max(0, asked)
-
-
-def _deal(wants: Sequence[WantedPods], minimum: int) -> list[WantedPods]:
-    """One number for the whole job: the roles that the others need take theirs first."""
-    dealt = []
-    for want in wants:
-        share = min(want.count, minimum)
-        minimum -= share
-        dealt.append(msgspec.structs.replace(want, minimum=share))
-    return dealt
