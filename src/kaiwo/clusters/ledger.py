@@ -1,9 +1,4 @@
-"""How much of each node the pods hold. The ledger has the last word on what fits: a wrong plan is refused here.
-
-In:    pods taken and given back.   Out: which of a set of pods does not fit and why, or nothing.
-Never: lets a pod take more of a device, or of a node's CPU, memory, pod slots or extended resources, than is left; or
-       holds against it what others hold too much of and it does not ask for.
-"""
+"""How much of each node the pods hold. The ledger has the last word on what fits: a wrong plan is refused here."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -30,7 +25,6 @@ class NodeUsage:
         self.extended: dict[str, int] = {}
 
     def copy(self) -> "NodeUsage":
-        """For trying something out."""
         twin = NodeUsage()
         twin.cpu_milli, twin.memory_mib, twin.pods = self.cpu_milli, self.memory_mib, self.pods
         twin.devices, twin.extended = dict(self.devices), dict(self.extended)
@@ -49,7 +43,7 @@ class NodeUsage:
 
 
 class Misfit(NamedTuple):
-    """A pod that cannot be where it was to go."""
+    """Why a pod cannot start on the node that a plan chose; an empty node: it could start on none."""
 
     node: str
     why: str
@@ -62,12 +56,10 @@ class Ledger:
         self._uses: dict[str, NodeUsage] = {}
 
     def take(self, pod: Pod) -> None:
-        """The pod holds its place from now on."""
         if holds(pod):
             self._uses.setdefault(pod.node, NodeUsage()).add(pod)
 
     def give_back(self, pod: Pod) -> None:
-        """The pod holds its place no longer."""
         if not holds(pod):
             return
         use = self._uses[pod.node]
@@ -76,7 +68,7 @@ class Ledger:
             del self._uses[pod.node]
 
     def usage_of(self, node: str) -> NodeUsage:
-        """What is held of a node, for looking at."""
+        """What is held of a node; read-only."""
         return self._uses.get(node) or NodeUsage()
 
     def refusal(self, nodes: Mapping[str, Node], pods: Sequence[Pod]) -> str:
@@ -91,15 +83,15 @@ class Ledger:
             node = nodes.get(pod.node)
             if node is None:
                 return Misfit(pod.node, f"node {pod.node} is gone")
-            if node.cordoned:
-                return Misfit(pod.node, f"node {pod.node} is cordoned")
-            if not node.ready:
-                return Misfit(pod.node, f"node {pod.node} is not ready")
-            use = trial.get(pod.node)
-            if use is None:
-                use = trial[pod.node] = self.usage_of(pod.node).copy()
+            if node.cordoned or not node.ready:
+                return Misfit(pod.node, f"node {pod.node} is {'cordoned' if node.cordoned else 'not ready'}")
+            if pod.node not in trial:
+                trial[pod.node] = self.usage_of(pod.node).copy()
+            use = trial[pod.node]
             use.add(pod)
-            if why := _broken_device(node, pod.devices) or shortage(node, use, pod):
+            taken = NodeUsage()
+            taken.add(pod)
+            if why := _broken_device(node, pod.devices) or _shortage(node, use, taken):
                 return Misfit(pod.node, why)
         return None
 
@@ -111,49 +103,37 @@ def holds(pod: Pod) -> bool:
 
 def overcommit(node: Node, use: NodeUsage) -> str:
     """The first thing of which more is held than the node has, in one sentence; empty when there is none."""
-    if use.cpu_milli > node.cpu_milli:
-        return f"node {node.name} has not enough CPU left"
-    if use.memory_mib > node.memory_mib:
-        return f"node {node.name} has not enough memory left"
-    if use.pods > node.pods:
-        return f"node {node.name} has no pod slot left"
-    gpus = {gpu.id: gpu for gpu in node.gpus}
-    for name, (milli, mib) in use.devices.items():
-        if (milli or mib) and name not in gpus:
-            return f"node {node.name} has no device {name}"
-        if (milli and milli > gpus[name].milli) or (mib and mib > gpus[name].memory_mib):
-            return f"device {name} of node {node.name} has not enough left"
-    for name, amount in use.extended.items():
-        if amount > node.extended.get(name, 0):
-            return f"node {node.name} has not enough {name} left"
-    return ""
+    return _shortage(node, use, use)
 
 
-def shortage(node: Node, use: NodeUsage, pod: Pod) -> str:
-    """The first thing that this pod takes and that is not left for it; `use` is with the pod. Empty: it fits.
+def _shortage(node: Node, use: NodeUsage, taken: NodeUsage) -> str:
+    """The first of the things taken of which the node has less than is used; `use` includes what is taken.
 
-    A node may shrink under its pods, and others place pods too: what they hold too much of is not this pod's affair.
+    A node may shrink under its pods, and others place pods too: what they overcommit does not count against a pod
+    that takes none of it.
     """
-    if pod.cpu_milli > 0 and use.cpu_milli > node.cpu_milli:
+    if taken.cpu_milli > 0 and use.cpu_milli > node.cpu_milli:
         return f"node {node.name} has not enough CPU left"
-    if pod.memory_mib > 0 and use.memory_mib > node.memory_mib:
+    if taken.memory_mib > 0 and use.memory_mib > node.memory_mib:
         return f"node {node.name} has not enough memory left"
     if use.pods > node.pods:
         return f"node {node.name} has no pod slot left"
     gpus = {gpu.id: gpu for gpu in node.gpus}
-    for share in pod.devices:
-        milli, mib = use.devices[share.gpu]
-        gpu = gpus[share.gpu]
-        if (share.milli > 0 and milli > gpu.milli) or (share.mib > 0 and mib > gpu.memory_mib):
-            return f"device {share.gpu} of node {node.name} has not enough left"
-    for name, amount in pod.extended:
+    for name, (milli, mib) in taken.devices.items():
+        if not milli and not mib:
+            continue
+        if name not in gpus:
+            return f"node {node.name} has no device {name}"
+        used_milli, used_mib = use.devices[name]
+        if (milli > 0 and used_milli > gpus[name].milli) or (mib > 0 and used_mib > gpus[name].memory_mib):
+            return f"device {name} of node {node.name} has not enough left"
+    for name, amount in taken.extended.items():
         if amount > 0 and use.extended[name] > node.extended.get(name, 0):
             return f"node {node.name} has not enough {name} left"
     return ""
 
 
 def devices_in_use(use: NodeUsage) -> frozenset[str]:
-    """The devices that pods hold."""
     return frozenset(name for name, amounts in use.devices.items() if any(amounts))
 
 

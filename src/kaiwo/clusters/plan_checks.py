@@ -1,8 +1,6 @@
 """Check the starts and evictions of a plan against what a cluster knows now: the plan may be a moment old.
 
-In:    the starts or evictions of one workload, and the pods of it that hold a place.   Out: the pods to start or to
-       evict, the events that correct the scheduler, or the reason for a refusal.
-Never: lets a part of a gang start, or evicts a part of a gang that cannot run without it.
+Never lets a part of a gang start, or evicts a part of a gang that cannot run without it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -53,20 +51,14 @@ def check_starts(name: str, is_known: bool, starts: Sequence[Start], placed: Map
     return CheckedStarts(tuple({start.pod: start for start in starts if start.pod not in placed}.values()), events)
 
 
-def role_of(workload: Workload, start: Start) -> Role | None:
-    """The role of the pod that a start names; None: the workload has no such pod."""
+def check_devices(workload: Workload, start: Start) -> Role | Misfit:
+    """The role of the pod that a start names, if that pod exists and is given what its role requests."""
     name, _, index = start.pod.rpartition("-")
     role = next((role for role in workload.roles if role.name == name), None)
-    is_counted = role is not None and index.isdecimal() and int(index) < role.count and str(int(index)) == index
-    return role if is_counted else None
-
-
-def check_devices(role: Role | None, start: Start) -> Misfit | None:
-    """Whether the pod exists and is given what its role requests."""
-    if role is None:
+    if role is None or not index.isdecimal() or int(index) >= role.count or str(int(index)) != index:
         return Misfit("", f"it has no pod {start.pod}")
     wrong = _device_mismatch(role.request, start.devices)
-    return Misfit("", f"pod {start.pod}: {wrong}") if wrong else None
+    return Misfit("", f"pod {start.pod}: {wrong}") if wrong else role
 
 
 def find_misfit(
@@ -116,7 +108,6 @@ def back_off_s(times: int) -> int:
 
 
 def _device_mismatch(request: Request, devices: Sequence[Share]) -> str:
-    """How the devices differ from the request; empty when they are right."""
     if len(devices) != request.gpus or len({share.gpu for share in devices}) != request.gpus:
         return f"it asks for {request.gpus} devices and was given {len(devices)}"
     for share in devices:

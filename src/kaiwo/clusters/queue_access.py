@@ -1,7 +1,4 @@
-"""Whether a queue, and every queue above it, takes work of a namespace and a user.
-
-In:    the queues and one workload.   Out: nothing, or a RefusedError with the way out.
-"""
+"""Check whether a queue, and every queue above it, takes work of a namespace and a user."""
 
 from collections.abc import Iterable, Mapping
 
@@ -32,8 +29,12 @@ def check_queue_access(queues: Mapping[str, Queue], workload: Workload, knows_us
     )
 
 
-def first_names(names: Iterable[str]) -> str:
+def first_names(names: Iterable[str], most: int = MOST_NAMED) -> str:
     """The first names of a list, and how many more there are."""
     listed = list(names)
-    more = f" and {len(listed) - MOST_NAMED} more" if len(listed) > MOST_NAMED else ""
-    return ", ".join(listed[:MOST_NAMED]) + more
+    more = f" and {len(listed) - most} more" if len(listed) > most else ""
+    return ", ".join(listed[:most]) + more
+
+
+def living_words(count: int) -> str:
+    return "1 living workload" if count == 1 else f"{count} living workloads"

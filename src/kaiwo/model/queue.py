@@ -96,6 +96,11 @@ UNBOUNDED_DEFAULT_QUEUE = Queue(DEFAULT_QUEUE, gpu=UNBOUNDED)  # before any queu
 DEFAULT_FAIRNESS = Fairness(SharePolicy.DRF, ReclaimStrategy.AGGRESSIVE, 0)
 
 
+def is_same_queue(queue: Queue, before: Queue | None) -> bool:
+    """They are equal, apart from their age."""
+    return before is not None and msgspec.structs.replace(queue, created_s=before.created_s) == before
+
+
 def queue_that_refuses(
     queues: Mapping[str, Queue], workload: Workload, knows_user: bool = True
 ) -> tuple[Queue, str] | None:

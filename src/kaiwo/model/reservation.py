@@ -112,6 +112,13 @@ class Reservation(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
         return times_words(self.start_s if self.start_s > now_s else 0, self.end_s)
 
 
+def is_same_reservation(reservation: Reservation, before: Reservation | None) -> bool:
+    """They are equal, apart from what the cluster adds: the time of creation and the devices picked."""
+    if before is None:
+        return False
+    return msgspec.structs.replace(reservation, created_s=before.created_s, picked=before.picked) == before
+
+
 class PickedDevices(msgspec.Struct, gc=False, frozen=True):
     """The devices that the scheduler picked for a reservation of a number of GPUs."""
 

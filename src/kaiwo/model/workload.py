@@ -200,6 +200,16 @@ def pod_name(role: Role, index: int) -> str:
     return f"{role.name}-{index}"
 
 
+def ordered_pods(workload: Workload) -> list[tuple[str, Role]]:
+    """Its pods' names in order, each with its role."""
+    return [(pod_name(role, index), role) for role in workload.roles for index in range(role.count)]
+
+
+def request_of(workload: Workload, pod: str) -> Request:
+    """The request of one of its pods; an empty one where it has no such pod."""
+    return next((role.request for name, role in ordered_pods(workload) if name == pod), Request())
+
+
 def has_required_pods(workload: Workload, pods: Container[str]) -> bool:
     return has_minimum(workload.groups, workload.roles, pods_per_role(workload, pods))
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kaiwo.clusters.kubernetes.client import ApiError
-from kaiwo.clusters.kubernetes.writers.conditions import WaitReason
+from kaiwo.clusters.kubernetes.writers.event_writer import WaitReason
 from kaiwo.model.affinity import NodeRule
 from kaiwo.model.workload import Phase
 from tests.clusters.kubernetes.kubectl_cluster import Kubectl, Scene, opened, pod_path, start_of, whole

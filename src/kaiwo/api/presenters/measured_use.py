@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from kaiwo.api.views import AgentView, GpuView, MeasuredView, NodeView, TenantView
-from kaiwo.clusters.embedded.transitions import request_of
 from kaiwo.devices.agent_messages import GpuSample, ProcessUse
 from kaiwo.gpus.isolation_grades import grade_of
+from kaiwo.model.workload import request_of
 from kaiwo.runtime.loop.loop_protocol import Live
 from kaiwo.runtime.nodes.agent_registry import AgentRegistry, KnownAgent, tidy
 

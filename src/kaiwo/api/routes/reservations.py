@@ -7,10 +7,9 @@ from kaiwo.api.http.query_params import Param
 from kaiwo.api.http.request_body import Body
 from kaiwo.api.presenters.reservation_view import reservation_view
 from kaiwo.api.views import Outcome, Page, ReservationForm, ReservationView
-from kaiwo.clusters.embedded.reservations import is_same
 from kaiwo.manifests import read_json
 from kaiwo.manifests.kinds.reservation import read_reservation_form
-from kaiwo.model.reservation import Reservation, ReservationPhase
+from kaiwo.model.reservation import Reservation, ReservationPhase, is_same_reservation
 from kaiwo.snapshot.reservation_status import reservation_statuses
 
 PHASE = Param("phase", "choices", "Only in this phase; repeat it for several.", choices=tuple(ReservationPhase))
@@ -40,7 +39,7 @@ async def make_reservation(call: Call) -> Outcome:
     await live.cluster.abilities.work.put((), (), who=call.user, dry_run=dry_run, reservations=(reservation,))
     if not dry_run:
         await wait_until_visible(
-            live, lambda: is_same(reservation, live.state.reservations.objects.get(reservation.name))
+            live, lambda: is_same_reservation(reservation, live.state.reservations.objects.get(reservation.name))
         )
     suffix = " (dry run)" if dry_run else ""
     return Outcome([put_words(reservation, before) + suffix], [], [] if dry_run else [reservation.name])
@@ -55,7 +54,7 @@ async def delete_reservation(call: Call) -> Outcome:
 
 def put_words(reservation: Reservation, before: Reservation | None) -> str:
     """`reservation night created`."""
-    return f"reservation {reservation.name} {change_verb(before is None, is_same(reservation, before))}"
+    return f"reservation {reservation.name} {change_verb(before is None, is_same_reservation(reservation, before))}"
 
 
 def change_verb(is_new: bool, is_same: bool) -> str:

@@ -20,12 +20,12 @@ from kaiwo.api.routes.consoles import INPUT_FROM, with_input
 from kaiwo.api.routes.partitions import drop_plans, put_plans
 from kaiwo.api.routes.reservations import change_verb, put_words
 from kaiwo.api.views import Outcome
-from kaiwo.clusters.embedded.admission import ambiguous_names, is_same_queue
 from kaiwo.clusters.protocol import Cluster
 from kaiwo.gpus.isolation_grades import is_mps_on_amd
 from kaiwo.manifests import SUBMISSION_FORM, Defaults, Parsed, parse, parse_all, read_json
+from kaiwo.manifests.values.names import all_tasks
 from kaiwo.model.errors import ConfigError, NotFoundError, RefusedError
-from kaiwo.model.queue import Queue
+from kaiwo.model.queue import Queue, is_same_queue
 from kaiwo.model.queue_validation import check_queue_tree
 from kaiwo.model.workload import Workload
 from kaiwo.model.workload_record import Program, WorkloadRecord, WorkloadState
@@ -213,11 +213,13 @@ def _ambiguous_names(cluster: Cluster, items: Sequence[tuple[Workload, Program]]
     found = []
     for workload, _ in items:
         record = _record(cluster, workload.name) if workload.after else None
-        for other in ambiguous_names(workload.after, record.workload.after) if record else ():
-            found.append(
-                f"workload {workload.name} waits for workload {other} and for every task of array {other}: "
-                "both have that name"
-            )
+        awaited = record.workload.after if record else ()
+        for other in workload.after:
+            if other in awaited and all_tasks(other) in awaited:
+                found.append(
+                    f"workload {workload.name} waits for workload {other} and for every task of array {other}: "
+                    "both have that name"
+                )
     return found
 
 

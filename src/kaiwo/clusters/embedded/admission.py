@@ -1,17 +1,18 @@
-"""What may enter: submissions, queues and nodes are looked at as a whole before anything changes.
+"""Admit submissions, queues and nodes: each is checked as a whole before anything changes.
 
-In:    the state and what a person submits.   Out: nothing, or the objects as they are stored.
-Never: changes the state. Raises ConfigError, RefusedError or NotFoundError with the way out.
+Never changes the state. Raises ConfigError, RefusedError or NotFoundError with the way out.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from kaiwo.clusters.embedded.lifecycle import Ending, TrackedWorkload, all_tasks, array_of
+from kaiwo.clusters.embedded.lifecycle import Ending, TrackedWorkload, array_of
 from kaiwo.clusters.embedded.state import EmbeddedState
 from kaiwo.clusters.ledger import overcommit
-from kaiwo.clusters.queue_access import check_queue_access, first_names
+from kaiwo.clusters.queue_access import check_queue_access, first_names, living_words
+from kaiwo.manifests.values.names import all_tasks
 from kaiwo.model.errors import ConfigError, NotFoundError, RefusedError
 from kaiwo.model.node import Node
 from kaiwo.model.queue import DEFAULT_QUEUE, Queue
@@ -57,20 +58,13 @@ def admit_queues(state: EmbeddedState, queues: Sequence[Queue], now_s: int) -> l
             _check_takes_children(state, queue.parent)
     others = [queue for name, queue in state.queues.items() if name not in names]
     _check_tree(state, [*others, *queues])
-    return [replace(queue, created_s=_created_s(state, queue.name, now_s)) for queue in queues]
-
-
-def is_same_queue(queue: Queue, before: Queue | None) -> bool:
-    """They are equal, apart from their age."""
-    return before is not None and replace(queue, created_s=before.created_s) == before
+    created_s = {name: queue.created_s for name, queue in state.queues.items()}
+    return [replace(queue, created_s=created_s.get(queue.name, now_s)) for queue in queues]
 
 
 def check_queues_removal(state: EmbeddedState, names: Sequence[str], leaving: Iterable[TrackedWorkload] = ()) -> None:
     """Only they themselves, and work that is removed with them, may depend on them."""
-    left: dict[str, int] = {}
-    for tracked in leaving:
-        if tracked.needs_queue:
-            left[tracked.workload.queue] = left.get(tracked.workload.queue, 0) + 1
+    left = Counter(tracked.workload.queue for tracked in leaving if tracked.needs_queue)
     for name in names:
         if name not in state.queues:
             raise NotFoundError(f"queue {name} does not exist")
@@ -80,8 +74,8 @@ def check_queues_removal(state: EmbeddedState, names: Sequence[str], leaving: It
             raise RefusedError(
                 f"queue {name} has child queues ({first_names(children)}); remove them first, or with it"
             )
-        if living := state.living_count.get(name, 0) - left.get(name, 0):
-            raise RefusedError(f"queue {name} has {_living(living)}; end {_them(living)} first")
+        if living := state.living_count.get(name, 0) - left[name]:
+            raise RefusedError(f"queue {name} has {living_words(living)}; end {_them(living)} first")
 
 
 def check_node(state: EmbeddedState, node: Node) -> None:
@@ -96,7 +90,6 @@ def check_node(state: EmbeddedState, node: Node) -> None:
 
 
 def find_workload(state: EmbeddedState, name: str) -> TrackedWorkload:
-    """The workload of that name."""
     tracked = state.workloads.get(name)
     if tracked is None:
         raise NotFoundError(f"workload {name} does not exist, or ended long ago and was forgotten")
@@ -104,7 +97,6 @@ def find_workload(state: EmbeddedState, name: str) -> TrackedWorkload:
 
 
 def find_node(state: EmbeddedState, name: str) -> Node:
-    """The node of that name."""
     node = state.nodes.get(name)
     if node is None:
         raise NotFoundError(f"node {name} does not exist")
@@ -149,17 +141,12 @@ def _check_tree(state: EmbeddedState, queues: Sequence[Queue]) -> None:
         raise ConfigError(found[0].sentence + more, f"spec.{found[0].field}")
 
 
-def _created_s(state: EmbeddedState, name: str, now_s: int) -> int:
-    before = state.queues.get(name)
-    return now_s if before is None else before.created_s
-
-
 def _check_takes_children(state: EmbeddedState, name: str) -> None:
     if name == DEFAULT_QUEUE:
         raise RefusedError(f"queue {name} takes work and cannot have children; choose another parent")
     if living := state.living_count.get(name, 0):
         raise RefusedError(
-            f"queue {name} has {_living(living)}, so it cannot get children; move or end {_them(living)} first"
+            f"queue {name} has {living_words(living)}, so it cannot get children; move or end {_them(living)} first"
         )
 
 
@@ -171,7 +158,6 @@ def _check_queue_takes_work(state: EmbeddedState, name: str) -> None:
 
 
 def _tasks(workloads: Iterable[Workload]) -> dict[str, list[str]]:
-    """The tasks of each array."""
     found: dict[str, list[str]] = {}
     for workload in workloads:
         if array := array_of(workload):
@@ -192,14 +178,9 @@ def _name_arrays(state: EmbeddedState, batch: Mapping[str, Workload], tasks: Tas
     return replace(workload, after=tuple(after)) if workload.after else workload
 
 
-def ambiguous_names(told: Sequence[str], awaited: Sequence[str]) -> list[str]:
-    """Of the names in a submission, those that both a workload and an array have: both are awaited."""
-    return [other for other in told if {other, all_tasks(other)} <= set(awaited)]
-
-
 def check_dependency_cycles(state: EmbeddedState, batch: Mapping[str, Workload], tasks: Tasks) -> None:
-    """Walk the dependencies of work that begins to live. What lives already may wait for a name of the batch: of one
-    that has ended and is taken over, or begins again."""
+    """Refuse new work that waits for itself. Work that exists already may wait for a name in the batch: that of an
+    ended workload which is replaced, or begins again."""
     done: set[str] = set()
     for name in batch:
         path: dict[str, None] = {}
@@ -227,7 +208,7 @@ def check_dependency_cycles(state: EmbeddedState, batch: Mapping[str, Workload],
 
 
 def _awaited_by(state: EmbeddedState, tasks: Tasks, at: str) -> Sequence[str]:
-    """What this depends on: the tasks of an array, or the dependencies of a living workload, failed ones too."""
+    """The tasks of an array, or the dependencies of a living workload, failed ones too."""
     if every := {*tasks.get(at, ()), *state.tasks_of.get(at, ())}:
         return sorted(every)
     tracked = state.workloads.get(at)
@@ -257,10 +238,6 @@ def _begin(workload: Workload, awaited_states: Mapping[str, WorkloadState | None
     failed = tuple(other for other in workload.after if awaited_states[other] is WorkloadState.FAILED)
     saved_s = min(workload.checkpoint_s, now_s)  # a clock that is ahead must not hide lost work
     return replace(workload, submitted_s=now_s, after=after, after_failed=failed, checkpoint_s=saved_s)
-
-
-def _living(count: int) -> str:
-    return "1 living workload" if count == 1 else f"{count} living workloads"
 
 
 def _them(count: int) -> str:

@@ -1,8 +1,4 @@
-"""The lifecycle of a workload as values: its next state after a start, a failure, a stop or an end.
-
-In:    a Life and what happened to it.   Out: the next Life.
-Never: reads a clock, touches a store, or tells anybody.
-"""
+"""The lifecycle of a workload as values: its next state after a start, a failure, a stop or an end. Pure."""
 
 import enum
 import signal
@@ -12,13 +8,13 @@ import msgspec
 from msgspec.structs import replace
 
 from kaiwo.clusters.plan_checks import STILL_STOPPING, back_off_s
-from kaiwo.manifests.values.names import ARRAY_LABEL
+from kaiwo.manifests.values.names import ARRAY_LABEL, all_tasks
 from kaiwo.model.amounts import duration
 from kaiwo.model.workload import Phase, Pod, Workload, breaks_gang
 from kaiwo.model.workload_record import WorkloadRecord, WorkloadState
 
-SIMULATED_S = 600  # how long work without a command takes when nobody says
-STILL_STOPPING_S = 86_400  # "not before" while pods are going; taken back when the last one is gone
+SIMULATED_S = 600  # how long work without a command takes by default
+STILL_STOPPING_S = 86_400  # "not before" while pods are stopping; reset when the last one is gone
 
 
 class Ending(enum.StrEnum):
@@ -51,7 +47,6 @@ class Exit(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_success(self) -> bool:
-        """The run did what it was for."""
         return self.code == 0 and self.reason is ExitReason.EXITED
 
 
@@ -87,7 +82,6 @@ class TrackedWorkload(msgspec.Struct, frozen=True, omit_defaults=True, gc=False)
 
     @property
     def workload(self) -> Workload:
-        """What was asked for."""
         return self.record.workload
 
     @property
@@ -112,7 +106,6 @@ class TrackedWorkload(msgspec.Struct, frozen=True, omit_defaults=True, gc=False)
 
 
 def new_workload(record: WorkloadRecord) -> TrackedWorkload:
-    """A workload as it is submitted."""
     return TrackedWorkload(replace(record, state=WorkloadState.HELD if record.workload.held else WorkloadState.WAITING))
 
 
@@ -196,19 +189,13 @@ def with_state(tracked: TrackedWorkload, pods: Iterable[Pod]) -> TrackedWorkload
 
 
 def with_workload(tracked: TrackedWorkload, **fields: object) -> TrackedWorkload:
-    """With other fields of its workload."""
     return replace(tracked, record=replace(tracked.record, workload=replace(tracked.workload, **fields)))
 
 
 def array_of(workload: Workload) -> str:
-    """The array it is a task of, as those who wait for all its tasks name it: `default/sweep-*`; empty: of none."""
+    """The array that it is a task of, as dependencies on all its tasks name it: `default/sweep-*`; empty: none."""
     array = workload.labels.get(ARRAY_LABEL)
     return all_tasks(f"{workload.name.partition('/')[0]}/{array}") if array else ""
-
-
-def all_tasks(array: str) -> str:
-    """All tasks of `default/sweep`. No workload can have such a name."""
-    return f"{array}-*"
 
 
 def simulated_run(record: WorkloadRecord, run: Run, now_s: int) -> Run:
@@ -225,9 +212,9 @@ def simulated_exit(run: Run) -> Exit:
 
 
 def successful_run_s(record: WorkloadRecord) -> int:
-    """How long it ran, if it did what it was for. Of several attempts the last may have gone on where another was."""
-    is_telling = record.state is WorkloadState.SUCCEEDED and record.attempt == 1
-    return max(1, record.ended_s - record.started_s) if is_telling else 0
+    """How long it ran, if it succeeded; 0 after several attempts, since the last may have resumed an earlier one."""
+    is_meaningful = record.state is WorkloadState.SUCCEEDED and record.attempt == 1
+    return max(1, record.ended_s - record.started_s) if is_meaningful else 0
 
 
 def failure_sentence(workload: Workload, end: Exit, pod: str) -> str:

@@ -1,8 +1,4 @@
-"""Reservations of an embedded cluster, and the end of allocations that expire.
-
-In:    a transaction, and what a person or a plan says.   Out: reservations in the transaction, or a refusal.
-Never: picks devices: the plan does.
-"""
+"""Reservations of an embedded cluster, and the end of allocations that expire. Plans pick the devices."""
 
 from collections.abc import Sequence
 
@@ -11,16 +7,24 @@ from msgspec.structs import replace
 from kaiwo.clusters.embedded import transitions
 from kaiwo.clusters.embedded.lifecycle import Ending
 from kaiwo.clusters.embedded.state import EmbeddedState, Transaction
+from kaiwo.clusters.queue_access import first_names
 from kaiwo.model.errors import ConfigError, NotFoundError, RefusedError
 from kaiwo.model.plan import Plan
-from kaiwo.model.reservation import PhysicalDevice, Reservation, ReservationPhase, check_reservation, clock_words
+from kaiwo.model.reservation import (
+    PhysicalDevice,
+    Reservation,
+    ReservationPhase,
+    check_reservation,
+    clock_words,
+    is_same_reservation,
+)
 
-EXPIRED_KEPT = 200  # reservations that are over and may still be looked at
+EXPIRED_KEPT = 200  # reservations that are over and are still listed
 MOST_NAMED = 4  # GPUs of a node in one sentence
 
 
 def put(transaction: Transaction, reservations: Sequence[Reservation]) -> None:
-    """Create or replace reservations. What was picked for one stays while it is good: the plan sees to that."""
+    """Create or replace reservations. What was picked for one stays until a plan picks other devices."""
     fresh = {reservation.name: reservation for reservation in reservations}
     if len(fresh) < len(reservations):
         raise ConfigError("a reservation is there twice; give each its own name", "metadata.name")
@@ -28,7 +32,7 @@ def put(transaction: Transaction, reservations: Sequence[Reservation]) -> None:
         before = transaction.state.reservations.get(reservation.name)
         created_s = transaction.now_s if before is None else before.created_s
         kept = replace(reservation, created_s=created_s, picked=before.picked if before and reservation.gpus else ())
-        _check(transaction.state, kept, transaction.now_s, is_new=before is None or not is_same(reservation, before))
+        _check(transaction.state, kept, transaction.now_s, is_new=not is_same_reservation(reservation, before))
         if kept != before:
             transaction.put_reservation(kept)
     _forget_old(transaction)
@@ -43,15 +47,8 @@ def remove(transaction: Transaction, names: Sequence[str]) -> None:
         transaction.drop_reservation(name)
 
 
-def is_same(reservation: Reservation, before: Reservation | None) -> bool:
-    """They say the same; how old it is and what was picked for it is not for people to say."""
-    if before is None:
-        return False
-    return replace(reservation, created_s=before.created_s, picked=before.picked) == before
-
-
 def record_picked_devices(transaction: Transaction, plan: Plan) -> None:
-    """Remember which devices the plan picked. Whoever decided so knows it already: only a new reader is told."""
+    """Store which devices the plan picked. The scheduler knows it already, so only a new reader gets an event."""
     for picked in plan.reserved:
         before = transaction.state.reservations.get(picked.reservation)
         if before is not None and before.picked != picked.devices:
@@ -72,7 +69,7 @@ def expire(transaction: Transaction, names: Sequence[str]) -> list[str]:
 
 
 def _check(state: EmbeddedState, reservation: Reservation, now_s: int, is_new: bool) -> None:
-    """By itself, and against what there is. One that was let in before is not looked at again."""
+    """By itself, and against what there is. One that was admitted before is not checked again."""
     if sentence := check_reservation(reservation):
         raise ConfigError(sentence, "spec")
     if not is_new:
@@ -101,8 +98,7 @@ def _check_places(state: EmbeddedState, reservation: Reservation) -> None:
     for device in reservation.devices:
         known = {gpu.parent or gpu.id for gpu in state.nodes[device.node].gpus}
         if device.gpu not in known:
-            more = f" and {len(known) - MOST_NAMED} more" if len(known) > MOST_NAMED else ""
-            some = (", ".join(sorted(known)[:MOST_NAMED]) or "none") + more
+            some = first_names(sorted(known), MOST_NAMED) or "none"
             raise RefusedError(
                 f"reservation {reservation.name} names {device.gpu} of node {device.node}, which has: {some}"
             )

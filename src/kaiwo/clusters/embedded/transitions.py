@@ -1,7 +1,6 @@
-"""WorkloadState transitions of pods and workloads: start, evict, a run that started, ended or was refused.
+"""State transitions of pods and workloads: start, evict, a run that started, ended or was refused.
 
-In:    a transaction and one event.   Out: workloads, pods and events in the transaction; runs to start and stop.
-Never: starts a process or a timer. A workload's pods start together or not at all.
+Changes only the transaction: never starts a process or a timer. A workload's pods start together or not at all.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,19 +12,11 @@ from kaiwo.clusters.embedded import lifecycle
 from kaiwo.clusters.embedded.lifecycle import Ending, Exit, ExitReason, Placement, Run, TrackedWorkload
 from kaiwo.clusters.embedded.state import Transaction
 from kaiwo.clusters.ledger import Misfit
-from kaiwo.clusters.plan_checks import (
-    STILL_STOPPING,
-    check_devices,
-    check_evictions,
-    check_starts,
-    find_misfit,
-    is_up,
-    role_of,
-)
+from kaiwo.clusters.plan_checks import STILL_STOPPING, check_devices, check_evictions, check_starts, find_misfit, is_up
 from kaiwo.model.events import PodGone
 from kaiwo.model.plan import Nomination, Plan, Start
 from kaiwo.model.request import Request
-from kaiwo.model.workload import Phase, Pod, Role, Workload, pod_name
+from kaiwo.model.workload import Phase, Pod, Workload
 from kaiwo.model.workload_record import WorkloadState
 
 RUNS_KEPT = 3  # folders of earlier runs of one pod
@@ -98,8 +89,7 @@ def record_planned_starts(transaction: Transaction, plan: Plan) -> None:
 def stop_workload(transaction: Transaction, tracked: TrackedWorkload, ending: Ending, message: str = "") -> None:
     """Stop all its pods; without any it ends at once."""
     tracked = lifecycle.stop_all(tracked, ending, transaction.now_s, message)
-    placed = transaction.state.pods_of.get(tracked.workload.name, {})
-    _stop(transaction, [placement for placement in placed.values() if _is_up(placement)])
+    _stop_pods_up(transaction, tracked.workload.name)
     _update_state(transaction, tracked)
 
 
@@ -125,13 +115,12 @@ def run_refused(transaction: Transaction, run_id: str, why: str) -> None:
 def run_overdue(transaction: Transaction, run_id: str) -> None:
     """The run's time is up and it is being stopped: the attempt has failed, and ends when its pods are gone."""
     placement = _find(transaction, run_id)
-    if placement is None or not _is_up(placement):
+    if placement is None or not is_up(placement.pod):
         return
     pod = placement.pod
-    tracked = lifecycle.fail(
-        transaction.state.workloads[pod.workload], lifecycle.OUT_OF_TIME, pod.name, transaction.now_s
-    )
-    _stop(transaction, [other for other in transaction.state.pods_of[pod.workload].values() if _is_up(other)])
+    tracked = transaction.state.workloads[pod.workload]
+    tracked = lifecycle.fail(tracked, lifecycle.OUT_OF_TIME, pod.name, transaction.now_s)
+    _stop_pods_up(transaction, pod.workload)
     _update_state(transaction, tracked)
 
 
@@ -142,26 +131,24 @@ def run_ended(transaction: Transaction, run_id: str, end: Exit) -> None:
         return
     pod = placement.pod
     tracked = transaction.state.workloads[pod.workload]
-    # A pod that finished before the word to stop reached it has done its work.
+    # A pod that finished before it could be stopped has done its work.
     if end.is_success and tracked.ending in (Ending.NONE, Ending.EVICT):
         transaction.put_pod(replace(placement, pod=replace(pod, phase=Phase.DONE)))
     elif pod.phase is Phase.RELEASING:
         transaction.drop_pod(pod.workload, pod.name)
-        if _tells_code(tracked, end):
+        if _sets_exit_code(tracked, end):
             tracked = replace(tracked, record=replace(tracked.record, exit_code=end.code))
     else:
         tracked = lifecycle.fail(tracked, end, pod.name, transaction.now_s)
         transaction.drop_pod(pod.workload, pod.name)
-        _stop(
-            transaction, [other for other in transaction.state.pods_of.get(pod.workload, {}).values() if _is_up(other)]
-        )
+        _stop_pods_up(transaction, pod.workload)
     _update_state(transaction, tracked)
 
 
 def revive(transaction: Transaction, name: str, before: Workload | None = None) -> None:
-    """A workload that had ended lives again: whoever waited for it in vain waits for it once more.
+    """A workload that had ended waits again: workloads whose dependency on it had failed wait for it once more.
 
-    `before`: who had its name. Where that was a task of an array and this is not, this takes its place.
+    `before`: the workload that had its name. Where that was a task of an array and this is not, this takes its place.
     """
     state, now = transaction.state, _awaited_as(transaction.state.workloads[name].workload)
     for awaited in dict.fromkeys([*now, *(_awaited_as(before) if before is not None else ())]):
@@ -194,26 +181,15 @@ def forget(transaction: Transaction, names: Iterable[str]) -> None:
         transaction.drop_workload(name)
 
 
-def ordered_pods(workload: Workload) -> list[tuple[str, Role]]:
-    """Its pods' names in order, each with its role."""
-    return [(pod_name(role, index), role) for role in workload.roles for index in range(role.count)]
-
-
-def request_of(workload: Workload, pod: str) -> Request:
-    """What one of its pods asks for."""
-    return next((role.request for name, role in ordered_pods(workload) if name == pod), Request())
-
-
 def _pods_to_place(
     transaction: Transaction, tracked: TrackedWorkload, starts: Iterable[Start], placed: Mapping[str, Pod]
 ) -> list[Pod] | Misfit:
     workload = tracked.workload
     pods: list[Pod] = []
     for start in starts:
-        role = role_of(workload, start)
-        if misfit := check_devices(role, start):
-            return misfit
-        assert role is not None
+        role = check_devices(workload, start)
+        if isinstance(role, Misfit):
+            return role
         pods.append(_assumed(workload.name, start, role.request, transaction.now_s))
     if tracked.ending or tracked.record.state is WorkloadState.STOPPING:
         return Misfit("", STILL_STOPPING)
@@ -258,6 +234,11 @@ def _drop_old_runs(transaction: Transaction, run: Run) -> None:
     mine = [other for other in transaction.state.runs_of[run.workload].values() if other.pod == run.pod]
     for old in mine[:-RUNS_KEPT]:
         transaction.drop_run(old.id)
+
+
+def _stop_pods_up(transaction: Transaction, name: str) -> None:
+    placed = transaction.state.pods_of.get(name, {})
+    _stop(transaction, [placement for placement in placed.values() if is_up(placement.pod)])
 
 
 def _stop(transaction: Transaction, placements: Iterable[Placement]) -> None:
@@ -316,8 +297,8 @@ def _awaited_as(workload: Workload) -> list[str]:
     return [name for name in (workload.name, lifecycle.array_of(workload)) if name]
 
 
-def _tells_code(tracked: TrackedWorkload, end: Exit) -> bool:
-    """How a pod ended that was told to go is how its workload did: at its time limit, or first of those cancelled."""
+def _sets_exit_code(tracked: TrackedWorkload, end: Exit) -> bool:
+    """The exit code of a stopped pod is its workload's: at its time limit, or of the first one when cancelled."""
     if tracked.ending is Ending.CANCEL:
         return not tracked.record.exit_code and end.reason is not ExitReason.NEVER_STARTED
     return tracked.ending is Ending.FAIL and end.reason is ExitReason.TIME_LIMIT
@@ -330,7 +311,3 @@ def _has_failed(tracked: TrackedWorkload) -> bool:
 def _find(transaction: Transaction, run_id: str) -> Placement | None:
     key = transaction.state.pod_of_run.get(run_id)
     return None if key is None else transaction.state.pods[key]
-
-
-def _is_up(placement: Placement) -> bool:
-    return is_up(placement.pod)

@@ -1,7 +1,6 @@
 """What people do to workloads, queues and reservations of an embedded cluster: submit, cancel, hold, requeue, remove.
 
-In:    names and values, and who wants it.   Out: one transaction with all of it, or a refusal and no change.
-Never: changes anything before it has checked that it may: an action on many continues after a refusal.
+Each is one transaction with all of it, or a refusal and no change; an action on many continues after a refusal.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,15 +14,14 @@ from kaiwo.clusters.embedded.admission import (
     check_dependency_cycles,
     check_queues_removal,
     find_workload,
-    is_same_queue,
 )
 from kaiwo.clusters.embedded.lifecycle import Ending, TrackedWorkload, new_workload
 from kaiwo.clusters.embedded.state import Transaction, TransactionRunner
 from kaiwo.clusters.protocol import Action
 from kaiwo.clusters.queue_access import check_queue_access
 from kaiwo.model.errors import ConfigError, KaiwoError, NotFoundError, RefusedError
-from kaiwo.model.queue import Queue
-from kaiwo.model.reservation import Reservation
+from kaiwo.model.queue import Queue, is_same_queue
+from kaiwo.model.reservation import Reservation, is_same_reservation
 from kaiwo.model.workload import Workload
 from kaiwo.model.workload_record import WorkloadRecord, WorkloadState
 
@@ -44,7 +42,7 @@ class EmbeddedWork:
     ) -> tuple[Queue | None, ...]:
         """Create or replace queues and reservations and submit workloads, all or none."""
         queues, items = list(queues), list(items)
-        reservations_before = dict(self._runner.state.reservations)
+        known = dict(self._runner.state.reservations)
 
         def act(transaction: Transaction) -> tuple[Queue | None, ...]:
             before = tuple(transaction.state.queues.get(queue.name) for queue in queues)
@@ -63,11 +61,7 @@ class EmbeddedWork:
         except _DryRunError as dry:
             return dry.before
         changed = [queue.name for queue, old in zip(queues, before, strict=True) if not is_same_queue(queue, old)]
-        fresh = [
-            each.name
-            for each in reservations
-            if not reservation_actions.is_same(each, reservations_before.get(each.name))
-        ]
+        fresh = [each.name for each in reservations if not is_same_reservation(each, known.get(each.name))]
         self._runner.audit(who, "put-queue", changed)
         self._runner.audit(who, "put-reservation", fresh)
         self._runner.audit(who, "submit", [workload.name for workload, _ in items])

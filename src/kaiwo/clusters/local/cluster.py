@@ -21,7 +21,6 @@ from kaiwo.clusters.embedded.admission import find_workload
 from kaiwo.clusters.embedded.cluster import ENDED_KEPT, EmbeddedCluster
 from kaiwo.clusters.embedded.lifecycle import Placement, simulated_exit
 from kaiwo.clusters.embedded.state import EmbeddedState, Transaction
-from kaiwo.clusters.embedded.transitions import ordered_pods, request_of
 from kaiwo.clusters.local.clock import Clock, first_time_ms, ticks
 from kaiwo.clusters.local.home_folder import Home
 from kaiwo.clusters.local.initial_nodes import are_virtual, seed
@@ -32,7 +31,7 @@ from kaiwo.clusters.local.sqlite_store import Store
 from kaiwo.clusters.protocol import Abilities, Cluster, LogFile
 from kaiwo.model.errors import ClusterError, ConfigError, NotFoundError
 from kaiwo.model.node import Node
-from kaiwo.model.workload import Phase, Workload
+from kaiwo.model.workload import Phase, Workload, ordered_pods, request_of
 
 T = TypeVar("T")
 GRACE_S = 10.0  # between SIGTERM and SIGKILL

@@ -11,11 +11,10 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from kaiwo.clusters.embedded.admission import is_same_queue
 from kaiwo.clusters.protocol import Cluster
 from kaiwo.manifests.values.names import ARRAY_LABEL, INDEX_LABEL
 from kaiwo.model.errors import RefusedError
-from kaiwo.model.queue import Queue, QueueAmounts
+from kaiwo.model.queue import Queue, QueueAmounts, is_same_queue
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload
 from kaiwo.model.workload_record import Program, WorkloadRecord

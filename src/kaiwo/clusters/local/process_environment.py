@@ -3,11 +3,11 @@
 import re
 
 from kaiwo.clusters.embedded.lifecycle import Placement
-from kaiwo.clusters.embedded.transitions import ordered_pods
 from kaiwo.manifests.values.names import INDEX_LABEL
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.gpu_models import GPU_MODELS
 from kaiwo.model.node import Node
+from kaiwo.model.workload import ordered_pods
 from kaiwo.model.workload_record import WorkloadRecord
 
 NO_DEVICE = "-1"

@@ -29,6 +29,11 @@ _CONTAINER_RULE = f"a container's name must use lower-case letters, digits and '
 _NODE_RULE = "a node's name must use lower-case letters, digits, '-' and '.', and begin and end with a letter or digit"
 
 
+def all_tasks(array: str) -> str:
+    """All tasks of the array `default/sweep`. No workload can have such a name."""
+    return f"{array}-*"
+
+
 def read_name(value: object, path: FieldPath) -> str:
     return _matched(value, path, _NAME, _NAME_RULE)
 

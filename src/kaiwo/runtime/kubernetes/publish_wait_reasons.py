@@ -6,7 +6,7 @@ A workload that was not tried yet has no reason to publish: a moment later it is
 import asyncio
 from typing import TYPE_CHECKING
 
-from kaiwo.clusters.kubernetes.writers.conditions import WaitReason
+from kaiwo.clusters.kubernetes.writers.event_writer import WaitReason
 from kaiwo.explain.obstacle_sentences import sentence
 from kaiwo.model.obstacle import Obstacle, Reason
 from kaiwo.runtime.loop.scheduling_loop import SchedulingLoop

@@ -1,7 +1,7 @@
 """Review a KaiwoQueue before it is created, changed or deleted: by itself, and as part of the queue tree.
 
-In:    the change, and every queue as it is now.   Out: a verdict; what works, but not as it reads, is a warning.
-Never: refuses for a mistake that was there before: an old one must not prevent the repair of another.
+What works, but not as it reads, is a warning. Never refuses for a mistake that was there before: an old one must not
+prevent the repair of another.
 """
 
 from collections.abc import Mapping
@@ -10,9 +10,9 @@ import msgspec
 
 from kaiwo.clusters.kubernetes.decode.kaiwo_objects import QueueObject, read_queue
 from kaiwo.clusters.kubernetes.webhooks.admission_review import ALLOWED, AdmissionRequest, AdmissionVerdict
-from kaiwo.clusters.queue_access import first_names
+from kaiwo.clusters.queue_access import first_names, living_words
 from kaiwo.model.queue import Queue
-from kaiwo.model.queue_validation import QueueFinding, check_queue_tree
+from kaiwo.model.queue_validation import check_queue_tree
 
 _read = msgspec.json.Decoder(QueueObject).decode
 
@@ -27,21 +27,15 @@ def review_queue(request: AdmissionRequest, queues: Mapping[str, Queue], living:
     after = {**queues, queue.name: queue}
     warnings: list[str] = []
     if queue.parent not in {each.parent for each in queues.values()} and (count := living.get(queue.parent)):
-        work = _living_words(count)
-        warnings.append(
-            f"queue {queue.parent} gets a child queue and takes no more work; move its {work} to a leaf queue"
-        )
+        takes_none = f"queue {queue.parent} gets a child queue and takes no more work"
+        warnings.append(f"{takes_none}; move its {living_words(count)} to a leaf queue")
     return _compare(queues, after, queue.name, warnings)
 
 
 def read_queues(items: list[QueueObject], default: Queue) -> dict[str, Queue]:
     """The queues of a list, without those that cannot be read, as in the scheduler."""
-    found = {default.name: default}
-    for item in items:
-        queue = read_queue(item)
-        if isinstance(queue, Queue):
-            found[queue.name] = queue
-    return found
+    readable = [queue for item in items if isinstance(queue := read_queue(item), Queue)]
+    return {queue.name: queue for queue in (default, *readable)}
 
 
 def _review_deletion(name: str, queues: Mapping[str, Queue], living: Mapping[str, int]) -> AdmissionVerdict:
@@ -51,7 +45,7 @@ def _review_deletion(name: str, queues: Mapping[str, Queue], living: Mapping[str
             f"queue {name} has child queues ({first_names(children)}); delete those first", reason="children"
         )
     if count := living.get(name):
-        warning = f"queue {name} has {_living_words(count)}; waiting work starts only when the queue exists again"
+        warning = f"queue {name} has {living_words(count)}; waiting work starts only when the queue exists again"
         return AdmissionVerdict(warnings=(warning,))
     return ALLOWED
 
@@ -64,13 +58,5 @@ def _compare(
     errors = [finding for finding in fresh if finding.is_error]
     if errors:
         own = next((finding for finding in errors if finding.queue == name), errors[0])
-        return AdmissionVerdict(_sentence(own), reason="tree")
+        return AdmissionVerdict(f"KaiwoQueue '{own.queue}': spec.{own.field}: {own.sentence}", reason="tree")
     return AdmissionVerdict(warnings=(*warnings, *(finding.sentence for finding in fresh)))
-
-
-def _living_words(count: int) -> str:
-    return "1 living workload" if count == 1 else f"{count} living workloads"
-
-
-def _sentence(finding: QueueFinding) -> str:
-    return f"KaiwoQueue '{finding.queue}': spec.{finding.field}: {finding.sentence}"

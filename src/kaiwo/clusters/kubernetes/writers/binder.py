@@ -1,7 +1,6 @@
 """Bind the pods that a plan starts: their volumes first, then one Binding each with node and devices.
 
-In:    the starts of a plan.   Out: Bindings under way; their outcomes come back through the cache.
-Never: binds a part of a gang when the whole was refused beforehand.
+Outcomes come back through the cache. Never binds a part of a gang when the whole was refused beforehand.
 """
 
 import asyncio
@@ -16,14 +15,7 @@ from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod
 from kaiwo.clusters.kubernetes.writers.pod_writes import Outcome, PodWrites, pod_path, server_message
 from kaiwo.clusters.kubernetes.writers.volume_binder import VolumeBinder
 from kaiwo.clusters.ledger import Misfit
-from kaiwo.clusters.plan_checks import (
-    STILL_STOPPING,
-    by_workload,
-    check_devices,
-    check_starts,
-    find_misfit,
-    role_of,
-)
+from kaiwo.clusters.plan_checks import STILL_STOPPING, by_workload, check_devices, check_starts, find_misfit
 from kaiwo.model.events import PodGone
 from kaiwo.model.plan import Start
 from kaiwo.model.workload import Phase, Pod, Workload, leading_roles
@@ -32,8 +24,6 @@ AVOID_S = 60.0  # how long a workload avoids a node that had no room for it twic
 
 
 class Binder:
-    """Starts pods."""
-
     def __init__(self, writes: PodWrites, now_s: Callable[[], int]) -> None:
         self._writes, self._cache, self._now_s = writes, writes.cache, now_s
         self._volumes = VolumeBinder(writes.client, writes.cache)
@@ -94,9 +84,10 @@ class Binder:
         found: list[tuple[CachedPod, Pod]] = []
         for start in starts:
             pod = self._cache.slots.find(workload.name, start.pod)
-            if misfit := check_devices(role_of(workload, start) if pod is not None else None, start):
-                return misfit
-            assert pod is not None
+            if pod is None:
+                return Misfit("", f"it has no pod {start.pod}")
+            if isinstance(checked := check_devices(workload, start), Misfit):
+                return checked
             assumed = self._cache.placed.at(workload.name, start.pod, pod, Phase.ASSUMED, start.node, start.devices)
             found.append((pod, replace(assumed, until_s=start.until_s)))
         if any(pod.phase is Phase.RELEASING for pod in placed.values()):

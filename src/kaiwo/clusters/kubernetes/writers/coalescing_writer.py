@@ -1,7 +1,7 @@
 """Write the newest value of each object in the background, one write at a time per object.
 
-In:    the values that objects shall have, by key.   Out: writes; a value that a newer one replaced is never written.
-Never: writes while another replica leads, or has two writes of one object in flight: the newest value is the last.
+A value that a newer one replaced is never written, and no object has two writes in flight, so the newest value is the
+last. Nothing is written while another replica leads.
 """
 
 import asyncio
@@ -24,10 +24,7 @@ Report = Callable[..., None]
 
 
 class CoalescingWriter(Generic[Value]):
-    """Owners say what to write where; this class decides when.
-
-    `write` makes one write and remembers what it must. `failed` is called after every error, before the next try.
-    """
+    """Decides when to write. `write` makes one write; `failed` is called after every error, before the next try."""
 
     def __init__(
         self,
@@ -53,7 +50,7 @@ class CoalescingWriter(Generic[Value]):
         self._reviewer = asyncio.create_task(self._review(review, stand_by))
 
     def put(self, key: str, value: Value) -> None:
-        """The object shall have this value. Ignored while another replica leads."""
+        """Give the object this value. Ignored while another replica leads."""
         if not self._client.may_write or (key in self._newest and self._newest[key] == value):
             return
         self._newest[key] = value
@@ -61,7 +58,6 @@ class CoalescingWriter(Generic[Value]):
             self._tasks[key] = asyncio.create_task(self._write_newest(key))
 
     def drop(self, key: str) -> None:
-        """The object is gone."""
         self._newest.pop(key, None)
 
     def has_newer(self, key: str, value: Value) -> bool:
@@ -125,7 +121,7 @@ class CoalescingWriter(Generic[Value]):
 
 
 def is_moot(error: WriteError) -> bool:
-    """Another try is of no use: the object is gone, or another replica leads."""
+    """Another try is useless: the object is gone, or another replica leads."""
     return isinstance(error, StandbyError) or (isinstance(error, ApiError) and error.is_not_found)
 
 

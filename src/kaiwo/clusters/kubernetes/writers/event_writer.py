@@ -1,8 +1,7 @@
 """Write Events on pods, and the `PodScheduled` condition that says why a pod is not scheduled.
 
-In:    outcomes of writes, and sentences about what waits.   Out: Events and conditions.
-Never: delays a Binding: a few workers of its own write each thing once; after a crash it is written again rather than
-       remembered.
+Never delays a Binding: a few workers of its own write each thing once. What was written is not stored: after a crash it
+is written again.
 """
 
 import asyncio
@@ -17,8 +16,8 @@ from kaiwo.clusters.kubernetes.client import ApiError, Client, UnreachableError
 from kaiwo.clusters.kubernetes.client.connection import STRATEGIC
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod, Key
 from kaiwo.clusters.kubernetes.writers.coalescing_writer import MOST_CHARACTERS, Report, WriteError
-from kaiwo.clusters.kubernetes.writers.conditions import WaitReason, utc_now, utc_now_micros
 from kaiwo.clusters.kubernetes.writers.pod_writes import Outcome, pod_path
+from kaiwo.clusters.kubernetes.writers.status_writer import utc_now, utc_now_micros
 from kaiwo.clusters.plan_checks import eviction_sentence
 
 WORKERS = 4  # writes at once
@@ -34,6 +33,14 @@ GATED = "SchedulingGated"
 COMPONENT = "kaiwo-scheduler"
 
 
+class WaitReason(NamedTuple):
+    """Why a workload waits, for people."""
+
+    workload: str
+    sentence: str
+    would_nodes_help: bool
+
+
 class PodReason(NamedTuple):
     """Why a pod waits, as its condition says it."""
 
@@ -43,7 +50,7 @@ class PodReason(NamedTuple):
 
 
 class EventWriter:
-    """Writes about pods, a few writes at a time."""
+    """Writes about pods, a few at a time."""
 
     def __init__(
         self, client: Client, cache: ClusterCache, now_s: Callable[[], int], report: Report = lambda *_, **__: None
@@ -162,7 +169,6 @@ class EventWriter:
             await self._write(key, "POST", f"/api/v1/namespaces/{key[0]}/events", body)
 
     async def _yield_to_bindings(self) -> None:
-        """Bindings go first, for a bounded time."""
         for _ in range(YIELD_TURNS):
             if not self._cache.in_flight.starts:
                 return
@@ -212,7 +218,6 @@ class EventWriter:
         return None
 
     def _count_failure(self, key: Key, error: Exception) -> None:
-        """Count it, and log it once in a while."""
         self.failures += 1
         if self.failures & (self.failures - 1) == 0:
             message = str(error)[:MOST_CHARACTERS]

@@ -1,7 +1,7 @@
 """Evict the pods that a plan stops, through the Eviction API, which respects disruption budgets.
 
-In:    the evictions of a plan.   Out: Evictions under way; their outcomes come back through the cache.
-Never: asks twice for the same eviction, or evicts a part of a gang that cannot run without it.
+Outcomes come back through the cache. Never asks twice for the same eviction, or evicts a part of a gang that cannot run
+without it.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ import msgspec
 
 from kaiwo.clusters.kubernetes.client import ApiError, StandbyError, UnreachableError
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod
+from kaiwo.clusters.kubernetes.writers.coalescing_writer import MOST_CHARACTERS
 from kaiwo.clusters.kubernetes.writers.pod_writes import Outcome, PodWrites, pod_path, server_message
 from kaiwo.clusters.plan_checks import by_workload, check_evictions
 from kaiwo.model.plan import Eviction, EvictionCause
@@ -18,7 +19,6 @@ from kaiwo.model.plan import Eviction, EvictionCause
 EVICTION_TRIES = 10  # over about two minutes, in which a disruption budget may open
 ERROR_TRIES = 3  # for a server error, which is also the answer for a pod that can never be evicted
 TOO_MANY_REQUESTS = 429  # a disruption budget refuses the eviction
-MOST_CHARACTERS = 300
 REFUSED_S = 600.0  # how long the scheduler does not count on evicting a pod after a final refusal
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 
@@ -58,7 +58,7 @@ class Evictor:
     async def _evict(self, eviction: Eviction, pod: CachedPod) -> None:
         """A disruption budget may refuse for a while; after that the pod stays, and the scheduler learns of it."""
         if pod.uid in self._cache.in_flight.refused_evictions:
-            await asyncio.sleep(LONGEST_PAUSE_S)  # it was refused for good, and has to stop all the same: ask seldom
+            await asyncio.sleep(LONGEST_PAUSE_S)  # it was refused for good, and still has to stop: ask seldom
         pause_s, why = FIRST_PAUSE_S, ""
         for tried in range(1, EVICTION_TRIES + 1):
             try:

@@ -1,7 +1,6 @@
 """Write on Nodes for changes of their GPUs: labels, taints, and an annotation about the change under way.
 
-In:    a node's name.   Out: patches, and the Node as Kubernetes has it.
-Never: touches labels, taints or annotations that are not named.
+Never touches labels, taints or annotations that are not named.
 """
 
 import asyncio
@@ -62,7 +61,6 @@ class NodeWriter:
         await self._change_taints(name, lambda taints: adding(taints, taint))
 
     async def untaint(self, name: str, key: str) -> None:
-        """Remove the taint with this key."""
         await self._change_taints(name, lambda taints: removing(taints, key))
 
     async def _change_taints(self, name: str, how: Callable[[Sequence[Taint]], list[Operation]]) -> None:
@@ -87,7 +85,6 @@ class NodeWriter:
         return msgspec.json.decode(text, type=dict[str, Any])
 
     async def write_config(self, place: str, config: Mapping[str, Any]) -> None:
-        """Write it back."""
         text = msgspec.json.format(msgspec.json.encode(config), indent=2).decode()
         await self._client.patch(_config_path(place), msgspec.json.encode({"data": {CONFIG_KEY: text}}))
 

@@ -1,6 +1,6 @@
 """Write on waiting pods which space a plan keeps for them, and remove it again.
 
-In:    a plan.   Out: annotations, with the node in `status.nominatedNodeName` for people and for autoscalers.
+That is an annotation, and the node in `status.nominatedNodeName` for people and for autoscalers.
 """
 
 from collections.abc import Callable
@@ -19,8 +19,6 @@ from kaiwo.model.plan import Plan
 
 
 class PodNomination(NamedTuple):
-    """What one pod shall say."""
-
     pod: CachedPod
     text: str  # of the annotation; empty: none
 

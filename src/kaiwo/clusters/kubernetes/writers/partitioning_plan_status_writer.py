@@ -1,18 +1,12 @@
-"""Write the status of PartitioningPlans: a phase, counts, and a line for each node.
-
-In:    the objects, and how far each node is.   Out: the plans of the cluster; status writes, only where something
-       changed.
-"""
+"""Write the status of PartitioningPlans: a phase, counts, and a line for each node."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
-from urllib.parse import quote
-
-import msgspec
 
 from kaiwo.clusters.kubernetes.client import ApiError, Client
 from kaiwo.clusters.kubernetes.decode.kaiwo_objects import PARTITIONING_PLANS, PlanObject, read_partitioning_plan
-from kaiwo.clusters.kubernetes.writers.coalescing_writer import CoalescingWriter, Report, WriteError, report_failures
+from kaiwo.clusters.kubernetes.writers.coalescing_writer import Report, WriteError, report_failures
+from kaiwo.clusters.kubernetes.writers.status_writer import StatusWriter
 from kaiwo.model.partitioning_plan import PartitioningPlan
 
 MOST_NODES = 10_000
@@ -32,13 +26,11 @@ class PartitioningPlanStatusWriter:
     """Keeps the plans of the cluster, and writes their status."""
 
     def __init__(self, client: Client, report: Report = lambda *_, **__: None) -> None:
-        self._client = client
         self.plans: dict[str, PartitioningPlan] = {}
         self._generations: dict[str, int] = {}
         self._problems: dict[str, str] = {}
-        self._written: dict[str, dict[str, Any]] = {}
         self._report_failure = report_failures(report, "plan-status-failed", "plan")
-        self._writer = CoalescingWriter(client, self._write, self._failed)
+        self._writer = StatusWriter(client, PARTITIONING_PLANS, self._failed)
         self.close = self._writer.close
 
     def read(self, item: PlanObject) -> PartitioningPlan | None:
@@ -58,23 +50,15 @@ class PartitioningPlanStatusWriter:
 
     def delete(self, plan: PartitioningPlan) -> None:
         """An object is gone; the nodes stay as they are."""
-        for known in (self.plans, self._generations, self._written, self._problems):
+        for known in (self.plans, self._generations, self._problems):
             known.pop(plan.name, None)
         self._writer.drop(plan.name)
 
     def publish(self, progress: dict[str, list[NodeProgress]]) -> None:
-        """Write what is new."""
         for name in sorted({*self.plans, *self._problems}):
             nodes, plan = progress.get(name, []), self.plans.get(name)
             phase, message = ("Degraded", self._problems.get(name, "")) if plan is None else plan_phase(plan, nodes)
-            status = status_fields(self._generations.get(name, 0), phase, message, nodes)
-            if self._written.get(name) != status:
-                self._writer.put(name, status)
-
-    async def _write(self, name: str, status: dict[str, Any]) -> None:
-        body = msgspec.json.encode({"status": status})
-        await self._client.patch(f"{PARTITIONING_PLANS}/{quote(name)}/status", body, tries=1)
-        self._written[name] = status
+            self._writer.put_changed(name, status_fields(self._generations.get(name, 0), phase, message, nodes))
 
     def _failed(self, name: str, status: dict[str, Any], error: WriteError) -> None:
         if isinstance(error, ApiError) and error.is_not_found:

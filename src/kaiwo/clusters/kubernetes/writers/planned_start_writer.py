@@ -1,7 +1,7 @@
 """Write planned starts on waiting pods, and remove them again.
 
-In:    a plan.   Out: annotations on one pod of each workload with a planned start.
-Never: writes those of one workload more often than once a second: a planned start may move with every cycle.
+They are annotations on one pod of each workload, written at most once a second: a planned start may move with every
+cycle.
 """
 
 from itertools import count

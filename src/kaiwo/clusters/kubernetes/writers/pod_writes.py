@@ -1,7 +1,6 @@
 """What Binder and Evictor share: writes on pods in the background, and a fresh read of a pod after a failed write.
 
-In:    coroutines that write.   Out: tasks that run beside the scheduling loop; outcomes for those who publish them.
-Never: believes a write that broke off: the pod is read again.
+After a write that broke off the pod is read again.
 """
 
 import asyncio
@@ -44,7 +43,6 @@ class PodWrites:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a write in the background."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
@@ -56,7 +54,7 @@ class PodWrites:
                 now = self._decoder.decode(_read_pod(await self.client.read(pod_path(pod))))
             except ApiError as error:
                 if error.is_passing:
-                    continue  # a server in trouble knows as little as one that does not answer
+                    continue  # a server in trouble is treated like one that does not answer
                 if error.is_not_found:
                     self.cache.delete_pod(pod)
                 return None
@@ -81,7 +79,6 @@ class PodWrites:
 
 
 def pod_path(pod: CachedPod) -> str:
-    """The path of a pod at the API server."""
     return f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
 
 

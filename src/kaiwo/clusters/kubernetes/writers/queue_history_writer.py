@@ -1,7 +1,6 @@
 """Write into the status of KaiwoQueues what the next leader must know of the past.
 
-In:    plans, and past usage from the cache.   Out: `status.stops` and `status.usage`.
-Never: writes for a queue that is no object of the cluster. Stops are written at once: a decision may depend on them.
+That is `status.stops` and `status.usage`. Stops are written at once, since a decision may depend on them.
 """
 
 from collections.abc import Callable
@@ -33,7 +32,7 @@ class QueueHistoryWriter:
         self.close = self._writer.close
 
     def start(self) -> None:
-        """Look for news every second: past usage is recorded on another thread."""
+        """Check every second: past usage is recorded on another thread."""
         self._writer.start(self._flush)
 
     def apply(self, plan: Plan) -> None:
@@ -61,13 +60,10 @@ class QueueHistoryWriter:
 
     async def _write(self, name: str, status: dict[str, Any]) -> None:
         """By server-side apply: these fields are ours, the rest of the status belongs to the queue status writer."""
-        body = {
-            "apiVersion": "kaiwo.ai/v1alpha2",
-            "kind": "KaiwoQueue",
-            "metadata": {"name": name},
-            "status": status,
-        }
-        await self._client.apply(f"{QUEUES}/{quote(name)}/status", msgspec.json.encode(body), MANAGER)
+        head = {"apiVersion": "kaiwo.ai/v1alpha2", "kind": "KaiwoQueue", "metadata": {"name": name}}
+        await self._client.apply(
+            f"{QUEUES}/{quote(name)}/status", msgspec.json.encode(head | {"status": status}), MANAGER
+        )
 
     def _failed(self, name: str, status: dict[str, Any], error: WriteError) -> None:
         if isinstance(error, StandbyError):

@@ -1,20 +1,16 @@
 """Write the status of KaiwoQueues, which `kubectl get kaiwoqueues` shows.
 
-In:    what each queue uses and may use.   Out: status writes, only where something changed.
-Never: writes for a queue that is no object of the cluster.
+Never writes for a queue that is no object of the cluster.
 """
 
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
-from urllib.parse import quote
-
-import msgspec
 
 from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
 from kaiwo.clusters.kubernetes.client import Client
 from kaiwo.clusters.kubernetes.decode.kaiwo_objects import QUEUES
-from kaiwo.clusters.kubernetes.writers.coalescing_writer import CoalescingWriter, Report, report_failures
-from kaiwo.clusters.kubernetes.writers.conditions import condition, utc_now
+from kaiwo.clusters.kubernetes.writers.coalescing_writer import Report, report_failures
+from kaiwo.clusters.kubernetes.writers.status_writer import StatusWriter, condition, still_in_force, utc_now
 
 WHOLE, GIB_MIB = 1000, 1024
 NOTHING = ((0, 0, 0), (0, 0, 0), (0, 0, 0))  # used, fair share, deserved
@@ -33,23 +29,19 @@ class QueueStatus(NamedTuple):
 
 
 class QueueStatusWriter:
-    """Remembers what it wrote."""
-
     def __init__(self, client: Client, cache: ClusterCache, report: Report = lambda *_, **__: None) -> None:
-        self._client, self._cache = client, cache
-        self._written: dict[str, dict[str, Any]] = {}
-        self._writer = CoalescingWriter(client, self._write, report_failures(report, "queue-status-failed", "queue"))
+        self._cache = cache
+        self._writer = StatusWriter(client, QUEUES, report_failures(report, "queue-status-failed", "queue"))
         self.close = self._writer.close
 
     def publish(self, queues: Iterable[QueueStatus]) -> None:
-        """Write what is new."""
+        written = self._writer.written
         for queue in with_unreadable(queues, self._cache.queue_cache.faults):
             generation = self._cache.queue_cache.generations.get(queue.name)
-            before = self._written.get(queue.name)
             if generation is None:
-                self._written.pop(queue.name, None)
-            elif (status := status_fields(queue, generation, before)) != before:
-                self._writer.put(queue.name, status)
+                written.pop(queue.name, None)
+            else:
+                self._writer.put_changed(queue.name, status_fields(queue, generation, written.get(queue.name)))
 
     def object_versions(self) -> object:
         """Another value whenever an object changed, even where the scheduler does not learn of it."""
@@ -57,11 +49,7 @@ class QueueStatusWriter:
 
     def resync(self) -> None:
         """Forget what was written: another replica may have written since."""
-        self._written = {}
-
-    async def _write(self, name: str, status: dict[str, Any]) -> None:
-        await self._client.patch(f"{QUEUES}/{quote(name)}/status", msgspec.json.encode({"status": status}), tries=1)
-        self._written[name] = status
+        self._writer.written = {}
 
 
 def with_unreadable(queues: Iterable[QueueStatus], faults: Mapping[str, str]) -> list[QueueStatus]:
@@ -73,11 +61,6 @@ def with_unreadable(queues: Iterable[QueueStatus], faults: Mapping[str, str]) ->
             queue._replace(problem=still_in_force(fault)) if queue else QueueStatus(name, 0, 0, *NOTHING, fault)
         )
     return list(known.values())
-
-
-def still_in_force(fault: str) -> str:
-    """What people read on an object of which an older version counts."""
-    return f"{fault} (until then the last version that could be read stays in force, while this scheduler runs)"
 
 
 def status_fields(queue: QueueStatus, generation: int, before: Mapping[str, Any] | None = None) -> dict[str, Any]:

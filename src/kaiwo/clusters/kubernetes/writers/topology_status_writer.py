@@ -1,19 +1,13 @@
-"""Write the status of KaiwoTopologies: which domains the nodes make on each level, and which nodes are in none.
-
-In:    the objects, and the labels of the cluster's nodes.   Out: status writes, only where something changed.
-"""
+"""Write the status of KaiwoTopologies: which domains the nodes make on each level, and which nodes are in none."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
-from urllib.parse import quote
-
-import msgspec
 
 from kaiwo.clusters.kubernetes.cache.node_cache import NodeCache
 from kaiwo.clusters.kubernetes.client import Client
 from kaiwo.clusters.kubernetes.decode.kaiwo_objects import TOPOLOGIES, TopologyLevel, TopologyObject, TopologySpec
-from kaiwo.clusters.kubernetes.writers.coalescing_writer import CoalescingWriter, Report, report_failures
-from kaiwo.clusters.kubernetes.writers.conditions import condition, utc_now
+from kaiwo.clusters.kubernetes.writers.coalescing_writer import Report, report_failures
+from kaiwo.clusters.kubernetes.writers.status_writer import StatusWriter, condition, utc_now
 from kaiwo.clusters.queue_access import first_names
 
 Labels = Mapping[str, Mapping[str, str]]  # by node
@@ -23,12 +17,11 @@ class TopologyStatusWriter:
     """Keeps the objects, and writes their status while this replica leads."""
 
     def __init__(self, client: Client, nodes: NodeCache, report: Report = lambda *_, **__: None) -> None:
-        self._client, self._nodes = client, nodes
+        self._nodes = nodes
         self._objects: dict[str, TopologyObject] = {}
         self._changes = 0
         self._reviewed: object = None  # the state of objects and nodes that was reviewed last
-        failed = report_failures(report, "topology-status-failed", "topology")
-        self._writer = CoalescingWriter(client, self._write, failed)
+        self._writer = StatusWriter(client, TOPOLOGIES, report_failures(report, "topology-status-failed", "topology"))
         self.close = self._writer.close
 
     def start(self) -> None:
@@ -38,10 +31,10 @@ class TopologyStatusWriter:
     def upsert(self, item: TopologyObject) -> None:
         """An object is new or changed, perhaps only in its status."""
         self._objects[item.metadata.name] = item
+        self._writer.written[item.metadata.name] = item.status or {}
         self._changes += 1
 
     def delete(self, item: TopologyObject) -> None:
-        """An object is gone."""
         self._objects.pop(item.metadata.name, None)
         self._writer.drop(item.metadata.name)
 
@@ -55,16 +48,8 @@ class TopologyStatusWriter:
         self._reviewed = now
         labels = {name: node.labels for name, node in self._nodes.without_overlay.items()}
         for name, item in sorted(self._objects.items()):
-            written = item.status or {}
-            status = status_fields(find_coverage(item.spec, labels), item.metadata.generation, written, utc_now())
-            if any(written.get(key) != value for key, value in status.items()):
-                self._writer.put(name, written | status)
-
-    async def _write(self, name: str, status: dict[str, Any]) -> None:
-        body = msgspec.json.encode({"status": status})
-        await self._client.patch(f"{TOPOLOGIES}/{quote(name)}/status", body, tries=1)
-        if name in self._objects:
-            self._objects[name].status = status
+            coverage, written = find_coverage(item.spec, labels), self._writer.written.get(name, {})
+            self._writer.put_changed(name, status_fields(coverage, item.metadata.generation, written, utc_now()))
 
 
 class LevelCoverage(NamedTuple):

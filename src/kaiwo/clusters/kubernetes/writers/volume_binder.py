@@ -1,8 +1,7 @@
 """Bind the volumes of pods that are about to start: claims that wait for their first consumer.
 
-In:    pods that are to start, with their nodes.   Out: a volume for each claim, or the node for its provisioner; then
-       the wait until Kubernetes has bound them.
-Never: takes a volume that changed since it was chosen: each write names the version on which the choice was based.
+Chooses a volume for each claim, or writes the node for its provisioner, then waits until Kubernetes has bound them.
+Each write names the version on which the choice was based, so a volume that changed meanwhile is not taken.
 """
 
 import asyncio
@@ -65,7 +64,6 @@ class VolumeBinder:
         return None
 
     def release(self, pod: CachedPod) -> None:
-        """The pod does not start."""
         taken = self._taken.pop(pod.uid, None)
         if taken is not None:
             self._cache.volumes.release(taken.fresh)
