@@ -13,8 +13,6 @@ GONE = "the machine does not show it any more"
 
 
 class NodeUsage:
-    """What is held of one node."""
-
     __slots__ = ("cpu_milli", "devices", "extended", "memory_mib", "pods")
 
     def __init__(self) -> None:
@@ -50,8 +48,6 @@ class Misfit(NamedTuple):
 
 
 class Ledger:
-    """The use of every node that has pods."""
-
     def __init__(self) -> None:
         self._uses: dict[str, NodeUsage] = {}
 
@@ -97,7 +93,6 @@ class Ledger:
 
 
 def holds(pod: Pod) -> bool:
-    """A done pod holds nothing."""
     return pod.phase is not Phase.DONE
 
 

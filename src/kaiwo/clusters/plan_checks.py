@@ -27,15 +27,12 @@ class CheckedStarts(NamedTuple):
 
 
 class CheckedEvictions(NamedTuple):
-    """The pods to evict."""
-
     pods: Sequence[str]
     events: Sequence[Event]  # what the scheduler must learn first
     is_whole: bool  # nothing of the workload keeps running
 
 
 def by_workload(items: Iterable[Item]) -> dict[str, list[Item]]:
-    """The starts or the evictions of a plan, grouped."""
     groups: dict[str, list[Item]] = {}
     for item in items:
         groups.setdefault(item.workload, []).append(item)
@@ -46,7 +43,7 @@ def check_starts(name: str, is_known: bool, starts: Sequence[Start], placed: Map
     """Leave out pods that hold a place already, and workloads that are gone."""
     if not is_known:
         return CheckedStarts((), (*(PodGone(name, start.pod) for start in starts), WorkloadGone(name)))
-    # The scheduler took these pods for waiting: it is told where they are.
+    # The scheduler believed that these pods wait: the events tell it where they are.
     events = [PodChanged(placed[start.pod]) for start in starts if start.pod in placed]
     return CheckedStarts(tuple({start.pod: start for start in starts if start.pod not in placed}.values()), events)
 
@@ -92,18 +89,17 @@ def check_evictions(
 
 
 def is_up(pod: Pod) -> bool:
-    """It starts or runs, and was not told to stop."""
+    """It starts or runs, and is not being stopped."""
     return pod.phase in (Phase.ASSUMED, Phase.RUNNING)
 
 
 def eviction_sentence(eviction: Eviction) -> str:
-    """Why a pod was stopped, for its owner."""
     beneficiary = f" for {eviction.beneficiary}" if eviction.beneficiary else ""
     return f"stopped by the scheduler ({eviction.cause}{beneficiary})"
 
 
 def back_off_s(times: int) -> int:
-    """After so many refusals in a row: 1, 2, 4 ... 60 seconds."""
+    """After this many refusals in a row: 1, 2, 4 ... 60 seconds."""
     return min(1 << min(times, 10), LONGEST_BACK_OFF_S)
 
 

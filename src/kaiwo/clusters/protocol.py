@@ -119,7 +119,7 @@ class DeviceControl(Protocol):
         """How the machine identifies this pod."""
 
     async def correct_devices(self, pod: tuple[str, str], uid: str, devices: tuple[Share, ...]) -> None:
-        """WorkloadRecord that a pod runs on other devices than it was given."""
+        """Record that a pod runs on other devices than it was given."""
 
 
 class LogFiles(Protocol):
@@ -143,8 +143,6 @@ class VirtualTime(Protocol):
 
 
 class Abilities(NamedTuple):
-    """What people and agents can do on this kind of cluster."""
-
     work: WorkControl
     nodes: NodeControl
     devices: DeviceControl

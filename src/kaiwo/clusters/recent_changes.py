@@ -1,7 +1,6 @@
 """Which workloads changed recently, so that a reader that polls need not read all of them.
 
-In:    names, each with the version at which it changed.   Out: the names after a version.
-Never: keeps more than a bounded number. Any thread may ask while another one adds.
+Their number is bounded. Any thread may ask while another one adds.
 """
 
 from itertools import takewhile
@@ -18,7 +17,6 @@ class RecentChanges:
         self._complete_from = 0  # every change after this version is known
 
     def note(self, name: str, version: int) -> None:
-        """A workload changed, came or went."""
         self._versions.pop(name, None)
         self._versions[name] = version
         if len(self._versions) > self._kept:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kaiwo.clusters.kubernetes.writers.node_writer import adding, removing
+from kaiwo.clusters.kubernetes.writers.node_writer import add_taint, remove_taint
 from kaiwo.clusters.kubernetes.writers.partitioning_plan_status_writer import NodeProgress, plan_phase
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node, Taint
@@ -15,9 +15,9 @@ CPX, SPX = Mode("CPX", "NPS1"), Mode("SPX", "NPS1")
 
 
 def test_a_taint_is_added_replaced_or_left_as_it_is() -> None:
-    assert [each["op"] for each in adding((), SHUT)] == ["test", "add"]
-    assert adding((OTHER,), SHUT)[1]["path"] == "/spec/taints/-"
-    assert adding((OTHER, SHUT), DRAINED) == [
+    assert [each["op"] for each in add_taint((), SHUT)] == ["test", "add"]
+    assert add_taint((OTHER,), SHUT)[1]["path"] == "/spec/taints/-"
+    assert add_taint((OTHER, SHUT), DRAINED) == [
         {"op": "test", "path": "/spec/taints/1/key", "value": "amd-dcm"},
         {
             "op": "replace",
@@ -25,12 +25,12 @@ def test_a_taint_is_added_replaced_or_left_as_it_is() -> None:
             "value": {"key": "amd-dcm", "value": "up", "effect": "NoExecute"},
         },
     ]
-    assert adding((DRAINED,), DRAINED) == []
+    assert add_taint((DRAINED,), DRAINED) == []
 
 
 def test_only_the_named_taint_is_removed() -> None:
-    assert removing((OTHER,), "amd-dcm") == []
-    assert removing((OTHER, DRAINED), "amd-dcm")[1] == {"op": "remove", "path": "/spec/taints/1"}
+    assert remove_taint((OTHER,), "amd-dcm") == []
+    assert remove_taint((OTHER, DRAINED), "amd-dcm")[1] == {"op": "remove", "path": "/spec/taints/1"}
 
 
 def node(mode: Mode, missing: int = 0) -> Node:

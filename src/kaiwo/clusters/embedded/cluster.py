@@ -1,7 +1,6 @@
 """What `local` and `simulated` share: the `Cluster` protocol on top of an EmbeddedState.
 
-In:    plans, and what people do.   Out: transactions on the state, one at a time, and their events.
-Never: decides. Where a transaction is stored, and what runs outside, is up to the subclass.
+Where a transaction is stored, and what runs outside, is up to the subclass.
 """
 
 import asyncio
@@ -39,11 +38,9 @@ class EmbeddedCluster:
 
     @property
     def abilities(self) -> Abilities:
-        """Work, nodes and devices are under Kaiwo's own control."""
         return Abilities(self.work, self.nodes, self.devices)
 
     def now_s(self) -> int:
-        """The cluster's clock in whole seconds."""
         raise NotImplementedError
 
     async def start(self) -> None:
@@ -57,7 +54,6 @@ class EmbeddedCluster:
         """Note what a person did."""
 
     async def events(self) -> AsyncIterator[tuple[Event, ...]]:
-        """The whole state as the first batch, then every change, in order, until `close`. One reader."""
         await self.start()
         outbox: asyncio.Queue[tuple[Event, ...] | None] = asyncio.Queue()
 
@@ -70,12 +66,9 @@ class EmbeddedCluster:
             yield batch
 
     async def apply(self, plan: Plan) -> tuple[str, ...]:
-        """Carry out the plan. Returns at once, with the ids (`workload/pod`) of what was begun."""
-        evictions = by_workload(plan.evictions)
-        starts = by_workload(plan.starts)
-        expired: list[str] = []
         if plan.is_empty:
             return ()
+        expired: list[str] = []
 
         def act(transaction: Transaction) -> tuple[str, ...]:
             begun: list[str] = []
@@ -83,13 +76,13 @@ class EmbeddedCluster:
             transitions.record_planned_starts(transaction, plan)
             reservations.record_picked_devices(transaction, plan)
             expired.extend(reservations.expire(transaction, plan.expired))
-            for name, evicted in evictions.items():
+            for name, evicted in by_workload(plan.evictions).items():
                 if name in expired:
                     continue  # it was cancelled as a whole
                 sentence = eviction_sentence(evicted[0])
                 pods = transitions.evict(transaction, name, [each.pod for each in evicted], sentence)
                 begun += [f"{name}/{pod}" for pod in pods]
-            for name, started in starts.items():
+            for name, started in by_workload(plan.starts).items():
                 begun += [f"{name}/{pod}" for pod in transitions.start(transaction, name, started)]
             return tuple(begun)
 
@@ -98,19 +91,15 @@ class EmbeddedCluster:
         return begun
 
     def record(self, name: str) -> WorkloadRecord:
-        """One workload, living or ended."""
         return find_workload(self.state, name).record
 
     def records(self) -> Sequence[WorkloadRecord]:
-        """The living workloads, and the ended ones that are kept."""
         return list(self.state.records.values())
 
     def records_since(self, version: int) -> RecordChanges:
-        """The workloads that changed after this version; -1: all of them."""
         return self.state.records_since(version)
 
     async def close(self) -> None:
-        """Stop watching. Running work goes on."""
         self._is_closed = True
         if self._outbox is not None:
             self._outbox.put_nowait(None)

@@ -29,8 +29,6 @@ class Ending(enum.StrEnum):
 
 
 class ExitReason(enum.StrEnum):
-    """How a run came to its end."""
-
     EXITED = "exited"  # by itself
     STOPPED = "stopped"  # on request
     TIME_LIMIT = "time-limit"
@@ -66,8 +64,6 @@ class Run(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Placement(msgspec.Struct, frozen=True, gc=False):
-    """A placed pod and its run."""
-
     pod: Pod
     run: Run
 
@@ -86,7 +82,6 @@ class TrackedWorkload(msgspec.Struct, frozen=True, omit_defaults=True, gc=False)
 
     @property
     def is_over(self) -> bool:
-        """It will not run again by itself."""
         return self.record.state.is_over
 
     @property
@@ -110,7 +105,6 @@ def new_workload(record: WorkloadRecord) -> TrackedWorkload:
 
 
 def begin_attempt(tracked: TrackedWorkload, now_s: int) -> TrackedWorkload:
-    """Its pods were placed."""
     record = replace(
         tracked.record, attempt=tracked.record.attempt + 1, started_s=now_s, ended_s=0, exit_code=0, message=""
     )
@@ -167,7 +161,6 @@ def end(tracked: TrackedWorkload, now_s: int) -> TrackedWorkload:
 
 
 def succeed(tracked: TrackedWorkload, now_s: int) -> TrackedWorkload:
-    """Every pod is done."""
     return _over(replace(tracked, ending=Ending.NONE), WorkloadState.SUCCEEDED, now_s)
 
 
@@ -180,7 +173,6 @@ def wait_again(tracked: TrackedWorkload, now_s: int) -> TrackedWorkload:
 
 
 def with_state(tracked: TrackedWorkload, pods: Iterable[Pod]) -> TrackedWorkload:
-    """The state that follows from its pods."""
     state = tracked.record.state if tracked.is_over else _living_state(tracked, list(pods))
     if state is tracked.record.state:
         return tracked
@@ -199,7 +191,6 @@ def array_of(workload: Workload) -> str:
 
 
 def simulated_run(record: WorkloadRecord, run: Run, now_s: int) -> Run:
-    """When a run without a process ends, and how."""
     work_s = record.program.simulated_s or record.workload.estimate_s or SIMULATED_S
     limit_s = record.workload.time_limit_s
     is_cut_short = 0 < limit_s < work_s
@@ -207,7 +198,6 @@ def simulated_run(record: WorkloadRecord, run: Run, now_s: int) -> Run:
 
 
 def simulated_exit(run: Run) -> Exit:
-    """The end of a run without a process."""
     return OUT_OF_TIME if run.is_cut_short else Exit()
 
 

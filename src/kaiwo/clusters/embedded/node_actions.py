@@ -1,7 +1,4 @@
-"""What people and node agents do to nodes and devices of an embedded cluster: cordon, drain, add, remove, change.
-
-In:    a node's name.   Out: the node, and the evictions that follow, in one transaction.
-"""
+"""What people and node agents do to nodes and devices of an embedded cluster: cordon, drain, add, remove, change."""
 
 from collections.abc import Callable
 
@@ -24,13 +21,10 @@ class EmbeddedNodes:
         self._runner = runner
 
     async def cordon(self, name: str, cordoned: bool, reason: str = "", who: str = "") -> None:
-        """Allow no new pods on this node, or allow them again."""
         await self._runner.transact(lambda transaction: _cordon(transaction, name, cordoned, reason))
         self._runner.audit(who, "cordon" if cordoned else "uncordon", [name])
 
     async def drain(self, name: str, reason: str = "", who: str = "") -> tuple[str, ...]:
-        """Cordon it and stop its pods, which wait again. Returns the evicted workloads."""
-
         def act(transaction: Transaction) -> tuple[str, ...]:
             _cordon(transaction, name, True, reason or "drained")
             return evict_all_pods(transaction, name, f"its node {name} is drained")
@@ -40,8 +34,6 @@ class EmbeddedNodes:
         return evicted
 
     async def put(self, node: Node, who: str = "") -> None:
-        """Create or replace a virtual node."""
-
         def act(transaction: Transaction) -> None:
             check_node(transaction.state, node)
             if transaction.state.nodes.get(node.name) != node:
@@ -72,8 +64,6 @@ class EmbeddedDevices:
         self.grade_of: Callable[[str], str] = lambda run_id: ""
 
     async def change_devices(self, name: str, how: Callable[[Node], Node] | None) -> None:
-        """Change a node's devices or their health; those in use stay."""
-
         def act(transaction: Transaction) -> None:
             node = find_node(transaction.state, name)
             usage = transaction.state.ledger.usage_of(name)
@@ -84,11 +74,9 @@ class EmbeddedDevices:
         await self._runner.transact(act)
 
     def devices_in_use(self, name: str) -> frozenset[str]:
-        """The devices of a node that pods hold."""
         return devices_in_use(self._runner.state.ledger.usage_of(name))
 
     def run_of(self, workload: str, pod: str) -> PodRun:
-        """The run's id and grade."""
         placement = self._runner.state.pods.get((workload, pod))
         return PodRun() if placement is None else PodRun(placement.run.id, self.grade_of(placement.run.id))
 

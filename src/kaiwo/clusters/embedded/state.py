@@ -1,7 +1,6 @@
 """The state of an embedded cluster in memory, and transactions that change all of it or nothing.
 
-In:    values put and dropped inside a `Transaction`.   Out: the state with its indexes, the changed rows, the events.
-Never: reads a clock, writes a file, or does work for more than what changed.
+Never reads a clock, writes a file, or does work for more than what changed.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -43,7 +42,7 @@ TABLES = ("nodes", "queues", "workloads", "pods", "runs", "nominations", "planne
 
 
 class EmbeddedState:
-    """Everything that a cluster keeps. Change it only inside a `transaction`."""
+    """All that a cluster stores. Change it only inside a `transaction`."""
 
     def __init__(self, *, runs_processes: bool = False, new_run_id: Callable[[], str] | None = None) -> None:
         numbers = count(1)
@@ -65,7 +64,7 @@ class EmbeddedState:
         self.pods_on: dict[str, dict[PodKey, None]] = {}  # by node
         self.pod_of_run: dict[str, PodKey] = {}
         self.runs_of: dict[str, dict[str, Run]] = {}  # by workload, oldest first
-        self.dependents: dict[str, dict[str, None]] = {}  # by the workload that they wait for, even in vain
+        self.dependents: dict[str, dict[str, None]] = {}  # by the workload that they wait for, also if it failed
         self.tasks_of: dict[str, dict[str, None]] = {}  # by array, as `array_of` names it
         self.living_count: dict[str, int] = {}  # by queue: workloads that need it
         self.children: dict[str, dict[str, None]] = {}  # by parent queue
@@ -111,7 +110,6 @@ class EmbeddedState:
         )
 
     def as_events(self) -> tuple[Event, ...]:
-        """The events that turn an empty ClusterState into this."""
         events: list[Event] = [NodeChanged(node) for node in self.nodes.values()]
         events += [QueueChanged(queue) for queue in self.queues.values()]
         events += [ReservationChanged(reservation) for reservation in self.reservations.values()]
@@ -198,12 +196,11 @@ class Transaction:
         return ((key, rows.get(key)) for at, key in self.before if at == table)
 
     def roll_back(self) -> None:
-        """Restore every value."""
         for (table, key), value in reversed(self.before.items()):
             self.state.put(table, key, value)
 
     def put_workload(self, tracked: TrackedWorkload) -> None:
-        """Set a workload; the scheduler hears of it when that changes what it must do."""
+        """Set a workload; the scheduler gets an event when that changes what it must do."""
         name = tracked.workload.name
         tracked = replace(tracked, record=replace(tracked.record, version=self.state.version))
         before: TrackedWorkload | None = self._put("workloads", name, tracked)
@@ -217,40 +214,33 @@ class Transaction:
             self.put_planned_start(name, None)
 
     def drop_workload(self, name: str) -> None:
-        """Forget a workload."""
         self._put("workloads", name, None)
         self.put_nominations(name, ())
         self.put_planned_start(name, None)
         self.events.append(WorkloadGone(name))
 
     def put_pod(self, placement: Placement) -> None:
-        """Place a pod, or change its phase."""
         pod = placement.pod
         self._put("pods", (pod.workload, pod.name), placement)
         self.events.append(PodChanged(pod))
 
     def drop_pod(self, workload: str, pod: str) -> None:
-        """Remove a pod."""
         self._put("pods", (workload, pod), None)
         self.events.append(PodGone(workload, pod))
 
     def put_node(self, node: Node) -> None:
-        """Add or change a node."""
         self._put("nodes", node.name, node)
         self.events.append(NodeChanged(node))
 
     def drop_node(self, name: str) -> None:
-        """Remove a node."""
         self._put("nodes", name, None)
         self.events.append(NodeGone(name))
 
     def put_queue(self, queue: Queue) -> None:
-        """Add or change a queue."""
         self._put("queues", queue.name, queue)
         self.events.append(QueueChanged(queue))
 
     def drop_queue(self, name: str) -> None:
-        """Remove a queue."""
         self._put("queues", name, None)
         self.events.append(QueueGone(name))
 
@@ -261,7 +251,6 @@ class Transaction:
             self.events.append(ReservationChanged(reservation))
 
     def drop_reservation(self, name: str) -> None:
-        """Remove a reservation."""
         self._put("reservations", name, None)
         self.events.append(ReservationGone(name))
 
@@ -276,7 +265,6 @@ class Transaction:
             self._put("nominations", name, nominations or None)
 
     def put_run(self, run: Run) -> None:
-        """Add a run that has a folder."""
         self._put("runs", run.id, run)
 
     def drop_run(self, run_id: str) -> None:

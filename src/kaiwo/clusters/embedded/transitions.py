@@ -94,7 +94,6 @@ def stop_workload(transaction: Transaction, tracked: TrackedWorkload, ending: En
 
 
 def run_started(transaction: Transaction, run_id: str) -> None:
-    """The run's process exists."""
     placement = _find(transaction, run_id)
     if placement is None or placement.pod.phase is not Phase.ASSUMED:
         return
@@ -167,14 +166,12 @@ def revive(transaction: Transaction, name: str, before: Workload | None = None) 
 
 
 def forget_oldest_ended(transaction: Transaction, kept: int) -> None:
-    """Keep only this many ended workloads, the latest."""
     surplus = len(transaction.state.ended) - kept
     if surplus > 0:
         forget(transaction, list(islice(transaction.state.ended, surplus)))
 
 
 def forget(transaction: Transaction, names: Iterable[str]) -> None:
-    """Drop ended workloads and their runs."""
     for name in names:
         for run_id in list(transaction.state.runs_of.get(name, ())):
             transaction.drop_run(run_id)
@@ -252,7 +249,6 @@ def _stop(transaction: Transaction, placements: Iterable[Placement]) -> None:
 
 
 def _update_state(transaction: Transaction, tracked: TrackedWorkload) -> None:
-    """Store the state that follows from the remaining pods."""
     name = tracked.workload.name
     placed = transaction.state.pods_of.get(name, {})
     if all(placement.pod.phase is Phase.DONE for placement in placed.values()):

@@ -40,7 +40,6 @@ class EmbeddedWork:
         dry_run: bool = False,
         reservations: Sequence[Reservation] = (),
     ) -> tuple[Queue | None, ...]:
-        """Create or replace queues and reservations and submit workloads, all or none."""
         queues, items = list(queues), list(items)
         known = dict(self._runner.state.reservations)
 
@@ -68,14 +67,11 @@ class EmbeddedWork:
         return before
 
     async def submit(self, items: Sequence[Item], who: str = "") -> None:
-        """Submit workloads, all or none."""
         await self.put((), items, who)
 
     async def remove(
         self, queues: Sequence[str], workloads: Sequence[str], who: str = "", reservations: Sequence[str] = ()
     ) -> tuple[str, ...]:
-        """Remove queues and reservations, cancel and forget workloads, all or none. Returns those still stopping."""
-
         def act(transaction: Transaction) -> tuple[str, ...]:
             reservation_actions.remove(transaction, reservations)
             return _remove(transaction, queues, workloads, _cancelled_by(who))
@@ -87,17 +83,14 @@ class EmbeddedWork:
         return stopping
 
     def reservations(self) -> Sequence[Reservation]:
-        """Every known reservation by name, expired ones too."""
         return [found for _, found in sorted(self._runner.state.reservations.items())]
 
     async def change(self, action: Action, name: str, who: str = "") -> None:
-        """Cancel, hold, release or requeue one workload."""
         (refusal,) = await self.change_many(action, (name,), who)
         if refusal is not None:
             raise refusal
 
     async def change_many(self, action: Action, names: Sequence[str], who: str = "") -> tuple[KaiwoError | None, ...]:
-        """Do this to many workloads in one transaction. Returns for each the refusal, or None when it is done."""
         step = _ACTIONS[action]
 
         def act(transaction: Transaction) -> tuple[KaiwoError | None, ...]:
@@ -116,14 +109,11 @@ class EmbeddedWork:
         return refusals
 
     async def checkpoint(self, name: str, at_s: int = 0, who: str = "") -> int:
-        """Note that it saved its work; 0: now. Returns the time of its last checkpoint."""
         saved_s = await self._runner.transact(lambda transaction: _checkpoint(transaction, name, at_s))
         self._runner.audit(who, "checkpoint", [name])
         return saved_s
 
     async def forget_ended(self, names: Sequence[str], who: str = "") -> None:
-        """Drop ended workloads from the store."""
-
         def act(transaction: Transaction) -> None:
             for name in names:
                 if not find_workload(transaction.state, name).is_over:

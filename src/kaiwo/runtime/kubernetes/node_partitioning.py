@@ -86,7 +86,7 @@ class DcmNode:
         record = ChangeRecord(name, held, after, before)
         if self._config:
             await self._write_profiles([list(after.values()), list(before.values())])
-        await self._writer.mark(self.node, _note(record))
+        await self._writer.write_change(self.node, _note(record))
         await self._writer.taint(self.node, SHUT)
         await asyncio.sleep(SETTLE_S)
         if self._in_use():
@@ -109,12 +109,12 @@ class DcmNode:
     async def _ask(self, profile: str) -> None:
         """In the order of AMD's manual: the taint first, so that nothing holds a GPU, then the label."""
         await self._writer.taint(self.node, DRAINED)
-        await self._writer.mark(self.node, labels=labels_for(profile))
+        await self._writer.write_labels(self.node, labels_for(profile))
 
     async def _open(self) -> None:
         """The note is removed last: until then the next leader would continue the change."""
         await self._writer.untaint(self.node, DRAINED.key)
-        await self._writer.unmark(self.node)
+        await self._writer.write_change(self.node, "")
 
     async def _finish(self, record: ChangeRecord) -> ChangeOutcome:
         if not record.is_back:
@@ -123,7 +123,7 @@ class DcmNode:
                 await self._open()
                 return ChangeOutcome("done", devices=devices)
             record = replace(record, is_back=True, reason=problem)
-            await self._writer.mark(self.node, _note(record), labels_for(record.before_profile))
+            await self._writer.write_change(self.node, _note(record), labels_for(record.before_profile))
         problem, devices = await self._wait(record.before_profile, record.before)
         if problem:
             return ChangeOutcome("stuck", f"{record.reason}; and after going back: {problem}", devices)
@@ -241,10 +241,10 @@ class KubernetesPartitioning:
         node = self._cluster.node_writer.node(name)
         if node is None or node.labels.get(OPT_IN[0]) != OPT_IN[1]:
             return NOT_LET
-        return "" if self._cluster.node_writer.is_listed(name) else NOT_LISTED
+        return "" if self._cluster.node_writer.has_agent(name) else NOT_LISTED
 
     async def adopt(self, changer: ModeChanger, now_s: int) -> None:
-        for name, note in self._cluster.node_writer.notes().items():
+        for name, note in self._cluster.node_writer.changes().items():
             is_known = any(node == name and state.is_changing for (node, _), state in changer.states.items())
             if not is_known and changer.failed_lately(name, now_s) is None and (changes := changes_in(note)):
                 await changer.adopt(name, changes, note, now_s)

@@ -1,8 +1,7 @@
 """Bind a pod that kube-scheduler places, with the devices that are chosen for it.
 
-In:    a pod, a node, and who chooses devices.   Out: the Binding, or one sentence why not.
-Never: binds two pods of one node at once, or trusts the cache for a node: its pods are listed before devices are
-       chosen, since another kube-scheduler may have led a moment ago.
+Never binds two pods of one node at once, or trusts the cache for a node: its pods are listed before devices are chosen,
+since another kube-scheduler may have led a moment ago.
 """
 
 import asyncio
@@ -26,8 +25,6 @@ FOREIGN_SLOT = "main-0"  # of a pod that kube-scheduler places
 
 
 class DeviceChooser(Protocol):
-    """Chooses the devices of a pod."""
-
     async def choose_devices(self, workload: str, request: Request, node: str) -> tuple[Share, ...] | str: ...
 
     def assume(self, pod: Pod) -> None: ...
@@ -39,8 +36,6 @@ class _Pods(Wire):
 
 
 class ExtenderBinder:
-    """Binds pods for kube-scheduler."""
-
     def __init__(
         self,
         client: Client,

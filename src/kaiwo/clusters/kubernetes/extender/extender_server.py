@@ -1,7 +1,6 @@
 """Serve the extender protocol to a kube-scheduler on the same machine.
 
-In:    POST /filter, /prioritize, /preempt, /bind.   Out: JSON as kube-scheduler reads it.
-Never: listens on another address than loopback: whoever can reach it may bind pods.
+Listens on loopback only, since any client that can reach it may bind pods.
 """
 
 import asyncio
@@ -12,8 +11,7 @@ from typing import Any, Protocol
 import msgspec
 from aiohttp import web
 
-from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod, PodDecoder
-from kaiwo.clusters.kubernetes.decode.wire_objects import Pod
+from kaiwo.clusters.kubernetes.decode.pod_decoder import PodDecoder
 from kaiwo.clusters.kubernetes.extender.bind_pods import DeviceChooser, ExtenderBinder
 from kaiwo.clusters.kubernetes.extender.messages import (
     MAX_SCORE,
@@ -37,8 +35,6 @@ Answer = dict[str, Any] | list[dict[str, Any]]
 
 
 class GpuAnswers(DeviceChooser, Protocol):
-    """Knows where GPUs are free."""
-
     async def reasons_against(self, workload: str, request: Request, nodes: Sequence[str]) -> dict[str, str]: ...
 
     async def scores(self, workload: str, request: Request, nodes: Sequence[str], most: int) -> dict[str, int]: ...
@@ -49,8 +45,6 @@ class GpuAnswers(DeviceChooser, Protocol):
 
 
 class ExtenderServer:
-    """The HTTP server."""
-
     def __init__(
         self,
         gpus: GpuAnswers,
@@ -59,20 +53,17 @@ class ExtenderServer:
         may_answer: Callable[[], bool],
     ) -> None:
         self._gpus, self._binder, self._name_of, self._may_answer = gpus, binder, name_of, may_answer
-        self._decoder = PodDecoder()
+        self._decode = PodDecoder().decode
         self._runner: web.AppRunner | None = None
         self.port = 0
         self.answers: Counter[str] = Counter()  # by verb
 
     async def start(self, port: int) -> None:
         app = web.Application(client_max_size=MOST_BYTES)
-        for verb, answer in (
-            ("filter", self._filter),
-            ("prioritize", self._prioritize),
-            ("preempt", self._preempt),
-            ("bind", self._bind),
-        ):
-            app.router.add_post(f"/{verb}", self._handler(verb, answer))
+        app.router.add_post("/filter", self._handler("filter", self._filter))
+        app.router.add_post("/prioritize", self._handler("prioritize", self._prioritize))
+        app.router.add_post("/preempt", self._handler("preempt", self._preempt))
+        app.router.add_post("/bind", self._handler("bind", self._bind))
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0, handle_signals=False)
         await self._runner.setup()
         await web.TCPSite(self._runner, LOOPBACK, port).start()
@@ -99,7 +90,7 @@ class ExtenderServer:
 
     async def _filter(self, body: bytes) -> Answer:
         args = msgspec.json.decode(body, type=FilterArgs)
-        pod = self._read(args.pod)
+        pod = self._decode(args.pod)
         if pod.spec.refusal:
             return refused(args, pod.spec.refusal)
         if not pod.spec.request.gpus:
@@ -116,24 +107,20 @@ class ExtenderServer:
 
     async def _prioritize(self, body: bytes) -> Answer:
         args = msgspec.json.decode(body, type=FilterArgs)
-        pod, names = self._read(args.pod), names_of(args)
+        pod, names = self._decode(args.pod), names_of(args)
         if not pod.spec.request.gpus:
             return priorities(dict.fromkeys(names, 0))
         return priorities(await self._gpus.scores(self._name_of(pod.key), pod.spec.request, names, MAX_SCORE))
 
     async def _preempt(self, body: bytes) -> Answer:
         args = msgspec.json.decode(body, type=PreemptArgs)
-        pod, victims = self._read(args.pod), victims_of(args)
+        pod, victims = self._decode(args.pod), victims_of(args)
         if not pod.spec.request.gpus:
             return preempted(victims, list(victims))
         uids = {node: [each.uid for each in gone.pods or ()] for node, gone in victims.items()}
-        return preempted(
-            victims, await self._gpus.nodes_with_room_after(self._name_of(pod.key), pod.spec.request, uids)
-        )
+        nodes = await self._gpus.nodes_with_room_after(self._name_of(pod.key), pod.spec.request, uids)
+        return preempted(victims, nodes)
 
     async def _bind(self, body: bytes) -> Answer:
         args = msgspec.json.decode(body, type=BindArgs)
         return {"Error": await self._binder.bind(args.pod_namespace, args.pod_name, args.pod_uid, args.node)}
-
-    def _read(self, pod: Pod) -> CachedPod:
-        return self._decoder.decode(pod)

@@ -1,7 +1,4 @@
-"""Messages of the protocol extender/v1 of kube-scheduler, whose fields are in PascalCase and null when empty.
-
-In:    JSON of kube-scheduler.   Out: the fields that Kaiwo reads, and the answers.
-"""
+"""Messages of the protocol extender/v1 of kube-scheduler, whose fields are in PascalCase and null when empty."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,7 +11,7 @@ MAX_SCORE = 10  # the highest score that an extender may give
 
 
 class GoStruct(msgspec.Struct, rename="pascal", gc=False):
-    """With the names that Go gives to fields."""
+    """A struct whose fields are named as in Go."""
 
 
 class NodeList(msgspec.Struct):
@@ -23,75 +20,57 @@ class NodeList(msgspec.Struct):
     items: list[msgspec.Raw] | None = None
 
 
-class _Named(msgspec.Struct):
+class _Metadata(msgspec.Struct):
     name: str = ""
+    uid: str = ""
 
 
-class _Node(msgspec.Struct):
-    metadata: _Named
+class _Object(msgspec.Struct):
+    metadata: _Metadata
 
 
 class FilterArgs(GoStruct):
-    """The request of filter and prioritize."""
-
     pod: Pod
     nodes: NodeList | None = None
     node_names: list[str] | None = None
 
 
 class MetaPod(msgspec.Struct):
-    """A victim."""
-
     uid: str = msgspec.field(name="UID", default="")
 
 
 class MetaVictims(GoStruct):
-    """The victims on one node."""
-
     pods: list[MetaPod] | None = None
     num_pdb_violations: int = msgspec.field(name="NumPDBViolations", default=0)
 
 
-class _Uid(msgspec.Struct):
-    uid: str = ""
-
-
-class _Victim(msgspec.Struct):
-    metadata: _Uid
-
-
 class Victims(GoStruct):
-    """The same with whole pods."""
+    """MetaVictims with whole pods."""
 
-    pods: list[_Victim] | None = None
+    pods: list[_Object] | None = None
     num_pdb_violations: int = msgspec.field(name="NumPDBViolations", default=0)
 
 
 class PreemptArgs(GoStruct):
-    """The request of preempt."""
-
     pod: Pod
     node_name_to_victims: dict[str, Victims] | None = None
     node_name_to_meta_victims: dict[str, MetaVictims] | None = None
 
 
 class BindArgs(GoStruct):
-    """The request of bind."""
-
     pod_name: str
     pod_namespace: str
     node: str
     pod_uid: str = msgspec.field(name="PodUID", default="")
 
 
-_node = msgspec.json.Decoder(_Node).decode
+_read_node = msgspec.json.Decoder(_Object).decode
 
 
 def names_of(args: FilterArgs) -> list[str]:
-    """The nodes of the request."""
     if args.node_names is not None:
         return args.node_names
-    return [_node(raw).metadata.name for raw in (args.nodes.items if args.nodes else None) or ()]
+    return [_read_node(raw).metadata.name for raw in (args.nodes.items if args.nodes else None) or ()]
 
 
 def filtered(args: FilterArgs, reasons: Mapping[str, str]) -> dict[str, Any]:
@@ -100,7 +79,7 @@ def filtered(args: FilterArgs, reasons: Mapping[str, str]) -> dict[str, Any]:
     if args.node_names is not None:
         return answer | {"NodeNames": [name for name in args.node_names if name not in reasons]}
     items = (args.nodes.items if args.nodes else None) or []
-    return answer | {"Nodes": {"items": [raw for raw in items if _node(raw).metadata.name not in reasons]}}
+    return answer | {"Nodes": {"items": [raw for raw in items if _read_node(raw).metadata.name not in reasons]}}
 
 
 def refused(args: FilterArgs, reason: str) -> dict[str, Any]:

@@ -56,8 +56,6 @@ class GangRole(msgspec.Struct, frozen=True, gc=False):
 
 
 class Gang(msgspec.Struct, frozen=True, gc=False):
-    """One gang at one moment."""
-
     key: GangKey
     roles: tuple[GangRole, ...]
     minimum: int  # pods without which it does not start
@@ -74,8 +72,6 @@ class Gang(msgspec.Struct, frozen=True, gc=False):
 
 
 class WantedPods(msgspec.Struct, frozen=True, gc=False):
-    """What an owner wants of one role now."""
-
     role: str
     count: int
     minimum: int
@@ -153,7 +149,6 @@ def build_unsized_gang(key: GangKey, members: Sequence[Member], waits: str) -> G
 
 
 def build_ownerless_gang(key: GangKey, members: Sequence[Member], owner: Owner | None) -> Gang:
-    """A gang whose owner has not been seen or cannot be read."""
     return build_unsized_gang(key, members, explain_unknown(owner, str(key)))
 
 
@@ -177,7 +172,6 @@ def with_previous_run(group: Gang, members: Iterable[Member]) -> Gang:
 
 
 def names_by_role(members: Iterable[Member], role_of: Callable[[Member], str]) -> dict[str, list[str]]:
-    """The names of the live pods, by role."""
     held: dict[str, list[str]] = {}
     for member in alive(members):
         held.setdefault(role_of(member), []).append(member.name)

@@ -109,7 +109,6 @@ class GangTracker:
         return frozenset(self._members.get(gang_id, ()))
 
     def gang_ids(self) -> list[GangId]:
-        """Every gang that has pods."""
         return sorted(self._members)
 
     def pods_under(self, owner: Owner) -> set[PodName]:
@@ -159,7 +158,6 @@ def _add(index: dict[K, set[V]], key: K, value: V) -> None:
 
 
 def _discard(index: dict[K, set[V]], key: K, value: V) -> None:
-    """Without leaving an empty set behind."""
     if key in index:
         index[key].discard(value)
         if not index[key]:

@@ -6,8 +6,6 @@ from kaiwo.clusters.kubernetes.gangs.metadata import Reference, Texts
 
 
 class Member(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """One pod of a gang, or a pod on its own."""
-
     name: str
     namespace: str = ""
     labels: Texts = {}

@@ -70,15 +70,11 @@ class Template(msgspec.Struct, frozen=True, gc=False):
 
 
 class TemplateSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """The part of a pod template's spec that names a gang."""
-
     scheduling_group: "SchedulingGroup | None" = None
     workload_ref: "WorkloadReference | None" = None
 
 
 class SchedulingGroup(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """Kubernetes 1.36: the PodGroup of a pod."""
-
     pod_group_name: str | None = ""
 
 

@@ -63,7 +63,6 @@ class OwnerIndex:
 
 
 def explain_unknown(owner: Owner | None, title: str) -> str:
-    """Why the size of a gang is unknown."""
     if isinstance(owner, Unreadable):
         return f"{title} cannot be read ({owner.fault}), so how many pods it has is unknown"
     return f"{title} has not been seen yet, so how many pods it has is unknown"

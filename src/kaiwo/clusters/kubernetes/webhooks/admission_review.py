@@ -1,7 +1,4 @@
-"""AdmissionReview of admission.k8s.io/v1: the fields that Kaiwo reads, and the answer.
-
-In:    the request of the API server.   Out: allowed, allowed with a patch, or denied; with warnings.
-"""
+"""AdmissionReview of admission.k8s.io/v1: the fields that Kaiwo reads, and the answer."""
 
 import base64
 from typing import Any, NamedTuple
@@ -16,22 +13,16 @@ PatchStep = dict[str, Any]  # of a JSON patch
 
 
 class UserInfo(Wire):
-    """The user who makes the request."""
-
     username: str = ""
     groups: tuple[str, ...] | None = None
 
 
 class ObjectKind(Wire):
-    """Group and kind of the object."""
-
     group: str = ""
     kind: str = ""
 
 
 class AdmissionRequest(Wire):
-    """One request."""
-
     uid: str
     kind: ObjectKind
     operation: str = "CREATE"
@@ -42,15 +33,11 @@ class AdmissionRequest(Wire):
     old_object: msgspec.Raw = NOTHING
 
 
-class AdmissionReview(Wire):
-    """The body of a request."""
-
+class _AdmissionReview(Wire):
     request: AdmissionRequest
 
 
 class AdmissionVerdict(NamedTuple):
-    """The answer."""
-
     refusal: str = ""  # empty: allowed
     patch: tuple[PatchStep, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -58,7 +45,7 @@ class AdmissionVerdict(NamedTuple):
 
 
 ALLOWED = AdmissionVerdict()
-_read = msgspec.json.Decoder(AdmissionReview).decode
+_read = msgspec.json.Decoder(_AdmissionReview).decode
 
 
 def read_review(body: bytes) -> AdmissionRequest:
@@ -67,7 +54,6 @@ def read_review(body: bytes) -> AdmissionRequest:
 
 
 def write_review(uid: str, verdict: AdmissionVerdict) -> bytes:
-    """The body of the answer."""
     response: dict[str, Any] = {"uid": uid, "allowed": not verdict.refusal}
     if verdict.refusal:
         response["status"] = {"code": DENIED, "reason": "Forbidden", "message": verdict.refusal}

@@ -1,8 +1,7 @@
 """Rotate the webhooks' certificates in a Secret that all replicas share, and publish the authority that signs them.
 
-In:    a Secret and two webhook configurations, which the installation creates empty.   Out: a TLS context that stays
-       valid.
-Never: creates an object, or overwrites what another replica wrote meanwhile: the second one reads again.
+The installation creates the Secret and two webhook configurations empty. Never creates an object, or overwrites what
+another replica wrote meanwhile: the second one reads again.
 """
 
 import asyncio
@@ -80,7 +79,6 @@ class CertificateRotation:
         self.renewals = self.failures = 0
 
     async def run(self) -> None:
-        """Rotate again and again, until cancelled."""
         while True:
             await asyncio.sleep(self._rotate_s)
             try:
@@ -150,9 +148,8 @@ class CertificateRotation:
         found = msgspec.json.decode(await self._client.read(self._site.config_map), type=dict[str, Any])
         if (found.get("data") or {}).get(AUTHORITY) == certificates.trusted:
             return True
-        await self._client.patch(
-            self._site.config_map, msgspec.json.encode({"data": {AUTHORITY: certificates.trusted}})
-        )
+        body = msgspec.json.encode({"data": {AUTHORITY: certificates.trusted}})
+        await self._client.patch(self._site.config_map, body)
         return False
 
 

@@ -1,7 +1,6 @@
 """Make the webhooks' own authority and certificates, and renew them in steps so that no request fails.
 
-In:    names, times, and the certificates so far.   Out: PEM; the next set of certificates.
-Never: reads a clock. `cryptography` (30 ms, 9 MB) is loaded only where webhooks are served.
+Never reads a clock. `cryptography` (30 ms, 9 MB) is loaded only where webhooks are served.
 """
 
 import datetime
@@ -40,7 +39,6 @@ class KeyPair(NamedTuple):
 
 
 def make_authority(now_s: float, life_s: float) -> KeyPair:
-    """A self-signed authority."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = _name(f"{NAME}-{x509.random_serial_number():x}"[:60])  # unique: two may be trusted at once
     builder = (
@@ -106,8 +104,6 @@ DAY_S = 86_400
 
 
 class Lifetimes(NamedTuple):
-    """How long authorities and certificates are valid."""
-
     authority_s: float = 730 * DAY_S
     certificate_s: float = 90 * DAY_S
     trust_delay_s: float = 600.0  # after which every API server trusts a published authority
@@ -117,8 +113,6 @@ LIFETIMES = Lifetimes()
 
 
 class CertificateSet(msgspec.Struct, frozen=True):
-    """All that is in the Secret."""
-
     authority: KeyPair | None = None  # signs
     server: KeyPair | None = None  # is served
     next_authority: KeyPair | None = None  # is trusted already, and will sign later

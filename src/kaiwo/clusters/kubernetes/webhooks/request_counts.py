@@ -1,21 +1,17 @@
-"""Count the requests to the webhooks, for metrics: answers, reasons of refusals, and a histogram of times.
-
-In:    one answer after the other.   Out: sums by endpoint.
-"""
+"""Count the requests to the webhooks, for metrics: answers, reasons of refusals, and a histogram of times."""
 
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
 
 BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 3.0)
-ANSWERS = ("passed", "changed", "refused", "broken")
 
 
 class RequestCounts:
     """Counters that only grow."""
 
     def __init__(self) -> None:
-        self.answers: Counter[tuple[str, str]] = Counter()  # endpoint, answer
+        self.answers: Counter[tuple[str, str]] = Counter()  # endpoint, answer: passed, changed, refused or broken
         self.refusals: Counter[tuple[str, str]] = Counter()  # endpoint, reason
         self.sums_s: dict[str, float] = {}  # by endpoint
         self._counts: dict[str, list[int]] = {}
@@ -29,7 +25,6 @@ class RequestCounts:
         self._counts.setdefault(endpoint, [0] * (len(BOUNDS_S) + 1))[bisect_left(BOUNDS_S, took_s)] += 1
 
     def endpoints(self) -> list[str]:
-        """The endpoints that had requests."""
         return sorted(self._counts)
 
     def buckets(self, endpoint: str) -> Iterator[tuple[str, float]]:

@@ -1,8 +1,7 @@
 """Review a workload before it is created or changed, with the code that reads files for `kaiwo apply`.
 
-In:    one object with its annotations, who submits it, the queues.   Out: a verdict: defaults as a patch, warnings, or
-       a refusal that says what to do.
-Never: refuses a change for a mistake that was there before.
+The verdict is defaults as a patch, warnings, or a refusal that says what to do. A mistake that was there before is no
+reason to refuse a change.
 """
 
 from collections.abc import Mapping
@@ -51,7 +50,6 @@ assert all(key.removeprefix(OUR_PREFIX) in SCHEDULER_ANNOTATIONS for key in WRIT
 def review_workload(
     request: AdmissionRequest, queues: Mapping[str, Queue], policy: WebhookPolicy, is_invited: bool
 ) -> AdmissionVerdict:
-    """A workload that is created or changed."""
     work = _read(request, request.object)
     requester = requester_of(request.user_info)
     if request.operation == "UPDATE" and not is_absent(request.old_object):

@@ -1,7 +1,4 @@
-"""Who submits a workload, and for which users they may submit.
-
-In:    the user as the API server knows them.   Out: whether a controller acts for a user, and who may name others.
-"""
+"""The user or service account that submits a workload, and for which users they may submit."""
 
 from typing import NamedTuple
 
@@ -21,8 +18,6 @@ class WebhookPolicy(NamedTuple):
 
 
 class Requester(NamedTuple):
-    """The user or service account that makes the request."""
-
     name: str
     groups: tuple[str, ...] = ()
 
@@ -38,7 +33,6 @@ class Requester(NamedTuple):
         return self.name == MANAGER
 
     def may_submit_for(self, user: str, policy: WebhookPolicy) -> bool:
-        """Whether they may submit work in this user's name."""
         names = {self.name, *self.groups}
         return user == self.name or MASTERS in names or not policy.may_name_users.isdisjoint(names)
 

@@ -1,8 +1,7 @@
 """Serve the admission webhooks over TLS, with certificates of their own.
 
-In:    POST of AdmissionReviews.   Out: AdmissionReviews.
-Never: makes an API call before it answers, except for queues, which seldom change: there the newest state counts, since
-       a parent and its child may be created right after one another.
+Never makes an API call before it answers, except for queues, which seldom change: there the newest state counts, since
+a parent and its child may be created right after one another.
 """
 
 import asyncio
@@ -44,8 +43,6 @@ class _Queues(Wire):
 
 
 class WebhookServer:
-    """The HTTPS server."""
-
     def __init__(
         self,
         client: Client,
@@ -60,12 +57,9 @@ class WebhookServer:
 
     async def start(self, host: str, port: int, context: ssl.SSLContext | None) -> None:
         app = web.Application(client_max_size=MOST_BYTES)
-        for endpoint, review in (
-            ("work", self._review_work),
-            ("invited", self._review_invited),
-            ("queues", self._review_queue),
-        ):
-            app.router.add_post(f"/{endpoint}", self._handler(endpoint, review))
+        app.router.add_post("/work", self._handler("work", self._review_work))
+        app.router.add_post("/invited", self._handler("invited", self._review_invited))
+        app.router.add_post("/queues", self._handler("queues", self._review_queue))
         # The API server keeps connections open: with a shorter time-out we would close one that it is about to use.
         self._runner = web.AppRunner(
             app, access_log=None, keepalive_timeout=120, shutdown_timeout=SHUTDOWN_S, handle_signals=False
@@ -85,13 +79,12 @@ class WebhookServer:
                 request = read_review(await http.read())
             except msgspec.DecodeError as error:
                 return web.Response(status=400, text=f"this is not an AdmissionReview ({error})\n")
-            is_broken = False
             try:
                 verdict = await review(request)
+                answer = "refused" if verdict.refusal else "changed" if verdict.patch else "passed"
             except Exception as error:  # a bug here must not stop the cluster: count it, log it, and allow the object
                 self._report("webhook-broken", level="error", kind=request.kind.kind, error=repr(error)[:500])
-                verdict, is_broken = ALLOWED, True
-            answer = "broken" if is_broken else _answer(verdict)
+                verdict, answer = ALLOWED, "broken"
             self.counts.count(endpoint, answer, verdict.reason, time.perf_counter() - began)
             return web.Response(body=write_review(request.uid, verdict), content_type="application/json")
 
@@ -110,12 +103,8 @@ class WebhookServer:
         return review_queue(request, read_queues(listed.items, UNBOUNDED_DEFAULT_QUEUE), living)
 
 
-def _answer(verdict: AdmissionVerdict) -> str:
-    return "refused" if verdict.refusal else "changed" if verdict.patch else "passed"
-
-
 class Webhooks:
-    """Certificates and server of one replica. A standby answers too: the API server does not know who leads."""
+    """Certificates and server of one replica. A standby answers too: the API server does not know which one leads."""
 
     def __init__(
         self,

@@ -1,7 +1,6 @@
 """Fill in what a workload leaves out: the scheduler's name, its queue, and the user who submits it.
 
-In:    one object, who submits it, the queues.   Out: the steps of a JSON patch, and the annotations as they will be.
-Never: changes a workload that does not ask for Kaiwo and is in no namespace that does.
+Never changes a workload that does not ask for Kaiwo and is in no namespace that does.
 """
 
 from collections.abc import Mapping
@@ -25,8 +24,6 @@ QUEUE, USER = OUR_PREFIX + "queue", OUR_PREFIX + "user"
 
 
 class Defaults(NamedTuple):
-    """What is filled in."""
-
     patch: tuple[PatchStep, ...] = ()
     annotations: Strings = {}  # the object's annotations as they will be
     is_for_us: bool = False
@@ -60,12 +57,10 @@ def keep_user(work: WorkloadObject, old: WorkloadObject) -> tuple[PatchStep, ...
 
 
 def is_scheduled_by(work: WorkloadObject, scheduler: str) -> bool:
-    """Some of its pods name this scheduler."""
     return any(template.scheduler == scheduler for template in work.templates)
 
 
 def names_queue(work: WorkloadObject) -> bool:
-    """It names its queue, as an annotation or a label."""
     return any(
         annotations.get(prefix + "queue") or labels.get(OUR_PREFIX + "queue") or labels.get(KUEUE_QUEUE)
         for annotations, labels in work.metadata_layers
@@ -81,7 +76,6 @@ def queue_of(namespace: str, queues: Mapping[str, Queue]) -> str:
 
 
 def named_users(work: WorkloadObject) -> list[tuple[str, str]]:
-    """Every annotation that names the user, with the name."""
     keys = (USER, UPSTREAM_PREFIX + "user")
     return [(key, annotations[key]) for annotations, _ in work.metadata_layers for key in keys if annotations.get(key)]
 

@@ -1,6 +1,5 @@
 """Read an object that brings work: a pod, or any kind that makes pods.
 
-In:    the object as JSON.   Out: its annotations and labels, and every pod template in it with its path.
 Pod templates are found by their shape, so that new kinds need no code here.
 """
 
@@ -49,8 +48,6 @@ class PodTemplate(NamedTuple):
 
 
 class WorkloadObject(NamedTuple):
-    """One object that brings work."""
-
     kind: str
     group: str
     namespace: str
@@ -64,7 +61,6 @@ class WorkloadObject(NamedTuple):
 
     @property
     def controller(self) -> Json:
-        """The owner that made it, or nothing."""
         references = self.metadata.get("ownerReferences") or []
         return next((each for each in references if each.get("controller")), {})
 
@@ -76,9 +72,8 @@ class WorkloadObject(NamedTuple):
     def metadata_layers(self) -> list[tuple[Strings, Strings]]:
         """Annotations and labels, those of the templates first: what is nearest to the pod counts."""
         own = (self.annotations, string_values(self.metadata, "labels"))
-        return (
-            [own] if self.is_pod else [*((template.annotations, template.labels) for template in self.templates), own]
-        )
+        inner = () if self.is_pod else self.templates
+        return [*((template.annotations, template.labels) for template in inner), own]
 
     @property
     def is_pod(self) -> bool:
@@ -86,7 +81,6 @@ class WorkloadObject(NamedTuple):
 
 
 def read_workload_object(raw: bytes, kind: str, group: str, namespace: str) -> WorkloadObject:
-    """The object of a review."""
     document = msgspec.json.decode(raw, type=Json)
     metadata, spec = document.get("metadata") or {}, document.get("spec") or {}
     templates = [PodTemplate("", metadata, spec)] if kind == "Pod" and not group else list(_templates(spec, "/spec", 0))
@@ -111,7 +105,6 @@ def mentions_kaiwo(layers: list[tuple[Strings, Strings]]) -> bool:
 
 
 def settings_of(work: WorkloadObject) -> list[tuple[Strings, Strings]]:
-    """All settings for Kaiwo, layer by layer."""
     return [
         (
             {key: annotations[key] for key in annotations if _is_setting(key)},

@@ -34,8 +34,6 @@ COMPONENT = "kaiwo-scheduler"
 
 
 class WaitReason(NamedTuple):
-    """Why a workload waits, for people."""
-
     workload: str
     sentence: str
     would_nodes_help: bool
@@ -50,8 +48,6 @@ class PodReason(NamedTuple):
 
 
 class EventWriter:
-    """Writes about pods, a few at a time."""
-
     def __init__(
         self, client: Client, cache: ClusterCache, now_s: Callable[[], int], report: Report = lambda *_, **__: None
     ) -> None:
@@ -86,7 +82,6 @@ class EventWriter:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def publish_outcome(self, outcome: Outcome) -> None:
-        """A pod was bound or evicted."""
         pod = outcome.pod
         self._written.pop(pod.uid, None)
         self._wanted.pop(pod.uid, None)

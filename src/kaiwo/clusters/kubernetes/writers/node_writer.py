@@ -23,8 +23,6 @@ Operation = dict[str, Any]
 
 
 class NodeWriter:
-    """Changes Nodes while this replica leads."""
-
     def __init__(self, client: Client, cache: ClusterCache) -> None:
         self._client, self._cache = client, cache
 
@@ -36,32 +34,27 @@ class NodeWriter:
         """As Kubernetes has it, without overlays."""
         return self._cache.node_cache.without_overlay.get(name)
 
-    def is_listed(self, name: str) -> bool:
-        """Whether an agent lists its devices: a bare count does not show their modes."""
+    def has_agent(self, name: str) -> bool:
+        """Whether an agent reports its devices: a bare count does not show their modes."""
         return name in self._cache.node_cache.with_agent
 
-    def notes(self) -> dict[str, str]:
-        """The changes under way, by node."""
+    def changes(self) -> dict[str, str]:
         return dict(self._cache.node_cache.change_annotations)
 
-    async def mark(self, name: str, note: str = "", labels: Mapping[str, str | None] | None = None) -> None:
-        """Write the annotation about a change, and set labels (None: remove)."""
-        metadata: dict[str, Any] = {"labels": labels} if labels else {}
-        if note:
-            metadata["annotations"] = {CHANGE_ANNOTATION: note}
+    async def write_change(self, name: str, change: str, labels: Mapping[str, str | None] | None = None) -> None:
+        """Write the annotation about a change (empty: remove it), and set labels (None: remove)."""
+        metadata = {"annotations": {CHANGE_ANNOTATION: change or None}, "labels": labels or {}}
         await self._client.patch(_path(name), msgspec.json.encode({"metadata": metadata}))
 
-    async def unmark(self, name: str) -> None:
-        """The change is over: remove its annotation."""
-        body = {"metadata": {"annotations": {CHANGE_ANNOTATION: None}}}
-        await self._client.patch(_path(name), msgspec.json.encode(body))
+    async def write_labels(self, name: str, labels: Mapping[str, str | None]) -> None:
+        await self._client.patch(_path(name), msgspec.json.encode({"metadata": {"labels": labels}}))
 
     async def taint(self, name: str, taint: Taint) -> None:
         """Add this taint, or change its effect."""
-        await self._change_taints(name, lambda taints: adding(taints, taint))
+        await self._change_taints(name, lambda taints: add_taint(taints, taint))
 
     async def untaint(self, name: str, key: str) -> None:
-        await self._change_taints(name, lambda taints: removing(taints, key))
+        await self._change_taints(name, lambda taints: remove_taint(taints, key))
 
     async def _change_taints(self, name: str, how: Callable[[Sequence[Taint]], list[Operation]]) -> None:
         """To the server the list is one value: if others change it meanwhile, the patch fails and is tried again."""
@@ -78,19 +71,19 @@ class NodeWriter:
                     raise
             await asyncio.sleep(PAUSE_S)
 
-    async def read_config(self, place: str) -> dict[str, Any]:
+    async def read_config(self, config_map: str) -> dict[str, Any]:
         """The JSON in a ConfigMap, written as `namespace/name`."""
-        found = msgspec.json.decode(await self._client.read(_config_path(place)), type=dict[str, Any])
+        found = msgspec.json.decode(await self._client.read(_config_path(config_map)), type=dict[str, Any])
         text = (found.get("data") or {}).get(CONFIG_KEY) or "{}"
         return msgspec.json.decode(text, type=dict[str, Any])
 
-    async def write_config(self, place: str, config: Mapping[str, Any]) -> None:
+    async def write_config(self, config_map: str, config: Mapping[str, Any]) -> None:
         text = msgspec.json.format(msgspec.json.encode(config), indent=2).decode()
-        await self._client.patch(_config_path(place), msgspec.json.encode({"data": {CONFIG_KEY: text}}))
+        await self._client.patch(_config_path(config_map), msgspec.json.encode({"data": {CONFIG_KEY: text}}))
 
 
-def adding(taints: Sequence[Taint], taint: Taint) -> list[Operation]:
-    """Empty if it is there already. Every operation tests the list as it is known."""
+def add_taint(taints: Sequence[Taint], taint: Taint) -> list[Operation]:
+    """A JSON patch; empty if the taint is there already. Every patch tests that the list is as it is known."""
     value = {"key": taint.key, "value": taint.value, "effect": taint.effect}
     at = next((at for at, each in enumerate(taints) if each.key == taint.key), None)
     if at is not None:
@@ -102,8 +95,7 @@ def adding(taints: Sequence[Taint], taint: Taint) -> list[Operation]:
     return [_test("/spec/taints", None), {"op": "add", "path": "/spec/taints", "value": [value]}]
 
 
-def removing(taints: Sequence[Taint], key: str) -> list[Operation]:
-    """Empty if it is not there."""
+def remove_taint(taints: Sequence[Taint], key: str) -> list[Operation]:
     at = next((at for at, each in enumerate(taints) if each.key == key), None)
     if at is None:
         return []
@@ -118,6 +110,6 @@ def _path(name: str) -> str:
     return f"/api/v1/nodes/{quote(name)}"
 
 
-def _config_path(place: str) -> str:
-    namespace, _, name = place.partition("/")
+def _config_path(config_map: str) -> str:
+    namespace, _, name = config_map.partition("/")
     return f"/api/v1/namespaces/{quote(namespace)}/configmaps/{quote(name)}"

@@ -34,7 +34,6 @@ class NominationWriter:
         self.close = self._writer.close
 
     def apply(self, plan: Plan) -> None:
-        """Begin the writes; the scheduler assumes them already."""
         nominations = {(each.workload, each.pod): each for each in plan.nominations}
         for workload, slot in plan.given_up:
             pod = self._cache.slots.find(workload, slot)

@@ -49,7 +49,6 @@ class PartitioningPlanStatusWriter:
         self.plans[plan.name] = plan
 
     def delete(self, plan: PartitioningPlan) -> None:
-        """An object is gone; the nodes stay as they are."""
         for known in (self.plans, self._generations, self._problems):
             known.pop(plan.name, None)
         self._writer.drop(plan.name)
@@ -67,7 +66,6 @@ class PartitioningPlanStatusWriter:
 
 
 def plan_phase(plan: PartitioningPlan, nodes: Sequence[NodeProgress]) -> tuple[str, str]:
-    """The phase of the plan as a whole, and a sentence."""
     phases = [node.phase for node in nodes]
     if plan.is_paused:
         return "Paused", "no further node is begun"
@@ -81,7 +79,6 @@ def plan_phase(plan: PartitioningPlan, nodes: Sequence[NodeProgress]) -> tuple[s
 
 
 def status_fields(generation: int, phase: str, message: str, nodes: Iterable[NodeProgress]) -> dict[str, Any]:
-    """As the custom resource definition names them."""
     listed = [node._asdict() for node in nodes][:MOST_NODES]
     return {
         "observedGeneration": generation,

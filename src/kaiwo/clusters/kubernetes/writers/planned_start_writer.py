@@ -40,7 +40,6 @@ class PlannedStartWriter:
             self._cache.plan_start(promise.workload, promise)
 
     def flush(self) -> None:
-        """Write what the pods do not say yet."""
         for name in self._cache.planned_starts.take_stale():
             self._writer.put(name, next(self._round))
 

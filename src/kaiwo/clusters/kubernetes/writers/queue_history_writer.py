@@ -21,8 +21,6 @@ MANAGER = "kaiwo-memory"
 
 
 class QueueHistoryWriter:
-    """Writes the history of queues while this replica leads."""
-
     def __init__(
         self, client: Client, cache: ClusterCache, now_s: Callable[[], int], report: Report = lambda *_, **__: None
     ) -> None:
@@ -44,7 +42,6 @@ class QueueHistoryWriter:
         self._flush()
 
     def _queue_path(self, workload: str) -> list[Queue]:
-        """The queue of a workload and all above it, each once."""
         found: dict[str, Queue] = {}
         name = self._cache.published.workloads[workload].queue if workload in self._cache.published.workloads else ""
         while (queue := self._cache.queues.get(name)) is not None and name not in found:

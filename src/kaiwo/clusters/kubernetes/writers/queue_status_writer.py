@@ -64,7 +64,6 @@ def with_unreadable(queues: Iterable[QueueStatus], faults: Mapping[str, str]) ->
 
 
 def status_fields(queue: QueueStatus, generation: int, before: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """As the custom resource definition names them."""
     known = (before or {}).get("conditions", ())
     return {
         "observedGeneration": generation,

@@ -67,7 +67,6 @@ class ReservationStatusWriter:
                 self._cache.reservations[picked.reservation] = replace(found, picked=picked.devices)
 
     def discard_decisions(self) -> None:
-        """Another replica leads: what is in the objects counts."""
         self._picked = {}
 
     def _review(self) -> None:

@@ -25,7 +25,6 @@ class TopologyStatusWriter:
         self.close = self._writer.close
 
     def start(self) -> None:
-        """Look every second whether objects or nodes changed."""
         self._writer.start(self._review, self._stand_by)
 
     def upsert(self, item: TopologyObject) -> None:
@@ -53,8 +52,6 @@ class TopologyStatusWriter:
 
 
 class LevelCoverage(NamedTuple):
-    """One level, and how many nodes are in its domains."""
-
     name: str
     domains: int
     nodes: int  # in one of the domains
@@ -62,8 +59,6 @@ class LevelCoverage(NamedTuple):
 
 
 class TopologyCoverage(NamedTuple):
-    """Which nodes a topology covers."""
-
     levels: tuple[LevelCoverage, ...]
     nodes: int  # in a domain on every level
     outside: tuple[str, ...]  # in no domain on some level
@@ -72,7 +67,6 @@ class TopologyCoverage(NamedTuple):
 
 
 def find_coverage(spec: TopologySpec, labels: Labels) -> TopologyCoverage:
-    """Sort the nodes into the domains of each level."""
     problem = _problem(spec)
     parents = {} if problem else {domain.name: domain.parents for domain in spec.domains}
     level_of = {domain.name: domain.level for domain in spec.domains}

@@ -25,8 +25,6 @@ LOOK_S = 0.05
 
 
 class WrittenObject(Wire):
-    """A claim or a volume after a write."""
-
     metadata: Meta
 
 
@@ -34,8 +32,6 @@ _read_written = msgspec.json.Decoder(WrittenObject).decode
 
 
 class VolumeBinder:
-    """The volumes of pods that are about to start."""
-
     def __init__(self, client: Client, cache: ClusterCache) -> None:
         self._client, self._cache = client, cache
         self._taken: dict[str, ReservedVolumes] = {}  # by UID of the pod
@@ -91,7 +87,6 @@ class VolumeBinder:
         return ""
 
     async def _wait(self, pod: CachedPod, taken: ReservedVolumes, node: str) -> str:
-        """Until the watches show every claim as bound."""
         volumes, until_s = self._cache.volumes, time.monotonic() + BIND_S
         while time.monotonic() < until_s:
             known, place = self._cache.pods.get(pod.key), self._cache.nodes.get(node)

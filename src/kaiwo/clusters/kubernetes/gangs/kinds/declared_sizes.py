@@ -24,8 +24,6 @@ OWNING: tuple[GangKind, ...] = (leaderworkerset, jobset, training_jobs, ray_clus
 
 
 class DeclaredSizes(NamedTuple):
-    """What the owners want together."""
-
     least: int  # must start together
     wanted: int  # with what is elastic
     later: int

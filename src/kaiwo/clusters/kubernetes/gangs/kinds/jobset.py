@@ -48,8 +48,6 @@ class Dependency(msgspec.Struct, frozen=True, gc=False):
 
 
 class ReplicatedJob(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """`replicas` equal Jobs."""
-
     name: str
     replicas: int | None = 1
     template: JobTemplate | None = None
@@ -80,8 +78,6 @@ class JobSetSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class Progress(msgspec.Struct, frozen=True, gc=False):
-    """How far the Jobs of one replicated job are."""
-
     name: str
     ready: int | None = 0
     succeeded: int | None = 0
@@ -195,7 +191,6 @@ def _is_held_up(jobset: JobSet, replicated: ReplicatedJob, by_role: ByRole) -> b
 
 
 def _names_before(jobset: JobSet, replicated: ReplicatedJob) -> list[str]:
-    """The replicated jobs that start before this one because of their order."""
     if not jobset.is_in_order:
         return []
     names = [each.name for each in jobset.replicated_jobs]

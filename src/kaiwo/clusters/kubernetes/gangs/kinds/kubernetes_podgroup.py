@@ -21,12 +21,7 @@ class GangPolicy(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     min_count: int | None = 1
 
 
-class Nothing(msgspec.Struct, frozen=True, gc=False):
-    """A policy without settings."""
-
-
 class Policy(msgspec.Struct, frozen=True, gc=False):
-    basic: Nothing | None = None
     gang: GangPolicy | None = None
 
 

@@ -56,7 +56,6 @@ def find_key(member: Member, line: Sequence[OwnerLink], owners: OwnerIndex) -> G
 
 
 def named_groups(member: Member) -> list[tuple[str, str]]:
-    """The API groups and names of the PodGroups that a pod names."""
     found = [(group, member.labels.get(label)) for label, group in OTHER_LABELS.items()]
     found += [(group, member.annotations.get(note)) for note, group in OTHER_ANNOTATIONS.items()]
     return [(group, name) for group, name in found if name]
@@ -129,7 +128,6 @@ def _explain_missing(key: GangKey, groups: tuple[SubGroup, ...], roles: Sequence
 
 
 def _least_pods(groups: tuple[SubGroup, ...], roles: Sequence[GangRole]) -> int:
-    """How many pods start together at least."""
     as_roles = tuple(Role(Request(cpu_milli=1), role.name, role.count, role.minimum, role.group) for role in roles)
     ways = ways_to_start(Workload("", as_roles, groups=groups), [0] * len(roles))
     return min((sum(pods for _, pods in way) for way in ways), default=0)
