@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from kaiwo.clusters.embedded.admission import is_same_queue
 from kaiwo.model.errors import ClusterError, ConfigError, KaiwoError, NotFoundError, RefusedError
 from kaiwo.model.node import Node
-from kaiwo.model.queue import Queue
+from kaiwo.model.queue import Queue, is_same_queue
 from kaiwo.model.workload import Workload
 from kaiwo.model.workload_record import Program, WorkloadState
 from tests.clusters.kinds import (

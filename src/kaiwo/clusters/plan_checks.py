@@ -10,13 +10,13 @@ from kaiwo.clusters.ledger import Ledger, Misfit
 from kaiwo.model.events import Event, PodChanged, PodGone, WorkloadGone
 from kaiwo.model.gpu import Share
 from kaiwo.model.node import Node
-from kaiwo.model.plan import Eviction, Start
+from kaiwo.model.plan import Eviction, Nomination, Start
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Phase, Pod, Role, Workload, breaks_gang
 
 STILL_STOPPING = "its former pods are still stopping"
 LONGEST_BACK_OFF_S = 60
-Item = TypeVar("Item", Start, Eviction)
+Item = TypeVar("Item", Start, Eviction, Nomination)
 
 
 class CheckedStarts(NamedTuple):

@@ -15,9 +15,8 @@ from typing import Any
 import msgspec
 
 from kaiwo.clusters.kubernetes.gangs.gang import Gang
-from kaiwo.clusters.kubernetes.gangs.members import Member
 from kaiwo.clusters.kubernetes.gangs.metadata import Metadata, TemplateSpec
-from kaiwo.clusters.kubernetes.gangs.owners import OwnerIndex
+from kaiwo.clusters.kubernetes.gangs.ownership import Member, OwnerIndex
 from kaiwo.clusters.kubernetes.gangs.registry import GangId, build_gang_of, find_gang, read_owner
 
 Recording = dict[str, Any]

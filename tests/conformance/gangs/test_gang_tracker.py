@@ -4,8 +4,8 @@ from typing import Any
 
 from kaiwo.clusters.kubernetes.gangs.gang import Gang
 from kaiwo.clusters.kubernetes.gangs.gang_tracker import GangTracker
-from kaiwo.clusters.kubernetes.gangs.members import Member
 from kaiwo.clusters.kubernetes.gangs.metadata import Owner
+from kaiwo.clusters.kubernetes.gangs.ownership import Member
 from kaiwo.clusters.kubernetes.gangs.registry import GangId, read_owner
 from tests.conformance.gangs import objects as o
 from tests.conformance.gangs.replay import read_member

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from kaiwo.clusters.kubernetes.gangs.gang import Gang
 from kaiwo.clusters.kubernetes.gangs.gang_tracker import GangTracker
-from kaiwo.clusters.kubernetes.gangs.members import Member
 from kaiwo.clusters.kubernetes.gangs.metadata import Owner
+from kaiwo.clusters.kubernetes.gangs.ownership import Member
 from kaiwo.clusters.kubernetes.gangs.registry import read_owner
 from tests.conformance.gangs import objects as o
 from tests.conformance.gangs.replay import build_gangs, read_member, replay

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from kaiwo.clusters.kubernetes.gangs.gang_tracker import GangTracker
-from kaiwo.clusters.kubernetes.gangs.members import Member
 from kaiwo.clusters.kubernetes.gangs.metadata import Owner
+from kaiwo.clusters.kubernetes.gangs.ownership import Member
 from kaiwo.clusters.kubernetes.gangs.registry import read_owner
 from tests.conformance.gangs.replay import read_member, replay, replay_folder
 from tests.conftest import find_shared_dir

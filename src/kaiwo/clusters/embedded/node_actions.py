@@ -87,12 +87,10 @@ class EmbeddedDevices:
 
 def evict_all_pods(transaction: Transaction, node: str, message: str) -> tuple[str, ...]:
     """Stop every pod on a node. Returns the evicted workloads."""
-    evicted: dict[str, list[str]] = {}
-    for workload, pod in list(transaction.state.pods_on.get(node, ())):
-        evicted.setdefault(workload, []).append(pod)
-    return tuple(
-        workload for workload, pods in evicted.items() if transitions.evict(transaction, workload, pods, message)
-    )
+    pods_of: dict[str, list[str]] = {}
+    for workload, pod in transaction.state.pods_on.get(node, ()):
+        pods_of.setdefault(workload, []).append(pod)
+    return tuple(name for name, pods in pods_of.items() if transitions.evict(transaction, name, pods, message))
 
 
 def _cordon(transaction: Transaction, name: str, cordoned: bool, reason: str) -> None:

@@ -12,9 +12,17 @@ from kaiwo.clusters.embedded import lifecycle
 from kaiwo.clusters.embedded.lifecycle import Ending, Exit, ExitReason, Placement, Run, TrackedWorkload
 from kaiwo.clusters.embedded.state import Transaction
 from kaiwo.clusters.ledger import Misfit
-from kaiwo.clusters.plan_checks import STILL_STOPPING, check_devices, check_evictions, check_starts, find_misfit, is_up
+from kaiwo.clusters.plan_checks import (
+    STILL_STOPPING,
+    by_workload,
+    check_devices,
+    check_evictions,
+    check_starts,
+    find_misfit,
+    is_up,
+)
 from kaiwo.model.events import PodGone
-from kaiwo.model.plan import Nomination, Plan, Start
+from kaiwo.model.plan import Plan, Start
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Phase, Pod, Workload
 from kaiwo.model.workload_record import WorkloadState
@@ -64,9 +72,7 @@ def evict(transaction: Transaction, name: str, pods: Sequence[str], message: str
 def record_nominations(transaction: Transaction, plan: Plan) -> None:
     """Store the plan's nominations. One ends when its pod starts or the plan gives it up."""
     kept = transaction.state.nominations
-    fresh: dict[str, list[Nomination]] = {}
-    for nomination in plan.nominations:
-        fresh.setdefault(nomination.workload, []).append(nomination)
+    fresh = by_workload(plan.nominations)
     over = {(start.workload, start.pod) for start in plan.starts} | set(plan.given_up)
     over |= {(nomination.workload, nomination.pod) for nomination in plan.nominations}
     for name in sorted({name for name, _ in over if name in kept} | set(fresh)):
@@ -152,7 +158,7 @@ def revive(transaction: Transaction, name: str, before: Workload | None = None) 
     state, now = transaction.state, _awaited_as(transaction.state.workloads[name].workload)
     for awaited in dict.fromkeys([*now, *(_awaited_as(before) if before is not None else ())]):
         tasks = [state.workloads[task] for task in state.tasks_of.get(awaited, ())]
-        if any(_has_failed(task) for task in tasks):
+        if any(task.is_over and task.record.state is not WorkloadState.SUCCEEDED for task in tasks):
             continue  # another task of its array has failed too
         again = [awaited] if awaited in now or not all(task.is_over for task in tasks) else []
         again += [name] if awaited not in now else []
@@ -272,11 +278,8 @@ def _update_state(transaction: Transaction, tracked: TrackedWorkload) -> None:
 def _release_dependents(transaction: Transaction, awaited: str, did_succeed: bool) -> None:
     state = transaction.state
     dependents = list(state.dependents.get(awaited, ()))
-    if (
-        dependents
-        and did_succeed
-        and any(not state.workloads[task].is_over for task in state.tasks_of.get(awaited, ()))
-    ):
+    tasks = state.tasks_of.get(awaited, ()) if dependents and did_succeed else ()
+    if not all(state.workloads[task].is_over for task in tasks):
         return  # an array has succeeded when its last task has; it has failed with its first
     for other in dependents:
         tracked = state.workloads[other]
@@ -298,10 +301,6 @@ def _sets_exit_code(tracked: TrackedWorkload, end: Exit) -> bool:
     if tracked.ending is Ending.CANCEL:
         return not tracked.record.exit_code and end.reason is not ExitReason.NEVER_STARTED
     return tracked.ending is Ending.FAIL and end.reason is ExitReason.TIME_LIMIT
-
-
-def _has_failed(tracked: TrackedWorkload) -> bool:
-    return tracked.is_over and tracked.record.state is not WorkloadState.SUCCEEDED
 
 
 def _find(transaction: Transaction, run_id: str) -> Placement | None:

@@ -186,7 +186,10 @@ def _requeue(transaction: Transaction, name: str, who: str) -> None:
     if not tracked.is_over:
         transitions.stop_workload(transaction, tracked, Ending.REQUEUE)
         return
-    _check_queue(transaction, tracked)
+    queue = tracked.workload.queue
+    if queue not in transaction.state.queues or transaction.state.children.get(queue):
+        raise ConfigError(f"queue {queue} of workload {name} no longer takes work", "queue")
+    check_queue_access(transaction.state.queues, tracked.workload)
     check_dependency_cycles(transaction.state, {name: tracked.workload}, {})
     tracked = lifecycle.wait_again(tracked, transaction.now_s)
     transaction.put_workload(lifecycle.with_state(tracked, ()))
@@ -228,10 +231,3 @@ def _set_held(transaction: Transaction, tracked: TrackedWorkload, held: bool) ->
         tracked = lifecycle.with_workload(tracked, held=held)
         pods = transaction.state.pods_of.get(tracked.workload.name, {})
         transaction.put_workload(lifecycle.with_state(tracked, [placement.pod for placement in pods.values()]))
-
-
-def _check_queue(transaction: Transaction, tracked: TrackedWorkload) -> None:
-    queue = tracked.workload.queue
-    if queue not in transaction.state.queues or transaction.state.children.get(queue):
-        raise ConfigError(f"queue {queue} of workload {tracked.workload.name} no longer takes work", "queue")
-    check_queue_access(transaction.state.queues, tracked.workload)

@@ -10,8 +10,8 @@ from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod, Key
 from kaiwo.clusters.kubernetes.gangs.gang import Gang, GangKey
 from kaiwo.clusters.kubernetes.gangs.gang_tracker import GangTracker
 from kaiwo.clusters.kubernetes.gangs.labels import USED_ANNOTATIONS, USED_LABELS, keep_used
-from kaiwo.clusters.kubernetes.gangs.members import Member
 from kaiwo.clusters.kubernetes.gangs.metadata import Owner, TemplateSpec, WorkloadReference, read_gang_name
+from kaiwo.clusters.kubernetes.gangs.ownership import Member
 from kaiwo.clusters.kubernetes.gangs.registry import GangId
 
 Unit = GangId | Key  # a gang, or a pod on its own

@@ -11,9 +11,8 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from kaiwo.clusters.kubernetes.gangs.labels import JOBSET_ROLE, RAY_GROUP, TRAINING_ROLES
-from kaiwo.clusters.kubernetes.gangs.members import Member
 from kaiwo.clusters.kubernetes.gangs.metadata import Owner, Reference, read_annotation
-from kaiwo.clusters.kubernetes.gangs.owners import OwnerIndex, OwnerLink, explain_unknown
+from kaiwo.clusters.kubernetes.gangs.ownership import Member, OwnerIndex, OwnerLink, explain_unknown
 from kaiwo.model.workload import SubGroup
 
 # Roles whose pods the others connect to: of LeaderWorkerSets, MPIJobs, Ray, PyTorchJobs, TFJobs, or named so by people.

@@ -11,9 +11,8 @@ from kaiwo.clusters.kubernetes.gangs.kinds import jobset as jobsets
 from kaiwo.clusters.kubernetes.gangs.kinds import kubernetes_podgroup, leaderworkerset
 from kaiwo.clusters.kubernetes.gangs.kinds.other_podgroups import named_groups
 from kaiwo.clusters.kubernetes.gangs.labels import JOBSET_NAME, LWS_NAME
-from kaiwo.clusters.kubernetes.gangs.members import Member
 from kaiwo.clusters.kubernetes.gangs.metadata import FullName, Owner
-from kaiwo.clusters.kubernetes.gangs.owners import OwnerIndex
+from kaiwo.clusters.kubernetes.gangs.ownership import Member, OwnerIndex
 from kaiwo.clusters.kubernetes.gangs.registry import GangId, build_gang_of, find_gang
 
 PodName = tuple[str, str]  # namespace, name

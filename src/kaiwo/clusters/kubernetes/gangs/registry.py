@@ -21,9 +21,8 @@ from kaiwo.clusters.kubernetes.gangs.kinds import (
     replicaset_statefulset,
     training_jobs,
 )
-from kaiwo.clusters.kubernetes.gangs.members import Member
 from kaiwo.clusters.kubernetes.gangs.metadata import Owner, Unreadable
-from kaiwo.clusters.kubernetes.gangs.owners import OwnerIndex
+from kaiwo.clusters.kubernetes.gangs.ownership import Member, OwnerIndex
 
 # What people wrote on the pods themselves comes before what follows from their owners, and an owner of several roles
 # before the Job inside it. A LeaderWorkerSet knows more about its waves than the pod group that Kueue makes of it.

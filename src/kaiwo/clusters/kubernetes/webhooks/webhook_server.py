@@ -9,6 +9,7 @@ import ssl
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import msgspec
 from aiohttp import web
@@ -57,8 +58,8 @@ class WebhookServer:
 
     async def start(self, host: str, port: int, context: ssl.SSLContext | None) -> None:
         app = web.Application(client_max_size=MOST_BYTES)
-        app.router.add_post("/work", self._handler("work", self._review_work))
-        app.router.add_post("/invited", self._handler("invited", self._review_invited))
+        app.router.add_post("/work", self._handler("work", partial(self._review_work, is_invited=False)))
+        app.router.add_post("/invited", self._handler("invited", partial(self._review_work, is_invited=True)))
         app.router.add_post("/queues", self._handler("queues", self._review_queue))
         # The API server keeps connections open: with a shorter time-out we would close one that it is about to use.
         self._runner = web.AppRunner(
@@ -90,11 +91,8 @@ class WebhookServer:
 
         return handle
 
-    async def _review_work(self, request: AdmissionRequest) -> AdmissionVerdict:
-        return review_workload(request, self._cache.queues, self._policy, is_invited=False)
-
-    async def _review_invited(self, request: AdmissionRequest) -> AdmissionVerdict:
-        return review_workload(request, self._cache.queues, self._policy, is_invited=True)
+    async def _review_work(self, request: AdmissionRequest, is_invited: bool) -> AdmissionVerdict:
+        return review_workload(request, self._cache.queues, self._policy, is_invited)
 
     async def _review_queue(self, request: AdmissionRequest) -> AdmissionVerdict:
         async with asyncio.timeout(3):

@@ -40,14 +40,12 @@ class Binder:
         cache = self._cache
         workload, placed = cache.published.workloads.get(name), cache.published.pods.get(name, {})
         checked = check_starts(name, workload is not None, starts, placed)
-        for event in checked.events:
-            cache.queue_events([event])
+        cache.queue_events(checked.events)
         if workload is None or not checked.starts:
             return ()
         pods = self._pods_to_bind(workload, checked.starts, placed)
         if isinstance(pods, Misfit):
-            for start in checked.starts:
-                cache.queue_events([PodGone(name, start.pod)])
+            cache.queue_events(PodGone(name, start.pod) for start in checked.starts)
             self._refuse(name, pods)
             return ()
         for start, (pod, assumed) in zip(checked.starts, pods, strict=True):

@@ -41,8 +41,7 @@ class Evictor:
         cache = self._cache
         workload, placed = cache.published.workloads.get(name), cache.published.pods.get(name, {})
         checked = check_evictions(name, workload, [each.pod for each in evictions], placed)
-        for event in checked.events:
-            cache.queue_events([event])
+        cache.queue_events(checked.events)
         begun: list[str] = []
         for slot in checked.pods:
             pod = cache.slots.find(name, slot)

@@ -9,9 +9,8 @@ from collections.abc import Sequence
 
 from kaiwo.clusters.kubernetes.gangs.gang import Gang, GangKey, alive, build_unsized_gang
 from kaiwo.clusters.kubernetes.gangs.kinds.declared_sizes import build_minimum_gang, build_sized_gang, count_declared
-from kaiwo.clusters.kubernetes.gangs.members import Member
 from kaiwo.clusters.kubernetes.gangs.metadata import MOST_PODS, Texts, read_annotation, read_count, read_gang_name
-from kaiwo.clusters.kubernetes.gangs.owners import OwnerIndex, OwnerLink
+from kaiwo.clusters.kubernetes.gangs.ownership import Member, OwnerIndex, OwnerLink
 
 LEAST = "the gang's least number of pods"
 

@@ -17,8 +17,7 @@ from kaiwo.clusters.kubernetes.gangs.kinds import (
     replicaset_statefulset,
     training_jobs,
 )
-from kaiwo.clusters.kubernetes.gangs.members import Member
-from kaiwo.clusters.kubernetes.gangs.owners import OwnerIndex
+from kaiwo.clusters.kubernetes.gangs.ownership import Member, OwnerIndex
 
 OWNING: tuple[GangKind, ...] = (leaderworkerset, jobset, training_jobs, ray_cluster, job, replicaset_statefulset)
 

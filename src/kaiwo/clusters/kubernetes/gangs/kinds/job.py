@@ -18,9 +18,8 @@ from kaiwo.clusters.kubernetes.gangs.gang import (
     owner_key,
 )
 from kaiwo.clusters.kubernetes.gangs.labels import KUEUE_MINIMUM
-from kaiwo.clusters.kubernetes.gangs.members import Member
 from kaiwo.clusters.kubernetes.gangs.metadata import Owner, Template, read_annotation, read_count
-from kaiwo.clusters.kubernetes.gangs.owners import OwnerIndex, OwnerLink
+from kaiwo.clusters.kubernetes.gangs.ownership import Member, OwnerIndex, OwnerLink
 
 GROUP = "batch"
 

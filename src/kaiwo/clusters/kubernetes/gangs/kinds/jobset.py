@@ -30,9 +30,8 @@ from kaiwo.clusters.kubernetes.gangs.labels import (
     JOBSET_ROLE,
     JOBSET_UID,
 )
-from kaiwo.clusters.kubernetes.gangs.members import Member
 from kaiwo.clusters.kubernetes.gangs.metadata import Metadata, Owner, Texts, read_count, read_gang_names
-from kaiwo.clusters.kubernetes.gangs.owners import OwnerIndex, OwnerLink
+from kaiwo.clusters.kubernetes.gangs.ownership import Member, OwnerIndex, OwnerLink
 
 GROUP = "jobset.x-k8s.io"
 

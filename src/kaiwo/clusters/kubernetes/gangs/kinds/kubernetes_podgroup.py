@@ -10,9 +10,8 @@ import msgspec
 
 from kaiwo.clusters.kubernetes.gangs.gang import Gang, GangKey, alive, build_flat_gang
 from kaiwo.clusters.kubernetes.gangs.kinds.declared_sizes import build_minimum_gang, count_declared
-from kaiwo.clusters.kubernetes.gangs.members import Member
 from kaiwo.clusters.kubernetes.gangs.metadata import Owner, Unreadable
-from kaiwo.clusters.kubernetes.gangs.owners import OwnerIndex, OwnerLink, explain_unknown
+from kaiwo.clusters.kubernetes.gangs.ownership import Member, OwnerIndex, OwnerLink, explain_unknown
 
 GROUP = "scheduling.k8s.io"
 

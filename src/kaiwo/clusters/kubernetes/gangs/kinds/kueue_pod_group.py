@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from kaiwo.clusters.kubernetes.gangs.gang import Gang, GangKey, alive, build_flat_gang, build_unsized_gang
 from kaiwo.clusters.kubernetes.gangs.kinds.declared_sizes import build_sized_gang
 from kaiwo.clusters.kubernetes.gangs.labels import KUEUE_FAST, KUEUE_GROUP, KUEUE_SERVING, KUEUE_TOTAL
-from kaiwo.clusters.kubernetes.gangs.members import Member
 from kaiwo.clusters.kubernetes.gangs.metadata import read_count
-from kaiwo.clusters.kubernetes.gangs.owners import OwnerIndex, OwnerLink
+from kaiwo.clusters.kubernetes.gangs.ownership import Member, OwnerIndex, OwnerLink
 
 
 def find_key(member: Member, line: Sequence[OwnerLink], owners: OwnerIndex) -> GangKey | None:

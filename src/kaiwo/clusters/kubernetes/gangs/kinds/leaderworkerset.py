@@ -26,9 +26,8 @@ from kaiwo.clusters.kubernetes.gangs.labels import (
     LWS_SIZE,
     LWS_WORKER,
 )
-from kaiwo.clusters.kubernetes.gangs.members import Member
 from kaiwo.clusters.kubernetes.gangs.metadata import Owner, Template, read_count, read_gang_names
-from kaiwo.clusters.kubernetes.gangs.owners import OwnerIndex, OwnerLink
+from kaiwo.clusters.kubernetes.gangs.ownership import Member, OwnerIndex, OwnerLink
 
 GROUP = "leaderworkerset.x-k8s.io"
 

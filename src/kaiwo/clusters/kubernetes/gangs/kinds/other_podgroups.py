@@ -12,9 +12,8 @@ import msgspec
 from kaiwo.clusters.kubernetes.gangs.gang import Gang, GangKey, GangRole, build_ownerless_gang, names_by_role
 from kaiwo.clusters.kubernetes.gangs.kinds.declared_sizes import build_minimum_gang
 from kaiwo.clusters.kubernetes.gangs.labels import KAI_SUB_GROUP, OTHER_ANNOTATIONS, OTHER_LABELS
-from kaiwo.clusters.kubernetes.gangs.members import Member
 from kaiwo.clusters.kubernetes.gangs.metadata import Owner
-from kaiwo.clusters.kubernetes.gangs.owners import OwnerIndex, OwnerLink
+from kaiwo.clusters.kubernetes.gangs.ownership import Member, OwnerIndex, OwnerLink
 from kaiwo.model.request import Request
 from kaiwo.model.workload import ROOT, Role, SubGroup, Workload, has_minimum, subgroup_problem
 from kaiwo.snapshot.subgroup_choices import ways_to_start

@@ -19,9 +19,8 @@ from kaiwo.clusters.kubernetes.gangs.gang import (
     wanted_together,
 )
 from kaiwo.clusters.kubernetes.gangs.labels import RAY_GROUP, RAY_NODE
-from kaiwo.clusters.kubernetes.gangs.members import Member
 from kaiwo.clusters.kubernetes.gangs.metadata import Owner, Template, read_gang_names
-from kaiwo.clusters.kubernetes.gangs.owners import OwnerIndex, OwnerLink
+from kaiwo.clusters.kubernetes.gangs.ownership import Member, OwnerIndex, OwnerLink
 
 GROUP = "ray.io"
 HEAD = "head"

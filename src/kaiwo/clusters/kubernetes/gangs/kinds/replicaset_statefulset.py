@@ -19,9 +19,8 @@ from kaiwo.clusters.kubernetes.gangs.gang import (
     owner_key,
 )
 from kaiwo.clusters.kubernetes.gangs.labels import DEPLOYMENT_REPLICAS
-from kaiwo.clusters.kubernetes.gangs.members import Member
 from kaiwo.clusters.kubernetes.gangs.metadata import Owner, read_count
-from kaiwo.clusters.kubernetes.gangs.owners import OwnerIndex, OwnerLink
+from kaiwo.clusters.kubernetes.gangs.ownership import Member, OwnerIndex, OwnerLink
 
 GROUP = "apps"
 

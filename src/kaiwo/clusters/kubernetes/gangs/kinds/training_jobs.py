@@ -20,9 +20,8 @@ from kaiwo.clusters.kubernetes.gangs.gang import (
     wanted_together,
 )
 from kaiwo.clusters.kubernetes.gangs.labels import TRAINING_ROLES
-from kaiwo.clusters.kubernetes.gangs.members import Member
 from kaiwo.clusters.kubernetes.gangs.metadata import Owner, Template, read_gang_names
-from kaiwo.clusters.kubernetes.gangs.owners import OwnerIndex, OwnerLink
+from kaiwo.clusters.kubernetes.gangs.ownership import Member, OwnerIndex, OwnerLink
 
 GROUP = "kubeflow.org"
 KINDS = ("PyTorchJob", "MPIJob", "TFJob", "JAXJob", "PaddleJob", "XGBoostJob")

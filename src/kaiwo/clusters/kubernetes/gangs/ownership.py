@@ -1,14 +1,42 @@
-"""Index the objects that own pods, and find the owners of a pod.
+"""Pods as gangs need them, and an index of the objects that own them.
 
 Never asks the API server: an object that the watch has not shown is missing from the index, and its gang says so.
 """
 
 from typing import NamedTuple
 
-from kaiwo.clusters.kubernetes.gangs.members import Member
-from kaiwo.clusters.kubernetes.gangs.metadata import FullName, Owner, Reference, Unreadable
+import msgspec
+
+from kaiwo.clusters.kubernetes.gangs.metadata import FullName, Owner, Reference, Texts, Unreadable
 
 MAX_DEPTH = 8  # owners above owners; real ones have four
+
+
+class Member(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    name: str
+    namespace: str = ""
+    labels: Texts = {}
+    annotations: Texts = {}
+    owner: Reference | None = None
+    node: str = ""
+    phase: str = "Pending"
+    is_ready: bool = False
+    is_leaving: bool = False  # being deleted; its owner makes another one if it wants one
+    pod_group: str = ""
+    workload: tuple[str, str, str] = ("", "", "")  # Workload, its pod group, the replica of it
+
+    @property
+    def is_alive(self) -> bool:
+        """It waits or runs. A pod that has finished or is being deleted is no longer part of a gang."""
+        return self.phase not in ("Succeeded", "Failed") and not self.is_leaving
+
+    @property
+    def has_succeeded(self) -> bool:
+        return self.phase == "Succeeded"
+
+    @property
+    def is_bound(self) -> bool:
+        return bool(self.node)
 
 
 class OwnerLink(NamedTuple):
