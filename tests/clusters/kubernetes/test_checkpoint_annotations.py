@@ -169,7 +169,7 @@ def test_the_writer_says_on_the_pod_what_cannot_be_read() -> None:
     async def test() -> None:
         async with server_that(answer) as address:
             client, cache = Client(Access(address, Trust(), Fixed(Credential()))), cache_with_nodes()
-            writer = EventWriter(client, cache, lambda: 0)
+            writer = EventWriter(client, cache, lambda: 0, lambda *_, **__: None)
             writer.start()
             try:
                 put(cache, "train", {SAVED: "yesterday"})

@@ -28,7 +28,7 @@ def test_a_sentence_that_a_server_in_trouble_refused_is_said_again() -> None:
     async def test() -> None:
         async with server_that(answer) as address:
             client, cache = Client(Access(address, Trust(), Fixed(Credential()))), cache_with_nodes()
-            writer = EventWriter(client, cache, lambda: 0)
+            writer = EventWriter(client, cache, lambda: 0, lambda *_, **__: None)
             writer.start()
             try:
                 # A gate that is gone: the server's own word stays on the pod until ours replaces it.

@@ -88,7 +88,7 @@ def bind_all(answer_to_leader: Callable[[], web.Response]) -> tuple[list[str], l
 
         async with server_that(answer) as address:
             client = Client(Access(address, Trust(), Fixed(Credential())))
-            writes = PodWrites(client, cache, DECODER, cache.flush)
+            writes = PodWrites(client, cache, DECODER, cache.flush, lambda _: None, lambda *_, **__: None)
             slots = [f"{role.name}-{at}" for role in reversed(workload.roles) for at in range(role.count)]
             share = [(Share(f"gpu-{at}", 1000, 192 * 1024),) for at in range(3)]
             starts = [Start(workload.name, slot, "node-1", share[at]) for at, slot in enumerate(slots)]

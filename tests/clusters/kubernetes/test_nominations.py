@@ -160,7 +160,7 @@ def test_space_that_is_given_up_while_it_is_being_written_is_taken_away() -> Non
     async def test() -> None:
         async with server_that(answer) as address:
             client, cache = Client(Access(address, Trust(), Fixed(Credential()))), cache_with_nodes()
-            writer = NominationWriter(client, cache, lambda: None)
+            writer = NominationWriter(client, cache, lambda: None, lambda *_, **__: None)
             cache.upsert_pod(cached_pod("a"))
             cache.flush()
             kept = Nomination("default/a", "main-0", "node-1", whole(0))

@@ -44,7 +44,9 @@ def review(name: str, kind: str = "Pod", **notes: str) -> bytes:
 def test_answers_are_counted_with_their_reason_and_their_time() -> None:
     async def test() -> list[str]:
         client = Client(Access("http://127.0.0.1:9", Trust(), Fixed(Credential())))
-        webhooks = WebhookServer(client, ClusterCache(), WebhookPolicy("kaiwo-scheduler", frozenset()))
+        webhooks = WebhookServer(
+            client, ClusterCache(), WebhookPolicy("kaiwo-scheduler", frozenset()), lambda *_, **__: None
+        )
         await webhooks.start("127.0.0.1", 0, None)
         url = f"http://127.0.0.1:{webhooks.port}"
         bodies = (

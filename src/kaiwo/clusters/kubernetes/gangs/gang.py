@@ -84,7 +84,7 @@ Part = TypeVar("Part", GangRole, WantedPods)
 class GangKind(Protocol):
     """What each module of `kinds` provides."""
 
-    def find_key(self, member: Member, line: Sequence[OwnerLink], owners: OwnerIndex) -> GangKey | None:
+    def find_key(self, member: Member, chain: Sequence[OwnerLink], owners: OwnerIndex) -> GangKey | None:
         """The gang that a pod belongs to, if any."""
 
     def assemble(self, key: GangKey, members: Sequence[Member], owners: OwnerIndex) -> Gang | None:

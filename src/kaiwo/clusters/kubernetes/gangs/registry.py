@@ -76,9 +76,9 @@ def read_owner(raw: object) -> Owner | str:
 
 def find_gang(member: Member, owners: OwnerIndex) -> GangId | None:
     """The gang of one pod; None for a pod on its own."""
-    line = owners.chain(member)
+    chain = owners.chain(member)
     for name, kind in KINDS.items():
-        if key := kind.find_key(member, line, owners):
+        if key := kind.find_key(member, chain, owners):
             return GangId(name, key)
     return None
 

@@ -17,7 +17,7 @@ import msgspec
 
 from kaiwo.clusters.kubernetes.client import ApiError, Client, UnreachableError
 from kaiwo.clusters.kubernetes.client.connection import STRATEGIC
-from kaiwo.clusters.kubernetes.webhooks.certificates import LIFETIMES, CertificateSet, KeyPair, Lifetimes, renew
+from kaiwo.clusters.kubernetes.webhooks.certificates import CertificateSet, KeyPair, Lifetimes, renew
 
 ROTATE_S = 15.0
 KINDS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
@@ -63,12 +63,7 @@ class CertificateRotation:
     """Keeps the certificates of one installation valid. `run` it beside the server."""
 
     def __init__(
-        self,
-        client: Client,
-        site: WebhookSite,
-        report: Callable[..., None] = lambda *_, **__: None,
-        lifetimes: Lifetimes = LIFETIMES,
-        rotate_s: float = ROTATE_S,
+        self, client: Client, site: WebhookSite, report: Callable[..., None], lifetimes: Lifetimes, rotate_s: float
     ) -> None:
         self._client, self._site, self._report = client, site, report
         self._lifetimes, self._rotate_s = lifetimes, rotate_s

@@ -4,7 +4,6 @@ Never reads a clock. `cryptography` (30 ms, 9 MB) is loaded only where webhooks 
 """
 
 import datetime
-from collections.abc import Iterable
 from typing import NamedTuple
 
 import msgspec
@@ -129,9 +128,9 @@ def renew(
     known: CertificateSet, names: tuple[str, ...], now_s: float, is_trusted: bool, lifetimes: Lifetimes = LIFETIMES
 ) -> CertificateSet:
     """The next step, or the same set. `is_trusted`: all of `known.trusted` is published."""
-    known = replace(known, former=tuple(_valid(known.former, now_s)))
+    known = replace(known, former=tuple(each for each in known.former if KeyPair(each, "").times[1] > now_s))
     authority, coming = known.authority, known.next_authority
-    if authority is None or _left_s(authority, now_s) <= 0:
+    if authority is None or authority.times[1] <= now_s:
         authority = make_authority(now_s, lifetimes.authority_s)
         return CertificateSet(authority, make_certificate(authority, names, now_s, lifetimes.certificate_s))
     if coming is None and _is_due(authority, now_s):
@@ -144,15 +143,7 @@ def renew(
     return known
 
 
-def _left_s(pair: KeyPair, now_s: float) -> float:
-    return pair.times[1] - now_s
-
-
 def _is_due(pair: KeyPair, now_s: float) -> bool:
     """Two thirds of its lifetime are over."""
     begin_s, end_s = pair.times
     return now_s - begin_s >= 2 * (end_s - begin_s) / 3
-
-
-def _valid(certificates: Iterable[str], now_s: float) -> Iterable[str]:
-    return (each for each in certificates if _left_s(KeyPair(each, ""), now_s) > 0)

@@ -44,13 +44,7 @@ class _Queues(Wire):
 
 
 class WebhookServer:
-    def __init__(
-        self,
-        client: Client,
-        cache: ClusterCache,
-        policy: WebhookPolicy,
-        report: Callable[..., None] = lambda *_, **__: None,
-    ) -> None:
+    def __init__(self, client: Client, cache: ClusterCache, policy: WebhookPolicy, report: Callable[..., None]) -> None:
         self._client, self._cache, self._policy, self._report = client, cache, policy, report
         self._runner: web.AppRunner | None = None
         self.port = 0

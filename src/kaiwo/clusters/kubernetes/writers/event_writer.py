@@ -48,9 +48,7 @@ class PodReason(NamedTuple):
 
 
 class EventWriter:
-    def __init__(
-        self, client: Client, cache: ClusterCache, now_s: Callable[[], int], report: Report = lambda *_, **__: None
-    ) -> None:
+    def __init__(self, client: Client, cache: ClusterCache, now_s: Callable[[], int], report: Report) -> None:
         self._client, self._cache, self._now_s, self._report = client, cache, now_s, report
         self._events: dict[tuple[str, str], tuple[Key, bytes]] = {}  # to write, by UID and reason, the oldest first
         self._conditions: dict[Key, PodReason] = {}  # to write
@@ -207,16 +205,13 @@ class EventWriter:
             if isinstance(error, UnreachableError) or not (
                 error.is_not_found or error.is_conflict or error.is_namespace_ending
             ):
-                self._count_failure(key, error)
+                self.failures += 1
+                if self.failures & (self.failures - 1) == 0:  # a power of two: log it once in a while
+                    known = {"pod": "/".join(key), "error": str(error)[:MOST_CHARACTERS], "failures": self.failures}
+                    self._report("voice-failed", level="warning", **known)
             return error
         self.written += 1
         return None
-
-    def _count_failure(self, key: Key, error: Exception) -> None:
-        self.failures += 1
-        if self.failures & (self.failures - 1) == 0:
-            message = str(error)[:MOST_CHARACTERS]
-            self._report("voice-failed", level="warning", pod="/".join(key), error=message, failures=self.failures)
 
     def _forget_gone_pods(self) -> None:
         if len(self._written) > 2 * len(self._cache.pods) + 1000:

@@ -26,9 +26,7 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 class Evictor:
     """Stops pods. `refused` is called with the workload that was to get the space of a pod that stays."""
 
-    def __init__(
-        self, writes: PodWrites, now_s: Callable[[], int], refused: Callable[[str], None] = lambda _: None
-    ) -> None:
+    def __init__(self, writes: PodWrites, now_s: Callable[[], int], refused: Callable[[str], None]) -> None:
         self._writes, self._cache, self._now_s, self._refused = writes, writes.cache, now_s, refused
 
     def evict(self, evictions: Sequence[Eviction]) -> list[str]:

@@ -26,9 +26,7 @@ class PodNomination(NamedTuple):
 class NominationWriter:
     """Writes the nominations of a plan. `publish` is called whenever the cache changed."""
 
-    def __init__(
-        self, client: Client, cache: ClusterCache, publish: Callable[[], None], report: Report = lambda *_, **__: None
-    ) -> None:
+    def __init__(self, client: Client, cache: ClusterCache, publish: Callable[[], None], report: Report) -> None:
         self._client, self._cache, self._publish, self._report = client, cache, publish, report
         self._writer = CoalescingWriter(client, self._write, self._failed, at_once=AT_ONCE, retries=False)
         self.close = self._writer.close

@@ -25,7 +25,7 @@ class NodeProgress(NamedTuple):
 class PartitioningPlanStatusWriter:
     """Keeps the plans of the cluster, and writes their status."""
 
-    def __init__(self, client: Client, report: Report = lambda *_, **__: None) -> None:
+    def __init__(self, client: Client, report: Report) -> None:
         self.plans: dict[str, PartitioningPlan] = {}
         self._generations: dict[str, int] = {}
         self._problems: dict[str, str] = {}

@@ -25,7 +25,7 @@ PAUSE_S = 1.0
 class PlannedStartWriter:
     """Writes the planned starts of a plan. A write that failed is tried again when the workload changes."""
 
-    def __init__(self, client: Client, cache: ClusterCache, report: Report = lambda *_, **__: None) -> None:
+    def __init__(self, client: Client, cache: ClusterCache, report: Report) -> None:
         self._client, self._cache = client, cache
         failed = report_failures(report, "promise-not-written", "workload")
         self._writer = CoalescingWriter(client, self._write, failed, at_once=AT_ONCE, pause_s=PAUSE_S, retries=False)

@@ -35,8 +35,8 @@ class PodWrites:
         cache: ClusterCache,
         decoder: PodDecoder,
         publish: Callable[[], None],
-        succeeded: Callable[[Outcome], None] = lambda _: None,
-        report: Callable[..., None] = lambda *_, **__: None,
+        succeeded: Callable[[Outcome], None],
+        report: Callable[..., None],
     ) -> None:
         self.client, self.cache, self.publish, self.succeeded, self.report = client, cache, publish, succeeded, report
         self._decoder = decoder

@@ -21,9 +21,7 @@ MANAGER = "kaiwo-memory"
 
 
 class QueueHistoryWriter:
-    def __init__(
-        self, client: Client, cache: ClusterCache, now_s: Callable[[], int], report: Report = lambda *_, **__: None
-    ) -> None:
+    def __init__(self, client: Client, cache: ClusterCache, now_s: Callable[[], int], report: Report) -> None:
         self._client, self._cache, self._now_s = client, cache, now_s
         self._report_failure = report_failures(report, "queue-memory-failed", "queue")
         self._writer = CoalescingWriter(client, self._write, self._failed)

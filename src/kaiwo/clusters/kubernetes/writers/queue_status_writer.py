@@ -29,7 +29,7 @@ class QueueStatus(NamedTuple):
 
 
 class QueueStatusWriter:
-    def __init__(self, client: Client, cache: ClusterCache, report: Report = lambda *_, **__: None) -> None:
+    def __init__(self, client: Client, cache: ClusterCache, report: Report) -> None:
         self._cache = cache
         self._writer = StatusWriter(client, QUEUES, report_failures(report, "queue-status-failed", "queue"))
         self.close = self._writer.close

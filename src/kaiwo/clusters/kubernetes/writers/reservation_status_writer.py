@@ -23,9 +23,7 @@ UNREADABLE = "Unreadable"
 class ReservationStatusWriter:
     """Keeps the reservations of the cache, and writes their status while this replica leads."""
 
-    def __init__(
-        self, client: Client, cache: ClusterCache, now_s: Callable[[], int], report: Report = lambda *_, **__: None
-    ) -> None:
+    def __init__(self, client: Client, cache: ClusterCache, now_s: Callable[[], int], report: Report) -> None:
         self._cache, self._now_s, self._report = cache, now_s, report
         self._picked: dict[str, tuple[PhysicalDevice, ...]] = {}  # by a plan, and not in the status yet
         self._generations: dict[str, int] = {}

@@ -16,7 +16,7 @@ Labels = Mapping[str, Mapping[str, str]]  # by node
 class TopologyStatusWriter:
     """Keeps the objects, and writes their status while this replica leads."""
 
-    def __init__(self, client: Client, nodes: NodeCache, report: Report = lambda *_, **__: None) -> None:
+    def __init__(self, client: Client, nodes: NodeCache, report: Report) -> None:
         self._nodes = nodes
         self._objects: dict[str, TopologyObject] = {}
         self._changes = 0

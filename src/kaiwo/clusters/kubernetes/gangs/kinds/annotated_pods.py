@@ -15,8 +15,8 @@ from kaiwo.clusters.kubernetes.gangs.ownership import Member, OwnerIndex, OwnerL
 LEAST = "the gang's least number of pods"
 
 
-def find_key(member: Member, line: Sequence[OwnerLink], owners: OwnerIndex) -> GangKey | None:
-    name = read_gang_name(_places(member, line))
+def find_key(member: Member, chain: Sequence[OwnerLink], owners: OwnerIndex) -> GangKey | None:
+    name = read_gang_name(_places(member, chain))
     return GangKey("gang", member.namespace, name) if name else None
 
 
@@ -50,8 +50,8 @@ def _without_size(key: GangKey, members: Sequence[Member], minimum: int, owners:
     return build_sized_gang(key, members, declared.least, "the least that the owners of its pods want", owners)
 
 
-def _places(member: Member, line: Sequence[OwnerLink]) -> list[Texts]:
-    return [member.annotations, *(link.owner.annotations for link in line if link.owner)]
+def _places(member: Member, chain: Sequence[OwnerLink]) -> list[Texts]:
+    return [member.annotations, *(link.owner.annotations for link in chain if link.owner)]
 
 
 def _find_fault(key: GangKey, name: str, texts: set[str]) -> str:

@@ -76,9 +76,9 @@ def build_minimum_gang(key: GangKey, members: Sequence[Member], minimum: int, ru
 
 
 def _owner_of(member: Member, owners: OwnerIndex) -> tuple[GangKind, GangKey] | None:
-    line = owners.chain(member)
+    chain = owners.chain(member)
     for kind in OWNING:
-        if key := kind.find_key(member, line, owners):
+        if key := kind.find_key(member, chain, owners):
             return kind, key
     return None
 

@@ -47,7 +47,7 @@ class Job(Owner, frozen=True, gc=False):
     status: JobStatus | None = None
 
 
-def find_key(member: Member, line: Sequence[OwnerLink], owners: OwnerIndex) -> GangKey | None:
+def find_key(member: Member, chain: Sequence[OwnerLink], owners: OwnerIndex) -> GangKey | None:
     return owner_key(member, member.owner, GROUP, "Job")
 
 

@@ -116,14 +116,14 @@ class JobSet(Owner, frozen=True, gc=False):
 ByRole = Mapping[str, Sequence[Member]]
 
 
-def find_key(member: Member, line: Sequence[OwnerLink], owners: OwnerIndex) -> GangKey | None:
-    """By the line of owners; by the pod's labels while its Job has not been seen."""
+def find_key(member: Member, chain: Sequence[OwnerLink], owners: OwnerIndex) -> GangKey | None:
+    """By the chain of owners; by the pod's labels while its Job has not been seen."""
     if not member.owner or not member.owner.is_a("batch", "Job"):
         return None
-    if len(line) > 1:
-        return owner_key(member, line[1].reference, GROUP, "JobSet")
+    if len(chain) > 1:
+        return owner_key(member, chain[1].reference, GROUP, "JobSet")
     name, uid = member.labels.get(JOBSET_NAME), member.labels.get(JOBSET_UID)
-    return GangKey("JobSet", member.namespace, name, uid) if line[0].owner is None and name and uid else None
+    return GangKey("JobSet", member.namespace, name, uid) if chain[0].owner is None and name and uid else None
 
 
 def assemble(key: GangKey, members: Sequence[Member], owners: OwnerIndex) -> Gang:

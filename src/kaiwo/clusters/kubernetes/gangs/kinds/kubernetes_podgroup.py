@@ -45,7 +45,7 @@ class Workload(Owner, frozen=True, gc=False):
     spec: WorkloadSpec | None = None
 
 
-def find_key(member: Member, line: Sequence[OwnerLink], owners: OwnerIndex) -> GangKey | None:
+def find_key(member: Member, chain: Sequence[OwnerLink], owners: OwnerIndex) -> GangKey | None:
     """Never by the policy: a pod that names a group has left its owner's gang, even when the group asks for nothing."""
     if member.pod_group:
         return GangKey("PodGroup", member.namespace, member.pod_group)

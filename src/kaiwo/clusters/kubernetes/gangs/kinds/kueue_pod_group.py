@@ -13,7 +13,7 @@ from kaiwo.clusters.kubernetes.gangs.metadata import read_count
 from kaiwo.clusters.kubernetes.gangs.ownership import Member, OwnerIndex, OwnerLink
 
 
-def find_key(member: Member, line: Sequence[OwnerLink], owners: OwnerIndex) -> GangKey | None:
+def find_key(member: Member, chain: Sequence[OwnerLink], owners: OwnerIndex) -> GangKey | None:
     name = member.labels.get(KUEUE_GROUP) or member.annotations.get(KUEUE_GROUP)
     if not name or member.annotations.get(KUEUE_SERVING) == "true":
         return None

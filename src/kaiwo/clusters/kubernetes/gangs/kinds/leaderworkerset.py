@@ -47,7 +47,7 @@ class LeaderWorkerSet(Owner, frozen=True, gc=False):
     spec: LeaderWorkerSpec | None = None
 
 
-def find_key(member: Member, line: Sequence[OwnerLink], owners: OwnerIndex) -> GangKey | None:
+def find_key(member: Member, chain: Sequence[OwnerLink], owners: OwnerIndex) -> GangKey | None:
     name = member.labels.get(LWS_NAME)
     if not name or not member.owner or not member.owner.is_a("apps", "StatefulSet"):
         return None

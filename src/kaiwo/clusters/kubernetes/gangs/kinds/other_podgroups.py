@@ -47,7 +47,7 @@ class OtherPodGroup(Owner, frozen=True, gc=False):
     spec: OtherSpec | None = None
 
 
-def find_key(member: Member, line: Sequence[OwnerLink], owners: OwnerIndex) -> GangKey | None:
+def find_key(member: Member, chain: Sequence[OwnerLink], owners: OwnerIndex) -> GangKey | None:
     for group, name in named_groups(member):
         if owners.find_by_name(group, "PodGroup", member.namespace, name):
             return GangKey("PodGroup", member.namespace, name, part=group)

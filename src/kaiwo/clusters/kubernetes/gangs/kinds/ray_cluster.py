@@ -75,7 +75,7 @@ class RayCluster(Owner, frozen=True, gc=False):
     spec: RaySpec | None = None
 
 
-def find_key(member: Member, line: Sequence[OwnerLink], owners: OwnerIndex) -> GangKey | None:
+def find_key(member: Member, chain: Sequence[OwnerLink], owners: OwnerIndex) -> GangKey | None:
     """Its own pods only: a Job that cleans up after it is not part of the cluster."""
     return owner_key(member, member.owner, GROUP, "RayCluster")
 

@@ -45,10 +45,10 @@ class Replicated(Owner, frozen=True, gc=False):
         return self.kind == "StatefulSet" and policy != "Parallel"
 
 
-def find_key(member: Member, line: Sequence[OwnerLink], owners: OwnerIndex) -> GangKey | None:
+def find_key(member: Member, chain: Sequence[OwnerLink], owners: OwnerIndex) -> GangKey | None:
     """All ReplicaSets of a Deployment count together."""
     key = owner_key(member, member.owner, GROUP, "ReplicaSet", "StatefulSet")
-    if key and len(line) > 1 and (above := line[1].reference).kind == "Deployment":
+    if key and len(chain) > 1 and (above := chain[1].reference).kind == "Deployment":
         return GangKey("Deployment", member.namespace, above.name, above.uid)
     return key
 

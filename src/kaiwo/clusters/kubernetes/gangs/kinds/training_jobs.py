@@ -84,11 +84,11 @@ class TrainingJob(Owner, frozen=True, gc=False):
     spec: TrainingSpec | None = None
 
 
-def find_key(member: Member, line: Sequence[OwnerLink], owners: OwnerIndex) -> GangKey | None:
+def find_key(member: Member, chain: Sequence[OwnerLink], owners: OwnerIndex) -> GangKey | None:
     """The owner itself, or the owner of the Job in which a newer MPI operator runs its launcher."""
     owner = member.owner
-    if owner and owner.is_a("batch", "Job") and len(line) > 1 and line[1].reference.kind == "MPIJob":
-        owner = line[1].reference
+    if owner and owner.is_a("batch", "Job") and len(chain) > 1 and chain[1].reference.kind == "MPIJob":
+        owner = chain[1].reference
     return owner_key(member, owner, GROUP, *KINDS)
 
 
