@@ -20,8 +20,6 @@ Item = TypeVar("Item", Start, Eviction, Nomination)
 
 
 class CheckedStarts(NamedTuple):
-    """The starts of pods that hold no place yet."""
-
     starts: Sequence[Start]
     events: Sequence[Event]  # what the scheduler must learn first
 

@@ -21,8 +21,6 @@ Action = Literal["cancel", "hold", "release", "requeue"]
 
 
 class RecordChanges(NamedTuple):
-    """The workloads that changed after a version."""
-
     version: int  # what to ask with the next time
     records: Sequence[WorkloadRecord]  # new or changed, or all of them
     gone: Sequence[str]

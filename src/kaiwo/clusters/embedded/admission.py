@@ -28,8 +28,7 @@ def admit(state: EmbeddedState, items: Sequence[Item], now_s: int) -> list[Workl
     """The workloads as they are stored: submitted now, waiting only for dependencies that have not succeeded yet."""
     batch: dict[str, Workload] = {}
     for workload, _ in items:
-        _check_shape(workload)
-        _check_expiry(workload, now_s)
+        _check_workload(workload, now_s)
         if workload.name in batch:
             raise ConfigError(f"workload {workload.name} is there twice; give each its own name", "name")
         batch[workload.name] = workload
@@ -71,9 +70,8 @@ def check_queues_removal(state: EmbeddedState, names: Sequence[str], leaving: It
         if name == DEFAULT_QUEUE:
             raise RefusedError(f"queue {name} always exists; other queues can be removed")
         if children := [child for child in state.children.get(name, ()) if child not in names]:
-            raise RefusedError(
-                f"queue {name} has child queues ({first_names(children)}); remove them first, or with it"
-            )
+            listed = first_names(children)
+            raise RefusedError(f"queue {name} has child queues ({listed}); remove them first, or with it")
         if living := state.living_count.get(name, 0) - left[name]:
             raise RefusedError(f"queue {name} has {living_words(living)}; end {_them(living)} first")
 
@@ -113,20 +111,16 @@ def _taken(tracked: TrackedWorkload) -> str:
     return f"workload {name} exists and is {tracked.record.state}; choose another name, or cancel it first"
 
 
-def _check_expiry(workload: Workload, now_s: int) -> None:
-    if workload.expires_s and workload.expires_s <= now_s:
-        raise ConfigError(
-            f"workload {workload.name} would expire before it is submitted; give it a later time, or none", "expires"
-        )
-
-
-def _check_shape(workload: Workload) -> None:
+def _check_workload(workload: Workload, now_s: int) -> None:
     if not workload.name:
         raise ConfigError("a workload needs a name", "name")
     if workload.pods < 1 or any(role.count < 1 for role in workload.roles):
         raise ConfigError(f"workload {workload.name} has no pods; ask for at least one", "pods")
     if len({role.name for role in workload.roles}) != len(workload.roles):
         raise ConfigError(f"workload {workload.name} has two roles with the same name", "roles")
+    if workload.expires_s and workload.expires_s <= now_s:
+        sentence = f"workload {workload.name} would expire before it is submitted; give it a later time, or none"
+        raise ConfigError(sentence, "expires")
 
 
 def _check_tree(state: EmbeddedState, queues: Sequence[Queue]) -> None:

@@ -105,18 +105,15 @@ def new_workload(record: WorkloadRecord) -> TrackedWorkload:
 
 
 def begin_attempt(tracked: TrackedWorkload, now_s: int) -> TrackedWorkload:
-    record = replace(
-        tracked.record, attempt=tracked.record.attempt + 1, started_s=now_s, ended_s=0, exit_code=0, message=""
-    )
+    attempt = tracked.record.attempt + 1
+    record = replace(tracked.record, attempt=attempt, started_s=now_s, ended_s=0, exit_code=0, message="")
     return replace(tracked, record=record)
 
 
 def refuse(tracked: TrackedWorkload, now_s: int, why: str) -> TrackedWorkload:
     """A start that was refused: it waits longer each time."""
-    tracked = replace(
-        tracked, record=replace(tracked.record, message=why), refusals=tracked.refusals + 1, ending=Ending.REFUSE
-    )
-    return end(tracked, now_s)
+    record = replace(tracked.record, message=why)
+    return end(replace(tracked, record=record, refusals=tracked.refusals + 1, ending=Ending.REFUSE), now_s)
 
 
 def fail(tracked: TrackedWorkload, end: Exit, pod: str, now_s: int) -> TrackedWorkload:
@@ -149,9 +146,8 @@ def end(tracked: TrackedWorkload, now_s: int) -> TrackedWorkload:
             return _over(tracked, WorkloadState.FAILED, now_s)
         case Ending.FAIL:
             pause_s = back_off_s(tracked.failures - 1)
-            return _not_before(
-                tracked, now_s + pause_s, f"{tracked.record.message}; the next try comes after {pause_s} s"
-            )
+            why = f"{tracked.record.message}; the next try comes after {pause_s} s"
+            return _not_before(tracked, now_s + pause_s, why)
         case Ending.REFUSE:
             return _not_before(tracked, now_s + back_off_s(tracked.refusals - 1), tracked.record.message)
         case Ending.REQUEUE:
@@ -165,7 +161,6 @@ def succeed(tracked: TrackedWorkload, now_s: int) -> TrackedWorkload:
 
 
 def wait_again(tracked: TrackedWorkload, now_s: int) -> TrackedWorkload:
-    """An ended workload waits again, with fresh retries."""
     expires_s = tracked.workload.expires_s if tracked.workload.expires_s > now_s else 0  # one that has passed is gone
     workload = replace(tracked.workload, submitted_s=now_s, not_before_s=0, not_before_why="", expires_s=expires_s)
     record = replace(tracked.record, workload=workload, state=WorkloadState.WAITING, ended_s=0, exit_code=0, message="")

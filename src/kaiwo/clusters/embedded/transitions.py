@@ -56,9 +56,8 @@ def evict(transaction: Transaction, name: str, pods: Sequence[str], message: str
     """Stop these pods, or the whole workload when it cannot run without them. It is no failure: they wait again."""
     tracked = transaction.state.workloads.get(name)
     placed = transaction.state.pods_of.get(name, {})
-    checked = check_evictions(
-        name, tracked.workload if tracked else None, pods, {pod: placement.pod for pod, placement in placed.items()}
-    )
+    placed_pods = {pod: placement.pod for pod, placement in placed.items()}
+    checked = check_evictions(name, tracked.workload if tracked else None, pods, placed_pods)
     transaction.events += checked.events
     if tracked is None or not checked.pods:
         return []
@@ -226,9 +225,8 @@ def _place(transaction: Transaction, tracked: TrackedWorkload, pod: Pod) -> None
         transaction.put_run(run)
         _drop_old_runs(transaction, run)
     else:
-        placement = Placement(
-            replace(pod, phase=Phase.RUNNING), lifecycle.simulated_run(record, run, transaction.now_s)
-        )
+        run = lifecycle.simulated_run(record, run, transaction.now_s)
+        placement = Placement(replace(pod, phase=Phase.RUNNING), run)
     transaction.put_pod(placement)
     transaction.runs_to_start.append(placement)
 

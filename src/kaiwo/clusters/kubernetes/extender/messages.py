@@ -93,7 +93,6 @@ def priorities(scores: Mapping[str, int]) -> list[dict[str, Any]]:
 
 
 def victims_of(args: PreemptArgs) -> dict[str, MetaVictims]:
-    """The victims by node, in the short form."""
     if args.node_name_to_meta_victims is not None:
         return args.node_name_to_meta_victims
     return {

@@ -111,7 +111,6 @@ class GangTracker:
         return sorted(self._members)
 
     def pods_under(self, owner: Owner) -> set[PodName]:
-        """The pods that an owner may concern."""
         return self._pods_under(owner.uid, owner.full_name)
 
     def _unlink(self, pod: PodName, member: Member) -> None:

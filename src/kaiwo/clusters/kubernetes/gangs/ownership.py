@@ -47,8 +47,6 @@ class OwnerLink(NamedTuple):
 
 
 class OwnerIndex:
-    """Every object seen above pods, by UID and by name."""
-
     def __init__(self) -> None:
         self._by_uid: dict[str, Owner] = {}
         self._by_name: dict[FullName, Owner] = {}

@@ -54,8 +54,6 @@ OWNER_TYPES: dict[tuple[str, str], type[Owner]] = {
 
 
 class GangId(NamedTuple):
-    """Which gang: the kind that matched, and its key."""
-
     kind: str
     key: GangKey
 

@@ -6,15 +6,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from kaiwo.clusters.kubernetes.decode.wire_objects import NOTHING, Wire
+from kaiwo.clusters.kubernetes.webhooks.submitting_user import Requester
 
 DENIED = 403
 MOST_WARNINGS, WARNING_CHARACTERS = 5, 250  # the API server cuts what is longer
 PatchStep = dict[str, Any]  # of a JSON patch
-
-
-class UserInfo(Wire):
-    username: str = ""
-    groups: tuple[str, ...] | None = None
 
 
 class ObjectKind(Wire):
@@ -28,7 +24,7 @@ class AdmissionRequest(Wire):
     operation: str = "CREATE"
     name: str = ""
     namespace: str = ""
-    user_info: UserInfo = msgspec.field(default_factory=UserInfo)
+    user_info: Requester = msgspec.field(default_factory=Requester)
     object: msgspec.Raw = NOTHING
     old_object: msgspec.Raw = NOTHING
 

@@ -41,7 +41,6 @@ class WebhookSite(NamedTuple):
 
     @property
     def host_names(self) -> tuple[str, ...]:
-        """Under which the API server and node agents reach Kaiwo."""
         own = (f"{self.name}.{self.namespace}.svc", f"{self.name}.{self.namespace}.svc.cluster.local")
         return tuple(dict.fromkeys((*own, *self.agent_host_names)))
 

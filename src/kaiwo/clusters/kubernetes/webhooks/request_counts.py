@@ -8,8 +8,6 @@ BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0
 
 
 class RequestCounts:
-    """Counters that only grow."""
-
     def __init__(self) -> None:
         self.answers: Counter[tuple[str, str]] = Counter()  # endpoint, answer: passed, changed, refused or broken
         self.refusals: Counter[tuple[str, str]] = Counter()  # endpoint, reason

@@ -14,10 +14,11 @@ from kaiwo.clusters.queue_access import first_names, living_words
 from kaiwo.model.queue import Queue
 from kaiwo.model.queue_validation import check_queue_tree
 
+Queues = Mapping[str, Queue]
 _read = msgspec.json.Decoder(QueueObject).decode
 
 
-def review_queue(request: AdmissionRequest, queues: Mapping[str, Queue], living: Mapping[str, int]) -> AdmissionVerdict:
+def review_queue(request: AdmissionRequest, queues: Queues, living: Mapping[str, int]) -> AdmissionVerdict:
     """`living`: how many workloads each queue has."""
     if request.operation == "DELETE":
         return _review_deletion(request.name, queues, living)
@@ -38,21 +39,18 @@ def read_queues(items: list[QueueObject], default: Queue) -> dict[str, Queue]:
     return {queue.name: queue for queue in (default, *readable)}
 
 
-def _review_deletion(name: str, queues: Mapping[str, Queue], living: Mapping[str, int]) -> AdmissionVerdict:
+def _review_deletion(name: str, queues: Queues, living: Mapping[str, int]) -> AdmissionVerdict:
     children = sorted(queue.name for queue in queues.values() if queue.parent == name)
     if children:
-        return AdmissionVerdict(
-            f"queue {name} has child queues ({first_names(children)}); delete those first", reason="children"
-        )
+        refusal = f"queue {name} has child queues ({first_names(children)}); delete those first"
+        return AdmissionVerdict(refusal, reason="children")
     if count := living.get(name):
         warning = f"queue {name} has {living_words(count)}; waiting work starts only when the queue exists again"
         return AdmissionVerdict(warnings=(warning,))
     return ALLOWED
 
 
-def _compare(
-    before: Mapping[str, Queue], after: Mapping[str, Queue], name: str, warnings: list[str]
-) -> AdmissionVerdict:
+def _compare(before: Queues, after: Queues, name: str, warnings: list[str]) -> AdmissionVerdict:
     known = {finding.sentence for finding in check_queue_tree(before.values())}
     fresh = [finding for finding in check_queue_tree(after.values()) if finding.sentence not in known]
     errors = [finding for finding in fresh if finding.is_error]

@@ -7,13 +7,14 @@ reason to refuse a change.
 from collections.abc import Mapping
 
 import msgspec
+from msgspec.structs import replace
 
 from kaiwo.clusters.kubernetes.cache.checkpoint_annotations import checkpoint_annotation
 from kaiwo.clusters.kubernetes.decode.pod_request import check_beside, kubelet_words
 from kaiwo.clusters.kubernetes.decode.workload_annotations import read_workload_settings
 from kaiwo.clusters.kubernetes.gangs.metadata import MOST_PODS
 from kaiwo.clusters.kubernetes.webhooks.admission_review import ALLOWED, AdmissionRequest, AdmissionVerdict, is_absent
-from kaiwo.clusters.kubernetes.webhooks.submitting_user import Requester, WebhookPolicy, requester_of
+from kaiwo.clusters.kubernetes.webhooks.submitting_user import Requester, WebhookPolicy
 from kaiwo.clusters.kubernetes.webhooks.workload_defaults import (
     USER,
     default_workload,
@@ -51,7 +52,7 @@ def review_workload(
     request: AdmissionRequest, queues: Mapping[str, Queue], policy: WebhookPolicy, is_invited: bool
 ) -> AdmissionVerdict:
     work = _read(request, request.object)
-    requester = requester_of(request.user_info)
+    requester = request.user_info
     if request.operation == "UPDATE" and not is_absent(request.old_object):
         return _review_change(work, _read(request, request.old_object), request, queues, policy)
     defaults = default_workload(work, requester, queues, policy, is_invited)
@@ -69,7 +70,7 @@ def _review_change(
     policy: WebhookPolicy,
 ) -> AdmissionVerdict:
     """Its settings may change; the user who submitted it may not."""
-    requester = requester_of(request.user_info)
+    requester = request.user_info
     if not is_scheduled_by(work, policy.scheduler) and not mentions_kaiwo(work.metadata_layers):
         return ALLOWED
     user = old.annotations.get(USER, "")
@@ -82,7 +83,7 @@ def _review_change(
         return AdmissionVerdict(patch=patch, warnings=tuple(checkpoint_warnings(work)))
     annotations = {USER: user} | work.annotations if user else work.annotations
     # The user who changes it need not be the one who submitted it, whose annotation stays.
-    submitter = requester._replace(name=user) if user and not requester.created_by_controller(work) else requester
+    submitter = replace(requester, username=user) if user and not requester.created_by_controller(work) else requester
     found = check_workload(work, annotations, submitter, queues, policy, old.annotations)
     return found if found.refusal else found._replace(patch=patch)
 
@@ -137,10 +138,8 @@ def _check_reserved_annotations(
         return
     for key, name in named_users(work):
         if not requester.may_submit_for(name, policy):
-            raise ConfigError(
-                f'{work.owner}: {key} is "{name}", but {requester.name} submits it; remove {key}, and Kaiwo sets it to '
-                "your name"
-            )
+            mismatch = f'{work.owner}: {key} is "{name}", but {requester.username} submits it'
+            raise ConfigError(f"{mismatch}; remove {key}, and Kaiwo sets it to your name")
     for key in WRITTEN_BY_SCHEDULER:
         if key in before and work.annotations.get(key) != before[key]:
             raise ConfigError(f"{work.owner}: {key} is written by the scheduler; do not change it")

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from kaiwo.clusters.kubernetes.webhooks.admission_review import UserInfo
+from kaiwo.clusters.kubernetes.decode.wire_objects import Wire
 from kaiwo.clusters.kubernetes.webhooks.workload_objects import WorkloadObject
 
 ACCOUNT = "system:serviceaccount:"
@@ -17,9 +17,11 @@ class WebhookPolicy(NamedTuple):
     may_name_users: frozenset[str] = frozenset()  # users and groups who may submit for others
 
 
-class Requester(NamedTuple):
-    name: str
-    groups: tuple[str, ...] = ()
+class Requester(Wire):
+    """As the API server sends it."""
+
+    username: str = ""
+    groups: tuple[str, ...] | None = None
 
     def created_by_controller(self, work: WorkloadObject) -> bool:
         """The object was made by a controller for another object, which was reviewed already.
@@ -28,14 +30,10 @@ class Requester(NamedTuple):
         """
         if not work.controller:
             return False
-        if self.name.startswith(ACCOUNT):
-            return self.name.removeprefix(ACCOUNT).partition(":")[0] != work.namespace
-        return self.name == MANAGER
+        if self.username.startswith(ACCOUNT):
+            return self.username.removeprefix(ACCOUNT).partition(":")[0] != work.namespace
+        return self.username == MANAGER
 
     def may_submit_for(self, user: str, policy: WebhookPolicy) -> bool:
-        names = {self.name, *self.groups}
-        return user == self.name or MASTERS in names or not policy.may_name_users.isdisjoint(names)
-
-
-def requester_of(info: UserInfo) -> Requester:
-    return Requester(info.username, info.groups or ())
+        names = {self.username, *(self.groups or ())}
+        return user == self.username or MASTERS in names or not policy.may_name_users.isdisjoint(names)

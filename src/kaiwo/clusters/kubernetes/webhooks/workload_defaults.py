@@ -42,7 +42,7 @@ def default_workload(
         if not names_queue(work):
             added[QUEUE] = queue_of(work.namespace, queues)
         if not named_users(work):
-            added[USER] = requester.name
+            added[USER] = requester.username
     patch += annotate("/metadata", work.metadata, added)
     if not work.is_pod and work.group in BUILT_IN and USER in added:
         for template in work.templates:  # the owners of a Deployment's pods are not followed

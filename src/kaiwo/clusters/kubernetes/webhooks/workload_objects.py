@@ -56,7 +56,6 @@ class WorkloadObject(NamedTuple):
 
     @property
     def owner(self) -> str:
-        """How messages name it."""
         return f"{self.kind} '{self.metadata.get('name') or self.metadata.get('generateName', '')}'"
 
     @property
@@ -130,9 +129,8 @@ def whole_gpus(template: PodTemplate) -> tuple[int, str]:
                 found[name] = found.get(name, 0) + int(asked[name])
     found = {name: count for name, count in found.items() if count}
     if len(found) > 1:
-        raise ConfigError(
-            f"it requests {' and '.join(sorted(found))}, but a pod runs on GPUs of one vendor; keep one of them"
-        )
+        listed = " and ".join(sorted(found))
+        raise ConfigError(f"it requests {listed}, but a pod runs on GPUs of one vendor; keep one of them")
     name, count = next(iter(found.items()), ("amd.com/gpu", 0))
     return count, name
 

@@ -30,11 +30,8 @@ class Binder:
 
     def bind(self, starts: Sequence[Start]) -> list[str]:
         """Begin every start that passes the checks. Returns `workload/pod` of what was begun."""
-        return [
-            f"{name}/{start.pod}"
-            for name, own in by_workload(starts).items()
-            for start in self._bind_workload(name, own)
-        ]
+        bound = [start for name, own in by_workload(starts).items() for start in self._bind_workload(name, own)]
+        return [f"{start.workload}/{start.pod}" for start in bound]
 
     def _bind_workload(self, name: str, starts: Sequence[Start]) -> Sequence[Start]:
         cache = self._cache

@@ -23,8 +23,6 @@ class NodeProgress(NamedTuple):
 
 
 class PartitioningPlanStatusWriter:
-    """Keeps the plans of the cluster, and writes their status."""
-
     def __init__(self, client: Client, report: Report) -> None:
         self.plans: dict[str, PartitioningPlan] = {}
         self._generations: dict[str, int] = {}

@@ -57,9 +57,8 @@ def with_unreadable(queues: Iterable[QueueStatus], faults: Mapping[str, str]) ->
     known = {queue.name: queue for queue in queues}
     for name, fault in faults.items():
         queue = known.get(name)
-        known[name] = (
-            queue._replace(problem=still_in_force(fault)) if queue else QueueStatus(name, 0, 0, *NOTHING, fault)
-        )
+        unusable = QueueStatus(name, 0, 0, *NOTHING, fault)
+        known[name] = queue._replace(problem=still_in_force(fault)) if queue else unusable
     return list(known.values())
 
 

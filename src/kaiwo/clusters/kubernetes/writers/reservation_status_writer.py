@@ -21,8 +21,6 @@ UNREADABLE = "Unreadable"
 
 
 class ReservationStatusWriter:
-    """Keeps the reservations of the cache, and writes their status while this replica leads."""
-
     def __init__(self, client: Client, cache: ClusterCache, now_s: Callable[[], int], report: Report) -> None:
         self._cache, self._now_s, self._report = cache, now_s, report
         self._picked: dict[str, tuple[PhysicalDevice, ...]] = {}  # by a plan, and not in the status yet

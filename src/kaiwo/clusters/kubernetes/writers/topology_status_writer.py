@@ -14,8 +14,6 @@ Labels = Mapping[str, Mapping[str, str]]  # by node
 
 
 class TopologyStatusWriter:
-    """Keeps the objects, and writes their status while this replica leads."""
-
     def __init__(self, client: Client, nodes: NodeCache, report: Report) -> None:
         self._nodes = nodes
         self._objects: dict[str, TopologyObject] = {}

@@ -73,7 +73,6 @@ def assemble(key: GangKey, members: Sequence[Member], owners: OwnerIndex) -> Gan
 def _build_tree_gang(
     key: GangKey, members: Sequence[Member], entries: Sequence[SubGroupSpec], min_sub_group: int | None
 ) -> Gang:
-    """The gang as it is now; while too few pods exist for its tree, it waits."""
     above = {entry.above for entry in entries}
     held = names_by_role(members, _leaf_of)
     over = Counter(_leaf_of(member) for member in members if member.has_succeeded)
