@@ -12,19 +12,8 @@ import msgspec
 from aiohttp import web
 
 from kaiwo.clusters.kubernetes.decode.pod_decoder import PodDecoder
+from kaiwo.clusters.kubernetes.extender import messages
 from kaiwo.clusters.kubernetes.extender.bind_pods import DeviceChooser, ExtenderBinder
-from kaiwo.clusters.kubernetes.extender.messages import (
-    MAX_SCORE,
-    BindArgs,
-    FilterArgs,
-    PreemptArgs,
-    filtered,
-    names_of,
-    preempted,
-    priorities,
-    refused,
-    victims_of,
-)
 from kaiwo.model.request import Request
 
 LOOPBACK = "127.0.0.1"
@@ -89,13 +78,13 @@ class ExtenderServer:
         return handle
 
     async def _filter(self, body: bytes) -> Answer:
-        args = msgspec.json.decode(body, type=FilterArgs)
+        args = msgspec.json.decode(body, type=messages.FilterArgs)
         pod = self._decode(args.pod)
         if pod.spec.refusal:
-            return refused(args, pod.spec.refusal)
+            return messages.refused(args, pod.spec.refusal)
         if not pod.spec.request.gpus:
-            return filtered(args, {})
-        names, workload = names_of(args), self._name_of(pod.key)
+            return messages.filtered(args, {})
+        names, workload = messages.names_of(args), self._name_of(pod.key)
         reasons = await self._gpus.reasons_against(workload, pod.spec.request, names)
         if len(reasons) == len(names):
             # kube-scheduler asks at once when a pod ends. When every node is refused it asks again only after another
@@ -103,24 +92,25 @@ class ExtenderServer:
             await self._binder.refresh_node(pod.nominated_node)
             await asyncio.sleep(WATCH_LAG_S)
             reasons = await self._gpus.reasons_against(workload, pod.spec.request, names)
-        return filtered(args, reasons)
+        return messages.filtered(args, reasons)
 
     async def _prioritize(self, body: bytes) -> Answer:
-        args = msgspec.json.decode(body, type=FilterArgs)
-        pod, names = self._decode(args.pod), names_of(args)
+        args = msgspec.json.decode(body, type=messages.FilterArgs)
+        pod, names = self._decode(args.pod), messages.names_of(args)
         if not pod.spec.request.gpus:
-            return priorities(dict.fromkeys(names, 0))
-        return priorities(await self._gpus.scores(self._name_of(pod.key), pod.spec.request, names, MAX_SCORE))
+            return messages.priorities(dict.fromkeys(names, 0))
+        workload = self._name_of(pod.key)
+        return messages.priorities(await self._gpus.scores(workload, pod.spec.request, names, messages.MAX_SCORE))
 
     async def _preempt(self, body: bytes) -> Answer:
-        args = msgspec.json.decode(body, type=PreemptArgs)
-        pod, victims = self._decode(args.pod), victims_of(args)
+        args = msgspec.json.decode(body, type=messages.PreemptArgs)
+        pod, victims = self._decode(args.pod), messages.victims_of(args)
         if not pod.spec.request.gpus:
-            return preempted(victims, list(victims))
+            return messages.preempted(victims, list(victims))
         uids = {node: [each.uid for each in gone.pods or ()] for node, gone in victims.items()}
         nodes = await self._gpus.nodes_with_room_after(self._name_of(pod.key), pod.spec.request, uids)
-        return preempted(victims, nodes)
+        return messages.preempted(victims, nodes)
 
     async def _bind(self, body: bytes) -> Answer:
-        args = msgspec.json.decode(body, type=BindArgs)
+        args = msgspec.json.decode(body, type=messages.BindArgs)
         return {"Error": await self._binder.bind(args.pod_namespace, args.pod_name, args.pod_uid, args.node)}

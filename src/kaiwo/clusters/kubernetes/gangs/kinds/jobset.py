@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from kaiwo.clusters.kubernetes.gangs import labels
 from kaiwo.clusters.kubernetes.gangs.gang import (
     Gang,
     GangKey,
@@ -20,16 +21,6 @@ from kaiwo.clusters.kubernetes.gangs.gang import (
     with_previous_run,
 )
 from kaiwo.clusters.kubernetes.gangs.kinds.job import Job, JobSpec, count_wanted
-from kaiwo.clusters.kubernetes.gangs.labels import (
-    JOB_INDEX,
-    JOBSET_ATTEMPT,
-    JOBSET_EXCLUSIVE,
-    JOBSET_JOB_ATTEMPT,
-    JOBSET_NAME,
-    JOBSET_NODE_SELECTOR,
-    JOBSET_ROLE,
-    JOBSET_UID,
-)
 from kaiwo.clusters.kubernetes.gangs.metadata import Metadata, Owner, Texts, read_count, read_gang_names
 from kaiwo.clusters.kubernetes.gangs.ownership import Member, OwnerIndex, OwnerLink
 
@@ -122,7 +113,7 @@ def find_key(member: Member, chain: Sequence[OwnerLink], owners: OwnerIndex) -> 
         return None
     if len(chain) > 1:
         return owner_key(member, chain[1].reference, GROUP, "JobSet")
-    name, uid = member.labels.get(JOBSET_NAME), member.labels.get(JOBSET_UID)
+    name, uid = member.labels.get(labels.JOBSET_NAME), member.labels.get(labels.JOBSET_UID)
     return GangKey("JobSet", member.namespace, name, uid) if chain[0].owner is None and name and uid else None
 
 
@@ -212,7 +203,8 @@ def _newest_by_job(members: Sequence[Member]) -> list[list[Member]]:
 
 def _attempt(member: Member) -> tuple[int, int]:
     """Restarts of the whole set, then of this Job alone."""
-    return read_count(member.labels.get(JOBSET_ATTEMPT)) or 0, read_count(member.labels.get(JOBSET_JOB_ATTEMPT)) or 0
+    of_set, of_job = member.labels.get(labels.JOBSET_ATTEMPT), member.labels.get(labels.JOBSET_JOB_ATTEMPT)
+    return read_count(of_set) or 0, read_count(of_job) or 0
 
 
 def _count_job(replicated: ReplicatedJob, pods: Sequence[Member], owners: OwnerIndex) -> int:
@@ -238,13 +230,13 @@ def _count_now(jobset: JobSet, replicated: ReplicatedJob, pods: Sequence[Member]
 def _is_exclusive(jobset: JobSet, replicated: ReplicatedJob, pods: Sequence[Member]) -> bool:
     """Each of its Jobs has a topology domain to itself, and its leader chooses which."""
     places = [jobset.annotations, replicated.annotations, *(pod.annotations for pod in pods[:1])]
-    is_asked = any(JOBSET_EXCLUSIVE in place for place in places)
-    return is_asked and not any(JOBSET_NODE_SELECTOR in place for place in places)
+    is_asked = any(labels.JOBSET_EXCLUSIVE in place for place in places)
+    return is_asked and not any(labels.JOBSET_NODE_SELECTOR in place for place in places)
 
 
 def _leads(pod: Member) -> bool:
-    return pod.annotations.get(JOB_INDEX) == "0"
+    return pod.annotations.get(labels.JOB_INDEX) == "0"
 
 
 def _role_of(member: Member) -> str:
-    return member.labels.get(JOBSET_ROLE) or "main"
+    return member.labels.get(labels.JOBSET_ROLE) or "main"

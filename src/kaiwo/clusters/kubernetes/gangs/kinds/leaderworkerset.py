@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from kaiwo.clusters.kubernetes.gangs import labels
 from kaiwo.clusters.kubernetes.gangs.gang import (
     Gang,
     GangKey,
@@ -17,14 +18,6 @@ from kaiwo.clusters.kubernetes.gangs.gang import (
     build_gang,
     wanted_together,
     with_previous_run,
-)
-from kaiwo.clusters.kubernetes.gangs.labels import (
-    LWS_EXCLUSIVE,
-    LWS_NAME,
-    LWS_REPLICA,
-    LWS_REPLICA_KEY,
-    LWS_SIZE,
-    LWS_WORKER,
 )
 from kaiwo.clusters.kubernetes.gangs.metadata import Owner, Template, read_count, read_gang_names
 from kaiwo.clusters.kubernetes.gangs.ownership import Member, OwnerIndex, OwnerLink
@@ -48,18 +41,18 @@ class LeaderWorkerSet(Owner, frozen=True, gc=False):
 
 
 def find_key(member: Member, chain: Sequence[OwnerLink], owners: OwnerIndex) -> GangKey | None:
-    name = member.labels.get(LWS_NAME)
+    name = member.labels.get(labels.LWS_NAME)
     if not name or not member.owner or not member.owner.is_a("apps", "StatefulSet"):
         return None
-    replica = member.labels.get(LWS_REPLICA) or member.labels.get(LWS_REPLICA_KEY)
+    replica = member.labels.get(labels.LWS_REPLICA) or member.labels.get(labels.LWS_REPLICA_KEY)
     return GangKey("LeaderWorkerSet", member.namespace, name, part=replica) if replica else None
 
 
 def assemble(key: GangKey, members: Sequence[Member], owners: OwnerIndex) -> Gang:
     """Terminating pods with another size belong to the replica before this one."""
     gang = _assemble(key, members, owners)
-    sizes = {each.annotations.get(LWS_SIZE) for each in alive(members)}
-    former = [each for each in members if each.is_leaving and each.annotations.get(LWS_SIZE) not in sizes]
+    sizes = {each.annotations.get(labels.LWS_SIZE) for each in alive(members)}
+    former = [each for each in members if each.is_leaving and each.annotations.get(labels.LWS_SIZE) not in sizes]
     return with_previous_run(gang, former) if sizes and former else gang
 
 
@@ -90,21 +83,21 @@ def _read_size(spec: LeaderWorkerSpec, members: Sequence[Member]) -> int:
     """
     living = alive(members)
     for some in ([each for each in living if _role_of(each) == "leader"], living, members):
-        if known := [size for each in some if (size := read_count(each.annotations.get(LWS_SIZE)))]:
+        if known := [size for each in some if (size := read_count(each.annotations.get(labels.LWS_SIZE)))]:
             return max(known)
     template = spec.leader_worker_template or LeaderWorkerTemplate()
     return max(1, template.size or 1)
 
 
 def _role_of(member: Member) -> str:
-    return "leader" if member.labels.get(LWS_WORKER) == "0" else "worker"
+    return "leader" if member.labels.get(labels.LWS_WORKER) == "0" else "worker"
 
 
 def _explain_later(spec: LeaderWorkerSpec, leader: Member | None) -> str:
     """Why the workers come later; empty when they do not, or when they may come now."""
     if leader is None:
         return ""
-    if LWS_EXCLUSIVE in leader.annotations and not leader.is_bound:
+    if labels.LWS_EXCLUSIVE in leader.annotations and not leader.is_bound:
         return "the leader alone: exclusive placement makes the workers after it is bound"
     if spec.startup_policy == "LeaderReady" and not leader.is_ready:
         return "the leader alone: the start-up policy makes the workers after it is ready"
