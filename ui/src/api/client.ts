@@ -1,13 +1,11 @@
-// Ask the API, and tell what went wrong in one sentence.
-//
-// In: a path under /api/v1. Out: its JSON, or a Refusal. Never: retries, caches.
+// Call the API. In: a path under /api/v1. Out: its JSON, or an ApiError with one sentence. It never retries or caches.
 
 import type { Outcome, Problem } from './views'
 
 export const BASE = '/api/v1'
 
-/** The API said no, or could not be reached (status 0). */
-export class Refusal extends Error {
+/** The API refused, or could not be reached (status 0). */
+export class ApiError extends Error {
   constructor(
     readonly status: number,
     message: string,
@@ -21,7 +19,7 @@ const LOGIN =
 
 export type Verb = 'hold' | 'release' | 'requeue' | 'cancel'
 
-export function ask<T>(path: string, signal?: AbortSignal): Promise<T> {
+export function getJson<T>(path: string, signal?: AbortSignal): Promise<T> {
   return send<T>('GET', path, signal)
 }
 
@@ -46,10 +44,10 @@ async function send<T>(method: string, path: string, signal?: AbortSignal): Prom
     })
   } catch (error) {
     if (signal?.aborted) throw error
-    throw new Refusal(0, 'Kaiwo does not answer. The page keeps trying.')
+    throw new ApiError(0, 'Kaiwo does not answer. The page keeps trying.')
   }
   if (response.ok) return (await response.json()) as T
-  throw new Refusal(response.status, await problemSentence(response))
+  throw new ApiError(response.status, await problemSentence(response))
 }
 
 async function problemSentence(response: Response): Promise<string> {

@@ -3,21 +3,21 @@
 import { createContext, useContext, useEffect, useRef, useState } from 'react'
 import type { ClusterView } from '../api/views'
 
-export interface Reading {
+export interface ClockReading {
   now_s: number
   speed: number
   takenMs: number // our own clock when it came
 }
 
 /** The cluster's time now. It never runs far ahead of the last reading: a cluster that is silent stands still. */
-export function clusterNow(reading: Reading, ourMs: number, isLive: boolean): number {
+export function clusterNow(reading: ClockReading, ourMs: number, isLive: boolean): number {
   const passed_s = isLive ? Math.max(0, (ourMs - reading.takenMs) / 1000) : 0
   return Math.floor(reading.now_s + passed_s * reading.speed)
 }
 
 /** Ticks once a second with the cluster's time; 0 before the first reading. */
 export function useClusterClock(cluster: ClusterView | undefined, isLive: boolean): number {
-  const reading = useRef<Reading | null>(null)
+  const reading = useRef<ClockReading | null>(null)
   const [now_s, setNow] = useState(0)
   useEffect(() => {
     if (!cluster) return

@@ -1,9 +1,9 @@
-// React's side of the streams: the newest table of a view, every node of the cluster, and one answer asked again and again.
+// React hooks for the streams: the newest table of a view, every node of the cluster, and one answer that is polled.
 
 import { useEffect, useMemo, useState } from 'react'
-import { Refusal, ask } from '../api/client'
+import { ApiError, getJson } from '../api/client'
 import type { NodeView, Page } from '../api/views'
-import { type Line, type Live, follow } from './follow'
+import { type ConnectionState, type Live, follow } from './follow'
 import { repeat } from './repeat'
 
 const NODES_PER_PAGE = 500
@@ -17,13 +17,13 @@ export function useLive<T>(view: string, query = ''): Live<T> & { isStale: boole
       setShown((before) => ({ query, live: live.table ? live : { ...live, table: before.live.table } }))
     })
   }, [view, query])
-  return { ...shown.live, isStale: shown.query !== query || shown.live.line === 'connecting' }
+  return { ...shown.live, isStale: shown.query !== query || shown.live.connection === 'connecting' }
 }
 
-const NOTHING: Live<never> = { table: null, line: 'connecting', problem: '' }
+const NOTHING: Live<never> = { table: null, connection: 'connecting', problem: '' }
 
 /** All nodes: the first page live, the pages of a larger cluster asked for again every few seconds. */
-export function useNodes(): { nodes: readonly NodeView[] | null; total: number; line: Line; problem: string } {
+export function useNodes(): { nodes: readonly NodeView[] | null; total: number; connection: ConnectionState; problem: string } {
   const first = useLive<NodeView>('nodes', `limit=${NODES_PER_PAGE}`)
   const [rest, setRest] = useState<readonly NodeView[]>([])
   const next = first.table?.next ?? ''
@@ -35,7 +35,7 @@ export function useNodes(): { nodes: readonly NodeView[] | null; total: number; 
     return repeat(NODES_AGAIN_MS, async (signal) => {
       const found: NodeView[] = []
       for (let after = next; after; ) {
-        const page = await ask<Page<NodeView>>(`/nodes?limit=${NODES_PER_PAGE}&after=${encodeURIComponent(after)}`, signal)
+        const page = await getJson<Page<NodeView>>(`/nodes?limit=${NODES_PER_PAGE}&after=${encodeURIComponent(after)}`, signal)
         found.push(...page.items)
         after = page.next
       }
@@ -44,25 +44,25 @@ export function useNodes(): { nodes: readonly NodeView[] | null; total: number; 
   }, [next])
   const rows = first.table?.rows
   const nodes = useMemo(() => (rows ? [...rows, ...rest] : null), [rows, rest])
-  return { nodes, total: first.table?.total ?? 0, line: first.line, problem: first.problem }
+  return { nodes, total: first.table?.total ?? 0, connection: first.connection, problem: first.problem }
 }
 
-export interface Answer<T> {
+export interface Polled<T> {
   value: T | null
   problem: string
 }
 
-/** Ask for `path` now, when `version` changes, and every so often; an empty path asks for nothing. */
-export function useAnswer<T>(path: string, everyMs: number, version = ''): Answer<T> {
-  const [answer, setAnswer] = useState<Answer<T> & { path: string }>({ path, value: null, problem: '' })
+/** Get `path` now, when `version` changes, and every so often; an empty path gets nothing. */
+export function usePolled<T>(path: string, everyMs: number, version = ''): Polled<T> {
+  const [answer, setAnswer] = useState<Polled<T> & { path: string }>({ path, value: null, problem: '' })
   useEffect(() => {
     if (!path) return
     return repeat(everyMs, async (signal) => {
       try {
-        setAnswer({ path, value: await ask<T>(path, signal), problem: '' })
+        setAnswer({ path, value: await getJson<T>(path, signal), problem: '' })
       } catch (error) {
         if (signal.aborted) return
-        const problem = error instanceof Refusal ? error.message : String(error)
+        const problem = error instanceof ApiError ? error.message : String(error)
         setAnswer((before) => ({ path, value: before.path === path ? before.value : null, problem }))
       }
     })

@@ -10,7 +10,7 @@ import { DeviceCard, deviceSentence } from './DeviceCard'
 import { type Box, type Layout, layOut } from './layout'
 import { type Palette, paint } from './paint'
 import { readPalette } from './palette'
-import { type Direction, type Spot, find, spotAt, step } from './spots'
+import { type Direction, type MapPosition, findPosition, nextPosition, positionAt } from './positions'
 import { useBox } from './useBox'
 
 const NICE_HEIGHT = 430
@@ -35,13 +35,13 @@ export function ClusterMap({ nodes, chosen, onPick }: Props) {
   const [theme] = useTheme()
   const box = useBox(windowRef)
   const [top, setTop] = useState(0)
-  const [hovered, setHovered] = useState<Spot | null>(null)
-  const [pinned, setPinned] = useState<Spot | null>(null)
+  const [hovered, setHovered] = useState<MapPosition | null>(null)
+  const [pinned, setPinned] = useState<MapPosition | null>(null)
   const [hasFocus, setFocus] = useState(false)
   const layout = useMemo(() => layOut(nodes, box.width, NICE_HEIGHT), [nodes, box.width])
   const palette = useRef<Palette | null>(null)
 
-  const shown = find(layout, pinned) ?? find(layout, hovered)
+  const shown = findPosition(layout, pinned) ?? findPosition(layout, hovered)
   const isPlaced = useMemo(() => chosen !== '' && nodes.some((node) => hosts(node, chosen)), [nodes, chosen])
   const broughtOut = useMemo(() => {
     if (isPlaced) return new Set([chosen])
@@ -70,21 +70,21 @@ export function ClusterMap({ nodes, chosen, onPick }: Props) {
 
   const under = (event: PointerEvent) => {
     const edge = event.currentTarget.getBoundingClientRect()
-    return spotAt(layout, event.clientX - edge.left, event.clientY - edge.top + top)
+    return positionAt(layout, event.clientX - edge.left, event.clientY - edge.top + top)
   }
 
   const onKeyDown = (event: KeyboardEvent) => {
     const direction = KEYS[event.key]
     if (direction) {
       event.preventDefault()
-      const spot = step(layout, pinned, direction)
-      setPinned(spot)
-      scrollTo(windowRef.current, find(layout, spot)?.box)
+      const position = nextPosition(layout, pinned, direction)
+      setPinned(position)
+      scrollTo(windowRef.current, findPosition(layout, position)?.box)
     } else if (event.key === 'Escape' && pinned) {
       event.stopPropagation()
       setPinned(null)
     } else if (event.key === 'Enter') {
-      const tenant = find(layout, pinned)?.gpu?.tenants[0]
+      const tenant = findPosition(layout, pinned)?.gpu?.tenants[0]
       if (tenant) onPick(tenant.workload)
     }
   }
@@ -136,9 +136,9 @@ function tileOf(layout: Layout, workload: string): Box | undefined {
   return undefined
 }
 
-const isSame = (a: Spot | null, b: Spot | null) => a?.node === b?.node && a?.gpu === b?.gpu
-const keep = (before: Spot | null, now: Spot | null) => (isSame(before, now) ? before : now)
-const toggled = (before: Spot | null, now: Spot | null) => (isSame(before, now) ? null : now)
+const isSame = (a: MapPosition | null, b: MapPosition | null) => a?.node === b?.node && a?.gpu === b?.gpu
+const keep = (before: MapPosition | null, now: MapPosition | null) => (isSame(before, now) ? before : now)
+const toggled = (before: MapPosition | null, now: MapPosition | null) => (isSame(before, now) ? null : now)
 
 function scaled(canvas: HTMLCanvasElement, width: number, height: number): CanvasRenderingContext2D | null {
   const ratio = window.devicePixelRatio || 1

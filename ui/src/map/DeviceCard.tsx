@@ -5,13 +5,13 @@ import type { GpuView, NodeView, TenantView } from '../api/views'
 import { cpus, gpuNumber, gpus, memory, ofMemory } from '../words/amounts'
 import { PHASES, shortName } from '../words/work'
 import type { Box } from './layout'
-import { type Found, gpuState } from './spots'
+import { type FoundPosition, gpuState } from './positions'
 import { measuredWords, useMeasured } from './useMeasured'
 
 const WIDTH = 272
 
 interface Props {
-  found: Found
+  found: FoundPosition
   isPinned: boolean
   place: { width: number; top: number } // of the map's window
   onPick: (workload: string) => void
@@ -89,7 +89,7 @@ function tenantWords(tenant: TenantView): string {
 }
 
 /** The card in one sentence, for those who hear the map. */
-export function deviceSentence({ node, gpu }: Found): string {
+export function deviceSentence({ node, gpu }: FoundPosition): string {
   const state = node.state === 'ready' ? '' : `, node ${node.state.replace('-', ' ')}`
   if (!gpu) return `${node.name}${state}, no GPUs`
   const who = gpu.tenants.map((tenant) => `${shortName(tenant.workload)} ${gpus(tenant.milli)}`).join(', ')

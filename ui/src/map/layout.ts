@@ -69,12 +69,12 @@ export function byLeaf(nodes: readonly NodeView[]): [string, NodeView[]][] {
     if (group) group.push(node)
     else groups.set(leaf, [node])
   }
-  for (const group of groups.values()) group.sort((a, b) => naturally(a.name, b.name))
-  return [...groups].sort(([a], [b]) => (a === '' ? 1 : b === '' ? -1 : naturally(a, b)))
+  for (const group of groups.values()) group.sort((a, b) => compareNaturally(a.name, b.name))
+  return [...groups].sort(([a], [b]) => (a === '' ? 1 : b === '' ? -1 : compareNaturally(a, b)))
 }
 
 const COLLATOR = new Intl.Collator('en', { numeric: true })
-export const naturally = (a: string, b: string) => COLLATOR.compare(a, b)
+export const compareNaturally = (a: string, b: string) => COLLATOR.compare(a, b)
 
 function place(groups: [string, NodeView[]][], width: number, size: Size): Layout {
   const isNamed = groups.length > 1 || (groups[0]?.[0] ?? '') !== ''

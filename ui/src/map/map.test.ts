@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import type { GpuView, NodeView, TenantView } from '../api/views'
 import { type Box, byLeaf, layOut, LEAF_LABEL } from './layout'
-import { find, gpuState, parts, spotAt, step } from './spots'
+import { findPosition, gpuState, nextPosition, parts, positionAt } from './positions'
 
 const nothing = { total: 0, used: 0 }
 
@@ -79,35 +79,35 @@ describe('the layout', () => {
   test('an empty cluster is flat', () => expect(layOut([], 900, 400)).toMatchObject({ blocks: [], height: 0 }))
 })
 
-describe('spots', () => {
+describe('positions', () => {
   const layout = layOut(cluster(8, 4), 940, 420)
 
   test('the pointer finds the device under it, or the node beside it', () => {
     const tile = layout.blocks[1]!.tiles[2]!
     const cell = tile.cells[5]!
-    expect(spotAt(layout, cell.x + 3, cell.y + 3)).toEqual({ node: 'node-6', gpu: 5 })
-    expect(spotAt(layout, tile.x + 2, tile.y + 2)).toEqual({ node: 'node-6', gpu: -1 })
-    expect(spotAt(layout, -5, -5)).toBeNull()
+    expect(positionAt(layout, cell.x + 3, cell.y + 3)).toEqual({ node: 'node-6', gpu: 5 })
+    expect(positionAt(layout, tile.x + 2, tile.y + 2)).toEqual({ node: 'node-6', gpu: -1 })
+    expect(positionAt(layout, -5, -5)).toBeNull()
   })
 
   test('arrow keys reach every device and stop at the ends', () => {
-    let spot = step(layout, null, 'right')
+    let position = nextPosition(layout, null, 'right')
     const seen = new Set<string>()
-    for (let i = 0; i < 200 && spot; i++) {
-      seen.add(`${spot.node}/${spot.gpu}`)
-      spot = step(layout, spot, 'right')
+    for (let i = 0; i < 200 && position; i++) {
+      seen.add(`${position.node}/${position.gpu}`)
+      position = nextPosition(layout, position, 'right')
     }
     expect(seen.size).toBe(64)
-    expect(spot).toEqual({ node: 'node-7', gpu: 7 })
-    expect(step(layout, { node: 'node-0', gpu: 0 }, 'up')).toEqual({ node: 'node-0', gpu: 0 })
-    expect(step(layout, { node: 'node-1', gpu: 3 }, 'down')).toEqual({ node: 'node-5', gpu: 3 })
-    expect(step(layout, { node: 'node-5', gpu: 3 }, 'first')).toEqual({ node: 'node-0', gpu: 0 })
+    expect(position).toEqual({ node: 'node-7', gpu: 7 })
+    expect(nextPosition(layout, { node: 'node-0', gpu: 0 }, 'up')).toEqual({ node: 'node-0', gpu: 0 })
+    expect(nextPosition(layout, { node: 'node-1', gpu: 3 }, 'down')).toEqual({ node: 'node-5', gpu: 3 })
+    expect(nextPosition(layout, { node: 'node-5', gpu: 3 }, 'first')).toEqual({ node: 'node-0', gpu: 0 })
   })
 
-  test('a spot of a node that is gone shows nothing', () => {
-    expect(find(layout, { node: 'gone', gpu: 0 })).toBeNull()
-    expect(find(layout, { node: 'node-3', gpu: 2 })?.gpu?.id).toBe('gpu-2')
-    expect(find(layout, { node: 'node-3', gpu: -1 })?.gpu).toBeNull()
+  test('a position of a node that is gone shows nothing', () => {
+    expect(findPosition(layout, { node: 'gone', gpu: 0 })).toBeNull()
+    expect(findPosition(layout, { node: 'node-3', gpu: 2 })?.gpu?.id).toBe('gpu-2')
+    expect(findPosition(layout, { node: 'node-3', gpu: -1 })?.gpu).toBeNull()
   })
 })
 

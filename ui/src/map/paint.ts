@@ -7,7 +7,7 @@
 import type { GpuView, NodeView } from '../api/views'
 import { gpuNumber } from '../words/amounts'
 import type { Block, Box, Layout, Tile } from './layout'
-import { type Spot, parts } from './spots'
+import { type MapPosition, parts } from './positions'
 
 export interface Palette {
   surface: string
@@ -30,7 +30,7 @@ export interface Scene {
   width: number
   height: number
   chosen: ReadonlySet<string> // workloads to bring out
-  cursor: Spot | null
+  cursor: MapPosition | null
 }
 
 type Pen = CanvasRenderingContext2D

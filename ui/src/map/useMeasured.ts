@@ -2,7 +2,7 @@
 // somebody looks at one device.
 
 import { useEffect, useState } from 'react'
-import { ask } from '../api/client'
+import { getJson } from '../api/client'
 import type { GpuView, MeasuredView, NodeView } from '../api/views'
 import { repeat } from '../live/repeat'
 import { memory } from '../words/amounts'
@@ -16,7 +16,7 @@ export function useMeasured(node: string, gpu: string, isWanted: boolean): GpuVi
     setFound(null)
     if (!isWanted || !gpu) return
     return repeat(EVERY_MS, async (signal) => {
-      const view = await ask<NodeView>(`/nodes/${encodeURIComponent(node)}`, signal)
+      const view = await getJson<NodeView>(`/nodes/${encodeURIComponent(node)}`, signal)
       setFound(view.gpus.find((each) => each.id === gpu) ?? null)
     })
   }, [node, gpu, isWanted])

@@ -3,7 +3,7 @@
 import { useCallback, useEffect } from 'react'
 import type { QueueView, StatusView } from '../api/views'
 import { Now, useClusterClock } from '../live/clock'
-import type { Line } from '../live/follow'
+import type { ConnectionState } from '../live/follow'
 import { useLive, useNodes } from '../live/hooks'
 import { MapPanel } from '../map/MapPanel'
 import { QueuePanel } from '../queues/QueuePanel'
@@ -11,45 +11,45 @@ import { countIn } from '../words/work'
 import { Detail } from '../work/Detail'
 import { WorkPanel } from '../work/WorkPanel'
 import { Header } from './Header'
-import { Trouble } from './Panel'
+import { ErrorMessage } from './Panel'
 import { Summary } from './Summary'
-import { usePlace } from './address'
+import { usePageState } from './address'
 
 export function App() {
-  const [place, go] = usePlace()
+  const [pageState, go] = usePageState()
   const statusLive = useLive<StatusView>('status')
   const queueLive = useLive<QueueView>('queues')
   const nodeLive = useNodes()
   const status = statusLive.table?.rows[0]
   const queues = queueLive.table?.rows ?? null
-  const line = worst([statusLive.line, queueLive.line, nodeLive.line])
-  const now_s = useClusterClock(status?.cluster, statusLive.line === 'live')
+  const connection = worst([statusLive.connection, queueLive.connection, nodeLive.connection])
+  const now_s = useClusterClock(status?.cluster, statusLive.connection === 'live')
   const pick = useCallback((work: string) => go({ work }), [go])
   useTitle(status)
 
   return (
     <Now value={now_s}>
-      <Header cluster={status?.cluster} line={line} now_s={now_s} />
+      <Header cluster={status?.cluster} connection={connection} now_s={now_s} />
       <main>
-        {statusLive.problem && <Trouble>{statusLive.problem}</Trouble>}
+        {statusLive.problem && <ErrorMessage>{statusLive.problem}</ErrorMessage>}
         <Summary status={status} />
-        <div className={place.work ? 'panels with-detail' : 'panels'}>
+        <div className={pageState.work ? 'panels with-detail' : 'panels'}>
           <MapPanel
             nodes={nodeLive.nodes}
             total={nodeLive.total}
             problem={nodeLive.problem}
-            chosen={place.work}
+            chosen={pageState.work}
             onPick={pick}
           />
           <QueuePanel
             queues={queues}
             clusterMilli={status?.gpu_milli.total ?? 0}
-            chosen={place.queue}
+            chosen={pageState.queue}
             problem={queueLive.problem}
             onChoose={(queue) => go({ queue })}
           />
-          <WorkPanel place={place} status={status} queues={queues ?? []} go={go} />
-          {place.work && <Detail name={place.work} onClose={() => go({ work: '' })} />}
+          <WorkPanel pageState={pageState} status={status} queues={queues ?? []} go={go} />
+          {pageState.work && <Detail name={pageState.work} onClose={() => go({ work: '' })} />}
         </div>
       </main>
       <footer>{status && `Kaiwo ${status.version}`}</footer>
@@ -57,8 +57,8 @@ export function App() {
   )
 }
 
-function worst(lines: Line[]): Line {
-  return lines.find((line) => line === 'reconnecting') ?? lines.find((line) => line === 'connecting') ?? 'live'
+function worst(connections: ConnectionState[]): ConnectionState {
+  return connections.find((connection) => connection === 'reconnecting') ?? connections.find((connection) => connection === 'connecting') ?? 'live'
 }
 
 function useTitle(status: StatusView | undefined): void {

@@ -1,17 +1,17 @@
 // The top of the page: which cluster this is, whether the page is live, the cluster's clock, and the theme.
 
 import type { ClusterView } from '../api/views'
-import type { Line } from '../live/follow'
+import type { ConnectionState } from '../live/follow'
 import { clock } from '../words/times'
 import { useTheme } from './theme'
 
 interface Props {
   cluster: ClusterView | undefined
-  line: Line
+  connection: ConnectionState
   now_s: number
 }
 
-export function Header({ cluster, line, now_s }: Props) {
+export function Header({ cluster, connection, now_s }: Props) {
   return (
     <header className="top">
       <h1>
@@ -30,7 +30,7 @@ export function Header({ cluster, line, now_s }: Props) {
             {clock(now_s)}
           </time>
         )}
-        <LineState line={line} />
+        <ConnectionMark connection={connection} />
         <ThemeButton />
       </div>
     </header>
@@ -45,19 +45,19 @@ export function clusterWords(cluster: ClusterView): string {
   return words.join(' · ')
 }
 
-const LINE_WORDS: Record<Line, string> = { connecting: 'connecting', live: 'live', reconnecting: 'reconnecting' }
+const CONNECTION_WORDS: Record<ConnectionState, string> = { connecting: 'connecting', live: 'live', reconnecting: 'reconnecting' }
 
-function LineState({ line }: { line: Line }) {
+function ConnectionMark({ connection }: { connection: ConnectionState }) {
   return (
-    <p className={`line ${line}`} role="status" aria-live="polite">
+    <p className={`line ${connection}`} role="status" aria-live="polite">
       <svg viewBox="0 0 10 10" width="10" height="10" aria-hidden="true">
-        {line === 'live' ? (
+        {connection === 'live' ? (
           <circle cx="5" cy="5" r="4" fill="currentColor" />
         ) : (
           <circle cx="5" cy="5" r="3.4" fill="none" stroke="currentColor" strokeWidth="1.6" strokeDasharray="4 2.5" />
         )}
       </svg>
-      {LINE_WORDS[line]}
+      {CONNECTION_WORDS[connection]}
     </p>
   )
 }

@@ -20,13 +20,13 @@ export function Panel({ title, aside, problem, className = '', children }: Panel
         <h2 id={id}>{title}</h2>
         <div className="panel-aside">{aside}</div>
       </header>
-      {problem && <Trouble>{problem}</Trouble>}
+      {problem && <ErrorMessage>{problem}</ErrorMessage>}
       {children}
     </section>
   )
 }
 
-export function Trouble({ children }: { children: ReactNode }) {
+export function ErrorMessage({ children }: { children: ReactNode }) {
   return (
     <p className="trouble" role="alert">
       {children}

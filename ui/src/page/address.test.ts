@@ -1,16 +1,16 @@
 import { expect, test } from 'vitest'
-import { readPlace, writePlace } from './address'
+import { readPageState, writePageState } from './address'
 
 test('a plain page has a plain address', () => {
-  expect(writePlace(readPlace(''))).toBe('')
+  expect(writePageState(readPageState(''))).toBe('')
 })
 
 test('what is shown survives the way through the address', () => {
-  const place = { tab: 'waiting', queue: 'lab/a b', q: 'x&y=1#', sort: '-gpus', work: 'default/train' } as const
-  expect(readPlace(`#${writePlace(place)}`)).toEqual(place)
+  const pageState = { tab: 'waiting', queue: 'lab/a b', q: 'x&y=1#', sort: '-gpus', work: 'default/train' } as const
+  expect(readPageState(`#${writePageState(pageState)}`)).toEqual(pageState)
 })
 
 test('an address with nonsense shows the start', () => {
-  expect(readPlace('#tab=__proto__&foo=1')).toEqual(readPlace(''))
-  expect(readPlace('#%%%').tab).toBe('active')
+  expect(readPageState('#tab=__proto__&foo=1')).toEqual(readPageState(''))
+  expect(readPageState('#%%%').tab).toBe('active')
 })

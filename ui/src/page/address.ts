@@ -3,7 +3,7 @@
 import { useCallback, useMemo, useSyncExternalStore } from 'react'
 import { TABS, type Tab } from '../words/work'
 
-export interface Place {
+export interface PageState {
   tab: Tab
   queue: string
   q: string
@@ -11,13 +11,13 @@ export interface Place {
   work: string // the selected workload; empty: none
 }
 
-const NOWHERE: Place = { tab: 'active', queue: '', q: '', sort: '', work: '' }
+const INITIAL_STATE: PageState = { tab: 'active', queue: '', q: '', sort: '', work: '' }
 
-export function readPlace(hash: string): Place {
+export function readPageState(hash: string): PageState {
   const fields = new URLSearchParams(hash.replace(/^#/, ''))
   const tab = fields.get('tab') ?? ''
   return {
-    tab: Object.hasOwn(TABS, tab) ? (tab as Tab) : NOWHERE.tab,
+    tab: Object.hasOwn(TABS, tab) ? (tab as Tab) : INITIAL_STATE.tab,
     queue: fields.get('queue') ?? '',
     q: fields.get('q') ?? '',
     sort: fields.get('sort') ?? '',
@@ -26,29 +26,29 @@ export function readPlace(hash: string): Place {
 }
 
 /** Only what differs from the start, so that a plain page has a plain address. */
-export function writePlace(place: Place): string {
+export function writePageState(pageState: PageState): string {
   const fields = new URLSearchParams()
-  for (const [name, value] of Object.entries(place)) {
-    if (value !== NOWHERE[name as keyof Place]) fields.set(name, value)
+  for (const [name, value] of Object.entries(pageState)) {
+    if (value !== INITIAL_STATE[name as keyof PageState]) fields.set(name, value)
   }
   return fields.toString().replaceAll('%2F', '/')
 }
 
-function subscribe(tell: () => void): () => void {
-  window.addEventListener('hashchange', tell)
-  return () => window.removeEventListener('hashchange', tell)
+function subscribe(onChange: () => void): () => void {
+  window.addEventListener('hashchange', onChange)
+  return () => window.removeEventListener('hashchange', onChange)
 }
 
-export function usePlace(): [Place, (change: Partial<Place>) => void] {
+export function usePageState(): [PageState, (change: Partial<PageState>) => void] {
   const hash = useSyncExternalStore(subscribe, () => window.location.hash)
-  const place = useMemo(() => readPlace(hash), [hash])
-  const go = useCallback((change: Partial<Place>) => {
-    const next = writePlace({ ...readPlace(window.location.hash), ...change })
-    if ('work' in change) window.location.hash = next // a step that Back takes back
+  const pageState = useMemo(() => readPageState(hash), [hash])
+  const go = useCallback((change: Partial<PageState>) => {
+    const next = writePageState({ ...readPageState(window.location.hash), ...change })
+    if ('work' in change) window.location.hash = next // Back undoes this step
     else {
       window.history.replaceState(null, '', next ? `#${next}` : window.location.pathname)
       window.dispatchEvent(new HashChangeEvent('hashchange'))
     }
   }, [])
-  return [place, go]
+  return [pageState, go]
 }

@@ -27,15 +27,15 @@ function toggle(): void {
   } catch {
     // Storage can be forbidden; the choice then lasts as long as the page.
   }
-  for (const tell of listeners) tell()
+  for (const onChange of listeners) onChange()
 }
 
-function subscribe(tell: () => void): () => void {
-  listeners.add(tell)
-  system.addEventListener('change', tell)
+function subscribe(onChange: () => void): () => void {
+  listeners.add(onChange)
+  system.addEventListener('change', onChange)
   return () => {
-    listeners.delete(tell)
-    system.removeEventListener('change', tell)
+    listeners.delete(onChange)
+    system.removeEventListener('change', onChange)
   }
 }
 

@@ -1,17 +1,17 @@
 // The arithmetic of one queue's fair share, asked for when somebody wants to see it. The sentences are the API's own.
 
 import type { ShareView, TermsView, TurnView } from '../api/views'
-import { useAnswer } from '../live/hooks'
-import { Skeleton, Trouble } from '../page/Panel'
+import { usePolled } from '../live/hooks'
+import { Skeleton, ErrorMessage } from '../page/Panel'
 
 const AGAIN_MS = 4000
 const TITLES: Record<string, string> = { gpu: 'GPUs', cpu: 'CPUs', memory: 'Memory' }
 
 export function ShareArithmetic({ queue }: { queue: string }) {
-  const { value, problem } = useAnswer<ShareView>(`/shares/${encodeURIComponent(queue)}`, AGAIN_MS)
+  const { value, problem } = usePolled<ShareView>(`/shares/${encodeURIComponent(queue)}`, AGAIN_MS)
   return (
     <div className="arithmetic">
-      {problem && <Trouble>{problem}</Trouble>}
+      {problem && <ErrorMessage>{problem}</ErrorMessage>}
       {!value && !problem && <Skeleton rows={3} />}
       {value?.resources.map((terms) => <Terms key={terms.resource} terms={terms} />)}
       {value && <p>Reclaim: {value.reclaim}.</p>}

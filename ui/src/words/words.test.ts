@@ -2,7 +2,7 @@ import { describe, expect, test } from 'vitest'
 import type { WorkloadView } from '../api/views'
 import { counted, cpus, gpus, inUnit, memory, milliseconds, ofMemory, percent } from './amounts'
 import { clock, span } from './times'
-import { asSentence, countIn, placesInWords, plannedStart, ran, shortName, verbsFor, whereOrWhy } from './work'
+import { asSentence, countIn, nodeWords, plannedStart, ran, shortName, verbsFor, nodesOrReason } from './work'
 
 describe('amounts', () => {
   test.each([
@@ -109,9 +109,9 @@ describe('work', () => {
   })
 
   test('the line under a name says why or where', () => {
-    expect(whereOrWhy(work({ reason: 'needs 8 GPUs, 3 are free' }))).toBe('needs 8 GPUs, 3 are free')
-    expect(whereOrWhy(work({ state: 'running', nodes: ['a', 'b', 'c', 'd', 'e'] }))).toBe('a, b, c and 2 more')
-    expect(placesInWords(['a', 'b'])).toBe('a, b')
+    expect(nodesOrReason(work({ reason: 'needs 8 GPUs, 3 are free' }))).toBe('needs 8 GPUs, 3 are free')
+    expect(nodesOrReason(work({ state: 'running', nodes: ['a', 'b', 'c', 'd', 'e'] }))).toBe('a, b, c and 2 more')
+    expect(nodeWords(['a', 'b'])).toBe('a, b')
   })
 
   test('a planned start is told while it waits', () => {

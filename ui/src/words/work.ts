@@ -52,8 +52,8 @@ export function ran(work: WorkloadView, now_s: number): string {
 }
 
 /** Where it runs, or why it does not: the line under its name. */
-export function whereOrWhy(work: WorkloadView): string {
-  return work.reason || placesInWords(work.nodes)
+export function nodesOrReason(work: WorkloadView): string {
+  return work.reason || nodeWords(work.nodes)
 }
 
 /** When it is planned to start, in a few words; nothing when nobody planned it, or when it is held. */
@@ -67,7 +67,7 @@ export function asSentence(clause: string): string {
   return clause && `${clause[0]?.toUpperCase()}${clause.slice(1)}.`
 }
 
-export function placesInWords(nodes: readonly string[], most = 3): string {
+export function nodeWords(nodes: readonly string[], most = 3): string {
   if (nodes.length <= most) return nodes.join(', ')
   return `${nodes.slice(0, most).join(', ')} and ${nodes.length - most} more`
 }

@@ -3,7 +3,7 @@
 import { useEffect, useState } from 'react'
 import { type Verb, act } from '../api/client'
 import type { WorkloadState } from '../api/views'
-import { Trouble } from '../page/Panel'
+import { ErrorMessage } from '../page/Panel'
 import { isWaiting, verbsFor } from '../words/work'
 
 interface Props {
@@ -18,25 +18,25 @@ export function Actions({ workload, state, onDone }: Props) {
   const [busy, setBusy] = useState<Verb | ''>('')
   const [isAsking, setAsking] = useState(false)
   const [outcome, setOutcome] = useState('')
-  const [trouble, setTrouble] = useState('')
+  const [errorMessage, setErrorMessage] = useState('')
   useEffect(() => {
     setAsking(false)
     setOutcome('')
-    setTrouble('')
+    setErrorMessage('')
   }, [workload])
   useEffect(() => setAsking(false), [state])
 
   const run = async (verb: Verb) => {
     setBusy(verb)
     setOutcome('')
-    setTrouble('')
+    setErrorMessage('')
     setAsking(false)
     try {
       const { done, warnings } = await act(verb, workload)
       setOutcome([...done, ...(warnings ?? [])].join('; '))
       onDone()
     } catch (error) {
-      setTrouble(error instanceof Error ? error.message : String(error))
+      setErrorMessage(error instanceof Error ? error.message : String(error))
     }
     setBusy('')
   }
@@ -70,7 +70,7 @@ export function Actions({ workload, state, onDone }: Props) {
           </div>
         )
       )}
-      {trouble && <Trouble>{trouble}</Trouble>}
+      {errorMessage && <ErrorMessage>{errorMessage}</ErrorMessage>}
       <p className="outcome" aria-live="polite">
         {outcome}
       </p>

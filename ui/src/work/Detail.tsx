@@ -3,12 +3,12 @@
 import { useEffect, useRef, useState } from 'react'
 import { workloadPath } from '../api/client'
 import type { WhyView, WorkloadDetail } from '../api/views'
-import { useAnswer } from '../live/hooks'
-import { Skeleton, StateMark, Trouble, WorkName } from '../page/Panel'
+import { usePolled } from '../live/hooks'
+import { Skeleton, StateMark, ErrorMessage, WorkName } from '../page/Panel'
 import { isWaiting } from '../words/work'
 import { Actions } from './Actions'
 import { Facts } from './Facts'
-import { Placed } from './Placed'
+import { PodPlacements } from './PodPlacements'
 import { Why } from './Why'
 
 const DETAIL_AGAIN_MS = 2000
@@ -16,10 +16,10 @@ const WHY_AGAIN_MS = 5000
 
 export function Detail({ name, onClose }: { name: string; onClose: () => void }) {
   const [acted, setActed] = useState(0) // counts what was done here, so that the answers are asked for at once
-  const detail = useAnswer<WorkloadDetail>(workloadPath(name), DETAIL_AGAIN_MS, String(acted))
+  const detail = usePolled<WorkloadDetail>(workloadPath(name), DETAIL_AGAIN_MS, String(acted))
   const work = detail.value?.summary
   const waits = work !== undefined && isWaiting(work.state)
-  const why = useAnswer<WhyView>(waits ? `${workloadPath(name)}/why` : '', WHY_AGAIN_MS, `${work?.state} ${work?.reason}`)
+  const why = usePolled<WhyView>(waits ? `${workloadPath(name)}/why` : '', WHY_AGAIN_MS, `${work?.state} ${work?.reason}`)
   const heading = useFocusWhileOpen(name)
 
   return (
@@ -41,7 +41,7 @@ export function Detail({ name, onClose }: { name: string; onClose: () => void })
           </svg>
         </button>
       </header>
-      {detail.problem && <Trouble>{detail.problem}</Trouble>}
+      {detail.problem && <ErrorMessage>{detail.problem}</ErrorMessage>}
       {!detail.value || !work ? (
         !detail.problem && <Skeleton rows={6} />
       ) : (
@@ -56,7 +56,7 @@ export function Detail({ name, onClose }: { name: string; onClose: () => void })
               planned={work.state === 'waiting' ? (why.value ?? detail.value).planned : ''}
             />
           )}
-          <Placed pods={detail.value.placed} />
+          <PodPlacements pods={detail.value.placed} />
           <Facts detail={detail.value} />
         </>
       )}

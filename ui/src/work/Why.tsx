@@ -1,7 +1,7 @@
 // Why a workload waits, and the cheapest change that would start it now.
 
 import type { ChangeView, ObstacleView, WhyView } from '../api/views'
-import { CommandLine, Skeleton, Trouble } from '../page/Panel'
+import { CommandLine, Skeleton, ErrorMessage } from '../page/Panel'
 import { counted, inUnit } from '../words/amounts'
 import { asSentence } from '../words/work'
 
@@ -17,7 +17,7 @@ export function Why({ why, problem, obstacles, planned }: Props) {
   return (
     <section className="why" aria-labelledby="why-title">
       <h3 id="why-title">Why it waits</h3>
-      {problem && <Trouble>{problem}</Trouble>}
+      {problem && <ErrorMessage>{problem}</ErrorMessage>}
       {why ? <p className="answer">{why.answer}</p> : !problem && <Skeleton rows={2} />}
       {why && why.position > 0 && (
         <p className="muted">

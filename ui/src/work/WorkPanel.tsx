@@ -3,7 +3,7 @@
 import { useState } from 'react'
 import type { QueueView, StatusView, WorkloadView } from '../api/views'
 import { useLive } from '../live/hooks'
-import type { Place } from '../page/address'
+import type { PageState } from '../page/address'
 import { CommandLine, Panel, Skeleton } from '../page/Panel'
 import { count } from '../words/amounts'
 import { TABS, type Tab, countIn } from '../words/work'
@@ -12,30 +12,30 @@ import { WorkTable } from './WorkTable'
 import { PAGE_SIZE, rangeWords, workQuery } from './query'
 
 interface Props {
-  place: Place
+  pageState: PageState
   status: StatusView | undefined
   queues: readonly QueueView[]
-  go: (change: Partial<Place>) => void
+  go: (change: Partial<PageState>) => void
 }
 
-export function WorkPanel({ place, status, queues, go }: Props) {
-  const question = workQuery(place, '')
+export function WorkPanel({ pageState, status, queues, go }: Props) {
+  const question = workQuery(pageState, '')
   const [pages, setPages] = useState<{ question: string; cursors: string[] }>({ question, cursors: [] })
   const cursors = pages.question === question ? pages.cursors : [] // another question begins at its first page
-  const live = useLive<WorkloadView>('workloads', workQuery(place, cursors.at(-1) ?? ''))
+  const live = useLive<WorkloadView>('workloads', workQuery(pageState, cursors.at(-1) ?? ''))
   const { table } = live
   const turn = (to: string[]) => setPages({ question, cursors: to })
 
   return (
-    <Panel title="Work" className="work" problem={live.problem} aside={<Filters {...{ place, queues, go }} />}>
-      <TabRow place={place} status={status} go={go} />
+    <Panel title="Work" className="work" problem={live.problem} aside={<Filters {...{ pageState, queues, go }} />}>
+      <TabRow pageState={pageState} status={status} go={go} />
       <div className={live.isStale ? 'work-body stale' : 'work-body'} id="work-list">
         {!table ? (
           <Skeleton rows={8} />
         ) : table.rows.length ? (
-          <WorkTable rows={table.rows} place={place} go={go} />
+          <WorkTable rows={table.rows} pageState={pageState} go={go} />
         ) : (
-          <NoWork place={place} status={status} go={go} />
+          <NoWork pageState={pageState} status={status} go={go} />
         )}
       </div>
       {table && (table.total > PAGE_SIZE || cursors.length > 0) && (
@@ -53,14 +53,14 @@ export function WorkPanel({ place, status, queues, go }: Props) {
   )
 }
 
-function TabRow({ place, status, go }: Pick<Props, 'place' | 'status' | 'go'>) {
+function TabRow({ pageState, status, go }: Pick<Props, 'pageState' | 'status' | 'go'>) {
   return (
     <div className="tabs" role="group" aria-label="Which work is shown">
       {(Object.keys(TABS) as Tab[]).map((tab) => (
         <button
           key={tab}
           type="button"
-          aria-pressed={place.tab === tab}
+          aria-pressed={pageState.tab === tab}
           aria-controls="work-list"
           onClick={() => go({ tab, sort: '' })}
         >
@@ -72,14 +72,14 @@ function TabRow({ place, status, go }: Pick<Props, 'place' | 'status' | 'go'>) {
   )
 }
 
-function Filters({ place, queues, go }: Pick<Props, 'place' | 'queues' | 'go'>) {
+function Filters({ pageState, queues, go }: Pick<Props, 'pageState' | 'queues' | 'go'>) {
   const leaves = queues.filter((queue) => queue.is_leaf)
   return (
     <search className="filters">
-      <SearchBox value={place.q} onChange={(q) => go({ q })} />
-      <select aria-label="Queue" value={place.queue} onChange={(event) => go({ queue: event.target.value })}>
+      <SearchBox value={pageState.q} onChange={(q) => go({ q })} />
+      <select aria-label="Queue" value={pageState.queue} onChange={(event) => go({ queue: event.target.value })}>
         <option value="">All queues</option>
-        {place.queue && !leaves.some((queue) => queue.name === place.queue) && <option>{place.queue}</option>}
+        {pageState.queue && !leaves.some((queue) => queue.name === pageState.queue) && <option>{pageState.queue}</option>}
         {leaves.map((queue) => (
           <option key={queue.name}>{queue.name}</option>
         ))}
@@ -95,13 +95,13 @@ const NOTHING: Record<Tab, string> = {
   ended: 'No work has ended yet.',
 }
 
-function NoWork({ place, status, go }: Pick<Props, 'place' | 'status' | 'go'>) {
-  if (place.q || place.queue) {
+function NoWork({ pageState, status, go }: Pick<Props, 'pageState' | 'status' | 'go'>) {
+  if (pageState.q || pageState.queue) {
     return (
       <div className="teach">
         <p>
-          No {place.tab} work matches{place.q && ` “${place.q}”`}
-          {place.queue && ` in queue ${place.queue}`}.
+          No {pageState.tab} work matches{pageState.q && ` “${pageState.q}”`}
+          {pageState.queue && ` in queue ${pageState.queue}`}.
         </p>
         <button type="button" onClick={() => go({ q: '', queue: '' })}>
           Clear the filters
@@ -112,7 +112,7 @@ function NoWork({ place, status, go }: Pick<Props, 'place' | 'status' | 'go'>) {
   const isEmpty = !status || Object.values(status.workloads).every((number) => !number)
   return (
     <div className="teach">
-      <p>{isEmpty ? 'No work yet. Submit some from a terminal, and it appears here:' : NOTHING[place.tab]}</p>
+      <p>{isEmpty ? 'No work yet. Submit some from a terminal, and it appears here:' : NOTHING[pageState.tab]}</p>
       {isEmpty && <CommandLine>kaiwo submit hello --gpus 1 -- sleep 60</CommandLine>}
     </div>
   )

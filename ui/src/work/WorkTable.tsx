@@ -3,16 +3,16 @@
 import { memo } from 'react'
 import type { WorkloadView } from '../api/views'
 import { useNow } from '../live/clock'
-import type { Place } from '../page/address'
+import type { PageState } from '../page/address'
 import { StateMark, WorkName } from '../page/Panel'
 import { span } from '../words/times'
-import { TABS, plannedStart, ran, whereOrWhy } from '../words/work'
+import { TABS, plannedStart, ran, nodesOrReason } from '../words/work'
 import { type Sort, nextSort } from './query'
 
 interface Props {
   rows: readonly WorkloadView[]
-  place: Place
-  go: (change: Partial<Place>) => void
+  pageState: PageState
+  go: (change: Partial<PageState>) => void
 }
 
 const COLUMNS: { title: string; sort?: Sort; className: string }[] = [
@@ -25,9 +25,9 @@ const COLUMNS: { title: string; sort?: Sort; className: string }[] = [
   { title: 'Ran', className: 'col-ran number' },
 ]
 
-export function WorkTable({ rows, place, go }: Props) {
+export function WorkTable({ rows, pageState, go }: Props) {
   const now_s = useNow()
-  const shown = place.sort || TABS[place.tab].sort
+  const shown = pageState.sort || TABS[pageState.tab].sort
   return (
     <table className="work-table">
       <thead>
@@ -35,7 +35,7 @@ export function WorkTable({ rows, place, go }: Props) {
           {COLUMNS.map(({ title, sort, className }) => (
             <th key={title} className={className} scope="col" {...(sort && { 'aria-sort': direction(shown, sort) })}>
               {sort ? (
-                <button type="button" onClick={() => go({ sort: nextSort(place.sort, sort) })}>
+                <button type="button" onClick={() => go({ sort: nextSort(pageState.sort, sort) })}>
                   {title}
                   <span aria-hidden="true">{ARROWS[direction(shown, sort)]}</span>
                 </button>
@@ -54,7 +54,7 @@ export function WorkTable({ rows, place, go }: Props) {
             age={span(now_s - work.submitted_s)}
             ran={ran(work, now_s)}
             planned={plannedStart(work, now_s)}
-            isChosen={place.work === work.name}
+            isChosen={pageState.work === work.name}
             go={go}
           />
         ))}
@@ -100,7 +100,7 @@ const WorkRow = memo(function WorkRow({ work, age, ran, planned, isChosen, go }:
         >
           <WorkName name={work.name} />
         </button>
-        <span className="where-or-why">{whereOrWhy(work)}</span>
+        <span className="where-or-why">{nodesOrReason(work)}</span>
         {planned && <span className="planned">{planned}</span>}
         <span className="narrow-only muted">
           {work.wants} · {work.queue} · {age}

@@ -1,9 +1,9 @@
 import { expect, test } from 'vitest'
-import { readPlace } from '../page/address'
+import { readPageState } from '../page/address'
 import { nextSort, rangeWords, workQuery } from './query'
 
 test('each tab asks for its states in its order', () => {
-  const fields = new URLSearchParams(workQuery(readPlace('#tab=waiting'), ''))
+  const fields = new URLSearchParams(workQuery(readPageState('#tab=waiting'), ''))
   expect(fields.get('state')).toBe('waiting,held')
   expect(fields.get('sort')).toBe('submitted')
   expect(fields.get('limit')).toBe('50')
@@ -11,7 +11,7 @@ test('each tab asks for its states in its order', () => {
 })
 
 test('filters, sort and cursor go along', () => {
-  const fields = new URLSearchParams(workQuery(readPlace('#queue=lab&q=a%26b&sort=-gpus'), 'c=1'))
+  const fields = new URLSearchParams(workQuery(readPageState('#queue=lab&q=a%26b&sort=-gpus'), 'c=1'))
   expect([fields.get('queue'), fields.get('q'), fields.get('sort'), fields.get('after')]).toEqual(['lab', 'a&b', '-gpus', 'c=1'])
 })
 

@@ -1,16 +1,16 @@
-// The question the work table asks the API, and the way through its pages.
+// The query of the work table, and its pages.
 
-import type { Place } from '../page/address'
+import type { PageState } from '../page/address'
 import { TABS } from '../words/work'
 
 export const PAGE_SIZE = 50
 
 export type Sort = 'name' | 'queue' | 'state' | 'gpus' | 'submitted'
 
-export function workQuery(place: Place, after: string): string {
-  const fields = new URLSearchParams({ state: TABS[place.tab].states.join(','), sort: place.sort || TABS[place.tab].sort })
-  if (place.queue) fields.set('queue', place.queue)
-  if (place.q) fields.set('q', place.q)
+export function workQuery(pageState: PageState, after: string): string {
+  const fields = new URLSearchParams({ state: TABS[pageState.tab].states.join(','), sort: pageState.sort || TABS[pageState.tab].sort })
+  if (pageState.queue) fields.set('queue', pageState.queue)
+  if (pageState.q) fields.set('q', pageState.q)
   fields.set('limit', String(PAGE_SIZE))
   if (after) fields.set('after', after)
   return fields.toString()

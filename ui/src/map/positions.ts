@@ -1,19 +1,19 @@
-// Finding one's way on the map: what lies under the pointer, and where the arrow keys lead.
+// Positions on the map: what is under the pointer, and where the arrow keys lead.
 //
-// In: a layout. Out: spots, which name a node and one of its devices and so outlive the layout.
+// A position names a node and one of its devices, so it outlives the layout.
 
 import type { GpuView, NodeView } from '../api/views'
 import type { Box, Layout, Tile } from './layout'
 
-/** A place on the map. A node without devices, or its name, has `gpu` -1. */
-export interface Spot {
+/** A node without devices, or its name, has `gpu` -1. */
+export interface MapPosition {
   node: string
   gpu: number
 }
 
 export type Direction = 'left' | 'right' | 'up' | 'down' | 'first' | 'last'
 
-export interface Found {
+export interface FoundPosition {
   node: NodeView
   gpu: GpuView | null
   box: Box
@@ -22,7 +22,7 @@ export interface Found {
 const inside = (box: Box, x: number, y: number) =>
   x >= box.x && x < box.x + box.width && y >= box.y && y < box.y + box.height
 
-export function spotAt(layout: Layout, x: number, y: number): Spot | null {
+export function positionAt(layout: Layout, x: number, y: number): MapPosition | null {
   for (const block of layout.blocks) {
     if (!inside(block, x, y)) continue
     const tile = block.tiles.find((candidate) => inside(candidate, x, y))
@@ -41,32 +41,32 @@ const grown = (box: Box, by: number): Box => ({
   height: box.height + 2 * by,
 })
 
-/** What a spot shows now; null when the node is gone. */
-export function find(layout: Layout, spot: Spot | null): Found | null {
-  if (!spot) return null
+/** What a position shows now; null when the node is gone. */
+export function findPosition(layout: Layout, position: MapPosition | null): FoundPosition | null {
+  if (!position) return null
   for (const block of layout.blocks) {
-    const tile = block.tiles.find((candidate) => candidate.node.name === spot.node)
-    if (tile) return { node: tile.node, gpu: tile.node.gpus[spot.gpu] ?? null, box: tile.cells[spot.gpu] ?? tile }
+    const tile = block.tiles.find((candidate) => candidate.node.name === position.node)
+    if (tile) return { node: tile.node, gpu: tile.node.gpus[position.gpu] ?? null, box: tile.cells[position.gpu] ?? tile }
   }
   return null
 }
 
 /** The next device in a direction; it stays where it is at the edge. */
-export function step(layout: Layout, from: Spot | null, direction: Direction): Spot | null {
+export function nextPosition(layout: Layout, from: MapPosition | null, direction: Direction): MapPosition | null {
   const stops = layout.blocks.flatMap((block) => block.tiles.flatMap(stopsOf))
-  if (direction === 'first' || !from) return spotOf(stops[0])
-  if (direction === 'last') return spotOf(stops.at(-1))
+  if (direction === 'first' || !from) return positionOf(stops[0])
+  if (direction === 'last') return positionOf(stops.at(-1))
   const index = Math.max(0, stops.findIndex((stop) => stop.node === from.node && (stop.gpu === from.gpu || from.gpu < 0)))
-  if (direction === 'left') return spotOf(stops[Math.max(0, index - 1)])
-  if (direction === 'right') return spotOf(stops[Math.min(stops.length - 1, index + 1)])
-  return spotOf(nearest(stops, stops[index], direction === 'down' ? 1 : -1)) ?? from
+  if (direction === 'left') return positionOf(stops[Math.max(0, index - 1)])
+  if (direction === 'right') return positionOf(stops[Math.min(stops.length - 1, index + 1)])
+  return positionOf(nearest(stops, stops[index], direction === 'down' ? 1 : -1)) ?? from
 }
 
-interface Stop extends Spot {
+interface Stop extends MapPosition {
   box: Box
 }
 
-const spotOf = (stop: Stop | undefined): Spot | null => (stop ? { node: stop.node, gpu: stop.gpu } : null)
+const positionOf = (stop: Stop | undefined): MapPosition | null => (stop ? { node: stop.node, gpu: stop.gpu } : null)
 
 function stopsOf(tile: Tile): Stop[] {
   if (!tile.cells.length) return [{ node: tile.node.name, gpu: -1, box: tile }]

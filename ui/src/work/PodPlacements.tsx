@@ -1,4 +1,4 @@
-// The pods that have a place, and the devices each of them holds.
+// The placed pods, and the devices that each of them holds.
 
 import { useState } from 'react'
 import type { PodView } from '../api/views'
@@ -9,7 +9,7 @@ import { PHASES } from '../words/work'
 
 const FIRST = 10 // a large gang is shown in part, so that the facts below stay in reach
 
-export function Placed({ pods }: { pods: PodView[] }) {
+export function PodPlacements({ pods }: { pods: PodView[] }) {
   const [isWhole, setWhole] = useState(false)
   const now_s = useNow()
   if (!pods.length) return null
