@@ -14,7 +14,7 @@ from kaiwo.api.security.browser_sessions import MAX_CODES, MAX_SESSIONS, SESSION
 from kaiwo.api.security.token_file import read_or_make_token
 from kaiwo.api.settings import Settings
 from kaiwo.model.errors import ClusterError
-from tests.api.fake import FakeLoop
+from tests.api.fake_loop import FakeLoop
 from tests.waiting import run
 
 WRITE = "/api/v1/logins"  # a write that needs nothing but the right

@@ -12,7 +12,7 @@ import pytest
 from kaiwo.api import views
 from kaiwo.api.application import API_ROUTES, BASE, document, make_app
 from kaiwo.api.settings import Settings
-from tests.api.fake import FakeLoop
+from tests.api.fake_loop import FakeLoop
 from tests.waiting import run
 
 ROOT = Path(__file__).parent.parent.parent

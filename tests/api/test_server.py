@@ -15,7 +15,7 @@ from kaiwo.api.settings import Settings
 from kaiwo.app.http_server import serve
 from kaiwo.model.errors import ClusterError, ConfigError
 from kaiwo.runtime.loop.loop_metrics import LoopLag
-from tests.api.fake import FakeLoop
+from tests.api.fake_loop import FakeLoop
 from tests.waiting import PATIENCE_S, run, until
 
 

@@ -17,8 +17,8 @@ from kaiwo.api.settings import Settings
 from kaiwo.app.http_server import serve
 from kaiwo.model.events import NodeChanged
 from kaiwo.model.workload_record import WorkloadState
-from tests.api.fake import FakeLoop, record
-from tests.api.reader import Reader, following
+from tests.api.fake_loop import FakeLoop, record
+from tests.api.sse_reader import Reader, following
 from tests.api.world import node
 from tests.waiting import PATIENCE_S, is_in_time, run, until
 

@@ -181,18 +181,6 @@ def clashes(draw: st.DrawFn) -> tuple[QueueShares, ReclaimRequest, list[VictimUs
 
 
 @given(clashes())
-def test_an_undone_piece_leaves_no_trace(clash: tuple[QueueShares, ReclaimRequest, list[VictimUsage]]) -> None:
-    now, claim, takings = clash
-    with_detours, plain = ReclaimCheck(now, claim), ReclaimCheck(now, claim)
-    for taking in takings:
-        for other in takings:
-            if take(with_detours, other) is None:
-                with_detours.undo()
-        assert take(with_detours, taking) == take(plain, taking)
-    assert with_detours.check_all() == plain.check_all()
-
-
-@given(clashes())
 def test_whoever_is_taken_from_was_worth_a_look(clash: tuple[QueueShares, ReclaimRequest, list[VictimUsage]]) -> None:
     now, claim, _ = clash
     worth_a_look = victim_queues(now, claim)

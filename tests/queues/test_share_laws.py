@@ -10,7 +10,7 @@ from kaiwo.model.queue import Queue, QueueAmounts, SharePolicy
 from kaiwo.queues.fair_share import DEFAULT_RULES, FairShares, QueueDemand, fair_shares
 from kaiwo.queues.past_usage import WHOLE_PART
 from kaiwo.snapshot.queue_table import ENDLESS, RESOURCES, QueueTable
-from tests.queues.plain import Claimant, divide
+from tests.queues.plain_division import Claimant, divide
 from tests.queues.strategies import TOTALS, worlds
 
 World = tuple[QueueTable, QueueDemand]

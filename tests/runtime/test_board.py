@@ -9,7 +9,7 @@ from kaiwo.model.workload_record import WorkloadState
 from kaiwo.runtime.overview import cluster_overview as board_module
 from kaiwo.runtime.overview.cluster_overview import ClusterOverview
 from kaiwo.runtime.overview.workload_table import MANY, WorkloadRows
-from tests.api.fake import FakeLoop, record
+from tests.api.fake_loop import FakeLoop, record
 from tests.waiting import run
 
 

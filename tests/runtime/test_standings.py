@@ -16,7 +16,7 @@ from kaiwo.runtime.overview import queue_shares as module
 from kaiwo.runtime.overview.queue_shares import QueueShareRow, QueueShareTable
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.working_copy import WorkingCopy
-from tests.api.fake import FakeLoop, record
+from tests.api.fake_loop import FakeLoop, record
 from tests.waiting import run
 from tests.worlds import World
 

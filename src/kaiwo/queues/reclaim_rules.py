@@ -1,7 +1,7 @@
 """Whether a queue may reclaim capacity from others, from which queues, and which work exactly.
 
 In:    the queues' shares, and what a waiting workload needs.   Out: None, or the rule that refuses and its numbers.
-A search may add and undo thousands of victims, so a check costs only what changed.
+A search tries thousands of victims, so each check costs only what the last victim changed.
 """
 
 import enum
@@ -152,10 +152,6 @@ class ReclaimCheck:
             self._add(queue, amount, -1)
             self._taken.append((queue, amount))
         return refusal
-
-    def undo(self) -> None:
-        queue, amount = self._taken.pop()
-        self._add(queue, amount, +1)
 
     def check_all(self) -> ReclaimRefusal | None:
         return self._takes_what_is_owed() or self._would_swap() or non_preemptible_over_quota(self._now, self._claim)

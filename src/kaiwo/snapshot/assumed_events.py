@@ -37,7 +37,7 @@ def assume(state: "ClusterState", plan: Plan, now_s: int) -> tuple[Event, ...]:
     for eviction in plan.evictions:
         leaving = state.pods.get(eviction.workload, {}).get(eviction.pod)
         if leaving is not None:
-            events.append(PodChanged(_with_phase(leaving, Phase.RELEASING)))
+            events.append(PodChanged(replace(leaving, phase=Phase.RELEASING)))
     events.extend(stops_of_plan(plan, now_s, partial(queue_path_of, state)))
     events.extend(NominationChanged(nomination) for nomination in plan.nominations)
     for picked in plan.reserved:
@@ -46,10 +46,3 @@ def assume(state: "ClusterState", plan: Plan, now_s: int) -> tuple[Event, ...]:
     events.extend(PlannedStartGone(name) for name in plan.unpromised)
     events.extend(PlannedStartChanged(promise) for promise in plan.promises)
     return tuple(events)
-
-
-def _with_phase(pod: Pod, phase: Phase) -> Pod:
-    return Pod(
-        pod.workload, pod.name, pod.node, phase, pod.devices,
-        pod.cpu_milli, pod.memory_mib, pod.extended, pod.since_s, pod.neighbours, pod.until_s, pod.beside,
-    )  # fmt: skip

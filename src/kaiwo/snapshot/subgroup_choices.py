@@ -39,9 +39,8 @@ def choices_of(workload: Workload, pods: Container[str]) -> SubGroupChoices:
     """The ways to reach the minimum; once it is reached, the steps to grow."""
     up = pods_per_role(workload, pods)
     missing = [number for number, role in enumerate(workload.roles) if up[number] < role.count]
-    ways = ways_to_start(workload, up) or [
-        tuple((number, workload.roles[number].count - up[number]) for number in missing)
-    ]
+    everything = tuple((number, workload.roles[number].count - up[number]) for number in missing)
+    ways = ways_to_start(workload, up) or [everything]
     is_whole = not ways[0]
     every = [dict(adds) for adds in (ways_to_grow(workload, up) if is_whole else ways)]
     titles = display_names(workload)
@@ -56,10 +55,8 @@ def ways_to_start(workload: Workload, up: Sequence[int]) -> list[PodsByRole]:
 
 def ways_to_grow(workload: Workload, up: Sequence[int]) -> list[PodsByRole]:
     """Complete a sub-group, or add a pod to a complete role; first where the least is there of what is needed."""
-    return [
-        adds
-        for _, adds in sorted(_Alternatives(workload, up).steps(subgroup_tree(workload.groups, workload.roles), ()))
-    ]
+    steps = _Alternatives(workload, up).steps(subgroup_tree(workload.groups, workload.roles), ())
+    return [adds for _, adds in sorted(steps)]
 
 
 def display_names(workload: Workload) -> list[str]:

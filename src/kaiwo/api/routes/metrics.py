@@ -1,7 +1,9 @@
 """Write the metrics of the cluster, queues, reservations, webhooks and this process for Prometheus, at each scrape."""
 
 import weakref
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -16,65 +18,57 @@ from kaiwo.model.queue import UNLIMITED
 from kaiwo.model.reservation import ReservationPhase
 from kaiwo.runtime.loop.loop_metrics import Allocations
 
+Samples = Mapping[Any, float]  # by the values of the labels, as a tuple
+
+
+def _family(kind: Any, name: str, help_text: str, labels: Sequence[str], samples: Samples) -> Metric:
+    family: Any = kind(name, help_text, labels=labels)
+    for values, value in samples.items():
+        family.add_metric(values, value)
+    return family
+
+
+_gauges, _counters = partial(_family, GaugeMetricFamily), partial(_family, CounterMetricFamily)
+
 
 def reservation_metrics(views: Sequence[ReservationView], counts: Allocations) -> Iterator[Metric]:
-    phases = GaugeMetricFamily("kaiwo_reservations", "Reservations by phase.", labels=["phase"])
-    for phase in ReservationPhase:
-        phases.add_metric([phase.value], sum(1 for view in views if view.phase is phase))
-    yield phases
-    labels = ["reservation", "owner", "phase"]
-    gpus, missing, used, others = (
-        GaugeMetricFamily(f"kaiwo_reservation_{name}", help_text, labels=labels)
-        for name, help_text in (
-            ("gpus", "GPUs that a reservation has, or will have."),
-            ("gpus_missing", "GPUs asked for that it does not have."),
-            ("used_gpus", "Of its GPUs: held by its owner's work."),
-            ("strangers", "Workloads of others still in its place."),
-        )
-    )
-    for view in views:
-        if view.phase is ReservationPhase.EXPIRED:
-            continue
-        values = [view.name, f"{view.owner_kind} {view.owner}".strip(), view.phase.value]
-        gpus.add_metric(values, view.gpus)
-        missing.add_metric(values, view.missing)
-        used.add_metric(values, view.used_milli / 1000)
-        others.add_metric(values, len(view.others))
-    yield from (gpus, missing, used, others)
-    yield CounterMetricFamily(
-        "kaiwo_reservations_made_total", "Reservations made since the start.", counts.reservations
-    )
+    phases = Counter(view.phase for view in views)
+    by_phase = {(phase.value,): phases[phase] for phase in ReservationPhase}
+    yield _gauges("kaiwo_reservations", "Reservations by phase.", ["phase"], by_phase)
+    alive = [view for view in views if view.phase is not ReservationPhase.EXPIRED]
+    keys = [(view.name, f"{view.owner_kind} {view.owner}".strip(), view.phase.value) for view in alive]
+    used, others = [view.used_milli / 1000 for view in alive], [len(view.others) for view in alive]
+    for name, help_text, values in (
+        ("kaiwo_reservation_gpus", "GPUs that a reservation has, or will have.", [view.gpus for view in alive]),
+        ("kaiwo_reservation_gpus_missing", "GPUs asked for that it does not have.", [view.missing for view in alive]),
+        ("kaiwo_reservation_used_gpus", "Of its GPUs: held by its owner's work.", used),
+        ("kaiwo_reservation_strangers", "Workloads of others still in its place.", others),
+    ):
+        samples = dict(zip(keys, values, strict=True))
+        yield _gauges(name, help_text, ["reservation", "owner", "phase"], samples)
+    made = "Reservations made since the start."
+    yield CounterMetricFamily("kaiwo_reservations_made_total", made, counts.reservations)
     yield CounterMetricFamily("kaiwo_reservation_picks_total", "Devices picked for reservations.", counts.picked)
-    stages = CounterMetricFamily(
-        "kaiwo_allocations_total",
+    stages = (
         "The life of allocations since the start: workloads requested, submissions refused, pods allocated, workloads "
-        "expired, pods released.",
-        labels=["stage"],
+        "expired, pods released."
     )
-    for stage, count in counts.stages.items():
-        stages.add_metric([stage], count)
-    yield stages
+    by_stage = {(stage,): count for stage, count in counts.stages.items()}
+    yield _counters("kaiwo_allocations_total", stages, ["stage"], by_stage)
 
 
 def webhook_metrics(counts: RequestCounts | None) -> Iterator[Metric]:
     if counts is None:
         return
-    requests = CounterMetricFamily(
-        "kaiwo_webhook_requests_total",
-        "Questions of the API server, by webhook and answer.",
-        labels=["webhook", "answer"],
-    )
-    refusals = CounterMetricFamily(
-        "kaiwo_webhook_refusals_total", "Refused objects, by webhook and reason.", labels=["webhook", "reason"]
-    )
+    answers, refusals = dict(sorted(counts.answers.items())), dict(sorted(counts.refusals.items()))
+    questions = "Questions of the API server, by webhook and answer."
+    yield _counters("kaiwo_webhook_requests_total", questions, ["webhook", "answer"], answers)
+    refused = "Refused objects, by webhook and reason."
+    yield _counters("kaiwo_webhook_refusals_total", refused, ["webhook", "reason"], refusals)
     times = HistogramMetricFamily("kaiwo_webhook_seconds", "Time an answer took, by webhook.", labels=["webhook"])
-    for key, count in sorted(counts.answers.items()):
-        requests.add_metric(list(key), count)
-    for key, count in sorted(counts.refusals.items()):
-        refusals.add_metric(list(key), count)
     for webhook in counts.endpoints():
         times.add_metric([webhook], list(counts.buckets(webhook)), counts.sums_s[webhook])
-    yield from (requests, refusals, times)
+    yield times
 
 
 _registries: weakref.WeakKeyDictionary[Context, CollectorRegistry] = weakref.WeakKeyDictionary()
@@ -114,10 +108,8 @@ def _cluster(context: Context) -> Iterator[Metric]:
     yield GaugeMetricFamily("kaiwo_gpus_used", "Devices with a tenant.", sums.gpus_used)
     yield GaugeMetricFamily("kaiwo_gpu_capacity_milli", "GPU capacity in milli-GPU.", sums.gpu_milli)
     yield GaugeMetricFamily("kaiwo_gpu_allocated_milli", "Allocated milli-GPU.", sums.gpu_used_milli)
-    workloads = GaugeMetricFamily("kaiwo_workloads", "Workloads by state.", labels=["state"])
-    for state, count in context.overview.count_states().items():
-        workloads.add_metric([state], count)
-    yield workloads
+    by_state = {(state,): count for state, count in context.overview.count_states().items()}
+    yield _gauges("kaiwo_workloads", "Workloads by state.", ["state"], by_state)
 
 
 def _queues(context: Context) -> Iterator[Metric]:
@@ -151,22 +143,13 @@ def _queues(context: Context) -> Iterator[Metric]:
                 amounts[name].add_metric([queue.name, f"gpu/{model}"], gpus)
     yield from amounts.values()
     yield from (running, waiting)
-    yield _evictions(context)
+    evicted = "Pods of a queue that were evicted since the start, by cause."
+    by_cause = dict(sorted(context.live.evicted.items()))
+    yield _counters("kaiwo_queue_evictions_total", evicted, ["queue", "cause"], by_cause)
 
 
 def _by_queue(name: str, help_text: str) -> GaugeMetricFamily:
     return GaugeMetricFamily(name, help_text, labels=["queue", "resource"])
-
-
-def _evictions(context: Context) -> Metric:
-    evictions = CounterMetricFamily(
-        "kaiwo_queue_evictions_total",
-        "Pods of a queue that were evicted since the start, by cause.",
-        labels=["queue", "cause"],
-    )
-    for (queue, cause), pods in sorted(context.live.evicted.items()):
-        evictions.add_metric([queue, cause], pods)
-    return evictions
 
 
 def _process(context: Context) -> Iterator[Metric]:
@@ -179,29 +162,18 @@ def _process(context: Context) -> Iterator[Metric]:
     yield CounterMetricFamily("kaiwo_cycle_failures_total", "Cycles that failed and were tried again.", health.failures)
     left_out = health.left_out + context.live.cluster.left_out
     yield CounterMetricFamily("kaiwo_objects_left_out_total", "Objects that could not be taken in.", left_out)
-    lag = GaugeMetricFamily("kaiwo_loop_lag_seconds", "Lag of the event loop in the last minute.", labels=["quantile"])
-    for quantile, seconds in context.lag.quantiles().items():
-        lag.add_metric([quantile], seconds)
-    yield lag
+    lag_s = {(quantile,): seconds for quantile, seconds in context.lag.quantiles().items()}
+    yield _gauges("kaiwo_loop_lag_seconds", "Lag of the event loop in the last minute.", ["quantile"], lag_s)
     leadership = context.leadership
     yield GaugeMetricFamily("kaiwo_leader", "1: this replica decides; 0: it is a standby.", int(leadership.is_held))
     yield CounterMetricFamily(
         "kaiwo_leader_transitions_total", "Changes of the leader, as the Lease counts them.", leadership.transitions
     )
-    yield from _devices(context)
+    lost = sum(1 for agent in context.agents if agent.is_lost)
+    agents = {("lost",): lost, ("live",): sum(1 for _ in context.agents) - lost}
+    yield _gauges("kaiwo_agents", "Node agents, by whether they are still heard.", ["state"], agents)
+    changed = {(status,): count for status, count in sorted(context.partitions.changer.changed.items())}
+    modes = "GPUs whose partition mode was changed, by outcome."
+    yield _counters("kaiwo_partition_changes_total", modes, ["status"], changed)
     yield GaugeMetricFamily("kaiwo_streams", "Open streams.", context.streams.count)
     yield GaugeMetricFamily("kaiwo_bugs", "Requests that broke something since the start.", context.bugs)
-
-
-def _devices(context: Context) -> Iterator[Metric]:
-    agents = GaugeMetricFamily("kaiwo_agents", "Node agents, by whether they are still heard.", labels=["state"])
-    lost = sum(1 for heard in context.agents if heard.is_lost)
-    agents.add_metric(["lost"], lost)
-    agents.add_metric(["live"], sum(1 for _ in context.agents) - lost)
-    yield agents
-    changes = CounterMetricFamily(
-        "kaiwo_partition_changes_total", "GPUs whose partition mode was changed, by outcome.", labels=["status"]
-    )
-    for status, count in sorted(context.partitions.changer.changed.items()):
-        changes.add_metric([status], count)
-    yield changes

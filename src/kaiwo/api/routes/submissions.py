@@ -14,11 +14,10 @@ from msgspec.structs import fields, replace
 from kaiwo.api.context import wait_until_visible
 from kaiwo.api.endpoint import Call, Route
 from kaiwo.api.http.problems import JSON
-from kaiwo.api.http.query_params import Param
 from kaiwo.api.http.request_body import Body
 from kaiwo.api.routes.consoles import INPUT_FROM, with_input
 from kaiwo.api.routes.partitions import drop_plans, put_plans
-from kaiwo.api.routes.reservations import change_verb, put_words
+from kaiwo.api.routes.reservations import DRY_RUN, change_verb, put_words
 from kaiwo.api.views import Outcome
 from kaiwo.clusters.protocol import Cluster
 from kaiwo.gpus.isolation_grades import is_mps_on_amd
@@ -87,7 +86,6 @@ def _differences(there: Workload | Program, given: Workload | Program) -> list[s
 
 
 YAML = ("application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml")
-DRY_RUN = Param("dry_run", "flag", "Only say what would happen.", False)
 STOP_S = 10.0  # how long a removal waits for cancelled work to be gone
 
 
@@ -191,9 +189,7 @@ async def _wait_until_stopped(call: Call, names: Sequence[str], stopping: Sequen
     cluster, live = call.context.live.cluster, call.context.live
     loop = asyncio.get_running_loop()
     until = loop.time() + STOP_S
-    while left := {name for name in stopping if (it := _record(cluster, name)) and not it.state.is_over}:
-        if loop.time() >= until:
-            break
+    while (left := {name for name in stopping if _is_alive(cluster, name)}) and loop.time() < until:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(0.5):
                 await live.changed(live.revision)

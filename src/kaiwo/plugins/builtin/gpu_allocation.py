@@ -81,3 +81,6 @@ def _left(view: View, node: int, columns: IntArray) -> IntArray:
     size = np.maximum(view.gpus[node, SIZE, columns], 1)
     left: IntArray = view.gpus[node, MILLI, columns] * 1_000_000 + 1_000_000 * view.gpus[node, MIB, columns] // size
     return left
+
+
+PLUGINS = (FragmentationAware, FirstFit, BestFit, WorstFit, RoundRobin, LoadBalanced)

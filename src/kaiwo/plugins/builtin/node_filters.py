@@ -128,3 +128,6 @@ def _serves(node: Node, want: Request) -> bool:
     grades = {(gpu.model, gpu.memory_mib): gpu for gpu in whole_gpus(node)}.values()
     found = (grade_of(want, gpu, node.labels) for gpu in grades)
     return any(grade and is_grade_enough(grade, want.least_grade) for grade in found)
+
+
+PLUGINS = (NodeReady, NodeNotCordoned, NodeRules, NodeTaints, NodesToAvoid, GpuIsolation)

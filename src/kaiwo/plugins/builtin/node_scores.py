@@ -94,3 +94,6 @@ class PreferredNodes:
             sum(each.weight for each in want.prefers if matches_node_rules(node, each.rules, ())) for node in labels
         )
         return TOP_SCORE * np.fromiter(held, np.int64, len(nodes)) // every
+
+
+PLUGINS = (Pack, Spread, FillSharedGpus, SpareGpuNodes, PreferredNodes, OwnReservations)

@@ -48,3 +48,6 @@ class PriorityThenAge:
         gpus_milli = sum(role.request.charge_milli * role.count for role in workload.roles)
         points += policy.size_boost_milli * gpus_milli * HOUR_S // 1000
         return (-points, workload.submitted_s)
+
+
+PLUGINS = (FairShare, PriorityThenAge)

@@ -23,7 +23,7 @@ from kaiwo.model.workload import Pod
 from kaiwo.model.workload_record import WorkloadState
 from kaiwo.runtime.loop.loop_metrics import LoopLag
 from kaiwo.runtime.overview.workload_query import SORTS, WorkloadQuery
-from tests.api.fake import FakeLoop, record
+from tests.api.fake_loop import FakeLoop, record
 from tests.waiting import is_in_time, run
 
 pytestmark = [pytest.mark.serial, pytest.mark.slow]

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from kaiwo.model.workload_record import WorkloadRecord, WorkloadState
 from kaiwo.runtime.overview.workload_query import SORTS, PageStart, WorkloadQuery, select
 from kaiwo.runtime.overview.workload_table import NOTHING, STATES, WAITS, WorkloadRows
-from tests.api.fake import record
+from tests.api.fake_loop import record
 
 records = st.builds(
     lambda name, queue, priority, submitted, state, gpus: record(
