@@ -257,7 +257,7 @@ def test_readers_of_one_page_share_its_computation(tmp_path: Path, monkeypatch: 
             loop.put(record("new"))
             await until(lambda: shown, "the page to be computed")
             go.set()
-            assert len(context.live_pages) == 1
+            assert len(context.live_pages._pages) == 1
             assert len(shown) <= 2
 
     run(work())

@@ -71,7 +71,7 @@ def test_shapes_that_nobody_waits_with_are_forgotten() -> None:
         world.submit("brief", gpus_each=1, cpu_milli=number + 1).decide()
         world.finish("brief")
     world.decide()
-    assert len(world.state.backlog.shapes) < 300
+    assert len(world.state.backlog.shapes._numbers) < 300
     assert max(len(kept) for kept in world.state.caches.values()) < 300
     world.submit("new", gpus_each=8, cpu_milli=5_000).settle()
     assert world.devices_of("new") == [f"node-0/gpu-{number}" for number in range(8)]

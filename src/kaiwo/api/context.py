@@ -22,6 +22,8 @@ from kaiwo.runtime.nodes.agent_registry import AgentRegistry
 from kaiwo.runtime.overview.cluster_overview import ClusterOverview
 from kaiwo.runtime.partitioning.partitioning_loop import PartitioningLoop
 
+VISIBLE_S = 1.0
+
 
 class Context:
     def __init__(self, live: Live, settings: Settings) -> None:
@@ -44,7 +46,6 @@ class Context:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Run the background tasks."""
         tasks = [asyncio.create_task(work) for work in self._background_tasks()]
         try:
             yield
@@ -67,9 +68,6 @@ class Context:
         self.bugs += 1
         trace = "".join(traceback.format_exception(error)[-12:])
         self.log.emit("bug", where=where, error=repr(error)[:500], trace=trace[-8000:])
-
-
-VISIBLE_S = 1.0
 
 
 async def wait_until_visible(live: Live, is_seen: Callable[[], bool]) -> None:

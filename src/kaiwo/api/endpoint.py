@@ -23,8 +23,6 @@ from kaiwo.model.errors import KaiwoError
 
 
 class Call(NamedTuple):
-    """One request, as an endpoint sees it."""
-
     request: Request
     context: Context
     query: dict[str, Any]
@@ -106,7 +104,7 @@ async def answer_request(request: Request, context: Context, route: Route) -> Re
             who = context.access.check_write(request)
         if not route.is_write and not route.is_public:
             context.access.check_read(request)
-        response = as_response(await _run(request, context, route, who), route.status)
+        response = await _run(request, context, route, who)
     except ApiError as error:
         response = respond(error)
     except KaiwoError as error:
@@ -126,12 +124,15 @@ async def answer_request(request: Request, context: Context, route: Route) -> Re
     return response
 
 
-async def _run(request: Request, context: Context, route: Route, who: str) -> Any:
+async def _run(request: Request, context: Context, route: Route, who: str) -> Response:
     query = read_query(request.query_params, route.params)
     if route.needs_state and not context.live.ready:
         raise not_ready("Kaiwo is still reading the cluster's state; try again in a moment")
     body = b"" if route.body is None else await read_body(request, route.body, context.settings)
-    return await route.endpoint(Call(request, context, query, request.path_params, body, who))
+    answer = await route.endpoint(Call(request, context, query, request.path_params, body, who))
+    if isinstance(answer, Response):
+        return answer
+    return Response(msgspec.json.encode(answer), route.status, {"Cache-Control": "no-store"}, media_type=JSON)
 
 
 @cache
@@ -141,9 +142,3 @@ def process_owner() -> str:
         return getpass.getuser()
     except (OSError, KeyError):
         return ""
-
-
-def as_response(answer: Any, status: int) -> Response:
-    if isinstance(answer, Response):
-        return answer
-    return Response(msgspec.json.encode(answer), status, {"Cache-Control": "no-store"}, media_type=JSON)

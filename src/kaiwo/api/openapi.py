@@ -72,12 +72,13 @@ def _operation(path: str, route: Route, schemas: dict[Any, dict[str, Any]]) -> d
     answers = {str(route.status): success} | {str(code): _problem(code, schemas) for code in route.statuses()}
     rights: list[dict[str, list[str]]] = [{"token": []}, {"login": []}]
     operation: dict[str, Any] = {
-        "operationId": _name(route, path),
+        "operationId": "_".join([route.method.lower(), *re.findall(r"\w+", path.removeprefix("/api/v1"))]),
         "summary": route.summary,
         "security": rights if route.is_write else [{}, *rights],
         "responses": dict(sorted(answers.items())),
     }
-    parameters = [_path_parameter(name) for name in re.findall(r"{(\w+)}", path)]
+    in_path = {"in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+    parameters = [{"name": name, **in_path} for name in re.findall(r"{(\w+)}", path)]
     parameters += [_query_parameter(param) for param in route.params]
     if parameters:
         operation["parameters"] = parameters
@@ -101,17 +102,7 @@ def _problem(code: int, schemas: dict[Any, dict[str, Any]]) -> dict[str, Any]:
     return answer
 
 
-def _path_parameter(name: str) -> dict[str, Any]:
-    return {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
-
-
 def _query_parameter(param: Param) -> dict[str, Any]:
     many = {"style": "form", "explode": True} if param.kind in ("words", "choices") else {}
     described = {"required": param.required, "description": param.help, "schema": param.schema()}
     return {"name": param.name, "in": "query", **described, **many}
-
-
-def _name(route: Route, path: str) -> str:
-    """`get_workloads_namespace_name`."""
-    words = re.findall(r"\w+", path.removeprefix("/api/v1"))
-    return "_".join([route.method.lower(), *words])

@@ -13,12 +13,13 @@ import msgspec
 
 LARGEST = (1 << 63) - 1
 VENDOR_LABEL = "kaiwo.ai/gpu-vendor."  # only on nodes in our state, not in the cluster: the node has such a GPU
+NODE_LEVEL = ""  # on this level each node is its own place
+HOST_PORT_PREFIX = "port:"  # begins the marks for host ports
+NOMINATED_PREFIX = "kept:"  # begins the marks of nominated pods, which do not run yet
 _is_number = re.compile(r"[+-]?[0-9]+", re.ASCII).fullmatch
 
 
 class NodeRule(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
-    """One requirement on a node's labels."""
-
     key: str
     operator: str = "In"  # In | NotIn | Exists | DoesNotExist | Gt | Lt
     values: tuple[str, ...] = ()
@@ -34,13 +35,8 @@ class NodeRule(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
                 return value is not None
             case "DoesNotExist":
                 return value is None
-            case "Gt" | "Lt":
-                return self._compares(value)
-        return False
-
-    def _compares(self, value: str | None) -> bool:
         have, bound = _number(value), _number(self.values[0] if self.values else None)
-        if have is None or bound is None:
+        if self.operator not in ("Gt", "Lt") or have is None or bound is None:
             return False
         return have > bound if self.operator == "Gt" else have < bound
 
@@ -50,8 +46,6 @@ NodeAlternatives: TypeAlias = tuple[NodeRules, ...]  # one of these must hold; w
 
 
 class NodePreference(msgspec.Struct, gc=False, frozen=True):
-    """Nodes that match all of these rules are preferred."""
-
     weight: int  # 1..100
     rules: NodeRules
 
@@ -68,11 +62,6 @@ def _number(text: str | None) -> int | None:
         return None
     number = int(text)
     return number if -LARGEST - 1 <= number <= LARGEST else None
-
-
-NODE_LEVEL = ""  # on this level each node is its own place
-HOST_PORT_PREFIX = "port:"  # begins the marks for host ports
-NOMINATED_PREFIX = "kept:"  # begins the marks of nominated pods, which do not run yet
 
 
 class RequiredPodAffinity(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
@@ -121,11 +110,9 @@ class PodAffinity(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
         return tuple(rule.level for rule in self.apart if rule.mark in self.marks)
 
 
+@lru_cache(maxsize=4096)
 def affinity_of_nomination(neighbours: PodAffinity | None) -> PodAffinity | None:
     """The affinity of a nomination: it excludes others, but nothing can be near a pod that does not exist yet."""
-    return None if neighbours is None else _affinity_of_nomination(neighbours)
-
-
-@lru_cache(maxsize=4096)
-def _affinity_of_nomination(neighbours: PodAffinity) -> PodAffinity:
+    if neighbours is None:
+        return None
     return PodAffinity(tuple(NOMINATED_PREFIX + mark for mark in neighbours.marks), apart=neighbours.apart)

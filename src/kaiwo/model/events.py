@@ -40,8 +40,6 @@ class WorkloadGone(msgspec.Struct, gc=False, frozen=True, tag="workload-gone"):
 
 
 class PodChanged(msgspec.Struct, gc=False, frozen=True, tag="pod"):
-    """A pod was placed, or its phase changed."""
-
     pod: Pod
 
 
@@ -53,8 +51,6 @@ class PodGone(msgspec.Struct, gc=False, frozen=True, tag="pod-gone"):
 
 
 class NominationChanged(msgspec.Struct, gc=False, frozen=True, tag="nomination"):
-    """Space is kept for a waiting pod."""
-
     nomination: Nomination
 
 

@@ -4,6 +4,8 @@ import msgspec
 
 from kaiwo.model.gpu import Gpu
 
+MOST_VIRTUAL_NODES = 10_000  # in a virtual cluster
+
 
 class DeviceLinks(msgspec.Struct, frozen=True, omit_defaults=True):
     """Links between the devices of a node, by their position. Empty when they are not known."""
@@ -30,12 +32,7 @@ class DeviceLinks(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.nic[device] if device < len(self.nic) else -1
 
 
-MOST_VIRTUAL_NODES = 10_000  # in a virtual cluster
-
-
 class Taint(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
-    """Keeps away pods that do not tolerate it."""
-
     key: str
     value: str = ""
     effect: str = "NoSchedule"  # NoSchedule | PreferNoSchedule | NoExecute

@@ -22,8 +22,6 @@ class Start(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
 
 
 class EvictionCause(enum.StrEnum):
-    """Why a running pod is evicted."""
-
     RECLAIM = "reclaim"
     CONSOLIDATE = "consolidate"
     STALE_GANG = "stale-gang"
@@ -72,16 +70,12 @@ class Wait(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
 
 
 class Note(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
-    """Something that the operator should know about this cycle."""
-
     code: str  # plugin-set-aside | plugin-misbehaved | budget-spent
     subject: str = ""
     detail: str = ""
 
 
 class Plan(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
-    """Everything one cycle decided."""
-
     starts: tuple[Start, ...] = ()
     evictions: tuple[Eviction, ...] = ()
     nominations: tuple[Nomination, ...] = ()

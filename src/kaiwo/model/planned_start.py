@@ -22,8 +22,6 @@ class DelayCause(enum.StrEnum):
 
 
 class PlannedPod(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
-    """Where one pod will run, and what it takes there."""
-
     pod: str
     node: str
     devices: tuple[Share, ...] = ()

@@ -120,8 +120,6 @@ def is_same_reservation(reservation: Reservation, before: Reservation | None) ->
 
 
 class PickedDevices(msgspec.Struct, gc=False, frozen=True):
-    """The devices that the scheduler picked for a reservation of a number of GPUs."""
-
     reservation: str
     devices: tuple[PhysicalDevice, ...]
 

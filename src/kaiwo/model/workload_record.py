@@ -38,8 +38,6 @@ class WorkloadState(enum.StrEnum):
 
 
 class WorkloadRecord(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
-    """A workload with its life so far, as a cluster stores it."""
-
     workload: Workload
     program: Program = Program()
     state: WorkloadState = WorkloadState.WAITING

@@ -17,8 +17,6 @@ _PLAIN = frozenset((int, bool))
 
 
 class PluginFaultError(Exception):
-    """A plugin broke its contract."""
-
     def __init__(self, plugin: str, detail: str) -> None:
         super().__init__(f"{plugin}: {detail}")
         self.plugin, self.detail = plugin, detail

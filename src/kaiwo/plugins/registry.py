@@ -15,6 +15,7 @@ from kaiwo.model.workload import Workload
 from kaiwo.plugins.contract import TOP_WEIGHT, Allocation, Filter, Plugin, QueueOrder, Score, WorkloadOrder
 from kaiwo.snapshot.backlog import OrderFault, OrderKeys
 
+LAST = 2**62
 POINTS = ("filter", "score", "queue_order", "workload_order", "allocation")  # methods of the contract
 PLACEMENTS = ("pack", "spread")
 _ATTRIBUTES = {"filter": ("reason", "is_static"), "score": ("weight",)}
@@ -63,9 +64,6 @@ def _check_values(plugin: Plugin, served: Collection[str]) -> None:
 
 def _wrong(plugin: Plugin, field: str, rule: str) -> PluginError:
     return PluginError(f"`{field}` of plugin '{plugin.name}' is {getattr(plugin, field)!r:.60}; it {rule}")
-
-
-LAST = 2**62
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +117,6 @@ class ActivePlugins:
         return tuple([getattr(want, name) for name in self.static_fields])
 
     def without(self, name: str) -> "ActivePlugins":
-        """The same without a plugin that misbehaved."""
         static = tuple(p for p in self.static_filters if p.name != name)
         left = replace(
             self,
@@ -177,8 +174,8 @@ class Registry:
         return chosen
 
     def ordering(self, policy: Policy) -> Ordering:
-        plain = msgspec.structs.replace(policy, steps=1)  # the budget changes no order
-        return Ordering(tuple(cast(list[WorkloadOrder], self._on(policy, "workload_order"))), plain)
+        plugins = cast(list[WorkloadOrder], self._on(policy, "workload_order"))
+        return Ordering(tuple(plugins), _without_steps(policy))
 
     def _chosen(self, policy: Policy) -> ActivePlugins:
         for field, names in (("disabledPlugins", policy.disabled_plugins), ("scoreWeights", policy.score_weights)):
@@ -202,7 +199,7 @@ class Registry:
             self._fallback or allocation,
             token,
             _fields(static),
-            _rules(policy, token),
+            digest((_without_steps(policy), token)),
         )
 
     def _on(self, policy: Policy, point: str = "") -> list[Plugin]:
@@ -225,9 +222,9 @@ def _fields(filters: tuple[Filter, ...]) -> tuple[str, ...] | None:
     return tuple(sorted({name for fields in named if fields for name in fields}))
 
 
-def _rules(policy: Policy, token: tuple[tuple[str, str, int], ...]) -> str:
-    """Without the step budget, which changes from cycle to cycle."""
-    return digest((msgspec.structs.replace(policy, steps=1), token))
+def _without_steps(policy: Policy) -> Policy:
+    """The step budget changes from cycle to cycle, and affects neither order nor rules."""
+    return msgspec.structs.replace(policy, steps=1)
 
 
 def _weight(plugin: Score, policy: Policy) -> int:

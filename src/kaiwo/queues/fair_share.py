@@ -131,6 +131,7 @@ def _claims(queues: QueueTable, wants: QueueDemand, rules: ShareRules, ranks: In
     shape = wants.request.shape
     columns = shape[1]
     pool = (queues.tree.parent + 1)[:, None] * columns + np.arange(columns)
+    units = rules.units + (rules.units[GPU],) * (columns - len(rules.units))
     return ShareClaims(
         pool,
         np.broadcast_to(ranks[:, None], shape),
@@ -138,7 +139,7 @@ def _claims(queues: QueueTable, wants: QueueDemand, rules: ShareRules, ranks: In
         bounds(queues.limit, queues.model_limit, columns),
         wants.request,
         np.maximum(_weights(queues, columns), 0),
-        np.broadcast_to(_units(rules, columns), shape),
+        np.broadcast_to(np.array(units, np.int64), shape),
         np.broadcast_to(queues.tree.age[:, None], shape),
     )
 
@@ -187,11 +188,6 @@ def _bent(claims: ShareClaims, has: IntArray, past: IntArray | None, strength_mi
 def _weights(queues: QueueTable, columns: int) -> IntArray:
     models = columns - len(RESOURCES)
     return queues.weight if not models else np.hstack((queues.weight, np.repeat(queues.weight[:, [GPU]], models, 1)))
-
-
-def _units(rules: ShareRules, columns: int) -> IntArray:
-    units = rules.units + (rules.units[GPU],) * (columns - len(rules.units))
-    return np.array(units, np.int64)
 
 
 def _finite(amount: int) -> int | None:

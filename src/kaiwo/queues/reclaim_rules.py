@@ -33,8 +33,6 @@ class ReclaimRequest(NamedTuple):
 
 
 class RefusalRule(enum.StrEnum):
-    """Why a queue may not reclaim."""
-
     NEVER_RECLAIMS = "queue-never-reclaims"
     OVER_FAIR_SHARE = "claimant-over-fair-share"
     OVER_QUOTA = "claimant-over-quota"  # a conservative queue, or work that may not be preempted

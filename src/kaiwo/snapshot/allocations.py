@@ -106,7 +106,7 @@ def charge(state: "ClusterState", workload: Workload, held: Allocation, sign: in
 
 
 def _allocate(state: "ClusterState", kind: str, held: Allocation) -> None:
-    state.writable(state.allocations_on, held.node)[(kind, held.workload, _pod_name(held))] = held
+    state.writable(state.allocations_on, held.node)[(kind, held.workload, pod_name_of(held))] = held
     if held.neighbours is not None:
         state.affinity_counts.add(held.node, held.neighbours, +1)
         if any(mark in state.backlog.awaited_marks for mark in held.neighbours.marks):
@@ -118,7 +118,7 @@ def _allocate(state: "ClusterState", kind: str, held: Allocation) -> None:
 def _release(state: "ClusterState", kind: str, held: Allocation | None) -> None:
     if held is None:
         return
-    key = (kind, held.workload, _pod_name(held))
+    key = (kind, held.workload, pod_name_of(held))
     if key not in state.allocations_on.get(held.node, {}):
         return  # a finished pod held nothing
     on_node = state.writable(state.allocations_on, held.node)
@@ -136,7 +136,7 @@ def _add(charges: dict[str, ResourceVector], queue: str, charge: ResourceVector,
     charges[queue] = (before[0] + sign * charge[0], before[1] + sign * charge[1], before[2] + sign * charge[2])
 
 
-def _pod_name(held: Allocation) -> str:
+def pod_name_of(held: Allocation) -> str:
     return held.name if isinstance(held, Pod) else held.pod
 
 

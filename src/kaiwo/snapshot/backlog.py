@@ -67,8 +67,6 @@ class OrderedWaiters:
 
 
 class RoleNeed(NamedTuple):
-    """What one role of a waiting workload lacks."""
-
     shape: int
     missing: int  # pods
     needed: int  # of these, the pods without which the workload does not start
@@ -87,6 +85,7 @@ class OrderFault(NamedTuple):
 
 WorkloadOrder: TypeAlias = Callable[[Workload], tuple[OrderKeys, tuple[OrderFault, ...]]]
 Demand: TypeAlias = tuple[int, int, int, int]  # milli-GPU, milli-CPU, MiB, and MiB of GPU memory
+_NOTHING: Demand = (0, 0, 0, 0)
 
 
 class ClassSignature(NamedTuple):
@@ -337,9 +336,6 @@ class Backlog:
 def with_required(needs: RoleNeeds, needed: Sequence[int]) -> RoleNeeds:
     """The same missing pods, with other minimums."""
     return tuple(role._replace(needed=must) for role, must in zip(needs, needed, strict=True))
-
-
-_NOTHING: Demand = (0, 0, 0, 0)
 
 
 def _with_growth_last(keys: OrderKeys, grows: bool) -> OrderKeys:

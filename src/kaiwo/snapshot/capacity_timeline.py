@@ -16,10 +16,12 @@ from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.node_table import CPU, EXTENDED, FREE_GPU, MEMORY, PODS, USABLE, Allocation, NodeTable
 
+NEVER = 1 << 50  # later than any clock
+RELEASE_S = 1  # an evicted pod is expected to be gone after this
+OVERDUE_S = 60  # overdue work is expected to run for this much longer, then twice this, and so on
+
 
 class ReservedSpan(NamedTuple):
-    """Devices that one reservation has, or will have, between two moments."""
-
     reservation: str
     rows: Rows  # of nodes, one entry a device
     columns: Rows  # of devices
@@ -44,11 +46,6 @@ def reserved_spans(state: ClusterState, now_s: int) -> tuple[ReservedSpan, ...]:
         if claim.reservation.until_s > now_s
     ]
     return tuple(sorted(spans, key=lambda span: (span.from_s, span.reservation)))
-
-
-NEVER = 1 << 50  # later than any clock
-RELEASE_S = 1  # an evicted pod is expected to be gone after this
-OVERDUE_S = 60  # overdue work is expected to run for this much longer, then twice this, and so on
 
 
 class PodRelease(NamedTuple):

@@ -188,8 +188,6 @@ class ClusterState:
         other.caches = {key: dict(value) for key, value in self.caches.items()}
         return other
 
-    # nodes
-
     def _node_changed(self, event: NodeChanged) -> None:
         node = event.node
         self.node_objects[node.name] = node
@@ -225,8 +223,6 @@ class ClusterState:
         if self.backlog.unchecked:
             self.backlog.check_impossible(partial(is_impossible, self.nodes, self.queues, self.backlog.shapes))
 
-    # queues
-
     def _queue_changed(self, event: QueueChanged) -> None:
         self.queue_objects[event.queue.name] = event.queue
         self.queues_stale = True
@@ -242,8 +238,6 @@ class ClusterState:
     def _past_usage_changed(self, event: PastUsageChanged) -> None:
         self.past_usage = event
         self.retry_all_classes()  # shares have changed
-
-    # workloads
 
     def _workload_changed(self, event: WorkloadChanged) -> None:
         workload = event.workload
@@ -355,8 +349,6 @@ class ClusterState:
         elif not at_s and self.expiring.pop(name, None) is not None:
             self.ended_expired.discard(name)
 
-    # planned starts
-
     def _planned_start_changed(self, event: PlannedStartChanged) -> None:
         promise = event.promise
         before = self.planned_starts.get(promise.workload)
@@ -375,8 +367,6 @@ class ClusterState:
             row = self.nodes.row.get(pod.node)
             if row is not None and not self.nodes_stale:
                 self.nodes.changed[row] = self.version
-
-    # reservations
 
     def _reservation_changed(self, event: ReservationChanged) -> None:
         rows = self.reservations.put(event.reservation, self.nodes)

@@ -19,6 +19,7 @@ from kaiwo.snapshot.request_shapes import RequestShapes
 
 if TYPE_CHECKING:
     from kaiwo.snapshot.cluster_state import ClusterState
+UNCOUNTED = 1 << 40
 
 
 def gate_obstacles(state: "ClusterState", workload: Workload, now_s: int) -> tuple[Obstacle, ...]:
@@ -36,9 +37,6 @@ def gate_obstacles(state: "ClusterState", workload: Workload, now_s: int) -> tup
     if leaving:
         found.append(Obstacle(Reason.RELEASING, leaving, 0, "pods", workload.name))
     return tuple(found)
-
-
-UNCOUNTED = 1 << 40
 
 
 def is_impossible(nodes: NodeTable, queues: QueueTable, shapes: RequestShapes, found: WaitingClass) -> bool:

@@ -20,6 +20,7 @@ from kaiwo.model.queue import (
 )
 from kaiwo.snapshot.array_types import IntArray, Rows, freeze, read_only
 
+_UNLISTED = GpuModelAmounts()
 NO_PARENT = -1
 SHARE_POLICIES = list(SharePolicy)  # a policy's code is its position
 # One flag for each policy's code, named as in `PolicyRules`: index them with an array of codes.
@@ -194,9 +195,6 @@ class QueueTable:
             rows.append(self.row[name])
             name = self.queues[rows[-1]].parent
         return tuple(rows)
-
-
-_UNLISTED = GpuModelAmounts()
 
 
 def _column(values: list[list[int]], columns: int = len(RESOURCES)) -> IntArray:

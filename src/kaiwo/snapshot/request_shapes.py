@@ -18,9 +18,6 @@ class RequestShapes:
         self._idle: dict[int, None] = {}  # the longest idle first
         self._vacant: list[int] = []
 
-    def __len__(self) -> int:
-        return len(self._numbers)
-
     def __getitem__(self, shape: int) -> Request:
         return self._requests[shape]
 

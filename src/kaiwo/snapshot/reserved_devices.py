@@ -4,7 +4,7 @@ In:    reservations, nodes, queues, the time.   Out: access for waiting work, an
 Never: reads a clock. Without reservations there is no view, and requests stay as they are.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -211,8 +211,8 @@ class ReservationIndex:
         """Which reservations a workload may use, and how long it cannot be evicted."""
         if not self.live:
             return NO_ACCESS
-        line = self._queue_path(workload.queue, queues)
-        passes = sorted([each.name for each in self.live if each.admits(workload, line)])
+        path = self._queue_path(workload.queue, queues)
+        passes = sorted([each.name for each in self.live if each.admits(workload, path)])
         return ReservationAccess(tuple(passes), 0 if workload.preemptible else workload.time_limit_s or NEVER_S)
 
     def admits(self, reservation: Reservation, workload: Workload, queues: Mapping[str, Queue]) -> bool:
@@ -229,10 +229,14 @@ class ReservationIndex:
         return replace(request, reservation=workload.reservation, passes=passes, holds_s=holds_s)
 
     def _queue_path(self, queue: str, queues: Mapping[str, Queue]) -> tuple[str, ...]:
-        found = self._queue_paths.get(queue)
-        if found is None:
-            found = self._queue_paths[queue] = _queue_path_of(queue, queues)
-        return found
+        """A queue and all above it; a circle ends where it closes."""
+        if queue not in self._queue_paths:
+            path, above = [], queue
+            while above and above not in path:
+                path.append(above)
+                above = queues[above].parent if above in queues else ""
+            self._queue_paths[queue] = tuple(path)
+        return self._queue_paths[queue]
 
     def copy(self) -> "ReservationIndex":
         other = ReservationIndex()
@@ -246,17 +250,7 @@ def _precedence(reservation: Reservation) -> tuple[bool, tuple[int, int, str]]:
     return (reservation.gpus > 0, reservation.rank)
 
 
-def _rows(claims: list[DeviceReservation] | tuple[DeviceReservation, ...]) -> Rows:
-    found: Rows = np.unique(
-        np.concatenate([np.zeros(0, np.intp), *(part for each in claims for part in (each.rows, each.whole))])
-    )
+def _rows(claims: Iterable[DeviceReservation]) -> Rows:
+    parts = [part for each in claims for part in (each.rows, each.whole)]
+    found: Rows = np.unique(np.concatenate([np.zeros(0, np.intp), *parts]))
     return found
-
-
-def _queue_path_of(queue: str, queues: Mapping[str, Queue]) -> tuple[str, ...]:
-    """A queue and all above it; a circle ends where it closes."""
-    line: list[str] = []
-    while queue and queue not in line:
-        line.append(queue)
-        queue = queues[queue].parent if queue in queues else ""
-    return tuple(line)

@@ -60,7 +60,7 @@ class View:
         raise AttributeError(f"a view is read-only; `{name}` was not set")
 
     def once(self, compute: Callable[["View"], T]) -> T:
-        """What `compute` makes of this view, called once a cycle: other plugins cannot change what it returned."""
+        """`compute(self)`, once a cycle. Results are kept by function, so that no plugin overwrites another's."""
         if compute not in self._derived:
             self._derived[compute] = compute(self)
         return cast(T, self._derived[compute])
@@ -100,8 +100,8 @@ class View:
     def with_queues(self, queues: QueueTable) -> "View":
         """A view of other queues, which use what their table says."""
         other = View(self.__dict__)
-        amounts = {"all_used": queues.all_used, "all_non_preemptible": queues.all_non_preemptible}
-        other.__dict__.update(queues=queues, **amounts)
+        used, fixed = queues.all_used, queues.all_non_preemptible
+        other.__dict__.update(queues=queues, all_used=used, all_non_preemptible=fixed)
         return other
 
     def milli_by_model(self, node: str, devices: Sequence[Share]) -> tuple[int, ...]:

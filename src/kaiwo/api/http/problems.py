@@ -13,8 +13,6 @@ JSON = "application/json"
 
 
 class ApiError(Exception):
-    """A refusal by the API itself."""
-
     def __init__(
         self, status: int, kind: str, message: str, field: str = "", headers: Mapping[str, str] | None = None
     ) -> None:

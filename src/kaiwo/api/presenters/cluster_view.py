@@ -3,7 +3,6 @@
 from kaiwo import __version__
 from kaiwo.api.views import ClusterView, CycleView, StatusView, Usage
 from kaiwo.history import CycleHead
-from kaiwo.model.plan import Note
 from kaiwo.runtime.loop.cycle_runner import CycleSummary
 from kaiwo.runtime.loop.loop_protocol import Live
 from kaiwo.runtime.overview.cluster_overview import ClusterOverview
@@ -48,10 +47,5 @@ def cycle_view(cycle: CycleSummary | CycleHead) -> CycleView:
         waits=cycle.waits,
         steps=cycle.steps,
         took_ms=cycle.took_us / 1000,
-        notes=[note_words(note) for note in cycle.notes],
+        notes=[": ".join(filter(None, (note.code, note.subject, note.detail))) for note in cycle.notes],
     )
-
-
-def note_words(note: Note) -> str:
-    """`budget-spent: 20000 steps`."""
-    return ": ".join(part for part in (note.code, note.subject, note.detail) if part)

@@ -43,10 +43,6 @@ class LivePage:
         self._ring_bytes = 0
         self._reset: tuple[int, bytes] | None = None
 
-    @property
-    def is_empty(self) -> bool:
-        return self._page is None
-
     def update(self, page: Page[Any]) -> None:
         """Set the page's content. When it differs, all readers wake up."""
         items = {self.listing.key_of(item): item for item in page.items}
@@ -104,9 +100,6 @@ class LivePages:
         self._has_readers = asyncio.Event()
         self._changed = asyncio.Event()  # the cluster changed, or a page has a new reader
         self._lock = asyncio.Lock()
-
-    def __len__(self) -> int:
-        return len(self._pages)
 
     async def subscribe(self, listing: Listing, pick: Any) -> LivePage:
         key = (listing.view, pick)

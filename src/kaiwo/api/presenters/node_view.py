@@ -14,6 +14,7 @@ from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node, Taint
 from kaiwo.model.workload import Pod
 from kaiwo.runtime.overview.cluster_overview import ClusterOverview
+from kaiwo.snapshot.allocations import pod_name_of
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.node_table import Allocation
 
@@ -142,12 +143,8 @@ def _by_device(held: Iterable[Allocation]) -> dict[str, list[tuple[Allocation, i
             devices.setdefault(share.gpu, []).append((each, share.milli, share.mib))
     for holders in devices.values():
         if len(holders) > 1:
-            holders.sort(key=lambda holder: (holder[0].workload, _place(holder[0])))
+            holders.sort(key=lambda holder: (holder[0].workload, pod_name_of(holder[0])))
     return devices
-
-
-def _place(held: Allocation) -> str:
-    return held.name if isinstance(held, Pod) else held.pod
 
 
 def _near(name: str, known: Iterable[str]) -> str:

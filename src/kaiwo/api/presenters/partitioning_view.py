@@ -3,6 +3,7 @@
 from kaiwo.api.views import PartitionStepView, PartitionsView, PlanNodeView, PlanView
 from kaiwo.devices.amd.device_config_manager import OPT_IN
 from kaiwo.gpus.partitioning.planner_types import ModeChangeStep, ModeDemand
+from kaiwo.model.amounts import count
 from kaiwo.model.partition_modes import WHOLE_MODE
 from kaiwo.runtime.partitioning.partitioning_loop import PartitioningLoop
 
@@ -56,14 +57,10 @@ def _executor(partitions: PartitioningLoop) -> str:
 def _need(need: ModeDemand) -> str:
     if need.is_share:
         gpus = need.count * need.devices  # that hold all of them together
-        return f"shares of GPUs, which need {_count(gpus, 'GPU')} that {'is' if gpus == 1 else 'are'} not cut"
+        return f"shares of GPUs, which need {count(gpus, 'GPU')} that {'is' if gpus == 1 else 'are'} not cut"
     mode = f"{need.compute}{f'+{need.memory}' * bool(need.memory)}"
     kind = "whole GPU" if need.compute == WHOLE_MODE else f"{mode} partition"
-    return f"{_count(need.count, 'pod')} with {_count(need.devices, kind)} each"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+    return f"{count(need.count, 'pod')} with {count(need.devices, kind)} each"
 
 
 def _plan(partitions: PartitioningLoop, name: str) -> PlanView:

@@ -14,7 +14,7 @@ from kaiwo.api.views import (
     TurnView,
     WaitingWorkloadView,
 )
-from kaiwo.model.amounts import thousandths
+from kaiwo.model.amounts import GIB_MIB, thousandths
 from kaiwo.model.queue import DEFAULT_FAIRNESS, UNLIMITED, QueueAmounts, ReclaimStrategy, SharePolicy
 from kaiwo.queues.fair_share import ShareBreakdown
 from kaiwo.runtime.overview.cluster_overview import ClusterOverview, QueueTotals
@@ -22,6 +22,7 @@ from kaiwo.runtime.overview.queue_shares import QueuePosition, QueueShareRow
 from kaiwo.snapshot.cluster_state import ClusterState
 
 Formatter = Callable[[int], str]
+FIRST = 5  # workloads of each queue
 ROUNDED = {"gpu": "rounded down to whole GPUs", "cpu": "rounded down to 0.001 CPU", "memory": "rounded down to 1 MiB"}
 
 
@@ -68,7 +69,6 @@ def _bounds(terms: ShareBreakdown, write: Formatter) -> str:
 
 
 def _part(terms: ShareBreakdown, write: Formatter) -> str:
-    """Why it gets this much of the rest."""
     if terms.weights:
         rounded = ROUNDED.get(terms.resource, ROUNDED["gpu"])
         bent = "" if terms.past_ppm is None else f" (it used {terms.past_ppm / 10_000:.1f} % of the cluster lately)"
@@ -90,18 +90,9 @@ def _writer(terms: ShareBreakdown, used: int) -> Formatter:
         return thousandths
     amounts = (used, terms.total, terms.wants, terms.deserved, terms.whole, terms.remainder, terms.offered)
     bounds = (terms.quota or 0, terms.limit or 0)
-    return _gib if all(amount % 1024 == 0 for amount in (*amounts, *bounds)) else _mib
-
-
-def _gib(amount: int) -> str:
-    return f"{amount // 1024} GiB" if amount else "0"
-
-
-def _mib(amount: int) -> str:
-    return f"{amount} MiB" if amount else "0"
-
-
-FIRST = 5  # of each line
+    is_gib = all(amount % GIB_MIB == 0 for amount in (*amounts, *bounds))
+    size, unit = (GIB_MIB, "GiB") if is_gib else (1, "MiB")
+    return lambda amount: f"{amount // size} {unit}" if amount else "0"
 
 
 class QueueHeads:
@@ -112,14 +103,9 @@ class QueueHeads:
         self.of = {name: self._first(state, name) for name in names}
 
     def _first(self, state: ClusterState, queue: str) -> list[WaitingWorkloadView]:
-        lines = [each.waiters for each in state.backlog.by_queue.get(queue, {}).values()]
-        found = []
-        for keys, name in islice(merge(*lines), FIRST):
-            workload = state.workloads[name]
-            found.append(
-                WaitingWorkloadView(name, workload.priority, workload.submitted_s, [list(each) for each in keys])
-            )
-        return found
+        waiters = [each.waiters for each in state.backlog.by_queue.get(queue, {}).values()]
+        first = [(state.workloads[name], keys) for keys, name in islice(merge(*waiters), FIRST)]
+        return [WaitingWorkloadView(it.name, it.priority, it.submitted_s, [*map(list, keys)]) for it, keys in first]
 
 
 def queue_page(overview: ClusterOverview) -> Page[QueueView]:

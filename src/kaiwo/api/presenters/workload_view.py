@@ -6,7 +6,7 @@ from kaiwo import explain
 from kaiwo.api.http.query_params import write_cursor
 from kaiwo.api.views import ObstacleView, Page, PodView, Usage, WorkloadDetail, WorkloadView
 from kaiwo.manifests import describe_role, describe_workload
-from kaiwo.model.gpu import WHOLE_MILLI, Share
+from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.obstacle import Obstacle, Reason
 from kaiwo.model.workload import Phase, Pod
 from kaiwo.model.workload_fields import FIELDS
@@ -55,7 +55,6 @@ def workload_view(state: ClusterState, record: WorkloadRecord, gpu_milli: int) -
 
 
 def reason_of(state: ClusterState, record: WorkloadRecord) -> str:
-    """Why it waits, or how it ended."""
     if record.state not in WAITS:
         return record.message
     obstacles = waiting_obstacles(state, record.workload.name)
@@ -98,7 +97,8 @@ def workload_detail(
 
 
 def pod_view(pod: Pod) -> PodView:
-    return PodView(pod.name, pod.node, pod.phase, pod.since_s, [_device(share) for share in pod.devices])
+    devices = [each.gpu if each.milli == WHOLE_MILLI else f"{each.gpu}:{each.milli}m" for each in pod.devices]
+    return PodView(pod.name, pod.node, pod.phase, pod.since_s, devices)
 
 
 def obstacle_view(obstacle: Obstacle, kind: str) -> ObstacleView:
@@ -114,10 +114,6 @@ def obstacle_view(obstacle: Obstacle, kind: str) -> ObstacleView:
         unit="" if is_time else obstacle.unit,
         subject=obstacle.subject,
     )
-
-
-def _device(share: Share) -> str:
-    return share.gpu if share.milli == WHOLE_MILLI else f"{share.gpu}:{share.milli}m"
 
 
 def _numbered(pod: str) -> tuple[str, int]:

@@ -22,7 +22,6 @@ async def new_login(call: Call) -> LoginView:
 
 
 async def log_in(call: Call) -> Response:
-    """Exchange the code for a cookie, and redirect to the page."""
     context = call.context
     headers = {"Cache-Control": "no-store"}
     if context.access.session_of(call.request) is None:

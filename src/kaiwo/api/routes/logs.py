@@ -14,9 +14,18 @@ from kaiwo.api.views import AttemptsView, AttemptView
 from kaiwo.clusters.protocol import LogFile
 from kaiwo.model.errors import NotFoundError
 
+TEXT = "text/plain; charset=utf-8"
+MOST_ATTEMPTS = 1_000_000
+POD = Param("pod", "text", "Pod (default: the first).")
+LOG_PARAMS = (
+    POD,
+    Param("follow", "flag", "Keep following until the attempt ends, or the workload when no attempt is given.", False),
+    Param("tail", "int", "Only the last N lines of the attempt.", None, 0, 10**6),
+    Param("attempt", "int", "Attempt number (default: latest).", None, 1, MOST_ATTEMPTS),
+)
+Find = Callable[[], Sequence[LogFile]]
 CHUNK = 64 * 1024
 QUICK_S, SLOW_S = 0.1, 0.5
-Piece = tuple[bytes, int]  # content, and the file's size
 
 
 async def read_all(path: str, tail: int | None) -> AsyncGenerator[bytes, None]:
@@ -77,7 +86,8 @@ def _begin(path: str, tail: int | None) -> tuple[int, int]:
         return at, size
 
 
-def _read(path: str, at: int, size: int) -> Piece:
+def _read(path: str, at: int, size: int) -> tuple[bytes, int]:
+    """Content, and the file's size."""
     file = _open(path)
     if file is None:
         return b"", at
@@ -97,18 +107,6 @@ def _open(path: str) -> int | None:
         os.close(file)
         return None
     return file
-
-
-TEXT = "text/plain; charset=utf-8"
-MOST_ATTEMPTS = 1_000_000
-POD = Param("pod", "text", "Pod (default: the first).")
-LOG_PARAMS = (
-    POD,
-    Param("follow", "flag", "Keep following until the attempt ends, or the workload when no attempt is given.", False),
-    Param("tail", "int", "Only the last N lines of the attempt.", None, 0, 10**6),
-    Param("attempt", "int", "Attempt number (default: latest).", None, 1, MOST_ATTEMPTS),
-)
-Find = Callable[[], Sequence[LogFile]]
 
 
 async def attempts(call: Call) -> AttemptsView:

@@ -30,6 +30,8 @@ from kaiwo.model.workload import Workload
 from kaiwo.model.workload_record import Program, WorkloadRecord, WorkloadState
 from kaiwo.snapshot.cluster_state import ClusterState
 
+YAML = ("application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml")
+STOP_S = 10.0  # how long a removal waits for cancelled work to be gone
 # Fields that the cluster itself changes.
 _SET_BY_CLUSTER = (
     "submitted_s", "after", "after_failed", "not_before_s", "not_before_why", "checkpoint_s", "broken_since_s",
@@ -83,10 +85,6 @@ def _differences(there: Workload | Program, given: Workload | Program) -> list[s
     names = [field.name for field in fields(there)]
     other = [name for name in names if getattr(there, name) != getattr(given, name)]
     return [_WORDS.get(name) or f"its {name.removesuffix('_s').replace('_', ' ')}" for name in other]
-
-
-YAML = ("application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml")
-STOP_S = 10.0  # how long a removal waits for cancelled work to be gone
 
 
 async def submit(call: Call) -> Outcome:

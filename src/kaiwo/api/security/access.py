@@ -21,6 +21,14 @@ from kaiwo.api.security.browser_sessions import SESSION_S, Sessions
 from kaiwo.api.security.token_file import AGENT_FILE, read_given_token, read_or_make_token
 from kaiwo.api.settings import LOOPBACK_NAMES, Settings
 
+COOKIE = "kaiwo_session"
+_HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^:@/\[\]\s]+))(?::[0-9]{0,5})?")
+SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+_NEEDS_TOKEN = (
+    "send `Authorization: Bearer TOKEN` with the token in KAIWO_HOME/token, "
+    "or log in with the address that `kaiwo login` prints"
+)
+
 
 class RateLimit:
     """A token bucket: `burst` uses at once, then `per_s` a second."""
@@ -45,15 +53,6 @@ class RateLimit:
     def wait_s(self) -> int:
         """When to try again, in whole seconds."""
         return max(1, math.ceil((1 - self._drops) / self.per_s))
-
-
-COOKIE = "kaiwo_session"
-_HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^:@/\[\]\s]+))(?::[0-9]{0,5})?")
-SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
-_NEEDS_TOKEN = (
-    "send `Authorization: Bearer TOKEN` with the token in KAIWO_HOME/token, "
-    "or log in with the address that `kaiwo login` prints"
-)
 
 
 class AgentTokenReviewer(Protocol):
