@@ -1,4 +1,4 @@
-"""A loop without a scheduler: a real picture, and a cluster that only remembers, at any size."""
+"""A loop without a scheduler: a real cluster state, and a cluster that only records calls, at any size."""
 
 import asyncio
 from collections import Counter

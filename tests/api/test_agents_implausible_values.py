@@ -1,4 +1,4 @@
-"""One value that cannot be true costs that value: the other devices of the node are heard as ever."""
+"""An implausible value in a report is dropped alone: the other devices of the node are reported as usual."""
 
 from pathlib import Path
 

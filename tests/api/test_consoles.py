@@ -1,4 +1,4 @@
-"""Whether work gets its input from whoever submits it, and what follows from that."""
+"""Whether the submitting process becomes a workload's standard input, and what follows from that."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Reservations through the API: made, looked at, used, audited, counted and deleted."""
+"""Reservations through the API: created, listed, used, audited, counted and deleted."""
 
 import json
 from pathlib import Path

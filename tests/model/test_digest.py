@@ -1,4 +1,4 @@
-"""Equal values have one name, whoever made them."""
+"""Equal values have equal digests, wherever they were made."""
 
 import msgspec
 

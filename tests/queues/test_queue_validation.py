@@ -1,4 +1,4 @@
-"""A set of queues is looked at as a whole: every finding names the object, the fact and the way out."""
+"""A set of queues is checked as a whole: every finding names the object, the fact and the way out."""
 
 import pytest
 

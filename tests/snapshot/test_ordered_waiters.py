@@ -1,4 +1,4 @@
-"""A line keeps its order, whoever joins and leaves."""
+"""The waiting workloads of a class stay in order as they are added and removed."""
 
 import random
 

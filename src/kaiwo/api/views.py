@@ -183,7 +183,7 @@ class AgentView(msgspec.Struct, frozen=True):
 
     node: str
     state: str  # live | lost: what it said last still counts
-    version: str  # `this process`: no agent of its own, `kaiwo up` looks itself
+    version: str  # `this process`: `kaiwo up` itself, without an agent
     heard_ago_s: int
     gpus: int
     notes: list[str]

@@ -92,7 +92,8 @@ def fair_shares(queues: QueueTable, wants: QueueDemand, rules: ShareRules = DEFA
         has = deserved(totals.ravel(), level)
         rest = totals.ravel().copy()
         np.subtract.at(rest, level.pool, has)
-        level = _bent(level, has, None if wants.past is None else wants.past[rows].ravel(), rules.usage_strength_milli)
+        past = None if wants.past is None else wants.past[rows].ravel()
+        level = _adjusted(level, has, past, rules.usage_strength_milli)
         pool_settles = np.zeros(totals.size, np.bool_)
         pool_settles[level.pool] = np.repeat(settles[rows], columns)
         part = divide_surplus(np.maximum(rest, 0), level, has, pool_settles)
@@ -173,15 +174,16 @@ def _ranks(queues: QueueTable, wants: QueueDemand, policy: IntArray) -> IntArray
     return np.where(by_wait, waited_longest, ranks)
 
 
-def _bent(claims: ShareClaims, has: IntArray, past: IntArray | None, strength_milli: int) -> ShareClaims:
+def _adjusted(claims: ShareClaims, has: IntArray, past: IntArray | None, strength_milli: int) -> ShareClaims:
     """Weights adjusted by past usage. A queue whose weight would be 0 is served after its equals."""
     if past is None or strength_milli <= 0:
         return claims._replace(weight=adjust_weights(claims.pool, claims.weight, claims.weight, 0))
     competes = (np.minimum(claims.request, claims.limit) > has) & (claims.weight > 0)
     ranks, rank = np.unique(claims.rank, return_inverse=True)
-    bent = adjust_weights(claims.pool * len(ranks) + rank, np.where(competes, claims.weight, 0), past, strength_milli)
-    comes_last = competes & (bent == 0)
-    weight = np.where(comes_last | ~competes, claims.weight, bent)
+    weights = np.where(competes, claims.weight, 0)
+    adjusted = adjust_weights(claims.pool * len(ranks) + rank, weights, past, strength_milli)
+    comes_last = competes & (adjusted == 0)
+    weight = np.where(comes_last | ~competes, claims.weight, adjusted)
     return claims._replace(weight=weight, rank=2 * claims.rank + comes_last)
 
 

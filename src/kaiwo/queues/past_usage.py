@@ -64,6 +64,6 @@ def adjust_weights(group: Rows, weight: IntArray, parts: IntArray, strength_mill
     total = np.zeros(int(group.max(initial=-1)) + 1, np.int64)
     np.add.at(total, group, weight)
     own = weight * WHOLE_PART // np.maximum(total[group], 1)
-    bent = own * (PLAIN_MILLI + strength_milli) - parts * strength_milli
-    scaled: IntArray = np.maximum(bent, 0) * (MOST_WEIGHT // WHOLE_PART) // (PLAIN_MILLI + strength_milli)
+    adjusted = own * (PLAIN_MILLI + strength_milli) - parts * strength_milli
+    scaled: IntArray = np.maximum(adjusted, 0) * (MOST_WEIGHT // WHOLE_PART) // (PLAIN_MILLI + strength_milli)
     return np.where(weight > 0, scaled, 0)

@@ -44,5 +44,5 @@ def assume(state: "ClusterState", plan: Plan, now_s: int) -> tuple[Event, ...]:
         kept = state.reservations.objects[picked.reservation]
         events.append(ReservationChanged(replace(kept, picked=picked.devices)))
     events.extend(PlannedStartGone(name) for name in plan.unpromised)
-    events.extend(PlannedStartChanged(promise) for promise in plan.promises)
+    events.extend(PlannedStartChanged(planned) for planned in plan.promises)
     return tuple(events)

@@ -159,7 +159,7 @@ class ClusterState:
             *(WorkloadChanged(self.workloads[name]) for name in sorted(self.workloads)),
             *(PodChanged(pods[name]) for _, pods in sorted(self.pods.items()) for name in sorted(pods)),
             *(NominationChanged(kept[pod]) for _, kept in sorted(self.nominations.items()) for pod in sorted(kept)),
-            *(PlannedStartChanged(promise) for _, promise in sorted(self.planned_starts.items())),
+            *(PlannedStartChanged(planned) for _, planned in sorted(self.planned_starts.items())),
             *([self.past_usage] if self.past_usage is not None else ()),
             *recorded_stops(self),
         )
@@ -350,10 +350,10 @@ class ClusterState:
             self.ended_expired.discard(name)
 
     def _planned_start_changed(self, event: PlannedStartChanged) -> None:
-        promise = event.promise
-        before = self.planned_starts.get(promise.workload)
-        self.planned_starts[promise.workload] = promise
-        if before is not None and before.places != promise.places:
+        planned = event.promise
+        before = self.planned_starts.get(planned.workload)
+        self.planned_starts[planned.workload] = planned
+        if before is not None and before.places != planned.places:
             self.retry_all_classes()  # the old place is free for others
 
     def _planned_start_gone(self, event: PlannedStartGone) -> None:

@@ -78,7 +78,7 @@ RESOURCES = ("gpu", "cpu", "memory")
 ENDLESS = np.iinfo(np.int64).max // 4
 
 ResourceVector = tuple[int, ...]  # milli-GPU, milli-CPU, MiB; then, where known, milli-GPU of each bounded model
-QueueBound = tuple[int, int, int]  # row, column, the most
+PathBound = tuple[int, int, int]  # of a queue on the path to the root: row, column, the most
 
 
 class QueueTable:
@@ -181,7 +181,7 @@ class QueueTable:
             for column, each in enumerate(charge):
                 amount[above, column] += sign * each
 
-    def _bounds(self, most: IntArray) -> list[tuple[QueueBound, ...]]:
+    def _bounds(self, most: IntArray) -> list[tuple[PathBound, ...]]:
         own = [
             [(row, column, bound) for column, bound in enumerate(each) if bound < ENDLESS]
             for row, each in enumerate(most.tolist())

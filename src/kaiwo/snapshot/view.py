@@ -5,7 +5,7 @@ Plugins get it, and all code that only reads. Neither its arrays nor its attribu
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple, NoReturn, TypeVar, cast
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
 
@@ -61,9 +61,11 @@ class View:
 
     def once(self, compute: Callable[["View"], T]) -> T:
         """`compute(self)`, once a cycle. Results are kept by function, so that no plugin overwrites another's."""
-        if compute not in self._derived:
-            self._derived[compute] = compute(self)
-        return cast(T, self._derived[compute])
+        found = self._derived.get(compute)
+        if found is None:
+            found = self._derived[compute] = compute(self)
+        value: T = found
+        return value
 
     @property
     def queue_used(self) -> IntArray:

@@ -12,21 +12,21 @@ MOST_STEPS = 1000
 
 def partitions_view(partitions: PartitioningLoop) -> PartitionsView:
     """The GPUs that are changing come first."""
-    look, running = partitions.planned, []
+    planned, running = partitions.planned, []
     for (node, gpu), state in sorted(partitions.changer.states.items()):
         if state.is_changing and state.goal is not None:
             running.append(PartitionStepView(node, gpu, "+".join(state.mode), "+".join(state.goal), "changing"))
-    steps = [*running, *(_step(partitions, step) for step in look.steps)]
+    steps = [*running, *(_step(partitions, step) for step in planned.steps)]
     return PartitionsView(
         policy=partitions.policy,
         carried_out_by=_executor(partitions),
-        as_of_s=look.at_s,
+        as_of_s=planned.at_s,
         steps=steps[:MOST_STEPS],
         total=len(steps),
-        idle_gpu_s=sum(step.idle_gpu_s for step in look.steps),
-        unserved=[_need(need) for need in look.unserved],
+        idle_gpu_s=sum(step.idle_gpu_s for step in planned.steps),
+        unserved=[_need(need) for need in planned.unserved],
         plans=[_plan(partitions, name) for name in sorted(partitions.plans)],
-        conflicts=list(look.conflicts),
+        conflicts=list(planned.conflicts),
         history=[
             PartitionStepView(
                 each.node, each.change.gpu, "+".join(each.change.before), "+".join(each.change.after), each.status,

@@ -9,18 +9,18 @@ from kaiwo.snapshot.reservation_status import ReservationStatus
 MOST_NAMED = 3
 
 
-def reservation_view(standing: ReservationStatus) -> ReservationView:
-    reservation = standing.reservation
+def reservation_view(status: ReservationStatus) -> ReservationView:
+    reservation = status.reservation
     kind, owner = reservation.owner.kind_and_name
     return ReservationView(
         name=reservation.name,
-        phase=standing.phase,
+        phase=status.phase,
         owner_kind=kind,
         owner=owner,
-        gpus=len(standing.devices),
-        missing=standing.missing,
-        gpu_milli=standing.total_milli,
-        used_milli=standing.used_milli,
+        gpus=len(status.devices),
+        missing=status.missing,
+        gpu_milli=status.total_milli,
+        used_milli=status.used_milli,
         start_s=reservation.start_s,
         end_s=reservation.end_s,
         at_end=reservation.at_end,
@@ -29,22 +29,22 @@ def reservation_view(standing: ReservationStatus) -> ReservationView:
         gpu_models=list(reservation.gpu_models),
         node_selector=dict(reservation.node_selector),
         nodes=list(reservation.nodes),
-        devices=[DeviceView(device.node, device.gpu) for device in standing.devices],
-        others=list(standing.others),
-        message=message(standing),
+        devices=[DeviceView(device.node, device.gpu) for device in status.devices],
+        others=list(status.others),
+        message=message(status),
     )
 
 
-def message(standing: ReservationStatus) -> str:
-    asked = standing.reservation.gpus
+def message(status: ReservationStatus) -> str:
+    asked = status.reservation.gpus
     parts = []
-    if standing.missing and asked:
-        parts.append(f"{standing.missing} of {asked} GPUs are not available yet; they are picked when they are")
-    elif standing.missing:
-        parts.append(f"{standing.missing} of the GPUs that it names do not exist")
-    if standing.others:
-        parts.append(f"{_some(standing.others)} still there")
-    if standing.phase is ReservationPhase.PENDING and not parts:
+    if status.missing and asked:
+        parts.append(f"{status.missing} of {asked} GPUs are not available yet; they are picked when they are")
+    elif status.missing:
+        parts.append(f"{status.missing} of the GPUs that it names do not exist")
+    if status.others:
+        parts.append(f"{_some(status.others)} still there")
+    if status.phase is ReservationPhase.PENDING and not parts:
         parts.append("others may use the GPUs until it starts, if they can be preempted")
     return "; ".join(parts)
 

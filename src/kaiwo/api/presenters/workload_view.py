@@ -32,7 +32,7 @@ def workload_page(overview: ClusterOverview, pick: WorkloadQuery) -> Page[Worklo
 def workload_view(state: ClusterState, record: WorkloadRecord, gpu_milli: int) -> WorkloadView:
     workload = record.workload
     pods = [pod for pod in state.pods.get(workload.name, {}).values() if pod.phase is not Phase.DONE]
-    promise = state.planned_starts.get(workload.name)
+    planned = state.planned_starts.get(workload.name)
     return WorkloadView(
         name=workload.name,
         queue=workload.queue,
@@ -50,7 +50,7 @@ def workload_view(state: ClusterState, record: WorkloadRecord, gpu_milli: int) -
         reason=reason_of(state, record),
         nodes=sorted({pod.node for pod in pods}),
         labels=workload.labels,
-        planned_s=promise.start_s if promise else 0,
+        planned_s=planned.start_s if planned else 0,
     )
 
 

@@ -37,8 +37,8 @@ async def metrics(call: Call) -> Response:
 
     await call.context.overview.fresh_queues()
     now_s = call.context.live.cluster.now_s()
-    stand = await call.context.live.ask(lambda state: reservation_statuses(state, now_s))
-    call.context.reservations = [reservation_view(each) for each in stand]
+    statuses = await call.context.live.ask(lambda state: reservation_statuses(state, now_s))
+    call.context.reservations = [reservation_view(each) for each in statuses]
     text, kind = write_metrics(call.context)
     return Response(text, headers={"Cache-Control": "no-store", "Content-Type": kind})
 

@@ -32,7 +32,7 @@ class Sessions:
 
     def open(self, code: str) -> str | None:
         """A new session's secret; the code is used up. None when the code is not valid."""
-        # The table is looked up by digest: what the time of a look-up tells is of no use to a guesser.
+        # Keyed by digest, so that the time of a look-up tells a guesser nothing.
         if self._codes.pop(_digest(code), "spent") is not None:
             return None
         secret = secrets.token_urlsafe(32)

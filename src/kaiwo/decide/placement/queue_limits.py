@@ -12,7 +12,7 @@ from kaiwo.snapshot.array_types import IntArray
 from kaiwo.snapshot.backlog import RoleNeeds
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.gpu_model_usage import only_model
-from kaiwo.snapshot.queue_table import ENDLESS, GPU, RESOURCES, QueueBound, ResourceVector
+from kaiwo.snapshot.queue_table import ENDLESS, GPU, RESOURCES, PathBound, ResourceVector
 from kaiwo.snapshot.working_copy import WorkingCopy
 
 
@@ -46,7 +46,7 @@ def within_limits(working: WorkingCopy, queue: int, charge: ResourceVector, is_n
     return not _is_over(working.all_used, working.queues.limits[queue], charge)
 
 
-def _is_over(used: IntArray, bounds: tuple[QueueBound, ...], charge: ResourceVector) -> bool:
+def _is_over(used: IntArray, bounds: tuple[PathBound, ...], charge: ResourceVector) -> bool:
     for above, column, most in bounds:
         if column < len(charge) and charge[column] and used[above, column] + charge[column] > most:
             return True

@@ -15,7 +15,7 @@ from kaiwo.queues.current_shares import current_shares
 from kaiwo.queues.reclaim_rules import ReclaimRequest, entitled, refusal_to_reclaim
 from kaiwo.snapshot.array_types import IntArray
 from kaiwo.snapshot.cluster_state import ClusterState
-from kaiwo.snapshot.queue_table import QueueBound, ResourceVector
+from kaiwo.snapshot.queue_table import PathBound, ResourceVector
 from kaiwo.snapshot.working_copy import WorkingCopy
 
 UP = (Phase.ASSUMED, Phase.RUNNING)
@@ -96,14 +96,14 @@ class FutureQuota:
         _, (side,) = now.queues.tree.diverging_queues(other, np.array([planned.queue]))
         return int(side), now.used[side] - self._returned_by(planned.start_s, False)[side] + planned.charge
 
-    def _bounds(self, charge: QueueCharge) -> list[tuple[QueueBound, bool]]:
+    def _bounds(self, charge: QueueCharge) -> list[tuple[PathBound, bool]]:
         queues = self._working.queues
         found = [(bound, False) for bound in queues.limits[charge.queue]]
         return found + [(bound, True) for bound in queues.quotas[charge.queue] if charge.is_non_preemptible]
 
     def _is_within(
         self,
-        bound: QueueBound,
+        bound: PathBound,
         charge: ResourceVector,
         at_s: int,
         others: Sequence[QueueCharge],
