@@ -39,11 +39,9 @@ def reserved_spans(state: ClusterState, now_s: int) -> tuple[ReservedSpan, ...]:
     """
     state.refresh_tables()
     spans = [
-        ReservedSpan(
-            claim.name, claim.rows, claim.columns, max(now_s, claim.reservation.start_s), claim.reservation.until_s
-        )
-        for claim in state.reservations.located(state.nodes)
-        if claim.reservation.until_s > now_s
+        ReservedSpan(held.name, rows, columns, max(now_s, held.start_s), held.until_s)
+        for held, rows, columns, _ in state.reservations.located(state.nodes)
+        if held.until_s > now_s
     ]
     return tuple(sorted(spans, key=lambda span: (span.from_s, span.reservation)))
 

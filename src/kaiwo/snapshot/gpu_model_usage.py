@@ -7,6 +7,7 @@ from kaiwo.model.node import Node
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Phase, Pod
 from kaiwo.snapshot.node_table import Allocation
+from kaiwo.snapshot.queue_table import ModelUsage
 
 if TYPE_CHECKING:
     from kaiwo.snapshot.cluster_state import ClusterState
@@ -22,8 +23,8 @@ def milli_by_model(nodes: Mapping[str, Node], models: list[str], held: Iterable[
     return tuple(found.values())
 
 
-def usage_by_model(state: "ClusterState") -> list[tuple[str, str, int, bool]]:
-    """Of all charged work: queue, model, milli, and whether it is non-preemptible."""
+def usage_by_model(state: "ClusterState") -> list[ModelUsage]:
+    """Of all charged work."""
     bounded = {model for queue in state.queue_objects.values() for model in queue.gpu_models}
     found = []
     for name in sorted({*state.pods, *state.nominations}) if bounded else ():
@@ -36,7 +37,7 @@ def usage_by_model(state: "ClusterState") -> list[tuple[str, str, int, bool]]:
                 continue
             for model, milli in _models_of(state.node_objects, each):
                 if model in bounded:
-                    found.append((workload.queue, model, milli, not workload.preemptible))
+                    found.append(ModelUsage(workload.queue, model, milli, not workload.preemptible))
     return found
 
 

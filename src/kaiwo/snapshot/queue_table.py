@@ -5,6 +5,7 @@ In:    queues, and what their workloads hold.   Out: one row per queue, sorted b
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -81,6 +82,13 @@ ResourceVector = tuple[int, ...]  # milli-GPU, milli-CPU, MiB; then, where known
 PathBound = tuple[int, int, int]  # of a queue on the path to the root: row, column, the most
 
 
+class ModelUsage(NamedTuple):
+    queue: str
+    model: str
+    milli: int
+    is_non_preemptible: bool
+
+
 class QueueTable:
     """One row per queue, one column per resource; in `all_used` and `all_non_preemptible` also per bounded model."""
 
@@ -89,7 +97,7 @@ class QueueTable:
         queues: Mapping[str, Queue] = {},
         used: Mapping[str, ResourceVector] = {},
         fixed: Mapping[str, ResourceVector] = {},
-        by_model: Iterable[tuple[str, str, int, bool]] = (),  # queue, model, milli, whether it may not be preempted
+        by_model: Iterable[ModelUsage] = (),
     ) -> None:
         self.names: list[str] = sorted(queues)
         self.queues: list[Queue] = [queues[name] for name in self.names]
@@ -147,11 +155,10 @@ class QueueTable:
     def tree(self) -> QueueTree:
         return QueueTree(self.queues, self.path)
 
-    def count_models(self, by_model: Iterable[tuple[str, str, int, bool]]) -> None:
-        """Add usage of single models: queue, model, milli, and whether it is non-preemptible."""
-        for name, model, milli, is_fixed in by_model:
-            charge = (0,) * len(RESOURCES) + tuple(milli if model == each else 0 for each in self.models)
-            self.add(name, charge, +1, is_fixed)
+    def count_models(self, by_model: Iterable[ModelUsage]) -> None:
+        for usage in by_model:
+            by_column = tuple(usage.milli if usage.model == model else 0 for model in self.models)
+            self.add(usage.queue, (0,) * len(RESOURCES) + by_column, +1, usage.is_non_preemptible)
 
     def add(self, name: str, charge: ResourceVector, sign: int, is_non_preemptible: bool = False) -> None:
         """Charge a leaf and every queue above it."""

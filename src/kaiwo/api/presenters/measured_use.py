@@ -17,8 +17,8 @@ from kaiwo.runtime.nodes.agent_registry import AgentRegistry, KnownAgent, tidy
 
 
 def with_node_use(agents: AgentRegistry, live: Live, view: NodeView) -> NodeView:
-    heard = agents.of(view.name)
-    agent = None if heard is None else agent_view(agents, heard)
+    known = agents.of(view.name)
+    agent = None if known is None else agent_view(agents, known)
     return replace(view, gpus=with_gpu_use(agents, live, view.gpus), agent=agent)
 
 
@@ -27,9 +27,9 @@ def with_gpu_use(agents: AgentRegistry, live: Live, views: Iterable[GpuView]) ->
 
 
 def _measured(agents: AgentRegistry, live: Live, view: GpuView) -> GpuView:
-    heard = agents.of(view.node)
-    sample = heard.gpu(_physical(view)) if heard is not None else None
-    ago_s = 0 if heard is None else round(agents.age_s(heard))
+    known = agents.of(view.node)
+    sample = known.gpu(_physical(view)) if known is not None else None
+    ago_s = 0 if known is None else round(agents.age_s(known))
     use = None if sample is None else _device_use(sample, view, ago_s)
     tenants = [_tenant(live, view, tenant, sample, use) for tenant in view.tenants]
     return replace(view, measured=use, tenants=tenants)
@@ -83,17 +83,17 @@ def _sum(uses: Sequence[ProcessUse], field: str) -> int | None:
     return sum(known) if known else None
 
 
-def agent_view(agents: AgentRegistry, heard: KnownAgent) -> AgentView:
-    streams = agents.open_streams(heard.node)
+def agent_view(agents: AgentRegistry, known: KnownAgent) -> AgentView:
+    streams = agents.open_streams(known.node)
     two = [f"{streams} agents speak for this node: the one that came last is heard; stop the others"]
     return AgentView(
-        node=heard.node,
-        state="lost" if heard.is_lost else "live",
-        version=heard.version,
-        heard_ago_s=round(agents.age_s(heard)),
-        gpus=len(heard.inventory.gpus),
+        node=known.node,
+        state="lost" if known.is_lost else "live",
+        version=known.version,
+        heard_ago_s=round(agents.age_s(known)),
+        gpus=len(known.inventory.gpus),
         notes=[
             *(two if streams > 1 else ()),
-            *(tidy(note) for note in (*heard.odd, *(heard.sample.notes if heard.sample else ()))),
+            *(tidy(note) for note in (*known.odd, *(known.sample.notes if known.sample else ()))),
         ],
     )

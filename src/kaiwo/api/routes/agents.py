@@ -45,7 +45,7 @@ async def report(call: Call) -> TakenView:
 
 async def list_agents(call: Call) -> Page[AgentView]:
     agents = call.context.agents
-    items = [agent_view(agents, heard) for heard in sorted(agents, key=lambda heard: heard.node)]
+    items = [agent_view(agents, known) for known in sorted(agents, key=lambda known: known.node)]
     return Page(items, len(items))
 
 
