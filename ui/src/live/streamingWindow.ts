@@ -7,7 +7,7 @@
 export type StreamRole = 'stream' | 'poll' | 'rest'
 
 const LOCK = 'kaiwo-streams'
-const HIDDEN_FOR_MS = 500 // a glance at another tab is no reason to stop
+const HIDDEN_FOR_MS = 500 // a short look at another tab does not stop the streams
 
 const listeners = new Set<(role: StreamRole) => void>()
 let role: StreamRole = 'rest'

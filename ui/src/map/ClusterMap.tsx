@@ -61,9 +61,9 @@ export function ClusterMap({ nodes, chosen, onPick }: Props) {
 
   useEffect(() => {
     const frame = requestAnimationFrame(() => {
-      const pen = canvasRef.current && scaled(canvasRef.current, box.width, box.height)
+      const context = canvasRef.current && scaled(canvasRef.current, box.width, box.height)
       const cursor = hasFocus || pinned ? pinned : hovered
-      if (pen && palette.current) paint(pen, { layout, top, ...box, chosen: broughtOut, cursor }, palette.current)
+      if (context && palette.current) paint(context, { layout, top, ...box, chosen: broughtOut, cursor }, palette.current)
     })
     return () => cancelAnimationFrame(frame)
   }, [layout, top, box, broughtOut, hovered, pinned, hasFocus, theme])
@@ -144,9 +144,9 @@ function scaled(canvas: HTMLCanvasElement, width: number, height: number): Canva
   const ratio = window.devicePixelRatio || 1
   const [pixelsX, pixelsY] = [Math.round(width * ratio), Math.round(height * ratio)]
   if (canvas.width !== pixelsX || canvas.height !== pixelsY) [canvas.width, canvas.height] = [pixelsX, pixelsY]
-  const pen = canvas.getContext('2d')
-  pen?.setTransform(ratio, 0, 0, ratio, 0, 0)
-  return pen
+  const context = canvas.getContext('2d')
+  context?.setTransform(ratio, 0, 0, ratio, 0, 0)
+  return context
 }
 
 function scrollTo(frame: HTMLElement | null, box: Box | undefined): void {

@@ -1,5 +1,5 @@
-// What a device and its tenants really use. Streams leave it out, since it changes every second: it is asked for while
-// somebody looks at one device.
+// What a device and its tenants really use. Streams leave it out, since it changes every second: it is fetched only
+// while one device is shown.
 
 import { useEffect, useState } from 'react'
 import { getJson } from '../api/client'
@@ -23,7 +23,7 @@ export function useMeasured(node: string, gpu: string, isWanted: boolean): GpuVi
   return found
 }
 
-/** `81 % busy, 117 GiB, 712 W, 63 °C`; empty when nobody measures. */
+/** `81 % busy, 117 GiB, 712 W, 63 °C`; empty when nothing was measured. */
 export function measuredWords(measured: MeasuredView | null | undefined): string {
   if (!measured) return ''
   const { busy_percent, memory_mib, power_w, temperature_c } = measured

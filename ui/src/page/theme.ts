@@ -1,4 +1,4 @@
-// Light or dark: what the system asks for, unless somebody chose otherwise on this page. The choice is remembered.
+// Light or dark: the system's setting, unless the user chose otherwise on this page. The choice is stored.
 
 import { useSyncExternalStore } from 'react'
 

@@ -1,4 +1,4 @@
-// The arithmetic of one queue's fair share, asked for when somebody wants to see it. The sentences are the API's own.
+// The arithmetic of one queue's fair share, fetched when it is opened. The sentences are the API's own.
 
 import type { ShareView, TermsView, TurnView } from '../api/views'
 import { usePolled } from '../live/hooks'

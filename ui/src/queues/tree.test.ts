@@ -24,7 +24,7 @@ function queue(name: string, parent = '', fields: Partial<QueueView> = {}): Queu
 const drawn = (branches: Branch[]): unknown => branches.map((b) => (b.below.length ? [b.queue.name, drawn(b.below)] : b.queue.name))
 
 describe('the tree', () => {
-  test('hangs children under their parents, in any order of arrival', () => {
+  test('puts children under their parents, in any order of arrival', () => {
     const queues = [queue('a', 'root'), queue('root'), queue('b', 'root'), queue('c', 'b')]
     expect(drawn(buildTree(queues))).toEqual([['root', ['a', ['b', ['c']]]]])
   })

@@ -56,7 +56,7 @@ export function nodesOrReason(work: WorkloadView): string {
   return work.reason || nodeWords(work.nodes)
 }
 
-/** When it is planned to start, in a few words; nothing when nobody planned it, or when it is held. */
+/** When it is planned to start, in a few words; empty without a planned start, or when it is held. */
 export function plannedStart(work: WorkloadView, now_s: number): string {
   if (!work.planned_s || work.state !== 'waiting') return ''
   return work.planned_s > now_s ? `planned to start in ${span(work.planned_s - now_s)}` : 'planned to start now'

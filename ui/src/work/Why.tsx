@@ -9,7 +9,7 @@ interface Props {
   why: WhyView | null
   problem: string
   obstacles: ObstacleView[] // from the detail, until the answer is there
-  planned: string // when it is planned to start; empty: nobody planned it
+  planned: string // when it is planned to start; empty: it has no planned start
 }
 
 export function Why({ why, problem, obstacles, planned }: Props) {
