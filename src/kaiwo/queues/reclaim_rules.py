@@ -14,6 +14,8 @@ from kaiwo.queues.fair_share import bounds
 from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows
 from kaiwo.snapshot.queue_table import ENDLESS, QueueTable
 
+Amount = list[int]  # one number per resource: at this size plain lists are five times as fast as arrays
+
 
 class QueueShares(NamedTuple):
     """The queues now; arrays by queue and resource, inner queues with everything below them."""
@@ -122,9 +124,6 @@ def _above(rule: RefusalRule, row: int, amount: IntArray, bound: IntArray) -> Re
     over = amount - np.minimum(bound, ENDLESS)
     column = int(over.argmax())
     return ReclaimRefusal(rule, row, column, int(amount[column]), int(bound[column])) if over[column] > 0 else None
-
-
-Amount = list[int]  # one number per resource: at this size plain lists are five times as fast as arrays
 
 
 class ReclaimCheck:

@@ -15,6 +15,9 @@ from kaiwo.model.plan import Nomination
 from kaiwo.model.workload import Pod
 from kaiwo.snapshot.array_types import BoolArray, IntArray, read_only
 
+Allocation = Pod | Nomination
+CPU, MEMORY, PODS, FREE_GPU, EXTENDED = 0, 1, 2, 3, 4  # columns of `free`; extended resources from EXTENDED on
+MILLI, MIB, SIZE, USABLE = 0, 1, 2, 3  # columns of `gpus`, each as wide as the largest node has devices
 DeviceCell: TypeAlias = tuple[int, int]  # row of the node, column of the device
 _Key = TypeVar("_Key", bound=Hashable)
 
@@ -49,12 +52,6 @@ def _count(counts: dict[_Key, int], key: _Key, sign: int) -> None:
     left = counts[key] = counts.get(key, 0) + sign
     if not left:
         del counts[key]
-
-
-Allocation = Pod | Nomination
-
-CPU, MEMORY, PODS, FREE_GPU, EXTENDED = 0, 1, 2, 3, 4  # columns of `free`; extended resources from EXTENDED on
-MILLI, MIB, SIZE, USABLE = 0, 1, 2, 3  # columns of `gpus`, each as wide as the largest node has devices
 
 
 class NodeTable:

@@ -21,6 +21,11 @@ from kaiwo.model.queue import (
 )
 from kaiwo.snapshot.array_types import IntArray, Rows, freeze, read_only
 
+GPU, CPU, MEMORY = 0, 1, 2  # columns
+RESOURCES = ("gpu", "cpu", "memory")
+ENDLESS = np.iinfo(np.int64).max // 4
+ResourceVector = tuple[int, ...]  # milli-GPU, milli-CPU, MiB; then, where known, milli-GPU of each bounded model
+PathBound = tuple[int, int, int]  # of a queue on the path to the root: row, column, the most
 _UNLISTED = GpuModelAmounts()
 NO_PARENT = -1
 SHARE_POLICIES = list(SharePolicy)  # a policy's code is its position
@@ -72,14 +77,6 @@ def _inherited(upwards: Sequence[Fairness]) -> tuple[SharePolicy, ReclaimStrateg
         next(each.reclaim_strategy for each in settings if each.reclaim_strategy is not None),
         next(each.min_runtime_s for each in settings if each.min_runtime_s is not None),
     )
-
-
-GPU, CPU, MEMORY = 0, 1, 2  # columns
-RESOURCES = ("gpu", "cpu", "memory")
-ENDLESS = np.iinfo(np.int64).max // 4
-
-ResourceVector = tuple[int, ...]  # milli-GPU, milli-CPU, MiB; then, where known, milli-GPU of each bounded model
-PathBound = tuple[int, int, int]  # of a queue on the path to the root: row, column, the most
 
 
 class ModelUsage(NamedTuple):
