@@ -71,6 +71,8 @@ async def why(call: Call) -> WhyView:
     record = find_record(call)
     live = call.context.live
     name, now_s = record.workload.name, live.cluster.now_s()
+    if record.state in WAITS and not record.message:  # a moment ago it may have been submitted
+        await wait_until_visible(live, lambda: name in live.state.workloads)
     found = await _explain(live, name, now_s) if record.state in WAITS else None
     if found is None and record.state is WorkloadState.HELD and record.message:
         answer = f"{name.removeprefix('default/')} is waiting: {record.message}"
