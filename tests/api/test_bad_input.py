@@ -142,7 +142,7 @@ def test_a_key_that_stands_twice_is_named(tmp_path: Path) -> None:
             answer = await kaiwo.client.post("/api/v1/workloads", content=body, headers={**kaiwo.bearer, **kind})
             problem = decode(answer, Problem)
             assert (answer.status_code, problem.field) == (400, "gpus")
-            assert problem.message == "gpus stands twice in one mapping; keep one of the two"
+            assert problem.message == "gpus appears twice in one mapping; keep one of the two"
 
     run(work())
 

@@ -19,7 +19,7 @@ from kaiwo.explain import Why, why
 from kaiwo.explain.cheapest_change import cheapest_change
 from kaiwo.explain.possible_changes import SHARED_WHOLE, ChangeKind, raised
 from kaiwo.explain.verify_change import Question
-from kaiwo.manifests import parse_submission
+from kaiwo.manifests import parse
 from kaiwo.manifests.kinds.object_metadata import Defaults
 from kaiwo.model.events import NodeChanged, QueueChanged, WorkloadChanged, WorkloadGone
 from kaiwo.model.gpu import SHARED_MILLI, TIME_SLICING, Gpu
@@ -40,7 +40,7 @@ def read(name: str, flags: Flags, submitted_s: int = 0) -> Workload:
     words = [part for flag, value in flags.items() for part in ([flag, value] if value else [flag])]
     ctx = submit.make_context("submit", [name, *words, "--simulate", "1h"])
     options = {key: value for key, value in ctx.params.items() if key not in ("files", "dry_run", "wait", "output")}
-    ((workload, _),) = parse_submission(make_form(ctx, options), Defaults(submitted_s=submitted_s)).submissions
+    ((workload, _),) = parse(make_form(ctx, options), Defaults(submitted_s=submitted_s)).submissions
     return workload
 
 
@@ -215,7 +215,7 @@ def test_the_door_makes_of_whole_shared_gpus_what_is_taken_for_them_here() -> No
 def test_work_from_a_file_with_named_sub_groups_is_given_no_flags() -> None:
     world = World().queue("default", gpu_limit=1_000)
     form = {"name": "w", "gpus": 1, "subGroups": [{"name": "replica", "pods": 2}]}
-    ((workload, _),) = parse_submission(form).submissions
+    ((workload, _),) = parse(form).submissions
     world.tell(WorkloadChanged(workload)).settle()
     change = why(world.state, "default/w", world.policy, world.now_s).change
     assert change is not None

@@ -5,9 +5,9 @@ import time
 import pytest
 import yaml
 
-from kaiwo.manifests import parse_all, read_documents
+from kaiwo.manifests import parse_all
 from kaiwo.manifests.text import yaml_reader
-from kaiwo.manifests.text.read_documents import read_json
+from kaiwo.manifests.text.read_documents import read_documents, read_json
 from kaiwo.model.errors import ConfigError
 
 
@@ -81,10 +81,10 @@ def test_anchors_and_merges_are_written_out() -> None:
         ('a: "x\n', ["malformed", "quotes"]),
         ("a: [1,\n2", ["malformed", "starts on line 1"]),
         ("a: {]", ["line 1", "malformed"]),
-        ("a: 1\nb:\n  c: 1\n  c: 2", ["document 1, line 4", '"c"', "stands twice"]),
-        ('{"a": 1, "a": 2}', ["a stands twice", "keep one"]),
-        ('{"a": {"b": 1, "c": 2, "b": 1}}', ["b stands twice"]),
-        ("a: {b: 1, c: 2, b: 1}", ["line 1", '"b"', "stands twice"]),
+        ("a: 1\nb:\n  c: 1\n  c: 2", ["document 1, line 4", '"c"', "appears twice"]),
+        ('{"a": 1, "a": 2}', ["a appears twice", "keep one"]),
+        ('{"a": {"b": 1, "c": 2, "b": 1}}', ["b appears twice"]),
+        ("a: {b: 1, c: 2, b: 1}", ["line 1", '"b"', "appears twice"]),
         ("1: a", ["line 1", "the key", "is not text", "quotes"]),
         ("on: a", ["the key", "is not text"]),
         ("~: a", ["the key", "is not text"]),
@@ -134,7 +134,7 @@ def test_a_byte_order_mark_does_no_harm() -> None:
 def test_the_size_is_bounded() -> None:
     assert "1,000,001 bytes" in complaint("a" * 1_000_001)
     assert "1,000,002 bytes" in complaint("é" * 500_001)
-    with pytest.raises(ConfigError, match="10 bytes and the most is 5"):
+    with pytest.raises(ConfigError, match="10 bytes and the maximum is 5"):
         read_documents("a: 1234567", limit_bytes=5)
 
 
@@ -195,8 +195,8 @@ def test_a_secret_is_not_shown() -> None:
         (b"[]", "a list, not a mapping"),
         (b"name: x", "not JSON"),
         (b'{"a": ' * 100_000, "nested"),
-        (b'{"name": "x", "gpus": 1, "gpus": 8}', "gpus stands twice"),
-        (b'{"a\\ud800": 1, "a\\ud800": 1}', "stands twice"),
+        (b'{"name": "x", "gpus": 1, "gpus": 8}', "gpus appears twice"),
+        (b'{"a\\ud800": 1, "a\\ud800": 1}', "appears twice"),
     ],
 )
 def test_a_form_must_be_json(text: bytes, part: str) -> None:

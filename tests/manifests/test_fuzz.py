@@ -11,17 +11,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kaiwo.manifests import (
-    Parsed,
-    describe_role,
-    describe_workload,
-    parse,
-    parse_all,
-    parse_submission,
-    read_documents,
-    submission_schema,
-)
+from kaiwo.manifests import SUBMISSION_FORM, Parsed, describe_role, describe_workload, parse, parse_all, read_json
 from kaiwo.manifests.short_form.submission_form import FORM_FIELDS
+from kaiwo.manifests.text.read_documents import read_documents
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.workload import Workload
 from kaiwo.model.workload_record import Program
@@ -97,7 +89,6 @@ def changed(document: Any, path: list[int], value: Any) -> Any:
 @given(DOCUMENTS)
 def test_any_mapping(document: dict[str, Any]) -> None:
     check(document)
-    check(document, parse_submission)
 
 
 @given(TREES)
@@ -125,7 +116,7 @@ def test_any_text(text: str) -> None:
 @given(st.binary(max_size=200))
 def test_any_bytes(data: bytes) -> None:
     check(data, parse_all)
-    check(data, parse_submission)
+    check(data, lambda text: parse(read_json(text)))
 
 
 @given(st.text(alphabet="abx01 \n\t:-[]{},&*!|>'\"%#?@~<.", max_size=120))
@@ -226,9 +217,9 @@ def test_the_full_form_has_every_field() -> None:
 
 @given(FORMS)
 def test_what_is_accepted_fits_the_schema(form: dict[str, Any]) -> None:
-    validator = pytest.importorskip("jsonschema_rs").validator_for(submission_schema())
+    validator = pytest.importorskip("jsonschema_rs").validator_for(msgspec.json.schema(SUBMISSION_FORM))
     try:
-        parse_submission(form)
+        parse(form)
     except ConfigError:
         return
     validator.validate(form)

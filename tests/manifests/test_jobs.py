@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from kaiwo.manifests import describe_workload, parse, parse_documents
+from kaiwo.manifests import describe_workload, parse
+from kaiwo.manifests.parse import parse_documents
 from tests.manifests.texts import check_refusal, job, kaiwojob, one, pod, queue, warnings_of
 
 
@@ -135,7 +136,7 @@ def test_kueues_pod_groups_are_gangs() -> None:
         ([annotated(pod(), gang="")], "kaiwo.ai/gang", ["a name must"]),
         ([annotated(pod(), gang_size="2")], "kaiwo.ai/gang-size", ["no gang is named", "kaiwo.ai/gang"]),
         ([member("a", gang_size="0")], "kaiwo.ai/gang-size", ["whole number"]),
-        ([member("a"), {"name": "g"}], "name", ["stands twice"]),
+        ([member("a"), {"name": "g"}], "name", ["appears twice"]),
     ],
 )
 def test_a_gang_that_is_not_one_is_refused(documents: list[Any], field: str, parts: list[str]) -> None:
@@ -168,4 +169,4 @@ def test_what_is_not_read_is_said(document: dict[str, Any], field: str, parts: l
 def test_objects_that_bring_no_work_are_left_out() -> None:
     parsed = parse_documents([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "x"}}, {"name": "t"}])
     assert len(parsed.submissions) == 1
-    assert "a Namespace brings no work" in parsed.warnings[0]
+    assert "a Namespace describes no workload" in parsed.warnings[0]

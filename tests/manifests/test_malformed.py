@@ -89,7 +89,7 @@ def test_a_container_has_a_name_that_every_cluster_takes(name: Any, field: str) 
 
 
 def test_two_containers_never_share_a_name_also_where_one_of_them_starts_up() -> None:
-    check_refusal(with_name(pod(), "main", "initContainers"), "spec.containers[0].name", ["stands twice"])
+    check_refusal(with_name(pod(), "main", "initContainers"), "spec.containers[0].name", ["appears twice"])
 
 
 @pytest.mark.parametrize(

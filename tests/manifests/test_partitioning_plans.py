@@ -87,9 +87,9 @@ def test_a_plan_that_cannot_be_meant_is_refused_with_the_way_out(spec: dict[str,
 @pytest.mark.parametrize(
     ("profile", "message"),
     [
-        ({"dcmProfileName": "banana"}, 'names "banana", which tells no partition mode; write one of spx-nps1'),
-        ({"dcmProfileName": "spx-nps4"}, "is SPX.NPS4, in which no GPU can be; write one of spx-nps1, .*cpx-nps4"),
-        ({"computeMode": "DPX", "memoryMode": "NPS4"}, "is DPX.NPS4, in which no GPU can be"),
+        ({"dcmProfileName": "banana"}, 'names "banana", which is not a partition mode; write one of spx-nps1'),
+        ({"dcmProfileName": "spx-nps4"}, "is SPX.NPS4, which no GPU supports; write one of spx-nps1, .*cpx-nps4"),
+        ({"computeMode": "DPX", "memoryMode": "NPS4"}, "is DPX.NPS4, which no GPU supports"),
     ],
 )
 def test_a_profile_that_no_gpu_can_have_is_refused_at_the_door(profile: dict[str, str], message: str) -> None:
@@ -100,7 +100,7 @@ def test_a_profile_that_no_gpu_can_have_is_refused_at_the_door(profile: dict[str
 
 def test_a_reference_is_refused_when_its_name_tells_an_illegal_mode() -> None:
     rule = {"selector": {"matchLabels": {"pool": "inference"}}, "profileRef": {"name": "spx-nps4"}}
-    with pytest.raises(ConfigError, match="in which no GPU can be"):
+    with pytest.raises(ConfigError, match="which no GPU supports"):
         read(document(rules=[rule]))
 
 

@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from kaiwo.manifests.parse import parse, parse_submission
+from kaiwo.manifests.parse import parse
 from kaiwo.manifests.workload_summary import describe_workload
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.request import Request
 
 
 def short(**fields: Any) -> Request:
-    ((workload, _),) = parse_submission({"name": "w", **fields}).submissions
+    ((workload, _),) = parse({"name": "w", **fields}).submissions
     return workload.roles[0].request
 
 
@@ -74,5 +74,5 @@ def test_upstreams_partitioned_is_any_partition_and_beside_memory_it_is_said_to_
 
 
 def test_what_is_wanted_is_said_in_words() -> None:
-    ((workload, _),) = parse_submission({"name": "w", "gpus": 2, "gpuPartition": "CPX"}).submissions
+    ((workload, _),) = parse({"name": "w", "gpus": 2, "gpuPartition": "CPX"}).submissions
     assert describe_workload(workload) == "2 CPX partitions"

@@ -47,7 +47,7 @@ def test_every_field_has_a_name() -> None:
     ("text", "sentence"),
     [
         ("actions: [alocate]", 'actions[0] is "alocate"; write allocate'),
-        ("actions: [allocate, allocate]", 'actions[1] is "allocate", which stands there already'),
+        ("actions: [allocate, allocate]", 'actions[1] is "allocate", which is listed already'),
         ("actions: []", "actions has no allocate, and without that nothing ever starts; write [allocate]"),
         ("actions: [reclaim, preempt]", "actions has no allocate"),
         ("", "there is no document in it; write at least one, such as `placement: spread`"),

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kaiwo.manifests import parse, parse_documents
+from kaiwo.manifests.parse import parse, parse_documents
 from kaiwo.model.queue import UNLIMITED, Fairness, GpuModelAmounts, Queue, QueueAmounts, ReclaimStrategy, SharePolicy
 from tests.manifests.texts import check_refusal, queue, warnings_of
 
@@ -82,7 +82,7 @@ def test_a_gpu_model_has_amounts_of_its_own() -> None:
         (
             {"resources": {"gpu": {"models": {"MI300X": {"quota": 1}, "mi300x": {"quota": 1}}}}},
             "spec.resources.gpu.models.mi300x",
-            ["stands there twice"],
+            ["appears twice"],
         ),
         ({"fairness": {"minRuntime": "soon"}}, "spec.fairness.minRuntime", ["not a duration"]),
         ({"namespaces": ["Lab"]}, "spec.namespaces", ["lower-case"]),
@@ -102,7 +102,7 @@ def test_a_bad_queue_gets_one_sentence(spec: dict[str, Any], field: str, parts: 
 
 
 def test_a_queue_stands_once_in_a_text() -> None:
-    check_refusal({"kind": "List", "items": [queue(), queue()]}, "name", ["queue 'q'", "stands twice"])
+    check_refusal({"kind": "List", "items": [queue(), queue()]}, "name", ["queue 'q'", "appears twice"])
     assert len(parse_documents([queue(), {"name": "q"}]).queues) == 1
 
 

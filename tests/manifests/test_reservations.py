@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kaiwo.manifests import Defaults, parse, parse_submission
+from kaiwo.manifests import Defaults, parse
 from kaiwo.manifests.kinds.reservation import read_reservation_form
 from kaiwo.manifests.text.field_errors import FieldPath
 from kaiwo.manifests.values.timestamps import read_timestamp_s
@@ -82,7 +82,7 @@ def test_a_form_counts_from_now_and_from_its_start() -> None:
 
 def test_work_names_a_reservation_and_its_expiry() -> None:
     form = {"name": "a", "gpus": 1, "reservation": "night", "expires": "2h"}
-    ((workload, _),) = parse_submission(form, Defaults(submitted_s=100)).submissions
+    ((workload, _),) = parse(form, Defaults(submitted_s=100)).submissions
     assert (workload.reservation, workload.expires_s) == ("night", 7300)
     notes = {"kaiwo.ai/reservation": "night", "kaiwo.ai/expires": "2026-01-31T18:00:00Z"}
     pod = {
@@ -119,7 +119,7 @@ def test_moments_are_said_as_people_read_them() -> None:
 )
 def test_a_moment_before_the_clock_begins_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=r"expires is .* which is before 1970"):
-        parse_submission({"name": "a", "expires": text})
+        parse({"name": "a", "expires": text})
 
 
 def test_the_last_moment_of_the_calendar_is_read_in_every_time_zone() -> None:

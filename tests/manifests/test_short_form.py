@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kaiwo.manifests import Defaults, describe_workload, parse, parse_all, parse_submission, submission_schema
+from kaiwo.manifests import SUBMISSION_FORM, Defaults, describe_workload, parse, parse_all, read_json
 from kaiwo.model.affinity import NodeRule
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.request import Toleration
@@ -228,7 +228,7 @@ def test_secrets_stay_out_of_messages() -> None:
 
 
 def test_names_stand_once_in_a_text() -> None:
-    check_refusal("name: a\n---\nname: a", "name", ["'default/a'", "stands twice"])
+    check_refusal("name: a\n---\nname: a", "name", ["'default/a'", "appears twice"])
     assert len(parse_all("name: a\n---\nname: a\nnamespace: other").submissions) == 2
 
 
@@ -237,17 +237,16 @@ def test_a_text_cannot_ask_for_the_world() -> None:
 
 
 def test_a_form_comes_as_json_or_as_a_mapping() -> None:
-    for form in ('{"name": "t", "gpus": 2}', b'{"name": "t", "gpus": 2}', {"name": "t", "gpus": 2}):
-        ((workload, _),) = parse_submission(form).submissions
+    text = '{"name": "t", "gpus": 2}'
+    for form in (read_json(text), read_json(text.encode()), {"name": "t", "gpus": 2}):
+        ((workload, _),) = parse(form).submissions
         assert workload.roles[0].request.gpus == 2
-    with pytest.raises(ConfigError, match="the form: kind"):
-        parse_submission({"kind": "Pod", "metadata": {"name": "x"}})
-    with pytest.raises(ConfigError, match="the form: name is missing"):
-        parse_submission(b"{}")
+    with pytest.raises(ConfigError, match="document 1: name is missing"):
+        parse(read_json(b"{}"))
 
 
 def test_the_schema_is_the_form() -> None:
-    schema = submission_schema()
+    schema = msgspec.json.schema(SUBMISSION_FORM)
     form = schema["$defs"]["Submission"]
     assert form["additionalProperties"] is False
     assert form["required"] == ["name"]

@@ -25,12 +25,12 @@ from kaiwo.clusters.local.cluster_file import gpus_of
 from kaiwo.devices.fake import fake_inventory
 from kaiwo.devices.gpu_names import VIRTUAL_FUNCTIONS, amd_model, nominal_mib, nvidia_model
 from kaiwo.gpus.isolation_grades import share_grade, smallest_masked_milli
-from kaiwo.manifests import parse_submission
+from kaiwo.manifests import parse
 from kaiwo.model.gpu import Gpu, vendor_of
 from kaiwo.model.partition_modes import partition_shape
 
 # Requests and manifests.
-((workload, _),) = parse_submission({"name": "a", "gpus": 1, "gpuModels": ["AMD Instinct mi999x"]}).submissions
+((workload, _),) = parse({"name": "a", "gpus": 1, "gpuModels": ["AMD Instinct mi999x"]}).submissions
 assert workload.roles[0].request.gpu_models == ("MI999X",)
 assert "MI999X" in CliRunner().invoke(up, ["--help"]).output
 # Discovery.

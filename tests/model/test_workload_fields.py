@@ -8,7 +8,7 @@ from kaiwo.api.views import WorkloadDetail
 from kaiwo.cli.verbs.workloads.run import run
 from kaiwo.cli.verbs.workloads.submit import submit
 from kaiwo.clusters.kubernetes.decode.workload_annotations import read_workload_settings
-from kaiwo.manifests import parse_submission, submission_schema
+from kaiwo.manifests import SUBMISSION_FORM, parse
 from kaiwo.model.workload import Workload
 from kaiwo.model.workload_fields import FIELDS, ValueKind, WorkloadField
 
@@ -31,9 +31,9 @@ def test_it_has_the_default_and_the_type_that_a_workload_has(field: WorkloadFiel
 @every_field
 def test_the_short_form_takes_it(field: WorkloadField) -> None:
     written, _, value = EXAMPLES[field.kind]
-    ((workload, _),) = parse_submission({"name": "train", field.short: written}).submissions
+    ((workload, _),) = parse({"name": "train", field.short: written}).submissions
     assert getattr(workload, field.name) == value
-    assert field.help in str(submission_schema()["$defs"]["Submission"]["properties"][field.short])
+    assert field.help in str(msgspec.json.schema(SUBMISSION_FORM)["$defs"]["Submission"]["properties"][field.short])
 
 
 @every_field

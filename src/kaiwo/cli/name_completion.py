@@ -38,10 +38,10 @@ complete_node, complete_queue, complete_reservation = map(_completion, ("/nodes"
 
 def resolve_user(name: str) -> str:
     """The user name that was given; `me` is the current user."""
-    import pwd
-
     if name != "me":
         return name
+    import pwd
+
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:

@@ -5,23 +5,18 @@ Never: raises anything but ConfigError for what a person wrote, or shows a secre
 """
 
 from kaiwo.manifests.kinds.object_metadata import Defaults, Parsed
-from kaiwo.manifests.parse import parse, parse_all, parse_documents, parse_submission
-from kaiwo.manifests.short_form.submission_form import SUBMISSION_FORM, submission_schema
-from kaiwo.manifests.text.read_documents import read_documents, read_json
-from kaiwo.manifests.workload_summary import describe_request, describe_role, describe_workload
+from kaiwo.manifests.parse import parse, parse_all
+from kaiwo.manifests.short_form.submission_form import SUBMISSION_FORM
+from kaiwo.manifests.text.read_documents import read_json
+from kaiwo.manifests.workload_summary import describe_role, describe_workload
 
 __all__ = [
     "SUBMISSION_FORM",
     "Defaults",
     "Parsed",
-    "describe_request",
     "describe_role",
     "describe_workload",
     "parse",
     "parse_all",
-    "parse_documents",
-    "parse_submission",
-    "read_documents",
     "read_json",
-    "submission_schema",
 ]

@@ -16,7 +16,7 @@ from kaiwo.manifests.kinds.reservation import read_reservation
 from kaiwo.manifests.short_form.read_submission import read_short_form
 from kaiwo.manifests.text.document_limits import check_tree
 from kaiwo.manifests.text.field_errors import FieldPath, quote_name, show, suggest
-from kaiwo.manifests.text.read_documents import LIMIT_BYTES, read_documents, read_json
+from kaiwo.manifests.text.read_documents import LIMIT_BYTES, read_documents
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.partitioning_plan import PartitioningPlan
 from kaiwo.model.queue import Queue
@@ -57,16 +57,6 @@ def parse_all(text: str | bytes, defaults: Defaults = NO_DEFAULTS, limit_bytes: 
     return parse_documents(read_documents(text, limit_bytes), defaults)
 
 
-def parse_submission(form: str | bytes | Mapping[str, Any], defaults: Defaults = NO_DEFAULTS) -> Parsed:
-    """One workload in short form: JSON text, or the mapping itself."""
-    document = dict(form) if isinstance(form, Mapping) else read_json(form)
-    if document.get("kind", "Workload") != "Workload":
-        raise FieldPath("the form", "kind").error(f"is {show(document['kind'])}; write Workload, or leave it out")
-    reader = _Reader(defaults)
-    reader.read(document, "the form")
-    return reader.parsed()
-
-
 def parse_documents(documents: Sequence[Any], defaults: Defaults = NO_DEFAULTS) -> Parsed:
     """All documents together: gangs are joined, and names must be unique."""
     reader = _Reader(defaults)
@@ -96,7 +86,7 @@ class _Reader:
         elif kind == "List" or kind.endswith("List"):
             self._read_list(document, where, inside_list)
         elif kind in _SKIPPED:
-            self.warnings.append(f"{where}: a {kind} brings no work and is left out")
+            self.warnings.append(f"{where}: a {kind} describes no workload and is left out")
         else:
             self._read_object(kind, ManifestObject(document, where, self.defaults, self.warnings), where)
 
@@ -165,7 +155,7 @@ def _check_unique(names: list[str], what: str) -> None:
     twice = next((name for name, times in Counter(names).items() if times > 1), None)
     if twice is not None:
         path = FieldPath(f"{what} {quote_name(twice)}", "name")
-        raise path.error("stands twice in the text; rename one of the two")
+        raise path.error("appears twice in the text; rename one of the two")
 
 
 def _join_gangs(entries: list[ManifestWork]) -> list[tuple[Workload, Program]]:

@@ -60,9 +60,9 @@ def _read_actions(fields: FieldReader) -> tuple[str, ...]:
         if action not in ACTIONS:
             raise path.error(f"is {show(action)}; write {', '.join(ACTIONS)}{suggest(action, ACTIONS)}")
         if action in actions[:index]:
-            raise path.error(f"is {show(action)}, which stands there already; keep one of them")
+            raise path.error(f"is {show(action)}, which is listed already; keep one of them")
     if "allocate" not in actions:
-        way_out = "write [allocate] and what else a cycle shall do"
+        way_out = "write [allocate] and what else a cycle should do"
         raise fields.path_of("actions").error(f"has no allocate, and without that nothing ever starts; {way_out}")
     return actions
 

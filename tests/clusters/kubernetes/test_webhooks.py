@@ -179,7 +179,7 @@ def test_a_tree_of_queues_stays_a_tree(site: Installed, tmp_path: Path) -> None:
             (queue("lost", parentQueue="nobody"), "names the parent nobody, which does not exist; create it or clear"),
             (queue("tight", resources={"gpu": {"quota": 4, "limit": 2}}), "limit is below quota"),
             (_by_model(4, MI300X=9), "above its GPU limit of 4"),
-            (_by_model(4, MI300X=1, mi300x=1), "stands there twice"),
+            (_by_model(4, MI300X=1, mi300x=1), "appears twice"),
         ):
             assert words in " ".join(site.create(document).split())
         circle = site.create(queue("top", parentQueue="low"), how="apply")

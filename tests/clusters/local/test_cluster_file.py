@@ -64,7 +64,7 @@ def test_gpus_can_be_cut_from_the_start() -> None:
         ("{}", "nodes is missing; write at least one"),
         ("nodes: 3", "nodes must be a list, not a number"),
         ("nodes: [3]", "nodes[0] must be a mapping, not a number"),
-        ("nodes: [{}]\nnodes: [{}]", '"nodes" stands twice'),
+        ("nodes: [{}]\nnodes: [{}]", '"nodes" appears twice'),
         ("nodes: [{}]\n---\nnodes: [{}]", "has 2 documents"),
         ("node: [{}]", "node is not a known field; did you mean nodes?"),
         ("nodes: [{gpu: 3}]", "nodes[0].gpu is not a known field; did you mean gpus?"),

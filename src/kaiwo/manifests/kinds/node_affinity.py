@@ -37,14 +37,14 @@ def read_node_rules(spec: FieldReader) -> tuple[NodeRule, ...]:
     for fields in (required, node, affinity):
         fields.finish()
     if len(rules) > MAX_RULES:
-        raise spec.path_of("affinity").error(f"has {len(rules)} rules and the most is {MAX_RULES}; use fewer")
+        raise spec.path_of("affinity").error(f"has {len(rules)} rules and the maximum is {MAX_RULES}; use fewer")
     return tuple(rules)
 
 
 def read_tolerations(spec: FieldReader) -> tuple[Toleration, ...]:
     found = tuple(_read_toleration(item) for item in spec.items("tolerations"))
     if len(found) > MAX_RULES:
-        raise spec.path_of("tolerations").error(f"has {len(found)} entries and the most is {MAX_RULES}; use fewer")
+        raise spec.path_of("tolerations").error(f"has {len(found)} entries and the maximum is {MAX_RULES}; use fewer")
     return found
 
 

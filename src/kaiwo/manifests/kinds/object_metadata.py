@@ -141,7 +141,7 @@ def build_workload(
 
 def check_user(user: str, path: FieldPath) -> str:
     if len(user) > MAX_USER or not user.isprintable():
-        raise path.error(f"must be printable and have at most {MAX_USER} signs; shorten it")
+        raise path.error(f"must be printable and have at most {MAX_USER} characters; shorten it")
     return user
 
 

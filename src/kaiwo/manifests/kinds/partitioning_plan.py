@@ -45,7 +45,7 @@ def read_plan(item: ManifestObject) -> PartitioningPlan:
     if not rules:
         raise spec.path_of("rules").error("is empty; add a rule with a selector and a profile")
     if len(rules) > MAX_RULES:
-        raise spec.path_of("rules").error(f"has {len(rules)} rules and the most is {MAX_RULES}; use fewer")
+        raise spec.path_of("rules").error(f"has {len(rules)} rules and the maximum is {MAX_RULES}; use fewer")
     plan = PartitioningPlan(
         item.name,
         tuple(_read_rule(rule) for rule in rules),
@@ -113,7 +113,7 @@ def _check_profile(name: str, is_reference: bool, path: FieldPath) -> None:
     mode = mode_of_profile(name)
     if mode in _LEGAL or (mode is None and (is_reference or name == DEFAULT_PROFILE)):
         return
-    wrong = "tells no partition mode" if mode is None else f"is {'+'.join(mode)}, in which no GPU can be"
+    wrong = "is not a partition mode" if mode is None else f"is {'+'.join(mode)}, which no GPU supports"
     legal = ", ".join("-".join(each).lower() for each in _LEGAL)
     raise path.error(f"names {show(name)}, which {wrong}; write one of {legal}")
 

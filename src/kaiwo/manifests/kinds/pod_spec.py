@@ -38,7 +38,7 @@ def require_containers(spec: FieldReader) -> None:
     names = [container.read("name", read_container_name, "") for container in every]
     for container, name in zip(every, names, strict=True):
         if not name or names.count(name) > 1:
-            fact = "stands twice" if name else "is missing"
+            fact = "appears twice" if name else "is missing"
             raise container.path_of("name").error(f"{fact}; give each container a name of its own, such as main")
     if not containers:
         fact = "is empty" if spec.has("containers") else "is missing"
@@ -147,9 +147,8 @@ def _build_request(spec: FieldReader, annotations: Annotations, amounts: Amounts
     elif named and gpus.whole not in named.values():
         spec.warnings.append(f"{spec.owner}: {gpus.field} counts, not the GPUs that the containers ask for")
     if gpus.whole > quantities.MAX_GPUS:
-        raise FieldPath(spec.owner, gpus.field).error(
-            f"asks for {gpus.whole} GPUs in one pod and the most is {quantities.MAX_GPUS}; spread them over more pods"
-        )
+        fact = f"asks for {gpus.whole} GPUs in one pod and the maximum is {quantities.MAX_GPUS}"
+        raise FieldPath(spec.owner, gpus.field).error(f"{fact}; spread them over more pods")
     written = annotations.written_gpus(gpus.whole, gpus.vendor, gpus.models)
     if gpus.memory_mib is not None:
         written = written._replace(memory_mib=gpus.memory_mib, devices=gpus.devices)

@@ -47,7 +47,7 @@ def read_queue(item: ManifestObject) -> Queue:
         itself = f"is {show(queue.name)}, the queue itself"
         raise spec.path_of("parentQueue").error(f"{itself}; name another queue, or leave it out")
     if len(queue.display_name) > 253:
-        raise spec.path_of("displayName").error("has more than 253 signs; shorten it")
+        raise spec.path_of("displayName").error("has more than 253 characters; shorten it")
     resources.finish(strict=True)
     spec.finish(strict=True)
     item.read_labels()
@@ -64,7 +64,7 @@ def _read_gpu_models(gpu: FieldReader) -> dict[str, GpuModelAmounts]:
         fields, path = models.inner(written), models.path_of(written)
         (name,) = read_models((written,), path, "", gpu.warnings)
         if name in found:
-            raise path.error(f"is {name}, which stands there twice; keep one of them")
+            raise path.error(f"is {name}, which appears twice; keep one of them")
         quota, limit = (_read_or_unlimited(fields, bound, _gpu_milli) for bound in ("quota", "limit"))
         _check_limit(fields, quota, limit)
         fields.finish(strict=True)
@@ -99,7 +99,7 @@ def _gpu_milli(value: object, path: FieldPath) -> int:
     if milli < 0:
         raise path.error(f"is {show(value)}, which is negative; write 0 or more GPUs")
     if milli > MAX_QUEUE_GPUS * WHOLE_MILLI:
-        raise path.error(f"is {show(value)}, which is too much; the most is {MAX_QUEUE_GPUS:,} GPUs")
+        raise path.error(f"is {show(value)}, which is too much; the maximum is {MAX_QUEUE_GPUS:,} GPUs")
     if milli != milli.to_integral_value():
         raise path.error(f'is {show(value)}, but GPUs are counted in steps of 0.001; round it, such as "0.5"')
     return int(milli)
@@ -125,5 +125,6 @@ def _read_fairness(fairness: FieldReader) -> Fairness:
 def _read_names(spec: FieldReader, field: str, reader: Callable[[object, FieldPath], str]) -> tuple[str, ...]:
     names = spec.texts(field)
     if len(names) > MAX_LISTED:
-        raise spec.path_of(field).error(f"lists {len(names):,} names and the most is {MAX_LISTED:,}; use more queues")
+        fact = f"lists {len(names):,} names and the maximum is {MAX_LISTED:,}"
+        raise spec.path_of(field).error(f"{fact}; use more queues")
     return tuple(sorted({reader(name, spec.path_of(field)) for name in names}))

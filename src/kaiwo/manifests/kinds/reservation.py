@@ -93,6 +93,6 @@ def _device(item: FieldReader) -> PhysicalDevice:
 
 def _listed(spec: FieldReader, name: str, items: Any) -> Any:
     if len(items) > MAX_LISTED:
-        fact = f"has {len(items)} entries and the most is {MAX_LISTED:,}"
+        fact = f"has {len(items)} entries and the maximum is {MAX_LISTED:,}"
         raise spec.path_of(name).error(f"{fact}; split the reservation")
     return items

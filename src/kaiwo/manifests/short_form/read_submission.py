@@ -80,9 +80,8 @@ def _tasks(
         )
     longest = len(f"{array}-{max(indices)}")
     if longest > MAX_NAME:
-        raise FieldPath(owner, "name").error(
-            f"is too long for an array: with its index it has {longest} signs and the most is {MAX_NAME}; shorten it"
-        )
+        fact = f"with its index it has {longest} characters and the maximum is {MAX_NAME}"
+        raise FieldPath(owner, "name").error(f"is too long for an array: {fact}; shorten it")
     for index in indices:
         labels = workload.labels | {ARRAY_LABEL: array, INDEX_LABEL: str(index)}
         yield msgspec.structs.replace(workload, name=f"{workload.name}-{index}", labels=labels), program
@@ -131,7 +130,7 @@ class _FormReader:
         if form.workdir and not form.workdir.startswith("/"):
             raise self.path_of("workdir").error("must be an absolute path; start it with /")
         if len(form.image) > MAX_IMAGE:
-            raise self.path_of("image").error(f"has more than {MAX_IMAGE} signs; shorten it")
+            raise self.path_of("image").error(f"has more than {MAX_IMAGE} characters; shorten it")
         return Program(
             command=check_command(form.command, self.path_of("command")),
             image=form.image,

@@ -205,11 +205,6 @@ _EXAMPLES = {
 }
 
 
-def submission_schema() -> dict[str, Any]:
-    """The JSON Schema of the form, standing alone."""
-    return msgspec.json.schema(SUBMISSION_FORM)
-
-
 def read_form(document: Mapping[str, Any], owner: str) -> Submission:
     """The form, its types checked."""
     for name, value in document.items():

@@ -16,7 +16,7 @@ TOO_DEEP = f"is nested more than {MAX_DEPTH} levels deep; write it flatter"
 TOO_MANY = f"has more than {MAX_VALUES:,} values; split it into several files"
 NOT_TEXT_KEY = "is not text; put it in quotes"
 NOT_FINITE = "is not a finite number; write a plain number, or put it in quotes if it is text"
-TOO_LARGE = f"is too large (the most is {MAX_INTEGER}); put it in quotes if it is text"
+TOO_LARGE = f"is too large (the maximum is {MAX_INTEGER}); put it in quotes if it is text"
 NO_NUL = "contains a NUL character; remove it"
 NOT_UNICODE = "contains half of a surrogate pair; write the whole character"
 

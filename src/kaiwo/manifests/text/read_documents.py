@@ -62,7 +62,8 @@ def _decode(text: str | bytes, limit_bytes: int) -> str:
     if size <= limit_bytes and isinstance(text, str):
         size = len(text.encode(errors="replace"))
     if size > limit_bytes:
-        raise ConfigError(f"the text has {size:,} bytes and the most is {limit_bytes:,}; split it into several files")
+        fact = f"the text has {size:,} bytes and the maximum is {limit_bytes:,}"
+        raise ConfigError(f"{fact}; split it into several files")
     try:
         plain = text.decode("utf-8-sig") if isinstance(text, bytes) else text.removeprefix("\ufeff")
         plain.encode()
@@ -98,7 +99,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name in found:
-            raise FieldPath("", name).error("stands twice in one mapping; keep one of the two")
+            raise FieldPath("", name).error("appears twice in one mapping; keep one of the two")
         found[name] = value
     return found
 

@@ -145,7 +145,7 @@ class _Builder:
             if not isinstance(value, str):
                 self._fail(event, f"a key {NOT_TEXT_KEY}")
             if value in parent.value:
-                self._fail(event, f"the key {show(value)} stands twice in one mapping; keep one of the two")
+                self._fail(event, f"the key {show(value)} appears twice in one mapping; keep one of the two")
             parent.key = value
         elif parent.key is _MERGE:
             self._merge(parent, value, event)
@@ -189,7 +189,7 @@ class _Builder:
     def _counted(self, event: yaml.Event, more: _Size) -> None:
         self._size = _Size(self._size.values + more.values, self._size.signs + more.signs)
         if self._size.values > MAX_VALUES or self._size.signs > MAX_SIGNS:
-            limits = f"more than {MAX_VALUES:,} values or {MAX_SIGNS:,} signs"
+            limits = f"more than {MAX_VALUES:,} values or {MAX_SIGNS:,} characters"
             self._fail(event, f"the text holds {limits}, anchors written out; split it")
 
     def _fail(self, event: yaml.Event, sentence: str) -> NoReturn:

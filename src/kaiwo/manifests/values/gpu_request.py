@@ -66,7 +66,12 @@ def as_shares(written: WrittenGpus, names: GpuFieldNames, warnings: list[str]) -
     _check_shareable(written, names)
     if written.is_share:
         return written
-    path, count = FieldPath(names.owner, names.sharing), _count(written, names)
+    if written.whole and written.devices not in (None, written.whole):
+        raise FieldPath(names.owner, names.devices).error(
+            f"is {written.devices} and {names.whole} is {written.whole}; with {names.sharing} both count the GPUs: "
+            "keep one"
+        )
+    path, count = FieldPath(names.owner, names.sharing), written.whole or written.devices
     if not count:
         warnings.append(path.sentence(f"is ignored: no GPU is asked for; count them with {names.devices}"))
         return written
@@ -114,16 +119,6 @@ def _check_shareable(written: WrittenGpus, names: GpuFieldNames) -> None:
             f'is "{written.least_grade}", and {names.sharing} alone is {TIME_SLICING}; add {names.isolation}: cu-mask '
             "(AMD) or mps (NVIDIA), or remove one of the two"
         )
-
-
-def _count(written: WrittenGpus, names: GpuFieldNames) -> int:
-    """The number of GPUs: whole ones, or devices where whole ones cannot be named."""
-    if written.whole and written.devices not in (None, written.whole):
-        raise FieldPath(names.owner, names.devices).error(
-            f"is {written.devices} and {names.whole} is {written.whole}; with {names.sharing} both count the GPUs: "
-            "keep one"
-        )
-    return written.whole or written.devices or 0
 
 
 ISOLATIONS = ("mps", "time-slicing", "cu-mask", "partition")

@@ -22,7 +22,7 @@ _NAME = re.compile(NAME)
 _LABEL_NAME = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _SPAN = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
-_ENDS = f"begin and end with a letter or digit, and have at most {MAX_NAME} signs"
+_ENDS = f"begin and end with a letter or digit, and have at most {MAX_NAME} characters"
 _NAME_RULE = f"a name must use lower-case letters, digits, '-' and '.', {_ENDS}"
 _NAMESPACE_RULE = f"a namespace must use lower-case letters, digits and '-', {_ENDS}"
 _CONTAINER_RULE = f"a container's name must use lower-case letters, digits and '-', {_ENDS}"
@@ -61,7 +61,7 @@ def read_reference(value: object, path: FieldPath, namespace: str) -> str:
 
 def check_labels(labels: Mapping[str, str], path: FieldPath) -> dict[str, str]:
     if len(labels) > MAX_LABELS:
-        raise path.error(f"has {len(labels)} labels and the most is {MAX_LABELS}; use fewer")
+        raise path.error(f"has {len(labels)} labels and the maximum is {MAX_LABELS}; use fewer")
     for key, value in labels.items():
         check_label_key(key, path)
         check_label_value(value, path.inner(key))
@@ -109,7 +109,7 @@ def check_command(words: Sequence[str], path: FieldPath) -> tuple[str, ...]:
 
 def _check_size(word: str, path: FieldPath) -> None:
     if len(word.encode()) > MAX_WORD_BYTES:
-        raise path.error(f"has more than {MAX_WORD_BYTES:,} bytes, which no process takes; put the text into a file")
+        raise path.error(f"has more than {MAX_WORD_BYTES:,} bytes, which no process accepts; put the text into a file")
 
 
 def read_array(value: object, path: FieldPath) -> tuple[int, ...]:

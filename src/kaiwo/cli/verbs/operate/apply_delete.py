@@ -22,12 +22,6 @@ def file_option(required: bool) -> Callable[[Any], Any]:
     )  # fmt: skip
 
 
-def read_files(files: Sequence[str]) -> bytes:
-    """All files joined into one stream of documents, so that the server applies all of them or none."""
-    texts = [_read_file(path) for path in files]
-    return texts[0] if len(texts) == 1 else b"\n---\n".join(texts)
-
-
 def _read_file(path: str) -> bytes:
     named = "stdin" if path == "-" else path
     try:
@@ -46,8 +40,9 @@ def _read_file(path: str) -> bytes:
 
 
 def post_manifests(server: ApiClient, path: str, files: Sequence[str], dry_run: bool = False) -> bytes:
-    """Send the files, whose YAML the server parses."""
-    return server.send("POST", path, {"dry_run": "true"} if dry_run else {}, read_files(files), "application/yaml")
+    """Send all files as one stream of documents, so that the server applies all of them or none."""
+    text = b"\n---\n".join(_read_file(file) for file in files)
+    return server.send("POST", path, {"dry_run": "true"} if dry_run else {}, text, "application/yaml")
 
 
 @click.command(cls=Verb)

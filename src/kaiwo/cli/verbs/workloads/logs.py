@@ -89,10 +89,9 @@ def copy_log(server: ApiClient, name: str, query: dict[str, Any], skip: int = 0)
     except BrokenPipeError:
         raise
     except (OSError, HttpError) as error:
-        raise LostServerError(
-            f"lost the connection to {server.url} while following {name}; the workload may still be running: "
-            f"kaiwo logs -f {short_name(name)}"
-        ) from error
+        lost = f"lost the connection to {server.url} while following {name}"
+        command = f"kaiwo logs -f {short_name(name)}"
+        raise LostServerError(f"{lost}; the workload may still be running: {command}") from error
     return copied
 
 

@@ -49,16 +49,29 @@ def wait(names: tuple[str, ...], goal: str, timeout: str | None) -> int:
 
 
 def wait_until(names: Sequence[str], goal: str, timeout_s: float | None, is_printed: bool = True) -> int:
-    """Wait, print how each workload ended, and return the exit code."""
-    location = server_location()
-    is_reached = GOALS[goal]
-
-    def print_ending(detail: WorkloadDetail) -> None:
-        if is_printed:
-            click.echo(describe_ending(detail))
-
-    details = wait_for(lambda: connect(location), names, is_reached, timeout_s, print_ending)
-    return 0 if all(is_reached(detail.summary.state) for detail in details) else 1
+    """Wait until every workload has reached the goal or has ended; print each, and return the exit code."""
+    location, is_reached = server_location(), GOALS[goal]
+    poller, pause = WorkloadPoller(lambda: connect(location)), FIRST_PAUSE_S
+    unfinished: dict[str, WorkloadState | None] = dict.fromkeys(names)
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    code = 0
+    while True:
+        for name in list(unfinished):
+            detail = poller.detail(name)
+            if detail is None:
+                break
+            state = unfinished[name] = detail.summary.state
+            if is_reached(state) or state.is_over:
+                del unfinished[name]
+                code = code if is_reached(state) else 1
+                if is_printed:
+                    click.echo(describe_ending(detail))
+        if not unfinished:
+            return code
+        if deadline is not None and time.monotonic() >= deadline:
+            raise ClusterError(f"timed out after {timeout_s:g} s: {_describe_unfinished(unfinished)}")
+        time.sleep(min(pause, max(0.0, deadline - time.monotonic()) + 0.01) if deadline is not None else pause)
+        pause = min(LONGEST_PAUSE_S, pause * 1.3)
 
 
 def describe_ending(detail: WorkloadDetail) -> str:
@@ -90,37 +103,6 @@ class WorkloadPoller:
             return None
         self._missing_since = 0.0
         return detail
-
-
-def wait_for(
-    connect: Connect,
-    names: Sequence[str],
-    is_reached: Callable[[WorkloadState], bool],
-    timeout_s: float | None = None,
-    on_reached: Callable[[WorkloadDetail], None] = lambda _: None,
-) -> list[WorkloadDetail]:
-    """Wait until every workload has reached the state or has ended; return each as it was then."""
-    watcher, pause = WorkloadPoller(connect), FIRST_PAUSE_S
-    found, seen = dict[str, WorkloadDetail](), dict[str, WorkloadState]()
-    deadline = None if timeout_s is None else time.monotonic() + timeout_s
-    while True:
-        for name in names:
-            if name in found:
-                continue
-            detail = watcher.detail(name)
-            if detail is None:
-                break
-            seen[name] = detail.summary.state
-            if is_reached(detail.summary.state) or detail.summary.state.is_over:
-                found[name] = detail
-                on_reached(detail)
-        if len(found) == len(set(names)):
-            return [found[name] for name in names]
-        if deadline is not None and time.monotonic() >= deadline:
-            late = {name: seen.get(name) for name in names if name not in found}
-            raise ClusterError(f"timed out after {timeout_s:g} s: {_describe_unfinished(late)}")
-        time.sleep(min(pause, max(0.0, deadline - time.monotonic()) + 0.01) if deadline is not None else pause)
-        pause = min(LONGEST_PAUSE_S, pause * 1.3)
 
 
 def _describe_unfinished(late: Mapping[str, WorkloadState | None]) -> str:
