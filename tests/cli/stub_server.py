@@ -302,5 +302,5 @@ class Stub:
         http.wfile.write(body)
 
 
-def problem_body(kind: str, message: str) -> bytes:
-    return msgspec.json.encode(views.Problem(kind, message))
+def problem_body(kind: str, message: str, field: str = "") -> bytes:
+    return msgspec.json.encode(views.Problem(kind, message, field))

@@ -172,7 +172,10 @@ def test_a_missing_command_is_said_without_a_server_or_a_token(kaiwo: Type, verb
 
 
 def test_a_queue_that_says_no_is_told_with_the_way_to_see_the_queues(stub: Stub, kaiwo: Type) -> None:
-    stub.answers["POST /workloads"] = (409, problem_body("refused", "queue nope does not exist; there are: default"))
+    stub.answers["POST /workloads"] = (
+        409,
+        problem_body("refused", "queue nope does not exist; there are: default", "queue"),
+    )
     done = kaiwo("submit", "z", "--queue", "nope", "--gpus", "1", "--", "true")
     said = "kaiwo: queue nope does not exist; there are: default; see the queues with: kaiwo queue\n"
     assert done == (3, "", said)

@@ -20,12 +20,14 @@ def check_queue_access(queues: Mapping[str, Queue], workload: Workload, knows_us
         raise RefusedError(
             f"queue {queue.name} takes work of the namespaces {first_names(queue.namespaces)} only, and workload "
             f"{workload.name} is in {namespace}; choose another queue, or add {namespace} to spec.namespaces of "
-            f"{queue.name}"
+            f"{queue.name}",
+            "queue",
         )
     whose = f"is {workload.user}'s" if workload.user else "has no user"
     raise RefusedError(
         f"queue {queue.name} takes work of the users {first_names(queue.users)} only, and workload {workload.name} "
-        f"{whose}; choose another queue, or add the user to spec.users of {queue.name}"
+        f"{whose}; choose another queue, or add the user to spec.users of {queue.name}",
+        "queue",
     )
 
 

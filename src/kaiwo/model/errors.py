@@ -24,7 +24,11 @@ class ConfigError(KaiwoError):
 
 
 class RefusedError(KaiwoError):
-    """The input is valid, and a queue or the policy refuses it."""
+    """The input is valid, and a queue or the policy refuses it; `field` names what it refuses, if one field does."""
+
+    def __init__(self, message: str, field: str = "") -> None:
+        super().__init__(message)
+        self.field = field
 
 
 class NotFoundError(KaiwoError):

@@ -48,7 +48,7 @@ def translate(error: KaiwoError) -> ApiError:
         case ConfigError():
             return invalid(message, error.field)
         case RefusedError():
-            return ApiError(409, "refused", message)
+            return ApiError(409, "refused", message, error.field)
         case NotFoundError():
             return not_found(message)
         case ClusterError():

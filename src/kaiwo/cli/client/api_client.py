@@ -150,7 +150,7 @@ def problem_error(problem: Problem) -> KaiwoError:
         case "invalid":
             return ConfigError(problem.message, problem.field)
         case "refused":
-            return RefusedError(problem.message)
+            return RefusedError(problem.message, problem.field)
         case "not-found":
             return NotFoundError(problem.message)
         case _:

@@ -146,9 +146,10 @@ def _check_takes_children(state: EmbeddedState, name: str) -> None:
 
 def _check_queue_takes_work(state: EmbeddedState, name: str) -> None:
     if name not in state.queues:
-        raise RefusedError(f"queue {name} does not exist; there are: {first_names(sorted(state.queues))}")
+        raise RefusedError(f"queue {name} does not exist; there are: {first_names(sorted(state.queues))}", "queue")
     if children := state.children.get(name):
-        raise RefusedError(f"queue {name} has child queues and takes no work; use one of: {first_names(children)}")
+        names = first_names(children)
+        raise RefusedError(f"queue {name} has child queues and takes no work; use one of: {names}", "queue")
 
 
 def _tasks(workloads: Iterable[Workload]) -> dict[str, list[str]]:

@@ -72,8 +72,9 @@ def post_form(server: ApiClient, form: dict[str, Any], query: dict[str, str]) ->
     except ConfigError as error:
         raise ConfigError(fields_to_flags(str(error), error.field), error.field) from None
     except RefusedError as error:
-        is_about_queue = "queue" in form and str(error).startswith("queue ")
-        raise RefusedError(f"{error}; see the queues with: kaiwo queue" if is_about_queue else str(error)) from None
+        if error.field != "queue" or "queue" not in form:
+            raise
+        raise RefusedError(f"{error}; see the queues with: kaiwo queue", error.field) from None
 
 
 def refuse_without_command(ctx: click.Context, options: dict[str, Any], complaint: str) -> NoReturn:
