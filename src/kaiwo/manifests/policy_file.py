@@ -3,7 +3,7 @@
     actions: [allocate, reclaim, preempt, consolidate, stale-gangs]
     placement: spread
     victimOrder: youngest
-    ageBoost: 0.5                        # priority points an hour of waiting is worth
+    ageBoost: 0.5                        # priority points for an hour of waiting
     pastUse: {halfLife: 7d, strength: 1}
 
 In:    YAML text.   Out: one Policy; a field that is left out has its default.

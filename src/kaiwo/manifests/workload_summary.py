@@ -11,7 +11,7 @@ _VENDOR_NAMES = {"amd": "AMD", "nvidia": "NVIDIA"}
 
 
 def describe_workload(workload: Workload) -> str:
-    """The `wants` column: pods and what each is mostly about."""
+    """The `wants` column: the pods and the main resource of each."""
     if not workload.groups:
         return " + ".join(_describe_pods(role) for role in workload.roles)
     parts = Counter(_describe_pods(role) for role in workload.roles)
@@ -22,7 +22,7 @@ def describe_workload(workload: Workload) -> str:
 
 
 def describe_request(request: Request) -> str:
-    """What one pod is mostly about: its GPUs, or its CPU when it has none."""
+    """The main resource of one pod: its GPUs, or its CPUs if it has none."""
     times = "" if request.gpus == 1 else f"{request.gpus} x "
     if request.is_memory:
         return times + f"{memory(request.gpu_mib)} of a GPU"

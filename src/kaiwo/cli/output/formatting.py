@@ -1,4 +1,7 @@
-"""Shorten names and parse durations and key=value pairs. `kaiwo.model.amounts` formats quantities."""
+"""Format names, limits and choices, and parse the names, durations and pairs that people type.
+
+`kaiwo.model.amounts` formats quantities.
+"""
 
 import re
 from collections.abc import Callable, Sequence

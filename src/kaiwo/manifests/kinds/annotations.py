@@ -44,7 +44,7 @@ class Annotations:
         self.labels: dict[str, str] = {}
 
     def add(self, metadata: FieldReader) -> None:
-        """Add those of one `metadata`; what was added before counts."""
+        """Add those of one `metadata`, unless they were added before."""
         path = metadata.path_of("annotations")
         notes = metadata.text_map("annotations")
         for key, value in sorted(notes.items(), key=lambda item: not item[0].startswith(OUR_PREFIX)):
@@ -75,7 +75,7 @@ class Annotations:
         return self._found[name][1] if name in self._found else FieldPath(self.owner, OUR_PREFIX + name)
 
     def settings(self) -> dict[str, Any]:
-        """The settings in the table of workload fields that were written, by their name in `Workload`."""
+        """The settings that were written, by their name in `Workload`; the table of workload fields lists them."""
         found = {}
         for field in FIELDS:
             name = field.annotation.removeprefix(OUR_PREFIX)
@@ -99,12 +99,11 @@ class Annotations:
         )
 
     def gpu_field_names(self, whole: str, models: str) -> GpuFieldNames:
-        """What to call them in messages."""
-        names = ("fraction", "memory", "devices", "sharing", "isolation", "partition", "isolation-grade")
-        found = (self.path_of(f"gpu-{name}").field for name in names)
-        fraction, memory, devices, sharing, isolation, partition, grade = found
-        words = (whole, fraction, memory, devices, models, sharing, isolation, True, partition, grade)
-        return GpuFieldNames(self.owner, *words)
+        """The names of the annotations, for messages."""
+        names = ("fraction", "memory", "devices", "sharing", "isolation", "partition")
+        written: dict[str, Any] = {name: self.path_of(f"gpu-{name}").field for name in names}
+        grade = self.path_of("gpu-isolation-grade").field
+        return GpuFieldNames(self.owner, whole, models=models, grade=grade, allows_whole=True, **written)
 
 
 def read_number(value: object, path: FieldPath, least: int, most: int) -> int:

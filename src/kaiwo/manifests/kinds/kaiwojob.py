@@ -60,7 +60,7 @@ def read_kaiwojob(item: ManifestObject) -> ManifestWork:
 
 def _is_ray(spec: FieldReader) -> bool:
     for name in _RAY_TEMPLATES:
-        spec.inner(name)  # which must be a mapping, though nothing in it is used
+        spec.inner(name)  # it must be a mapping, although nothing in it is used
     return spec.flag("ray") or any(spec.has(name) for name in _RAY_TEMPLATES)
 
 

@@ -25,7 +25,7 @@ _SERVER_FILLED = (
 
 
 class Defaults(msgspec.Struct, frozen=True):
-    """Values for what a document does not say."""
+    """Values for fields that a document leaves out."""
 
     submitted_s: int = 0
     namespace: str = DEFAULT_NAMESPACE

@@ -21,7 +21,7 @@ from kaiwo.model.gpu_models import RESOURCE_VENDORS
 from kaiwo.model.request import Request
 from kaiwo.model.workload_record import Program
 
-SCHEDULERS = ("kaiwo-scheduler", "default-scheduler")  # ours, and what a cluster fills in
+SCHEDULERS = ("kaiwo-scheduler", "default-scheduler")  # ours, and the default of a cluster
 MAX_GRACE_S = (1 << 31) - 1
 DNS_POLICIES = ("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None")
 
@@ -78,7 +78,7 @@ class ObjectGpus(NamedTuple):
 class PodOverrides(NamedTuple):
     """What the object around a pod adds to it."""
 
-    resources: Requirements = ({}, {})  # fill what a container does not say
+    resources: Requirements = ({}, {})  # for what a container does not request
     gpus: ObjectGpus | None = None
     entrypoint: str = ""  # runs instead of the first container's command
     image: str = ""  # of a container that names none

@@ -59,7 +59,7 @@ MAX_IMAGE = 1000
 def read_short_form(
     document: Mapping[str, Any], where: str, defaults: Defaults, warnings: list[str]
 ) -> Iterator[tuple[Workload, Program]]:
-    """One pair, or as many as its array has tasks."""
+    """One workload, or one for each task of its array."""
     written = document.get("name")
     owner = f"workload {quote_name(written)}" if isinstance(written, str) and written else where
     form = read_form(document, owner)

@@ -206,7 +206,7 @@ _EXAMPLES = {
 
 
 def read_form(document: Mapping[str, Any], owner: str) -> Submission:
-    """The form, its types checked."""
+    """Convert the document to the form, and check its types."""
     for name, value in document.items():
         if name not in FORM_FIELDS:
             raise _unknown(name, owner)
@@ -230,7 +230,7 @@ def _unknown(name: str, owner: str) -> Exception:
 
 
 def _explain(message: str, document: Mapping[str, Any], owner: str) -> Exception:
-    """msgspec says where and which type; the rest is ours. Values are not shown: they may be secrets."""
+    """Turn msgspec's message into our own sentence. Values are not shown: they may be secrets."""
     match = _ERROR.fullmatch(message)
     fact, where = (match["fact"], match["path"] or "it") if match else (message, "it")
     field = re.split(r"[.\[]", where, maxsplit=1)[0]

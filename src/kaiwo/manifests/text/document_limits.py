@@ -24,7 +24,7 @@ Path = tuple["Path", str] | None  # made into text only for a message
 
 
 def check_tree(document: object, owner: str) -> None:
-    """Raise on the first thing that no manifest may hold."""
+    """Raise a ConfigError for the first value that no manifest may contain."""
     _check(document, owner, None, 1, [0])
 
 

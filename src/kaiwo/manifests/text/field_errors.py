@@ -17,7 +17,7 @@ PATH = 300  # characters of a field's path
 class FieldPath(NamedTuple):
     """One field of one object, in the words of the person who wrote it."""
 
-    owner: str  # "Pod 'train'", "document 2"; empty: the field says enough
+    owner: str  # "Pod 'train'", "document 2"; empty: the field alone is clear
     field: str
 
     def inner(self, name: str) -> "FieldPath":
@@ -34,7 +34,7 @@ class FieldPath(NamedTuple):
 
 
 def show(value: object) -> str:
-    """A value as its writer knows it, cut where it is long."""
+    """A value as it was written, cut if it is long."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if value is None:
@@ -47,7 +47,7 @@ def show(value: object) -> str:
 
 
 def name_type(value: object) -> str:
-    """What kind of thing it is, in plain words."""
+    """The type of a value, in plain words."""
     if isinstance(value, bool):
         return "true or false"
     if isinstance(value, int | float):

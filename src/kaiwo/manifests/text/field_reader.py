@@ -11,7 +11,7 @@ from kaiwo.manifests.text.field_errors import FieldPath, join, name_type, show, 
 from kaiwo.model.errors import ConfigError
 
 T = TypeVar("T")
-MOST_LISTED = 600  # letters of field names in one sentence
+MOST_LISTED = 600  # characters of field names in one sentence
 
 
 class FieldReader:
@@ -33,7 +33,7 @@ class FieldReader:
         self.warnings.append(self.path_of(name).sentence(fact))
 
     def has(self, name: str) -> bool:
-        """It is there and not empty."""
+        """True if the field is there and not empty."""
         return self._data.get(name) is not None
 
     @property
@@ -51,7 +51,7 @@ class FieldReader:
         return self._data.get(name)
 
     def read(self, name: str, reader: Callable[[object, FieldPath], T], default: T) -> T:
-        """Through one of the readers of `quantities` or `names`."""
+        """The value that a reader of `quantities` or `names` makes of it."""
         value = self.value(name)
         return default if value is None else reader(value, self.path_of(name))
 

@@ -17,7 +17,7 @@ _TAG_LINE = re.compile(r"^%TAG", re.MULTILINE)
 
 
 def read_single(text: str | bytes, where: str, way_out: str, example: str, field: str = "") -> dict[str, Any]:
-    """A file that holds one document, with its name before whatever is wrong."""
+    """Read a file with one document; an error begins with the file's name."""
     try:
         documents = read_documents(text, example=example)
     except ConfigError as error:
@@ -30,7 +30,7 @@ def read_single(text: str | bytes, where: str, way_out: str, example: str, field
 def read_documents(
     text: str | bytes, limit_bytes: int = LIMIT_BYTES, example: str = "name: train"
 ) -> list[dict[str, Any]]:
-    """Every document that is not empty; `example` is what might stand in one."""
+    """Every document that is not empty; errors show `example`, a field that a document could have."""
     plain = _decode(text, limit_bytes)
     documents = _try_json(plain) or _read_yaml(plain)
     for number, document in enumerate(documents, start=1):
@@ -79,7 +79,7 @@ def _decode(text: str | bytes, limit_bytes: int) -> str:
 
 
 def _try_json(text: str) -> list[Any]:
-    """The one document of a JSON text; nothing when it is not JSON, for then YAML may read it or say what is wrong."""
+    """The one document of a JSON text; none if it is not JSON, because YAML can then read it or say what is wrong."""
     if text.lstrip()[:1] not in ("{", "["):
         return []
     try:

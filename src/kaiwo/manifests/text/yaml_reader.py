@@ -16,7 +16,7 @@ from kaiwo.model.errors import ConfigError
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _TAG = "tag:yaml.org,2002:"
 _PLAIN_TAGS = frozenset(_TAG + name for name in ("str", "int", "float", "bool", "null", "map", "seq")) | {None, "!"}
-_PLAIN_STYLES = (None, "")  # libyaml's word, and that of the parser written in Python
+_PLAIN_STYLES = (None, "")  # of libyaml, and of the parser written in Python
 _CONSTANTS: dict[str, bool | None] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
     **{word: True for name in ("true", "yes", "on") for word in (name, name.capitalize(), name.upper())},
@@ -26,8 +26,8 @@ _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9_]*)")
 _BASED = re.compile(r"0x[0-9a-fA-F]+|0o[0-7]+")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|(?:0|[1-9][0-9]*)(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _NOT_FINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
-MAX_VALUES = 500_000  # in one text, with every anchor written out: more than a megabyte of plain YAML has
-MAX_SIGNS = 5_000_000
+MAX_VALUES = 500_000  # in one text, with aliases expanded: more than a megabyte of plain YAML has
+MAX_CHARACTERS = 5_000_000
 _MERGE = object()
 _NO_KEY = object()
 
@@ -47,10 +47,10 @@ def read_yaml(text: str) -> list[Any]:
 
 
 class _Size(NamedTuple):
-    """How much was read, anchors written out."""
+    """How much was read, with aliases expanded."""
 
     values: int = 0
-    signs: int = 0
+    characters: int = 0
 
 
 @dataclass(slots=True)
@@ -71,7 +71,7 @@ class _Builder:
         self.document = 0
         self._size = _Size()
         self._open: list[_Open] = []
-        self._anchors: dict[str, tuple[Any, _Size, int]] = {}  # value, what it holds, levels
+        self._anchors: dict[str, tuple[Any, _Size, int]] = {}  # value, size, levels
 
     def take(self, event: yaml.Event) -> None:
         match event:
@@ -126,7 +126,7 @@ class _Builder:
             for key, value in source.items():
                 done.value.setdefault(key, value)  # type: ignore[union-attr]
         if done.anchor is not None:
-            size = _Size(self._size.values - done.start.values, self._size.signs - done.start.signs)
+            size = _Size(self._size.values - done.start.values, self._size.characters - done.start.characters)
             self._anchors[done.anchor] = (done.value, size, done.height)
         self._put(done.value, done.height, event)
 
@@ -187,10 +187,10 @@ class _Builder:
             self._fail(event, f"the tag {show(event.tag)} is not allowed; remove it and write the plain value")
 
     def _counted(self, event: yaml.Event, more: _Size) -> None:
-        self._size = _Size(self._size.values + more.values, self._size.signs + more.signs)
-        if self._size.values > MAX_VALUES or self._size.signs > MAX_SIGNS:
-            limits = f"more than {MAX_VALUES:,} values or {MAX_SIGNS:,} characters"
-            self._fail(event, f"the text holds {limits}, anchors written out; split it")
+        self._size = _Size(self._size.values + more.values, self._size.characters + more.characters)
+        if self._size.values > MAX_VALUES or self._size.characters > MAX_CHARACTERS:
+            limits = f"more than {MAX_VALUES:,} values or {MAX_CHARACTERS:,} characters"
+            self._fail(event, f"the text holds {limits}, aliases expanded; split it")
 
     def _fail(self, event: yaml.Event, sentence: str) -> NoReturn:
         line = event.start_mark.line + 1 if event.start_mark else 1

@@ -27,7 +27,7 @@ class GpuFieldNames(NamedTuple):
     models: str
     sharing: str = "gpuSharing"
     isolation: str = "gpuIsolation"
-    whole_may_stand_beside: bool = False  # a whole GPU beside a fraction only names the vendor
+    allows_whole: bool = False  # a whole GPU beside a fraction only names the vendor
     partition: str = "gpuPartition"
     grade: str = "gpuIsolationGrade"
     kubelet_counts_whole: bool = False  # the kubelet gives a GPU that it allocated whole to no other pod
@@ -60,7 +60,7 @@ SHARE_RESOURCE = "kaiwo.ai/gpu-share"  # the kubelet counts shares by it; elsewh
 
 
 def as_shares(written: WrittenGpus, names: GpuFieldNames, warnings: list[str]) -> WrittenGpus:
-    """Turn whole GPUs that may be shared into a share of each, unless the kubelet hands them out whole anyway."""
+    """Turn whole GPUs that may be shared into a share of each, unless the kubelet allocates them whole anyway."""
     if not written.sharing:
         return written
     _check_shareable(written, names)
@@ -219,7 +219,7 @@ def _check_sharing(written: WrittenGpus, names: GpuFieldNames) -> None:
 def _count_shared(written: WrittenGpus, names: GpuFieldNames) -> int:
     devices = 1 if written.devices is None else written.devices
     asked = names.share(written)
-    if written.whole and not names.whole_may_stand_beside:
+    if written.whole and not names.allows_whole:
         raise FieldPath(names.owner, names.whole).error(
             f"asks for whole GPUs and {asked} for a share of one; remove one of the two, or write {names.devices} "
             "for a share on each of several"

@@ -10,7 +10,7 @@ MAX_NODE_NAME = 253
 MAX_TASKS = 10_000
 MAX_INDEX = 9_999_999
 MAX_LABELS = 100
-MAX_WORD_BYTES = 131_000  # of one argument or variable: Linux takes 128 KiB
+MAX_WORD_BYTES = 131_000  # of one argument or variable: Linux accepts 128 KiB
 DEFAULT_NAMESPACE = "default"
 ARRAY_LABEL = "kaiwo.ai/array"
 INDEX_LABEL = "kaiwo.ai/array-index"
@@ -69,7 +69,7 @@ def check_labels(labels: Mapping[str, str], path: FieldPath) -> dict[str, str]:
 
 
 def check_label_value(value: str, path: FieldPath) -> None:
-    """Of a label, or of a taint: empty, or a name."""
+    """The value of a label or a taint: empty, or a name."""
     if value and (len(value) > MAX_NAME or not _LABEL_NAME.fullmatch(value)):
         raise path.error(
             f"is {show(value)}, but a label's value has at most {MAX_NAME} letters, digits, '-', '_' or '.', "
@@ -89,7 +89,7 @@ def check_label_key(key: str, path: FieldPath) -> None:
 
 
 def check_env(env: Mapping[str, str], path: FieldPath) -> dict[str, str]:
-    """Names that a process environment takes. The values are never shown."""
+    """Refuse names and values that no process environment accepts. The values are never shown."""
     for name, value in env.items():
         _check_size(value, path.inner(name))
         if len(name) > 256 or not _ENV_NAME.fullmatch(name):
@@ -101,7 +101,7 @@ def check_env(env: Mapping[str, str], path: FieldPath) -> dict[str, str]:
 
 
 def check_command(words: Sequence[str], path: FieldPath) -> tuple[str, ...]:
-    """Words that the system takes as a process's arguments. They are never shown."""
+    """Refuse arguments that no process accepts. They are never shown."""
     for index, word in enumerate(words):
         _check_size(word, FieldPath(path.owner, f"{path.field}[{index}]"))
     return tuple(words)

@@ -27,7 +27,7 @@ def read_type(value: object, path: FieldPath) -> str:
 
 
 def class_priority(name: str, path: FieldPath, default: int, warnings: list[str]) -> int:
-    """By the table, or the number itself; an unknown class keeps the default and says so."""
+    """The priority of a class, or the number itself; an unknown class gets the default, with a warning."""
     if name in CLASS_PRIORITIES:
         return CLASS_PRIORITIES[name]
     if re.fullmatch(r"-?[0-9]{1,10}", name) and abs(int(name)) <= MAX_PRIORITY:

@@ -30,7 +30,7 @@ _SECONDS = {unit: Decimal(seconds) for unit, seconds in _UNIT_SECONDS}
 
 
 def read_quantity(value: object, path: FieldPath, example: str) -> Decimal:
-    """A Kubernetes quantity, exactly. `example` shows the form in the message."""
+    """A Kubernetes quantity, exactly. The error message shows `example`."""
     text = _as_text(value, path, f"write it as {example}")
     match = _QUANTITY.fullmatch(text.strip())
     if match is None:
@@ -56,7 +56,7 @@ def read_memory_bytes(value: object, path: FieldPath, most_mib: int = MAX_MEMORY
 
 
 def read_memory_mib(value: object, path: FieldPath) -> int:
-    """A pod's memory in the short form, where a number without a unit is a slip."""
+    """A pod's memory in the short form, where a number without a unit is probably a mistake."""
     size = read_memory_bytes(value, path)
     if 0 < size < MIB:
         raise path.error(f'is {show(value)}, which is less than 1 MiB; write a unit, such as "16Gi" or "512Mi"')
@@ -64,7 +64,7 @@ def read_memory_mib(value: object, path: FieldPath) -> int:
 
 
 def to_mib(size_bytes: int) -> int:
-    """Bytes as MiB, never less than was asked for."""
+    """Bytes as MiB, rounded up."""
     return -(-size_bytes // MIB)
 
 

@@ -14,7 +14,7 @@ _MOMENT = re.compile(rf"{_DATE}[Tt ]{_TIME}([Zz]|[+-][0-9]{{2}}:[0-9]{{2}})")
 
 
 def read_timestamp_s(value: object, path: FieldPath) -> int:
-    """A moment with its time zone, in whole seconds."""
+    """A time with its time zone."""
     text = value.strip() if isinstance(value, str) else ""
     if not _MOMENT.fullmatch(text):
         raise path.error(f'is {show(value)}, which is not a time with a time zone; write it as "{EXAMPLE}"')
@@ -23,13 +23,13 @@ def read_timestamp_s(value: object, path: FieldPath) -> int:
     except ValueError:
         raise path.error(f'is {show(value)}, which is not a date of the calendar; write it as "{EXAMPLE}"') from None
     at_s = int(moment.timestamp())
-    if at_s <= 0:  # 0 says "never" or "at once" wherever a moment is kept
+    if at_s <= 0:  # a stored 0 means "never" or "at once"
         raise path.error(f'is {show(value)}, which is before 1970; write it as "{EXAMPLE}"')
     return at_s
 
 
 def read_past_timestamp_s(value: object, path: FieldPath) -> int:
-    """A moment with its time zone, or whole seconds since 1970: programs write down when they did something."""
+    """A time with its time zone, or whole seconds since 1970, which is how programs record when they did something."""
     text = str(value).strip() if isinstance(value, str | int) and not isinstance(value, bool) else ""
     if text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS and int(text):
         return int(text)
@@ -42,7 +42,7 @@ def read_past_timestamp_s(value: object, path: FieldPath) -> int:
 
 
 def read_timestamp_or_duration_s(value: object, path: FieldPath, base_s: int) -> int:
-    """A moment, or how long after another one."""
+    """A time, or a duration after `base_s`."""
     if isinstance(value, str) and _MOMENT.fullmatch(value.strip()):
         return read_timestamp_s(value, path)
     try:
