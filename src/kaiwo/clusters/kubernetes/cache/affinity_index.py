@@ -30,7 +30,7 @@ from kaiwo.model.affinity import (
     TopologySpread,
 )
 
-Selectors = tuple[PodSelector, ...]  # a pod is meant when all of these select it
+Selectors = tuple[PodSelector, ...]  # of the pods that all of these select
 MAX_CACHED = 20_000
 
 
@@ -48,7 +48,7 @@ class AffinityIndex:
         self._cached: dict[Any, PodAffinity | None] = {}
 
     def upsert_pod(self, pod: CachedPod) -> None:
-        """A pod that counts is new or changed: it waits for us, or holds a place."""
+        """Only for pods that wait for us or hold a place; `delete_pod` the others."""
         rules = pod.spec.affinity
         if rules is None and pod.uid not in self._marks_of:
             return
@@ -117,7 +117,7 @@ class AffinityIndex:
         self._cached.clear()
 
     def _release(self, marks: Iterable[str]) -> None:
-        """Pods that carry a mark out of use lose it when they are published next: it does no harm."""
+        """Pods that carry an unused mark keep it until they are published again; it does no harm."""
         for mark in marks:
             self._users[mark] -= 1
             if self._users[mark]:

@@ -29,7 +29,7 @@ from kaiwo.clusters.kubernetes.cache.workload_unit import build_unit
 from kaiwo.clusters.kubernetes.decode import wire_objects
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod, Key
 from kaiwo.clusters.kubernetes.volumes.volume_cache import ClaimUsers, VolumeCache
-from kaiwo.model.affinity import affinity_of_nomination as kept_affinity
+from kaiwo.model.affinity import affinity_of_nomination
 from kaiwo.model.events import Event, NodeChanged, PodChanged, QueueChanged, ReservationChanged
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Nomination, Start
@@ -261,7 +261,7 @@ class ClusterCache:
         unit = self.gang_index.unit_of.get(key)
         return None if unit is None else self.names.find(unit)
 
-    # How.
+    # How it is published.
 
     def _record_end(self, pod: CachedPod) -> None:
         if (name := self.workload_of(pod.key)) is not None:
@@ -342,7 +342,8 @@ class ClusterCache:
         for slot, pod in by_slot.items():
             nomination = self.nominations.of(name, slot, pod)
             if nomination is not None and not self.slots.is_fixed(pod):
-                found[slot] = replace(nomination, neighbours=kept_affinity(self.affinity_index.affinity_of(pod)))
+                affinity = self.affinity_index.affinity_of(pod)
+                found[slot] = replace(nomination, neighbours=affinity_of_nomination(affinity))
         return found
 
     def _planned_start(self, name: str, live: list[CachedPod]) -> PlannedStart | None:

@@ -62,7 +62,7 @@ class OwnerObject(NamedTuple):
 
 
 class GangIndex:
-    """Every pod is in one unit, or in none. Whatever changes a unit touches it; `take_touched` hands it on."""
+    """Every pod is in one unit, or in none. A change touches the units it concerns; `take_touched` returns them."""
 
     def __init__(self, names: WorkloadNames) -> None:
         self.unit_of: dict[Key, Unit] = {}

@@ -10,7 +10,7 @@ from kaiwo.clusters.kubernetes.cache.in_flight import InFlight
 from kaiwo.clusters.kubernetes.cache.node_cache import NodeCache
 from kaiwo.clusters.kubernetes.cache.workload_unit import UnitPods
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod, Key
-from kaiwo.model.affinity import affinity_of_nomination as kept_affinity
+from kaiwo.model.affinity import affinity_of_nomination
 from kaiwo.model.workload import Phase, Pod
 
 
@@ -32,7 +32,7 @@ class PlacedPods:
             return replace(assumed, until_s=start.until_s)
         if not pod.node:  # another scheduler keeps room for it: no pod is near it yet
             placed = self.of(workload, slot, replace(pod, node=pod.nominated_node))
-            return replace(placed, neighbours=kept_affinity(placed.neighbours))
+            return replace(placed, neighbours=affinity_of_nomination(placed.neighbours))
         is_ours = pod.scheduler == self._scheduler
         is_leaving = pod.is_terminating or pod.uid in self._in_flight.evictions
         phase = Phase.RELEASING if is_ours and is_leaving else Phase.RUNNING

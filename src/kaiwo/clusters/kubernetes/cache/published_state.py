@@ -146,7 +146,7 @@ class PublishedState:
             self._record_change(name)
 
     def _with_broken_since(self, workload: Workload | None, pods: Sequence[Pod], now_s: int) -> Workload | None:
-        """A gang of which only a part is up, because a start failed or pods left, may not stay so for long."""
+        """A gang that is only partly up, because a start failed or pods left, may not stay so for long."""
         up = [pod.name for pod in pods if pod.phase in (Phase.ASSUMED, Phase.RUNNING)]
         if workload is None or not up or not breaks_gang(workload, up):
             return workload

@@ -55,7 +55,7 @@ class VolumeCache:
 
     def __init__(self) -> None:
         self._claims: dict[Name, ClaimNeeds] = {}
-        self._offers: dict[str, CachedVolume] = {}  # by volume
+        self._volumes: dict[str, CachedVolume] = {}
         self._classes: dict[str, CachedClass] = {}
         self._reserved: dict[Name, ClaimBinding] = {}  # decided, and not yet seen as bound
 
@@ -73,15 +73,15 @@ class VolumeCache:
         self._reserved.pop(key, None)
         return self._claims.pop(key, None) is not None
 
-    def upsert_volume(self, volume: PersistentVolume) -> bool:
+    def upsert_volume(self, item: PersistentVolume) -> bool:
         """True: it is new or different."""
-        offer = read_volume(volume)
-        before = self._offers.get(offer.name)
-        self._offers[offer.name] = offer
-        return before is None or before._replace(version=offer.version) != offer
+        volume = read_volume(item)
+        before = self._volumes.get(volume.name)
+        self._volumes[volume.name] = volume
+        return before is None or before._replace(version=volume.version) != volume
 
-    def delete_volume(self, volume: PersistentVolume) -> bool:
-        return self._offers.pop(volume.metadata.name, None) is not None
+    def delete_volume(self, item: PersistentVolume) -> bool:
+        return self._volumes.pop(item.metadata.name, None) is not None
 
     def upsert_class(self, item: StorageClass) -> bool:
         """True: it is new or different."""
@@ -144,12 +144,12 @@ class VolumeCache:
         need = self._claims.get(step.claim)
         if need is None or need.uid != step.uid:
             return f"its volume claim {name} is gone"
-        offer = self._offers.get(need.volume or step.volume)
+        volume = self._volumes.get(need.volume or step.volume)
         if need.volume:
-            if offer is None:
+            if volume is None:
                 return None
-            return "" if offer.where.allows(labels) else f"its volume claim {name} got a volume elsewhere"
-        if step.volume and (offer is None or (offer.holder[1] and not offer.is_for(need))):
+            return "" if volume.where.allows(labels) else f"its volume claim {name} got a volume elsewhere"
+        if step.volume and (volume is None or (volume.holder[1] and not volume.is_for(need))):
             return f"the volume {step.volume} for its claim {name} is gone, or belongs to another claim"
         return None
 
@@ -165,13 +165,13 @@ class VolumeCache:
         if need.is_going:
             return f"its volume claim {name} is being deleted; make another one"
         if not need.volume:
-            return self._late(need)
-        offer = self._offers.get(need.volume)
-        if offer is None:
+            return self._where_unbound(need)
+        volume = self._volumes.get(need.volume)
+        if volume is None:
             return f"the volume {need.volume} of its claim {name} does not exist; make the claim anew"
-        return offer.where
+        return volume.where
 
-    def _late(self, need: ClaimNeeds) -> NodeConstraint | str:
+    def _where_unbound(self, need: ClaimNeeds) -> NodeConstraint | str:
         """Where a claim without a volume could get one."""
         name = need.key[1]
         if need.class_name and need.class_name not in self._classes:
@@ -182,11 +182,11 @@ class VolumeCache:
         taken = self._reserved.get(need.key)
         if node := need.selected_node or (taken.node if taken else ""):
             return NodeConstraint((NodeRule(NODE_NAME, "In", (node,)),))
-        if taken and taken.volume in self._offers:
-            return self._offers[taken.volume].where
+        if taken and taken.volume in self._volumes:
+            return self._volumes[taken.volume].where
         if kind.provisioner != NO_PROVISIONER and not kind.topologies:
             return NodeConstraint()
-        places = [*alternatives(offer.where for offer in self._fitting(need)), *kind.topologies]
+        places = [*alternatives(volume.where for volume in self._fitting(need)), *kind.topologies]
         if () in places:
             return NodeConstraint()
         if not places:
@@ -199,9 +199,9 @@ class VolumeCache:
     def _choose(self, need: ClaimNeeds, node: str, labels: Mapping[str, str]) -> ClaimBinding | str:
         """The smallest volume that is there; else one that is made."""
         fitting = [] if need.selected_node else self._fitting(need)
-        here = [offer for offer in fitting if offer.where.allows(labels)]
+        here = [volume for volume in fitting if volume.where.allows(labels)]
         if here:
-            best = min(here, key=lambda offer: (not offer.is_for(need), offer.size_bytes, offer.name))
+            best = min(here, key=lambda volume: (not volume.is_for(need), volume.size_bytes, volume.name))
             return ClaimBinding(need.key, need.uid, best.version, volume=best.name)
         kind = self._classes.get(need.class_name, CachedClass())
         is_made_here = not kind.topologies or matches_node_rules(labels, (), (kind.topologies,))
@@ -214,13 +214,13 @@ class VolumeCache:
         if step.node:
             need = self._claims[step.claim]
             return node == step.node == (need.selected_node or step.node)
-        offer = self._offers.get(step.volume)
-        return offer is not None and offer.where.allows(labels)
+        volume = self._volumes.get(step.volume)
+        return volume is not None and volume.where.allows(labels)
 
     def _fitting(self, need: ClaimNeeds) -> list[CachedVolume]:
         taken = {step.volume for key, step in self._reserved.items() if key != need.key}
-        fitting = [offer for offer in self._offers.values() if offer.name not in taken and offer.serves(need)]
-        own = [offer for offer in fitting if offer.is_for(need)]
+        fitting = [volume for volume in self._volumes.values() if volume.name not in taken and volume.serves(need)]
+        own = [volume for volume in fitting if volume.is_for(need)]
         return own or fitting
 
 
