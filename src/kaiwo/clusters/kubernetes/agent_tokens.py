@@ -1,6 +1,5 @@
 """Verify the tokens of node agents with the API server, which knows the node of the agent's pod.
 
-In:    a token that a kubelet issued to an agent's pod, for Kaiwo only.   Out: the name of its node.
 Never: accepts a token for another audience or of another account, or reviews the same token twice within minutes.
 """
 

@@ -1,8 +1,7 @@
 """Read when running work last saved a checkpoint, from the annotations of its pods and their owners.
 
-In:    annotations, and the time at which they are read.   Out: seconds; a sentence about what cannot be read.
-Never: moves with the clock. A future time is cut off when its text is first read, so the same text stays the same time;
-       and what cannot be read has no effect.
+A future time is cut off when its text is first read, so the same text always means the same time. What cannot be read
+has no effect.
 """
 
 from collections.abc import Callable, Iterator, Sequence

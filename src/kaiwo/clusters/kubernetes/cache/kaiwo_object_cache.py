@@ -1,7 +1,6 @@
 """Cache queues and reservations by name: the last version that could be read, and why the current one cannot.
 
-In:    objects from the watch, or the reason why one cannot be read.   Out: the events that publish the change.
-Never: forgets a readable version because the next one cannot be read: what was in force stays in force.
+A readable version stays in force when the next one cannot be read.
 """
 
 from typing import Generic, TypeVar

@@ -1,7 +1,7 @@
 """Read and write planned starts: annotations on one waiting pod of the workload, so that the next leader keeps them.
 
-In:    planned starts, pods.   Out: two annotations: the time for people, and all of it for the next leader.
-While this replica leads, what it decided counts; on a standby, what is on the pods.
+One annotation has the time, for people, the other everything. While this replica leads, what it decided counts; on a
+standby, what is on the pods.
 """
 
 import base64

@@ -1,6 +1,5 @@
 """Keep the history of queues that is in their status: past usage, and evictions for other workloads.
 
-In:    KaiwoQueues, stops, past usage.   Out: the status for the next leader; which queues have to be written.
 While this replica leads, its own history counts: an object of the cluster is never newer.
 """
 

@@ -119,12 +119,11 @@ def assign_slots(fixed: Sequence[str], others: Sequence[str], had: Mapping[str, 
     count = len(fixed) + len(others)
     slots: dict[str, int] = {}
     taken: set[int] = set()
-    for group in (fixed, others):
-        for uid in group:
-            slot = had.get(uid, count)
-            if slot < count and slot not in taken:
-                slots[uid] = slot
-                taken.add(slot)
+    for uid in (*fixed, *others):
+        slot = had.get(uid, count)
+        if slot < count and slot not in taken:
+            slots[uid] = slot
+            taken.add(slot)
     free = iter(sorted(set(range(count)) - taken))
     for uid in (*fixed, *others):
         if uid not in slots:

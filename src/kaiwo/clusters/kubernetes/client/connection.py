@@ -36,8 +36,6 @@ Params = Mapping[str, str]
 
 
 class Call(NamedTuple):
-    """One request to the API server."""
-
     method: str
     path: str
     params: Params | None = None

@@ -1,6 +1,5 @@
 """Keep one kind of object in sync: list it page by page, then watch it, for as long as the program runs.
 
-In:    a Client and a handler.   Out: the pages of each list, then every change, to the handler.
 Never: loses a change. A watch that breaks continues where it was; when the server has forgotten that version (410), the
        objects are listed again and the handler works out what is gone.
 """

@@ -228,8 +228,6 @@ def _claims(volumes: bytes, pod: str) -> Claims:
 
 
 class ContainerAllocation(Wire, omit_defaults=True):
-    """What one container has been allocated, as text."""
-
     name: str = ""
     resources: Raw = NOTHING
     allocated_resources: Raw = NOTHING

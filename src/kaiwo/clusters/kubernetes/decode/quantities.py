@@ -1,8 +1,7 @@
 """Read quantities and times as the API server writes them: the server has checked them, so what cannot be read is zero.
 
-In:    "500m", "16Gi", 4.   Out: integers: milli-CPU, bytes, whole numbers.
-A cluster writes the same few texts over and over: each is worked out once.
-Numbers in annotations are checked here too: anything may have written them.
+A cluster writes the same few texts over and over: each is worked out once. Numbers in annotations are checked here too:
+anything may have written them.
 """
 
 from datetime import datetime

@@ -1,8 +1,7 @@
 """Read the settings of a workload from annotations and labels: queue, user, priority, times.
 
-In:    the metadata of a pod and of its owners, nearest first.   Out: a Workload that has only these settings, without a
-       name and pods; or a ConfigError.
-The annotations, and which of them counts, are the same as in a file that `kaiwo apply` reads.
+The result is a Workload with only these settings, without a name and pods. The annotations, and which of them counts,
+are the same as in a file that `kaiwo apply` reads.
 """
 
 from collections.abc import Callable, Iterable, Mapping
