@@ -22,7 +22,7 @@ from kaiwo.model.gpu import Share
 from kaiwo.model.workload import Pod
 from kaiwo.model.workload_record import WorkloadState
 from kaiwo.runtime.loop.loop_metrics import LoopLag
-from kaiwo.runtime.overview.workload_query import SORTS, WorkloadQuery
+from kaiwo.runtime.overview.workload_table import SORTS, WorkloadQuery
 from tests.api.fake_loop import FakeLoop, record
 from tests.waiting import is_in_time, run
 

@@ -7,8 +7,16 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from kaiwo.model.workload_record import WorkloadRecord, WorkloadState
-from kaiwo.runtime.overview.workload_query import SORTS, PageStart, WorkloadQuery, select
-from kaiwo.runtime.overview.workload_table import NOTHING, STATES, WAITS, WorkloadRows
+from kaiwo.runtime.overview.workload_table import (
+    NOTHING,
+    SORTS,
+    STATES,
+    WAITS,
+    PageStart,
+    WorkloadQuery,
+    WorkloadRows,
+    select,
+)
 from tests.api.fake_loop import record
 
 records = st.builds(

@@ -76,6 +76,7 @@ class Scene:
         self.cluster = cluster
         self.told_state = ToldState()
         self.seen: list[Event] = []
+        self.outbox = cluster._outbox  # of the reader, once it has its first batch
 
     async def until(self, condition: Callable[[], object]) -> None:
         """Let time pass until it is true."""
@@ -112,8 +113,9 @@ class Scene:
             self.told_state.patch(batch)
 
     async def settle(self) -> None:
-        """Until every event told so far is in the picture."""
-        for _ in range(5):
+        """Until the reader has every event published so far."""
+        assert self.outbox is not None
+        while not self.outbox.empty():
             await asyncio.sleep(0)
 
 
@@ -123,6 +125,7 @@ async def opened(kind: Kind, nodes: Sequence[Node] | None = None) -> AsyncIterat
     scene = Scene(kind, kind.make(nodes if nodes is not None else some_nodes(2)))
     reader = asyncio.create_task(scene.read())
     await until(lambda: scene.seen, "the first batch")
+    scene.outbox = scene.cluster._outbox
     try:
         yield scene
         await scene.settle()

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kaiwo.clusters.embedded import transitions
+from kaiwo.clusters.embedded.lifecycle import Exit
 from kaiwo.clusters.embedded.state import EmbeddedState
 from kaiwo.clusters.ledger import NodeUsage, holds
 from kaiwo.clusters.recent_changes import RecentChanges
@@ -66,7 +67,10 @@ async def take(cluster: SimulatedCluster, step: tuple[Any, ...]) -> None:
         case "advance", seconds:
             cluster.advance(seconds)
         case "fail", name:
-            cluster.fail_pod(name, "main-0")
+            placement = cluster.state.pods.get((name, "main-0"))
+            if placement is not None:
+                end, run_id = Exit(code=1), placement.run.id
+                await cluster.transact(lambda transaction: transitions.run_ended(transaction, run_id, end))
         case "drain", node:
             await cluster.nodes.drain(node)
         case "uncordon", node:

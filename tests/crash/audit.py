@@ -101,7 +101,7 @@ def _folders(home: Path, cache: Books) -> Iterator[str]:
     spans: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for run_id, run in cache.runs.items():
         folder = RunFolder(home / "runs" / run_id)
-        if folder.path.exists() and folder.look() is Condition.RUNNING and run_id not in live:
+        if folder.path.exists() and folder.condition() is Condition.RUNNING and run_id not in live:
             yield f"run {run_id} of {run.workload} goes on and holds no place"
         if (span := span_of(folder)) is not None:
             spans.setdefault((run.workload, run.pod), []).append(span)

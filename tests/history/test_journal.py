@@ -12,7 +12,7 @@ from kaiwo.history import Base, Batch, Journal, JournalReader
 from kaiwo.history.journal_writer import RETRY_S
 from kaiwo.model.errors import ClusterError, NotFoundError
 from kaiwo.model.events import WorkloadGone
-from tests.history.stories import cycle, pod_events, segments, size_of, tell
+from tests.history.sample_journals import cycle, pod_events, segments, size_of, tell
 
 KIB = 1024
 

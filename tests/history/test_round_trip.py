@@ -16,7 +16,7 @@ from kaiwo.history.journal_encoding import PART_EVENTS
 from kaiwo.history.journal_entries import digest_plan
 from kaiwo.model.events import Event
 from kaiwo.model.plan import Plan, encode_plan
-from tests.history.stories import SETTING, cycle, pod_events
+from tests.history.sample_journals import SETTING, cycle, pod_events
 from tests.history.strategies import EVENTS, batches, plans, policies
 
 

@@ -79,15 +79,3 @@ def test_a_cycle_that_is_not_there_is_named(tmp_path: Path) -> None:
     Journal(tmp_path / "journal").close()
     with pytest.raises(NotFoundError, match="7"):
         replay(str(tmp_path), 7)
-
-
-@pytest.mark.parametrize(("home", "cycles"), [("3", 2), ("6", 1)])
-def test_cycles_of_a_journal_with_sentences_instead_of_facts_replay_to_the_same_plan(home: str, cycles: int) -> None:
-    """Written by 0.1.0: codes and numbers of obstacles are compared, and all else to the byte."""
-    written = Path(__file__).parent / "journals-0.1.0" / home
-    for number in range(1, 1 + cycles):
-        result = replay(str(written), number)
-        assert number > 1 or any(each.detail for wait in result.then.waits for each in wait.obstacles)
-        assert result.is_same, number
-        others = replace(result.now, waits=()), replace(result.then, waits=())
-        assert others[0] == others[1]

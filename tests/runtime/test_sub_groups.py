@@ -5,7 +5,7 @@ from pathlib import Path
 from kaiwo.clusters.simulated import SimulatedCluster
 from kaiwo.manifests import parse_all
 from kaiwo.runtime.loop.scheduling_loop import SchedulingLoop
-from tests.runtime.test_loop import job, run, until
+from tests.runtime.test_scheduling_loop import job, run, until
 
 TEXT = """
 name: serve

@@ -51,8 +51,6 @@ class _ServerWithoutSignals(uvicorn.Server):
 
 
 class Server:
-    """A running server."""
-
     def __init__(self, server: uvicorn.Server, task: "asyncio.Task[None]", on_stop: Callable[[], None]) -> None:
         self._server, self._task, self._on_stop = server, task, on_stop
         self._file: Path | None = None
@@ -76,11 +74,7 @@ class Server:
         self._server.should_exit = True
         await asyncio.gather(self._task, return_exceptions=True)
 
-    async def wait(self) -> None:
-        await asyncio.shield(self._task)
-
     def _remove_file(self) -> None:
-        """Remove server.json if it is still ours."""
         if self._file is None:
             return
         with contextlib.suppress(OSError, msgspec.DecodeError):
@@ -152,7 +146,6 @@ async def _begin(config: uvicorn.Config, listener: socket.socket, on_stop: Calla
 
 
 def check_tls(tls: Tls) -> None:
-    """ConfigError for files that cannot be used for TLS."""
     if tls.key and not tls.certificate:
         raise ConfigError("--tls-key is of no use alone; give --tls-cert too", "--tls-cert")
     if not tls.certificate:

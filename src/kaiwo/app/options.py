@@ -13,8 +13,6 @@ DEFAULT_PORT = 7600
 
 
 class ServerOptions(msgspec.Struct, frozen=True):
-    """The options that both commands have."""
-
     home: str
     host: str = DEFAULT_HOST
     port: int = DEFAULT_PORT  # 0: any free one

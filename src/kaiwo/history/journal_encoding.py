@@ -110,7 +110,6 @@ def read_cycle(cycle: JournalFrame, plan: JournalFrame, setting: JournalFrame) -
 
 
 def read_entries(frames: Iterable[JournalFrame]) -> Iterator[Entry]:
-    """The entries of one segment, from its first frame on."""
     parts: list[Event] = []
     plan, setting = b"", Setting("")
     for frame in frames:

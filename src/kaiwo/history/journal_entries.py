@@ -36,8 +36,6 @@ class Setting(msgspec.Struct, frozen=True, omit_defaults=True):
 
 # Written as an array, which saves 60 bytes a cycle: a new field goes to the end and has a default.
 class CycleHead(msgspec.Struct, frozen=True, array_like=True):
-    """What a list of cycles shows."""
-
     number: int  # increases; idle cycles are not journaled, so numbers may be missing
     now_s: int  # the cluster's clock
     wall_ms: int  # the machine's clock, since 1970

@@ -50,7 +50,6 @@ class JournalReader:
             return (*self._gaps(), *(segment.damage for segment in self._segments if segment.damage))
 
     def check(self) -> tuple[str, ...]:
-        """Read every segment, and say what is lost."""
         with self._reading:
             list(self._caught_up())
             return self.notes
@@ -83,7 +82,6 @@ class JournalReader:
         return self._explain_each(segment, entries)
 
     def _refresh(self) -> None:
-        """Find the segments on disk, and read the headers of the new ones."""
         known = {segment.sequence: segment for segment in self._segments}
         self._segments = [known.get(number) or Segment(self.path, number) for number in segment_sequences(self.path)]
         for segment in self._segments:

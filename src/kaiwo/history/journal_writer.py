@@ -132,7 +132,6 @@ class Journal(JournalReader):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is lost, and what could not be written."""
         return (*super().notes, *self._troubles)
 
     def base(self, base: Base) -> None:
@@ -158,7 +157,6 @@ class Journal(JournalReader):
         self._write(self._flush, 0)
 
     def close(self) -> None:
-        """Flush, sync to the disk, and release the lock."""
         self._close_segment(sync=True)
         self._retry_at = float("inf")
         self._lock.close()
@@ -195,7 +193,6 @@ class Journal(JournalReader):
             self._open.flush()
 
     def _make_room(self, open_bytes: int) -> None:
-        """Drop the oldest segments until the open one fits."""
         while self._closed and self._closed_bytes + open_bytes > self.max_bytes:
             oldest = next(iter(self._closed))
             segment_path(self.path, oldest).unlink(missing_ok=True)

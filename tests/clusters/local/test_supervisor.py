@@ -38,7 +38,7 @@ class Case:
 
     def run(self, *command: str, **options: object) -> ExitRecord:
         self.prepare(*command, **options)  # type: ignore[arg-type]
-        assert self.supervise().wait(30) == 0
+        assert self.supervise().wait(PATIENCE_S) == 0
         return self.end()
 
     def end(self) -> ExitRecord:
@@ -79,7 +79,7 @@ def test_output_and_exit_code_are_kept(case: Case) -> None:
     end = case.run("sh", "-c", "echo out; echo err >&2; exit 3")
     assert (end.code, end.reason) == (3, ExitReason.EXITED)
     assert case.log == "out\nerr\n"
-    assert case.folder.look() is Condition.ENDED
+    assert case.folder.condition() is Condition.ENDED
 
 
 def test_a_signal_is_a_negative_code(case: Case) -> None:
@@ -130,7 +130,7 @@ def test_a_command_may_use_the_grace(case: Case) -> None:
     process = case.supervise()
     wait_for(lambda: "ready" in case.log)
     process.send_signal(signal.SIGTERM)
-    assert process.wait(20) == 0
+    assert process.wait(PATIENCE_S) == 0
     assert (case.end().code, case.end().reason) == (0, ExitReason.STOPPED)
     assert "saved" in case.log
 
@@ -140,7 +140,7 @@ def test_a_stopped_process_can_be_ended(case: Case) -> None:
     process = case.supervise()
     os.kill(case.pid, signal.SIGSTOP)
     process.send_signal(signal.SIGTERM)
-    process.wait(20)
+    process.wait(PATIENCE_S)
     assert case.end().reason is ExitReason.STOPPED
 
 
@@ -155,26 +155,26 @@ def test_a_run_that_goes_on_is_not_begun_again(case: Case) -> None:
     case.prepare("sh", "-c", "echo once; sleep 60")
     first = case.supervise()
     wait_for(lambda: "once" in case.log)
-    assert case.folder.look() is Condition.RUNNING
-    assert case.supervise().wait(20) == IS_TAKEN
+    assert case.folder.condition() is Condition.RUNNING
+    assert case.supervise().wait(PATIENCE_S) == IS_TAKEN
     first.send_signal(signal.SIGTERM)
-    first.wait(20)
-    assert case.supervise().wait(20) == IS_TAKEN
+    first.wait(PATIENCE_S)
+    assert case.supervise().wait(PATIENCE_S) == IS_TAKEN
     assert case.log == "once\n"
 
 
 def test_of_many_supervisors_one_runs_the_command(case: Case) -> None:
     case.prepare("sh", "-c", "echo once")
-    results = sorted(process.wait(20) for process in [case.supervise() for _ in range(8)])
+    results = sorted(process.wait(PATIENCE_S) for process in [case.supervise() for _ in range(8)])
     assert results == [0] + [IS_TAKEN] * 7
     assert case.log == "once\n"
 
 
 def test_a_sealed_run_never_begins(case: Case) -> None:
     case.prepare("sh", "-c", "echo never")
-    assert case.folder.look() is Condition.NEVER_BEGAN
+    assert case.folder.condition() is Condition.NEVER_BEGAN
     assert case.folder.seal()
-    assert case.supervise().wait(20) == IS_TAKEN
+    assert case.supervise().wait(PATIENCE_S) == IS_TAKEN
     assert case.log == ""
     assert case.folder.end().reason is ExitReason.NEVER_STARTED
 
@@ -194,7 +194,7 @@ def test_a_run_whose_supervisor_was_killed_is_lost_and_cleared_away(case: Case) 
     ticks = [start_ticks(pid) for pid in pids]
     process.kill()
     process.wait()
-    wait_for(lambda: case.folder.look() is Condition.LOST)
+    wait_for(lambda: case.folder.condition() is Condition.LOST)
     assert all(map(is_alive, pids, ticks))
     case.folder.record_loss()
     assert not any(map(is_alive, pids, ticks))

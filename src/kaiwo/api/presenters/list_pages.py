@@ -16,7 +16,7 @@ from kaiwo.api.presenters.workload_view import workload_page
 from kaiwo.api.views import Page
 from kaiwo.model.workload_record import WorkloadState
 from kaiwo.runtime.overview.cluster_overview import ClusterOverview
-from kaiwo.runtime.overview.workload_query import SORTS, PageStart, WorkloadQuery
+from kaiwo.runtime.overview.workload_table import SORTS, PageStart, WorkloadQuery
 
 AFTER = Param("after", "text", "The `next` of the page before.")
 LABEL_HELP = "Only with this label; repeat it for several."

@@ -12,8 +12,7 @@ from kaiwo.model.workload import Phase, Pod
 from kaiwo.model.workload_fields import FIELDS
 from kaiwo.model.workload_record import WorkloadRecord, WorkloadState
 from kaiwo.runtime.overview.cluster_overview import ClusterOverview
-from kaiwo.runtime.overview.workload_query import WorkloadQuery, select
-from kaiwo.runtime.overview.workload_table import GPU
+from kaiwo.runtime.overview.workload_table import GPU, WorkloadQuery, select
 from kaiwo.snapshot.cluster_state import ClusterState
 
 NOT_TRIED = "not tried yet"

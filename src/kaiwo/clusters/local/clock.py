@@ -30,9 +30,9 @@ class Clock:
         """The time to store before the clock may advance to it."""
         return max(self._promised_ms, self._true_ms() + int(PROMISE_S * 1000 * self.speed))
 
-    def promise(self, kept_ms: int) -> None:
+    def promise(self, stored_ms: int) -> None:
         """Call once this time is stored: after a crash the clock continues there."""
-        self._promised_ms = kept_ms
+        self._promised_ms = stored_ms
 
     def real_s_until(self, at_s: int) -> float:
         """Real seconds until the clock shows `at_s`; 0 when it already does."""
@@ -42,9 +42,9 @@ class Clock:
         return self._start_ms + int((self._ticks() - self._start_ticks) * 1000 * self.speed)
 
 
-def first_time_ms(kept: str, is_wall_time: bool) -> int:
+def first_time_ms(stored: str, is_wall_time: bool) -> int:
     """Where the clock begins: virtual time where it stopped, wall time now; neither before the stored time."""
     wall_ms = int(time.time() * 1000)
-    if not kept:
+    if not stored:
         return wall_ms
-    return max(int(kept), wall_ms) if is_wall_time else int(kept)
+    return max(int(stored), wall_ms) if is_wall_time else int(stored)

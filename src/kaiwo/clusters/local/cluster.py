@@ -10,27 +10,33 @@ import heapq
 import logging
 import secrets
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from msgspec.structs import replace
+
 from kaiwo.clusters.embedded import transitions
 from kaiwo.clusters.embedded.admission import find_workload
 from kaiwo.clusters.embedded.cluster import ENDED_KEPT, EmbeddedCluster
 from kaiwo.clusters.embedded.lifecycle import Placement, simulated_exit
+from kaiwo.clusters.embedded.node_actions import evict_all_pods
 from kaiwo.clusters.embedded.state import EmbeddedState, Transaction
+from kaiwo.clusters.ledger import overcommit
 from kaiwo.clusters.local.clock import Clock, first_time_ms, ticks
+from kaiwo.clusters.local.cluster_file import VIRTUAL_LABEL
 from kaiwo.clusters.local.home_folder import Home
-from kaiwo.clusters.local.initial_nodes import are_virtual, seed
 from kaiwo.clusters.local.process_environment import environment
 from kaiwo.clusters.local.processes import Processes, RunListener, ShareProvider
 from kaiwo.clusters.local.run_folder import Condition, RunFolder, RunSpec
 from kaiwo.clusters.local.sqlite_store import Store
 from kaiwo.clusters.protocol import Abilities, Cluster, LogFile
 from kaiwo.model.errors import ClusterError, ConfigError, NotFoundError
+from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node
+from kaiwo.model.queue import DEFAULT_QUEUE, UNBOUNDED_DEFAULT_QUEUE
 from kaiwo.model.workload import Phase, Workload, ordered_pods, request_of
 
 T = TypeVar("T")
@@ -72,7 +78,7 @@ class LocalCluster(EmbeddedCluster):
             self.state.load(self._store.load())
             stored_ms = self._store.meta("clock_ms")
             with self.state.transaction(first_time_ms(stored_ms, False) // 1000) as transaction:
-                seed(transaction, nodes, default_nodes)
+                _set_up_nodes(transaction, nodes, default_nodes)
                 self._store.save(transaction)
             is_wall_time = speed == 1.0 and not self.is_virtual
             self.clock = Clock(first_time_ms(stored_ms, is_wall_time), speed, ticks)
@@ -106,7 +112,6 @@ class LocalCluster(EmbeddedCluster):
 
     @property
     def is_virtual(self) -> bool:
-        """None of its nodes is a real machine."""
         return are_virtual(list(self.state.nodes.values()))
 
     def now_s(self) -> int:
@@ -141,7 +146,7 @@ class LocalCluster(EmbeddedCluster):
         self.home.close()
 
     def logs_of(self, name: str, pod: str = "") -> Sequence[LogFile]:
-        """The kept logs of a pod (default: the first that has one), the first attempt first."""
+        """The logs of a pod (default: the first that has one), the first attempt first."""
         names = [each for each, _ in ordered_pods(find_workload(self.state, name).workload)]
         if pod and pod not in names:
             raise NotFoundError(f"workload {name} has no pod {pod}; it has {', '.join(names[:5])}")
@@ -251,9 +256,11 @@ class LocalCluster(EmbeddedCluster):
             if self._run_events:
                 await self._process_batch(self._run_events[:BATCH])
                 continue
+            due_s = max(self.clock.real_s_until(self._ends[0][0]), 0.001) if self._ends else None
+            # Not `wait_for`: when the event is set in the same turn, Python 3.11's swallows a cancellation.
             with contextlib.suppress(TimeoutError):
-                due_s = max(self.clock.real_s_until(self._ends[0][0]), 0.001) if self._ends else None
-                await asyncio.wait_for(self._wake.wait(), due_s)
+                async with asyncio.timeout(due_s):
+                    await self._wake.wait()
 
     async def _process_batch(self, batch: list[RunEvent]) -> None:
         def act(transaction: Transaction) -> None:
@@ -287,7 +294,6 @@ class LocalCluster(EmbeddedCluster):
                 self._listener.ended(run_id, simulated_exit(self.state.pods[key].run))
 
     async def _heartbeat(self) -> None:
-        """Store the time, checkpoint the store, and remove the folders of forgotten runs."""
         self._discarded += await asyncio.to_thread(self._stray_folders)
         while True:
             with contextlib.suppress(ClusterError):  # the disk is full: the clock stops until it can be stored
@@ -301,7 +307,8 @@ class LocalCluster(EmbeddedCluster):
             self._processes.check_shares(is_first=False)
             self._has_discarded.clear()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._has_discarded.wait(), HEARTBEAT_S)
+                async with asyncio.timeout(HEARTBEAT_S):
+                    await self._has_discarded.wait()
 
     def _store_time(self) -> None:
         promise_ms = self.clock.next_promise_ms()
@@ -318,11 +325,51 @@ class LocalCluster(EmbeddedCluster):
     def _stray_folders(self) -> list[str]:
         """Folders that a crash left behind after their runs were forgotten."""
         found = [path.name for path in self.home.runs.iterdir() if path.name not in self.state.runs]
-        return [name for name in found if RunFolder(self.home.runs / name).look() is not Condition.RUNNING]
+        return [name for name in found if self._folder(name).condition() is not Condition.RUNNING]
 
     def _remove_folders(self, run_ids: Sequence[str]) -> None:
         for run_id in run_ids:
             shutil.rmtree(self.home.runs / run_id, ignore_errors=True)
+
+
+def are_virtual(nodes: Iterable[Node]) -> bool:
+    return all(VIRTUAL_LABEL in node.labels for node in nodes)
+
+
+def _set_up_nodes(
+    transaction: Transaction, nodes: Sequence[Node] | None, find_nodes: Callable[[], Sequence[Node]] | None
+) -> None:
+    """A real machine stays a node even when its driver does not answer."""
+    if DEFAULT_QUEUE not in transaction.state.queues:
+        transaction.put_queue(UNBOUNDED_DEFAULT_QUEUE)
+    existing = transaction.state.nodes.values()
+    if nodes is None and find_nodes is not None and not (existing and are_virtual(existing)):
+        found = find_nodes()
+        nodes = None if existing and are_virtual(found) else found  # a real machine may have changed
+    if nodes is not None:
+        _replace_nodes(transaction, nodes)
+
+
+def _replace_nodes(transaction: Transaction, nodes: Sequence[Node]) -> None:
+    """Pods whose node or devices are gone are evicted, and wait again. What people did to a node stays."""
+    state = transaction.state
+    for name in sorted(set(state.nodes) - {node.name for node in nodes}):
+        transaction.drop_node(name)
+        evict_all_pods(transaction, name, f"its node {name} is gone")
+    for node in nodes:
+        before = state.nodes.get(node.name)
+        if before is not None:
+            node = replace(node, cordoned=before.cordoned, reason=before.reason, gpus=_keep_unhealthy(before, node))
+            if why := overcommit(node, state.ledger.usage_of(node.name)):
+                evict_all_pods(transaction, node.name, why)
+        if node != before:
+            transaction.put_node(node)
+
+
+def _keep_unhealthy(before: Node, node: Node) -> tuple[Gpu, ...]:
+    """A device that was unhealthy before the restart stays so until its agent says otherwise."""
+    ill = {gpu.id: gpu.reason for gpu in before.gpus if not gpu.healthy}
+    return tuple(replace(gpu, healthy=False, reason=ill[gpu.id]) if gpu.id in ill else gpu for gpu in node.gpus)
 
 
 def _first_pod(workload: Workload) -> str:

@@ -93,7 +93,8 @@ def nodes_of(groups: Sequence[NodeGroup], where: str = THE_FILE) -> tuple[Node, 
     nodes: dict[str, Node] = {}
     for index, group in enumerate(groups):
         for number in range(1, group.count + 1):
-            name = group.name if group.count == 1 and group.name != "node" else _numbered(group, number)
+            numbered = f"{group.name}-{number:0{len(str(group.count))}d}"
+            name = group.name if group.count == 1 and group.name != "node" else numbered
             if name in nodes:
                 place = FieldPath(where, f"nodes[{index}].name")
                 raise place.error(f"makes a second node named {name}; name one of the two differently")
@@ -161,17 +162,12 @@ def _check_devices(groups: Sequence[NodeGroup], total: int, where: str) -> None:
         )
 
 
-def _numbered(group: NodeGroup, number: int) -> str:
-    return f"{group.name}-{number:0{len(str(group.count))}d}"
-
-
 def _node(name: str, group: NodeGroup, position: int) -> Node:
-    leaf = position // NODES_A_LEAF + 1
     labels = {
         HOST_LABEL: name,
         VIRTUAL_LABEL: "true",
         SPINE_LABEL: "spine-1",
-        LEAF_LABEL: f"leaf-{leaf}",
+        LEAF_LABEL: f"leaf-{position // NODES_A_LEAF + 1}",
         **({MODEL_LABEL: group.model} if group.gpus else {}),
         **group.labels,
     }

@@ -38,8 +38,6 @@ Item = tuple[Workload, Program]
 
 
 class Cleared(NamedTuple):
-    """What was removed."""
-
     names: tuple[str, ...]
     stopping: tuple[str, ...]  # of those, the workloads to forget once they have ended
     queues: tuple[str, ...]
@@ -185,7 +183,6 @@ def _item(
 
 
 async def _existing(cluster: Cluster, queue: Queue) -> Queue | None:
-    """The cluster's queue of that name."""
     (existing,) = await cluster.abilities.work.put((replace(queue, parent=""),), (), dry_run=True)
     return existing
 

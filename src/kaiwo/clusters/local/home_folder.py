@@ -17,8 +17,6 @@ LOCK_WAIT_S = 2.0  # a Kaiwo that was killed while it started a process holds th
 
 
 class Home:
-    """The folder, locked until `close`."""
-
     def __init__(self, path: Path) -> None:
         self.path = path
         self.state = path / "state.db"

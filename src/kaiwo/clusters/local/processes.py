@@ -69,8 +69,6 @@ class RunListener(NamedTuple):
 
 
 class ManagedRun:
-    """One run that has not ended."""
-
     def __init__(self, folder: RunFolder, spec: RunSpec, has_begun: bool) -> None:
         self.folder, self.spec, self.has_begun = folder, spec, has_begun
         self.supervised: Supervised | None = None
@@ -113,7 +111,6 @@ class Processes:
                 managed.supervised.stop()
 
     async def close(self) -> None:
-        """Stop watching the runs, which continue."""
         self._is_closing = True
         tasks = list(self._tasks.values())
         for task in tasks:
@@ -138,7 +135,7 @@ class Processes:
         folder = managed.folder
         tries, why = 0, "its supervisor was killed before the command began"
         while True:
-            match folder.look():
+            match folder.condition():
                 case Condition.ENDED:
                     return self._listener.ended(run_id, folder.end())
                 case Condition.NEVER_BEGAN if managed.has_begun:
@@ -166,7 +163,6 @@ class Processes:
         await self._watch(run_id, managed, supervised)
 
     def _spawn(self, run_id: str, managed: ManagedRun, wants_pidfd: bool) -> tuple["Supervised", int]:
-        """On the thread: prepare its GPU share, then spawn its supervisor."""
         spec = managed.spec
         if self._shares is not None and spec.devices:
             share = self._shares.prepare(run_id, spec.devices, spec.isolation, spec.least_grade)
@@ -242,7 +238,6 @@ class Supervised:
                 os.kill(self.pid, signal.SIGTERM)
 
     def close(self) -> None:
-        """Stop watching it, while it continues."""
         if self._process is not None and self._process.poll() is None:
             self._process.returncode = 0  # it is meant to outlive us: keep Popen from warning
         if self._pidfd >= 0:
@@ -303,15 +298,9 @@ def _open_pidfd(pid: int) -> int:
 
 
 async def _readable(fd: int) -> None:
-    loop = asyncio.get_running_loop()
-    ready: asyncio.Future[None] = loop.create_future()
-
-    def set_ready() -> None:
-        if not ready.done():
-            ready.set_result(None)
-
-    loop.add_reader(fd, set_ready)
+    loop, ready = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(fd, ready.set)
     try:
-        await ready
+        await ready.wait()
     finally:
         loop.remove_reader(fd)

@@ -26,8 +26,6 @@ LOST = "its supervisor was killed while it ran, or the machine restarted; what w
 
 
 class Condition(enum.Enum):
-    """The state of a run according to its folder."""
-
     RUNNING = "running"  # a supervisor holds the lock
     ENDED = "ended"  # there is an exit record
     LOST = "lost"  # it began, and its supervisor is gone
@@ -87,7 +85,7 @@ class RunFolder:
         write_json(str(self.path), "run.json", json.loads(msgspec.json.encode(spec)))
         self.log.touch(mode=0o600)
 
-    def look(self) -> Condition:
+    def condition(self) -> Condition:
         if not (self.path / "lock").exists():
             return Condition.NEVER_BEGAN
         with self._locked() as is_ours:

@@ -108,9 +108,8 @@ class Store:
         self._check_schema()
 
     def load(self) -> dict[str, dict[Any, Any]]:
-        """All rows, for `EmbeddedState.load`."""
         with self._explained():
-            tables = {table: dict(self._rows(_STORED[table])) for table in TABLES}
+            tables = {table: self._read_table(_STORED[table]) for table in TABLES}
         by_end = sorted(tables["workloads"].values(), key=lambda each: (each.record.ended_s, each.record.version))
         tables["workloads"] = {tracked.workload.name: tracked for tracked in by_end}
         return tables
@@ -166,10 +165,9 @@ class Store:
         if not found:
             self.set_meta("schema", str(SCHEMA))
 
-    def _rows(self, table: _Table) -> Iterator[tuple[Any, Any]]:
-        decode = msgspec.msgpack.Decoder(table.type).decode
-        for *keys, data in self._db.execute(table.select):
-            yield (keys[0] if len(keys) == 1 else tuple(keys)), decode(data)
+    def _read_table(self, table: _Table) -> dict[Any, Any]:
+        decode, rows = msgspec.msgpack.Decoder(table.type).decode, self._db.execute(table.select)
+        return {keys[0] if len(keys) == 1 else tuple(keys): decode(data) for *keys, data in rows}
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:

@@ -30,7 +30,8 @@ def main(folder: str, notice: int) -> int:
     lock = take_lock(folder)
     if lock is None:
         return IS_TAKEN
-    run = read_json(folder, "run.json")
+    with open(os.path.join(folder, "run.json")) as file:
+        run = json.load(file)
     adopt_orphans()
     log = os.open(run["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     console = load_console().Console(folder, log) if run.get("console") else None
@@ -146,7 +147,6 @@ def become_command(run: dict, ends: tuple[int, int], go: int) -> None:
 
 
 def explain(run: dict, error: BaseException) -> str:
-    """Why the command did not start, in one sentence."""
     if isinstance(error, OSError) and error.filename == run["workdir"]:
         return f"the working directory {run['workdir']} cannot be used: {error.strerror}"
     if isinstance(error, FileNotFoundError):
@@ -251,7 +251,6 @@ def kill_group(pid: int, signum: int) -> bool:
 
 
 def kill(pid: int, signum: int) -> None:
-    """Signal one process, if it still exists."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, signum)
 
@@ -295,11 +294,6 @@ def read_all(fd: int) -> str:
     """The child's error; empty once the command has started."""
     with open(fd, "rb") as pipe:
         return pipe.read().decode(errors="replace")
-
-
-def read_json(folder: str, name: str) -> dict:
-    with open(os.path.join(folder, name)) as file:
-        return json.load(file)
 
 
 def write_json(folder: str, name: str, value: dict) -> None:

@@ -256,7 +256,6 @@ class Console:
         return self._sent < size or bool(self._exit_message)
 
     def _write_client(self) -> bool:
-        """Send output from the log, and at the end the exit record."""
         has_moved = False
         while self._client is not None:
             if not self._to_client:
@@ -341,7 +340,6 @@ def split(received: bytearray) -> list:
 
 
 def read_message(client: socket.socket) -> tuple:
-    """The first message of a client, and no byte more."""
     kind, size = HEAD.unpack(read_exactly(client, HEAD.size))
     if size > CHUNK:
         raise GoneError

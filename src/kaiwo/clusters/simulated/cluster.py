@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kaiwo.clusters.embedded import transitions
 from kaiwo.clusters.embedded.cluster import ENDED_KEPT, EmbeddedCluster
-from kaiwo.clusters.embedded.lifecycle import Exit, simulated_exit
+from kaiwo.clusters.embedded.lifecycle import simulated_exit
 from kaiwo.clusters.embedded.state import EmbeddedState, Transaction
 from kaiwo.clusters.protocol import Cluster
-from kaiwo.model.errors import NotFoundError
 from kaiwo.model.events import Event, ReservationChanged, WorkloadChanged
 from kaiwo.model.node import Node
 from kaiwo.model.queue import UNBOUNDED_DEFAULT_QUEUE, Queue
@@ -61,13 +60,6 @@ class SimulatedCluster(EmbeddedCluster):
         if due:
             self.advance(seconds)
         return seconds
-
-    def fail_pod(self, workload: str, pod: str, code: int = 1) -> None:
-        placement = self.state.pods.get((workload, pod))
-        if placement is None:
-            raise NotFoundError(f"pod {pod} of workload {workload} is not running")
-        run_id = placement.run.id
-        self._transact(lambda transaction: transitions.run_ended(transaction, run_id, Exit(code=code)))
 
     async def transact(self, act: Callable[[Transaction], T]) -> T:
         return self._transact(act)

@@ -50,14 +50,8 @@ class GpuView:
                     self.view.release_uncharged(pod)
             return int(self.shape().slots[row]) > 0
 
-    def devices(self, row: int) -> tuple[Share, ...]:
-        (placed,) = Placer(self.view, self.scores, self.active, packs=True).put(row, self.request, 1)
-        return placed.devices
-
 
 class ExtenderAnswers:
-    """Answers from the live state of the loop."""
-
     def __init__(self, loop: SchedulingLoop, cache: ClusterCache) -> None:
         self._loop, self._cache = loop, cache
         self._assumed: dict[str, Pod] = {}  # bound, and not in the state yet
@@ -99,7 +93,8 @@ class ExtenderAnswers:
             row = gpus.view.nodes.row.get(node)
             if row is None or gpus.shape().slots[row] <= 0:
                 return f"node {node}: {_missing(gpus, node)}"
-            return gpus.devices(row)
+            (placed,) = Placer(gpus.view, gpus.scores, gpus.active, packs=True).put(row, gpus.request, 1)
+            return placed.devices
 
         return await self._ask(workload, request, question)
 

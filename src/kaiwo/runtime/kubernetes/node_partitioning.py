@@ -25,13 +25,12 @@ from kaiwo.devices.amd.device_config_manager import (
     profile_name,
     with_profile,
 )
-from kaiwo.gpus.partitioning.demand import GpuModeState, mode_of
-from kaiwo.gpus.partitioning.planner_types import GpuKey
+from kaiwo.gpus.partitioning.demand import mode_of
 from kaiwo.model.errors import ClusterError
 from kaiwo.model.node import Node, Taint
 from kaiwo.model.partition_modes import Mode, ModeChange, partition_count
 from kaiwo.model.partitioning_plan import PartitioningPlan
-from kaiwo.runtime.partitioning.apply_changes import Executor, FinishedChange, ModeChanger
+from kaiwo.runtime.partitioning.apply_changes import Executor, ModeChanger
 from kaiwo.runtime.partitioning.plan_changes import NodePlanStatus
 
 DRAINED = Taint(*TAINT)
@@ -179,7 +178,7 @@ def modes_of(node: Node) -> dict[str, Mode]:
 
 
 def difference(node: Node, modes: Mapping[str, Mode]) -> tuple[str, bool]:
-    """How the node differs from these modes. It may pass: its agent reports once a second."""
+    """How the node differs from these modes, and whether that is final. Its agent reports once a second."""
     shown = modes_of(node)
     wrong = [gpu for gpu, mode in modes.items() if shown.get(gpu, mode) != mode]
     if wrong:
@@ -256,24 +255,20 @@ class KubernetesPartitioning:
     async def show(self, statuses: Sequence[NodePlanStatus], changer: ModeChanger, policy: str, now_s: int) -> None:
         lines: dict[str, list[NodeProgress]] = {name: [] for name in self._cluster.partitioning_plans.plans}
         for status in statuses:
-            failed = changer.failed_lately(status.node, now_s)
-            line = self._line(status, changer.states, failed, policy)
-            lines.setdefault(status.plan, []).append(line)
+            phase, message = self._phase(status, changer, policy, now_s)
+            lines.setdefault(status.plan, []).append(NodeProgress(status.node, phase, status.profile, message))
         self._cluster.partitioning_plans.publish(lines)
 
-    def _line(
-        self, status: NodePlanStatus, states: dict[GpuKey, GpuModeState], failed: FinishedChange | None, policy: str
-    ) -> NodeProgress:
-        phase, message = PHASES[status.state], status.reason
-        if any(node == status.node and state.is_changing for (node, _), state in states.items()):
-            phase, message = "Changing", ""
-        elif failed is not None and phase != "Done":
+    def _phase(self, status: NodePlanStatus, changer: ModeChanger, policy: str, now_s: int) -> tuple[str, str]:
+        failed = changer.failed_lately(status.node, now_s)
+        if any(node == status.node and state.is_changing for (node, _), state in changer.states.items()):
+            return "Changing", ""
+        if failed is not None and status.state != "done":
             phase = "RolledBack" if failed.status == "rolled-back" else "Failed"
-            message = f"{failed.status}: {failed.reason}"
-        elif phase in ("Changing", "Draining", "Waiting"):
-            why = self.why_not(status.node)
+            return phase, f"{failed.status}: {failed.reason}"
+        if status.state in ("changing", "draining", "pending"):
             if policy != "on":
-                phase, message = "Waiting", f"the policy is {policy}: nothing is changed"
-            elif why:
-                phase, message = "Skipped", why
-        return NodeProgress(status.node, phase, status.profile, message)
+                return "Waiting", f"the policy is {policy}: nothing is changed"
+            if why := self.why_not(status.node):
+                return "Skipped", why
+        return PHASES[status.state], status.reason

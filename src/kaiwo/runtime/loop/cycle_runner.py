@@ -73,14 +73,12 @@ class CycleRunner:
 
     @property
     def is_idle(self) -> bool:
-        """There is nothing to try."""
         backlog = self.state.backlog
         is_all = backlog.try_all or self.state.rules_digest != self.plugins.active(self.policy).rules
         is_tried = backlog.to_try or backlog.pending_actions or (is_all and backlog.by_key)
         return not (is_tried or self.state.needs_cycle)
 
     def journal_events(self, events: Sequence[Event]) -> None:
-        """Call with the events that the state was patched with."""
         if self.journal is not None:
             self.journal.batch(events)
 

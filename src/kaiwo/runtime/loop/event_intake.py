@@ -46,7 +46,7 @@ class EventIntake:
         try:
             self._state.apply_events((gone,))
             return gone
-        except Exception as error:  # nothing more can be done: the cycles go on without it
+        except Exception as error:  # nothing more can be done: the cycles continue without it
             self._leave_out(_label(gone), error)
             return None
 
@@ -56,7 +56,7 @@ class EventIntake:
 
 
 def _check_row(node: Node) -> None:
-    """All node rows are built together later, where nobody could tell which node is faulty. 22 us a node."""
+    """All node rows are built together later, where it would be unknown which node is faulty. 22 us a node."""
     NodeTable({node.name: node}).write_node(node, (), 0)
 
 

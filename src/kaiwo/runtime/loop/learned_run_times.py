@@ -30,8 +30,6 @@ _NUMBER = re.compile(r"(?:[-_.](?:[0-9]+|[bcdfghjklmnpqrstvwxz2456789]{5}))+$")
 
 
 class WorkloadKind(NamedTuple):
-    """Workloads that should take about the same time."""
-
     owner: str  # user, queue, and the name without its number
     pods: str  # a digest of what its pods ask for
 
@@ -100,14 +98,12 @@ class RunTimes:
         runs.append(run_s)
         self._runs[kind] = runs
         if len(self._runs) > KINDS_KEPT:
-            self._forget(next(iter(self._runs)))
-
-    def _forget(self, kind: WorkloadKind) -> None:
-        del self._runs[kind]
-        self._updated_s.pop(kind, None)
-        self._owners[kind.owner] -= 1
-        if not self._owners[kind.owner]:
-            del self._owners[kind.owner]
+            oldest = next(iter(self._runs))
+            del self._runs[oldest]
+            self._updated_s.pop(oldest, None)
+            self._owners[oldest.owner] -= 1
+            if not self._owners[oldest.owner]:
+                del self._owners[oldest.owner]
 
 
 def conservative_s(runs: Sequence[int]) -> int:

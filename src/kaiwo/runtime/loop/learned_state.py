@@ -13,8 +13,6 @@ from kaiwo.snapshot.cluster_state import ClusterState
 
 
 class LearnedState(msgspec.Struct, frozen=True):
-    """What earlier cycles leave for the next one."""
-
     obstacles: tuple[tuple[ClassKey, tuple[Obstacle, ...]], ...]
     open: tuple[ClassKey, ...]
     all_open: bool
@@ -25,7 +23,7 @@ class LearnedState(msgspec.Struct, frozen=True):
     policy: Policy  # that the order of the backlog follows
     now_s: int  # of its snapshot, which decides which workloads were gated
     expired: tuple[str, ...] = ()  # workloads that a plan ended because their allocation expired
-    is_due: bool | None = None  # a cycle has something to do; None: written before this was kept
+    is_due: bool | None = None  # a cycle has something to do; None: written by an older version
 
 
 def pack_state(state: ClusterState, policy: Policy, now_s: int) -> bytes:

@@ -51,8 +51,6 @@ BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 
 
 class CycleTimes:
-    """A histogram of cycle times."""
-
     def __init__(self) -> None:
         self.count = 0
         self.sum_s = 0.0
@@ -113,8 +111,6 @@ NOT_READY_AFTER = 3  # cycles that failed in a row
 
 
 class Health:
-    """Failed cycles, and objects that could not be read."""
-
     def __init__(self) -> None:
         self.failures = 0  # cycles that raised; the log has each
         self.left_out = 0  # objects that could not be read; the log has each

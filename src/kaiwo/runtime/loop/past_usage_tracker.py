@@ -8,7 +8,6 @@ is wrong by at most one percent.
 import contextlib
 import os
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 import numpy as np
@@ -32,18 +31,8 @@ Past = tuple[int, Parts]  # when that was so
 NOTHING: Parts = (0,) * len(RESOURCES)
 
 
-class PastUsageStore(Protocol):
-    """Keeps past usage by queue."""
-
-    def recall(self) -> dict[str, Past]:
-        """The stored usage; another replica may have written it."""
-
-    def save(self, past: dict[str, Past]) -> None:
-        """Store these queues."""
-
-
 class PastUsageTracker:
-    def __init__(self, store: PastUsageStore, half_life_s: int, strength_milli: int) -> None:
+    def __init__(self, store: "PastUsageFile | PastUsageInQueues", half_life_s: int, strength_milli: int) -> None:
         self._store, self._half_life_s, self._strength_milli = store, half_life_s, strength_milli
         self._at_s = 0
         self._parts: dict[str, Parts] = {}
@@ -52,7 +41,7 @@ class PastUsageTracker:
         self._sent_s = 0
 
     @classmethod
-    def of(cls, policy: Policy, store: PastUsageStore) -> "PastUsageTracker | None":
+    def of(cls, policy: Policy, store: "PastUsageFile | PastUsageInQueues") -> "PastUsageTracker | None":
         """None when the policy does not count it."""
         if not policy.past_use_half_life_s or not policy.past_use_strength_milli:
             return None
@@ -81,12 +70,12 @@ class PastUsageTracker:
 
     def _recall(self) -> bool:
         """Whether the store is newer than what we know: we just started, or another replica led meanwhile."""
-        kept = self._store.recall()
-        newest_s = max((at_s for at_s, _ in kept.values()), default=0)
+        stored = self._store.recall()
+        newest_s = max((at_s for at_s, _ in stored.values()), default=0)
         is_first = self._sent is None or newest_s > self._at_s
         if is_first:
-            self._saved, self._at_s = kept, newest_s
-            self._parts = {name: self._fade(past, newest_s) for name, past in kept.items()}
+            self._saved, self._at_s = stored, newest_s
+            self._parts = {name: self._fade(past, newest_s) for name, past in stored.items()}
         return is_first
 
     def _save(self) -> None:
@@ -102,8 +91,8 @@ class PastUsageTracker:
 
     def _fade(self, past: Past, now_s: int) -> Parts:
         at_s, parts = past
-        kept = decay_factor(max(0, now_s - at_s), self._half_life_s)
-        return tuple(part * kept // DECAY_SCALE for part in parts)
+        factor = decay_factor(max(0, now_s - at_s), self._half_life_s)
+        return tuple(part * factor // DECAY_SCALE for part in parts)
 
 
 def _by_name(names: list[str], parts: IntArray) -> dict[str, Parts]:
@@ -122,7 +111,7 @@ FILE = "past-use.json"
 
 
 class PastUsageFile:
-    """In a file of the home folder, written whole or not at all."""
+    """Stores past usage in a file of the home folder, which no other process writes."""
 
     def __init__(self, home: str) -> None:
         self._path = Path(home) / FILE
@@ -131,7 +120,6 @@ class PastUsageFile:
             self._past = msgspec.json.decode(self._path.read_bytes(), type=dict[str, Past])
 
     def recall(self) -> dict[str, Past]:
-        """No other process writes the file."""
         return self._past
 
     def save(self, past: dict[str, Past]) -> None:
@@ -144,7 +132,7 @@ class PastUsageFile:
 
 
 class PastUsageInQueues:
-    """In the status of Kubernetes queues, where another replica finds it."""
+    """Stores past usage in the status of Kubernetes queues, where another replica finds it."""
 
     def __init__(self, memory: QueueHistory) -> None:
         self._memory = memory

@@ -22,8 +22,6 @@ from kaiwo.snapshot.cluster_state import ClusterState
 
 
 class ReplayResult(msgspec.Struct, frozen=True):
-    """A cycle, decided then and decided again."""
-
     head: CycleHead
     setting: Setting
     then: Plan
@@ -89,6 +87,5 @@ def _is_same_in_numbers(then: Plan, now: Plan, before: Mapping[ClassKey, tuple[O
 def _new_waits(
     plan: Plan, before: Mapping[ClassKey, tuple[Obstacle, ...]]
 ) -> list[tuple[str, str, list[ObstacleNumbers]]]:
-    """By class, the obstacles that are new or have other numbers."""
     waits = [(wait.queue, wait.shape, [each.numbers for each in wait.obstacles]) for wait in plan.waits]
     return [each for each in waits if each[2] != [old.numbers for old in before.get(each[:2], ())]]

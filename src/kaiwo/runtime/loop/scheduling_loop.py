@@ -83,7 +83,6 @@ class SchedulingLoop:
             self.journal.close()
 
     def wake(self) -> None:
-        """Check now whether there is something to decide."""
         self._wake.set()
 
     async def changed(self, after: int) -> int:

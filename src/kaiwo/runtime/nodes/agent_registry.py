@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 import msgspec
 from msgspec.structs import replace
@@ -30,8 +31,6 @@ HERE = "this process"  # the version shown for the agent inside `kaiwo up`
 
 
 class KnownAgent(msgspec.Struct):
-    """The agent of one node, with its last report."""
-
     node: str
     version: str
     inventory: Inventory
@@ -45,7 +44,6 @@ class KnownAgent(msgspec.Struct):
     odd: tuple[str, ...] = ()  # what was left out of the inventory
 
     def gpu(self, device: str) -> GpuSample | None:
-        """The newest sample of a physical GPU."""
         return next((gpu for gpu in self.sample.gpus if gpu.id == device), None) if self.sample else None
 
 
@@ -66,7 +64,6 @@ class AgentRegistry:
         return self._agents.get(node)
 
     def age_s(self, agent: KnownAgent) -> float:
-        """Seconds since its last message."""
         return self._clock() - agent.at
 
     def open_stream(self, node: str) -> int:
@@ -104,7 +101,6 @@ class AgentRegistry:
                 emit("devices-corrected", level="warning", node=line.node, pod=line.pod, reason=tidy(line.reason))
 
     async def watch(self, every_s: float = 1.0) -> None:
-        """Notice agents that fall silent, until cancelled."""
         while True:
             await asyncio.sleep(every_s)
             for agent in self._agents.values():
@@ -155,38 +151,27 @@ class AgentRegistry:
         if devices == agent.published:
             return
         if self._devices.lists_devices:
-            update = with_device_health(devices)
+            update = partial(_with_health, known={gpu.id: gpu for gpu in devices})
         else:
-            update = with_devices(devices, wiring_of(inventory, devices))
+            update = partial(_with_devices, gpus=devices, wiring=wiring_of(inventory, devices))
         await self._devices.change_devices(agent.node, lambda node: self.overlay(update(node)))
         agent.published = devices
 
 
-def with_devices(gpus: tuple[Gpu, ...], wiring: DeviceLinks) -> Callable[[Node], Node]:
+def _with_devices(node: Node, gpus: tuple[Gpu, ...], wiring: DeviceLinks) -> Node:
     """The node has exactly the devices that its agent reports."""
-
-    def update(node: Node) -> Node:
-        if VIRTUAL_LABEL in node.labels:
-            raise RefusedError(
-                f"node {node.name} is virtual, so no agent can see its GPUs; name a real one with --node"
-            )
-        return replace(node, gpus=gpus, wiring=wiring)
-
-    return update
+    if VIRTUAL_LABEL in node.labels:
+        raise RefusedError(f"node {node.name} is virtual, so no agent can see its GPUs; name a real one with --node")
+    return replace(node, gpus=gpus, wiring=wiring)
 
 
-def with_device_health(gpus: tuple[Gpu, ...]) -> Callable[[Node], Node]:
+def _with_health(node: Node, known: Mapping[str, Gpu]) -> Node:
     """A Kubernetes Node lists its own devices; the agent reports only their health."""
-    known = {gpu.id: gpu for gpu in gpus}
-
-    def update(node: Node) -> Node:
-        updated = (
-            replace(gpu, healthy=known[gpu.id].healthy, reason=known[gpu.id].reason) if gpu.id in known else gpu
-            for gpu in node.gpus
-        )
-        return replace(node, gpus=tuple(updated))
-
-    return update
+    updated = (
+        replace(gpu, healthy=known[gpu.id].healthy, reason=known[gpu.id].reason) if gpu.id in known else gpu
+        for gpu in node.gpus
+    )
+    return replace(node, gpus=tuple(updated))
 
 
 def tidy(text: str) -> str:

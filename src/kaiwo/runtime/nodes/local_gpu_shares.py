@@ -26,7 +26,11 @@ class LocalGpuShares:
     def prepare(self, run_id: str, devices: Sequence[Share], isolation: str = "", least_grade: str = "") -> RunShare:
         """Uses the requested isolation method, else the best one of the devices."""
         try:
-            sharing = self._open_for([share.gpu for share in devices])
+            current, sharing = self._open()
+            before = current.inventory
+            current.ensure_current([share.gpu for share in devices])
+            if current.inventory is not before:  # a change of modes renumbered the devices
+                sharing.refresh(current.inventory)
             grant = sharing.prepare(GrantRequest(run_id, tuple(devices), isolation, least_grade))
         except ClusterError as error:
             raise OSError(str(error)) from error
@@ -55,15 +59,6 @@ class LocalGpuShares:
 
     def _open(self) -> tuple[CurrentInventory, GpuSharing]:
         if self._opened is None:
-            present = CurrentInventory(self._find, self._root)
-            self._opened = present, GpuSharing(str(self._folder), present.inventory)
+            current = CurrentInventory(self._find, self._root)
+            self._opened = current, GpuSharing(str(self._folder), current.inventory)
         return self._opened
-
-    def _open_for(self, ids: Collection[str]) -> GpuSharing:
-        """With the current numbers of these devices: a change of modes renumbers them."""
-        present, sharing = self._open()
-        before = present.inventory
-        present.ensure_current(ids)
-        if present.inventory is not before:
-            sharing.refresh(present.inventory)
-        return sharing

@@ -32,7 +32,6 @@ def real_node(root: str = "/") -> Node | None:
 
 
 def node_of(inventory: Inventory, platform: IsolationSupport | None = None) -> Node | None:
-    """Every GPU, or each of its partitions, is one device."""
     gpus = devices_of(inventory, platform or detect_isolation_support())
     if not gpus:
         return None

@@ -51,16 +51,11 @@ class ClusterOverview:
         self.rows = WorkloadRows()
         self.queue_shares = QueueShareTable(live)
         self._lock = asyncio.Lock()
-        self._revision = -1
+        self.shown_revision = -1  # the loop's revision that the rows show
         self._version = -1  # of the last record changes
         self._checked_at = 0.0
         self._rest_s = 0.0  # how old the rows may get after a large update
         self._changes = self._changes_shown = 0  # made through the API, and those of them that the rows show
-
-    @property
-    def shown_revision(self) -> int:
-        """The loop's revision that the rows show."""
-        return self._revision
 
     def mark_changed(self) -> None:
         """Something was just changed through the API: the next reader must see it."""
@@ -85,8 +80,8 @@ class ClusterOverview:
             else:
                 self.rows.apply(changes.records, changes.gone)
                 self._rest_s = 0.0
-            self._weigh_memory_requests()
-            self._changes_shown, self._revision, self._version = changes_shown, revision, changes.version
+            self._measure_memory_requests()
+            self._changes_shown, self.shown_revision, self._version = changes_shown, revision, changes.version
             self._checked_at = time.monotonic()
         return self.rows
 
@@ -98,16 +93,15 @@ class ClusterOverview:
         """Only the first reader, and one who just changed something, wait for a large update."""
         if self._changes != self._changes_shown or self._version < 0:
             return False
-        is_new = self._revision != self.live.revision
+        is_new = self.shown_revision != self.live.revision
         return is_updating or time.monotonic() - self._checked_at < (self._rest_s if is_new else STILL_FRESH_S)
 
-    def _weigh_memory_requests(self) -> None:
+    def _measure_memory_requests(self) -> None:
         pods = self.live.state.pods
         for name in [name for name in self.rows.unmeasured if name in pods]:
             self.rows.set_gpu_milli(name, sum(share.milli for pod in pods[name].values() for share in pod.devices))
 
     def count_states(self) -> dict[str, int]:
-        """How many workloads are in each state; read after `fresh`."""
         return {state.value: self.rows.totals.count(code) for code, state in enumerate(STATES)}
 
     def sum_nodes(self) -> ClusterTotals:
@@ -142,7 +136,6 @@ class ClusterOverview:
         return [QueueTotals(each, *sums[each.row]) for each in self.queue_shares.queues]
 
     def queues_below(self, name: str) -> set[str]:
-        """The queue itself and every queue below it."""
         below = {name}
         queues = self.live.state.queue_objects.values()
         while more := {queue.name for queue in queues if queue.parent in below} - below:

@@ -26,8 +26,6 @@ from kaiwo.snapshot.working_copy import WorkingCopy
 
 
 class FirstWorkload(NamedTuple):
-    """The workload of a queue that is tried first."""
-
     workload: str
     need: ResourceVector
     since_s: int
@@ -43,8 +41,6 @@ class QueuePosition(msgspec.Struct, frozen=True):
 
 
 class QueueShareRow(msgspec.Struct, frozen=True):
-    """One queue, with all queues below it."""
-
     queue: Queue
     row: int
     depth: int
@@ -118,6 +114,10 @@ def _share_rows(view: View, first: dict[int, FirstWorkload]) -> list[QueueShareR
     shares, demand, positions = fair_shares_of(view), queue_demand_of(view), _positions(view, first)
     used, fixed = table.all_used.tolist(), table.all_non_preemptible.tolist()
     min_runtime_s = tree.min_runtime_s.tolist()
+
+    def path_of(row: int) -> list[str]:
+        return [table.names[above] for above in reversed(table.path[row])]
+
     return [
         QueueShareRow(
             table.queues[row],
@@ -132,7 +132,7 @@ def _share_rows(view: View, first: dict[int, FirstWorkload]) -> list[QueueShareR
             share_breakdown(table, demand, shares, row),
             positions.get(row),
         )
-        for row in _tree_order(table)
+        for row in sorted(range(len(table.names)), key=path_of)
     ]
 
 
@@ -155,8 +155,3 @@ def _positions(view: View, heads: dict[int, FirstWorkload]) -> dict[int, QueuePo
             for place, (key, row) in enumerate(children, 1):
                 turns[row] = QueuePosition(place, len(children), heads[row], tuple(key))
     return turns
-
-
-def _tree_order(table: QueueTable) -> list[int]:
-    """A queue's place in the tree is the names from its root down to it."""
-    return sorted(range(len(table.names)), key=lambda at: [table.names[above] for above in reversed(table.path[at])])

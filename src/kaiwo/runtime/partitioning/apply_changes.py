@@ -99,8 +99,9 @@ class ModeChanger:
         plan = PartitionPlan(tuple(replace(step, is_due=_key(step) in ready) for step in steps))
         after = states_after(nodes, plan)
         fleet = {(node.name, gpu.id) for node in nodes for gpu in node.gpus}
-        there = self.live.state.node_objects
-        after |= {key: state for key, state in before.items() if key not in fleet and key[0] in there and _stays(state)}
+        away = {key: before[key] for key in before.keys() - fleet if key[0] in self.live.state.node_objects}
+        # While a node is away, its changes in progress stay; GPUs that were only closed are open again.
+        after |= {key: state for key, state in away.items() if state.is_changing or state.goal is None}
         if after == before:
             return
         self._measure(after)
@@ -149,7 +150,6 @@ class ModeChanger:
             self._running[name] = asyncio.create_task(executor.carry_out(changes))
 
     async def adopt(self, name: str, changes: Sequence[ModeChange], note: str, now_s: int) -> None:
-        """Continue what a former leader began on a node."""
         other, node = self.others(name), self.live.state.node_objects.get(name)
         if other is None or node is None or name in self._running:
             return
@@ -244,8 +244,3 @@ def _key(step: ModeChangeStep) -> GpuKey:
 
 def _change(key: GpuKey, state: GpuModeState) -> ModeChange:
     return ModeChange(key[1], state.mode, state.goal or state.mode)
-
-
-def _stays(state: GpuModeState) -> bool:
-    """While a node is away, its changes in progress stay; GPUs that were only closed are open again."""
-    return state.is_changing or state.goal is None

@@ -138,7 +138,6 @@ class PartitioningLoop:
             await self.objects.show(self.planned.statuses, self.changer, self.policy, now_s)
 
     def _allowed_steps(self, now_s: int) -> list[ModeChangeStep]:
-        """The steps that the policy allows on nodes that can be changed and did not fail lately."""
         changer = self.changer
         nodes = {step.node for step in self.planned.steps} if self.policy == "on" else set()
         able = {name for name in nodes if changer.can_change(name) and not changer.failed_lately(name, now_s)}

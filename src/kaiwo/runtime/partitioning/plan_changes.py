@@ -99,8 +99,6 @@ class PlanRequest(msgspec.Struct, frozen=True):
 
 
 class NodePlanStatus(msgspec.Struct, frozen=True):
-    """How far a plan has come on one node."""
-
     plan: str
     node: str
     profile: str

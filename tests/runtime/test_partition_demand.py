@@ -8,7 +8,7 @@ from kaiwo.model.node import Node
 from kaiwo.model.partition_modes import Mode, partition_gpu
 from kaiwo.model.request import Request
 from kaiwo.model.reservation import PhysicalDevice, Reservation, ReservationOwner
-from tests.runtime.test_partitions import CPX, Play, node, play
+from tests.runtime.test_partitioning_loop import CPX, Play, node, play
 
 NAMED = Reservation("r", nodes=("a",), owner=ReservationOwner(user="ada"), end_s=10**6)
 TWO = Reservation(

@@ -35,7 +35,7 @@ from kaiwo.runtime.partitioning.wait_sentences import wait_sentence
 from tests.clusters.kinds import put_queue
 from tests.devices.amd.fake_amdgpu_driver import Kernel
 from tests.devices.amd_trees import address
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, until
 
 CPX, WHOLE = Request(gpus=1, partition="CPX"), Request(gpus=1)
 Story = Callable[["Play"], Awaitable[None]]
@@ -47,13 +47,24 @@ def node(name: str, gpus: int = 4, **more: Any) -> Node:
     return Node(name, 640_000, 655_360, pods=500, gpus=devices, labels=labels, **more)
 
 
+class ObservedLoop(SchedulingLoop):
+    """Says whether it waits for work: then every event that it read is applied, and no cycle runs."""
+
+    is_waiting = False
+
+    async def _wait_for_work(self) -> None:
+        self.is_waiting = True
+        await super()._wait_for_work()
+        self.is_waiting = False
+
+
 class Play:
     """A cluster, its loop and the partition loop, whose turns the test takes itself."""
 
     def __init__(self, folder: Path, nodes: list[Node], policy: str = "on") -> None:
         self.folder = folder
         self.cluster = SimulatedCluster(nodes)
-        self.loop = SchedulingLoop(self.cluster, Journal(folder / "journal"))
+        self.loop = ObservedLoop(self.cluster, Journal(folder / "journal"))
         self.partitions = PartitioningLoop(self.loop, AgentRegistry(self.cluster.devices), str(folder), policy)
 
     async def submit(self, name: str, want: Request, lasts_s: int = 600, **more: Any) -> None:
@@ -62,19 +73,14 @@ class Play:
         await self.settle()
 
     async def settle(self) -> None:
-        """Until the picture has heard everything and nothing is left to decide."""
-        async with asyncio.timeout(PATIENCE_S):
-            while True:
-                if self._is_still():
-                    await asyncio.sleep(0.02)
-                    if self._is_still():
-                        return
-                await asyncio.sleep(0.005)
+        """Until the loop has every event published so far, and nothing is left to decide."""
+        await until(self._is_settled, "the loop to settle")
 
-    def _is_still(self) -> bool:
-        known, backlog = dict(self.loop.state.node_objects), self.loop.state.backlog
-        is_open = backlog.to_try or (backlog.try_all and backlog.by_key)
-        return self.loop.ready and known == self.cluster.state.nodes and not is_open
+    def _is_settled(self) -> bool:
+        loop, outbox = self.loop, self.cluster._outbox
+        is_open = loop.state.backlog.to_try or (loop.state.backlog.try_all and loop.state.backlog.by_key)
+        has_events = loop._inbox or outbox is None or not outbox.empty()
+        return loop.ready and loop.is_waiting and not has_events and not is_open
 
     async def turn(self, seconds: int = 0) -> None:
         self.cluster.advance(seconds)
@@ -422,7 +428,7 @@ class Driven(LocalMachine):
         super().__init__("a", str(kernel.root), folder, lambda gpu: "")
         self._kernel = kernel
 
-    def _way(self, gpu: str) -> Any:
+    def _mode_writer(self, gpu: str) -> Any:
         return SysfsModeWriter(self.root, self._kernel.write, self._kernel.run)
 
 
@@ -438,9 +444,11 @@ def test_on_a_real_machine_the_driver_is_told_and_believed_only_by_what_it_shows
         await it.submit("small", CPX)
         await it.turn()
         assert it.closed() == [address(0)]
-        for _ in range(4):
-            await it.turn(1)
-            await asyncio.sleep(0.05)
+        await it.turn(1)
+        async with asyncio.timeout(PATIENCE_S):
+            while not it.partitions.changer.history:
+                await it.turn(1)
+        await it.turn(1)
         change = it.partitions.changer.history[0]
         if deaf:
             assert (change.status, kernel.modes[0].compute) == ("rolled-back", "SPX")
@@ -470,8 +478,7 @@ def test_a_real_change_that_was_cut_short_is_finished_by_the_next_kaiwo(tmp_path
         await it.submit("small", CPX)
         await it.turn()
         await it.turn()
-        await asyncio.sleep(0.05)
-        assert (tmp_path / "record" / "record.json").exists()
+        await until((tmp_path / "record" / "record.json").exists, "the record of the change")
         it.partitions = PartitioningLoop(it.loop, AgentRegistry(it.cluster.devices), str(tmp_path))
         it.partitions.changer.machine = Driven(kernel, tmp_path / "record")
         await it.partitions.changer.resume()

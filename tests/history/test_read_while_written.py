@@ -11,13 +11,13 @@ import pytest
 from kaiwo.history import Base, Journal, JournalReader
 from kaiwo.model.errors import NotFoundError
 from tests.conftest import ROOT
-from tests.history.stories import cycle, pod_events, segments, tell
+from tests.history.sample_journals import cycle, pod_events, segments, tell
 
 WRITER = """
 import sys
 from kaiwo.history import Base, Journal
 from tests.conftest import ROOT
-from tests.history.stories import cycle, pod_events
+from tests.history.sample_journals import cycle, pod_events
 with Journal(sys.argv[1], max_bytes=400_000, segment_bytes=40_000) as journal:
     while True:
         if journal.wants_base:

@@ -29,7 +29,7 @@ from kaiwo.runtime.loop.learned_run_times import (
 )
 from kaiwo.runtime.loop.replay import replay
 from kaiwo.runtime.loop.scheduling_loop import SchedulingLoop
-from tests.runtime.test_loop import cluster, until
+from tests.runtime.test_scheduling_loop import cluster, until
 from tests.worlds import World
 
 

@@ -9,7 +9,7 @@ import pytest
 from kaiwo.history import Base, Cycle, Entry, Journal, JournalReader
 from kaiwo.history.journal_encoding import FrameKind, append_frame
 from kaiwo.model.errors import ClusterError, NotFoundError
-from tests.history.stories import cycle, segments, tell
+from tests.history.sample_journals import cycle, segments, tell
 
 
 def numbers_in(journal: JournalReader) -> list[int]:

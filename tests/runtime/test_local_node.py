@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kaiwo.clusters.local.initial_nodes import are_virtual
+from kaiwo.clusters.local.cluster import are_virtual
 from kaiwo.clusters.local.process_environment import visible_devices
 from kaiwo.devices import Inventory, Partition, PhysicalGpu, discover
 from kaiwo.devices.fake import fake_inventory
