@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from kaiwo.history import Base, Batch, Cycle, Entry, Journal, Setting
+from kaiwo.history import Base, Batch, Cycle, Entry, Journal, JournalReader, Setting
 from kaiwo.model.events import Event, PodChanged, WorkloadGone
 from kaiwo.model.gpu import Share
 from kaiwo.model.plan import Plan, Start
@@ -46,3 +46,9 @@ def segments(folder: Path) -> list[Path]:
 
 def size_of(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.iterdir())
+
+
+def check(reader: JournalReader) -> tuple[str, ...]:
+    """Read every segment, and say what is lost."""
+    list(reader._caught_up())
+    return reader.notes

@@ -12,7 +12,7 @@ from kaiwo.history import Base, Batch, Journal, JournalReader
 from kaiwo.history.journal_writer import RETRY_S
 from kaiwo.model.errors import ClusterError, NotFoundError
 from kaiwo.model.events import WorkloadGone
-from tests.history.sample_journals import cycle, pod_events, segments, size_of, tell
+from tests.history.sample_journals import check, cycle, pod_events, segments, size_of, tell
 
 KIB = 1024
 
@@ -30,7 +30,7 @@ def test_a_new_journal_is_empty_and_wants_a_base(tmp_path: Path) -> None:
         assert journal.wants_base
         assert (journal.oldest, journal.newest, journal.next_number) == (0, 0, 1)
         assert journal.cycles() == []
-        assert journal.check() == ()
+        assert check(journal) == ()
         with pytest.raises(NotFoundError, match=r"cycle 1 is not in the journal .* it is empty"):
             journal.cycle_at(1)
 
@@ -63,7 +63,7 @@ def test_numbers_go_on_after_a_restart(tmp_path: Path) -> None:
         story = tell(journal, [3, 4])
         assert list(journal.entries_until(4)) == story
         assert [head.number for head in journal.cycles()] == [4, 3, 2, 1]
-        assert journal.check() == ()
+        assert check(journal) == ()
 
 
 def test_cycles_are_listed_in_pages_over_segments(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_the_journal_never_goes_over_its_bound(tmp_path: Path) -> None:
         assert journal.oldest > 1
         assert size_of(tmp_path) > 24 * KIB
         assert isinstance(next(journal.entries_until(journal.oldest)), Base)
-        assert journal.check() == ()
+        assert check(journal) == ()
         with pytest.raises(NotFoundError, match=f"cycles {journal.oldest} to 600 are kept"):
             journal.cycle_at(1)
 
@@ -272,5 +272,5 @@ def test_other_files_in_the_folder_are_left_alone(tmp_path: Path) -> None:
         (tmp_path / name).write_text("mine")
     with Journal(tmp_path) as journal:
         tell(journal, [1])
-        assert journal.check() == ()
+        assert check(journal) == ()
     assert (tmp_path / "x.journal").read_text() == "mine"

@@ -200,6 +200,5 @@ def _why_not(host: str, port: int, error: Exception) -> str:
 
 
 def _host_in_url(host: str) -> str:
-    """With an address that a browser can open."""
     host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"[{host}]" if ":" in host else host

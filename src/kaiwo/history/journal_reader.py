@@ -41,18 +41,10 @@ class JournalReader:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is lost in the segments read so far; `check` reads all of them.
-
-        While a writer runs, the newest segment may end in half an entry for a moment.
-        """
+        """What is lost in the segments read so far. While a writer runs, the newest may end in half an entry."""
         with self._reading:
             self._refresh()
             return (*self._gaps(), *(segment.damage for segment in self._segments if segment.damage))
-
-    def check(self) -> tuple[str, ...]:
-        with self._reading:
-            list(self._caught_up())
-            return self.notes
 
     def cycles(self, limit: int = 50, before: int | None = None) -> list[CycleHead]:
         """The newest first, those below `before`."""

@@ -140,7 +140,6 @@ class Journal(JournalReader):
         self._write(self._begin_segment, base)
 
     def batch(self, events: Sequence[Event]) -> None:
-        """Events that were applied to the state, in this order."""
         if self._open is not None and events:
             self._write(self._open.batch, events)
 

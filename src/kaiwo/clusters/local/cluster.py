@@ -208,7 +208,6 @@ class LocalCluster(EmbeddedCluster):
             log.error("the audit log cannot be written: %s", error)
 
     def _run(self, placement: Placement) -> None:
-        """Start the run, or find it again after a restart."""
         run, pod = placement.run, placement.pod
         if pod.phase is Phase.DONE:
             return

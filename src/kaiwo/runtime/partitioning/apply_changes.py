@@ -99,7 +99,8 @@ class ModeChanger:
         plan = PartitionPlan(tuple(replace(step, is_due=_key(step) in ready) for step in steps))
         after = states_after(nodes, plan)
         fleet = {(node.name, gpu.id) for node in nodes for gpu in node.gpus}
-        away = {key: before[key] for key in before.keys() - fleet if key[0] in self.live.state.node_objects}
+        known = self.live.state.node_objects
+        away = {key: state for key, state in before.items() if key not in fleet and key[0] in known}
         # While a node is away, its changes in progress stay; GPUs that were only closed are open again.
         after |= {key: state for key, state in away.items() if state.is_changing or state.goal is None}
         if after == before:
@@ -136,12 +137,12 @@ class ModeChanger:
         held = self._devices.devices_in_use(step.node)
         return not any(gpu.id in held for gpu in node.gpus if step.change.gpu in (gpu.id, gpu.parent))
 
-    def _measure(self, course: Mapping[GpuKey, GpuModeState]) -> None:
-        for (name, gpu), state in course.items():
+    def _measure(self, states: Mapping[GpuKey, GpuModeState]) -> None:
+        for (name, gpu), state in states.items():
             node = self.live.state.node_objects.get(name)
             if state.goal is not None and (name, gpu) not in self._sizes and node is not None:
                 self._sizes[name, gpu] = whole_gpu_mib(node, gpu)
-        self._sizes = {key: size for key, size in self._sizes.items() if key in course}
+        self._sizes = {key: size for key, size in self._sizes.items() if key in states}
 
     def _begin(self, name: str, changes: Sequence[ModeChange]) -> None:
         emit("partition-change-begun", node=name, gpus=[each.gpu for each in changes], to="+".join(changes[0].after))
