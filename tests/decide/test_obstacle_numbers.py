@@ -6,7 +6,9 @@ from kaiwo.decide import decide
 from kaiwo.explain import obstacles_of, sentence, why
 from kaiwo.model.events import WorkloadChanged
 from kaiwo.model.node import Taint
+from kaiwo.model.obstacle import Reason
 from kaiwo.model.policy import Policy
+from kaiwo.model.queue import QueueAmounts
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload
 from tests.worlds import World
@@ -108,3 +110,11 @@ def test_a_change_of_wishes_is_a_change_of_class() -> None:
     smaller = replace(workload, roles=(replace(workload.roles[0], request=Request(gpus=1)),))
     world.tell(WorkloadChanged(smaller)).settle()
     assert world.is_running("new")
+
+
+def test_a_thousandth_of_a_processor_more_than_a_queue_may_use_is_too_much() -> None:
+    world = World().queue("lab", cpu=QueueAmounts(limit=1_000))
+    world.submit("old", gpus_each=1, cpu_milli=1_000, queue="lab").settle()
+    world.submit("new", gpus_each=1, cpu_milli=1, queue="lab").settle()
+    found = first(world, "new")
+    assert (found.reason, found.need, found.have, found.unit) == (Reason.QUEUE_LIMIT, 1, 0, "milli-cpu")

@@ -2,7 +2,9 @@
 
 from collections import Counter
 from itertools import permutations
+from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from kaiwo.decide import decide
@@ -14,6 +16,8 @@ from kaiwo.model.plan import Nomination, Plan
 from kaiwo.model.policy import Policy
 from kaiwo.model.queue import Fairness, Queue, QueueAmounts, SharePolicy
 from kaiwo.model.workload import Phase, Pod
+from kaiwo.queues import current_shares
+from kaiwo.queues.fair_share import fair_shares
 from kaiwo.snapshot.assumed_events import assume
 from tests.worlds import World
 
@@ -263,3 +267,21 @@ def test_under_fifo_the_share_goes_to_the_queue_whose_work_waits_longest() -> No
     world.submit("early", pods=4, gpus_each=1, queue="old", submitted_s=10).decide()
     assert world.is_running("early")
     assert not world.is_running("late")
+
+
+@pytest.mark.parametrize(("queues", "is_worked_out"), [(("lab",), False), (("lab", "prod"), True)])
+def test_shares_are_worked_out_only_where_queues_compete(
+    queues: tuple[str, ...], is_worked_out: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def counted(*given: Any) -> Any:
+        asked.append(given)
+        return fair_shares(*given)
+
+    monkeypatch.setattr(current_shares, "fair_shares", counted)
+    world = World(policy=Policy(actions=("allocate",))).queue("lab").queue("prod")
+    for number, queue in enumerate(queues):
+        world.submit(f"w{number}", gpus_each=1, queue=queue)
+    world.decide()
+    assert bool(asked) == is_worked_out

@@ -14,8 +14,10 @@ import numpy as np
 from msgspec.structs import replace
 
 from bench._device_list import list_devices
+from kaiwo.decide import decide
 from kaiwo.decide.cycle import fate_of
 from kaiwo.decide.make_room.victim_units import surplus_of
+from kaiwo.decide.obstacles.find_obstacles import short_models
 from kaiwo.decide.obstacles.node_availability import availability_in
 from kaiwo.decide.obstacles.partition_obstacles import after_mode_change, no_such_device
 from kaiwo.decide.obstacles.reservation_obstacles import beside_reserved, reserved_obstacles
@@ -28,8 +30,14 @@ from kaiwo.decide.obstacles.shortages import (
     short_of,
     too_large,
 )
+from kaiwo.decide.placement.class_charges import QueueCharge
 from kaiwo.decide.placement.node_fit import pods_that_fit
-from kaiwo.decide.placement.pod_affinity import verdicts_by_reason
+from kaiwo.decide.placement.pod_affinity import (
+    missing_topology_label,
+    nomination_holds,
+    still_holds,
+    verdicts_by_reason,
+)
 from kaiwo.decide.placement.queue_limits import (
     charge_of,
     headroom,
@@ -37,9 +45,10 @@ from kaiwo.decide.placement.queue_limits import (
     times_within_limits,
     within_limits,
 )
+from kaiwo.decide.planned_starts.future_quota import FutureQuota
 from kaiwo.gpus.device_fit import eligible_devices, pods_per_device
 from kaiwo.gpus.device_locality import best_set, slowest_link
-from kaiwo.gpus.isolation_grades import closed_by_tenants
+from kaiwo.gpus.isolation_grades import closed_by_tenants, tenants_allow_return
 from kaiwo.gpus.partitioning.demand import GpuModeState, node_states, waiting_demands
 from kaiwo.gpus.partitioning.if_repartitioned import if_repartitioned
 from kaiwo.gpus.partitioning.planner import could_serve, plan_partitions
@@ -56,6 +65,7 @@ from kaiwo.gpus.partitioning.rollout import (
     with_closed_devices,
     with_modes_applied,
 )
+from kaiwo.model.events import PodGone, WorkloadGone
 from kaiwo.model.partition_modes import Mode
 from kaiwo.model.request import Request
 from kaiwo.model.reservation import NEVER_S
@@ -64,6 +74,7 @@ from kaiwo.queues.fair_share import share_breakdown
 from kaiwo.queues.past_usage import PastUsage, advance
 from kaiwo.queues.queue_order import queue_keys
 from kaiwo.queues.reclaim_rules import ReclaimRequest, refusal_to_reclaim, victim_queues
+from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.eligibility import most_pods_when_empty
 from kaiwo.snapshot.queue_table import RESOURCES
 from kaiwo.snapshot.reservation_status import reservation_statuses
@@ -107,8 +118,10 @@ class Observer:
             self._partitions(world, view),
             [_answers(working, self._asked()) for _ in range(ASKED)],
             [_room_in_queue(working, row) for row in range(len(view.queues.names))],
-            self._pieces(world),
+            self._pieces(world, view),
             self._links(world),
+            self._future_quotas(working, world),
+            self._elsewhere(world),
         ]
         self._looked_s = world.now_s
         return told
@@ -134,11 +147,51 @@ class Observer:
             reservation=draw.choice(("", "", "", "r0")),
         )
 
-    def _pieces(self, world: World) -> list[Any]:
-        """What could stop of workloads of which some pods run."""
-        told = []
+    def _future_quotas(self, working: WorkingCopy, world: World) -> list[Any]:
+        """What the bounds of queues leave to charges that are still to come."""
+        quotas, now_s, told = FutureQuota(world.state, working), world.now_s, []
+        for _ in range(ASKED):
+            planned, other = (
+                QueueCharge(
+                    self._draw.randrange(len(working.queues.names)),
+                    (*self._draw.choice(CLAIMS), *(1_000 for _ in working.queues.models)),
+                    self._draw.random() < 0.5,
+                    now_s + self._draw.choice((0, 10, 60)),
+                    now_s + self._draw.choice((10, 60, 200)),
+                )
+                for _ in range(2)
+            )
+            told += [
+                [planned, other, quotas.is_bounded(planned), quotas.has_right(other, planned)],
+                [quotas.could_have_right(other, planned), quotas.takes_what_others_are_owed(planned)],
+                [quotas.may_start(planned, planned.start_s, [other]), quotas.leaves(planned, other)],
+            ]
+        return told
+
+    def _elsewhere(self, world: World) -> Any:
+        """What is decided in a copy in which something else happened, or in a state read from its events."""
+        if self._looks % 2:
+            other = world.state.fork()
+            gone = sorted(other.workloads)[:1] + sorted(other.pods)[-1:]
+            other.patch(
+                [*map(WorkloadGone, gone), *(PodGone(name, pod) for name in gone for pod in other.pods.get(name, ()))]
+            )
+        else:
+            other = ClusterState(world.plugins.ordering(world.policy))
+            other.patch(world.state.events())
+        plan = decide(other.snapshot(world.now_s + 5), world.policy, world.plugins)
+        return replace(plan, notes=())
+
+    def _pieces(self, world: World, view: View) -> list[Any]:
+        """What could stop of workloads of which some pods run, and whether it could come back."""
+        told: list[Any] = []
         for name, pods in sorted(world.state.pods.items()):
             workload = world.state.workloads.get(name)
+            told += [
+                tenants_allow_return(view, pod, view.nodes.row[pod.node])
+                for _, pod in sorted(pods.items())
+                if pod.devices and pod.node in view.nodes.row
+            ]
             running = {pod: each for pod, each in sorted(pods.items()) if self._draw.random() < 0.8}
             if workload is not None and len(pods) > 1:
                 surplus, rest = surplus_of(workload, running)
@@ -163,7 +216,8 @@ class Observer:
                 key: change_done(each, now_s) if each.is_changing else each for key, each in self._course.items()
             }
         nodes = node_states(state, self._course, now_s, {"node-1": "vf"} if self._looks % 3 == 0 else None)
-        needs = waiting_demands(state, now_s, barred_to=ReservedGpus(view.reservations, nodes).reserved_from)
+        reserved = ReservedGpus(view.reservations, nodes)
+        needs = waiting_demands(state, now_s, barred_to=reserved.reserved_from)
         plan = plan_partitions(now_s, nodes, needs)
         eager = plan_partitions(now_s, nodes, needs, EAGER)
         wished = {node.name: CUTS[at % len(CUTS)] for at, node in enumerate(nodes)}
@@ -180,6 +234,7 @@ class Observer:
             needs,
             [plan, plan.ready_in_s, eager, eager.ready_in_s, eager.evicted_gpu_minutes],
             [could_serve(nodes, need) for need in needs],
+            [reserved.reserved_from(self._asked()) for _ in range(ASKED)],
             asked,
             together,
             [changes_starting(before, self._course), changed_nodes(before, self._course)],
@@ -235,10 +290,14 @@ def _answers(working: WorkingCopy, want: Request) -> list[Any]:
         sorted(most_when_empty(view, want, rows % 3 > 0, offer).items()),
         [reserved_obstacles(view, want), charge_of(want, 2, 100_000), most_pods_when_empty(nodes, want)],
         [pods_that_fit(view, want, rows).tolist(), [lasts(each) for each in short]],
-        [[reason, mask.tolist(), why] for reason, mask, why in verdicts_by_reason(working, want)]
-        if want.neighbours
-        else None,
+        [short_models(view, row, row % 2 > 0, [(want, 2, rows)]) for row in range(len(view.queues.names))],
     ]
+    if want.neighbours:
+        told += [
+            [[reason, mask.tolist(), why] for reason, mask, why in verdicts_by_reason(working, want)],
+            [[still_holds(working, want, row), nomination_holds(working, want.neighbours, row)] for row in rows],
+            missing_topology_label(view, want),
+        ]
     if want.gpus:
         closed = closed_by_tenants(view, want, rows)
         told += [

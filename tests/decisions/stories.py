@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from kaiwo.gpus.partitioning.pending_mode_change import close_for_change
 from kaiwo.model.affinity import (
+    HOST_PORT_PREFIX,
     NODE_LEVEL,
     NodePreference,
     NodeRule,
@@ -113,6 +114,8 @@ class Story:
         rare = draw.choice(("pod", "node", "gpu", "queue", "change", "past", "checkpoint"))
         if self._has(self.flavour.reserved):
             rare = draw.choice(("reserve", "reserve", "unreserve"))
+        if world.state.nominations and self._has(0.4):
+            rare = "nominated"
         match draw.choice((*("work",) * 6, "end", "end", "time", "time", rare, rare)):
             case "work":
                 world.tell(WorkloadChanged(self._workload()))
@@ -137,6 +140,8 @@ class Story:
                 world.tell(QueueChanged(queue))
             case "change":
                 self._change_workload()
+            case "nominated":
+                self._spoil_nomination()
             case "reserve":
                 world.tell(ReservationChanged(self._reservation()))
             case "unreserve":
@@ -171,6 +176,20 @@ class Story:
             case _ if len(names) > 3:
                 world.lose_node(name)
                 world.tell(NodeGone(name))
+
+    def _spoil_nomination(self) -> None:
+        """What was nominated for can be used no more, or its queue may not pay for it."""
+        draw, world = self.draw, self.world
+        name = draw.choice(sorted(world.state.nominations))
+        kept = world.state.nominations[name]
+        node = world.state.node_objects.get(kept[sorted(kept)[0]].node)
+        queue = world.state.queue_objects.get(
+            world.state.workloads[name].queue if name in world.state.workloads else ""
+        )
+        if queue is not None and self._has(0.5):
+            world.tell(QueueChanged(replace(queue, gpu=QueueAmounts(0, draw.choice((0, 1_000, 2_000))))))
+        elif node is not None:
+            world.tell(NodeChanged(replace(node, taints=(Taint("gpu", "only"),), cordoned=self._has(0.3))))
 
     def _change_gpu(self) -> None:
         draw, world = self.draw, self.world
@@ -225,7 +244,7 @@ class Story:
                 gpu=self._amounts(),
                 cpu=QueueAmounts(draw.choice((UNLIMITED, 8_000)), draw.choice((UNLIMITED, UNLIMITED, 24_000))),
                 memory=QueueAmounts(draw.choice((UNLIMITED, 65_536))),
-                gpu_models=models if self._has(0.15) else {},
+                gpu_models=models if self._has(0.25) else {},
                 fairness=fairness,
                 users=("ada",) if self._has(0.05) else (),
                 created_s=draw.randrange(3),
@@ -371,6 +390,9 @@ def random_request(draw: random.Random, flavour: Flavour) -> Request:
 def random_affinity(draw: random.Random) -> PodAffinity:
     """Rules between pods."""
     mark, other = draw.choice(("app=x", "app=y")), draw.choice(("app=x", "app=y"))
+    if draw.random() < 0.2:
+        port = f"{HOST_PORT_PREFIX}8080"
+        return PodAffinity(marks=(port,), apart=(RequiredPodAntiAffinity(port, NODE_LEVEL),))
     return PodAffinity(
         marks=(mark,),
         near=RequiredPodAffinity(other, (draw.choice((NODE_LEVEL, "zone")),)) if draw.random() < 0.3 else None,
