@@ -95,7 +95,7 @@ def test_gpus_that_all_go_are_offered_no_more(kubelet: Kubelet, tree: Path, star
     fresh = tree.with_name("fresh")
     fresh.symlink_to(tree.with_name("bare"))
     fresh.replace(tree)
-    kubelet.wait_for(lambda: kubelet.devices[AMD] == {} == kubelet.devices[SHARE_RESOURCE])
+    kubelet.wait_for(lambda: kubelet.devices.get(AMD) == {} == kubelet.devices.get(SHARE_RESOURCE))
 
 
 def test_a_device_that_went_after_it_was_granted_is_told_and_not_left_out(tmp_path: Path, tree: Path) -> None:
