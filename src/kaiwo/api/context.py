@@ -3,10 +3,9 @@
 import asyncio
 import contextlib
 import traceback
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 from kaiwo.api.http.request_log import LineLog
 from kaiwo.api.http.streaming_response import OpenStreams
@@ -46,7 +45,8 @@ class Context:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        tasks = [asyncio.create_task(work) for work in self._background_tasks()]
+        work = (self.live_pages.run(), self.lag.run(), self._watch_cycles(), self.agents.watch(), self.partitions.run())
+        tasks = [asyncio.create_task(each) for each in work]
         try:
             yield
         finally:
@@ -54,9 +54,6 @@ class Context:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-
-    def _background_tasks(self) -> list[Coroutine[Any, Any, None]]:
-        return [self.live_pages.run(), self.lag.run(), self._watch_cycles(), self.agents.watch(), self.partitions.run()]
 
     async def _watch_cycles(self) -> None:
         seen = -1

@@ -15,24 +15,12 @@ from kaiwo.snapshot.array_types import IntArray
 from kaiwo.snapshot.gpu_model_usage import only_model
 from kaiwo.snapshot.node_table import SIZE, USABLE
 from kaiwo.snapshot.queue_table import ResourceVector
-from kaiwo.snapshot.view import View
+from kaiwo.snapshot.view import View, once_per_cycle
 
 
+@once_per_cycle
 def queue_demand_of(view: View) -> QueueDemand:
     """What the cluster has, and what every queue uses and requests, as of the cycle's start."""
-    return view.once(_queue_demand)
-
-
-def fair_shares_of(view: View) -> FairShares:
-    return view.once(_fair_shares)
-
-
-def current_shares(view: View) -> QueueShares:
-    """Usage against fair shares, quotas and limits; `used` and `non_preemptible` follow the view's placements."""
-    return view.once(_current_shares)
-
-
-def _queue_demand(view: View) -> QueueDemand:
     gpu_mib = _usual_gpu_mib(view)
     asked = {queue: _charge(amount, gpu_mib) for queue, amount in view.queue_demand.items()}
     if view.queues.models:
@@ -43,12 +31,15 @@ def _queue_demand(view: View) -> QueueDemand:
     return QueueDemand(_totals(view), request, oldest_s, _past(view))
 
 
-def _fair_shares(view: View) -> FairShares:
+@once_per_cycle
+def fair_shares_of(view: View) -> FairShares:
     strength_milli = view.past_usage.strength_milli if view.past_usage is not None else 0
     return fair_shares(view.queues, queue_demand_of(view), ShareRules(usage_strength_milli=strength_milli))
 
 
-def _current_shares(view: View) -> QueueShares:
+@once_per_cycle
+def current_shares(view: View) -> QueueShares:
+    """Usage against fair shares, quotas and limits; `used` and `non_preemptible` follow the view's placements."""
     return queue_shares(view.queues, fair_shares_of(view).share, view.all_used, view.all_non_preemptible)
 
 

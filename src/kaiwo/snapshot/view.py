@@ -147,6 +147,11 @@ class View:
         return oldest
 
 
+def once_per_cycle(compute: Callable[[View], T]) -> Callable[[View], T]:
+    """A function of the view that is called only once a cycle: see `View.once`."""
+    return lambda view: view.once(compute)
+
+
 def tenant_counts(tenants: DeviceTenants) -> TenantCounts:
     """Live counts that cannot be written."""
     return TenantCounts(MappingProxyType(tenants.demanding), MappingProxyType(tenants.small))

@@ -94,14 +94,12 @@ def _name(item: Any) -> str:
     return str(item.name)
 
 
-def _cluster(_: Any) -> str:
-    return "cluster"
-
-
 LISTINGS: dict[str, Listing] = {
     listing.view: listing
     for listing in (
-        Listing("status", "cluster", (), _no_pick, lambda overview, _: Page([status_view(overview)], 1), _cluster),
+        Listing(
+            "status", "cluster", (), _no_pick, lambda overview, _: Page([status_view(overview)], 1), lambda _: "cluster"
+        ),
         Listing("nodes", "name", NODE_PARAMS, _node_pick, node_page, _name),
         Listing("gpus", "node/id", GPU_PARAMS, _gpu_pick, gpu_page, lambda gpu: f"{gpu.node}/{gpu.id}"),
         Listing("queues", "name", (), _no_pick, lambda overview, _: queue_page(overview), _name, needs_queues=True),

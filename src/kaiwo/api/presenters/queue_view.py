@@ -29,11 +29,12 @@ ROUNDED = {"gpu": "rounded down to whole GPUs", "cpu": "rounded down to 0.001 CP
 def arithmetic(terms: ShareBreakdown, used: int, parent: str) -> list[str]:
     write = _writer(terms, used)
     of_whom = f"the fair share of {parent}" if parent else "all that the cluster has"
+    part = f"{write(terms.whole)} ({_part(terms, write)})"
     return [
         f"divided {write(terms.total)}: {of_whom}",
         f"wants {write(terms.wants)} = {write(used)} used + {write(terms.wants - used)} waiting",
         f"deserved {write(terms.deserved)} = the least of {_bounds(terms, write)}",
-        f"share {write(terms.share)} = {_sum(terms, write)}",
+        f"share {write(terms.share)} = deserved {write(terms.deserved)} + {part} + {write(terms.remainder)} remainder",
     ]
 
 
@@ -55,11 +56,6 @@ def reclaim_words(each: QueueShareRow) -> str:
     if used >= bound:
         return f"{strategy}: it reclaims nothing, since it uses {write(used)} GPUs and its {what} is {write(bound)}"
     return f"{strategy}: it may reclaim {write(bound - used)} GPUs = {what} {write(bound)} - {write(used)} used"
-
-
-def _sum(terms: ShareBreakdown, write: Formatter) -> str:
-    part = f"{write(terms.whole)} ({_part(terms, write)})"
-    return f"deserved {write(terms.deserved)} + {part} + {write(terms.remainder)} remainder"
 
 
 def _bounds(terms: ShareBreakdown, write: Formatter) -> str:
