@@ -48,7 +48,10 @@ class HttpResponse:
         """The body as it arrives."""
         if self._is_chunked:
             while size := self._read_chunk_size():
-                yield self._read_exactly(size)
+                chunk = self._file.read(size)
+                if len(chunk) < size:
+                    raise HttpError("the response ends too early", is_truncated=True)
+                yield chunk
                 self._read_line()
             self._read_line()
         elif self._unread >= 0:
@@ -96,12 +99,6 @@ class HttpResponse:
             return int(self._read_line().partition(b";")[0], 16)
         except ValueError:
             raise HttpError("a chunk without a size") from None
-
-    def _read_exactly(self, size: int) -> bytes:
-        data = self._file.read(size)
-        if len(data) < size:
-            raise HttpError("the response ends too early", is_truncated=True)
-        return data
 
     def _read_line(self) -> bytes:
         line = self._file.readline(LONGEST_LINE)

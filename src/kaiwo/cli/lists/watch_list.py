@@ -67,6 +67,13 @@ class ListWatcher:
         return frame
 
     def _run(self) -> None:
+        # If the thread died silently the screen would freeze forever, so the reader gets the error.
+        try:
+            self._follow()
+        except Exception as error:
+            self._frames.put(error)
+
+    def _follow(self) -> None:
         failing_since = 0.0
         while True:
             try:
@@ -74,22 +81,18 @@ class ListWatcher:
                 for _ in self._poll(server) if self._path else self._stream(server):
                     failing_since = 0.0
                 raise ClusterError(f"{server.url} closed the stream")
-            except (NotFoundError, ConfigError) as error:
-                if self._path or not isinstance(error, NotFoundError):
-                    self._frames.put(error)
-                    return
+            except ConfigError:
+                raise
+            except NotFoundError:
+                if self._path:
+                    raise
                 self._path = f"/{self._view}"  # an older server without streams
             except KaiwoError as error:
                 failing_since = failing_since or time.monotonic()
                 if time.monotonic() - failing_since > GIVE_UP_S:
-                    self._frames.put(error)
-                    return
+                    raise
                 self._frames.put(ListFrame(dict(self._items), [], [], self._total, str(error)))
                 time.sleep(1)
-            # If the thread died silently the screen would freeze forever, so the reader gets the error.
-            except Exception as error:
-                self._frames.put(error)
-                return
 
     def _stream(self, server: ApiClient) -> Iterator[None]:
         server.timeout_s = READ_TIMEOUT_S

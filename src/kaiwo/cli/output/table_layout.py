@@ -117,13 +117,13 @@ def cut(text: str, width: int) -> str:
     """Cut the text to `width` cells, with an ellipsis at the cut."""
     if display_width(text) <= width:
         return text
-    kept, used = [], 0
+    shown, used = "", 0
     for char in text:
         used += _char_width(char)
         if used > width - 1:
             break
-        kept.append(char)
-    return "".join(kept) + ELLIPSIS if width > 0 else ""
+        shown += char
+    return shown + ELLIPSIS if width > 0 else ""
 
 
 def _move_below(
@@ -135,10 +135,10 @@ def _move_below(
     room = width - _total_width(others) - len(GAP)
     has_column = room >= min(title, MIN_PROSE_WIDTH)
     stays = [(titles and i == 0) or (has_column and display_width(row[-1]) <= room) for i, row in enumerate(cells)]
-    below = ["" if kept else row[-1] for row, kept in zip(cells, stays, strict=True)]
+    below = ["" if fits else row[-1] for row, fits in zip(cells, stays, strict=True)]
     if not has_column:
         return columns[:-1], [row[:-1] for row in cells], widths[:-1], below
-    left = [[*row[:-1], row[-1] if kept else ""] for row, kept in zip(cells, stays, strict=True)]
+    left = [[*row[:-1], row[-1] if fits else ""] for row, fits in zip(cells, stays, strict=True)]
     return columns, left, [*others, room], below
 
 

@@ -164,7 +164,7 @@ SUBMISSION_FORM = cast(
 )
 FORM_FIELDS = tuple(field.encode_name for field in msgspec.structs.fields(SUBMISSION_FORM))
 _ERROR = re.compile(r"(?P<fact>.*?)(?: - at `\$\.?(?P<path>[^`]*)`)?", re.DOTALL)
-_KUBERNETES_WORDS = {
+_KUBERNETES_FIELDS = {
     "metadata": "name: train",
     "spec": "gpus: 4",
     "containers": 'command: ["python", "train.py"]',
@@ -175,15 +175,10 @@ _KUBERNETES_WORDS = {
     "args": 'command: ["python", "train.py"]',
     "gpusPerReplica": "gpus: 4",
 }
-_WORDS = {
-    "str": "text",
-    "int": "a whole number",
-    "float": "a number",
-    "bool": "true or false",
-    "array": "a list",
-    "object": "a mapping",
-    "null": "empty",
-}
+_TYPES = {
+    "str": "text", "int": "a whole number", "float": "a number", "bool": "true or false", "array": "a list",
+    "object": "a mapping", "null": "empty",
+}  # fmt: skip
 _EXAMPLES = {
     "gpus": "write a whole number, such as 4; for a part of one GPU write gpuFraction",
     "gpuFraction": 'write it as "0.5"',
@@ -221,9 +216,9 @@ def read_form(document: Mapping[str, Any], owner: str) -> Submission:
 
 
 def _unknown(name: str, owner: str) -> Exception:
-    if name in _KUBERNETES_WORDS:
+    if name in _KUBERNETES_FIELDS:
         return FieldPath(owner, name).error(
-            f"is not a field of the short form; its fields stand at the top, such as `{_KUBERNETES_WORDS[name]}`, "
+            f"is not a field of the short form; its fields stand at the top, such as `{_KUBERNETES_FIELDS[name]}`, "
             "or set `kind` for a Kubernetes object"
         )
     return unknown_field(name, FORM_FIELDS, FieldPath(owner, name))
@@ -238,8 +233,8 @@ def _explain(message: str, document: Mapping[str, Any], owner: str) -> Exception
     path = FieldPath(owner, where)
     way_out = _EXAMPLES.get(field, "change it")
     if types := re.fullmatch(r"Expected `(.*)`, got `(.*)`", fact):
-        expected = " or ".join(dict.fromkeys(_WORDS.get(word, word) for word in types[1].split(" | ")))
-        got = name_type(document[field]) if where == field and field in document else _WORDS.get(types[2], types[2])
+        expected = " or ".join(dict.fromkeys(_TYPES.get(word, word) for word in types[1].split(" | ")))
+        got = name_type(document[field]) if where == field and field in document else _TYPES.get(types[2], types[2])
         if field == "gpus" and isinstance(document[field], float):
             read_whole_gpus(document[field], path, "gpuFraction")
         default = "put it in quotes" if expected == "text" else f"write {expected}"

@@ -21,7 +21,7 @@ from kaiwo.cli.client.find_server import connect
 from kaiwo.cli.output import printing
 from kaiwo.cli.output.formatting import short_name
 from kaiwo.cli.verb_base import connect_server, server_location
-from kaiwo.cli.verbs.workloads.logs import copy_log, follow_log
+from kaiwo.cli.verbs.workloads.logs import NOT_STARTED, copy_log, follow_log
 from kaiwo.cli.verbs.workloads.submit import post_form, refuse_without_command
 from kaiwo.cli.verbs.workloads.wait import WorkloadPoller, describe_ending
 from kaiwo.cli.workload_options import COMMAND, CommandVerb, fields_to_flags, make_form, workload_options
@@ -31,7 +31,6 @@ from kaiwo.model.workload_record import WorkloadState
 PAUSE_S, SHORT_PAUSE_S = 0.2, 0.03
 QUIET_S = 0.5  # a workload that starts at once is not reported as waiting
 MISSING_SERVER_S = 3.0  # how long to wait for a server that is gone when the exit code is known anyway
-NOT_STARTED = (WorkloadState.WAITING, WorkloadState.HELD, WorkloadState.STARTING)
 
 
 class Foreground:
