@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from kaiwo.devices.sharing import Grant
-from kaiwo.devices.sharing.isolation_guarantees import ESCAPES, GUARANTEES
+from bench._isolation_guarantees import ESCAPES, GUARANTEES
 from kaiwo.devices.sharing.mps import MpsDaemon
+from kaiwo.devices.sharing.share_types import Grant
 
 NOBODY = 65534
 PATIENCE_S = 60

@@ -18,9 +18,10 @@ from bench._cuda import BLOCKS_A_UNIT
 from bench._isolation_attacks import EscapeAttempts, ended, environment, finish, neighbour, start, tenant
 from bench._nvidia_smi import disagreements, driver_version
 from kaiwo.devices import Inventory, discover
-from kaiwo.devices.sampling import Sampler
-from kaiwo.devices.sharing import GpuSharing, Grant, GrantRequest, Refusal
+from kaiwo.devices.sampling.sampler import Sampler
 from kaiwo.devices.sharing.mps import DEFAULT, set_compute_mode
+from kaiwo.devices.sharing.prepare_grants import GpuSharing
+from kaiwo.devices.sharing.share_types import Grant, GrantRequest, Refusal
 from kaiwo.model.gpu import Share
 
 SMALL, LARGE = 300, 700

@@ -8,13 +8,13 @@ import pytest
 
 from kaiwo.api.presenters.measured_use import agent_view
 from kaiwo.devices.agent_messages import MEDIA_TYPE, Correction, GpuSample, Hello, Line, Sample, encode_line
-from kaiwo.devices.fake import fake_inventory
 from kaiwo.devices.inventory import Inventory, PhysicalGpu
 from kaiwo.model.errors import ConfigError, RefusedError
 from kaiwo.model.gpu import Gpu, Share
 from kaiwo.runtime.nodes.agent_registry import AgentRegistry
 from kaiwo.runtime.nodes.agent_report_checks import check_devices
 from tests.api.world import World, node, world
+from tests.devices.fake_inventory import fake_inventory
 from tests.waiting import run, until
 
 GPUS = tuple(PhysicalGpu(f"gpu-{index}", "amd", "MI300X", memory_mib=196_608, order=index) for index in range(8))

@@ -10,7 +10,7 @@ import msgspec
 
 from kaiwo.devices.agent_messages import MEDIA_TYPE, Hello, encode_line
 from kaiwo.devices.discover import discover
-from kaiwo.devices.sampling import Sampler
+from kaiwo.devices.sampling.sampler import Sampler
 from tests.api.world import world
 from tests.devices.amd_trees import Box, write_box
 from tests.waiting import run, until

@@ -2,10 +2,10 @@
 
 import pytest
 
-from kaiwo.devices.fake import fake_inventory
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.gpu_models import CHIPS
 from kaiwo.model.partition_modes import legal_modes, partition_shape
+from tests.devices.fake_inventory import fake_inventory
 
 
 @pytest.mark.parametrize(("model", "mode"), [(model, mode) for model in CHIPS for mode in legal_modes(model)])

@@ -10,7 +10,7 @@ import pytest
 from kaiwo.devices import PhysicalGpu
 from kaiwo.devices.gpu_names import nvidia_model
 from kaiwo.devices.inventory import Errors, Inventory, Telemetry
-from kaiwo.devices.nvidia import discover_gpus, nvlink
+from kaiwo.devices.nvidia import discover_gpus
 from kaiwo.devices.sampling.nvidia_gpus import XidWatch
 from kaiwo.devices.sharing.share_types import IsolationSupport
 from kaiwo.runtime.nodes.local_node import devices_of
@@ -147,7 +147,7 @@ def test_gpus_that_we_cannot_ask_are_mentioned(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_a_fabric_that_is_not_ready_has_no_clique(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvlink, "FABRIC_COMPLETED", 9)
+    monkeypatch.setattr(discover_gpus, "FABRIC_COMPLETED", 9)
     assert read(monkeypatch, FakeNvml(1))[0].hive == ""
 
 

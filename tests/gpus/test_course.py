@@ -1,7 +1,7 @@
 """A plan is followed step by step: closed, changed, open again."""
 
 from kaiwo.gpus.partitioning.demand import GpuModeState, node_states, waiting_demands
-from kaiwo.gpus.partitioning.pending_mode_change import change_state
+from kaiwo.gpus.partitioning.pending_mode_change import PendingChange, pending_change
 from kaiwo.gpus.partitioning.planner import plan_partitions
 from kaiwo.gpus.partitioning.rollout import (
     change_done,
@@ -41,7 +41,8 @@ def test_an_idle_gpu_is_cut_for_who_waits_and_serves_when_it_is_done() -> None:
     assert changes_starting({}, course) == [("n", "gpu-0")]
     assert changed_nodes({}, course) == ["n"]
     world.tell(NodeChanged(with_closed_devices(machine(*whole(0, 1)), course)))
-    assert [change_state(gpu) for gpu in world.state.node_objects["n"].gpus] == ["changing", ""]  # shown, and not ill
+    changes = [pending_change(gpu) for gpu in world.state.node_objects["n"].gpus]
+    assert changes == [PendingChange("changing", CPX), None]  # shown, and not ill
     again = plan(world, course, 1_030)
     assert changes_starting(course, again) == []  # it is on its way
     course = {("n", "gpu-0"): change_done(again["n", "gpu-0"], 1_060)}

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kaiwo.devices.agent.kubelet.pod_annotations import SHARE_RESOURCE as AGENTS_RESOURCE
+from kaiwo.devices.agent.kubelet.bound_pods import SHARE_RESOURCE as AGENTS_RESOURCE
 from kaiwo.manifests.values.gpu_request import SHARE_RESOURCE
 from kaiwo.model.gpu import MOST_SHARERS, SHARED_MILLI, WHOLE_MILLI
 from kaiwo.model.gpu_models import VENDOR_MODELS

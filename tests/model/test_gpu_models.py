@@ -22,7 +22,6 @@ from click.testing import CliRunner
 from kaiwo.cli.verbs.start.up import up
 from kaiwo.clusters.kubernetes.decode.node_decoder import find_model
 from kaiwo.clusters.local.cluster_file import gpus_of
-from kaiwo.devices.fake import fake_inventory
 from kaiwo.devices.gpu_names import VIRTUAL_FUNCTIONS, amd_model, nominal_mib, nvidia_model
 from kaiwo.gpus.isolation_grades import share_grade, smallest_masked_milli
 from kaiwo.manifests import parse
@@ -41,7 +40,6 @@ assert nvidia_model("NVIDIA R300 400GB") == "R300" and nominal_mib("R300") == 40
 assert find_model("AMD_Instinct_MI999X_OAM") == "MI999X"
 # Partitions and shares.
 assert partition_shape("MI999X", "CPX", "NPS4").memory_mib == 64 << 10
-assert len(fake_inventory("MI999X", 1, ("CPX", "NPS4")).gpus[0].partitions) == 8
 assert smallest_masked_milli("MI999X") == 25
 assert vendor_of(Gpu("g", "R300", 1)) == "nvidia" and share_grade(Gpu("g", "R300", 1), {}) == "mps"
 """

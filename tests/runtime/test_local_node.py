@@ -8,10 +8,10 @@ import pytest
 from kaiwo.clusters.local.cluster import are_virtual
 from kaiwo.clusters.local.process_environment import visible_devices
 from kaiwo.devices import Inventory, Partition, PhysicalGpu, discover
-from kaiwo.devices.fake import fake_inventory
 from kaiwo.model.gpu import vendor_of
 from kaiwo.runtime.nodes import local_node
 from tests.devices.amd_trees import Box, address, write_box
+from tests.devices.fake_inventory import fake_inventory
 from tests.devices.fake_nvml import FakeNvml
 
 

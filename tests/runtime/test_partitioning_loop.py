@@ -14,7 +14,7 @@ from kaiwo.clusters.simulated import SimulatedCluster
 from kaiwo.devices.amd.change_partitions import ChangeRecord, write_record
 from kaiwo.devices.amd.partition_mode_writers import SysfsModeWriter
 from kaiwo.devices.discover import discover
-from kaiwo.gpus.partitioning.pending_mode_change import change_state
+from kaiwo.gpus.partitioning.pending_mode_change import pending_change
 from kaiwo.history import Journal
 from kaiwo.model.affinity import NodeRule
 from kaiwo.model.errors import ConfigError, RefusedError
@@ -58,6 +58,11 @@ class ObservedLoop(SchedulingLoop):
         self.is_waiting = False
 
 
+def change_of(gpu: Gpu) -> str:
+    change = pending_change(gpu)
+    return change.state if change else ""
+
+
 class Play:
     """A cluster, its loop and the partition loop, whose turns the test takes itself."""
 
@@ -92,11 +97,11 @@ class Play:
         """Of each GPU of a node, in its order; '' while it changes."""
         found: dict[str, str] = {}
         for gpu in self.cluster.state.nodes[name].gpus:
-            found[gpu.parent or gpu.id] = "" if change_state(gpu) == "changing" else gpu.profile or "SPX"
+            found[gpu.parent or gpu.id] = "" if change_of(gpu) == "changing" else gpu.profile or "SPX"
         return [found.get(f"gpu-{number}", "") for number in range(4)]
 
     def closed(self, name: str = "a") -> list[str]:
-        return [gpu.id for gpu in self.cluster.state.nodes[name].gpus if change_state(gpu) == "draining"]
+        return [gpu.id for gpu in self.cluster.state.nodes[name].gpus if change_of(gpu) == "draining"]
 
     def runs(self, name: str) -> bool:
         return f"default/{name}" in self.loop.state.pods

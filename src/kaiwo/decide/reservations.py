@@ -14,7 +14,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from kaiwo.decide.cycle_state import CycleInput, CycleState, PodKey, earliest_s
-from kaiwo.gpus.partitioning.pending_mode_change import change_state
+from kaiwo.gpus.partitioning.pending_mode_change import pending_change
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Eviction, EvictionCause
@@ -328,7 +328,7 @@ def _working(node: Node) -> Iterator[tuple[str, list[int]]]:
 
 
 def _works(gpu: Gpu) -> bool:
-    return gpu.healthy or bool(change_state(gpu))
+    return gpu.healthy or pending_change(gpu) is not None
 
 
 def _candidate(

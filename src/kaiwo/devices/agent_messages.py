@@ -17,8 +17,6 @@ MOST_LINE_BYTES = 4 << 20
 
 
 class ProcessUse(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The usage of one device by one process."""
-
     pid: int
     device: str  # a GPU's or a partition's id
     memory_mib: int | None = None
@@ -37,8 +35,6 @@ class PartitionUse(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class GpuSample(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One physical GPU at one moment."""
-
     id: str
     telemetry: Telemetry = Telemetry()
     errors: Errors = Errors()
@@ -61,8 +57,6 @@ class Hello(msgspec.Struct, frozen=True, omit_defaults=True, tag="hello"):
 
 
 class Sample(msgspec.Struct, frozen=True, omit_defaults=True, tag="sample"):
-    """All GPUs of a node at one moment."""
-
     node: str
     number: int  # increases by one within a stream
     time_s: float
@@ -87,7 +81,6 @@ _encoder = msgspec.json.Encoder()
 
 
 def encode_line(line: Line) -> bytes:
-    """The line with its newline."""
     return _encoder.encode(line) + b"\n"
 
 
@@ -109,7 +102,6 @@ class LineReader:
 
     @property
     def is_inside(self) -> bool:
-        """True if the last line is incomplete."""
         return bool(self._rest.strip())
 
     def feed(self, data: bytes) -> Iterable[Line]:

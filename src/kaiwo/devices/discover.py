@@ -57,7 +57,6 @@ def _node_name(paths: MachinePaths, is_live: bool) -> str:
 
 
 def searched_paths(root: str = LIVE) -> list[str]:
-    """The paths that were searched, to show when nothing was found."""
     places = [os.path.join(root, "sys", place) for place in KFD_PATHS[:2]]
     if os.path.realpath(root) == LIVE:
         return [f"AMD: {places[0]} (made by the amdgpu driver)", "NVIDIA: the library libnvidia-ml.so.1, through NVML"]
@@ -65,7 +64,6 @@ def searched_paths(root: str = LIVE) -> list[str]:
 
 
 def nearby_roots(root: str, most: int = 8) -> list[str]:
-    """Subfolders that would work as a root."""
     try:
         names = sorted(os.listdir(root))[:200]
     except OSError:

@@ -1,4 +1,4 @@
-"""GPU model names, from PCI device ids and what the driver reports.
+"""GPU model names and plausible memory sizes, from PCI device ids and what the driver reports.
 
 In:    PCI device ids, product names, instruction sets, memory sizes.   Out: the short names of `model.gpu_models`.
 Never: gives a chip the name of another model; an unknown chip keeps its driver's name.
@@ -6,7 +6,7 @@ Never: gives a chip the name of another model; an unknown chip keeps its driver'
 
 import re
 
-from kaiwo.model.gpu_models import GPU_MODELS, MODEL_TABLE
+from kaiwo.model.gpu_models import CHIPS, GPU_MODELS, MODEL_TABLE
 
 _AMD_MODELS = [model for model in MODEL_TABLE if model.vendor == "amd"]
 AMD_MODEL_NAMES = frozenset(model.name for model in _AMD_MODELS)
@@ -40,6 +40,21 @@ def amd_model(device_id: int, product: str, target: int, memory_mib: int, comput
 def nominal_mib(model: str) -> int:
     """Memory of one PCI device by its data sheet; 0 if unknown. An MI250 is two devices in one package."""
     return _DEVICE_MIB.get(model, 0)
+
+
+def is_plausible(mib: int, model: str, parts: int, is_virtual: bool) -> bool:
+    """True if it is near the data sheet's size; a missing digit makes a number ten times smaller.
+
+    A virtual function has what its host gave it, and an APU shares memory with the CPU; both may have much less.
+    """
+    nominal = nominal_mib(model)
+    is_apu = model in CHIPS and CHIPS[model].is_apu
+    least = nominal // parts // (16 if is_virtual or is_apu else 2)
+    return not nominal or least <= mib <= 2 * nominal
+
+
+def implausible_text(file: str, mib: int, model: str) -> str:
+    return f"{file} says {mib:,} MiB, which is implausible for an {model}"
 
 
 def nvidia_model(product: str) -> str:

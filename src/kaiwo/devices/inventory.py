@@ -9,11 +9,10 @@ from typing import Literal
 import msgspec
 
 Health = Literal["healthy", "degraded", "failed"]
+NO_MEMORY, NO_UNITS = "its memory size is unknown", "its number of compute units is unknown"
 
 
 class Link(msgspec.Struct, frozen=True):
-    """A connection from one GPU to another."""
-
     to: str  # the other GPU's id
     kind: str  # xgmi | nvlink | pcie | ...
     weight: int | None = None  # the driver's measure of distance; smaller is nearer
@@ -23,8 +22,6 @@ class Link(msgspec.Struct, frozen=True):
 
 
 class Telemetry(msgspec.Struct, frozen=True):
-    """Measured values of a GPU at one moment."""
-
     utilisation_percent: int | None = None
     memory_used_mib: int | None = None
     memory_busy_percent: int | None = None
@@ -63,8 +60,6 @@ class Partition(msgspec.Struct, frozen=True):
 
 
 class PhysicalGpu(msgspec.Struct, frozen=True):
-    """One physical GPU."""
-
     id: str  # its PCI address; if unknown, its index in the driver's list
     vendor: str  # amd | nvidia | fake
     model: str  # MI300X, H200; an unknown model keeps its driver's name
@@ -117,11 +112,15 @@ class Inventory(msgspec.Struct, frozen=True):
 
 
 def worse_health(first: Health, second: Health) -> Health:
-    """The worse of two health states."""
     order: tuple[Health, ...] = ("healthy", "degraded", "failed")
     return max(first, second, key=order.index)
 
 
 def join_reasons(parts: list[str]) -> str:
-    """Join reasons into one line, without duplicates."""
+    """One line for `reason`, without duplicates."""
     return "; ".join(dict.fromkeys(part for part in parts if part))
+
+
+def split_reasons(reason: str) -> list[str]:
+    """The parts of a `reason`, as `join_reasons` joined them."""
+    return [part for part in reason.split("; ") if part]

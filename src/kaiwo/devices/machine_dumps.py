@@ -10,7 +10,7 @@ from xml.etree.ElementTree import Element
 
 from kaiwo.devices.amd.smi_values import mib, text_value, whole
 from kaiwo.devices.gpu_names import VIRTUAL_FUNCTIONS, amd_model, nominal_mib, nvidia_model, parse_target, target_name
-from kaiwo.devices.inventory import Errors, Inventory, Link, Nic, Partition, PhysicalGpu, Telemetry
+from kaiwo.devices.inventory import NO_MEMORY, Errors, Inventory, Link, Nic, Partition, PhysicalGpu, Telemetry
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.gpu_models import CHIPS
 
@@ -37,7 +37,6 @@ def read_nccl_topology(system: Element, node: str) -> Inventory:
 
 
 def _walk(element: Element, chain: tuple[Element, ...]) -> Iterator[tuple[tuple[Element, ...], Element]]:
-    """Yield GPUs and NICs, each with the PCI devices above it."""
     for child in element:
         if child.tag == "pci":
             yield from _walk(child, (*chain, child))
@@ -156,7 +155,7 @@ def _nvidia_smi_gpu(gpu: Element, order: int) -> PhysicalGpu:
         ),
         errors=Errors(_sum(counts, "_correctable"), uncorrected),
         health="degraded" if problems or not memory_mib else "healthy",
-        reason="; ".join(problems or ([] if memory_mib else ["its memory size is unknown"])),
+        reason="; ".join(problems or ([] if memory_mib else [NO_MEMORY])),
         partitions=tuple(_mig(part, name) for part in gpu.findall("mig_devices/mig_device")) if is_mig else (),
     )
 

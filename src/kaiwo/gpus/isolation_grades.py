@@ -74,7 +74,6 @@ def whole_gpus(node: Node) -> list[Gpu]:
 
 
 def share_grade(gpu: Gpu, labels: Mapping[str, str]) -> str:
-    """The best that a share of this device can have."""
     told = gpu.share_grade or labels.get(SHARE_GRADE_LABEL, "")
     if told in GRADE_RANKS:
         return told

@@ -44,7 +44,6 @@ def vendor_of(gpu: Gpu) -> str:
 
 
 def are_mixed(gpus: Iterable[Gpu]) -> bool:
-    """They are of more than one vendor."""
     return len({vendor_of(gpu) for gpu in gpus} - {""}) > 1
 
 
@@ -62,5 +61,4 @@ SHARE_GRADE_LABEL = "kaiwo.ai/gpu-share-grade"  # on a node whose machine does n
 
 
 def is_grade_enough(grade: str, least: str) -> bool:
-    """A grade is at least another."""
     return not least or GRADE_RANKS[grade] >= GRADE_RANKS[least]

@@ -41,8 +41,6 @@ _PARTS = {"SPX": 1, "DPX": 2, "TPX": 3, "QPX": 4}
 
 
 class Mode(NamedTuple):
-    """A compute mode with a memory mode."""
-
     compute: str
     memory: str
 
@@ -56,8 +54,6 @@ class ModeChange(msgspec.Struct, gc=False, frozen=True):
 
 
 class PartitionShape(msgspec.Struct, gc=False, frozen=True):
-    """What a GPU is cut into, and what each part has."""
-
     count: int
     xcds: int
     compute_units: int

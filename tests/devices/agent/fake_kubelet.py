@@ -16,8 +16,8 @@ from typing import Any
 
 import grpc
 
+from kaiwo.devices.agent.kubelet.bound_pods import GRANTED_DEVICES, encode_granted
 from kaiwo.devices.agent.kubelet.grpc_messages import PLUGIN, RESOURCES
-from kaiwo.devices.agent.kubelet.pod_annotations import GRANTED_DEVICES, encode_granted
 from kaiwo.model.gpu import Share
 from tests.waiting import PATIENCE_S
 

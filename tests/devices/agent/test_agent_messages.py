@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kaiwo.devices.agent.kubelet.pod_annotations import decode_granted, encode_granted
+from kaiwo.devices.agent.kubelet.bound_pods import decode_granted, encode_granted
 from kaiwo.devices.agent_messages import (
     MOST_LINE_BYTES,
     Correction,
@@ -16,9 +16,9 @@ from kaiwo.devices.agent_messages import (
     decode_line,
     encode_line,
 )
-from kaiwo.devices.fake import fake_inventory
 from kaiwo.model.errors import ClusterError, ConfigError
 from kaiwo.model.gpu import Share
+from tests.devices.fake_inventory import fake_inventory
 
 shares = st.builds(Share, st.text("0123456789abcdef:.-p", min_size=1), st.integers(0, 1000), st.integers(0, 1 << 30))
 LINES = (

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from kaiwo.devices.agent.kubelet.allocation_records import AllocationRecords
 from kaiwo.devices.agent.kubelet.allocator import Allocator
-from kaiwo.devices.agent.kubelet.bound_pods import BoundPod, Container
-from kaiwo.devices.agent.kubelet.pod_annotations import decode_granted, encode_granted
+from kaiwo.devices.agent.kubelet.bound_pods import BoundPod, Container, decode_granted, encode_granted
 from kaiwo.devices.agent.kubelet.pod_resources import DeviceHolder
 from kaiwo.devices.agent_messages import Correction
-from kaiwo.devices.fake import fake_inventory
-from kaiwo.devices.sharing import GpuSharing, IsolationSupport
+from kaiwo.devices.sharing.prepare_grants import GpuSharing
+from kaiwo.devices.sharing.share_types import IsolationSupport
 from kaiwo.model.errors import ClusterError
 from kaiwo.model.gpu import Share
+from tests.devices.fake_inventory import fake_inventory
 
 GPUS = [gpu.id for gpu in fake_inventory(count=8).gpus]
 RESOURCE = "amd.com/gpu"

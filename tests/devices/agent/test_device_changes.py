@@ -7,12 +7,13 @@ import pytest
 from msgspec.structs import replace
 
 from kaiwo.devices import discover
+from kaiwo.devices.agent.kubelet.bound_pods import SHARE_RESOURCE
 from kaiwo.devices.agent.kubelet.container_spec import container_spec
-from kaiwo.devices.agent.kubelet.pod_annotations import SHARE_RESOURCE
 from kaiwo.devices.agent.prometheus_endpoint import metrics_text
-from kaiwo.devices.sampling import Sampler
-from kaiwo.devices.sharing import GpuSharing, Grant, GrantRequest, IsolationSupport
+from kaiwo.devices.sampling.sampler import Sampler
 from kaiwo.devices.sharing.current_inventory import GENERATION
+from kaiwo.devices.sharing.prepare_grants import GpuSharing
+from kaiwo.devices.sharing.share_types import Grant, GrantRequest, IsolationSupport
 from kaiwo.model.errors import ClusterError
 from kaiwo.model.gpu import Share
 from tests.devices.agent.conftest import AMD, Start

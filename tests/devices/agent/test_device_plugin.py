@@ -5,8 +5,8 @@ from pathlib import Path
 import grpc
 import pytest
 
+from kaiwo.devices.agent.kubelet.bound_pods import SHARE_RESOURCE
 from kaiwo.devices.agent.kubelet.grpc_messages import PLUGIN
-from kaiwo.devices.agent.kubelet.pod_annotations import SHARE_RESOURCE
 from kaiwo.model.gpu import Share
 from tests.devices.agent.conftest import AMD, Start
 from tests.devices.agent.fake_kubelet import ApiServer, Kubelet, sockets

@@ -7,9 +7,9 @@ from typing import Any
 import grpc
 import pytest
 
+from kaiwo.devices.agent.kubelet.bound_pods import SHARE_RESOURCE
 from kaiwo.devices.agent.kubelet.device_plugin import MOST_STREAMS
 from kaiwo.devices.agent.kubelet.grpc_messages import PLUGIN
-from kaiwo.devices.agent.kubelet.pod_annotations import SHARE_RESOURCE
 from tests.devices.agent.conftest import AMD, Start
 from tests.devices.agent.fake_kubelet import ApiServer, Kubelet
 from tests.devices.agent.test_device_plugin import IDS, ready, share, whole

@@ -3,7 +3,7 @@
 import grpc
 import pytest
 
-from kaiwo.devices.agent.kubelet.pod_annotations import SHARE_RESOURCE
+from kaiwo.devices.agent.kubelet.bound_pods import SHARE_RESOURCE
 from kaiwo.gpus.isolation_grades import grade_of
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.request import Request

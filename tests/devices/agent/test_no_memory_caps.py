@@ -6,7 +6,7 @@ import grpc
 import pytest
 
 from kaiwo.cli.verbs.operate.agent import _devices_of
-from kaiwo.devices.agent.kubelet.pod_annotations import SHARE_RESOURCE
+from kaiwo.devices.agent.kubelet.bound_pods import SHARE_RESOURCE
 from kaiwo.devices.sharing import dmem_cgroup
 from kaiwo.gpus.isolation_grades import grade_of
 from kaiwo.model.request import Request

@@ -5,7 +5,7 @@ from typing import Any
 import grpc
 import pytest
 
-from kaiwo.devices.agent.kubelet.pod_annotations import SHARE_RESOURCE
+from kaiwo.devices.agent.kubelet.bound_pods import SHARE_RESOURCE
 from kaiwo.devices.agent_messages import Correction
 from tests.devices.agent.conftest import AMD, Start
 from tests.devices.agent.fake_kubelet import ApiServer, Kubelet

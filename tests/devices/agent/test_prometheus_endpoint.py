@@ -12,7 +12,7 @@ from kaiwo.devices import discover
 from kaiwo.devices.agent.prometheus_endpoint import HELP, metrics_text
 from kaiwo.devices.inventory import Inventory
 from kaiwo.devices.nvidia.discover_gpus import NvmlReader
-from kaiwo.devices.sampling import Sampler
+from kaiwo.devices.sampling.sampler import Sampler
 from tests.devices.agent.conftest import Start
 from tests.devices.amd_trees import Box, address, write_box
 from tests.devices.sampling.kfd_processes import write_process

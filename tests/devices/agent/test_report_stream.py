@@ -11,12 +11,12 @@ from kaiwo.devices.agent.node_agent import NodeAgent
 from kaiwo.devices.agent.options import AgentOptions
 from kaiwo.devices.agent.report_stream import ReportStream, ReportTarget
 from kaiwo.devices.agent_messages import Correction, GpuSample, Hello, Sample
-from kaiwo.devices.fake import fake_inventory
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.gpu import Share
 from tests.devices.agent.conftest import Start
 from tests.devices.agent.report_receiver import TOKEN, Receiver, make_certificate
 from tests.devices.amd_trees import PCI, address
+from tests.devices.fake_inventory import fake_inventory
 from tests.waiting import PATIENCE_S, wait_until
 
 HELLO = Hello("node-1", "1", "boot", fake_inventory(count=2))

@@ -6,7 +6,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from kaiwo.devices.agent.kubelet.pod_annotations import decode_granted
+from kaiwo.devices.agent.kubelet.bound_pods import decode_granted
 from kaiwo.devices.agent_messages import Correction
 from kaiwo.model.gpu import Share
 from tests.devices.agent.conftest import AMD, Start

@@ -10,7 +10,6 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from kaiwo.devices.amd.partition_mode_writers import COMPUTE_FILE, MEMORY_FILE
 from kaiwo.model.gpu_models import CHIPS
 from kaiwo.model.partition_modes import Mode, partition_count
 from tests.devices.amd_trees import (
@@ -24,6 +23,8 @@ from tests.devices.amd_trees import (
     write_partition,
     write_pci,
 )
+
+COMPUTE_FILE, MEMORY_FILE = "current_compute_partition", "current_memory_partition"
 
 KINDS = {8: "SPX DPX QPX CPX", 6: "SPX TPX CPX", 4: "SPX DPX CPX", 2: "SPX CPX", 1: "SPX CPX"}
 

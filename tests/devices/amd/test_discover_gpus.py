@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from kaiwo.devices import discover
-from kaiwo.devices.amd.gpus_without_kfd import NOT_LISTED
+from kaiwo.devices.amd.discover_gpus import NOT_LISTED
 from kaiwo.devices.inventory import Errors, Inventory, Telemetry
+from kaiwo.devices.sharing.grants import visible_variables
 from kaiwo.devices.sharing.share_types import devices_by_id
-from kaiwo.devices.sharing.visible_devices import visible_variables
 from kaiwo.model.gpu_models import CHIPS
 from kaiwo.model.partition_modes import legal_modes, partition_count, partition_shape
 from tests.devices.amd_trees import KFD, MEMORY_GIB, PCI, Box, address, write_box, write_files, write_node, write_pci

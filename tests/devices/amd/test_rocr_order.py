@@ -8,7 +8,8 @@ import pytest
 
 from kaiwo.devices import discover
 from kaiwo.devices.amd import sysfs_files
-from kaiwo.devices.sharing import GpuSharing, Grant, GrantRequest, IsolationSupport, Refusal
+from kaiwo.devices.sharing.prepare_grants import GpuSharing
+from kaiwo.devices.sharing.share_types import Grant, GrantRequest, IsolationSupport, Refusal
 from kaiwo.model.gpu import Share
 from tests.devices.amd_trees import Box, address, uuid, write_box
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from kaiwo.devices import discover
 from kaiwo.devices.agent_messages import GpuSample, PartitionUse, ProcessUse, Sample
 from kaiwo.devices.inventory import Telemetry
-from kaiwo.devices.sampling import Sampler, amd_processes
+from kaiwo.devices.sampling import amd_processes
+from kaiwo.devices.sampling.sampler import Sampler
 from tests.devices import file_damage as damage
 from tests.devices.amd_trees import PCI, Box, address, write_box
 from tests.devices.sampling.kfd_processes import PROC, write_process

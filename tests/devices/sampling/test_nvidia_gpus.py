@@ -11,7 +11,7 @@ import pytest
 from kaiwo.devices.agent_messages import ProcessUse
 from kaiwo.devices.inventory import Inventory, Telemetry
 from kaiwo.devices.nvidia.discover_gpus import NvmlReader
-from kaiwo.devices.sampling import Sampler
+from kaiwo.devices.sampling.sampler import Sampler
 from tests.devices.fake_nvml import FakeNvml, NVMLError
 
 

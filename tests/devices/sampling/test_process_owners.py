@@ -3,8 +3,7 @@
 from pathlib import Path
 
 from kaiwo.devices.discover import discover
-from kaiwo.devices.sampling import Sampler
-from kaiwo.devices.sampling.process_owners import ProcessOwners
+from kaiwo.devices.sampling.sampler import ProcessOwners, Sampler
 from tests.devices.amd_trees import Box, write_box
 from tests.devices.sampling.kfd_processes import write_process
 

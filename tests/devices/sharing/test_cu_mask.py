@@ -8,12 +8,12 @@ from kaiwo.devices.sharing.cu_mask import (
     choose_units,
     least_milli,
     mask_variables,
-    parse_mask,
     unit_count,
     why_unmaskable,
     write_mask,
 )
 from kaiwo.devices.sharing.share_types import GpuDevice
+from tests.devices.sharing.rocr_mask import parse_mask
 
 MI300X = GpuDevice("0000:05:00.0", "amd", 0, compute_units=304, xcds=8, target="gfx942")
 PARTITION = GpuDevice("0000:05:00.0-p3", "amd", 3, compute_units=38, xcds=1, target="gfx942", is_partition=True)

@@ -4,10 +4,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from kaiwo.devices.fake import fake_inventory
+from kaiwo.devices.sharing.grants import visible_variables
 from kaiwo.devices.sharing.mps import client_variables, daemon_variables, percent
 from kaiwo.devices.sharing.share_types import GpuDevice, GrantedDevice, devices_by_id
-from kaiwo.devices.sharing.visible_devices import visible_variables
+from tests.devices.fake_inventory import fake_inventory
 
 FIRST = GpuDevice("a", "nvidia", 0, "GPU-aa")
 THIRD = GpuDevice("c", "nvidia", 2, "GPU-cc")

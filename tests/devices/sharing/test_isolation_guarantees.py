@@ -2,8 +2,8 @@
 
 import re
 
-from kaiwo.devices.sharing import GRADE_RANKS
-from kaiwo.devices.sharing.isolation_guarantees import ESCAPES, GUARANTEES
+from bench._isolation_guarantees import ESCAPES, GUARANTEES
+from kaiwo.model.gpu import GRADE_RANKS
 from tests.conftest import ROOT
 
 PAGE = (ROOT / "docs" / "gpu-sharing.md").read_text()

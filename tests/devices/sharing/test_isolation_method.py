@@ -4,12 +4,11 @@ import itertools
 
 import pytest
 
-from kaiwo.devices.fake import fake_inventory
-from kaiwo.devices.sharing import GRADE_RANKS, GpuDevice, GrantRequest, IsolationSupport, Refusal, is_grade_enough
-from kaiwo.devices.sharing.isolation_guarantees import ESCAPES, GUARANTEES
+from bench._isolation_guarantees import ESCAPES, GUARANTEES
 from kaiwo.devices.sharing.isolation_method import IsolationChoice, choose_isolation, dmem_region, oversubscription
-from kaiwo.devices.sharing.share_types import devices_by_id
-from kaiwo.model.gpu import Share
+from kaiwo.devices.sharing.share_types import GpuDevice, GrantRequest, IsolationSupport, Refusal, devices_by_id
+from kaiwo.model.gpu import GRADE_RANKS, Share, is_grade_enough
+from tests.devices.fake_inventory import fake_inventory
 
 AMD = GpuDevice("0000:05:00.0", "amd", 0, "", "0000:05:00.0", 196_608, 304, 8, "gfx942")
 XCP = GpuDevice("0000:05:00.0-p1", "amd", 1, "", "0000:05:00.0", 24_576, 38, 1, "gfx942", True)
@@ -54,15 +53,14 @@ def test_the_best_there_is_or_what_was_named(
     assert (found.method, found.grade) == (method, grade)
 
 
-def test_mps_on_amd_is_refused_with_the_alternatives_or_translated_by_policy() -> None:
+def test_mps_on_amd_is_refused_with_the_alternatives() -> None:
     refused = chosen(AMD, isolation="mps")
     assert isinstance(refused, Refusal)
     assert all(word in refused.reason for word in ("have no MPS", "cu-mask", "partition", "time-slicing"))
-    translated = chosen(AMD, platform=IsolationSupport(mps_on_amd="cu-mask"), isolation="mps")
-    assert isinstance(translated, IsolationChoice)
-    assert translated.method == "cu-mask"
-    assert "AMD has no MPS" in translated.note
-    tiny = chosen(AMD, 10, IsolationSupport(mps_on_amd="cu-mask"), isolation="mps")
+
+
+def test_a_share_that_is_too_small_for_a_mask_is_refused() -> None:
+    tiny = chosen(AMD, 10, isolation="cu-mask")
     assert isinstance(tiny, Refusal)
     assert "0.027 of the GPU" in tiny.reason
 

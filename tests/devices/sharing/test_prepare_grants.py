@@ -11,20 +11,14 @@ import pytest
 from msgspec.structs import replace
 
 from kaiwo.devices import Inventory, PhysicalGpu
-from kaiwo.devices.fake import fake_inventory
-from kaiwo.devices.sharing import (
-    GpuSharing,
-    Grant,
-    GrantRequest,
-    IsolationSupport,
-    Refusal,
-    dmem_cgroup,
-    prepare_grants,
-)
-from kaiwo.devices.sharing.cu_mask import parse_mask
+from kaiwo.devices.sharing import dmem_cgroup, prepare_grants
 from kaiwo.devices.sharing.mps import MpsDaemon, start_ticks
+from kaiwo.devices.sharing.prepare_grants import GpuSharing
+from kaiwo.devices.sharing.share_types import Grant, GrantRequest, IsolationSupport, Refusal
 from kaiwo.model.errors import ClusterError
 from kaiwo.model.gpu import Share
+from tests.devices.fake_inventory import fake_inventory
+from tests.devices.sharing.rocr_mask import parse_mask
 
 CONTROL = Path(__file__).with_name("fake_mps_control.py")
 NVIDIA = Inventory(

@@ -9,7 +9,7 @@ import numpy as np
 from kaiwo.api.http.problems import did_you_mean, not_found, quote
 from kaiwo.api.http.query_params import read_cursor, write_cursor
 from kaiwo.api.views import GpuView, NodeView, Page, TenantView, Usage
-from kaiwo.gpus.partitioning.pending_mode_change import change_state
+from kaiwo.gpus.partitioning.pending_mode_change import pending_change
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node, Taint
 from kaiwo.model.workload import Pod
@@ -115,13 +115,14 @@ def unhealthy_devices(state: ClusterState, workload: str) -> str:
         node = state.node_objects.get(pod.node)
         held = {share.gpu for share in pod.devices}
         for gpu in node.gpus if node is not None else ():
-            if gpu.id in held and not gpu.healthy and not change_state(gpu):
+            if gpu.id in held and not gpu.healthy and pending_change(gpu) is None:
                 said.append(f"; it runs on {gpu.id} of {pod.node}, which is unhealthy: {gpu.reason}")
     return "".join(dict.fromkeys(said))
 
 
 def _gpu_view(node: Node, column: int, holders: dict[str, list[tuple[Allocation, int, int]]]) -> GpuView:
     gpu: Gpu = node.gpus[column]
+    change = pending_change(gpu)
     free_milli, free_mib = gpu.milli, gpu.memory_mib
     tenants = []
     for held, milli, mib in holders.get(gpu.id, ()):
@@ -131,7 +132,7 @@ def _gpu_view(node: Node, column: int, holders: dict[str, list[tuple[Allocation,
             tenants.append(TenantView(held.workload, held.name, milli, mib, held.phase))
     return GpuView(
         node.name, gpu.id, column, gpu.model, gpu.memory_mib, free_milli, free_mib, gpu.healthy, gpu.reason, tenants,
-        gpu.profile, gpu.parent, change=change_state(gpu),
+        gpu.profile, gpu.parent, change=change.state if change else "",
     )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from kaiwo.devices.agent.report_stream import ReportStream, ReportTarget
 from kaiwo.devices.agent_messages import Hello, Line, Sample
 from kaiwo.devices.discover import discover
 from kaiwo.devices.inventory import Health, Inventory
-from kaiwo.devices.sampling import Sampler
+from kaiwo.devices.sampling.sampler import Sampler
 from kaiwo.devices.sharing.current_inventory import CurrentInventory
 from kaiwo.devices.sharing.prepare_grants import detect_isolation_support
 from kaiwo.devices.sharing.share_types import IsolationSupport
@@ -32,8 +32,6 @@ BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
 class ReportSink(Protocol):
-    """Receives the agent's messages."""
-
     def start(self) -> None: ...
 
     def send(self, line: Line) -> None:
@@ -43,8 +41,6 @@ class ReportSink(Protocol):
 
 
 class NodeAgent:
-    """One machine's agent."""
-
     def __init__(
         self,
         options: AgentOptions,
@@ -66,7 +62,6 @@ class NodeAgent:
         self.kubelet = self._kubelet_services() if options.kubelet_folder else None
 
     def run(self) -> None:
-        """Run until `stop`."""
         if self.stream:
             self.stream.start()
             if not isinstance(self.stream, ReportStream):
@@ -109,7 +104,6 @@ class NodeAgent:
                 self.kubelet.annotation.write(self._devices_of(with_health(self.inventory, self.sample)))
 
     def _use_inventory(self, found: Inventory) -> None:
-        """Use a new inventory: modes changed, or GPUs came or went."""
         self._sampler.close()
         self.inventory, self._platform = found, self._detect_support()
         self._sampler = Sampler(found, self.options.root)
@@ -161,7 +155,6 @@ class NodeAgent:
 
 
 def with_health(inventory: Inventory, sample: Sample) -> Inventory:
-    """The inventory with the health of the last sample."""
     seen = {one.id: one for one in sample.gpus}
     gpus = (
         msgspec.structs.replace(gpu, health=one.health, reason=one.reason) if (one := seen.get(gpu.id)) else gpu

@@ -12,8 +12,6 @@ DevicesOf = Callable[[Inventory], tuple[Gpu, ...]]
 
 
 class AgentOptions(msgspec.Struct, frozen=True):
-    """What to sample, and where to report it."""
-
     node: str
     root: str = "/"
     server: str = ""  # empty: no report stream

@@ -45,7 +45,6 @@ def read_answer(sock: socket.socket, data: bytes) -> tuple[bytes, bytes]:
 
 
 def answer_text(status: str, body: bytes) -> str:
-    """The status with the server's message, if there is one."""
     try:
         return f"{status}: {msgspec.json.decode(body, type=_Problem).message}"
     except msgspec.MsgspecError:
@@ -68,8 +67,6 @@ MOST_TOKEN = 65_536
 
 
 class ReportTarget(msgspec.Struct, frozen=True):
-    """The server, the node, and the credentials."""
-
     url: str
     node: str
     token_file: str = ""
@@ -133,7 +130,6 @@ class ReportStream:
             wait_s = min(2 * wait_s, MAX_BACKOFF_S)
 
     def _request(self) -> None:
-        """Send one request of STREAM_S."""
         connection = self._connect()
         try:
             self._begin(connection)

@@ -16,14 +16,13 @@ import msgspec
 from kaiwo.devices.amd.discover_gpus import read_gpus
 from kaiwo.devices.amd.machine_paths import MachinePaths
 from kaiwo.devices.amd.partition_mode_writers import ModeWriter, driver_compute_mode
+from kaiwo.devices.atomic_write import write_atomically
 from kaiwo.devices.inventory import PhysicalGpu
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.partition_modes import Mode, ModeChange, Platform, next_modes, partition_count
 
 
 class ChangeRecord(msgspec.Struct, frozen=True):
-    """A change in progress."""
-
     changes: tuple[ModeChange, ...]
     way: Literal["forward", "back"] = "forward"
     reason: str = ""  # why it is rolled back
@@ -31,7 +30,6 @@ class ChangeRecord(msgspec.Struct, frozen=True):
 
 
 def read_record(path: str) -> ChangeRecord | None:
-    """The change in progress; None if there is none."""
     try:
         with open(path, "rb") as file:
             return msgspec.json.decode(file.read(), type=ChangeRecord)
@@ -45,27 +43,14 @@ def read_record(path: str) -> ChangeRecord | None:
 
 
 def write_record(path: str, record: ChangeRecord) -> None:
-    """Write atomically and durably, before the next step."""
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-    beside = f"{path}.new"
-    with open(beside, "wb") as file:
-        file.write(msgspec.json.encode(record))
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(beside, path)
-
-
-def remove_record(path: str) -> None:
-    """Remove the record of a finished change."""
-    os.unlink(path)
+    write_atomically(path, msgspec.json.encode(record))
 
 
 Status = Literal["done", "dry-run", "refused", "busy", "rolled-back", "stuck"]
 
 
 class ChangeOutcome(msgspec.Struct, frozen=True):
-    """The result of a change."""
-
     status: Status
     reason: str = ""
     devices: int = 0  # present now
@@ -110,7 +95,6 @@ def change_partitions(site: PartitionSite, changes: Sequence[ModeChange], is_dry
 
 
 def resume(site: PartitionSite) -> ChangeOutcome | None:
-    """Finish or roll back an interrupted change; None if there was none."""
     record = read_record(site.record)
     if record is None:
         return None
@@ -118,14 +102,12 @@ def resume(site: PartitionSite) -> ChangeOutcome | None:
 
 
 def current_gpus(root: str) -> dict[str, PhysicalGpu]:
-    """The current GPUs by id."""
     return {gpu.id: gpu for gpu in read_gpus(MachinePaths(root), has_telemetry=False)[0]}
 
 
 def find_refusal(
     changes: Sequence[ModeChange], found: Mapping[str, PhysicalGpu], tenant: Callable[[str], str]
 ) -> ChangeOutcome | None:
-    """Why the change must not be tried; None if it may."""
     memories = {change.after.memory for change in changes if change.after.memory != change.before.memory}
     for change in changes:
         gpu = found.get(change.gpu)
@@ -155,18 +137,17 @@ def _roll_forward(site: PartitionSite, record: ChangeRecord) -> ChangeOutcome:
     try:
         _apply(site, record, targets)
         problem, seen = _check(site, targets)
+        if not problem:
+            os.unlink(site.record)
+            return seen
+        is_busy = False
     except OSError as error:
-        problem = _error_text(error)
-        is_busy = error.errno == errno.EBUSY
-        return _roll_back(site, msgspec.structs.replace(_latest(site, record), way="back", reason=problem), is_busy)
-    if problem:
-        return _roll_back(site, msgspec.structs.replace(_latest(site, record), way="back", reason=problem))
-    remove_record(site.record)
-    return seen
+        problem, is_busy = _error_text(error), error.errno == errno.EBUSY
+    latest = read_record(site.record) or record
+    return _roll_back(site, msgspec.structs.replace(latest, way="back", reason=problem), is_busy)
 
 
 def _roll_back(site: PartitionSite, record: ChangeRecord, is_busy: bool = False) -> ChangeOutcome:
-    """Restore the previous mode of every GPU."""
     write_record(site.record, record)
     before = {change.gpu: change.before for change in record.changes}
     try:
@@ -176,7 +157,7 @@ def _roll_back(site: PartitionSite, record: ChangeRecord, is_busy: bool = False)
         return ChangeOutcome("stuck", f"{record.reason}; rolling back failed: {_error_text(error)}")
     if problem:
         return ChangeOutcome("stuck", f"{record.reason}; after rolling back: {problem}", seen.devices, seen.missing)
-    remove_record(site.record)
+    os.unlink(site.record)
     return ChangeOutcome("busy" if is_busy else "rolled-back", record.reason, seen.devices, seen.missing)
 
 
@@ -192,7 +173,7 @@ def _apply(site: PartitionSite, record: ChangeRecord, targets: Mapping[str, Mode
     if asking:
         write_record(site.record, msgspec.structs.replace(record, is_memory_asked=True))
         for gpu in sorted(asking):
-            site.writer.set_memory(gpu, targets[gpu].memory)
+            site.writer.set_mode(gpu, "memory", targets[gpu].memory)
         site.writer.reload()
         write_record(site.record, msgspec.structs.replace(record, is_memory_asked=False))
         found = current_gpus(site.root)
@@ -201,7 +182,7 @@ def _apply(site: PartitionSite, record: ChangeRecord, targets: Mapping[str, Mode
             raise OSError(errno.ENODEV, f"{gpu} is gone")
         # The file may differ from the topology, if a write was accepted without effect.
         if {found[gpu].compute_mode, _driver_mode(site, found[gpu])} != {targets[gpu].compute}:
-            site.writer.set_compute(gpu, targets[gpu].compute)
+            site.writer.set_mode(gpu, "compute", targets[gpu].compute)
 
 
 def _check(site: PartitionSite, targets: Mapping[str, Mode]) -> tuple[str, ChangeOutcome]:
@@ -233,17 +214,13 @@ def _driver_mode(site: PartitionSite, gpu: PhysicalGpu) -> str:
     return driver_compute_mode(site.root, gpu.pci) or gpu.compute_mode
 
 
-def _latest(site: PartitionSite, record: ChangeRecord) -> ChangeRecord:
-    return read_record(site.record) or record
-
-
 def _actions(site: PartitionSite, changes: Sequence[ModeChange], found: Mapping[str, PhysicalGpu]) -> list[str]:
     asking = [change for change in changes if change.after.memory != found[change.gpu].memory_mode]
-    words = [site.writer.describe_memory(change.gpu, change.after.memory) for change in asking]
+    words = [site.writer.describe(change.gpu, "memory", change.after.memory) for change in asking]
     if asking:
         words.append("unload and load the amdgpu driver")
     words += [
-        site.writer.describe_compute(change.gpu, change.after.compute)
+        site.writer.describe(change.gpu, "compute", change.after.compute)
         for change in changes
         if asking or change.after.compute != found[change.gpu].compute_mode
     ]

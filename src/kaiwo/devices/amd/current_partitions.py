@@ -10,16 +10,13 @@ import msgspec
 
 from kaiwo.devices.amd.group_kfd_nodes import can_be_partitioned, partition_indices
 from kaiwo.devices.amd.kfd_topology import KfdNode, drop_implausible_simds
-from kaiwo.devices.amd.plausible_memory import implausible_text, is_plausible
 from kaiwo.devices.amd.sysfs_device import VRAM_TOTAL, SysfsFacts
-from kaiwo.devices.gpu_names import APU_TARGETS, nominal_mib
+from kaiwo.devices.gpu_names import APU_TARGETS, implausible_text, is_plausible, nominal_mib
 from kaiwo.model.gpu_models import CHIPS
 from kaiwo.model.partition_modes import WHOLE_MODE, Mode, legal_modes, mode_with_partitions, next_modes, partition_count
 
 
 class PartitionLayout(msgspec.Struct):
-    """How a GPU is partitioned, and its totals."""
-
     is_partitioned: bool = False
     count: int = 1  # expected partitions
     compute_mode: str = ""
@@ -38,7 +35,6 @@ class PartitionLayout(msgspec.Struct):
 def find_partition_layout(
     model: str, group: Sequence[KfdNode], sysfs: SysfsFacts, banks: Sequence[int], is_virtual: bool
 ) -> PartitionLayout:
-    """The partition layout of one GPU."""
     layout = PartitionLayout(problems=[], notes=[], sizes_mib=list(banks))
     _count_partitions(layout, model, group, sysfs, is_virtual)
     _count_units(layout, model, group, is_virtual)

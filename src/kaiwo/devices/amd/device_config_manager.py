@@ -45,7 +45,6 @@ def labels_for(profile: str) -> dict[str, str | None]:
 
 
 def dcm_state(labels: Mapping[str, str], profile: str) -> State:
-    """DCM's progress with this profile."""
     if labels.get(PROFILE_LABEL) != profile:
         return "waiting"
     reported = labels.get(STATE_LABEL, "").lower()

@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from kaiwo.devices.amd.current_partitions import PartitionLayout, find_partition_layout
-from kaiwo.devices.amd.gpus_without_kfd import gpus_without_kfd
 from kaiwo.devices.amd.group_kfd_nodes import (
     can_be_partitioned,
     gpu_links,
@@ -32,14 +32,25 @@ from kaiwo.devices.amd.kfd_topology import (
     rocr_order,
 )
 from kaiwo.devices.amd.machine_paths import MachinePaths
-from kaiwo.devices.amd.sysfs_device import SysfsFacts, hexadecimal, read_facts, read_telemetry
+from kaiwo.devices.amd.sysfs_device import VRAM_TOTAL, SysfsFacts, hexadecimal, read_facts, read_telemetry
 from kaiwo.devices.amd.sysfs_files import numbered_entries, parse_number, read_bytes
-from kaiwo.devices.gpu_names import APU_TARGETS, MODELS_BY_PCI_ID, VIRTUAL_FUNCTIONS, amd_model, rocr_uuid, target_name
-from kaiwo.devices.inventory import Partition, PhysicalGpu, Telemetry, join_reasons
+from kaiwo.devices.gpu_names import (
+    APU_TARGETS,
+    MODELS_BY_PCI_ID,
+    VIRTUAL_FUNCTIONS,
+    amd_model,
+    implausible_text,
+    is_plausible,
+    rocr_uuid,
+    target_name,
+)
+from kaiwo.devices.inventory import NO_MEMORY, NO_UNITS, Partition, PhysicalGpu, Telemetry, join_reasons
 from kaiwo.model.gpu_models import CHIPS, GPU_MODELS
+from kaiwo.model.partition_modes import partition_count
 
 AMDGPU_IDS_PATHS = ("usr/share/libdrm/amdgpu.ids", "opt/amdgpu/share/libdrm/amdgpu.ids", "amdgpu.ids")
 MOST_BYTES = 1 << 20
+NOT_LISTED = "the driver has it, but the compute topology (KFD) does not list it: ROCm can't use it"
 
 
 def product_name(root: str, device_id: int, revision: int | None) -> str:
@@ -64,8 +75,6 @@ def _product_names(text: str, device_id: int) -> dict[int | None, str]:
 
 
 class AmdMachine(msgspec.Struct):
-    """What is needed to identify the GPUs of one machine."""
-
     paths: MachinePaths
     nodes: Sequence[KfdNode]
     cpus: Sequence[int]
@@ -191,7 +200,7 @@ def _make_partitions(machine: AmdMachine, group: Sequence[KfdNode], layout: Part
     for node, index, size in zip(group, partition_indices(group), layout.sizes_mib, strict=True):
         render = node.fact("drm_render_minor")
         device, card = machine.devices.get(render, ("", ""))
-        problems = [*node.problems, "" if node.compute_units else "its number of compute units is unknown"]
+        problems = [*node.problems, "" if node.compute_units else NO_UNITS]
         found.append(
             Partition(
                 id=f"{name}-p{index}",
@@ -219,9 +228,9 @@ def _problems(group: Sequence[KfdNode], layout: PartitionLayout, address: str, p
         problems += [f"partition {part.index}: {part.reason}" for part in parts if part.reason]
     else:
         problems += group[0].problems
-        problems += [] if group[0].compute_units else ["its number of compute units is unknown"]
+        problems += [] if group[0].compute_units else [NO_UNITS]
     problems += [] if address else ["its PCI address is unknown"]
-    problems += [] if layout.memory_mib else ["its memory size is unknown"]
+    problems += [] if layout.memory_mib else [NO_MEMORY]
     return problems
 
 
@@ -229,3 +238,98 @@ def _platform(model: str, target: int, is_virtual: bool) -> str:
     if target in APU_TARGETS or (model in CHIPS and CHIPS[model].is_apu):
         return "apu"
     return "vf" if is_virtual else "bare-metal" if model in GPU_MODELS else ""
+
+
+def gpus_without_kfd(
+    paths: MachinePaths, listed: Sequence[PhysicalGpu], devices: Mapping[int, tuple[str, str]], has_telemetry: bool
+) -> list[PhysicalGpu]:
+    """The GPUs in sysfs whose PCI address no listed GPU has."""
+    known = {gpu.pci for gpu in listed}
+    facts = {
+        address: (folder, _with_plausible_memory(read_facts(folder)))
+        for address in paths.amd_addresses()
+        if address not in known and (folder := paths.pci_folder(address))
+    }
+    renders = sorted(int(sysfs.render[7:]) for _, sysfs in facts.values() if sysfs.render)
+    claimed = {int(part.render[7:]) for gpu in listed for part in gpu.partitions if part.render}
+    claimed |= {int(gpu.render[7:]) for gpu in listed if gpu.render}
+    gpus = []
+    for address, (folder, sysfs) in facts.items():
+        parts = _unlisted_partitions(address, sysfs, renders, {n: d for n, d in devices.items() if n not in claimed})
+        gpus.append(_unlisted_gpu(address, sysfs, parts, read_telemetry(folder) if has_telemetry else Telemetry()))
+    return gpus
+
+
+def _with_plausible_memory(sysfs: SysfsFacts) -> SysfsFacts:
+    model = amd_model(sysfs.device_id, sysfs.product, 0, sysfs.memory_mib, 0)
+    if not sysfs.memory_mib or is_plausible(sysfs.memory_mib, model, 1, sysfs.device_id in VIRTUAL_FUNCTIONS):
+        return sysfs
+    return replace(sysfs, memory_mib=0, memory_problem=implausible_text(VRAM_TOTAL, sysfs.memory_mib, model))
+
+
+def _unlisted_gpu(address: str, sysfs: SysfsFacts, parts: tuple[Partition, ...], telemetry: Telemetry) -> PhysicalGpu:
+    model = amd_model(sysfs.device_id, sysfs.product, 0, sysfs.memory_mib, 0)
+    chip = CHIPS.get(model)
+    is_virtual = sysfs.device_id in VIRTUAL_FUNCTIONS
+    return PhysicalGpu(
+        id=address,
+        vendor="amd",
+        model=model,
+        product=sysfs.product,
+        pci=address,
+        device_id=f"0x{sysfs.device_id:04x}" if sysfs.device_id else "",
+        platform=_platform(model, 0, is_virtual),
+        serial=sysfs.serial,
+        numa=sysfs.numa,
+        memory_mib=sysfs.memory_mib,
+        memory_from="driver" if sysfs.memory_mib else "",
+        compute_units=chip.compute_units if chip and not is_virtual else 0,
+        xcds=chip.xcds if chip and not is_virtual else 0,
+        compute_mode=sysfs.compute_mode,
+        memory_mode=sysfs.memory_mode,
+        compute_modes=sysfs.compute_modes,
+        memory_modes=sysfs.memory_modes,
+        hive=sysfs.hive,
+        render=sysfs.render,
+        card=sysfs.card,
+        telemetry=telemetry,
+        errors=sysfs.errors,
+        health="degraded",
+        reason=join_reasons([NOT_LISTED, sysfs.memory_problem]),
+        partitions=parts,
+    )
+
+
+def _unlisted_partitions(
+    address: str, sysfs: SysfsFacts, renders: Sequence[int], devices: Mapping[int, tuple[str, str]]
+) -> tuple[Partition, ...]:
+    """The partition devices of a GPU: their render nodes are between its own and that of the next GPU.
+
+    The driver creates as many as the GPU can ever have; the mode says how many are in use.
+    """
+    first = int(sysfs.render[7:]) if sysfs.render else 0
+    until = next((render for render in renders if render > first), 1 << 30)
+    mine = [(render, *device) for render, device in sorted(devices.items()) if first < render < until]
+    model = amd_model(sysfs.device_id, sysfs.product, 0, sysfs.memory_mib, 0)
+    chip = CHIPS.get(model)
+    reported = partition_count(model, sysfs.compute_mode) if chip and sysfs.compute_mode else 0
+    mine = mine[: reported - 1] if reported else mine
+    if not first or not mine:
+        return ()
+    count = reported or len(mine) + 1
+    units, xcds = (chip.compute_units // count, chip.xcds // count) if chip else (0, 0)
+    return tuple(
+        Partition(
+            id=f"{address}-p{index}",
+            index=index,
+            memory_mib=sysfs.memory_mib // count,
+            compute_units=units,
+            xcds=xcds,
+            render=f"renderD{render}",
+            card=card,
+            device=device,
+            health="degraded",
+            reason=NOT_LISTED,
+        )
+        for index, (render, device, card) in enumerate([(first, "", sysfs.card), *mine])
+    )

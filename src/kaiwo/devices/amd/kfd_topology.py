@@ -11,8 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kaiwo.devices.amd.plausible_memory import plausible_bytes
-from kaiwo.devices.amd.sysfs_files import numbered_entries, read_properties, read_text
+from kaiwo.devices.amd.sysfs_files import numbered_entries, plausible_bytes, read_properties, read_text
 
 CPU, GPU = "cpu", "gpu"
 GPU_PROPERTIES = ("simd_count", "gfx_target_version", "device_id", "drm_render_minor")
@@ -37,8 +36,6 @@ class KfdLink(msgspec.Struct, gc=False, frozen=True):
 
 
 class KfdNode(msgspec.Struct):
-    """One node: its number, properties and problems."""
-
     number: int
     folder: str
     facts: dict[str, int]

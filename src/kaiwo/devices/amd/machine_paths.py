@@ -9,7 +9,6 @@ from collections.abc import Iterator
 
 from kaiwo.devices.amd.sysfs_files import error_text, list_entries, numbered_entries, read_number, read_text
 
-TOPOLOGY = "sys/class/kfd/kfd/topology"
 KFD_PATHS = (
     "class/kfd/kfd/topology/nodes",
     "devices/virtual/kfd/kfd/topology/nodes",
@@ -30,8 +29,6 @@ _MOST_DEPTH = 12
 
 
 class MachinePaths:
-    """The paths under one root."""
-
     def __init__(self, root: str = "/") -> None:
         self.root = root
         self.sys = os.path.join(root, "sys")

@@ -9,15 +9,31 @@ from msgspec.structs import replace
 
 from kaiwo.devices.amd.current_partitions import mode_problems, most_common
 from kaiwo.devices.amd.machine_paths import ADDRESS
-from kaiwo.devices.amd.plausible_memory import implausible_text, is_plausible
 from kaiwo.devices.amd.smi_tools import SmiGpu
-from kaiwo.devices.gpu_names import AMD_MODEL_NAMES, VIRTUAL_FUNCTIONS, amd_model, nominal_mib, target_name
-from kaiwo.devices.inventory import Errors, Link, Partition, PhysicalGpu, Telemetry, join_reasons
+from kaiwo.devices.gpu_names import (
+    AMD_MODEL_NAMES,
+    VIRTUAL_FUNCTIONS,
+    amd_model,
+    implausible_text,
+    is_plausible,
+    nominal_mib,
+    target_name,
+)
+from kaiwo.devices.inventory import (
+    NO_MEMORY,
+    NO_UNITS,
+    Errors,
+    Link,
+    Partition,
+    PhysicalGpu,
+    Telemetry,
+    join_reasons,
+    split_reasons,
+)
 from kaiwo.model.gpu_models import CHIPS
 from kaiwo.model.partition_modes import legal_modes, partition_count
 
 TOOL = "the tool"
-NO_MEMORY, NO_UNITS = "its memory size is unknown", "its number of compute units is unknown"
 
 
 def merge_smi(gpus: Sequence[PhysicalGpu], reported: Sequence[SmiGpu]) -> tuple[list[PhysicalGpu], list[str]]:
@@ -67,8 +83,8 @@ def _fill_gaps(gpu: PhysicalGpu, device: SmiGpu) -> PhysicalGpu:
         else:
             problems.append(implausible_text(TOOL, device.memory_mib, gpu.model))
     units = gpu.compute_units or (0 if gpu.partitions else device.compute_units)
-    left = [part for part in gpu.reason.split("; ") if part]
-    left = [part for part in left if not (part == NO_MEMORY and memory_mib) and not (part == NO_UNITS and units)]
+    solved = {NO_MEMORY: memory_mib, NO_UNITS: units}
+    left = [part for part in split_reasons(gpu.reason) if not solved.get(part)]
     is_failed = gpu.health == "failed" or bool(device.uncorrected)
     if device.uncorrected and gpu.health != "failed":
         left.insert(0, f"the hardware counted {device.uncorrected} uncorrectable errors")
@@ -165,7 +181,6 @@ def _merge_telemetry(telemetry: Telemetry, device: SmiGpu) -> Telemetry:
 
 
 def _link(gpus: list[PhysicalGpu], reported: Sequence[SmiGpu], owner: Mapping[int, str]) -> list[PhysicalGpu]:
-    """Add the tool's links to GPUs without links."""
     spoken = {owner.get(device.index, ""): device for device in reversed(reported) if device.links}
     return [
         gpu if gpu.links or gpu.id not in spoken else replace(gpu, links=_links(gpu, spoken[gpu.id], owner))

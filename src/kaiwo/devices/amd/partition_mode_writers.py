@@ -8,33 +8,25 @@ import errno
 import os
 import subprocess
 from collections.abc import Callable
-from typing import Protocol
+from typing import Literal, Protocol
 
 from kaiwo.devices.amd.sysfs_files import read_text
 
 PCI_DEVICES = "sys/bus/pci/devices"
-COMPUTE_FILE, MEMORY_FILE = "current_compute_partition", "current_memory_partition"
 RELOAD = (("modprobe", "-r", "amdgpu"), ("modprobe", "amdgpu"))
 TIMEOUT_S = 300.0
 
+ModeKind = Literal["compute", "memory"]
 Write = Callable[[str, str], None]
 Run = Callable[[tuple[str, ...]], None]
 
 
 class ModeWriter(Protocol):
-    """Sets the partition modes of GPUs."""
+    def describe(self, gpu: str, kind: ModeKind, mode: str) -> str:
+        """What `set_mode` would do, as text."""
 
-    def describe_compute(self, gpu: str, mode: str) -> str:
-        """What `set_compute` would do, as text."""
-
-    def describe_memory(self, gpu: str, mode: str) -> str:
-        """What `set_memory` would do, as text."""
-
-    def set_compute(self, gpu: str, mode: str) -> None:
-        """Takes effect at once; OSError EBUSY while the GPU is in use, EINVAL if the memory mode does not allow it."""
-
-    def set_memory(self, gpu: str, mode: str) -> None:
-        """For the whole hive; takes effect when the driver is loaded again."""
+    def set_mode(self, gpu: str, kind: ModeKind, mode: str) -> None:
+        """A memory mode is for the whole hive. OSError EBUSY: the GPU is in use; EINVAL: the mode is not allowed."""
 
     def reload(self) -> None:
         """Unload and load the driver; OSError EBUSY while anything uses a GPU."""
@@ -42,7 +34,11 @@ class ModeWriter(Protocol):
 
 def driver_compute_mode(root: str, gpu: str) -> str:
     """The compute mode in the driver's file, whatever the topology shows; empty without such a file."""
-    return read_text(os.path.join(root, PCI_DEVICES, gpu, COMPUTE_FILE)).upper()
+    return read_text(mode_file(root, gpu, "compute")).upper()
+
+
+def mode_file(root: str, gpu: str, kind: ModeKind) -> str:
+    return os.path.join(root, PCI_DEVICES, gpu, f"current_{kind}_partition")
 
 
 def write_file(path: str, text: str) -> None:
@@ -55,7 +51,6 @@ def write_file(path: str, text: str) -> None:
 
 
 def run_command(command: tuple[str, ...]) -> None:
-    """Run a command; OSError with its output if it fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired as error:
@@ -68,29 +63,18 @@ def run_command(command: tuple[str, ...]) -> None:
 
 
 class SysfsModeWriter:
-    """Sets modes through the driver's sysfs files."""
-
     def __init__(self, root: str = "/", write: Write = write_file, run: Run = run_command) -> None:
         self._root, self._write, self._run = root, write, run
 
-    def describe_compute(self, gpu: str, mode: str) -> str:
-        return f"write {mode} to {self._path(gpu, COMPUTE_FILE)}"
+    def describe(self, gpu: str, kind: ModeKind, mode: str) -> str:
+        return f"write {mode} to {mode_file(self._root, gpu, kind)}"
 
-    def describe_memory(self, gpu: str, mode: str) -> str:
-        return f"write {mode} to {self._path(gpu, MEMORY_FILE)}"
-
-    def set_compute(self, gpu: str, mode: str) -> None:
-        self._write(self._path(gpu, COMPUTE_FILE), mode)
-
-    def set_memory(self, gpu: str, mode: str) -> None:
-        self._write(self._path(gpu, MEMORY_FILE), mode)
+    def set_mode(self, gpu: str, kind: ModeKind, mode: str) -> None:
+        self._write(mode_file(self._root, gpu, kind), mode)
 
     def reload(self) -> None:
         for command in RELOAD:
             self._run(command)
-
-    def _path(self, gpu: str, name: str) -> str:
-        return os.path.join(self._root, PCI_DEVICES, gpu, name)
 
 
 class SmiModeWriter:
@@ -102,21 +86,15 @@ class SmiModeWriter:
     def __init__(self, tool: str = "amd-smi", run: Run = run_command) -> None:
         self._tool, self._run = tool, run
 
-    def describe_compute(self, gpu: str, mode: str) -> str:
-        return "run " + " ".join(self._command(gpu, "--compute-partition", mode))
+    def describe(self, gpu: str, kind: ModeKind, mode: str) -> str:
+        return "run " + " ".join(self._command(gpu, kind, mode))
 
-    def describe_memory(self, gpu: str, mode: str) -> str:
-        return "run " + " ".join(self._command(gpu, "--memory-partition", mode))
-
-    def set_compute(self, gpu: str, mode: str) -> None:
-        self._run(self._command(gpu, "--compute-partition", mode))
-
-    def set_memory(self, gpu: str, mode: str) -> None:
-        self._run(self._command(gpu, "--memory-partition", mode))
+    def set_mode(self, gpu: str, kind: ModeKind, mode: str) -> None:
+        self._run(self._command(gpu, kind, mode))
 
     def reload(self) -> None:
         for command in RELOAD:
             self._run(command)
 
-    def _command(self, gpu: str, option: str, mode: str) -> tuple[str, ...]:
-        return (self._tool, "set", "--gpu", gpu, option, mode)
+    def _command(self, gpu: str, kind: ModeKind, mode: str) -> tuple[str, ...]:
+        return (self._tool, "set", "--gpu", gpu, f"--{kind}-partition", mode)

@@ -7,7 +7,6 @@ Never: relies on a field or its type; any value may be `N/A`.
 import json
 import os
 import re
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -19,59 +18,6 @@ from kaiwo.model.partition_modes import COMPUTE_MODES, MEMORY_MODES
 _CARD = re.compile(r"card(\d{1,4})")
 _PAIR = re.compile(r"\(Topology\) (Weight|Hops|Link type) between DRM devices (\d{1,4}) and (\d{1,4})")
 _IDS = ("Device Name", "Card Series", "Card series")
-
-
-def _read_rocm_smi(document: dict[str, Any], found: "dict[int, SmiGpu]", device: "Callable[..., SmiGpu]") -> None:
-    """Read rocm-smi's JSON: cards by number, and the links between them for the whole machine."""
-    for name, card in document.items():
-        if (match := _CARD.fullmatch(name)) and isinstance(card, dict):
-            _read_card(card, device(found, int(match[1])))
-    system = document.get("system")
-    pairs: dict[tuple[int, int], dict[str, Any]] = {}
-    for name, value in system.items() if isinstance(system, dict) else ():
-        if match := _PAIR.fullmatch(name):
-            pairs.setdefault((int(match[2]), int(match[3])), {})[match[1]] = value
-    for (one, other), facts in pairs.items():
-        kind = text_value(facts.get("Link type")).lower()
-        for here, there in ((one, other), (other, one)):
-            if kind and here in found and there in found:
-                found[here].links[there] = (kind, whole(facts.get("Weight")), whole(facts.get("Hops")))
-
-
-def _read_card(card: dict[str, Any], gpu: "SmiGpu") -> None:
-    gpu.pci = text_value(first_value(card, "PCI Bus", "PCI Bus Address")).lower()
-    gpu.product = next(
-        (text for name in _IDS if (text := text_value(card.get(name))) and not text.startswith("0x")), ""
-    )
-    gpu.device_id = whole(first_value(card, "Device ID", "GPU ID")) or 0
-    gpu.target = parse_target(text_value(card.get("GFX Version")))
-    gpu.serial = text_value(card.get("Unique ID")).lower()
-    gpu.memory_mib = mib(card.get("VRAM Total Memory (B)"), "B") or 0
-    gpu.numa = whole(card.get("(Topology) Numa Node"), 0, 4096)
-    compute, memory = (
-        text_value(card.get("Compute Partition")).upper(),
-        text_value(card.get("Memory Partition")).upper(),
-    )
-    gpu.compute_mode = compute if compute in COMPUTE_MODES else ""
-    gpu.memory_mode = memory if memory in MEMORY_MODES else ""
-    watt = first_value(card, "Average Graphics Package Power (W)", "Current Socket Graphics Package Power (W)")
-    heat = first_value(card, "Temperature (Sensor junction) (C)", "Temperature (Sensor edge) (C)")
-    busy = first_value(card, "GPU Memory Read/Write Activity (%)", "GPU memory use (%)")
-    gpu.telemetry = {
-        "utilisation_percent": whole(card.get("GPU use (%)"), 0, 100),
-        "memory_busy_percent": whole(busy, 0, 100),
-        "memory_used_mib": mib(card.get("VRAM Total Used Memory (B)"), "B"),
-        "temperature_c": whole(heat, 1, 200),
-        "memory_temperature_c": whole(card.get("Temperature (Sensor memory) (C)"), 1, 200),
-        "power_w": whole(watt, 0, 20_000),
-        "power_limit_w": whole(card.get("Max Graphics Package Power (W)"), 1, 20_000),
-    }
-
-
-MOST_FAILURES = 50
-TIMEOUT_S = 20.0
-NO_JSON = "the tool's output contains no JSON"
-_PATHS = ("/opt/rocm/bin",)
 
 
 class SmiGpu(msgspec.Struct):
@@ -97,13 +43,61 @@ class SmiGpu(msgspec.Struct):
     links: dict[int, tuple[str, int | None, int | None]] = {}  # by the other's index: kind, weight, hops
 
 
+def _read_rocm_smi(document: dict[str, Any], found: dict[int, SmiGpu]) -> None:
+    for name, card in document.items():
+        if (match := _CARD.fullmatch(name)) and isinstance(card, dict):
+            _read_card(card, _device(found, int(match[1])))
+    system = document.get("system")
+    pairs: dict[tuple[int, int], dict[str, Any]] = {}
+    for name, value in system.items() if isinstance(system, dict) else ():
+        if match := _PAIR.fullmatch(name):
+            pairs.setdefault((int(match[2]), int(match[3])), {})[match[1]] = value
+    for (one, other), facts in pairs.items():
+        kind = text_value(facts.get("Link type")).lower()
+        for here, there in ((one, other), (other, one)):
+            if kind and here in found and there in found:
+                found[here].links[there] = (kind, whole(facts.get("Weight")), whole(facts.get("Hops")))
+
+
+def _read_card(card: dict[str, Any], gpu: SmiGpu) -> None:
+    gpu.pci = text_value(first_value(card, "PCI Bus", "PCI Bus Address")).lower()
+    gpu.product = next(
+        (text for name in _IDS if (text := text_value(card.get(name))) and not text.startswith("0x")), ""
+    )
+    gpu.device_id = whole(first_value(card, "Device ID", "GPU ID")) or 0
+    gpu.target = parse_target(text_value(card.get("GFX Version")))
+    gpu.serial = text_value(card.get("Unique ID")).lower()
+    gpu.memory_mib = mib(card.get("VRAM Total Memory (B)"), "B") or 0
+    gpu.numa = whole(card.get("(Topology) Numa Node"), 0, 4096)
+    gpu.compute_mode = mode_in(card.get("Compute Partition"), COMPUTE_MODES)
+    gpu.memory_mode = mode_in(card.get("Memory Partition"), MEMORY_MODES)
+    watt = first_value(card, "Average Graphics Package Power (W)", "Current Socket Graphics Package Power (W)")
+    heat = first_value(card, "Temperature (Sensor junction) (C)", "Temperature (Sensor edge) (C)")
+    busy = first_value(card, "GPU Memory Read/Write Activity (%)", "GPU memory use (%)")
+    gpu.telemetry = {
+        "utilisation_percent": whole(card.get("GPU use (%)"), 0, 100),
+        "memory_busy_percent": whole(busy, 0, 100),
+        "memory_used_mib": mib(card.get("VRAM Total Used Memory (B)"), "B"),
+        "temperature_c": whole(heat, 1, 200),
+        "memory_temperature_c": whole(card.get("Temperature (Sensor memory) (C)"), 1, 200),
+        "power_w": whole(watt, 0, 20_000),
+        "power_limit_w": whole(card.get("Max Graphics Package Power (W)"), 1, 20_000),
+    }
+
+
+MOST_FAILURES = 50
+TIMEOUT_S = 20.0
+NO_JSON = "the tool's output contains no JSON"
+_PATHS = ("/opt/rocm/bin",)
+
+
 def read_smi(text: str) -> tuple[list[SmiGpu], list[str]]:
     """Every device in the output, in the tool's order, and problems."""
     found: dict[int, SmiGpu] = {}
     documents = list(json_documents(text))
     for document in documents:
         if isinstance(document, dict) and any(name.startswith("card") for name in document):
-            _read_rocm_smi(document, found, _device)
+            _read_rocm_smi(document, found)
         else:
             _read_amd_smi(document, found)
     odd = [] if documents else [NO_JSON]
@@ -133,7 +127,6 @@ def json_documents(text: str) -> list[Any]:
 
 
 def run_smi() -> tuple[list[SmiGpu], list[str]]:
-    """Run the tool of this machine, if there is one."""
     import subprocess
 
     for tool, arguments in (("amd-smi", ["static", "--json"]), ("rocm-smi", ["--showallinfo", "--json"])):

@@ -12,7 +12,6 @@ _MIB = {"": 1, "B": 1 / (1 << 20), "KB": 1 / 1024, "MB": 1, "GB": 1024, "TB": 1 
 
 
 def number(value: Any) -> float | None:
-    """The number without its unit."""
     found = _split(value)
     return found[0] if found else None
 
@@ -42,7 +41,6 @@ def text_value(value: Any) -> str:
 
 
 def value_at(data: Any, *names: str) -> Any:
-    """The value at a path of keys; None if there is none."""
     for name in names:
         if not isinstance(data, dict):
             return None

@@ -10,8 +10,7 @@ import re
 import msgspec
 
 from kaiwo.devices.amd.machine_paths import drm_names
-from kaiwo.devices.amd.plausible_memory import plausible_bytes
-from kaiwo.devices.amd.sysfs_files import list_entries, read_bytes, read_number, read_text
+from kaiwo.devices.amd.sysfs_files import list_entries, plausible_bytes, read_bytes, read_number, read_text
 from kaiwo.devices.inventory import Errors, Telemetry
 from kaiwo.model.partition_modes import COMPUTE_MODES, MEMORY_MODES
 
@@ -22,8 +21,6 @@ _MOST_C, _MOST_W = 200, 20_000
 
 
 class SysfsFacts(msgspec.Struct, frozen=True):
-    """The static facts of one PCI device."""
-
     product: str = ""
     device_id: int = 0
     revision: int | None = None

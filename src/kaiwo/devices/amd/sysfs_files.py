@@ -11,6 +11,8 @@ import msgspec
 
 MOST_BYTES = 1 << 16  # sysfs returns at most a page; a larger file is not sysfs
 MOST_ENTRIES = 4096
+PAGE_BYTES = 4096  # memory sizes are whole pages; few truncated numbers are
+MOST_MEMORY_BYTES = 1 << 46  # 64 TiB; no GPU has that much
 MOST_NUMBER = (1 << 64) - 1
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _PLAIN = re.compile(rb"(?:[A-Za-z_][A-Za-z0-9_]{0,62} [0-9]{1,20}\n)+")
@@ -53,8 +55,15 @@ def parse_number(text: str) -> int | None:
     return value if -MOST_NUMBER <= value <= MOST_NUMBER else None
 
 
+def plausible_bytes(reported: int, file: str) -> tuple[int, str]:
+    """The size, or 0 and a problem if it can't be one."""
+    is_third = -3 * reported % PAGE_BYTES <= 2  # in TPX a partition has a third of the pages, rounded down
+    if 0 <= reported < MOST_MEMORY_BYTES and (reported % PAGE_BYTES == 0 or is_third):
+        return reported, ""
+    return 0, f"{file} says {reported}, which is not a memory size"
+
+
 def list_entries(path: str) -> list[str]:
-    """The sorted names in a folder; empty if it is none."""
     try:
         names = os.listdir(path)
     except (OSError, ValueError):
@@ -63,12 +72,10 @@ def list_entries(path: str) -> list[str]:
 
 
 def numbered_entries(path: str) -> list[int]:
-    """The entries that are numbers, in order."""
     return sorted(int(name) for name in list_entries(path) if name.isdecimal() and name.isascii() and len(name) < 7)
 
 
 def error_text(error: OSError) -> str:
-    """The text of an error without the path."""
     return (error.strerror or type(error).__name__).lower()
 
 
@@ -81,7 +88,6 @@ class Properties(msgspec.Struct):
 
 
 def read_properties(path: str) -> Properties:
-    """Read what is valid in the file."""
     try:
         data = read_bytes(path)
     except OSError as error:

@@ -1,24 +1,29 @@
-"""Discover the NVIDIA GPUs of this machine through NVML.
+"""Discover the NVIDIA GPUs of this machine through NVML, with their MIG devices, NVLink and PCIe links.
 
-In:    the driver's library, through nvidia-ml-py.   Out: GPUs with their MIG devices, and notes.
 Never: loses a GPU or a value because another query fails.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from ctypes import byref
 from typing import Any
 
 from msgspec.structs import replace
 
 from kaiwo.devices.gpu_names import nvidia_model
-from kaiwo.devices.inventory import Errors, Partition, PhysicalGpu, Telemetry, join_reasons
-from kaiwo.devices.nvidia.nvlink import decode_text, fabric_clique, gpu_links, pci_address
+from kaiwo.devices.inventory import NO_MEMORY, Errors, Link, Partition, PhysicalGpu, Telemetry, join_reasons
 
 DRIVER_LIST = "/proc/driver/nvidia/gpus"
 PCI_DEVICES = "/sys/bus/pci/devices"
 MIG_ON = 1
 SCOPE_NODE = 0
 NO_INSTANCES = "MIG is on without any instance, so CUDA can't use it: create instances, or disable MIG"
+MOST_LINKS = 36
+ACTIVE = 1
+TO_GPU, TO_SWITCH = 0, 2
+P2P_NVLINK, P2P_OK = 2, 0
+SPEED_FIELD = 90  # of one link in MB/s
+FABRIC_COMPLETED = 3
 # Cores in a multiprocessor, by compute capability; all others have 128.
 _CORES = {(6, 0): 64, (7, 0): 64, (7, 2): 64, (7, 5): 64, (8, 0): 64}
 
@@ -42,7 +47,6 @@ def read_gpus(has_telemetry: bool = True) -> tuple[list[PhysicalGpu], list[str]]
 
 
 def _note_if_driver_has_gpus(why: str) -> list[str]:
-    """A note, only if the driver has GPUs."""
     try:
         count = len(os.listdir(DRIVER_LIST))
     except OSError:
@@ -51,8 +55,6 @@ def _note_if_driver_has_gpus(why: str) -> list[str]:
 
 
 class NvmlReader:
-    """Reads GPUs from an initialised NVML."""
-
     def __init__(self, nvml: Any, has_telemetry: bool) -> None:
         self.nvml = nvml
         self.has_telemetry = has_telemetry
@@ -92,7 +94,7 @@ class NvmlReader:
         is_mig = self._is_mig(handle)
         name = pci or f"nvidia-{index}"
         errors, problems, is_failed = self.errors(handle)
-        problems += [] if memory_mib else ["its memory size is unknown"]
+        problems += [] if memory_mib else [NO_MEMORY]
         return PhysicalGpu(
             id=name,
             vendor="nvidia",
@@ -162,7 +164,6 @@ class NvmlReader:
         return None if limit_mw is None else round(limit_mw / 1000)
 
     def telemetry(self, handle: Any, memory: Any, power_limit_w: int | None) -> Telemetry:
-        """The current telemetry of a GPU."""
         rates = self.query("nvmlDeviceGetUtilizationRates", handle)
         power_mw = self.query("nvmlDeviceGetPowerUsage", handle)
         return Telemetry(
@@ -203,3 +204,82 @@ def _unreachable_gpu(index: int, why: str) -> PhysicalGpu:
 
 def _error_text(error: Exception) -> str:
     return str(error) or type(error).__name__
+
+
+def gpu_links(reader: NvmlReader, name: str, handles: Mapping[str, Any]) -> tuple[Link, ...]:
+    """Links from one GPU to all others: NVLink if there is one, else PCIe."""
+    mine = handles.get(name)
+    if mine is None or len(handles) < 2:
+        return ()
+    direct, switched = _count_links(reader, mine)
+    speed = _speed(reader, mine)
+    found = []
+    for other, handle in sorted(handles.items()):
+        if other == name:
+            continue
+        level = reader.query("nvmlDeviceGetTopologyCommonAncestor", mine, handle)
+        count = direct.get(other, 0) or (switched if _is_nvlinked(reader, mine, handle) else 0)
+        if count:
+            found.append(Link(other, "nvlink", level, count=count, bandwidth_mb_s=count * speed if speed else None))
+        elif level is not None:
+            found.append(Link(other, "pcie", level))
+    return tuple(found)
+
+
+def fabric_clique(reader: NvmlReader, handle: Any) -> str:
+    """The fabric clique as cluster UUID and number; its GPUs share memory over NVLink, even across machines."""
+    make = getattr(reader.nvml, "c_nvmlGpuFabricInfo_t", None)
+    if make is None:
+        return ""
+    info = make()
+    if reader.query("nvmlDeviceGetGpuFabricInfo", handle, byref(info)) is None:
+        return ""
+    cluster = bytes(info.clusterUuid)
+    if info.state != FABRIC_COMPLETED or not any(cluster):
+        return ""
+    text = cluster.hex()
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}.{info.cliqueId}"
+
+
+def pci_address(info: Any) -> str:
+    """`00000000:1B:00.0` as 0000:1b:00.0."""
+    domain, _, rest = decode_text(getattr(info, "busId", "")).lower().partition(":")
+    try:
+        return f"{int(domain, 16):04x}:{rest}" if rest else ""
+    except ValueError:
+        return ""
+
+
+def decode_text(value: Any) -> str:
+    """Text; older versions of the package return bytes."""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value if isinstance(value, str) else ""
+
+
+def _count_links(reader: NvmlReader, handle: Any) -> tuple[dict[str, int], int]:
+    direct: dict[str, int] = {}
+    switched = 0
+    for link in range(MOST_LINKS):
+        state = reader.query("nvmlDeviceGetNvLinkState", handle, link)
+        if state is None:
+            break
+        if state != ACTIVE:
+            continue
+        kind = reader.query("nvmlDeviceGetNvLinkRemoteDeviceType", handle, link)
+        other = pci_address(reader.query("nvmlDeviceGetNvLinkRemotePciInfo", handle, link))
+        if kind == TO_GPU and other:
+            direct[other] = direct.get(other, 0) + 1
+        elif kind == TO_SWITCH:
+            switched += 1
+    return direct, switched
+
+
+def _is_nvlinked(reader: NvmlReader, one: Any, other: Any) -> bool:
+    status = reader.query("nvmlDeviceGetP2PStatus", one, other, P2P_NVLINK)
+    return status is not None and status == P2P_OK
+
+
+def _speed(reader: NvmlReader, handle: Any) -> int:
+    values = reader.query("nvmlDeviceGetFieldValues", handle, [SPEED_FIELD])
+    if not values or values[0].nvmlReturn != 0:
+        return 0
+    return int(values[0].value.uiVal)

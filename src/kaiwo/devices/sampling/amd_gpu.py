@@ -55,8 +55,6 @@ MOST_C, MOST_W = 200, 20_000
 
 
 class AmdGpuSampler:
-    """Samples one GPU."""
-
     def __init__(self, folder: str) -> None:
         self.folder = folder
         top = os.path.join(folder, "hwmon")

@@ -20,8 +20,6 @@ FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class KfdProcesses:
-    """The compute processes of one machine."""
-
     def __init__(self, folder: str, devices: Mapping[int, str], units: Mapping[str, int]) -> None:
         self.folder = folder
         self._devices = devices  # by KFD's gpu_id
@@ -69,7 +67,6 @@ class KfdProcesses:
         return found
 
     def _queues(self, top: str) -> dict[int, int]:
-        """The number of queues on each GPU."""
         counts: dict[int, int] = {}
         for name in numbered_entries(os.path.join(top, "queues")):
             number = self._number(f"{top}/queues/{name}/gpuid")

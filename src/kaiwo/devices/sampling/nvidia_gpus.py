@@ -8,8 +8,7 @@ from typing import Any
 
 from kaiwo.devices.agent_messages import GpuSample, PartitionUse, ProcessUse
 from kaiwo.devices.inventory import Errors, Health, PhysicalGpu, join_reasons
-from kaiwo.devices.nvidia.discover_gpus import NvmlReader
-from kaiwo.devices.nvidia.nvlink import pci_address
+from kaiwo.devices.nvidia.discover_gpus import NvmlReader, pci_address
 
 XID_EVENT = 8
 MOST_EVENTS = 64
@@ -52,8 +51,6 @@ COUNTERS_EVERY = 3  # samples; error counters change rarely, and changed health 
 
 
 class NvidiaSampler:
-    """Samples all NVIDIA GPUs."""
-
     def __init__(self, nvml: Any, gpus: Sequence[PhysicalGpu]) -> None:
         self.nvml = nvml
         self._reader = NvmlReader(nvml, True)

@@ -6,6 +6,8 @@ Never: raises because of a bad GPU: that GPU is degraded, with the reason.
 
 import importlib
 import os
+import re
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec.structs import replace
@@ -17,7 +19,6 @@ from kaiwo.devices.inventory import Health, Inventory, PhysicalGpu, join_reasons
 from kaiwo.devices.sampling.amd_gpu import AmdGpuSampler
 from kaiwo.devices.sampling.amd_processes import KfdProcesses
 from kaiwo.devices.sampling.nvidia_gpus import NvidiaSampler
-from kaiwo.devices.sampling.process_owners import ProcessOwners
 from kaiwo.devices.sharing.isolation_method import oversubscription
 
 
@@ -37,7 +38,6 @@ class Sampler:
         self._number = 0
 
     def sample(self, time_s: float) -> Sample:
-        """Take one sample."""
         uses = self._kfd.sample() if self._kfd else []
         nvidia = {sample.id: sample for sample in self._nvidia.sample()} if self._nvidia else {}
         found = []
@@ -134,9 +134,46 @@ def _sum(values: list[int | None]) -> int | None:
 
 
 def _oversubscription(gpu: PhysicalGpu, uses: tuple[ProcessUse, ...]) -> str:
-    """Why one of its devices has too many processes or queues; empty if none has."""
     for device in dict.fromkeys(use.device for use in uses):
         here = [use for use in uses if use.device == device]
         if word := oversubscription(gpu.vendor, len({use.pid for use in here}), sum(use.queues or 0 for use in here)):
             return word
     return ""
+
+
+RUN = re.compile(rb"(?:^|\0)KAIWO_RUN=([0-9a-zA-Z-]{1,64})\0")
+POD = re.compile(r"pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12})")
+MOST_BYTES = 1 << 20
+
+
+class ProcessOwners:
+    def __init__(self, root: str) -> None:
+        self._folder = os.path.join(root, "proc")
+        self._known: dict[int, str] = {}
+
+    def owner(self, pid: int) -> str:
+        """The owner of a process; it never changes, so it is read once."""
+        if pid not in self._known:
+            self._known[pid] = self._pod(pid) or self._run(pid)
+        return self._known[pid]
+
+    def keep_only(self, pids: Iterable[int]) -> None:
+        """Forget other processes, because pids are reused."""
+        living = set(pids)
+        self._known = {pid: owner for pid, owner in self._known.items() if pid in living}
+
+    def _pod(self, pid: int) -> str:
+        """`/kubepods.slice/kubepods-burstable-pod1b2c..._....slice/...`, with dashes or underscores."""
+        found = POD.search(self._read(pid, "cgroup").decode("latin-1"))
+        return found[1].replace("_", "-") if found else ""
+
+    def _run(self, pid: int) -> str:
+        found = RUN.search(self._read(pid, "environ"))
+        return found[1].decode() if found else ""
+
+    def _read(self, pid: int, name: str) -> bytes:
+        try:
+            with open(os.path.join(self._folder, str(pid), name), "rb") as file:
+                return file.read(MOST_BYTES)
+        except OSError:
+            return b""

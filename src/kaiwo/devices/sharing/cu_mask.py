@@ -10,26 +10,22 @@ several XCDs, bit i is a unit of XCD i mod XCDs, and an XCD without any bit runs
 in atoms: one unit of every XCD.
 """
 
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from kaiwo.devices.inventory import NO_UNITS
 from kaiwo.devices.sharing.share_types import GpuDevice
 from kaiwo.model.gpu import WHOLE_MILLI
 
 MASKED_TARGETS = "gfx9"  # CDNA and older; RDNA pairs its units and has other mask rules
-MOST_UNITS = 1024
-_LIST = r"\d{1,9}(?:-\d{1,9})?(?:,\d{1,9}(?:-\d{1,9})?)*"
-_SET = re.compile(rf"({_LIST}):(0[xX][0-9a-fA-F]+|{_LIST})")
 
 
 def why_unmaskable(device: GpuDevice) -> str:
-    """Why this device has no CU masks; empty if it has."""
     if device.vendor != "amd":
         return "compute-unit masks exist on AMD GPUs only"
     if not device.target.startswith(MASKED_TARGETS):
         return f"compute-unit masks are not supported on {device.target or 'an unknown chip'}"
     if not device.compute_units:
-        return "its number of compute units is unknown"
+        return NO_UNITS
     return ""
 
 
@@ -39,7 +35,6 @@ def unit_count(device: GpuDevice, milli: int) -> int:
 
 
 def least_milli(device: GpuDevice) -> int:
-    """The smallest share that has one atom."""
     return -(-device.xcds * WHOLE_MILLI // device.compute_units)
 
 
@@ -78,35 +73,3 @@ def write_list(numbers: Iterable[int]) -> str:
         else:
             runs.append([number, number])
     return ",".join(f"{first}-{last}" if last > first else f"{first}" for first, last in runs)
-
-
-def parse_mask(text: str) -> dict[int, frozenset[int]]:
-    """Parse a mask as ROCr does: up to the first mistake; the rest is ignored."""
-    found: dict[int, frozenset[int]] = {}
-    for part in text.replace(" ", "").split(";"):
-        match = _SET.fullmatch(part)
-        gpus = _parse_list(match[1]) if match else None
-        units = _parse_units(match[2]) if match else None
-        if not gpus or not units or found.keys() & set(gpus):
-            break
-        found |= dict.fromkeys(gpus, frozenset(units))
-    return found
-
-
-def _parse_units(text: str) -> list[int] | None:
-    if text[:2].lower() == "0x":
-        mask = int(text, 16)
-        return [bit for bit in range(mask.bit_length()) if mask >> bit & 1] if mask.bit_length() <= MOST_UNITS else None
-    return _parse_list(text)
-
-
-def _parse_list(text: str) -> list[int] | None:
-    """None if a number occurs twice or a range runs backwards."""
-    numbers: list[int] = []
-    for part in text.split(","):
-        first, _, last = part.partition("-")
-        low, high = int(first), int(last or first)
-        if high < low or high >= MOST_UNITS:
-            return None
-        numbers += range(low, high + 1)
-    return numbers if len(set(numbers)) == len(numbers) else None

@@ -18,8 +18,6 @@ STILL_CHANGING = "the GPUs of this machine are being reconfigured, and their ind
 
 
 class CurrentInventory:
-    """One machine's inventory; thread-safe."""
-
     def __init__(self, discover: Callable[[], Inventory], root: str = "/") -> None:
         self._discover, self._path = discover, os.path.join(root, GENERATION)
         self._lock = threading.Lock()

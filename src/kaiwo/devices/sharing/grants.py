@@ -11,11 +11,11 @@ from collections.abc import Collection, Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
+from kaiwo.devices.atomic_write import write_atomically
 from kaiwo.devices.sharing.cu_mask import choose_units, mask_variables
 from kaiwo.devices.sharing.isolation_method import IsolationChoice, choose_isolation, oversubscription
 from kaiwo.devices.sharing.mps import client_variables
 from kaiwo.devices.sharing.share_types import GpuDevice, Grant, GrantedDevice, GrantRequest, IsolationSupport, Refusal
-from kaiwo.devices.sharing.visible_devices import visible_order, visible_variables
 from kaiwo.model.gpu import GRADE_RANKS
 
 
@@ -71,7 +71,6 @@ def _in_visible_order(held: Sequence[GrantedDevice]) -> list[GrantedDevice]:
 
 
 def _mask_basis(device: GpuDevice) -> tuple[object, ...]:
-    """The properties on which a mask or a limit depends."""
     return device.vendor, device.uuid, device.is_partition, device.compute_units, device.xcds
 
 
@@ -103,8 +102,6 @@ SUFFIX = ".json"
 
 
 class GrantStore:
-    """A folder with one file for each grant."""
-
     def __init__(self, folder: str) -> None:
         self.folder = folder
         os.makedirs(folder, mode=0o700, exist_ok=True)
@@ -124,13 +121,7 @@ class GrantStore:
         return found, odd
 
     def save(self, grant: Grant) -> None:
-        path = self._path(grant.owner)
-        temporary = f"{path}.{os.getpid()}"
-        with open(temporary, "wb") as file:
-            file.write(msgspec.json.encode(grant))
-            file.flush()
-            os.fsync(file.fileno())
-        os.rename(temporary, path)
+        write_atomically(self._path(grant.owner), msgspec.json.encode(grant))
 
     def delete(self, owner: str) -> None:
         with contextlib.suppress(FileNotFoundError):
@@ -139,3 +130,50 @@ class GrantStore:
     def _path(self, owner: str) -> str:
         """Owners such as `team/train main-0` are hashed, since they are not file names."""
         return os.path.join(self.folder, hashlib.sha256(owner.encode()).hexdigest()[:24] + SUFFIX)
+
+
+NO_DEVICE = "-1"
+
+
+def visible_order(devices: Sequence[GpuDevice]) -> list[GpuDevice]:
+    """Devices in the order in which the process numbers them; masks and limits use these numbers."""
+    return sorted(devices, key=lambda device: (device.vendor, _rank(device)))
+
+
+def first_without_order(devices: Sequence[GpuDevice]) -> str:
+    """The first AMD device without a known index, which can't be made visible; empty if there is none."""
+    return next((device.id for device in devices if device.vendor == "amd" and device.order is None), "")
+
+
+def visible_variables(devices: Sequence[GpuDevice], vendors: Collection[str]) -> dict[str, str]:
+    """The variables for a process on the node, outside a container."""
+    variables: dict[str, str] = {}
+    seen = visible_order(devices)
+    for vendor in sorted(set(vendors)):
+        mine = [device for device in seen if device.vendor == vendor]
+        if vendor == "nvidia":
+            variables |= _nvidia(mine)
+        elif vendor == "amd":
+            variables |= _amd(mine)
+    return variables
+
+
+def _rank(device: GpuDevice) -> int:
+    """Sort by KFD node or index, which grow together; devices with neither come last."""
+    return next((number for number in (device.node, device.order) if number is not None), 1 << 30)
+
+
+def _nvidia(devices: list[GpuDevice]) -> dict[str, str]:
+    # A UUID is valid also with MIG and behind an MPS daemon, where CUDA numbers devices anew.
+    names = [device.uuid or str(device.order) for device in devices]
+    return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(names) or NO_DEVICE}
+
+
+def _amd(devices: list[GpuDevice]) -> dict[str, str]:
+    # An index changes when another GPU is partitioned or lost, even while a script runs; a UUID does not.
+    names = [device.uuid or str(device.order) for device in devices]
+    # A process whose devices are not known for certain sees none, rather than another pod's.
+    listed = NO_DEVICE if first_without_order(devices) else ",".join(names) or NO_DEVICE
+    # HIP numbers what ROCr leaves visible, so its list starts at 0.
+    again = ",".join(map(str, range(len(devices)))) or NO_DEVICE
+    return {"ROCR_VISIBLE_DEVICES": listed, "HIP_VISIBLE_DEVICES": again}

@@ -24,8 +24,6 @@ NO_MPS_ON_AMD = (
 
 
 class IsolationChoice(msgspec.Struct, frozen=True):
-    """The isolation of one device."""
-
     method: IsolationMethod
     grade: IsolationGrade
     note: str = ""
@@ -34,7 +32,6 @@ class IsolationChoice(msgspec.Struct, frozen=True):
 def choose_isolation(
     request: GrantRequest, share: Share, device: GpuDevice, platform: IsolationSupport
 ) -> IsolationChoice | Refusal:
-    """Choose the isolation of one share of one device."""
     found = _method(request, share, device, platform)
     if isinstance(found, Refusal) or is_grade_enough(found.grade, request.least_grade):
         return found
@@ -52,7 +49,6 @@ def share_grade(device: GpuDevice, platform: IsolationSupport) -> str:
 
 
 def dmem_region(device: GpuDevice) -> str:
-    """The name of a GPU's memory in the dmem cgroup controller."""
     return f"drm/{device.pci}/vram"
 
 
@@ -65,7 +61,7 @@ def _method(
         return IsolationChoice("partition" if device.is_partition else "whole", "partition")
     if request.isolation == "partition":
         return Refusal(f"a fraction of {device.id} is not a partition; ask for a partition profile instead")
-    if request.isolation == "mps" and device.vendor == "amd" and platform.mps_on_amd == "refuse":
+    if request.isolation == "mps" and device.vendor == "amd":
         return Refusal(NO_MPS_ON_AMD)
     if request.isolation == "cu-mask" and device.vendor == "nvidia":
         return Refusal("compute-unit masks exist on AMD GPUs only; on NVIDIA ask for mps or time-slicing")
@@ -91,14 +87,13 @@ def _amd(
         why = (
             f"a mask needs one compute unit on each of {device.xcds} XCDs: at least {least / WHOLE_MILLI:g} of the GPU"
         )
-    if why and request.isolation in ("cu-mask", "mps"):
+    if why and request.isolation == "cu-mask":
         return Refusal(f"{device.id}: {why}; ask for time-slicing")
     if why:
         return IsolationChoice("time-slicing", "time-slicing", why)
-    note = "AMD has no MPS: a compute-unit mask is used instead" if request.isolation == "mps" else ""
     # The kernel counts a GPU's memory as a whole, not per partition.
     is_capped = dmem_region(device) in platform.dmem_regions and not device.is_partition and not platform.in_containers
-    return IsolationChoice("cu-mask", "memory-capped" if is_capped else "cu-mask", note)
+    return IsolationChoice("cu-mask", "memory-capped" if is_capped else "cu-mask")
 
 
 def _stronger_options(device: GpuDevice, platform: IsolationSupport) -> str:
@@ -113,7 +108,6 @@ MOST_PROCESSES, MOST_QUEUES = 11, 24
 
 
 def oversubscription(vendor: str, processes: int, queues: int = 0) -> str:
-    """Why there are too many processes or queues; empty if there are not."""
     if vendor != "amd":
         return ""
     if processes > MOST_PROCESSES:

@@ -13,6 +13,7 @@ import subprocess
 import time
 from collections.abc import Sequence
 
+from kaiwo.devices.atomic_write import write_atomically
 from kaiwo.devices.sharing.share_types import GrantedDevice
 from kaiwo.model.errors import ClusterError
 from kaiwo.model.gpu import WHOLE_MILLI
@@ -45,7 +46,6 @@ PIPES, LOGS = "pipe", "log"
 
 
 def client_variables(held: Sequence[GrantedDevice], folder: str) -> dict[str, str]:
-    """The variables of an MPS client, for its devices in the order in which it sees them."""
     milli = min(share.milli for share in held)  # one variable for all devices
     variables = {
         "CUDA_MPS_PIPE_DIRECTORY": f"{folder}/{PIPES}",
@@ -59,7 +59,6 @@ def client_variables(held: Sequence[GrantedDevice], folder: str) -> dict[str, st
 
 
 def daemon_variables(uuids: Sequence[str], folder: str) -> dict[str, str]:
-    """The variables of the control daemon of these GPUs."""
     return {
         "CUDA_MPS_PIPE_DIRECTORY": f"{folder}/{PIPES}",
         "CUDA_MPS_LOG_DIRECTORY": f"{folder}/{LOGS}",
@@ -75,7 +74,6 @@ def percent(milli: int) -> str:
 
 
 CONTROL = "nvidia-cuda-mps-control"
-SERVER = "nvidia-cuda-mps-server"
 CONTROL_FOLDERS = ("/usr/bin", "/usr/local/nvidia/bin", "/usr/local/bin", "/opt/nvidia/bin")
 MOST_PATH = 80  # socket paths are limited to 108 bytes, and the daemon appends names
 MOST_WAIT_S = 10.0
@@ -84,13 +82,10 @@ POLL_S = 0.02
 
 
 def find_mps_control() -> str:
-    """The path of the program; empty if it is not installed."""
     return shutil.which(CONTROL) or shutil.which(CONTROL, path=os.pathsep.join(CONTROL_FOLDERS)) or ""
 
 
 class MpsDaemon:
-    """One control daemon for a set of GPUs."""
-
     def __init__(self, folder: str, uuids: Sequence[str], control: str) -> None:
         if len(folder) > MOST_PATH:
             raise ClusterError(f"the folder {folder} is too long for MPS sockets; use at most {MOST_PATH} characters")
@@ -110,7 +105,6 @@ class MpsDaemon:
         return pid if ticks and start_ticks(pid) == ticks else 0
 
     def is_answering(self) -> bool:
-        """True if the daemon runs and answers."""
         return bool(self.pid) and self.send_command("get_server_list") is not None
 
     def ensure(self) -> str:
@@ -144,11 +138,6 @@ class MpsDaemon:
         answer = self.send_command("get_server_list") or ""
         return [int(word) for word in answer.split() if word.isdecimal()]
 
-    def clients(self) -> list[int]:
-        """The pids of connected clients."""
-        answers = (self.send_command(f"get_client_list {server}") or "" for server in self.servers())
-        return sorted({int(word) for answer in answers for word in answer.split() if word.isdecimal()})
-
     def send_command(self, command: str) -> str | None:
         """Send a command; return the answer, or None if there is none."""
         try:
@@ -177,13 +166,12 @@ class MpsDaemon:
         self._record_pid(os.path.join(pipes, f"{CONTROL}.pid"))
 
     def _record_pid(self, pid_file: str) -> None:
-        """Record pid and start time once the daemon answers."""
         deadline = time.monotonic() + MOST_WAIT_S
         while time.monotonic() < deadline:
             with contextlib.suppress(OSError, ValueError), open(pid_file, encoding="ascii") as file:
                 pid = int(file.read())
                 if (ticks := start_ticks(pid)) and self.send_command("get_server_list") is not None:
-                    _write(os.path.join(self.folder, "daemon"), f"{pid} {ticks}\n")
+                    write_atomically(os.path.join(self.folder, "daemon"), f"{pid} {ticks}\n".encode())
                     return
             time.sleep(POLL_S)
         raise ClusterError(f"the MPS daemon of {', '.join(self.uuids)} does not answer; see its log in {self.folder}")
@@ -221,13 +209,3 @@ def _kill(pid: int) -> None:
 
 def _failure_text(done: subprocess.CompletedProcess[str]) -> str:
     return (done.stderr or done.stdout).strip().partition("\n")[0] or f"exit status {done.returncode}"
-
-
-def _write(path: str, text: str) -> None:
-    """Write atomically."""
-    temporary = f"{path}.{os.getpid()}"
-    with open(temporary, "w", encoding="ascii") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.rename(temporary, path)

@@ -20,11 +20,17 @@ from msgspec.structs import replace
 
 from kaiwo.devices.inventory import Inventory
 from kaiwo.devices.sharing import dmem_cgroup
-from kaiwo.devices.sharing.grants import GrantStore, decide_grant, grant_environment, uses_device, with_current_devices
+from kaiwo.devices.sharing.grants import (
+    GrantStore,
+    decide_grant,
+    first_without_order,
+    grant_environment,
+    uses_device,
+    with_current_devices,
+)
 from kaiwo.devices.sharing.isolation_method import dmem_region
 from kaiwo.devices.sharing.mps import DEFAULT, EXCLUSIVE_PROCESS, MpsDaemon, find_mps_control, set_compute_mode
 from kaiwo.devices.sharing.share_types import Grant, GrantRequest, IsolationSupport, Refusal, devices_by_id
-from kaiwo.devices.sharing.visible_devices import first_without_order
 from kaiwo.model.errors import ClusterError
 
 NOT_ENFORCED = "a process that removes its MPS variables can use the whole GPU: only root can set the compute mode"
@@ -35,15 +41,12 @@ UNKNOWN_ORDER = (
 
 
 def detect_isolation_support(in_containers: bool = False) -> IsolationSupport:
-    """What this machine supports for isolation."""
     return IsolationSupport(
         mps_control=find_mps_control(), dmem_regions=dmem_cgroup.regions(), in_containers=in_containers
     )
 
 
 class GpuSharing:
-    """The grants of one machine's GPUs."""
-
     def __init__(
         self, folder: str, inventory: Inventory, platform: IsolationSupport | None = None, in_containers: bool = False
     ) -> None:
@@ -58,7 +61,6 @@ class GpuSharing:
 
     @property
     def grants(self) -> tuple[Grant, ...]:
-        """All current grants."""
         with self._lock:
             return tuple(self._grants.values())
 

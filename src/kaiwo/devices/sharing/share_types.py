@@ -16,8 +16,6 @@ AMD_SERIAL = re.compile(r"0x(?!0{16})[0-9a-f]{16}")
 
 
 class GpuDevice(msgspec.Struct, frozen=True):
-    """A device that can be granted: a whole GPU or a partition."""
-
     id: str
     vendor: str  # amd | nvidia
     order: int | None = None  # its index in the vendor's runtime; None: unknown
@@ -41,8 +39,6 @@ class GrantRequest(msgspec.Struct, frozen=True):
 
 
 class GrantedDevice(msgspec.Struct, frozen=True):
-    """One device of a grant."""
-
     device: GpuDevice
     milli: int
     mib: int
@@ -73,7 +69,6 @@ class IsolationSupport(msgspec.Struct, frozen=True):
 
     mps_control: str = ""  # path of nvidia-cuda-mps-control; empty: not installed
     dmem_regions: tuple[str, ...] = ()  # memory regions that the kernel can cap, such as drm/0000:05:00.0/vram
-    mps_on_amd: Literal["refuse", "cu-mask"] = "refuse"  # refuse mps on AMD GPUs, or use a CU mask instead
     in_containers: bool = False  # pods run under a kubelet, which creates their cgroups too late to cap memory
 
 

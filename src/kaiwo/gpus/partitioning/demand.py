@@ -12,7 +12,7 @@ from operator import add, sub
 import msgspec
 from msgspec.structs import replace
 
-from kaiwo.gpus.partitioning.pending_mode_change import change_state
+from kaiwo.gpus.partitioning.pending_mode_change import pending_change
 from kaiwo.gpus.partitioning.planner_types import (
     UNKNOWN_S,
     GpuKey,
@@ -46,7 +46,6 @@ def size_of_pods(want: Request, count: int, names: Sequence[str]) -> PodSize:
 
 
 def joined_sizes(sizes: Iterable[PodSize]) -> tuple[PodSize, ...]:
-    """Those that ask for the same together."""
     counts: dict[tuple[NodeResources, int], int] = {}
     for size in sizes:
         key = (size.amounts, size.sharers)
@@ -220,7 +219,7 @@ def _gpus(
         if not parts[name] and not (change and change.is_changing):
             continue  # it was taken out of the machine
         shown = mode_of(parts[name][0]) if parts[name] else None
-        if change is not None and parts[name] and change_state(parts[name][0]):
+        if change is not None and parts[name] and pending_change(parts[name][0]):
             # The picture is a moment behind: what was set aside is so no more, and a second GPU must not change for it.
             yield _gpu(name, parts[name], tenants, change)
             continue

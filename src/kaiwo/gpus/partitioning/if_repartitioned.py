@@ -9,7 +9,7 @@ import msgspec
 
 from kaiwo.gpus.isolation_grades import grade_of, whole_gpus
 from kaiwo.gpus.partitioning.demand import demand_of, mode_of
-from kaiwo.gpus.partitioning.pending_mode_change import goal_mode
+from kaiwo.gpus.partitioning.pending_mode_change import pending_change
 from kaiwo.gpus.partitioning.planner_state import suits
 from kaiwo.gpus.partitioning.planner_types import ModeDemand
 from kaiwo.model.gpu import Gpu, is_grade_enough, vendor_of
@@ -19,8 +19,6 @@ from kaiwo.model.request import Request
 
 
 class RepartitionedNode(msgspec.Struct, gc=False, frozen=True):
-    """One node, for one request."""
-
     node: str
     devices: int = 0  # that would serve if all its GPUs were cut so
     now: int = 0  # of those, cut so already
@@ -56,14 +54,14 @@ def _recut(node: Node, want: Request, need: ModeDemand) -> RepartitionedNode:
         parts.setdefault(gpu.parent or gpu.id, []).append(gpu)
     for whole in whole_gpus(node):
         mine = parts[whole.id]
-        goals = {goal_mode(gpu) for gpu in mine if not gpu.healthy}
-        if None in goals or not _is_wanted(whole, want) or not _is_apart(node, whole, want):
+        changes = [pending_change(gpu) for gpu in mine if not gpu.healthy]
+        if None in changes or not _is_wanted(whole, want) or not _is_apart(node, whole, want):
             continue  # it is ill, or would not do
-        if suits(mode_of(mine[0]), need) and not goals:
+        if suits(mode_of(mine[0]), need) and not changes:
             devices, now = devices + len(mine), now + len(mine)
         elif any(suits(mode, need) for mode in next_modes(whole.model, mode_of(mine[0]))):
             devices, others = devices + partition_count(whole.model, need.compute), others + 1
-            coming += any(goal is not None and suits(goal, need) for goal in goals)
+            coming += any(change is not None and suits(change.goal, need) for change in changes)
     return RepartitionedNode(node.name, devices, now, others, coming)
 
 

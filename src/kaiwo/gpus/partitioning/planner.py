@@ -41,7 +41,6 @@ class ChangeOffer:
         return self.cost < other.cost
 
     def accept(self) -> None:
-        """Plan it so."""
         self.node.move(self.changing, self.mode)
 
 

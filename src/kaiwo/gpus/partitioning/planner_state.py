@@ -13,8 +13,6 @@ from kaiwo.model.partition_modes import Mode, partition_count
 
 
 class PlannedGpu:
-    """One physical GPU in the planner's hands."""
-
     __slots__ = ("free", "is_promised", "node", "now", "to")
 
     def __init__(self, node: NodeState, now: GpuState) -> None:
@@ -29,7 +27,6 @@ class PlannedGpu:
 
     @property
     def is_moving(self) -> bool:
-        """It will change."""
         return self.to != self.now.mode
 
     def is_open_to(self, need: ModeDemand) -> bool:
@@ -42,7 +39,6 @@ class PlannedGpu:
 
     @property
     def waits_s(self) -> int:
-        """Until its work has ended."""
         return self.now.free_in_s if self.now.used else 0
 
 
@@ -62,7 +58,6 @@ class PlannedNode:
         self._later: NodeResources | None = None  # worked out when it is asked for
 
     def move(self, sites: Collection[PlannedGpu], to: Mode) -> None:
-        """Let some of its GPUs be in that mode."""
         for site in sites:
             site.move(to)
         self._later = None
@@ -76,7 +71,6 @@ class PlannedNode:
         return most if self.now.free is None else times_in(self._now, amounts, most)
 
     def take(self, amounts: NodeResources, times: int, is_later: bool) -> None:
-        """So many such pods come here."""
         if self.now.free is None or not amounts:
             return
         amounts = tuple(times * each for each in amounts)

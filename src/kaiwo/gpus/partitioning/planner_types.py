@@ -13,8 +13,6 @@ UNKNOWN_S = 24 * 3600  # how long work is taken to last whose end nobody told
 
 
 class GpuState(msgspec.Struct, gc=False, frozen=True):
-    """One physical GPU."""
-
     id: str
     mode: Mode
     used: int = 0  # of its partitions, those that hold work; of a whole GPU 1
@@ -100,10 +98,8 @@ class PartitionPlan(msgspec.Struct, gc=False, frozen=True):
 
     @property
     def ready_in_s(self) -> int:
-        """Until the last of them is done."""
         return max((step.waits_s + step.takes_s for step in self.steps), default=0)
 
     @property
     def evicted_gpu_minutes(self) -> int:
-        """Work that is lost, rounded up."""
         return -(-sum(step.evicted_gpu_s for step in self.steps) // 60)

@@ -58,7 +58,6 @@ def with_closed_devices(node: Node, course: Mapping[GpuKey, GpuModeState]) -> No
 
 
 def with_open_devices(node: Node) -> Node:
-    """The node with nothing closed for a change."""
     return replace(node, gpus=tuple(reopen(gpu) for gpu in node.gpus))
 
 
@@ -83,12 +82,10 @@ def with_modes_applied(node: Node, course: Mapping[GpuKey, GpuModeState], sizes:
 
 
 def whole_gpu_mib(node: Node, gpu: str) -> int:
-    """MiB of a whole GPU, from its devices."""
     return sum(device.memory_mib for device in node.gpus if gpu in (device.id, device.parent))
 
 
 def changed_nodes(before: Mapping[GpuKey, GpuModeState], after: Mapping[GpuKey, GpuModeState]) -> list[str]:
-    """The nodes that look different now."""
     keys: Iterable[GpuKey] = {*before, *after}
     return sorted({key[0] for key in keys if _look(before.get(key)) != _look(after.get(key))})
 

@@ -22,7 +22,6 @@ def read_models(names: tuple[str, ...], path: FieldPath, vendor: str, warnings: 
 
 
 def read_vendor(value: object, path: FieldPath) -> str:
-    """amd or nvidia."""
     vendor = value.lower() if isinstance(value, str) else value
     if vendor not in VENDORS:
         raise path.error(f"is {show(value)}; write {' or '.join(VENDORS)}")

@@ -11,11 +11,11 @@ import msgspec
 from kaiwo.devices.agent_messages import Hello
 from kaiwo.devices.amd.change_partitions import ChangeOutcome, PartitionSite, change_partitions, resume
 from kaiwo.devices.amd.partition_mode_writers import (
-    COMPUTE_FILE,
     PCI_DEVICES,
     ModeWriter,
     SmiModeWriter,
     SysfsModeWriter,
+    mode_file,
 )
 from kaiwo.devices.discover import discover
 from kaiwo.devices.sharing.prepare_grants import detect_isolation_support
@@ -48,7 +48,7 @@ class LocalMachine:
 
     def _mode_writer(self, gpu: str) -> ModeWriter:
         """The driver's own file where Kaiwo may write it, else amd-smi."""
-        path = os.path.join(self.root, PCI_DEVICES, gpu, COMPUTE_FILE)
+        path = mode_file(self.root, gpu, "compute")
         if not gpu or os.access(path, os.W_OK) or os.path.realpath(self.root) != "/" or not shutil.which("amd-smi"):
             return SysfsModeWriter(self.root)
         return SmiModeWriter()

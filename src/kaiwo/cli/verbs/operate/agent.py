@@ -97,7 +97,7 @@ def _print_sample(root: str) -> None:
     import msgspec
 
     from kaiwo.devices.discover import discover
-    from kaiwo.devices.sampling import Sampler
+    from kaiwo.devices.sampling.sampler import Sampler
 
     sampler = Sampler(discover(root, has_telemetry=False), root)
     printing.print_data(msgspec.to_builtins(sampler.sample(time.time())), "json")

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from kaiwo.devices.agent.kubelet.match_pod import PodMatch
+from kaiwo.devices.atomic_write import write_atomically
 
 
 class Allocation(msgspec.Struct, frozen=True):
@@ -28,7 +29,6 @@ class Allocation(msgspec.Struct, frozen=True):
         return self.match.pod.uid, self.match.container
 
     def overlaps(self, resource: str, names: Collection[str]) -> bool:
-        """True if it has some of these names."""
         return self.resource == resource and any(name in names for name in self.ids)
 
 
@@ -44,8 +44,6 @@ class _Saved(msgspec.Struct):
 
 
 class AllocationRecords:
-    """All current allocations."""
-
     def __init__(self, path: str) -> None:
         self._path = path
         self._all: list[Allocation] = []
@@ -85,11 +83,9 @@ class AllocationRecords:
         self._save(kept)
 
     def replace(self, pairs: Sequence[tuple[Allocation, Allocation]]) -> None:
-        """Replace the first of each pair by the second."""
         self._save([next((new for old, new in pairs if old == one), one) for one in self._all])
 
     def correct(self, devices: dict[str, str]) -> None:
-        """Record the actual devices of pods."""
         self.corrected |= devices
         self._save(self._all)
 
@@ -109,10 +105,5 @@ class AllocationRecords:
 
     def _save(self, allocations: list[Allocation]) -> None:
         os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
-        temporary = f"{self._path}.{os.getpid()}"
-        with open(temporary, "wb") as file:
-            file.write(msgspec.json.encode(_Saved(allocations, self.corrected, self.served)))
-            file.flush()
-            os.fsync(file.fileno())
-        os.rename(temporary, self._path)
+        write_atomically(self._path, msgspec.json.encode(_Saved(allocations, self.corrected, self.served)))
         self._all = allocations

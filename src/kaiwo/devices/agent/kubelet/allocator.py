@@ -19,13 +19,12 @@ from kaiwo.devices.agent.kubelet.match_pod import PodMatch, find_match, no_waiti
 from kaiwo.devices.agent.kubelet.pod_resources import PodResources
 from kaiwo.devices.agent.kubelet.verify_allocation import AllocationVerifier
 from kaiwo.devices.agent_messages import Correction
-from kaiwo.devices.sharing import GpuSharing, Grant, GrantRequest, Refusal
+from kaiwo.devices.sharing.prepare_grants import GpuSharing
+from kaiwo.devices.sharing.share_types import Grant, GrantRequest, Refusal
 from kaiwo.model.errors import ClusterError
 
 
 class Allocator:
-    """Allocates all resources of one node."""
-
     def __init__(
         self, node: str, pods: PodLister, records: AllocationRecords, sharing: GpuSharing, resources: PodResources
     ) -> None:
@@ -185,7 +184,6 @@ class Allocator:
         return [one.owner for one in pod if set(one.match.shares) & set(mine.shares)]
 
     def _bound_pods(self, is_fresh: bool = False) -> list[BoundPod]:
-        """The pods of this node, with their actual devices."""
         corrected = self._records.corrected
         pods = self._pods.bound(is_fresh)
         return [replace(pod, assigned=corrected.get(pod.uid, pod.assigned)) for pod in pods]

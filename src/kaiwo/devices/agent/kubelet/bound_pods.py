@@ -10,23 +10,45 @@ from urllib.parse import quote
 import msgspec
 
 from kaiwo.devices.agent.kubelet.kubernetes_api import KubernetesApi
-from kaiwo.devices.agent.kubelet.pod_annotations import GRANTED_DEVICES, ISOLATION, LEAST_GRADE, SHARING, SIZES
-from kaiwo.model.errors import ClusterError
+from kaiwo.model.errors import ClusterError, ConfigError
+from kaiwo.model.gpu import WHOLE_MILLI, Share
+
+GRANTED_DEVICES = "kaiwo.ai/granted-devices"
+ISOLATION = "kaiwo.ai/gpu-isolation"
+LEAST_GRADE = "kaiwo.ai/gpu-isolation-grade"
+SHARING = "kaiwo.ai/gpu-sharing"  # of whole GPUs
+SIZES = ("kaiwo.ai/gpu-fraction", "kaiwo.ai/gpu-memory")  # of a share; a pod with one of them asks for no whole GPU
+SHARE_RESOURCE = "kaiwo.ai/gpu-share"
+
+
+def encode_granted(shares: tuple[Share, ...]) -> str:
+    return msgspec.json.encode(shares).decode()
+
+
+def decode_granted(text: str) -> tuple[Share, ...]:
+    """Decode the annotation; ConfigError if it is invalid."""
+    try:
+        shares = msgspec.json.decode(text, type=tuple[Share, ...])
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{GRANTED_DEVICES} is invalid: {error}", GRANTED_DEVICES) from error
+    for share in shares:
+        if (
+            not share.gpu or not 0 <= share.milli <= WHOLE_MILLI or share.mib < 0
+        ):  # a share with little memory has 0 milli
+            raise ConfigError(f"{GRANTED_DEVICES} contains an impossible share: {share}", GRANTED_DEVICES)
+    return shares
+
 
 OURS, UPSTREAMS = "kaiwo.ai/", "kaiwo.silogen.ai/"
 
 
 class Container(msgspec.Struct, frozen=True):
-    """A container, and the number of devices it requests of each resource."""
-
     name: str
     devices: dict[str, int] = {}
     is_init: bool = False  # it ends before later containers start; false for a sidecar
 
 
 class BoundPod(msgspec.Struct, frozen=True):
-    """A pod on this node."""
-
     uid: str
     namespace: str
     name: str
@@ -41,13 +63,10 @@ class BoundPod(msgspec.Struct, frozen=True):
 
 
 def unfinished_uids(pods: Iterable[BoundPod]) -> set[str]:
-    """The uids of pods that have not ended."""
     return {pod.uid for pod in pods if not pod.is_over}
 
 
 class PodLister(Protocol):
-    """Lists the pods of this node."""
-
     def bound(self, is_fresh: bool = False) -> list[BoundPod]:
         """All pods of the node; ClusterError without an answer. `is_fresh`: not from a cache that may lag behind."""
         ...
@@ -99,8 +118,6 @@ class _List(msgspec.Struct):
 
 
 class ApiPodLister:
-    """Lists the pods of one node from the API server."""
-
     def __init__(self, api: KubernetesApi, node: str) -> None:
         self._api = api
         self._path = f"/api/v1/pods?fieldSelector={quote(f'spec.nodeName={node}')}"

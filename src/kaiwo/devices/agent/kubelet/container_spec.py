@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import msgspec
 
 from kaiwo.devices.inventory import Inventory
-from kaiwo.devices.sharing import Grant
+from kaiwo.devices.sharing.share_types import Grant
 from kaiwo.model.errors import ClusterError
 
 # In a container, devices are numbered from 0 over those that it was given.

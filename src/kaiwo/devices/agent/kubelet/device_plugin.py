@@ -8,7 +8,7 @@ import contextlib
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -16,12 +16,13 @@ import grpc
 import msgspec
 
 from kaiwo.devices.agent.kubelet.allocator import Allocator
+from kaiwo.devices.agent.kubelet.bound_pods import SHARE_RESOURCE
 from kaiwo.devices.agent.kubelet.container_spec import ContainerSpec
 from kaiwo.devices.agent.kubelet.grpc_messages import DEVICE_PLUGIN, PLUGIN
-from kaiwo.devices.agent.kubelet.pod_annotations import SHARE_RESOURCE
 from kaiwo.devices.inventory import Health, Inventory, Partition, PhysicalGpu
-from kaiwo.devices.sharing import Grant
-from kaiwo.model.errors import KaiwoError
+from kaiwo.devices.sharing.share_types import Grant
+from kaiwo.model.errors import ClusterError, KaiwoError
+from kaiwo.model.gpu_models import RESOURCE_VENDORS
 
 SERVICE = f"{DEVICE_PLUGIN}.DevicePlugin"
 HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"
@@ -53,7 +54,6 @@ class DevicePlugin:
         self._streams: set[Any] = set()  # open streams
 
     def offer(self, offers: tuple[OfferedDevice, ...]) -> None:
-        """Offer these devices; the kubelet is told if they have changed."""
         with self._changed:
             if offers != self._offers:
                 self._offers, self._version = offers, self._version + 1
@@ -147,7 +147,6 @@ class DevicePlugin:
         return PLUGIN["AllocateResponse"](container_responses=answers)
 
     def _name_problem(self, names: list[str]) -> str:
-        """Why these names can't be allocated; empty if they can."""
         offered = {one.name for one in self._offers}
         unknown = [repr(name[:NAME_CHARS]) for name in dict.fromkeys(names) if name not in offered]
         if unknown:
@@ -165,7 +164,6 @@ class DevicePlugin:
 
 
 def plugin_options() -> Any:
-    """The optional calls that the kubelet should make."""
     return PLUGIN["DevicePluginOptions"](pre_start_required=True, get_preferred_allocation_available=True)
 
 
@@ -192,7 +190,7 @@ def _allocate_response(spec: ContainerSpec, grant: Grant) -> Any:
     )
 
 
-RESOURCES = {"amd": "amd.com/gpu", "nvidia": "nvidia.com/gpu"}
+RESOURCES = {vendor: resource for resource, vendor in RESOURCE_VENDORS.items()}
 SHARES_A_DEVICE = 100  # the smallest share is 1/100, so the kubelet never runs out before the scheduler
 
 
@@ -219,9 +217,87 @@ def is_usable(gpu: PhysicalGpu, part: PhysicalGpu | Partition, now: Health) -> b
 
 
 def why_unusable(inventory: Inventory, health: Mapping[str, Health], ids: Collection[str]) -> str:
-    """Why the first unusable one of these devices can't be used; empty if all can."""
     for gpu in inventory.gpus:
         for part in gpu.partitions or (gpu,):
             if part.id in ids and not is_usable(gpu, part, health.get(gpu.id, gpu.health)):
                 return f"{part.id} is no longer healthy (see kaiwo gpus); delete the pod to have it scheduled elsewhere"
     return ""
+
+
+FOLDER = "/var/lib/kubelet/device-plugins"
+KUBELET = "kubelet.sock"
+REGISTER = f"/{DEVICE_PLUGIN}.Registration/Register"
+TIMEOUT_S = 5.0
+NO_GPU = "this node has no GPU to offer to the kubelet yet"
+
+
+class PluginRegistration:
+    """Call `ensure_registered` regularly."""
+
+    def __init__(self, folder: str = FOLDER) -> None:
+        self.plugins: Sequence[DevicePlugin] = ()  # may grow
+        self.folder = folder
+        self.times = 0
+        self._known: tuple[int, int] | None = None  # the kubelet's socket at registration
+        self._registered: set[str] = set()  # resources registered with this kubelet
+
+    def ensure_registered(self) -> str:
+        """Register what is missing; return what was done or is wrong, or empty."""
+        kubelet = self._kubelet()
+        if kubelet is None:
+            self._known = None
+            return f"there is no kubelet at {self.folder}"
+        if not self.plugins:
+            return NO_GPU
+        if kubelet != self._known:
+            self._known, self._registered = kubelet, set()
+        due = [plugin for plugin in self.plugins if not self._is_registered(plugin)]
+        if not due:
+            return ""
+        try:
+            for plugin in due:
+                plugin.serve(self._socket(plugin))
+                self._register(plugin)
+                self._registered.add(plugin.resource)
+        except (ClusterError, OSError, RuntimeError) as error:
+            return f"the kubelet rejected the device plugin: {error}"
+        self.times += 1
+        again = f", time {self.times}" if self.times > 1 else ""
+        return f"registered {', '.join(plugin.resource for plugin in due)} with the kubelet{again}"
+
+    def close(self) -> None:
+        for plugin in self.plugins:
+            plugin.stop()
+            if os.path.exists(self._socket(plugin)):
+                os.unlink(self._socket(plugin))
+
+    def _is_registered(self, plugin: DevicePlugin) -> bool:
+        return plugin.resource in self._registered and os.path.exists(self._socket(plugin))
+
+    def _register(self, plugin: DevicePlugin) -> None:
+        request = PLUGIN["RegisterRequest"](
+            version=DEVICE_PLUGIN,
+            endpoint=os.path.basename(self._socket(plugin)),
+            resource_name=plugin.resource,
+            options=plugin_options(),
+        )
+        with grpc.insecure_channel(f"unix://{os.path.join(self.folder, KUBELET)}") as channel:
+            register = channel.unary_unary(
+                REGISTER,
+                request_serializer=PLUGIN["RegisterRequest"].SerializeToString,
+                response_deserializer=PLUGIN["Empty"].FromString,
+            )
+            try:
+                register(request, timeout=TIMEOUT_S)
+            except grpc.RpcError as error:
+                raise ClusterError(getattr(error, "details", lambda: "")() or type(error).__name__) from error
+
+    def _kubelet(self) -> tuple[int, int] | None:
+        try:
+            found = os.stat(os.path.join(self.folder, KUBELET))
+        except OSError:
+            return None
+        return found.st_ino, found.st_ctime_ns
+
+    def _socket(self, plugin: DevicePlugin) -> str:
+        return os.path.join(self.folder, f"kaiwo-{plugin.resource.replace('/', '_')}.sock")

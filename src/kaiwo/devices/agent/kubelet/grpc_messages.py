@@ -48,7 +48,6 @@ _SCALARS = {
 
 
 def message_classes(package: str) -> dict[str, Any]:
-    """The package's classes by name."""
     file = descriptor_pb2.FileDescriptorProto(name=f"kaiwo/{package}.proto", package=package, syntax="proto3")
     for name, row in _TABLES[package].items():
         message = file.message_type.add(name=name)

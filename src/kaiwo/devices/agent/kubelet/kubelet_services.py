@@ -8,17 +8,16 @@ from kaiwo.devices.agent.kubelet.allocation_records import AllocationRecords
 from kaiwo.devices.agent.kubelet.allocator import Allocator
 from kaiwo.devices.agent.kubelet.bound_pods import ApiPodLister
 from kaiwo.devices.agent.kubelet.container_spec import ContainerSpec, container_spec
-from kaiwo.devices.agent.kubelet.device_plugin import DevicePlugin, offered_devices, why_unusable
+from kaiwo.devices.agent.kubelet.device_plugin import DevicePlugin, PluginRegistration, offered_devices, why_unusable
 from kaiwo.devices.agent.kubelet.kubernetes_api import KubernetesApi
 from kaiwo.devices.agent.kubelet.node_annotation import NodeAnnotationWriter
-from kaiwo.devices.agent.kubelet.plugin_registration import PluginRegistration
 from kaiwo.devices.agent.kubelet.pod_resources import SOCKET, PodResources
 from kaiwo.devices.agent.options import AgentOptions
 from kaiwo.devices.agent_messages import Correction
 from kaiwo.devices.inventory import Health, Inventory
-from kaiwo.devices.sharing import GpuSharing, Grant
 from kaiwo.devices.sharing.current_inventory import CurrentInventory
-from kaiwo.devices.sharing.share_types import devices_by_id
+from kaiwo.devices.sharing.prepare_grants import GpuSharing
+from kaiwo.devices.sharing.share_types import Grant, devices_by_id
 from kaiwo.model.errors import ClusterError
 
 STATE = "/var/lib/kaiwo/agent"
@@ -81,7 +80,6 @@ class KubeletServices:
         self.registration.plugins = tuple(self.plugins.values())
 
     def _ensure_current(self, ids: Collection[str]) -> None:
-        """Before devices are granted: make sure that they have not changed."""
         self._current.ensure_current(ids)
         self._use_current_inventory()
 

@@ -16,8 +16,6 @@ MOST_BYTES = 64 << 20
 
 
 class KubernetesApi:
-    """The API server and the service account."""
-
     def __init__(self, address: str = "", account: str = "") -> None:
         host, port = os.environ.get("KUBERNETES_SERVICE_HOST", ""), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
         self.account = account or ACCOUNT

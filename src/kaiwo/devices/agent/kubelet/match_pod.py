@@ -8,8 +8,7 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 
-from kaiwo.devices.agent.kubelet.bound_pods import BoundPod, Container
-from kaiwo.devices.agent.kubelet.pod_annotations import GRANTED_DEVICES, decode_granted, encode_granted
+from kaiwo.devices.agent.kubelet.bound_pods import GRANTED_DEVICES, BoundPod, Container, decode_granted, encode_granted
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.gpu import Share
 
@@ -67,7 +66,6 @@ def containers_on_same_devices(resource: str, pod: BoundPod, container: str) -> 
 
 
 def no_waiting_pod(resource: str, count: int) -> str:
-    """The error when no pod waits for this many devices."""
     return f"no pod on this node waits for {count} {resource} with {GRANTED_DEVICES}; let Kaiwo schedule it: {BY_KAIWO}"
 
 

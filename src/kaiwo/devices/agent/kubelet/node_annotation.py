@@ -19,8 +19,6 @@ RETRY_S = 5.0
 
 
 class NodeAnnotationWriter:
-    """Writes the annotation of one node."""
-
     def __init__(self, api: KubernetesApi, node: str, log: Callable[[str, str], None]) -> None:
         self._api, self._log = api, log
         self._path = f"/api/v1/nodes/{quote(node, safe='')}"
@@ -32,7 +30,6 @@ class NodeAnnotationWriter:
         self._thread.start()
 
     def write(self, gpus: tuple[Gpu, ...]) -> None:
-        """Write these devices, if they have changed."""
         with self._changed:
             if gpus != self._wanted:
                 self._wanted = gpus

@@ -21,8 +21,6 @@ MOST_BYTES = 64 << 20
 
 
 class DeviceHolder(msgspec.Struct, frozen=True):
-    """A container with devices, as the kubelet lists it."""
-
     namespace: str
     pod: str
     container: str  # empty: an unlisted container of the pod

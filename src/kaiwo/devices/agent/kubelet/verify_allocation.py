@@ -10,17 +10,16 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec.structs import replace
 
 from kaiwo.devices.agent.kubelet.allocation_records import Allocation, AllocationRecords
-from kaiwo.devices.agent.kubelet.bound_pods import BoundPod, Container
+from kaiwo.devices.agent.kubelet.bound_pods import BoundPod, Container, decode_granted
 from kaiwo.devices.agent.kubelet.match_pod import (
     PodMatch,
     are_interchangeable,
     containers_on_same_devices,
     swapped_devices,
 )
-from kaiwo.devices.agent.kubelet.pod_annotations import decode_granted
 from kaiwo.devices.agent.kubelet.pod_resources import DeviceHolder, PodResources, find_holder
 from kaiwo.devices.agent_messages import Correction
-from kaiwo.devices.sharing import GpuSharing
+from kaiwo.devices.sharing.prepare_grants import GpuSharing
 from kaiwo.model.errors import ClusterError
 
 
@@ -67,13 +66,11 @@ def swap(
 def _other_allocations(
     records: AllocationRecords, here: Sequence[Allocation], users: Sequence[PodMatch]
 ) -> list[Allocation]:
-    """Other allocations of these containers."""
     turns = [(user.pod.uid, user.container) for user in users]
     return [one for one in records.allocations if one.served_key in turns and one not in here]
 
 
 def _corrected_match(match: PodMatch, corrected: Mapping[str, str]) -> PodMatch:
-    """The match with the actual devices of its pod."""
     return replace(match, pod=replace(match.pod, assigned=corrected.get(match.pod.uid, match.pod.assigned)))
 
 
@@ -89,8 +86,6 @@ MIXED_PODS = (
 
 
 class AllocationVerifier:
-    """Verifies the allocations of one node."""
-
     def __init__(
         self,
         bound: Callable[[bool], list[BoundPod]],
@@ -121,7 +116,6 @@ class AllocationVerifier:
             raise
 
     def explain_unknown_names(self, resource: str, ids: Sequence[str]) -> str:
-        """Why a container with unknown names can't start."""
         holder = find_holder(self._resources.holders(), resource, ids)
         if holder is None:
             return f"{', '.join(ids)} were allocated by another agent, to an unknown pod"
