@@ -52,15 +52,15 @@ def _is_among(numbers: IntArray, wanted: Sequence[int]) -> BoolArray:
 
 
 def matching_profiles(profiles: Sequence[str], want: Request) -> list[int]:
-    """Of the profiles that there are, those that serve: shares and whole GPUs are had of GPUs that are not cut."""
+    """Shares and whole GPUs need GPUs that are not partitioned. `CPX` allows every memory mode, `any` every profile."""
     if not want.is_partition:
         return [0]
-    return [at for at, name in enumerate(profiles) if matches_profile(name, want.partition)]
-
-
-def matches_profile(profile: str, wanted: str) -> bool:
-    """`CPX` is served by every memory mode, `CPX+NPS4` by that one alone, `any` by whatever is cut."""
-    return profile == wanted or profile.startswith(f"{wanted}+") or (wanted == ANY_PARTITION and profile != "")
+    wanted = want.partition
+    return [
+        at
+        for at, name in enumerate(profiles)
+        if name == wanted or name.startswith(f"{wanted}+") or (wanted == ANY_PARTITION and name != "")
+    ]
 
 
 def pods_per_device(view: View, want: Request, nodes: Rows) -> IntArray:

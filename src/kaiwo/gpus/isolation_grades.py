@@ -28,10 +28,8 @@ from kaiwo.model.workload import Pod
 from kaiwo.snapshot.array_types import BoolArray, Rows
 from kaiwo.snapshot.view import View
 
-DEFAULT_SHARE_GRADES = {
-    "amd": "cu-mask",
-    "nvidia": "mps",
-}  # what a vendor has, where no agent told what the machine has
+# The grade of a share where no agent reports what its machine supports.
+DEFAULT_SHARE_GRADES = {"amd": "cu-mask", "nvidia": "mps"}
 _NVIDIA = {model.name for model in GPU_MODELS.values() if model.vendor == "nvidia"}
 GRADES_OF_METHOD = {"cu-mask": ("memory-capped", "cu-mask"), "mps": ("mps",)}
 

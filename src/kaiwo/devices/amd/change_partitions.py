@@ -58,24 +58,12 @@ class ChangeOutcome(msgspec.Struct, frozen=True):
     actions: tuple[str, ...] = ()  # the steps of a dry run
 
 
-def no_tenant(gpu: str) -> str:
-    """No GPU has a tenant; if that is wrong, the kernel still refuses."""
-    return ""
-
-
-def no_device_plugin() -> int | None:
-    """There is no device plugin to compare with."""
-    return None
-
-
 class PartitionSite(msgspec.Struct, frozen=True):
-    """The machine to change: its files, its mode writer, and its tenants."""
-
     writer: ModeWriter
     record: str  # path of the record of a change in progress
     root: str = "/"
-    tenant: Callable[[str], str] = no_tenant  # the workload on a GPU; empty if there is none
-    plugin_devices: Callable[[], int | None] = no_device_plugin  # number of devices that the device plugin offers
+    tenant: Callable[[str], str] | None = None  # the workload on a GPU; empty if there is none
+    plugin_devices: Callable[[], int] | None = None  # number of devices that the device plugin offers
     most_missing: int = 1  # devices that may be missing without a failure
 
 
@@ -106,7 +94,7 @@ def current_gpus(root: str) -> dict[str, PhysicalGpu]:
 
 
 def find_refusal(
-    changes: Sequence[ModeChange], found: Mapping[str, PhysicalGpu], tenant: Callable[[str], str]
+    changes: Sequence[ModeChange], found: Mapping[str, PhysicalGpu], tenant: Callable[[str], str] | None
 ) -> ChangeOutcome | None:
     memories = {change.after.memory for change in changes if change.after.memory != change.before.memory}
     for change in changes:
@@ -127,7 +115,7 @@ def find_refusal(
             "refused", "all GPUs of a node have the same memory mode: name every GPU, with one memory mode"
         )
     for gpu_id in sorted(named):
-        if holder := tenant(gpu_id):
+        if tenant and (holder := tenant(gpu_id)):
             return ChangeOutcome("busy", f"{gpu_id} is in use by {holder}")
     return None
 
@@ -203,8 +191,7 @@ def _check(site: PartitionSite, targets: Mapping[str, Mode]) -> tuple[str, Chang
     seen = ChangeOutcome("done", "" if not missing else f"{missing} of the devices are missing", devices, missing)
     if missing > site.most_missing:
         return f"{missing} devices are missing; at most {site.most_missing} may be", seen
-    offered = site.plugin_devices()
-    if offered is not None and offered != devices:
+    if site.plugin_devices and (offered := site.plugin_devices()) != devices:
         return f"the device plugin offers {offered} devices, the machine shows {devices}", seen
     return "", seen
 

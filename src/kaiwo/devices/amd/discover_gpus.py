@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from kaiwo.devices.amd.current_partitions import PartitionLayout, find_partition_layout
 from kaiwo.devices.amd.group_kfd_nodes import (
-    can_be_partitioned,
+    function_address,
     gpu_links,
     group_nodes,
     have_own_ids,
@@ -27,13 +27,13 @@ from kaiwo.devices.amd.kfd_topology import (
     MOST_NODES,
     KfdNode,
     memory_mib,
-    pci_address,
     read_nodes,
     rocr_order,
 )
 from kaiwo.devices.amd.machine_paths import MachinePaths
-from kaiwo.devices.amd.sysfs_device import VRAM_TOTAL, SysfsFacts, hexadecimal, read_facts, read_telemetry
+from kaiwo.devices.amd.sysfs_device import VRAM_TOTAL, SysfsFacts, hexadecimal, read_facts
 from kaiwo.devices.amd.sysfs_files import numbered_entries, parse_number, read_bytes
+from kaiwo.devices.amd.telemetry import read_telemetry
 from kaiwo.devices.gpu_names import (
     APU_TARGETS,
     MODELS_BY_PCI_ID,
@@ -133,9 +133,8 @@ def _assign_id(machine: AmdMachine, group: Sequence[KfdNode]) -> None:
 
 
 def _address(group: Sequence[KfdNode]) -> str:
-    address = pci_address(group[0])
-    is_physical = can_be_partitioned(group[0]) and group[0].fact("device_id") not in VIRTUAL_FUNCTIONS
-    return f"{address[:-1]}0" if address and (is_physical or len(group) > 1) else address
+    address = function_address(group[0])
+    return f"{address[:-1]}0" if address and len(group) > 1 else address
 
 
 def _make_gpu(machine: AmdMachine, group: Sequence[KfdNode]) -> PhysicalGpu:

@@ -104,14 +104,15 @@ _CHIP_PROPERTIES = ("gfx_target_version", "device_id", "num_xcc")  # the same fo
 
 def locate_nodes(paths: MachinePaths, nodes: Sequence[KfdNode]) -> tuple[list[KfdNode], list[str]]:
     """All nodes with their address found if possible, in order; notes on those left out."""
-    unlocated = [node for node in nodes if not _pci_folder(paths, node)]
+    addresses = [function_address(node) for node in nodes]
+    unlocated = [node for node, at in zip(nodes, addresses, strict=True) if not at or not paths.pci_folder(at)]
     if not unlocated:
         return list(nodes), []
     known = paths.amd_addresses()
     unlocated = [node for node in unlocated if not _is_part_of(node, known)]
     numbers = {node.number for node in unlocated}
     placed = [node for node in nodes if node.number not in numbers]
-    free = [address for address in known if address not in {_function_address(node) for node in placed}]
+    free = [address for address in known if address not in {function_address(node) for node in placed}]
     notes: list[str] = []
     for node in sorted(unlocated, key=lambda node: not pci_address(node)):  # those without an address last
         address = pci_address(node)
@@ -135,27 +136,23 @@ def _is_misplaced(node: KfdNode, placed: Sequence[KfdNode], free: Sequence[str])
     )
 
 
-def _pci_folder(paths: MachinePaths, node: KfdNode) -> str:
-    address = _function_address(node)
-    return paths.pci_folder(address) if address else ""
-
-
 def _is_part_of(node: KfdNode, known: Sequence[str]) -> bool:
     """True if it is a partition of a known device; the last digit may be a function or a partition."""
     address = pci_address(node)
     return bool(address) and can_be_partitioned(node) and any(one[:-1] == address[:-1] for one in known)
 
 
-def _function_address(node: KfdNode) -> str:
+def function_address(node: KfdNode) -> str:
     """The address of the PCI function; on a partition the last digit is its index."""
     address = pci_address(node)
-    is_part = can_be_partitioned(node) and node.fact("device_id") not in VIRTUAL_FUNCTIONS
+    is_part = can_be_partitioned(node) and not is_virtual(node)
     return f"{address[:-1]}0" if address and is_part else address
 
 
 def _locate(paths: MachinePaths, node: KfdNode, placed: Sequence[KfdNode], free: list[str]) -> bool:
     """Find its GPU: by render node, next to neighbouring nodes, a GPU without nodes, or one that lacks a partition."""
-    if address := _address_by_render(paths, node, free):
+    render = f"renderD{node.fact('drm_render_minor')}"
+    if address := next((one for one in free if drm_names(paths.pci_folder(one))[1] == render), ""):
         free.remove(address)
         _set_address(node, address)
         return True
@@ -168,11 +165,6 @@ def _locate(paths: MachinePaths, node: KfdNode, placed: Sequence[KfdNode], free:
     else:
         return False
     return True
-
-
-def _address_by_render(paths: MachinePaths, node: KfdNode, free: Sequence[str]) -> str:
-    render = f"renderD{node.fact('drm_render_minor')}"
-    return next((address for address in free if drm_names(paths.pci_folder(address))[1] == render), "")
 
 
 def _lacks_partition(group: Sequence[KfdNode]) -> bool:

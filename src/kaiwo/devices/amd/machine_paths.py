@@ -58,7 +58,6 @@ class MachinePaths:
         return sorted(found or {name for name, folder in self._walk_devices().items() if is_amd_gpu(folder)})
 
     def topology_problem(self) -> str:
-        """Why an existing topology can't be used; empty if there is no problem."""
         for path in KFD_PATHS[:2]:
             folder = os.path.join(self.sys, path)
             try:
@@ -75,7 +74,9 @@ class MachinePaths:
         found: dict[int, tuple[str, str]] = {}
         for path in ("devices/platform", "bus/platform/devices"):
             folder = os.path.join(self.sys, path)
-            for name in sorted(filter(XCP.fullmatch, list_entries(folder)), key=_xcp_number):
+            for name in sorted(
+                filter(XCP.fullmatch, list_entries(folder)), key=lambda name: int(name[len("amdgpu_xcp_") :])
+            ):
                 card, render = drm_names(os.path.join(folder, name))
                 if render and int(render[7:]) not in found:
                     found[int(render[7:])] = (name, card)
@@ -136,8 +137,3 @@ def _descend(folder: str, depth: int) -> Iterator[tuple[str, str]]:
         for child in list_entries(folder):
             if ADDRESS.fullmatch(child) and not os.path.islink(os.path.join(folder, child)):
                 yield from _descend(os.path.join(folder, child), depth + 1)
-
-
-def _xcp_number(name: str) -> int:
-    found = XCP.fullmatch(name)
-    return int(found[1]) if found else 0

@@ -26,7 +26,6 @@ from kaiwo.devices.inventory import (
     Link,
     Partition,
     PhysicalGpu,
-    Telemetry,
     join_reasons,
     split_reasons,
 )
@@ -93,6 +92,7 @@ def _fill_gaps(gpu: PhysicalGpu, device: SmiGpu) -> PhysicalGpu:
     )
     compute_mode, memory_mode = gpu.compute_mode or device.compute_mode, gpu.memory_mode or device.memory_mode
     left += problems + mode_problems(model, compute_mode, memory_mode, is_virtual)
+    gaps = {name: value for name, value in device.telemetry.items() if getattr(gpu.telemetry, name) is None}
     return replace(
         gpu,
         product=product,
@@ -108,7 +108,7 @@ def _fill_gaps(gpu: PhysicalGpu, device: SmiGpu) -> PhysicalGpu:
         memory_mode=memory_mode,
         compute_modes=device.compute_modes or gpu.compute_modes,
         memory_modes=device.memory_modes or gpu.memory_modes,
-        telemetry=_merge_telemetry(gpu.telemetry, device),
+        telemetry=replace(gpu.telemetry, **gaps),
         errors=Errors(
             device.corrected if gpu.errors.corrected is None else gpu.errors.corrected,
             device.uncorrected if gpu.errors.uncorrected is None else gpu.errors.uncorrected,
@@ -173,11 +173,6 @@ def _partitions(name: str, devices: Sequence[SmiGpu], part_mib: int, part_units:
         )
         for index, device in enumerate(devices)
     )
-
-
-def _merge_telemetry(telemetry: Telemetry, device: SmiGpu) -> Telemetry:
-    gaps = {name: value for name, value in device.telemetry.items() if getattr(telemetry, name) is None}
-    return replace(telemetry, **gaps)
 
 
 def _link(gpus: list[PhysicalGpu], reported: Sequence[SmiGpu], owner: Mapping[int, str]) -> list[PhysicalGpu]:

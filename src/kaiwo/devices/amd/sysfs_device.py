@@ -1,4 +1,4 @@
-"""Read one AMD GPU from sysfs: product, memory, modes, errors and telemetry.
+"""Read one AMD GPU from sysfs: product, memory, modes and error counters.
 
 In:    the folder of its PCI device.   Out: values, None or empty if unknown.
 Never: lets a wrong value in one file affect the others.
@@ -11,13 +11,12 @@ import msgspec
 
 from kaiwo.devices.amd.machine_paths import drm_names
 from kaiwo.devices.amd.sysfs_files import list_entries, plausible_bytes, read_bytes, read_number, read_text
-from kaiwo.devices.inventory import Errors, Telemetry
+from kaiwo.devices.inventory import Errors
 from kaiwo.model.partition_modes import COMPUTE_MODES, MEMORY_MODES
 
 _COUNTS = re.compile(rb"(ue|ce)\s*[:=]\s*(\d{1,18})", re.IGNORECASE)
 _PAGE = re.compile(rb"^0x[0-9a-f]+\s*:\s*0x[0-9a-f]+\s*:\s*[RPF]", re.IGNORECASE | re.MULTILINE)
 VRAM_TOTAL = "mem_info_vram_total"
-_MOST_C, _MOST_W = 200, 20_000
 
 
 class SysfsFacts(msgspec.Struct, frozen=True):
@@ -66,23 +65,6 @@ def read_facts(folder: str) -> SysfsFacts:
     )
 
 
-def read_telemetry(folder: str) -> Telemetry:
-    """The current telemetry; each value is a file that may be missing."""
-    used = read_number(os.path.join(folder, "mem_info_vram_used"))
-    sensors = _hwmon(folder)
-    temperatures = _temperatures(sensors)
-    chip = [value for label, value in temperatures.items() if label != "mem"]
-    return Telemetry(
-        utilisation_percent=_percent(read_number(os.path.join(folder, "gpu_busy_percent"))),
-        memory_used_mib=used >> 20 if used is not None and used >= 0 else None,
-        memory_busy_percent=_percent(read_number(os.path.join(folder, "mem_busy_percent"))),
-        temperature_c=max(chip, default=None),
-        memory_temperature_c=temperatures.get("mem"),
-        power_w=_watt(sensors, "power1_average", "power1_input"),
-        power_limit_w=_watt(sensors, "power1_cap"),
-    )
-
-
 def read_errors(folder: str) -> Errors:
     """RAS counters, summed over all blocks."""
     names = [name for name in list_entries(folder) if name.endswith("_err_count") or name.startswith("aca_")]
@@ -124,33 +106,6 @@ def _one_of(modes: tuple[str, ...], text: str) -> str:
 def _all_of(modes: tuple[str, ...], text: str) -> tuple[str, ...]:
     reported = re.split(r"[\s,]+", text.upper())
     return tuple(mode for mode in modes if mode in reported)
-
-
-def _hwmon(folder: str) -> str:
-    top = os.path.join(folder, "hwmon")
-    return next((os.path.join(top, name) for name in list_entries(top) if name.startswith("hwmon")), "")
-
-
-def _temperatures(sensors: str) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for number in range(1, 6) if sensors else ():
-        value = read_number(os.path.join(sensors, f"temp{number}_input"))
-        if value is not None and 0 < value < _MOST_C * 1000:
-            label = read_text(os.path.join(sensors, f"temp{number}_label")) or f"temp{number}"
-            found[label] = round(value / 1000)
-    return found
-
-
-def _watt(sensors: str, *names: str) -> int | None:
-    for name in names if sensors else ():
-        value = read_number(os.path.join(sensors, name))
-        if value is not None and 0 <= value < _MOST_W * 1_000_000:
-            return round(value / 1_000_000)
-    return None
-
-
-def _percent(value: int | None) -> int | None:
-    return value if value is not None and 0 <= value <= 100 else None
 
 
 def _bytes(path: str) -> bytes:

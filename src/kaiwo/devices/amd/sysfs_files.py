@@ -71,8 +71,9 @@ def list_entries(path: str) -> list[str]:
     return sorted(names[:MOST_ENTRIES])
 
 
-def numbered_entries(path: str) -> list[int]:
-    return sorted(int(name) for name in list_entries(path) if name.isdecimal() and name.isascii() and len(name) < 7)
+def numbered_entries(path: str, most_digits: int = 6) -> list[int]:
+    names = (name for name in list_entries(path) if name.isdecimal() and name.isascii())
+    return sorted(int(name) for name in names if len(name) <= most_digits)
 
 
 def error_text(error: OSError) -> str:

@@ -84,7 +84,8 @@ class NvmlReader:
             return None
 
     def _gpu(self, index: int, handle: Any) -> PhysicalGpu:
-        pci = pci_address(self.query("nvmlDeviceGetPciInfo", handle))
+        info = self.query("nvmlDeviceGetPciInfo", handle)
+        pci, device_id = pci_address(info), getattr(info, "pciDeviceId", 0) >> 16
         product = decode_text(self.query("nvmlDeviceGetName", handle))
         memory = self.query("nvmlDeviceGetMemoryInfo", handle)
         memory_mib = memory.total >> 20 if memory else 0
@@ -102,7 +103,7 @@ class NvmlReader:
             product=product,
             order=None if is_mig else index,
             pci=pci,
-            device_id=_device_id(self.query("nvmlDeviceGetPciInfo", handle)),
+            device_id=f"0x{device_id:04x}" if device_id else "",
             target=f"sm_{capability[0]}{capability[1]}" if capability[0] else "",
             serial=decode_text(self.query("nvmlDeviceGetUUID", handle)),
             numa=self._numa(pci, handle),
@@ -193,11 +194,6 @@ class NvmlReader:
         return Errors(corrected, uncorrected, bad), problems, bool(rows and rows[3])
 
 
-def _device_id(info: Any) -> str:
-    number = getattr(info, "pciDeviceId", 0)
-    return f"0x{number >> 16:04x}" if number else ""
-
-
 def _unreachable_gpu(index: int, why: str) -> PhysicalGpu:
     return PhysicalGpu(f"nvidia-{index}", "nvidia", "NVIDIA", order=index, health="failed", reason=why.lower())
 
@@ -218,7 +214,9 @@ def gpu_links(reader: NvmlReader, name: str, handles: Mapping[str, Any]) -> tupl
         if other == name:
             continue
         level = reader.query("nvmlDeviceGetTopologyCommonAncestor", mine, handle)
-        count = direct.get(other, 0) or (switched if _is_nvlinked(reader, mine, handle) else 0)
+        count = direct.get(other, 0)
+        if not count and reader.query("nvmlDeviceGetP2PStatus", mine, handle, P2P_NVLINK) == P2P_OK:
+            count = switched
         if count:
             found.append(Link(other, "nvlink", level, count=count, bandwidth_mb_s=count * speed if speed else None))
         elif level is not None:
@@ -271,11 +269,6 @@ def _count_links(reader: NvmlReader, handle: Any) -> tuple[dict[str, int], int]:
         elif kind == TO_SWITCH:
             switched += 1
     return direct, switched
-
-
-def _is_nvlinked(reader: NvmlReader, one: Any, other: Any) -> bool:
-    status = reader.query("nvmlDeviceGetP2PStatus", one, other, P2P_NVLINK)
-    return status is not None and status == P2P_OK
 
 
 def _speed(reader: NvmlReader, handle: Any) -> int:

@@ -35,7 +35,7 @@ class KfdProcesses:
         return os.path.isdir(self.folder)
 
     def sample(self) -> list[ProcessUse]:
-        pids = numbered_pids(self.folder)[:MOST_PROCESSES]
+        pids = numbered_entries(self.folder, most_digits=10)[:MOST_PROCESSES]
         self._known = {pid: self._known.get(pid, {}) for pid in pids}
         self._reads = {pid: self._reads.get(pid, 0) for pid in pids}
         self._files_left = MOST_FILES
@@ -100,7 +100,3 @@ class KfdProcesses:
         if occupied is None or not units or occupied < 0:
             return None
         return min(100, round(100 * occupied / units))
-
-
-def numbered_pids(folder: str) -> list[int]:
-    return sorted(int(name) for name in list_entries(folder) if name.isdecimal() and name.isascii() and len(name) < 11)

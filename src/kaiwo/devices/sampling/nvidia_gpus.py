@@ -3,6 +3,7 @@
 In:    NVML, the GPUs of the inventory.   Out: a GpuSample for each.
 """
 
+import contextlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -17,17 +18,12 @@ PROGRAM_XIDS = frozenset({13, 31, 43, 45, 68, 109})
 
 
 class XidWatch:
-    """Collects XID events; `unsupported` lists the GPUs that report none."""
-
     def __init__(self, nvml: Any, handles: Iterable[Any]) -> None:
         self.nvml = nvml
-        self.unsupported: list[Any] = []
         self._events = nvml.nvmlEventSetCreate()
         for handle in handles:
-            try:
+            with contextlib.suppress(nvml.NVMLError):  # not every GPU reports events
                 nvml.nvmlDeviceRegisterEvents(handle, XID_EVENT, self._events)
-            except nvml.NVMLError:
-                self.unsupported.append(handle)
 
     def poll(self, timeout_ms: int = 0) -> list[tuple[str, int]]:
         """The (PCI address, XID) events since the last call."""

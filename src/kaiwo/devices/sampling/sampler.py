@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from kaiwo.devices.agent_messages import GpuSample, PartitionUse, ProcessUse, Sample
 from kaiwo.devices.amd.machine_paths import MachinePaths
 from kaiwo.devices.amd.sysfs_files import read_number
+from kaiwo.devices.amd.telemetry import AmdGpuSampler
 from kaiwo.devices.inventory import Health, Inventory, PhysicalGpu, join_reasons, worse_health
-from kaiwo.devices.sampling.amd_gpu import AmdGpuSampler
 from kaiwo.devices.sampling.amd_processes import KfdProcesses
 from kaiwo.devices.sampling.nvidia_gpus import NvidiaSampler
 from kaiwo.devices.sharing.isolation_method import oversubscription

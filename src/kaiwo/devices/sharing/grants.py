@@ -151,29 +151,19 @@ def visible_variables(devices: Sequence[GpuDevice], vendors: Collection[str]) ->
     seen = visible_order(devices)
     for vendor in sorted(set(vendors)):
         mine = [device for device in seen if device.vendor == vendor]
+        # An index changes when another GPU is partitioned or lost, with MIG and behind an MPS daemon; a UUID does not.
+        listed = ",".join(device.uuid or str(device.order) for device in mine) or NO_DEVICE
         if vendor == "nvidia":
-            variables |= _nvidia(mine)
+            variables |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": listed}
         elif vendor == "amd":
-            variables |= _amd(mine)
+            # A process whose devices are not known for certain sees none, rather than another pod's.
+            visible = NO_DEVICE if first_without_order(mine) else listed
+            # HIP numbers what ROCr leaves visible, so its list starts at 0.
+            again = ",".join(map(str, range(len(mine)))) or NO_DEVICE
+            variables |= {"ROCR_VISIBLE_DEVICES": visible, "HIP_VISIBLE_DEVICES": again}
     return variables
 
 
 def _rank(device: GpuDevice) -> int:
     """Sort by KFD node or index, which grow together; devices with neither come last."""
     return next((number for number in (device.node, device.order) if number is not None), 1 << 30)
-
-
-def _nvidia(devices: list[GpuDevice]) -> dict[str, str]:
-    # A UUID is valid also with MIG and behind an MPS daemon, where CUDA numbers devices anew.
-    names = [device.uuid or str(device.order) for device in devices]
-    return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(names) or NO_DEVICE}
-
-
-def _amd(devices: list[GpuDevice]) -> dict[str, str]:
-    # An index changes when another GPU is partitioned or lost, even while a script runs; a UUID does not.
-    names = [device.uuid or str(device.order) for device in devices]
-    # A process whose devices are not known for certain sees none, rather than another pod's.
-    listed = NO_DEVICE if first_without_order(devices) else ",".join(names) or NO_DEVICE
-    # HIP numbers what ROCr leaves visible, so its list starts at 0.
-    again = ",".join(map(str, range(len(devices)))) or NO_DEVICE
-    return {"ROCR_VISIBLE_DEVICES": listed, "HIP_VISIBLE_DEVICES": again}

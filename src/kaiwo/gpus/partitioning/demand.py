@@ -103,27 +103,12 @@ class GpuModeState(msgspec.Struct, gc=False, frozen=True):
     is_changing: bool = False  # being changed; a machine may show none of its devices meanwhile
 
 
-def anywhere(want: Request, pods: int) -> frozenset[str] | None:
-    """Every node will do."""
-    return None
-
-
-def nothing_barred(want: Request) -> frozenset[GpuKey]:
-    """Nothing is reserved for others."""
-    return frozenset()
-
-
-def always(waiting: WaitingClass) -> bool:
-    """Its queue lets it start."""
-    return True
-
-
 def waiting_demands(
     state: ClusterState,
     now_s: int,
-    open_to: OpenTo = anywhere,
-    may_start: MayStart = always,
-    barred_to: BarredTo = nothing_barred,
+    open_to: OpenTo | None = None,
+    may_start: MayStart | None = None,
+    barred_to: BarredTo | None = None,
 ) -> list[ModeDemand]:
     """One need for each kind of waiting pod that asks for GPUs which can be cut; its queue must let it start.
 
@@ -135,10 +120,12 @@ def waiting_demands(
     found: dict[tuple[ModeDemand, int], list[ModeDemand]] = {}
     names = extended_names(state.node_objects.values())
     for waiting in state.backlog.by_key.values():
-        if any(obstacle.reason in UNRELATED_REASONS for obstacle in waiting.obstacles) or not may_start(waiting):
+        if any(obstacle.reason in UNRELATED_REASONS for obstacle in waiting.obstacles):
+            continue
+        if may_start and not may_start(waiting):
             continue
         wants = [(state.backlog.shapes[shape], needed) for shape, _, needed in waiting.needs if needed]
-        places = [open_to(want, needed) for want, needed in wants]
+        places = [open_to(want, needed) if open_to else None for want, needed in wants]
         if frozenset() in places:
             continue
         first = state.workloads[waiting.waiters.at(0)[1]]
@@ -146,7 +133,7 @@ def waiting_demands(
         for (want, needed), nodes in zip(wants, places, strict=True):
             need = demand_of(want, needed * len(waiting.waiters), waited_s)
             if need is not None:
-                need = replace(need, nodes=nodes, barred=barred_to(want))
+                need = replace(need, nodes=nodes, barred=barred_to(want) if barred_to else frozenset())
                 key = (replace(need, count=0, waited_s=0), waited_s // ABOUT_S)
                 sizes = (size_of_pods(want, need.count, names),)
                 found.setdefault(key, []).append(replace(need, sizes=sizes))

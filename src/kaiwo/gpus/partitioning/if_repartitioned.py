@@ -14,7 +14,7 @@ from kaiwo.gpus.partitioning.planner_state import suits
 from kaiwo.gpus.partitioning.planner_types import ModeDemand
 from kaiwo.model.gpu import Gpu, is_grade_enough, vendor_of
 from kaiwo.model.node import Node
-from kaiwo.model.partition_modes import COMPUTE_MODES, legal_modes, next_modes, partition_count
+from kaiwo.model.partition_modes import legal_modes, next_modes, partition_count
 from kaiwo.model.request import Request
 
 
@@ -38,7 +38,7 @@ def if_repartitioned(nodes: Iterable[Node], want: Request) -> Iterator[Repartiti
 def available_modes(nodes: Iterable[Node], want: Request) -> dict[str, tuple[str, ...]]:
     """By model that the request allows: the compute modes that it can be in, whatever it is in now."""
     models = {gpu.model for node in nodes for gpu in node.gpus if _is_wanted(gpu, want)}
-    return {model: _compute_modes(model) for model in sorted(models)}
+    return {model: tuple(dict.fromkeys(mode.compute for mode in legal_modes(model))) for model in sorted(models)}
 
 
 def is_isolation_too_weak(nodes: Iterable[Node], want: Request) -> bool:
@@ -75,8 +75,3 @@ def _is_apart(node: Node, gpu: Gpu, want: Request) -> bool:
         return True
     grade = grade_of(want, gpu, node.labels)
     return bool(grade) and is_grade_enough(grade, want.least_grade)
-
-
-def _compute_modes(model: str) -> tuple[str, ...]:
-    legal = {mode.compute for mode in legal_modes(model)}
-    return tuple(mode for mode in COMPUTE_MODES if mode in legal)

@@ -101,7 +101,8 @@ def plan_partitions(
     now_s: int, nodes: Sequence[NodeState], needs: Sequence[ModeDemand], terms: PlannerSettings = DEFAULT_TERMS
 ) -> PartitionPlan:
     """The modes that the waiting work needs, the cheapest change first."""
-    return _Planning(now_s, nodes, terms).plan(sorted(needs, key=_oldest_first))
+    oldest_first = sorted(needs, key=lambda need: (-need.waited_s, need.compute, need.memory, need.devices))
+    return _Planning(now_s, nodes, terms).plan(oldest_first)
 
 
 def could_serve(nodes: Sequence[NodeState], need: ModeDemand) -> bool:
@@ -115,10 +116,6 @@ def _most_devices(node: NodeState, need: ModeDemand) -> int:
     open_gpus = (gpu for gpu in node.gpus if (node.name, gpu.id) not in need.barred)
     able = (any(suits(mode, need) for mode in next_modes(node.model, gpu.mode, node.platform)) for gpu in open_gpus)
     return sum(able) * partition_count(node.model, need.compute)
-
-
-def _oldest_first(need: ModeDemand) -> tuple[int, str, str, int]:
-    return (-need.waited_s, need.compute, need.memory, need.devices)
 
 
 class _Planning:

@@ -178,7 +178,11 @@ def _take(node: PlannedNode, suitable: Sequence[PlannedGpu], devices: int, size:
         return False
     times = now or times
     is_later = False
-    for site in sorted((site for site in suitable if site.free), key=lambda site: _order(site, must_wait)):
+    begun_first = sorted(
+        (site for site in suitable if site.free),
+        key=lambda site: (must_wait and not site.is_moving, not site.is_promised, site.is_moving, site.free),
+    )
+    for site in begun_first:
         taken = min(devices, site.free)
         site.free -= taken
         site.is_promised = True
@@ -188,7 +192,3 @@ def _take(node: PlannedNode, suitable: Sequence[PlannedGpu], devices: int, size:
             break
     node.take(size.amounts, times, is_later)
     return True
-
-
-def _order(site: PlannedGpu, must_wait: bool) -> tuple[bool, bool, bool, int]:
-    return (must_wait and not site.is_moving, not site.is_promised, site.is_moving, site.free)

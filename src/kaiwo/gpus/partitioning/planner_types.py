@@ -95,11 +95,3 @@ class PartitionPlan(msgspec.Struct, gc=False, frozen=True):
 
     steps: tuple[ModeChangeStep, ...] = ()
     unserved: tuple[ModeDemand, ...] = ()  # what no change that is allowed now would serve
-
-    @property
-    def ready_in_s(self) -> int:
-        return max((step.waits_s + step.takes_s for step in self.steps), default=0)
-
-    @property
-    def evicted_gpu_minutes(self) -> int:
-        return -(-sum(step.evicted_gpu_s for step in self.steps) // 60)

@@ -38,7 +38,8 @@ def states_after(nodes: Sequence[NodeState], plan: PartitionPlan) -> dict[GpuKey
 
 def changes_starting(before: Mapping[GpuKey, GpuModeState], after: Mapping[GpuKey, GpuModeState]) -> list[GpuKey]:
     """The GPUs whose change begins with this course."""
-    return sorted(key for key, state in after.items() if state.is_changing and not _is_changing(before.get(key)))
+    known = {key for key, state in before.items() if state.is_changing}
+    return sorted(key for key, state in after.items() if state.is_changing and key not in known)
 
 
 def change_done(state: GpuModeState, now_s: int) -> GpuModeState:
@@ -57,17 +58,13 @@ def with_closed_devices(node: Node, course: Mapping[GpuKey, GpuModeState]) -> No
     return replace(node, gpus=tuple(devices))
 
 
-def with_open_devices(node: Node) -> Node:
-    return replace(node, gpus=tuple(reopen(gpu) for gpu in node.gpus))
-
-
 def with_modes_applied(node: Node, course: Mapping[GpuKey, GpuModeState], sizes: Mapping[GpuKey, int]) -> Node:
     """The node with every GPU in the mode that the course says, for nodes that have no machine to show it.
 
     `sizes`: MiB of the whole GPUs, since a machine may show none while one changes.
     """
     shown: dict[str, list[Gpu]] = {}
-    for gpu in with_open_devices(node).gpus:
+    for gpu in map(reopen, node.gpus):
         shown.setdefault(gpu.parent or gpu.id, []).append(gpu)
     for name, gpu_id in course:
         if name == node.name:
@@ -93,10 +90,6 @@ def changed_nodes(before: Mapping[GpuKey, GpuModeState], after: Mapping[GpuKey, 
 def _numbered(name: str) -> tuple[tuple[int, str], ...]:
     """gpu-2 before gpu-10."""
     return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name))
-
-
-def _is_changing(state: GpuModeState | None) -> bool:
-    return state is not None and state.is_changing
 
 
 def _look(state: GpuModeState | None) -> tuple[object, bool]:

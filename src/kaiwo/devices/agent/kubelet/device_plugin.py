@@ -18,7 +18,7 @@ import msgspec
 from kaiwo.devices.agent.kubelet.allocator import Allocator
 from kaiwo.devices.agent.kubelet.bound_pods import SHARE_RESOURCE
 from kaiwo.devices.agent.kubelet.container_spec import ContainerSpec
-from kaiwo.devices.agent.kubelet.grpc_messages import DEVICE_PLUGIN, PLUGIN
+from kaiwo.devices.agent.kubelet.grpc_messages import DEVICE_PLUGIN, PLUGIN, rpc_error_text
 from kaiwo.devices.inventory import Health, Inventory, Partition, PhysicalGpu
 from kaiwo.devices.sharing.share_types import Grant
 from kaiwo.model.errors import ClusterError, KaiwoError
@@ -80,7 +80,7 @@ class DevicePlugin:
 
     def _methods(self) -> Mapping[str, Any]:
         return {
-            "GetDevicePluginOptions": _unary(self._options, "Empty"),
+            "GetDevicePluginOptions": _unary(lambda *_: plugin_options(), "Empty"),
             "ListAndWatch": grpc.unary_stream_rpc_method_handler(
                 self._watch, PLUGIN["Empty"].FromString, PLUGIN["ListAndWatchResponse"].SerializeToString
             ),
@@ -88,9 +88,6 @@ class DevicePlugin:
             "Allocate": _unary(self._allocate, "AllocateRequest"),
             "PreStartContainer": _unary(self._pre_start, "PreStartContainerRequest"),
         }
-
-    def _options(self, _: Any, __: Any) -> Any:
-        return plugin_options()
 
     def _watch(self, _: Any, context: Any) -> Iterator[Any]:
         self._add_stream(context)
@@ -290,7 +287,7 @@ class PluginRegistration:
             try:
                 register(request, timeout=TIMEOUT_S)
             except grpc.RpcError as error:
-                raise ClusterError(getattr(error, "details", lambda: "")() or type(error).__name__) from error
+                raise ClusterError(rpc_error_text(error)) from error
 
     def _kubelet(self) -> tuple[int, int] | None:
         try:

@@ -82,3 +82,7 @@ def _add_field(message: Any, package: str, number: int, kind: str, name: str) ->
 
 PLUGIN = message_classes(DEVICE_PLUGIN)
 RESOURCES = message_classes(POD_RESOURCES)
+
+
+def rpc_error_text(error: Any) -> str:
+    return getattr(error, "details", lambda: "")() or type(error).__name__

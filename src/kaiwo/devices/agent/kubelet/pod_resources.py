@@ -6,12 +6,11 @@ of the pod that use them afterwards.
 """
 
 from collections.abc import Iterable
-from typing import Any
 
 import grpc
 import msgspec
 
-from kaiwo.devices.agent.kubelet.grpc_messages import RESOURCES
+from kaiwo.devices.agent.kubelet.grpc_messages import RESOURCES, rpc_error_text
 from kaiwo.model.errors import ClusterError
 
 SOCKET = "/var/lib/kubelet/pod-resources/kubelet.sock"
@@ -46,7 +45,7 @@ class PodResources:
             try:
                 answer = ask(RESOURCES["ListPodResourcesRequest"](), timeout=TIMEOUT_S)
             except grpc.RpcError as error:
-                raise ClusterError(f"the kubelet did not list its pod resources: {_error_text(error)}") from error
+                raise ClusterError(f"the kubelet did not list its pod resources: {rpc_error_text(error)}") from error
         found: dict[tuple[str, str, str, str], set[str]] = {}
         for pod in answer.pod_resources:
             for container in pod.containers:
@@ -64,7 +63,3 @@ def find_holder(holders: Iterable[DeviceHolder], resource: str, ids: Iterable[st
         return None
     exact = [one for one in found if set(one.ids) == wanted]
     return exact[0] if exact else DeviceHolder(found[0].namespace, found[0].pod, "", resource, tuple(sorted(wanted)))
-
-
-def _error_text(error: Any) -> str:
-    return getattr(error, "details", lambda: "")() or type(error).__name__

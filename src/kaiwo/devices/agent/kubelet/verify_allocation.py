@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec.structs import replace
 
 from kaiwo.devices.agent.kubelet.allocation_records import Allocation, AllocationRecords
-from kaiwo.devices.agent.kubelet.bound_pods import BoundPod, Container, decode_granted
+from kaiwo.devices.agent.kubelet.bound_pods import BoundPod, decode_granted
 from kaiwo.devices.agent.kubelet.match_pod import (
     PodMatch,
     are_interchangeable,
@@ -143,8 +143,8 @@ class AllocationVerifier:
 
     def _may_be_unlisted(self, pod: BoundPod, resource: str, ids: tuple[str, ...]) -> bool:
         """True if an init container asks for as many, and no later container that the kubelet would list."""
-        last = max((index for index, one in enumerate(pod.containers) if _is_long_running(one, resource)), default=-1)
-        after = [one for one in pod.containers[last + 1 :] if one.devices.get(resource) == len(ids)]
+        listed = [at for at, one in enumerate(pod.containers) if not one.is_init and one.devices.get(resource)]
+        after = [one for one in pod.containers[max(listed, default=-1) + 1 :] if one.devices.get(resource) == len(ids)]
         mine = [one for one in self._records.allocations if one.match.pod.uid == pod.uid and one.is_verified]
         known = [one for one in mine if one.match.is_init and one.match.container in {each.name for each in after}]
         return not pod.is_over and bool(after) and all(one.overlaps(resource, ids) for one in known)
@@ -232,10 +232,6 @@ def _refusal_text(holder: DeviceHolder, match: PodMatch, why: str) -> str:
     return (
         f"{who}: {why}" if _is_pod(holder, match.pod) else f"{who} was about to start on the devices of {whose}: {why}"
     )
-
-
-def _is_long_running(container: Container, resource: str) -> bool:
-    return not container.is_init and bool(container.devices.get(resource))
 
 
 def _is_pod(holder: DeviceHolder, pod: BoundPod) -> bool:

@@ -1,6 +1,5 @@
-"""Sample one AMD GPU from sysfs files that are kept open.
+"""Read the telemetry of one AMD GPU from sysfs: once, or every second from files that are kept open.
 
-In:    the folder of its PCI device.   Out: Telemetry, Errors and problems.
 Never: reads error counters every second: they change rarely, and reading them goes through the firmware.
 """
 
@@ -81,10 +80,21 @@ class AmdGpuSampler:
         problems: list[str] = []
         if not os.path.isdir(self.folder):
             return Telemetry(), self._errors, ["the GPU is gone from the PCI bus"]
+        telemetry = self.telemetry(problems)
+        if self._age % ERRORS_EVERY == 0:
+            self._errors = read_errors(os.path.join(self.folder, "ras"))
+        self._age += 1
+        return telemetry, self._errors, problems
+
+    def telemetry(self, problems: list[str]) -> Telemetry:
+        """The current values; files that contain no plausible value are added to the problems."""
         used = self._files["mem_info_vram_used"].number(problems)
-        temperatures = {name: self._bounded(file, 1000, MOST_C, problems) for name, file in self._temperatures.items()}
+        temperatures = {
+            name: self._bounded(file, 1000, MOST_C, problems) or None  # a missing sensor says 0
+            for name, file in self._temperatures.items()
+        }
         chip = [value for name, value in temperatures.items() if name != "mem" and value is not None]
-        telemetry = Telemetry(
+        return Telemetry(
             utilisation_percent=self._bounded(self._files["gpu_busy_percent"], 1, 100, problems),
             memory_used_mib=used >> 20 if used is not None and used >= 0 else None,
             memory_busy_percent=self._bounded(self._files["mem_busy_percent"], 1, 100, problems),
@@ -93,7 +103,6 @@ class AmdGpuSampler:
             power_w=self._first(self._power, problems),
             power_limit_w=self._first(self._limit, problems),
         )
-        return telemetry, self._read_errors(), problems
 
     def close(self) -> None:
         for file in (*self._files.values(), *self._power, *self._limit, *self._temperatures.values()):
@@ -111,11 +120,14 @@ class AmdGpuSampler:
         problems.append(f"{os.path.basename(file.path)} says {value}")
         return None
 
-    def _read_errors(self) -> Errors:
-        if self._age % ERRORS_EVERY == 0:
-            self._errors = read_errors(os.path.join(self.folder, "ras"))
-        self._age += 1
-        return self._errors
+
+def read_telemetry(folder: str) -> Telemetry:
+    """The current telemetry of the GPU with this PCI folder."""
+    sampler = AmdGpuSampler(folder)
+    try:
+        return sampler.telemetry([])
+    finally:
+        sampler.close()
 
 
 def _existing(folder: str, *names: str) -> list[str]:
