@@ -5,7 +5,7 @@ In:    an inventory.   Out: a line for every fact that differs.
 
 import subprocess
 
-from kaiwo.devices import Inventory
+from kaiwo.devices.inventory import Inventory
 
 FIELDS = "pci.bus_id,uuid,name,memory.total,power.limit,compute_cap,index,ecc.errors.uncorrected.volatile.total"
 

@@ -9,7 +9,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from kaiwo.devices import discover
+from kaiwo.devices.discover import discover
 from tests.devices.amd_trees import Box, write_box
 
 GPUS, DEVICES, ROUNDS = 8, 64, 30

@@ -17,7 +17,8 @@ from bench._agent_cost import agent_cost
 from bench._cuda import BLOCKS_A_UNIT
 from bench._isolation_attacks import EscapeAttempts, ended, environment, finish, neighbour, start, tenant
 from bench._nvidia_smi import disagreements, driver_version
-from kaiwo.devices import Inventory, discover
+from kaiwo.devices.discover import discover
+from kaiwo.devices.inventory import Inventory
 from kaiwo.devices.sampling.sampler import Sampler
 from kaiwo.devices.sharing.mps import DEFAULT, set_compute_mode
 from kaiwo.devices.sharing.prepare_grants import GpuSharing

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kaiwo.devices import discover
+from kaiwo.devices.discover import discover
 from tests.devices.amd_trees import Box, write_box
 
 

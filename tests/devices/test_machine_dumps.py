@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kaiwo.devices import Inventory
+from kaiwo.devices.inventory import Inventory
 from kaiwo.devices.machine_dumps import read_dump
 from kaiwo.model.errors import ConfigError
 

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from kaiwo.devices import PhysicalGpu
 from kaiwo.devices.gpu_names import nvidia_model
-from kaiwo.devices.inventory import Errors, Inventory, Telemetry
+from kaiwo.devices.inventory import Errors, Inventory, PhysicalGpu, Telemetry
 from kaiwo.devices.nvidia import discover_gpus
 from kaiwo.devices.sampling.nvidia_gpus import XidWatch
 from kaiwo.devices.sharing.share_types import IsolationSupport

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from kaiwo.devices import discover
+from kaiwo.devices.discover import discover
 from kaiwo.devices.nvidia import discover_gpus
 
 pytestmark = pytest.mark.real

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from bench._device_list import list_devices
 from kaiwo.decide import decide
-from kaiwo.devices import discover
+from kaiwo.devices.discover import discover
 from kaiwo.explain import obstacles_of
 from kaiwo.explain.obstacle_sentences import remedy, sentence
 from kaiwo.gpus.partitioning.demand import GpuModeState, node_states, waiting_demands

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from kaiwo.devices import Inventory
 from kaiwo.devices.discover import discover
+from kaiwo.devices.inventory import Inventory
 from kaiwo.devices.sharing import current_inventory
 from kaiwo.devices.sharing.current_inventory import GENERATION
 from kaiwo.devices.sharing.share_types import IsolationSupport

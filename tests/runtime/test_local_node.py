@@ -7,7 +7,8 @@ import pytest
 
 from kaiwo.clusters.local.cluster import are_virtual
 from kaiwo.clusters.local.process_environment import visible_devices
-from kaiwo.devices import Inventory, Partition, PhysicalGpu, discover
+from kaiwo.devices.discover import discover
+from kaiwo.devices.inventory import Inventory, Partition, PhysicalGpu
 from kaiwo.model.gpu import vendor_of
 from kaiwo.runtime.nodes import local_node
 from tests.devices.amd_trees import Box, address, write_box

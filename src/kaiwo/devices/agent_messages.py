@@ -26,8 +26,6 @@ class ProcessUse(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class PartitionUse(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The usage of one partition, summed over its processes."""
-
     id: str
     memory_used_mib: int | None = None
     busy_percent: int | None = None
@@ -105,7 +103,6 @@ class LineReader:
         return bool(self._rest.strip())
 
     def feed(self, data: bytes) -> Iterable[Line]:
-        """Add data; return the lines that are now complete."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > MOST_LINE_BYTES:
             raise ClusterError(f"an agent's line is longer than {MOST_LINE_BYTES} bytes")

@@ -1,6 +1,5 @@
 """Discover all GPUs of a machine.
 
-In:    a root folder, and optionally the output of AMD's tools.   Out: one Inventory for all vendors.
 Never: requires a driver, tool or library; what is missing becomes a note.
 """
 
@@ -10,7 +9,7 @@ from kaiwo.devices.amd.discover_gpus import read_gpus
 from kaiwo.devices.amd.machine_paths import KFD_PATHS, MachinePaths
 from kaiwo.devices.amd.merge_smi import merge_smi
 from kaiwo.devices.amd.smi_tools import NO_JSON, SmiGpu, read_smi, run_smi
-from kaiwo.devices.inventory import Inventory, PhysicalGpu
+from kaiwo.devices.inventory import Inventory
 from kaiwo.model.errors import ConfigError
 
 LIVE = "/"
@@ -21,13 +20,16 @@ def discover(root: str = LIVE, smi_text: str = "", has_telemetry: bool = True) -
     is_live = os.path.realpath(root) == LIVE
     paths = MachinePaths(root)
     gpus, notes = read_gpus(paths, has_telemetry)
-    reported = _run_tool_if_needed(gpus, notes) if is_live and not smi_text else []
+    reported: list[SmiGpu] = []
     if smi_text:
         reported, odd = read_smi(smi_text)
         notes += odd
         is_silent = bool(odd) and odd != [NO_JSON]  # it lists devices, but all their values are N/A
         if not reported and not (gpus and is_silent):
             raise ConfigError("no GPU in this JSON of amd-smi or rocm-smi; create it with: amd-smi static --json")
+    elif is_live and any(gpu.memory_from != "driver" or gpu.health == "degraded" for gpu in gpus):
+        reported, odd = run_smi()  # it takes a second, so only if sysfs left something unknown
+        notes += odd
     if reported:
         gpus, more = merge_smi(gpus, reported)
         notes += more
@@ -39,15 +41,6 @@ def discover(root: str = LIVE, smi_text: str = "", has_telemetry: bool = True) -
     if trouble := paths.topology_problem():
         notes.append(trouble)
     return Inventory(_node_name(paths, is_live), tuple(gpus), tuple(dict.fromkeys(notes)))
-
-
-def _run_tool_if_needed(gpus: list[PhysicalGpu], notes: list[str]) -> list[SmiGpu]:
-    """Run amd-smi, which takes a second, only if sysfs left something unknown."""
-    if not any(gpu.memory_from != "driver" or gpu.health == "degraded" for gpu in gpus):
-        return []
-    reported, odd = run_smi()
-    notes += odd
-    return reported
 
 
 def _node_name(paths: MachinePaths, is_live: bool) -> str:

@@ -1,6 +1,5 @@
 """GPU model names and plausible memory sizes, from PCI device ids and what the driver reports.
 
-In:    PCI device ids, product names, instruction sets, memory sizes.   Out: the short names of `model.gpu_models`.
 Never: gives a chip the name of another model; an unknown chip keeps its driver's name.
 """
 

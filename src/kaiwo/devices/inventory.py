@@ -103,8 +103,6 @@ class Nic(msgspec.Struct, frozen=True):
 
 
 class Inventory(msgspec.Struct, frozen=True):
-    """All GPUs of one machine, and notes on problems."""
-
     node: str
     gpus: tuple[PhysicalGpu, ...] = ()
     notes: tuple[str, ...] = ()

@@ -1,14 +1,11 @@
-"""Read an inventory from the dump of another tool: a topology of NCCL or RCCL, or `nvidia-smi -q -x`.
-
-In:    XML text.   Out: one Inventory. Any other text is an error that says how to make a dump.
-"""
+"""Read an inventory from the XML dump of another tool: a topology of NCCL or RCCL, or `nvidia-smi -q -x`."""
 
 import re
 from collections.abc import Iterator
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
-from kaiwo.devices.amd.smi_values import mib, text_value, whole
+from kaiwo.devices.amd.smi_tools import mib, text_value, whole
 from kaiwo.devices.gpu_names import VIRTUAL_FUNCTIONS, amd_model, nominal_mib, nvidia_model, parse_target, target_name
 from kaiwo.devices.inventory import NO_MEMORY, Errors, Inventory, Link, Nic, Partition, PhysicalGpu, Telemetry
 from kaiwo.model.errors import ConfigError
@@ -21,7 +18,6 @@ _NUMBERED = {"906": 90006, "908": 90008, "910": 90010, "940": 90400, "941": 9040
 
 
 def read_nccl_topology(system: Element, node: str) -> Inventory:
-    """GPUs in the order of their ranks, and NICs."""
     gpus: list[tuple[int, PhysicalGpu]] = []
     nics: list[Nic] = []
     for cpu in system.iter("cpu"):

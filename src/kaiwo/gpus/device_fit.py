@@ -1,7 +1,6 @@
-"""How many pods of one shape the devices of a node can take.
+"""How many pods with the same request fit on the devices of each node.
 
-In:    the view and a request.   Out: per node (and device) how often the request fits.
-Fractions and memory are coupled: both columns of a device are checked, and both are taken.
+Compute and memory of a device are coupled: a share is checked against both, and takes both.
 """
 
 from collections.abc import Sequence
@@ -19,7 +18,7 @@ MANY = np.int64(1) << 40
 
 
 def eligible_devices(view: View, want: Request, nodes: Rows) -> BoolArray:
-    """Devices that work and are of a wanted model and size and cut as wanted, free or not."""
+    """Healthy devices of the requested model, size and partition profile, whether free or not."""
     gpus = view.of(nodes)[1]
     usable: BoolArray = gpus[:, USABLE] > 0
     if want.device_mib:
@@ -28,15 +27,15 @@ def eligible_devices(view: View, want: Request, nodes: Rows) -> BoolArray:
         usable &= ~view.reservations.closed(want.passes, want.holds_s)[nodes]
     if want.reservation:
         usable &= devices_of_reservation(view, want, nodes)
-    if _is_choosy(view, want):
+    if _must_check_profile(view, want):
         usable &= _is_among(view.nodes.gpu_profile[nodes], matching_profiles(view.nodes.profiles, want))
-    if not want.gpu_models and not _is_one_vendors(view, want):
+    if not want.gpu_models and not _must_check_vendor(view, want):
         return usable
     return usable & _is_among(view.nodes.gpu_model[nodes], _wanted_models(view, want))
 
 
-def _is_one_vendors(view: View, want: Request) -> bool:
-    """Where every node has GPUs of one vendor, the rule on the node's label says it all."""
+def _must_check_vendor(view: View, want: Request) -> bool:
+    """The vendor must be checked; where no node has GPUs of two vendors, the rule on the node's label is enough."""
     return bool(view.nodes.mixed_vendor_nodes) and bool(want.vendor)
 
 
@@ -47,7 +46,7 @@ def _wanted_models(view: View, want: Request) -> list[int]:
 
 
 def _is_among(numbers: IntArray, wanted: Sequence[int]) -> BoolArray:
-    """Each of them is one of the wanted; for a single one `isin` costs ten times as much."""
+    """For a single wanted number `isin` takes ten times as long."""
     return numbers == wanted[0] if len(wanted) == 1 else np.isin(numbers, wanted)
 
 
@@ -67,7 +66,7 @@ def pods_per_device(view: View, want: Request, nodes: Rows) -> IntArray:
     """How often one device's part of the request fits on each device."""
     last = view.last_pods_per_device
     if last is not None and last[0] is want and last[1] is nodes and last[2] == view.clock:
-        return last[3]  # the fit and the scores of one repair ask the same; this halves its cost
+        return last[3]  # fit and scores of one repair ask the same: this halves its cost
     times = _times(view, want, nodes)
     view.keep_times(want, nodes, times)
     return times
@@ -77,8 +76,8 @@ def _times(view: View, want: Request, nodes: Rows) -> IntArray:
     gpus = view.of(nodes)[1]
     milli, mib, size = gpus[:, MILLI], gpus[:, MIB], gpus[:, SIZE]
     is_limited = view.reservations is not None or want.reservation
-    is_chosen = want.gpu_models or want.device_mib or is_limited or _is_choosy(view, want)
-    is_chosen = is_chosen or _is_one_vendors(view, want)
+    is_chosen = want.gpu_models or want.device_mib or is_limited or _must_check_profile(view, want)
+    is_chosen = is_chosen or _must_check_vendor(view, want)
     usable = eligible_devices(view, want, nodes) if is_chosen else gpus[:, USABLE]
     times: IntArray
     if want.is_partition:
@@ -101,14 +100,14 @@ def _times(view: View, want: Request, nodes: Rows) -> IntArray:
 
 
 def devices_of_reservation(view: View, want: Request, nodes: Rows) -> BoolArray:
-    """The devices of the one reservation that the request is for; none when that is not there, or not for it."""
+    """The devices of the reservation that the request names; none if there is none or the request may not use it."""
     if view.reservations is None or want.reservation not in want.passes:
         return np.zeros((len(nodes), view.nodes.width), np.bool_)
     return view.reservations.usable((want.reservation,))[nodes]
 
 
-def _is_choosy(view: View, want: Request) -> bool:
-    """Where no GPU is cut, only those who want a partition have to be told."""
+def _must_check_profile(view: View, want: Request) -> bool:
+    """The profile must be checked; where no GPU is partitioned, only for requests that ask for a partition."""
     return want.is_partition or (want.gpus > 0 and len(view.nodes.profiles) > 1)
 
 
@@ -123,7 +122,7 @@ def device_need(want: Request, size_mib: IntArray) -> tuple[IntArray, IntArray]:
 
 
 def need_on(view: View, want: Request, row: int, columns: IntArray) -> tuple[IntArray, IntArray]:
-    """Milli and MiB that the request takes of these devices of a node; exclusive ones are taken whole."""
+    """Milli and MiB that the request takes of these devices; exclusive ones are taken whole."""
     sizes = view.gpus[row, SIZE, columns]
     if want.is_exclusive:
         return view.nodes.device_milli[row, columns], sizes
@@ -139,7 +138,7 @@ def pods_by_devices(times: IntArray, devices: int) -> IntArray:
     if devices > times.shape[1]:
         return low
     high = times.sum(axis=1) // devices
-    while (low < high).any():  # p pods fit exactly when the devices offer p * devices places, none more than p
+    while (low < high).any():  # p pods fit exactly if the devices have p * devices places, at most p each
         middle = (low + high + 1) // 2
         fits = np.minimum(times, middle[:, None]).sum(axis=1) >= middle * devices
         low, high = np.where(fits, middle, low), np.where(fits, high, middle - 1)

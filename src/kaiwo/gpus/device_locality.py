@@ -1,9 +1,6 @@
-"""Which devices of a node work well together: partitions on one IO die, whole GPUs with good links between them.
+"""Rank the devices of a node by how well they work together: partitions on one IO die, whole GPUs with fast links.
 
-In:    the view, a request, a node, its devices that fit.   Out: one rank a device, the lowest first: the shape of an
-       `allocation` plugin. The first `want.gpus` of them are the set that one pod should take.
-
-Also: Choose the set of GPUs of one node whose slowest link is the fastest.
+The result is that of an `allocation` plugin: one rank for each device; a pod should take those with the lowest ranks.
 """
 
 from collections import defaultdict
@@ -53,7 +50,7 @@ def _quality(
 
 
 def _grown(wiring: DeviceLinks, columns: Sequence[int], count: int) -> list[int]:
-    """From every GPU the set that grows by its best neighbour; the best of those."""
+    """Grow a set from every GPU by the best-linked GPU each time; the best of these sets."""
     sets = []
     for start in range(len(columns)):
         chosen = [start]
@@ -70,7 +67,7 @@ def _reach(wiring: DeviceLinks, columns: Sequence[int], chosen: Sequence[int], a
 
 
 def nearest_devices(view: View, want: Request, node: int, columns: IntArray) -> IntArray:
-    """Whole GPUs by their links, partitions by their dies; others as they stand."""
+    """Rank whole GPUs by their links and partitions by their dies; other devices are equal."""
     if want.is_partition:
         return nearest_partitions(view, want, node, columns)
     if want.is_whole and want.gpus > 1:
@@ -79,7 +76,7 @@ def nearest_devices(view: View, want: Request, node: int, columns: IntArray) -> 
 
 
 def best_linked(view: View, want: Request, node: int, columns: IntArray) -> IntArray:
-    """The set with the best links first; without a word about links, as they stand."""
+    """Rank the set with the best links first; all are equal where links are unknown."""
     wiring = view.nodes.nodes[node].wiring
     ranks = np.ones(len(columns), np.int64)
     if not wiring.is_known or want.gpus >= len(columns):
@@ -89,14 +86,14 @@ def best_linked(view: View, want: Request, node: int, columns: IntArray) -> IntA
 
 
 def nearest_partitions(view: View, want: Request, node: int, columns: IntArray) -> IntArray:
-    """One GPU rather than two, whole dies rather than halves; one partition alone goes where a die is begun."""
+    """Prefer one GPU to two, and whole dies; a single partition goes to a die that is partly used."""
     gpus, free = view.nodes.nodes[node].gpus, view.gpus[node, MILLI]
     dies: dict[str, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))  # by GPU and die: positions
     for at, column in enumerate(columns.tolist()):
         dies[gpus[column].parent][_die(gpus[column])].append(at)
     used = {gpu.parent for column, gpu in enumerate(gpus) if gpu.parent in dies and free[column] < gpu.milli}
     enough = [name for name in dies if _count(dies[name]) >= want.gpus]
-    # The begun GPU that has just enough; when none has enough, the one with the most.
+    # Prefer a partly used GPU with just enough free partitions; if none has enough, the one with the most.
     order = sorted(enough, key=lambda name: (name not in used, _count(dies[name]), name))
     order += sorted((name for name in dies if name not in enough), key=lambda name: (-_count(dies[name]), name))
     ranks = np.zeros(len(columns), np.int64)
@@ -110,7 +107,7 @@ def nearest_partitions(view: View, want: Request, node: int, columns: IntArray) 
 
 
 def _by_die(dies: dict[int, list[int]], wanted: int) -> list[int]:
-    """Full dies while they are needed whole, then the begun ones, so that whole dies stay whole."""
+    """Whole dies while whole dies are needed, then partly used ones, to keep the others whole."""
     rest, order = dict(dies), list[int]()
     while rest:
         order += rest.pop(_next_die(rest, wanted - len(order)))

@@ -1,9 +1,7 @@
-"""The grade that a request would get of a device: what a filter asks before, and a view says after it was placed.
+"""The isolation grade that a request would get on a device, and which tenants of a device exclude each other.
 
-In:    a request, a device, its node's labels.   Out: a grade; empty when the device cannot be had in the way asked for.
-The node's agent has the last word when the work starts; this is the same rule on what the scheduler knows.
-
-Also: Keep a demanded grade when neighbours come: who demands one shares a device only with those who have limits, too.
+The node's agent decides when the workload starts; this is the same rule, applied to what the scheduler knows.
+A pod that demands a grade shares a device only with pods that have limits, too.
 """
 
 from collections.abc import Iterable, Mapping
@@ -35,7 +33,7 @@ GRADES_OF_METHOD = {"cu-mask": ("memory-capped", "cu-mask"), "mps": ("mps",)}
 
 
 def grade_of(want: Request, gpu: Gpu, labels: Mapping[str, str]) -> str:
-    """How well the request would be kept apart from its neighbours on this device."""
+    """The grade of the request on this device; empty if it can't have the isolation it asks for."""
     if want.is_exclusive:
         return "partition"
     if want.isolation == "partition":
@@ -50,17 +48,17 @@ def grade_of(want: Request, gpu: Gpu, labels: Mapping[str, str]) -> str:
 
 
 def is_mps_on_amd(want: Request, nodes: Iterable[Node]) -> bool:
-    """It asks for MPS, on GPUs of any model, and the GPUs that are there are all AMD's."""
+    """The request asks for MPS without naming a model, and all GPUs are AMD's."""
     if want.isolation != "mps" or not want.gpus or want.is_exclusive:
         return False
-    if want.gpu_models and not set(want.gpu_models) >= _NVIDIA:  # a model was named: that is told
+    if want.gpu_models and not set(want.gpu_models) >= _NVIDIA:  # it names a model: the obstacle is another one
         return False
     makers = {known.vendor if (known := GPU_MODELS.get(gpu.model)) else "" for node in nodes for gpu in node.gpus}
     return makers == {"amd"}
 
 
 def whole_gpus(node: Node) -> list[Gpu]:
-    """The GPUs of a node as they are when they are not cut; each cut one is told by its first partition."""
+    """The GPUs of a node as if none were partitioned; the first partition stands for its GPU."""
     found: dict[str, Gpu] = {}
     for gpu in node.gpus:
         if gpu.parent and gpu.parent not in found:
@@ -72,15 +70,15 @@ def whole_gpus(node: Node) -> list[Gpu]:
 
 
 def share_grade(gpu: Gpu, labels: Mapping[str, str]) -> str:
-    told = gpu.share_grade or labels.get(SHARE_GRADE_LABEL, "")
-    if told in GRADE_RANKS:
-        return told
+    reported = gpu.share_grade or labels.get(SHARE_GRADE_LABEL, "")
+    if reported in GRADE_RANKS:
+        return reported
     known = GPU_MODELS.get(gpu.model)
     return DEFAULT_SHARE_GRADES[known.vendor] if known else "time-slicing"
 
 
 def smallest_masked_milli(model: str) -> int:
-    """The smallest share that a mask can hold: one compute unit on each XCD. 0 where that is not known."""
+    """The smallest share that a CU mask allows: one compute unit of each XCD; 0 if unknown."""
     chip = CHIPS.get(model)
     return -(-chip.xcds * WHOLE_MILLI // chip.compute_units) if chip else 0
 
@@ -90,7 +88,7 @@ def _milli(want: Request, gpu: Gpu) -> int:
 
 
 def closed_by_tenants(view: View, want: Request, nodes: Rows) -> BoolArray | None:
-    """Devices whose tenants and this share would not be kept apart as somebody demands."""
+    """Devices where the tenants and this share would not be isolated as one of them demands; None: there are none."""
     tenancy = view.tenants
     if want.beside == DEMANDS_LIMITS:
         places = [(row, column) for row, column, milli in tenancy.small if _is_unlimited(view, row, column, milli)]
@@ -104,7 +102,7 @@ def closed_by_tenants(view: View, want: Request, nodes: Rows) -> BoolArray | Non
 
 
 def tenants_allow_return(view: View, pod: Pod, row: int) -> bool:
-    """A pod that is not on the books just now finds nobody on its devices who must be apart from it."""
+    """An evicted pod may return: no tenant of its devices must be isolated from it."""
     tenancy, columns = view.tenants, view.nodes.column[row]
     places = [(columns[share.gpu], share.milli) for share in pod.devices if share.gpu in columns]
     if pod.beside == DEMANDS_LIMITS:

@@ -1,12 +1,10 @@
-"""Which partition modes an AMD GPU can be in, and what one partition then is.
+"""The legal partition modes of AMD GPUs, and the partitions in each mode.
 
-In:    a model's name, and where it runs: bare metal, as a virtual function, or as an APU.
-Out:   modes (compute, memory), shapes (count, XCDs, CUs, MiB each), and which partitions share an IO die.
-Never: guesses. A model that is not in the table has no partitions. How many partitions a machine really shows is for
-       discovery to say: nodes of eight MI300X in CPX show 63 devices as often as 64.
+A model that is not in the table has no partitions. A machine may show fewer partitions than its mode makes: nodes of
+eight MI300X in CPX show 63 devices as often as 64.
 
-The rules are those of the amdgpu driver (aqua_vanjaram.c): the number of XCDs says which compute modes exist, the
-compute mode says which memory modes go with it, and the chip's memory says which of those it can do.
+The rules are those of the amdgpu driver (aqua_vanjaram.c): the number of XCDs determines the compute modes, the compute
+mode determines the memory modes that go with it, and the chip's memory determines which of those are possible.
 """
 
 from functools import cache
@@ -28,7 +26,7 @@ _COMPUTE_OF_XCDS: dict[int, tuple[str, ...]] = {
     6: ("SPX", "TPX", "CPX"),
     4: ("SPX", "DPX", "CPX"),
     2: ("SPX", "CPX"),
-    1: ("SPX",),  # a virtual function of one XCD is whole: the driver does not call that CPX
+    1: ("SPX",),  # a virtual function with one XCD; the driver does not call this CPX
 }
 _MEMORY_OF_COMPUTE: dict[str, tuple[str, ...]] = {
     "SPX": ("NPS1",),
@@ -46,8 +44,6 @@ class Mode(NamedTuple):
 
 
 class ModeChange(msgspec.Struct, gc=False, frozen=True):
-    """One GPU that is to be in another mode."""
-
     gpu: str
     before: Mode
     after: Mode
@@ -61,16 +57,15 @@ class PartitionShape(msgspec.Struct, gc=False, frozen=True):
 
 
 def platforms(model: str) -> tuple[Platform, ...]:
-    """Where a model with partitions can run."""
     chip = CHIPS.get(model)
     if chip is None:
         return ()
     return ("apu",) if chip.is_apu else ("bare-metal", "vf")
 
 
-@cache  # the planner asks for every GPU, and there are few answers
+@cache  # called for every GPU, with few different results
 def legal_modes(model: str, platform: Platform | None = None, xcds: int = 0) -> tuple[Mode, ...]:
-    """Every mode the device can be in. `xcds`: what a virtual function was given, when that is not all of them."""
+    """Every legal mode. `xcds`: those of a virtual function that has only some of them."""
     chip = CHIPS.get(model)
     if chip is None or (platform is not None and platform not in platforms(model)):
         return ()
@@ -86,10 +81,10 @@ def legal_modes(model: str, platform: Platform | None = None, xcds: int = 0) -> 
 
 @cache
 def next_modes(model: str, now: Mode, platform: Platform | None = None) -> tuple[Mode, ...]:
-    """The modes that this machine can change to by itself, now's included.
+    """The modes that this machine can change to by itself, including the current one.
 
-    A virtual function is what its host made it. An APU's memory mode is set in the firmware; its compute mode is free.
-    On bare metal the compute mode is free per idle GPU, the memory mode per drained node.
+    The host sets the mode of a virtual function, and the firmware the memory mode of an APU. On bare metal the compute
+    mode can be changed for each idle GPU, and the memory mode for a drained node.
     """
     legal = legal_modes(model, platform)
     if platform == "vf":
@@ -100,7 +95,7 @@ def next_modes(model: str, now: Mode, platform: Platform | None = None) -> tuple
 
 
 def partition_shape(model: str, compute: str, memory: str = "NPS1", memory_mib: int = 0) -> PartitionShape | None:
-    """None when the mode is not legal. `memory_mib`: what the driver says the GPU has, when that is known."""
+    """None if the mode is not legal. `memory_mib`: of the whole GPU, if the driver reports it."""
     if Mode(compute, memory) not in legal_modes(model):
         return None
     chip = CHIPS[model]
@@ -110,7 +105,7 @@ def partition_shape(model: str, compute: str, memory: str = "NPS1", memory_mib: 
 
 
 def partition_count(model: str, compute: str) -> int:
-    """How many partitions a compute mode makes; 1 for whatever is not partitioned."""
+    """The number of partitions in a compute mode; 1 if it is not partitioned."""
     chip = CHIPS.get(model)
     if chip is None or compute not in _COMPUTE_OF_XCDS[chip.xcds]:
         return 1
@@ -119,9 +114,9 @@ def partition_count(model: str, compute: str) -> int:
 
 @cache
 def smallest_partition_milli(profile: str, models: tuple[str, ...] = ()) -> int:
-    """The least that one partition of a profile is of a physical GPU, whichever of these models (or of all) it is of.
+    """The smallest partition with this profile, as a part of its GPU, over these models (or all models).
 
-    Not every profile is of AMD's modes: no GPU of anybody else is cut finer than the finest of theirs.
+    For profiles of other vendors it is that of AMD's finest mode, since none has smaller partitions.
     """
     compute = profile.partition("+")[0]
     modes = (compute,) if compute in COMPUTE_MODES else COMPUTE_MODES
@@ -130,12 +125,12 @@ def smallest_partition_milli(profile: str, models: tuple[str, ...] = ()) -> int:
 
 
 def partition_milli(index: int, count: int) -> int:
-    """A partition's part of the physical GPU's milli; the parts of six make 1000 too."""
+    """A partition's part of its GPU; the parts always add up to 1000, also those of six partitions."""
     return (index + 1) * WHOLE_MILLI // count - index * WHOLE_MILLI // count
 
 
 def partition_gpu(gpu: Gpu, mode: Mode) -> tuple[Gpu, ...]:
-    """The devices that a whole GPU shows in a mode: itself when it is not cut, none when the mode is not legal."""
+    """The devices of a GPU in a mode: itself if it is not partitioned, none if the mode is not legal."""
     shape = partition_shape(gpu.model, mode.compute, mode.memory, gpu.memory_mib)
     if shape is None or shape.count == 1:
         return (gpu,) if shape or mode.compute == WHOLE_MODE else ()
@@ -150,13 +145,13 @@ def partition_gpu(gpu: Gpu, mode: Mode) -> tuple[Gpu, ...]:
 
 
 def partition_index(device: str) -> int:
-    """A partition's number within its GPU, from the id that discovery gave it; -1 when it tells none."""
+    """A partition's index within its GPU, from the end of its id; -1 if it has none."""
     _, mark, number = device.rpartition("-p")
     return int(number) if mark and number.isdecimal() else -1
 
 
 def mode_with_partitions(model: str, count: int) -> str:
-    """The compute mode that makes so many partitions; empty when none does."""
+    """The compute mode with this many partitions; empty if there is none."""
     chip = CHIPS.get(model)
     if chip is None:
         return ""
@@ -164,7 +159,6 @@ def mode_with_partitions(model: str, count: int) -> str:
 
 
 def io_dies(model: str, compute: str, index: int) -> tuple[int, ...]:
-    """The IO dies under the XCDs of one partition."""
     chip, count = CHIPS.get(model), partition_count(model, compute)
     if chip is None or not 0 <= index < count:
         return ()
@@ -177,6 +171,6 @@ def _memory_modes(chip: Chip, compute: str, xcds: int) -> tuple[str, ...]:
     if chip.is_cdna4 and compute in ("QPX", "CPX"):
         wanted += ("NPS2",)
     parts = xcds if compute == "CPX" else _PARTS[compute]
-    # Each part of memory serves as many partitions as the next; of an APU's four parts one is the CPU's.
+    # Every memory pool serves equally many partitions; of an APU's four pools one belongs to the CPU.
     pools = {mode: 3 if chip.is_apu and mode == "NPS4" else int(mode[3:]) for mode in chip.memory_modes}
     return tuple(mode for mode in chip.memory_modes if mode in wanted and parts % pools[mode] == 0)

@@ -6,10 +6,10 @@ import grpc
 import pytest
 from msgspec.structs import replace
 
-from kaiwo.devices import discover
 from kaiwo.devices.agent.kubelet.bound_pods import SHARE_RESOURCE
 from kaiwo.devices.agent.kubelet.container_spec import container_spec
 from kaiwo.devices.agent.prometheus_endpoint import metrics_text
+from kaiwo.devices.discover import discover
 from kaiwo.devices.sampling.sampler import Sampler
 from kaiwo.devices.sharing.current_inventory import GENERATION
 from kaiwo.devices.sharing.prepare_grants import GpuSharing

@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
-from kaiwo.devices import discover
 from kaiwo.devices.agent.prometheus_endpoint import HELP, metrics_text
+from kaiwo.devices.discover import discover
 from kaiwo.devices.inventory import Inventory
 from kaiwo.devices.nvidia.discover_gpus import NvmlReader
 from kaiwo.devices.sampling.sampler import Sampler

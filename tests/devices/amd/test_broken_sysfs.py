@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kaiwo.devices import Inventory, PhysicalGpu, discover
 from kaiwo.devices.amd import discover_gpus, kfd_topology, sysfs_files
+from kaiwo.devices.discover import discover
+from kaiwo.devices.inventory import Inventory, PhysicalGpu
 from tests.devices import file_damage as damage
 from tests.devices.amd_trees import KFD, PCI, Box, address, write_box
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from kaiwo.devices import discover
 from kaiwo.devices.amd.discover_gpus import NOT_LISTED
+from kaiwo.devices.discover import discover
 from kaiwo.devices.inventory import Errors, Inventory, Telemetry
 from kaiwo.devices.sharing.grants import visible_variables
 from kaiwo.devices.sharing.share_types import devices_by_id

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from kaiwo.devices import PhysicalGpu, discover
+from kaiwo.devices.discover import discover
+from kaiwo.devices.inventory import PhysicalGpu
 from tests.devices.amd_trees import KFD, PCI, Box, address, write_box
 
 VRAM = f"{PCI}/{address(1)}/mem_info_vram_total"

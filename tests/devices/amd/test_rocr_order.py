@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kaiwo.devices import discover
 from kaiwo.devices.amd import sysfs_files
+from kaiwo.devices.discover import discover
 from kaiwo.devices.sharing.prepare_grants import GpuSharing
 from kaiwo.devices.sharing.share_types import Grant, GrantRequest, IsolationSupport, Refusal
 from kaiwo.model.gpu import Share

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kaiwo.devices import Inventory, discover
 from kaiwo.devices.amd import smi_tools
-from kaiwo.devices.amd.smi_tools import json_documents, read_smi
-from kaiwo.devices.amd.smi_values import mib, number, whole
+from kaiwo.devices.amd.smi_tools import json_documents, mib, number, read_smi, whole
+from kaiwo.devices.discover import discover
 from kaiwo.devices.gpu_names import amd_model, parse_target, short_product, target_name
+from kaiwo.devices.inventory import Inventory
 from kaiwo.model.errors import ConfigError
 from tests.devices.amd_trees import Box, address, write_box
 
@@ -346,7 +346,7 @@ def test_documents_are_found_between_words() -> None:
 
 
 def test_the_tool_is_asked_when_it_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(smi_tools, "_PATHS", ())
+    monkeypatch.setattr(smi_tools, "ROCM_TOOLS", str(tmp_path / "none"))
     monkeypatch.setenv("PATH", str(tmp_path))
     assert smi_tools.run_smi() == ([], [])
     tool = tmp_path / "amd-smi"

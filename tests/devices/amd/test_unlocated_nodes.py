@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kaiwo.devices import PhysicalGpu, discover
 from kaiwo.devices.amd import sysfs_files
+from kaiwo.devices.discover import discover
+from kaiwo.devices.inventory import PhysicalGpu
 from tests.devices.amd_trees import KFD, PCI, Box, address, write_box, write_files
 
 PAIR = [address(0), address(1)]

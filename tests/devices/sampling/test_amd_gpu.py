@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kaiwo.devices import discover
 from kaiwo.devices.agent_messages import GpuSample, PartitionUse, ProcessUse, Sample
+from kaiwo.devices.discover import discover
 from kaiwo.devices.inventory import Telemetry
 from kaiwo.devices.sampling import amd_processes
 from kaiwo.devices.sampling.sampler import Sampler

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from kaiwo.devices import Inventory, PhysicalGpu
+from kaiwo.devices.inventory import Inventory, PhysicalGpu
 from kaiwo.devices.sharing import dmem_cgroup, prepare_grants
 from kaiwo.devices.sharing.mps import MpsDaemon, start_ticks
 from kaiwo.devices.sharing.prepare_grants import GpuSharing

@@ -145,13 +145,9 @@ class NodeAgent:
         return KubeletServices(self.options, self._current, tell, self.log_once)
 
     def _close(self) -> None:
-        if self.stream:
-            self.stream.close()
-        if self.endpoint:
-            self.endpoint.close()
-        if self.kubelet:
-            self.kubelet.close()
-        self._sampler.close()
+        for part in (self.stream, self.endpoint, self.kubelet, self._sampler):
+            if part:
+                part.close()
 
 
 def with_health(inventory: Inventory, sample: Sample) -> Inventory:
@@ -164,5 +160,4 @@ def with_health(inventory: Inventory, sample: Sample) -> Inventory:
 
 
 def node_name() -> str:
-    """The node's name in Kubernetes, or else the host name."""
     return os.environ.get("NODE_NAME") or os.uname().nodename

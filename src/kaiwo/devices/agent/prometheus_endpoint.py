@@ -40,11 +40,9 @@ class MetricsServer:
                 self.end_headers()
                 self.wfile.write(data)
 
-        ThreadingHTTPServer.daemon_threads = True
         self._server = ThreadingHTTPServer((host, port), Handler)
         self.port: int = self._server.server_address[1]
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        self._thread.start()
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def close(self) -> None:
         self._server.shutdown()
@@ -88,7 +86,8 @@ def metrics_text(inventory: Inventory, sample: Sample) -> str:
     rows: dict[str, list[str]] = {}
     for name, labels, value in _rows(inventory, sample):
         if value is not None:
-            rows.setdefault(name, []).append(f"{name}{{{_labels(labels)}}} {value}")
+            text = ",".join(f'{label}="{_escape(of)}"' for label, of in labels.items())
+            rows.setdefault(name, []).append(f"{name}{{{text}}} {value}")
     lines = []
     for name, found in rows.items():
         kind, words = HELP[name]
@@ -164,10 +163,6 @@ def _ours(node: str, gpu: PhysicalGpu, sample: GpuSample) -> Iterator[Row]:
         labels = {"node": node, "device": use.device, "pid": str(use.pid)}
         yield "kaiwo_process_memory_used_mib", labels, use.memory_mib
         yield "kaiwo_process_busy_percent", labels, use.busy_percent
-
-
-def _labels(labels: dict[str, str]) -> str:
-    return ",".join(f'{name}="{_escape(value)}"' for name, value in labels.items())
 
 
 def _escape(value: str) -> str:

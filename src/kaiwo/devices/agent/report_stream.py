@@ -121,7 +121,9 @@ class ReportStream:
                 continue
             except Exception as error:  # edge of the loop: if the thread ended, the node would be silent forever
                 self.is_connected = False
-                self._requeue_unconfirmed()
+                with self._changed:  # unconfirmed messages must arrive, even if twice
+                    self._queued.extendleft(reversed(self._unconfirmed))
+                    self._unconfirmed.clear()
                 self._log(f"the stream to {self._target.url} failed: {error}; retrying")
             if time.monotonic() - began > MAX_BACKOFF_S:
                 wait_s = MIN_BACKOFF_S  # it worked for a while, so start the back-off anew
@@ -148,12 +150,6 @@ class ReportStream:
         if answer.status >= http.HTTPStatus.BAD_REQUEST:
             raise ClusterError(answer_text(f"{answer.status} {answer.reason}", body))
         self._unconfirmed.clear()
-
-    def _requeue_unconfirmed(self) -> None:
-        """Send unconfirmed messages again; they must arrive, even if twice."""
-        with self._changed:
-            self._queued.extendleft(reversed(self._unconfirmed))
-            self._unconfirmed.clear()
 
     def _connect(self) -> http.client.HTTPConnection:
         host, port = self._parts.hostname or "", self._parts.port

@@ -1,6 +1,5 @@
 """Change the partition modes of this machine's GPUs, completely or not at all.
 
-In:    the wanted mode of each GPU.   Out: done, refused, busy, rolled back or stuck.
 Never: changes a GPU in use, writes an illegal mode, or trusts a write: the result is compared with the wanted modes,
        and rolled back if it differs.
 Every step is recorded on disk before it is taken; after a crash `resume` continues where it stopped.

@@ -63,9 +63,8 @@ def _count_partitions(
         layout.count = max(seen, chip.xcds // each) if each else seen
         expected = partition_count(model, reported) if reported else layout.count
         if seen > expected or (each and expected * each != chip.xcds):
-            layout.problems.append(
-                f"the driver says {reported or 'nothing'} and shows {_partitions_text(layout.count)}"
-            )
+            shown = _partitions_text(layout.count)
+            layout.problems.append(f"the driver says {reported or 'nothing'} and shows {shown}")
         else:
             layout.count = expected
     layout.is_partitioned = layout.count > 1 and any(map(can_be_partitioned, group))
@@ -81,15 +80,13 @@ def _count_partitions(
 
 def _count_units(layout: PartitionLayout, model: str, group: Sequence[KfdNode], is_virtual: bool) -> None:
     chip = CHIPS.get(model)
-    for node in group if chip and not is_virtual else ():
-        drop_implausible_simds(node, 4 * chip.compute_units // layout.count if chip else 0)
+    layout.xcds = _extrapolated_sum([node.fact("num_xcc") for node in group], layout.count)
+    if chip and not is_virtual:
+        layout.xcds = chip.xcds
+        for node in group:
+            drop_implausible_simds(node, 4 * chip.compute_units // layout.count)
     layout.compute_units = _extrapolated_sum([node.compute_units for node in group], layout.count)
     layout.simds = _extrapolated_sum([node.fact("simd_count") for node in group], layout.count)
-    layout.xcds = (
-        chip.xcds
-        if chip and not is_virtual
-        else _extrapolated_sum([node.fact("num_xcc") for node in group], layout.count)
-    )
 
 
 def _count_memory(

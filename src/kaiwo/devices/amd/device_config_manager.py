@@ -1,7 +1,6 @@
 """Profiles and labels for AMD's Device Config Manager (DCM), which sets partition modes on Kubernetes nodes.
 
-In:    the wanted modes of a node, or its labels.   Out: a profile, label changes, and DCM's progress.
-Never: writes to the cluster; the caller applies these values.
+Nothing is written to the cluster here; the caller applies these values.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,7 +32,6 @@ def dcm_profile(modes: Sequence[Mode]) -> dict[str, Any]:
 
 
 def with_profile(config: Mapping[str, Any], modes: Sequence[Mode]) -> dict[str, Any]:
-    """DCM's configuration with this layout added; other profiles stay."""
     profiles = dict(config.get("gpu-config-profiles") or {})
     profiles[profile_name(modes)] = dcm_profile(modes)
     return {**config, "gpu-config-profiles": profiles}

@@ -1,6 +1,5 @@
-"""Discover the AMD GPUs of a machine from the KFD topology and sysfs.
+"""Discover the AMD GPUs of a machine, and their partitions, from the KFD topology and sysfs.
 
-In:    the paths of a machine.   Out: physical GPUs with their partitions, and notes.
 Never: fails because of a file's contents: the device is degraded, with the reason.
 """
 
@@ -21,15 +20,7 @@ from kaiwo.devices.amd.group_kfd_nodes import (
     numa_node,
     partition_indices,
 )
-from kaiwo.devices.amd.kfd_topology import (
-    CPU,
-    GPU,
-    MOST_NODES,
-    KfdNode,
-    memory_mib,
-    read_nodes,
-    rocr_order,
-)
+from kaiwo.devices.amd.kfd_topology import CPU, GPU, MOST_NODES, KfdNode, memory_mib, read_nodes, rocr_order
 from kaiwo.devices.amd.machine_paths import MachinePaths
 from kaiwo.devices.amd.sysfs_device import VRAM_TOTAL, SysfsFacts, hexadecimal, read_facts
 from kaiwo.devices.amd.sysfs_files import numbered_entries, parse_number, read_bytes
@@ -60,18 +51,14 @@ def product_name(root: str, device_id: int, revision: int | None) -> str:
             text = read_bytes(os.path.join(root, path), MOST_BYTES).decode("utf-8", "replace")
         except OSError:
             continue
-        if names := _product_names(text, device_id):
+        names: dict[int | None, str] = {}
+        for line in text.splitlines():
+            parts = [part.strip() for part in line.split(",", 2)]
+            if len(parts) == 3 and parts[2] and parse_number(f"0x{parts[0]}") == device_id:
+                names.setdefault(parse_number(f"0x{parts[1]}"), parts[2])
+        if names:
             return names.get(revision) or next(iter(names.values()))
     return ""
-
-
-def _product_names(text: str, device_id: int) -> dict[int | None, str]:
-    found: dict[int | None, str] = {}
-    for line in text.splitlines():
-        parts = [part.strip() for part in line.split(",", 2)]
-        if len(parts) == 3 and parts[2] and parse_number(f"0x{parts[0]}") == device_id:
-            found.setdefault(parse_number(f"0x{parts[1]}"), parts[2])
-    return found
 
 
 class AmdMachine(msgspec.Struct):

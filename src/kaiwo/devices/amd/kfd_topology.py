@@ -1,6 +1,5 @@
 """Read the KFD topology: CPUs and GPUs as numbered nodes, and the links between them.
 
-In:    the folder `nodes` of a topology.   Out: nodes with their properties and problems.
 Never: drops a node because a part of it can't be read.
 """
 
@@ -26,8 +25,6 @@ _LOCAL_HEAPS = (1, 2)  # GPU memory that the CPU can see, and that it can't
 
 
 class KfdLink(msgspec.Struct, gc=False, frozen=True):
-    """A link in the kernel's numbers."""
-
     kind: int
     to: int
     weight: int
@@ -170,7 +167,7 @@ def _find_truncated(gpus: Sequence[KfdNode], alike: Sequence[KfdNode]) -> None:
     """Find truncated files: a kernel writes the same properties for all nodes of a kind."""
     readable = [node for node in alike if node.facts]
     counts = Counter(name for node in readable for name in node.facts)
-    cut = sum(node.is_truncated for node in readable)
+    truncated = sum(node.is_truncated for node in readable)
     for node in gpus:
         others = len(readable) - 1
         if not node.facts or others < 1:
@@ -179,7 +176,7 @@ def _find_truncated(gpus: Sequence[KfdNode], alike: Sequence[KfdNode]) -> None:
         if missing:
             more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
             node.problems.append(f"properties lacks {missing[0]}{more}")
-        elif node.is_truncated and (cut - 1) * 2 < others:
+        elif node.is_truncated and (truncated - 1) * 2 < others:
             node.problems.append(f"properties ends in the middle of a line ({list(node.facts)[-1]})")
 
 

@@ -74,9 +74,8 @@ class MachinePaths:
         found: dict[int, tuple[str, str]] = {}
         for path in ("devices/platform", "bus/platform/devices"):
             folder = os.path.join(self.sys, path)
-            for name in sorted(
-                filter(XCP.fullmatch, list_entries(folder)), key=lambda name: int(name[len("amdgpu_xcp_") :])
-            ):
+            names = filter(XCP.fullmatch, list_entries(folder))
+            for name in sorted(names, key=lambda name: int(name[len("amdgpu_xcp_") :])):
                 card, render = drm_names(os.path.join(folder, name))
                 if render and int(render[7:]) not in found:
                     found[int(render[7:])] = (name, card)

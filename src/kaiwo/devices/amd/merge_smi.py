@@ -126,15 +126,17 @@ def _gpu_from_tool(devices: Sequence[SmiGpu]) -> PhysicalGpu:
     model = amd_model(first.device_id, first.product, first.target, first.memory_mib, first.compute_units)
     is_virtual = first.device_id in VIRTUAL_FUNCTIONS
     chip = CHIPS.get(model)
-    is_cut = len(devices) > 1
+    is_partitioned = len(devices) > 1
     is_believed = is_plausible(first.memory_mib, model, len(devices), is_virtual)
-    count = max(len(devices), partition_count(model, first.compute_mode) if is_cut and first.compute_mode else 1)
-    told_mib = _whole_mib(first.memory_mib, model, count) if is_believed else 0
-    memory_mib = told_mib or (0 if is_virtual else nominal_mib(model))
+    count = max(
+        len(devices), partition_count(model, first.compute_mode) if is_partitioned and first.compute_mode else 1
+    )
+    reported_mib = _whole_mib(first.memory_mib, model, count) if is_believed else 0
+    memory_mib = reported_mib or (0 if is_virtual else nominal_mib(model))
     problems = [implausible_text(TOOL, first.memory_mib, model)] if first.memory_mib and not is_believed else []
     problems += [] if memory_mib else [NO_MEMORY]
     all_units = chip.compute_units if chip and not is_virtual else 0  # rocm-smi reports none
-    parts = _partitions(name, devices, memory_mib // count, all_units // count) if is_cut else ()
+    parts = _partitions(name, devices, memory_mib // count, all_units // count) if is_partitioned else ()
     gpu = PhysicalGpu(
         id=name,
         vendor="amd",
@@ -145,8 +147,8 @@ def _gpu_from_tool(devices: Sequence[SmiGpu]) -> PhysicalGpu:
         target=target_name(first.target),
         platform="vf" if is_virtual else "apu" if chip and chip.is_apu else "",
         memory_mib=memory_mib,
-        memory_from="driver" if told_mib else "table" if memory_mib else "",
-        compute_units=(0 if is_cut else first.compute_units) or all_units,
+        memory_from="driver" if reported_mib else "table" if memory_mib else "",
+        compute_units=(0 if is_partitioned else first.compute_units) or all_units,
         xcds=chip.xcds if chip and not is_virtual else 0,
         compute_modes=tuple(dict.fromkeys(mode.compute for mode in legal_modes(model))),
         memory_modes=tuple(sorted({mode.memory for mode in legal_modes(model)})),
@@ -156,10 +158,10 @@ def _gpu_from_tool(devices: Sequence[SmiGpu]) -> PhysicalGpu:
     return _fill_gaps(gpu, first)
 
 
-def _whole_mib(told_mib: int, model: str, count: int) -> int:
+def _whole_mib(reported_mib: int, model: str, count: int) -> int:
     """The memory of a GPU; for partitions some versions of the tools report their own, some the whole GPU's."""
-    is_part = told_mib * count * 2 <= nominal_mib(model) * 3  # if the whole is reported, the sum is too large
-    return told_mib * count if is_part else told_mib
+    is_part = reported_mib * count * 2 <= nominal_mib(model) * 3  # if the whole is reported, the sum is too large
+    return reported_mib * count if is_part else reported_mib
 
 
 def _partitions(name: str, devices: Sequence[SmiGpu], part_mib: int, part_units: int) -> tuple[Partition, ...]:

@@ -1,6 +1,5 @@
 """Set the partition mode of an AMD GPU through sysfs or amd-smi.
 
-In:    a GPU's PCI address and a mode.   Out: nothing, or OSError with the kernel's error (busy, invalid).
 A compute mode takes effect at once on an idle GPU; a memory mode when the driver is loaded again.
 """
 

@@ -1,17 +1,15 @@
 """Run amd-smi or rocm-smi, and read the JSON of all their versions (rocm-smi from ROCm 4.3 on).
 
-In:    the output with --json, also of several calls.   Out: a SmiGpu for each device.
 Never: relies on a field or its type; any value may be `N/A`.
 """
 
 import json
-import os
 import re
+import shutil
 from typing import Any
 
 import msgspec
 
-from kaiwo.devices.amd.smi_values import first_value, mib, text_value, value_at, whole
 from kaiwo.devices.gpu_names import parse_target
 from kaiwo.model.partition_modes import COMPUTE_MODES, MEMORY_MODES
 
@@ -88,11 +86,10 @@ def _read_card(card: dict[str, Any], gpu: SmiGpu) -> None:
 MOST_FAILURES = 50
 TIMEOUT_S = 20.0
 NO_JSON = "the tool's output contains no JSON"
-_PATHS = ("/opt/rocm/bin",)
+ROCM_TOOLS = "/opt/rocm/bin"
 
 
 def read_smi(text: str) -> tuple[list[SmiGpu], list[str]]:
-    """Every device in the output, in the tool's order, and problems."""
     found: dict[int, SmiGpu] = {}
     documents = list(json_documents(text))
     for document in documents:
@@ -102,13 +99,9 @@ def read_smi(text: str) -> tuple[list[SmiGpu], list[str]]:
             _read_amd_smi(document, found)
     odd = [] if documents else [NO_JSON]
     gpus = [found[index] for index in sorted(found)]
-    silent = [gpu.index for gpu in gpus if not _has_data(gpu)]
-    odd += [f"the tool lists device {index} without address, name, memory or mode" for index in silent]
-    return [gpu for gpu in gpus if _has_data(gpu)], odd
-
-
-def _has_data(gpu: SmiGpu) -> bool:
-    return bool(gpu.pci or gpu.product or gpu.memory_mib or gpu.compute_mode)
+    silent = [gpu for gpu in gpus if not (gpu.pci or gpu.product or gpu.memory_mib or gpu.compute_mode)]
+    odd += [f"the tool lists device {gpu.index} without address, name, memory or mode" for gpu in silent]
+    return [gpu for gpu in gpus if gpu not in silent], odd
 
 
 def json_documents(text: str) -> list[Any]:
@@ -130,7 +123,7 @@ def run_smi() -> tuple[list[SmiGpu], list[str]]:
     import subprocess
 
     for tool, arguments in (("amd-smi", ["static", "--json"]), ("rocm-smi", ["--showallinfo", "--json"])):
-        path = _find_tool(tool)
+        path = shutil.which(tool) or shutil.which(tool, path=ROCM_TOOLS)
         if not path:
             continue
         try:
@@ -139,14 +132,6 @@ def run_smi() -> tuple[list[SmiGpu], list[str]]:
             return [], [f"{tool} did not answer ({type(error).__name__})"]
         return read_smi(done.stdout.decode("utf-8", "replace"))
     return [], []
-
-
-def _find_tool(name: str) -> str:
-    for folder in [*os.environ.get("PATH", "").split(os.pathsep), *_PATHS]:
-        path = os.path.join(folder, name)
-        if folder and os.access(path, os.X_OK) and os.path.isfile(path):
-            return path
-    return ""
 
 
 def _device(found: dict[int, SmiGpu], index: int) -> SmiGpu:
@@ -258,3 +243,66 @@ def mode_in(value: Any, modes: tuple[str, ...]) -> str:
     """The mode in a text, without the star that marks the current one."""
     text = text_value(value).rstrip("* ").upper()
     return text if text in modes else ""
+
+
+_NUMBER = re.compile(r"\s*\(?\s*(-?\d{1,20}(?:\.\d{1,12})?)\s*([A-Za-z%]*)")
+_MIB = {"": 1, "B": 1 / (1 << 20), "KB": 1 / 1024, "MB": 1, "GB": 1024, "TB": 1 << 20}
+
+
+def number(value: Any) -> float | None:
+    found = _split(value)
+    return found[0] if found else None
+
+
+def whole(value: Any, least: int = 0, most: int = 1 << 62) -> int | None:
+    """A whole number within bounds, decimal or hexadecimal."""
+    if isinstance(value, str) and re.fullmatch(r"\s*0[xX][0-9a-fA-F]{1,16}\s*", value):
+        found: float | None = int(value, 16)
+    else:
+        found = number(value)
+    return round(found) if found is not None and least <= found <= most else None
+
+
+def mib(value: Any, unit: str = "MB") -> int | None:
+    """Memory in MiB; the tools write MB and GB for MiB and GiB."""
+    found = _split(value)
+    if found is None or found[0] < 0:
+        return None
+    reported = (found[1] or unit).upper().replace("IB", "B")
+    return int(found[0] * _MIB[reported]) if reported in _MIB else None
+
+
+def text_value(value: Any) -> str:
+    """The text; empty for N/A and the like."""
+    text = value.strip() if isinstance(value, str) else ""
+    return "" if text.upper() in ("N/A", "NA", "NONE", "UNKNOWN", "NULL") or text.upper().startswith("N/A ") else text
+
+
+def value_at(data: Any, *names: str) -> Any:
+    for name in names:
+        if not isinstance(data, dict):
+            return None
+        data = data.get(name)
+    return data
+
+
+def first_value(data: Any, *names: str) -> Any:
+    """The first of these entries that has a value."""
+    for name in names:
+        value = value_at(data, name)
+        if value is not None and (not isinstance(value, str) or text_value(value)):
+            return value
+    return None
+
+
+def _split(value: Any) -> tuple[float, str] | None:
+    if isinstance(value, dict):
+        inner = _split(value.get("value"))
+        unit = value.get("unit")
+        return (inner[0], unit if isinstance(unit, str) else inner[1]) if inner else None
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    if isinstance(value, str):
+        found = _NUMBER.match(value)
+        return (float(found[1]), found[2]) if found else None
+    return (float(value), "") if abs(value) < 1e19 else None

@@ -1,6 +1,5 @@
-"""Read one AMD GPU from sysfs: product, memory, modes and error counters.
+"""Read one AMD GPU from its sysfs folder: product, memory, modes and error counters.
 
-In:    the folder of its PCI device.   Out: values, None or empty if unknown.
 Never: lets a wrong value in one file affect the others.
 """
 
@@ -70,15 +69,12 @@ def read_errors(folder: str) -> Errors:
     names = [name for name in list_entries(folder) if name.endswith("_err_count") or name.startswith("aca_")]
     if not names:
         return Errors()
-    sums = {b"ue": 0, b"ce": 0}
-    is_told = False
-    for name in names:
-        for kind, count in _COUNTS.findall(_bytes(os.path.join(folder, name))):
-            sums[kind.lower()] += int(count)
-            is_told = True
+    found = [pair for name in names for pair in _COUNTS.findall(_bytes(os.path.join(folder, name)))]
+    corrected = sum(int(count) for kind, count in found if kind.lower() == b"ce") if found else None
+    uncorrected = sum(int(count) for kind, count in found if kind.lower() == b"ue") if found else None
     pages = _bytes(os.path.join(folder, "gpu_vram_bad_pages"))
     bad_pages = len(_PAGE.findall(pages)) if pages else None
-    return Errors(sums[b"ce"], sums[b"ue"], bad_pages) if is_told else Errors(bad_pages=bad_pages)
+    return Errors(corrected, uncorrected, bad_pages)
 
 
 def _memory(path: str) -> tuple[int, str]:

@@ -98,17 +98,17 @@ def read_properties(path: str) -> Properties:
 
 def parse_properties(data: bytes) -> Properties:
     """Every line of a name and a number; other lines are problems."""
-    is_cut = not data.endswith(b"\n")
+    is_truncated = not data.endswith(b"\n")
     # Nearly all files are valid, and one match of the whole is ten times faster than parsing each line.
     if _PLAIN.fullmatch(data):
         words = data.decode().split()
         facts = dict(zip(words[::2], map(int, words[1::2]), strict=True))
         if max(facts.values()) <= MOST_NUMBER:
-            return Properties(facts, [], is_cut)
-    return _parse_lines(data, is_cut)
+            return Properties(facts, [], is_truncated)
+    return _parse_lines(data, is_truncated)
 
 
-def _parse_lines(data: bytes, is_cut: bool) -> Properties:
+def _parse_lines(data: bytes, is_truncated: bool) -> Properties:
     facts: dict[str, int] = {}
     problems: list[str] = []
     for line in data.decode("latin-1").split("\n"):
@@ -124,4 +124,4 @@ def _parse_lines(data: bytes, is_cut: bool) -> Properties:
             facts[words[0]] = value
     if not facts:
         problems.append("properties is empty" if not data.strip() else "properties is not readable text")
-    return Properties(facts, list(dict.fromkeys(problems))[:4], is_cut)
+    return Properties(facts, list(dict.fromkeys(problems))[:4], is_truncated)

@@ -66,7 +66,10 @@ class NvmlReader:
             try:
                 handle = self.nvml.nvmlDeviceGetHandleByIndex(index)
             except self.nvml.NVMLError as error:
-                found.append(_unreachable_gpu(index, _error_text(error)))
+                reason = _error_text(error).lower()
+                found.append(
+                    PhysicalGpu(f"nvidia-{index}", "nvidia", "NVIDIA", order=index, health="failed", reason=reason)
+                )
                 continue
             gpu = self._gpu(index, handle)
             handles[gpu.id] = handle
@@ -192,10 +195,6 @@ class NvmlReader:
         if self._is_mig(handle) and not any(True for _ in self._mig_handles(handle)):
             problems.append(NO_INSTANCES)
         return Errors(corrected, uncorrected, bad), problems, bool(rows and rows[3])
-
-
-def _unreachable_gpu(index: int, why: str) -> PhysicalGpu:
-    return PhysicalGpu(f"nvidia-{index}", "nvidia", "NVIDIA", order=index, health="failed", reason=why.lower())
 
 
 def _error_text(error: Exception) -> str:

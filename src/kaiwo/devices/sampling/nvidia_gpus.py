@@ -1,7 +1,4 @@
-"""Sample NVIDIA GPUs through an NVML that stays open, and collect their XID error events.
-
-In:    NVML, the GPUs of the inventory.   Out: a GpuSample for each.
-"""
+"""Sample NVIDIA GPUs through an NVML that stays open, and collect their XID error events."""
 
 import contextlib
 from collections.abc import Iterable, Sequence

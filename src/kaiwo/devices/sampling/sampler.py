@@ -1,6 +1,5 @@
-"""Sample all GPUs of a machine.
+"""Sample all GPUs of a machine, with the processes on them and the owners of these processes.
 
-In:    a root and its inventory.   Out: a Sample for each call.
 Never: raises because of a bad GPU: that GPU is degraded, with the reason.
 """
 
@@ -20,6 +19,10 @@ from kaiwo.devices.inventory import Health, Inventory, PhysicalGpu, join_reasons
 from kaiwo.devices.sampling.amd_processes import KfdProcesses
 from kaiwo.devices.sampling.nvidia_gpus import NvidiaSampler
 from kaiwo.devices.sharing.isolation_method import oversubscription
+
+RUN = re.compile(rb"(?:^|\0)KAIWO_RUN=([0-9a-zA-Z-]{1,64})\0")
+POD = re.compile(r"pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12})")
+MOST_BYTES = 1 << 20
 
 
 class Sampler:
@@ -64,9 +67,9 @@ class Sampler:
         """A GPU without sysfs files, such as a fake one, keeps the values of discovery."""
         ids = {gpu.id, *(part.id for part in gpu.partitions)}
         mine = tuple(use for use in uses if use.device in ids)
-        is_told = self._kfd is not None and self._kfd.exists
+        is_reported = self._kfd is not None and self._kfd.exists
         parts = tuple(
-            _partition(part.id, part.compute_units, mine) if is_told else PartitionUse(part.id)
+            _partition(part.id, part.compute_units, mine) if is_reported else PartitionUse(part.id)
             for part in gpu.partitions
         )
         crowd = _oversubscription(gpu, mine)
@@ -139,11 +142,6 @@ def _oversubscription(gpu: PhysicalGpu, uses: tuple[ProcessUse, ...]) -> str:
         if word := oversubscription(gpu.vendor, len({use.pid for use in here}), sum(use.queues or 0 for use in here)):
             return word
     return ""
-
-
-RUN = re.compile(rb"(?:^|\0)KAIWO_RUN=([0-9a-zA-Z-]{1,64})\0")
-POD = re.compile(r"pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12})")
-MOST_BYTES = 1 << 20
 
 
 class ProcessOwners:

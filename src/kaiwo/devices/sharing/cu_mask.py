@@ -1,4 +1,4 @@
-"""AMD's compute-unit (CU) masks: choose the units of a share, and write and parse ROCm's mask variables.
+"""AMD's compute-unit (CU) masks: choose the units of a share, and write ROCm's mask variables.
 
 Never: writes a mask that ROCr ignores. ROCr reports no error: the process would silently get the whole GPU.
 

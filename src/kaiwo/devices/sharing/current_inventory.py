@@ -41,18 +41,17 @@ class CurrentInventory:
 
     def ensure_current(self, ids: Collection[str]) -> None:
         """Make sure that these devices are up to date; ClusterError if they keep changing."""
-        if self.has_changed() or self._lacks_generation() or not set(ids) <= devices_by_id(self.inventory).keys():
-            deadline = time.monotonic() + MOST_WAIT_S
+        # Without a generation, AMD's driver does not report when indices change.
+        is_unwatched = not self._generation and any(gpu.vendor == "amd" for gpu in self.inventory.gpus)
+        if not is_unwatched and not self.has_changed() and set(ids) <= devices_by_id(self.inventory).keys():
+            return
+        deadline = time.monotonic() + MOST_WAIT_S
+        self.refresh()
+        while self.has_changed():
+            if time.monotonic() > deadline:
+                raise ClusterError(STILL_CHANGING)
+            time.sleep(PAUSE_S)
             self.refresh()
-            while self.has_changed():
-                if time.monotonic() > deadline:
-                    raise ClusterError(STILL_CHANGING)
-                time.sleep(PAUSE_S)
-                self.refresh()
-
-    def _lacks_generation(self) -> bool:
-        """True if devices have indices, but the driver does not report when they change."""
-        return not self._generation and any(gpu.vendor == "amd" for gpu in self.inventory.gpus)
 
     def _read_generation(self) -> str:
         try:

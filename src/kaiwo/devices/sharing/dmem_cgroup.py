@@ -23,7 +23,6 @@ def regions(root: str = ROOT) -> tuple[str, ...]:
 
 
 def make_group(name: str, caps_mib: dict[str, int], root: str = ROOT) -> str:
-    """Create a cgroup with these caps for all its processes; return its folder."""
     top = os.path.join(root, OURS)
     folder = os.path.join(top, name)
     try:

@@ -1,6 +1,6 @@
 """Decide the grant of a pod, build the environment of its process, and store grants on disk.
 
-In:    a request, the machine's devices, the current grants.   Out: a Grant or a Refusal; variables.
+Never: leaves out a vendor of the node: a process without devices of a vendor sees none of them.
 """
 
 import contextlib
@@ -17,6 +17,9 @@ from kaiwo.devices.sharing.isolation_method import IsolationChoice, choose_isola
 from kaiwo.devices.sharing.mps import client_variables
 from kaiwo.devices.sharing.share_types import GpuDevice, Grant, GrantedDevice, GrantRequest, IsolationSupport, Refusal
 from kaiwo.model.gpu import GRADE_RANKS
+
+SUFFIX = ".json"
+NO_DEVICE = "-1"
 
 
 def decide_grant(
@@ -50,6 +53,35 @@ def grant_environment(grant: Grant, vendors: Collection[str], mps_folder: str = 
     return {**variables, "KAIWO_GPU_ISOLATION": grant.grade}
 
 
+def first_without_order(devices: Sequence[GpuDevice]) -> str:
+    """The first AMD device without a known index, which can't be made visible; empty if there is none."""
+    return next((device.id for device in devices if device.vendor == "amd" and device.order is None), "")
+
+
+def visible_variables(devices: Sequence[GpuDevice], vendors: Collection[str]) -> dict[str, str]:
+    """The variables for a process on the node, outside a container."""
+    variables: dict[str, str] = {}
+    seen = sorted(devices, key=_visible_rank)
+    for vendor in sorted(set(vendors)):
+        mine = [device for device in seen if device.vendor == vendor]
+        # An index changes when another GPU is partitioned or lost, with MIG and behind an MPS daemon; a UUID does not.
+        listed = ",".join(device.uuid or str(device.order) for device in mine) or NO_DEVICE
+        if vendor == "nvidia":
+            variables |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": listed}
+        elif vendor == "amd":
+            # A process whose devices are not known for certain sees none, rather than another pod's.
+            visible = NO_DEVICE if first_without_order(mine) else listed
+            # HIP numbers what ROCr leaves visible, so its list starts at 0.
+            again = ",".join(map(str, range(len(mine)))) or NO_DEVICE
+            variables |= {"ROCR_VISIBLE_DEVICES": visible, "HIP_VISIBLE_DEVICES": again}
+    return variables
+
+
+def _visible_rank(device: GpuDevice) -> tuple[str, int]:
+    """The order in which a process numbers its devices, for masks and limits: by KFD node or index, then the others."""
+    return device.vendor, next((number for number in (device.node, device.order) if number is not None), 1 << 30)
+
+
 def with_current_devices(grant: Grant, devices: Mapping[str, GpuDevice]) -> Grant | None:
     """The grant with the current indices of its devices; None if one is gone or partitioned differently."""
     held = []
@@ -66,8 +98,7 @@ def uses_device(grant: Grant, device: GpuDevice) -> bool:
 
 
 def _in_visible_order(held: Sequence[GrantedDevice]) -> list[GrantedDevice]:
-    order = [device.id for device in visible_order([one.device for one in held])]
-    return sorted(held, key=lambda one: order.index(one.device.id))
+    return sorted(held, key=lambda one: _visible_rank(one.device))
 
 
 def _mask_basis(device: GpuDevice) -> tuple[object, ...]:
@@ -98,16 +129,12 @@ def _taken_units(device: GpuDevice, grants: Collection[Grant]) -> set[int]:
     return {unit for one in held for unit in one.units}
 
 
-SUFFIX = ".json"
-
-
 class GrantStore:
     def __init__(self, folder: str) -> None:
         self.folder = folder
         os.makedirs(folder, mode=0o700, exist_ok=True)
 
     def load(self) -> tuple[dict[str, Grant], list[str]]:
-        """Grants by owner, and problems with other files."""
         found: dict[str, Grant] = {}
         odd = []
         for name in sorted(name for name in os.listdir(self.folder) if name.endswith(SUFFIX)):
@@ -130,40 +157,3 @@ class GrantStore:
     def _path(self, owner: str) -> str:
         """Owners such as `team/train main-0` are hashed, since they are not file names."""
         return os.path.join(self.folder, hashlib.sha256(owner.encode()).hexdigest()[:24] + SUFFIX)
-
-
-NO_DEVICE = "-1"
-
-
-def visible_order(devices: Sequence[GpuDevice]) -> list[GpuDevice]:
-    """Devices in the order in which the process numbers them; masks and limits use these numbers."""
-    return sorted(devices, key=lambda device: (device.vendor, _rank(device)))
-
-
-def first_without_order(devices: Sequence[GpuDevice]) -> str:
-    """The first AMD device without a known index, which can't be made visible; empty if there is none."""
-    return next((device.id for device in devices if device.vendor == "amd" and device.order is None), "")
-
-
-def visible_variables(devices: Sequence[GpuDevice], vendors: Collection[str]) -> dict[str, str]:
-    """The variables for a process on the node, outside a container."""
-    variables: dict[str, str] = {}
-    seen = visible_order(devices)
-    for vendor in sorted(set(vendors)):
-        mine = [device for device in seen if device.vendor == vendor]
-        # An index changes when another GPU is partitioned or lost, with MIG and behind an MPS daemon; a UUID does not.
-        listed = ",".join(device.uuid or str(device.order) for device in mine) or NO_DEVICE
-        if vendor == "nvidia":
-            variables |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": listed}
-        elif vendor == "amd":
-            # A process whose devices are not known for certain sees none, rather than another pod's.
-            visible = NO_DEVICE if first_without_order(mine) else listed
-            # HIP numbers what ROCr leaves visible, so its list starts at 0.
-            again = ",".join(map(str, range(len(mine)))) or NO_DEVICE
-            variables |= {"ROCR_VISIBLE_DEVICES": visible, "HIP_VISIBLE_DEVICES": again}
-    return variables
-
-
-def _rank(device: GpuDevice) -> int:
-    """Sort by KFD node or index, which grow together; devices with neither come last."""
-    return next((number for number in (device.node, device.order) if number is not None), 1 << 30)

@@ -1,6 +1,5 @@
 """Choose how a share of a GPU is isolated: MPS, CU mask, time-slicing, or a whole device.
 
-In:    the request, the device, the platform.   Out: a method with its grade, or a refusal that says what to do.
 Never: chooses a weaker method than the one asked for by name without saying so.
 """
 
@@ -42,7 +41,7 @@ def choose_isolation(
 
 
 def share_grade(device: GpuDevice, platform: IsolationSupport) -> str:
-    """The grade of a share of this device, which the scheduler is told; empty for a partition."""
+    """The grade of a share of this device, as the scheduler sees it; empty for a partition."""
     share = Share(device.id, WHOLE_MILLI // 2, 0)
     choice = None if device.is_partition else choose_isolation(GrantRequest("", (share,)), share, device, platform)
     return choice.grade if isinstance(choice, IsolationChoice) else ""
@@ -83,10 +82,8 @@ def _amd(
 ) -> IsolationChoice | Refusal:
     why = why_unmaskable(device)
     if not why and not unit_count(device, share.milli):
-        least = least_milli(device)
-        why = (
-            f"a mask needs one compute unit on each of {device.xcds} XCDs: at least {least / WHOLE_MILLI:g} of the GPU"
-        )
+        least = least_milli(device) / WHOLE_MILLI
+        why = f"a mask needs one compute unit on each of {device.xcds} XCDs: at least {least:g} of the GPU"
     if why and request.isolation == "cu-mask":
         return Refusal(f"{device.id}: {why}; ask for time-slicing")
     if why:

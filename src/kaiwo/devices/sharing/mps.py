@@ -29,17 +29,15 @@ def set_compute_mode(uuid: str, mode: int) -> bool:
         return False
     try:
         pynvml.nvmlInit()
+        try:
+            handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+            if pynvml.nvmlDeviceGetComputeMode(handle) != mode:
+                pynvml.nvmlDeviceSetComputeMode(handle, mode)
+            return True
+        finally:
+            pynvml.nvmlShutdown()
     except pynvml.NVMLError:
         return False
-    try:
-        handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
-        if pynvml.nvmlDeviceGetComputeMode(handle) != mode:
-            pynvml.nvmlDeviceSetComputeMode(handle, mode)
-        return True
-    except pynvml.NVMLError:
-        return False
-    finally:
-        pynvml.nvmlShutdown()
 
 
 PIPES, LOGS = "pipe", "log"
@@ -92,7 +90,9 @@ class MpsDaemon:
         self.folder = folder
         self.uuids = tuple(uuids)
         self._control = control
-        self._variables = {**_clean_environment(), **daemon_variables(uuids, folder)}
+        # The daemon's servers would inherit CUDA's variables.
+        ours = {name: value for name, value in os.environ.items() if not name.startswith(("CUDA_", "NVIDIA_"))}
+        self._variables = {**ours, **daemon_variables(uuids, folder)}
 
     @property
     def pid(self) -> int:
@@ -185,11 +185,6 @@ def start_ticks(pid: int) -> int:
         return 0 if fields[0] == b"Z" else int(fields[19])
     except (OSError, IndexError, ValueError):
         return 0
-
-
-def _clean_environment() -> dict[str, str]:
-    """Our environment without CUDA's variables, which the daemon's servers would inherit."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(("CUDA_", "NVIDIA_"))}
 
 
 def _wait_gone(pid: int, patience_s: float) -> bool:

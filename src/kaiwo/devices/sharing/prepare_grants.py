@@ -1,14 +1,7 @@
 """Prepare the GPU devices of a pod before its process starts, and release them after it ends.
 
-In:    the devices that the scheduler gave a pod.   Out: a Grant with the environment, the cgroup and the grade.
 Never: gives one compute unit to two masks; loses a grant when Kaiwo is killed.
-
-    sharing = Sharing(home / "sharing", discover())
-    grant = sharing.prepare(Ask("team/train main-0", pod.devices, isolation="mps"))
-    ...                             # a Refusal has a reason; a Grant has environment, cgroup, grade, note
-    sharing.release("team/train main-0")
-
-`prepare` may wait about 20 ms for a daemon: call it from a thread.
+`GpuSharing.prepare` may wait about 20 ms for a daemon: call it from a thread.
 """
 
 import hashlib

@@ -47,8 +47,6 @@ class GrantedDevice(msgspec.Struct, frozen=True):
 
 
 class Grant(msgspec.Struct, frozen=True):
-    """One pod's devices, and how they are isolated from other pods."""
-
     owner: str
     method: IsolationMethod
     grade: IsolationGrade
@@ -59,14 +57,10 @@ class Grant(msgspec.Struct, frozen=True):
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Why a request can't be granted, and what can."""
-
     reason: str
 
 
 class IsolationSupport(msgspec.Struct, frozen=True):
-    """What this machine supports for isolating pods."""
-
     mps_control: str = ""  # path of nvidia-cuda-mps-control; empty: not installed
     dmem_regions: tuple[str, ...] = ()  # memory regions that the kernel can cap, such as drm/0000:05:00.0/vram
     in_containers: bool = False  # pods run under a kubelet, which creates their cgroups too late to cap memory

@@ -1,7 +1,4 @@
-"""What nodes would have for a request if their GPUs were cut as it asks.
-
-In:    nodes, a request.   Out: per node how many devices serve now, would serve, and which GPUs are on their way.
-"""
+"""How many devices each node would have for a request if its GPUs were partitioned as the request asks."""
 
 from collections.abc import Iterable, Iterator
 
@@ -20,34 +17,33 @@ from kaiwo.model.request import Request
 
 class RepartitionedNode(msgspec.Struct, gc=False, frozen=True):
     node: str
-    devices: int = 0  # that would serve if all its GPUs were cut so
-    now: int = 0  # of those, cut so already
-    others: int = 0  # physical GPUs that are cut in another way
-    coming: int = 0  # of those, on their way
+    devices: int = 0  # usable if all its GPUs were in this mode
+    now: int = 0  # of those, usable now
+    others: int = 0  # physical GPUs in another mode
+    coming: int = 0  # of those, already changing
 
 
 def if_repartitioned(nodes: Iterable[Node], want: Request) -> Iterator[RepartitionedNode]:
-    """The nodes on which a change would give such a request devices."""
     need = demand_of(want)
     for node in nodes if need is not None else ():
-        found = _recut(node, want, need) if need is not None else None
+        found = _node_if_repartitioned(node, want, need) if need is not None else None
         if found is not None and found.others:
             yield found
 
 
 def available_modes(nodes: Iterable[Node], want: Request) -> dict[str, tuple[str, ...]]:
-    """By model that the request allows: the compute modes that it can be in, whatever it is in now."""
+    """The legal compute modes of each model that the request allows."""
     models = {gpu.model for node in nodes for gpu in node.gpus if _is_wanted(gpu, want)}
     return {model: tuple(dict.fromkeys(mode.compute for mode in legal_modes(model))) for model in sorted(models)}
 
 
 def is_isolation_too_weak(nodes: Iterable[Node], want: Request) -> bool:
-    """No GPU that could be whole keeps a share as far apart as is asked."""
+    """No GPU would isolate a share as the request asks, even if it were not partitioned."""
     wanted = [(node, gpu) for node in nodes for gpu in whole_gpus(node) if _is_wanted(gpu, want)]
     return bool(wanted) and not any(_is_apart(node, gpu, want) for node, gpu in wanted)
 
 
-def _recut(node: Node, want: Request, need: ModeDemand) -> RepartitionedNode:
+def _node_if_repartitioned(node: Node, want: Request, need: ModeDemand) -> RepartitionedNode:
     devices = now = others = coming = 0
     parts: dict[str, list[Gpu]] = {}
     for gpu in node.gpus:
@@ -56,7 +52,7 @@ def _recut(node: Node, want: Request, need: ModeDemand) -> RepartitionedNode:
         mine = parts[whole.id]
         changes = [pending_change(gpu) for gpu in mine if not gpu.healthy]
         if None in changes or not _is_wanted(whole, want) or not _is_apart(node, whole, want):
-            continue  # it is ill, or would not do
+            continue  # unhealthy or unsuitable
         if suits(mode_of(mine[0]), need) and not changes:
             devices, now = devices + len(mine), now + len(mine)
         elif any(suits(mode, need) for mode in next_modes(whole.model, mode_of(mine[0]))):

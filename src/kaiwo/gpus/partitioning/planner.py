@@ -1,16 +1,13 @@
-"""Plan which GPUs should change their partition mode.
+"""Plan which GPUs should change their partition mode: for waiting pods, or because a PartitioningPlan requests it.
 
-In:    nodes with their modes and what runs there, the waiting needs, the terms.   Out: one PartitionPlan.
-Never: names an illegal mode, or a change that is due under a running pod; a memory mode changes on whole nodes only.
+Never: plans an illegal mode, or a change under a running pod; a memory mode changes on whole nodes only.
 
-A need is first served from what is free or on its way; only what is missing then makes GPUs change. Devices serve as
-many pods as find CPUs, memory and slots beside them. A mode that others wait for is not drained, unless somebody has
-waited too long. Ties fall to names.
-
-Also: What one node would have to change for one more pod, and what that would cost.
+A demand is first served from devices that are free, or will be after a change that has begun; only the rest makes
+GPUs change. Devices serve as many pods as there are CPUs, memory and pod slots for. A mode that other pods wait for is
+not drained unless a pod has waited too long. Ties are broken by name.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
 
@@ -47,49 +44,49 @@ class ChangeOffer:
 def offer_of(
     node: PlannedNode, asked: UnservedDemand, may_change: Allowed, may_change_memory: bool = True
 ) -> ChangeOffer | None:
-    """By a change of compute modes when that is enough, else of the node's memory mode."""
+    """Change compute modes if that is enough, otherwise the node's memory mode."""
     need, memory = asked.need, node.gpus[0].to.memory
     modes = [mode for mode in legal_modes(node.now.model, node.now.platform) if suits(mode, need)]
     for mode in modes:
         if mode.memory == memory:
             return _by_compute(node, asked, mode, may_change)
     for mode in modes if may_change_memory else ():
-        if all(_can_be(site, mode) and may_change(site, need) for site in node.gpus):
-            return _made(node, node.gpus, mode, need) if asked.find_room(node, node.gpus) else None
+        if all(_can_reach(site, mode) and may_change(site, need) for site in node.gpus):
+            return _make_offer(node, node.gpus, mode, need) if asked.find_room(node, node.gpus) else None
     return None
 
 
-def _can_be(site: PlannedGpu, mode: Mode) -> bool:
+def _can_reach(site: PlannedGpu, mode: Mode) -> bool:
     return mode in next_modes(site.node.model, site.now.mode, site.node.platform)
 
 
 def _by_compute(node: PlannedNode, asked: UnservedDemand, mode: Mode, may_change: Allowed) -> ChangeOffer | None:
-    """The GPUs that are idle soonest, as many as are missing, of those whose work leaves enough behind when it ends."""
+    """As many GPUs as are missing: those that are idle soonest and free enough CPUs and memory."""
     need, sites = asked.need, node.gpus
     have = sum(site.free for site in sites if site.serves(need))
     each = partition_count(node.now.model, mode.compute)
     wanted = -(-(need.devices - have) // each)
-    if wanted <= 0:  # devices are there: it is CPUs, memory or a slot that is missing
+    if wanted <= 0:  # there are devices, but CPUs, memory or pod slots are missing
         return None
-    able = [site for site in sites if not suits(site.to, need) and _can_be(site, mode) and may_change(site, need)]
+    able = [site for site in sites if not suits(site.to, need) and _can_reach(site, mode) and may_change(site, need)]
     if len(able) < wanted or not asked.find_room(node, able):
         return None
-    able.sort(key=lambda site: (site.waits_s, site.now.idle_gpu_s, site.now.id))
+    able.sort(key=lambda site: (site.now.waits_s, site.now.idle_gpu_s, site.now.id))
     windows = (able[first : first + wanted] for first in range(len(able) - wanted + 1))
     changing = next((some for some in windows if asked.find_room(node, some)), None)
-    return _made(node, changing, mode, need) if changing is not None else None
+    return _make_offer(node, changing, mode, need) if changing is not None else None
 
 
-def _made(node: PlannedNode, changing: Sequence[PlannedGpu], mode: Mode, need: ModeDemand) -> ChangeOffer | None:
+def _make_offer(node: PlannedNode, changing: Sequence[PlannedGpu], mode: Mode, need: ModeDemand) -> ChangeOffer | None:
     sites = node.gpus
     each = partition_count(node.now.model, mode.compute)
     if len(changing) * each + sum(site.free for site in sites if site.serves(need)) < need.devices:
         return None
-    ready_s = max(site.waits_s for site in changing)
-    idle = sum(site.now.idle_gpu_s + ready_s - site.waits_s for site in changing)
+    ready_s = max(site.now.waits_s for site in changing)
+    idle = sum(site.now.idle_gpu_s + ready_s - site.now.waits_s for site in changing)
     beside = [site for site in sites if site.serves(need) and site not in changing]
-    idle += ready_s * -(-sum(site.free for site in beside) // each)  # they wait for the others
-    waiting = ready_s * -(-need.devices // each)  # as long as nobody's GPUs, but somebody's time
+    idle += ready_s * -(-sum(site.free for site in beside) // each)  # free devices wait for the others
+    waiting = ready_s * -(-need.devices // each)  # no GPU is idle, but the pod waits
     broken = sum(1 for site in sites if not site.now.used and not site.is_moving and not suits(site.to, need))
     return ChangeOffer(node, changing, mode, (idle + waiting, broken, ready_s, node.now.name))
 
@@ -100,13 +97,13 @@ DEFAULT_TERMS = PlannerSettings()
 def plan_partitions(
     now_s: int, nodes: Sequence[NodeState], needs: Sequence[ModeDemand], terms: PlannerSettings = DEFAULT_TERMS
 ) -> PartitionPlan:
-    """The modes that the waiting work needs, the cheapest change first."""
+    """Plan the modes that the waiting pods need, the cheapest change first."""
     oldest_first = sorted(needs, key=lambda need: (-need.waited_s, need.compute, need.memory, need.devices))
     return _Planning(now_s, nodes, terms).plan(oldest_first)
 
 
 def could_serve(nodes: Sequence[NodeState], need: ModeDemand) -> bool:
-    """Some node could hold such a pod if its GPUs were in another mode, whatever runs there now."""
+    """Some node could hold such a pod with its GPUs in another mode, ignoring what runs there now."""
     return any(
         is_for(node, need) and _most_devices(node, need) >= need.devices and could_hold(node, need) for node in nodes
     )
@@ -122,7 +119,7 @@ class _Planning:
     def __init__(self, now_s: int, nodes: Sequence[NodeState], terms: PlannerSettings) -> None:
         self._now_s, self._terms = now_s, terms
         self._nodes = [PlannedNode(node) for node in sorted(nodes, key=lambda node: node.name) if node.gpus]
-        # By compute mode, then by what they are barred from: the age of the oldest who waits for it in vain.
+        # By compute mode, then by GPUs barred for them: how long the oldest unserved demand has waited.
         self._waiting: dict[str, dict[frozenset[GpuKey], int]] = {}
 
     def plan(self, needs: Sequence[ModeDemand]) -> PartitionPlan:
@@ -143,7 +140,7 @@ class _Planning:
         return PartitionPlan(steps, tuple(each.left() for each in asked if each.count))
 
     def _serve(self, asked: UnservedDemand) -> None:
-        """Take what is free or on its way, the fullest node first."""
+        """Take devices that are free, or will be after a change, on the fullest node first."""
         need = asked.need
         here = [(free, node) for node in self._nodes if asked.count and (free := _free_for(node, need)) >= need.devices]
         for _, node in sorted(here, key=lambda each: each[0]):
@@ -152,8 +149,8 @@ class _Planning:
             asked.fill(node)
 
     def _change_for(self, asked: UnservedDemand) -> None:
-        """Change GPUs until the need is met or nothing more may change."""
-        self._serve(asked)  # those before may have left something over
+        """Change GPUs until the demand is met or nothing more may change."""
+        self._serve(asked)  # demands before it may have left some devices
         offers = [offer for node in self._nodes if asked.count and (offer := self._offer(node, asked)) is not None]
         heapify(offers)
         while asked.count and offers:
@@ -184,7 +181,7 @@ class _Planning:
         return terms.may_drain and not is_theirs
 
     def _longest_wait_s(self, site: PlannedGpu) -> int | None:
-        """Of those who wait for the mode that a GPU is in and may use it; None: nobody does."""
+        """The longest wait for the mode that this GPU is in, of demands that may use it; None: there are none."""
         key = (site.node.name, site.now.id)
         ages = self._waiting.get(site.now.mode.compute, {})
         return max((age_s for barred, age_s in ages.items() if key not in barred), default=None)
@@ -211,25 +208,25 @@ class _Planning:
         ]
 
     def _evicts(self, site: PlannedGpu) -> bool:
-        """Its work is ended: that loses less than waiting for it."""
+        """Evict its workloads: that loses less than waiting for them."""
         return self._terms.may_evict and site.now.used > 0 and site.now.lost_gpu_s < site.now.free_in_s
 
     def _waits_s(self, site: PlannedGpu) -> int:
-        return 0 if self._evicts(site) else site.waits_s
+        return 0 if self._evicts(site) else site.now.waits_s
 
     def _idle_gpu_s(self, site: PlannedGpu, latest_s: int) -> int:
-        """Until the change begins: while its own work ends, then until the last of the node is idle."""
+        """Idle time until the change begins: while its own work ends, then until the whole node is idle."""
         own_s = self._waits_s(site)
         return (site.now.idle_gpu_s if own_s else 0) + max(0, latest_s - own_s)
 
 
 def _free_for(node: PlannedNode, need: ModeDemand) -> int:
-    """Devices that serve it now, or will when their GPU has changed."""
+    """Devices that serve the demand now, or will after a change."""
     return sum(site.free for site in node.gpus if site.serves(need)) if is_for(node.now, need) else 0
 
 
 def _take_back(node: PlannedNode) -> None:
-    """Nobody needs these changes any more: the GPUs stay as they are. A node's memory mode is one decision."""
+    """Cancel changes that no demand needs any more; a change of the memory mode only for the whole node."""
     sites = node.gpus
     is_memory = any(site.to.memory != site.now.mode.memory for site in sites)
     if is_memory and any(site.is_promised or site.now.is_changing for site in sites):
@@ -237,3 +234,53 @@ def _take_back(node: PlannedNode) -> None:
     for site in sites:
         if site.is_moving and not site.is_promised and not site.now.is_changing:
             node.move([site], site.now.mode)
+
+
+def steps_to_modes(
+    nodes: Sequence[NodeState], modes: Mapping[str, Mode], most_nodes: int, terms: PlannerSettings
+) -> list[ModeChangeStep]:
+    """The changes to these modes: nodes that have begun continue, others begin while fewer than `most_nodes` change."""
+    mine = sorted((node for node in nodes if node.name in modes), key=lambda node: (not _has_begun(node), node.name))
+    steps: list[ModeChangeStep] = []
+    busy = 0
+    for node in mine:
+        found = node_steps(node, modes[node.name], terms)
+        is_changing = any(gpu.is_changing for gpu in node.gpus)
+        if (found or is_changing) and busy < most_nodes:
+            busy += 1
+            steps += found
+    return steps
+
+
+def node_steps(node: NodeState, mode: Mode, terms: PlannerSettings) -> list[ModeChangeStep]:
+    """A step for every GPU in another mode. For a memory mode the whole node waits for its last GPU."""
+    if why_unreachable(node, mode):
+        return []
+    moving = [gpu for gpu in node.gpus if gpu.mode != mode and not gpu.is_changing]
+    is_memory = any(gpu.mode.memory != mode.memory for gpu in moving)
+    latest_s = max((gpu.waits_s for gpu in node.gpus), default=0) if is_memory else 0
+    is_idle = not any(gpu.used or gpu.is_changing for gpu in node.gpus)
+    takes_s = terms.memory_s if is_memory else terms.compute_s
+    return [
+        ModeChangeStep(
+            node=node.name,
+            change=ModeChange(gpu.id, gpu.mode, mode),
+            is_due=is_idle if is_memory else not gpu.used,
+            waits_s=max(latest_s, gpu.waits_s),
+            takes_s=takes_s,
+            idle_gpu_s=takes_s + gpu.idle_gpu_s + max(0, latest_s - gpu.waits_s),
+        )
+        for gpu in moving
+    ]
+
+
+def why_unreachable(node: NodeState, mode: Mode) -> str:
+    """Why a node can't reach the mode; empty if it can."""
+    for gpu in node.gpus:
+        if mode not in next_modes(node.model, gpu.mode, node.platform):
+            return f"{node.model} ({node.platform}) cannot go from {'+'.join(gpu.mode)} to {'+'.join(mode)}"
+    return ""
+
+
+def _has_begun(node: NodeState) -> bool:
+    return any(gpu.is_changing or gpu.goal is not None for gpu in node.gpus)

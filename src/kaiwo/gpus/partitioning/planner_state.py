@@ -1,7 +1,4 @@
-"""Nodes and GPUs while the planner plans: the modes they will be in, and what of them is still to be had.
-
-Also: The pods of one need that nothing serves yet, and how they come to nodes.
-"""
+"""The planner's working state: nodes and GPUs with planned modes and free capacity, and unserved demands."""
 
 from collections.abc import Collection, Sequence
 from operator import add, sub
@@ -17,11 +14,11 @@ class PlannedGpu:
 
     def __init__(self, node: NodeState, now: GpuState) -> None:
         self.node, self.now = node, now
-        self.is_promised = False  # somebody of this plan counts on it
+        self.is_promised = False  # a demand of this plan uses it
         self.move(now.goal or now.mode)
 
     def move(self, to: Mode) -> None:
-        """Let it be in that mode, with nothing of it given away yet."""
+        """Plan this mode, with all its devices free."""
         self.to = to
         self.free = partition_count(self.node.model, to.compute) - (0 if self.is_moving else self.now.used)
 
@@ -30,23 +27,19 @@ class PlannedGpu:
         return self.to != self.now.mode
 
     def is_open_to(self, need: ModeDemand) -> bool:
-        """No reservation keeps it for others."""
+        """No reservation bars the demand from it."""
         return not need.barred or (self.node.name, self.now.id) not in need.barred
 
     def serves(self, need: ModeDemand) -> bool:
-        """It will be in a mode that the need is about, and the need may use it."""
+        """Its planned mode suits the demand, and the demand may use it."""
         return suits(self.to, need) and self.is_open_to(need)
-
-    @property
-    def waits_s(self) -> int:
-        return self.now.free_in_s if self.now.used else 0
 
 
 class PlannedNode:
-    """One node in the planner's hands.
+    """A node with its planned changes.
 
-    Its CPUs, memory and pod slots are counted twice: what pods that start now find, and what those find who wait for a
-    GPU to change: the work of that GPU has ended by then, and what it held is free.
+    CPUs, memory and pod slots are counted twice: for pods that start now, and for pods that wait until a GPU has
+    changed, when the resources of the work on that GPU are free too.
     """
 
     __slots__ = ("_later", "_now", "_taken", "gpus", "now")
@@ -55,7 +48,7 @@ class PlannedNode:
         self.now, self.gpus = now, [PlannedGpu(now, gpu) for gpu in now.gpus]
         self._now: NodeResources = now.free or ()
         self._taken: NodeResources = (0,) * len(self._now)
-        self._later: NodeResources | None = None  # worked out when it is asked for
+        self._later: NodeResources | None = None  # computed on demand
 
     def move(self, sites: Collection[PlannedGpu], to: Mode) -> None:
         for site in sites:
@@ -63,11 +56,11 @@ class PlannedNode:
         self._later = None
 
     def times(self, amounts: NodeResources, most: int = 1) -> int:
-        """How many such pods find room beside each other after the changes, at most `most`."""
+        """How many such pods fit after the changes, at most `most`."""
         return most if self.now.free is None else times_in(self.room_later(), amounts, most)
 
     def times_now(self, amounts: NodeResources, most: int = 1) -> int:
-        """Of those, how many need not wait for the changes."""
+        """How many of them fit without waiting for the changes."""
         return most if self.now.free is None else times_in(self._now, amounts, most)
 
     def take(self, amounts: NodeResources, times: int, is_later: bool) -> None:
@@ -80,7 +73,7 @@ class PlannedNode:
             self._now = tuple(map(sub, self._now, amounts))
 
     def room_later(self, changing: Collection[PlannedGpu] = ()) -> NodeResources:
-        """What is left once the GPUs that change have drained, and these too."""
+        """The free resources once the changing GPUs, and these too, have drained."""
         if not changing and self._later is not None:
             return self._later
         leaving = {site.now.id for site in self.gpus if site.is_moving}.union(site.now.id for site in changing)
@@ -94,10 +87,7 @@ class PlannedNode:
 
 
 def times_in(room: NodeResources, amounts: NodeResources, most: int) -> int:
-    """How many such pods find room there, at most `most`.
-
-    Who asks for none of a resource does not mind that others hold more of it than there is.
-    """
+    """How many such pods fit, at most `most`. A resource that they don't ask for may be overcommitted."""
     for have, each in zip(room, amounts, strict=False):
         if each and each * most > have:
             most = max(0, have // each)
@@ -105,7 +95,7 @@ def times_in(room: NodeResources, amounts: NodeResources, most: int) -> int:
 
 
 def could_hold(now: NodeState, need: ModeDemand) -> bool:
-    """Some pod of the need would find CPUs, memory and a slot there if no GPU had work."""
+    """CPUs, memory and a pod slot would suffice for some pod of the demand if no GPU were in use."""
     if now.free is None or not need.sizes:
         return True
     room = now.free
@@ -115,17 +105,17 @@ def could_hold(now: NodeState, need: ModeDemand) -> bool:
 
 
 def suits(mode: Mode, need: ModeDemand) -> bool:
-    """A GPU in this mode has the devices that the need is about."""
+    """A GPU in this mode has devices as the demand asks."""
     return mode.compute == need.compute and need.memory in ("", mode.memory)
 
 
 def is_for(node: NodeState, need: ModeDemand) -> bool:
-    """The need allows this node, and its GPUs are of a model that it allows."""
+    """The demand allows this node and its model."""
     return (not need.models or node.model in need.models) and (need.nodes is None or node.name in need.nodes)
 
 
 class UnservedDemand:
-    """Largest pods first: those find the fewest places."""
+    """The unserved pods of one demand, largest first: those fit in the fewest places."""
 
     __slots__ = ("_least", "_left", "_sizes", "count", "need")
 
@@ -137,12 +127,12 @@ class UnservedDemand:
         self._least: NodeResources = tuple(map(min, zip(*(size.amounts for size in sizes), strict=True)))
 
     def left(self) -> ModeDemand:
-        """The need, as far as it is not served."""
+        """The unserved part of the demand."""
         sizes = (replace(size, count=left) for size, left in zip(self._sizes, self._left, strict=True) if left)
         return replace(self.need, count=self.count, sizes=tuple(sizes) if self.need.sizes else ())
 
     def find_room(self, node: PlannedNode, changing: Collection[PlannedGpu]) -> bool:
-        """One of them at least finds CPUs, memory and a slot there, when the work on these GPUs has ended."""
+        """At least one of them gets CPUs, memory and a pod slot once the work on these GPUs has ended."""
         if node.now.free is None or not self._least:
             return True
         room = node.room_later(changing)
@@ -152,7 +142,7 @@ class UnservedDemand:
         return any(left and times_in(room, size.amounts, 1) for size, left in sizes)
 
     def fill(self, node: PlannedNode) -> None:
-        """Give as many of them devices of this node as find room there."""
+        """Give devices of this node to as many of them as fit."""
         need = self.need
         suitable = [site for site in node.gpus if site.free and site.serves(need)]
         devices = sum(site.free for site in suitable)
@@ -168,12 +158,12 @@ class UnservedDemand:
 
 
 def _take(node: PlannedNode, suitable: Sequence[PlannedGpu], devices: int, size: PodSize) -> bool:
-    """One pod's devices of one node, of GPUs that are begun or spoken for before others."""
+    """Take the devices of one pod, preferably of GPUs that are partly used or planned for already."""
     times = node.times(size.amounts, size.sharers)
     if not times:
         return False
     now = node.times_now(size.amounts, times)
-    must_wait = not now  # for what runs on a GPU that changes: it must then be on that GPU
+    must_wait = not now  # for the work on a changing GPU: the pod must then use that GPU
     if must_wait and not any(site.free and site.is_moving for site in suitable):
         return False
     times = now or times

@@ -1,7 +1,6 @@
-"""Which GPUs reservations keep from waiting work: those are not changed for it.
+"""Find the GPUs that reservations keep from waiting workloads, so that they are not repartitioned for them.
 
-In:    the reservations of a moment, nodes.   Out: the physical GPUs that a request may not use.
-By name and not by device: a GPU that changes, or is cut, belongs to the same reservation.
+A reservation is of physical GPUs: it stays the same when a GPU is repartitioned.
 """
 
 from collections.abc import Sequence
@@ -12,7 +11,7 @@ from kaiwo.snapshot.reserved_devices import DeviceReservation, ReservationView
 
 
 class ReservedGpus:
-    """What is worked out for equal passes is kept."""
+    """Answers are cached for requests with the same reservation and passes."""
 
     def __init__(self, reserved: ReservationView | None, nodes: Sequence[NodeState]) -> None:
         self._reserved = reserved
@@ -20,13 +19,13 @@ class ReservedGpus:
         self._known: dict[tuple[str, tuple[str, ...], int], frozenset[GpuKey]] = {}
 
     def reserved_from(self, want: Request) -> frozenset[GpuKey]:
-        """Reserved for others; of work that names a reservation, all that this one does not have."""
+        """GPUs that are reserved for others; for a request that names a reservation, all GPUs outside it."""
         if self._reserved is None and not want.reservation:
             return frozenset()
-        badge = (want.reservation, want.passes, want.holds_s)
-        found = self._known.get(badge)
+        key = (want.reservation, want.passes, want.holds_s)
+        found = self._known.get(key)
         if found is None:
-            found = self._known[badge] = frozenset(self._closed(want) | self._outside(want))
+            found = self._known[key] = frozenset(self._closed(want) | self._outside(want))
         return found
 
     def _closed(self, want: Request) -> set[GpuKey]:
@@ -34,7 +33,7 @@ class ReservedGpus:
         if self._reserved is None:
             return closed
         claims = self._reserved.reservations
-        for claim in reversed(claims):  # of two active ones the stronger has the last word
+        for claim in reversed(claims):  # of two active ones the stronger decides
             if self._reserved.is_active(claim):
                 closed = closed - self._gpus(claim) if claim.name in want.passes else closed | self._gpus(claim)
         for claim in claims:
@@ -43,12 +42,10 @@ class ReservedGpus:
         return closed
 
     def _outside(self, want: Request) -> set[GpuKey]:
-        """Everything but the reservation that the work names."""
         if not want.reservation:
             return set()
         claim = self._reserved.find(want.reservation) if self._reserved is not None else None
-        is_usable = claim is not None and want.reservation in want.passes
-        own = self._gpus(claim) if claim is not None and is_usable else set()
+        own = self._gpus(claim) if claim is not None and want.reservation in want.passes else set()
         return {key for keys in self._of_node.values() for key in keys} - own
 
     def _gpus(self, claim: DeviceReservation) -> set[GpuKey]:

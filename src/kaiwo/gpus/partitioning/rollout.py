@@ -1,9 +1,6 @@
-"""Follow a partition plan: which GPUs are closed to new work, which change now, and what their node shows meanwhile.
+"""Carry out a partition plan: which GPUs are closed to new work, which change now, and what their node shows meanwhile.
 
-In:    the nodes that were planned for, and the plan.   Out: what is under way, for the next plan to go on from.
-Whoever runs this closes the devices, carries out the changes that begin, and says when each is done.
-
-Also: Where a change takes a whole node: all its GPUs are closed for it, and wait for the last one in use.
+The caller closes the devices, makes the changes, and reports each one when it is done.
 """
 
 import re
@@ -20,7 +17,7 @@ from kaiwo.model.partition_modes import ModeChange, partition_gpu
 
 
 def states_after(nodes: Sequence[NodeState], plan: PartitionPlan) -> dict[GpuKey, GpuModeState]:
-    """What is under way from now on. A GPU that the plan does not name any more is open again."""
+    """The changes in progress from now on. A GPU that is no longer in the plan is open again."""
     steps = {(step.node, step.change.gpu): step for step in plan.steps}
     course = {}
     for node in nodes:
@@ -37,18 +34,16 @@ def states_after(nodes: Sequence[NodeState], plan: PartitionPlan) -> dict[GpuKey
 
 
 def changes_starting(before: Mapping[GpuKey, GpuModeState], after: Mapping[GpuKey, GpuModeState]) -> list[GpuKey]:
-    """The GPUs whose change begins with this course."""
     known = {key for key, state in before.items() if state.is_changing}
     return sorted(key for key, state in after.items() if state.is_changing and key not in known)
 
 
 def change_done(state: GpuModeState, now_s: int) -> GpuModeState:
-    """The change is over: the GPU is in its new mode, and stays there a while."""
     return GpuModeState(state.model, state.goal or state.mode, now_s)
 
 
 def with_closed_devices(node: Node, course: Mapping[GpuKey, GpuModeState]) -> Node:
-    """The node with the devices of GPUs that change, or wait for it, set aside."""
+    """The node with the devices of changing or draining GPUs closed to new work."""
     devices = []
     for gpu in node.gpus:
         state = course.get((node.name, gpu.parent or gpu.id))
@@ -59,9 +54,9 @@ def with_closed_devices(node: Node, course: Mapping[GpuKey, GpuModeState]) -> No
 
 
 def with_modes_applied(node: Node, course: Mapping[GpuKey, GpuModeState], sizes: Mapping[GpuKey, int]) -> Node:
-    """The node with every GPU in the mode that the course says, for nodes that have no machine to show it.
+    """The node with every GPU in its planned mode, for virtual nodes.
 
-    `sizes`: MiB of the whole GPUs, since a machine may show none while one changes.
+    `sizes`: MiB of whole GPUs, since a changing GPU may show no device.
     """
     shown: dict[str, list[Gpu]] = {}
     for gpu in map(reopen, node.gpus):
@@ -84,7 +79,7 @@ def whole_gpu_mib(node: Node, gpu: str) -> int:
 
 def changed_nodes(before: Mapping[GpuKey, GpuModeState], after: Mapping[GpuKey, GpuModeState]) -> list[str]:
     keys: Iterable[GpuKey] = {*before, *after}
-    return sorted({key[0] for key in keys if _look(before.get(key)) != _look(after.get(key))})
+    return sorted({key[0] for key in keys if _visible_state(before.get(key)) != _visible_state(after.get(key))})
 
 
 def _numbered(name: str) -> tuple[tuple[int, str], ...]:
@@ -92,21 +87,21 @@ def _numbered(name: str) -> tuple[tuple[int, str], ...]:
     return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name))
 
 
-def _look(state: GpuModeState | None) -> tuple[object, bool]:
+def _visible_state(state: GpuModeState | None) -> tuple[object, bool]:
     return (None, False) if state is None else (state.goal, state.is_changing)
 
 
 def whole_node_steps(
     nodes: Sequence[NodeState], steps: Sequence[ModeChangeStep], names: Collection[str]
 ) -> list[ModeChangeStep]:
-    """`names`: the nodes that change only as a whole."""
+    """On nodes in `names`, which change only as a whole, all GPUs are closed and wait for the last one in use."""
     found = [step for step in steps if step.node not in names]
     for node in nodes:
         mine = {step.change.gpu: step for step in steps if step.node == node.name} if node.name in names else {}
         if not mine:
             continue
         is_due = not any(gpu.used or gpu.is_changing for gpu in node.gpus)
-        waits_s = max(gpu.free_in_s if gpu.used else 0 for gpu in node.gpus)
+        waits_s = max(gpu.waits_s for gpu in node.gpus)
         takes_s = max(step.takes_s for step in mine.values())
         for gpu in node.gpus:
             step = mine.get(gpu.id) or ModeChangeStep(node.name, ModeChange(gpu.id, gpu.mode, gpu.mode), False)

@@ -1,7 +1,6 @@
-"""GPU models and vendors by the names people give them.
+"""Read GPU models and vendors by the names people give them: "mi300x", "AMD Instinct MI300X", "amd".
 
-In:    "mi300x", "AMD Instinct MI300X", "amd".   Out: names of the model table.
-A request for any GPU of a vendor lists that vendor's models: the words of a request know no vendor.
+A Request has no vendor: any GPU of a vendor is written as the list of the vendor's models.
 """
 
 import re
@@ -9,13 +8,13 @@ import re
 from kaiwo.manifests.text.field_errors import FieldPath, show, suggest
 from kaiwo.model.gpu_models import GPU_MODELS, GPU_RESOURCES, VENDOR_MODELS, VENDORS
 
-SLIP = 0.75  # gpus and gp are slips of gpu; gpumem is a name of its own
+SIMILARITY = 0.75  # "gpus" and "gp" are misspellings of "gpu"; "gpumem" is another name
 _BY_PLAIN_NAME = {name.lower(): name for name in GPU_MODELS}
 _BRAND = re.compile(r"amd|nvidia|instinct|tesla|radeon|geforce|[-_ ]")
 
 
 def read_models(names: tuple[str, ...], path: FieldPath, vendor: str, warnings: list[str]) -> tuple[str, ...]:
-    """Known models by their table name, unknown ones as written with a warning; only a vendor: all its models."""
+    """Known models by their name in the table, unknown ones as written with a warning; no names: all of the vendor."""
     if not names:
         return VENDOR_MODELS[vendor] if vendor else ()
     return tuple(sorted({_read_model(name, path, vendor, warnings) for name in names}))
@@ -29,14 +28,14 @@ def read_vendor(value: object, path: FieldPath) -> str:
 
 
 def likely_gpu_resource(name: str) -> str:
-    """`amd.com/gpu` for `amd.com/gpus` or `AMD/gpu`; empty for a name that is no slip of one of the known."""
-    import difflib  # only a name that is not known pays for it: 4 ms
+    """`amd.com/gpu` for `amd.com/gpus` or `AMD/gpu`; empty if it is no misspelling of a known resource."""
+    import difflib  # takes 4 ms, and only unknown names need it
 
     domain, _, kind = name.lower().partition("/")
     for resource in GPU_RESOURCES:
         right_domain, _, right_kind = resource.partition("/")
         if domain in (right_domain, right_domain.removesuffix(".com")):
-            return resource if difflib.SequenceMatcher(None, kind, right_kind).ratio() >= SLIP else ""
+            return resource if difflib.SequenceMatcher(None, kind, right_kind).ratio() >= SIMILARITY else ""
     return ""
 
 

@@ -10,13 +10,7 @@ import msgspec
 
 from kaiwo.devices.agent_messages import Hello
 from kaiwo.devices.amd.change_partitions import ChangeOutcome, PartitionSite, change_partitions, resume
-from kaiwo.devices.amd.partition_mode_writers import (
-    PCI_DEVICES,
-    ModeWriter,
-    SmiModeWriter,
-    SysfsModeWriter,
-    mode_file,
-)
+from kaiwo.devices.amd.partition_mode_writers import PCI_DEVICES, ModeWriter, SmiModeWriter, SysfsModeWriter, mode_file
 from kaiwo.devices.discover import discover
 from kaiwo.devices.sharing.prepare_grants import detect_isolation_support
 from kaiwo.model.partition_modes import ModeChange

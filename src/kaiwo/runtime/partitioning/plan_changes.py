@@ -12,9 +12,8 @@ from msgspec.structs import replace
 from kaiwo.decide.cycle import BUILTIN
 from kaiwo.decide.placement.shape_scores import allowed
 from kaiwo.gpus.partitioning.demand import GpuModeState, MayStart, node_states, waiting_demands
-from kaiwo.gpus.partitioning.planner import plan_partitions
+from kaiwo.gpus.partitioning.planner import plan_partitions, steps_to_modes, why_unreachable
 from kaiwo.gpus.partitioning.planner_types import GpuKey, ModeChangeStep, ModeDemand, NodeState, PlannerSettings
-from kaiwo.gpus.partitioning.requested_modes import steps_to_modes, why_unreachable
 from kaiwo.gpus.partitioning.reserved_gpus import ReservedGpus
 from kaiwo.manifests.kinds.partitioning_plan import ChosenRules, choose_rules, mode_of_profile
 from kaiwo.model.partition_modes import Mode, Platform

@@ -12,7 +12,7 @@ from kaiwo.cli.verb_base import add_options
 from kaiwo.model.amounts import count, rounded_memory
 
 if TYPE_CHECKING:
-    from kaiwo.devices import Inventory, Partition, PhysicalGpu
+    from kaiwo.devices.inventory import Inventory, Partition, PhysicalGpu
 
 MOST_BYTES = 64 << 20
 TEXT_FILE = click.File(encoding="utf-8", errors="replace")
@@ -41,7 +41,7 @@ def discover(root: str, smi: IO[str] | None, dump: IO[str] | None, output: str) 
       kaiwo discover --root ./copy-of-node-7 -o json
       amd-smi static --json | kaiwo discover --amd-smi-json -
     """
-    from kaiwo.devices import discover as find
+    from kaiwo.devices.discover import discover as find
 
     if dump:
         from kaiwo.devices.machine_dumps import read_dump

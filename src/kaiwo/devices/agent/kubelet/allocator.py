@@ -1,11 +1,8 @@
 """Allocate exactly the devices that the scheduler chose for a pod, and verify that the right pod gets them.
 
-In:    the kubelet's requests.   Out: the grants of containers; Corrections for Kaiwo.
-Never: lets a container start on another pod's devices: either two pods of equal size swap devices, which is reported
-       to Kaiwo, or the container fails with a reason.
-
 The kubelet names devices but no pod. Allocate finds the pod that waits for this request; of several, the one bound
-first. Before the container starts, the kubelet's pod resources say which pod it was (`verify_allocation`).
+first. Before the container starts, the kubelet's pod resources say which pod it was (`verify_allocation`). A container
+never starts on another pod's devices: two pods of equal size swap devices, which is reported to Kaiwo, or it fails.
 """
 
 import threading

@@ -1,4 +1,4 @@
-"""List the pods that are bound to this node, from the API server.
+"""List the pods that are bound to this node, from the API server, and decode their annotations.
 
 There is no watch: pods are listed when the kubelet asks for devices.
 """
@@ -32,9 +32,8 @@ def decode_granted(text: str) -> tuple[Share, ...]:
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ConfigError(f"{GRANTED_DEVICES} is invalid: {error}", GRANTED_DEVICES) from error
     for share in shares:
-        if (
-            not share.gpu or not 0 <= share.milli <= WHOLE_MILLI or share.mib < 0
-        ):  # a share with little memory has 0 milli
+        # A share with little memory has 0 milli.
+        if not share.gpu or not 0 <= share.milli <= WHOLE_MILLI or share.mib < 0:
             raise ConfigError(f"{GRANTED_DEVICES} contains an impossible share: {share}", GRANTED_DEVICES)
     return shares
 

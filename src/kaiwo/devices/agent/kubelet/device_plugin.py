@@ -1,7 +1,7 @@
-"""A kubelet device plugin (v1beta1) for one resource, served on its own socket.
+"""Kubelet device plugins (v1beta1): one gRPC server for each resource, and their registration with the kubelet.
 
-In:    devices with their health; the allocator.   Out: the gRPC service, and the devices that it offers.
-Never: delays a change of devices; accepts names that it did not offer; lets open streams block calls.
+Never: delays a change of devices; accepts names that it did not offer; lets open streams block calls; registers twice
+       with the same kubelet.
 """
 
 import contextlib
@@ -24,25 +24,28 @@ from kaiwo.devices.sharing.share_types import Grant
 from kaiwo.model.errors import ClusterError, KaiwoError
 from kaiwo.model.gpu_models import RESOURCE_VENDORS
 
+FOLDER = "/var/lib/kubelet/device-plugins"
+KUBELET = "kubelet.sock"
+REGISTER = f"/{DEVICE_PLUGIN}.Registration/Register"
+TIMEOUT_S = 5.0
+NO_GPU = "this node has no GPU to offer to the kubelet yet"
 SERVICE = f"{DEVICE_PLUGIN}.DevicePlugin"
 HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"
 # Each open stream occupies a thread. A kubelet needs one stream, and a restarted kubelet gets a new server.
 MOST_STREAMS, CALLS = 6, 6
+RESOURCES = {vendor: resource for resource, vendor in RESOURCE_VENDORS.items()}
+SHARES_A_DEVICE = 100  # the smallest share is 1/100, so the kubelet never runs out before the scheduler
 NAME_CHARS, MOST_NAMES = 60, 3  # limits of names in an error, since a client may send long ones
 CHECK_S = 1.0  # how soon a stream notices that its kubelet is gone
 
 
 class OfferedDevice(msgspec.Struct, frozen=True):
-    """A device name that the kubelet may assign."""
-
     name: str
     is_healthy: bool
     numa: int | None = None
 
 
 class DevicePlugin:
-    """The server of one resource, with the devices that it offers."""
-
     def __init__(self, resource: str, allocator: Allocator, spec: Callable[[Grant], ContainerSpec]) -> None:
         self.resource = resource
         self._allocator, self._spec = allocator, spec
@@ -187,10 +190,6 @@ def _allocate_response(spec: ContainerSpec, grant: Grant) -> Any:
     )
 
 
-RESOURCES = {vendor: resource for resource, vendor in RESOURCE_VENDORS.items()}
-SHARES_A_DEVICE = 100  # the smallest share is 1/100, so the kubelet never runs out before the scheduler
-
-
 def offered_devices(inventory: Inventory, health: Mapping[str, Health]) -> dict[str, tuple[OfferedDevice, ...]]:
     """The devices to offer, by resource: whole devices, and SHARES_A_DEVICE shares of each."""
     whole: dict[str, list[OfferedDevice]] = {}
@@ -221,16 +220,7 @@ def why_unusable(inventory: Inventory, health: Mapping[str, Health], ids: Collec
     return ""
 
 
-FOLDER = "/var/lib/kubelet/device-plugins"
-KUBELET = "kubelet.sock"
-REGISTER = f"/{DEVICE_PLUGIN}.Registration/Register"
-TIMEOUT_S = 5.0
-NO_GPU = "this node has no GPU to offer to the kubelet yet"
-
-
 class PluginRegistration:
-    """Call `ensure_registered` regularly."""
-
     def __init__(self, folder: str = FOLDER) -> None:
         self.plugins: Sequence[DevicePlugin] = ()  # may grow
         self.folder = folder

@@ -1,6 +1,5 @@
 """Find the pod that an Allocate call is for, because the kubelet does not say.
 
-In:    a resource, a number of devices, the pods of the node, earlier allocations.   Out: a pod's container.
 Never: allocates devices that the scheduler did not choose; `is_certain` is false if it had to guess.
 """
 
@@ -89,16 +88,11 @@ def _amounts(match: PodMatch) -> tuple[object, ...]:
 
 
 def _waiting_match(resource: str, count: int, pod: BoundPod, served: Collection[tuple[str, str]]) -> PodMatch | str:
-    if pod.is_over:
-        return ""
-    container = _next_container(resource, count, pod, served)
-    return "" if container is None else _match(resource, pod, container)
-
-
-def _next_container(resource: str, count: int, pod: BoundPod, served: Collection[tuple[str, str]]) -> Container | None:
     """The next container to allocate; the kubelet goes through a pod's containers in order."""
     left = [one for one in pod.containers if one.devices.get(resource) and (pod.uid, one.name) not in served]
-    return left[0] if left and left[0].devices[resource] == count else None
+    if pod.is_over or not left or left[0].devices[resource] != count:
+        return ""
+    return _match(resource, pod, left[0])
 
 
 def _match(resource: str, pod: BoundPod, container: Container) -> PodMatch | str:

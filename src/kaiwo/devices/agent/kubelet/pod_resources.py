@@ -26,10 +26,12 @@ class DeviceHolder(msgspec.Struct, frozen=True):
     resource: str
     ids: tuple[str, ...]
 
+    @property
+    def pod_key(self) -> tuple[str, str]:
+        return self.namespace, self.pod
+
 
 class PodResources:
-    """Queries the kubelet with a new connection each time: once for each container."""
-
     def __init__(self, socket: str = SOCKET) -> None:
         self.socket = socket
 
@@ -59,7 +61,7 @@ def find_holder(holders: Iterable[DeviceHolder], resource: str, ids: Iterable[st
     """The container that has exactly these names, or else the only pod that has some of them, or None."""
     wanted = set(ids)
     found = [one for one in holders if one.resource == resource and wanted & set(one.ids)]
-    if len({(one.namespace, one.pod) for one in found}) != 1:
+    if len({one.pod_key for one in found}) != 1:
         return None
     exact = [one for one in found if set(one.ids) == wanted]
     return exact[0] if exact else DeviceHolder(found[0].namespace, found[0].pod, "", resource, tuple(sorted(wanted)))

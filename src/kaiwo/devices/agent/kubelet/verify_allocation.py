@@ -1,8 +1,6 @@
 """Verify before a container starts that its devices were allocated for it; otherwise swap the devices of two pods.
 
-In:    the allocations of some names, and the kubelet's list of who has them.   Out: Corrections for Kaiwo.
-Never: lets a container start on another pod's devices. If it must not start, only its pod fails, and the pod whose
-       allocation it took gets it back.
+If a container must not start, only its pod fails, and the pod whose allocation it took gets it back.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -171,7 +169,7 @@ class AllocationVerifier:
         return containers_on_same_devices(resource, pod, holder.container or next(start_up, ""))
 
     def _pod(self, holder: DeviceHolder) -> BoundPod | None:
-        return next((pod for pod in self._bound(False) if _is_pod(holder, pod)), None)
+        return next((pod for pod in self._bound(False) if holder.pod_key == (pod.namespace, pod.name)), None)
 
     def _with_overlapping(self, here: Sequence[Allocation]) -> list[list[Allocation]]:
         """Also the allocations of the same pod with overlapping names; the kubelet never mixes pods there."""
@@ -191,7 +189,7 @@ class AllocationVerifier:
         found: list[list[PodMatch]] = []
         for here in groups:
             who = find_holder(holders, here[0].resource, here[0].ids) or holder
-            meant = self._intended(here, who) if _same_pod(who, holder) else MIXED_PODS
+            meant = self._intended(here, who) if who.pod_key == holder.pod_key else MIXED_PODS
             if not isinstance(meant, str) and not are_interchangeable(here[0].match, meant[0]):
                 meant = OTHER_SIZE
             if any(one.owner == here[0].owner and one.ids != here[0].ids for one in self._records.allocations):
@@ -214,7 +212,7 @@ class AllocationVerifier:
         """Undo unverified allocations that this pod took from others; verified ones stay."""
         every = [one for one in self._records.allocations if not one.is_verified]
         whose = [(one, find_holder(holders, one.resource, one.ids)) for one in every]
-        gone = [one for one, who in whose if one in here or (who is not None and _same_pod(who, holder))]
+        gone = [one for one, who in whose if one in here or (who is not None and who.pod_key == holder.pod_key)]
         self._records.drop(gone)
         kept = {one.owner for one in self._records.allocations}
         for owner in dict.fromkeys(one.owner for one in gone if one.owner not in kept):
@@ -228,15 +226,5 @@ class AllocationVerifier:
 
 
 def _refusal_text(holder: DeviceHolder, match: PodMatch, why: str) -> str:
-    who, whose = f"pod {holder.namespace}/{holder.pod}", f"{match.pod.namespace}/{match.pod.name}"
-    return (
-        f"{who}: {why}" if _is_pod(holder, match.pod) else f"{who} was about to start on the devices of {whose}: {why}"
-    )
-
-
-def _is_pod(holder: DeviceHolder, pod: BoundPod) -> bool:
-    return (holder.namespace, holder.pod) == (pod.namespace, pod.name)
-
-
-def _same_pod(one: DeviceHolder, other: DeviceHolder) -> bool:
-    return (one.namespace, one.pod) == (other.namespace, other.pod)
+    who, whose = f"{holder.namespace}/{holder.pod}", f"{match.pod.namespace}/{match.pod.name}"
+    return f"pod {who}: {why}" if who == whose else f"pod {who} was about to start on the devices of {whose}: {why}"
