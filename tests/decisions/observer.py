@@ -51,9 +51,8 @@ from kaiwo.gpus.device_locality import best_set, slowest_link
 from kaiwo.gpus.isolation_grades import closed_by_tenants, tenants_allow_return
 from kaiwo.gpus.partitioning.demand import GpuModeState, node_states, waiting_demands
 from kaiwo.gpus.partitioning.if_repartitioned import if_repartitioned
-from kaiwo.gpus.partitioning.planner import could_serve, plan_partitions
+from kaiwo.gpus.partitioning.planner import could_serve, plan_partitions, steps_to_modes
 from kaiwo.gpus.partitioning.planner_types import GpuKey, PartitionPlan, PlannerSettings
-from kaiwo.gpus.partitioning.requested_modes import steps_to_modes
 from kaiwo.gpus.partitioning.reserved_gpus import ReservedGpus
 from kaiwo.gpus.partitioning.rollout import (
     change_done,
@@ -83,6 +82,7 @@ from kaiwo.snapshot.timed_changes import expired_workloads, next_timed_change_s
 from kaiwo.snapshot.view import View
 from kaiwo.snapshot.working_copy import WorkingCopy
 from tests.decisions.stories import Flavour, random_request
+from tests.gpus.plan_sums import evicted_gpu_minutes, ready_in_s
 from tests.queues.victims import VictimUsage, may_take
 from tests.worlds import World
 
@@ -232,7 +232,7 @@ class Observer:
         return [
             nodes,
             needs,
-            [plan, plan.ready_in_s, eager, eager.ready_in_s, eager.evicted_gpu_minutes],
+            [plan, ready_in_s(plan), eager, ready_in_s(eager), evicted_gpu_minutes(eager)],
             [could_serve(nodes, need) for need in needs],
             [reserved.reserved_from(self._asked()) for _ in range(ASKED)],
             asked,

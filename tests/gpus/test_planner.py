@@ -10,6 +10,7 @@ from kaiwo.gpus.partitioning.planner_types import GpuState, ModeDemand, NodeStat
 from kaiwo.model.gpu_models import CHIPS
 from kaiwo.model.partition_modes import COMPUTE_MODES, Mode, legal_modes, next_modes, partition_count, platforms
 from tests.conftest import IS_FULL
+from tests.gpus.plan_sums import evicted_gpu_minutes, ready_in_s
 
 SPX, CPX, CPX4 = Mode("SPX", "NPS1"), Mode("CPX", "NPS1"), Mode("CPX", "NPS4")
 DAY_S = 86_400
@@ -25,14 +26,6 @@ def gpus(count: int, mode: Mode, **changes: object) -> list[GpuState]:
 
 def named(plan: PartitionPlan) -> dict[str, str]:
     return {f"{step.node}/{step.change.gpu}": "+".join(step.change.after) for step in plan.steps}
-
-
-def ready_in_s(plan: PartitionPlan) -> int:
-    return max((step.waits_s + step.takes_s for step in plan.steps), default=0)
-
-
-def evicted_gpu_minutes(plan: PartitionPlan) -> int:
-    return -(-sum(step.evicted_gpu_s for step in plan.steps) // 60)
 
 
 def test_idle_gpus_are_cut_for_those_who_wait_and_no_more_than_needed() -> None:
