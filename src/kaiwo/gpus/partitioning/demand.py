@@ -121,12 +121,12 @@ def waiting_demands(
         first = state.workloads[waiting.waiters.at(0)[1]]
         waited_s = max(0, now_s - first.submitted_s)
         for (want, needed), nodes in zip(wants, places, strict=True):
-            need = demand_of(want, needed * len(waiting.waiters), waited_s)
-            if need is not None:
-                need = replace(need, nodes=nodes, barred=barred_to(want) if barred_to else frozenset())
-                key = (replace(need, count=0, waited_s=0), waited_s // ABOUT_S)
-                sizes = (size_of_pods(want, need.count, names),)
-                found.setdefault(key, []).append(replace(need, sizes=sizes))
+            demand = demand_of(want, needed * len(waiting.waiters), waited_s)
+            if demand is not None:
+                demand = replace(demand, nodes=nodes, barred=barred_to(want) if barred_to else frozenset())
+                key = (replace(demand, count=0, waited_s=0), waited_s // ABOUT_S)
+                sizes = (size_of_pods(want, demand.count, names),)
+                found.setdefault(key, []).append(replace(demand, sizes=sizes))
     return [_joined(alike) for alike in found.values()]
 
 
@@ -158,9 +158,9 @@ def node_states(
 def _joined(alike: list[ModeDemand]) -> ModeDemand:
     return replace(
         alike[0],
-        count=sum(need.count for need in alike),
-        waited_s=max(need.waited_s for need in alike),
-        sizes=joined_sizes(size for need in alike for size in need.sizes),
+        count=sum(demand.count for demand in alike),
+        waited_s=max(demand.waited_s for demand in alike),
+        sizes=joined_sizes(size for demand in alike for size in demand.sizes),
     )
 
 

@@ -24,9 +24,9 @@ class RepartitionedNode(msgspec.Struct, gc=False, frozen=True):
 
 
 def if_repartitioned(nodes: Iterable[Node], want: Request) -> Iterator[RepartitionedNode]:
-    need = demand_of(want)
-    for node in nodes if need is not None else ():
-        found = _node_if_repartitioned(node, want, need) if need is not None else None
+    demand = demand_of(want)
+    for node in nodes if demand is not None else ():
+        found = _node_if_repartitioned(node, want, demand) if demand is not None else None
         if found is not None and found.others:
             yield found
 
@@ -43,7 +43,7 @@ def is_isolation_too_weak(nodes: Iterable[Node], want: Request) -> bool:
     return bool(wanted) and not any(_is_apart(node, gpu, want) for node, gpu in wanted)
 
 
-def _node_if_repartitioned(node: Node, want: Request, need: ModeDemand) -> RepartitionedNode:
+def _node_if_repartitioned(node: Node, want: Request, demand: ModeDemand) -> RepartitionedNode:
     devices = now = others = coming = 0
     parts: dict[str, list[Gpu]] = {}
     for gpu in node.gpus:
@@ -53,11 +53,11 @@ def _node_if_repartitioned(node: Node, want: Request, need: ModeDemand) -> Repar
         changes = [pending_change(gpu) for gpu in mine if not gpu.healthy]
         if None in changes or not _is_wanted(whole, want) or not _is_apart(node, whole, want):
             continue  # unhealthy or unsuitable
-        if suits(mode_of(mine[0]), need) and not changes:
+        if suits(mode_of(mine[0]), demand) and not changes:
             devices, now = devices + len(mine), now + len(mine)
-        elif any(suits(mode, need) for mode in next_modes(whole.model, mode_of(mine[0]))):
-            devices, others = devices + partition_count(whole.model, need.compute), others + 1
-            coming += any(change is not None and suits(change.goal, need) for change in changes)
+        elif any(suits(mode, demand) for mode in next_modes(whole.model, mode_of(mine[0]))):
+            devices, others = devices + partition_count(whole.model, demand.compute), others + 1
+            coming += any(change is not None and suits(change.goal, demand) for change in changes)
     return RepartitionedNode(node.name, devices, now, others, coming)
 
 

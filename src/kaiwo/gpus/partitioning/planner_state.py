@@ -26,13 +26,13 @@ class PlannedGpu:
     def is_moving(self) -> bool:
         return self.to != self.now.mode
 
-    def is_open_to(self, need: ModeDemand) -> bool:
+    def is_open_to(self, demand: ModeDemand) -> bool:
         """No reservation bars the demand from it."""
-        return not need.barred or (self.node.name, self.now.id) not in need.barred
+        return not demand.barred or (self.node.name, self.now.id) not in demand.barred
 
-    def serves(self, need: ModeDemand) -> bool:
+    def serves(self, demand: ModeDemand) -> bool:
         """Its planned mode suits the demand, and the demand may use it."""
-        return suits(self.to, need) and self.is_open_to(need)
+        return suits(self.to, demand) and self.is_open_to(demand)
 
 
 class PlannedNode:
@@ -50,9 +50,9 @@ class PlannedNode:
         self._taken: NodeResources = (0,) * len(self._now)
         self._later: NodeResources | None = None  # computed on demand
 
-    def move(self, sites: Collection[PlannedGpu], to: Mode) -> None:
-        for site in sites:
-            site.move(to)
+    def move(self, gpus: Collection[PlannedGpu], to: Mode) -> None:
+        for gpu in gpus:
+            gpu.move(to)
         self._later = None
 
     def times(self, amounts: NodeResources, most: int = 1) -> int:
@@ -76,7 +76,7 @@ class PlannedNode:
         """The free resources once the changing GPUs, and these too, have drained."""
         if not changing and self._later is not None:
             return self._later
-        leaving = {site.now.id for site in self.gpus if site.is_moving}.union(site.now.id for site in changing)
+        leaving = {gpu.now.id for gpu in self.gpus if gpu.is_moving}.union(gpu.now.id for gpu in changing)
         room: NodeResources = tuple(map(sub, self.now.free or (), self._taken))
         for tenant in self.now.tenants if leaving else ():
             if not leaving.isdisjoint(tenant.gpus):
@@ -94,34 +94,34 @@ def times_in(room: NodeResources, amounts: NodeResources, most: int) -> int:
     return most
 
 
-def could_hold(now: NodeState, need: ModeDemand) -> bool:
+def could_hold(now: NodeState, demand: ModeDemand) -> bool:
     """CPUs, memory and a pod slot would suffice for some pod of the demand if no GPU were in use."""
-    if now.free is None or not need.sizes:
+    if now.free is None or not demand.sizes:
         return True
     room = now.free
     for tenant in now.tenants:
         room = tuple(map(add, room, tenant.amounts))
-    return any(times_in(room, size.amounts, 1) for size in need.sizes)
+    return any(times_in(room, size.amounts, 1) for size in demand.sizes)
 
 
-def suits(mode: Mode, need: ModeDemand) -> bool:
+def suits(mode: Mode, demand: ModeDemand) -> bool:
     """A GPU in this mode has devices as the demand asks."""
-    return mode.compute == need.compute and need.memory in ("", mode.memory)
+    return mode.compute == demand.compute and demand.memory in ("", mode.memory)
 
 
-def is_for(node: NodeState, need: ModeDemand) -> bool:
+def is_for(node: NodeState, demand: ModeDemand) -> bool:
     """The demand allows this node and its model."""
-    return (not need.models or node.model in need.models) and (need.nodes is None or node.name in need.nodes)
+    return (not demand.models or node.model in demand.models) and (demand.nodes is None or node.name in demand.nodes)
 
 
 class UnservedDemand:
     """The unserved pods of one demand, largest first: those fit in the fewest places."""
 
-    __slots__ = ("_least", "_left", "_sizes", "count", "need")
+    __slots__ = ("_least", "_left", "_sizes", "count", "demand")
 
-    def __init__(self, need: ModeDemand) -> None:
-        self.need, self.count = need, need.count
-        sizes = need.sizes or (PodSize((), need.count),)
+    def __init__(self, demand: ModeDemand) -> None:
+        self.demand, self.count = demand, demand.count
+        sizes = demand.sizes or (PodSize((), demand.count),)
         self._sizes = sorted(sizes, key=lambda size: (size.amounts, size.sharers), reverse=True)
         self._left = [size.count for size in self._sizes]
         self._least: NodeResources = tuple(map(min, zip(*(size.amounts for size in sizes), strict=True)))
@@ -129,7 +129,7 @@ class UnservedDemand:
     def left(self) -> ModeDemand:
         """The unserved part of the demand."""
         sizes = (replace(size, count=left) for size, left in zip(self._sizes, self._left, strict=True) if left)
-        return replace(self.need, count=self.count, sizes=tuple(sizes) if self.need.sizes else ())
+        return replace(self.demand, count=self.count, sizes=tuple(sizes) if self.demand.sizes else ())
 
     def find_room(self, node: PlannedNode, changing: Collection[PlannedGpu]) -> bool:
         """At least one of them gets CPUs, memory and a pod slot once the work on these GPUs has ended."""
@@ -143,17 +143,17 @@ class UnservedDemand:
 
     def fill(self, node: PlannedNode) -> None:
         """Give devices of this node to as many of them as fit."""
-        need = self.need
-        suitable = [site for site in node.gpus if site.free and site.serves(need)]
-        devices = sum(site.free for site in suitable)
-        if devices < need.devices or not node.times(self._least):
+        demand = self.demand
+        suitable = [gpu for gpu in node.gpus if gpu.free and gpu.serves(demand)]
+        devices = sum(gpu.free for gpu in suitable)
+        if devices < demand.devices or not node.times(self._least):
             return
         for at, size in enumerate(self._sizes):
-            while self._left[at] and devices >= need.devices and _take(node, suitable, need.devices, size):
+            while self._left[at] and devices >= demand.devices and _take(node, suitable, demand.devices, size):
                 self._left[at] -= 1
                 self.count -= 1
-                devices -= need.devices
-            if devices < need.devices:
+                devices -= demand.devices
+            if devices < demand.devices:
                 return
 
 
@@ -164,19 +164,19 @@ def _take(node: PlannedNode, suitable: Sequence[PlannedGpu], devices: int, size:
         return False
     now = node.times_now(size.amounts, times)
     must_wait = not now  # for the work on a changing GPU: the pod must then use that GPU
-    if must_wait and not any(site.free and site.is_moving for site in suitable):
+    if must_wait and not any(gpu.free and gpu.is_moving for gpu in suitable):
         return False
     times = now or times
     is_later = False
     begun_first = sorted(
-        (site for site in suitable if site.free),
-        key=lambda site: (must_wait and not site.is_moving, not site.is_promised, site.is_moving, site.free),
+        (gpu for gpu in suitable if gpu.free),
+        key=lambda gpu: (must_wait and not gpu.is_moving, not gpu.is_promised, gpu.is_moving, gpu.free),
     )
-    for site in begun_first:
-        taken = min(devices, site.free)
-        site.free -= taken
-        site.is_promised = True
-        is_later |= site.is_moving
+    for gpu in begun_first:
+        taken = min(devices, gpu.free)
+        gpu.free -= taken
+        gpu.is_promised = True
+        is_later |= gpu.is_moving
         devices -= taken
         if not devices:
             break

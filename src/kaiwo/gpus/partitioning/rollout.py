@@ -19,18 +19,18 @@ from kaiwo.model.partition_modes import ModeChange, partition_gpu
 def states_after(nodes: Sequence[NodeState], plan: PartitionPlan) -> dict[GpuKey, GpuModeState]:
     """The changes in progress from now on. A GPU that is no longer in the plan is open again."""
     steps = {(step.node, step.change.gpu): step for step in plan.steps}
-    course = {}
+    states = {}
     for node in nodes:
         for gpu in node.gpus:
             key = (node.name, gpu.id)
             step = steps.get(key)
             if gpu.is_changing:
-                course[key] = GpuModeState(node.model, gpu.mode, gpu.since_s, gpu.goal, is_changing=True)
+                states[key] = GpuModeState(node.model, gpu.mode, gpu.since_s, gpu.goal, is_changing=True)
             elif step is not None:
-                course[key] = GpuModeState(node.model, gpu.mode, gpu.since_s, step.change.after, step.is_due)
+                states[key] = GpuModeState(node.model, gpu.mode, gpu.since_s, step.change.after, step.is_due)
             elif gpu.since_s > -UNKNOWN_S:
-                course[key] = GpuModeState(node.model, gpu.mode, gpu.since_s)
-    return course
+                states[key] = GpuModeState(node.model, gpu.mode, gpu.since_s)
+    return states
 
 
 def changes_starting(before: Mapping[GpuKey, GpuModeState], after: Mapping[GpuKey, GpuModeState]) -> list[GpuKey]:
@@ -42,18 +42,18 @@ def change_done(state: GpuModeState, now_s: int) -> GpuModeState:
     return GpuModeState(state.model, state.goal or state.mode, now_s)
 
 
-def with_closed_devices(node: Node, course: Mapping[GpuKey, GpuModeState]) -> Node:
+def with_closed_devices(node: Node, states: Mapping[GpuKey, GpuModeState]) -> Node:
     """The node with the devices of changing or draining GPUs closed to new work."""
     devices = []
     for gpu in node.gpus:
-        state = course.get((node.name, gpu.parent or gpu.id))
+        state = states.get((node.name, gpu.parent or gpu.id))
         if state is not None and state.goal is not None:
             gpu = close_for_change(gpu, state.goal, state.is_changing)
         devices.append(gpu)
     return replace(node, gpus=tuple(devices))
 
 
-def with_modes_applied(node: Node, course: Mapping[GpuKey, GpuModeState], sizes: Mapping[GpuKey, int]) -> Node:
+def with_modes_applied(node: Node, states: Mapping[GpuKey, GpuModeState], sizes: Mapping[GpuKey, int]) -> Node:
     """The node with every GPU in its planned mode, for virtual nodes.
 
     `sizes`: MiB of whole GPUs, since a changing GPU may show no device.
@@ -61,16 +61,16 @@ def with_modes_applied(node: Node, course: Mapping[GpuKey, GpuModeState], sizes:
     shown: dict[str, list[Gpu]] = {}
     for gpu in map(reopen, node.gpus):
         shown.setdefault(gpu.parent or gpu.id, []).append(gpu)
-    for name, gpu_id in course:
+    for name, gpu_id in states:
         if name == node.name:
             shown.setdefault(gpu_id, [])
     devices: list[Gpu] = []
     for gpu_id in sorted(shown, key=_numbered):
-        state, parts = course.get((node.name, gpu_id)), shown[gpu_id]
+        state, parts = states.get((node.name, gpu_id)), shown[gpu_id]
         if state is not None and (not parts or mode_of(parts[0]) != state.mode):
             parts = list(partition_gpu(Gpu(gpu_id, state.model, sizes[node.name, gpu_id]), state.mode))
         devices += parts
-    return with_closed_devices(replace(node, gpus=tuple(devices)), course)
+    return with_closed_devices(replace(node, gpus=tuple(devices)), states)
 
 
 def whole_gpu_mib(node: Node, gpu: str) -> int:
