@@ -11,12 +11,12 @@ from typing import NamedTuple
 import numpy as np
 
 from kaiwo.model.planned_start import PlannedPod, expected_run_s
+from kaiwo.model.reservation import NEVER_S
 from kaiwo.model.workload import Phase, Pod
 from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.node_table import CPU, EXTENDED, FREE_GPU, MEMORY, PODS, USABLE, Allocation, NodeTable
 
-NEVER = 1 << 50  # later than any clock
 RELEASE_S = 1  # an evicted pod is expected to be gone after this
 OVERDUE_S = 60  # overdue work is expected to run for this much longer, then twice this, and so on
 
@@ -63,7 +63,7 @@ class CapacityTimeline:
 
     @property
     def is_empty(self) -> bool:
-        return not (self.ends < NEVER).any()
+        return not (self.ends < NEVER_S).any()
 
     def expected(self, now_s: int) -> IntArray:
         """The planned ends; for overdue work, the next time at which to expect it.
@@ -124,7 +124,7 @@ def _blank(nodes: NodeTable, slots: int = 8) -> CapacityTimeline:
     rows = len(nodes.names)
     return CapacityTimeline(
         -1,
-        np.full((rows, slots), NEVER, np.int64),
+        np.full((rows, slots), NEVER_S, np.int64),
         np.zeros((rows, slots), np.bool_),
         np.zeros((rows, slots, nodes.free.shape[1]), np.int64),
         np.zeros((rows, slots, 2, nodes.width), np.int64),
@@ -144,7 +144,7 @@ def _with_releases(
     found.ends[:, :width], found.yields[:, :width] = before.ends, before.yields
     found.free[:, :width], found.gpus[:, :width] = before.free, before.gpus
     rows = list(releases)
-    found.ends[rows], found.yields[rows], found.free[rows], found.gpus[rows] = NEVER, False, 0, 0
+    found.ends[rows], found.yields[rows], found.free[rows], found.gpus[rows] = NEVER_S, False, 0, 0
     for row, each in releases.items():
         for slot, (end_s, pod) in enumerate(each):
             found.ends[row, slot], found.yields[row, slot] = end_s, pod.until_s > 0

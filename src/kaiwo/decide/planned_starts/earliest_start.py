@@ -18,9 +18,9 @@ from kaiwo.decide.placement.shape_scores import ShapeScores
 from kaiwo.decide.planned_starts.future_capacity import GPUS, FutureCapacity, Moments, PlannedUsage
 from kaiwo.model.planned_start import PlannedPod, PlannedStart, expected_run_s
 from kaiwo.model.request import Request
+from kaiwo.model.reservation import NEVER_S
 from kaiwo.model.workload import Pod, Workload, role_of
 from kaiwo.snapshot.array_types import IntArray
-from kaiwo.snapshot.capacity_timeline import NEVER
 from kaiwo.snapshot.node_table import SIZE
 
 TRIES = 3  # moments at which the sums would do, and a placement is tried
@@ -44,7 +44,7 @@ class StartSearch:
         self._may_start = may_start  # at a time, as far as its queue is concerned
         self._run_s = expected_run_s(workload)
 
-    def earliest(self, usages: Sequence[PlannedUsage], before_s: int = NEVER) -> PlannedStart | None:
+    def earliest(self, usages: Sequence[PlannedUsage], before_s: int = NEVER_S) -> PlannedStart | None:
         """The earliest start beside what others will use, if there is one before that time."""
         if self._by_sums(usages, before_s) >= before_s:
             return None
@@ -65,7 +65,7 @@ class StartSearch:
         times, left = self._capacity.moments(usages, self._run_s, GPUS)
         slots = np.maximum(left[:, :, 0], 0) // want.charge_milli * self._free.scores.state(shape).allowed[:, None]
         found = _first(times, [(slots, needed)], before_s)
-        return found[0] if found else NEVER
+        return found[0] if found else NEVER_S
 
     def _when_all_fit(self, moments: Moments, before_s: int) -> list[int]:
         """The moments at which every role would find room, as if it were alone."""
@@ -137,7 +137,7 @@ class IdleTime:
         return columns
 
 
-def _first(times: IntArray, wanted: Sequence[tuple[IntArray, int]], before_s: int = NEVER) -> list[int]:
+def _first(times: IntArray, wanted: Sequence[tuple[IntArray, int]], before_s: int = NEVER_S) -> list[int]:
     """The moments before a time at which all have enough slots in all nodes together, in order."""
     flat = times.ravel()
     soon = (flat < before_s).nonzero()[0]

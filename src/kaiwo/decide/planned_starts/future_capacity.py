@@ -12,9 +12,10 @@ import numpy as np
 from kaiwo.decide.cycle_state import CycleInput, CycleState
 from kaiwo.decide.placement.class_charges import QueueCharge
 from kaiwo.model.planned_start import PlannedStart
+from kaiwo.model.reservation import NEVER_S
 from kaiwo.model.workload import Workload
 from kaiwo.snapshot.array_types import IntArray, Rows
-from kaiwo.snapshot.capacity_timeline import NEVER, CapacityTimeline, ReservedSpan, add_allocation
+from kaiwo.snapshot.capacity_timeline import CapacityTimeline, ReservedSpan, add_allocation
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.node_table import FREE_GPU, MIB, USABLE, NodeTable
 from kaiwo.snapshot.working_copy import WorkingCopy
@@ -46,7 +47,7 @@ class FutureCapacity:
         self.base: IntArray = np.concatenate([working.free, working.gpus[:, : MIB + 1].reshape(rows, -1)], axis=1)
         self.ends = timeline.expected(self.now_s)
         # Releases of one node lie in its first slots: those that no node uses are left out.
-        used = max(1, int((self.ends < NEVER).sum(axis=1).max(initial=0)))
+        used = max(1, int((self.ends < NEVER_S).sum(axis=1).max(initial=0)))
         self.ends = self.ends[:, :used]
         slots = self.ends.shape[1]
         self._is_leaving = timeline.ends[:, :slots] == 0
@@ -77,11 +78,11 @@ class FutureCapacity:
 
     def moments(self, usages: Sequence[PlannedUsage], run_s: int, columns: slice = slice(None)) -> Moments:
         """Every time at which a start of a run this long could become possible, or impossible."""
-        rows, run_s = len(self.base), run_s or NEVER
+        rows, run_s = len(self.base), run_s or NEVER_S
         starts, ends, taken = self._by_row(usages, columns)
         released = self.released[:, :, columns]
         too_late = starts - run_s + 1  # from here on a run reaches into the planned usage
-        too_late[(too_late <= self.now_s) | (starts >= NEVER)] = NEVER
+        too_late[(too_late <= self.now_s) | (starts >= NEVER_S)] = NEVER_S
         times = np.concatenate([np.full((rows, 1), self.now_s), self.ends, starts, ends, too_late], axis=1)
         nothing = np.zeros((rows, 1, released.shape[2]), np.int64)
         changes = np.concatenate([nothing, released, -taken, taken, np.zeros_like(taken)], axis=1)
@@ -93,7 +94,7 @@ class FutureCapacity:
             begin = starts[:, slot : slot + 1]
             there = (times <= begin).sum(axis=1) - 1
             then = amounts[every, there[:, None]]
-            reaches = (times < begin) & (times + run_s > begin) & (begin < NEVER)
+            reaches = (times < begin) & (times + run_s > begin) & (begin < NEVER_S)
             least = np.where(reaches[:, :, None], np.minimum(least, then), least)
         return Moments(times, least)
 
@@ -103,7 +104,7 @@ class FutureCapacity:
         for usage in usages:
             count[usage.rows] += 1
         most = int(count.max(initial=0))
-        starts = np.full((len(count), most), NEVER, np.int64)
+        starts = np.full((len(count), most), NEVER_S, np.int64)
         ends, amounts = starts.copy(), np.zeros((len(count), most, self.base[:, columns].shape[1]), np.int64)
         count[:] = 0
         for usage in usages:
@@ -139,7 +140,7 @@ def usage_of(planned: PlannedStart, state: ClusterState, at_s: int) -> PlannedUs
         known = kept[planned.workload] = (planned.places, redefined, _amounts_by_row(planned, state.nodes))
     if known[2] is None:
         return None
-    return PlannedUsage(at_s, at_s + planned.run_s if planned.run_s else NEVER, *known[2])
+    return PlannedUsage(at_s, at_s + planned.run_s if planned.run_s else NEVER_S, *known[2])
 
 
 def _amounts_by_row(planned: PlannedStart, nodes: NodeTable) -> tuple[Rows, IntArray] | None:
@@ -171,7 +172,7 @@ def _usage_of_reservations(
         parts = nodes.device_milli[span.rows, span.columns]
         amounts[at, width + span.columns] = parts
         np.add.at(amounts[:, FREE_GPU], at, parts)
-        found.append(PlannedUsage(span.from_s, min(span.until_s, NEVER), rows, amounts))
+        found.append(PlannedUsage(span.from_s, min(span.until_s, NEVER_S), rows, amounts))
     return found
 
 
@@ -194,7 +195,7 @@ def reserved_for_others(cycle: CycleInput, spans: tuple[ReservedSpan, ...], work
 def charge_of_start(cycle: CycleInput, free: CycleState, planned: PlannedStart) -> QueueCharge:
     """What its queue pays for it, from its start to its end."""
     found, _ = cycle.state.backlog.find(planned.workload)
-    end_s = planned.start_s + planned.run_s if planned.run_s else NEVER
+    end_s = planned.start_s + planned.run_s if planned.run_s else NEVER_S
     return free.charges.queue_charge(found)._replace(start_s=planned.start_s, end_s=end_s)
 
 
