@@ -298,3 +298,12 @@ def test_what_is_no_number_is_neither_more_nor_less(value: str) -> None:
     assert not NodeRule("gen", "Gt", ("1",)).holds({"gen": value})
     assert not NodeRule("gen", "Lt", ("100",)).holds({"gen": value})
     assert NodeRule("gen", "Gt", ("4",)).holds({"gen": "5"})
+
+
+def test_pods_that_must_be_together_begin_where_all_of_them_find_room() -> None:
+    world = World(nodes=0)
+    for name, zone, gpus in (("a0", "a", 2), ("b0", "b", 2), ("b1", "b", 1), ("c0", "c", 8)):
+        world.node(name, gpus=gpus, labels={"zone": zone})
+    near = PodAffinity(marks=("app=x",), near=RequiredPodAffinity("app=x", ("zone",)))
+    world.submit("gang", pods=3, request=Request(gpus=1, neighbours=near)).settle()
+    assert world.nodes_of("gang") == ["b0", "b0", "b1"]

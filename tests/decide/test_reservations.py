@@ -438,3 +438,24 @@ def test_what_a_reservation_leaves_of_a_gang_goes_whole_in_the_same_cycle() -> N
     plan = world.decide()
     stopped = {each.pod for each in plan.evictions if each.workload == "default/gang"}
     assert len(stopped) in (1, 3), stopped
+
+
+def test_gpus_on_which_the_owner_works_already_are_picked_before_those_of_others() -> None:
+    world = World(gpus_per_node=2)
+    world.submit("bobs", gpus_each=1, user="bob").settle()
+    world.submit("hers", gpus_each=1, user="ada").settle()
+    assert world.devices_of("hers") == ["node-0/gpu-1"]
+    plans = reserve(world, "ada", gpus=1, owner=ReservationOwner(user="ada")).settle()
+    assert world.state.reservations.objects["ada"].picked == (PhysicalDevice("node-0", "gpu-1"),)
+    assert not evicted(plans)
+
+
+@pytest.mark.parametrize(("limit_s", "picked"), [(100, "gpu-0"), (101, "gpu-1")])
+def test_work_that_stays_beyond_the_start_is_avoided_and_work_that_is_gone_by_then_is_not(
+    limit_s: int, picked: str
+) -> None:
+    world = World(gpus_per_node=2).queue("batch", quota_milli=64_000)
+    world.submit("stays", gpus_each=1, queue="batch", preemptible=False, time_limit_s=limit_s).settle()
+    assert world.devices_of("stays") == ["node-0/gpu-0"]
+    reserve(world, "soon", gpus=1, owner=ReservationOwner(user="ada"), start_s=100).settle()
+    assert world.state.reservations.objects["soon"].picked == (PhysicalDevice("node-0", picked),)
