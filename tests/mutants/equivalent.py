@@ -3,4 +3,26 @@
 The key is the module, the function, its line, and what the mistake makes of what; numbers of lines would not last.
 """
 
-EQUIVALENT: dict[tuple[str, str, str, str, str], str] = {}
+VERSIONS = "Versions are only compared: that they grow counts, not by how much."
+
+EQUIVALENT: dict[tuple[str, str, str, str, str], str] = {
+    ("snapshot/cluster_state.py", "ClusterState.apply_events", "self.version += 1", "1", "(2)"): VERSIONS,
+    ("snapshot/cluster_state.py", "ClusterState.snapshot", "self.version += 1", "1", "(2)"): VERSIONS,
+    ("snapshot/cluster_state.py", "ClusterState.record_cycle", "self.version += 1", "1", "(2)"): VERSIONS,
+    ("snapshot/timed_changes.py", "apply_timed_changes", "state.version += 1", "1", "(2)"): VERSIONS,
+    ("snapshot/timed_changes.py", "_apply_reservation_times", "state.version += 1", "1", "(2)"): VERSIONS,
+    (
+        "decide/planned_starts/future_capacity.py",
+        "FutureCapacity.__init__",
+        "used = max(1, int((self.ends < NEVER).sum(axis=1).max(initial=0)))",
+        "self.ends < NEVER",
+        "(self.ends <= NEVER)",
+    ): "Slots without a release are carried along, and add nothing.",
+    (
+        "decide/turn_order.py",
+        "Lane.run_length",
+        "others = min((head[0] for head in self._heads[1:3]), default=None)",
+        "3",
+        "(4)",
+    ): "The second least of a heap is one of the two below its top: the next one is not less than they are.",
+}
