@@ -3,7 +3,7 @@
 import os
 import signal
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -31,12 +31,9 @@ DEFAULT_KUBELET = "/var/lib/kubelet"
 @click.option("--kubelet", is_flag=True, help="Serve as the kubelet's device plugin instead of the vendor's plugin.")
 @click.option("--kubelet-dir", metavar="DIR", default=DEFAULT_KUBELET, show_default=True, help="The kubelet's folder.")
 @click.option("--api", metavar="URL", default="", help="Kubernetes API server (default: the cluster's own).")
-@click.option("--state", metavar="DIR", default="", help="Folder for the records of allocated devices.")
+@click.option("--state", "state_folder", metavar="DIR", default="", help="Folder for the records of allocated devices.")
 @click.option("--once", is_flag=True, help="Print one sample as JSON and exit.")
-def agent(
-    server: str, token_file: str, ca_file: str, node: str, root: str, metrics: str, kubelet: bool, kubelet_dir: str,
-    api: str, state: str, once: bool,
-) -> None:  # fmt: skip
+def agent(node: str, metrics: str, kubelet: bool, kubelet_dir: str, once: bool, **options: Any) -> None:
     """Sample this machine's GPUs every second and report to Kaiwo, Prometheus and the kubelet.
 
     A report contains health, utilisation, memory, power, temperature, errors, and the usage of each process and
@@ -53,33 +50,28 @@ def agent(
     from kaiwo.devices.agent.options import AgentOptions
 
     if once:
-        _print_sample(root)
+        _print_sample(options["root"])
         return
-    if not (server or metrics or kubelet):
+    if not (options["server"] or metrics or kubelet):
         raise ConfigError("nothing to report to; give --server, --metrics, --kubelet or --once")
     if kubelet and not (find_spec("grpc") and find_spec("google") and find_spec("google.protobuf")):
         raise ConfigError("--kubelet needs gRPC, which is not installed; run: pip install 'kaiwo[agent]'")
     host, port = _parse_address(metrics)
-    options = AgentOptions(
+    settings = AgentOptions(
         node=node or node_name(),
-        root=root,
-        server=server,
-        token_file=token_file,
         token=os.environ.get("KAIWO_TOKEN", ""),
-        ca_file=ca_file,
         metrics_host=host,
         metrics_port=port,
         kubelet_folder=os.path.join(kubelet_dir, "device-plugins") if kubelet else "",
         pod_resources=os.path.join(kubelet_dir, "pod-resources", "kubelet.sock") if kubelet else "",
-        api=api,
-        state_folder=state,
+        **options,
     )
-    running = NodeAgent(options, printing.hint, _devices_of() if kubelet else None)
+    running = NodeAgent(settings, printing.hint, _devices_of() if kubelet else None)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: running.stop())
     if running.endpoint:
         printing.hint(f"serving metrics on port {running.endpoint.port}")
-    printing.hint(f"sampling {count(len(running.inventory.gpus), 'GPU')} of {options.node} every second")
+    printing.hint(f"sampling {count(len(running.inventory.gpus), 'GPU')} of {settings.node} every second")
     running.run()
 
 
