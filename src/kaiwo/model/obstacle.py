@@ -132,8 +132,6 @@ Protection = ProtectedByBudget | ProtectedByMinRunTime | EvictionBudgetSpent
 
 
 class NodesExcluded(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag="nodes-excluded"):
-    """How many nodes a filter excludes."""
-
     excluded: int
     total: int
 
@@ -181,8 +179,6 @@ class MpsOnAmd(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag="m
 
 
 class ModelsPresent(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag="models-present"):
-    """The GPU models that the cluster has."""
-
     models: tuple[str, ...]
 
 
@@ -194,8 +190,6 @@ class ModeMissing(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag
 
 
 class ModelModes(msgspec.Struct, gc=False, frozen=True):
-    """The modes that one GPU model supports."""
-
     model: str
     modes: tuple[str, ...]
 
@@ -228,8 +222,6 @@ class OverQuota(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag="
 
 
 class QueueAmount(msgspec.Struct, gc=False, frozen=True):
-    """The most that may be reclaimed from one queue."""
-
     queue: str
     amount: int
 
@@ -262,8 +254,6 @@ class SearchGaveUp(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, ta
 
 
 class WorkProtected(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag="work-protected"):
-    """What protects running work of lower priority."""
-
     protections: tuple[Protection, ...]
 
 
@@ -280,8 +270,6 @@ class RetryReason(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag
 
 
 class RunTime(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag="run-time"):
-    """What the expected run time is based on."""
-
     source: RunTimeSource
 
 

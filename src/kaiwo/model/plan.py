@@ -100,5 +100,4 @@ class Plan(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
 
 
 def encode_plan(plan: Plan) -> bytes:
-    """The bytes by which determinism is judged."""
     return msgspec.msgpack.encode(plan, order="deterministic")

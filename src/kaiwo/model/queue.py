@@ -39,8 +39,6 @@ class SharePolicy(enum.StrEnum):
 
 
 class PolicyRules(NamedTuple):
-    """What a share policy means for the order and the shares of sibling queues."""
-
     by_priority: bool  # a higher priority is served first
     by_wait: bool = False  # the longest wait is served first, before any priority
     serves_fully: bool = False  # the first gets all that it wants before the next gets anything

@@ -29,8 +29,6 @@ class SubGroup(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
 
 
 class SubGroupTree(NamedTuple):
-    """A sub-group with everything below it, in the workload's order."""
-
     path: str  # `left/workers`; empty: the workload itself
     minimum: int
     children: tuple["SubGroupTree | int", ...]  # an int is the number of a role

@@ -27,8 +27,6 @@ from kaiwo.snapshot.queue_table import (
 
 
 class ShareRules(NamedTuple):
-    """How to divide, beyond what the queues themselves say."""
-
     units: tuple[int, ...] = (WHOLE_MILLI, 1, 1)  # over-quota parts are whole GPUs, milli-CPU, MiB
     usage_strength_milli: int = 0  # how much past usage changes the weights; 0: not at all
     root_policy: SharePolicy = SharePolicy.DRF  # among the queues that have no parent

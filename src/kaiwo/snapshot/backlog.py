@@ -316,7 +316,6 @@ class Backlog:
         )  # fmt: skip
 
     def _demand_of(self, needs: RoleNeeds) -> Demand:
-        """All missing pods of one workload together."""
         wants = [(self.shapes[shape], missing) for shape, missing, _ in needs]
         return (
             sum(want.charge_milli * pods for want, pods in wants),

@@ -338,7 +338,6 @@ class ClusterState:
         return tuple(need._replace(missing=count) for need, count in zip(needs, left, strict=True))
 
     def request_of(self, workload: Workload, role: Role) -> Request:
-        """The request of a role's pods, with what reservations add to it."""
         return self.reservations.with_access(workload, role.request, self.queue_objects)
 
     def _set_expiry(self, name: str, at_s: int) -> None:

@@ -26,7 +26,6 @@ def stops_of_plan(plan: Plan, now_s: int, path_of: Callable[[str], Sequence[Queu
 
 
 def queue_path_of(state: "ClusterState", workload: str) -> Sequence[Queue]:
-    """The queue of a workload and all above it."""
     queues = state.queues
     row = queues.row.get(state.workloads[workload].queue)
     return [queues.queues[above] for above in queues.path[row]] if row is not None else []

@@ -24,7 +24,6 @@ def milli_by_model(nodes: Mapping[str, Node], models: list[str], held: Iterable[
 
 
 def usage_by_model(state: "ClusterState") -> list[ModelUsage]:
-    """Of all charged work."""
     bounded = {model for queue in state.queue_objects.values() for model in queue.gpu_models}
     found = []
     for name in sorted({*state.pods, *state.nominations}) if bounded else ():

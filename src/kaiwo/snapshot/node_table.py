@@ -155,7 +155,6 @@ class NodeTable:
         return np.array([int(self.gpu_total.sum()), int(self.cpu_size.sum()), int(self.memory_size.sum())], np.int64)
 
     def copy(self) -> "NodeTable":
-        """An independent table."""
         other = object.__new__(NodeTable)
         other.__dict__.update(self.__dict__)
         for name in _ARRAYS:

@@ -18,7 +18,6 @@ class ReservationStatus(NamedTuple):
 
 
 def reservation_statuses(state: ClusterState, now_s: int) -> list[ReservationStatus]:
-    """By name."""
     state.refresh_tables()
     return [_status(state, found, now_s) for _, found in sorted(state.reservations.objects.items())]
 

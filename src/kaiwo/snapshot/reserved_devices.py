@@ -110,7 +110,6 @@ class ReservationView:
 
 
 def locate_reservation(reservation: Reservation, nodes: NodeTable) -> DeviceReservation:
-    """The devices of a reservation that exist, by row and column."""
     rows: list[int] = []
     columns: list[int] = []
     whole = [nodes.row[name] for name in reservation.nodes if name in nodes.row]

@@ -17,8 +17,6 @@ Cost: TypeAlias = tuple[int, int, int, int]  # milli-GPU, MiB of GPU memory, mil
 
 
 class PodsToAdd(NamedTuple):
-    """Pods that bring a branch to its minimum."""
-
     cost: Cost
     by_request: tuple[tuple[int, int], ...]  # what is added, whichever role it is for: (kind of request, pods)
     by_role: PodsByRole

@@ -186,7 +186,6 @@ class WorkingCopy:
         return True
 
     def charge(self, queue: int, charge: ResourceVector, is_non_preemptible: bool = False) -> None:
-        """Charge a queue and all above it."""
         self._charge(queue, charge, is_non_preemptible, +1)
         self._charged.append((queue, charge, is_non_preemptible))
 

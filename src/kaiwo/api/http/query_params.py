@@ -106,7 +106,6 @@ class Param(msgspec.Struct, frozen=True):
 
 
 def read_query(given: QueryParams, params: Sequence[Param]) -> dict[str, Any]:
-    """Every parameter's value, defaults included."""
     known = {param.name: param for param in params}
     for name in given:
         if name not in known:

@@ -38,7 +38,6 @@ def cluster_view(live: Live) -> ClusterView:
 
 
 def cycle_view(cycle: CycleSummary | CycleHead) -> CycleView:
-    """The loop's last cycle, or one from the journal."""
     return CycleView(
         number=cycle.number,
         at_s=cycle.at_s if isinstance(cycle, CycleSummary) else cycle.now_s,

@@ -109,7 +109,6 @@ LISTINGS: dict[str, Listing] = {
 
 
 async def list_page(overview: ClusterOverview, view: str, query: dict[str, Any]) -> Page[Any]:
-    """The page that a plain GET answers with."""
     listing = LISTINGS[view]
     pick = listing.pick(query)
     await overview.fresh()

@@ -26,8 +26,6 @@ IDLE_PAGES = 64  # kept for readers who come back
 
 
 class LivePage:
-    """One page, its last content, and the changes that led there."""
-
     def __init__(self, listing: Listing, pick: Any) -> None:
         self.listing = listing
         self.pick = pick

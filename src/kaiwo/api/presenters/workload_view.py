@@ -101,7 +101,6 @@ def pod_view(pod: Pod) -> PodView:
 
 
 def obstacle_view(obstacle: Obstacle, kind: str) -> ObstacleView:
-    """With a remedy for this kind of cluster."""
     remedy = explain.remedy_in_kubernetes if kind == KUBERNETES else explain.remedy
     is_time = obstacle.reason in (Reason.NOT_BEFORE, Reason.EXPIRED)  # its number is no amount, and in the sentence
     return ObstacleView(

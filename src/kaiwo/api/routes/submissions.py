@@ -117,7 +117,6 @@ async def delete(call: Call) -> Outcome:
 
 
 async def clear_demo(call: Call) -> Outcome:
-    """Remove the work and queues that `kaiwo up --demo` created."""
     from kaiwo.clusters.local.demo_workloads import clear_demo
 
     live = call.context.live

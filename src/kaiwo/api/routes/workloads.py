@@ -149,7 +149,6 @@ def _near(call: Call) -> str:
 
 
 def plain_answer(record: WorkloadRecord) -> str:
-    """For work that does not wait."""
     state = record.state.value
     if record.state.is_over:
         ended = "was cancelled" if record.state is WorkloadState.CANCELLED else state

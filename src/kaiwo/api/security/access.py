@@ -56,8 +56,6 @@ class RateLimit:
 
 
 class AgentTokenReviewer(Protocol):
-    """Tells which node an agent's token belongs to."""
-
     async def node_of(self, token: str) -> str:
         """The agent's node; empty for any other token."""
 
@@ -124,19 +122,15 @@ class Access:
             return False  # the server's own token is never shown to the reviewer
         of = await self.agent_tokens.node_of(token)
         if of and of != node:
-            raise forbidden(
-                403, f"this token belongs to the agent on {quote(of)}, but the report is about {quote(node)}"
-            )
+            why = f"this token belongs to the agent on {quote(of)}, but the report is about {quote(node)}"
+            raise forbidden(403, why)
         return bool(of)
 
     def open_session(self, code: str) -> str:
-        """The secret for a browser's cookie."""
         secret = self.sessions.open(code)
         if secret is None:
-            raise self._failed(
-                403,
-                "this login address was already used, or is from another server; `kaiwo login` prints a new one",
-            )
+            why = "this login address was already used, or is from another server"
+            raise self._failed(403, f"{why}; `kaiwo login` prints a new one")
         return secret
 
     def session_of(self, request: Request) -> str | None:
@@ -167,9 +161,8 @@ class Access:
     def _check_origin(self, request: Request) -> None:
         """Browsers send cookies by themselves, so the request must come from our own page."""
         site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
-        if site in (None, "same-origin") and origin is not None and _is_same(origin, request.headers.get("host", "")):
-            return
-        if site == "same-origin" and origin is None:
+        is_ours = site == "same-origin" if origin is None else _is_same(origin, request.headers.get("host", ""))
+        if is_ours and site in (None, "same-origin"):
             return
         raise forbidden(403, "a login can only be used from this server's own page; programs send the token instead")
 

@@ -90,7 +90,6 @@ def _is_let_in(want: Request, node: Node, taints: tuple[Taint, ...]) -> bool:
 
 
 def tolerates_all(tolerations: tuple[Toleration, ...], node: Node) -> bool:
-    """None of the node's taints excludes such a pod."""
     return _tolerates_all_of(tolerations, (taint for taint in node.taints if taint.effect != "PreferNoSchedule"))
 
 
