@@ -28,8 +28,6 @@ class RecordChanges(NamedTuple):
 
 
 class LogFile(NamedTuple):
-    """The output of one attempt of a pod."""
-
     attempt: int  # the first is 1
     path: str  # right after the start the file may not exist yet
     is_over: bool  # nothing more is written
@@ -89,8 +87,6 @@ class WorkControl(Protocol):
 
 
 class NodeControl(Protocol):
-    """Take nodes out of service and back."""
-
     async def cordon(self, name: str, cordoned: bool, reason: str = "", who: str = "") -> None:
         """Allow no new pods on this node, or allow them again."""
 

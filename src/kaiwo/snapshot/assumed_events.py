@@ -14,7 +14,8 @@ from kaiwo.model.events import (
     PodChanged,
     ReservationChanged,
 )
-from kaiwo.model.plan import Plan
+from kaiwo.model.plan import Plan, Start
+from kaiwo.model.request import Request
 from kaiwo.model.workload import Phase, Pod, role_of
 from kaiwo.snapshot.eviction_history import queue_path_of, stops_of_plan
 
@@ -25,12 +26,8 @@ if TYPE_CHECKING:
 def assume(state: "ClusterState", plan: Plan, now_s: int) -> tuple[Event, ...]:
     events: list[Event] = []
     for start in plan.starts:
-        ask = role_of(state.workloads[start.workload], start.pod).request
-        pod = Pod(
-            start.workload, start.pod, start.node, Phase.ASSUMED, start.devices,
-            ask.cpu_milli, ask.memory_mib, ask.extended, now_s, ask.neighbours, start.until_s, ask.beside,
-        )  # fmt: skip
-        events.append(PodChanged(pod))
+        request = role_of(state.workloads[start.workload], start.pod).request
+        events.append(PodChanged(assumed_pod(start, request, now_s)))
         if start.pod in state.nominations.get(start.workload, {}):
             events.append(NominationGone(start.workload, start.pod))
     events.extend(NominationGone(workload, pod) for workload, pod in plan.given_up)
@@ -46,3 +43,11 @@ def assume(state: "ClusterState", plan: Plan, now_s: int) -> tuple[Event, ...]:
     events.extend(PlannedStartGone(name) for name in plan.unpromised)
     events.extend(PlannedStartChanged(planned) for planned in plan.promises)
     return tuple(events)
+
+
+def assumed_pod(start: Start, request: Request, now_s: int) -> Pod:
+    return Pod(
+        start.workload, start.pod, start.node, Phase.ASSUMED, start.devices,
+        request.cpu_milli, request.memory_mib, request.extended, now_s,
+        request.neighbours, start.until_s, request.beside,
+    )  # fmt: skip

@@ -24,8 +24,6 @@ ENDED_KEPT = 5000
 
 
 class EmbeddedCluster:
-    """A cluster whose whole state is an EmbeddedState."""
-
     kind = name = "embedded"
     left_out = 0
 
@@ -105,7 +103,6 @@ class EmbeddedCluster:
             self._outbox.put_nowait(None)
 
     def _act(self, act: Callable[[Transaction], T], transaction: Transaction) -> T:
-        """What every transaction does."""
         if self._is_closed:
             raise ClusterError("the cluster is closed")
         result = act(transaction)

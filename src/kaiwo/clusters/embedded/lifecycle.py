@@ -203,7 +203,6 @@ def successful_run_s(record: WorkloadRecord) -> int:
 
 
 def failure_sentence(workload: Workload, end: Exit, pod: str) -> str:
-    """Why a pod's end is a failure, for people."""
     if end.reason is ExitReason.TIME_LIMIT:
         return f"stopped at its time limit of {duration(workload.time_limit_s)}"
     if end.message:

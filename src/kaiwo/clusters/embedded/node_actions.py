@@ -81,7 +81,6 @@ class EmbeddedDevices:
         return PodRun() if placement is None else PodRun(placement.run.id, self.grade_of(placement.run.id))
 
     async def correct_devices(self, pod: tuple[str, str], uid: str, devices: tuple[Share, ...]) -> None:
-        """Refused: only Kaiwo itself assigns devices here."""
         raise RefusedError(f"{'/'.join(pod)} is no pod of a kubelet: this cluster assigns its devices itself")
 
 

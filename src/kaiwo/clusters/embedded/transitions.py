@@ -23,9 +23,9 @@ from kaiwo.clusters.plan_checks import (
 )
 from kaiwo.model.events import PodGone
 from kaiwo.model.plan import Plan, Start
-from kaiwo.model.request import Request
 from kaiwo.model.workload import Phase, Pod, Workload
 from kaiwo.model.workload_record import WorkloadState
+from kaiwo.snapshot.assumed_events import assumed_pod
 
 RUNS_KEPT = 3  # folders of earlier runs of one pod
 
@@ -192,28 +192,11 @@ def _pods_to_place(
         role = check_devices(workload, start)
         if isinstance(role, Misfit):
             return role
-        pods.append(_assumed(workload.name, start, role.request, transaction.now_s))
+        pods.append(assumed_pod(start, role.request, transaction.now_s))
     if tracked.ending or tracked.record.state is WorkloadState.STOPPING:
         return Misfit("", STILL_STOPPING)
     state = transaction.state
     return find_misfit(workload, pods, placed.values(), state.nodes, state.ledger) or pods
-
-
-def _assumed(workload: str, start: Start, request: Request, now_s: int) -> Pod:
-    return Pod(
-        workload=workload,
-        name=start.pod,
-        node=start.node,
-        until_s=start.until_s,
-        phase=Phase.ASSUMED,
-        devices=start.devices,
-        cpu_milli=request.cpu_milli,
-        memory_mib=request.memory_mib,
-        extended=request.extended,
-        neighbours=request.neighbours,
-        beside=request.beside,
-        since_s=now_s,
-    )
 
 
 def _place(transaction: Transaction, tracked: TrackedWorkload, pod: Pod) -> None:

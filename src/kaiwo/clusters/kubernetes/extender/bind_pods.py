@@ -104,7 +104,6 @@ class ExtenderBinder:
         return one
 
     async def _list_pods(self, node: str) -> None:
-        """Put the pods of a node into the cache, and drop those that are gone."""
         body = await self._client.read("/api/v1/pods", {"fieldSelector": f"spec.nodeName={node}"}, tries=1)
         listed = msgspec.json.decode(body, type=_Pods)
         pods = [self._decoder.decode(item) for item in listed.items]

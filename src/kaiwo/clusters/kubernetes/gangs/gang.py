@@ -79,6 +79,7 @@ class WantedPods(msgspec.Struct, frozen=True, gc=False):
 
 
 Part = TypeVar("Part", GangRole, WantedPods)
+RoleOf = Callable[[Member], str]
 
 
 class GangKind(Protocol):
@@ -111,7 +112,7 @@ def build_gang(
     key: GangKey,
     wants: Sequence[WantedPods],
     members: Sequence[Member],
-    role_of: Callable[[Member], str],
+    role_of: RoleOf,
     rule: str,
     is_suspended: bool | None = False,
 ) -> Gang:
@@ -152,10 +153,7 @@ def build_ownerless_gang(key: GangKey, members: Sequence[Member], owner: Owner |
 
 
 def wanted_together(
-    wants: Sequence[WantedPods],
-    gang_names: Mapping[str, tuple[str, ...]],
-    members: Sequence[Member],
-    role_of: Callable[[Member], str],
+    wants: Sequence[WantedPods], gang_names: Mapping[str, tuple[str, ...]], members: Sequence[Member], role_of: RoleOf
 ) -> list[WantedPods]:
     """Of an owner's roles, those that are in one gang with these pods: they name the same gangs, or none.
 
@@ -170,7 +168,7 @@ def with_previous_run(group: Gang, members: Iterable[Member]) -> Gang:
     return msgspec.structs.replace(group, previous_run=tuple(sorted(each.name for each in members if each.is_bound)))
 
 
-def names_by_role(members: Iterable[Member], role_of: Callable[[Member], str]) -> dict[str, list[str]]:
+def names_by_role(members: Iterable[Member], role_of: RoleOf) -> dict[str, list[str]]:
     held: dict[str, list[str]] = {}
     for member in alive(members):
         held.setdefault(role_of(member), []).append(member.name)

@@ -11,8 +11,6 @@ MASTERS = "system:masters"
 
 
 class WebhookPolicy(NamedTuple):
-    """The settings of this installation that the webhooks apply."""
-
     scheduler: str
     may_name_users: frozenset[str] = frozenset()  # users and groups who may submit for others
 

@@ -119,7 +119,6 @@ def _is_setting(key: str) -> bool:
 
 
 def whole_gpus(template: PodTemplate) -> tuple[int, str]:
-    """How many whole GPUs its containers request, and by which resource."""
     found: dict[str, int] = {}
     for raw in template.spec.get("containers") or ():
         resources = msgspec.convert(raw, Container, strict=False).resources or Resources()
