@@ -25,4 +25,18 @@ EQUIVALENT: dict[tuple[str, str, str, str, str], str] = {
         "3",
         "(4)",
     ): "The second least of a heap is one of the two below its top: the next one is not less than they are.",
+    (
+        "decide/placement/pod_affinity.py",
+        "_keep",
+        "nodes.cache.clear()",
+        "nodes.cache.clear()",
+        "pass",
+    ): "The size of a cache: what is known of labels is kept for longer, and the answers are the same.",
+    (
+        "decide/placement/place_pods.py",
+        "Placer.place",
+        "if count > 1 and not placed:",
+        "count > 1",
+        "(count >= 1)",
+    ): "A domain with a node that has room for one pod has room for all of one: the best node stays the best.",
 }

@@ -66,4 +66,4 @@ def adjust_weights(group: Rows, weight: IntArray, parts: IntArray, strength_mill
     own = weight * WHOLE_PART // np.maximum(total[group], 1)
     adjusted = own * (PLAIN_MILLI + strength_milli) - parts * strength_milli
     scaled: IntArray = np.maximum(adjusted, 0) * (MOST_WEIGHT // WHOLE_PART) // (PLAIN_MILLI + strength_milli)
-    return np.where(weight > 0, scaled, 0)
+    return scaled
