@@ -15,22 +15,21 @@ from msgspec.structs import replace
 
 from bench._device_list import list_devices
 from kaiwo.decide import decide
-from kaiwo.decide.cycle import fate_of
+from kaiwo.decide.cycle import outcome_of
 from kaiwo.decide.make_room.victim_units import surplus_of
 from kaiwo.decide.obstacles.find_obstacles import short_models
-from kaiwo.decide.obstacles.node_availability import availability_in
 from kaiwo.decide.obstacles.partition_obstacles import after_mode_change, no_such_device
 from kaiwo.decide.obstacles.reservation_obstacles import beside_reserved, reserved_obstacles
 from kaiwo.decide.obstacles.shortages import (
+    availability_in,
     fits_when_empty,
+    is_permanent,
     largest_device_mib,
-    lasts,
     most_when_empty,
     pods_when_empty,
     short_of,
     too_large,
 )
-from kaiwo.decide.placement.class_charges import QueueCharge
 from kaiwo.decide.placement.node_fit import pods_that_fit
 from kaiwo.decide.placement.pod_affinity import (
     missing_topology_label,
@@ -39,6 +38,7 @@ from kaiwo.decide.placement.pod_affinity import (
     verdicts_by_reason,
 )
 from kaiwo.decide.placement.queue_limits import (
+    QueueCharge,
     charge_of,
     headroom,
     models_with_room,
@@ -269,12 +269,12 @@ def _line(world: World) -> list[Any]:
     state, backlog = world.state, world.state.backlog
     names = sorted(backlog.queued_names())
     places = [[name, backlog.position(name), backlog.ahead_in_class(name)] for name in names]
-    fates = [fate_of(world.snapshot(), name, world.policy) for name in dict.fromkeys((*names[:1], *names[-1:]))]
+    outcomes = [outcome_of(world.snapshot(), name, world.policy) for name in dict.fromkeys((*names[:1], *names[-1:]))]
     grown = [
         choices_of(each, state.pods.get(name, {})) for name, each in sorted(state.workloads.items()) if each.groups
     ]
     times = [next_timed_change_s(state, world.now_s), expired_workloads(state, world.now_s), backlog.next_due_s]
-    return [places, fates, grown, times, len(backlog)]
+    return [places, outcomes, grown, times, len(backlog)]
 
 
 def _answers(working: WorkingCopy, want: Request) -> list[Any]:
@@ -289,7 +289,7 @@ def _answers(working: WorkingCopy, want: Request) -> list[Any]:
         [fits_when_empty(view, want, offer).tolist(), pods_when_empty(view, want, offer).tolist()],
         sorted(most_when_empty(view, want, rows % 3 > 0, offer).items()),
         [reserved_obstacles(view, want), charge_of(want, 2, 100_000), most_pods_when_empty(nodes, want)],
-        [pods_that_fit(view, want, rows).tolist(), [lasts(each) for each in short]],
+        [pods_that_fit(view, want, rows).tolist(), [is_permanent(each) for each in short]],
         [short_models(view, row, row % 2 > 0, [(want, 2, rows)]) for row in range(len(view.queues.names))],
     ]
     if want.neighbours:

@@ -7,7 +7,7 @@ import pytest
 from kaiwo.explain import why
 from kaiwo.explain.changes_that_evict import change_that_evicts, may_evict_others
 from kaiwo.explain.possible_changes import ChangeKind, PossibleChange, events_of
-from kaiwo.explain.verify_change import Question
+from kaiwo.explain.verify_change import WhatIf
 from kaiwo.model.events import WorkloadGone
 from tests.conftest import IS_QUICK, SIZE
 from tests.explain.exhaustive_search import every_change, is_submitted_again, submitted_again
@@ -28,7 +28,7 @@ def without_an_answer(count: int) -> Iterator[tuple[int, World, str, str]]:
         waiting = [name for name in sorted(world.state.backlog.queued_names()) if not world.is_running(name)]
         for name in waiting[:2]:
             answer = why(world.state, name, world.policy, world.now_s)
-            if answer.change is None and may_evict_others(Question(world.state, name, world.policy, world.now_s)):
+            if answer.change is None and may_evict_others(WhatIf(world.state, name, world.policy, world.now_s)):
                 found += 1
                 yield seed, world, name, answer.no_change
 
@@ -49,7 +49,7 @@ def test_where_nobody_is_said_to_be_stopped_for_another_form_of_it_nobody_is() -
 def test_for_whatever_form_of_it_is_named_others_are_stopped() -> None:
     kinds = set()
     for seed, world, name, _ in without_an_answer(40 if IS_QUICK else 200 * SIZE):
-        change = change_that_evicts(Question(world.state, name, world.policy, world.now_s)).change
+        change = change_that_evicts(WhatIf(world.state, name, world.policy, world.now_s)).change
         if change is not None:
             kinds.add(change.kind)
             assert _is_served_after(world, name, change), (seed, name, change)

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from kaiwo.explain import why
 from kaiwo.explain.cheapest_change import cheapest_change
 from kaiwo.explain.possible_changes import ChangeKind, PossibleChange, events_of
-from kaiwo.explain.verify_change import Question
+from kaiwo.explain.verify_change import WhatIf
 from kaiwo.model.events import ReservationChanged, WorkloadChanged, WorkloadGone
 from kaiwo.model.obstacle import WhyVerdict
 from kaiwo.model.reservation import Reservation, ReservationOwner
@@ -15,7 +15,7 @@ MINE = "default/mine"
 
 
 def proposed(world: World) -> PossibleChange:
-    found = cheapest_change(Question(world.state, MINE, world.policy, world.now_s))
+    found = cheapest_change(WhatIf(world.state, MINE, world.policy, world.now_s))
     assert found.change is not None, found.verdict
     return found.change
 
@@ -42,7 +42,7 @@ def test_what_others_take_when_the_plan_is_gone_is_not_proposed() -> None:
     world.submit("other", gpus_each=1, estimate_s=3_600)
     wait_a_second(world)
     assert not world.is_running("other")  # the plan keeps it out
-    change = cheapest_change(Question(world.state, MINE, world.policy, world.now_s)).change
+    change = cheapest_change(WhatIf(world.state, MINE, world.policy, world.now_s)).change
     assert change is None or change.kind is ChangeKind.STOP
     submit_again(world, PossibleChange(ChangeKind.SMALLER_SIZE, "researcher", "main:gpus", 1))
     assert not world.is_running("mine")  # so it is

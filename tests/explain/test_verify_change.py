@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from kaiwo.explain.possible_changes import ChangeKind, PossibleChange, held_by
-from kaiwo.explain.verify_change import Question
+from kaiwo.explain.verify_change import WhatIf
 from kaiwo.model.events import PodChanged
 from kaiwo.model.workload import Phase
 from kaiwo.snapshot.cluster_state import ClusterState
@@ -19,13 +19,13 @@ def test_after_a_trial_everything_is_as_before() -> None:
         waiting = [name for name in sorted(state.backlog.queued_names()) if name not in state.pods]
         if not waiting or state.backlog.try_all:
             continue
-        question = Question(state, waiting[0], world.policy, world.now_s)
-        before, fork = state_of(state), question._fork
+        what_if = WhatIf(state, waiting[0], world.policy, world.now_s)
+        before, fork = state_of(state), what_if._fork
         for name in sorted(state.pods):
             if held_by(state, name) and name in state.workloads:
-                question.outcome_after(PossibleChange(ChangeKind.STOP, "admin", name))
+                what_if.outcome_after(PossibleChange(ChangeKind.STOP, "admin", name))
                 assert state_of(fork) == before, (seed, name)
-        question.outcome_after(PossibleChange(ChangeKind.OTHER_QUEUE, "researcher", "prod"))
+        what_if.outcome_after(PossibleChange(ChangeKind.OTHER_QUEUE, "researcher", "prod"))
         assert state_of(fork) == before == state_of(state), seed
 
 
@@ -36,10 +36,10 @@ def test_what_was_kept_for_a_workload_that_is_stopped_in_a_trial_is_kept_again()
     world.tell(PodChanged(replace(victim, phase=Phase.RELEASING))).settle()
     world.submit("new", pods=2, gpus_each=1).settle()
     assert list(world.state.nominations) == ["default/owner"]
-    question = Question(world.state, "default/new", world.policy, world.now_s)
-    before = state_of(question._fork)
-    assert not question.starts_after(PossibleChange(ChangeKind.STOP, "admin", "default/owner"))
-    assert state_of(question._fork) == before
+    what_if = WhatIf(world.state, "default/new", world.policy, world.now_s)
+    before = state_of(what_if._fork)
+    assert not what_if.starts_after(PossibleChange(ChangeKind.STOP, "admin", "default/owner"))
+    assert state_of(what_if._fork) == before
 
 
 def state_of(state: ClusterState) -> tuple[object, ...]:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from kaiwo.explain import obstacles_of, why
 from kaiwo.explain.cheapest_change import cheapest_change
 from kaiwo.explain.possible_changes import LEAST, SHARE, UNITS, ChangeKind, PossibleChange, events_of, size_of
-from kaiwo.explain.verify_change import Question
+from kaiwo.explain.verify_change import WhatIf
 from kaiwo.manifests.values.quantities import MIN_FRACTION_MILLI
 from kaiwo.model.events import WorkloadGone
 from kaiwo.model.obstacle import Reason, WhyVerdict
@@ -35,7 +35,7 @@ def test_a_proposed_change_starts_the_workload_every_time() -> None:
     kinds = set()
     for seed, world, name in waiting_states(100 if IS_QUICK else 1000):
         answer = why(world.state, name, world.policy, world.now_s)
-        found = cheapest_change(Question(world.state, name, world.policy, world.now_s))
+        found = cheapest_change(WhatIf(world.state, name, world.policy, world.now_s))
         change = found.change
         assert (answer.change is None) == (change is None)
         assert found.is_complete, (seed, name)  # so few nodes are searched to the end
@@ -75,7 +75,7 @@ def test_the_least_share_is_the_one_that_the_door_lets_in() -> None:
 def test_exhaustive_search_agrees_on_the_cheapest_change_and_on_there_being_none() -> None:
     none = admitted = 0
     for seed, world, name in waiting_states(200 * SIZE, most_nodes=2, most_work=8):
-        ours = cheapest_change(Question(world.state, name, world.policy, world.now_s))
+        ours = cheapest_change(WhatIf(world.state, name, world.policy, world.now_s))
         change = ours.change
         found = cheapest_by_search(world, name, RAISE_STEP)
         none += change is None
@@ -129,7 +129,7 @@ def _one_less_starts(world: World, name: str, change: PossibleChange) -> bool:
 
 def test_what_another_queue_would_see_of_the_nodes_does_not_rule_out_a_raise() -> None:
     world, name = waiting_world(149, most_nodes=2, most_work=8), "default/w02"  # others have planned starts
-    change = cheapest_change(Question(world.state, name, world.policy, world.now_s)).change
+    change = cheapest_change(WhatIf(world.state, name, world.policy, world.now_s)).change
     assert change == PossibleChange(ChangeKind.QUOTA, "admin", "default:gpu:quota", 1000, 1000)
 
 
@@ -138,17 +138,17 @@ def test_another_model_is_proposed_where_the_wish_for_it_changes_what_others_may
         waiting_world(445, most_nodes=2, most_work=8),
         "default/w02",
     )  # shares follow wishes, plans follow shares
-    change = cheapest_change(Question(world.state, name, world.policy, world.now_s)).change
+    change = cheapest_change(WhatIf(world.state, name, world.policy, world.now_s)).change
     assert change == PossibleChange(ChangeKind.OTHER_MODEL, "researcher", "L40S")
 
 
 def test_a_size_is_proposed_where_only_the_changed_wish_counts_in_what_others_may_plan() -> None:
     world, name = waiting_world(61, most_nodes=2, most_work=8), "default/w00"  # as it is, no device is large enough
-    change = cheapest_change(Question(world.state, name, world.policy, world.now_s)).change
+    change = cheapest_change(WhatIf(world.state, name, world.policy, world.now_s)).change
     assert change == PossibleChange(ChangeKind.SMALLER_SIZE, "researcher", "main:gpu-memory", 65_536, 344_640)
 
 
 def test_a_size_that_is_refused_says_nothing_of_smaller_ones_where_its_wish_did_not_count_before() -> None:
     world, name = waiting_world(256, most_nodes=2, most_work=8), "default/w02"  # too large for any GPU, beside a plan
-    change = cheapest_change(Question(world.state, name, world.policy, world.now_s)).change
+    change = cheapest_change(WhatIf(world.state, name, world.policy, world.now_s)).change
     assert change == PossibleChange(ChangeKind.SMALLER_SIZE, "researcher", "main:gpu-memory", 63_536, 364_640)

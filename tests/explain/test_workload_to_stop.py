@@ -7,15 +7,15 @@ import pytest
 from kaiwo.explain import workload_to_stop
 from kaiwo.explain.cheapest_change import cheapest_change
 from kaiwo.explain.possible_changes import PossibleChange
-from kaiwo.explain.verify_change import Question
+from kaiwo.explain.verify_change import WhatIf
 from kaiwo.explain.workload_to_stop import started_earlier
 from kaiwo.model.request import Request
 from tests.conftest import IS_QUICK, SIZE
 from tests.worlds import World
 
 
-def asked(world: World, name: str) -> Question:
-    return Question(world.state, f"default/{name}", world.policy, world.now_s)
+def asked(world: World, name: str) -> WhatIf:
+    return WhatIf(world.state, f"default/{name}", world.policy, world.now_s)
 
 
 def test_those_who_stand_before_it_and_ask_for_no_more_start_sooner() -> None:
@@ -37,9 +37,9 @@ def test_a_stop_that_frees_too_little_for_them_all_is_not_tried() -> None:
         world.submit(f"small-{number}", gpus_each=1, cpu_milli=100 + number)
     world.now_s += 1
     world.submit("mine", gpus_each=1, cpu_milli=500).settle()
-    question = asked(world, "mine")
-    assert list(workload_to_stop.StopCandidates(question).cheapest_first("admin")) == []
-    assert cheapest_change(question).change is None
+    what_if = asked(world, "mine")
+    assert list(workload_to_stop.StopCandidates(what_if).cheapest_first("admin")) == []
+    assert cheapest_change(what_if).change is None
 
 
 def test_who_keeps_the_order_of_no_line_is_said_to_start_sooner_by_nobody() -> None:
@@ -56,18 +56,18 @@ def test_what_is_ruled_out_does_not_help(monkeypatch: pytest.MonkeyPatch) -> Non
     for seed in range((20 if IS_QUICK else 120) * SIZE):
         world = crowded_world(seed)
         for name in sorted(world.state.backlog.queued_names())[-3:]:
-            with_it = Question(world.state, name, world.policy, world.now_s)
+            with_it = WhatIf(world.state, name, world.policy, world.now_s)
             found = cheapest_change(with_it).change
             with monkeypatch.context() as patch:
                 patch.setattr(workload_to_stop, "started_earlier", lambda _: [])
-                without = Question(world.state, name, world.policy, world.now_s)
+                without = WhatIf(world.state, name, world.policy, world.now_s)
                 assert cheapest_change(without).change == found, (seed, name)
             ruled_out += len(tried(without)) > len(tried(with_it))
     assert ruled_out
 
 
-def tried(question: Question) -> list[PossibleChange]:
-    return list(question._outcomes)
+def tried(what_if: WhatIf) -> list[PossibleChange]:
+    return list(what_if._outcomes)
 
 
 def crowded_world(seed: int) -> World:

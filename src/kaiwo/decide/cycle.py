@@ -1,6 +1,5 @@
 """One scheduling cycle: `decide(snapshot, policy) -> Plan`.
 
-In:    one Snapshot, one Policy, the plugins.   Out: one Plan.
 Never: reads a clock, draws a random number, does I/O, or changes the snapshot. The budget is a count of steps.
 """
 
@@ -45,7 +44,7 @@ def decide(snapshot: Snapshot, policy: Policy = DEFAULT_POLICY, plugins: Registr
 def run_cycle(cycle: CycleInput, free: CycleState, notes: tuple[Note, ...] = ()) -> Plan:
     """The steps of one cycle. Each returns what it decided; only `free` changes on the way."""
     has_pending_room = bool(cycle.state.backlog.pending_actions)
-    if has_pending_room:  # since the last cycle: a part of the budget is for that, whatever there is to start
+    if has_pending_room:  # since the last cycle: a part of the budget is kept for that, whatever there is to start
         free.budget.limit -= cycle.policy.steps // ROOM_PART
 
     # 1. Give up nominations that can no longer be used.
@@ -84,7 +83,6 @@ def run_cycle(cycle: CycleInput, free: CycleState, notes: tuple[Note, ...] = ())
     unreached = [found for group in placed.unreached for found in group]
     if unreached:
         notes += (Note("budget-spent", detail=f"{len(unreached)} classes are left for the next cycle"),)
-    look_again_s = (reserved.look_again_s, planned.look_again_s, room.look_again_s, move_s, fresh.look_again_s)
     return Plan(
         starts=starts,
         evictions=evictions,
@@ -93,7 +91,7 @@ def run_cycle(cycle: CycleInput, free: CycleState, notes: tuple[Note, ...] = ())
         unfinished=tuple(sorted({found.key for found in unreached})),
         first=tuple(sorted(found.key for found in placed.unreached[0])) if len(placed.unreached) > 1 else (),
         unclaimed=tuple(sorted(room.unreached)),
-        look_again_s=earliest_s(*look_again_s),
+        look_again_s=earliest_s(*(step.look_again_s for step in (reserved, planned, room, fresh)), move_s),
         given_up=tuple(dict.fromkeys((*lost, *reserved.given_up, *placed.given_up, *room.given_up))),
         reserved=reserved.picked,
         promises=tuple(start for name, start in sorted(now.items()) if start != before.get(name)),
@@ -106,15 +104,17 @@ def run_cycle(cycle: CycleInput, free: CycleState, notes: tuple[Note, ...] = ())
 
 
 @dataclass(frozen=True, slots=True)
-class Fate:
-    """What a cycle would do about one workload, and all that it starts until then."""
+class TrialOutcome:
+    """Whether a cycle would start one workload, and all that it starts until then."""
 
     is_started: bool
     has_room: bool  # the nodes had room for it until its turn
     starts: tuple[Start, ...]
 
 
-def fate_of(snapshot: Snapshot, name: str, policy: Policy = DEFAULT_POLICY, plugins: Registry = BUILTIN) -> Fate:
+def outcome_of(
+    snapshot: Snapshot, name: str, policy: Policy = DEFAULT_POLICY, plugins: Registry = BUILTIN
+) -> TrialOutcome:
     """Decide until one workload has had its turn or has no chance left: the same steps as `decide`, cut short."""
     active = plugins.active(policy)
     while True:
@@ -125,8 +125,7 @@ def fate_of(snapshot: Snapshot, name: str, policy: Policy = DEFAULT_POLICY, plug
             active = active.without(fault.plugin)
 
 
-def _run_until(cycle: CycleInput, free: CycleState, name: str) -> Fate:
-    """Steps 2 to 5, until one workload has had its turn."""
+def _run_until(cycle: CycleInput, free: CycleState, name: str) -> TrialOutcome:
     reserved = apply_reservations(cycle, free)
     planned = keep_planned_starts(cycle, free, reserved.evictions)
     turns_of = Allocate(cycle, free, planned, (*reserved.evictions, *planned.evictions))
@@ -146,7 +145,7 @@ def _run_until(cycle: CycleInput, free: CycleState, name: str) -> Fate:
             break
     starts = turns_of.result([]).starts
     is_started = any(start.workload == name for start in starts)
-    return Fate(is_started, is_started or turns_of.could_fit(target, name), starts)
+    return TrialOutcome(is_started, is_started or turns_of.could_fit(target, name), starts)
 
 
 def _to_try(state: ClusterState, active: ActivePlugins) -> list[WaitingClass]:
@@ -160,26 +159,23 @@ def _groups_to_try(cycle: CycleInput, planned: KeptPlannedStarts) -> list[list[W
     resumed = cycle.state.backlog.resumed
     if not resumed:
         return [candidates]
-    first = [found for found in candidates if found.key in resumed]
-    return [first, [found for found in candidates if found.key not in resumed]]
+    return [[found for found in candidates if (found.key in resumed) is is_resumed] for is_resumed in (True, False)]
 
 
 def _changed_waits(cycle: CycleInput, free: CycleState, placed: Allocated, room: MadeRoom) -> tuple[Wait, ...]:
-    """What changed in why work waits, in the state at the end of the cycle."""
-    inquiry = ObstacleFinder(cycle.state, cycle.plugins, free.scores)
+    finder = ObstacleFinder(cycle.state, cycle.plugins, free.scores)
     waiting = placed.stuck | {key: cycle.state.backlog.by_key[key] for key in room.refusals}
     changed = []
     for key, found in waiting.items():
-        refusal = room.refusals.get(key)
-        now = inquiry.obstacles(found, placed.too_long.get(key))
-        now = with_verdicts(found, now, (refusal,) if refusal is not None else ())
+        refusals = (room.refusals[key],) if key in room.refusals else ()
+        now = with_verdicts(found, finder.obstacles(found, placed.too_long.get(key)), refusals)
         if now != found.obstacles:
             changed.append(Wait(found.queue, found.digest, now))
     return tuple(sorted(changed, key=lambda wait: (wait.queue, wait.shape)))
 
 
 def _order_faults(state: ClusterState) -> tuple[Note, ...]:
-    """Order plugins that misbehaved about waiting workloads, each with one example."""
+    """Order plugins that misbehaved, each with one example."""
     examples: dict[str, str] = {}
     for name in sorted(state.backlog.faults):
         for plugin, detail in state.backlog.faults[name]:

@@ -7,29 +7,30 @@ without that memory and must spend the same.
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from kaiwo.decide.placement.capacity_mask import CapacityMask
-from kaiwo.decide.placement.class_charges import ClassCharges
-from kaiwo.decide.placement.place_pods import Placer
+from kaiwo.decide.placement.node_fit import CapacityMask
+from kaiwo.decide.placement.place_pods import Placed, Placer
 from kaiwo.decide.placement.place_workload import Placement
+from kaiwo.decide.placement.queue_limits import ClassCharges
 from kaiwo.decide.placement.shape_scores import ShapeScores
 from kaiwo.model.affinity import affinity_of_nomination
-from kaiwo.model.plan import Nomination
+from kaiwo.model.plan import Nomination, Start
 from kaiwo.model.policy import Policy
-from kaiwo.model.workload import Workload, role_of
+from kaiwo.model.request import Request
+from kaiwo.model.workload import Pod, Workload, role_of
 from kaiwo.plugins.registry import ActivePlugins
 from kaiwo.snapshot.backlog import RoleNeeds, WaitingClass, needs_of_each_choice
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.snapshot import Snapshot
 from kaiwo.snapshot.working_copy import WorkingCopy
 
-NODES_A_STEP = 256  # looking at this many nodes for a new shape costs about as much as placing a pod
+NODES_A_STEP = 256  # examining this many nodes for a new shape costs about as much as placing a pod
 
 PodKey: TypeAlias = tuple[str, str]  # the workload and the pod
 
 
 @dataclass(frozen=True, slots=True)
 class CycleInput:
-    """What a cycle decides about. It does not change."""
+    """What a cycle decides about; never changed."""
 
     state: ClusterState
     policy: Policy
@@ -38,8 +39,6 @@ class CycleInput:
 
 
 class StepBudget:
-    """How much work a cycle may still do."""
-
     __slots__ = ("limit", "used")
 
     def __init__(self, limit: int) -> None:
@@ -50,14 +49,9 @@ class StepBudget:
         """The budget is used up, or the part of it that is meant for the current step."""
         return self.used >= self.limit
 
-    @property
-    def left(self) -> int:
-        """Steps until the limit."""
-        return max(0, self.limit - self.used)
-
 
 class CycleState:
-    """What changes while a cycle tries. What the cycle decides is not here: each step returns that."""
+    """What changes while a cycle tries. What it decides is returned by each step, and not kept here."""
 
     def __init__(self, snapshot: Snapshot, cycle: CycleInput) -> None:
         self.working = WorkingCopy(snapshot)
@@ -65,14 +59,13 @@ class CycleState:
         self.placer = Placer(self.working, self.scores, cycle.plugins, packs=cycle.policy.placement == "pack")
         self.charges = ClassCharges(cycle.state, self.working)
         self.budget = StepBudget(cycle.policy.steps)
-        self._look_steps = 1 + len(self.working.nodes.names) // NODES_A_STEP
-        self._looked_at: set[int] = set()
+        self._steps_a_shape = 1 + len(self.working.nodes.names) // NODES_A_STEP
+        self._examined: set[int] = set()
 
     def pods_with_room(self, shape: int, mask: CapacityMask | None = None) -> int:
-        """How many pods of a shape the cluster has room for, if nothing else came."""
-        if shape not in self._looked_at:
-            self._looked_at.add(shape)
-            self.budget.used += self._look_steps
+        if shape not in self._examined:
+            self._examined.add(shape)
+            self.budget.used += self._steps_a_shape
         return self.scores.state(shape, mask).room
 
     def has_room(self, found: WaitingClass, mask: CapacityMask | None = None) -> bool:
@@ -90,23 +83,22 @@ class CycleState:
 
 
 def nominate(state: ClusterState, workload: Workload, placement: Placement) -> list[Nomination]:
-    """Keep the space of a placement for a workload that cannot start there yet; without what is kept already."""
+    """Nominate a workload for the places that it cannot start on yet, unless it holds them already."""
     known = state.nominations.get(workload.name, {}) if not placement.given_up else {}
     found = []
     for start in placement.starts:
         if start.pod not in known:
-            want = role_of(workload, start.pod).request
-            amounts = (
-                want.cpu_milli,
-                want.memory_mib,
-                want.extended,
-                affinity_of_nomination(want.neighbours),
-                want.beside,
-            )
-            found.append(Nomination(workload.name, start.pod, start.node, start.devices, *amounts))
+            found.append(nomination_of(workload.name, start.pod, start, role_of(workload, start.pod).request))
     return found
 
 
+def nomination_of(workload: str, pod: str, place: Start | Placed, amounts: Request | Pod) -> Nomination:
+    """One pod's nomination for a place, with what it asks for or holds now."""
+    affinity = affinity_of_nomination(amounts.neighbours)
+    needs = (amounts.cpu_milli, amounts.memory_mib, amounts.extended, affinity, amounts.beside)
+    return Nomination(workload, pod, place.node, place.devices, *needs)
+
+
 def earliest_s(*times_s: int) -> int:
-    """The first of these moments; 0 means never."""
+    """The first of these times; 0 means never."""
     return min(filter(None, times_s), default=0)

@@ -1,9 +1,8 @@
 """Begin and end reservations: pick their GPUs, clear them for their owners, and end allocations that expire.
 
-In:    the reservations, the pods on their devices.   Out: picked devices, expired workloads, evictions.
-A place that is good stays. A device is exchanged as soon as a better one is there if it is gone, broken, on a closed
+A place that is good stays. A device is exchanged as soon as there is a better one if it is gone, broken, on a closed
 node, named by a reservation of exact devices, or held by work that cannot be stopped. Whole nodes are filled first.
-A GPU that is closed for another partition mode, or changes to it, is not broken: it stays, and is hardly picked anew.
+A GPU that is closed for another partition mode, or changes to it, is not broken: it stays, but is seldom picked anew.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,25 +14,23 @@ from msgspec.structs import replace
 
 from kaiwo.decide.cycle_state import CycleInput, CycleState, PodKey, earliest_s
 from kaiwo.gpus.partitioning.pending_mode_change import pending_change
-from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Eviction, EvictionCause
 from kaiwo.model.reservation import NEVER_S, PhysicalDevice, PickedDevices, Reservation, ReservationPhase
-from kaiwo.model.workload import Phase, Pod, Workload, has_required_pods, lost_gpu_s
+from kaiwo.model.workload import ACTIVE_PHASES, Pod, Workload, has_required_pods, lost_gpu_s
 from kaiwo.snapshot.array_types import Rows
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.node_table import Allocation
 from kaiwo.snapshot.reserved_devices import DeviceReservation, ReservationView, locate_reservation
 from kaiwo.snapshot.timed_changes import expired_workloads, next_timed_change_s
 
-UP = (Phase.ASSUMED, Phase.RUNNING)
-MOST_SEARCHES = 16  # a cycle: each looks at every GPU of the cluster
-DEVICES_A_STEP = 32  # looking at this many costs about as much as placing a pod
+MOST_SEARCHES = 16  # in one cycle: each examines every GPU of the cluster
+DEVICES_A_STEP = 32  # examining this many costs about as much as placing a pod
 FREE, OCCUPIED, HELD, CLOSED = range(4)  # how good a device is: the lower the better
 
 
 class ReservationChanges(NamedTuple):
-    """What time and reservations change before any waiting workload is tried."""
+    """What reservations and the passing of time change before any waiting workload is tried."""
 
     picked: tuple[PickedDevices, ...]
     expired: tuple[str, ...]  # workloads whose allocation ends now
@@ -43,7 +40,6 @@ class ReservationChanges(NamedTuple):
 
 
 def apply_reservations(cycle: CycleInput, free: CycleState) -> ReservationChanges:
-    """Pick devices, clear those of active reservations, and end what is over."""
     return _ReservationStep(cycle, free).run()
 
 
@@ -69,13 +65,12 @@ class _ReservationStep:
         for name in expired:
             for pod in self._up(name):
                 self._evict(Eviction(name, pod.name, EvictionCause.EXPIRED))
-        at_s = next_timed_change_s(self._state, self._cycle.now_s) or 0
-        look_again_s = earliest_s(self._look_again_s, at_s)
-        changes = (tuple(self._picked), expired, tuple(self._evictions), tuple(self._given_up))
-        return ReservationChanges(*changes, look_again_s)
+        look_again_s = earliest_s(self._look_again_s, next_timed_change_s(self._state, self._cycle.now_s))
+        picked, evictions, given_up = tuple(self._picked), tuple(self._evictions), tuple(self._given_up)
+        return ReservationChanges(picked, expired, evictions, given_up, look_again_s)
 
     def _pick_places(self, view: ReservationView) -> ReservationView:
-        """Choose devices where only a number was given; the cycle goes on with the new ones."""
+        """Choose devices where only a number was given; the rest of the cycle uses the new ones."""
         working, all_reserved = self._free.working, list(view.reservations)
         fleet = Fleet(self._cycle, (reserved.reservation for reserved in all_reserved))
         moved: list[Rows] = []
@@ -96,7 +91,7 @@ class _ReservationStep:
         return fresh
 
     def _searches(self, fleet: "Fleet", all_reserved: list[DeviceReservation]) -> list[int]:
-        """The reservations that need a place, the strongest first. Where those are many, they take turns."""
+        """The reservations that need a place, the strongest first. Where there are many, they take turns."""
         wanted = [(at, reserved.reservation) for at, reserved in enumerate(all_reserved) if reserved.reservation.gpus]
         short = [at for at, reservation in wanted if not is_well_placed(fleet, reservation)]
         if len(short) <= MOST_SEARCHES:
@@ -121,13 +116,13 @@ class _ReservationStep:
                     continue
                 if not isinstance(held, Pod):
                     self._given_up.append((name, pod))
-                elif held.phase in UP and workload.preemptible:
+                elif held.phase in ACTIVE_PHASES and workload.preemptible:
                     hit.setdefault(name, set()).add(pod)
         for name in sorted(hit):
             self._evict_pods(state.workloads[name], hit[name], reserved.name)
 
     def _end(self, reservation: Reservation) -> None:
-        """The owner's work that began before the end stops with the reservation, even if it may not be preempted."""
+        """The owner's work that began before the end stops with the reservation, preemptible or not."""
         state, nodes = self._state, self._free.working.nodes
         reserved = locate_reservation(reservation, nodes)
         for row in sorted(set(reserved.rows.tolist())):
@@ -136,7 +131,7 @@ class _ReservationStep:
             hit: dict[str, set[str]] = {}
             for held in state.allocations_on.get(nodes.names[row], {}).values():
                 workload = state.workloads.get(held.workload)
-                if workload is None or not isinstance(held, Pod) or held.phase not in UP:
+                if workload is None or not isinstance(held, Pod) or held.phase not in ACTIVE_PHASES:
                     continue
                 if held.since_s >= reservation.end_s or not any(known.get(s.gpu) in columns for s in held.devices):
                     continue
@@ -146,7 +141,7 @@ class _ReservationStep:
                 self._evict_pods(state.workloads[name], hit[name], reservation.name)
 
     def _evict_pods(self, workload: Workload, pods: Iterable[str], reservation: str) -> None:
-        """These pods, or all of them when the workload cannot go on without these."""
+        """These pods, or all of them if the workload cannot run without these."""
         up = [pod for pod in self._up(workload.name) if (workload.name, pod.name) not in self._evicted]
         staying = {pod.name for pod in up if pod.name not in pods}
         if not has_required_pods(workload, staying):
@@ -165,13 +160,12 @@ class _ReservationStep:
 
     def _up(self, name: str) -> list[Pod]:
         pods = self._state.pods.get(name, {})
-        return [pods[pod] for pod in sorted(pods) if pods[pod].phase in UP]
+        return [pods[pod] for pod in sorted(pods) if pods[pod].phase in ACTIVE_PHASES]
 
 
 def _is_kept_out(
     state: ClusterState, view: ReservationView, workload: Workload, row: int, columns: list[int | None]
 ) -> bool:
-    """It could not have been started here now."""
     passes = state.reservations.access_of(workload, state.queue_objects).passes
     closed = view.closed(passes, 0)
     is_device_closed = any(column is not None and closed[row, column] for column in columns)
@@ -179,7 +173,7 @@ def _is_kept_out(
 
 
 class Candidate(NamedTuple):
-    """A physical GPU that works, with its partitions as one."""
+    """A healthy physical GPU; its partitions count as one."""
 
     device: PhysicalDevice
     at: int  # its position on the node
@@ -190,7 +184,7 @@ class Candidate(NamedTuple):
 
 
 class Fleet:
-    """The GPUs of all nodes, and which live reservations have them: kept up to date while places are picked."""
+    """The GPUs of all nodes, and the live reservations that have them; updated while places are picked."""
 
     def __init__(self, cycle: CycleInput, reservations: Iterable[Reservation]) -> None:
         self.state, self.now_s = cycle.state, cycle.now_s
@@ -202,14 +196,13 @@ class Fleet:
                 self._holders.setdefault(device, []).append(each)
 
     def moved(self, before: Reservation, after: Reservation) -> None:
-        """A reservation has other devices now."""
         for device in self._devices(before):
             self._holders[device].remove(before)
         for device in self._devices(after):
             self._holders.setdefault(device, []).append(after)
 
     def is_taken(self, device: PhysicalDevice, wanted: Reservation) -> bool:
-        """Another one has it at the same time."""
+        """Another reservation has it at the same time."""
         return any(other is not wanted and wanted.overlaps(other) for other in self._holders.get(device, ()))
 
     def _on(self, name: str) -> list[Candidate]:
@@ -219,7 +212,14 @@ class Fleet:
             for share in held.devices:
                 tenants.setdefault(share.gpu, []).append(held)
         is_closed = node.cordoned or not node.ready
-        return [_candidate(node, gpu, columns, tenants, is_closed) for gpu, columns in _working(node)]
+        found = []
+        for name, columns in _working(node):
+            gpus = [node.gpus[at] for at in columns]
+            here = tuple(each for gpu in gpus for each in tenants.get(gpu.id, ()))
+            models, is_changing = frozenset(gpu.model for gpu in gpus), not all(gpu.healthy for gpu in gpus)
+            device = PhysicalDevice(node.name, name)
+            found.append(Candidate(device, columns[0], models, here, is_closed, is_changing))
+        return found
 
     def _devices(self, reservation: Reservation) -> Iterator[PhysicalDevice]:
         yield from reservation.kept
@@ -229,7 +229,7 @@ class Fleet:
 
 
 def is_well_placed(fleet: Fleet, reservation: Reservation) -> bool:
-    """All that it asks for was picked, and is as good as it was."""
+    """All that it asks for is picked, and still good."""
     return len(reservation.picked) == reservation.gpus == len(_good(fleet, reservation)[0])
 
 
@@ -241,7 +241,7 @@ class DeviceChoice(NamedTuple):
 
 
 def pick(fleet: Fleet, reservation: Reservation) -> DeviceChoice:
-    """What is good of the place that it has, and the best that there is for the rest."""
+    """Keep what is good of its place, and choose the best available for the rest."""
     good, before = _good(fleet, reservation)
     if len(good) >= reservation.gpus:
         return DeviceChoice(_sorted(good[: reservation.gpus]), 0)
@@ -251,18 +251,15 @@ def pick(fleet: Fleet, reservation: Reservation) -> DeviceChoice:
 
 
 def _good(fleet: Fleet, reservation: Reservation) -> tuple[list[PhysicalDevice], set[PhysicalDevice]]:
-    """Of the devices that were picked: those that are free in time, and all that could still be used."""
+    """Of the picked devices: those that will be free in time, and all that could still be used."""
     places = sorted({device.node for device in reservation.picked} & fleet.nodes.keys())
-    before = {
-        each.device: quality
-        for each, quality in _usable(fleet, reservation, places)
-        if each.device in reservation.picked
-    }
+    usable = _usable(fleet, reservation, places)
+    before = {each.device: quality for each, quality in usable if each.device in reservation.picked}
     return [device for device, quality in before.items() if quality <= OCCUPIED], set(before)
 
 
 def _fill(found: list[tuple[Candidate, int]], before: set[PhysicalDevice], missing: int) -> Iterator[PhysicalDevice]:
-    """By quality; of equal ones what was picked before, then as few nodes as will do."""
+    """By quality; of equal ones those picked before, then as few nodes as possible."""
     for quality in (FREE, OCCUPIED, HELD, CLOSED):
         left = [each for each, its in found if its == quality] if missing else []
         by_node: dict[str, list[PhysicalDevice]] = {}
@@ -307,37 +304,23 @@ def _quality(state: ClusterState, wanted: Reservation, tenants: tuple[Allocation
         workload = state.workloads.get(held.workload)
         if workload is not None and state.reservations.admits(wanted, workload, state.queue_objects):
             continue
-        stays = workload is None or (not workload.preemptible and _ends_s(held, workload) > wanted.start_s)
+        stays = isinstance(held, Pod)
+        if isinstance(held, Pod) and workload is not None:
+            ends_s = held.since_s + workload.time_limit_s if workload.time_limit_s else NEVER_S
+            stays = not workload.preemptible and ends_s > wanted.start_s
         # Tenants long before the start do not matter; at the start, fewer have to stop on an empty device.
-        worst = max(worst, HELD if stays and isinstance(held, Pod) else OCCUPIED if is_active else FREE)
+        worst = max(worst, HELD if stays else OCCUPIED if is_active else FREE)
     return worst
 
 
-def _ends_s(pod: Allocation, workload: Workload) -> int:
-    if not isinstance(pod, Pod) or not workload.time_limit_s:
-        return NEVER_S
-    return pod.since_s + workload.time_limit_s
-
-
 def _working(node: Node) -> Iterator[tuple[str, list[int]]]:
-    """The physical GPUs of a node of which every part works, with the positions of their parts."""
+    """The physical GPUs of a node whose parts all work, with the positions of those parts."""
     parts: dict[str, list[int]] = {}
     for at, gpu in enumerate(node.gpus):
         parts.setdefault(gpu.parent or gpu.id, []).append(at)
-    return ((name, columns) for name, columns in parts.items() if all(_works(node.gpus[at]) for at in columns))
-
-
-def _works(gpu: Gpu) -> bool:
-    return gpu.healthy or pending_change(gpu) is not None
-
-
-def _candidate(
-    node: Node, name: str, columns: list[int], tenants: dict[str, list[Allocation]], is_closed: bool
-) -> Candidate:
-    gpus = [node.gpus[at] for at in columns]
-    held = tuple(each for gpu in gpus for each in tenants.get(gpu.id, ()))
-    models, is_changing = frozenset(gpu.model for gpu in gpus), not all(gpu.healthy for gpu in gpus)
-    return Candidate(PhysicalDevice(node.name, name), columns[0], models, held, is_closed, is_changing)
+    for name, columns in parts.items():
+        if all(node.gpus[at].healthy or pending_change(node.gpus[at]) is not None for at in columns):
+            yield name, columns
 
 
 def _sorted(devices: list[PhysicalDevice]) -> tuple[PhysicalDevice, ...]:

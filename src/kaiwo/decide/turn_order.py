@@ -1,6 +1,5 @@
 """Choose what is tried next: the queue that the order plugins put first, and in it the first workload.
 
-In:    the classes worth a try.   Out: one turn after the other.
 Never: looks at every waiting workload; a class that cannot start is set aside with all its workloads.
 """
 
@@ -18,13 +17,11 @@ from kaiwo.snapshot.queue_table import NO_PARENT, ResourceVector
 from kaiwo.snapshot.view import View
 
 LaneHead = tuple[TrialPosition, int, WaitingClass]  # the place, its position in the class's line, the class
-
-
 MANY = 8  # from this many queues on, one array is quicker than one call each
 
 
 class Lane:
-    """The classes of one queue, by the first workload of each."""
+    """The classes of one queue, ordered by the first workload of each."""
 
     def __init__(self, classes: list[WaitingClass]) -> None:
         self._heads: list[LaneHead] = [(found.waiters.at(0), 0, found) for found in classes]
@@ -34,17 +31,10 @@ class Lane:
         return bool(self._heads)
 
     def savepoint(self) -> list[LaneHead]:
-        """Where the lane is, for `rollback`."""
         return list(self._heads)
 
     def rollback(self, mark: list[LaneHead]) -> None:
-        """Return to where it was."""
         self._heads = mark
-
-    @property
-    def head(self) -> LaneHead:
-        """The trial position of the next workload, its place in the class, and the class."""
-        return self._heads[0]
 
     @property
     def first(self) -> tuple[str, int, WaitingClass]:
@@ -60,7 +50,7 @@ class Lane:
         return max(1, end - position)
 
     def advance(self, count: int) -> None:
-        """The first `count` workloads of the first class had their turn."""
+        """The first `count` workloads of the first class have had their turn."""
         _, position, found = self._heads[0]
         position += count
         if position < len(found.waiters):
@@ -73,16 +63,19 @@ class Lane:
         heappop(self._heads)
 
     def rest(self) -> list[WaitingClass]:
-        """The classes that have not had their turn."""
         return [found for _, _, found in self._heads]
 
 
 def lanes_of(classes: Iterable[WaitingClass]) -> dict[str, Lane]:
-    """The classes by queue."""
     by_queue: dict[str, list[WaitingClass]] = {}
     for found in classes:
         by_queue.setdefault(found.queue, []).append(found)
     return {queue: Lane(together) for queue, together in by_queue.items()}
+
+
+def classes_left(lanes: Mapping[str, Lane]) -> list[WaitingClass]:
+    """The classes that have not had their turn."""
+    return [found for lane in lanes.values() for found in lane.rest()]
 
 
 def is_planned(planned: Mapping[str, PlannedStart], found: WaitingClass) -> bool:
@@ -117,31 +110,24 @@ class Turns(Generic[L]):
         return self._left > 0
 
     def savepoint(self) -> "TurnsSavepoint":
-        """The order of the queues as it is, for `rollback`."""
+        """The order of the queues, for `rollback`."""
         return {parent: list(heap) for parent, heap in self._heaps.items()}, dict(self._next), self._left
 
     def rollback(self, mark: "TurnsSavepoint") -> None:
-        """Put the queues into the order of a savepoint, when the lanes are what they were then."""
+        """Restore the order of the queues; the lanes must be rolled back, too."""
         self._heaps, self._next, self._left = mark
         self._go_down()
 
     @property
     def lane(self) -> L:
-        """The lane of the queue whose turn it is."""
         return self.lanes[self._view.queues.names[self.row]]
 
     @property
     def is_last_queue(self) -> bool:
-        """No other queue competes for turns."""
         return self._left == 1
 
-    @property
-    def queue(self) -> str:
-        """The queue whose turn it is."""
-        return self._view.queues.names[self.row]
-
     def requeue(self) -> None:
-        """The queue took its turn: reorder it and all above it, or drop it when no work is left in it."""
+        """The queue took its turn: reorder it and all above it, or drop it when it has no work left."""
         row, lane = self.row, self.lane
         is_left = bool(lane)
         if is_left and self._left == 1:
@@ -154,7 +140,6 @@ class Turns(Generic[L]):
         self._go_down()
 
     def _go_down(self) -> None:
-        """From the root, at each level to the first child."""
         row, heap = NO_PARENT, self._heaps.get(NO_PARENT)
         while heap is not None:
             row = heap[0][1]
@@ -204,7 +189,7 @@ class Turns(Generic[L]):
         self._go_down()
 
     def _key(self, row: int) -> tuple[int, ...]:
-        """One queue's key. An order that can answer for one queue does: an array of one costs ten times as much."""
+        """Plugins that can order a single queue do so: an array of one costs ten times as much."""
         need, since_s = self._next[row]
         key: tuple[int, ...] = ()
         for plugin, quick in self._quick:

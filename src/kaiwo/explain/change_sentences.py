@@ -1,9 +1,5 @@
-"""A possible change in words, with the command that makes it: for Kaiwo's own CLI, or for kubectl.
+"""A possible change in words, with the command that makes it: for Kaiwo's own CLI, or for kubectl."""
 
-In:    a PossibleChange, verified.   Out: a Proposal with the sentence and the command.
-"""
-
-from collections.abc import Callable
 from shlex import quote
 
 import msgspec
@@ -24,7 +20,7 @@ from kaiwo.explain.possible_changes import (
 )
 from kaiwo.model.amounts import amount
 from kaiwo.model.request import Request
-from kaiwo.model.workload import Role
+from kaiwo.model.workload import Role, Workload
 from kaiwo.snapshot.cluster_state import ClusterState
 
 REPLACE = "kubectl replace --force -f MANIFEST.yaml"  # a pod is not changed in place: it is deleted and created again
@@ -41,28 +37,54 @@ class Proposal(msgspec.Struct, frozen=True):
 
 
 def propose(state: ClusterState, name: str, change: PossibleChange, remark: str = "") -> Proposal:
-    """The change in words, with the command and a remark about the search."""
-    text, command = _TEXTS[change.kind](state, name, change)
+    text, command = _words(state, name, change)
     return Proposal(change.kind, change.by, f"{text} ({remark})" if remark else text, command, change.subject)
 
 
 def propose_in_kubernetes(proposal: Proposal) -> Proposal:
     """The same for a cluster whose work is managed with kubectl: `kaiwo submit` is refused there."""
-    sentence, command = _KUBECTL_TEXTS[ChangeKind(proposal.kind)](proposal)
+    names = {"sentence": proposal.sentence, "subject": proposal.subject, "queue": split_bound(proposal.subject)[0]}
+    sentence, command = (text.format(**names) for text in _KUBECTL_TEXTS[ChangeKind(proposal.kind)])
     return replace(proposal, sentence=sentence, command=command)
 
 
-def _smaller(state: ClusterState, name: str, change: PossibleChange) -> tuple[str, str]:
-    workload, (role_name, dimension) = state.workloads[name], change.subject.split(":")
+def short_name(workload: str) -> str:
+    """`default/train` is `train` to people."""
+    return workload.removeprefix("default/")
+
+
+def _words(state: ClusterState, name: str, change: PossibleChange) -> tuple[str, str]:
+    """The sentence and the command."""
+    subject = change.subject
+    match change.kind:
+        case ChangeKind.SMALLER_SIZE:
+            return _smaller(state.workloads[name], change)
+        case ChangeKind.OTHER_MODEL:
+            return f"ask for {subject} instead", _again(name, f"--model {quote(subject)}")
+        case ChangeKind.OTHER_QUEUE:
+            return f"submit it to queue '{subject}'", _again(name, f"--queue {subject}")
+        case ChangeKind.QUOTA:
+            queue, resource, model, bound = split_bound(subject)
+            unit = {"gpu": "milli-gpu", "cpu": "milli-cpu", "memory": "mib"}[resource]
+            by, to = amount(change.value, unit), amount(bound_of(state, subject) + change.value, unit)
+            text = f"raise the {model or resource} {bound} of queue '{queue}' by {by}, to {to}"
+            return text, "kaiwo apply -f QUEUE.yaml"
+        case ChangeKind.STOP:
+            return f"stop {short_name(subject)}, which is running now", f"kaiwo cancel {short_name(subject)}"
+    raise ValueError(f"no such change: {change.kind}")
+
+
+def _smaller(workload: Workload, change: PossibleChange) -> tuple[str, str]:
+    role_name, dimension = change.subject.split(":")
     role = next(role for role in workload.roles if role.name == role_name)
     whose = f" for role '{role_name}'" if len(workload.roles) > 1 else ""
     what, flag = _size(role, dimension, change.value)
     has_flags = len(workload.roles) == 1 and role.name == Role(role.request).name  # others come from files only
-    return f"{what}{whose} instead", _again(name, flag) if has_flags else ""
+    return f"{what}{whose} instead", _again(workload.name, flag) if has_flags else ""
 
 
 def _size(role: Role, dimension: str, value: int) -> tuple[str, str]:
-    """The smaller size in words, and as the flag that set the size."""
+    """The smaller size in words, and as a flag."""
     if dimension == PODS and role.minimum >= 0:
         return f"let it start with {amount(value, 'pods')}", f"--min-pods {value}"
     if dimension in (GPUS, SHARE) and is_shared_whole(role.request):
@@ -95,69 +117,17 @@ def _typed(value: int, many: int, large: str, small: str) -> str:
     return f"{value}{small}" if value % many else f"{value // many}{large}"
 
 
-def _model(state: ClusterState, name: str, change: PossibleChange) -> tuple[str, str]:
-    return f"ask for {change.subject} instead", _again(name, f"--model {quote(change.subject)}")
-
-
-def _queue(state: ClusterState, name: str, change: PossibleChange) -> tuple[str, str]:
-    return f"submit it to queue '{change.subject}'", _again(name, f"--queue {change.subject}")
-
-
-def _quota(state: ClusterState, name: str, change: PossibleChange) -> tuple[str, str]:
-    queue, resource, model, bound = split_bound(change.subject)
-    unit = {"gpu": "milli-gpu", "cpu": "milli-cpu", "memory": "mib"}[resource]
-    by, to = amount(change.value, unit), amount(bound_of(state, change.subject) + change.value, unit)
-    return f"raise the {model or resource} {bound} of queue '{queue}' by {by}, to {to}", "kaiwo apply -f QUEUE.yaml"
-
-
-def _stop(state: ClusterState, name: str, change: PossibleChange) -> tuple[str, str]:
-    return f"stop {_short(change.subject)}, which is running now", f"kaiwo cancel {_short(change.subject)}"
-
-
-_TEXTS = {
-    ChangeKind.SMALLER_SIZE: _smaller,
-    ChangeKind.OTHER_MODEL: _model,
-    ChangeKind.OTHER_QUEUE: _queue,
-    ChangeKind.QUOTA: _quota,
-    ChangeKind.STOP: _stop,
-}
-
-
 def _again(name: str, flag: str) -> str:
-    """A workload is not changed in place: it is cancelled and submitted again."""
-    return f"kaiwo cancel {_short(name)} && kaiwo submit {_short(name)} {flag} ..."
+    """A workload cannot be changed in place: it is cancelled and submitted again."""
+    return f"kaiwo cancel {short_name(name)} && kaiwo submit {short_name(name)} {flag} ..."
 
 
-def _short(name: str) -> str:
-    """`default/train` is `train` to people."""
-    return name.removeprefix("default/")
-
-
-def _in_manifest(proposal: Proposal) -> tuple[str, str]:
-    return f"{proposal.sentence}: change its manifest, and create it again", REPLACE
-
-
-def _model_in_manifest(proposal: Proposal) -> tuple[str, str]:
-    return f"{proposal.sentence}: set kaiwo.ai/gpu-models: {proposal.subject} in its manifest", REPLACE
-
-
-def _queue_in_manifest(proposal: Proposal) -> tuple[str, str]:
-    return f"{proposal.sentence}: set kaiwo.ai/queue: {proposal.subject} in its manifest", REPLACE
-
-
-def _quota_with_kubectl(proposal: Proposal) -> tuple[str, str]:
-    return proposal.sentence, f"kubectl edit kaiwoqueue {split_bound(proposal.subject)[0]}"
-
-
-def _stop_with_kubectl(proposal: Proposal) -> tuple[str, str]:
-    return f"{proposal.sentence}: delete its pods, or the object that owns them, with kubectl", ""
-
-
-_KUBECTL_TEXTS: dict[ChangeKind, Callable[[Proposal], tuple[str, str]]] = {
-    ChangeKind.SMALLER_SIZE: _in_manifest,
-    ChangeKind.LOOSER_LEVEL: _in_manifest,
-    ChangeKind.OTHER_MODEL: _model_in_manifest,
-    ChangeKind.OTHER_QUEUE: _queue_in_manifest,
-    ChangeKind.QUOTA: _quota_with_kubectl,
-    ChangeKind.STOP: _stop_with_kubectl,
+_IN_MANIFEST = ("{sentence}: change its manifest, and create it again", REPLACE)
+_KUBECTL_TEXTS = {  # the sentence and the command
+    ChangeKind.SMALLER_SIZE: _IN_MANIFEST,
+    ChangeKind.LOOSER_LEVEL: _IN_MANIFEST,
+    ChangeKind.OTHER_MODEL: ("{sentence}: set kaiwo.ai/gpu-models: {subject} in its manifest", REPLACE),
+    ChangeKind.OTHER_QUEUE: ("{sentence}: set kaiwo.ai/queue: {subject} in its manifest", REPLACE),
+    ChangeKind.QUOTA: ("{sentence}", "kubectl edit kaiwoqueue {queue}"),
+    ChangeKind.STOP: ("{sentence}: delete its pods, or the object that owns them, with kubectl", ""),
 }

@@ -1,7 +1,6 @@
 """The cheapest change that would start a workload now, verified by `decide`.
 
-In:    a Question.   Out: a ChangeSearch: one PossibleChange or none, and a verdict on the search.
-The kinds are tried in the order of their cost, so the first that starts the workload is the cheapest.
+The kinds are tried in the order of their cost, so the first change that starts the workload is the cheapest.
 """
 
 from collections.abc import Iterator
@@ -14,16 +13,16 @@ from kaiwo.explain.placement_check import PlacementCheck
 from kaiwo.explain.possible_changes import ChangeKind, PossibleChange, with_model
 from kaiwo.explain.raised_quota import quota_raises
 from kaiwo.explain.smaller_request import smaller_sizes
-from kaiwo.explain.verify_change import Question
+from kaiwo.explain.verify_change import WhatIf
 from kaiwo.explain.workload_to_stop import StopCandidates
 from kaiwo.model.obstacle import WhyVerdict
 from kaiwo.model.queue import queue_that_refuses
 from kaiwo.snapshot.cluster_state import ClusterState
 
 Candidates = Iterator[PossibleChange | None]  # cheapest first; None: others may help that are not named
-Kinds = Iterator[tuple[Question, Candidates]]  # of one kind, and the state in which they are tried
+Kinds = Iterator[tuple[WhatIf, Candidates]]  # of one kind, and the state in which they are tried
 
-# What one kind may cost, in classes looked at: about 50 ms. Then the search is given up, and says so.
+# What one kind may cost, in classes examined: about 50 ms. Then the search gives up, and says so.
 MOST_COST = 1_200
 ALL_KINDS_FACTOR = 2  # what all kinds together may cost, as a multiple of that
 SMALL_CLUSTER_NODES = 4
@@ -31,8 +30,6 @@ SMALL_CLUSTER_FACTOR = 8  # small clusters are searched longer: seldom more than
 
 
 class ChangeSearch(NamedTuple):
-    """What the search found."""
-
     change: PossibleChange | None
     verdict: WhyVerdict
     tried: int = 0
@@ -41,106 +38,101 @@ class ChangeSearch(NamedTuple):
 
 @dataclass(slots=True)
 class _Search:
-    """How many changes were put to `decide`, and whether some were not that might have helped."""
+    """What the search has tried so far."""
 
     tries: int = 0
     gave_up: bool = False
     cost: int = 0  # what all kinds cost so far
 
-    def first_that_starts(self, question: Question, candidates: Candidates) -> PossibleChange | None:
-        """The first of them after which `decide` starts the workload."""
-        before, most = question.cost, most_cost(question)
+    def first_that_starts(self, what_if: WhatIf, candidates: Candidates) -> PossibleChange | None:
+        before, most = what_if.cost, most_cost(what_if)
         most = min(most, ALL_KINDS_FACTOR * most - self.cost)
         for change in candidates:
             if change is None:
                 self.gave_up = True
                 continue
-            if question.cost - before > most and not question.is_tried(change):
+            if what_if.cost - before > most and not what_if.is_tried(change):
                 self.gave_up = True
                 break
             self.tries += 1
-            if question.starts_after(change):
+            if what_if.starts_after(change):
                 return change
-        self.cost += question.cost - before
+        self.cost += what_if.cost - before
         return None
 
 
-def cheapest_change(question: Question) -> ChangeSearch:
-    """The first change that starts the workload, in the order of their cost."""
-    waiting = question.state.backlog
-    if question.name in waiting.gated:
+def cheapest_change(what_if: WhatIf) -> ChangeSearch:
+    waiting = what_if.state.backlog
+    if what_if.name in waiting.gated:
         return ChangeSearch(None, WhyVerdict.BLOCKED)
-    if waiting.try_all or waiting.find(question.name)[0].key in waiting.to_try:
+    if waiting.try_all or waiting.find(what_if.name)[0].key in waiting.to_try:
         return ChangeSearch(None, WhyVerdict.NOT_TRIED_YET)
     search = _Search()
-    for asked, candidates in _candidates_by_kind(question):
-        change = search.first_that_starts(asked, candidates)
-        if change is not None:
+    for asked, candidates in _candidates_by_kind(what_if):
+        if (change := search.first_that_starts(asked, candidates)) is not None:
             return ChangeSearch(change, WhyVerdict.CHANGE_FOUND, search.tries, not search.gave_up)
     verdict = WhyVerdict.UNDECIDED if search.gave_up else WhyVerdict.NOTHING_HELPS
     return ChangeSearch(None, verdict, search.tries, not search.gave_up)
 
 
-def _candidates_by_kind(question: Question) -> Kinds:
-    """The closed list, cheapest kind first. Work that runs and would grow is helped by a limit alone."""
-    check, most = PlacementCheck(question), most_cost(question)
-    if question.name in question.state.pods:
-        yield question, quota_raises(question, check, most)
+def _candidates_by_kind(what_if: WhatIf) -> Kinds:
+    """The closed list, cheapest kind first. Running work that would grow is helped by a limit alone."""
+    check, most = PlacementCheck(what_if), most_cost(what_if)
+    if what_if.name in what_if.state.pods:
+        yield what_if, quota_raises(what_if, check, most)
         return
-    again = question.resubmitted
-    check_again = check if again is question else PlacementCheck(again)
-    yield again, smaller_sizes(again, check_again, _is_small(question))
+    again = what_if.resubmitted
+    check_again = check if again is what_if else PlacementCheck(again)
+    yield again, smaller_sizes(again, check_again, _is_small(what_if))
     yield again, _models_with_room(again, check_again)
     yield again, _queues_with_room(again, check_again)
-    stops = StopCandidates(question)
-    yield question, stops.cheapest_first("researcher")
-    yield question, quota_raises(question, check, most)
-    yield question, stops.cheapest_first("admin")
+    stops = StopCandidates(what_if)
+    yield what_if, stops.cheapest_first("researcher")
+    yield what_if, quota_raises(what_if, check, most)
+    yield what_if, stops.cheapest_first("admin")
 
 
-def most_cost(question: Question) -> int:
-    """What one kind of change may cost."""
-    return MOST_COST * SMALL_CLUSTER_FACTOR if _is_small(question) else MOST_COST
+def most_cost(what_if: WhatIf) -> int:
+    return MOST_COST * SMALL_CLUSTER_FACTOR if _is_small(what_if) else MOST_COST
 
 
-def _is_small(question: Question) -> bool:
-    return len(question.state.node_objects) <= SMALL_CLUSTER_NODES
+def _is_small(what_if: WhatIf) -> bool:
+    return len(what_if.state.node_objects) <= SMALL_CLUSTER_NODES
 
 
-def other_models(question: Question) -> list[str]:
-    """Every model in the cluster that it does not ask for; none where it asks for none."""
-    asked = {model for role in question.workload.roles for model in role.request.gpu_models}
-    there = {gpu.model for node in question.state.node_objects.values() for gpu in node.gpus}
+def other_models(what_if: WhatIf) -> list[str]:
+    """Every other model in the cluster; none if it asks for no model."""
+    asked = {model for role in what_if.workload.roles for model in role.request.gpu_models}
+    there = {gpu.model for node in what_if.state.node_objects.values() for gpu in node.gpus}
     return sorted(there - asked) if asked else []
 
 
-def other_queues(question: Question) -> Iterator[str]:
+def other_queues(what_if: WhatIf) -> Iterator[str]:
     """Every other queue that takes work of this user and namespace."""
-    state, workload = question.state, question.workload
+    state, workload = what_if.state, what_if.workload
     for name, is_leaf in zip(state.queues.names, state.queues.is_leaf, strict=True):
         is_other = is_leaf and name != workload.queue
         if is_other and queue_that_refuses(state.queue_objects, replace(workload, queue=name)) is None:
             yield name
 
 
-def _models_with_room(question: Question, check: PlacementCheck) -> Iterator[PossibleChange]:
-    for model in other_models(question):
-        if check.fits(with_model(question.workload, model)):
+def _models_with_room(what_if: WhatIf, check: PlacementCheck) -> Iterator[PossibleChange]:
+    for model in other_models(what_if):
+        if check.fits(with_model(what_if.workload, model)):
             yield PossibleChange(ChangeKind.OTHER_MODEL, "researcher", model)
 
 
-def _queues_with_room(question: Question, check: PlacementCheck) -> Iterator[PossibleChange]:
-    """Those that have enough left."""
-    workload = question.workload
-    brings_room = _with_reservations(question.state)
+def _queues_with_room(what_if: WhatIf, check: PlacementCheck) -> Iterator[PossibleChange]:
+    workload = what_if.workload
+    brings_room = _with_reservations(what_if.state)
     has_room = check.fits_on_nodes(workload)
-    for name in other_queues(question):
+    for name in other_queues(what_if):
         if (has_room or name in brings_room) and check.fits(replace(workload, queue=name)):
             yield PossibleChange(ChangeKind.OTHER_QUEUE, "researcher", name)
 
 
 def _with_reservations(state: ClusterState) -> set[str]:
-    """The queues whose work may use GPUs that are reserved for them or for a queue above."""
+    """The queues whose work may use GPUs that are reserved for them or for a queue above them."""
     queues = state.queues
     owners = {queues.row.get(each.owner.queue) for each in state.reservations.objects.values() if each.owner.queue}
     return {name for name, path in zip(queues.names, queues.path, strict=True) if not owners.isdisjoint(path)}

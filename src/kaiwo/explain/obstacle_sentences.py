@@ -1,6 +1,5 @@
 """Obstacles into sentences and remedies: the same text in the CLI, on the page, in Events and in conditions.
 
-In:    one Obstacle.   Out: what is in the way, with numbers, and what would remove it.
 A new code needs one row in the table at the end.
 """
 
@@ -8,6 +7,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from kaiwo.explain import reclaim_sentences, shortage_sentences
+from kaiwo.explain.change_sentences import short_name
+from kaiwo.explain.shortage_sentences import have_words, need_words
 from kaiwo.model.amounts import amount, rounded_duration
 from kaiwo.model.obstacle import (
     ModelsPresent,
@@ -32,13 +33,11 @@ from kaiwo.model.reservation import NEVER_S, clock_words, times_words
 
 
 def sentence(obstacle: Obstacle) -> str:
-    """What is in the way."""
     text = _TEXTS[obstacle.reason].sentence(obstacle)
     return f"{text} ({obstacle.detail})" if obstacle.detail else text
 
 
 def remedy(obstacle: Obstacle) -> str:
-    """What would remove it."""
     return _TEXTS[obstacle.reason].remedy(obstacle)
 
 
@@ -46,22 +45,6 @@ def remedy_in_kubernetes(obstacle: Obstacle) -> str:
     """The same for a cluster whose work is managed with kubectl: `kaiwo submit` is refused there."""
     text = _TEXTS[obstacle.reason]
     return (text.kubectl_remedy or text.remedy)(obstacle)
-
-
-def _need(o: Obstacle) -> str:
-    return amount(o.need, o.unit)
-
-
-def _have(o: Obstacle) -> str:
-    return amount(o.have, o.unit)
-
-
-def _short(name: str) -> str:
-    """`default/train` is `train` to people."""
-    return name.removeprefix("default/")
-
-
-# Nodes that filters exclude
 
 
 def _nodes(o: Obstacle, one: str = "", many: str = "") -> str:
@@ -72,7 +55,6 @@ def _nodes(o: Obstacle, one: str = "", many: str = "") -> str:
 
 
 def _no_match(o: Obstacle) -> str:
-    """By its node selector or affinity, or by the vendor of the resource that it asks for."""
     if isinstance(o.facts, VendorMissing):
         vendor, nodes = o.facts.vendor, amount(o.facts.nodes, "nodes")
         return f"it asks for {vendor}.com/gpu, but none of the {nodes} has a GPU from {vendor}"
@@ -96,9 +78,6 @@ def _weak_isolation(o: Obstacle) -> str:
     return f"{_nodes(o)} cannot isolate a share of a GPU as it asks"
 
 
-# Partition modes
-
-
 def _mode_missing(o: Obstacle) -> str:
     mode = f"{o.subject} mode"
     if isinstance(o.facts, NoSuchMode):
@@ -108,8 +87,10 @@ def _mode_missing(o: Obstacle) -> str:
     on_the_way = f"; {amount(changing, 'gpus')} {'is' if changing == 1 else 'are'} changing to it"
     if node:
         more = on_the_way if changing else "; its other GPUs could change to it"
-        return f"it needs {_need(o)} in {mode} on one node, but {node} has {_have(o)} in that mode now{more}"
-    return f"no GPU is in {mode} yet{on_the_way}" if changing else f"no GPU is in {mode}, but {_have(o)} could change"
+        return f"it needs {need_words(o)} in {mode} on one node, but {node} has {have_words(o)} in that mode now{more}"
+    return (
+        f"no GPU is in {mode} yet{on_the_way}" if changing else f"no GPU is in {mode}, but {have_words(o)} could change"
+    )
 
 
 def _mode_remedy(o: Obstacle) -> str:
@@ -124,11 +105,8 @@ def _mode_remedy(o: Obstacle) -> str:
     return "let idle GPUs change their mode (kaiwo partitions shows the plan), or ask for what there is (kaiwo gpus)"
 
 
-# Queues
-
-
 def _model(o: Obstacle) -> str:
-    """Whose limit or quota it is, where it is of one GPU model."""
+    """The GPU model whose limit or quota it is."""
     return f"{o.facts.model} " if isinstance(o.facts, QueueBound) and o.facts.model else ""
 
 
@@ -137,9 +115,6 @@ def _limit_remedy(o: Obstacle) -> str:
     if not isinstance(o.facts, QueueBound) or o.facts.bound >= o.need:
         return f"{more}, or wait for work in the queue to end"
     return f"{more}; waiting {'helps only if it can use other models' if o.facts.model else 'does not help'}"
-
-
-# Reservations and planned starts
 
 
 def _reserved(o: Obstacle) -> str:
@@ -157,7 +132,6 @@ def _reserved(o: Obstacle) -> str:
 
 
 def _unusable(o: Obstacle) -> str:
-    """The reservation that it names."""
     named = f"it names reservation '{o.subject}', which"
     match o.facts:
         case ReservationUnusable(ReservationProblem.OTHER_OWNER, owner):
@@ -170,7 +144,6 @@ def _unusable(o: Obstacle) -> str:
 
 
 def _until_start(o: Obstacle) -> str:
-    """What helps beside naming another reservation."""
     is_to_come = isinstance(o.facts, ReservationUnusable) and o.facts.problem is ReservationProblem.NOT_STARTED
     return "wait for it to start, or " if is_to_come else ""
 
@@ -180,11 +153,11 @@ def _promised(o: Obstacle) -> str:
     is_known = 0 < o.need < NEVER_S
     run = f"it may run for {rounded_duration(o.need)}" if is_known else "its run time is unknown"
     why = f" ({_RUN_TIMES[o.facts.source]})" if isinstance(o.facts, RunTime) else ""
-    return f"{_short(o.subject)} is planned to start in its place in {rounded_duration(o.have)}, and {run}{why}"
+    return f"{short_name(o.subject)} is planned to start in its place in {rounded_duration(o.have)}, and {run}{why}"
 
 
 def _promised_remedy(o: Obstacle) -> str:
-    wait = f"wait until {_short(o.subject)} has started"
+    wait = f"wait until {short_name(o.subject)} has started"
     flag = "a --time" if o.facts else "an --estimate or a --time"
     return f"give {flag} below {rounded_duration(o.have)} if it takes no longer, or {wait}" if o.have else wait
 
@@ -197,8 +170,8 @@ _RUN_TIMES = {
 
 def _releasing(o: Obstacle) -> str:
     if o.subject:
-        return f"{_need(o)} of its last run {'is' if o.need == 1 else 'are'} still being stopped"
-    return f"the space kept for {_need(o)} of it is still held by work that is being evicted"
+        return f"{need_words(o)} of its last run {'is' if o.need == 1 else 'are'} still being stopped"
+    return f"the space kept for {need_words(o)} of it is still held by work that is being evicted"
 
 
 Text = Callable[[Obstacle], str]
@@ -209,8 +182,6 @@ def _always(text: str) -> Text:
 
 
 class ObstacleText(NamedTuple):
-    """What is said of one code."""
-
     sentence: Text
     remedy: Text
     kubectl_remedy: Text | None = None  # where work is managed with kubectl; None: the same
@@ -249,13 +220,13 @@ _TEXTS: dict[Reason, ObstacleText] = {
         lambda o: f"name one of the queues below '{o.subject}' with kaiwo.ai/queue",
     ),
     Reason.QUEUE_LIMIT: ObstacleText(
-        lambda o: f"it needs {_need(o)}, but queue '{o.subject}' has {_have(o)} left of its {_model(o)}limit",
+        lambda o: f"it needs {need_words(o)}, but queue '{o.subject}' has {have_words(o)} left of its {_model(o)}limit",
         _limit_remedy,
     ),
     Reason.QUEUE_QUOTA: ObstacleText(
         lambda o: (
-            f"it may not be preempted and needs {_need(o)}, "
-            f"but queue '{o.subject}' has {_have(o)} left of its {_model(o)}quota"
+            f"it may not be preempted and needs {need_words(o)}, "
+            f"but queue '{o.subject}' has {have_words(o)} left of its {_model(o)}quota"
         ),
         lambda o: (
             "let it be preempted (submit it without --no-preempt), "
@@ -287,7 +258,7 @@ _TEXTS: dict[Reason, ObstacleText] = {
         _always("add a toleration, or remove the taint"),
     ),
     Reason.NODE_AVOIDED: ObstacleText(
-        lambda o: f"it failed to start on {_nodes(o)} and avoids {'it' if _is_one(o) else 'them'}",
+        lambda o: f"it failed to start on {_nodes(o, ' and avoids it', ' and avoids them')}",
         _always("repair the node, then requeue the workload"),
         _always("repair the node, then delete the pod; its controller creates a new one"),
     ),
@@ -377,7 +348,7 @@ _TEXTS: dict[Reason, ObstacleText] = {
         _always("create it again with a later kaiwo.ai/expires, or without one"),
     ),
     Reason.NOMINATED: ObstacleText(
-        lambda o: f"space for {_need(o)} is kept for {o.subject}",
+        lambda o: f"space for {need_words(o)} is kept for {o.subject}",
         _always("wait; the space is released if it is not used"),
     ),
     Reason.PROMISED: ObstacleText(
@@ -391,7 +362,3 @@ _TEXTS: dict[Reason, ObstacleText] = {
     ),
     Reason.NOT_TRIED: ObstacleText(_always("it has not been tried yet"), _always("wait; the next cycles will try it")),
 }
-
-
-def _is_one(o: Obstacle) -> bool:
-    return isinstance(o.facts, NodesExcluded) and o.facts.excluded == 1

@@ -21,13 +21,12 @@ from kaiwo.model.events import (
 from kaiwo.model.gpu import SHARED_MILLI, TIME_SLICING
 from kaiwo.model.queue import UNLIMITED, Queue
 from kaiwo.model.request import Request
-from kaiwo.model.workload import Phase, Pod, Role, Workload
+from kaiwo.model.workload import ACTIVE_PHASES, Pod, Role, Workload
 from kaiwo.snapshot.cluster_state import ClusterState
+from kaiwo.snapshot.queue_table import RESOURCES
 
 
 class ChangeKind(enum.StrEnum):
-    """The closed list."""
-
     SMALLER_SIZE = "smaller-size"
     OTHER_MODEL = "other-model"
     OTHER_QUEUE = "other-queue"
@@ -47,7 +46,6 @@ class PossibleChange(msgspec.Struct, frozen=True):
 
     @property
     def rank(self) -> tuple[int, int, int, str]:
-        """Cheapest first."""
         return (self.by == "admin", list(ChangeKind).index(self.kind), self.cost, self.subject)
 
 
@@ -55,38 +53,27 @@ PODS, GPUS, SHARE, GPU_MEMORY, CPU, MEMORY = "pods", "gpus", "share", "gpu-memor
 UNITS = {PODS: 1, GPUS: 1, SHARE: 10, GPU_MEMORY: 1, CPU: 100, MEMORY: 1}  # the step by which each shrinks
 MIN_FRACTION_MILLI = 10  # the API refuses a smaller share of a GPU
 LEAST = {PODS: 1, GPUS: 1, SHARE: MIN_FRACTION_MILLI, GPU_MEMORY: 1, CPU: 1, MEMORY: 1}
-SHARED_WHOLE = (
-    SHARED_MILLI,
-    TIME_SLICING,
-)  # what the API makes of a whole GPU that others may use: half of it, in turns
-HELD = (Phase.ASSUMED, Phase.RUNNING)  # what is stopping already comes free anyway, and no sooner
-RESOURCES = ("gpu", "cpu", "memory")
+_FIELDS = {GPUS: "gpus", SHARE: "gpu_milli", GPU_MEMORY: "gpu_mib", CPU: "cpu_milli", MEMORY: "memory_mib"}
+# What the API makes of a whole GPU that others may use: half of it, in turns.
+SHARED_WHOLE = (SHARED_MILLI, TIME_SLICING)
 
 
 def size_of(role: Role, dimension: str) -> int:
-    """How large a role is in one dimension; 0 when it has none."""
-    ask = role.request
-    match dimension:
-        case "pods":
-            return role.needed
-        case "gpus":
-            return ask.gpus
-        case "share":
-            return ask.gpu_milli if ask.is_fraction else 0
-        case "gpu-memory":
-            return ask.gpu_mib
-        case "cpu":
-            return ask.cpu_milli
-    return ask.memory_mib
+    """How large a role is in one dimension; 0 if it does not have it."""
+    if dimension == PODS:
+        return role.needed
+    if dimension == SHARE and not role.request.is_fraction:
+        return 0
+    size: int = getattr(role.request, _FIELDS[dimension])
+    return size
 
 
 def is_shared_whole(request: Request) -> bool:
-    """It was submitted as whole GPUs that others may use."""
+    """It was submitted as whole GPUs that others may use, too."""
     return request.is_fraction and (request.gpu_milli, request.isolation) == SHARED_WHOLE
 
 
 def resized(workload: Workload, role_name: str, dimension: str, value: int) -> Workload:
-    """The workload with one role smaller in one dimension."""
     roles = tuple(_resized(role, dimension, value) if role.name == role_name else role for role in workload.roles)
     return replace(workload, roles=roles)
 
@@ -94,8 +81,7 @@ def resized(workload: Workload, role_name: str, dimension: str, value: int) -> W
 def _resized(role: Role, dimension: str, value: int) -> Role:
     if dimension == PODS:
         return replace(role, count=value) if role.minimum < 0 else replace(role, minimum=value)
-    field = {GPUS: "gpus", SHARE: "gpu_milli", GPU_MEMORY: "gpu_mib", CPU: "cpu_milli", MEMORY: "memory_mib"}[dimension]
-    return replace(role, request=replace(role.request, **{field: value}))
+    return replace(role, request=replace(role.request, **{_FIELDS[dimension]: value}))
 
 
 def with_model(workload: Workload, model: str) -> Workload:
@@ -123,7 +109,7 @@ def split_bound(subject: str) -> tuple[str, str, str, str]:
 
 
 def bound_of(state: ClusterState, subject: str) -> int:
-    """The limit or quota that a subject names, as it is."""
+    """The current limit or quota."""
     queue, resource, model, word = split_bound(subject)
     found = state.queue_objects[queue]
     value: int = getattr(found.gpu_models[model] if model else getattr(found, resource), word)
@@ -146,7 +132,6 @@ def highest_raise(state: ClusterState, subject: str, left: int) -> int:
 
 
 def raised(state: ClusterState, subject: str, raise_by: int) -> Queue:
-    """The queue with a higher limit or quota."""
     queue, resource, model, word = split_bound(subject)
     found, higher = state.queue_objects[queue], {word: bound_of(state, subject) + raise_by}
     if model:
@@ -155,7 +140,6 @@ def raised(state: ClusterState, subject: str, raise_by: int) -> Queue:
 
 
 def events_of(state: ClusterState, workload: Workload, change: PossibleChange) -> list[Event]:
-    """What applying the change does to the cluster."""
     match change.kind:
         case ChangeKind.SMALLER_SIZE:
             role, dimension = change.subject.split(":")
@@ -173,7 +157,7 @@ def events_of(state: ClusterState, workload: Workload, change: PossibleChange) -
 
 
 def events_to_undo(state: ClusterState, workload: Workload, change: PossibleChange) -> list[Event]:
-    """What undoes the change, in a state in which it is about to be applied."""
+    """What undoes the change, in the state to which it is about to be applied."""
     match change.kind:
         case ChangeKind.QUOTA:
             return [QueueChanged(state.queue_objects[change.subject.split(":")[0]])]
@@ -189,6 +173,6 @@ def events_to_undo(state: ClusterState, workload: Workload, change: PossibleChan
 
 
 def held_by(state: ClusterState, name: str) -> list[Pod]:
-    """The pods whose places a stop frees, by name."""
+    """The pods whose places a stop frees, sorted by name: those that are stopping already come free anyway."""
     pods = state.pods.get(name, {})
-    return [pods[pod] for pod in sorted(pods) if pods[pod].phase in HELD]
+    return [pods[pod] for pod in sorted(pods) if pods[pod].phase in ACTIVE_PHASES]

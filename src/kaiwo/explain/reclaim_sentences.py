@@ -1,8 +1,6 @@
-"""Sentences about making room: why nothing is reclaimed, preempted or moved for a waiting workload.
+"""Sentences about making room: why nothing is reclaimed, preempted or moved for a waiting workload."""
 
-In:    one Obstacle that a cycle found.   Out: what is in the way, with numbers.
-"""
-
+from kaiwo.explain.change_sentences import short_name
 from kaiwo.model.amounts import amount, rounded_duration
 from kaiwo.model.obstacle import (
     EvictionBudgetSpent,
@@ -36,7 +34,6 @@ _SCOPES = {
 
 
 def may_not_reclaim(o: Obstacle) -> str:
-    """Its queue may not."""
     refused = f"queue '{o.subject}' may not reclaim from other queues"
     if isinstance(o.facts, NeverReclaims):
         return f"{refused}: its reclaimStrategy is none"
@@ -83,36 +80,27 @@ def no_victims_found(o: Obstacle) -> str:
 
 
 def lower_priority_protected(o: Obstacle) -> str:
-    """Work of lower priority runs, but may not be evicted."""
     protections = _protections(o)
     text = f"work of lower priority runs in queue '{o.subject}', but may not be evicted now"
     return f"{text}: {protections}" if protections else text
 
 
 def preemption_cooldown(o: Obstacle) -> str:
-    """It was preempted recently."""
-    return (
-        f"{_short(o)} was preempted recently and may not preempt other work before {_until(o)} (the policy's holdOff)"
-    )
+    name, until = short_name(o.subject), _until(o)
+    return f"{name} was preempted recently and may not preempt other work before {until} (the policy's holdOff)"
 
 
 def preemption_delay(o: Obstacle) -> str:
-    """It asked to wait first."""
-    return f"{_short(o)} may not preempt other work before {_until(o)} (its own preemption delay)"
+    return f"{short_name(o.subject)} may not preempt other work before {_until(o)} (its own preemption delay)"
 
 
 def _until(o: Obstacle) -> str:
-    """When; and how long that is from now, where somebody asks now."""
+    """When; and how long that is from now, if the question is asked now."""
     at = clock_words(o.facts.at_s) if isinstance(o.facts, WaitsUntil) else "a later time"
     return at + (f", in {rounded_duration(o.need)}" if o.need else "")
 
 
-def _short(o: Obstacle) -> str:
-    return o.subject.removeprefix("default/")
-
-
 def _scope(o: Obstacle, facts: ReclaimBound) -> str:
-    """What the sum is of."""
     if facts.resource:
         return f" of {facts.resource}"
     of = " of memory" if o.unit == "mib" else ""

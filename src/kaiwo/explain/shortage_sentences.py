@@ -1,7 +1,4 @@
-"""Sentences about resources that are short: on one node, on one device, or for a whole gang.
-
-In:    one Obstacle about a resource or a gang.   Out: what is short, with numbers, and what would help.
-"""
+"""Sentences about resources that are short: on one node, on one device, or for a whole gang."""
 
 from kaiwo.explain.possible_changes import MIN_FRACTION_MILLI
 from kaiwo.model.amounts import amount
@@ -22,45 +19,43 @@ _COUNTED = ("gpus", "devices", "pods", "nodes")
 
 
 def too_large(o: Obstacle, of: str = "") -> str:
-    """No node is that large, or no part of a reservation on one node."""
+    """No node is that large, or a reservation has too little on any one node."""
     if o.subject and not of:
-        most = f"reservation '{o.subject}' has at most {_have(o)} on one node"
+        most = f"reservation '{o.subject}' has at most {have_words(o)} on one node"
     else:
-        most = f"the largest node{_may_use(o)} has {_have(o)}"
-    return f"it asks for {_need(o)}{of} on one node, but {most}"
+        most = f"the largest node{_may_use(o)} has {have_words(o)}"
+    return f"it asks for {need_words(o)}{of} on one node, but {most}"
 
 
 def device_too_small(o: Obstacle) -> str:
-    """No GPU has that much memory."""
     largest = f"the largest GPU of reservation '{o.subject}'" if o.subject else f"the largest GPU{_may_use(o)}"
-    return f"it asks for {_need(o)} of one GPU, but {largest} has {_have(o)}"
+    return f"it asks for {need_words(o)} of one GPU, but {largest} has {have_words(o)}"
 
 
 def not_free(o: Obstacle, of: str = "") -> str:
-    """One resource is short on every node, or each is free somewhere but never all on one node."""
+    """One resource is short on every node, or all are free somewhere but never on one node."""
     if isinstance(o.facts, SizeBound):
         return too_large(o, of)
     if isinstance(o.facts, ClosestNode):
-        closest = f"the closest is {o.facts.node}, which has {_have(o)} free"
-        return f"no single node has everything it needs free at once: it needs {_need(o)}{of}, and {closest}"
+        closest = f"the closest is {o.facts.node}, which has {have_words(o)} free"
+        return f"no single node has everything it needs free at once: it needs {need_words(o)}{of}, and {closest}"
     pool = f" of reservation '{o.subject}'" if o.reason is Reason.NOT_ENOUGH_FREE_GPUS and o.subject else ""
-    return f"it needs {_need(o)}{of} free on one node, but {_most_free('node', o, pool)}"
+    return f"it needs {need_words(o)}{of} free on one node, but {_most_free('node', o, pool)}"
 
 
 def not_free_on_device(o: Obstacle, of: str = "") -> str:
-    """The same of single devices, or of each of several."""
+    """The same for single devices, or for each of several."""
     on_each = f" on each of {o.subject}" if o.subject else " on one GPU"
     if isinstance(o.facts, SizeBound | ClosestNode):
         return not_free(o, f"{of}{on_each}")
     if o.subject and not isinstance(o.facts, MoreBesideTenants):
         most = f"{_most_free('node', o)} on each of that many"
-        return f"it needs {_need(o)}{of} free{on_each} of one node, but {most}"
+        return f"it needs {need_words(o)}{of} free{on_each} of one node, but {most}"
     more = "; tenants from which it could not be isolated share GPUs with more" if o.facts else ""
-    return f"it needs {_need(o)}{of} free{on_each}, but {_most_free('GPU', o)}{more}"
+    return f"it needs {need_words(o)}{of} free{on_each}, but {_most_free('GPU', o)}{more}"
 
 
 def no_pod_slots(o: Obstacle) -> str:
-    """Nodes run as many pods as they may."""
     if isinstance(o.facts, SizeBound):
         return f"no node{_may_use(o)} accepts any pods"
     if isinstance(o.facts, ClosestNode):
@@ -70,14 +65,12 @@ def no_pod_slots(o: Obstacle) -> str:
 
 
 def extended_not_free(o: Obstacle) -> str:
-    """An extended resource."""
     if isinstance(o.facts, NotOffered):
         return f"it needs {o.need} of {o.subject}, but no node in this cluster offers it"
     return not_free(o, f" of {o.subject}")
 
 
 def gang_does_not_fit(o: Obstacle) -> str:
-    """How many of the pods would fit, and where."""
     need = amount(o.need, o.unit)
     room = f"there is room for only {o.have}" if o.have else "there is no room for any of them"
     if o.subject and o.need > 1:
@@ -92,7 +85,6 @@ def gang_does_not_fit(o: Obstacle) -> str:
 
 
 def smaller(o: Obstacle) -> str:
-    """What helps where nothing is large enough."""
     if isinstance(o.facts, SizeBound) and o.facts.larger is LargerNodes.LARGE_ENOUGH:
         wait = "wait until it may use a larger one"
         return f"ask for {or_less(o)}, or {wait}" if o.have > 0 else wait
@@ -100,7 +92,6 @@ def smaller(o: Obstacle) -> str:
 
 
 def less(o: Obstacle) -> str:
-    """What helps where too little is free."""
     if isinstance(o.facts, SizeBound):
         return smaller(o)
     least = MIN_FRACTION_MILLI if o.reason is Reason.NOT_ENOUGH_FREE_GPU_SHARE else 1
@@ -108,26 +99,24 @@ def less(o: Obstacle) -> str:
 
 
 def fewer_pods(o: Obstacle) -> str:
-    """What helps where nodes run as many pods as they may."""
     return smaller(o) if isinstance(o.facts, SizeBound) else WAIT
 
 
 def less_of_extended(o: Obstacle) -> str:
-    """What helps where an extended resource is short."""
     if isinstance(o.facts, NotOffered):
         return f"check the name {o.subject}, or add a node that offers it; waiting does not help"
     return smaller(o) if isinstance(o.facts, SizeBound) else f"ask for less of {o.subject}, or {WAIT}"
 
 
 def smaller_gang(o: Obstacle) -> str:
-    """Waiting helps only where the nodes have room for all of the gang once they are empty."""
+    """Waiting helps only where the empty nodes would have room for the whole gang."""
     fewer = f"ask for {or_less(o)}, or " if 0 < o.have < o.need else ""
     return fewer + (_MORE_ROOM[o.facts.limit] if isinstance(o.facts, GangBound) else WAIT)
 
 
 def or_less(o: Obstacle) -> str:
     """`4 GPUs or fewer`, `16 GiB or less`."""
-    return f"{_have(o)} or {'fewer' if o.unit in _COUNTED else 'less'}"
+    return f"{have_words(o)} or {'fewer' if o.unit in _COUNTED else 'less'}"
 
 
 _WHEN_EMPTY = {
@@ -143,16 +132,16 @@ _MORE_ROOM = {
 
 
 def _most_free(what: str, o: Obstacle, of: str = "") -> str:
-    return f"no {what} has more than {_have(o)}{of} free" if o.have > 0 else f"no {what} has any{of} free"
+    return f"no {what} has more than {have_words(o)}{of} free" if o.have > 0 else f"no {what} has any{of} free"
 
 
 def _may_use(o: Obstacle) -> str:
     return " that it may use" if isinstance(o.facts, SizeBound) and not o.facts.is_of_all_nodes else ""
 
 
-def _need(o: Obstacle) -> str:
+def need_words(o: Obstacle) -> str:
     return amount(o.need, o.unit)
 
 
-def _have(o: Obstacle) -> str:
+def have_words(o: Obstacle) -> str:
     return amount(o.have, o.unit)

@@ -1,8 +1,7 @@
 """Find the smallest reduction of a request that would start the workload.
 
-In:    a Question.   Out: per role and dimension the largest size that starts, one after the other.
 Asking for less frees nothing, so nothing else moves: whether a smaller request fits is checked on one working copy (see
-`placement_check`), and only the winner is put to `decide`.
+`placement_check`), and only the winner is verified by `decide`.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,7 +24,7 @@ from kaiwo.explain.possible_changes import (
     resized,
     size_of,
 )
-from kaiwo.explain.verify_change import Question
+from kaiwo.explain.verify_change import WhatIf
 from kaiwo.model.gpu import SMALL_MILLI, WHOLE_MILLI
 from kaiwo.model.workload import Role, Workload
 
@@ -35,18 +34,18 @@ MANY_PODS = 64
 FEW = 6
 
 
-def smaller_sizes(question: Question, check: PlacementCheck, is_small: bool) -> Iterator[PossibleChange | None]:
+def smaller_sizes(what_if: WhatIf, check: PlacementCheck, is_small: bool) -> Iterator[PossibleChange | None]:
     """For every role and dimension that helps, the change that gives up least; the least of them first.
 
     Counting rules out most sizes, and costs a hundredth of placing a gang of a thousand pods. What passes is placed
     when it is its turn, and large gangs only by `decide`: a caller that takes the next one was refused this one.
     Where the check is lenient, that refusal says nothing of smaller sizes: in small clusters `decide` tries them.
     """
-    workload = question.workload
+    workload = what_if.workload
     # Where it fits as it is, it is not waiting for room.
     is_lenient = check.is_lenient or check.fits(workload)
     sizes = [
-        _Size(workload, role, dimension, small_below(question, role, dimension))
+        _Size(workload, role, dimension, small_below(what_if, role, dimension))
         for role in workload.roles
         for dimension in DIMENSIONS
     ]
@@ -61,22 +60,29 @@ def smaller_sizes(question: Question, check: PlacementCheck, is_small: bool) -> 
         if is_placed and is_lenient and not is_small:
             yield None
         elif not is_placed or is_lenient:
-            starts = sizes[at].tried_on(question) if is_placed else sizes[at].asked_of(check.fits)
+            starts = sizes[at].tried_on(what_if) if is_placed else sizes[at].asked_of(check.fits)
             less = sizes[at].largest(starts, change.value)
             if less is not None:
                 heappush(turns, (less.rank, at, less, True))
 
 
-def small_below(question: Question, role: Role, dimension: str) -> int:
-    """Shares below this may be too small to isolate, as they or their neighbours demand; 0: none is."""
-    want, view = role.request, question.view
+def small_below(what_if: WhatIf, role: Role, dimension: str) -> int:
+    """Smaller shares may be too small to isolate as they or other tenants demand; 0: no share is."""
+    want, view = role.request, what_if.view
     if dimension not in (SHARE, GPU_MEMORY) or not (want.least_grade or want.isolation or view.tenants.demanding):
         return 0
     return SMALL_MILLI if dimension == SHARE else 1 + SMALL_MILLI * largest_device_mib(view, want) // WHOLE_MILLI
 
 
+def smaller_size(role: Role, dimension: str, value: int) -> PossibleChange:
+    """The change to a smaller size; its cost is the part of the size that it gives up."""
+    size = size_of(role, dimension)
+    cost = PPM * (size - value) // size
+    return PossibleChange(ChangeKind.SMALLER_SIZE, "researcher", f"{role.name}:{dimension}", value, cost)
+
+
 class _Size(NamedTuple):
-    """One role of a workload, in one dimension."""
+    """One role in one dimension."""
 
     workload: Workload
     role: Role
@@ -84,34 +90,23 @@ class _Size(NamedTuple):
     small: int = 0  # a size below this may be refused where a larger one is taken
 
     def with_value(self, value: int) -> Workload:
-        """The workload, smaller."""
         return resized(self.workload, self.role.name, self.dimension, value)
 
     def asked_of(self, takes: Callable[[Workload], bool]) -> Callable[[int], bool]:
-        """Whether a workload of that size is taken."""
         return lambda value: takes(self.with_value(value))
 
-    def tried_on(self, question: Question) -> Callable[[int], bool]:
-        """Whether `decide` starts it with that size."""
-        return lambda value: question.starts_after(self.change(value))
-
-    def change(self, value: int) -> PossibleChange:
-        """The change, with the part of the size that it gives up."""
-        size = size_of(self.role, self.dimension)
-        given_up = PPM * (size - value) // size
-        return PossibleChange(
-            ChangeKind.SMALLER_SIZE, "researcher", f"{self.role.name}:{self.dimension}", value, given_up
-        )
+    def tried_on(self, what_if: WhatIf) -> Callable[[int], bool]:
+        return lambda value: what_if.starts_after(smaller_size(self.role, self.dimension, value))
 
     def largest(self, starts: Callable[[int], bool], below: int = 0) -> PossibleChange | None:
         """Of the changes after which it starts, the one that gives up least."""
         most, unit = below or size_of(self.role, self.dimension), UNITS[self.dimension]
         found = (largest_below(most, unit, floor, starts) for floor in self._floors())
         value = next(filter(None, found), 0)
-        return self.change(value) if value else None
+        return smaller_size(self.role, self.dimension, value) if value else None
 
     def _floors(self) -> Iterator[int]:
-        """From where on larger is harder to place. The smallest shares may be refused for their size."""
+        """Sizes from which on larger is harder to place. The smallest shares may be refused for their size."""
         least = LEAST[self.dimension]
         yield least
         if self.small > least:

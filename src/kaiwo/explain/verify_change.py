@@ -1,8 +1,6 @@
 """Verify that a change would start a workload: `decide` itself tries it, on a fork of the cluster state.
 
-In:    a cluster state, a workload's name, a change.   Out: what `decide` would do about it.
-Never: changes the state it was given.
-All waiting work takes part, also what cannot start: whose turn it is depends on what is first in each queue.
+All waiting work takes part, even what cannot start: whose turn it is depends on what is first in each queue.
 """
 
 from collections.abc import Callable
@@ -12,7 +10,7 @@ from typing import TypeVar
 
 from msgspec import structs
 
-from kaiwo.decide.cycle import BUILTIN, Fate, decide, fate_of
+from kaiwo.decide.cycle import BUILTIN, TrialOutcome, decide, outcome_of
 from kaiwo.explain.possible_changes import PossibleChange, events_of, events_to_undo
 from kaiwo.model.events import Event, WorkloadChanged, WorkloadGone
 from kaiwo.model.policy import Policy
@@ -32,8 +30,8 @@ MOST_CANCEL_COST = 200
 
 
 @dataclass(eq=False)
-class Question:
-    """What is asked about: one waiting workload in one state of the cluster."""
+class WhatIf:
+    """One waiting workload in one state of the cluster, about which changes are tried."""
 
     state: ClusterState
     name: str
@@ -43,16 +41,14 @@ class Question:
     set_aside: tuple[str, ...] = ()  # plugins that misbehaved
     is_private: bool = False  # nothing else uses the state: trials may be made on it
     cost: int = 0  # of the trials so far: see `_try`
-    _outcomes: dict[PossibleChange, Fate] = field(default_factory=dict)
+    _outcomes: dict[PossibleChange, TrialOutcome] = field(default_factory=dict)
 
     @property
     def workload(self) -> Workload:
-        """The one that waits."""
         return self.state.workloads[self.name]
 
     @cached_property
     def active(self) -> ActivePlugins:
-        """The plugins that answer."""
         active = self.plugins.active(self.policy)
         for name in self.set_aside:
             active = active.without(name)
@@ -60,7 +56,7 @@ class Question:
 
     @cached_property
     def view(self) -> View:
-        """The cluster as it is, with the space that is kept for the workload free."""
+        """The cluster as it is, with the space nominated for the workload free."""
         working = WorkingCopy(Snapshot(self.state, self.now_s))
         queue = working.queues.row.get(self.workload.queue)
         for kept in self.state.nominations.get(self.name, {}).values():
@@ -69,8 +65,8 @@ class Question:
         return working.view
 
     @cached_property
-    def resubmitted(self) -> "Question":
-        """The same question after the workload was cancelled and submitted again, as a change of it requires.
+    def resubmitted(self) -> "WhatIf":
+        """The same after the workload was cancelled and submitted again, as a change of it requires.
 
         What was planned or kept for it is gone then, and a cycle gave it to others. Without its demand the shares of
         others are larger, too: where a cycle costs little, it is run to see whether they take more.
@@ -87,48 +83,43 @@ class Question:
         fork.record_cycle(plan)
         fork.patch(assume(fork, plan, self.now_s))
         fork.patch([WorkloadChanged(_resubmitted(self.workload, self.now_s))])
-        return Question(fork, self.name, self.policy, self.now_s, self.plugins, self.set_aside)
+        return WhatIf(fork, self.name, self.policy, self.now_s, self.plugins, self.set_aside)
 
     @cached_property
     def cycle_cost(self) -> int:
-        """About what a whole cycle of `decide` costs, in the measure of `_try`."""
+        """About what a whole cycle costs, in the unit of `_try`."""
         classes = self.state.backlog.by_key.values()
         pods = sum(needed for found in classes for _, _, needed in found.needs)  # each is placed by itself
         return CYCLE_COST + (len(self.state.node_objects) + len(classes) + pods) // 4
 
     @cached_property
-    def resubmitted_last(self) -> "Question":
-        """The same question, always after cancel and submit: to ask whether other work would be evicted for it.
-
-        It was submitted last, is in no preemption cool-down, and its preemption delay is over.
-        """
+    def resubmitted_last(self) -> "WhatIf":
+        """Submitted again as the last, with no cool-down and no delay: would other work be evicted for it?"""
         fork = self.resubmitted.state.fork()
         anew = structs.replace(_resubmitted(self.workload, self.now_s), preemption_delay_s=0)
         fork.patch([WorkloadGone(self.name), WorkloadChanged(anew)])
-        return Question(fork, self.name, self.policy, self.now_s, self.plugins, self.set_aside, is_private=True)
+        return WhatIf(fork, self.name, self.policy, self.now_s, self.plugins, self.set_aside, is_private=True)
 
     def is_tried(self, change: PossibleChange) -> bool:
-        """The answer is known already."""
         return change in self._outcomes
 
     def starts_after(self, change: PossibleChange) -> bool:
         """`decide` starts the workload in the cycle after the change."""
         return self.outcome_after(change).is_started
 
-    def outcome_after(self, change: PossibleChange) -> Fate:
+    def outcome_after(self, change: PossibleChange) -> TrialOutcome:
         """What the cycle after the change does about the workload; tried once for each change."""
-        outcome = self._outcomes.get(change)
-        if outcome is None:
-            outcome = self._outcomes[change] = self._try(change)
-        return outcome
+        if change not in self._outcomes:
+            self._outcomes[change] = self._try(change)
+        return self._outcomes[change]
 
-    def _try(self, change: PossibleChange) -> Fate:
+    def _try(self, change: PossibleChange) -> TrialOutcome:
         """A trial costs 20, 1 for each class that is tried, and a few for each pod that stops or starts."""
 
-        def ask(snapshot: Snapshot, policy: Policy, plugins: Registry) -> Fate:
+        def ask(snapshot: Snapshot) -> TrialOutcome:
             backlog = self._fork.backlog
             self.cost += 20 + len(backlog.by_key if backlog.try_all else backlog.to_try)
-            outcome = fate_of(snapshot, self.name, policy, plugins)
+            outcome = outcome_of(snapshot, self.name, self.policy, self.plugins)
             self.cost += START_COST * len(outcome.starts)
             return outcome
 
@@ -137,14 +128,12 @@ class Question:
         self.cost += len(events) + len(undo)
         return self.ask_after(events, undo, ask)
 
-    def ask_after(
-        self, events: list[Event], undo: list[Event], ask: Callable[[Snapshot, Policy, Registry], Answer]
-    ) -> Answer:
-        """The answer in a fork after a change. The fork is used again, so everything is put back."""
+    def ask_after(self, events: list[Event], undo: list[Event], ask: Callable[[Snapshot], Answer]) -> Answer:
+        """The answer in a fork after a change. The fork is used again, so everything is undone."""
         fork = self._fork
         is_open, all_open = set(fork.backlog.to_try), fork.backlog.try_all
         fork.patch(events)
-        answer = ask(fork.snapshot(self.now_s), self.policy, self.plugins)
+        answer = ask(fork.snapshot(self.now_s))
         fork.patch(undo)
         fork.backlog.try_all = all_open
         fork.backlog.to_try = {key: fork.backlog.by_key[key] for key in is_open}
@@ -156,5 +145,5 @@ class Question:
 
 
 def _resubmitted(workload: Workload, now_s: int) -> Workload:
-    """As it is when its owner cancels it and submits it again: without its back-off."""
+    """As if its owner had cancelled it and submitted it again: without its back-off."""
     return structs.replace(workload, submitted_s=now_s, not_before_s=0, not_before_why="")

@@ -1,8 +1,4 @@
-"""Why is this workload waiting, and what would start it now?
-
-In:    the cluster state, a workload's name, the policy.
-Out:   every obstacle in words, the position in the queue, a typed verdict, and the cheapest change.
-"""
+"""Why is this workload waiting, and what would start it now?"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,13 +10,13 @@ from kaiwo.decide.cycle import BUILTIN
 from kaiwo.decide.make_room.preemption_cooldown import COOLDOWN_REASONS, cooldown_of
 from kaiwo.decide.obstacles.find_obstacles import ObstacleFinder, with_verdicts
 from kaiwo.decide.placement.shape_scores import ShapeScores
-from kaiwo.explain.change_sentences import Proposal, propose
+from kaiwo.explain.change_sentences import Proposal, propose, short_name
 from kaiwo.explain.changes_that_evict import change_that_evicts, may_evict_others, raise_that_evicts
 from kaiwo.explain.cheapest_change import ChangeSearch, cheapest_change
 from kaiwo.explain.obstacle_sentences import remedy, sentence
 from kaiwo.explain.planned_start_sentences import planned_start
 from kaiwo.explain.possible_changes import PossibleChange
-from kaiwo.explain.verify_change import Question
+from kaiwo.explain.verify_change import WhatIf
 from kaiwo.model.amounts import rounded_duration
 from kaiwo.model.errors import NotFoundError
 from kaiwo.model.obstacle import Obstacle, Reason, WhyVerdict
@@ -34,7 +30,7 @@ from kaiwo.snapshot.working_copy import WorkingCopy
 
 
 class Explained(msgspec.Struct, frozen=True):
-    """An obstacle in numbers and in words."""
+    """An obstacle in words."""
 
     obstacle: Obstacle
     sentence: str
@@ -42,8 +38,6 @@ class Explained(msgspec.Struct, frozen=True):
 
 
 class Why(msgspec.Struct, frozen=True):
-    """The whole answer."""
-
     workload: str
     answer: str
     obstacles: tuple[Explained, ...]
@@ -61,14 +55,13 @@ def obstacles_of(
     state: ClusterState, name: str, policy: Policy, now_s: int, plugins: Registry = BUILTIN
 ) -> tuple[Obstacle, ...]:
     """Everything that keeps a workload waiting, as of now; empty when it does not wait."""
-    return _with_sound_plugins(Question(state, name, policy, now_s, plugins), _obstacles)
+    return _with_sound_plugins(WhatIf(state, name, policy, now_s, plugins), _obstacles)
 
 
 def why(state: ClusterState, name: str, policy: Policy, now_s: int, plugins: Registry = BUILTIN) -> Why:
-    """The answer to `kaiwo why`."""
     if name not in state.workloads:
         raise NotFoundError(f"there is no living workload '{name}'; kaiwo get workloads lists them")
-    return _with_sound_plugins(Question(state, name, policy, now_s, plugins), _answer)
+    return _with_sound_plugins(WhatIf(state, name, policy, now_s, plugins), _answer)
 
 
 Answer = TypeVar("Answer")
@@ -81,17 +74,17 @@ _FOUND_BY_CYCLES = (
 )
 
 
-def _with_sound_plugins(question: Question, answer: Callable[[Question], Answer]) -> Answer:
-    """A plugin that raises is set aside, as `decide` does it, and the question is asked again."""
+def _with_sound_plugins(what_if: WhatIf, answer: Callable[[WhatIf], Answer]) -> Answer:
+    """A plugin that raises is set aside, as in `decide`, and the question is asked again."""
     while True:
         try:
-            return answer(question)
+            return answer(what_if)
         except PluginFaultError as fault:
-            question = replace(question, set_aside=(*question.set_aside, fault.plugin))
+            what_if = replace(what_if, set_aside=(*what_if.set_aside, fault.plugin))
 
 
-def _obstacles(question: Question) -> tuple[Obstacle, ...]:
-    state, name, active = question.state, question.name, question.active
+def _obstacles(what_if: WhatIf) -> tuple[Obstacle, ...]:
+    state, name, active = what_if.state, what_if.name, what_if.active
     state.refresh_tables()
     backlog = state.backlog
     if name in backlog.gated:
@@ -103,56 +96,45 @@ def _obstacles(question: Question) -> tuple[Obstacle, ...]:
         return (Obstacle(Reason.NOT_TRIED),)
     if any(each.reason is Reason.PROMISED for each in found.obstacles):
         return found.obstacles  # nodes have room, and a planned start needs it: only a whole cycle can tell
-    working = WorkingCopy(Snapshot(state, question.now_s))
+    working = WorkingCopy(Snapshot(state, what_if.now_s))
     now = ObstacleFinder(state, active, ShapeScores(state, working.view, working, active)).obstacles(found)
-    # Why nothing is taken from others only a whole cycle can tell: as of the last one.
-    told = tuple(each for each in found.obstacles if each.reason in _FOUND_BY_CYCLES)
-    return with_verdicts(found, now, told + _waits_out(question, found.obstacles))
+    # Why no room is made only a whole cycle can tell: as of the last one.
+    verdicts = [each for each in found.obstacles if each.reason in _FOUND_BY_CYCLES]
+    cooldown = cooldown_of(state, what_if.workload, what_if.policy, what_if.now_s)
+    if cooldown is not None and any(each.reason in COOLDOWN_REASONS for each in found.obstacles):
+        # The cycle names the cool-down of one workload in the class; each has its own.
+        verdicts.append(msgspec.structs.replace(cooldown.obstacle, need=cooldown.until_s - what_if.now_s))
+    return with_verdicts(found, now, tuple(verdicts))
 
 
-def _waits_out(question: Question, told: tuple[Obstacle, ...]) -> tuple[Obstacle, ...]:
-    """The cycle tells it of one in the class; each has a time of its own."""
-    found = cooldown_of(question.state, question.workload, question.policy, question.now_s)
-    if found is None or not any(each.reason in COOLDOWN_REASONS for each in told):
-        return ()
-    until_s, obstacle = found
-    return (msgspec.structs.replace(obstacle, need=until_s - question.now_s),)
-
-
-def _answer(question: Question) -> Why:
-    state, name, now_s = question.state, question.name, question.now_s
-    obstacles = _obstacles(question)
+def _answer(what_if: WhatIf) -> Why:
+    state, name, now_s = what_if.state, what_if.name, what_if.now_s
+    obstacles = _obstacles(what_if)
     if not obstacles:
         return Why(name, _placed(state, name), (), 0, 0, None, "", now_s)
     explained = _explained(obstacles)
-    found = cheapest_change(question)
-    proposal = None if found.change is None else propose(state, name, found.change, _remark(found))
+    found = cheapest_change(what_if)
+    remark = f"not every change was tried, only {found.tried}, so a cheaper one may exist"
+    proposal, verdict, no_change = None, found.verdict, ""
+    if found.change is not None:
+        proposal = propose(state, name, found.change, "" if found.is_complete else remark)
+    elif name in state.pods:
+        verdict, no_change = WhyVerdict.RUNNING, "It is already running, and will grow when there is room."
+    else:
+        verdict, no_change = _without_change(what_if, found)
+    doing, position, planned = "waiting", state.backlog.position(name), planned_start(state, name, now_s)
     if name in state.pods:
-        pods = f"{len(state.pods[name])} of {question.workload.pods} pods"
-        return Why(
-            workload=name,
-            answer=f"{_short(name)} is running with {pods}: {explained[0].sentence}",
-            obstacles=explained,
-            position=0,
-            ahead=0,
-            change=proposal,
-            no_change="" if proposal else "It is already running, and will grow when there is room.",
-            as_of_s=now_s,
-            verdict=found.verdict if proposal else WhyVerdict.RUNNING,
-            searched_all=found.is_complete,
-        )
-    verdict, no_change = (found.verdict, "") if proposal else _without_change(question, found)
-    position = state.backlog.position(name)
+        doing, position, planned = f"running with {len(state.pods[name])} of {what_if.workload.pods} pods", 0, ""
     return Why(
         workload=name,
-        answer=f"{_short(name)} is waiting: {explained[0].sentence}",
+        answer=f"{short_name(name)} is {doing}: {explained[0].sentence}",
         obstacles=explained,
         position=position,
         ahead=max(0, position - 1),
         change=proposal,
         no_change=no_change,
         as_of_s=now_s,
-        planned=planned_start(state, name, now_s),
+        planned=planned,
         verdict=verdict,
         searched_all=found.is_complete,
     )
@@ -166,15 +148,7 @@ def _explained(obstacles: tuple[Obstacle, ...]) -> tuple[Explained, ...]:
     return tuple(Explained(each, *text) for text, each in by_text.items())
 
 
-def _remark(found: ChangeSearch) -> str:
-    """What a proposal says of the search."""
-    if found.is_complete:
-        return ""
-    return f"not every change was tried, only {found.tried}, so a cheaper one may exist"
-
-
-def _without_change(question: Question, found: ChangeSearch) -> tuple[WhyVerdict, str]:
-    """What is said where no change was found that starts it at once."""
+def _without_change(what_if: WhatIf, found: ChangeSearch) -> tuple[WhyVerdict, str]:
     match found.verdict:
         case WhyVerdict.BLOCKED:
             return found.verdict, "It can't start until the problem above is fixed."
@@ -190,34 +164,32 @@ def _without_change(question: Question, found: ChangeSearch) -> tuple[WhyVerdict
                 "No single change of its size, GPU model, queue, limit or quota, and no single workload that you "
                 "stop, would start it now without evicting other work."
             )
-    change, more = _changes_that_evict(question)
+    change, more = _changes_that_evict(what_if)
     verdict = WhyVerdict.CHANGE_EVICTS if change and found.is_complete else found.verdict
     return verdict, " ".join([text, *more])
 
 
-def _changes_that_evict(question: Question) -> tuple[PossibleChange | None, list[str]]:
-    """A change after which other work is evicted for it, and sentences about those changes."""
-    if not may_evict_others(question):
+def _changes_that_evict(what_if: WhatIf) -> tuple[PossibleChange | None, list[str]]:
+    if not may_evict_others(what_if):
         return None, []
-    found = change_that_evicts(question)
+    found = change_that_evicts(what_if)
     if found.change is not None:
-        return found.change, [_evicts(question, found.change)]
-    another = "with another size, model or queue"
-    text = f"No work would be evicted for it {another} either."
+        return found.change, [_evicts(what_if, found.change)]
+    text = "No work would be evicted for it with another size, model or queue either."
     if not found.is_complete:
-        text = f"Whether other work would be evicted for it {another} was not tried."
-    higher = raise_that_evicts(question)
+        text = "Whether other work would be evicted for it with another size, model or queue was not tried."
+    higher = raise_that_evicts(what_if)
     if higher.change is None:
         return None, [text]
     if higher.is_complete:
-        return higher.change, [text, _evicts(question, higher.change)]
-    raised = propose(question.state, question.name, higher.change).sentence
+        return higher.change, [text, _evicts(what_if, higher.change)]
+    raised = propose(what_if.state, what_if.name, higher.change).sentence
     return None, [text, f"Whether other work would be evicted for it if you {raised} was not tried."]
 
 
-def _evicts(question: Question, change: PossibleChange) -> str:
-    text = propose(question.state, question.name, change).sentence
-    delay_s = question.workload.preemption_delay_s
+def _evicts(what_if: WhatIf, change: PossibleChange) -> str:
+    text = propose(what_if.state, what_if.name, change).sentence
+    delay_s = what_if.workload.preemption_delay_s
     when = f" once its preemption delay of {rounded_duration(delay_s)} is over" if delay_s else ""
     return f"But if you {text}, other work will be evicted to make room for it{when}."
 
@@ -228,9 +200,4 @@ def _placed(state: ClusterState, name: str) -> str:
     expires_s = state.workloads[name].expires_s
     until = f", and its allocation is granted until {clock_words(expires_s)}" if expires_s else ""
     placed = f"it has its pods on {where}" if nodes else "it is about to start"
-    return f"{_short(name)} is not waiting: {placed}{until}"
-
-
-def _short(name: str) -> str:
-    """`default/train` is `train` to people."""
-    return name.removeprefix("default/")
+    return f"{short_name(name)} is not waiting: {placed}{until}"

@@ -1,6 +1,5 @@
-"""Find running workloads that would make room if they were stopped.
+"""Find running workloads that would make room if they were stopped, the one with the least lost work first.
 
-In:    a Question.   Out: the workloads worth a try, the one with the least lost work first.
 One pass over arrays checks a necessary condition for all of them: with what it holds given back, do its nodes gain the
 room that is missing, and its queues what they may use? Of 8,000 running workloads a handful is left for `decide`.
 """
@@ -8,7 +7,7 @@ room that is missing, and its queues what they may use? Of 8,000 running workloa
 from collections.abc import Iterator
 from functools import cached_property
 from heapq import merge
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -18,12 +17,12 @@ from kaiwo.decide.obstacles.shortages import largest_device_mib
 from kaiwo.decide.placement.node_fit import pods_that_fit
 from kaiwo.decide.placement.queue_limits import charge_of, least_charge
 from kaiwo.decide.placement.shape_scores import allowed
-from kaiwo.explain.possible_changes import HELD, ChangeKind, PossibleChange
-from kaiwo.explain.verify_change import Question
+from kaiwo.explain.possible_changes import ChangeKind, PossibleChange
+from kaiwo.explain.verify_change import WhatIf
 from kaiwo.gpus.device_fit import pods_per_device
 from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.request import Request
-from kaiwo.model.workload import Pod, Workload, lost_s
+from kaiwo.model.workload import ACTIVE_PHASES, Pod, Workload, lost_s
 from kaiwo.snapshot.array_types import BoolArray, IntArray
 from kaiwo.snapshot.backlog import RoleNeeds, WaitingClass, needs_of_each_choice
 from kaiwo.snapshot.node_table import CPU, EXTENDED, MEMORY, MIB, MILLI, PODS, Allocation
@@ -31,16 +30,25 @@ from kaiwo.snapshot.queue_table import ENDLESS, ResourceVector
 from kaiwo.snapshot.view import NO_TENANTS, View
 
 MOST_KINDS = 16  # each is fitted on all nodes, which takes a tenth of a millisecond
+FIRST_BATCH = 64  # of running workloads that are examined together; the next batches are larger
+MANY = 1 << 40
 
-EarlierPods = tuple[Request, int]  # a kind of pod, and how many of it start before
+WorkloadOnNode = tuple[str, int]  # a running workload, and a row of a node on which it holds something
 
 
-def started_earlier(question: Question) -> list[EarlierPods]:
-    """What starts before a workload: work of its queue that is ahead of it and asks for no more. Empty: unknown."""
-    state, backlog, view = question.state, question.state.backlog, question.view
-    mine, place = backlog.find(question.name)
+class PodCount(NamedTuple):
+    """Pods of one kind that must fit, or that start before."""
+
+    want: Request
+    pods: int
+
+
+def started_earlier(what_if: WhatIf) -> list[PodCount]:
+    """Pods of its queue that start before the workload and ask for no more; empty: unknown."""
+    state, backlog, view = what_if.state, what_if.state.backlog, what_if.view
+    mine, place = backlog.find(what_if.name)
     row = view.queues.row.get(mine.queue)
-    is_in_order = not (state.releasing or state.planned_starts or backlog.resumed or question.active.free_filters)
+    is_in_order = not (state.releasing or state.planned_starts or backlog.resumed or what_if.active.free_filters)
     if row is None or view.queues.is_model_bounded[row] or not is_in_order or not _is_plain(mine):
         return []
     (shape, _, pods), found = mine.needs[0], []
@@ -50,22 +58,18 @@ def started_earlier(question: Question) -> list[EarlierPods]:
         want, needed = backlog.shapes[other.needs[0].shape], other.needs[0].needed
         if needed <= pods and _asks_no_more(want, backlog.shapes[shape]):
             ahead = other.waiters.ahead_of(place)
-            found += [(want, needed * ahead)] if ahead else []
-    return sorted(found, key=lambda each: -each[0].charge_milli * each[1])[:MOST_KINDS]
+            found += [PodCount(want, needed * ahead)] if ahead else []
+    return sorted(found, key=lambda each: -each.want.charge_milli * each.pods)[:MOST_KINDS]
 
 
 def _is_plain(found: WaitingClass) -> bool:
-    """Equal pods that must start together, for which no space is kept."""
-    return (
-        len(found.needs) == 1
-        and found.needs[0].needed > 0
-        and not found.signature.nominated_for
-        and found.choices is None
-    )
+    """Equal pods that must start together and have no nominations."""
+    is_equal = len(found.needs) == 1 and found.choices is None
+    return is_equal and found.needs[0].needed > 0 and not found.signature.nominated_for
 
 
 def _asks_no_more(one: Request, other: Request) -> bool:
-    """A node that fits a pod of the other also fits one of this, and counting tells how many."""
+    """A node that fits a pod of the other also fits one of this, and pods can simply be counted."""
     is_counted = not one.charge_depends_on_device and (one.is_exclusive or one.gpus <= 1) and one.neighbours is None
     return (
         is_counted
@@ -82,16 +86,7 @@ def _kind(want: Request) -> Request:
     return replace(want, cpu_milli=0, memory_mib=0, gpus=min(want.gpus, 1), gpu_milli=1000 if want.is_whole else 500)
 
 
-NeededPods = tuple[Request, int]  # a kind of pod, and how many of it must fit
-WorkloadOnNode = tuple[str, int]  # a running workload, and a row of a node on which it holds something
-
-FIRST_LOOK = 64
-MANY = 1 << 40
-
-
 class RunningWorkload(NamedTuple):
-    """One that might be stopped."""
-
     cost: int  # of stopping it
     name: str
     held: list[Allocation]  # with what is kept for it
@@ -100,44 +95,44 @@ class RunningWorkload(NamedTuple):
 class StopCandidates:
     """All running workloads, examined once for its owner and for an admin."""
 
-    def __init__(self, question: Question) -> None:
-        found = question.state.backlog.find(question.name)[0]
-        self._variants = [_StartVariant(question, needs) for needs in needs_of_each_choice(found) or [found.needs]]
+    def __init__(self, what_if: WhatIf) -> None:
+        found = what_if.state.backlog.find(what_if.name)[0]
+        self._variants = [_StartVariant(what_if, needs) for needs in needs_of_each_choice(found) or [found.needs]]
 
     def cheapest_first(self, by: str) -> Iterator[PossibleChange]:
-        """A researcher's own workloads, or (`admin`) all others; each once, whichever way it helps."""
+        """A researcher's own workloads, or (`admin`) all others; each once."""
         seen: set[str] = set()
-        for change in merge(
-            *(variant.cheapest_first(by) for variant in self._variants), key=attrgetter("cost", "subject")
-        ):
+        changes = [variant.cheapest_first(by) for variant in self._variants]
+        for change in merge(*changes, key=attrgetter("cost", "subject")):
             if change.subject not in seen:
                 seen.add(change.subject)
                 yield change
 
 
 class _StartVariant:
-    """One way in which the workload could start; one with sub-groups may have several."""
+    """One way in which the workload could start; with sub-groups there may be several."""
 
-    def __init__(self, question: Question, needs: RoleNeeds) -> None:
-        self._question, self._view = question, question.view
+    def __init__(self, what_if: WhatIf, needs: RoleNeeds) -> None:
+        self._what_if, self._view = what_if, what_if.view
         self._fits: dict[Request, tuple[BoolArray, IntArray]] = {}
-        backlog = question.state.backlog
+        backlog = what_if.state.backlog
         # Workloads ahead of it that ask for exactly the same start first, or none of them does.
-        turns = 1 if question.state.releasing else 1 + backlog.ahead_in_class(question.name)
+        turns = 1 if what_if.state.releasing else 1 + backlog.ahead_in_class(what_if.name)
         self._must_start = any(needed for _, _, needed in needs)
-        self._needed_pods = [(backlog.shapes[shape], turns * needed) for shape, _, needed in needs if needed] or [
-            (backlog.shapes[shape], turns if len(needs) == 1 else 1) for shape, _, _ in needs
-        ]
-        each = least_charge(question.state, needs, lambda shape: largest_device_mib(self._view, backlog.shapes[shape]))
-        self._earlier = started_earlier(question)
+        self._needed_pods = [PodCount(backlog.shapes[shape], turns * needed) for shape, _, needed in needs if needed]
+        if not self._must_start:
+            pods = turns if len(needs) == 1 else 1
+            self._needed_pods = [PodCount(backlog.shapes[shape], pods) for shape, _, _ in needs]
+        each = least_charge(what_if.state, needs, lambda shape: largest_device_mib(self._view, backlog.shapes[shape]))
+        self._earlier = started_earlier(what_if)
         first = [charge_of(want, pods) for want, pods in self._earlier]
         gpu, cpu, memory = (turns * mine + sum(column) for mine, *column in zip(each, *first, strict=True))
         self._charge: ResourceVector = (gpu, cpu, memory)
 
     def cheapest_first(self, by: str) -> Iterator[PossibleChange]:
-        """The same. Few are examined while few are asked for."""
+        """More are examined only as more are asked for."""
         left = self._running[by == "researcher"]
-        size = FIRST_LOOK
+        size = FIRST_BATCH
         while left:
             now, left = left[:size], left[size:]
             size *= 8
@@ -147,8 +142,8 @@ class _StartVariant:
 
     @cached_property
     def _running(self) -> tuple[list[RunningWorkload], list[RunningWorkload]]:
-        """Running work of others and of its own user that holds enough devices, by what stopping it would cost."""
-        state, user, now_s = self._question.state, self._question.workload.user, self._question.now_s
+        """Running work of others, and of its own user, that holds enough devices; the cheapest to stop first."""
+        state, user, now_s = self._what_if.state, self._what_if.workload.user, self._what_if.now_s
         needed_pods = self._needed_pods if self._must_start or len(self._needed_pods) == 1 else []
         least, gaps = _fewest_devices(self._view, needed_pods), _gaps(self._view, needed_pods)
         theirs: list[RunningWorkload] = []
@@ -159,24 +154,24 @@ class _StartVariant:
                 if devices < least or (gaps and devices < min([gaps.get(pod.node, MANY) for pod in pods.values()])):
                     continue
             other = state.workloads.get(name)
-            held = [pod for pod in pods.values() if pod.phase in HELD]
-            if held and other is not None and name != self._question.name:
+            held = [pod for pod in pods.values() if pod.phase in ACTIVE_PHASES]
+            if held and other is not None and name != self._what_if.name:
                 mine = own if user and other.user == user else theirs
                 kept = state.nominations.get(name, {}).values()
                 mine.append(RunningWorkload(_lost_gpu_s(other, held, now_s), name, [*held, *kept]))
-        theirs.sort(key=itemgetter(0, 1))
-        own.sort(key=itemgetter(0, 1))
+        for group in (theirs, own):
+            group.sort(key=attrgetter("cost", "name"))
         return theirs, own
 
     def _frees_the_queue(self, name: str, held: list[Allocation]) -> bool:
         """Without it every queue on the path stays within its limit, and non-preemptible work within the quota."""
-        question, view = self._question, self._view
-        workloads, queues = question.state.workloads, view.queues
-        row, own = queues.row.get(question.workload.queue), queues.row.get(workloads[name].queue)
+        what_if, view = self._what_if, self._view
+        workloads, queues = what_if.state.workloads, view.queues
+        row, own = queues.row.get(what_if.workload.queue), queues.row.get(workloads[name].queue)
         if row is None:
             return False
         bounds = [(view.queue_used, queues.limit, True)]
-        if not question.workload.preemptible:
+        if not what_if.workload.preemptible:
             bounds.append((view.queue_non_preemptible, queues.quota, not workloads[name].preemptible))
         for above in queues.path[row]:
             pays_here = own is not None and above in queues.path[own]
@@ -189,7 +184,7 @@ class _StartVariant:
         return True
 
     def _make_room(self, running: dict[str, list[Allocation]]) -> set[str]:
-        """The workloads without which their nodes would fit the needed pods."""
+        """The workloads whose nodes would fit the needed pods without them."""
         view = self._view
         row_of = view.nodes.row
         places = {(name, each.node) for name, held in running.items() for each in held}
@@ -213,7 +208,7 @@ class _StartVariant:
 
     @cached_property
     def _milli_needed_there(self) -> int:
-        """What it and the earlier pods need beyond the room elsewhere: that must come from the stopped workload."""
+        """What it and the earlier pods need beyond the room elsewhere."""
         every = (*self._needed_pods, *self._earlier)
         return sum(max(0, pods - int(self._fits_now(want)[1].sum())) * want.charge_milli for want, pods in every)
 
@@ -222,12 +217,12 @@ class _StartVariant:
         known = self._fits.get(want)
         if known is None:
             everywhere = np.arange(len(self._view.nodes.names))
-            may = allowed(self._view, want, everywhere, self._question.active.static_filters)
+            may = allowed(self._view, want, everywhere, self._what_if.active.static_filters)
             known = self._fits[want] = may, pods_that_fit(self._view, want, everywhere) * may
         return known
 
 
-def _fewest_devices(view: View, needed_pods: list[NeededPods]) -> int:
+def _fewest_devices(view: View, needed_pods: list[PodCount]) -> int:
     """A workload that holds fewer devices than this cannot make room, whatever else it holds."""
     everywhere = np.arange(len(view.nodes.names))
     fewest = 0
@@ -246,7 +241,7 @@ def _fewest_devices(view: View, needed_pods: list[NeededPods]) -> int:
     return fewest
 
 
-def _gaps(view: View, needed_pods: list[NeededPods]) -> dict[str, int]:
+def _gaps(view: View, needed_pods: list[PodCount]) -> dict[str, int]:
     """By node: how many devices must come free on it before one more pod fits; empty when there is room elsewhere."""
     everywhere = np.arange(len(view.nodes.names))
     for want, pods in needed_pods:
@@ -261,9 +256,8 @@ def _lost_gpu_s(workload: Workload, pods: list[Pod], now_s: int) -> int:
     """GPU-seconds of work that would be lost; CPU counts a hundredth."""
     lost = 0
     for pod in pods:
-        lost += lost_s(workload, pod.since_s, now_s) * (
-            sum([share.milli for share in pod.devices]) + pod.cpu_milli // 100
-        )
+        milli = sum([share.milli for share in pod.devices]) + pod.cpu_milli // 100
+        lost += lost_s(workload, pod.since_s, now_s) * milli
     return lost // 1000
 
 

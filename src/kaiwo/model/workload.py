@@ -173,6 +173,7 @@ class Phase(enum.StrEnum):
     DONE = "done"  # succeeded; holds nothing and is not started again
 
 
+ACTIVE_PHASES = (Phase.ASSUMED, Phase.RUNNING)
 RELEASING_PHASES = (Phase.RELEASING, Phase.STUCK)
 
 

@@ -41,6 +41,10 @@ class OrderedWaiters:
         """Position 0 is the head."""
         return self._positions[self._head + position]
 
+    def name_at(self, position: int) -> str:
+        """The name of the workload at a position."""
+        return self._positions[self._head + position][1]
+
     def add(self, place: TrialPosition) -> None:
         if len(self) == 0 or place > self._positions[-1]:
             self._positions.append(place)

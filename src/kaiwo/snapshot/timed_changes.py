@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kaiwo.model.reservation import NEVER_S
-from kaiwo.model.workload import Phase
+from kaiwo.model.workload import ACTIVE_PHASES
 
 if TYPE_CHECKING:
     from kaiwo.snapshot.cluster_state import ClusterState
 
-ACTIVE_PHASES = (Phase.ASSUMED, Phase.RUNNING)
 Requeue = Callable[[str, int], None]  # a workload, as of a time
 
 

@@ -1,6 +1,5 @@
 """Start what fits: the first workload of the queue whose turn it is, again and again.
 
-In:    the classes worth a try, the planned starts.   Out: starts, nominations, and the classes that are stuck.
 Elastic work starts with what it needs. It grows once every queue has had its turns: the poorest queue first, one pod at
 a time.
 """
@@ -10,22 +9,20 @@ from typing import NamedTuple
 
 from kaiwo.decide.actions.allocate_batch import LARGEST, SMALLEST, Batch, StuckClasses
 from kaiwo.decide.cycle_state import CycleInput, CycleState, PodKey, nominate
-from kaiwo.decide.placement.capacity_mask import CapacityMask
+from kaiwo.decide.placement.node_fit import CapacityMask
 from kaiwo.decide.placement.place_pods import Placed, charge_of_placed, place_pods
 from kaiwo.decide.placement.place_workload import ALL_PODS, Placement, first_missing_pod, place_workload
 from kaiwo.decide.planned_starts.keep_planned import KeptPlannedStarts
-from kaiwo.decide.turn_order import Lane, NextNeed, Turns, is_planned, lanes_of
+from kaiwo.decide.turn_order import Lane, NextNeed, Turns, classes_left, is_planned, lanes_of
 from kaiwo.model.obstacle import Obstacle
 from kaiwo.model.plan import Eviction, Nomination, Start
 from kaiwo.snapshot.backlog import ClassKey, RoleNeeds, WaitingClass, needs_of_each_choice, needs_to_make_room_for
 
 MOST_PASSED = 256  # of one class, to find a workload that fits into a gap
-STEPS_A_RELEASE = 4  # the nodes on which pods are leaving are looked at anew
+STEPS_A_RELEASE = 4  # the nodes on which pods are leaving are evaluated again
 
 
 class Allocated(NamedTuple):
-    """What starts now, and what does not."""
-
     starts: tuple[Start, ...]
     nominations: tuple[Nomination, ...]  # for workloads that fit once pods that are leaving are gone
     given_up: tuple[PodKey, ...]  # nominations that are not needed any more
@@ -48,9 +45,9 @@ def allocate(
         turns, may_not = action.line_up(group)
         if "allocate" in cycle.policy.actions:
             action.run(turns, lambda: free.budget.is_spent)
-            left.append(_rest(turns))
+            left.append(classes_left(turns.lanes))
         else:
-            may_not += _rest(turns)
+            may_not += classes_left(turns.lanes)
             left.append([])
         barred.append(may_not)
     for rest, may_not in zip(left, barred, strict=True):
@@ -91,11 +88,10 @@ class Allocate:
         able: list[WaitingClass] = []
         barred: list[WaitingClass] = []
         for found in candidates:
-            could_start = found.key not in impossible and not (planned and is_planned(planned, found))
-            if found is always and charges.takes_work(found.queue):
-                able.append(found)
-            else:
-                (able if could_start and charges.may_start(found) else barred).append(found)
+            may_start = found.key not in impossible and not (planned and is_planned(planned, found))
+            may_start = may_start and charges.may_start(found)
+            is_forced = found is always and charges.takes_work(found.queue)
+            (able if may_start or is_forced else barred).append(found)
         return Turns(lanes_of(able), self._free.working.view, self._cycle.plugins, charges.next_of), barred
 
     def run(self, turns: Turns[Lane], is_over: Callable[[], bool]) -> None:
@@ -114,10 +110,9 @@ class Allocate:
 
     def could_fit(self, found: WaitingClass, name: str) -> bool:
         """A necessary condition, by shape and not by class: room for what it needs, as if it were alone."""
-        return self._look(found, name).could_fit
+        return self._check_fit(found, name).could_fit
 
     def result(self, unreached: Sequence[Sequence[WaitingClass]]) -> Allocated:
-        """All of it as a value."""
         return Allocated(
             (*self._planned.starts, *self.starts),
             tuple(self._nominations),
@@ -127,18 +122,18 @@ class Allocate:
             tuple(tuple(group) for group in unreached),
         )
 
-    def _look(self, found: WaitingClass, name: str) -> "_Look":
+    def _check_fit(self, found: WaitingClass, name: str) -> "_FitCheck":
         """Whether a workload of a class could fit, on the nodes as planned starts of others leave them to it."""
         masks, mask = self._planned.masks, None
         if masks is not None:
             if name in self._planned.kept:
-                return _Look(False, None)  # it starts when it is planned to
+                return _FitCheck(False, None)  # it starts when it is planned to
             if not found.signature.nominated_for:
                 workload = self._cycle.state.workloads[name]
                 mask = masks.of(workload, self._free.charges.queue_charge(found))
         if found.signature.nominated_for:
-            return _Look(True, mask)
-        return _Look(self._free.has_room(found, mask) and self._leaves_charges(found, name, mask), mask)
+            return _FitCheck(True, mask)
+        return _FitCheck(self._free.has_room(found, mask) and self._leaves_charges(found, name, mask), mask)
 
     def _leaves_charges(self, found: WaitingClass, name: str, mask: CapacityMask | None) -> bool:
         """It uses nothing of what queues must pay for the planned starts of others."""
@@ -185,17 +180,15 @@ class Allocate:
                     found, position = batch.picked[at]
                     if at in batch.uncharged and not self._pays(found, each):
                         return [], at
-                    starts[at] = self._single_start(found, position, each)
+                    starts[at] = self._start_of(found, position, each)
             attempt.keep()
         return [starts[at] for at in sorted(starts)], len(batch.picked)
 
     def _pays(self, found: WaitingClass, placed: Placed) -> bool:
-        """Charge the queue, if its limits allow."""
         working, want = self._free.working, self._shapes[found.needs[0].shape]
         return self._free.charges.payer(found).try_charge(working, charge_of_placed(working, want, [placed]))
 
     def _take_turn(self, run: "_Run") -> None:
-        """Try the first workload alone."""
         budget, lane = self._free.budget, run.turns.lane
         name, position, found = lane.first
         if name in self._evicted or name in self._planned.started:  # it is losing pods, or has just started
@@ -203,14 +196,15 @@ class Allocate:
             lane.advance(1)
             run.turns.requeue()
             return
-        started, look = 0, _Look(False, None)
+        started, check = 0, _FitCheck(False, None)
         if found.key not in self.stuck.by_key:
-            look = self._look(found, name)
-            if look.could_fit:
-                is_single = found.is_single
-                started = self._start_single(found, position, look) if is_single else self._start_one(run, found, look)
+            check = self._check_fit(found, name)
+            if check.could_fit and found.is_single:
+                started = self._start_single(found, position, check)
+            elif check.could_fit:
+                started = self._start_one(run, found, check)
         budget.used += max(1, started)
-        if started or self._waits_for_release(name, found, look) or self._passes_over(name, found, look):
+        if started or self._waits_for_release(name, found, check) or self._passes_over(name, found, check):
             lane.advance(1)
             if found.key in self._passed_over and found not in lane.rest():
                 self.stuck.add(found)
@@ -219,13 +213,13 @@ class Allocate:
             self.stuck.add(found)
         run.turns.requeue()
 
-    def _passes_over(self, name: str, found: WaitingClass, look: "_Look") -> bool:
-        """It did not fit, and only because it runs too long: one behind it in its class may not."""
+    def _passes_over(self, name: str, found: WaitingClass, check: "_FitCheck") -> bool:
+        """It did not fit only because it runs too long: a workload behind it in its class may fit."""
         masks = self._planned.masks
         if masks is None:
             return False
         if name not in self._planned.kept:
-            if look.mask is None or not self._free.has_room(found):
+            if check.mask is None or not self._free.has_room(found):
                 return False
             charge = self._free.charges.queue_charge(found)
             self._too_long.setdefault(found.key, masks.obstacle(self._cycle.state.workloads[name], charge))
@@ -233,25 +227,23 @@ class Allocate:
         return passed <= MOST_PASSED
 
     def _may_wait_for_release(self, found: WaitingClass) -> bool:
-        """Space that comes free soon could be kept for it."""
+        """Space that is being released could be nominated for it."""
         if not self._free.working.has_releasing_pods or found.signature.nominated_for:
             return False
         return found.needs not in self._never_released
 
-    def _waits_for_release(self, name: str, found: WaitingClass, look: "_Look") -> bool:
-        """Keep space for a workload that fits once the pods that are leaving are gone."""
+    def _waits_for_release(self, name: str, found: WaitingClass, check: "_FitCheck") -> bool:
+        """Nominate space for a workload that fits once pods that are being stopped are gone."""
         if not self._may_wait_for_release(found) or name in self._planned.kept:
             return False
-        if not self._leaves_charges(found, name, look.mask):
+        if not self._leaves_charges(found, name, check.mask):
             return False
         state, working = self._cycle.state, self._free.working
         self._free.budget.used += STEPS_A_RELEASE
-        workload, placer = state.workloads[name], self._free.placer.under(look.mask)
+        workload, placer = state.workloads[name], self._free.placer.under(check.mask)
         working.count_releasing(+1)
-        tries = (
-            place_workload(placer, state, workload, needs, grows=False)
-            for needs in needs_of_each_choice(found) or [needs_to_make_room_for(found)]
-        )
+        ways = needs_of_each_choice(found) or [needs_to_make_room_for(found)]
+        tries = (place_workload(placer, state, workload, needs, grows=False) for needs in ways)
         placement = next(filter(None, tries), None)
         working.count_releasing(-1)
         if placement is None:
@@ -262,32 +254,31 @@ class Allocate:
         self._nominations.extend(nominate(state, workload, placement))
         return True
 
-    def _start_single(self, found: WaitingClass, position: int, look: "_Look") -> int:
-        """Start a workload of one pod."""
+    def _start_single(self, found: WaitingClass, position: int, check: "_FitCheck") -> int:
         shape, charges = found.needs[0].shape, self._free.charges
         if not charges.may_start(found):
             return 0
-        placer = self._free.placer.under(look.mask)
+        placer = self._free.placer.under(check.mask)
         placed = place_pods(placer, charges.payer(found), shape, self._shapes[shape], 1)
         if placed is None:
             return 0
-        self.starts.append(self._single_start(found, position, placed[0]))
+        self.starts.append(self._start_of(found, position, placed[0]))
         return 1
 
-    def _single_start(self, found: WaitingClass, position: int, placed: Placed) -> Start:
+    def _start_of(self, found: WaitingClass, position: int, placed: Placed) -> Start:
         state = self._cycle.state
-        workload = state.workloads[found.waiters.at(position)[1]]
+        workload = state.workloads[found.waiters.name_at(position)]
         return Start(workload.name, first_missing_pod(state, workload), placed.node, placed.devices)
 
-    def _start_one(self, run: "_Run", found: WaitingClass, look: "_Look") -> int:
-        """Start one workload of several pods, whole or not at all."""
+    def _start_one(self, run: "_Run", found: WaitingClass, check: "_FitCheck") -> int:
+        """Start one workload of several pods, all that it needs or none."""
         state, charges = self._cycle.state, self._free.charges
         if not charges.may_start(found):
             return 0
         workload = state.workloads[run.turns.lane.first[0]]
         # First what each workload needs to start, then more; sub-groups and running work grow in their turn.
         grows = found.choices is not None or not any(need.needed for need in found.needs)
-        placement = place_workload(self._free.placer.under(look.mask), state, workload, found.needs, grows=grows)
+        placement = place_workload(self._free.placer.under(check.mask), state, workload, found.needs, grows=grows)
         if placement is None:
             return 0
         if placement.gang is not None and not grows:
@@ -298,7 +289,6 @@ class Allocate:
         return len(placement.starts)
 
     def _grow(self, lanes: dict[str, list["_Growing"]], is_over: Callable[[], bool]) -> None:
-        """Until no work can grow any more. Where one queue is left its work takes all that it can."""
         turns = Turns(lanes, self._free.working.view, self._cycle.plugins, lambda lane: lane[0][1])
         while turns and not is_over():
             lane = turns.lane
@@ -313,23 +303,15 @@ class Allocate:
 _Growing = tuple[Placement, NextNeed]  # and what one more of its pods needs: its queue is ordered by that
 
 
-class _Look(NamedTuple):
-    """What one look at a workload found."""
-
+class _FitCheck(NamedTuple):
     could_fit: bool
     mask: CapacityMask | None  # what planned starts of others take off the nodes for it
 
 
 class _Run:
-    """How far a run of turns has come."""
-
     def __init__(self, turns: Turns[Lane]) -> None:
         self.turns = turns
         self.size = LARGEST  # of the next batch
         self.alone = 0  # turns to take one by one before the next batch
         self.is_cut = False  # the next batch ends before a workload that did not fit into the last
         self.growing: dict[str, list[_Growing]] = {}  # by queue: work that could use more pods, the oldest start first
-
-
-def _rest(turns: Turns[Lane]) -> list[WaitingClass]:
-    return [found for lane in turns.lanes.values() for found in lane.rest()]

@@ -1,6 +1,5 @@
-"""Take many turns together when all of them fit.
+"""Take many turns of single pods together when all of them fit.
 
-In:    whose turn it is.   Out: the next turns of single pods, in order, that could all start.
 When every workload of the batch starts, the order among them does not matter, so they are placed shape by shape: one
 repair serves a whole group (five times the pods a second with 50 shapes). When one does not fit, everything is put
 back and the turns are taken one by one: no workload is refused in favour of one behind it.
@@ -29,7 +28,7 @@ class StuckClasses:
         self.by_key: dict[ClassKey, WaitingClass] = {}
 
     def add(self, found: WaitingClass) -> None:
-        """Finding out why it is stuck takes a step, too."""
+        """It takes a step, too: its obstacles have to be found."""
         if found.key not in self.by_key:
             self.by_key[found.key] = found
             self._budget.used += 1
@@ -47,7 +46,7 @@ class Stock:
 
 @dataclass(slots=True)
 class Batch:
-    """The next turns, and how to give them back."""
+    """The next turns, which can be given back."""
 
     turns: Turns[Lane]
     free: CycleState
@@ -73,7 +72,7 @@ class Batch:
             if self._milli > plenty and len(self.picked) >= SAFE:
                 break
             lane = turns.lane
-            found = lane.head[2]
+            _, _, found = lane.first
             stock = self._stock(found) if found.is_single else None
             if self._is_stuck(found, stock):
                 self._set_aside(lane, found)
@@ -89,7 +88,6 @@ class Batch:
             self.uncharged.update(range(len(self.picked)))
 
     def put_back(self) -> None:
-        """No workload of the batch had a turn, and no queue was charged."""
         self.free.working.rollback(self._undo_to)
         for queue, heads in self._lanes.items():
             self.turns.lanes[queue].rollback(heads)
@@ -120,7 +118,6 @@ class Batch:
             self._lanes[found.queue] = lane.savepoint()
 
     def _how_many(self, lane: Lane, found: WaitingClass, stock: Stock, most: int) -> int:
-        """How many of the first class can be picked now."""
         working, queue, is_last = self.free.working, self.turns.row, self.turns.is_last_queue
         if working.queues.is_model_bounded[queue]:
             return 0
@@ -133,7 +130,7 @@ class Batch:
         return count if within_limits(working, queue, _times(stock.charge, count), is_non_preemptible) else 0
 
     def _pick(self, lane: Lane, found: WaitingClass, stock: Stock, count: int) -> None:
-        position, first = lane.head[1], len(self.picked)
+        (_, position, _), first = lane.first, len(self.picked)
         stock.left -= count
         self._milli += stock.milli * count
         self._mark(lane, found)

@@ -9,7 +9,6 @@ from kaiwo.snapshot.backlog import WaitingClass, needs_to_make_room_for
 
 
 def attempt(room: RoomState, placer: Placer, workload: Workload, found: WaitingClass) -> Attempt:
-    """Move units of any queue."""
     queues = sorted(room.victims.queues())
     lanes = room.victims.lanes(queues, lambda unit: unit.workload.name != workload.name)
     if not lanes:

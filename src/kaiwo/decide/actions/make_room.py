@@ -1,7 +1,6 @@
 """Run the actions that make room, as the policy orders them: reclaim, preempt, consolidate, stop stale gangs.
 
-In:    the classes that are stuck.   Out: evictions with the nominations of their beneficiaries; why others got no room.
-None of the actions may use up what the later ones need: else those would never have a turn where much is stuck.
+No action may use up the budget of the later ones: those would never have a turn where much is stuck.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,23 +8,20 @@ from typing import NamedTuple
 
 from kaiwo.decide.actions import consolidate, preempt, reclaim
 from kaiwo.decide.actions.allocate import Allocated
-from kaiwo.decide.actions.stale_gangs import stop_stale_gangs
 from kaiwo.decide.cycle_state import CycleInput, CycleState, PodKey
 from kaiwo.decide.make_room.nominations import is_fully_nominated
 from kaiwo.decide.make_room.preemption_cooldown import is_cooling_down
 from kaiwo.decide.make_room.room_state import Attempt, RoomState
 from kaiwo.decide.placement.place_pods import Placer
 from kaiwo.decide.planned_starts.backfill import BackfillMasks
-from kaiwo.decide.turn_order import Lane, Turns, lanes_of
+from kaiwo.decide.turn_order import Lane, Turns, classes_left, lanes_of
 from kaiwo.model.obstacle import Obstacle
 from kaiwo.model.plan import Eviction, EvictionCause, Nomination
-from kaiwo.model.workload import Workload
+from kaiwo.model.workload import ACTIVE_PHASES, Workload, has_required_pods
 from kaiwo.snapshot.backlog import ActionKey, ClassKey, WaitingClass
 
 
 class RoomAction(NamedTuple):
-    """How one action makes room for a workload."""
-
     cause: EvictionCause
     attempt: Callable[[RoomState, Placer, Workload, WaitingClass], Attempt]
 
@@ -38,8 +34,6 @@ ROOM_ACTIONS: dict[str, RoomAction] = {
 
 
 class MadeRoom(NamedTuple):
-    """What is stopped or moved for waiting work, and for which work nothing is."""
-
     evictions: tuple[Eviction, ...]
     nominations: tuple[Nomination, ...]
     given_up: tuple[PodKey, ...]
@@ -57,7 +51,6 @@ def make_room(
     evicted: Sequence[Eviction],
     given_up: Sequence[PodKey],
 ) -> MadeRoom:
-    """Try one action after the other for all that is stuck."""
     room = RoomState(cycle, free, masks, placed.starts, placed.nominations, evicted)
     has_releasing_pods = free.working.has_releasing_pods
     if has_releasing_pods:
@@ -81,7 +74,7 @@ def make_room(
 
 
 def postpone_room(cycle: CycleInput, placed: Allocated) -> MadeRoom:
-    """Make no room in this cycle: all that is stuck waits for the next one."""
+    """Everything that is stuck waits for the next cycle."""
     actions = [action for action in cycle.policy.actions if action in ROOM_ACTIONS]
     unreached = {(action, *key) for action in actions for key in placed.stuck}
     served = {each.workload for each in placed.starts} | {each.workload for each in placed.nominations}
@@ -89,7 +82,7 @@ def postpone_room(cycle: CycleInput, placed: Allocated) -> MadeRoom:
 
 
 def _has_work(room: RoomState, action: str, stuck: dict[ClassKey, WaitingClass]) -> bool:
-    """There is a class for which the action could make room, at a glance."""
+    """A quick check: there is a class for which the action might make room."""
     waiting = stuck | room.cycle.state.backlog.pending_for(action)
     if action == "preempt":
         return any(preempt.has_victims(room, found) for found in waiting.values())
@@ -130,7 +123,7 @@ def _candidates(room: RoomState, action: str, placed: Allocated) -> tuple[list[W
 def _make_room_for(
     room: RoomState, action: str, waiting: list[WaitingClass], given_up: Sequence[PodKey]
 ) -> list[WaitingClass]:
-    """Classes that could never start come last: they learn what keeps them, and delay no other class by their size."""
+    """Classes that could never start come last: they only learn what keeps them waiting."""
     impossible = room.cycle.state.backlog.impossible
     given_up = (*given_up, *room.given_up)
     waiting = [found for found in waiting if not is_fully_nominated(room.cycle, found, given_up)]
@@ -140,7 +133,7 @@ def _make_room_for(
 
 
 def _give_turns(room: RoomState, action: str, waiting: list[WaitingClass]) -> list[WaitingClass]:
-    """One after the other, the queue that the orders put first. Returns the classes that the budget did not reach."""
+    """Take turns in the order of queues. Returns the classes that the budget did not reach."""
     cycle, free, served = room.cycle, room.free, frozenset(room.served)
     lanes = lanes_of(found for found in waiting if free.charges.takes_work(found.queue))
     for lane in lanes.values():
@@ -166,17 +159,35 @@ def _give_turns(room: RoomState, action: str, waiting: list[WaitingClass]) -> li
                 room.look_again(cycle.now_s + 1)
         _pass_over(room, action, lane, served)
         turns.requeue()
-    return [found for lane in turns.lanes.values() for found in lane.rest()]
+    return classes_left(turns.lanes)
 
 
 def _pass_over(room: RoomState, action: str, lane: Lane, served: frozenset[str]) -> None:
-    """Work that may not preempt now is not the next of its queue: no turn depends on its size.
-
-    It costs no step: a long line of such work must not use up a cycle.
-    """
+    """Skip work that may not preempt now. It costs no step: a long line of such work must not use up a cycle."""
     while lane:
         name, _, found = lane.first
         workload = room.cycle.state.workloads[name]
         if name not in served and workload.stops_others and not is_cooling_down(room, workload, found, action):
             return
         lane.advance(1)
+
+
+def stop_stale_gangs(room: RoomState) -> None:
+    """Stop every gang whose grace period is over, whole."""
+    cycle = room.cycle
+    for name in sorted(cycle.state.below_minimum):
+        workload = cycle.state.workloads[name]
+        pods = cycle.state.pods.get(name, {})
+        started = {start.pod for start in room.starts if start.workload == name}
+        running = {pod for pod in pods if pods[pod].phase in ACTIVE_PHASES}
+        if not running or has_required_pods(workload, running | started):
+            continue
+        grace_s = cycle.policy.stale_gang_grace_s if workload.stale_grace_s is None else workload.stale_grace_s
+        if grace_s < 0:
+            continue
+        until_s = workload.broken_since_s + grace_s
+        if until_s > cycle.now_s:
+            room.look_again(until_s)
+            continue
+        for pod in sorted(running):
+            room.evict(Eviction(name, pod, EvictionCause.STALE_GANG))

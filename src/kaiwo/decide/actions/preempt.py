@@ -14,13 +14,12 @@ from kaiwo.snapshot.backlog import WaitingClass, needs_to_make_room_for
 
 
 def has_victims(room: RoomState, found: WaitingClass) -> bool:
-    """Something less important runs in its queue; the first workload of a class is the most important."""
-    queue, priority = found.queue, room.cycle.state.workloads[found.waiters.at(0)[1]].priority
+    """Something less important runs in its queue. The first workload of a class is its most important."""
+    queue, priority = found.queue, room.cycle.state.workloads[found.waiters.name_at(0)].priority
     return room.victims.has_below(queue, priority) or room.victims.has_protected_below(queue, priority)
 
 
 def attempt(room: RoomState, placer: Placer, workload: Workload, found: WaitingClass) -> Attempt:
-    """Stop units with a lower priority."""
     if not has_victims(room, found):
         return Attempt()
     now = current_shares(room.free.working.view)
@@ -32,20 +31,21 @@ def attempt(room: RoomState, placer: Placer, workload: Workload, found: WaitingC
         victims = VictimSearch(room, placer, workload, needs_to_make_room_for(found), rule, lanes, within_budgets)
         return victims.find_room() if lanes else None
 
-    made = room.budget.watched(lambda: search(within_budgets=False))
+    room.budget.refused = None
+    made = search(within_budgets=False)
     if made is None and room.budget.refused is not None:
         made = search(within_budgets=True)
     return Attempt(made) if made is not None else _refused(room, workload, found)
 
 
 def _refused(room: RoomState, workload: Workload, found: WaitingClass) -> Attempt:
-    """Name what protects the victims, if anything does."""
-    by_budget, look_again_s = room.victims.protected.protection(found.queue, below=workload.priority), 0
+    by_budget = room.victims.protected.protection(found.queue, below=workload.priority)
     protections: list[Protection] = [by_budget] if by_budget is not None else []
+    look_again_s = 0
     if room.budget.refused is not None:
         look_again_s = room.budget.again_s
         protections.append(room.budget.refusal)
     if not protections:
-        return Attempt(None, None, look_again_s)
+        return Attempt()
     facts = WorkProtected(tuple(protections))
     return Attempt(None, Obstacle(Reason.NO_WAY_TO_PREEMPT, subject=found.queue, facts=facts), look_again_s)

@@ -4,13 +4,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from kaiwo.decide.make_room.node_bounds import node_bounds
 from kaiwo.decide.make_room.nominations import unpaid_charge
-from kaiwo.decide.make_room.reclaim_bounds import NeededPods, ReclaimBounds, with_protections
+from kaiwo.decide.make_room.reclaim_bounds import NeededPods, ReclaimBounds, node_bounds, with_protections
 from kaiwo.decide.make_room.room_state import Attempt, RoomState
 from kaiwo.decide.make_room.victim_rules import MoveRule, ReclaimRule
 from kaiwo.decide.make_room.victim_search import VictimSearch
 from kaiwo.decide.placement.place_pods import Placer
+from kaiwo.decide.placement.queue_limits import is_within
 from kaiwo.model.obstacle import NeverReclaims, Obstacle, OverQuota, Protection, Reason
 from kaiwo.model.workload import Workload
 from kaiwo.queues.current_shares import current_shares
@@ -24,7 +24,7 @@ from kaiwo.queues.reclaim_rules import (
 )
 from kaiwo.snapshot.array_types import BoolArray
 from kaiwo.snapshot.backlog import ClassKey, RoleNeeds, WaitingClass, needs_to_make_room_for
-from kaiwo.snapshot.queue_table import GPU, ResourceVector
+from kaiwo.snapshot.queue_table import GPU
 
 QUEUES_A_STEP = 10
 STEPS_A_PROOF = 40  # and what the sums cost
@@ -35,7 +35,7 @@ MANY_PODS = 64  # of a gang: looking at more nodes than it needs is expensive
 def owed_classes(
     room: RoomState, stuck: dict[ClassKey, WaitingClass], too_long: dict[ClassKey, Obstacle]
 ) -> list[WaitingClass]:
-    """The classes whose queue has less than its share by at least what one of them needs."""
+    """The classes whose queue is below its fair share by at least what one of them needs."""
     now = current_shares(room.free.working.view)
     room.refusals |= _over_share(room, now, stuck, too_long)
     left = (now.fair - now.used).tolist()
@@ -44,20 +44,19 @@ def owed_classes(
         row = now.queues.row.get(queue)
         if row is not None and any(amount > 0 for amount in left[row]):
             found += [
-                each for each in classes.values() if _is_within(unpaid_charge(room.cycle, room.free, each), left[row])
+                each for each in classes.values() if is_within(unpaid_charge(room.cycle, room.free, each), left[row])
             ]
     return found
 
 
 def attempt(room: RoomState, placer: Placer, workload: Workload, found: WaitingClass) -> Attempt:
-    """Prove that it cannot be done, or search for victims."""
     free = room.free
     now = _before_the_cycle(room, found.queue)
     row, need = free.working.queues.row[found.queue], np.array(unpaid_charge(room.cycle, free, found))
     request = ReclaimRequest(row, need, workload.preemptible)
     if (refusal := refusal_to_reclaim(now, request)) is not None:
         return Attempt(None, _refused(now, refusal)) if _others_use(now, row) else Attempt()
-    may_lose = victim_queues(now, request, room.victims.rows(now.queues.row))
+    may_lose = victim_queues(now, request, room.victims.rows)
     if not may_lose.any() and not _protected(room, now, request, may_lose):
         return Attempt()
     candidates, needs, shapes = room.candidates, needs_to_make_room_for(found), room.cycle.state.backlog.shapes
@@ -69,35 +68,33 @@ def attempt(room: RoomState, placer: Placer, workload: Workload, found: WaitingC
     bounds = ReclaimBounds(free, now, request, wants, reclaimable)
     if (short := bounds.short()) is not None:
         return Attempt(None, with_protections(short, _protected(room, now, request, may_lose)), look_again_s)
-    looked_at = 0
+    tried = 0
     for rule, is_wide in _searches(needs):
         lanes = candidates.lanes(needs, may_lose, ran_enough, is_wide)
         if not lanes:
             break
         free.budget.used += STEPS_A_SEARCH
         search = VictimSearch(room, placer, workload, needs, rule(now, request), lanes)
-        made = room.budget.watched(search.find_room)
+        room.budget.refused = None
+        made = search.find_room()
         if made is None and room.budget.refused is not None:  # of other queues more may be stopped
             lanes = candidates.lanes(needs, may_lose, ran_enough, is_wide)
             made = VictimSearch(room, placer, workload, needs, rule(now, request), lanes, True).find_room()
         if made is not None:
             return Attempt(made, None, look_again_s)
-        looked_at = max(looked_at, search.looked_at)
+        tried = max(tried, len(search.removed))
     protected = _protected(room, now, request, may_lose)
     if room.budget.refused is not None:
         look_again_s = min(look_again_s or room.budget.again_s, room.budget.again_s)
         protected.append(room.budget.refusal)
-    verdict = node_bounds(free, reclaimable, wants, found.queue) or bounds.undecided(looked_at)
+    verdict = node_bounds(free, reclaimable, wants, found.queue) or bounds.undecided(tried)
     return Attempt(None, with_protections(verdict, protected), look_again_s)
 
 
 def _over_share(
     room: RoomState, now: QueueShares, stuck: dict[ClassKey, WaitingClass], too_long: dict[ClassKey, Obstacle]
 ) -> dict[ClassKey, Obstacle]:
-    """Where a queue uses more than its share, why stuck classes may not reclaim it: they are at their own share.
-
-    Also for queues without any share, wherever other queues use anything.
-    """
+    """Why stuck classes at their own fair share may not reclaim what other queues use."""
     over = (now.used > now.fair)[:, GPU] & np.array(now.queues.is_leaf, np.bool_)
     is_any_over = bool(over.any())
     if not is_any_over and now.fair[:, GPU].all():
@@ -113,10 +110,6 @@ def _over_share(
         if matters and used > fair and room.free.charges.may_start(waiting):
             found[key] = Obstacle(Reason.OVER_FAIR_SHARE, used, fair, "milli-gpu", waiting.queue)
     return found
-
-
-def _is_within(need: ResourceVector, left: list[int]) -> bool:
-    return all(amount <= most for amount, most in zip(need, left, strict=True) if amount)
 
 
 def _others_use(now: QueueShares, row: int) -> bool:
@@ -135,7 +128,7 @@ def _refused(now: QueueShares, refusal: ReclaimRefusal) -> Obstacle:
 
 
 def _protected(room: RoomState, now: QueueShares, request: ReclaimRequest, may_lose: BoolArray) -> list[Protection]:
-    """What queues would have to give, and disruption budgets or minimum run times protect."""
+    """What these queues would have to give if no disruption budget or minimum run time protected it."""
     protected = room.victims.protected
     rows = protected.rows(now.queues)
     could_lose = victim_queues(now, request, rows).nonzero()[0].tolist() if len(rows) else []
@@ -157,7 +150,7 @@ def _before_the_cycle(room: RoomState, queue: str) -> QueueShares:
 
 
 def _searches(needs: RoleNeeds) -> Iterator[tuple[type[ReclaimRule], bool]]:
-    """One after the other, until one succeeds. A large gang looks first where the first victims are, and no further."""
+    """Tried in order until one succeeds. A large gang first looks only at the nodes of the first victims."""
     if sum(need.needed for need in needs) >= MANY_PODS:
         yield ReclaimRule, False
     yield ReclaimRule, True

@@ -1,8 +1,7 @@
 """Find the nodes on which evictions could make room, before any victim is tried.
 
-In:    what could be stopped, and in which queues.   Out: the units worth a try; none proves that there is no room.
 A node is a candidate when what is free there and all that may stop there add up to a pod. Of many such nodes those come
-first whose victims come first in the order of victims.
+first whose victims come first in the order of victims. No candidates prove that there is no room.
 """
 
 from functools import cached_property
@@ -10,7 +9,6 @@ from functools import cached_property
 import numpy as np
 
 from kaiwo.decide.cycle_state import CycleInput, CycleState
-from kaiwo.decide.make_room.protected_work import protected_by_min_run_time
 from kaiwo.decide.make_room.reclaimable import Reclaimable, UnitTable
 from kaiwo.decide.make_room.victim_units import UnitLane, VictimUnit, VictimUnits
 from kaiwo.decide.placement.queue_limits import charge_of
@@ -70,7 +68,7 @@ class CandidateNodes:
         return {name: UnitLane(units) for name, units in sorted(found.items())}
 
     def reclaimable(self, queues: BoolArray, may_stop: BoolArray, nominated_for: str) -> Reclaimable:
-        """All of them that may stop, for a workload that may hold nominations already (else the name is empty)."""
+        """All units that may stop, for a workload that may hold nominations (else `nominated_for` is empty)."""
         self._drop_evicted()
         stops = self._alive & queues[self._queue] & may_stop if len(self._queue) else self._alive
         own = list(self._cycle.state.nominations.get(nominated_for, {}).values())
@@ -89,22 +87,20 @@ class CandidateNodes:
         rows = zip(self._units, self._queue.tolist(), strict=True)
         return np.array([0 if unit.is_surplus else unit.since_s + int(least_s[row]) for unit, row in rows], np.int64)
 
-    @cached_property
-    def _young(self) -> BoolArray:
-        """Per unit: its minimum run time is not over."""
-        young: BoolArray = self.until_s > self._working.now_s
-        return young
-
     def protected_by_run_time(self, queues: BoolArray) -> list[ProtectedByMinRunTime]:
-        """What minimum run times protect in these queues."""
-        if not self._young.any():
+        is_young = self.until_s > self._working.now_s
+        if not is_young.any():
             return []
-        is_young = self._young & self._alive & queues[self._queue]
-        milli = np.array([unit.charge[GPU] for unit in self._units], np.int64)
-        return protected_by_min_run_time(self._working.queues, self._queue, is_young, milli)
+        is_young &= self._alive & queues[self._queue]
+        milli, table = np.array([unit.charge[GPU] for unit in self._units], np.int64), self._working.queues
+        found = []
+        for row in np.unique(self._queue[is_young]).tolist():
+            protected = int(milli[is_young & (self._queue == row)].sum())
+            found.append(ProtectedByMinRunTime(table.names[row], protected, int(table.tree.min_runtime_s[row])))
+        return found
 
     def _nodes(self, needs: RoleNeeds, chosen: BoolArray, is_wide: bool) -> BoolArray | None:
-        """Where to look, for all shapes together; None when one of them cannot be served."""
+        """The candidate nodes of all shapes together; None when there are too few for one of them."""
         working = self._working
         found = np.zeros(len(working.nodes.names), np.bool_)
         for shape, _, needed in needs:
@@ -137,7 +133,7 @@ class CandidateNodes:
         return np.argsort(np.where(serves, cost, 1 << 60), kind="stable")[:most]
 
     def _most_over_first(self) -> list[str]:
-        """Queues by how far they are over their share: the first lose work first."""
+        """Queues by how far they exceed their fair share: the first lose work first."""
         shares = fair_shares_of(self._working.view).share
         rows = self._working.queues.row
         names = [name for name in self._victims.queues() if name in rows]

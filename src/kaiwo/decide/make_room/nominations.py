@@ -1,7 +1,6 @@
 """Nominations: which can no longer be used, and what their workloads need beside them.
 
-In:    the nominations of earlier plans.   Out: those that are given up; what room must still be made for.
-Space of a useless nomination would stay idle for ever. A workload that loses nominations has room made for it anew.
+The space of a useless nomination would stay idle for ever. A workload that loses nominations has room made for it anew.
 """
 
 from collections import defaultdict
@@ -25,17 +24,15 @@ from kaiwo.snapshot.working_copy import WorkingCopy
 
 
 def lost_nominations(cycle: CycleInput, free: CycleState) -> tuple[PodKey, ...]:
-    """All that can no longer be used, in order."""
     if not cycle.state.nominations:
         return ()
     state, working = cycle.state, free.working
-    not_allowed = _where_not_allowed(cycle, free)
-    lost = {*_on_lost_nodes(state, working), *not_allowed, *_never_released(state, working), *_unpaid(state, working)}
-    return tuple(sorted(lost))
+    lost = {*_on_lost_nodes(state, working), *_never_released(state, working), *_unpaid(state, working)}
+    return tuple(sorted(lost.union(_where_not_allowed(cycle, free))))
 
 
 def is_fully_nominated(cycle: CycleInput, found: WaitingClass, given_up: Iterable[PodKey]) -> bool:
-    """All that it needs is nominated. Where some of that was just given up, the next cycle sees what is left."""
+    """All that it needs is nominated. If some was just given up, the next cycle decides."""
     name = found.signature.nominated_for
     if not name:
         return False
@@ -48,7 +45,7 @@ def unpaid_charge(cycle: CycleInput, free: CycleState, found: WaitingClass) -> R
     charge, name = free.charges.least_with_models(found), found.signature.nominated_for
     if not name:
         return charge
-    paid = _charge_of_all(free.working, cycle.state.nominations[name].values()).tolist()
+    paid = _charge_of(free.working, cycle.state.nominations[name].values()).tolist()
     return tuple(max(0, need - has) for need, has in zip(charge, paid, strict=True))
 
 
@@ -67,7 +64,7 @@ def _on_lost_nodes(state: ClusterState, working: WorkingCopy) -> list[PodKey]:
 
 
 def _where_not_allowed(cycle: CycleInput, free: CycleState) -> list[PodKey]:
-    """On nodes that were cordoned, tainted or labelled otherwise since, or are not ready. Equal pods are one look."""
+    """On nodes that no longer pass the static filters. Equal pods are checked together."""
     state, rows = cycle.state, free.working.nodes.row
     by_want: dict[Request, list[tuple[PodKey, int]]] = defaultdict(list)
     for name, kept in state.nominations.items():
@@ -86,7 +83,7 @@ def _where_not_allowed(cycle: CycleInput, free: CycleState) -> list[PodKey]:
 
 
 def _never_released(state: ClusterState, working: WorkingCopy) -> list[PodKey]:
-    """Where other pods hold the space, too, and none of them is leaving: their eviction was lost, or refused."""
+    """Where other pods still hold the space and none of them is leaving: an eviction was lost or refused."""
     left = {state.pods[workload][pod].node for workload, pod in state.releasing}
     return [
         (workload, pod)
@@ -97,8 +94,8 @@ def _never_released(state: ClusterState, working: WorkingCopy) -> list[PodKey]:
 
 
 def _unpaid(state: ClusterState, working: WorkingCopy) -> list[PodKey]:
-    """What their queues may pay for no longer, since a bound was lowered: the least important lose it first."""
-    used, fixed = working.all_used.copy(), working.all_non_preemptible.copy()
+    """Where a queue's bound was lowered: the least important workloads lose their nominations first."""
+    used, non_preemptible = working.all_used.copy(), working.all_non_preemptible.copy()
     lost: list[PodKey] = []
     found = [state.workloads[name] for name in state.nominations if name in state.workloads]
     for workload in sorted(found, key=lambda each: (each.priority, -each.submitted_s, each.name)):
@@ -106,23 +103,23 @@ def _unpaid(state: ClusterState, working: WorkingCopy) -> list[PodKey]:
         if row is None:
             continue
         kept = state.nominations[workload.name]
-        charge = _charge_of_all(working, kept.values())
+        charge = _charge_of(working, kept.values())
         bounds = [(used, bound) for bound in working.queues.limits[row]]
-        bounds += [(fixed, bound) for bound in working.queues.quotas[row]] if not workload.preemptible else []
+        if not workload.preemptible:
+            bounds += [(non_preemptible, bound) for bound in working.queues.quotas[row]]
         if any(charge[column] and table[above, column] > most for table, (above, column, most) in bounds):
             lost += [(workload.name, pod) for pod in kept]
             path = list(working.queues.path[row])
             used[path] -= charge
-            fixed[path] -= 0 if workload.preemptible else charge
+            non_preemptible[path] -= 0 if workload.preemptible else charge
     return lost
 
 
-def _charge_of_all(working: WorkingCopy, kept: Iterable[Nomination]) -> IntArray:
-    together: IntArray = np.sum([_charge(working, each) for each in kept], axis=0)
+def _charge_of(working: WorkingCopy, nominations: Iterable[Nomination]) -> IntArray:
+    charges = []
+    for each in nominations:
+        milli = sum(share.milli for share in each.devices)
+        models = working.view.milli_by_model(each.node, each.devices) or (0,) * len(working.queues.models)
+        charges.append((milli, each.cpu_milli, each.memory_mib, *models))
+    together: IntArray = np.sum(np.array(charges, np.int64), axis=0)
     return together
-
-
-def _charge(working: WorkingCopy, kept: Nomination) -> IntArray:
-    milli = sum(share.milli for share in kept.devices)
-    models = working.view.milli_by_model(kept.node, kept.devices) or (0,) * len(working.queues.models)
-    return np.array((milli, kept.cpu_milli, kept.memory_mib, *models), np.int64)

@@ -1,13 +1,11 @@
-"""Prove that no set of victims can help, before any search: sums over queues, with the numbers that prove it.
+"""Prove that no set of victims can help: by sums over queues before any search, and by single nodes after it.
 
-In:    queue shares, a reclaim request, all that is reclaimable.   Out: an obstacle with the numbers; None: no proof.
 What queues give is bounded by their excess. Work that is moved gives nothing to a sum over all nodes, unless it is a
 smaller part of a larger device; to a sum over some of the nodes or devices it may give all that it holds.
 """
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +13,8 @@ from msgspec.structs import replace
 
 from kaiwo.decide.cycle_state import CycleState
 from kaiwo.decide.make_room.reclaimable import Amounts, Reclaimable
+from kaiwo.decide.obstacles.shortages import availability_in, short_of
+from kaiwo.decide.placement.node_fit import pods_that_fit
 from kaiwo.gpus.device_fit import eligible_devices
 from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.obstacle import (
@@ -32,6 +32,7 @@ from kaiwo.queues.reclaim_rules import QueueShares, ReclaimRequest, entitled
 from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows
 from kaiwo.snapshot.node_table import CPU, EXTENDED, FREE_GPU, MEMORY, MILLI, SIZE
 from kaiwo.snapshot.queue_table import GPU
+from kaiwo.snapshot.view import NO_TENANTS
 
 MOST_NAMED = 6
 _UNITS = ("milli-gpu", "milli-cpu", "mib")  # of resources
@@ -39,8 +40,6 @@ _COLUMNS = (FREE_GPU, CPU, MEMORY)  # the same resources on nodes
 
 
 class NeededPods(NamedTuple):
-    """Pods of one shape that must start."""
-
     shape: int
     want: Request
     needed: int
@@ -60,12 +59,11 @@ class UpperBound(NamedTuple):
 
     @property
     def have(self) -> int:
-        """All together."""
         return self.free + sum(self.taken.values()) + self.moved
 
 
 class ReclaimBounds:
-    """What one preemptor could get at most, by resource, by device and by node."""
+    """What one preemptor could get at most: in the whole cluster, on devices, and on nodes."""
 
     def __init__(
         self,
@@ -80,25 +78,20 @@ class ReclaimBounds:
         self._excess = Excess(now, request, any(want.gpus for _, want, _ in self.wants))
 
     def short(self) -> Obstacle | None:
-        """The first thing of which there is too little, whatever is stopped."""
+        """The first resource of which there is too little, whatever is stopped."""
         for most in self._all():
             if most.have < most.need:
                 return self._obstacle(most)
         return None
 
-    @cached_property
-    def first(self) -> UpperBound:
-        """Of the first resource that it needs; GPUs, if it needs any."""
+    def undecided(self, tried: int) -> Obstacle:
+        """The sums would be enough, but the search found no way. It names the first resource that is needed."""
         needed: list[int] = np.flatnonzero(self._request.need[: len(_UNITS)] > 0).tolist()
-        return self._everywhere((needed or [GPU])[0])
-
-    def undecided(self, looked_at: int) -> Obstacle:
-        """The sums would be enough, and a search found no way."""
-        most, queue = self.first, self._now.queues.names[self._request.queue]
-        return Obstacle(Reason.NO_WAY_TO_RECLAIM, most.need, most.have, most.unit, queue, SearchGaveUp(looked_at))
+        most, queue = self._everywhere((needed or [GPU])[0]), self._now.queues.names[self._request.queue]
+        return Obstacle(Reason.NO_WAY_TO_RECLAIM, most.need, most.have, most.unit, queue, SearchGaveUp(tried))
 
     def _all(self) -> Iterator[UpperBound]:
-        """Those that cost least first."""
+        """The cheapest bounds first."""
         for resource in range(len(_UNITS)):
             if self._request.need[resource] > 0:
                 yield self._everywhere(resource)
@@ -116,17 +109,14 @@ class ReclaimBounds:
         return Obstacle(Reason.NOT_ENOUGH_RECLAIMABLE, most.need, most.have, most.unit, subject, facts)
 
     def _everywhere(self, resource: int) -> UpperBound:
-        """The most that the rules allow of a resource."""
         free = np.maximum(self._working.free[:, _COLUMNS[resource]], 0)
-        most = UpperBound(_UNITS[resource], int(self._request.need[resource]), int(free.sum()), self._given(resource))
+        taken = self._excess.given(resource, self._reclaimable.amounts(resource))
+        most = UpperBound(_UNITS[resource], int(self._request.need[resource]), int(free.sum()), taken)
         is_short = resource == GPU and most.have < most.need
         return most._replace(moved=self._reclaimable.moves_milli) if is_short else most
 
-    def _given(self, resource: int) -> dict[int, int]:
-        return self._excess.given(resource, self._reclaimable.amounts(resource))
-
     def _on_devices(self, group: list[NeededPods]) -> Iterator[UpperBound]:
-        """The same of the devices that would serve it, if they are not all that there are."""
+        """The bound of the devices that it may use, if those are not all."""
         if not group:
             return
         view, rows = self._working.view, np.arange(len(self._working.nodes.names))
@@ -147,12 +137,11 @@ class ReclaimBounds:
         if free + sum(taken.values()) < need:
             moved = min(moved, self._reclaimable.could_leave(devices))
         models = sorted({model for _, want, _ in group for model in want.gpu_models})
-        is_named = all(want.gpu_models for _, want, _ in group)
-        named = tuple(models) if is_named else ()
+        named = tuple(models) if all(want.gpu_models for _, want, _ in group) else ()
         yield UpperBound("milli-gpu", need, free, taken, moved, ReclaimScope.ALLOWED_DEVICES, named)
 
     def _on_nodes(self, group: list[NeededPods]) -> Iterator[UpperBound]:
-        """The same of what the nodes have that it may use; queues do not pay for extended resources."""
+        """The bounds of the nodes that it may use; queues do not pay for extended resources."""
         nodes = np.logical_or.reduce([self._free.scores.state(shape).allowed for shape, _, _ in group])
         names = self._working.nodes.extended_names
         needs: dict[tuple[str, str, int], int] = defaultdict(int)  # by extended resource, unit and column
@@ -168,9 +157,8 @@ class ReclaimBounds:
             free = int(np.maximum(self._working.free[nodes, column], 0).sum() + own)
             if need > free:
                 scope = ReclaimScope.CLUSTER if resource else ReclaimScope.ALLOWED_NODES
-                yield UpperBound(
-                    unit, need, free, self._reclaimable.on_nodes(nodes, column), scope=scope, resource=resource
-                )
+                taken = self._reclaimable.on_nodes(nodes, column)
+                yield UpperBound(unit, need, free, taken, scope=scope, resource=resource)
 
 
 def with_protections(verdict: Obstacle, protections: Sequence[Protection]) -> Obstacle:
@@ -180,14 +168,13 @@ def with_protections(verdict: Obstacle, protections: Sequence[Protection]) -> Ob
 
 
 def _least_milli(want: Request, sizes: IntArray, parts: IntArray) -> int:
-    """What one pod takes at least of devices of these sizes and parts."""
     if want.is_memory:
         return want.gpus * (want.gpu_mib * WHOLE_MILLI // max(1, int(sizes.max())))
     return want.gpus * int(parts.min()) if want.is_partition else want.charge_milli
 
 
 class Excess:
-    """The most that queues give of one resource, whatever units are chosen: what they use above what is protected."""
+    """The most that queues give of one resource, whatever units are chosen: their usage above what is protected."""
 
     def __init__(self, now: QueueShares, request: ReclaimRequest, has_gpus: bool) -> None:
         self._now, self._request = now, request
@@ -195,7 +182,7 @@ class Excess:
         self._matters[GPU] |= has_gpus  # for memory and partitions the device decides; the least may be nothing
 
     def given(self, resource: int, amounts: Mapping[int, Amounts]) -> dict[int, int]:
-        """By queue: what it gives of a resource, of the amounts that are there."""
+        """By queue: what it gives of a resource, at most the amounts that its units hold."""
         now, request = self._now, self._request
         ours, theirs = now.queues.tree.diverging_queues(request.queue)
         leaves = np.array(sorted(amounts), np.intp)
@@ -216,7 +203,7 @@ class Excess:
         return {row: amount for row, amount in taken.items() if amount}
 
     def _from_queue(self, resource: int, theirs: int, row: int, amounts: Amounts) -> int:
-        """The least excess of any queue on the way up, and no more than there is."""
+        """The least excess of any queue up the tree, and no more than its units hold."""
         now, most = self._now, amounts.total
         for above in now.queues.path[row]:
             if above == theirs:
@@ -233,7 +220,7 @@ class Excess:
         return self._excess(resource, now.used[theirs], np.where(is_owed[:, None], now.quota[theirs], share))
 
     def _excess(self, resource: int, used: IntArray, protected: IntArray) -> IntArray:
-        """What is above what is protected. Too much of anything else that the request needs opens all of it."""
+        """The usage above what is protected; all of it where the queue is over in another resource that matters."""
         matters = self._matters.copy()
         matters[resource] = False
         is_over: BoolArray = (used > protected) & matters
@@ -250,3 +237,26 @@ def _rounded_up(excess: int, amounts: Amounts) -> int:
     if smallest == largest:
         return -(-excess // largest) * largest
     return excess + largest - 1
+
+
+_COUNTED = (
+    Reason.NOT_ENOUGH_MEMORY, Reason.NOT_ENOUGH_FREE_GPU_MEMORY, Reason.NOT_ENOUGH_FREE_GPU_SHARE,
+    Reason.NOT_ENOUGH_FREE_GPUS, Reason.NOT_ENOUGH_CPU, Reason.NOT_ENOUGH_PODS, Reason.NOT_ENOUGH_EXTENDED,
+)  # fmt: skip
+
+
+def node_bounds(state: CycleState, reclaimable: Reclaimable, wants: list[NeededPods], queue: str) -> Obstacle | None:
+    """Prove that no node would have room even if everything on it stopped, though the sums are enough."""
+    free, gpus = reclaimable.emptied
+    for shape, want, needed in wants:
+        rows = np.flatnonzero(state.scores.state(shape).allowed)
+        # A tenant that keeps others off its device may be gone.
+        after = state.working.view.with_amounts(rows, free[rows], gpus[rows], NO_TENANTS)
+        room = int(pods_that_fit(after, want, rows).sum())
+        if len(rows) and room < needed:
+            for each in short_of(after, want, rows, availability_in(after, want, rows)) if not room else ():
+                if each.reason in _COUNTED and each.have < each.need:
+                    facts = NodeBound(each.reason, each.subject if each.reason is Reason.NOT_ENOUGH_EXTENDED else "")
+                    return Obstacle(Reason.NOT_ENOUGH_RECLAIMABLE, each.need, each.have, each.unit, queue, facts)
+            return Obstacle(Reason.NOT_ENOUGH_RECLAIMABLE, needed, room, "pods", queue, NodeBound())
+    return None

@@ -1,6 +1,5 @@
 """All that may be reclaimed for one preemptor: an upper bound on what any search could free.
 
-In:    the units of running work that may stop.   Out: sums by queue, and the nodes as they would be without all of it.
 Of elastic work any pod could be the surplus: the search offers the last ones of a role, and others would do as well. So
 where some of a workload's pods may stop, each of them counts on its node.
 """
@@ -25,7 +24,7 @@ from kaiwo.snapshot.working_copy import WorkingCopy
 
 
 class Holdings:
-    """What pods or nominations hold, as arrays: one row a pod, one row a device of a pod. Lost nodes hold nothing."""
+    """What pods or nominations hold, as arrays: one row per pod, one row per device of a pod; none on lost nodes."""
 
     def __init__(self, nodes: NodeTable, pods: Sequence[Allocation]) -> None:
         self._nodes = nodes
@@ -46,7 +45,7 @@ class Holdings:
         self.pod, self.column, self.milli, self.mib = np.array(shares, np.int64).reshape(-1, 4).T
 
     def give_back(self, stops: BoolArray, free: IntArray, gpus: IntArray) -> None:
-        """Add what these pods hold to what is free on the nodes and on their devices."""
+        """Add what these pods hold to what is free on their nodes and devices."""
         np.add.at(free, self.row[stops], self.amounts[stops])
         here = stops[self.pod]
         at = (self.row[self.pod[here]], self.column[here])
@@ -61,8 +60,6 @@ class Holdings:
 
 
 class Amounts(NamedTuple):
-    """Of the units of one queue, in one resource."""
-
     total: int = 0
     smallest: int = 0  # of those that hold any
     largest: int = 0
@@ -70,8 +67,6 @@ class Amounts(NamedTuple):
 
 @dataclass(frozen=True)
 class UnitTable:
-    """All victim units of a cycle as arrays."""
-
     nodes: NodeTable
     units: Sequence[VictimUnit]
     queue: IntArray  # of each unit
@@ -81,18 +76,16 @@ class UnitTable:
 
     @cached_property
     def holdings(self) -> Holdings:
-        """Of these pods. Most searches are over without it: it takes 15 ms for 8,000 pods."""
+        """Computed when first needed: it takes 15 ms for 8,000 pods, and most searches end without it."""
         return Holdings(self.nodes, self.pods)
 
     @cached_property
     def is_surplus(self) -> BoolArray:
-        """By unit: worked out once a cycle and not once a search, as most work is not elastic."""
+        """By unit; computed once per cycle."""
         return np.array([unit.is_surplus for unit in self.units], np.bool_)
 
 
 class _Part(NamedTuple):
-    """Some of the pods, beside their holdings."""
-
     holdings: Holdings
     stops: BoolArray  # by row of the holdings
     queue: IntArray  # the same
@@ -154,7 +147,7 @@ class Reclaimable:
         return self._by_queue([part.holdings.amounts[:, column] * nodes[part.holdings.row] for part in self._parts])
 
     def could_leave(self, devices: BoolArray) -> int:
-        """The milli of these devices that are held by work which could use other devices, or which may shrink."""
+        """The milli-GPU of these devices held by work that could use other devices, or that may shrink."""
         nodes, gpus = self._working.nodes, self._working.gpus
         models = {nodes.models[at] for at in np.unique(nodes.gpu_model[~devices & (gpus[:, USABLE] > 0)]).tolist()}
         found = 0
@@ -191,7 +184,7 @@ class Reclaimable:
 
     @cached_property
     def _parts(self) -> list[_Part]:
-        """The pods of the units; of elastic work that stops in part, all its running pods instead."""
+        """The pods of the units; all running pods of elastic work that stops in part."""
         table, stops = self._table, self._stops.copy()
         elastic = [each for each in self._elastic if len(self._stopping[each[0].name]) < len(each[1])]
         names = {workload.name for workload, _ in elastic}
@@ -209,26 +202,17 @@ class Reclaimable:
 
     @cached_property
     def _elastic(self) -> list[tuple[Workload, list[Pod]]]:
-        """Workloads with surplus, and their running pods."""
-        state, evicted = self._state, self._evicted
         numbers = (self._stops & self._table.is_surplus).nonzero()[0].tolist()
         units = [self._table.units[number] for number in numbers]
         workloads = {unit.workload.name: unit.workload for unit in units}
-        return [
-            (
-                workload,
-                [
-                    pod
-                    for pod in state.pods[name].values()
-                    if pod.phase is Phase.RUNNING and (name, pod.name) not in evicted
-                ],
-            )
-            for name, workload in workloads.items()
-        ]
+        return [(workload, self._running(name)) for name, workload in workloads.items()]
+
+    def _running(self, name: str) -> list[Pod]:
+        pods = self._state.pods[name].values()
+        return [pod for pod in pods if pod.phase is Phase.RUNNING and (name, pod.name) not in self._evicted]
 
     @cached_property
     def _stopping(self) -> dict[str, list[Pod]]:
-        """Of the elastic workloads, the pods of the units."""
         found: dict[str, list[Pod]] = {workload.name: [] for workload, _ in self._elastic}
         for number in self._stops.nonzero()[0].tolist() if found else ():
             unit = self._table.units[number]

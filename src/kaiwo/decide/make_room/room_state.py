@@ -1,46 +1,90 @@
-"""What the actions that make room share in one cycle: possible victims, eviction budgets, and what was decided so far.
-
-In:    what the cycle has placed and evicted by then.   Out: evictions, nominations, and why no room could be made.
-"""
+"""What the actions that make room share in one cycle: victims, eviction budgets, and what was decided so far."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
-from kaiwo.decide.cycle_state import CycleInput, CycleState, PodKey, earliest_s, nominate
+from kaiwo.decide.cycle_state import CycleInput, CycleState, PodKey, earliest_s, nominate, nomination_of
 from kaiwo.decide.make_room.candidate_nodes import CandidateNodes
-from kaiwo.decide.make_room.eviction_budget import EvictionBudget
 from kaiwo.decide.make_room.victim_units import VictimUnit, VictimUnits
 from kaiwo.decide.placement.place_pods import Placed, Placer
 from kaiwo.decide.placement.place_workload import Placement
 from kaiwo.decide.planned_starts.backfill import BackfillMasks
-from kaiwo.model.affinity import affinity_of_nomination
-from kaiwo.model.obstacle import Obstacle
+from kaiwo.model.obstacle import EvictionBudgetSpent, Obstacle
 from kaiwo.model.plan import DISPLACING_CAUSES, Eviction, EvictionCause, Nomination, Start
 from kaiwo.model.workload import Pod, Workload
 from kaiwo.snapshot.backlog import ClassKey, WaitingClass
+from kaiwo.snapshot.cluster_state import ClusterState
+from kaiwo.snapshot.eviction_history import HOUR_S
 
 
 @dataclass(slots=True)
 class RoomMade:
-    """How room is made for a preemptor."""
-
     placement: Placement
     stopped: list[VictimUnit] = field(default_factory=list)
     moved: list[tuple[VictimUnit, list[tuple[Pod, Placed]]]] = field(default_factory=list)
 
 
 class Attempt(NamedTuple):
-    """What one action found for one workload."""
-
     room: RoomMade | None = None
     refusal: Obstacle | None = None  # why room could not be made
     look_again_s: int = 0
 
 
+class EvictionBudget:
+    """How many workloads of a queue may still be stopped within the hour: see Fairness.evictions_per_hour."""
+
+    def __init__(self, state: ClusterState, now_s: int) -> None:
+        self._queues, self._now_s = state.queues, now_s
+        self._most: dict[int, int] = {}
+        self._stopped: dict[int, set[str]] = {}
+        self._oldest_s: dict[int, int] = {}
+        self.refused: int | None = None  # the queue whose budget was in the way since this was last reset
+        for row, queue in enumerate(self._queues.queues):
+            if queue.fairness.evictions_per_hour is not None:
+                lately = [each for each in state.recent_stops.get(queue.name, ()) if each.at_s > now_s - HOUR_S]
+                self._most[row] = queue.fairness.evictions_per_hour
+                self._stopped[row] = {f"{each.workload}@{each.at_s}" for each in lately}
+                self._oldest_s[row] = min((each.at_s for each in lately), default=now_s)
+
+    def allows(self, workloads: Iterable[Workload]) -> bool:
+        if not self._most:
+            return True
+        more: dict[int, set[str]] = {}
+        for workload in workloads:
+            for row in self._rows(workload):
+                more.setdefault(row, set()).add(self._key(workload))
+        for row, keys in more.items():
+            if len(self._stopped[row] | keys) > self._most[row]:
+                self.refused = row
+                return False
+        return True
+
+    def count(self, workload: Workload) -> None:
+        for row in self._rows(workload) if self._most else ():
+            self._stopped[row].add(self._key(workload))
+
+    @property
+    def again_s(self) -> int:
+        assert self.refused is not None
+        return max(self._now_s + 1, self._oldest_s[self.refused] + HOUR_S)
+
+    @property
+    def refusal(self) -> EvictionBudgetSpent:
+        assert self.refused is not None
+        return EvictionBudgetSpent(self._queues.names[self.refused], self._most[self.refused])
+
+    def _rows(self, workload: Workload) -> list[int]:
+        row = self._queues.row.get(workload.queue)
+        return [above for above in self._queues.path[row] if above in self._most] if row is not None else []
+
+    def _key(self, workload: Workload) -> str:
+        return f"{workload.name}@{self._now_s}"
+
+
 class RoomState:
-    """One cycle's evictions and nominations, while room is being made."""
+    """What the actions that make room share, and what they have decided so far."""
 
     def __init__(
         self,
@@ -65,28 +109,26 @@ class RoomState:
 
     @cached_property
     def candidates(self) -> CandidateNodes:
-        """The nodes on which evictions could make room."""
         return CandidateNodes(self.cycle, self.free, self.victims)
 
     def placer_for(self, workload: Workload, found: WaitingClass) -> Placer:
-        """Places a workload as planned starts of others leave the nodes to it: making room does not change that."""
+        """A placer that leaves planned starts of others their space."""
         if self.masks is None:
             return self.free.placer
         return self.free.placer.under(self.masks.of(workload, self.free.charges.queue_charge(found)))
 
     def look_again(self, at_s: int) -> None:
-        """An answer of this cycle may be another one at that time."""
+        """The next cycle comes no later than this."""
         self.look_again_s = earliest_s(self.look_again_s, at_s)
 
     def evict(self, eviction: Eviction) -> None:
-        """Stop a pod; it is not stopped again in this cycle."""
         self.evictions.append(eviction)
         if eviction.cause in DISPLACING_CAUSES:
             self.budget.count(self.cycle.state.workloads[eviction.workload])
         self.victims.evicted.add((eviction.workload, eviction.pod))
 
     def carry_out(self, workload: Workload, room: RoomMade, cause: EvictionCause) -> None:
-        """Evict the victims, and keep the space for the beneficiary and for pods that move."""
+        """Evict the victims; nominate the beneficiary, and pods that move, for their places."""
         self.served.add(workload.name)
         self.given_up.extend(room.placement.given_up)
         self.nominations.extend(nominate(self.cycle.state, workload, room.placement))
@@ -100,11 +142,4 @@ class RoomState:
             for pod, placed in moves:
                 self.evict(Eviction(pod.workload, pod.name, cause, workload.name, lost))
                 lost = 0
-                amounts = (
-                    pod.cpu_milli,
-                    pod.memory_mib,
-                    pod.extended,
-                    affinity_of_nomination(pod.neighbours),
-                    pod.beside,
-                )
-                self.nominations.append(Nomination(pod.workload, pod.name, placed.node, placed.devices, *amounts))
+                self.nominations.append(nomination_of(pod.workload, pod.name, placed, pod))

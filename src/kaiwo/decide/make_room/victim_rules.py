@@ -1,7 +1,4 @@
-"""Which victims may be stopped for a preemptor, and whether all of them may be stopped together.
-
-In:    the queue shares, the reclaim request, victim units.   Out: yes or no.
-"""
+"""Which victims may be stopped for a preemptor, and whether all of them may be stopped together."""
 
 import numpy as np
 
@@ -13,7 +10,19 @@ from kaiwo.snapshot.queue_table import ResourceVector
 MOST_MOVED = 64
 
 
-class ReclaimRule:
+class VictimRule:
+    """What protects running work from one preemptor; nothing, unless a rule says so."""
+
+    def may_remove(self, unit: VictimUnit) -> bool:
+        """This unit may be removed next, after all that were."""
+        return True
+
+    def may_stop(self, stopped: list[VictimUnit], paid: ResourceVector) -> bool:
+        """Exactly these may be stopped, for a preemptor whose queue pays this much."""
+        return True
+
+
+class ReclaimRule(VictimRule):
     """Fair shares: see `queues.reclaim_rules`."""
 
     def __init__(self, now: QueueShares, request: ReclaimRequest) -> None:
@@ -36,7 +45,7 @@ class ReclaimRule:
         return exchange.check_all() is None
 
     def _owed(self) -> QueueShares:
-        """What it pays was not part of its demand, and so perhaps not of its share; it is owed its quota anyway."""
+        """The shares with its quota as its share: what it really pays was not part of its demand."""
         fair, row = self._now.fair.copy(), self._request.queue
         fair[row] = entitled(self._now, row)
         return self._now._replace(fair=fair)
@@ -46,7 +55,7 @@ class ReclaimRule:
 
 
 class MoveRule(ReclaimRule):
-    """Work that may not be stopped may be moved: a few units, since each needs another place."""
+    """Work that may not be stopped may be moved: only a few units, since each needs another place."""
 
     def __init__(self, now: QueueShares, request: ReclaimRequest) -> None:
         super().__init__(now, request)
@@ -57,18 +66,8 @@ class MoveRule(ReclaimRule):
         return self._left >= 0
 
 
-class _AnyRule:
-    """Every unit that is offered may be stopped."""
-
-    def may_remove(self, unit: VictimUnit) -> bool:
-        return True
-
-    def may_stop(self, stopped: list[VictimUnit], paid: ResourceVector) -> bool:
-        return True
-
-
-class PreemptRule(_AnyRule):
-    """A queue does not grow over its share by preemption: another queue would reclaim what it gained, and so on."""
+class PreemptRule(VictimRule):
+    """A queue does not grow over its share by preemption: another queue would just reclaim that again."""
 
     def __init__(self, now: QueueShares, queue: int, need: IntArray) -> None:
         path = np.array(now.queues.path[queue], np.intp)
@@ -80,15 +79,13 @@ class PreemptRule(_AnyRule):
         return bool((_at_least(self._need, paid) - self._left <= given).all())
 
 
-class OnlyMoves(_AnyRule):
-    """Every unit finds another place."""
-
+class OnlyMoves(VictimRule):
     def may_stop(self, stopped: list[VictimUnit], paid: ResourceVector) -> bool:
         return not stopped
 
 
 def _at_least(need: IntArray, paid: ResourceVector) -> IntArray:
-    """The need, raised to what is really paid. By GPU model only those count that are asked for by name."""
+    """The need, raised to what is really paid. A GPU model counts only where it is asked for by name."""
     raised = need.copy()
     raised[: len(paid)] = np.maximum(raised[: len(paid)], paid)
     return raised

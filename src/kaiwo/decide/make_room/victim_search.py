@@ -1,22 +1,18 @@
-"""Search for victims whose eviction makes room for one waiting workload.
+"""Search for victims whose eviction makes room for one waiting workload, the preemptor.
 
-In:    the preemptor, the units that could be stopped, and the rule that protects them.
-Out:   its whole placement, with the units that stop and those that move; or nothing, and nothing changed.
 First victims are removed in order until the preemptor fits. Then each unit whose place it does not need gets it back,
 the last removed first; a unit that lost its place is offered another one. So no more stops than the placement needs.
 """
 
-from typing import Protocol
-
 import numpy as np
 
 from kaiwo.decide.make_room.room_state import RoomMade, RoomState
+from kaiwo.decide.make_room.victim_rules import VictimRule
 from kaiwo.decide.make_room.victim_units import UnitLane, VictimUnit
-from kaiwo.decide.placement.class_charges import QueueCharge
-from kaiwo.decide.placement.place_pods import Payer, Placed, Placer, place_pods
+from kaiwo.decide.placement.place_pods import Placed, Placer, Prices, place_pods
 from kaiwo.decide.placement.place_workload import Placement, place_workload
 from kaiwo.decide.placement.pod_affinity import may_return, still_holds
-from kaiwo.decide.placement.queue_limits import within_limits
+from kaiwo.decide.placement.queue_limits import Payer, QueueCharge, within_limits
 from kaiwo.decide.turn_order import Turns
 from kaiwo.gpus.isolation_grades import tenants_allow_return
 from kaiwo.model.request import Request
@@ -30,19 +26,7 @@ EACH = 32  # this many units are tried one by one; then in ever larger steps, si
 UNITS_A_STEP = 4
 
 
-class VictimRule(Protocol):
-    """What protects running work from one preemptor."""
-
-    def may_remove(self, unit: VictimUnit) -> bool:
-        """This unit may be removed next, after all that were."""
-
-    def may_stop(self, stopped: list[VictimUnit], paid: ResourceVector) -> bool:
-        """Exactly these may be stopped, for a preemptor whose queue pays this much."""
-
-
 class VictimSearch:
-    """The search for one waiting workload, the preemptor."""
-
     def __init__(
         self,
         room: RoomState,
@@ -57,19 +41,14 @@ class VictimSearch:
         self._victims, self._budget = room.victims, room.budget
         self._placer, self._workload, self._needs, self._rule = placer, workload, needs, rule
         self._working, self._within_budgets = self._free.working, within_budgets
-        self._turns = Turns(lanes, self._working.view, self._cycle.plugins, _no_need, reverse=True)
-        self._removed: list[VictimUnit] = []
-
-    @property
-    def looked_at(self) -> int:
-        """How many units were removed in the search."""
-        return len(self._removed)
+        self._turns = Turns(lanes, self._working.view, self._cycle.plugins, lambda _: ((0, 0, 0), 0), reverse=True)
+        self.removed: list[VictimUnit] = []  # all that were tried
 
     def find_room(self) -> RoomMade | None:
-        """Find the room, with nothing changed when there is none."""
+        """Nothing is changed when there is no room."""
         with self._working.trial() as attempt:
             room = self._remove_until_it_fits()
-            self._free.budget.used += 1 + len(self._removed) // UNITS_A_STEP
+            self._free.budget.used += 1 + len(self.removed) // UNITS_A_STEP
             if room is not None:
                 attempt.keep()
             return room
@@ -78,15 +57,15 @@ class VictimSearch:
         look_at = 0
         is_last = False
         while True:
-            if len(self._removed) >= look_at or is_last:
+            if len(self.removed) >= look_at or is_last:
                 room = self._room()
                 if room is not None or is_last:
                     return room
-                look_at = len(self._removed) + max(1, (len(self._removed) - EACH) // 4)
+                look_at = len(self.removed) + max(1, (len(self.removed) - EACH) // 4)
             is_last = not self._remove_next()
 
     def _room(self) -> RoomMade | None:
-        """The preemptor's placement with what is removed by now, if the rule allows it."""
+        """The preemptor's placement after the removals so far, if the rule allows it."""
         with self._working.trial() as attempt:
             placement = self._place()
             if placement is None:
@@ -94,13 +73,13 @@ class VictimSearch:
             room = self._give_back(placement)
             if not self._rule.may_stop(room.stopped, self._paid(placement)) or not self._obeys_affinity(placement):
                 return None
-            if not self._budget.allows(_workloads(room)):
+            if not self._budget.allows(unit.workload for unit in (*room.stopped, *(unit for unit, _ in room.moved))):
                 return None
             attempt.keep()
             return room
 
     def _paid(self, placement: Placement) -> ResourceVector:
-        """What its queue pays in the end: for memory and partitions that depends on the devices."""
+        """What its queue pays in the end; for memory and partitions that depends on the devices."""
         shapes = self._cycle.state.backlog.shapes
         if not any(shapes[shape].charge_depends_on_device for shape, _, _ in self._needs):
             return (0, 0, 0)  # as the rule knows
@@ -114,7 +93,7 @@ class VictimSearch:
         )
 
     def _obeys_affinity(self, placement: Placement) -> bool:
-        """The rules between pods hold beside all that have their places again, too: else victims stop for nothing."""
+        """The rules between pods hold beside all restored pods, too; else victims would stop for nothing."""
         working, workload = self._working, self._workload
         return all(
             still_holds(working, role_of(workload, start.pod).request, working.nodes.row[start.node])
@@ -122,11 +101,11 @@ class VictimSearch:
         )
 
     def _remove_next(self) -> bool:
-        """Free what the next unit holds. A queue whose next unit is protected gives nothing more."""
+        """Remove the next unit. A queue whose next unit is protected gives nothing more."""
         while self._turns:
             lane = self._turns.lane
             unit = lane[0]
-            if self._within_budgets and not self._budget.allows([each.workload for each in (*self._removed, unit)]):
+            if self._within_budgets and not self._budget.allows([each.workload for each in (*self.removed, unit)]):
                 lane.popleft()
                 self._turns.requeue()
                 continue
@@ -135,7 +114,7 @@ class VictimSearch:
                 queue = self._queue_of(unit)
                 for pod in unit.pods:
                     self._working.release(pod, queue, False)
-                self._removed.append(unit)
+                self.removed.append(unit)
                 self._turns.requeue()
                 return True
             lane.clear()
@@ -143,14 +122,14 @@ class VictimSearch:
         return False
 
     def _place(self) -> Placement | None:
-        """The preemptor on what is free by now, where it costs the others least."""
+        """Place the preemptor on what is free, where it displaces the fewest units."""
         if not self._may_fit():
             return None
-        placer = self._placer.at_prices(TakenPlaces(self._working.nodes, self._removed))
+        placer = self._placer.at_prices(TakenPlaces(self._working.nodes, self.removed))
         return place_workload(placer, self._cycle.state, self._workload, self._needs, grows=False)
 
     def _may_fit(self) -> bool:
-        """A necessary condition by sums, before any node is looked at; then by shapes."""
+        """Necessary conditions: first by sums, before any node is examined; then by shapes."""
         if self._workload.name in self._cycle.state.nominations:
             return True  # what is nominated is not among what is free
         free, shapes = np.maximum(self._working.free[:, FREE_GPU], 0).sum(), self._cycle.state.backlog.shapes
@@ -159,13 +138,11 @@ class VictimSearch:
         return all(self._placer.room(need.shape) >= need.needed for need in self._needs)
 
     def _give_back(self, placement: Placement) -> RoomMade:
-        """Units whose place is not needed keep it; the others are offered another one.
-
-        Surplus is looked at last: it does not run on without what its workload needs.
-        """
+        """Restore the units whose places are not needed, and offer the others new ones; surplus comes last."""
         room = RoomMade(placement)
-        displaced = {unit.workload.name: unit for unit in reversed(self._removed) if not self._stays(unit)}
-        surplus = [unit for unit in reversed(self._removed) if unit.is_surplus]
+        needed = [unit for unit in reversed(self.removed) if not unit.is_surplus]
+        surplus = [unit for unit in reversed(self.removed) if unit.is_surplus]
+        displaced = {unit.workload.name: unit for unit in needed if not self._restore(unit)}
         lost = {name for name, unit in displaced.items() if not self._move(unit, room)}
         for unit in surplus:
             if unit.workload.name in lost:
@@ -177,7 +154,7 @@ class VictimSearch:
         return room
 
     def _add_surplus(self, room: RoomMade) -> None:
-        """Surplus does not run on without what its workload needs: it stops, too, or begins anew in its place."""
+        """Surplus cannot run without what its workload needs: it stops, too, or restarts in its place."""
         victims = self._victims
         gone = {id(unit) for unit in (*room.stopped, *(unit for unit, _ in room.moved))}
         for unit in [each for each in room.stopped if not each.is_surplus]:
@@ -186,12 +163,8 @@ class VictimSearch:
             for each in [each for each in victims.surplus_of(unit) if id(each) not in gone]:
                 room.moved.append((each, [(pod, Placed(pod.node, pod.devices)) for pod in each.pods]))
 
-    def _stays(self, unit: VictimUnit) -> bool:
-        """What a workload needs has its places again; surplus is looked at later."""
-        return unit.is_surplus or self._restore(unit)
-
     def _move(self, unit: VictimUnit, room: RoomMade) -> bool:
-        """Another place for the unit, which has to leave planned starts their own space; else it is stopped."""
+        """Another place for the unit, outside what planned starts will use; else it is stopped."""
         placer = self._placer
         if self._masks is not None:
             charge = QueueCharge(self._queue_of(unit), unit.charge, is_non_preemptible=False)
@@ -204,7 +177,7 @@ class VictimSearch:
         return True
 
     def _restore(self, unit: VictimUnit) -> bool:
-        """All pods of a unit have their places again."""
+        """Give all pods of a unit their places back, or none."""
         working, queue = self._working, self._queue_of(unit)
         if not self._is_within_limits(unit, queue):
             return False
@@ -215,19 +188,15 @@ class VictimSearch:
         return True
 
     def _returns(self, pod: Pod, queue: int) -> bool:
-        """A pod has its place again, unless it is taken, or a pod came that must be apart from it."""
+        """Give a pod its place back, unless it is taken or a pod there must be apart from it."""
         working = self._working
         row = working.nodes.row.get(pod.node)
-        if (
-            row is None
-            or not may_return(working, pod.neighbours, row)
-            or not tenants_allow_return(working.view, pod, row)
-        ):
+        if row is None or not may_return(working, pod.neighbours, row):
             return False
-        return working.restore(pod, queue)
+        return tenants_allow_return(working.view, pod, row) and working.restore(pod, queue)
 
     def _place_again(self, placer: Placer, unit: VictimUnit) -> list[tuple[Pod, Placed]] | None:
-        """Other places for those pods of a unit that lost theirs. The rest of a gang begins anew where it was."""
+        """New places for the pods of a unit that lost theirs. The rest of a gang restarts where it was."""
         working, queue = self._working, self._queue_of(unit)
         if not self._is_within_limits(unit, queue) or not self._could_move(placer, unit):
             return None
@@ -245,14 +214,14 @@ class VictimSearch:
         return moved
 
     def _could_move(self, placer: Placer, unit: VictimUnit) -> bool:
-        """A necessary condition that is kept for equal requests: of a single pod, that there is room for another."""
+        """A necessary condition, cached for equal requests: there is room for another such pod."""
         if len(unit.pods) > 1:
             return True
         role = role_of(unit.workload, unit.pods[0].name)
         return placer.room_for(self._cycle.state.request_of(unit.workload, role)) > 0
 
     def _is_within_limits(self, unit: VictimUnit, queue: int) -> bool:
-        """The preemptor may have used what the limits of queues above both leave."""
+        """The preemptor may have used what limits of queues above both had left."""
         queues = self._working.queues
         if not queues.is_bounded[queue]:
             return True
@@ -264,16 +233,8 @@ class VictimSearch:
         return self._working.queues.row[unit.workload.queue]
 
 
-def _workloads(room: RoomMade) -> list[Workload]:
-    return [unit.workload for unit in (*room.stopped, *(unit for unit, _ in room.moved))]
-
-
-def _no_need(_: UnitLane) -> tuple[ResourceVector, int]:
-    return (0, 0, 0), 0
-
-
-class TakenPlaces:
-    """What it costs others when a preemptor takes their places: how many units lose theirs."""
+class TakenPlaces(Prices):
+    """The price of places that removed units had: how many units lose theirs."""
 
     def __init__(self, nodes: NodeTable, removed: list[VictimUnit]) -> None:
         self._nodes = nodes
@@ -321,7 +282,7 @@ class TakenPlaces:
 
 
 def _cheapest(units: list[list[int]], need: int) -> list[list[int]]:
-    """As few units as give this many devices: the smallest that is enough alone, else the largest and again."""
+    """As few units as have this many devices: the smallest one that is enough alone, else the largest first."""
     left, chosen = [unit for unit in units if unit], []
     while need > 0 and left:
         enough = [unit for unit in left if len(unit) >= need]

@@ -1,18 +1,19 @@
 """Divide running work into victim units, and order them: the first to stop first.
 
-In:    the pods of all workloads.   Out: units per queue: surplus pods one at a time, then the rest of a workload whole.
+Surplus pods of elastic work stop one at a time, then the rest of the workload as a whole.
 Never: names work that may not be preempted, that is leaving already, or that is not ours; or more pods of it than a
        disruption budget allows.
 """
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from operator import attrgetter
 
 import msgspec
 import numpy as np
 
-from kaiwo.decide.make_room.protected_work import ProtectedWork
+from kaiwo.model.obstacle import ProtectedByBudget
 from kaiwo.model.plan import Start
 from kaiwo.model.workload import (
     Phase,
@@ -30,7 +31,7 @@ from kaiwo.model.workload import (
 from kaiwo.snapshot.array_types import Rows
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.gpu_model_usage import milli_by_model
-from kaiwo.snapshot.queue_table import ResourceVector
+from kaiwo.snapshot.queue_table import QueueTable, ResourceVector
 
 Order = tuple[int | str, ...]
 Pieces = list[tuple[Pod, ...]]
@@ -51,16 +52,39 @@ class VictimUnit(msgspec.Struct, frozen=True):
 UnitLane = deque[VictimUnit]  # the units of one queue that may be stopped, in order
 
 
+MOST_NAMED = 3
+
+
+class ProtectedWork:
+    """The work of a cycle that disruption budgets protect, by queue."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, list[tuple[Workload, int]]] = {}  # each with its milli-GPU
+
+    def add(self, workload: Workload, pods: Iterable[Pod]) -> None:
+        milli = [sum(share.milli for share in pod.devices) for pod in pods]
+        if milli:
+            self._kept.setdefault(workload.queue, []).append((workload, sum(milli)))
+
+    def rows(self, queues: QueueTable) -> Rows:
+        return np.array(sorted(queues.row[name] for name in self._kept if name in queues.row), np.intp)
+
+    def protection(self, queue: str, below: int | None = None) -> ProtectedByBudget | None:
+        """What budgets protect in a queue, of work below a priority if one is given."""
+        kept = [each for each in self._kept.get(queue, ()) if below is None or each[0].priority < below]
+        if not kept:
+            return None
+        names = sorted(workload.name for workload, _ in kept)
+        why = min((workload.stays_why for workload, _ in kept if workload.stays_why), default="")
+        named, more = tuple(names[:MOST_NAMED]), max(0, len(names) - MOST_NAMED)
+        return ProtectedByBudget(queue, sum(milli for _, milli in kept), named, more, why)
+
+
 class VictimUnits:
-    """All running work of a cycle that may be stopped, by queue; worked out when first asked for."""
+    """All running work that may be stopped, by queue; computed when first needed."""
 
     def __init__(self, state: ClusterState, now_s: int, victim_order: str, starts: Iterable[Start] = ()) -> None:
         self._state, self._now_s, self._by_lost_work = state, now_s, victim_order == "lost-work"
-        self._units: dict[str, list[VictimUnit]] | None = None
-        self._rows: Rows | None = None
-        self._surplus: dict[str, list[VictimUnit]] | None = None
-        self._lowest: dict[str, int] | None = None  # by queue: the lowest priority of what may be stopped there
-        self._lowest_protected: dict[str, int] = {}  # and of what disruption budgets protect
         self._protected = ProtectedWork()
         self.evicted: set[tuple[str, str]] = set()  # (workload, pod) that this cycle stops
         self._started: dict[str, list[str]] = {}  # the pods that this cycle starts, by workload
@@ -68,77 +92,73 @@ class VictimUnits:
             self._started.setdefault(start.workload, []).append(start.pod)
 
     def lanes(self, queues: Iterable[str], may_go: Callable[[VictimUnit], bool]) -> dict[str, UnitLane]:
-        """The units of these queues that may be stopped."""
-        units = self._all()
         found = {}
         for queue in queues:
-            chosen = [unit for unit in units.get(queue, ()) if may_go(unit) and not self._is_evicted(unit)]
+            chosen = [unit for unit in self.units(queue) if may_go(unit) and not self._is_evicted(unit)]
             if chosen:
                 found[queue] = UnitLane(chosen)
         return found
 
     def has_below(self, queue: str, priority: int) -> bool:
-        """Something less important runs in a queue. Quick to say: most cycles need no more than a no."""
-        return self._lowest_by_queue().get(queue, priority) < priority
+        """Something less important runs in the queue. A quick check that ends most cycles."""
+        return self._lowest[True].get(queue, priority) < priority
 
     def has_protected_below(self, queue: str, priority: int) -> bool:
-        """The same of what disruption budgets protect."""
-        self._lowest_by_queue()
-        return self._lowest_protected.get(queue, priority) < priority
+        """The same for work that disruption budgets protect."""
+        return self._lowest[False].get(queue, priority) < priority
 
     @property
     def protected(self) -> ProtectedWork:
-        """What disruption budgets protect."""
-        self._all()
+        _ = self._by_queue  # what is protected is known once all units are
         return self._protected
 
-    def _lowest_by_queue(self) -> dict[str, int]:
-        if self._lowest is None:
-            self._lowest = {}
-            for name in self._state.pods:
-                workload = self._state.workloads.get(name)
-                if workload is not None and workload.preemptible:
-                    known = self._lowest if workload.may_go else self._lowest_protected
-                    known[workload.queue] = min(known.get(workload.queue, workload.priority), workload.priority)
-        return self._lowest
+    @cached_property
+    def _lowest(self) -> dict[bool, dict[str, int]]:
+        """The lowest priority in each queue, by whether the work may go or disruption budgets protect it."""
+        found: dict[bool, dict[str, int]] = {True: {}, False: {}}
+        for name in self._state.pods:
+            workload = self._state.workloads.get(name)
+            if workload is not None and workload.preemptible:
+                known = found[bool(workload.may_go)]
+                known[workload.queue] = min(known.get(workload.queue, workload.priority), workload.priority)
+        return found
 
     def queues(self) -> Iterable[str]:
-        """The queues in which something that may be stopped runs."""
-        return self._all()
+        return self._by_queue
 
-    def rows(self, row_of: Mapping[str, int]) -> Rows:
-        """The same as rows of the table."""
-        if self._rows is None:
-            self._rows = np.array(sorted(row_of[name] for name in self._all() if name in row_of), np.intp)
-        return self._rows
+    @cached_property
+    def rows(self) -> Rows:
+        """The same queues as rows of the queue table."""
+        row_of = self._state.queues.row
+        return np.array(sorted(row_of[name] for name in self._by_queue if name in row_of), np.intp)
 
     def units(self, queue: str) -> list[VictimUnit]:
-        """The units of one queue, in order."""
-        return self._all().get(queue, [])
+        return self._by_queue.get(queue, [])
 
     def surplus_of(self, unit: VictimUnit) -> list[VictimUnit]:
         """The surplus of the unit's workload that is not evicted yet."""
-        if self._surplus is None:
-            self._surplus = {}
-            for units in self._all().values():
-                for each in units:
-                    if each.is_surplus:
-                        self._surplus.setdefault(each.workload.name, []).append(each)
         return [each for each in self._surplus.get(unit.workload.name, ()) if not self._is_evicted(each)]
+
+    @cached_property
+    def _surplus(self) -> dict[str, list[VictimUnit]]:
+        found: dict[str, list[VictimUnit]] = {}
+        for each in (unit for units in self._by_queue.values() for unit in units if unit.is_surplus):
+            found.setdefault(each.workload.name, []).append(each)
+        return found
 
     def _is_evicted(self, unit: VictimUnit) -> bool:
         return bool(self.evicted) and any((pod.workload, pod.name) in self.evicted for pod in unit.pods)
 
-    def _all(self) -> dict[str, list[VictimUnit]]:
-        if self._units is None:
-            self._units = {}
-            for name, pods in self._state.pods.items():
-                workload = self._state.workloads.get(name)
-                if workload is not None and workload.preemptible and (units := self._units_of(workload, pods)):
-                    self._units.setdefault(workload.queue, []).extend(units)
-            for units in self._units.values():
-                units.sort(key=attrgetter("order"))
-        return self._units
+    @cached_property
+    def _by_queue(self) -> dict[str, list[VictimUnit]]:
+        found: dict[str, list[VictimUnit]] = {}
+        for name, pods in self._state.pods.items():
+            workload = self._state.workloads.get(name)
+            if workload is not None and workload.preemptible and (units := self._units_of(workload, pods)):
+                found.setdefault(workload.queue, []).extend(units)
+        for units in found.values():
+            units.sort(key=attrgetter("order"))
+        return found
 
     def _units_of(self, workload: Workload, pods: dict[str, Pod]) -> list[VictimUnit]:
         if not workload.may_go:
@@ -193,7 +213,7 @@ def _charge(pods: tuple[Pod, ...]) -> tuple[int, int, int]:
 
 
 class _Reversed(str):
-    """A name that sorts in reverse: of equal victims, the last in the order of waiting work stops first."""
+    """Sorts names in reverse: of equal victims, the last submitted stops first."""
 
     __slots__ = ()
 
@@ -205,7 +225,7 @@ class _Reversed(str):
 
 
 def surplus_of(workload: Workload, running: Mapping[str, Pod]) -> tuple[Pieces, list[Pod]]:
-    """The pods that may stop while the rest goes on, piece by piece; and that rest."""
+    """The pods that may stop while the rest runs on, piece by piece; and that rest."""
     surplus: Pieces = []
     if workload.groups:
         up = pods_per_role(workload, running)
@@ -219,7 +239,6 @@ def surplus_of(workload: Workload, running: Mapping[str, Pod]) -> tuple[Pieces, 
 
 
 def has_leader(workload: Workload, piece: Iterable[Pod]) -> bool:
-    """A leader is among them."""
     leaders = leading_roles(workload)
     return bool(leaders) and any(pod.name.rpartition("-")[0] in leaders for pod in piece)
 

@@ -1,26 +1,23 @@
-"""Find everything that keeps a class of waiting workloads from starting, in numbers.
-
-In:    the view, a queue and what a workload needs.   Out: all obstacles, the most telling first; never none.
-"""
+"""Find everything that keeps a class of waiting workloads from starting, in numbers: the most telling first."""
 
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from kaiwo.decide.obstacles.node_availability import AvailabilityCache
 from kaiwo.decide.obstacles.partition_obstacles import no_such_device
 from kaiwo.decide.obstacles.reservation_obstacles import beside_reserved, reserved_obstacles
 from kaiwo.decide.obstacles.shortages import (
+    AvailabilityCache,
     fits_when_empty,
-    lasts,
+    is_permanent,
     most_when_empty,
     pods_when_empty,
     short_of,
     too_large,
 )
 from kaiwo.decide.placement.node_fit import pods_that_fit
-from kaiwo.decide.placement.pod_affinity import missing_topology_label, verdicts_by_reason
-from kaiwo.decide.placement.queue_limits import least_by_model, least_charge
+from kaiwo.decide.placement.pod_affinity import NodeVerdict, missing_topology_label, verdicts_by_reason
+from kaiwo.decide.placement.queue_limits import UsageBound, bounds_on, least_by_model, least_charge
 from kaiwo.decide.placement.shape_scores import ShapeScores
 from kaiwo.gpus.device_fit import eligible_devices, pods_per_device
 from kaiwo.model.affinity import VENDOR_LABEL
@@ -44,77 +41,38 @@ from kaiwo.snapshot.array_types import BoolArray, Rows
 from kaiwo.snapshot.backlog import RoleNeeds, WaitingClass, needs_of_each_choice, needs_to_make_room_for
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.node_table import CPU, MEMORY, MIB, MILLI, PODS, SIZE
-from kaiwo.snapshot.queue_table import RESOURCES
 from kaiwo.snapshot.subgroup_choices import SubGroupChoices
 from kaiwo.snapshot.view import View
 
 Wants = Sequence[tuple[Request, int, Rows]]  # a kind of pod, how many of it must start, and nodes with room for one
-
-
-def short_models(view: View, row: int, is_fixed: bool, wants: Wants) -> list[Obstacle]:
-    """The limits first; then, for work that may not be preempted, the quotas."""
-    queues = view.queues
-    kept = [(Reason.QUEUE_LIMIT, queues.limits[row], view.all_used)]
-    if is_fixed:
-        kept.append((Reason.QUEUE_QUOTA, queues.quotas[row], view.all_non_preemptible))
-    found = []
-    for reason, bounds, used in kept:
-        for above, column, most in bounds:
-            if column < len(RESOURCES):
-                continue
-            model, left = queues.models[column - len(RESOURCES)], most - int(used[above, column])
-            need = sum(max(1, needed) * _milli_of(view, want, model, rows) for want, needed, rows in wants)
-            if need > left:
-                bound = QueueBound(most, model)
-                found.append(Obstacle(reason, need, max(0, left), "milli-gpu", queues.names[above], bound))
-    return found
-
-
-def _milli_of(view: View, want: Request, model: str, rows: Rows) -> int:
-    """What one pod takes of a model; 0 when it cannot use that one."""
-    if not want.gpus or model not in view.nodes.models:
-        return 0
-    usable = eligible_devices(view, want, rows) & (view.nodes.gpu_model[rows] == view.nodes.models.index(model))
-    if not usable.any():
-        return 0
-    if want.is_memory:
-        return int(want.gpus * (want.gpu_mib * WHOLE_MILLI // view.of(rows)[1][:, SIZE][usable].max()))
-    if want.is_partition:
-        return int(want.gpus * view.nodes.device_milli[rows][usable].max())
-    return want.charge_milli
-
-
 MOST_NAMED = 3  # sub-groups that are short
-_QUEUE_UNITS = {"gpu": "milli-gpu", "cpu": "milli-cpu", "memory": "mib"}
+_UNITS = ("milli-gpu", "milli-cpu", "mib")  # of resources
 
 
 def with_verdicts(
     found: WaitingClass, now: tuple[Obstacle, ...], verdicts: tuple[Obstacle, ...]
 ) -> tuple[Obstacle, ...]:
-    """What cannot be taken from others is told too, unless it would not help if it could."""
+    """Add why no room is made, unless making room would not help."""
     must_start = any(needed for _, _, needed in found.needs)
-    return now if must_start and any(lasts(each) for each in now) else now + verdicts
+    return now if must_start and any(is_permanent(each) for each in now) else now + verdicts
 
 
 class ObstacleFinder:
-    """Asks why, in one state of the cluster; equal needs are answered once."""
+    """Finds obstacles in one state of the cluster; equal needs are examined once."""
 
-    def __init__(self, state: ClusterState, active: ActivePlugins, book: ShapeScores) -> None:
-        self._view, self._state, self._active, self._book = book.view, state, active, book
-        self._offers = AvailabilityCache(state, book.start, book.view)
-        view = book.view
-        self._rows: Rows = np.arange(len(view.nodes.names))
+    def __init__(self, state: ClusterState, active: ActivePlugins, scores: ShapeScores) -> None:
+        self._view, self._state, self._active, self._scores = scores.view, state, active, scores
+        self._availability = AvailabilityCache(state, scores.start, scores.view)
+        self._rows: Rows = np.arange(len(scores.view.nodes.names))
         self._by_needs: dict[RoleNeeds, tuple[Obstacle, ...]] = {}
 
-    def obstacles(self, found: WaitingClass, dimmed: Obstacle | None = None) -> tuple[Obstacle, ...]:
-        """What the queue says, then what the nodes say. Whose space is kept waits for those who leave it.
-
-        Who would fit and stays too long (`dimmed`) is not kept by nodes.
-        """
-        if dimmed is not None and self._fits(found):
-            return (*self._of_queue(found, self._largest_mib), dimmed)
+    def obstacles(self, found: WaitingClass, too_long: Obstacle | None = None) -> tuple[Obstacle, ...]:
+        """Those of the queue, then those of the nodes unless it would fit and only runs `too_long`."""
+        if too_long is not None and self._fits(found):
+            return (*self._of_queue(found, self._largest_mib), too_long)
         needs, kept = found.needs, self._state.nominations.get(found.signature.nominated_for, {})
-        leaving = self._still_held(kept)
+        held = sum(1 for each in kept.values() if is_overdrawn(self._scores.start, each))
+        leaving = [Obstacle(Reason.RELEASING, held, 0, "pods")] if held else []
         if leaving and len(kept) >= sum(needed for _, _, needed in needs):
             return tuple(leaving)
         by_nodes = self._by_needs.get(needs)
@@ -128,8 +86,8 @@ class ObstacleFinder:
     def _of_sub_groups(
         self, found: WaitingClass, choices: SubGroupChoices, by_nodes: tuple[Obstacle, ...]
     ) -> tuple[Obstacle, ...]:
-        """Which sub-group is short, of those that the cheapest way has to start; before what else the nodes say."""
-        room = {shape: self._book.state(shape).room for shape, _, _ in found.needs}
+        """The sub-groups that are short, of those that the cheapest way must start; then the other obstacles."""
+        room = {shape: self._scores.state(shape).room for shape, _, _ in found.needs}
         need: dict[str, int] = {}
         have: dict[str, int] = {}
         for title, (shape, _, needed) in zip(choices.display_names, needs_to_make_room_for(found), strict=True):
@@ -137,12 +95,9 @@ class ObstacleFinder:
             have[title] = have.get(title, 0) + min(needed, room[shape])
             room[shape] -= min(needed, room[shape])
         rest = tuple(each for each in by_nodes if each.reason is not Reason.GANG)
-        short = [
-            Obstacle(Reason.GANG, need[title], have[title], "pods", title)
-            for title in need
-            if have[title] < need[title]
-        ]
-        return (*short[:MOST_NAMED], *rest) if short else by_nodes
+        short = [title for title in need if have[title] < need[title]]
+        obstacles = [Obstacle(Reason.GANG, need[title], have[title], "pods", title) for title in short[:MOST_NAMED]]
+        return (*obstacles, *rest) if short else by_nodes
 
     def _fits(self, found: WaitingClass) -> bool:
         ways = needs_of_each_choice(found) if found.choices is not None else (found.needs,)
@@ -150,13 +105,8 @@ class ObstacleFinder:
 
     def _has_room(self, needs: RoleNeeds) -> bool:
         if not any(needed for _, _, needed in needs):
-            return any(self._book.state(shape).room for shape, _, _ in needs)
-        return all(self._book.state(shape).room >= needed for shape, _, needed in needs)
-
-    def _still_held(self, kept: dict[str, Nomination]) -> list[Obstacle]:
-        """Pods whose kept space others have not left yet: there the nodes have given out more than they have."""
-        held = sum(1 for each in kept.values() if is_overdrawn(self._book.start, each))
-        return [Obstacle(Reason.RELEASING, held, 0, "pods")] if held else []
+            return any(self._scores.state(shape).room for shape, _, _ in needs)
+        return all(self._scores.state(shape).room >= needed for shape, _, needed in needs)
 
     def _of_queue(self, found: WaitingClass, largest_mib: Callable[[int], int]) -> list[Obstacle]:
         queues, name = self._view.queues, found.queue
@@ -165,51 +115,32 @@ class ObstacleFinder:
             return [Obstacle(Reason.NO_QUEUE, 1, 0, "queues", name)]
         if not queues.is_leaf[row]:
             return [Obstacle(Reason.QUEUE_NOT_LEAF, 1, 0, "queues", name)]
-        is_fixed = not found.signature.is_preemptible
-        if found.signature.nominated_for or not (is_fixed or queues.is_bounded[row]):
-            return []  # the space that is kept for it is paid for
+        is_non_preemptible = not found.signature.is_preemptible
+        if found.signature.nominated_for or not (is_non_preemptible or queues.is_bounded[row]):
+            return []  # nominations are paid for
         charge = least_charge(self._state, found.needs, largest_mib) + least_by_model(self._state, found.needs)
-        bounds = [(Reason.QUEUE_LIMIT, each, self._view.all_used) for each in queues.limits[row]]
-        if is_fixed:
-            bounds += [(Reason.QUEUE_QUOTA, each, self._view.all_non_preemptible) for each in queues.quotas[row]]
-        found_short = [
-            (queues.path[row].index(above), column, reason, most, int(most - used[above, column]))
-            for reason, (above, column, most), used in bounds
-            if 0 < charge[column] > most - used[above, column]
-        ]
-        return [
-            Obstacle(
-                reason,
-                charge[column],
-                max(0, left),
-                _QUEUE_UNITS[RESOURCES[column]] if column < len(RESOURCES) else "milli-gpu",
-                queues.names[queues.path[row][at]],
-                QueueBound(most, "" if column < len(RESOURCES) else queues.models[column - len(RESOURCES)]),
-            )
-            for at, column, reason, most, left in sorted(found_short)
-        ]
+        bounds = bounds_on(self._view, row, is_non_preemptible)
+        short = [bound for bound in bounds if 0 < charge[bound.column] > bound.left]
+        short.sort(key=lambda bound: (queues.path[row].index(bound.queue), bound.column, bound.is_quota))
+        return [_over_bound(self._view, bound, charge[bound.column]) for bound in short]
 
     def _of_models(self, found: WaitingClass) -> tuple[Obstacle, ...]:
-        """There is room, and the queue may take no more of the GPU models that have it; else the pods get in each
-        other's way."""
-        row = self._view.queues.row.get(found.queue)
+        """Nodes have room, but bounds leave too little of the GPU models there; else pods exclude each other."""
+        row, shapes = self._view.queues.row.get(found.queue), self._state.backlog.shapes
         if row is not None and self._view.queues.is_model_bounded[row]:
-            wants = [
-                (self._state.backlog.shapes[shape], needed, self._book.state(shape).slots.nonzero()[0])
-                for shape, _, needed in found.needs
-            ]
+            rooms = {shape: self._scores.state(shape).slots.nonzero()[0] for shape, _, _ in found.needs}
+            wants = [(shapes[shape], needed, rooms[shape]) for shape, _, needed in found.needs]
             if short := short_models(self._view, row, not found.signature.is_preemptible, wants):
                 return tuple(short)
         return (self._gang(found.needs),)
 
     def _largest_mib(self, shape: int) -> int:
-        """Of the devices that would serve a shape if they were free."""
-        return int(self._offers.of(shape).largest_mib.max(initial=0))
+        return int(self._availability.of(shape).largest_mib.max(initial=0))
 
     def _largest_free_mib(self, shape: int) -> int:
-        """Of the devices with room for a shape: as large as all that one pod takes on some node can be."""
+        """The size of device on which its memory would be charged least, where it fits now."""
         want = self._state.backlog.shapes[shape]
-        fits = (pods_per_device(self._view, want, self._rows) > 0) & (self._book.state(shape).slots > 0)[:, None]
+        fits = (pods_per_device(self._view, want, self._rows) > 0) & (self._scores.state(shape).slots > 0)[:, None]
         sizes = np.sort(self._view.of(self._rows)[1][:, SIZE] * fits, axis=1)
         return int(sizes[:, -want.gpus].max(initial=0)) if 0 < want.gpus <= sizes.shape[1] else 0
 
@@ -229,9 +160,9 @@ class ObstacleFinder:
         return found
 
     def _with_reserved(self, shape: int, needed: int) -> list[Obstacle]:
-        """Where reservations keep it off free devices, that is told first; else after what is short."""
+        """Reservations come first where they keep enough free devices from it, else last."""
         kept_out = []
-        if self._book.state(shape).room < max(needed, 1):
+        if self._scores.state(shape).room < max(needed, 1):
             kept_out = reserved_obstacles(self._view, self._state.backlog.shapes[shape])
         others = self._of_shape(shape, max(needed, 1))
         if not kept_out:
@@ -241,20 +172,19 @@ class ObstacleFinder:
         return [*reserved, *others] if any(each.would_do for each in kept_out) else [*others, *reserved]
 
     def _of_shape(self, shape: int, needed: int) -> list[Obstacle]:
-        """Filters that stand in the way, then resources that are short on the nodes the filters leave.
+        """Filters that matter, then resources that are short on the nodes that the filters leave.
 
-        Where one pod fits, what is missing is room for the gang, and only filters that take some of it are told.
+        Where one pod fits, what is missing is room for the gang, and only filters that take some of it matter.
         """
-        want, state = self._state.backlog.shapes[shape], self._book.state(shape)
+        want, state = self._state.backlog.shapes[shape], self._scores.state(shape)
         fits_one = bool(state.slots.any())
         if fits_one and (state.room >= needed or state.allowed.all()):
             return []
-        offer = self._offers.of(shape)
+        offer = self._availability.of(shape)
         if want.gpus and not offer.devices.any():
             return [*too_large(self._view, want, offer), no_such_device(self._view, want)]
-        if (
-            state.allowed.all() and not self._active.free_filters and want.neighbours is None
-        ):  # asking each filter about each node costs a millisecond
+        # Calling each filter for each node would take a millisecond.
+        if state.allowed.all() and not self._active.free_filters and want.neighbours is None:
             return short_of(self._view, want, self._rows, offer)
         verdicts = self._verdicts(want)
         passing = self._rows[np.logical_and.reduce([mask for _, mask, _ in verdicts])]
@@ -264,38 +194,36 @@ class ObstacleFinder:
         if fits_one:
             return blocking
         if not len(passing) and not blocking:
-            # Each node is closed by some filter, none of which matters alone: all are told, and what is short anyway.
-            blocking, passing = [self._kept_out(want, *each) for each in verdicts if not each[1].all()], self._rows
+            # Some filter excludes each node, but none matters alone: name all of them, and what is short anyway.
+            blocking, passing = [self._kept_out(want, each) for each in verdicts if not each.mask.all()], self._rows
         short = short_of(self._view, want, passing, offer) if len(passing) else []
         return [*blocking, *short] or [Obstacle(Reason.PLUGIN, 1, 0, "nodes")]
 
-    def _verdicts(self, want: Request) -> list[tuple[str, BoolArray, Reason]]:
-        rows = self._rows
-        by_filters = [
-            (p.name, call_plugin(p.name, p.filter, len(rows), self._view, want, rows).astype(np.bool_), p.reason)
-            for p in self._active.filters
-        ]
-        return [*_without_echoes(by_filters), *verdicts_by_reason(self._book.working, want)]
+    def _verdicts(self, want: Request) -> list[NodeVerdict]:
+        rows, by_filters = self._rows, []
+        for plugin in self._active.filters:
+            mask = call_plugin(plugin.name, plugin.filter, len(rows), self._view, want, rows).astype(np.bool_)
+            by_filters.append(NodeVerdict(plugin.name, mask, plugin.reason))
+        return [*_without_echoes(by_filters), *verdicts_by_reason(self._scores.working, want)]
 
-    def _blocking_filters(
-        self, want: Request, verdicts: list[tuple[str, BoolArray, Reason]], could: BoolArray
-    ) -> list[Obstacle]:
-        """A filter matters when it keeps out every node, or one that would do: now, or (`could`) once it is empty."""
+    def _blocking_filters(self, want: Request, verdicts: list[NodeVerdict], could: BoolArray) -> list[Obstacle]:
+        """A filter matters if it excludes every node, or one that would do now or (`could`) once it is empty."""
         would_do = could | (pods_that_fit(self._view, want, self._rows) > 0)
         against = np.sum([~mask for _, mask, _ in verdicts], axis=0)
         return [
-            self._kept_out(want, name, mask, reason)
-            for name, mask, reason in verdicts
-            if not mask.all() and (not mask.any() or (~mask & (against == 1) & would_do).any())
+            self._kept_out(want, each)
+            for each in verdicts
+            if not each.mask.all() and (not each.mask.any() or (~each.mask & (against == 1) & would_do).any())
         ]
 
-    def _kept_out(self, want: Request, name: str, mask: BoolArray, reason: Reason) -> Obstacle:
+    def _kept_out(self, want: Request, verdict: NodeVerdict) -> Obstacle:
+        name, mask, reason = verdict
         subject = (self._lacking(want) if reason is Reason.NODE_RULES and not mask.any() else "") or name
-        need = int(not mask.any())  # where others may be used, how many would do nobody knows: no numbers
+        need = int(not mask.any())  # where some nodes may be used, it is unknown how many more would do
         return Obstacle(reason, need, 0, "nodes", subject, self._exclusion(want, subject, mask, reason))
 
     def _exclusion(self, want: Request, subject: str, mask: BoolArray, reason: Reason) -> Facts:
-        """How many nodes are excluded, or what no node has at all."""
+        """How many nodes are excluded, or what every node lacks."""
         if want.vendor and subject == VENDOR_LABEL + want.vendor:
             return VendorMissing(want.vendor, len(mask))
         if reason is Reason.PODS_UNEVEN and (label := missing_topology_label(self._view, want)):
@@ -303,16 +231,16 @@ class ObstacleFinder:
         return NodesExcluded(int((~mask).sum()), len(mask))
 
     def _lacking(self, want: Request) -> str:
-        """The label of a rule that holds on no node at all; empty when each of them holds somewhere."""
+        """The label of a rule that no node satisfies; empty: there is no such rule."""
         labels = [node.labels for node in self._view.nodes.nodes]
         return next((rule.key for rule in want.node_rules if not any(map(rule.holds, labels))), "")
 
     def _gang(self, needs: RoleNeeds) -> Obstacle:
-        """How many of the pods that must start together would fit, each shape for itself."""
+        """How many of the pods that must start together would fit, each shape as if it were alone."""
         if not any(needed for _, _, needed in needs):
-            return Obstacle(Reason.GANG, 1, int(any(self._book.state(shape).room for shape, _, _ in needs)), "pods")
+            return Obstacle(Reason.GANG, 1, int(any(self._scores.state(shape).room for shape, _, _ in needs)), "pods")
         need = sum(needed for _, _, needed in needs)
-        bounds = [(self._most(shape), needed) for shape, _, needed in needs if needed]
+        bounds = [(self._most_when_empty(shape), needed) for shape, _, needed in needs if needed]
         most = {limit: sum(min(needed, found[limit]) for found, needed in bounds) for limit in GangLimit}
         tightest = GangLimit.ALLOWED_NODES
         if most[GangLimit.CLUSTER] < need:
@@ -321,30 +249,55 @@ class ObstacleFinder:
             tightest = GangLimit.UNRESERVED
         if most[tightest] < need:
             return Obstacle(Reason.GANG, need, most[tightest], "pods", "", GangBound(tightest))
-        have = sum(min(needed, self._book.state(shape).room) for shape, _, needed in needs)
+        have = sum(min(needed, self._scores.state(shape).room) for shape, _, needed in needs)
         return Obstacle(Reason.GANG, need, have, "pods")
 
-    def _most(self, shape: int) -> dict[GangLimit, int]:
-        """Pods of one shape that would fit if nothing ran."""
-        want, allowed = self._state.backlog.shapes[shape], self._book.state(shape).allowed
-        return most_when_empty(self._view, want, allowed, self._offers.of(shape))
+    def _most_when_empty(self, shape: int) -> dict[GangLimit, int]:
+        want, allowed = self._state.backlog.shapes[shape], self._scores.state(shape).allowed
+        return most_when_empty(self._view, want, allowed, self._availability.of(shape))
 
 
-def _without_echoes(verdicts: list[tuple[str, BoolArray, Reason]]) -> list[tuple[str, BoolArray, Reason]]:
-    """Kubernetes taints a node that is cordoned or not ready: that is the same obstacle once more, not a second one."""
-    told = [mask for _, mask, reason in verdicts if reason in (Reason.NODE_CORDONED, Reason.NODE_NOT_READY)]
+def short_models(view: View, row: int, is_non_preemptible: bool, wants: Wants) -> list[Obstacle]:
+    """The GPU models of which bounds leave too little for these pods."""
+    found = []
+    for bound in bounds_on(view, row, is_non_preemptible):
+        if model := bound.model(view.queues):
+            need = sum(max(1, needed) * _milli_of(view, want, model, rows) for want, needed, rows in wants)
+            found += [_over_bound(view, bound, need)] if need > bound.left else []
+    return found
+
+
+def _over_bound(view: View, bound: UsageBound, need: int) -> Obstacle:
+    model, reason = bound.model(view.queues), Reason.QUEUE_QUOTA if bound.is_quota else Reason.QUEUE_LIMIT
+    unit, facts = "milli-gpu" if model else _UNITS[bound.column], QueueBound(bound.most, model)
+    return Obstacle(reason, need, max(0, bound.left), unit, view.queues.names[bound.queue], facts)
+
+
+def _milli_of(view: View, want: Request, model: str, rows: Rows) -> int:
+    """What one pod takes of a GPU model on these nodes; 0 if it cannot use it."""
+    if not want.gpus or model not in view.nodes.models:
+        return 0
+    usable = eligible_devices(view, want, rows) & (view.nodes.gpu_model[rows] == view.nodes.models.index(model))
+    if not usable.any():
+        return 0
+    if want.is_memory:
+        return int(want.gpus * (want.gpu_mib * WHOLE_MILLI // view.of(rows)[1][:, SIZE][usable].max()))
+    if want.is_partition:
+        return int(want.gpus * view.nodes.device_milli[rows][usable].max())
+    return want.charge_milli
+
+
+def _without_echoes(verdicts: list[NodeVerdict]) -> list[NodeVerdict]:
+    """Kubernetes also taints nodes that are cordoned or not ready: that is not a second obstacle."""
+    closed = [~each.mask for each in verdicts if each.reason in (Reason.NODE_CORDONED, Reason.NODE_NOT_READY)]
     return [
-        (
-            name,
-            np.logical_or.reduce([mask, *(~each for each in told)]) if reason is Reason.NODE_TAINTED else mask,
-            reason,
-        )
-        for name, mask, reason in verdicts
+        each._replace(mask=np.logical_or.reduce([each.mask, *closed])) if each.reason is Reason.NODE_TAINTED else each
+        for each in verdicts
     ]
 
 
 def is_overdrawn(view: View, kept: Nomination) -> bool:
-    """What is kept is still held by somebody else, too."""
+    """Another pod still holds what is nominated."""
     row = view.nodes.row.get(kept.node)
     if row is None:
         return False

@@ -1,9 +1,4 @@
-"""What keeps a pod waiting when no device is cut as it asks: whether another partition mode would help, and comes.
-
-In:    the view, a request.   Out: an obstacle.
-"""
-
-from collections.abc import Mapping
+"""What keeps a pod waiting when no device has the partition mode it asks for, and whether a change would help."""
 
 import numpy as np
 from msgspec.structs import replace
@@ -31,7 +26,7 @@ from kaiwo.snapshot.view import View
 
 
 def no_such_device(view: View, want: Request) -> Obstacle:
-    """No working device of a wanted model, cut as wanted, anywhere."""
+    """No healthy device of a wanted model and partition mode exists."""
     nodes = view.nodes.nodes
     if is_mps_on_amd(want, nodes):
         return Obstacle(Reason.GPU_ISOLATION, want.gpus, 0, "nodes", "gpu-isolation", MpsOnAmd())
@@ -50,7 +45,7 @@ def no_such_device(view: View, want: Request) -> Obstacle:
 
 
 def after_mode_change(view: View, want: Request, rows: Rows) -> Obstacle | None:
-    """A node would have enough if its GPUs were cut so; the one that comes closest is told. None: no node would."""
+    """The node that would come closest after its GPUs changed their mode; None: no node would have enough."""
     gpus = view.of(rows)[1]
     is_cut = want.is_partition or len(view.nodes.profiles) > 1
     if not is_cut and not ((gpus[:, USABLE] == 0) & (gpus[:, SIZE] > 0)).any():
@@ -65,7 +60,7 @@ def after_mode_change(view: View, want: Request, rows: Rows) -> Obstacle | None:
 
 
 def _in_other_modes(view: View, want: Request) -> Obstacle | None:
-    """All are cut in other ways; or none of them can be cut so, ever."""
+    """All such GPUs are in other modes, or none of them supports this one."""
     nodes, mode = view.nodes.nodes, want.partition or WHOLE_MODE
     found = list(if_repartitioned(_open_nodes(view, want, np.arange(len(nodes))), want))
     if found:
@@ -74,14 +69,17 @@ def _in_other_modes(view: View, want: Request) -> Obstacle | None:
     if (kept := _reserved(view, want, mode)) is not None:
         return kept
     modes = available_modes(nodes, want)
-    if not want.is_partition or not modes or _is_possible(modes, want.partition):
+    compute = want.partition.partition("+")[0]
+    # NVIDIA's modes are known only from their devices.
+    is_possible = want.partition == ANY_PARTITION or any(compute in there for there in modes.values())
+    if not want.is_partition or not modes or is_possible:
         return None
     supported = tuple(ModelModes(model, tuple(there)) for model, there in modes.items())
     return Obstacle(Reason.PARTITION_MODE, want.gpus, 0, "gpus", mode, NoSuchMode(supported))
 
 
 def _reserved(view: View, want: Request, mode: str) -> Obstacle | None:
-    """Those that could be cut so are reserved for others, who alone may change them."""
+    """The GPUs that support the mode are reserved for others, and only those may change them."""
     reserved = view.reservations
     if reserved is None:
         return None
@@ -95,26 +93,17 @@ def _reserved(view: View, want: Request, mode: str) -> Obstacle | None:
 
 
 def reserved_by(reservation: Reservation, now_s: int) -> ReservedBy:
-    """The owner and the times, as far as they are still to come: so they stay the same from cycle to cycle."""
+    """The owner, and the times still to come, so that they stay the same from cycle to cycle."""
     start_s = reservation.start_s if reservation.start_s > now_s else 0
     return ReservedBy(reservation.owner, start_s, reservation.end_s)
 
 
 def _open_nodes(view: View, want: Request, rows: Rows) -> list[Node]:
-    """The nodes without the devices that reservations keep for others."""
     nodes = [view.nodes.nodes[row] for row in rows]
     if view.reservations is None:
         return nodes
     closed = view.reservations.closed(want.passes, want.holds_s)[rows]
-    return [
-        replace(node, gpus=tuple(gpu for column, gpu in enumerate(node.gpus) if not closed[at, column]))
-        if closed[at].any()
-        else node
-        for at, node in enumerate(nodes)
-    ]
-
-
-def _is_possible(modes: Mapping[str, tuple[str, ...]], wanted: str) -> bool:
-    """Some model that is there can be in such a mode. How NVIDIA's are cut only their devices tell."""
-    compute = wanted.partition("+")[0]
-    return wanted == ANY_PARTITION or any(compute in there for there in modes.values())
+    for at in np.flatnonzero(closed.any(axis=1)).tolist():
+        gpus = tuple(gpu for column, gpu in enumerate(nodes[at].gpus) if not closed[at, column])
+        nodes[at] = replace(nodes[at], gpus=gpus)
+    return nodes

@@ -1,7 +1,4 @@
-"""What reservations keep a request from, as obstacles with the reservation's name, owner and times.
-
-In:    the view, a request.   Out: one obstacle a reservation that has devices which the request could use otherwise.
-"""
+"""Obstacles of reservations: those that keep devices which a request could use otherwise, with owner and times."""
 
 from typing import NamedTuple
 
@@ -30,14 +27,12 @@ TOO_FEW = (Reason.NOT_ENOUGH_GPUS, Reason.NOT_ENOUGH_GPU_MEMORY)
 
 
 class BlockingReservation(NamedTuple):
-    """What a reservation keeps a request from."""
-
     obstacle: Obstacle
     would_do: bool  # what it keeps would be enough for one pod, and is free
 
 
 def reserved_obstacles(view: View, want: Request) -> list[BlockingReservation]:
-    """The strongest claim first. Work that names a reservation is told of that one alone."""
+    """The strongest reservation first. For work that names a reservation, that one alone."""
     if want.reservation:
         return (
             [BlockingReservation(obstacle, True)] if (obstacle := _named(view.reservations, want)) is not None else []
@@ -54,7 +49,7 @@ def reserved_obstacles(view: View, want: Request) -> list[BlockingReservation]:
 
 
 def beside_reserved(view: View, want: Request, others: list[Obstacle]) -> list[Obstacle]:
-    """What else is in the way, told so that nobody thinks that the cluster has no more than what is left to them."""
+    """The other obstacles, worded so that nobody takes what is left for all that the cluster has."""
     hidden = (Reason.GPU_MODEL, Reason.GPU_UNHEALTHY, Reason.PARTITION_MODE, Reason.PLUGIN)
     left = [each for each in others if each.reason not in hidden and (each.have or each.reason not in TOO_FEW)]
     larger = SizeBound(LargerNodes.LARGE_ENOUGH if _would_serve(view, want) else LargerNodes.ALSO_TOO_SMALL)
@@ -62,7 +57,7 @@ def beside_reserved(view: View, want: Request, others: list[Obstacle]) -> list[O
 
 
 def _would_serve(view: View, want: Request) -> bool:
-    """With all that is reserved a node would be large enough, if it were empty."""
+    """Counting reserved devices, some node would be large enough if it were empty."""
     rows = np.arange(len(view.nodes.names))
     able = eligible_devices(view, _admitted(view, want), rows)
     large: BoolArray = able & (view.of(rows)[1][:, SIZE] >= want.gpu_mib)
@@ -70,7 +65,7 @@ def _would_serve(view: View, want: Request) -> bool:
 
 
 def _admitted(view: View, want: Request) -> Request:
-    """The same request, if it might use whatever is reserved."""
+    """The same request, if it were admitted to every reservation."""
     names = [claim.name for claim in view.reservations.reservations] if view.reservations is not None else []
     return replace(want, passes=(*want.passes, *names), holds_s=0)
 
@@ -90,7 +85,7 @@ def _named(reserved: ReservationView | None, want: Request) -> Obstacle | None:
 
 
 def _of_devices(view: View, want: Request, claim: DeviceReservation) -> BlockingReservation | None:
-    """How many of its devices would serve, and how many of them are free."""
+    """How many of its devices would serve and are free."""
     assert view.reservations is not None
     rows, admitted = np.unique(claim.rows), _admitted(view, want)
     at = np.searchsorted(rows, claim.rows)
@@ -109,7 +104,7 @@ def _of_nodes(view: ReservationView, claim: DeviceReservation) -> BlockingReserv
 
 
 def _reserved_by(reserved: ReservationView, want: Request, claim: DeviceReservation) -> ReservedBy:
-    """The owner and the times; and before the start, that this work might still run then."""
+    """The owner and the times; and before the start, that this work might still be running then."""
     facts = reserved_by(claim.reservation, reserved.now_s)
     if claim.reservation.phase(reserved.now_s) is not ReservationPhase.PENDING:
         return facts

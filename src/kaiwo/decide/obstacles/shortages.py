@@ -1,15 +1,17 @@
 """Find the resources that are short on the nodes that a pod may use, and what they would fit if nothing ran.
 
-In:    the view, a request, rows of nodes.   Out: obstacles with what is needed and the most that any node has.
+What nodes could give one pod of a shape is cached and repaired for touched nodes: computing it for every shape in every
+cycle was most of the cost of obstacles.
 """
+
+from dataclasses import dataclass
 
 import numpy as np
 from msgspec.structs import replace
 
-from kaiwo.decide.obstacles.node_availability import NodeAvailability, availability_in
 from kaiwo.decide.obstacles.partition_obstacles import after_mode_change
 from kaiwo.decide.placement.node_fit import extended_free
-from kaiwo.gpus.device_fit import devices_of_reservation, eligible_devices
+from kaiwo.gpus.device_fit import devices_of_reservation, eligible_devices, pods_per_device
 from kaiwo.gpus.isolation_grades import closed_by_tenants
 from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.obstacle import (
@@ -25,45 +27,111 @@ from kaiwo.model.obstacle import (
 )
 from kaiwo.model.request import Request
 from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows
-from kaiwo.snapshot.node_table import CPU, MEMORY, PODS, SIZE, USABLE
+from kaiwo.snapshot.cluster_state import ClusterState
+from kaiwo.snapshot.node_table import CPU, MEMORY, MIB, MILLI, PODS, SIZE, USABLE
 from kaiwo.snapshot.view import View
 
 _OF_SIZE = (Reason.NOT_ENOUGH_GPUS, Reason.NOT_ENOUGH_GPU_MEMORY, Reason.GPU_MODEL)
-CLOSE_LOOK = 8  # nodes whose GPUs are looked at one by one: 1,250 of them took 60 ms
+MOST_EXAMINED = 8  # nodes whose GPUs are examined one by one: 1,250 of them took 60 ms
 
-_Look = tuple[IntArray, Obstacle]  # what each node has, and what to say when none has enough
+_Resource = tuple[IntArray, Obstacle]  # what each node has free, and the obstacle when none has enough
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAvailability:
+    """What each node could give one pod of a shape, as of a version of the nodes."""
+
+    version: int
+    now: IntArray  # free devices, milli or MiB: whatever the shape is measured in
+    devices: IntArray  # that would serve it if they were free
+    largest_mib: IntArray  # of those devices
+
+
+class AvailabilityCache:
+    def __init__(self, state: ClusterState, start: View, view: View) -> None:
+        self._shapes, self._start, self._view = state.backlog.shapes, start, view
+        self._kept: dict[int, NodeAvailability] = state.caches.setdefault("offers", {})
+
+    def of(self, shape: int) -> NodeAvailability:
+        want = self._shapes[shape]
+        kept = self._kept[shape] = _repaired(self._start, want, self._kept.get(shape) or _unknown(self._view))
+        return _repaired(self._view, want, kept)
+
+
+def availability_in(view: View, want: Request, rows: Rows) -> NodeAvailability:
+    """Computed afresh, for these nodes."""
+    now, devices, largest = np.zeros((3, len(view.nodes.names)), np.int64)
+    now[rows], devices[rows], largest[rows] = _availability(view, want, rows)
+    return NodeAvailability(view.clock, now, devices, largest)
+
+
+def _unknown(view: View) -> NodeAvailability:
+    nothing = np.zeros(len(view.nodes.names), np.int64)
+    return NodeAvailability(-1, nothing, nothing, nothing)
+
+
+def _repaired(view: View, want: Request, offer: NodeAvailability) -> NodeAvailability:
+    touched = (view.changed > offer.version).nonzero()[0]
+    if not len(touched):
+        return offer
+    now, devices, largest = offer.now.copy(), offer.devices.copy(), offer.largest_mib.copy()
+    now[touched], devices[touched], largest[touched] = _availability(view, want, touched)
+    return NodeAvailability(view.clock, now, devices, largest)
+
+
+def _availability(view: View, want: Request, rows: Rows) -> tuple[IntArray, IntArray, IntArray]:
+    gpus = view.of(rows)[1]
+    able = eligible_devices(view, want, rows)
+    milli, mib, size = gpus[:, MILLI], gpus[:, MIB], gpus[:, SIZE]
+    devices, largest = able.sum(axis=1), (size * able).max(axis=1, initial=0)
+    if want.is_exclusive:
+        return pods_per_device(view, want, rows).sum(axis=1), devices, largest
+    if want.is_memory:  # the largest request whose milli, rounded down, are still free
+        usable = np.minimum(mib, ((milli + 1) * size - 1) // 1000)
+    else:  # the largest fraction whose part of the memory, rounded down, is still free
+        usable = np.minimum(milli, ((mib + 1) * 1000 - 1) // np.maximum(size, 1))
+    if (closed := closed_by_tenants(view, want, rows)) is not None:
+        able = able & ~closed
+    return _on_each(np.maximum(usable, 0) * able, want.gpus), devices, largest
+
+
+def _on_each(free: IntArray, devices: int) -> IntArray:
+    """What a node has free on each of that many devices: the least of its best ones."""
+    if not 0 < devices <= free.shape[1]:
+        return np.zeros(len(free), np.int64)
+    best: IntArray = free.max(axis=1) if devices == 1 else np.sort(free, axis=1)[:, -devices]
+    return best
 
 
 def short_of(view: View, want: Request, rows: Rows, offer: NodeAvailability) -> list[Obstacle]:
-    """Resources of which no node that may be used has enough; else those that are short where the others would do."""
-    looks = _looks(view, want, rows, offer)
-    everywhere = [
-        _as_sizes(view, rows, obstacle) for free, obstacle in looks if not (free >= _least(want, obstacle)).any()
-    ]
-    return everywhere or _short_beside_the_rest(view, want, rows, looks, offer)
+    """Resources that are short on every usable node; else what the closest nodes lack beside the rest."""
+    resources = _resources(view, want, rows, offer)
+    short = [obstacle for free, obstacle in resources if not (free >= _least(want, obstacle)).any()]
+    everywhere = [_as_sizes(view, rows, obstacle) for obstacle in short]
+    return everywhere or _short_beside_the_rest(view, want, rows, resources, offer)
 
 
 def too_large(view: View, want: Request, offer: NodeAvailability) -> list[Obstacle]:
-    """What no node has enough of even when it is empty, GPUs apart: no change of GPUs would mend that."""
+    """Resources other than GPUs of which even an empty node has too little: no change of GPUs helps."""
     rows = np.arange(len(view.nodes.names))
-    looks = _looks(view, replace(want, gpus=0), rows, offer)
-    sizes = [_as_sizes(view, rows, obstacle) for _, obstacle in looks]
+    resources = _resources(view, replace(want, gpus=0), rows, offer)
+    sizes = [_as_sizes(view, rows, obstacle) for _, obstacle in resources]
     return [each for each in sizes if _is_size_of_all(each)]
 
 
-def lasts(obstacle: Obstacle) -> bool:
-    """No end of anybody's work removes it: nothing that it may use is that large, or of that kind."""
+def is_permanent(obstacle: Obstacle) -> bool:
+    """No work that ends removes it: nothing that it may use is that large, or of that kind."""
     return _is_size_of_all(obstacle) or obstacle.facts == GangBound(GangLimit.CLUSTER) or obstacle.reason in _OF_SIZE
 
 
 def _is_size_of_all(obstacle: Obstacle) -> bool:
-    """No node has that much of a resource, whether it may be used or not."""
+    """No node has that much, even of those that it may not use."""
     facts = obstacle.facts
     return isinstance(facts, NotOffered) or (isinstance(facts, SizeBound) and facts.is_of_all_nodes)
 
 
 def fits_when_empty(view: View, want: Request, offer: NodeAvailability) -> BoolArray:
-    """Nodes that would take one pod if nothing ran on them."""
+    """Nodes that would fit one pod if nothing ran on them."""
     nodes = view.nodes
     fits: BoolArray = (nodes.cpu_size >= want.cpu_milli) & (nodes.memory_size >= want.memory_mib)
     for name, amount in want.extended:
@@ -72,12 +140,12 @@ def fits_when_empty(view: View, want: Request, offer: NodeAvailability) -> BoolA
 
 
 def largest_device_mib(view: View, want: Request) -> int:
-    """The size of the largest device that would serve a request, free or not; 0 when there is none."""
+    """The largest device that would serve a request, free or not; 0 when there is none."""
     rows = np.arange(len(view.nodes.names))
     return int((view.of(rows)[1][:, SIZE] * eligible_devices(view, want, rows)).max(initial=0))
 
 
-def _looks(view: View, want: Request, rows: Rows, offer: NodeAvailability) -> list[_Look]:
+def _resources(view: View, want: Request, rows: Rows, offer: NodeAvailability) -> list[_Resource]:
     free, _ = view.of(rows)
     found = [_gpus(view, want, rows, offer)] if want.gpus else []
     for reason, unit, need, column in (
@@ -95,7 +163,7 @@ def _looks(view: View, want: Request, rows: Rows, offer: NodeAvailability) -> li
 
 
 def _as_sizes(view: View, rows: Rows, obstacle: Obstacle) -> Obstacle:
-    """Where no node that may be used is large enough even when it is empty, sizes are told: waiting does not help."""
+    """Where even an empty node is too small, name the sizes: waiting does not help."""
     size = _sizes(view, obstacle)
     if size is None or (largest := int(size[rows].max())) >= obstacle.need:
         return obstacle
@@ -103,7 +171,7 @@ def _as_sizes(view: View, rows: Rows, obstacle: Obstacle) -> Obstacle:
 
 
 def _sizes(view: View, obstacle: Obstacle) -> IntArray | None:
-    """What each node has of a resource when it is empty; None: of GPUs that is told already."""
+    """What each node has when it is empty; None for GPUs, where that is known already."""
     nodes = view.nodes
     match obstacle.reason:
         case Reason.NOT_ENOUGH_CPU:
@@ -118,14 +186,14 @@ def _sizes(view: View, obstacle: Obstacle) -> IntArray | None:
 
 
 def _short_beside_the_rest(
-    view: View, want: Request, rows: Rows, looks: list[_Look], offer: NodeAvailability
+    view: View, want: Request, rows: Rows, resources: list[_Resource], offer: NodeAvailability
 ) -> list[Obstacle]:
-    """Each resource is there somewhere, but never all on one node: what the nodes lack that come closest."""
-    lacks = [free < _least(want, obstacle) for free, obstacle in looks]
+    """Each resource is free somewhere, but never all on one node: what the closest nodes lack."""
+    lacks = [free < _least(want, obstacle) for free, obstacle in resources]
     how_many = np.sum(lacks, axis=0)
     closest = how_many == how_many.min()
     found = []
-    for (free, obstacle), lacking in zip(looks, lacks, strict=True):
+    for (free, obstacle), lacking in zip(resources, lacks, strict=True):
         here = (lacking & closest).nonzero()[0]
         if len(here) and (recut := _in_another_mode(view, want, rows[here], obstacle, offer)) is not None:
             found.append(recut)
@@ -139,23 +207,22 @@ def _short_beside_the_rest(
 def _in_another_mode(
     view: View, want: Request, rows: Rows, obstacle: Obstacle, offer: NodeAvailability
 ) -> Obstacle | None:
-    """All else is there, and GPUs that are cut in another way: those nodes have none free because they have none so."""
+    """The only thing missing on these nodes is GPUs in this partition mode."""
     if obstacle.reason != Reason.NOT_ENOUGH_FREE_GPUS or (offer.devices[rows] >= want.gpus).any():
         return None
     gpus = view.of(rows)[1]
     is_closed = ((gpus[:, USABLE] == 0) & (gpus[:, SIZE] > 0)).any(axis=1)  # these may be on their way to it
-    return after_mode_change(view, want, rows[np.argsort(~is_closed, kind="stable")[:CLOSE_LOOK]])
+    return after_mode_change(view, want, rows[np.argsort(~is_closed, kind="stable")[:MOST_EXAMINED]])
 
 
 def _least(want: Request, obstacle: Obstacle) -> int:
-    """What a node must have free; sizes that no node ever has are told in another measure."""
+    """What a node must have free; bounds on sizes are in another unit."""
     if obstacle.reason in (Reason.NOT_ENOUGH_GPUS, Reason.NOT_ENOUGH_GPU_MEMORY, Reason.PARTITION_MODE):
         return want.gpus if want.is_exclusive else want.gpu_mib or want.gpu_milli
     return obstacle.need
 
 
-def _gpus(view: View, want: Request, rows: Rows, offer: NodeAvailability) -> _Look:
-    """What is free of the devices, and the best that any node can offer."""
+def _gpus(view: View, want: Request, rows: Rows, offer: NodeAvailability) -> _Resource:
     now = offer.now[rows]
     if want.is_memory and (largest := int(offer.largest_mib[rows].max())) < want.gpu_mib:
         bound = _size_bound(largest, int(offer.largest_mib.max()), want.gpu_mib)
@@ -178,7 +245,7 @@ def _gpus(view: View, want: Request, rows: Rows, offer: NodeAvailability) -> _Lo
 
 
 def _size_bound(usable: int, anywhere: int, need: int) -> SizeBound:
-    """Whether a larger node exists that a filter excludes."""
+    """Whether filters exclude a larger node."""
     if anywhere == usable:
         return SizeBound(LargerNodes.NONE)
     return SizeBound(LargerNodes.LARGE_ENOUGH if anywhere >= need else LargerNodes.ALSO_TOO_SMALL)
@@ -188,8 +255,7 @@ UNCOUNTED = 1 << 40  # pods of a shape that takes no whole devices
 
 
 def most_when_empty(view: View, want: Request, allowed: BoolArray, offer: NodeAvailability) -> dict[GangLimit, int]:
-    """What bounds the pods, and how many it leaves: the GPUs of the whole cluster, the nodes that the filters allow,
-    and what is reserved."""
+    """How many pods would fit in the cluster by its GPUs alone, on allowed nodes, and outside reservations."""
     freely = unreserved(view, want)
     free_offer = availability_in(view, freely, np.arange(len(view.nodes.names))) if freely != want else offer
     whole = int((free_offer.devices // want.gpus).sum()) if want.gpus and want.is_exclusive else UNCOUNTED
@@ -199,7 +265,7 @@ def most_when_empty(view: View, want: Request, allowed: BoolArray, offer: NodeAv
 
 
 def unreserved(view: View, want: Request) -> Request:
-    """The same request, if it might use whatever is reserved."""
+    """The same request, if nothing were reserved."""
     if view.reservations is None and not want.reservation:
         return want
     names = [claim.name for claim in view.reservations.reservations] if view.reservations is not None else []
@@ -207,7 +273,7 @@ def unreserved(view: View, want: Request) -> Request:
 
 
 def pods_when_empty(view: View, want: Request, offer: NodeAvailability) -> IntArray:
-    """Per node, by its pod slots, CPU, memory, extended resources and GPUs, in what is not reserved for others."""
+    """Per node, outside what is reserved for others."""
     nodes = view.nodes
     pods = np.array([node.pods for node in nodes.nodes], np.int64)
     for name, amount in want.extended:

@@ -1,19 +1,20 @@
-"""How many pods of one shape fit on each node: the law of capacity, which no plugin can bend.
+"""How many pods of one shape fit on each node, as it is or under a capacity mask.
 
-In:    the view, a request, rows of nodes.   Out: pods per node; 0 where it does not fit.
+This is the law of capacity, which no plugin can bend.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 
 from kaiwo.gpus.device_fit import devices_of_reservation, pods_by_devices, pods_per_device
 from kaiwo.model.request import Request
 from kaiwo.snapshot.array_types import IntArray, Rows
-from kaiwo.snapshot.node_table import CPU, EXTENDED, MEMORY, PODS
+from kaiwo.snapshot.node_table import CPU, EXTENDED, MEMORY, MIB, PODS
 from kaiwo.snapshot.view import View
 
 
 def pods_that_fit(view: View, want: Request, nodes: Rows) -> IntArray:
-    """The scarcest resource decides."""
     free, _ = view.of(nodes)
     slots = free[:, PODS]
     if want.gpus:
@@ -34,8 +35,25 @@ def pods_that_fit(view: View, want: Request, nodes: Rows) -> IntArray:
 
 
 def extended_free(view: View, name: str, nodes: Rows) -> IntArray:
-    """What is free of an extended resource; 0 where no node knows it."""
+    """0 where no node knows the resource."""
     if name not in view.nodes.extended_names:
         return np.zeros(len(nodes), np.int64)
     free: IntArray = view.of(nodes)[0][:, EXTENDED + view.nodes.extended_names.index(name)]
     return free
+
+
+class CapacityMask(NamedTuple):
+    """What is not free on some nodes for work that would still run when a planned start begins."""
+
+    key: tuple[int, ...]  # the planned starts that it protects: equal keys are equal masks
+    rows: Rows  # in order
+    free: IntArray  # by row: 0 or less
+    gpus: IntArray  # by row, (MILLI, MIB) and device: 0 or less
+
+    def over(self, view: View, nodes: Rows) -> View:
+        at = np.minimum(np.searchsorted(self.rows, nodes), len(self.rows) - 1)
+        is_masked = self.rows[at] == nodes
+        free, gpus = view.free[nodes], view.gpus[nodes]
+        free[is_masked] += self.free[at[is_masked]]
+        gpus[is_masked, : MIB + 1] += self.gpus[at[is_masked]]
+        return view.with_amounts(nodes, free, gpus)

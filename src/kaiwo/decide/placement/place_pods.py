@@ -1,17 +1,14 @@
-"""Place pods of one shape on the best nodes, with exact devices, if their queue can pay for them.
-
-In:    the working copy, a shape, how many.   Out: what was placed; fewer than asked when no more fit.
-"""
+"""Place pods of one shape on the best nodes, with exact devices, if their queue can pay for them."""
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import msgspec
 import numpy as np
 
-from kaiwo.decide.placement.capacity_mask import CapacityMask
+from kaiwo.decide.placement.node_fit import CapacityMask
 from kaiwo.decide.placement.pod_affinity import domains_of, sum_by_domain
-from kaiwo.decide.placement.queue_limits import headroom, models_with_room, within_limits
+from kaiwo.decide.placement.queue_limits import Payer, headroom, models_with_room
 from kaiwo.decide.placement.shape_scores import NOWHERE, ShapeScores, ShapeState
 from kaiwo.gpus.device_fit import device_need, need_on, pods_per_device
 from kaiwo.model.gpu import WHOLE_MILLI, Share
@@ -29,32 +26,27 @@ _NO_COLUMNS = np.zeros(0, np.int64)
 
 
 class Placed(msgspec.Struct, frozen=True):
-    """One pod's node and devices."""
-
     node: str
     devices: tuple[Share, ...]
 
     @property
     def milli(self) -> int:
-        """What it uses of GPUs in all."""
         return sum(share.milli for share in self.devices)
 
 
 class Prices(Protocol):
-    """What it costs others when their places are taken."""
+    """What it costs other work when its place is taken."""
 
     def of_nodes(self, want: Request) -> IntArray:
         """Per node: what one pod there would cost."""
 
     def cheapest_first(self, row: int, columns: IntArray, want: Request) -> IntArray:
-        """Devices of one node, those first that cost least together."""
+        """Devices of one node, those first that cost least together; else as the strategy orders them."""
+        return columns
 
 
 class Placer:
-    """Places pods on one cycle's working copy, as the nodes look under a mask.
-
-    With prices, the node that costs others least comes before the one with the best score.
-    """
+    """Places pods on one cycle's working copy under a mask. Prices, where given, come before scores."""
 
     def __init__(
         self,
@@ -70,11 +62,11 @@ class Placer:
         self._ids: dict[int, list[str]] = {}  # of the devices, by node, for the nodes that get pods
 
     def under(self, mask: CapacityMask | None) -> "Placer":
-        """The same, for work that has to leave what the mask takes off."""
+        """The same placer, for work that must leave what the mask takes off."""
         return self if mask is self._mask else self._copy(mask, self._prices)
 
     def at_prices(self, prices: Prices) -> "Placer":
-        """The same, where each place costs others something."""
+        """The same placer, where taking a place has a price."""
         return self._copy(self._mask, prices)
 
     def _copy(self, mask: CapacityMask | None, prices: Prices | None) -> "Placer":
@@ -83,18 +75,13 @@ class Placer:
         return other
 
     def room(self, shape: int) -> int:
-        """How many pods of a shape the cluster has room for, if nothing else came."""
         return self._scores.state(shape, self._mask).room
 
     def room_for(self, want: Request) -> int:
-        """The same for a request that no waiting workload has."""
         return self._scores.state_of(want, self._mask).room
 
     def place(self, shape: int, want: Request, count: int) -> list[Placed]:
-        """The best node first. Packing fills it before it looks again; spreading looks again after each pod.
-
-        A request that no waiting workload has has no shape: -1.
-        """
+        """Packing fills the best node first; spreading looks again after each pod. Shape -1: no waiting work has it."""
         placed: list[Placed] = []
         while len(placed) < count:
             state = self._state(shape, want)
@@ -106,8 +93,9 @@ class Placer:
             row = int(score.argmax())  # the first of the best: rows are sorted by name
             if state.slots[row] <= 0:
                 break
-            # Shares on several devices are looked at anew for each pod: each changes what the next one finds.
-            at_once = self._packs and (want.is_whole or want.gpus <= 1) and not _must_be_even(want)
+            # Shares on several devices, and pods that must be spread, change what the next pod finds.
+            is_spread = want.neighbours is not None and bool(want.neighbours.spread)
+            at_once = self._packs and (want.is_whole or want.gpus <= 1) and not is_spread
             slots = int(state.slots[row])
             here = min(count - len(placed), slots) if at_once else 1
             placed.extend(self.put(row, want, here))
@@ -119,7 +107,7 @@ class Placer:
         return self._scores.state(shape, self._mask) if shape >= 0 else self._scores.state_of(want, self._mask)
 
     def _roomy(self, want: Request, state: ShapeState, score: IntArray, count: int) -> IntArray:
-        """Pods that must be near each other begin where there is room for all of them, if there is such a place."""
+        """Pods that must be near each other begin in a domain with room for all of them, if there is one."""
         near = want.neighbours.near if want.neighbours is not None else None
         for level in near.levels if near is not None else ():
             places = domains_of(self.working.nodes, level)
@@ -129,7 +117,6 @@ class Placer:
         return score
 
     def put(self, row: int, want: Request, count: int) -> list[Placed]:
-        """Put pods on one node that has room for them."""
         if not want.gpus:
             self.working.take(row, count, want, _NO_COLUMNS, _NO_COLUMNS, _NO_COLUMNS)
             return [Placed(self.working.nodes.names[row], ())] * count
@@ -137,10 +124,10 @@ class Placer:
             return self._put_whole(row, want, count)
         if want.gpus == 1 and getattr(self._plugins.allocation, "fills", False):
             return self._fill(row, want, count)
-        return [self._put_share(row, want) for _ in range(count)]
+        return [self._put_on(row, want, self._ranked(row, want)[: want.gpus]) for _ in range(count)]
 
     def put_exactly(self, shape: int, want: Request, kept: Nomination) -> Placed | None:
-        """Put a pod on exactly the devices that were kept for it, if they are free."""
+        """Put a pod on exactly these devices, if they are free."""
         row = self.working.nodes.row.get(kept.node)
         if row is None or self._scores.state(shape, self._mask).slots[row] <= 0 or want.gpus != len(kept.devices):
             return None
@@ -161,7 +148,7 @@ class Placer:
         return [Placed(name, tuple(shares[at : at + each])) for at in range(0, len(shares), each)]
 
     def _fill(self, row: int, want: Request, count: int) -> list[Placed]:
-        """A strategy that stays on a device while pods fit is called once for many pods."""
+        """Called once for many pods, for strategies that stay on a device while pods fit."""
         columns = self._ranked(row, want)
         times = self._scores.times_on(want, row, self._mask)[columns]
         before = np.cumsum(times) - times
@@ -175,9 +162,6 @@ class Placer:
             placed.extend([Placed(name, (Share(ids[column], part, size),))] * pods)
         return placed
 
-    def _put_share(self, row: int, want: Request) -> Placed:
-        return self._put_on(row, want, self._ranked(row, want)[: want.gpus])
-
     def _put_on(self, row: int, want: Request, columns: IntArray) -> Placed:
         milli, mib = need_on(self.working.view, want, row, columns)
         self.working.take(row, 1, want, columns, milli, mib)
@@ -186,10 +170,9 @@ class Placer:
         return Placed(self.working.nodes.names[row], tuple(Share(ids[c], part, size) for c, part, size in amounts))
 
     def _device_ids(self, row: int) -> list[str]:
-        found = self._ids.get(row)
-        if found is None:
-            found = self._ids[row] = [gpu.id for gpu in self.working.nodes.nodes[row].gpus]
-        return found
+        if row not in self._ids:
+            self._ids[row] = [gpu.id for gpu in self.working.nodes.nodes[row].gpus]
+        return self._ids[row]
 
     def _ranked(self, row: int, want: Request) -> IntArray:
         """The devices of a node that fit, in the order of the strategy."""
@@ -201,26 +184,6 @@ class Placer:
             turn = self.working.reservations.device_rank(want.passes)[row, ranked]
             ranked = ranked[np.argsort(turn, kind="stable")]
         return ranked if self._prices is None else self._prices.cheapest_first(row, ranked, want)
-
-
-def _must_be_even(want: Request) -> bool:
-    """Each pod decides where the next may be placed."""
-    return want.neighbours is not None and bool(want.neighbours.spread)
-
-
-class Payer(NamedTuple):
-    """The queue that pays for pods, and by which rules."""
-
-    queue: int
-    is_non_preemptible: bool  # its work may not be preempted
-    has_limits: bool = True  # else only the nodes are asked about
-
-    def try_charge(self, working: WorkingCopy, charge: ResourceVector) -> bool:
-        """Charge the queue, if its limits allow."""
-        if self.has_limits and not within_limits(working, self.queue, charge, self.is_non_preemptible):
-            return False
-        working.charge(self.queue, charge, self.is_non_preemptible)
-        return True
 
 
 def place_pods(placer: Placer, payer: Payer, shape: int, want: Request, count: int) -> list[Placed] | None:
@@ -244,7 +207,7 @@ def place_pods(placer: Placer, payer: Payer, shape: int, want: Request, count: i
 
 
 def _place_by_model(placer: Placer, payer: Payer, shape: int, want: Request, count: int) -> list[Placed] | None:
-    """One pod after the other, each on a GPU model of which its queue may still use as much."""
+    """One pod after the other, each on a GPU model of which its queue has that much left."""
     placed: list[Placed] = []
     with placer.working.trial() as attempt:
         while len(placed) < count:
@@ -257,7 +220,7 @@ def _place_by_model(placer: Placer, payer: Payer, shape: int, want: Request, cou
 
 
 def _place_one(placer: Placer, payer: Payer, shape: int, want: Request) -> Placed | None:
-    """Where a model turns out too expensive (memory is a larger part of a smaller device), another one is tried."""
+    """Where a model turns out too expensive (memory is a larger part of a smaller device), try another."""
     working = placer.working
     asked = set(want.gpu_models or working.nodes.models)
     left = asked & set(models_with_room(working, payer.queue, payer.is_non_preemptible, max(1, want.charge_milli)))
@@ -275,7 +238,7 @@ def _place_one(placer: Placer, payer: Payer, shape: int, want: Request) -> Place
 
 
 def charge_of_placed(working: WorkingCopy, want: Request, placed: Sequence[Placed]) -> ResourceVector:
-    """What a queue pays for pods that have their places, by GPU model, too, where some queue bounds one."""
+    """What a queue pays for placed pods; by GPU model, too, where some queue bounds one."""
     charge = (sum(each.milli for each in placed), want.cpu_milli * len(placed), want.memory_mib * len(placed))
     if not working.queues.models:
         return charge

@@ -1,13 +1,10 @@
-"""Place one workload: all the pods it needs, or none.
-
-In:    a waiting class and one of its workloads.   Out: its starts, or None with nothing changed.
-"""
+"""Place one workload: all the pods it needs, or none."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from kaiwo.decide.placement.place_pods import Payer, Placed, Placer, charge_of_placed, place_pods
-from kaiwo.decide.placement.queue_limits import charge_of, times_within_limits
+from kaiwo.decide.placement.place_pods import Placed, Placer, charge_of_placed, place_pods
+from kaiwo.decide.placement.queue_limits import Payer, charge_of, times_within_limits
 from kaiwo.model.plan import Start
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Workload, leading_roles, pod_name, pods_per_role
@@ -20,24 +17,16 @@ ALL_PODS = 1 << 40  # more than any workload has
 
 @dataclass(slots=True)
 class Placement:
-    """Where a workload's pods start, and which of its nominations are given up."""
-
     starts: list[Start] = field(default_factory=list)
     given_up: list[tuple[str, str]] = field(default_factory=list)
     gang: "_Gang | None" = None  # that could use more
 
     def grow(self, most: int) -> list[Start]:
-        """Up to this many more pods of a workload that has what it needs."""
         return [] if self.gang is None else self.gang.grow(most)
 
 
 def place_workload(
-    placer: Placer,
-    state: ClusterState,
-    workload: Workload,
-    needs: RoleNeeds,
-    limits: bool = True,
-    grows: bool = True,
+    placer: Placer, state: ClusterState, workload: Workload, needs: RoleNeeds, limits: bool = True, grows: bool = True
 ) -> Placement | None:
     """Everything needed in one trial; then, when it grows, what it could use beyond that.
 
@@ -65,29 +54,20 @@ def _ways(state: ClusterState, workload: Workload, needs: RoleNeeds) -> list[Rol
 
 
 def leaders_first(workload: Workload, starts: list[Start]) -> list[Start]:
-    """Leaders start first, since the other pods look for them; else the order stays as it is."""
+    """Leaders start first, since the other pods look for them; otherwise the order stays."""
     leaders = leading_roles(workload)
     return sorted(starts, key=lambda each: each.pod.rpartition("-")[0] not in leaders) if leaders else starts
 
 
 def first_missing_pod(state: ClusterState, workload: Workload) -> str:
-    """The pod that a workload misses when it misses one: its only one, or what is left of a larger one."""
+    """The only pod of a workload, or the first that a larger one lacks."""
     if len(workload.roles) == 1 and workload.name not in state.pods:
         return pod_name(workload.roles[0], 0)
     return _missing_pods(state, workload)[0][0]
 
 
 class _Gang:
-    """One workload that is being placed."""
-
-    def __init__(
-        self,
-        placer: Placer,
-        state: ClusterState,
-        workload: Workload,
-        needs: RoleNeeds,
-        limits: bool,
-    ) -> None:
+    def __init__(self, placer: Placer, state: ClusterState, workload: Workload, needs: RoleNeeds, limits: bool) -> None:
         self._working, self._placer, self._state = placer.working, placer, state
         self._workload, self._needs = workload, needs
         self._payer = Payer(placer.working.queues.row[workload.queue], not workload.preemptible, limits)
@@ -95,7 +75,6 @@ class _Gang:
         self.kept = state.nominations.get(workload.name, {})
 
     def place(self, pools_nominations: bool) -> Placement | None:
-        """Try the roles in one order after the other."""
         if self._workload.groups and not self.kept and not self._could_fit():
             return None
         for order in self._orders():
@@ -117,20 +96,16 @@ class _Gang:
         return None
 
     def grow(self, most: int) -> list[Start]:
-        """After it was placed: up to this many more pods."""
         before = len(self._placement.starts)
         self._grow(most)
         return self._placement.starts[before:]
 
     def _could_fit(self) -> bool:
-        """Of many ways most are ruled out by counting."""
+        """Counting rules out most choices of sub-groups."""
         return all(self._placer.room(shape) >= needed for shape, _, needed in self._needs if needed)
 
     def _orders(self) -> Iterator[list[int]]:
-        """Large pods before small ones use their room; else those with the least room left over first.
-
-        Pods that must be near others come after them.
-        """
+        """Large pods first, or those with the least room left over; those that must be near others after them."""
         largest = sorted(range(len(self._needs)), key=lambda at: (_follows(self._want(at)), self._size(at)))
         yield largest
         if len(largest) > 1:
@@ -154,7 +129,7 @@ class _Gang:
         return placed is not None
 
     def _grow(self, most: int) -> None:
-        """Elastic roles take what else there is, within the limits, and no more than `most` pods."""
+        """Elastic roles take more, within the limits, up to `most` pods."""
         full = len(self._placement.starts) + most
         for at, (shape, _, _) in enumerate(self._needs):
             want = self._want(at)
@@ -172,18 +147,17 @@ class _Gang:
             self._start(at, placed)
 
     def _grow_by_steps(self) -> None:
-        """Sub-groups join whole or not at all, and roles that are whole grow by one pod after the other."""
+        """Sub-groups join as a whole or not at all; complete roles grow pod by pod."""
         roles = self._workload.roles
         present = self._state.pods.get(self._workload.name, ())
-        numbers = [
-            number for number, up in enumerate(pods_per_role(self._workload, present)) if up < roles[number].count
-        ]
-        at_of = {number: at for at, number in enumerate(numbers)}
+        counts = enumerate(pods_per_role(self._workload, present))
+        incomplete = [number for number, up in counts if up < roles[number].count]
+        at_of = {number: at for at, number in enumerate(incomplete)}
         failed: set[PodsByRole] = set()
         while True:
-            up = [
-                role.count - len(self._missing[at_of[n]]) if n in at_of else role.count for n, role in enumerate(roles)
-            ]
+            up = [role.count for role in roles]
+            for number, at in at_of.items():
+                up[number] -= len(self._missing[at])
             steps = [tuple((at_of[number], pods) for number, pods in step) for step in ways_to_grow(self._workload, up)]
             step = next((each for each in steps if self._kind_of(each) not in failed), None)
             if step is None:
@@ -192,11 +166,10 @@ class _Gang:
                 failed.add(self._kind_of(step))
 
     def _kind_of(self, step: PodsByRole) -> PodsByRole:
-        """Steps that need the same: room only shrinks, so where one failed all do."""
+        """Steps that need the same. Room only shrinks, so where one failed all do."""
         return tuple(sorted((self._needs[at].shape, pods) for at, pods in step))
 
     def _take(self, step: PodsByRole) -> bool:
-        """All pods of one step, or none."""
         found: list[tuple[int, list[Placed]]] = []
         with self._working.trial() as attempt:
             for at, pods in step:
@@ -241,7 +214,7 @@ class _Gang:
 
 
 def _missing_pods(state: ClusterState, workload: Workload) -> list[list[str]]:
-    """Per role that misses pods: their names, in order."""
+    """The names of missing pods, for each role that lacks any."""
     present = state.pods.get(workload.name, {})
     names = [[n for i in range(role.count) if (n := pod_name(role, i)) not in present] for role in workload.roles]
     return [each for each in names if each]
@@ -252,6 +225,6 @@ def _start(workload: Workload, pod: str, placed: Placed) -> Start:
 
 
 def _follows(want: Request) -> bool:
-    """It cannot be the first: it must be near pods of another kind."""
+    """It must be near pods of another kind, so it cannot be placed first."""
     neighbours = want.neighbours
     return neighbours is not None and neighbours.near is not None and neighbours.near.mark not in neighbours.marks

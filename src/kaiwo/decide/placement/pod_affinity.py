@@ -1,10 +1,10 @@
 """Pod affinity, anti-affinity and spreading: where a pod may go, given the pods that are there. No plugin can bend it.
 
-In:    the view, with this cycle's placements, and a request.   Out: one boolean a node.
 A domain is the nodes with one value of a label. Counts are kept by node and summed by domain when needed, since the
 nodes of a domain may differ from pod to pod.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -15,10 +15,10 @@ from kaiwo.model.affinity import (
     NOMINATED_PREFIX,
     PodAffinity,
     RequiredPodAffinity,
-    RequiredPodAntiAffinity,
     TopologySpread,
     matches_node_rules,
 )
+from kaiwo.model.node import Node
 from kaiwo.model.obstacle import Reason
 from kaiwo.model.request import Request
 from kaiwo.plugins.builtin.node_filters import tolerates_all
@@ -33,75 +33,72 @@ _Array = TypeVar("_Array", IntArray, BoolArray)
 
 
 class AffinityVerdict(NamedTuple):
-    """What one rule says of every node."""
-
     mask: BoolArray
     reason: Reason
     subject: str  # the mark, and the level
     is_final: bool  # no placement of this cycle makes more nodes possible
 
 
+class NodeVerdict(NamedTuple):
+    """What a filter, or all affinity rules of one kind together, say of every node."""
+
+    subject: str
+    mask: BoolArray
+    reason: Reason
+
+
 def affinity_verdicts(view: WorkingCopy, want: Request) -> list[AffinityVerdict]:
-    """What each rule of a request, and each rule of others about it, says of the nodes."""
+    """What the rules of a request, and the rules of other pods about it, say of every node."""
     own = want.neighbours
     if own is None:
         return []
-    found = [_stays_apart(view, rule) for rule in own.apart]
-    found += [
-        _is_let_in(view, mark, level) for mark in own.marks for level in view.affinity_counts.repelling_levels(mark)
-    ]
+    found = _anti_affinity(view, own)
     if own.near is not None:
         found.append(_is_near(view, own.near, own.near.mark in own.marks))
     found += [_is_even(view, want, own, rule) for rule in own.spread]
     return found
 
 
-def verdicts_by_reason(view: WorkingCopy, want: Request) -> list[tuple[str, BoolArray, Reason]]:
-    """The same, all rules of one kind together, with those named that keep a node out."""
+def verdicts_by_reason(view: WorkingCopy, want: Request) -> list[NodeVerdict]:
+    """All rules of one kind together, naming those that exclude a node."""
     found: dict[Reason, tuple[list[str], BoolArray]] = {}
     for verdict in affinity_verdicts(view, want):
         subjects, mask = found.get(verdict.reason, ([], np.ones(len(verdict.mask), np.bool_)))
         if not verdict.mask.all() and verdict.subject not in subjects:
             subjects.append(verdict.subject)
         found[verdict.reason] = (subjects, mask & verdict.mask)
-    return [("; ".join(subjects[:MOST_NAMED]), mask, reason) for reason, (subjects, mask) in found.items()]
+    return [NodeVerdict("; ".join(subjects[:MOST_NAMED]), mask, reason) for reason, (subjects, mask) in found.items()]
 
 
 def missing_topology_label(view: View, want: Request) -> str:
-    """The label over whose values its pods must be spread and that no node has; empty: there is no such label."""
+    """The first label that its pods must be spread over and that no node has; empty: there is none."""
     levels = [rule.level for rule in want.neighbours.spread] if want.neighbours is not None else []
     return next((level for level in levels if not (domains_of(view.nodes, level) >= 0).any()), "")
 
 
 def may_return(view: WorkingCopy, own: PodAffinity | None, row: int) -> bool:
-    """A pod that was removed may come back to its node: no pod there must be apart from it."""
-    if own is None:
-        return True
-    every = [_stays_apart(view, rule) for rule in own.apart]
-    every += [
-        _is_let_in(view, mark, level) for mark in own.marks for level in view.affinity_counts.repelling_levels(mark)
-    ]
-    return all(bool(verdict.mask[row]) for verdict in every)
+    """A removed pod may return to its node: no pod there must be apart from it."""
+    return own is None or all(bool(verdict.mask[row]) for verdict in _anti_affinity(view, own))
 
 
 def nomination_holds(view: WorkingCopy, kept: PodAffinity | None, row: int) -> bool:
-    """The nominated pod may come here, as far as pods are concerned that do not leave."""
+    """The nominated pod may come here; pods that are leaving do not count."""
     if kept is None:
         return True
     pod = PodAffinity(tuple(mark.removeprefix(NOMINATED_PREFIX) for mark in kept.marks), apart=kept.apart)
-    is_anybody_leaving = view.has_releasing_pods
-    if is_anybody_leaving:
+    has_releasing_pods = view.has_releasing_pods
+    if has_releasing_pods:
         view.count_releasing(+1)
     view.affinity_counts.change(row, kept, -1)
     may_come = may_return(view, pod, row)
     view.affinity_counts.change(row, kept, +1)
-    if is_anybody_leaving:
+    if has_releasing_pods:
         view.count_releasing(-1)
     return may_come
 
 
 def still_holds(view: WorkingCopy, want: Request, row: int) -> bool:
-    """A pod on this node obeys its rules there, whatever came or left after it."""
+    """A pod on this node still obeys its rules, whatever came or left after it."""
     own = want.neighbours
     if own is None:
         return True
@@ -112,15 +109,12 @@ def still_holds(view: WorkingCopy, want: Request, row: int) -> bool:
 
 
 def domains_of(nodes: NodeTable, level: str) -> IntArray:
-    """By node: the number of its domain on a level; -1: it has none."""
-    found = nodes.cache.get(level)
-    if found is None:
-        found = _keep(nodes, level, _number(nodes, level))
-    return found
+    """By node: the number of its domain on a level; -1: none."""
+    found: IntArray | None = nodes.cache.get(level)
+    return found if found is not None else _keep(nodes, level, _number(nodes, level))
 
 
 def sum_by_domain(places: IntArray, counts: IntArray) -> IntArray:
-    """By domain: the counts of its nodes."""
     inside = places >= 0
     sums: IntArray = np.bincount(places[inside], counts[inside], int(places.max(initial=-1)) + 1).astype(np.int64)
     return sums
@@ -143,7 +137,7 @@ def _keep(nodes: NodeTable, key: object, value: _Array) -> _Array:
 
 
 def _present(view: WorkingCopy, counts: IntArray | None, level: str) -> BoolArray | None:
-    """Nodes in whose domain there is at least one; None: there is none anywhere."""
+    """Nodes whose domain has at least one; None: there are none anywhere."""
     if counts is None:
         return None
     places = domains_of(view.nodes, level)
@@ -153,52 +147,46 @@ def _present(view: WorkingCopy, counts: IntArray | None, level: str) -> BoolArra
     return there[places]
 
 
-def _free_of(view: WorkingCopy, *counts: IntArray | None, level: str) -> BoolArray:
-    free = np.ones(len(view.nodes.names), np.bool_)
+def _anti_affinity(view: WorkingCopy, own: PodAffinity) -> list[AffinityVerdict]:
+    """The pod's own rules, and those of other pods about it."""
+    counts = view.affinity_counts
+    found = [
+        _apart(view, rule.mark, rule.level, counts.by_row(rule.mark), counts.by_row(NOMINATED_PREFIX + rule.mark))
+        for rule in own.apart
+    ]
+    for mark in own.marks:
+        found += [_apart(view, mark, level, counts.by_row((mark, level))) for level in counts.repelling_levels(mark)]
+    return found
+
+
+def _apart(view: WorkingCopy, mark: str, level: str, *counts: IntArray | None) -> AffinityVerdict:
+    mask = np.ones(len(view.nodes.names), np.bool_)
     for each in counts:
         present = _present(view, each, level)
         if present is not None:
-            free &= ~present
-    return free
-
-
-def _stays_apart(view: WorkingCopy, rule: RequiredPodAntiAffinity) -> AffinityVerdict:
-    mask = _free_of(
-        view,
-        view.affinity_counts.by_row(rule.mark),
-        view.affinity_counts.by_row(NOMINATED_PREFIX + rule.mark),
-        level=rule.level,
-    )
-    return _apart(mask, rule.mark, rule.level)
-
-
-def _is_let_in(view: WorkingCopy, mark: str, level: str) -> AffinityVerdict:
-    return _apart(_free_of(view, view.affinity_counts.by_row((mark, level)), level=level), mark, level)
-
-
-def _apart(mask: BoolArray, mark: str, level: str) -> AffinityVerdict:
+            mask &= ~present
     if mark.startswith(HOST_PORT_PREFIX):
         return AffinityVerdict(mask, Reason.PORT_TAKEN, mark.removeprefix(HOST_PORT_PREFIX), True)
     return AffinityVerdict(mask, Reason.PODS_TOO_NEAR, _subject(level, mark), True)
 
 
 def _is_near(view: WorkingCopy, rule: RequiredPodAffinity, is_own: bool) -> AffinityVerdict:
-    """All levels together: a pod that is near on one level only is not near."""
+    """All levels together: near on one level alone is not near."""
     counts = view.affinity_counts.by_row(rule.mark)
     has_places = np.ones(len(view.nodes.names), np.bool_)
     near = np.ones(len(view.nodes.names), np.bool_)
-    is_anybody = False
+    has_matches = False
     for level in rule.levels:
         has_places &= domains_of(view.nodes, level) >= 0
         present = _present(view, counts, level)
         near &= present if present is not None else False
-        is_anybody = is_anybody or (present is not None and bool(present.any()))
-    mask = has_places & (near if is_anybody or not is_own else True)
+        has_matches = has_matches or (present is not None and bool(present.any()))
+    mask = has_places & (near if has_matches or not is_own else True)
     return AffinityVerdict(mask, Reason.PODS_NOT_NEAR, _subject(", ".join(rule.levels), rule.mark), False)
 
 
 def _is_even(view: WorkingCopy, want: Request, own: PodAffinity, rule: TopologySpread) -> AffinityVerdict:
-    """With nominated pods, and without them: they may still go elsewhere."""
+    """With nominated pods and without them: they may still go elsewhere."""
     counts, kept = view.affinity_counts.by_row(rule.mark), view.affinity_counts.by_row(NOMINATED_PREFIX + rule.mark)
     nothing = np.zeros(len(view.nodes.names), np.int64)
     now = nothing if counts is None else counts
@@ -224,22 +212,21 @@ def _within_skew(
 
 
 def _counts(nodes: NodeTable, want: Request, own: PodAffinity, rule: TopologySpread) -> BoolArray:
-    """Nodes that count for a rule: those with a domain on every level, and as its policies say."""
+    """Nodes that count for a rule: with a domain on every level, and as its policies say."""
     counted: BoolArray = np.logical_and.reduce([domains_of(nodes, other.level) >= 0 for other in own.spread])
     if rule.by_rules and (own.own_rules or own.own_choices):
-        key = ("rules", own.own_rules, own.own_choices)
-        allowed = nodes.cache.get(key)
-        if allowed is None:
-            each = (matches_node_rules(node.labels, own.own_rules, own.own_choices) for node in nodes.nodes)
-            allowed = _keep(nodes, key, np.fromiter(each, np.bool_, len(nodes.nodes)))
-        counted &= allowed
+        rules = own.own_rules, own.own_choices
+        counted &= _nodes_where(nodes, ("rules", *rules), lambda node: matches_node_rules(node.labels, *rules))
     if rule.by_taints:
-        tolerated = nodes.cache.get(want.tolerations)
-        if tolerated is None:
-            each = (tolerates_all(want.tolerations, node) for node in nodes.nodes)
-            tolerated = _keep(nodes, want.tolerations, np.fromiter(each, np.bool_, len(nodes.nodes)))
-        counted &= tolerated
+        counted &= _nodes_where(nodes, want.tolerations, lambda node: tolerates_all(want.tolerations, node))
     return counted
+
+
+def _nodes_where(nodes: NodeTable, key: object, holds: Callable[[Node], bool]) -> BoolArray:
+    found: BoolArray | None = nodes.cache.get(key)
+    if found is None:
+        found = _keep(nodes, key, np.fromiter(map(holds, nodes.nodes), np.bool_, len(nodes.nodes)))
+    return found
 
 
 def _subject(level: str, mark: str) -> str:

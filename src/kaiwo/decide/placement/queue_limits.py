@@ -1,23 +1,25 @@
-"""What queues may still use: their own limits and those of every queue above them.
+"""What queues pay for work, and what limits leave them: their own limits and those of every queue above them."""
 
-In:    the working copy, a queue, a charge.   Out: whether it fits, or how often.
-"""
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
-from collections.abc import Callable
-
+from kaiwo.decide.turn_order import Lane, NextNeed
 from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.request import Request
+from kaiwo.model.workload import Workload
 from kaiwo.queues.resource_division import MOST_AMOUNT
 from kaiwo.snapshot.array_types import IntArray
-from kaiwo.snapshot.backlog import RoleNeeds
+from kaiwo.snapshot.backlog import RoleNeeds, WaitingClass, needs_charged_first, needs_of_each_choice
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.gpu_model_usage import only_model
-from kaiwo.snapshot.queue_table import ENDLESS, GPU, RESOURCES, PathBound, ResourceVector
+from kaiwo.snapshot.node_table import SIZE, USABLE
+from kaiwo.snapshot.queue_table import ENDLESS, GPU, RESOURCES, PathBound, QueueTable, ResourceVector
+from kaiwo.snapshot.view import View
 from kaiwo.snapshot.working_copy import WorkingCopy
 
 
 def charge_of(want: Request, pods: int = 1, device_mib: int = 0) -> ResourceVector:
-    """What a queue pays for such pods on devices of this size; the size matters to memory requests only."""
+    """What a queue pays for such pods; the device size matters to memory requests only."""
     milli = want.charge_milli
     if want.is_memory and device_mib:
         milli = want.gpus * (want.gpu_mib * WHOLE_MILLI // device_mib)
@@ -30,17 +32,20 @@ def least_charge(state: ClusterState, needs: RoleNeeds, largest_mib: Callable[[i
     The larger a device, the fewer milli of it the same memory is; `largest_mib` says how large it may be for a shape.
     """
     must_start = any(needed for _, _, needed in needs)
-    each = [
-        charge_of(state.backlog.shapes[shape], needed if must_start else 1, largest_mib(shape))
-        for shape, _, needed in needs
-    ]
+    shapes = state.backlog.shapes
+    each = [charge_of(shapes[shape], needed if must_start else 1, largest_mib(shape)) for shape, _, needed in needs]
     together = sum if must_start else min
     milli, cpu, memory = each[0] if len(each) == 1 else (together(column) for column in zip(*each, strict=True))
     return min(milli, MOST_AMOUNT), min(cpu, MOST_AMOUNT), min(memory, MOST_AMOUNT)
 
 
+def is_within(charge: ResourceVector, left: Sequence[int]) -> bool:
+    """Parts of zero always fit."""
+    return all(amount <= most for amount, most in zip(charge, left, strict=True) if amount)
+
+
 def within_limits(working: WorkingCopy, queue: int, charge: ResourceVector, is_non_preemptible: bool = False) -> bool:
-    """The queue and all above it stay within their limits; work that may not be preempted also within their quotas."""
+    """The queue and all above it stay within their limits, and for non-preemptible work within their quotas."""
     if is_non_preemptible and _is_over(working.all_non_preemptible, working.queues.quotas[queue], charge):
         return False
     return not _is_over(working.all_used, working.queues.limits[queue], charge)
@@ -53,23 +58,41 @@ def _is_over(used: IntArray, bounds: tuple[PathBound, ...], charge: ResourceVect
     return False
 
 
-def models_with_room(working: WorkingCopy, queue: int, is_non_preemptible: bool, milli: int) -> list[str]:
-    """The GPU models of which the queue may still use this much."""
-    queues = working.queues
-    kept = [(working.all_used, queues.limits[queue])]
+class UsageBound(NamedTuple):
+    """A limit or quota of a queue, or of one above it."""
+
+    queue: int
+    column: int  # a resource, or after those a GPU model
+    most: int
+    left: int
+    is_quota: bool  # it binds non-preemptible work only
+
+    def model(self, queues: QueueTable) -> str:
+        """The GPU model of which this is a bound; empty: it is of a resource."""
+        return queues.models[self.column - len(RESOURCES)] if self.column >= len(RESOURCES) else ""
+
+
+def bounds_on(view: View, queue: int, is_non_preemptible: bool) -> list[UsageBound]:
+    """All bounds on the work of a queue: the limits first, then the quotas."""
+    queues = view.queues
+    kept = [(False, queues.limits[queue], view.all_used)]
     if is_non_preemptible:
-        kept.append((working.all_non_preemptible, queues.quotas[queue]))
-    short = {
-        queues.models[column - len(RESOURCES)]
-        for used, bounds in kept
+        kept.append((True, queues.quotas[queue], view.all_non_preemptible))
+    return [
+        UsageBound(above, column, most, most - int(used[above, column]), is_quota)
+        for is_quota, bounds, used in kept
         for above, column, most in bounds
-        if column >= len(RESOURCES) and used[above, column] + milli > most
-    }
+    ]
+
+
+def models_with_room(working: WorkingCopy, queue: int, is_non_preemptible: bool, milli: int) -> list[str]:
+    bounds = bounds_on(working.view, queue, is_non_preemptible)
+    short = {bound.model(working.queues) for bound in bounds if bound.left < milli}
     return [model for model in sorted(working.nodes.models) if model not in short]
 
 
 def least_by_model(state: ClusterState, needs: RoleNeeds) -> tuple[int, ...]:
-    """Beside the least charge: what it needs of each bounded GPU model, if it can use no other model."""
+    """What it needs of each bounded GPU model, where it can use no other."""
     wants = [(state.backlog.shapes[shape], needed) for shape, _, needed in needs]
     return tuple(
         sum(want.charge_milli * needed for want, needed in wants if only_model(want, state.nodes.models) == model)
@@ -80,7 +103,6 @@ def least_by_model(state: ClusterState, needs: RoleNeeds) -> tuple[int, ...]:
 def times_within_limits(
     working: WorkingCopy, queue: int, charge: ResourceVector, most: int, is_non_preemptible: bool = False
 ) -> int:
-    """How often a charge fits under the limits, up to `most`."""
     for resource, each in enumerate(charge):
         if each:
             most = min(most, max(0, headroom(working, queue, resource)) // each)
@@ -92,9 +114,102 @@ def times_within_limits(
 
 
 def headroom(working: WorkingCopy, queue: int, resource: int = GPU) -> int:
-    """What the queue and all above it may still use of a resource; below 0 when one is over its limit."""
+    """What the queue and all above it may still use; negative when one is over its limit."""
     if not working.queues.is_bounded[queue]:
         return ENDLESS
     path = list(working.queues.path[queue])
     left = working.queues.limit[path, resource] - working.view.queue_used[path, resource]
     return int(left.min())
+
+
+class Payer(NamedTuple):
+    """The queue that pays for pods, and by which rules."""
+
+    queue: int
+    is_non_preemptible: bool  # its work may not be preempted
+    has_limits: bool = True  # else only the nodes are asked about
+
+    def try_charge(self, working: WorkingCopy, charge: ResourceVector) -> bool:
+        if self.has_limits and not within_limits(working, self.queue, charge, self.is_non_preemptible):
+            return False
+        working.charge(self.queue, charge, self.is_non_preemptible)
+        return True
+
+
+class QueueCharge(NamedTuple):
+    """What one workload's queue pays for it, and by which rules."""
+
+    queue: int
+    charge: ResourceVector
+    is_non_preemptible: bool  # it may not be preempted: quotas bind it, too
+    start_s: int = 0
+    end_s: int = 0
+
+
+class ClassCharges:
+    """The charges of one cycle; equal needs are computed once."""
+
+    def __init__(self, state: ClusterState, working: WorkingCopy) -> None:
+        self._state, self._working = state, working
+        self._least: dict[RoleNeeds, ResourceVector] = {}
+        sizes = working.gpus[:, SIZE][working.gpus[:, USABLE] > 0]
+        self.largest_mib = int(sizes.max(initial=0))
+        self._equal_mib = self.largest_mib if (sizes == self.largest_mib).all() else 0
+
+    def takes_work(self, queue: str) -> bool:
+        """The queue exists and is a leaf."""
+        row = self._working.queues.row.get(queue)
+        return row is not None and self._working.queues.is_leaf[row]
+
+    def may_start(self, found: WaitingClass) -> bool:
+        """Its queue takes work, and the limits leave the least that it would pay."""
+        queues = self._working.queues
+        row = queues.row.get(found.queue)
+        if row is None or not queues.is_leaf[row]:
+            return False
+        is_preemptible = found.signature.is_preemptible
+        if found.signature.nominated_for or (is_preemptible and not queues.is_bounded[row]):
+            return True  # nominations are paid for; and without limits everything is allowed
+        if found.choices is not None:  # what one way needs too much of, another may need less of
+            ways = needs_of_each_choice(found)
+            charges = (least_charge(self._state, way, lambda _: self.largest_mib) for way in ways)
+            return any(within_limits(self._working, row, charge, not is_preemptible) for charge in charges)
+        return within_limits(self._working, row, self.least(found), not is_preemptible)
+
+    def least(self, found: WaitingClass) -> ResourceVector:
+        """The least that its queue pays before a workload of this class has started."""
+        if found.least_charge is None or found.least_charge[0] != self.largest_mib:
+            needs = needs_charged_first(found)
+            charge = self._least.get(needs)
+            if charge is None:
+                charge = self._least[needs] = least_charge(self._state, needs, lambda _: self.largest_mib)
+            found.least_charge = (self.largest_mib, charge)
+        return found.least_charge[1]
+
+    def least_with_models(self, found: WaitingClass) -> ResourceVector:
+        if not self._working.queues.models:
+            return self.least(found)
+        return (*self.least(found), *least_by_model(self._state, needs_charged_first(found)))
+
+    def queue_charge(self, found: WaitingClass) -> QueueCharge:
+        payer = self.payer(found)
+        return QueueCharge(payer.queue, self.least_with_models(found), payer.is_non_preemptible)
+
+    def payer(self, found: WaitingClass) -> Payer:
+        return Payer(self._working.queues.row[found.queue], not found.signature.is_preemptible)
+
+    def known_charge(self, want: Request) -> ResourceVector | None:
+        """What the queue will pay for such a pod; None where that depends on the device."""
+        if want.is_partition or (want.is_memory and not self._equal_mib):
+            return None
+        return charge_of(want, 1, self._equal_mib)
+
+    def next_of(self, lane: Lane) -> NextNeed:
+        """What the first workload of a lane needs to start, and since when it has waited."""
+        name, _, found = lane.first
+        return self.least(found), self._state.workloads[name].submitted_s
+
+    def one_pod_of(self, found: WaitingClass, workload: Workload) -> NextNeed:
+        """The same for one more pod of a workload."""
+        want = self._state.backlog.shapes[found.needs[0].shape]
+        return charge_of(want, 1, self.largest_mib), workload.submitted_s

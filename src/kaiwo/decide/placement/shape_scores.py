@@ -1,7 +1,6 @@
-"""How many pods of one shape fit on each node, and how good each node is: worked out once, repaired where touched.
+"""How many pods of one shape fit on each node, and how good each node is: computed once, repaired where touched.
 
-In:    the working copy, a shape, perhaps a capacity mask.   Out: slots and score by node.
-What a cycle begins with is kept in the cluster state's memo: the next cycle repairs only what changed in between.
+What a cycle begins with is kept in the cluster state's caches: the next cycle repairs only what changed in between.
 """
 
 from typing import Any, TypeAlias
@@ -9,8 +8,7 @@ from typing import Any, TypeAlias
 import msgspec
 import numpy as np
 
-from kaiwo.decide.placement.capacity_mask import CapacityMask
-from kaiwo.decide.placement.node_fit import pods_that_fit
+from kaiwo.decide.placement.node_fit import CapacityMask, pods_that_fit
 from kaiwo.decide.placement.pod_affinity import affinity_verdicts, domains_of, sum_by_domain
 from kaiwo.gpus.device_fit import pods_per_device
 from kaiwo.model.request import Request
@@ -29,7 +27,7 @@ Verdict: TypeAlias = tuple[int, BoolArray]  # of the static filters, as of a ver
 
 
 class ShapeState(msgspec.Struct, frozen=True):
-    """What is known of one shape as of a version of the nodes. Replaced when repaired, so that it can be shared."""
+    """What is known of one shape as of a version of the nodes. It is replaced, never changed, so it can be shared."""
 
     version: int
     slots: IntArray  # how many pods fit
@@ -39,7 +37,7 @@ class ShapeState(msgspec.Struct, frozen=True):
 
 
 class ShapeScores:
-    """The state of every shape that a cycle looks at."""
+    """The state of every shape that a cycle examines."""
 
     def __init__(
         self, state: ClusterState, start: View, working: WorkingCopy, active: ActivePlugins, keeps: bool = True
@@ -57,7 +55,7 @@ class ShapeScores:
         self._redefined_at = int(working.nodes.node_changed.max(initial=-1))
 
     def state(self, shape: int, mask: CapacityMask | None = None) -> ShapeState:
-        """The shape's state with all placements so far, on the nodes as they look under the mask."""
+        """With all placements so far, on the nodes as they are under the mask."""
         now = self._now.get(shape)
         if now is None:
             now = self._kept.get(shape) or _unknown(len(self.view.nodes.names))
@@ -69,13 +67,13 @@ class ShapeScores:
         return self._seen(want, now, mask)
 
     def state_of(self, want: Request, mask: CapacityMask | None = None) -> ShapeState:
-        """The state of a request that no waiting workload has: kept for this cycle only."""
+        """The same for a request that no waiting workload has; kept for this cycle only."""
         now = self._loose.get(want) or _unknown(len(self.view.nodes.names))
         now = self._loose[want] = self._repaired(self.view, want, now)
         return self._seen(want, now, mask)
 
     def filled(self, shape: int, row: int) -> None:
-        """A node took as many pods of the shape as fit, and nothing else happened: it need not be evaluated again."""
+        """A node took as many pods of the shape as fit: it need not be evaluated again."""
         now = self._now[shape]
         slots, score = now.slots.copy(), now.score.copy()
         slots[row], score[row] = 0, NOWHERE
@@ -83,7 +81,7 @@ class ShapeScores:
         self._now[shape] = ShapeState(self.view.clock, slots, score, now.allowed, room)
 
     def times_on(self, want: Request, row: int, mask: CapacityMask | None) -> IntArray:
-        """How often one device's part of a request fits on each device of a node under the mask."""
+        """How often one device's part of a request fits on each device of a node."""
         nodes = np.array([row])
         view = self.view if mask is None else mask.over(self.view, nodes)
         times: IntArray = pods_per_device(view, want, nodes)[0]
@@ -108,7 +106,7 @@ class ShapeScores:
         return known
 
     def _with_affinity(self, want: Request, plain: ShapeState) -> ShapeState:
-        """With the rules between pods. One placement may close or open nodes far from it, so all nodes are checked."""
+        """One placement may close or open nodes far from it, so all nodes are checked."""
         known = self._by_affinity.get(want)
         if known is None or known.version != self.view.clock:
             known = self._by_affinity[want] = with_affinity(self.working, want, plain)
@@ -129,7 +127,7 @@ class ShapeScores:
         return ShapeState(view.clock, slots, score, may, int(slots.sum()))
 
     def _allowed(self, view: View, want: Request) -> BoolArray:
-        """What the static filters say of every node: called once for all requests that look the same to them."""
+        """What static filters say of every node: called once for all requests that look the same to them."""
         key = self._active.static_key(want)
         version, verdict = self._verdicts.get(key) or (-1, np.zeros(len(view.nodes.names), np.bool_))
         redefined = (view.nodes.node_changed > version).nonzero()[0]
@@ -147,7 +145,6 @@ def _unknown(rows: int) -> ShapeState:
 
 
 def allowed(view: View, want: Request, nodes: Rows, filters: tuple[Filter, ...]) -> BoolArray:
-    """What these filters say together."""
     verdict = np.ones(len(nodes), np.bool_)
     for plugin in filters:
         verdict &= call_plugin(plugin.name, plugin.filter, len(nodes), view, want, nodes).astype(np.bool_)
@@ -157,7 +154,7 @@ def allowed(view: View, want: Request, nodes: Rows, filters: tuple[Filter, ...])
 def evaluate(
     view: View, want: Request, nodes: Rows, active: ActivePlugins, may: BoolArray
 ) -> tuple[IntArray, IntArray]:
-    """Slots and score of these nodes, of which the static filters allow some."""
+    """Slots and score of these nodes; the static filters allow those in `may`."""
     slots = pods_that_fit(view, want, nodes) * may
     if active.free_filters:
         slots *= allowed(view, want, nodes, active.free_filters)
@@ -169,7 +166,7 @@ def evaluate(
 
 
 def with_affinity(working: WorkingCopy, want: Request, plain: ShapeState) -> ShapeState:
-    """Where the rules between pods allow one more pod now; `room` counts what other placements may open, too."""
+    """Where the rules between pods allow one more pod; `room` also counts what other placements may open."""
     final = now = np.ones(len(plain.slots), np.bool_)
     for verdict in affinity_verdicts(working, want):
         now = now & verdict.mask
@@ -183,13 +180,12 @@ def with_affinity(working: WorkingCopy, want: Request, plain: ShapeState) -> Sha
 
 
 def _one_per_domain(view: View, slots: IntArray, level: str) -> int:
-    """How many pods find a domain of their own; nodes without a domain are not bound by it."""
+    """How many pods find a domain of their own; nodes without a domain are not bound."""
     places = domains_of(view.nodes, level)
     return int((sum_by_domain(places, slots) > 0).sum() + slots[places < 0].sum())
 
 
 def scores_for(want: Request, active: ActivePlugins) -> list[tuple[Score, int]]:
-    """The scores that apply to a request."""
     return [(plugin, weight) for plugin, weight in active.scores if _applies(plugin, want)]
 
 

@@ -1,39 +1,41 @@
-"""Let smaller work fill the gaps before planned starts, and never delay one.
+"""Let smaller work fill the gaps before planned starts, never delay one, and stop filling work that overruns.
 
-In:    the planned starts of a cycle, the capacity to come.   Out: capacity masks for work that would not end in time.
 Work that ends before a planned start sees its nodes as they are. All other work sees them under a mask: without what
 the planned start will use. A planned start does not bind more important work of the same queue. Nor does one that
 takes its queue over its fair share bind work of other queues that stay within theirs.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from kaiwo.decide.placement.capacity_mask import CapacityMask
-from kaiwo.decide.placement.class_charges import QueueCharge
+from kaiwo.decide.cycle_state import CycleInput, earliest_s
+from kaiwo.decide.placement.node_fit import CapacityMask
+from kaiwo.decide.placement.queue_limits import QueueCharge
 from kaiwo.decide.planned_starts.future_capacity import FutureCapacity, PlannedUsage, on_rows
 from kaiwo.decide.planned_starts.future_quota import FutureQuota
 from kaiwo.model.obstacle import Obstacle, Reason, RunTime, RunTimeSource
+from kaiwo.model.plan import Eviction, EvictionCause
 from kaiwo.model.planned_start import PlannedStart, bounded_run_s
-from kaiwo.model.workload import Workload
+from kaiwo.model.workload import ACTIVE_PHASES, Pod, Workload, lost_gpu_s
 from kaiwo.snapshot.array_types import IntArray
+from kaiwo.snapshot.capacity_timeline import OVERDUE_S
+from kaiwo.snapshot.cluster_state import ClusterState
 
 HasRight = Callable[[QueueCharge, QueueCharge], bool]  # of the work that would start, and of the planned start
 LEAD_S = 30  # the gap ends this long before a planned start: what has to be stopped is gone in time
 
 
 class ProtectedStart(NamedTuple):
-    """A planned start that other work must not delay."""
-
     planned: PlannedStart
     workload: Workload
     usage: PlannedUsage
     charge: QueueCharge
 
     def binds(self, other: Workload, now_s: int) -> bool:
-        """The other would not end in time, and is not more important."""
+        """The other workload would not end in time, and is not more important."""
         if other.name == self.workload.name or outranks(other, self.workload):
             return False
         run_s = bounded_run_s(other)
@@ -41,7 +43,7 @@ class ProtectedStart(NamedTuple):
 
 
 class BackfillMasks:
-    """All capacity masks of one cycle; each is worked out when it is first needed."""
+    """The capacity masks of one cycle; each is computed when first needed."""
 
     def __init__(
         self,
@@ -54,7 +56,6 @@ class BackfillMasks:
         self._capacity, self._quota, self._protected, self._started = capacity, quota, protected, started
         self._has_right = has_right or quota.has_right
         self._left: dict[int, IntArray] = {}
-        self._on: dict[str, list[tuple[set[str], Workload]]] = {}  # by node: which devices are planned for whom
         self._known: dict[tuple[int, ...], CapacityMask] = {}
         self.by_right: set[str] = set()  # workloads that a planned start in their way did not bind
 
@@ -63,10 +64,9 @@ class BackfillMasks:
         key = tuple(self._binding(workload, charge))
         if not key:
             return None
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = self._mask(key)
-        return found
+        if key not in self._known:
+            self._known[key] = self._mask(key)
+        return self._known[key]
 
     def without(self, name: str) -> "BackfillMasks | None":
         """As if this workload had no planned start; None: no other has one."""
@@ -74,21 +74,20 @@ class BackfillMasks:
         return BackfillMasks(self._capacity, self._quota, others, self._started) if others else None
 
     def at_their_least(self) -> "BackfillMasks":
-        """For a workload whose request is changed: only the planned starts that bind it however shares change."""
+        """For a workload whose request changes: only the planned starts that bind it however shares change."""
         has_right = self._quota.could_have_right
         return BackfillMasks(self._capacity, self._quota, self._protected, self._started, has_right)
 
     def leave_charges(self, workload: Workload, charge: QueueCharge) -> bool:
-        """If it starts, the queues can still pay for all planned starts that bind it."""
+        """If it starts, queues can still pay for all planned starts that bind it."""
         binding = (self._protected[at].charge for at in self._binding(workload, charge))
         return all(self._quota.leaves(planned, charge) for planned in binding if self._quota.is_bounded(planned))
 
     def obstacle(self, workload: Workload, charge: QueueCharge) -> Obstacle:
-        """What is in the way of work that would fit if it did not run so long."""
-        now_s = self._capacity.now_s
+        """The obstacle of work that would fit if it did not run so long."""
         binding = (self._protected[at] for at in self._binding(workload, charge))
         first = min(binding, key=lambda each: each.usage.start_s)
-        gap_s = max(0, first.usage.start_s - LEAD_S - now_s)
+        gap_s = max(0, first.usage.start_s - LEAD_S - self._capacity.now_s)
         run_s = bounded_run_s(workload)
         facts = None
         if not workload.preemptible:
@@ -98,16 +97,18 @@ class BackfillMasks:
         return Obstacle(Reason.PROMISED, run_s, gap_s, "s", first.planned.workload, facts)
 
     def planned_on(self, node: str, gpus: set[str]) -> list[Workload]:
-        """The workloads whose planned starts use one of these devices."""
-        if not self._on:
-            for each in self._protected:
-                for place in each.planned.places:
-                    devices = {share.gpu for share in place.devices}
-                    self._on.setdefault(place.node, []).append((devices, each.workload))
         return [workload for devices, workload in self._on.get(node, ()) if not gpus.isdisjoint(devices)]
 
+    @cached_property
+    def _on(self) -> dict[str, list[tuple[set[str], Workload]]]:
+        """By node: which devices are planned for which workload."""
+        found: dict[str, list[tuple[set[str], Workload]]] = {}
+        for each in self._protected:
+            for place in each.planned.places:
+                found.setdefault(place.node, []).append(({share.gpu for share in place.devices}, each.workload))
+        return found
+
     def _binding(self, workload: Workload, charge: QueueCharge) -> list[int]:
-        """The planned starts that bind it."""
         found = [at for at, each in enumerate(self._protected) if each.binds(workload, self._capacity.now_s)]
         has_right = {at for at in found if self._has_right(charge, self._protected[at].charge)}
         if has_right:
@@ -124,7 +125,7 @@ class BackfillMasks:
         return CapacityMask(key, rows, free, gpus)
 
     def _left_by(self, at: int) -> IntArray:
-        """On the nodes of one planned start: how much more or less is there when it begins than now."""
+        """On the nodes of one planned start: how much more or less they have when it begins than now."""
         found = self._left.get(at)
         if found is None:
             usage = self._protected[at].usage
@@ -141,5 +142,52 @@ class BackfillMasks:
 
 
 def outranks(one: Workload, other: Workload) -> bool:
-    """More important work of the same queue comes before a planned start; priorities do not count across queues."""
+    """More important work of the same queue goes before a planned start; priorities do not count across queues."""
     return one.queue == other.queue and one.priority > other.priority
+
+
+def stop_overdue(
+    cycle: CycleInput, planned: Iterable[PlannedStart], evicted: Iterable[Eviction]
+) -> tuple[list[Eviction], int]:
+    """Stop backfilled work whose time is over where a planned start is about to come; and when to look again."""
+    gone = {(each.workload, each.pod) for each in evicted}
+    evictions: list[Eviction] = []
+    look_again_s = 0
+    for each in planned:
+        if each.start_s - LEAD_S > cycle.now_s:
+            continue
+        for pod in _backfilled(cycle.state, each):
+            if pod.until_s > cycle.now_s:
+                look_again_s = earliest_s(look_again_s, pod.until_s)
+            elif (pod.workload, pod.name) not in gone:
+                evictions += _stop(cycle, pod.workload, each.workload)
+                gone.update((eviction.workload, eviction.pod) for eviction in evictions)
+    return evictions, look_again_s
+
+
+def next_planned_moment_s(planned: Iterable[PlannedStart], now_s: int) -> int:
+    """When time alone changes something: a planned start or the end of the gap before one; 0: never."""
+    found = 0
+    for each in planned:
+        moments = (each.start_s - LEAD_S, each.start_s, each.start_s + OVERDUE_S)
+        found = earliest_s(found, next((at_s for at_s in moments if at_s > now_s), 0))
+    return found
+
+
+def _backfilled(state: ClusterState, planned: PlannedStart) -> Iterator[Pod]:
+    """The pods that fill gaps on the devices of a planned start, or on its nodes if it uses no devices."""
+    for place in planned.places:
+        gpus = {share.gpu for share in place.devices}
+        for held in state.allocations_on.get(place.node, {}).values():
+            if not isinstance(held, Pod) or not held.until_s or held.phase not in ACTIVE_PHASES:
+                continue
+            if not gpus or not gpus.isdisjoint(share.gpu for share in held.devices):
+                yield held
+
+
+def _stop(cycle: CycleInput, name: str, beneficiary: str) -> Iterator[Eviction]:
+    pods = [pod for pod in cycle.state.pods[name].values() if pod.phase in ACTIVE_PHASES]
+    lost = lost_gpu_s(cycle.state.workloads[name], pods, cycle.now_s)
+    for pod in sorted(pods, key=lambda pod: pod.name):
+        yield Eviction(name, pod.name, EvictionCause.DEADLINE, beneficiary, lost)
+        lost = 0  # counted once a workload

@@ -1,6 +1,5 @@
 """Find the earliest time at which one workload could start, and its place then.
 
-In:    the capacity to come, and what others will use of it.   Out: a planned start; None when no known end makes room.
 First the sums of whole nodes tell the earliest time that is possible; then its requests are checked by device; then it
 is placed, by the same rules as work that starts now, where the least would stay idle until then.
 """
@@ -12,7 +11,7 @@ import numpy as np
 
 from kaiwo.decide.cycle_state import CycleInput, CycleState
 from kaiwo.decide.placement.node_fit import pods_that_fit
-from kaiwo.decide.placement.place_pods import Placer
+from kaiwo.decide.placement.place_pods import Placer, Prices
 from kaiwo.decide.placement.place_workload import Placement, place_workload
 from kaiwo.decide.placement.shape_scores import ShapeScores
 from kaiwo.decide.planned_starts.future_capacity import GPUS, FutureCapacity, Moments, PlannedUsage
@@ -29,8 +28,6 @@ MOST_NAMED = 3
 
 
 class StartSearch:
-    """The search for one workload's planned start."""
-
     def __init__(
         self,
         cycle: CycleInput,
@@ -45,7 +42,7 @@ class StartSearch:
         self._run_s = expected_run_s(workload)
 
     def earliest(self, usages: Sequence[PlannedUsage], before_s: int = NEVER_S) -> PlannedStart | None:
-        """The earliest start beside what others will use, if there is one before that time."""
+        """The earliest start beside what others will use; None: none before `before_s`."""
         if self._by_sums(usages, before_s) >= before_s:
             return None
         self._free.budget.used += 5 + len(self._capacity.base) // NODES_A_STEP
@@ -57,7 +54,7 @@ class StartSearch:
         return None
 
     def _by_sums(self, usages: Sequence[PlannedUsage], before_s: int) -> int:
-        """A moment before which it surely cannot start: by the GPUs that each node has left, whichever they are."""
+        """A time before which it surely cannot start: by how many GPUs each node has left."""
         shape, _, needed = self._needs[0]
         want = self._want(shape)
         if len(self._needs) > 1 or not want.charge_milli:
@@ -68,7 +65,7 @@ class StartSearch:
         return found[0] if found else NEVER_S
 
     def _when_all_fit(self, moments: Moments, before_s: int) -> list[int]:
-        """The moments at which every role would find room, as if it were alone."""
+        """The times at which every role would find room, as if it were alone."""
         wanted = [(shape, needed) for shape, _, needed in self._needs if needed]
         return _first(moments.times, [(self._slots(moments, shape), needed) for shape, needed in wanted], before_s)
 
@@ -85,7 +82,6 @@ class StartSearch:
         return fitting
 
     def _place(self, moments: Moments, at_s: int) -> Placement | None:
-        """Place it as if it were that time."""
         cycle, now = self._cycle, self._free.working
         free, gpus, since_s = self._capacity.at(moments, at_s)
         then = now.as_of(at_s, free.copy(), np.concatenate([gpus, now.gpus[:, SIZE:]], axis=1))
@@ -105,7 +101,7 @@ class StartSearch:
         return PlannedStart(workload.name, at_s, places, self._run_s, self._capacity.now_s, after)
 
     def _last_to_leave(self, places: tuple[PlannedPod, ...], at_s: int) -> tuple[str, ...]:
-        """The workloads whose end it waits for: of those that hold something there, the last to end."""
+        """The workloads whose end it waits for: the last ones to end on its nodes."""
         state, now_s = self._cycle.state, self._capacity.now_s
         leaving: dict[str, int] = {}
         for node in {place.node for place in places} if at_s > now_s else ():
@@ -122,8 +118,8 @@ class StartSearch:
         return self._cycle.state.backlog.shapes[shape]
 
 
-class IdleTime:
-    """What a place costs: the minutes for which it would stay idle, or be backfilled by short work only."""
+class IdleTime(Prices):
+    """The price of a place: the minutes for which it would stay idle, or be backfilled by short work only."""
 
     def __init__(self, at_s: int, since_s: IntArray) -> None:
         self._minutes: IntArray = (at_s - since_s) // 60
@@ -132,13 +128,9 @@ class IdleTime:
         """Nodes that come free last are used first: those that are free now stay open to other work."""
         return self._minutes
 
-    def cheapest_first(self, row: int, columns: IntArray, want: Request) -> IntArray:
-        """Among the devices of one node the strategy chooses."""
-        return columns
-
 
 def _first(times: IntArray, wanted: Sequence[tuple[IntArray, int]], before_s: int = NEVER_S) -> list[int]:
-    """The moments before a time at which all have enough slots in all nodes together, in order."""
+    """The times before `before_s` at which all have enough slots on all nodes together, in order."""
     flat = times.ravel()
     soon = (flat < before_s).nonzero()[0]
     order = soon[np.argsort(flat[soon], kind="stable")]

@@ -1,6 +1,5 @@
 """What will be free on each node: now, when running work ends, and beside planned starts and reservations.
 
-In:    the working copy, the timeline of expected ends.   Out: amounts by node at one moment, or at all of them.
 Amounts lie side by side in one row: the columns of `free`, then the milli and the MiB of each device.
 """
 
@@ -10,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kaiwo.decide.cycle_state import CycleInput, CycleState
-from kaiwo.decide.placement.class_charges import QueueCharge
+from kaiwo.decide.placement.queue_limits import QueueCharge
 from kaiwo.model.planned_start import PlannedStart
 from kaiwo.model.reservation import NEVER_S
 from kaiwo.model.workload import Workload
@@ -20,9 +19,11 @@ from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.node_table import FREE_GPU, MIB, USABLE, NodeTable
 from kaiwo.snapshot.working_copy import WorkingCopy
 
+GPUS = slice(FREE_GPU, FREE_GPU + 1)
+
 
 class PlannedUsage(NamedTuple):
-    """Space that a planned start or a reservation will use, from when to when."""
+    """Space that a planned start or a reservation will use, and when."""
 
     start_s: int
     end_s: int
@@ -31,14 +32,14 @@ class PlannedUsage(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """Per node: the times at which something changes, and what a start at that time has for the whole of its run."""
+    """Per node: the times at which something changes, and what a start at each would have for its whole run."""
 
     times: IntArray  # node, moment: in order
     amounts: IntArray  # node, moment, column
 
 
 class FutureCapacity:
-    """One cycle's view of the capacity to come, without planned starts."""
+    """The capacity to come, without planned starts."""
 
     def __init__(self, working: WorkingCopy, timeline: CapacityTimeline) -> None:
         self.now_s, self.nodes = working.now_s, working.nodes
@@ -55,17 +56,16 @@ class FutureCapacity:
         self.released: IntArray = np.concatenate([timeline.free[:, :slots], gpus], axis=2)
 
     def released_by(self, rows: Rows, at_s: int) -> IntArray:
-        """What comes free on these nodes until a moment."""
         found: IntArray = (self.released[rows] * (self.ends[rows] <= at_s)[:, :, None]).sum(axis=1)
         return found
 
     def still_held(self, rows: Rows) -> IntArray:
-        """What pods that are leaving already hold on these nodes."""
+        """What pods that are being stopped hold on these nodes."""
         found: IntArray = (self.released[rows] * self._is_leaving[rows][:, :, None]).sum(axis=1)
         return found
 
     def fits(self, usage: PlannedUsage, others: Sequence[PlannedUsage]) -> bool:
-        """The space is there from start to end, beside these others."""
+        """The space is free from start to end, beside these others."""
         begins = {usage.start_s} | {each.start_s for each in others if usage.start_s < each.start_s < usage.end_s}
         return all(self._fits_at(usage, at_s, others) for at_s in sorted(begins))
 
@@ -77,7 +77,7 @@ class FutureCapacity:
         return not (left[usage.amounts > 0] < 0).any()
 
     def moments(self, usages: Sequence[PlannedUsage], run_s: int, columns: slice = slice(None)) -> Moments:
-        """Every time at which a start of a run this long could become possible, or impossible."""
+        """Every time at which a run this long could become possible, or impossible."""
         rows, run_s = len(self.base), run_s or NEVER_S
         starts, ends, taken = self._by_row(usages, columns)
         released = self.released[:, :, columns]
@@ -99,7 +99,7 @@ class FutureCapacity:
         return Moments(times, least)
 
     def _by_row(self, usages: Sequence[PlannedUsage], columns: slice) -> tuple[IntArray, IntArray, IntArray]:
-        """Start, end and amounts of planned usages, by node and by number on that node."""
+        """Start, end and amounts of planned usages, by node and position on that node."""
         count = np.zeros(len(self.base), np.int64)
         for usage in usages:
             count[usage.rows] += 1
@@ -115,24 +115,17 @@ class FutureCapacity:
         return starts, ends, amounts
 
     def at(self, moments: Moments, at_s: int) -> tuple[IntArray, IntArray, IntArray]:
-        """`free`, and milli and MiB by device, for a start at that time; and since when it has been so."""
+        """`free`, and milli and MiB by device, for a start at that time; and since when they have been so."""
         last = (moments.times <= at_s).sum(axis=1) - 1
         every = np.arange(len(last))
-        amounts, since_s = moments.amounts[every, last], moments.times[every, last]
-        free, gpus = self.split(amounts)
-        return free, gpus, since_s
+        return *self.split(moments.amounts[every, last]), moments.times[every, last]
 
     def split(self, amounts: IntArray) -> tuple[IntArray, IntArray]:
-        """Amounts as `free`, and as milli and MiB by device."""
-        rows = len(amounts)
-        return amounts[:, : self.columns], amounts[:, self.columns :].reshape(rows, 2, -1)
-
-
-GPUS = slice(FREE_GPU, FREE_GPU + 1)
+        return amounts[:, : self.columns], amounts[:, self.columns :].reshape(len(amounts), 2, -1)
 
 
 def usage_of(planned: PlannedStart, state: ClusterState, at_s: int) -> PlannedUsage | None:
-    """The space of a planned start if it starts then; None when a node or a device of it is gone or broken."""
+    """The space of a planned start that begins then; None when a node or device of it is gone or broken."""
     kept = state.caches.setdefault("planned-usage", {})
     redefined = int(state.nodes.node_changed.max(initial=-1))
     known = kept.get(planned.workload)
@@ -158,10 +151,12 @@ def _amounts_by_row(planned: PlannedStart, nodes: NodeTable) -> tuple[Rows, IntA
     return np.array(rows, np.intp), np.array([by_row[row] for row in rows], np.int64)
 
 
-def _usage_of_reservations(
-    spans: Sequence[ReservedSpan], passes: tuple[str, ...], nodes: NodeTable
-) -> list[PlannedUsage]:
-    """The devices of reservations that such work may not use."""
+def reserved_for_others(cycle: CycleInput, spans: Sequence[ReservedSpan], workload: Workload) -> list[PlannedUsage]:
+    """The devices of reservations that a workload may not use."""
+    if not spans:
+        return []
+    state, nodes = cycle.state, cycle.state.nodes
+    passes = state.reservations.access_of(workload, state.queue_objects).passes
     found = []
     width = nodes.free.shape[1]
     for span in spans:
@@ -177,23 +172,13 @@ def _usage_of_reservations(
 
 
 def usages_of(cycle: CycleInput, planned: Iterable[PlannedStart]) -> list[PlannedUsage]:
-    """Their space, from their start or from now on; a planned start whose place is gone uses nothing."""
+    """Their space, from their start or from now; a planned start whose place is gone uses nothing."""
     found = [usage_of(each, cycle.state, max(each.start_s, cycle.now_s)) for each in planned]
     return [usage for usage in found if usage is not None]
 
 
-def reserved_for_others(cycle: CycleInput, spans: tuple[ReservedSpan, ...], workload: Workload) -> list[PlannedUsage]:
-    """The devices of reservations that a workload may not use."""
-    if not spans:
-        return []
-    state = cycle.state
-    return _usage_of_reservations(
-        spans, state.reservations.access_of(workload, state.queue_objects).passes, state.nodes
-    )
-
-
 def charge_of_start(cycle: CycleInput, free: CycleState, planned: PlannedStart) -> QueueCharge:
-    """What its queue pays for it, from its start to its end."""
+    """What its queue pays, from start to end."""
     found, _ = cycle.state.backlog.find(planned.workload)
     end_s = planned.start_s + planned.run_s if planned.run_s else NEVER_S
     return free.charges.queue_charge(found)._replace(start_s=planned.start_s, end_s=end_s)
@@ -205,10 +190,9 @@ def _works(nodes: NodeTable, row: int, gpu: str) -> bool:
 
 
 def on_rows(usage: PlannedUsage, rows: Rows) -> IntArray:
-    """What a planned usage has on these nodes; both are in order."""
+    """What a planned usage has on these nodes; both are sorted."""
     found = np.zeros((len(rows), usage.amounts.shape[1]), np.int64)
-    at = np.searchsorted(usage.rows, rows)
-    at = np.minimum(at, len(usage.rows) - 1)
+    at = np.minimum(np.searchsorted(usage.rows, rows), len(usage.rows) - 1)
     is_same = usage.rows[at] == rows
     found[is_same] = usage.amounts[at[is_same]]
     return found

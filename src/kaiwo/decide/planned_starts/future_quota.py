@@ -1,16 +1,13 @@
-"""Whether limits and quotas of queues leave planned starts what they need, when their time comes.
-
-In:    the cluster state, the working copy, charges.   Out: yes or no.
-Where no queue on the path is bounded, nothing is worked out.
-"""
+"""Whether limits and quotas of queues leave planned starts what they need, when their time comes."""
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 
-from kaiwo.decide.placement.class_charges import QueueCharge
+from kaiwo.decide.placement.queue_limits import QueueCharge
 from kaiwo.model.planned_start import expected_run_s
-from kaiwo.model.workload import Phase, Pod, Workload
+from kaiwo.model.workload import ACTIVE_PHASES, Pod, Workload
 from kaiwo.queues.current_shares import current_shares
 from kaiwo.queues.reclaim_rules import ReclaimRequest, entitled, refusal_to_reclaim
 from kaiwo.snapshot.array_types import IntArray
@@ -18,19 +15,15 @@ from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.queue_table import PathBound, ResourceVector
 from kaiwo.snapshot.working_copy import WorkingCopy
 
-UP = (Phase.ASSUMED, Phase.RUNNING)
-
 
 class FutureQuota:
-    """The bounds of queues in the time to come; worked out when first needed."""
+    """Bounds of queues in the time to come; computed when first needed."""
 
     def __init__(self, state: ClusterState, working: WorkingCopy) -> None:
         self._state, self._working = state, working
-        self._paid: list[tuple[int, QueueCharge]] | None = None  # when it ends, and what is paid until then
         self._returned: dict[tuple[int, bool], IntArray] = {}
 
     def is_bounded(self, charge: QueueCharge) -> bool:
-        """Some queue on its path has a bound that it has to keep."""
         queues = self._working.queues
         return bool(queues.limits[charge.queue]) or (charge.is_non_preemptible and bool(queues.quotas[charge.queue]))
 
@@ -47,7 +40,7 @@ class FutureQuota:
         return bool(((used > entitled(now, side)) & (request.need > 0)).any())
 
     def could_have_right(self, charge: QueueCharge, planned: QueueCharge) -> bool:
-        """It may have that right once shares follow a changed request: only a quota belongs to a queue in any case."""
+        """It may gain that right once shares follow a changed request: only quotas are certain."""
         if charge.queue == planned.queue:
             return False
         side, used = self._side_of(planned, charge.queue)
@@ -59,11 +52,8 @@ class FutureQuota:
         path = list(now.queues.path[charge.queue])
         if not (now.used[path] + charge.charge > entitled(now, np.array(path, np.intp))).any():
             return False
-        rows = [
-            now.queues.row[queue]
-            for queue, asked in self._working.view.queue_demand.items()
-            if queue in now.queues.row and any(asked)
-        ]
+        waiting = [queue for queue, asked in self._working.view.queue_demand.items() if any(asked)]
+        rows = [now.queues.row[queue] for queue in waiting if queue in now.queues.row]
         return any(row != charge.queue and (now.used[row] < now.fair[row]).any() for row in rows)
 
     def may_start(self, charge: QueueCharge, at_s: int, others: Sequence[QueueCharge]) -> bool:
@@ -72,83 +62,74 @@ class FutureQuota:
             return True
         active = [each for each in others if each.start_s <= at_s < each.end_s]
         bounds = self._bounds(charge)
-        return all(
-            self._is_within(bound, charge.charge, at_s, active, of_non_preemptible)
-            for bound, of_non_preemptible in bounds
-        )
+        return all(self._is_within(bound, charge.charge, at_s, active, is_quota) for bound, is_quota in bounds)
 
     def leaves(self, planned: QueueCharge, other: QueueCharge) -> bool:
-        """The other, which still runs when the planned start begins, leaves the latter what it has to pay."""
+        """The other workload, which still runs when the planned start begins, leaves what that must pay."""
         if not self.is_bounded(planned):
             return True
         path = self._working.queues.path[other.queue]
-        return all(
-            bound[0] not in path
-            or (of_non_preemptible and not other.is_non_preemptible)
-            or not _at(other.charge, bound[1])
-            or self._is_within(bound, planned.charge, planned.start_s, [other], of_non_preemptible)
-            for bound, of_non_preemptible in self._bounds(planned)
-        )
+        for bound, is_quota in self._bounds(planned):
+            above, column, _ = bound
+            is_shared = above in path and _at(other.charge, column) and (other.is_non_preemptible or not is_quota)
+            if is_shared and not self._is_within(bound, planned.charge, planned.start_s, [other], is_quota):
+                return False
+        return True
 
     def _side_of(self, planned: QueueCharge, other: int) -> tuple[int, IntArray]:
-        """Where its path parts from the other queue's, and what is used there once it has started."""
+        """Where its path diverges from the other queue's, and what is used there once it has started."""
         now = current_shares(self._working.view)
         _, (side,) = now.queues.tree.diverging_queues(other, np.array([planned.queue]))
         return int(side), now.used[side] - self._returned_by(planned.start_s, False)[side] + planned.charge
 
     def _bounds(self, charge: QueueCharge) -> list[tuple[PathBound, bool]]:
+        """The limits, and for non-preemptible work the quotas (True)."""
         queues = self._working.queues
         found = [(bound, False) for bound in queues.limits[charge.queue]]
         return found + [(bound, True) for bound in queues.quotas[charge.queue] if charge.is_non_preemptible]
 
     def _is_within(
-        self,
-        bound: PathBound,
-        charge: ResourceVector,
-        at_s: int,
-        others: Sequence[QueueCharge],
-        of_non_preemptible: bool,
+        self, bound: PathBound, charge: ResourceVector, at_s: int, others: Sequence[QueueCharge], is_quota: bool
     ) -> bool:
         above, column, most = bound
         if not _at(charge, column):
             return True
-        used = self._working.all_non_preemptible if of_non_preemptible else self._working.all_used
-        paid = int(used[above, column] - self._returned_by(at_s, of_non_preemptible)[above, column]) + _at(
-            charge, column
-        )
+        used = self._working.all_non_preemptible if is_quota else self._working.all_used
+        paid = int(used[above, column] - self._returned_by(at_s, is_quota)[above, column]) + _at(charge, column)
         for each in others:
-            if above in self._working.queues.path[each.queue] and (each.is_non_preemptible or not of_non_preemptible):
+            if above in self._working.queues.path[each.queue] and (each.is_non_preemptible or not is_quota):
                 paid += _at(each.charge, column)
         return paid <= most
 
     def _returned_by(self, at_s: int, of_non_preemptible: bool) -> IntArray:
-        """What running work has paid, and pays no longer then."""
+        """What running work pays now, and no longer then."""
         found = self._returned.get((at_s, of_non_preemptible))
         if found is None:
             found = self._returned[at_s, of_non_preemptible] = np.zeros_like(self._working.all_used)
-            for end_s, paid in self._all_paid():
-                if end_s <= at_s and (paid.is_non_preemptible or not of_non_preemptible):
+            for paid in self._paid:
+                if paid.end_s <= at_s and (paid.is_non_preemptible or not of_non_preemptible):
                     for above in self._working.queues.path[paid.queue]:
                         found[above, : len(paid.charge)] += paid.charge
         return found
 
-    def _all_paid(self) -> list[tuple[int, QueueCharge]]:
-        if self._paid is None:
-            self._paid = []
-            for name, pods in self._state.pods.items():
-                workload = self._state.workloads.get(name)
-                if workload is not None and (run_s := expected_run_s(workload)):
-                    self._paid += [each for pod in pods.values() if (each := self._of(workload, pod, run_s))]
-        return self._paid
+    @cached_property
+    def _paid(self) -> list[QueueCharge]:
+        """What is paid for running pods, each until its expected end."""
+        found: list[QueueCharge] = []
+        for name, pods in self._state.pods.items():
+            workload = self._state.workloads.get(name)
+            if workload is not None and (run_s := expected_run_s(workload)):
+                found += [each for pod in pods.values() if (each := self._paid_for(workload, pod, run_s))]
+        return found
 
-    def _of(self, workload: Workload, pod: Pod, run_s: int) -> tuple[int, QueueCharge] | None:
+    def _paid_for(self, workload: Workload, pod: Pod, run_s: int) -> QueueCharge | None:
         end_s = pod.since_s + run_s
         row = self._working.queues.row.get(workload.queue)
-        if row is None or pod.phase not in UP or (end_s <= self._working.now_s and not pod.until_s):
+        if row is None or pod.phase not in ACTIVE_PHASES or (end_s <= self._working.now_s and not pod.until_s):
             return None  # the end of overdue work is unknown
         charge = (sum(share.milli for share in pod.devices), pod.cpu_milli, pod.memory_mib)
         models = self._working.view.milli_by_model(pod.node, pod.devices) if self._working.queues.models else ()
-        return end_s, QueueCharge(row, (*charge, *models), not workload.preemptible)
+        return QueueCharge(row, (*charge, *models), not workload.preemptible, end_s=end_s)
 
 
 def _at(charge: ResourceVector, column: int) -> int:

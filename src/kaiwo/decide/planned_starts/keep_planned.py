@@ -1,21 +1,24 @@
 """Start, move or drop the planned starts that earlier plans left.
 
-In:    the planned starts, what this cycle evicts already.   Out: starts that are due, the planned starts that are kept,
-capacity masks for all other work, and evictions of overdue backfilled work.
 Never: delays a planned start in favour of one behind it, or of work that fills a gap.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from kaiwo.decide.cycle_state import CycleInput, CycleState, earliest_s
-from kaiwo.decide.placement.class_charges import QueueCharge
 from kaiwo.decide.placement.place_pods import charge_of_placed
 from kaiwo.decide.placement.place_workload import leaders_first
-from kaiwo.decide.planned_starts.backfill import BackfillMasks, ProtectedStart, outranks
-from kaiwo.decide.planned_starts.delay_cause import delay_cause
+from kaiwo.decide.placement.queue_limits import QueueCharge
+from kaiwo.decide.planned_starts.backfill import (
+    BackfillMasks,
+    ProtectedStart,
+    next_planned_moment_s,
+    outranks,
+    stop_overdue,
+)
 from kaiwo.decide.planned_starts.earliest_start import StartSearch
 from kaiwo.decide.planned_starts.future_capacity import (
     FutureCapacity,
@@ -26,18 +29,16 @@ from kaiwo.decide.planned_starts.future_capacity import (
     usages_of,
 )
 from kaiwo.decide.planned_starts.future_quota import FutureQuota
-from kaiwo.decide.planned_starts.overdue_backfill import next_planned_moment_s, stop_overdue
 from kaiwo.model.plan import Eviction, Nomination, Start
-from kaiwo.model.planned_start import PlannedPod, PlannedStart
-from kaiwo.model.workload import Workload, pod_name, role_of
+from kaiwo.model.planned_start import DelayCause, PlannedPod, PlannedStart, expected_run_s
+from kaiwo.model.workload import RELEASING_PHASES, Pod, Workload, pod_name, role_of
 from kaiwo.snapshot.backlog import WaitingClass
 from kaiwo.snapshot.capacity_timeline import OVERDUE_S, reserved_spans, timeline_of
 from kaiwo.snapshot.cluster_state import ClusterState
+from kaiwo.snapshot.node_table import USABLE, NodeTable
 
 
 class KeptPlannedStarts(NamedTuple):
-    """What became of the planned starts."""
-
     starts: tuple[Start, ...] = ()  # of workloads whose time has come
     started: frozenset[str] = frozenset()  # these workloads: no turn starts them a second time
     kept: dict[str, PlannedStart] = {}  # by workload: it waits for its planned start, which may have moved
@@ -54,14 +55,12 @@ def keep_planned_starts(cycle: CycleInput, free: CycleState, evicted: Iterable[E
 
 
 class _Keeping:
-    """One cycle's look at the planned starts there are."""
-
     def __init__(self, cycle: CycleInput, free: CycleState) -> None:
         self._cycle, self._free, self._state, self._now_s = cycle, free, cycle.state, cycle.now_s
         self._capacity = FutureCapacity(free.working, timeline_of(cycle.state))
         self._spans = reserved_spans(cycle.state, cycle.now_s)
         self._quota = FutureQuota(cycle.state, free.working)
-        self._kept: list[ProtectedStart] = []  # those that were looked at, the first first
+        self._kept: list[ProtectedStart] = []  # in order
         self._starts: list[Start] = []
         self._started: list[ProtectedStart] = []
         self._dropped: list[str] = []
@@ -76,7 +75,7 @@ class _Keeping:
             else:
                 waiting.append((planned, workload))
         for at, (planned, workload) in enumerate(waiting):
-            self._look_at(planned, workload, [each for each, _ in waiting[at + 1 :]])
+            self._keep_or_move(planned, workload, [each for each, _ in waiting[at + 1 :]])
         self._start_due()
         kept = {each.planned.workload: each.planned for each in self._kept}
         masks = None
@@ -101,20 +100,17 @@ class _Keeping:
         state, name = self._state, workload.name
         if not self._cycle.policy.promises or name in state.nominations or not state.backlog.is_queued(name):
             return False
-        found = self._class_of(name)
+        found, present = self._class_of(name), state.pods.get(name, {})
         if sum(need.needed for need in found.needs) != len(planned.places):
             return False
-        if not self._free.charges.takes_work(found.queue):
-            return False
-        present = state.pods.get(name)
-        if present and any(place.pod in present for place in planned.places):
+        if not self._free.charges.takes_work(found.queue) or any(place.pod in present for place in planned.places):
             return False
         names = {role.name for role in workload.roles}
         of_roles = {place.pod.rpartition("-")[0]: place for place in planned.places}  # those of one role are alike
         return all(role in names and _is_same(place, workload) for role, place in of_roles.items())
 
-    def _look_at(self, planned: PlannedStart, workload: Workload, behind: list[PlannedStart]) -> None:
-        """The planned start as it is now: where it was, earlier, or later for a reason."""
+    def _keep_or_move(self, planned: PlannedStart, workload: Workload, behind: list[PlannedStart]) -> None:
+        """Keep the planned start where it was, move it earlier, or move it later and name the cause."""
         ahead = [each.usage for each in self._kept] + reserved_for_others(self._cycle, self._spans, workload)
         usage = usage_of(planned, self._state, max(planned.start_s, self._now_s))
         if usage is not None and self._holds(planned, usage, ahead):
@@ -142,14 +138,13 @@ class _Keeping:
         return self._capacity.fits(usage._replace(start_s=at_s, end_s=usage.end_s + at_s - usage.start_s), ahead)
 
     def _may_start(self, name: str, others: list[QueueCharge]) -> Callable[[int], bool]:
-        """Whether its queue lets it start at a time, beside what these others pay."""
         charge = self._free.charges.queue_charge(self._class_of(name))
         return lambda at_s: self._quota.may_start(charge, at_s, others)
 
     def _earlier(
         self, planned: PlannedStart, workload: Workload, ahead: list[PlannedUsage], behind: list[PlannedStart]
     ) -> PlannedStart | None:
-        """Another place, if it can start there earlier and no other planned start has to move."""
+        """Another place where it can start earlier, if no other planned start has to move for that."""
         is_due = planned.start_s <= self._now_s and self._is_free(planned)
         if is_due or self._free.budget.is_spent or not self._state.backlog.try_all:
             return None  # unless something was freed, nothing can be earlier than it was
@@ -160,15 +155,9 @@ class _Keeping:
         return None if found is None else replace(found, made_s=planned.made_s)
 
     def _later(self, planned: PlannedStart, workload: Workload, ahead: list[PlannedUsage]) -> PlannedStart | None:
-        """The next start that those before it leave."""
-        before = [each.workload for each in self._kept]
-        cause, culprit = delay_cause(self._state, self._now_s, planned, before)
         found = self._search(workload, [each.charge for each in self._kept]).earliest(ahead)
-        if found is None:
-            return None
-        if found.start_s <= planned.start_s:
-            return replace(found, made_s=planned.made_s)
-        return replace(found, made_s=planned.made_s, delay=cause, delayed_by=culprit)
+        before = [each.workload for each in self._kept]
+        return None if found is None else with_history(self._cycle, planned, found, before)
 
     def _start_due(self) -> None:
         for each in [each for each in self._kept if each.planned.start_s <= self._now_s]:
@@ -183,10 +172,10 @@ class _Keeping:
                 self._started.append(each)
 
     def _is_outranked(self, workload: Workload) -> bool:
-        """More important work waits in its queue: a plan does not bind that, so it has its turn first."""
+        """More important work waits in its queue, and has its turn first: a plan does not bind that."""
         state, impossible = self._state, self._state.backlog.impossible
         waiting = state.backlog.by_queue.get(workload.queue, {}).values()
-        able = [state.workloads[found.waiters.at(0)[1]] for found in waiting if found.key not in impossible]
+        able = [state.workloads[found.waiters.name_at(0)] for found in waiting if found.key not in impossible]
         return any(outranks(other, workload) for other in able)
 
     def _is_free(self, planned: PlannedStart) -> bool:
@@ -194,7 +183,7 @@ class _Keeping:
         return usage is not None and self._capacity.fits(usage._replace(end_s=self._now_s + 1), ())
 
     def _start(self, planned: PlannedStart, workload: Workload) -> list[Start]:
-        """Start it exactly where it was planned; nothing when that is not allowed any more."""
+        """Start it exactly where it was planned; nothing when that is no longer allowed."""
         working, found = self._free.working, self._class_of(workload.name)
         payer, starts = self._free.charges.payer(found), list[Start]()
         shapes = _shapes_by_role(self._state, workload, found)
@@ -233,22 +222,71 @@ def _shapes_by_role(state: ClusterState, workload: Workload, found: WaitingClass
 
 
 def _in_order(state: ClusterState) -> list[PlannedStart]:
-    """The oldest first; in one queue the more important before that."""
+    """The oldest first; within a queue, the most important first."""
     oldest = sorted(state.planned_starts.values(), key=lambda each: (each.made_s, each.workload))
-    lines: dict[str, list[PlannedStart]] = {}
-    for each in oldest:
-        lines.setdefault(_queue_of(state, each), []).append(each)
-    turns: dict[str, Iterator[PlannedStart]] = {
-        queue: iter(sorted(line, key=lambda each: -_priority_of(state, each))) for queue, line in lines.items()
-    }
-    return [next(turns[_queue_of(state, each)]) for each in oldest]
+    workloads = [state.workloads.get(each.workload) for each in oldest]
+    queues = [workload.queue if workload is not None else "" for workload in workloads]
+    priority = [workload.priority if workload is not None else 0 for workload in workloads]
+    by_priority = sorted(range(len(oldest)), key=lambda at: -priority[at])
+    turns = {queue: iter([at for at in by_priority if queues[at] == queue]) for queue in set(queues)}
+    return [oldest[next(turns[queue])] for queue in queues]
 
 
-def _queue_of(state: ClusterState, planned: PlannedStart) -> str:
-    workload = state.workloads.get(planned.workload)
-    return workload.queue if workload is not None else ""
+def with_history(
+    cycle: CycleInput, before: PlannedStart | None, now: PlannedStart, ahead: Sequence[Workload]
+) -> PlannedStart:
+    """A start that was planned before keeps its place in the order, and names what delays it."""
+    if before is None:
+        return now
+    if now.start_s <= before.start_s:
+        return replace(now, made_s=before.made_s)
+    cause, culprit = _delay_cause(cycle.state, cycle.now_s, before, ahead)
+    return replace(now, made_s=before.made_s, delay=cause, delayed_by=culprit)
 
 
-def _priority_of(state: ClusterState, planned: PlannedStart) -> int:
-    workload = state.workloads.get(planned.workload)
-    return workload.priority if workload is not None else 0
+def _delay_cause(
+    state: ClusterState, now_s: int, planned: PlannedStart, ahead: Sequence[Workload]
+) -> tuple[DelayCause, str]:
+    """A lost node, the work that holds its place, or a start planned before it; and the name of that."""
+    for place in planned.places:
+        if _is_lost(state.nodes, place):
+            return DelayCause.NODE, place.node
+    for place in planned.places:
+        for pod in _holders(state, place):
+            found = _by_holder(state, now_s, planned, pod)
+            if found is not None:
+                return found
+    if ahead:
+        return DelayCause.OUTRANKED, ahead[-1].name
+    return DelayCause.TAKEN, ""
+
+
+def _is_lost(nodes: NodeTable, place: PlannedPod) -> bool:
+    row = nodes.row.get(place.node)
+    if row is None or not nodes.schedulable[row]:
+        return True
+    columns = [nodes.column[row].get(share.gpu) for share in place.devices]
+    return any(column is None or not nodes.gpus[row, USABLE, column] for column in columns)
+
+
+def _holders(state: ClusterState, place: PlannedPod) -> list[Pod]:
+    gpus = {share.gpu for share in place.devices}
+    held = state.allocations_on.get(place.node, {})
+    pods = [pod for key in sorted(held) if isinstance(pod := held[key], Pod) and pod.phase not in RELEASING_PHASES]
+    return [pod for pod in pods if not gpus.isdisjoint(share.gpu for share in pod.devices)]
+
+
+def _by_holder(state: ClusterState, now_s: int, planned: PlannedStart, pod: Pod) -> tuple[DelayCause, str] | None:
+    """None: the pod on its place ends on time."""
+    workload = state.workloads.get(pod.workload)
+    if workload is None:
+        return DelayCause.TAKEN, pod.workload
+    run_s = expected_run_s(workload)
+    end_s = pod.since_s + run_s
+    if run_s and now_s < end_s <= planned.start_s:
+        return None
+    if run_s and end_s <= now_s:
+        return DelayCause.OVERRAN, pod.workload
+    if outranks(workload, state.workloads[planned.workload]):
+        return DelayCause.OUTRANKED, pod.workload
+    return DelayCause.TAKEN, pod.workload

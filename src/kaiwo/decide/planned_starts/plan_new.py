@@ -1,7 +1,4 @@
-"""Plan the starts of large workloads that still wait, and give backfilled work a deadline.
-
-In:    what the cycle starts, nominates and evicts.   Out: new planned starts, and the starts with their deadlines.
-"""
+"""Plan the starts of large workloads that still wait, and give backfilled work a deadline."""
 
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -10,18 +7,12 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from kaiwo.decide.cycle_state import CycleInput, CycleState, earliest_s
-from kaiwo.decide.placement.class_charges import QueueCharge
+from kaiwo.decide.placement.queue_limits import QueueCharge
 from kaiwo.decide.planned_starts.backfill import BackfillMasks, outranks
-from kaiwo.decide.planned_starts.delay_cause import delay_cause
 from kaiwo.decide.planned_starts.earliest_start import StartSearch
-from kaiwo.decide.planned_starts.future_capacity import (
-    FutureCapacity,
-    charge_of_start,
-    reserved_for_others,
-    usages_of,
-)
+from kaiwo.decide.planned_starts.future_capacity import FutureCapacity, charge_of_start, reserved_for_others, usages_of
 from kaiwo.decide.planned_starts.future_quota import FutureQuota
-from kaiwo.decide.planned_starts.keep_planned import KeptPlannedStarts
+from kaiwo.decide.planned_starts.keep_planned import KeptPlannedStarts, with_history
 from kaiwo.decide.turn_order import Turns, lanes_of
 from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.plan import Eviction, Nomination, Start
@@ -34,8 +25,6 @@ LEAST_MILLI = 2 * WHOLE_MILLI  # less is not large, however small the cluster
 
 
 class NewPlannedStarts(NamedTuple):
-    """All planned starts at the end of a cycle."""
-
     planned: dict[str, PlannedStart]  # by workload: those that were kept, and new ones
     look_again_s: int = 0
 
@@ -73,10 +62,7 @@ def plan_new_starts(
     served: set[str],
     evictions: Iterable[Eviction],
 ) -> NewPlannedStarts:
-    """Plan the starts of the first large workloads that are left, up to the number that the policy allows.
-
-    `served` are the workloads that start or for which space is kept.
-    """
+    """Plan the first large workloads that still wait. Those in `served` start, or space is kept for them."""
     count = cycle.policy.promises - len(kept)
     if count <= 0 or free.budget.is_spent:
         return NewPlannedStarts(kept)
@@ -96,8 +82,6 @@ def plan_new_starts(
 
 
 class _Planner:
-    """Plans new starts in the order of turns."""
-
     def __init__(
         self, cycle: CycleInput, free: CycleState, kept: dict[str, PlannedStart], capacity: FutureCapacity
     ) -> None:
@@ -117,7 +101,9 @@ class _Planner:
                 count -= 1
                 planned = self._plan(self._state.workloads[name], charges.queue_charge(found))
                 if planned is not None and planned.start_s > now_s:
-                    self._planned[name] = self._with_history(planned)
+                    before = self._state.planned_starts.get(name)
+                    ahead = [self._workload_of(each) for each in self._planned.values()]
+                    self._planned[name] = with_history(self._cycle, before, planned, ahead)
                     look_again_s = earliest_s(look_again_s, planned.start_s)
                 elif planned is not None:
                     look_again_s = now_s + 1  # it fits beside what this cycle started after its turn
@@ -132,17 +118,6 @@ class _Planner:
         may_start = partial(self._quota.may_start, charge, others=paid)
         return StartSearch(self._cycle, self._free, self._capacity, workload, may_start).earliest(usages)
 
-    def _with_history(self, planned: PlannedStart) -> PlannedStart:
-        """A workload with a planned start until this cycle keeps its place in the order, and names what delays it."""
-        before = self._state.planned_starts.get(planned.workload)
-        if before is None:
-            return planned
-        if planned.start_s <= before.start_s:
-            return replace(planned, made_s=before.made_s)
-        ahead = [self._workload_of(each) for each in self._planned.values()]
-        cause, culprit = delay_cause(self._state, self._cycle.now_s, before, ahead)
-        return replace(planned, made_s=before.made_s, delay=cause, delayed_by=culprit)
-
     def _workload_of(self, planned: PlannedStart) -> Workload:
         return self._state.workloads[planned.workload]
 
@@ -152,7 +127,7 @@ def _owners(masks: BackfillMasks, placed: Start | Nomination) -> list[Workload]:
 
 
 def _releases_of(cycle: CycleInput, starts: Sequence[Start]) -> dict[int, list[PodRelease]]:
-    """When the pods that this cycle starts come to their end, by node."""
+    """By node: when the pods that this cycle starts will end."""
     now_s, found = cycle.now_s, dict[int, list[PodRelease]]()
     for start in starts:
         workload = cycle.state.workloads[start.workload]
@@ -165,10 +140,7 @@ def _releases_of(cycle: CycleInput, starts: Sequence[Start]) -> dict[int, list[P
 
 
 def _may_be_planned(cycle: CycleInput, found: WaitingClass) -> bool:
-    """It has not started, and its place can be known ahead: not so with rules between pods, or on a reservation.
-
-    Work that could never start would use up one of the planned starts.
-    """
+    """Its place can be known ahead: not so with rules between pods, or on a reservation."""
     backlog = cycle.state.backlog
     if not any(need.needed for need in found.needs) or found.key in backlog.impossible:
         return False
