@@ -90,10 +90,7 @@ def _has_work(room: RoomState, action: str, stuck: dict[ClassKey, WaitingClass])
 
 
 def _make_room_by(room: RoomState, action: str, placed: Allocated, given_up: Sequence[PodKey]) -> list[WaitingClass]:
-    """Try one action for all that is stuck. Returns the classes that the budget did not reach.
-
-    Classes that the last cycle did not reach share the budget with new ones: neither wait for the other to end.
-    """
+    """Returns the classes that the budget did not reach. Those left over from the last cycle share it with new ones."""
     fresh, resumed = _candidates(room, action, placed)
     budget = room.free.budget
     limit = budget.limit

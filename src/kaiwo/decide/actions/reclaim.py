@@ -138,10 +138,7 @@ def _protected(room: RoomState, now: QueueShares, request: ReclaimRequest, may_l
 
 
 def _before_the_cycle(room: RoomState, queue: str) -> QueueShares:
-    """The queue shares without what this cycle started: no queue loses old work over new work that just started.
-
-    The preemptor's queue and those above it count as they are now.
-    """
+    """The queue shares without what this cycle started for others: no queue loses old work over new work."""
     now = current_shares(room.free.working.view)
     path = list(now.queues.path[now.queues.row[queue]])
     used = np.minimum(now.used, now.queues.all_used)

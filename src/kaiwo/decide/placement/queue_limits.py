@@ -27,10 +27,7 @@ def charge_of(want: Request, pods: int = 1, device_mib: int = 0) -> ResourceVect
 
 
 def least_charge(state: ClusterState, needs: RoleNeeds, largest_mib: Callable[[int], int]) -> ResourceVector:
-    """The least a queue pays before such work has started: for what it needs, or for any one pod.
-
-    The larger a device, the fewer milli of it the same memory is; `largest_mib` says how large it may be for a shape.
-    """
+    """The least a queue pays before such work has started; `largest_mib` says how large a shape's device may be."""
     must_start = any(needed for _, _, needed in needs)
     shapes = state.backlog.shapes
     each = [charge_of(shapes[shape], needed if must_start else 1, largest_mib(shape)) for shape, _, needed in needs]

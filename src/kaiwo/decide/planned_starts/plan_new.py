@@ -32,10 +32,7 @@ class NewPlannedStarts(NamedTuple):
 def set_deadlines(
     cycle: CycleInput, starts: tuple[Start, ...], nominations: Iterable[Nomination], planned: KeptPlannedStarts
 ) -> tuple[tuple[Start, ...], int]:
-    """Say of starts in a gap until when they are not stopped. Work that may not be stopped has a time limit instead.
-
-    Also: when to look again, since planned starts have to move; 0: they have not.
-    """
+    """Give starts in a gap a deadline; and when to look again, since planned starts have to move (0: they have not)."""
     masks, now_s = planned.masks, cycle.now_s
     if masks is None:
         return starts, 0
