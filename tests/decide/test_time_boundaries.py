@@ -3,8 +3,7 @@
 import pytest
 
 from kaiwo.decide.make_room.preemption_cooldown import cooldown_of
-from kaiwo.decide.planned_starts.backfill import LEAD_S, outranks
-from kaiwo.decide.planned_starts.overdue_backfill import next_planned_moment_s
+from kaiwo.decide.planned_starts.backfill import LEAD_S, next_planned_moment_s, outranks
 from kaiwo.model.events import StoppedForOthers
 from kaiwo.model.obstacle import Reason
 from kaiwo.model.planned_start import PlannedStart
