@@ -157,6 +157,6 @@ def test_a_storm_of_forgotten_places_loses_nothing(
                     await asyncio.gather(task, return_exceptions=True)
                     over_s = time.monotonic()
                     await gangs.until_settled(30, SETTLED_S)
-                    assert time.monotonic() - over_s < RESUMES_S + 1
+                    assert is_in_time(time.monotonic() - over_s, RESUMES_S + 1)
 
     run(test())
