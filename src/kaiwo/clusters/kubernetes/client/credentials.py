@@ -131,7 +131,8 @@ class ExecPlugin:
                 f"the exec plugin {self._command} cannot be run ({error.strerror}){hint}", "exec"
             ) from error
         try:
-            output, complaint = await asyncio.wait_for(process.communicate(), EXEC_TIMEOUT_S)
+            async with asyncio.timeout(EXEC_TIMEOUT_S):
+                output, complaint = await process.communicate()
         except TimeoutError:
             raise ClusterError(f"the exec plugin {self._command} gave no answer in {EXEC_TIMEOUT_S:g} s") from None
         finally:

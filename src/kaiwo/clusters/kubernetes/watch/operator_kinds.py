@@ -62,7 +62,8 @@ class OperatorKinds:
             await self._update({(each.group, each.kind): each for each in found})
             self._set.complete()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), DISCOVER_EVERY_S)
+                async with asyncio.timeout(DISCOVER_EVERY_S):
+                    await self._wake.wait()
 
     async def _update(self, found: dict[GroupKind, DiscoveredKind]) -> None:
         gone, self._served = self._served.keys() - found.keys(), found
