@@ -39,4 +39,18 @@ EQUIVALENT: dict[tuple[str, str, str, str, str], str] = {
         "count > 1",
         "(count >= 1)",
     ): "A domain with a node that has room for one pod has room for all of one: the best node stays the best.",
+    (
+        "decide/placement/place_workload.py",
+        "_Gang._orders",
+        "if len(largest) > 1:",
+        "len(largest) > 1",
+        "(len(largest) >= 1)",
+    ): "Of one kind of pod there is one order, and an order that was tried is not tried again.",
+    (
+        "decide/planned_starts/future_capacity.py",
+        "",
+        "GPUS = slice(FREE_GPU, FREE_GPU + 1)",
+        "1",
+        "(2)",
+    ): "Only the first column of the slice is read.",
 }
