@@ -82,11 +82,11 @@ from kaiwo.snapshot.timed_changes import expired_workloads, next_timed_change_s
 from kaiwo.snapshot.view import View
 from kaiwo.snapshot.working_copy import WorkingCopy
 from tests.decisions.stories import Flavour, random_request
-from tests.gpus.plan_sums import evicted_gpu_minutes, ready_in_s
+from tests.gpus.plan_sums import ready_in_s
 from tests.queues.victims import VictimUsage, may_take
 from tests.worlds import World
 
-EAGER = PlannerSettings(compute_s=20, memory_s=45, settle_s=30, starve_s=50, may_evict=True)
+EAGER = PlannerSettings(compute_s=20, memory_s=45, settle_s=30, starve_s=50)
 CUTS = (Mode("CPX", "NPS1"), Mode("SPX", "NPS1"), Mode("CPX", "NPS4"))
 CLAIMS = ((1_000, 0, 0), (2_000, 1_000, 1_024), (0, 3_000, 0))  # what a claimant needs
 TAKINGS = (1_000, 2_000, 500)  # and what it takes, piece by piece
@@ -232,7 +232,7 @@ class Observer:
         return [
             nodes,
             needs,
-            [plan, ready_in_s(plan), eager, ready_in_s(eager), evicted_gpu_minutes(eager)],
+            [plan, ready_in_s(plan), eager, ready_in_s(eager)],
             [could_serve(nodes, need) for need in needs],
             [reserved.reserved_from(self._asked()) for _ in range(ASKED)],
             asked,

@@ -6,8 +6,3 @@ from kaiwo.gpus.partitioning.planner_types import PartitionPlan
 def ready_in_s(plan: PartitionPlan) -> int:
     """Until the last change is done."""
     return max((step.waits_s + step.takes_s for step in plan.steps), default=0)
-
-
-def evicted_gpu_minutes(plan: PartitionPlan) -> int:
-    """Work that is lost, rounded up."""
-    return -(-sum(step.evicted_gpu_s for step in plan.steps) // 60)

@@ -124,9 +124,9 @@ def test_what_runs_is_told_by_when_it_ends_and_what_would_be_lost() -> None:
     assert found.model == "MI300X"
     first, second, third = found.gpus
     idle = ((1_700 - 500) + 6 * 1_700) // 8
-    assert first == GpuState("gpu-0", CPX, 2, 1_700, idle, 200 // 8)
+    assert first == GpuState("gpu-0", CPX, 2, 1_700, idle)
     assert second == GpuState("gpu-1", CPX)
-    assert (third.mode, third.used, third.free_in_s, third.lost_gpu_s) == (SPX, 1, UNKNOWN_S, 100)
+    assert (third.mode, third.used, third.free_in_s) == (SPX, 1, UNKNOWN_S)
 
 
 def test_a_node_whose_gpus_all_change_shows_no_devices_and_is_still_counted_on() -> None:

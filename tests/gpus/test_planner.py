@@ -10,7 +10,7 @@ from kaiwo.gpus.partitioning.planner_types import GpuState, ModeDemand, NodeStat
 from kaiwo.model.gpu_models import CHIPS
 from kaiwo.model.partition_modes import COMPUTE_MODES, Mode, legal_modes, next_modes, partition_count, platforms
 from tests.conftest import IS_FULL
-from tests.gpus.plan_sums import evicted_gpu_minutes, ready_in_s
+from tests.gpus.plan_sums import ready_in_s
 
 SPX, CPX, CPX4 = Mode("SPX", "NPS1"), Mode("CPX", "NPS1"), Mode("CPX", "NPS4")
 DAY_S = 86_400
@@ -33,7 +33,6 @@ def test_idle_gpus_are_cut_for_those_who_wait_and_no_more_than_needed() -> None:
     assert named(plan) == {"a/gpu-0": "CPX+NPS1", "a/gpu-1": "CPX+NPS1", "a/gpu-2": "CPX+NPS1"}
     assert all(step.is_due and step.takes_s == 60 for step in plan.steps)
     assert ready_in_s(plan) == 60
-    assert evicted_gpu_minutes(plan) == 0
 
 
 def test_what_is_free_or_on_its_way_is_not_made_twice() -> None:
@@ -50,7 +49,7 @@ def test_a_begun_node_is_broken_into_before_a_whole_one() -> None:
 
 def test_a_gang_gets_the_node_that_wastes_the_least() -> None:
     soon = node("a", *gpus(8, CPX, used=1, free_in_s=300, idle_gpu_s=262))
-    late = node("b", *gpus(8, CPX, used=8, free_in_s=3_000, idle_gpu_s=0, lost_gpu_s=600))
+    late = node("b", *gpus(8, CPX, used=8, free_in_s=3_000, idle_gpu_s=0))
     mixed = node("c", *gpus(2, CPX, used=8, free_in_s=600, idle_gpu_s=100), *gpus(8, SPX)[2:])
     plan = plan_partitions(DAY_S, [soon, late], [ModeDemand("SPX", devices=8)])
     assert {step.node for step in plan.steps} == {"a"}
@@ -96,15 +95,11 @@ def test_another_memory_mode_changes_the_whole_node_and_waits_for_all_of_it() ->
     assert all(step.takes_s == 600 for step in back.steps)
 
 
-def test_work_is_ended_only_where_the_terms_allow_it_and_it_costs_less() -> None:
-    terms = PlannerSettings(may_evict=True)
-    young = node("a", GpuState("gpu-0", CPX, used=8, free_in_s=3_000, lost_gpu_s=90))
-    plan = plan_partitions(DAY_S, [young], [ModeDemand("SPX")], terms)
-    assert evicted_gpu_minutes(plan) == 2
-    assert (plan.steps[0].evicts, plan.steps[0].is_due, ready_in_s(plan)) == (True, False, 60)
-    old = node("a", GpuState("gpu-0", CPX, used=8, free_in_s=60, lost_gpu_s=2_000))
-    assert not plan_partitions(DAY_S, [old], [ModeDemand("SPX")], terms).steps[0].evicts
-    assert plan_partitions(DAY_S, [young], [ModeDemand("SPX")], PlannerSettings(may_drain=False)).steps == ()
+def test_gpus_in_use_are_closed_only_where_the_settings_allow_it() -> None:
+    busy = node("a", GpuState("gpu-0", CPX, used=8, free_in_s=3_000))
+    plan = plan_partitions(DAY_S, [busy], [ModeDemand("SPX")])
+    assert (plan.steps[0].is_due, ready_in_s(plan)) == (False, 3_000 + 60)
+    assert plan_partitions(DAY_S, [busy], [ModeDemand("SPX")], PlannerSettings(may_drain=False)).steps == ()
 
 
 def test_models_and_places_that_cannot_change_are_left_alone() -> None:
@@ -162,7 +157,7 @@ NEEDS = [
 ]
 
 
-@pytest.mark.parametrize("terms", [PlannerSettings(), PlannerSettings(may_evict=True, starve_s=0)])
+@pytest.mark.parametrize("terms", [PlannerSettings(), PlannerSettings(starve_s=0)])
 def test_no_plan_is_illegal_for_any_small_node_and_any_need(terms: PlannerSettings) -> None:
     looked = 0
     for number, fleet in enumerate(small_fleets()):
@@ -190,7 +185,6 @@ def check(fleet: NodeState, plan: PartitionPlan, terms: PlannerSettings, needs: 
         is_memory = step.change.after.memory != gpu.mode.memory
         running = [other for other in fleet.gpus if other.used] if is_memory else [gpu] if gpu.used else []
         assert step.is_due == (not running), where
-        assert step.evicts <= (terms.may_evict and gpu.used > 0), where
         assert step.takes_s == (terms.memory_s if is_memory else terms.compute_s), where
     assert len({mode.memory for mode in after.values()}) == 1, where
     for need in plan.unserved:

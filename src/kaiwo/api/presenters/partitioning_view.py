@@ -42,7 +42,7 @@ def _step(partitions: PartitioningLoop, step: ModeChangeStep) -> PartitionStepVi
     change = step.change
     return PartitionStepView(
         step.node, change.gpu, "+".join(change.before), "+".join(change.after), state, step.waits_s, step.takes_s,
-        step.idle_gpu_s, step.evicted_gpu_s,
+        step.idle_gpu_s,
     )  # fmt: skip
 
 

@@ -183,11 +183,11 @@ def demand_of(want: Request, count: int = 1, waited_s: int = 0) -> ModeDemand | 
 def _gpus(
     state: ClusterState, node: Node, held: Iterable[Allocation], begun: Mapping[str, GpuModeState], now_s: int
 ) -> Iterable[GpuState]:
-    tenants: dict[str, list[tuple[int, int]]] = defaultdict(list)  # by device: until its end, and since its start
+    tenants: dict[str, list[int]] = defaultdict(list)  # by device: the time until each of its tenants ends
     for each in held:
-        span = _span(state, each, now_s)
+        ends_in_s = _ends_in_s(state, each, now_s)
         for share in each.devices:
-            tenants[share.gpu].append(span)
+            tenants[share.gpu].append(ends_in_s)
     parts: dict[str, list[Gpu]] = defaultdict(list)
     for gpu in node.gpus:
         parts[gpu.parent or gpu.id].append(gpu)
@@ -207,24 +207,21 @@ def _gpus(
             yield _gpu(name, parts[name], tenants, change)
 
 
-def _gpu(name: str, parts: list[Gpu], tenants: Mapping[str, list[tuple[int, int]]], change: GpuModeState) -> GpuState:
-    spans = [tenants[part.id] for part in parts if part.id in tenants]
-    free_in_s = max((left for each in spans for left, _ in each), default=0)
+def _gpu(name: str, parts: list[Gpu], tenants: Mapping[str, list[int]], change: GpuModeState) -> GpuState:
+    ends_in_s = [max(tenants[part.id]) for part in parts if part.id in tenants]
+    free_in_s, used = max(ends_in_s, default=0), len(ends_in_s)
     count = partition_count(change.model, change.mode.compute)
-    idle = sum(free_in_s - max(left for left, _ in each) for each in spans) + (count - len(spans)) * free_in_s
-    lost = sum(max(done for _, done in each) for each in spans)
-    return GpuState(
-        name, change.mode, len(spans), free_in_s, idle // count, lost // count, change.since_s, change.goal,
-        change.is_changing,
-    )  # fmt: skip
+    idle = sum(free_in_s - each for each in ends_in_s) + (count - used) * free_in_s
+    goal, is_changing = change.goal, change.is_changing
+    return GpuState(name, change.mode, used, free_in_s, idle // count, change.since_s, goal, is_changing)
 
 
-def _span(state: ClusterState, held: Allocation, now_s: int) -> tuple[int, int]:
-    """How long it will hold its devices at most, and how long it has held them."""
+def _ends_in_s(state: ClusterState, held: Allocation, now_s: int) -> int:
+    """How long it will hold its devices at most."""
     workload = state.workloads.get(held.workload)
     since_s = getattr(held, "since_s", now_s)
     lasts_s = (workload.time_limit_s or workload.estimate_s) if workload is not None else 0
-    return max(1, since_s + lasts_s - now_s) if lasts_s else UNKNOWN_S, max(0, now_s - since_s)
+    return max(1, since_s + lasts_s - now_s) if lasts_s else UNKNOWN_S
 
 
 def mode_of(gpu: Gpu) -> Mode:

@@ -199,7 +199,7 @@ class _Planning:
         moving = [gpu for gpu in gpus if gpu.is_moving and not gpu.now.is_changing]
         is_memory = any(gpu.to.memory != gpu.now.mode.memory for gpu in moving)
         # With the memory mode the whole node waits for its last GPU.
-        latest_s = max((self._waits_s(gpu) for gpu in gpus), default=0) if is_memory else 0
+        latest_s = max((gpu.now.waits_s for gpu in gpus), default=0) if is_memory else 0
         is_idle = not any(gpu.now.used for gpu in gpus)
         takes_s = self._settings.memory_s if is_memory else self._settings.compute_s
         return [
@@ -207,25 +207,16 @@ class _Planning:
                 node=gpu.node.name,
                 change=ModeChange(gpu.now.id, gpu.now.mode, gpu.to),
                 is_due=is_idle if is_memory else not gpu.now.used,
-                waits_s=max(latest_s, self._waits_s(gpu)),
+                waits_s=max(latest_s, gpu.now.waits_s),
                 takes_s=takes_s,
                 idle_gpu_s=takes_s + self._idle_gpu_s(gpu, latest_s),
-                evicts=self._evicts(gpu),
-                evicted_gpu_s=gpu.now.lost_gpu_s if self._evicts(gpu) else 0,
             )
             for gpu in moving
         ]
 
-    def _evicts(self, gpu: PlannedGpu) -> bool:
-        """Evict its workloads: that loses less than waiting for them."""
-        return self._settings.may_evict and gpu.now.used > 0 and gpu.now.lost_gpu_s < gpu.now.free_in_s
-
-    def _waits_s(self, gpu: PlannedGpu) -> int:
-        return 0 if self._evicts(gpu) else gpu.now.waits_s
-
     def _idle_gpu_s(self, gpu: PlannedGpu, latest_s: int) -> int:
         """Idle time until the change begins: while its own work ends, then until the whole node is idle."""
-        own_s = self._waits_s(gpu)
+        own_s = gpu.now.waits_s
         return (gpu.now.idle_gpu_s if own_s else 0) + max(0, latest_s - own_s)
 
 

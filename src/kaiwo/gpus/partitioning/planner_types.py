@@ -18,7 +18,6 @@ class GpuState(msgspec.Struct, gc=False, frozen=True):
     used: int = 0  # partitions in use; 1 for a whole GPU
     free_in_s: int = 0  # until the last work on it is expected to end
     idle_gpu_s: int = 0  # GPU-seconds that its free partitions would be idle until then
-    lost_gpu_s: int = 0  # GPU-seconds of work that would be lost if it were evicted now
     since_s: int = -UNKNOWN_S  # when it took this mode
     goal: Mode | None = None  # the mode for which it is closed to new work
     is_changing: bool = False  # being changed at this moment
@@ -77,7 +76,6 @@ class PlannerSettings(msgspec.Struct, gc=False, frozen=True):
     settle_s: int = 300  # how long a GPU stays in a mode at least
     starve_s: int = 600  # a demand that has waited longer may take GPUs from a mode that others wait for
     may_drain: bool = True  # close GPUs in use to new work, and wait until they are idle
-    may_evict: bool = False  # evict the work on them if that loses less than waiting for it
     may_change_memory: bool = True
 
 
@@ -90,8 +88,6 @@ class ModeChangeStep(msgspec.Struct, gc=False, frozen=True):
     waits_s: int = 0  # until its work has ended; for a memory mode, that of the whole node
     takes_s: int = 0  # the change itself
     idle_gpu_s: int = 0  # GPU-seconds without work until the change is done
-    evicts: bool = False
-    evicted_gpu_s: int = 0  # work lost by eviction
 
 
 class PartitionPlan(msgspec.Struct, gc=False, frozen=True):
