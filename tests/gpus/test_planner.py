@@ -142,8 +142,8 @@ def _fleet(model: str, place: str, modes: tuple[Mode, Mode], used: int, state: s
     return NodeState(
         "a", model,
         (
-            GpuState("gpu-0", first, held, 600 * held, 50 * held, 30, -DAY_S, goal, bool(goal) and state == "changing"),
-            GpuState("gpu-1", second, used // 2, 900 * (used // 2), 0, 10),
+            GpuState("gpu-0", first, held, 600 * held, 50 * held, -DAY_S, goal, bool(goal) and state == "changing"),
+            GpuState("gpu-1", second, used // 2, 900 * (used // 2)),
         ),
         place,  # type: ignore[arg-type]
     )  # fmt: skip

@@ -19,7 +19,6 @@ STEPS = (
     Column("WAITS", lambda s, _: short_duration(s.waits_s) if s.waits_s else "", NUMBER),
     Column("TAKES", lambda s, _: short_duration(s.takes_s) if s.takes_s else "", NUMBER),
     Column("IDLE", lambda s, _: f"{s.idle_gpu_s / 60:.0f} GPU-min" if s.idle_gpu_s else "", NUMBER),
-    Column("LOST", lambda s, _: f"{s.evicted_gpu_s / 60:.0f} GPU-min" if s.evicted_gpu_s else "", NUMBER),
     Column("REASON", lambda s, _: s.reason, is_prose=True),
 )
 NODES = (
