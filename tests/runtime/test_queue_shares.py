@@ -117,7 +117,7 @@ def test_the_queue_that_is_next_is_the_one_that_the_scheduler_tries_next(world: 
     if not turns:
         assert all(each.position is None for each in found.values())
         return
-    row = world.state.queues.row[turns.queue]
+    row = turns.row
     on_the_way = [world.state.queues.names[above] for above in world.state.queues.path[row]]
     assert all(found[name].position is not None and found[name].position.place == 1 for name in on_the_way)
     assert {found[name].position.first.workload for name in on_the_way} == {turns.lane.first[0]}
