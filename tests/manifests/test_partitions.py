@@ -42,7 +42,7 @@ def test_a_partition_is_named_by_its_mode(written: str, read: str) -> None:
 
 @pytest.mark.parametrize("written", ["SPX", "CPX+NPS8", "XPX", "", "NPS4", "DPX+NPS4"])
 def test_what_no_gpu_can_be_cut_into_is_refused(written: str) -> None:
-    with pytest.raises(ConfigError, match="no partition mode of a GPU; write CPX"):
+    with pytest.raises(ConfigError, match="not a partition mode of a GPU; write CPX"):
         short(gpuPartition=written)
 
 

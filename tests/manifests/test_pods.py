@@ -413,7 +413,7 @@ def test_isolation_is_part_of_the_request_and_names_the_vendor() -> None:
     [
         ({"gpu-fraction": "0.5", "gpu-isolation": "magic"}, "write mps, time-slicing, cu-mask or partition"),
         ({"gpu-fraction": "0.5", "gpu-isolation-grade": "best"}, "write partition, memory-capped, cu-mask, mps or"),
-        ({"gpu-fraction": "0.5", "gpu-isolation": "partition"}, "asks for a share, which is none"),
+        ({"gpu-fraction": "0.5", "gpu-isolation": "partition"}, "asks for a share, which is not a partition"),
         ({"gpu-memory": "4000", "gpu-isolation": "mps", "gpu-models": "MI300X"}, "does not exist on AMD GPUs"),
     ],
 )

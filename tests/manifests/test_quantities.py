@@ -96,7 +96,7 @@ def test_quantities_are_exact(reader: Reader, value: object, result: int) -> Non
         (read_cpu_milli, float("nan"), ["not a quantity"]),
         (read_cpu_milli, "٤", ["not a quantity"]),
         (read_memory_bytes, "-1Gi", ["negative"]),
-        (read_memory_bytes, "16GB", ['"GB" is no unit', '"16Gi"']),
+        (read_memory_bytes, "16GB", ['"GB" is not a unit', '"16Gi"']),
         (read_memory_bytes, "16gb", ['"16Gi"']),
         (read_memory_bytes, "16 Gi", ["not a quantity"]),
         (read_memory_bytes, "9Ei", ["too much", "1Pi"]),

@@ -95,7 +95,7 @@ def test_whole_gpus_that_cannot_be_shared_are_warned_about_with_the_way_to_share
     verdict = review({"metadata": {"name": "w", "annotations": notes}, "spec": spec}, "Pod")
     (warning,) = verdict.warnings
     assert verdict.refusal == ""
-    assert "stands beside amd.com/gpu, and the kubelet hands out whole GPUs: it gets 2 whole, alone" in warning
+    assert "has no effect on amd.com/gpu: the kubelet allocates whole GPUs, and the pod gets 2 alone" in warning
     assert 'write kaiwo.ai/gpu-devices: "2" and the resource kaiwo.ai/gpu-share: 2 instead' in warning
 
     spec["containers"] = [{"name": "c", "resources": {"limits": {"kaiwo.ai/gpu-share": "2"}}}]

@@ -141,7 +141,7 @@ def _read_count(spec: FieldReader) -> int:
 
 
 def _read_minimum(spec: FieldReader, annotations: Annotations, count: int) -> int:
-    """-1: all of them."""
+    """How many pods must fit before any starts; -1: all of them."""
     for name in ("min-pods", KUEUE_MINIMUM):
         asked = annotations.read(name, lambda value, path: read_number(value, path, 1, count), 0)
         if asked:

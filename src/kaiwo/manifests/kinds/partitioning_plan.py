@@ -93,7 +93,7 @@ def _read_rule(rule: FieldReader) -> PlanRule:
     labels = selector_rules(selector.text_map("matchLabels"), selector.path_of("matchLabels"))
     nodes = (*labels, *(_read_expression(item) for item in selector.items("matchExpressions")))
     if not nodes:
-        raise rule.path_of("selector").error("is empty, and would cut the GPUs of every node; name a label")
+        raise rule.path_of("selector").error("is empty, and would repartition the GPUs of every node; name a label")
     name = profile.text("dcmProfileName") or profile.text("profileName") or _mode_words(profile)
     is_reference = not name and reference.has("name")
     name = name or reference.text("name")

@@ -218,7 +218,7 @@ def read_form(document: Mapping[str, Any], owner: str) -> Submission:
 def _unknown(name: str, owner: str) -> Exception:
     if name in _KUBERNETES_FIELDS:
         return FieldPath(owner, name).error(
-            f"is not a field of the short form; its fields stand at the top, such as `{_KUBERNETES_FIELDS[name]}`, "
+            f"is not a field of the short form; its fields are at the top level, such as `{_KUBERNETES_FIELDS[name]}`, "
             "or set `kind` for a Kubernetes object"
         )
     return unknown_field(name, FORM_FIELDS, FieldPath(owner, name))

@@ -139,7 +139,7 @@ class FieldReader:
         if value is None:
             return []
         if not isinstance(value, list | tuple):
-            raise self.path_of(name).error(f"must be a list, not {name_type(value)}; write [a, b] or one item a dash")
+            raise self.path_of(name).error(f"must be a list, not {name_type(value)}; write [a, b] or one item per dash")
         return list(value)
 
 

@@ -37,7 +37,8 @@ def read_documents(
         owner = f"document {number}"
         if not isinstance(document, dict):
             raise ConfigError(
-                f"{owner} is {name_type(document)}, not a mapping; write fields such as `{example}`, one a line", owner
+                f"{owner} is {name_type(document)}, not a mapping; write fields such as `{example}`, one per line",
+                owner,
             )
         check_tree(document, owner)
     if not documents:
@@ -74,7 +75,7 @@ def _decode(text: str | bytes, limit_bytes: int) -> str:
         raise ConfigError("the text is not valid Unicode; save the file as UTF-8") from None
     if "\0" in plain:
         line = plain[: plain.index("\0")].count("\n") + 1
-        raise ConfigError(f"line {line} holds a NUL byte, so this is no text; give a YAML or JSON file", f"line {line}")
+        raise ConfigError(f"line {line} contains a NUL byte; give a YAML or JSON file", f"line {line}")
     return plain
 
 

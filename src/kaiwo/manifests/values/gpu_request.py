@@ -78,7 +78,7 @@ def as_shares(written: WrittenGpus, names: GpuFieldNames, warnings: list[str]) -
     if written.whole and names.kubelet_counts_whole:
         warnings.append(
             path.sentence(
-                f"stands beside {names.whole}, and the kubelet hands out whole GPUs: it gets {count} whole, alone; to "
+                f"has no effect on {names.whole}: the kubelet allocates whole GPUs, and the pod gets {count} alone; to "
                 f'share write {names.devices}: "{count}" and the resource {SHARE_RESOURCE}: {count} instead'
             )
         )
@@ -99,19 +99,18 @@ def as_shares(written: WrittenGpus, names: GpuFieldNames, warnings: list[str]) -
 def _check_shareable(written: WrittenGpus, names: GpuFieldNames) -> None:
     if written.partition:
         raise FieldPath(names.owner, names.sharing).error(
-            f"lets others on whole GPUs, and {names.partition} asks for partitions, which are not shared; remove one "
-            "of the two"
+            f"shares whole GPUs, and {names.partition} asks for partitions, which are not shared; remove one of the two"
         )
     if written.fraction_milli == WHOLE_MILLI:
         raise FieldPath(names.owner, names.fraction).error(
-            f"is all of a GPU, and {names.sharing} lets others on it; remove {names.fraction}, and count the GPUs with "
+            f"is all of a GPU, and {names.sharing} shares it; remove {names.fraction}, and count the GPUs with "
             f"{names.devices}"
         )
     if written.is_share:
         return
     for field, value in ((names.isolation, written.isolation), (names.grade, written.least_grade)):
         if value == "partition":
-            fact = f'is "partition", which is not shared, but {names.sharing} lets others on the GPUs'
+            fact = f'is "partition", which is not shared, but {names.sharing} shares the GPUs'
             raise FieldPath(names.owner, field).error(f"{fact}; remove one of the two")
     is_time_slicing = written.isolation in ("", TIME_SLICING)  # the grades of other methods depend on the devices
     if is_time_slicing and not is_grade_enough(TIME_SLICING, written.least_grade):
@@ -174,7 +173,7 @@ def read_partition(value: object, path: FieldPath) -> str:
     if any(mode.compute == compute != WHOLE_MODE and memory in ("", mode.memory) for mode in _MODES):
         return text.upper()
     raise path.error(
-        f"is {show(value)}, which is no partition mode of a GPU; write CPX, CPX+NPS4, DPX, QPX, TPX or any"
+        f"is {show(value)}, which is not a partition mode of a GPU; write CPX, CPX+NPS4, DPX, QPX, TPX or any"
     )
 
 
@@ -197,7 +196,7 @@ def _check_isolation(written: WrittenGpus, names: GpuFieldNames, warnings: list[
     """Whole GPUs and partitions have the best grade there is; only a share can ask for one it cannot have."""
     path = FieldPath(names.owner, names.isolation)
     if written.isolation == "partition" and written.is_share:
-        fact = f'is "partition", and {names.share(written)} asks for a share, which is none'
+        fact = f'is "partition", and {names.share(written)} asks for a share, which is not a partition'
         raise path.error(f"{fact}; write {names.partition} instead of it")
     if written.isolation not in ("", "partition") and not written.is_share:
         warnings.append(path.sentence(f"is not needed: what it requests is not shared; use {names.fraction} to share"))

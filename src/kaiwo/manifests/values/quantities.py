@@ -39,7 +39,9 @@ def read_quantity(value: object, path: FieldPath, example: str) -> Decimal:
     if exponent:
         return _EXACT.create_decimal(number + exponent)
     if unit not in _UNITS:
-        raise path.error(f"is {show(value)}, but {show(unit)} is no unit{_likely_unit(unit, number)}; write {example}")
+        raise path.error(
+            f"is {show(value)}, but {show(unit)} is not a unit{_likely_unit(unit, number)}; write {example}"
+        )
     return _EXACT.multiply(Decimal(number), _UNITS[unit])
 
 
