@@ -1,4 +1,4 @@
-"""Names on the command line: shell completion, the user `me`, and arrays named by their base name."""
+"""Complete names in the shell, and resolve the user `me` and the base names of arrays."""
 
 import os
 from collections.abc import Callable, Sequence
