@@ -22,24 +22,24 @@ def discover(root: str = LIVE, smi_text: str = "", has_telemetry: bool = True) -
     gpus, notes = read_gpus(paths, has_telemetry)
     reported: list[SmiGpu] = []
     if smi_text:
-        reported, odd = read_smi(smi_text)
-        notes += odd
-        is_silent = bool(odd) and odd != [NO_JSON]  # it lists devices, but all their values are N/A
+        reported, problems = read_smi(smi_text)
+        notes += problems
+        is_silent = bool(problems) and problems != [NO_JSON]  # it lists devices, but all their values are N/A
         if not reported and not (gpus and is_silent):
             raise ConfigError("no GPU in this JSON of amd-smi or rocm-smi; create it with: amd-smi static --json")
     elif is_live and any(gpu.memory_from != "driver" or gpu.health == "degraded" for gpu in gpus):
-        reported, odd = run_smi()  # it takes a second, so only if sysfs left something unknown
-        notes += odd
+        reported, problems = run_smi()  # it takes a second, so only if sysfs left something unknown
+        notes += problems
     if reported:
         gpus, more = merge_smi(gpus, reported)
         notes += more
     if is_live:
         from kaiwo.devices.nvidia.discover_gpus import read_gpus as read_nvidia
 
-        found, odd = read_nvidia(has_telemetry)
-        gpus, notes = gpus + found, notes + odd
-    if trouble := paths.topology_problem():
-        notes.append(trouble)
+        found, problems = read_nvidia(has_telemetry)
+        gpus, notes = gpus + found, notes + problems
+    if problem := paths.topology_problem():
+        notes.append(problem)
     return Inventory(_node_name(paths, is_live), tuple(gpus), tuple(dict.fromkeys(notes)))
 
 

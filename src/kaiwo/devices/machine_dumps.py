@@ -12,7 +12,7 @@ from kaiwo.model.errors import ConfigError
 from kaiwo.model.gpu_models import CHIPS
 
 LINKS = ("xgmi", "nvlink")
-NVIDIA, AMD = "0x10de", "0x1002"
+NVIDIA = "0x10de"
 # Older versions of RCCL write numbers instead of names.
 _NUMBERED = {"906": 90006, "908": 90008, "910": 90010, "940": 90400, "941": 90401, "942": 90402}
 

@@ -35,7 +35,7 @@ class ReportSink(Protocol):
     def start(self) -> None: ...
 
     def send(self, line: Line) -> None:
-        """Never blocks."""
+        """Queue a message, without blocking."""
 
     def close(self) -> None: ...
 
@@ -57,8 +57,8 @@ class NodeAgent:
         self.sample = self._sampler.sample(time.time())
         self.stream = lines or self._open_stream()
         has_endpoint = options.metrics_port >= 0
-        place = (options.metrics_host, options.metrics_port)
-        self.endpoint = MetricsServer(*place, self._metrics, self._stale_text) if has_endpoint else None
+        address = (options.metrics_host, options.metrics_port)
+        self.endpoint = MetricsServer(*address, self._metrics, self._stale_text) if has_endpoint else None
         self.kubelet = self._kubelet_services() if options.kubelet_folder else None
 
     def run(self) -> None:
@@ -73,7 +73,7 @@ class NodeAgent:
             try:
                 self._sample_once(number)
             except Exception as error:  # edge of the loop: one bad sample must not stop the agent
-                self.log_once("turn", f"sampling failed: {type(error).__name__}: {error}")
+                self.log_once("sample", f"sampling failed: {type(error).__name__}: {error}")
             due = max(due + self.options.interval_s, time.monotonic() - self.options.interval_s)
             self._stop.wait(max(0.0, due - time.monotonic()))
         self._close()
@@ -141,8 +141,8 @@ class NodeAgent:
     def _kubelet_services(self) -> "KubeletServices":
         from kaiwo.devices.agent.kubelet.kubelet_services import KubeletServices
 
-        tell = self.stream.send if self.stream else lambda correction: self._log(f"corrected: {correction}")
-        return KubeletServices(self.options, self._current, tell, self.log_once)
+        report = self.stream.send if self.stream else lambda correction: self._log(f"corrected: {correction}")
+        return KubeletServices(self.options, self._current, report, self.log_once)
 
     def _close(self) -> None:
         for part in (self.stream, self.endpoint, self.kubelet, self._sampler):

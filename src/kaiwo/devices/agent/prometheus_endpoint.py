@@ -73,7 +73,7 @@ HELP: dict[str, tuple[str, str]] = {
     "gpu_ecc_uncorrect_total": ("gauge", "Uncorrectable errors."),
     "gpu_health": ("gauge", "1 when healthy, 0 when not."),
     "kaiwo_gpu_healthy": ("gauge", "1 when healthy, 0 when not."),
-    "kaiwo_partition_memory_used_mib": ("gauge", "What the processes of a partition hold."),
+    "kaiwo_partition_memory_used_mib": ("gauge", "Device memory used by the processes of a partition."),
     "kaiwo_partition_busy_percent": ("gauge", "Compute units of a partition that its processes occupy."),
     "kaiwo_process_memory_used_mib": ("gauge", "Device memory of one process."),
     "kaiwo_process_busy_percent": ("gauge", "How much of a device one process keeps busy."),
@@ -82,7 +82,7 @@ HELP: dict[str, tuple[str, str]] = {
 
 
 def metrics_text(inventory: Inventory, sample: Sample) -> str:
-    """All of them; a value that is not known has no line."""
+    """All metrics in Prometheus' text format; an unknown value has no line."""
     rows: dict[str, list[str]] = {}
     for name, labels, value in _rows(inventory, sample):
         if value is not None:
@@ -102,7 +102,7 @@ def _rows(inventory: Inventory, sample: Sample) -> Iterator[Row]:
         yield "gpu_nodes_total", {"hostname": inventory.node}, len(amd)
     for number, one in enumerate(sample.gpus):
         gpu = known.get(one.id)
-        if gpu is None:  # the devices have just changed, and the next sample knows of it
+        if gpu is None:  # the devices have just changed; the next sample has them
             continue
         if gpu.vendor == "nvidia":
             yield from _nvidia(inventory.node, number, gpu, one)

@@ -62,7 +62,7 @@ CONNECT_TIMEOUT_S = 10.0
 STREAM_S = 60.0  # then the request ends, the server confirms it, and the next one starts
 LISTEN_S = 1.0
 MIN_BACKOFF_S, MAX_BACKOFF_S = 0.5, 5.0
-MOST_OTHERS = 1000
+MOST_QUEUED = 1000
 MOST_TOKEN = 65_536
 
 
@@ -86,7 +86,7 @@ class ReportStream:
             raise ConfigError(f"{target.url}: the token is only sent over TLS; use https://", "server")
         self._parts = parts
         self._sample: Sample | None = None
-        self._queued: collections.deque[Line] = collections.deque(maxlen=MOST_OTHERS)
+        self._queued: collections.deque[Line] = collections.deque(maxlen=MOST_QUEUED)
         self._unconfirmed: list[Line] = []  # sent, but not yet confirmed by the server
         self._changed = threading.Condition()
         self._is_closed = False
@@ -198,7 +198,7 @@ class ReportStream:
         try:
             connection.send(f"{len(data):x}\r\n".encode() + data + b"\r\n")
         except OSError:
-            self._listen(connection)  # the server may have said why
+            self._listen(connection)  # the server may have sent the reason
             raise
 
     @staticmethod
@@ -206,7 +206,7 @@ class ReportStream:
         """Raise if the server answers before the request ends: it refuses, or it closes the connection."""
         connection.sock.settimeout(0)
         try:
-            # recv, not select: TLS messages between the lines are for the library, and are no answer.
+            # recv, not select: TLS control messages between the lines are handled by the library and are no answer.
             data = connection.sock.recv(16_384)
         except (BlockingIOError, ssl.SSLWantReadError):
             return

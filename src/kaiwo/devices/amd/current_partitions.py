@@ -1,6 +1,6 @@
 """Find out how a GPU is partitioned, and its totals, from its KFD nodes, sysfs and the table of legal modes.
 
-Never: takes only what is visible: if a partition is missing, the totals are still those of the whole GPU.
+Never: counts only what is visible: if a partition is missing, the totals are still those of the whole GPU.
 """
 
 from collections import Counter
@@ -136,8 +136,8 @@ def most_common(values: Sequence[int]) -> int:
 
 def _extrapolated_sum(values: Sequence[int], count: int) -> int:
     """The sum, with the most common value for missing partitions."""
-    silent = count - sum(value > 0 for value in values)
-    return sum(values) + max(0, silent) * most_common(values)
+    missing = count - sum(value > 0 for value in values)
+    return sum(values) + max(0, missing) * most_common(values)
 
 
 def _partitions_text(count: int) -> str:

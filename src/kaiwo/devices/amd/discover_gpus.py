@@ -74,12 +74,12 @@ class AmdMachine(msgspec.Struct):
 
 
 def read_gpus(paths: MachinePaths, has_telemetry: bool = True) -> tuple[list[PhysicalGpu], list[str]]:
-    """Every AMD GPU, in ROCr's order."""
+    """Every AMD GPU, in ROCr's order, and notes."""
     nodes = read_nodes(paths.kfd) if paths.kfd else []
-    speaking = [node for node in nodes if node.kind == GPU]
-    orders, uncounted = rocr_order(speaking)
-    speaking, notes = locate_nodes(paths, speaking)
-    notes += [uncounted] if uncounted else []
+    gpu_nodes = [node for node in nodes if node.kind == GPU]
+    orders, order_note = rocr_order(gpu_nodes)
+    gpu_nodes, notes = locate_nodes(paths, gpu_nodes)
+    notes += [order_note] if order_note else []
     if paths.kfd and len(numbered_entries(paths.kfd)) > MOST_NODES:
         notes.append(f"the topology has more than {MOST_NODES:,} nodes; only the first {MOST_NODES:,} are read")
     machine = AmdMachine(
@@ -89,11 +89,11 @@ def read_gpus(paths: MachinePaths, has_telemetry: bool = True) -> tuple[list[Phy
         orders=orders,
         ids={},
         devices=paths.partition_devices(),
-        have_own_ids=have_own_ids(speaking),
+        have_own_ids=have_own_ids(gpu_nodes),
         has_telemetry=has_telemetry,
         notes=notes,
     )
-    groups = group_nodes(speaking, _virtual_functions(paths, speaking))
+    groups = group_nodes(gpu_nodes, _virtual_functions(paths, gpu_nodes))
     for group in groups:
         _assign_id(machine, group)
     gpus = [_make_gpu(machine, group) for group in groups]

@@ -127,13 +127,13 @@ def _gpu_from_tool(devices: Sequence[SmiGpu]) -> PhysicalGpu:
     is_virtual = first.device_id in VIRTUAL_FUNCTIONS
     chip = CHIPS.get(model)
     is_partitioned = len(devices) > 1
-    is_believed = is_plausible(first.memory_mib, model, len(devices), is_virtual)
+    is_size_plausible = is_plausible(first.memory_mib, model, len(devices), is_virtual)
     count = max(
         len(devices), partition_count(model, first.compute_mode) if is_partitioned and first.compute_mode else 1
     )
-    reported_mib = _whole_mib(first.memory_mib, model, count) if is_believed else 0
+    reported_mib = _whole_mib(first.memory_mib, model, count) if is_size_plausible else 0
     memory_mib = reported_mib or (0 if is_virtual else nominal_mib(model))
-    problems = [implausible_text(TOOL, first.memory_mib, model)] if first.memory_mib and not is_believed else []
+    problems = [implausible_text(TOOL, first.memory_mib, model)] if first.memory_mib and not is_size_plausible else []
     problems += [] if memory_mib else [NO_MEMORY]
     all_units = chip.compute_units if chip and not is_virtual else 0  # rocm-smi reports none
     parts = _partitions(name, devices, memory_mib // count, all_units // count) if is_partitioned else ()
@@ -178,9 +178,9 @@ def _partitions(name: str, devices: Sequence[SmiGpu], part_mib: int, part_units:
 
 
 def _link(gpus: list[PhysicalGpu], reported: Sequence[SmiGpu], owner: Mapping[int, str]) -> list[PhysicalGpu]:
-    spoken = {owner.get(device.index, ""): device for device in reversed(reported) if device.links}
+    with_links = {owner.get(device.index, ""): device for device in reversed(reported) if device.links}
     return [
-        gpu if gpu.links or gpu.id not in spoken else replace(gpu, links=_links(gpu, spoken[gpu.id], owner))
+        gpu if gpu.links or gpu.id not in with_links else replace(gpu, links=_links(gpu, with_links[gpu.id], owner))
         for gpu in gpus
     ]
 

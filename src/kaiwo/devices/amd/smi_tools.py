@@ -97,11 +97,11 @@ def read_smi(text: str) -> tuple[list[SmiGpu], list[str]]:
             _read_rocm_smi(document, found)
         else:
             _read_amd_smi(document, found)
-    odd = [] if documents else [NO_JSON]
+    notes = [] if documents else [NO_JSON]
     gpus = [found[index] for index in sorted(found)]
     silent = [gpu for gpu in gpus if not (gpu.pci or gpu.product or gpu.memory_mib or gpu.compute_mode)]
-    odd += [f"the tool lists device {gpu.index} without address, name, memory or mode" for gpu in silent]
-    return [gpu for gpu in gpus if gpu not in silent], odd
+    notes += [f"the tool lists device {gpu.index} without address, name, memory or mode" for gpu in silent]
+    return [gpu for gpu in gpus if gpu not in silent], notes
 
 
 def json_documents(text: str) -> list[Any]:

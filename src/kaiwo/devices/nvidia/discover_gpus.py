@@ -78,11 +78,11 @@ class NvmlReader:
 
     def query(self, name: str, *args: Any) -> Any:
         """Call an NVML function; None if this GPU, driver or library does not support it."""
-        question: Callable[..., Any] | None = getattr(self.nvml, name, None)
-        if question is None:
+        function: Callable[..., Any] | None = getattr(self.nvml, name, None)
+        if function is None:
             return None
         try:
-            return question(*args)
+            return function(*args)
         except self.nvml.NVMLError:
             return None
 

@@ -72,17 +72,17 @@ class Sampler:
             _partition(part.id, part.compute_units, mine) if is_reported else PartitionUse(part.id)
             for part in gpu.partitions
         )
-        crowd = _oversubscription(gpu, mine)
+        oversubscribed = _oversubscription(gpu, mine)
         reader = self._amd.get(gpu.id)
         if reader is None:
-            return GpuSample(gpu.id, gpu.telemetry, gpu.errors, "healthy", "", (), crowd, parts, mine)
+            return GpuSample(gpu.id, gpu.telemetry, gpu.errors, "healthy", "", (), oversubscribed, parts, mine)
         telemetry, errors, problems = reader.sample()
         health: Health = "degraded" if problems else "healthy"
         if errors.uncorrected or not os.path.isdir(reader.folder):
             health = "failed"
         if errors.uncorrected:
             problems.insert(0, f"the hardware counted {errors.uncorrected} uncorrectable errors")
-        return GpuSample(gpu.id, telemetry, errors, health, join_reasons(problems), (), crowd, parts, mine)
+        return GpuSample(gpu.id, telemetry, errors, health, join_reasons(problems), (), oversubscribed, parts, mine)
 
     def _open_nvidia(self, nvml: Any) -> NvidiaSampler | None:
         gpus = [gpu for gpu in self.inventory.gpus if gpu.vendor == "nvidia"]

@@ -64,7 +64,7 @@ def visible_variables(devices: Sequence[GpuDevice], vendors: Collection[str]) ->
     seen = sorted(devices, key=_visible_rank)
     for vendor in sorted(set(vendors)):
         mine = [device for device in seen if device.vendor == vendor]
-        # An index changes when another GPU is partitioned or lost, with MIG and behind an MPS daemon; a UUID does not.
+        # An index changes with MIG, behind an MPS daemon, or if another GPU is partitioned or lost; a UUID does not.
         listed = ",".join(device.uuid or str(device.order) for device in mine) or NO_DEVICE
         if vendor == "nvidia":
             variables |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": listed}
@@ -115,7 +115,7 @@ def _make_grant(
         ]
         full = [one.device.id for one in held if not one.units]
         if full:
-            return Refusal(f"{full[0]} has too few free compute units for {request.owner}; wait for a neighbour")
+            return Refusal(f"{full[0]} has too few free compute units for {request.owner}; wait until another pod ends")
     for one in held:
         others = [grant for grant in grants if uses_device(grant, one.device)]
         notes.append(oversubscription(one.device.vendor, 1 + len(others)))
@@ -136,16 +136,16 @@ class GrantStore:
 
     def load(self) -> tuple[dict[str, Grant], list[str]]:
         found: dict[str, Grant] = {}
-        odd = []
+        problems = []
         for name in sorted(name for name in os.listdir(self.folder) if name.endswith(SUFFIX)):
             try:
                 with open(os.path.join(self.folder, name), "rb") as file:
                     grant = msgspec.json.decode(file.read(), type=Grant)
             except (OSError, msgspec.MsgspecError) as error:
-                odd.append(f"{name} is not a grant: {error}")
+                problems.append(f"{name} is not a grant: {error}")
                 continue
             found[grant.owner] = grant
-        return found, odd
+        return found, problems
 
     def save(self, grant: Grant) -> None:
         write_atomically(self._path(grant.owner), msgspec.json.encode(grant))

@@ -89,9 +89,9 @@ class AllocationRecords:
         self.corrected |= devices
         self._save(self._all)
 
-    def swap_served(self, waits: tuple[str, str], had: tuple[str, str]) -> None:
-        """Record that the Allocate call was for the other container."""
-        self.served = self.served - {waits} | {had}
+    def swap_served(self, assumed: tuple[str, str], actual: tuple[str, str]) -> None:
+        """Record that an Allocate call was for another (pod uid, container) than assumed."""
+        self.served = self.served - {assumed} | {actual}
         self._save(self._all)
 
     def keep_only(self, uids: set[str]) -> list[Allocation]:

@@ -137,8 +137,8 @@ def _bound(pod: _Pod) -> BoundPod:
         namespace=pod.metadata.namespace,
         name=pod.metadata.name,
         assigned=notes.get(GRANTED_DEVICES, ""),
-        isolation=_said(notes, ISOLATION) or _of_sharing(notes),
-        least_grade=_said(notes, LEAST_GRADE),
+        isolation=_annotation(notes, ISOLATION) or _isolation_of_shared(notes),
+        least_grade=_annotation(notes, LEAST_GRADE),
         created=pod.metadata.created,
         bound=(since or [pod.metadata.created])[0],
         is_over=pod.status.phase in ("Succeeded", "Failed"),
@@ -150,15 +150,15 @@ def _bound(pod: _Pod) -> BoundPod:
     )
 
 
-def _said(notes: dict[str, str], name: str) -> str:
+def _annotation(notes: dict[str, str], name: str) -> str:
     """The annotation by our name, or else by upstream's."""
     return notes.get(name) or notes.get(name.replace(OURS, UPSTREAMS, 1), "")
 
 
-def _of_sharing(notes: dict[str, str]) -> str:
-    """Shared whole GPUs are time-sliced, as the scheduler assumes; fractions get the best isolation."""
-    is_whole = not any(_said(notes, size) for size in SIZES)
-    return "time-slicing" if is_whole and _said(notes, SHARING) == "true" else ""
+def _isolation_of_shared(notes: dict[str, str]) -> str:
+    """The isolation of a pod that asks for none: shared whole GPUs are time-sliced, fractions get the best there is."""
+    is_whole = not any(_annotation(notes, size) for size in SIZES)
+    return "time-slicing" if is_whole and _annotation(notes, SHARING) == "true" else ""
 
 
 def _container(container: _Container, is_init: bool) -> Container:

@@ -12,8 +12,8 @@ from kaiwo.devices.inventory import Inventory
 from kaiwo.devices.sharing.share_types import Grant
 from kaiwo.model.errors import ClusterError
 
-# In a container, devices are numbered from 0 over those that it was given.
-COUNTED_OUTSIDE = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
+# They contain indices of the host; a container numbers only the devices that it was given, from 0.
+HOST_INDEX_VARIABLES = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 NO_NVIDIA = "void"
 NVIDIA_ALWAYS = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools")
 
@@ -27,7 +27,7 @@ class ContainerSpec(msgspec.Struct, frozen=True):
 
 
 def container_spec(grant: Grant, inventory: Inventory, root: str = "/") -> ContainerSpec:
-    environment = {name: value for name, value in grant.environment.items() if name not in COUNTED_OUTSIDE}
+    environment = {name: value for name, value in grant.environment.items() if name not in HOST_INDEX_VARIABLES}
     uuids = [one.device.uuid for one in grant.held if one.device.vendor == "nvidia"]
     if any(gpu.vendor == "nvidia" for gpu in inventory.gpus):
         # Read by NVIDIA's container runtime: a container with AMD GPUs sees no NVIDIA GPUs, whatever its image says.

@@ -37,15 +37,15 @@ class KubeletServices:
         self.options, self._current, self.inventory = options, current, current.inventory
         folder = options.state_folder or STATE
         self.sharing = GpuSharing(os.path.join(folder, "sharing"), self.inventory, in_containers=True)
-        book = AllocationRecords(os.path.join(folder, "allocations.json"))
-        self.sharing.release_others([one.owner for one in book.allocations])
-        self._notes = [*self.sharing.notes, book.problem]
+        records = AllocationRecords(os.path.join(folder, "allocations.json"))
+        self.sharing.release_others([one.owner for one in records.allocations])
+        self._notes = [*self.sharing.notes, records.problem]
         api = KubernetesApi(options.api, options.account)
         self.annotation = NodeAnnotationWriter(api, options.node, log)
         resources = PodResources(options.pod_resources or SOCKET)
-        self.allocator = Allocator(options.node, ApiPodLister(api, options.node), book, self.sharing, resources)
+        self.allocator = Allocator(options.node, ApiPodLister(api, options.node), records, self.sharing, resources)
         self.allocator.report, self.allocator.ensure_current = report, self._ensure_current
-        self.allocator.why_unusable = self._why_unfit
+        self.allocator.why_unusable = self._why_unusable
         self.plugins: dict[str, DevicePlugin] = {}
         self._inventory_lock = threading.Lock()  # also used on the kubelet's threads
         self._offered: tuple[Inventory, Mapping[str, Health]] | None = None
@@ -83,7 +83,7 @@ class KubeletServices:
         self._current.ensure_current(ids)
         self._use_current_inventory()
 
-    def _why_unfit(self, ids: Collection[str]) -> str:
+    def _why_unusable(self, ids: Collection[str]) -> str:
         known = devices_by_id(self.inventory)
         health = self._offered[1] if self._offered else {}
         return why_unusable(self.inventory, health, {known[name].id for name in ids if name in known})

@@ -35,8 +35,8 @@ class KubernetesApi:
         finally:
             connection.close()
         if answer.status >= http.HTTPStatus.MULTIPLE_CHOICES:
-            what = f"{method} {path.partition('?')[0]}"
-            raise ClusterError(f"the Kubernetes API refused {what}: {answer.status} {answer.reason}")
+            request = f"{method} {path.partition('?')[0]}"
+            raise ClusterError(f"the Kubernetes API refused {request}: {answer.status} {answer.reason}")
         return data
 
     def _connect(self) -> http.client.HTTPConnection:

@@ -38,7 +38,7 @@ def find_match(
     saw them, so other pods come first.
     """
     waiting: list[PodMatch] = []
-    odd: dict[str, str] = {}
+    problems: dict[str, str] = {}
     # Pods bound in the same second are admitted in the order of their creation.
     late = {pod.uid for pod in pods if pod.uid in refused or pod.is_leaving}
     for pod in sorted(pods, key=lambda pod: (pod.uid in late, pod.bound, pod.created, pod.uid)):
@@ -46,10 +46,10 @@ def find_match(
         if isinstance(found, PodMatch):
             waiting.append(found)
         elif found:
-            odd[pod.uid] = found
+            problems[pod.uid] = found
     if waiting:
-        return msgspec.structs.replace(waiting[0], is_certain=len(waiting) + len(odd) == 1)
-    return "; ".join(text for uid, text in odd.items() if uid not in late) or no_waiting_pod(resource, count)
+        return msgspec.structs.replace(waiting[0], is_certain=len(waiting) + len(problems) == 1)
+    return "; ".join(text for uid, text in problems.items() if uid not in late) or no_waiting_pod(resource, count)
 
 
 def containers_on_same_devices(resource: str, pod: BoundPod, container: str) -> list[PodMatch] | str:
@@ -97,16 +97,16 @@ def _waiting_match(resource: str, count: int, pod: BoundPod, served: Collection[
 
 def _match(resource: str, pod: BoundPod, container: Container) -> PodMatch | str:
     first, count = _device_range(resource, pod, container)
-    who = f"pod {pod.namespace}/{pod.name}"
+    owner = f"pod {pod.namespace}/{pod.name}"
     if not pod.assigned:
-        return f"{who} asks for {count} {resource} but has no {GRANTED_DEVICES}; let Kaiwo schedule it: {BY_KAIWO}"
+        return f"{owner} asks for {count} {resource} but has no {GRANTED_DEVICES}; let Kaiwo schedule it: {BY_KAIWO}"
     try:
         shares = decode_granted(pod.assigned)
     except ConfigError as error:
-        return f"{who}: {error}"
+        return f"{owner}: {error}"
     mine = shares[first : first + count]
     if len(mine) < count:
-        return f"{who} asks for {count} {resource}, but its annotation has {len(shares)} devices"
+        return f"{owner} asks for {count} {resource}, but its annotation has {len(shares)} devices"
     same = [one.name for one in pod.containers if _device_range(resource, pod, one) == (first, count)]
     return PodMatch(pod, container.name, mine, is_init=container.is_init, held_as=same[-1])
 

@@ -26,7 +26,7 @@ class NodeAnnotationWriter:
         self._wanted: tuple[Gpu, ...] | None = None
         self._written: tuple[Gpu, ...] | None = None
         self._is_closed = False
-        self._thread = threading.Thread(target=self._run, name="announcer", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="node-annotation", daemon=True)
         self._thread.start()
 
     def write(self, gpus: tuple[Gpu, ...]) -> None:
@@ -53,8 +53,8 @@ class NodeAnnotationWriter:
             try:
                 self._api.call("PATCH", self._path, body, MERGE)
                 self._written = wanted
-                self._log("announcer", "")
+                self._log("node annotation", "")
             except ClusterError as error:
-                self._log("announcer", f"this node's devices can't be reported to the scheduler: {error}")
+                self._log("node annotation", f"this node's devices can't be reported to the scheduler: {error}")
                 with self._changed:
                     self._changed.wait_for(lambda: self._is_closed, RETRY_S)

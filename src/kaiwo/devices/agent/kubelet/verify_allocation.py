@@ -52,11 +52,11 @@ def swap(
         started = replace(user, pod=replace(user.pod, assigned=written[theirs.pod.uid]), shares=mine.shares)
         waits = replace(one.match, pod=replace(one.match.pod, assigned=written[mine.pod.uid]), shares=theirs.shares)
         new.append((one, replace(one, match=started, is_verified=True)))
-        turn = (user.pod.uid, user.container)
-        those = [other for other in others if other.served_key == turn]
-        new += [(other, replace(other, match=replace(waits, is_certain=False))) for other in those]
-        if not those:
-            records.swap_served(one.served_key, turn)
+        user_key = (user.pod.uid, user.container)
+        user_allocations = [other for other in others if other.served_key == user_key]
+        new += [(other, replace(other, match=replace(waits, is_certain=False))) for other in user_allocations]
+        if not user_allocations:
+            records.swap_served(one.served_key, user_key)
     sharing.rename(here[0].owner, new[0][1].owner)
     records.replace(new)
 
@@ -64,8 +64,8 @@ def swap(
 def _other_allocations(
     records: AllocationRecords, here: Sequence[Allocation], users: Sequence[PodMatch]
 ) -> list[Allocation]:
-    turns = [(user.pod.uid, user.container) for user in users]
-    return [one for one in records.allocations if one.served_key in turns and one not in here]
+    user_keys = [(user.pod.uid, user.container) for user in users]
+    return [one for one in records.allocations if one.served_key in user_keys and one not in here]
 
 
 def _corrected_match(match: PodMatch, corrected: Mapping[str, str]) -> PodMatch:
@@ -120,8 +120,7 @@ class AllocationVerifier:
         users = self._containers(resource, len(ids), holder)
         if isinstance(users, str):
             return users
-        who = f"{holder.namespace}/{holder.pod}"
-        return f"pod {who} did not get the devices in its annotation; delete it to try again"
+        return f"pod {holder.namespace}/{holder.pod} did not get the devices in its annotation; delete it to try again"
 
     def _holder(self, here: Sequence[Allocation], holders: Sequence[DeviceHolder]) -> DeviceHolder:
         """The holder of these names: as the kubelet lists it, or else the only pod that can have them."""
@@ -188,8 +187,8 @@ class AllocationVerifier:
         """The starting containers belong to another pod: swap the devices of both, or fail."""
         found: list[list[PodMatch]] = []
         for here in groups:
-            who = find_holder(holders, here[0].resource, here[0].ids) or holder
-            meant = self._intended(here, who) if who.pod_key == holder.pod_key else MIXED_PODS
+            actual = find_holder(holders, here[0].resource, here[0].ids) or holder
+            meant = self._intended(here, actual) if actual.pod_key == holder.pod_key else MIXED_PODS
             if not isinstance(meant, str) and not are_interchangeable(here[0].match, meant[0]):
                 meant = OTHER_SIZE
             if any(one.owner == here[0].owner and one.ids != here[0].ids for one in self._records.allocations):
@@ -211,8 +210,8 @@ class AllocationVerifier:
     def _undo(self, here: Sequence[Allocation], holders: Sequence[DeviceHolder], holder: DeviceHolder) -> None:
         """Undo unverified allocations that this pod took from others; verified ones stay."""
         every = [one for one in self._records.allocations if not one.is_verified]
-        whose = [(one, find_holder(holders, one.resource, one.ids)) for one in every]
-        gone = [one for one, who in whose if one in here or (who is not None and who.pod_key == holder.pod_key)]
+        held = [(one, find_holder(holders, one.resource, one.ids)) for one in every]
+        gone = [one for one, actual in held if one in here or (actual and actual.pod_key == holder.pod_key)]
         self._records.drop(gone)
         kept = {one.owner for one in self._records.allocations}
         for owner in dict.fromkeys(one.owner for one in gone if one.owner not in kept):
@@ -226,5 +225,7 @@ class AllocationVerifier:
 
 
 def _refusal_text(holder: DeviceHolder, match: PodMatch, why: str) -> str:
-    who, whose = f"{holder.namespace}/{holder.pod}", f"{match.pod.namespace}/{match.pod.name}"
-    return f"pod {who}: {why}" if who == whose else f"pod {who} was about to start on the devices of {whose}: {why}"
+    actual, intended = f"{holder.namespace}/{holder.pod}", f"{match.pod.namespace}/{match.pod.name}"
+    if actual == intended:
+        return f"pod {actual}: {why}"
+    return f"pod {actual} was about to start on the devices of {intended}: {why}"
