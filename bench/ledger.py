@@ -19,7 +19,7 @@ from typing import cast
 import msgspec
 
 from bench._device_list import list_devices
-from kaiwo.api.presenters.node_view import GpuPick, gpu_page
+from kaiwo.api.presenters.node_view import GpuQuery, gpu_page
 from kaiwo.decide import decide
 from kaiwo.decide.cycle import BUILTIN
 from kaiwo.decide.placement.place_pods import Placer
@@ -33,7 +33,7 @@ from kaiwo.model.policy import DEFAULT_POLICY
 from kaiwo.model.queue import Queue
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod, Role, Workload
-from kaiwo.runtime.loop.loop_protocol import Live
+from kaiwo.runtime.loop.loop_protocol import LiveLoop
 from kaiwo.runtime.overview.cluster_overview import ClusterOverview
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.working_copy import WorkingCopy
@@ -145,9 +145,9 @@ def cycle_ms(state: ClusterState, want: Request, number: int) -> float:
 
 def page_ms(state: ClusterState) -> float:
     """`GET /gpus` from the cluster state to the bytes, without the network: a page from the middle of the list."""
-    board = ClusterOverview(cast(Live, SimpleNamespace(state=state)))
-    after = gpu_page(board, GpuPick(limit=200)).next
-    return timed(lambda: msgspec.json.encode(gpu_page(board, GpuPick(limit=50, after=after))))
+    board = ClusterOverview(cast(LiveLoop, SimpleNamespace(state=state)))
+    after = gpu_page(board, GpuQuery(limit=200)).next
+    return timed(lambda: msgspec.json.encode(gpu_page(board, GpuQuery(limit=50, after=after))))
 
 
 def timed(work: Callable[[], object]) -> float:

@@ -20,7 +20,7 @@ import time
 from typing import Any
 
 from bench._partitioning_simulation import CPX, GPUS, HOURS, MODEL, NODES, SPX, Cluster, Job, count_servers, make_jobs
-from kaiwo.gpus.partitioning.planner import DEFAULT_TERMS, plan_partitions
+from kaiwo.gpus.partitioning.planner import DEFAULT_SETTINGS, plan_partitions
 from kaiwo.gpus.partitioning.planner_types import GpuState, ModeDemand, NodeState, PodSize, Tenant
 
 AT_LEAST = 1.15
@@ -102,7 +102,7 @@ def measure(seeds: list[int], patience_min: int, partition: str = "CPX") -> dict
 def one_seed(seed: int, patience_s: int, partition: str) -> dict[str, float]:
     began = time.perf_counter()
     jobs = make_jobs(seed)
-    done = Cluster([SPX] * NODES, DEFAULT_TERMS, patience_s, partition).run(jobs)
+    done = Cluster([SPX] * NODES, DEFAULT_SETTINGS, patience_s, partition).run(jobs)
     splits = static_splits(jobs, patience_s)
     cut = max(range(NODES + 1), key=lambda nodes: splits[nodes])
     planner, split = done.served_gpu_s / 3600, splits[cut] / 3600

@@ -54,7 +54,7 @@ class FakeCluster:
 
 
 class FakeLoop:
-    """What `Live` asks for; `tell` is what the real loop does after each batch."""
+    """Implements `LiveLoop`; `tell` is what the real loop does after each batch."""
 
     def __init__(self, nodes: int = 0) -> None:
         self.state = ClusterState()

@@ -201,7 +201,7 @@ def test_of_two_agents_for_one_node_the_last_that_came_is_heard() -> None:
         heard = agents.of("node-0")
         assert heard is not None
         assert agent_view(agents, heard).notes == [
-            "2 agents speak for this node: the one that came last is heard; stop the others"
+            "2 agents report for this node, and only the latest one counts; stop the others"
         ]
         agents.close_stream("node-0", second)
         await agents.receive(WELL, first)

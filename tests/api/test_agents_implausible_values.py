@@ -103,7 +103,7 @@ def test_telemetry_that_cannot_be_is_dropped_with_a_note(tmp_path: Path, name: s
             assert seen is not None
             assert seen.telemetry == replace(true, **{name: None})
             listed = (await kaiwo.get("/agents")).json()["items"][0]
-            assert listed["notes"] == [f"gpu-0: {name} {value} is not believed"]
+            assert listed["notes"] == [f"gpu-0: {name} {value} is impossible and ignored"]
 
     run(look())
 

@@ -13,7 +13,7 @@ from kaiwo.api.application import context_of, make_app
 from kaiwo.api.context import Context
 from kaiwo.api.presenters.cluster_view import status_view
 from kaiwo.api.presenters.list_pages import LISTINGS
-from kaiwo.api.presenters.node_view import GpuPick, NodePick, gpu_page, node_page
+from kaiwo.api.presenters.node_view import GpuQuery, NodeQuery, gpu_page, node_page
 from kaiwo.api.presenters.queue_view import queue_page
 from kaiwo.api.presenters.workload_view import workload_page
 from kaiwo.api.settings import Settings
@@ -62,9 +62,9 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Context:
 def test_pages_are_quick(large: Context) -> None:
     board, encode = large.overview, msgspec.json.encode
     times = {
-        "1000 gpus": took_ms(lambda: encode(gpu_page(board, GpuPick(limit=1000)))),
-        "50 gpus": took_ms(lambda: encode(gpu_page(board, GpuPick(limit=50)))),
-        "500 nodes": took_ms(lambda: encode(node_page(board, NodePick(limit=500)))),
+        "1000 gpus": took_ms(lambda: encode(gpu_page(board, GpuQuery(limit=1000)))),
+        "50 gpus": took_ms(lambda: encode(gpu_page(board, GpuQuery(limit=50)))),
+        "500 nodes": took_ms(lambda: encode(node_page(board, NodeQuery(limit=500)))),
         "status": took_ms(lambda: encode(status_view(board))),
         "queues": took_ms(lambda: encode(queue_page(board))),
         "labels": took_ms(lambda: encode(workload_page(board, WorkloadQuery(labels=(("a", "b"),))))),

@@ -159,7 +159,7 @@ def test_a_plan_is_applied_shown_and_deleted(tmp_path: Path) -> None:
         async with up(tmp_path, "on") as client:
             said = await client.apply(PLAN, dry_run="true")
             assert said == [
-                "PartitioningPlan cut would be kept (dry run)",
+                "PartitioningPlan cut would be saved (dry run)",
                 "node node-1: cpx-nps1: would change 8 GPUs (dry run)",
             ]
             assert (await client.look()).plans == []
@@ -173,7 +173,7 @@ def test_a_plan_is_applied_shown_and_deleted(tmp_path: Path) -> None:
         async with up(tmp_path) as client:
             assert [plan.name for plan in (await client.look()).plans] == ["cut"]
             assert await client.apply(PLAN, "/delete") == ["PartitioningPlan cut deleted; the nodes stay as they are"]
-            assert await client.apply(PLAN, "/delete") == ["PartitioningPlan cut was not there"]
+            assert await client.apply(PLAN, "/delete") == ["PartitioningPlan cut not found"]
             assert client.modes("node-1") == {"CPX+NPS1"}
 
     run(look())
@@ -197,8 +197,8 @@ def test_upstreams_samples_are_taken(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("want", "pods", "words"),
     [
-        (Request(gpus=1, gpu_milli=500), 1, "shares of GPUs, which need 1 GPU that is not cut"),
-        (Request(gpus=1, gpu_milli=500), 5, "shares of GPUs, which need 3 GPUs that are not cut"),
+        (Request(gpus=1, gpu_milli=500), 1, "shares of GPUs, which need 1 GPU that is not partitioned"),
+        (Request(gpus=1, gpu_milli=500), 5, "shares of GPUs, which need 3 GPUs that are not partitioned"),
         (Request(gpus=2, gpu_milli=1000), 3, "3 pods with 2 whole GPUs each"),
         (Request(gpus=1, partition="CPX+NPS4"), 1, "1 pod with 1 CPX+NPS4 partition each"),
     ],

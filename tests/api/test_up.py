@@ -77,7 +77,7 @@ def test_cycles_that_keep_failing_are_not_ready_and_are_counted(
                 await asyncio.sleep(0.01)
             answers = [await client.get(f"{kaiwo.url}/readyz"), await client.get(f"{kaiwo.url}/metrics")]
             kaiwo.loop.state.snapshot = snapshot  # type: ignore[method-assign]
-            while kaiwo.loop.health.trouble:
+            while kaiwo.loop.health.problem:
                 kaiwo.loop.wake()
                 await asyncio.sleep(0.01)
             answers.append(await client.get(f"{kaiwo.url}/readyz"))

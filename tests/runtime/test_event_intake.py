@@ -31,7 +31,7 @@ def node(name: str, cpu_milli: int = 64_000, **more: int) -> Node:
 def test_a_node_that_cannot_be_counted_is_left_out_and_the_others_are_there() -> None:
     state, health = ClusterState(), Health()
     batch = [QueueChanged(UNBOUNDED_DEFAULT_QUEUE), *map(NodeChanged, (node("a"), node("b", TOO_MANY), node("c")))]
-    heard = EventIntake(state, health).take_in(batch)
+    heard = EventIntake(state, health).apply(batch)
     assert heard == [batch[0], batch[1], NodeGone("b"), batch[3]]
     state.refresh_tables()
     assert (state.nodes.names, health.left_out) == (["a", "c"], 1)
@@ -40,9 +40,9 @@ def test_a_node_that_cannot_be_counted_is_left_out_and_the_others_are_there() ->
 def test_a_node_that_grows_beyond_counting_goes(capsys: pytest.CaptureFixture[str]) -> None:
     state, health = ClusterState(), Health()
     intake = EventIntake(state, health)
-    intake.take_in([NodeChanged(node("a")), NodeChanged(node("b"))])
+    intake.apply([NodeChanged(node("a")), NodeChanged(node("b"))])
     state.refresh_tables()
-    intake.take_in([NodeChanged(node("b", strange=TOO_MANY))])
+    intake.apply([NodeChanged(node("b", strange=TOO_MANY))])
     state.refresh_tables()
     assert (state.nodes.names, health.left_out) == (["a"], 1)
     told = capsys.readouterr().err
@@ -59,7 +59,7 @@ def test_a_workload_that_cannot_stand_in_line_stops_nobody() -> None:
     state, health = ClusterState(order), Health()
     intake = EventIntake(state, health)
     work = [Workload(f"default/{name}", (Role(Request(gpus=1)),)) for name in "abc"]
-    intake.take_in([QueueChanged(UNBOUNDED_DEFAULT_QUEUE), NodeChanged(node("n")), *map(WorkloadChanged, work)])
+    intake.apply([QueueChanged(UNBOUNDED_DEFAULT_QUEUE), NodeChanged(node("n")), *map(WorkloadChanged, work)])
     while intake.requeue_moved(10):
         pass
     assert [state.backlog.position(each.name) for each in work] == [1, 0, 2]
@@ -87,12 +87,12 @@ def test_only_failures_in_a_row_are_trouble() -> None:
     health = Health()
     for _ in range(NOT_READY_AFTER - 1):
         health.cycle_failed(ValueError("bad luck"))
-    assert health.trouble == ""
+    assert health.problem == ""
     health.cycle_ended()
     for _ in range(NOT_READY_AFTER):
         health.cycle_failed(OverflowError("too large"))
     assert (
-        health.trouble == "the last 3 scheduling cycles failed, the last one with OverflowError: too large; see the log"
+        health.problem == "the last 3 scheduling cycles failed, the last one with OverflowError: too large; see the log"
     )
     health.cycle_ended()
-    assert (health.trouble, health.failures) == ("", 5)
+    assert (health.problem, health.failures) == ("", 5)

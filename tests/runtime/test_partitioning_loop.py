@@ -90,7 +90,7 @@ class Play:
     async def turn(self, seconds: int = 0) -> None:
         self.cluster.advance(seconds)
         await self.settle()
-        await self.partitions.turn()
+        await self.partitions.run_once()
         await self.settle()
 
     def modes(self, name: str = "a") -> list[str]:

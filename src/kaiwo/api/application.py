@@ -35,7 +35,7 @@ from kaiwo.api.routes import (
 from kaiwo.api.routes.web_page import WebPage
 from kaiwo.api.security.request_guard import Guard
 from kaiwo.api.settings import Settings
-from kaiwo.runtime.loop.loop_protocol import Live
+from kaiwo.runtime.loop.loop_protocol import LiveLoop
 
 BASE = "/api/v1"
 API_ROUTES: tuple[Route, ...] = (
@@ -45,7 +45,7 @@ API_ROUTES: tuple[Route, ...] = (
 NOT_ZIPPED = ("text/event-stream", "text/plain", "image/png", "font/woff2")  # streams must not wait for a full block
 
 
-def make_app(live: Live, settings: Settings) -> Starlette:
+def make_app(live: LiveLoop, settings: Settings) -> Starlette:
     """The application, ready to be served. Streams end with its lifespan."""
     context = Context(live, settings)
 
@@ -63,7 +63,7 @@ def make_app(live: Live, settings: Settings) -> Starlette:
         lifespan=lifespan,
     )
     app.router.redirect_slashes = False
-    app.router.default = _nothing_there  # an address with a line break matches no route at all
+    app.router.default = _not_found  # an address with a line break matches no route at all
     app.state.context = context
     return app
 
@@ -90,9 +90,9 @@ OPENAPI = Route("GET", "/openapi.json", "This document.", _openapi, {"type": "ob
 
 
 def _routes(context: Context) -> list[Any]:
-    inside = [*_endpoints(context, (*API_ROUTES, OPENAPI)), Mount("/", _nothing_there)]
+    inside = [*_endpoints(context, (*API_ROUTES, OPENAPI)), Mount("/", _not_found)]
     outside = _endpoints(context, (*health.ROUTES, login.LOGIN_ROUTE, agents.REPORT_ROUTE, OPENAPI))
-    return [*outside, Mount(BASE, routes=inside), Mount("/api", _nothing_there), Mount("/", WebPage(context))]
+    return [*outside, Mount(BASE, routes=inside), Mount("/api", _not_found), Mount("/", WebPage(context))]
 
 
 def _endpoints(context: Context, routes: Sequence[Route]) -> list[Any]:
@@ -102,6 +102,6 @@ def _endpoints(context: Context, routes: Sequence[Route]) -> list[Any]:
     return [Path(path, Endpoint(context, each)) for path, each in by_path.items()]
 
 
-async def _nothing_there(scope: Any, receive: Any, send: Any) -> None:
+async def _not_found(scope: Any, receive: Any, send: Any) -> None:
     message = f"there is no such address; {BASE}/openapi.json lists all of them"
     await respond(ApiError(404, "not-found", message))(scope, receive, send)

@@ -1,4 +1,4 @@
-"""What every endpoint works with, and how a write waits until its change is visible."""
+"""The context that every endpoint gets (loop, overview, settings), and the wait until a write is visible."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ from kaiwo.api.views import ReservationView
 from kaiwo.clusters.kubernetes.webhooks.request_counts import RequestCounts
 from kaiwo.runtime.kubernetes.leadership import SINGLE_REPLICA, Leadership
 from kaiwo.runtime.loop.loop_metrics import CycleTimes, LoopLag
-from kaiwo.runtime.loop.loop_protocol import Live
+from kaiwo.runtime.loop.loop_protocol import LiveLoop
 from kaiwo.runtime.nodes.agent_registry import AgentRegistry
 from kaiwo.runtime.overview.cluster_overview import ClusterOverview
 from kaiwo.runtime.partitioning.partitioning_loop import PartitioningLoop
@@ -25,7 +25,7 @@ VISIBLE_S = 1.0
 
 
 class Context:
-    def __init__(self, live: Live, settings: Settings) -> None:
+    def __init__(self, live: LiveLoop, settings: Settings) -> None:
         self.live = live
         self.settings = settings
         self.access = Access(settings)
@@ -59,7 +59,7 @@ class Context:
         seen = -1
         while True:
             seen = await self.live.changed(seen)
-            self.cycles.note(self.live.last_cycle)
+            self.cycles.record(self.live.last_cycle)
 
     def report(self, error: Exception, where: str) -> None:
         self.bugs += 1
@@ -67,7 +67,7 @@ class Context:
         self.log.emit("bug", where=where, error=repr(error)[:500], trace=trace[-8000:])
 
 
-async def wait_until_visible(live: Live, is_seen: Callable[[], bool]) -> None:
+async def wait_until_visible(live: LiveLoop, is_seen: Callable[[], bool]) -> None:
     """Wait, for a second at most, until the cluster's state shows a change that was just made."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(VISIBLE_S):

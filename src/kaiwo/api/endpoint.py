@@ -1,4 +1,4 @@
-"""Routes as values, and the endpoint that answers the requests of one path.
+"""The endpoint that answers the requests of one path, and the routes that describe it.
 
 In:    a request.   Out: the endpoint's answer as JSON, or a Problem.
 Never: lets an exception out, or answers with a status code that the table does not name.
@@ -96,15 +96,15 @@ class Endpoint:
 async def answer_request(request: Request, context: Context, route: Route) -> Response:
     """Run an endpoint and turn whatever happens into an answer; writes go to the log."""
     began = time.perf_counter()
-    who = ""
+    credential = ""
     try:
         if route.is_for_agents:
-            who = await context.access.check_agent(request)
+            credential = await context.access.check_agent(request)
         elif route.is_write:
-            who = context.access.check_write(request)
+            credential = context.access.check_write(request)
         if not route.is_write and not route.is_public:
             context.access.check_read(request)
-        response = await _run(request, context, route, who)
+        response = await _run(request, context, route, credential)
     except ApiError as error:
         response = respond(error)
     except KaiwoError as error:
@@ -118,18 +118,18 @@ async def answer_request(request: Request, context: Context, route: Route) -> Re
         response = respond(ApiError(500, "broken", broken))
     if route.is_write and not route.is_for_agents:
         context.overview.mark_changed()
-        took_ms = round((time.perf_counter() - began) * 1000, 1)
-        address = request.url.path[:500]
-        context.log.emit("write", who=who, method=request.method, path=address, status=response.status_code, ms=took_ms)
+        ms = round((time.perf_counter() - began) * 1000, 1)
+        path = request.url.path[:500]
+        context.log.emit("write", who=credential, method=request.method, path=path, status=response.status_code, ms=ms)
     return response
 
 
-async def _run(request: Request, context: Context, route: Route, who: str) -> Response:
+async def _run(request: Request, context: Context, route: Route, credential: str) -> Response:
     query = read_query(request.query_params, route.params)
     if route.needs_state and not context.live.ready:
         raise not_ready("Kaiwo is still reading the cluster's state; try again in a moment")
     body = b"" if route.body is None else await read_body(request, route.body, context.settings)
-    answer = await route.endpoint(Call(request, context, query, request.path_params, body, who))
+    answer = await route.endpoint(Call(request, context, query, request.path_params, body, credential))
     if isinstance(answer, Response):
         return answer
     return Response(msgspec.json.encode(answer), route.status, {"Cache-Control": "no-store"}, media_type=JSON)

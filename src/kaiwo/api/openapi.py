@@ -89,10 +89,10 @@ def _operation(path: str, route: Route, schemas: dict[Any, dict[str, Any]]) -> d
     return operation
 
 
-def _content(gives: Any, schemas: dict[Any, dict[str, Any]]) -> dict[str, Any]:
-    if isinstance(gives, str):
-        return {gives: {"schema": {"type": "string"}}}
-    return {JSON: {"schema": gives if isinstance(gives, dict) else schemas[gives]}}
+def _content(answer: Any, schemas: dict[Any, dict[str, Any]]) -> dict[str, Any]:
+    if isinstance(answer, str):
+        return {answer: {"schema": {"type": "string"}}}
+    return {JSON: {"schema": answer if isinstance(answer, dict) else schemas[answer]}}
 
 
 def _problem(code: int, schemas: dict[Any, dict[str, Any]]) -> dict[str, Any]:

@@ -68,7 +68,7 @@ class StreamDelta(msgspec.Struct, frozen=True):
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """Used of all there is."""
+    """How much of a total is used."""
 
     total: int
     used: int
@@ -139,8 +139,8 @@ class TenantView(msgspec.Struct, frozen=True):
     milli: int
     mib: int
     phase: Phase
-    grade: str = ""  # how well it is kept apart from its neighbours; see docs/gpu-sharing.md
-    measured: MeasuredView | None = None  # null in a stream, and where nobody measures
+    grade: str = ""  # how well it is isolated from its neighbours; see docs/gpu-sharing.md
+    measured: MeasuredView | None = None  # null in a stream, and where no agent measures
 
 
 class GpuView(msgspec.Struct, frozen=True):
@@ -158,7 +158,7 @@ class GpuView(msgspec.Struct, frozen=True):
     tenants: list[TenantView]
     profile: str = ""  # of a partition: `CPX+NPS4`
     parent: str = ""  # the physical GPU of which it is a partition
-    measured: MeasuredView | None = None  # null in a stream, and where nobody measures
+    measured: MeasuredView | None = None  # null in a stream, and where no agent measures
     change: str = ""  # draining | changing, where its partition mode changes; it is not healthy meanwhile
 
 
@@ -175,14 +175,14 @@ class NodeView(msgspec.Struct, frozen=True):
     pods: Usage
     gpu_milli: Usage
     gpus: list[GpuView]
-    agent: "AgentView | None" = None  # null in a list or a stream, and where none was heard
+    agent: "AgentView | None" = None  # null in a list or a stream, and where no agent has reported
 
 
 class AgentView(msgspec.Struct, frozen=True):
     """A node's agent."""
 
     node: str
-    state: str  # live | lost: what it said last still counts
+    state: str  # live | lost: its last report still counts
     version: str  # `this process`: `kaiwo up` itself, without an agent
     heard_ago_s: int
     gpus: int
@@ -262,7 +262,7 @@ class AmountView(msgspec.Struct, frozen=True):
     limit: int
     weight: int
     used: int
-    waiting: int  # asked for by work that waits for a place
+    waiting: int  # requested by waiting work
     fixed: int  # the part of `used` that may not be preempted
     share: int  # the fair share as of now; `/shares` has its arithmetic
 
@@ -354,7 +354,7 @@ class ShareView(msgspec.Struct, frozen=True):
     parent: str
     depth: int
     policy: SharePolicy  # by which it and its siblings divide
-    reclaim: str  # how far it may reach, in one sentence
+    reclaim: str  # how much it may reclaim, in one sentence
     resources: list[TermsView]
     turn: TurnView | None  # None: nothing waits in it
     orders: list[str]  # the order plugins that sort its work
@@ -388,12 +388,12 @@ class ReservationView(msgspec.Struct, frozen=True):
     node_selector: dict[str, str]
     nodes: list[str]  # reserved whole
     devices: list[DeviceView]
-    others: list[str]  # workloads that are still in its place
+    others: list[str]  # workloads of others that still run on its GPUs
     message: str
 
 
 class OwnerForm(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Exactly one of them."""
+    """The owner of a reservation: exactly one of these."""
 
     queue: str | UnsetType = UNSET
     user: str | UnsetType = UNSET
@@ -560,7 +560,7 @@ class BulkOutcome(msgspec.Struct, frozen=True):
 
 
 class CheckpointForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """When it saved its work."""
+    """When a workload saved its work."""
 
     at: Annotated[
         str | int, Meta(description='"2026-01-31T18:00:00Z", or whole seconds since 1970; now when left out')

@@ -99,7 +99,7 @@ class LineReader:
         self._rest = b""
 
     @property
-    def is_inside(self) -> bool:
+    def has_partial_line(self) -> bool:
         return bool(self._rest.strip())
 
     def feed(self, data: bytes) -> Iterable[Line]:

@@ -146,6 +146,7 @@ def pods_by_devices(times: IntArray, devices: int) -> IntArray:
 
 
 def fits_beside_others(view: View, want: Request, nodes: Rows) -> BoolArray:
+    """The nodes where the request fits on devices that are partly used already."""
     gpus = view.of(nodes)[1]
     begun = (gpus[:, MILLI] < view.nodes.device_milli[nodes]) | (gpus[:, MIB] < gpus[:, SIZE])
     beside: BoolArray = (begun & (pods_per_device(view, want, nodes) > 0)).sum(axis=1) >= want.gpus

@@ -1,4 +1,4 @@
-"""JSON lines on standard error: events with fields, never sentences glued together."""
+"""Write log events as JSON lines to standard error: names and fields, not formatted sentences."""
 
 import datetime
 import json

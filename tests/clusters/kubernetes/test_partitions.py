@@ -247,7 +247,7 @@ def test_nothing_is_touched_in_a_dry_run_or_where_the_owner_does_not_let_it(plan
             await kubectl.patch(NODE, {"metadata": {"labels": {"kaiwo.ai/partitioning": None}}})
             async with scheduler(plane, tmp_path / "b"):
                 status = await until_plan(kubectl, lambda status: phase_of_node(status) == "Skipped")
-                assert "label it kaiwo.ai/partitioning=dcm" in status["nodes"][0]["message"]
+                assert "label the node kaiwo.ai/partitioning=dcm" in status["nodes"][0]["message"]
             await kubectl.delete(f"{PARTITIONING_PLANS}/small-jobs")
             assert manager.applied == []
             assert PROFILE_LABEL not in (await kubectl.get(NODE))["metadata"]["labels"]

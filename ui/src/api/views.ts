@@ -368,7 +368,7 @@ export interface TurnView {
   age: number
 }
 
-/** Used of all there is. */
+/** How much of a total is used. */
 export interface Usage {
   total: number
   used: number

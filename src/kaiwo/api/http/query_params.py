@@ -1,4 +1,4 @@
-"""Query parameters: declared once for the reader and the OpenAPI document. Cursors of pages, which `after` takes.
+"""Declare and read query parameters, also for the OpenAPI document, and the page cursors that `after` takes.
 
 In:    a query string and the parameters that a route takes.   Out: typed values, by name.
 An unknown parameter is refused.
@@ -128,8 +128,8 @@ def label_pairs(values: Sequence[str]) -> tuple[tuple[str, str], ...]:
     return tuple((key, value) for key, _, value in (word.partition("=") for word in values))
 
 
-def write_cursor(place: object) -> str:
-    return base64.urlsafe_b64encode(msgspec.json.encode(place)).decode().rstrip("=")
+def write_cursor(position: object) -> str:
+    return base64.urlsafe_b64encode(msgspec.json.encode(position)).decode().rstrip("=")
 
 
 def read_cursor(word: str | None, kind: type[T]) -> T | None:

@@ -4,7 +4,7 @@ from kaiwo import __version__
 from kaiwo.api.views import ClusterView, CycleView, StatusView, Usage
 from kaiwo.history import CycleHead
 from kaiwo.runtime.loop.cycle_runner import CycleSummary
-from kaiwo.runtime.loop.loop_protocol import Live
+from kaiwo.runtime.loop.loop_protocol import LiveLoop
 from kaiwo.runtime.overview.cluster_overview import ClusterOverview
 
 
@@ -26,7 +26,7 @@ def status_view(overview: ClusterOverview) -> StatusView:
     )
 
 
-def cluster_view(live: Live) -> ClusterView:
+def cluster_view(live: LiveLoop) -> ClusterView:
     cluster, virtual_time = live.cluster, live.cluster.abilities.virtual_time
     return ClusterView(
         kind=cluster.kind,

@@ -10,7 +10,7 @@ import msgspec
 
 from kaiwo.api.http.query_params import LABEL_PATTERN, Param, foreign_cursor, label_pairs, read_cursor
 from kaiwo.api.presenters.cluster_view import status_view
-from kaiwo.api.presenters.node_view import GpuPick, NodePick, gpu_page, node_page
+from kaiwo.api.presenters.node_view import GpuQuery, NodeQuery, gpu_page, node_page
 from kaiwo.api.presenters.queue_view import queue_page
 from kaiwo.api.presenters.workload_view import workload_page
 from kaiwo.api.views import Page
@@ -42,25 +42,23 @@ WORKLOAD_PARAMS = (
     Param("user", "text", "Only of this user."),
     LABEL,
     TEXT,
-    Param(
-        "sort", "choice", SORT_HELP, "-submitted", choices=tuple(sign + name for name in SORTS for sign in ("", "-"))
-    ),
+    Param("sort", "choice", SORT_HELP, "-submitted", choices=SORT_CHOICES),
 )
 
 
 class Listing(msgspec.Struct, frozen=True):
-    """One list. `pick` turns a query into a hashable value, `page` answers it; to be called after `overview.fresh`."""
+    """One list. `to_query` turns parameters into a hashable query, which `page` answers; call `fresh` first."""
 
     view: str
     key: str  # how items are named, for readers of a stream
     params: tuple[Param, ...]
-    pick: Callable[[dict[str, Any]], Any]
+    to_query: Callable[[dict[str, Any]], Any]
     page: Callable[[ClusterOverview, Any], Page[Any]]
     key_of: Callable[[Any], str]
     needs_queues: bool = False  # to be called after `overview.fresh_queues`
 
 
-def _workload_pick(query: dict[str, Any]) -> WorkloadQuery:
+def _workload_query(query: dict[str, Any]) -> WorkloadQuery:
     after = read_cursor(query["after"], PageStart)
     if after is not None and after.sort != query["sort"]:
         raise foreign_cursor()
@@ -76,17 +74,17 @@ def _workload_pick(query: dict[str, Any]) -> WorkloadQuery:
     )
 
 
-def _node_pick(query: dict[str, Any]) -> NodePick:
+def _node_query(query: dict[str, Any]) -> NodeQuery:
     read_cursor(query["after"], str)
-    return NodePick(query["q"] or "", label_pairs(query["label"]), query["after"], query["limit"])
+    return NodeQuery(query["q"] or "", label_pairs(query["label"]), query["after"], query["limit"])
 
 
-def _gpu_pick(query: dict[str, Any]) -> GpuPick:
+def _gpu_query(query: dict[str, Any]) -> GpuQuery:
     read_cursor(query["after"], tuple[str, int])
-    return GpuPick(query["node"] or "", query["model"] or "", query["free"], query["after"], query["limit"])
+    return GpuQuery(query["node"] or "", query["model"] or "", query["free"], query["after"], query["limit"])
 
 
-def _no_pick(_: dict[str, Any]) -> None:
+def _no_query(_: dict[str, Any]) -> None:
     return None
 
 
@@ -98,18 +96,23 @@ LISTINGS: dict[str, Listing] = {
     listing.view: listing
     for listing in (
         Listing(
-            "status", "cluster", (), _no_pick, lambda overview, _: Page([status_view(overview)], 1), lambda _: "cluster"
+            "status",
+            "cluster",
+            (),
+            _no_query,
+            lambda overview, _: Page([status_view(overview)], 1),
+            lambda _: "cluster",
         ),
-        Listing("nodes", "name", NODE_PARAMS, _node_pick, node_page, _name),
-        Listing("gpus", "node/id", GPU_PARAMS, _gpu_pick, gpu_page, lambda gpu: f"{gpu.node}/{gpu.id}"),
-        Listing("queues", "name", (), _no_pick, lambda overview, _: queue_page(overview), _name, needs_queues=True),
-        Listing("workloads", "name", WORKLOAD_PARAMS, _workload_pick, workload_page, _name),
+        Listing("nodes", "name", NODE_PARAMS, _node_query, node_page, _name),
+        Listing("gpus", "node/id", GPU_PARAMS, _gpu_query, gpu_page, lambda gpu: f"{gpu.node}/{gpu.id}"),
+        Listing("queues", "name", (), _no_query, lambda overview, _: queue_page(overview), _name, needs_queues=True),
+        Listing("workloads", "name", WORKLOAD_PARAMS, _workload_query, workload_page, _name),
     )
 }
 
 
-async def list_page(overview: ClusterOverview, view: str, query: dict[str, Any]) -> Page[Any]:
+async def list_page(overview: ClusterOverview, view: str, params: dict[str, Any]) -> Page[Any]:
     listing = LISTINGS[view]
-    pick = listing.pick(query)
+    query = listing.to_query(params)
     await overview.fresh()
-    return listing.page(overview, pick)
+    return listing.page(overview, query)

@@ -26,9 +26,9 @@ IDLE_PAGES = 64  # kept for readers who come back
 
 
 class LivePage:
-    def __init__(self, listing: Listing, pick: Any) -> None:
+    def __init__(self, listing: Listing, query: Any) -> None:
         self.listing = listing
-        self.pick = pick
+        self.query = query
         self.epoch = secrets.token_hex(6)
         self.seq = 0
         self.readers = 0
@@ -99,11 +99,11 @@ class LivePages:
         self._changed = asyncio.Event()  # the cluster changed, or a page has a new reader
         self._lock = asyncio.Lock()
 
-    async def subscribe(self, listing: Listing, pick: Any) -> LivePage:
-        key = (listing.view, pick)
+    async def subscribe(self, listing: Listing, query: Any) -> LivePage:
+        key = (listing.view, query)
         page = self._pages.get(key)
         if page is None:
-            page = self._pages[key] = LivePage(listing, pick)
+            page = self._pages[key] = LivePage(listing, query)
         page.readers += 1
         self._pages.move_to_end(key)
         try:
@@ -172,7 +172,7 @@ class LivePages:
             await (self._overview.fresh_queues() if page.listing.needs_queues else self._overview.fresh())
             began = time.thread_time()
             page.revision = self._overview.shown_revision
-            page.update(page.listing.page(self._overview, page.pick))
+            page.update(page.listing.page(self._overview, page.query))
             return time.thread_time() - began
 
 

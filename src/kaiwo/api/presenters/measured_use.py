@@ -12,21 +12,21 @@ from kaiwo.api.views import AgentView, GpuView, MeasuredView, NodeView, TenantVi
 from kaiwo.devices.agent_messages import GpuSample, ProcessUse
 from kaiwo.gpus.isolation_grades import grade_of
 from kaiwo.model.workload import request_of
-from kaiwo.runtime.loop.loop_protocol import Live
-from kaiwo.runtime.nodes.agent_registry import AgentRegistry, KnownAgent, tidy
+from kaiwo.runtime.loop.loop_protocol import LiveLoop
+from kaiwo.runtime.nodes.agent_registry import AgentRegistry, KnownAgent, printable
 
 
-def with_node_use(agents: AgentRegistry, live: Live, view: NodeView) -> NodeView:
+def with_node_use(agents: AgentRegistry, live: LiveLoop, view: NodeView) -> NodeView:
     known = agents.of(view.name)
     agent = None if known is None else agent_view(agents, known)
     return replace(view, gpus=with_gpu_use(agents, live, view.gpus), agent=agent)
 
 
-def with_gpu_use(agents: AgentRegistry, live: Live, views: Iterable[GpuView]) -> list[GpuView]:
+def with_gpu_use(agents: AgentRegistry, live: LiveLoop, views: Iterable[GpuView]) -> list[GpuView]:
     return [_measured(agents, live, view) for view in views]
 
 
-def _measured(agents: AgentRegistry, live: Live, view: GpuView) -> GpuView:
+def _measured(agents: AgentRegistry, live: LiveLoop, view: GpuView) -> GpuView:
     known = agents.of(view.node)
     sample = known.gpu(_physical(view)) if known is not None else None
     ago_s = 0 if known is None else round(agents.age_s(known))
@@ -45,15 +45,15 @@ def _device_use(sample: GpuSample, view: GpuView, ago_s: int) -> MeasuredView:
     part = next((part for part in sample.partitions if part.id == view.id), None)
     busy_percent = whole.utilisation_percent if part is None else part.busy_percent
     memory_mib = (whole if part is None else part).memory_used_mib
-    processes = len({use.pid for use in _on(sample, view)})
+    processes = len({use.pid for use in _processes_on(sample, view)})
     return MeasuredView(busy_percent, memory_mib, whole.power_w, whole.temperature_c, processes, ago_s)
 
 
 def _tenant(
-    live: Live, view: GpuView, tenant: TenantView, sample: GpuSample | None, use: MeasuredView | None
+    live: LiveLoop, view: GpuView, tenant: TenantView, sample: GpuSample | None, use: MeasuredView | None
 ) -> TenantView:
     run, grade = live.cluster.abilities.devices.run_of(tenant.workload, tenant.pod)
-    mine = [each for each in _on(sample, view) if run and each.owner == run] if sample else []
+    mine = [each for each in _processes_on(sample, view) if run and each.owner == run] if sample else []
     found = None
     if mine:
         found = MeasuredView(_sum(mine, "busy_percent"), _sum(mine, "memory_mib"), processes=len({u.pid for u in mine}))
@@ -61,10 +61,10 @@ def _tenant(
         found = replace(use, power_w=None, temperature_c=None)  # it is alone there
     if found is not None and use is not None:
         found = replace(found, ago_s=use.ago_s)
-    return replace(tenant, grade=grade or _expected(live, view, tenant), measured=found)
+    return replace(tenant, grade=grade or _expected_grade(live, view, tenant), measured=found)
 
 
-def _expected(live: Live, view: GpuView, tenant: TenantView) -> str:
+def _expected_grade(live: LiveLoop, view: GpuView, tenant: TenantView) -> str:
     """The grade by the rule that placed it, where no machine reported a grant."""
     state = live.state
     workload, node = state.workloads.get(tenant.workload), state.node_objects.get(view.node)
@@ -74,7 +74,7 @@ def _expected(live: Live, view: GpuView, tenant: TenantView) -> str:
     return grade_of(request_of(workload, tenant.pod), gpu, node.labels)
 
 
-def _on(sample: GpuSample, view: GpuView) -> list[ProcessUse]:
+def _processes_on(sample: GpuSample, view: GpuView) -> list[ProcessUse]:
     return [use for use in sample.processes if use.device in (view.id, view.id.partition("-GPU-")[0])]
 
 
@@ -85,7 +85,7 @@ def _sum(uses: Sequence[ProcessUse], field: str) -> int | None:
 
 def agent_view(agents: AgentRegistry, known: KnownAgent) -> AgentView:
     streams = agents.open_streams(known.node)
-    two = [f"{streams} agents speak for this node: the one that came last is heard; stop the others"]
+    two = [f"{streams} agents report for this node, and only the latest one counts; stop the others"]
     return AgentView(
         node=known.node,
         state="lost" if known.is_lost else "live",
@@ -94,6 +94,6 @@ def agent_view(agents: AgentRegistry, known: KnownAgent) -> AgentView:
         gpus=len(known.inventory.gpus),
         notes=[
             *(two if streams > 1 else ()),
-            *(tidy(note) for note in (*known.odd, *(known.sample.notes if known.sample else ()))),
+            *(printable(note) for note in (*known.notes, *(known.sample.notes if known.sample else ()))),
         ],
     )

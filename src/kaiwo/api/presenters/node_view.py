@@ -19,14 +19,14 @@ from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.node_table import Allocation
 
 
-class NodePick(msgspec.Struct, frozen=True):
+class NodeQuery(msgspec.Struct, frozen=True):
     text: str = ""
     labels: tuple[tuple[str, str], ...] = ()
     after: str | None = None
     limit: int = 50
 
 
-class GpuPick(msgspec.Struct, frozen=True):
+class GpuQuery(msgspec.Struct, frozen=True):
     node: str = ""
     model: str = ""
     free: bool | None = None
@@ -34,38 +34,38 @@ class GpuPick(msgspec.Struct, frozen=True):
     limit: int = 50
 
 
-def node_page(overview: ClusterOverview, pick: NodePick) -> Page[NodeView]:
+def node_page(overview: ClusterOverview, query: NodeQuery) -> Page[NodeView]:
     """In the order of their names."""
     state = overview.live.state
     names = state.nodes.names
-    if pick.text or pick.labels:
-        text = pick.text.lower()
+    if query.text or query.labels:
+        text = query.text.lower()
         names = [
             node.name
             for node in state.nodes.nodes
-            if text in node.name.lower() and all(node.labels.get(key) == value for key, value in pick.labels)
+            if text in node.name.lower() and all(node.labels.get(key) == value for key, value in query.labels)
         ]
-    after = read_cursor(pick.after, str)
+    after = read_cursor(query.after, str)
     begin = 0 if after is None else bisect_right(names, after)
-    shown = names[begin : begin + pick.limit]
-    more = begin + pick.limit < len(names)
+    shown = names[begin : begin + query.limit]
+    more = begin + query.limit < len(names)
     items = [node_view(state, node) for name in shown if (node := state.node_objects.get(name)) is not None]
     return Page(items, len(names), write_cursor(shown[-1]) if more else "")
 
 
-def gpu_page(overview: ClusterOverview, pick: GpuPick) -> Page[GpuView]:
+def gpu_page(overview: ClusterOverview, query: GpuQuery) -> Page[GpuView]:
     """In the order of their nodes' names, then of their position."""
     state = overview.live.state
     table = state.nodes
-    found = overview.find_gpus(pick.node, pick.model, pick.free)
+    found = overview.find_gpus(query.node, query.model, query.free)
     begin = 0
-    after = read_cursor(pick.after, tuple[str, int])
+    after = read_cursor(query.after, tuple[str, int])
     if after is not None:
         row = bisect_left(table.names, after[0])
         is_there = row < len(table.names) and table.names[row] == after[0]
         last = row * table.width + (min(after[1], table.width - 1) if is_there else -1)
         begin = int(np.searchsorted(found, last, side="right"))
-    shown = found[begin : begin + pick.limit].tolist()
+    shown = found[begin : begin + query.limit].tolist()
     items, holders, held_row = [], {}, -1
     for flat in shown:
         row, column = divmod(flat, table.width)
@@ -73,14 +73,14 @@ def gpu_page(overview: ClusterOverview, pick: GpuPick) -> Page[GpuView]:
         if row != held_row:
             holders, held_row = _by_device(state.allocations_on.get(node.name, {}).values()), row
         items.append(_gpu_view(node, column, holders))
-    more = begin + pick.limit < len(found)
+    more = begin + query.limit < len(found)
     return Page(items, len(found), write_cursor((items[-1].node, items[-1].index)) if more else "")
 
 
 def find_node(state: ClusterState, name: str) -> NodeView:
     node = state.node_objects.get(name)
     if node is None:
-        raise not_found(f"there is no node {quote(name)}{_near(name, state.node_objects)}")
+        raise not_found(f"there is no node {quote(name)}{_similar_name(name, state.node_objects)}")
     return node_view(state, node)
 
 
@@ -110,14 +110,14 @@ def taint_words(taint: Taint) -> str:
 
 def unhealthy_devices(state: ClusterState, workload: str) -> str:
     """Which of the GPUs that a workload runs on are unhealthy, as the end of a sentence."""
-    said = []
+    parts = []
     for pod in state.pods.get(workload, {}).values():
         node = state.node_objects.get(pod.node)
         held = {share.gpu for share in pod.devices}
         for gpu in node.gpus if node is not None else ():
             if gpu.id in held and not gpu.healthy and pending_change(gpu) is None:
-                said.append(f"; it runs on {gpu.id} of {pod.node}, which is unhealthy: {gpu.reason}")
-    return "".join(dict.fromkeys(said))
+                parts.append(f"; it runs on {gpu.id} of {pod.node}, which is unhealthy: {gpu.reason}")
+    return "".join(dict.fromkeys(parts))
 
 
 def _gpu_view(node: Node, column: int, holders: dict[str, list[tuple[Allocation, int, int]]]) -> GpuView:
@@ -148,7 +148,7 @@ def _by_device(held: Iterable[Allocation]) -> dict[str, list[tuple[Allocation, i
     return devices
 
 
-def _near(name: str, known: Iterable[str]) -> str:
+def _similar_name(name: str, known: Iterable[str]) -> str:
     """Only a similar name: a list of all nodes would be no help."""
     hint = did_you_mean(name, known)
     return hint if "did you mean" in hint else "; see: kaiwo nodes"

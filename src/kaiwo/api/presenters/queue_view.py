@@ -28,10 +28,10 @@ ROUNDED = {"gpu": "rounded down to whole GPUs", "cpu": "rounded down to 0.001 CP
 
 def arithmetic(terms: ShareBreakdown, used: int, parent: str) -> list[str]:
     write = _writer(terms, used)
-    of_whom = f"the fair share of {parent}" if parent else "all that the cluster has"
+    source = f"the fair share of {parent}" if parent else "all that the cluster has"
     part = f"{write(terms.whole)} ({_part(terms, write)})"
     return [
-        f"divided {write(terms.total)}: {of_whom}",
+        f"divided {write(terms.total)}: {source}",
         f"wants {write(terms.wants)} = {write(used)} used + {write(terms.wants - used)} waiting",
         f"deserved {write(terms.deserved)} = the least of {_bounds(terms, write)}",
         f"share {write(terms.share)} = deserved {write(terms.deserved)} + {part} + {write(terms.remainder)} remainder",
@@ -109,10 +109,10 @@ def queue_page(overview: ClusterOverview) -> Page[QueueView]:
     return Page(items, len(items))
 
 
-def share_page(queues: list[QueueShareRow], lines: QueueHeads) -> Page[ShareView]:
+def share_page(queues: list[QueueShareRow], heads: QueueHeads) -> Page[ShareView]:
     """With 1,000 queues it needs a thread, not the event loop."""
     by_name = {each.queue.name: each for each in queues}
-    items = [_share_view(each, by_name.get(each.queue.parent), lines) for each in queues]
+    items = [_share_view(each, by_name.get(each.queue.parent), heads) for each in queues]
     return Page(items, len(items))
 
 
@@ -157,7 +157,7 @@ def _models(each: QueueShareRow) -> dict[str, ModelAmountView]:
     }
 
 
-def _share_view(each: QueueShareRow, parent: QueueShareRow | None, lines: QueueHeads) -> ShareView:
+def _share_view(each: QueueShareRow, parent: QueueShareRow | None, heads: QueueHeads) -> ShareView:
     policy = DEFAULT_FAIRNESS.policy if parent is None else parent.policy
     return ShareView(
         queue=each.queue.name,
@@ -167,8 +167,8 @@ def _share_view(each: QueueShareRow, parent: QueueShareRow | None, lines: QueueH
         reclaim=reclaim_words(each),
         resources=[_terms_view(each, parent, terms, at) for at, terms in enumerate(each.terms)],
         turn=None if each.position is None else _turn_view(each.position),
-        orders=lines.orders,
-        line=lines.of.get(each.queue.name, []),
+        orders=heads.orders,
+        line=heads.of.get(each.queue.name, []),
     )
 
 

@@ -20,10 +20,10 @@ KUBERNETES = "kubernetes"
 WAITS = (WorkloadState.WAITING, WorkloadState.HELD)
 
 
-def workload_page(overview: ClusterOverview, pick: WorkloadQuery) -> Page[WorkloadView]:
+def workload_page(overview: ClusterOverview, query: WorkloadQuery) -> Page[WorkloadView]:
     """To be called after `fresh`."""
     rows, state = overview.rows, overview.live.state
-    found = select(rows, pick, overview.queues_below(pick.queue) if pick.queue else ())
+    found = select(rows, query, overview.queues_below(query.queue) if query.queue else ())
     items = [workload_view(state, rows.records[at], int(rows.table[GPU, at])) for at in found.positions]
     return Page(items, found.total, "" if found.next is None else write_cursor(found.next))
 

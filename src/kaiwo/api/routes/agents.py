@@ -38,7 +38,7 @@ async def report(call: Call) -> TakenView:
                 taken += 1
     finally:
         agents.close_stream(node, stream)
-    if not taken or reader.is_inside:
+    if not taken or reader.has_partial_line:
         raise invalid("the stream ended in the middle of a line; send lines of JSON, each with a newline")
     return TakenView(taken)
 
@@ -90,7 +90,7 @@ def _check(line: Line, node: str, taken: int) -> None:
         raise invalid("the first line must be a hello with the inventory")
 
 
-ROUTES = (Route("GET", "/agents", "The node agents that were heard.", list_agents, Page[AgentView]),)
+ROUTES = (Route("GET", "/agents", "The node agents that have reported.", list_agents, Page[AgentView]),)
 REPORT_ROUTE = Route(
     "POST", "/api/agents/{node}/reports", "A node agent's stream of reports: lines of JSON.", report, TakenView,
     errors=(404, 415), is_for_agents=True,

@@ -1,4 +1,4 @@
-"""The standard input of workloads that run in the foreground: whether a terminal can be attached, and where.
+"""Routes about the console of a foreground workload: whether a terminal can be attached to its input, and where.
 
 The input itself goes over a socket in the run's folder, which only its owner can open.
 """
@@ -41,7 +41,7 @@ def _why_not(cluster: Cluster, program: Program, input_from: str) -> str:
     if not program.command:
         return "no process runs for it"
     if program.retries:
-        return "work with retries may start again, when nobody is at the terminal any more"
+        return "work with retries may start again after the terminal is gone"
     if cluster.abilities.console is None:
         return "this cluster runs no local processes"
     if not input_from or input_from != process_identity():

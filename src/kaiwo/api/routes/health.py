@@ -9,7 +9,7 @@ from starlette.responses import PlainTextResponse, Response
 from kaiwo.api.endpoint import Call, Route
 from kaiwo.api.http.problems import not_ready
 from kaiwo.api.presenters.reservation_view import reservation_view
-from kaiwo.runtime.loop.loop_protocol import Live
+from kaiwo.runtime.loop.loop_protocol import LiveLoop
 from kaiwo.snapshot.reservation_status import reservation_statuses
 
 TEXT = "text/plain"
@@ -22,9 +22,9 @@ async def alive(call: Call) -> Response:
 
 async def ready(call: Call) -> Response:
     """The cluster's state is loaded and cycles finish. A standby is ready too, and says that it is one."""
-    trouble = why_not_ready(call.context.live)
-    if trouble:
-        raise not_ready(trouble)
+    problem = why_not_ready(call.context.live)
+    if problem:
+        raise not_ready(problem)
     leadership = call.context.leadership
     words = "ok" if leadership.is_held else f"ok, standby; the leader is {leadership.holder or 'not known'}"
     return PlainTextResponse(f"{words}\n", headers={"Cache-Control": "no-store"})
@@ -43,14 +43,14 @@ async def metrics(call: Call) -> Response:
     return Response(text, headers={"Cache-Control": "no-store", "Content-Type": kind})
 
 
-def why_not_ready(live: Live) -> str:
+def why_not_ready(live: LiveLoop) -> str:
     """Empty when it is ready."""
     if not live.ready:
         return "Kaiwo is still reading the cluster's state"
     busy_s = 0.0 if live.busy_since is None else time.monotonic() - live.busy_since
     if busy_s > STUCK_S:
         return f"the scheduling cycle has been running for {int(busy_s)} s"
-    return live.health.trouble
+    return live.health.problem
 
 
 ROUTES = (

@@ -41,8 +41,8 @@ def reservation_metrics(views: Sequence[ReservationView], counts: Allocations) -
     for name, help_text, values in (
         ("kaiwo_reservation_gpus", "GPUs that a reservation has, or will have.", [view.gpus for view in alive]),
         ("kaiwo_reservation_gpus_missing", "GPUs asked for that it does not have.", [view.missing for view in alive]),
-        ("kaiwo_reservation_used_gpus", "Of its GPUs: held by its owner's work.", used),
-        ("kaiwo_reservation_strangers", "Workloads of others still in its place.", others),
+        ("kaiwo_reservation_used_gpus", "GPUs of a reservation that its owner's work holds.", used),
+        ("kaiwo_reservation_strangers", "Workloads of others that still run on its GPUs.", others),
     ):
         samples = dict(zip(keys, values, strict=True))
         yield _gauges(name, help_text, ["reservation", "owner", "phase"], samples)
@@ -161,7 +161,7 @@ def _process(context: Context) -> Iterator[Metric]:
     health = context.live.health
     yield CounterMetricFamily("kaiwo_cycle_failures_total", "Cycles that failed and were tried again.", health.failures)
     left_out = health.left_out + context.live.cluster.left_out
-    yield CounterMetricFamily("kaiwo_objects_left_out_total", "Objects that could not be taken in.", left_out)
+    yield CounterMetricFamily("kaiwo_objects_left_out_total", "Objects that could not be applied.", left_out)
     lag_s = {(quantile,): seconds for quantile, seconds in context.lag.quantiles().items()}
     yield _gauges("kaiwo_loop_lag_seconds", "Lag of the event loop in the last minute.", ["quantile"], lag_s)
     leadership = context.leadership
@@ -171,9 +171,9 @@ def _process(context: Context) -> Iterator[Metric]:
     )
     lost = sum(1 for agent in context.agents if agent.is_lost)
     agents = {("lost",): lost, ("live",): sum(1 for _ in context.agents) - lost}
-    yield _gauges("kaiwo_agents", "Node agents, by whether they are still heard.", ["state"], agents)
+    yield _gauges("kaiwo_agents", "Node agents by state: live or lost.", ["state"], agents)
     changed = {(status,): count for status, count in sorted(context.partitions.changer.changed.items())}
     modes = "GPUs whose partition mode was changed, by outcome."
     yield _counters("kaiwo_partition_changes_total", modes, ["status"], changed)
     yield GaugeMetricFamily("kaiwo_streams", "Open streams.", context.streams.count)
-    yield GaugeMetricFamily("kaiwo_bugs", "Requests that broke something since the start.", context.bugs)
+    yield GaugeMetricFamily("kaiwo_bugs", "Requests that failed because of a bug.", context.bugs)

@@ -33,7 +33,7 @@ async def get_node(call: Call) -> NodeView:
 async def cordon(call: Call) -> Outcome:
     name = call.path["name"]
     await _control(call).cordon(name, True, _reason(call), who=call.user)
-    await _seen(call, True)
+    await _wait_until_seen(call, True)
     return Outcome([f"node {name} cordoned"])
 
 
@@ -41,14 +41,14 @@ async def uncordon(call: Call) -> Outcome:
     name = call.path["name"]
     _reason(call)
     await _control(call).cordon(name, False, who=call.user)
-    await _seen(call, False)
+    await _wait_until_seen(call, False)
     return Outcome([f"node {name} uncordoned"])
 
 
 async def drain(call: Call) -> Outcome:
     name = call.path["name"]
     gone = await _control(call).drain(name, _reason(call), who=call.user)
-    await _seen(call, True)
+    await _wait_until_seen(call, True)
     return Outcome([f"node {name} drained", *(f"workload {workload} waits again" for workload in gone)], [], list(gone))
 
 
@@ -58,7 +58,7 @@ def _control(call: Call) -> NodeControl:
     return call.context.live.cluster.abilities.nodes
 
 
-async def _seen(call: Call, cordoned: bool) -> None:
+async def _wait_until_seen(call: Call, cordoned: bool) -> None:
     nodes, name = call.context.live.state.node_objects, call.path["name"]
     await wait_until_visible(call.context.live, lambda: name not in nodes or nodes[name].cordoned == cordoned)
 
@@ -66,7 +66,7 @@ async def _seen(call: Call, cordoned: bool) -> None:
 def _reason(call: Call) -> str:
     reason = read_fields(call.body, "reason").get("reason", "")
     if not isinstance(reason, str) or len(reason) > REASON_MAX or not reason.isprintable():
-        raise invalid(f"reason must be one line of text with at most {REASON_MAX} signs", "reason")
+        raise invalid(f"reason must be one line of text with at most {REASON_MAX} characters", "reason")
     return reason
 
 
@@ -76,5 +76,5 @@ ROUTES = (
     Route("POST", "/nodes/{name}/cordon", "Place no new pods on it.", cordon, Outcome, body=REASON, errors=(404,)),
     Route("POST", "/nodes/{name}/uncordon", "Place pods on it again.", uncordon, Outcome, body=REASON, errors=(404,)),
     Route("POST", "/nodes/{name}/drain", "Cordon it and evict its pods.", drain, Outcome, body=REASON, errors=(404,)),
-    Route("GET", "/gpus", "List GPU devices and who is on them.", list_gpus, Page[GpuView], params=GPU_PARAMS),
+    Route("GET", "/gpus", "List GPU devices and the workloads on them.", list_gpus, Page[GpuView], params=GPU_PARAMS),
 )  # fmt: skip

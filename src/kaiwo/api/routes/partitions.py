@@ -32,13 +32,13 @@ async def put_plans(partitions: PartitioningLoop, plans: Sequence[PartitioningPl
         words = await partitions.put_plans(plans)
         return [f"PartitioningPlan {plan.name} {word}" for plan, word in zip(plans, words, strict=True)]
     found = await partitions.preview(plans)
-    lines = [f"PartitioningPlan {plan.name} would be kept (dry run)" for plan in plans]
+    lines = [f"PartitioningPlan {plan.name} would be saved (dry run)" for plan in plans]
     return lines + [f"node {each.node}: {each.profile}: {each.reason} (dry run)" for each in found]
 
 
 async def drop_plans(partitions: PartitioningLoop, plans: Sequence[PartitioningPlan]) -> list[str]:
     there = [await partitions.drop_plan(plan.name) for plan in plans]
-    words = ("was not there", "deleted; the nodes stay as they are")
+    words = ("not found", "deleted; the nodes stay as they are")
     return [f"PartitioningPlan {plan.name} {words[found]}" for plan, found in zip(plans, there, strict=True)]
 
 

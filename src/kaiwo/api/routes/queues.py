@@ -16,27 +16,27 @@ async def list_queues(call: Call) -> Page[QueueView]:
 
 async def get_queue(call: Call) -> QueueView:
     views = {view.name: view for view in (await list_queues(call)).items}
-    return views.get(call.path["name"]) or _miss(call.path["name"], list(views))
+    return views.get(call.path["name"]) or _not_found(call.path["name"], list(views))
 
 
 async def list_shares(call: Call) -> Page[ShareView]:
     await call.context.overview.fresh_queues()
     queues = call.context.overview.queue_shares.queues
-    lines = QueueHeads(call.context.live.state, [each.queue.name for each in queues])
-    return await asyncio.to_thread(share_page, queues, lines)
+    heads = QueueHeads(call.context.live.state, [each.queue.name for each in queues])
+    return await asyncio.to_thread(share_page, queues, heads)
 
 
 async def get_share(call: Call) -> ShareView:
     await call.context.overview.fresh_queues()
-    standings = {each.queue.name: each for each in call.context.overview.queue_shares.queues}
-    found = standings.get(call.path["name"])
+    rows = {each.queue.name: each for each in call.context.overview.queue_shares.queues}
+    found = rows.get(call.path["name"])
     if found is None:
-        _miss(call.path["name"], list(standings))
-    above = [standings[found.queue.parent]] if found.queue.parent in standings else []
+        _not_found(call.path["name"], list(rows))
+    above = [rows[found.queue.parent]] if found.queue.parent in rows else []
     return share_page([*above, found], QueueHeads(call.context.live.state, [found.queue.name])).items[-1]
 
 
-def _miss(name: str, names: list[str]) -> NoReturn:
+def _not_found(name: str, names: list[str]) -> NoReturn:
     raise not_found(f"there is no queue {quote(name)}{did_you_mean(name, names[:50])}")
 
 

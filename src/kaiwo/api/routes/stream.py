@@ -19,10 +19,10 @@ async def follow(call: Call) -> Streaming:
     """The first event is the whole page, or what was missed since Last-Event-ID; then every change."""
     context = call.context
     listing = LISTINGS[call.query["view"]]
-    query = read_query(call.request.query_params, (VIEW, *listing.params))
-    pick = listing.pick(query)
+    params = read_query(call.request.query_params, (VIEW, *listing.params))
+    query = listing.to_query(params)
     context.streams.check_limit()
-    page = await context.live_pages.subscribe(listing, pick)
+    page = await context.live_pages.subscribe(listing, query)
     seen = call.request.headers.get("last-event-id", "")
     return Streaming(context.streams, events(page, seen), EVENTS, lambda: context.live_pages.unsubscribe(page))
 

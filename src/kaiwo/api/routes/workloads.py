@@ -38,7 +38,7 @@ from kaiwo.model.errors import KaiwoError, NotFoundError
 from kaiwo.model.obstacle import Obstacle, Reason, WhyVerdict
 from kaiwo.model.reservation import clock_words
 from kaiwo.model.workload_record import WorkloadRecord, WorkloadState
-from kaiwo.runtime.loop.loop_protocol import Live
+from kaiwo.runtime.loop.loop_protocol import LiveLoop
 from kaiwo.runtime.overview.workload_table import GPU
 from kaiwo.runtime.partitioning.wait_sentences import wait_sentence
 from kaiwo.snapshot.cluster_state import ClusterState
@@ -100,7 +100,7 @@ async def why(call: Call) -> WhyView:
     )
 
 
-async def _explain(live: Live, name: str, now_s: int) -> explain.Why | None:
+async def _explain(live: LiveLoop, name: str, now_s: int) -> explain.Why | None:
     """If the next cycle will try the work, ask again after that cycle, for a limited time."""
 
     def question(state: ClusterState) -> explain.Why | None:
@@ -122,7 +122,9 @@ def find_record(call: Call) -> WorkloadRecord:
     try:
         return call.context.live.cluster.record(name)
     except NotFoundError:
-        way_out = _among_tasks(call) or _near(call) or "it may have ended and been removed; see: kaiwo get workloads"
+        way_out = (
+            _among_tasks(call) or _similar_name(call) or "it may have ended and been removed; see: kaiwo get workloads"
+        )
         raise NotFoundError(f"there is no workload {quote(name)}; {way_out}") from None
 
 
@@ -136,7 +138,7 @@ def _among_tasks(call: Call) -> str:
     return ""
 
 
-def _near(call: Call) -> str:
+def _similar_name(call: Call) -> str:
     """A workload of the same name in another namespace, or of a similar name in this one."""
     asked, own = call.path["name"], f"{call.path['namespace']}/"
     names = [record.workload.name for record in call.context.live.cluster.records()]

@@ -37,22 +37,22 @@ class RateLimit:
         self.per_s = per_s
         self.burst = burst
         self._clock = clock
-        self._drops = burst
+        self._left = burst
         self._at = clock()
 
     def take(self) -> bool:
         now = self._clock()
-        self._drops = min(self.burst, self._drops + (now - self._at) * self.per_s)
+        self._left = min(self.burst, self._left + (now - self._at) * self.per_s)
         self._at = now
-        if self._drops < 1:
+        if self._left < 1:
             return False
-        self._drops -= 1
+        self._left -= 1
         return True
 
     @property
     def wait_s(self) -> int:
         """When to try again, in whole seconds."""
-        return max(1, math.ceil((1 - self._drops) / self.per_s))
+        return max(1, math.ceil((1 - self._left) / self.per_s))
 
 
 class AgentTokenReviewer(Protocol):
@@ -98,12 +98,12 @@ class Access:
 
     def check_write(self, request: Request) -> str:
         """Returns the client's credential for the log."""
-        who = self._identify(request)
-        if who != "token":
+        credential = self._identify(request)
+        if credential != "token":
             self._check_origin(request)
         if not self._writes.take():
             raise too_many("too many changes at once; try again in a moment", self._writes.wait_s)
-        return who
+        return credential
 
     async def check_agent(self, request: Request) -> str:
         """A node agent, with its own token or the server's. Its own is good for nothing else."""

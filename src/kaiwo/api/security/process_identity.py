@@ -1,4 +1,4 @@
-"""Tell whether two processes see the same files as the same user."""
+"""Identify a process by machine, file system and user: equal identities see the same files."""
 
 import os
 

@@ -81,7 +81,7 @@ UNRELATED_REASONS = (
     Reason.QUEUE_LIMIT, Reason.QUEUE_QUOTA, Reason.NO_QUEUE, Reason.QUEUE_NOT_LEAF, Reason.GPU_MODEL,
     Reason.RESERVATION,
 )  # fmt: skip
-ABOUT_S = 600
+WAIT_BUCKET_S = 600  # demands whose waits fall into the same bucket are joined
 FINEST_MODE = "CPX"  # every chip with partitions has it
 
 
@@ -124,7 +124,7 @@ def waiting_demands(
             demand = demand_of(want, needed * len(waiting.waiters), waited_s)
             if demand is not None:
                 demand = replace(demand, nodes=nodes, barred=barred_to(want) if barred_to else frozenset())
-                key = (replace(demand, count=0, waited_s=0), waited_s // ABOUT_S)
+                key = (replace(demand, count=0, waited_s=0), waited_s // WAIT_BUCKET_S)
                 sizes = (size_of_pods(want, demand.count, names),)
                 found.setdefault(key, []).append(replace(demand, sizes=sizes))
     return [_joined(alike) for alike in found.values()]
@@ -202,8 +202,8 @@ def _gpus(
             continue
         if change is None or (change.goal is None and shown not in (None, change.mode)):  # changed by others
             change = GpuModeState(parts[name][0].model, shown or WHOLE, -UNKNOWN_S)
-        is_ill = change.goal is None and not all(part.healthy for part in parts[name])  # closed ones have a goal
-        if change.model in CHIPS and not is_ill:
+        is_unhealthy = change.goal is None and not all(part.healthy for part in parts[name])  # closed ones have a goal
+        if change.model in CHIPS and not is_unhealthy:
             yield _gpu(name, parts[name], tenants, change)
 
 

@@ -40,7 +40,7 @@ def available_modes(nodes: Iterable[Node], want: Request) -> dict[str, tuple[str
 def is_isolation_too_weak(nodes: Iterable[Node], want: Request) -> bool:
     """No GPU would isolate a share as the request asks, even if it were not partitioned."""
     wanted = [(node, gpu) for node in nodes for gpu in whole_gpus(node) if _is_wanted(gpu, want)]
-    return bool(wanted) and not any(_is_apart(node, gpu, want) for node, gpu in wanted)
+    return bool(wanted) and not any(_isolates_enough(node, gpu, want) for node, gpu in wanted)
 
 
 def _node_if_repartitioned(node: Node, want: Request, demand: ModeDemand) -> RepartitionedNode:
@@ -51,7 +51,7 @@ def _node_if_repartitioned(node: Node, want: Request, demand: ModeDemand) -> Rep
     for whole in whole_gpus(node):
         mine = parts[whole.id]
         changes = [pending_change(gpu) for gpu in mine if not gpu.healthy]
-        if None in changes or not _is_wanted(whole, want) or not _is_apart(node, whole, want):
+        if None in changes or not _is_wanted(whole, want) or not _isolates_enough(node, whole, want):
             continue  # unhealthy or unsuitable
         if suits(mode_of(mine[0]), demand) and not changes:
             devices, now = devices + len(mine), now + len(mine)
@@ -66,7 +66,7 @@ def _is_wanted(gpu: Gpu, want: Request) -> bool:
     return is_model and (not want.vendor or vendor_of(gpu) in ("", want.vendor))
 
 
-def _is_apart(node: Node, gpu: Gpu, want: Request) -> bool:
+def _isolates_enough(node: Node, gpu: Gpu, want: Request) -> bool:
     if want.is_exclusive or not (want.isolation or want.least_grade):
         return True
     grade = grade_of(want, gpu, node.labels)

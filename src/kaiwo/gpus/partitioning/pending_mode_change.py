@@ -1,4 +1,4 @@
-"""The mode change that a device waits for: `Gpu.reason` says it in words, and this module alone writes and reads them.
+"""The partition mode change that a device waits for, as text in `Gpu.reason`; only this module writes and reads it.
 
 Such a device is not unhealthy; it only takes no new work.
 """

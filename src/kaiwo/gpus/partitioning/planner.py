@@ -49,7 +49,7 @@ def offer_of(
     modes = [mode for mode in legal_modes(node.now.model, node.now.platform) if suits(mode, demand)]
     for mode in modes:
         if mode.memory == memory:
-            return _by_compute(node, unserved, mode, may_change)
+            return _compute_mode_offer(node, unserved, mode, may_change)
     for mode in modes if may_change_memory else ():
         if all(_can_reach(gpu, mode) and may_change(gpu, demand) for gpu in node.gpus):
             return _make_offer(node, node.gpus, mode, demand) if unserved.find_room(node, node.gpus) else None
@@ -60,7 +60,9 @@ def _can_reach(gpu: PlannedGpu, mode: Mode) -> bool:
     return mode in next_modes(gpu.node.model, gpu.now.mode, gpu.node.platform)
 
 
-def _by_compute(node: PlannedNode, unserved: UnservedDemand, mode: Mode, may_change: Allowed) -> ChangeOffer | None:
+def _compute_mode_offer(
+    node: PlannedNode, unserved: UnservedDemand, mode: Mode, may_change: Allowed
+) -> ChangeOffer | None:
     """As many GPUs as are missing: those that are idle soonest and free enough CPUs and memory."""
     demand, gpus = unserved.demand, node.gpus
     have = sum(gpu.free for gpu in gpus if gpu.serves(demand))
@@ -93,11 +95,11 @@ def _make_offer(
     return ChangeOffer(node, changing, mode, (idle + waiting, broken, ready_s, node.now.name))
 
 
-DEFAULT_TERMS = PlannerSettings()
+DEFAULT_SETTINGS = PlannerSettings()
 
 
 def plan_partitions(
-    now_s: int, nodes: Sequence[NodeState], demands: Sequence[ModeDemand], settings: PlannerSettings = DEFAULT_TERMS
+    now_s: int, nodes: Sequence[NodeState], demands: Sequence[ModeDemand], settings: PlannerSettings = DEFAULT_SETTINGS
 ) -> PartitionPlan:
     """Plan the modes that the waiting pods need, the cheapest change first."""
     oldest_first = sorted(demands, key=lambda demand: (-demand.waited_s, demand.compute, demand.memory, demand.devices))
@@ -130,7 +132,7 @@ class _Planning:
         for each in unserved:
             self._serve(each)
         for node in self._nodes:
-            _take_back(node)
+            _cancel_unneeded_changes(node)
         for each in unserved:
             self._serve(each)
         for each in unserved:
@@ -179,7 +181,7 @@ class _Planning:
 
     def _may_change(self, gpu: PlannedGpu, demand: ModeDemand) -> bool:
         settings, now = self._settings, gpu.now
-        if gpu.is_promised or now.is_changing or self._now_s - now.since_s < settings.settle_s:
+        if gpu.is_assigned or now.is_changing or self._now_s - now.since_s < settings.settle_s:
             return False
         if not gpu.is_open_to(demand):
             return False
@@ -225,14 +227,14 @@ def _free_for(node: PlannedNode, demand: ModeDemand) -> int:
     return sum(gpu.free for gpu in node.gpus if gpu.serves(demand)) if is_for(node.now, demand) else 0
 
 
-def _take_back(node: PlannedNode) -> None:
+def _cancel_unneeded_changes(node: PlannedNode) -> None:
     """Cancel changes that no demand needs any more; a change of the memory mode only for the whole node."""
     gpus = node.gpus
     is_memory = any(gpu.to.memory != gpu.now.mode.memory for gpu in gpus)
-    if is_memory and any(gpu.is_promised or gpu.now.is_changing for gpu in gpus):
+    if is_memory and any(gpu.is_assigned or gpu.now.is_changing for gpu in gpus):
         return
     for gpu in gpus:
-        if gpu.is_moving and not gpu.is_promised and not gpu.now.is_changing:
+        if gpu.is_moving and not gpu.is_assigned and not gpu.now.is_changing:
             node.move([gpu], gpu.now.mode)
 
 

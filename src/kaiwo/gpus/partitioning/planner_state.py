@@ -10,11 +10,11 @@ from kaiwo.model.partition_modes import Mode, partition_count
 
 
 class PlannedGpu:
-    __slots__ = ("free", "is_promised", "node", "now", "to")
+    __slots__ = ("free", "is_assigned", "node", "now", "to")
 
     def __init__(self, node: NodeState, now: GpuState) -> None:
         self.node, self.now = node, now
-        self.is_promised = False  # a demand of this plan uses it
+        self.is_assigned = False  # this plan uses it for a demand
         self.move(now.goal or now.mode)
 
     def move(self, to: Mode) -> None:
@@ -170,12 +170,12 @@ def _take(node: PlannedNode, suitable: Sequence[PlannedGpu], devices: int, size:
     is_later = False
     begun_first = sorted(
         (gpu for gpu in suitable if gpu.free),
-        key=lambda gpu: (must_wait and not gpu.is_moving, not gpu.is_promised, gpu.is_moving, gpu.free),
+        key=lambda gpu: (must_wait and not gpu.is_moving, not gpu.is_assigned, gpu.is_moving, gpu.free),
     )
     for gpu in begun_first:
         taken = min(devices, gpu.free)
         gpu.free -= taken
-        gpu.is_promised = True
+        gpu.is_assigned = True
         is_later |= gpu.is_moving
         devices -= taken
         if not devices:

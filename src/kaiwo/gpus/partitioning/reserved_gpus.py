@@ -11,7 +11,7 @@ from kaiwo.snapshot.reserved_devices import DeviceReservation, ReservationView
 
 
 class ReservedGpus:
-    """Answers are cached for requests with the same reservation and passes."""
+    """Cached by what decides it: the reservation, passes and hold time of a request."""
 
     def __init__(self, reserved: ReservationView | None, nodes: Sequence[NodeState]) -> None:
         self._reserved = reserved

@@ -59,7 +59,7 @@ class ExtenderAnswers:
     async def reasons_against(self, workload: str, request: Request, nodes: Sequence[str]) -> dict[str, str]:
         def question(gpus: GpuView) -> dict[str, str]:
             state, rows = gpus.shape(), gpus.view.nodes.row
-            return {name: _missing(gpus, name) for name in nodes if name not in rows or state.slots[rows[name]] <= 0}
+            return {name: _why_not(gpus, name) for name in nodes if name not in rows or state.slots[rows[name]] <= 0}
 
         return await self._ask(workload, request, question)
 
@@ -92,7 +92,7 @@ class ExtenderAnswers:
         def question(gpus: GpuView) -> tuple[Share, ...] | str:
             row = gpus.view.nodes.row.get(node)
             if row is None or gpus.shape().slots[row] <= 0:
-                return f"node {node}: {_missing(gpus, node)}"
+                return f"node {node}: {_why_not(gpus, node)}"
             (placed,) = Placer(gpus.view, gpus.scores, gpus.active, packs=True).put(row, gpus.request, 1)
             return placed.devices
 
@@ -144,7 +144,7 @@ def only_gpus(request: Request) -> Request:
     )
 
 
-def _missing(gpus: GpuView, name: str) -> str:
+def _why_not(gpus: GpuView, name: str) -> str:
     row = gpus.view.nodes.row.get(name)
     if row is None:
         return "Kaiwo does not know this node yet"

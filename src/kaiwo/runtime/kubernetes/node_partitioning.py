@@ -1,8 +1,8 @@
 """Change partition modes on Kubernetes: plans are objects, and AMD's Device Config Manager changes the GPUs of a node.
 
-The manager's word alone is not trusted: the devices that the node's agent reports must be those that were asked for,
-else the node gets its old profile back. A change is recorded on the Node before anything is touched, so the next leader
-can continue it. A node that could not be rolled back either keeps its taint until people have looked at it.
+The manager's report alone is not trusted: if the devices that the node's agent reports are not those that were
+requested, the node gets its old profile back. A change is recorded on the Node before anything is touched, so the next
+leader can continue it. A node that could not be rolled back keeps its taint until an administrator removes it.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from kaiwo.runtime.partitioning.apply_changes import Executor, ModeChanger
 from kaiwo.runtime.partitioning.plan_changes import NodePlanStatus
 
 DRAINED = Taint(*TAINT)
-SHUT = replace(DRAINED, effect="NoSchedule")
+CLOSED = replace(DRAINED, effect="NoSchedule")
 POLL_S = 0.5
 SETTLE_S = 2.0  # after the taint, a pod of another scheduler may still start for this long
 MOST_MISSING = 1  # devices: real nodes of 64 partitions show 63
@@ -86,12 +86,12 @@ class DcmNode:
         if self._config:
             await self._write_profiles([list(after.values()), list(before.values())])
         await self._writer.write_change(self.node, _note(record))
-        await self._writer.taint(self.node, SHUT)
+        await self._writer.taint(self.node, CLOSED)
         await asyncio.sleep(SETTLE_S)
         if self._in_use():
-            await self._open()
+            await self._reopen()
             return ChangeOutcome("busy", "a pod was placed on the node while it was being closed")
-        await self._ask(name)
+        await self._request_profile(name)
         return await self._finish(record)
 
     async def resume(self, note: str) -> ChangeOutcome:
@@ -100,18 +100,18 @@ class DcmNode:
         node = self._writer.node(self.node)
         if node is not None and node.labels.get(PROFILE_LABEL) != profile:
             if self._in_use():  # it was stopped before anything was touched, and other work uses it now
-                await self._open()
+                await self._reopen()
                 return ChangeOutcome("busy", "a pod was placed on the node while it was being closed")
-            await self._ask(profile)
+            await self._request_profile(profile)
         return await self._finish(record)
 
-    async def _ask(self, profile: str) -> None:
-        """In the order of AMD's manual: the taint first, so that nothing holds a GPU, then the label."""
+    async def _request_profile(self, profile: str) -> None:
+        """Request a profile as AMD's manual says: the taint first, so that nothing holds a GPU, then the label."""
         await self._writer.taint(self.node, DRAINED)
         await self._writer.write_labels(self.node, labels_for(profile))
 
-    async def _open(self) -> None:
-        """The note is removed last: until then the next leader would continue the change."""
+    async def _reopen(self) -> None:
+        """Open the node to pods. The note is removed last: until then the next leader would continue the change."""
         await self._writer.untaint(self.node, DRAINED.key)
         await self._writer.write_change(self.node, "")
 
@@ -119,14 +119,14 @@ class DcmNode:
         if not record.is_back:
             problem, devices = await self._wait(record.profile, record.after)
             if not problem:
-                await self._open()
+                await self._reopen()
                 return ChangeOutcome("done", devices=devices)
             record = replace(record, is_back=True, reason=problem)
             await self._writer.write_change(self.node, _note(record), labels_for(record.before_profile))
         problem, devices = await self._wait(record.before_profile, record.before)
         if problem:
-            return ChangeOutcome("stuck", f"{record.reason}; and after going back: {problem}", devices)
-        await self._open()
+            return ChangeOutcome("stuck", f"{record.reason}; and after rolling back: {problem}", devices)
+        await self._reopen()
         return ChangeOutcome("rolled-back", record.reason, devices)
 
     async def _wait(self, profile: str, modes: Mapping[str, Mode]) -> tuple[str, int]:
@@ -152,7 +152,7 @@ class DcmNode:
         try:
             config = await self._writer.read_config(self._config)
         except msgspec.DecodeError as error:
-            raise ClusterError(f"the configuration in {self._config} is no JSON ({error})") from error
+            raise ClusterError(f"the configuration in {self._config} is not JSON ({error})") from error
         fresh = dict(config)
         for modes in layouts:
             fresh = with_profile(fresh, modes)
@@ -209,8 +209,8 @@ PHASES = {
     "done": "Done", "changing": "Changing", "draining": "Draining", "pending": "Waiting", "dry-run": "Skipped",
     "refused": "Failed",
 }  # fmt: skip
-NOT_LISTED = "no node agent tells its devices, so their modes are not known; enable the agent there"
-NOT_LET = f"its owner does not let Kaiwo change it; label it {'='.join(OPT_IN)}"
+NO_AGENT = "no node agent reports its devices, so their modes are unknown; enable the agent there"
+NOT_ALLOWED = f"Kaiwo may not change its partition modes; to allow it, label the node {'='.join(OPT_IN)}"
 
 
 class KubernetesPartitioning:
@@ -239,8 +239,8 @@ class KubernetesPartitioning:
         """Why this node cannot be changed; empty: it can."""
         node = self._cluster.node_writer.node(name)
         if node is None or node.labels.get(OPT_IN[0]) != OPT_IN[1]:
-            return NOT_LET
-        return "" if self._cluster.node_writer.has_agent(name) else NOT_LISTED
+            return NOT_ALLOWED
+        return "" if self._cluster.node_writer.has_agent(name) else NO_AGENT
 
     async def adopt(self, changer: ModeChanger, now_s: int) -> None:
         for name, note in self._cluster.node_writer.changes().items():

@@ -15,7 +15,7 @@ FIRST_S = 1.0
 async def publish_queue_status(
     overview: ClusterOverview, writer: QueueStatusWriter, may_write: Callable[[], bool], every_s: float
 ) -> None:
-    """Until cancelled."""
+    """Publish until cancelled."""
     published: object = None
     await asyncio.sleep(min(FIRST_S, every_s))
     while True:

@@ -32,7 +32,7 @@ class WaitReasonPublisher:
         self._blocked: dict[str, tuple[Obstacle, ...]] = {}
 
     async def run(self, loop: SchedulingLoop, writer: "EventWriter") -> None:
-        """Until cancelled."""
+        """Publish until cancelled."""
         seen = 0
         while True:
             seen = await loop.changed(seen)

@@ -1,6 +1,6 @@
 """Apply events to the cluster state; an object that cannot be applied is left out and does not stop the others.
 
-No half of an object stays in the state: one that is left out is removed from it, counted and logged.
+An object is never half applied: one that is left out is removed from the state, counted and logged.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,9 +19,9 @@ class EventIntake:
     def __init__(self, state: ClusterState, health: Health) -> None:
         self._state, self._health = state, health
 
-    def take_in(self, events: Sequence[Event]) -> list[Event]:
+    def apply(self, events: Sequence[Event]) -> list[Event]:
         """The events that were applied; for an object that was left out, its removal."""
-        applied = (self._take(event) for event in events)
+        applied = (self._apply_one(event) for event in events)
         return [event for event in applied if event is not None]
 
     def requeue_moved(self, most: int) -> bool:
@@ -32,7 +32,7 @@ class EventIntake:
             self._leave_out("a workload", error)
             return bool(self._state.to_requeue)
 
-    def _take(self, event: Event) -> Event | None:
+    def _apply_one(self, event: Event) -> Event | None:
         try:
             if isinstance(event, kinds.NodeChanged):
                 _check_row(event.node)

@@ -39,11 +39,11 @@ class RunTimes:
 
     def __init__(self, store: "RunTimeFile | None" = None) -> None:
         self._store = store
-        self._runs: dict[WorkloadKind, deque[int]] = {}  # the kind that ended last stands last
-        self._owners: dict[str, int] = {}  # kinds by owner: most workloads have none, which is quick to see
+        self._runs: dict[WorkloadKind, deque[int]] = {}  # the kind that ended last comes last
+        self._owners: dict[str, int] = {}  # number of kinds by owner: a quick check, since most workloads have none
         self._living: dict[str, Workload] = {}  # living workloads, as the scheduler knows them
         self._updated_s: dict[WorkloadKind, int] = {}
-        for kind, run_s in self._store.recall() if self._store is not None else ():
+        for kind, run_s in self._store.load() if self._store is not None else ():
             self._remember(kind, run_s)
 
     def add_run_times(self, events: Sequence[Event], now_s: int) -> list[Event]:
@@ -136,8 +136,8 @@ class RunTimeFile:
     def __init__(self, home: str) -> None:
         self._path = Path(home) / FILE
 
-    def recall(self) -> list[tuple[WorkloadKind, int]]:
-        """A torn last line, as after a power cut, is skipped."""
+    def load(self) -> list[tuple[WorkloadKind, int]]:
+        """All stored runs. A torn last line, as after a power cut, is skipped."""
         try:
             lines = self._path.read_bytes().splitlines()
         except OSError:
@@ -152,7 +152,7 @@ class RunTimeFile:
         return runs
 
     def add(self, kind: WorkloadKind, run_s: int) -> None:
-        """On a full disk the run is forgotten at the next restart."""
+        """Append a run. If the disk is full, the run is forgotten at the next restart."""
         with contextlib.suppress(OSError), self._path.open("ab") as file:
             file.write(msgspec.json.encode((*kind, run_s)) + b"\n")
 

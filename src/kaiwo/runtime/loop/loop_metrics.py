@@ -57,7 +57,7 @@ class CycleTimes:
         self._last = -1
         self._counts = [0] * (len(BOUNDS_S) + 1)
 
-    def note(self, cycle: CycleSummary | None) -> None:
+    def record(self, cycle: CycleSummary | None) -> None:
         """Add a finished cycle, once."""
         if cycle is None or cycle.number == self._last:
             return
@@ -118,7 +118,7 @@ class Health:
         self._last = ""
 
     def cycle_failed(self, error: Exception) -> str:
-        """Count it. Returns the error in words."""
+        """Count a failed cycle; return its error as text."""
         self.failures += 1
         self._in_a_row += 1
         self._last = describe_error(error)
@@ -128,8 +128,8 @@ class Health:
         self._in_a_row = 0
 
     @property
-    def trouble(self) -> str:
-        """Why nothing is scheduled; empty when all is well."""
+    def problem(self) -> str:
+        """Why nothing is scheduled; empty if cycles succeed."""
         if self._in_a_row < NOT_READY_AFTER:
             return ""
         return f"the last {self._in_a_row} scheduling cycles failed, the last one with {self._last}; see the log"

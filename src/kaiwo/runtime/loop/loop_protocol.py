@@ -14,7 +14,9 @@ from kaiwo.snapshot.cluster_state import ClusterState
 T = TypeVar("T")
 
 
-class Live(Protocol):
+class LiveLoop(Protocol):
+    """The running scheduling loop, with its cluster, state and counters."""
+
     state: ClusterState
     cluster: Cluster
     policy: Policy

@@ -1,8 +1,8 @@
 """Track the past usage of queues over time and restarts: recent heavy use lowers a queue's share for a while.
 
-Between two samples a queue counts as using what it uses at the second; time without samples counts as unused. The store
-(a file of the home folder, or the status of the cluster's queues) is updated seldom: a reader decays what it finds and
-is wrong by at most one percent.
+Between two samples a queue counts as using what it uses at the second one; time without samples counts as unused. The
+store (a file of the home folder, or the status of the cluster's queues) is updated seldom: a reader decays what it
+finds, and is wrong by at most one percent.
 """
 
 import contextlib
@@ -26,8 +26,8 @@ UPDATE_S = 60  # each update makes all waiting work be tried again
 WORTH_UPDATE = WHOLE_PART // 1000  # a thousandth of the cluster
 WORTH_KEEPING = WHOLE_PART * WHOLE_PART // 100
 
-Parts = tuple[int, ...]  # one a resource, in 1 / (WHOLE_PART * WHOLE_PART)
-Past = tuple[int, Parts]  # when that was so
+Parts = tuple[int, ...]  # one for each resource, in 1 / (WHOLE_PART * WHOLE_PART)
+Past = tuple[int, Parts]  # when they were measured, and the parts
 NOTHING: Parts = (0,) * len(RESOURCES)
 
 
@@ -48,10 +48,10 @@ class PastUsageTracker:
         return cls(store, policy.past_use_half_life_s, policy.past_use_strength_milli)
 
     def update(self, state: ClusterState, now_s: int) -> PastUsageChanged | None:
-        """Account for the time since the last update. The cluster state must be tidy and must not change meanwhile."""
+        """Account for the time since the last update. The state's tables must be fresh and must not change."""
         if self._sent is not None and now_s - self._at_s < SAMPLE_S:
             return None
-        is_first = self._recall()
+        is_first = self._load()
         queues = state.queues
         parts = [self._parts.get(name, NOTHING) for name in queues.names]
         before = PastUsage(np.array(parts, np.int64).reshape(len(parts), len(RESOURCES)))
@@ -68,9 +68,9 @@ class PastUsageTracker:
         self._sent, self._sent_s = usage, now_s
         return usage
 
-    def _recall(self) -> bool:
+    def _load(self) -> bool:
         """Whether the store is newer than what we know: we just started, or another replica led meanwhile."""
-        stored = self._store.recall()
+        stored = self._store.load()
         newest_s = max((at_s for at_s, _ in stored.values()), default=0)
         is_first = self._sent is None or newest_s > self._at_s
         if is_first:
@@ -119,11 +119,11 @@ class PastUsageFile:
         with contextlib.suppress(OSError, msgspec.MsgspecError):
             self._past = msgspec.json.decode(self._path.read_bytes(), type=dict[str, Past])
 
-    def recall(self) -> dict[str, Past]:
+    def load(self) -> dict[str, Past]:
         return self._past
 
     def save(self, past: dict[str, Past]) -> None:
-        """On a full disk the usage is forgotten at the next restart."""
+        """Store it. If the disk is full, the usage is forgotten at the next restart."""
         self._past = self._past | past
         temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         with contextlib.suppress(OSError):
@@ -134,12 +134,12 @@ class PastUsageFile:
 class PastUsageInQueues:
     """Stores past usage in the status of Kubernetes queues, where another replica finds it."""
 
-    def __init__(self, memory: QueueHistory) -> None:
-        self._memory = memory
+    def __init__(self, history: QueueHistory) -> None:
+        self._history = history
 
-    def recall(self) -> dict[str, Past]:
-        return {name: (past.at_s, past.part) for name, past in list(self._memory.usage.items())}
+    def load(self) -> dict[str, Past]:
+        return {name: (past.at_s, past.part) for name, past in list(self._history.usage.items())}
 
     def save(self, past: dict[str, Past]) -> None:
         for name, (at_s, part) in past.items():
-            self._memory.record_usage(name, PastOfQueue(at_s, part))
+            self._history.record_usage(name, PastOfQueue(at_s, part))

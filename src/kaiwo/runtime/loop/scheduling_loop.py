@@ -67,13 +67,13 @@ class SchedulingLoop:
         self._thread = ThreadPoolExecutor(1, "kaiwo-decide")
 
     async def run(self) -> None:
-        """Until cancelled, or the cluster's events end."""
+        """Run until cancelled, or until the cluster's events end."""
         reader = asyncio.create_task(self._read())
         try:
             while not (reader.done() and not self._inbox):
                 await self._wait_for_work()
-                may_decide = self._may_decide()  # asked first: all that was known by then is taken in before a cycle
-                await self._take_in()
+                may_decide = self._may_decide()  # checked first: all events up to then are applied before a cycle
+                await self._apply_inbox()
                 if may_decide:
                     await self._guarded_cycle()
             reader.result()
@@ -106,7 +106,7 @@ class SchedulingLoop:
             self._wake.set()
 
     async def _wait_for_work(self) -> None:
-        """Until there are events, a back-off may be over, or a search is unfinished."""
+        """Wait until there are events, a back-off may be over, or a search is unfinished."""
         backlog = self.state.backlog
         has_open = backlog.to_try or backlog.pending_actions or backlog.try_all
         if not (has_open and self.ready and self._may_decide()):
@@ -119,12 +119,12 @@ class SchedulingLoop:
         await asyncio.sleep(GATHER_S)
         self._wake.clear()
 
-    async def _take_in(self) -> None:
+    async def _apply_inbox(self) -> None:
         batches, self._inbox = self._inbox, []
         for batch in batches:
             if self._run_times is not None:
                 batch = await self._on_thread(self._run_times.add_run_times, batch, self.cluster.now_s())
-            if self.ready:  # the first batch is what was there before
+            if self.ready:  # the first batch is what existed before
                 self.allocations.count_events(self.state, batch)
             applied = await self._patch(batch)
             await self._on_thread(self._runner.journal_events, applied)
@@ -134,7 +134,7 @@ class SchedulingLoop:
         applied: list[Event] = []
         async with self._state_lock:
             for start in range(0, len(events), SLICE):
-                applied += self._intake.take_in(events[start : start + SLICE])
+                applied += self._intake.apply(events[start : start + SLICE])
                 await asyncio.sleep(0)
             while self._intake.requeue_moved(SLICE):
                 await asyncio.sleep(0)
@@ -199,7 +199,7 @@ class SchedulingLoop:
 
 
 async def first_of(event: Coroutine[Any, Any, object], scheduling: "asyncio.Task[None]") -> None:
-    """Until it happens, or the loop ends by itself, which is an error worth seeing."""
+    """Wait for the event; if the scheduling loop ends first, raise its error."""
     waiting = asyncio.ensure_future(event)
     await asyncio.wait([waiting, scheduling], return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()

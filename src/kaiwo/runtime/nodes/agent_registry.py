@@ -27,7 +27,7 @@ from kaiwo.runtime.nodes.local_node import devices_of, wiring_of
 
 LOST_S = 5.0  # five samples
 MOST_REASON = 300
-HERE = "this process"  # the version shown for the agent inside `kaiwo up`
+IN_PROCESS = "this process"  # the version shown for the agent inside `kaiwo up`
 
 
 class KnownAgent(msgspec.Struct):
@@ -40,8 +40,8 @@ class KnownAgent(msgspec.Struct):
     is_lost: bool = False
     published: tuple[Gpu, ...] | None = None  # the devices that the cluster has
     stream: int = 0  # the one that sent the hello; 0: this process
-    doubts: Mapping[str, str] = {}  # by GPU: why a value that its agent reports is impossible
-    odd: tuple[str, ...] = ()  # what was left out of the inventory
+    implausible: Mapping[str, str] = {}  # by GPU: why a value that its agent reports is impossible
+    notes: tuple[str, ...] = ()  # what was left out of the inventory
 
     def gpu(self, device: str) -> GpuSample | None:
         return next((gpu for gpu in self.sample.gpus if gpu.id == device), None) if self.sample else None
@@ -80,10 +80,10 @@ class AgentRegistry:
         return len(self._streams.get(node, ()))
 
     async def receive(self, line: Line, stream: int = 0) -> None:
-        """Take one line; stream 0 is this process. ConfigError when the line cannot be true."""
+        """Handle one line; stream 0 is this process. ConfigError when the line cannot be true."""
         agent = self._agents.get(line.node)
         if not stream and self._streams.get(line.node):
-            return  # an agent of its own reports this machine
+            return  # a separate agent reports this machine
         match line:
             case Hello():
                 await self._register(line, agent, stream)
@@ -91,14 +91,14 @@ class AgentRegistry:
                 if agent is None:
                     raise ConfigError("a sample came before the hello; begin the stream with the hello line")
                 if stream != agent.stream and agent.stream in self._streams.get(line.node, ()):
-                    return  # of two agents that differ, only the last one to greet counts: devices must not flap
-                agent.sample = check_sample(line, agent.inventory, agent.doubts)
+                    return  # of two agents, only the last one that sent a hello counts: devices must not flap
+                agent.sample = check_sample(line, agent.inventory, agent.implausible)
                 self._mark_seen(agent)
                 await self._publish(agent)
             case Correction():
                 with contextlib.suppress(NotFoundError, RefusedError):  # the pod is gone, or not one of Kubernetes
                     await self._devices.correct_devices((line.namespace, line.pod), line.uid, line.devices)
-                emit("devices-corrected", level="warning", node=line.node, pod=line.pod, reason=tidy(line.reason))
+                emit("devices-corrected", level="warning", node=line.node, pod=line.pod, reason=printable(line.reason))
 
     async def watch(self, every_s: float = 1.0) -> None:
         while True:
@@ -116,21 +116,23 @@ class AgentRegistry:
             await self._publish(agent)
 
     async def _register(self, line: Hello, before: KnownAgent | None, stream: int) -> None:
-        inventory, doubts, odd = check_inventory(line.inventory)
+        inventory, implausible, notes = check_inventory(line.inventory)
         devices = devices_of(inventory)
         check_devices(devices)
         check_wiring(wiring_of(inventory, devices))
         if before is None or before.inventory != inventory:
             emit("agent-heard", node=line.node, version=line.version, gpus=len(inventory.gpus))
-        if odd and (before is None or before.odd != odd):
-            emit("agent-odd", level="warning", node=line.node, notes=[tidy(note) for note in odd])
-        version = line.version if stream else HERE
-        agent = KnownAgent(line.node, version, inventory, line.platform, stream=stream, doubts=doubts, odd=odd)
+        if notes and (before is None or before.notes != notes):
+            emit("agent-odd", level="warning", node=line.node, notes=[printable(note) for note in notes])
+        version = line.version if stream else IN_PROCESS
+        agent = KnownAgent(
+            line.node, version, inventory, line.platform, stream=stream, implausible=implausible, notes=notes
+        )
         if before is not None:
             agent.is_lost = before.is_lost
             agent.sample = before.sample
-            if before.sample and doubts != before.doubts:
-                agent.sample = check_sample(before.sample, inventory, doubts)
+            if before.sample and implausible != before.implausible:
+                agent.sample = check_sample(before.sample, inventory, implausible)
         self._agents[line.node] = agent
         self._mark_seen(agent)
         await self._publish(agent)
@@ -145,7 +147,7 @@ class AgentRegistry:
         """Only changes reach the cluster: most samples, one each second, change nothing there."""
         inventory = agent.inventory if agent.sample is None else with_health(agent.inventory, agent.sample)
         devices = tuple(
-            replace(gpu, reason=tidy(gpu.reason)) if gpu.reason else gpu
+            replace(gpu, reason=printable(gpu.reason)) if gpu.reason else gpu
             for gpu in devices_of(inventory, agent.platform)
         )
         if devices == agent.published:
@@ -174,6 +176,6 @@ def _with_health(node: Node, known: Mapping[str, Gpu]) -> Node:
     return replace(node, gpus=tuple(updated))
 
 
-def tidy(text: str) -> str:
-    """A sentence from outside, made short and printable."""
+def printable(text: str) -> str:
+    """Text from an agent, made short and printable."""
     return "".join(char if char.isprintable() else " " for char in text)[:MOST_REASON]

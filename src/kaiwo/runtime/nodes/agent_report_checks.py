@@ -18,7 +18,7 @@ T = TypeVar("T", PhysicalGpu, Partition)
 MOST_DEVICES = 1024
 MOST_MIB = 1 << 24
 MOST_LINK = 10**9  # MB/s, and the numbers of NUMA nodes
-MOST_SIDE_BY_SIDE = 1024  # links between two GPUs
+MOST_PARALLEL_LINKS = 1024  # links between two GPUs
 MOST_COUNT = 1 << 53  # of anything that is counted up; JSON holds no more
 MOST_NOTES = 16
 _PERCENT, _CELSIUS, _WATT, _COUNT = (0, 100), (-60, 200), (0, 20_000), (0, MOST_COUNT)
@@ -32,32 +32,32 @@ _MEMORY = ("memory_used_mib", "memory_mib")
 
 class CheckedInventory(NamedTuple):
     inventory: Inventory
-    doubts: Mapping[str, str]  # by GPU: why it is degraded, whatever its agent says
+    implausible: Mapping[str, str]  # by GPU: why it is degraded, whatever its agent reports
     notes: tuple[str, ...]
 
 
 def check_inventory(reported: Inventory) -> CheckedInventory:
-    doubts: dict[str, str] = {}
+    implausible: dict[str, str] = {}
     notes: list[str] = []
     gpus = []
     for gpu in reported.gpus:
-        fresh, problems, odd = _gpu(gpu)
+        fresh, problems, minor = _gpu(gpu)
         if problems:
-            doubts[gpu.id] = join_reasons(problems)
-        notes += [f"{gpu.id}: {text}" for text in (*problems, *odd)]
+            implausible[gpu.id] = join_reasons(problems)
+        notes += [f"{gpu.id}: {text}" for text in (*problems, *minor)]
         gpus.append(fresh)
     return CheckedInventory(
-        replace(reported, gpus=tuple(gpus)) if notes else reported, doubts, tuple(notes[:MOST_NOTES])
+        replace(reported, gpus=tuple(gpus)) if notes else reported, implausible, tuple(notes[:MOST_NOTES])
     )
 
 
-def check_sample(reported: Sample, inventory: Inventory, doubts: Mapping[str, str]) -> Sample:
+def check_sample(reported: Sample, inventory: Inventory, implausible: Mapping[str, str]) -> Sample:
     memory = {gpu.id: gpu.memory_mib for gpu in inventory.gpus}
     notes: list[str] = []
     gpus = tuple(
-        _sample(gpu, 2 * memory.get(gpu.id, 0) or MOST_MIB, doubts.get(gpu.id, ""), notes) for gpu in reported.gpus
+        _sample(gpu, 2 * memory.get(gpu.id, 0) or MOST_MIB, implausible.get(gpu.id, ""), notes) for gpu in reported.gpus
     )
-    if not notes and not doubts:
+    if not notes and not implausible:
         return reported
     return replace(reported, gpus=gpus, notes=(*reported.notes, *notes[:MOST_NOTES]))
 
@@ -71,35 +71,35 @@ def check_devices(gpus: tuple[Gpu, ...]) -> None:
         raise ConfigError("two devices of the inventory have the same id; each needs its own", "inventory")
     for gpu in gpus:
         if not gpu.id or len(gpu.id) > 200 or not (gpu.id + gpu.model + gpu.profile).isprintable():
-            raise ConfigError("a device of the inventory has no printable id of at most 200 signs", "inventory")
+            raise ConfigError("a device of the inventory has no printable id of at most 200 characters", "inventory")
         if not 0 <= gpu.memory_mib <= MOST_MIB or not 0 < gpu.milli <= WHOLE_MILLI:
             raise ConfigError(f"device {gpu.id} says {gpu.memory_mib} MiB and {gpu.milli} milli", "inventory")
 
 
 def check_wiring(wiring: DeviceLinks) -> None:
     if any(not -1 <= value <= MOST_LINK for row in (wiring.numa, *wiring.mb_s) for value in row):
-        raise ConfigError("a link or a NUMA node of the inventory is beyond all measure", "inventory")
+        raise ConfigError("a link or a NUMA node of the inventory is out of range", "inventory")
 
 
 def _gpu(gpu: PhysicalGpu) -> tuple[PhysicalGpu, list[str], list[str]]:
     """The GPU without impossible values, the problems that degrade it, and those that do not."""
     problems = _memory_problem(gpu)
     parts = tuple(_degraded(part, _memory_problem(part)) for part in gpu.partitions)
-    odd = [
+    minor = [
         f"partition {part.index}: {part.reason}" for part, old in zip(parts, gpu.partitions, strict=True) if part != old
     ]
     links = tuple(
         link
         for link in gpu.links
-        if 0 <= (link.bandwidth_mb_s or 0) <= MOST_LINK and 0 <= (link.count or 0) <= MOST_SIDE_BY_SIDE
+        if 0 <= (link.bandwidth_mb_s or 0) <= MOST_LINK and 0 <= (link.count or 0) <= MOST_PARALLEL_LINKS
     )
     is_numa = gpu.numa is None or 0 <= gpu.numa <= MOST_LINK
-    odd += [] if len(links) == len(gpu.links) else ["a link beyond all measure is left out"]
-    odd += [] if is_numa else [f"it says NUMA node {gpu.numa}, which is not believed"]
-    if not problems and not odd:
+    minor += [] if len(links) == len(gpu.links) else ["a link with impossible values is left out"]
+    minor += [] if is_numa else [f"it says NUMA node {gpu.numa}, which is impossible"]
+    if not problems and not minor:
         return gpu, [], []
     fresh = replace(gpu, partitions=parts, links=links, numa=gpu.numa if is_numa else None)
-    return _degraded(fresh, problems), problems, odd
+    return _degraded(fresh, problems), problems, minor
 
 
 def _memory_problem(device: PhysicalGpu | Partition) -> list[str]:
@@ -114,7 +114,7 @@ def _degraded(device: T, problems: list[str]) -> T:
     return replace(device, memory_mib=0, health=worse_health(device.health, "degraded"), reason=reason)
 
 
-def _sample(gpu: GpuSample, most_mib: int, doubt: str, notes: list[str]) -> GpuSample:
+def _sample(gpu: GpuSample, most_mib: int, implausible: str, notes: list[str]) -> GpuSample:
     before = len(notes)
     telemetry = _within(gpu.telemetry, most_mib, gpu.id, notes)
     errors = _within(gpu.errors, most_mib, gpu.id, notes)
@@ -122,16 +122,16 @@ def _sample(gpu: GpuSample, most_mib: int, doubt: str, notes: list[str]) -> GpuS
     uses = tuple(_within(use, most_mib, f"process {use.pid} on {gpu.id}", notes) for use in gpu.processes)
     if len(notes) > before:
         gpu = replace(gpu, telemetry=telemetry, errors=errors, partitions=parts, processes=uses)
-    if doubt:
-        gpu = replace(gpu, health=worse_health(gpu.health, "degraded"), reason=join_reasons([doubt, gpu.reason]))
+    if implausible:
+        gpu = replace(gpu, health=worse_health(gpu.health, "degraded"), reason=join_reasons([implausible, gpu.reason]))
     return gpu
 
 
-def _within(reported: Any, most_mib: int, whose: str, notes: list[str]) -> Any:
+def _within(reported: Any, most_mib: int, subject: str, notes: list[str]) -> Any:
     wrong: dict[str, None] = {}
     for name in reported.__struct_fields__:
         least, most = (0, most_mib) if name in _MEMORY else _BOUNDS.get(name, (0, 0))
         if most and (value := getattr(reported, name)) is not None and not least <= value <= most:
             wrong[name] = None
-            notes.append(f"{whose}: {name} {value} is not believed")
+            notes.append(f"{subject}: {name} {value} is impossible and ignored")
     return replace(reported, **wrong) if wrong else reported

@@ -13,7 +13,7 @@ from kaiwo.devices.agent.options import AgentOptions
 from kaiwo.devices.agent_messages import Hello, Line
 from kaiwo.model.errors import KaiwoError
 from kaiwo.runtime.log import emit
-from kaiwo.runtime.nodes.agent_registry import HERE, AgentRegistry
+from kaiwo.runtime.nodes.agent_registry import IN_PROCESS, AgentRegistry
 
 
 class _EventLoopSender:
@@ -25,7 +25,7 @@ class _EventLoopSender:
         self._is_open = True
 
     def start(self) -> None:
-        """Implements Sender; there is no connection to open."""
+        """Part of ReportSink; there is no connection to open."""
 
     def send(self, line: Line) -> None:
         if self._is_open:
@@ -37,7 +37,7 @@ class _EventLoopSender:
     async def _receive(self, line: Line) -> None:
         agent = self._agents.of(line.node)
         try:
-            if not isinstance(line, Hello) and (agent is None or agent.version != HERE):
+            if not isinstance(line, Hello) and (agent is None or agent.version != IN_PROCESS):
                 await self._agents.receive(self.hello())  # a separate agent reported in between, and is gone
             await self._agents.receive(line)
         except KaiwoError as error:  # the store is closed or full: the next sample repeats it

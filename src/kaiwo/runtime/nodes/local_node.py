@@ -75,7 +75,7 @@ def memory_mib() -> int:
 
 
 def _device(gpu: PhysicalGpu, part: PhysicalGpu | Partition, has_mig: bool) -> Gpu:
-    # CUDA does not count whole devices beside cut ones as NVML does: the id then carries the UUID.
+    # Beside partitioned GPUs, CUDA numbers whole ones differently from NVML: the id then contains the UUID.
     name = f"{part.id}-{gpu.serial}" if has_mig and part is gpu and gpu.serial.startswith("GPU-") else part.id
     is_healthy = part.health == "healthy" and gpu.health != "failed"
     reason = "" if is_healthy else part.reason or gpu.reason

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from kaiwo.clusters.protocol import RecordChanges
-from kaiwo.runtime.loop.loop_protocol import Live
+from kaiwo.runtime.loop.loop_protocol import LiveLoop
 from kaiwo.runtime.overview.queue_shares import QueueShareRow, QueueShareTable
 from kaiwo.runtime.overview.workload_table import HOLDS, MANY, NOTHING, STATES, WAITS, WorkloadRows
 from kaiwo.snapshot.array_types import BoolArray, Rows
@@ -46,7 +46,7 @@ class QueueTotals(msgspec.Struct, frozen=True):
 class ClusterOverview:
     """Call `fresh` before you read the rows, and read them before the next await."""
 
-    def __init__(self, live: Live) -> None:
+    def __init__(self, live: LiveLoop) -> None:
         self.live = live
         self.rows = WorkloadRows()
         self.queue_shares = QueueShareTable(live)
@@ -65,10 +65,10 @@ class ClusterOverview:
         state = self.live.state
         if len(state.node_objects) != len(state.nodes.names):  # nodes came or went since the last cycle
             await self.live.ask(ClusterState.refresh_tables)
-        if self._is_good_enough(self._lock.locked()):
+        if self._is_fresh_enough(self._lock.locked()):
             return self.rows
         async with self._lock:
-            if self._is_good_enough(False):
+            if self._is_fresh_enough(False):
                 return self.rows
             changes_shown, revision = self._changes, self.live.revision
             changes = self.live.cluster.records_since(self._version)
@@ -89,8 +89,8 @@ class ClusterOverview:
         await self.fresh()
         await self.queue_shares.fresh()
 
-    def _is_good_enough(self, is_updating: bool) -> bool:
-        """Only the first reader, and one who just changed something, wait for a large update."""
+    def _is_fresh_enough(self, is_updating: bool) -> bool:
+        """True if a reader need not wait: only the first one, and one after a change, wait for a large update."""
         if self._changes != self._changes_shown or self._version < 0:
             return False
         is_new = self.shown_revision != self.live.revision

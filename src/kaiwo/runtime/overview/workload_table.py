@@ -46,7 +46,7 @@ class Interned:
                 self._rank[self._codes[name]] = rank
         return self._rank
 
-    def place(self, name: str) -> tuple[int, bool]:
+    def rank_of(self, name: str) -> tuple[int, bool]:
         """The rank that a name has or would have, and whether it has one."""
         self.ranks()
         return bisect_left(self._sorted, name), name in self._codes
@@ -319,7 +319,7 @@ def _threshold(rows: WorkloadRows, after: PageStart, size: int) -> int:
     names = _names(rows, column)
     if names is None:
         return sign * int(_fold(np.array([after.value], np.int64), size)[0]) * size + rank - 1
-    place, is_known = names.place(str(after.value))
+    place, is_known = names.rank_of(str(after.value))
     if is_known:
         return sign * place * size + rank - 1
     return place * size - 1 if sign > 0 else (1 - place) * size - 1

@@ -1,7 +1,7 @@
 """Apply planned partition changes: close GPUs, wait until they are idle, change their modes, and show the result.
 
-A GPU in use is never changed: it is closed first, and changes a turn later, when the cluster's own ledger says that it
-is idle. Every change is saved before anything is touched.
+A GPU in use is never changed: it is closed first, and changes in a later round, when the cluster's own ledger shows
+that it is idle. Every change is saved before anything is touched.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from kaiwo.gpus.partitioning.rollout import (
 from kaiwo.model.errors import KaiwoError, NotFoundError
 from kaiwo.model.partition_modes import ModeChange
 from kaiwo.runtime.log import emit
-from kaiwo.runtime.loop.loop_protocol import Live
+from kaiwo.runtime.loop.loop_protocol import LiveLoop
 from kaiwo.runtime.nodes.agent_registry import AgentRegistry
 from kaiwo.runtime.partitioning.local_machine import LocalMachine
 from kaiwo.runtime.partitioning.saved_state import ChangeInProgress
@@ -60,7 +60,11 @@ class ModeChanger:
     """The mode changes of one cluster. `save` stores those in progress."""
 
     def __init__(
-        self, live: Live, agents: AgentRegistry, saved: Sequence[ChangeInProgress], save: Callable[[], Awaitable[None]]
+        self,
+        live: LiveLoop,
+        agents: AgentRegistry,
+        saved: Sequence[ChangeInProgress],
+        save: Callable[[], Awaitable[None]],
     ) -> None:
         self.live, self.agents, self._save = live, agents, save
         self._devices = live.cluster.abilities.devices
@@ -70,7 +74,7 @@ class ModeChanger:
         self.history: deque[FinishedChange] = deque(maxlen=HISTORY)
         self.changed: Counter[str] = Counter()  # GPUs by outcome
         self.machine: LocalMachine | None = None  # the machine that Kaiwo runs on
-        self.others: Callable[[str], Executor | None] = lambda _: None  # for other real nodes
+        self.executor_of: Callable[[str], Executor | None] = lambda _: None  # the executor of another real node
         self._running: dict[str, asyncio.Task[ChangeOutcome]] = {}  # by node
         self._resumed = ChangeOutcome("rolled-back", "Kaiwo was stopped before the change began")
 
@@ -122,7 +126,7 @@ class ModeChanger:
         """The GPUs that may change now. A memory mode changes on all GPUs of a node at once."""
         ready = {_key(step) for step in steps if step.is_due and self._is_idle(step)}
         memory = {step.node for step in steps if step.change.before.memory != step.change.after.memory}
-        for name in memory | {step.node for step in steps if self.others(step.node) is not None}:
+        for name in memory | {step.node for step in steps if self.executor_of(step.node) is not None}:
             mine = {_key(step) for step in steps if step.node == name}
             if not mine <= ready:
                 ready -= mine
@@ -146,12 +150,12 @@ class ModeChanger:
 
     def _begin(self, name: str, changes: Sequence[ModeChange]) -> None:
         emit("partition-change-begun", node=name, gpus=[each.gpu for each in changes], to="+".join(changes[0].after))
-        executor = self.machine if self._is_here(name) else self.others(name)
+        executor = self.machine if self._is_here(name) else self.executor_of(name)
         if executor is not None:
             self._running[name] = asyncio.create_task(executor.carry_out(changes))
 
     async def adopt(self, name: str, changes: Sequence[ModeChange], note: str, now_s: int) -> None:
-        other, node = self.others(name), self.live.state.node_objects.get(name)
+        other, node = self.executor_of(name), self.live.state.node_objects.get(name)
         if other is None or node is None or name in self._running:
             return
         model = next((gpu.model for gpu in node.gpus), "")
@@ -229,7 +233,7 @@ class ModeChanger:
                     await self._devices.change_devices(name, lambda node: with_modes_applied(node, states, sizes))
 
     def can_change(self, name: str) -> bool:
-        return self._is_here(name) or self.others(name) is not None or self._is_virtual(name)
+        return self._is_here(name) or self.executor_of(name) is not None or self._is_virtual(name)
 
     def _is_here(self, name: str) -> bool:
         return self.machine is not None and self.machine.node == name

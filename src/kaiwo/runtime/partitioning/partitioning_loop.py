@@ -14,7 +14,7 @@ from kaiwo.model.errors import RefusedError
 from kaiwo.model.partition_modes import Platform
 from kaiwo.model.partitioning_plan import PartitioningPlan
 from kaiwo.runtime.log import emit
-from kaiwo.runtime.loop.loop_protocol import Live
+from kaiwo.runtime.loop.loop_protocol import LiveLoop
 from kaiwo.runtime.nodes.agent_registry import AgentRegistry
 from kaiwo.runtime.partitioning.apply_changes import Executor, ModeChanger
 from kaiwo.runtime.partitioning.plan_changes import (
@@ -26,7 +26,7 @@ from kaiwo.runtime.partitioning.plan_changes import (
 )
 from kaiwo.runtime.partitioning.saved_state import FILE, Policy, SavedState, read_state, write_state
 
-EVERY_S, REST_FACTOR = 1.0, 10  # a long turn on a large cluster is followed by a longer rest
+EVERY_S, REST_FACTOR = 1.0, 10  # a long round on a large cluster is followed by a longer rest
 
 
 class PlanObjects(Protocol):
@@ -55,7 +55,7 @@ class PlanObjects(Protocol):
 class PartitioningLoop:
     """One cluster's partition modes. Lives on the event loop."""
 
-    def __init__(self, live: Live, agents: AgentRegistry, home: str, policy: str = "") -> None:
+    def __init__(self, live: LiveLoop, agents: AgentRegistry, home: str, policy: str = "") -> None:
         self.live, self.agents = live, agents
         self._path = Path(home) / FILE
         saved = read_state(self._path)
@@ -68,18 +68,18 @@ class PartitioningLoop:
         self.objects: PlanObjects | None = None  # None: people give their plans to Kaiwo itself
 
     def use_objects(self, objects: PlanObjects) -> None:
-        self.objects, self.changer.others = objects, objects.executor
+        self.objects, self.changer.executor_of = objects, objects.executor
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Plan and apply until cancelled."""
         await self.changer.resume()
         clock = asyncio.get_running_loop().time
         while True:
             began = clock()
             try:
                 if self.live.ready:
-                    await self.turn()
-            except Exception as error:  # one bad turn must not stop the loop: it is counted and logged
+                    await self.run_once()
+            except Exception as error:  # one bad round must not stop the loop: it is counted and logged
                 self.failures += 1
                 emit("partitions-failed", level="error", error=f"{type(error).__name__}: {error}")
             await asyncio.sleep(max(EVERY_S, REST_FACTOR * (clock() - began)))
@@ -90,7 +90,7 @@ class PartitioningLoop:
 
     async def put_plans(self, plans: Sequence[PartitioningPlan]) -> list[str]:
         """Returns a word for each plan: created, changed or unchanged."""
-        self._refuse_here("kubectl apply takes PartitioningPlans")
+        self._refuse_on_kubernetes("kubectl apply takes PartitioningPlans")
         words = []
         for plan in plans:
             before = self.plans.get(plan.name)
@@ -101,7 +101,7 @@ class PartitioningLoop:
 
     async def drop_plan(self, name: str) -> bool:
         """The nodes keep their modes. False: there was no such plan."""
-        self._refuse_here("kubectl delete removes PartitioningPlans")
+        self._refuse_on_kubernetes("kubectl delete removes PartitioningPlans")
         found = self.plans.pop(name, None) is not None
         await self._save()
         return found
@@ -113,11 +113,11 @@ class PartitioningLoop:
         planned = await self._plan(self.live.cluster.now_s(), tuple((existing | dry).values()))
         return [status for status in planned.statuses if status.plan in dry]
 
-    def _refuse_here(self, way_out: str) -> None:
+    def _refuse_on_kubernetes(self, way_out: str) -> None:
         if self.objects is not None:
             raise RefusedError(f"this cluster is Kubernetes, which keeps its own objects; {way_out}")
 
-    async def turn(self) -> None:
+    async def run_once(self) -> None:
         now_s = self.live.cluster.now_s()
         if self.objects is not None:
             self.plans = self.objects.plans()
@@ -142,7 +142,9 @@ class PartitioningLoop:
         nodes = {step.node for step in self.planned.steps} if self.policy == "on" else set()
         able = {name for name in nodes if changer.can_change(name) and not changer.failed_lately(name, now_s)}
         steps = [step for step in self.planned.steps if step.node in able]
-        return whole_node_steps(self.planned.nodes, steps, {name for name in able if changer.others(name) is not None})
+        return whole_node_steps(
+            self.planned.nodes, steps, {name for name in able if changer.executor_of(name) is not None}
+        )
 
     async def _plan(self, now_s: int, plans: tuple[PartitioningPlan, ...]) -> PlannedChanges:
         """The cluster state is frozen only while it is read; planning does not hold up the scheduler."""

@@ -150,7 +150,7 @@ def make_plan(facts: PlannerInput, request: PlanRequest) -> PlannedChanges:
 
 
 def _is_needed(state: ClusterState, request: PlanRequest) -> bool:
-    """A GPU is partitioned, or a plan or a workload asks for it; otherwise a turn costs next to nothing."""
+    """A GPU is partitioned, or a plan or a workload asks for it; otherwise a round costs next to nothing."""
     if request.plans or request.states or len(state.nodes.profiles) > 1:
         return True
     shapes = state.backlog.shapes
@@ -169,7 +169,7 @@ def _wanted(
 
 
 def _pinned(node: NodeState, now_s: int) -> NodeState:
-    """Just changed, so that the planner keeps its modes; its free devices still serve waiting work."""
+    """The node as if just changed, so that the planner keeps its modes; its free devices still serve waiting work."""
     return replace(node, gpus=tuple(replace(gpu, since_s=now_s) for gpu in node.gpus))
 
 
@@ -201,7 +201,7 @@ def _statuses(
 
 def _state(node: NodeState, rule: PlanRule, mode: Mode | None, is_moving: bool) -> tuple[str, str]:
     if mode is None:
-        return "refused", f"profile '{rule.profile}' tells no mode; name it like one, such as cpx-nps4"
+        return "refused", f"profile '{rule.profile}' names no partition mode; use a name such as cpx-nps4"
     if reason := why_unreachable(node, mode):
         return "refused", reason
     if any(gpu.is_changing for gpu in node.gpus):
@@ -226,13 +226,13 @@ def _dry_run(
             profile = rules_of[plan.name][node.name][1].profile
             mode = mode_of_profile(profile)
             count = sum(1 for gpu in node.gpus if gpu.mode != mode)
-            reason = why_unreachable(node, mode) if mode else f"profile '{profile}' tells no mode"
-            reason = reason or _rival(rules_of, plan.name, node.name) or f"would change {count} GPUs"
+            reason = why_unreachable(node, mode) if mode else f"profile '{profile}' names no partition mode"
+            reason = reason or _conflicting_plan(rules_of, plan.name, node.name) or f"would change {count} GPUs"
             found.append(NodePlanStatus(plan.name, node.name, profile, "dry-run", reason))
     return found
 
 
-def _rival(rules_of: Mapping[str, Mapping[str, tuple[str, PlanRule]]], plan: str, node: str) -> str:
+def _conflicting_plan(rules_of: Mapping[str, Mapping[str, tuple[str, PlanRule]]], plan: str, node: str) -> str:
     """A plan that wants another profile on the node; then neither gets it."""
     mine = rules_of[plan][node][1]
     for name, rules in sorted(rules_of.items()):

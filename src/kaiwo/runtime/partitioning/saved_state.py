@@ -41,7 +41,7 @@ def read_state(path: Path) -> SavedState:
         return SavedState()
     except (OSError, msgspec.MsgspecError) as error:
         raise ConfigError(
-            f"{path} says which partition changes are under way and cannot be read ({error}); "
+            f"{path} records the partition changes in progress and cannot be read ({error}); "
             "look at the GPUs with `kaiwo discover`, then remove the file"
         ) from error
 

@@ -19,7 +19,7 @@ def wait_sentence(partitions: PartitioningLoop, wants: Iterable[Request]) -> str
     if partitions.policy == "off":
         return ""
     for want in wants:
-        demands = _like(partitions.planned.demands, want)
+        demands = _same_demands(partitions.planned.demands, want)
         steps = [step for step in partitions.planned.steps if _serves_any(demands, step.node, step.change)]
         changing = sum(
             _serves_any(demands, node, ModeChange(gpu, state.mode, state.goal))
@@ -27,13 +27,13 @@ def wait_sentence(partitions: PartitioningLoop, wants: Iterable[Request]) -> str
             if state.is_changing and state.goal is not None
         )
         if steps or changing:
-            return _plan(partitions, steps, changing)
+            return _plan_sentence(partitions, steps, changing)
         if _is_unserved(partitions, want):
             return "no partition change that is allowed now would help: other work is waiting for those GPUs too"
     return ""
 
 
-def _like(demands: Iterable[ModeDemand], want: Request) -> list[ModeDemand]:
+def _same_demands(demands: Iterable[ModeDemand], want: Request) -> list[ModeDemand]:
     own = demand_of(want)
     if own is None:
         return []
@@ -49,7 +49,7 @@ def _may_use(demand: ModeDemand, node: str, gpu: str) -> bool:
     return (demand.nodes is None or node in demand.nodes) and (node, gpu) not in demand.barred
 
 
-def _plan(partitions: PartitioningLoop, steps: Sequence[ModeChangeStep], changing: int) -> str:
+def _plan_sentence(partitions: PartitioningLoop, steps: Sequence[ModeChangeStep], changing: int) -> str:
     if partitions.policy == "dry-run":
         wait_s = max(step.waits_s + step.takes_s for step in steps)
         nodes = sorted({step.node for step in steps})
@@ -81,7 +81,7 @@ def _goal(steps: Sequence[ModeChangeStep], what: str = "") -> str:
 
 def _is_unserved(partitions: PartitioningLoop, want: Request) -> bool:
     planned = partitions.planned
-    missing = _like(planned.unserved, want)
+    missing = _same_demands(planned.unserved, want)
     in_mode = any(
         suits(gpu.mode, demand) and _may_use(demand, node.name, gpu.id)
         for demand in missing
