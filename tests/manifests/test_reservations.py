@@ -54,7 +54,7 @@ def test_every_field_is_read() -> None:
         ({"gpus": 0}, "must be 1 to"),
         ({"gpus": "8"}, "must be a whole number"),
         ({"gpus": 1, "nodes": ["a"]}, "has gpus and nodes"),
-        ({"nodes": ["a"], "gpuModels": ["MI300X"]}, "say nothing; leave them out"),
+        ({"nodes": ["a"], "gpuModels": ["MI300X"]}, "have no effect; leave them out"),
         ({"gpus": 1, "owner": {}}, "name exactly one of queue, user and workload"),
         ({"gpus": 1, "owner": {"queue": "a", "user": "b"}}, "several owners"),
         ({"gpus": 1, "start": "tomorrow"}, "not a time with a time zone"),

@@ -41,7 +41,7 @@ def test_a_sound_tree_needs_no_word() -> None:
             "parentQueue",
             "queue a names the parent default, which takes work; choose another one",
         ),
-        ([Queue("a"), Queue("a")], "name", "queue a is there 2 times; keep one of them"),
+        ([Queue("a"), Queue("a")], "name", "queue a is defined 2 times; keep one of them"),
         (
             [Queue("a", memory=QueueAmounts(2048, 1536))],
             "resources.memory.limit",

@@ -1,4 +1,4 @@
-"""`decide(snapshot, policy) -> Plan`: the pure heart of Kaiwo."""
+"""`decide(snapshot, policy) -> Plan`: the pure core of Kaiwo."""
 
 from kaiwo.decide.cycle import decide
 

@@ -23,7 +23,7 @@ from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.snapshot import Snapshot
 
 BUILTIN = builtin_registry()
-ROOM_PART = 4  # the part of the budget that is kept for making room, where that had to wait
+ROOM_PART = 4  # a quarter of the budget is reserved for making room that the last cycle did not get to
 
 
 def decide(snapshot: Snapshot, policy: Policy = DEFAULT_POLICY, plugins: Registry = BUILTIN) -> Plan:
@@ -44,7 +44,7 @@ def decide(snapshot: Snapshot, policy: Policy = DEFAULT_POLICY, plugins: Registr
 def run_cycle(cycle: CycleInput, free: CycleState, notes: tuple[Note, ...] = ()) -> Plan:
     """The steps of one cycle. Each returns what it decided; only `free` changes on the way."""
     has_pending_room = bool(cycle.state.backlog.pending_actions)
-    if has_pending_room:  # since the last cycle: a part of the budget is kept for that, whatever there is to start
+    if has_pending_room:  # from the last cycle: a part of the budget is reserved for it, however much could start
         free.budget.limit -= cycle.policy.steps // ROOM_PART
 
     # 1. Give up nominations that can no longer be used.
@@ -115,7 +115,7 @@ class TrialOutcome:
 def outcome_of(
     snapshot: Snapshot, name: str, policy: Policy = DEFAULT_POLICY, plugins: Registry = BUILTIN
 ) -> TrialOutcome:
-    """Decide until one workload has had its turn or has no chance left: the same steps as `decide`, cut short."""
+    """Run the steps of `decide` only until one workload has had its turn or can no longer start."""
     active = plugins.active(policy)
     while True:
         try:
@@ -153,8 +153,8 @@ def _to_try(state: ClusterState, active: ActivePlugins) -> list[WaitingClass]:
 
 
 def _groups_to_try(cycle: CycleInput, planned: KeptPlannedStarts) -> list[list[WaitingClass]]:
-    """What the last cycle's budget did not reach comes first, until all of it had a turn: so every class is reached,
-    however often something is freed."""
+    """What the last cycle's budget did not reach comes first, so that every class gets a turn, however often something
+    is freed."""
     candidates = list(dict.fromkeys((*_to_try(cycle.state, cycle.plugins), *planned.due)))
     resumed = cycle.state.backlog.resumed
     if not resumed:

@@ -1,7 +1,7 @@
-"""What one cycle is given, and what changes while it tries: the working copy, the scores and the step budget.
+"""The state of one cycle: its input, and what changes while it tries (working copy, scores and step budget).
 
-The budget counts steps that depend on the snapshot alone, never on what earlier cycles left in memory: a replay starts
-without that memory and must spend the same.
+The budget counts steps that depend on the snapshot alone, never on what earlier cycles left in caches: a replay starts
+without those caches and must spend the same.
 """
 
 from dataclasses import dataclass

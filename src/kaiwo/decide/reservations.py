@@ -1,8 +1,8 @@
 """Begin and end reservations: pick their GPUs, clear them for their owners, and end allocations that expire.
 
-A place that is good stays. A device is exchanged as soon as there is a better one if it is gone, broken, on a closed
-node, named by a reservation of exact devices, or held by work that cannot be stopped. Whole nodes are filled first.
-A GPU that is closed for another partition mode, or changes to it, is not broken: it stays, but is seldom picked anew.
+Good devices stay. A device is replaced as soon as there is a better one if it is gone, broken, on a closed node, named
+by a reservation of exact devices, or held by work that cannot be stopped. Whole nodes are filled first. A GPU that is
+set aside for another partition mode, or is changing to it, is not broken: it stays, but is seldom picked.
 """
 
 from collections.abc import Iterable, Iterator
@@ -229,7 +229,7 @@ class Fleet:
 
 
 def is_well_placed(fleet: Fleet, reservation: Reservation) -> bool:
-    """All that it asks for is picked, and still good."""
+    """All the GPUs that it asks for are picked, and still good."""
     return len(reservation.picked) == reservation.gpus == len(_good(fleet, reservation)[0])
 
 
@@ -261,7 +261,7 @@ def _good(fleet: Fleet, reservation: Reservation) -> tuple[list[PhysicalDevice],
 def _fill(found: list[tuple[Candidate, int]], before: set[PhysicalDevice], missing: int) -> Iterator[PhysicalDevice]:
     """By quality; of equal ones those picked before, then as few nodes as possible."""
     for quality in (FREE, OCCUPIED, HELD, CLOSED):
-        left = [each for each, its in found if its == quality] if missing else []
+        left = [each for each, found_quality in found if found_quality == quality] if missing else []
         by_node: dict[str, list[PhysicalDevice]] = {}
         for each in sorted(left, key=lambda each: (each.device not in before, each.at)):
             by_node.setdefault(each.device.node, []).append(each.device)
@@ -293,7 +293,7 @@ def _usable(fleet: Fleet, wanted: Reservation, nodes: list[str]) -> Iterator[tup
             if fleet.is_taken(each.device, wanted):
                 continue
             quality = CLOSED if each.is_closed else _quality(fleet.state, wanted, each.tenants, is_active)
-            # A device that it has already may well change for its owner; any other changes for other work.
+            # A device that it already has may be changing for its owner; any other is changing for other work.
             yield each, max(quality, HELD) if each.is_changing and each.device not in wanted.picked else quality
 
 
@@ -308,7 +308,7 @@ def _quality(state: ClusterState, wanted: Reservation, tenants: tuple[Allocation
         if isinstance(held, Pod) and workload is not None:
             ends_s = held.since_s + workload.time_limit_s if workload.time_limit_s else NEVER_S
             stays = not workload.preemptible and ends_s > wanted.start_s
-        # Tenants long before the start do not matter; at the start, fewer have to stop on an empty device.
+        # Before the start, tenants that can be stopped do not matter; once it is active, an empty device is better.
         worst = max(worst, HELD if stays else OCCUPIED if is_active else FREE)
     return worst
 

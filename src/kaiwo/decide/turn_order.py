@@ -1,4 +1,4 @@
-"""Choose what is tried next: the queue that the order plugins put first, and in it the first workload.
+"""Order the turns: the next to try is the first workload of the queue that the order plugins put first.
 
 Never: looks at every waiting workload; a class that cannot start is set aside with all its workloads.
 """
@@ -16,7 +16,7 @@ from kaiwo.snapshot.backlog import TrialPosition, WaitingClass
 from kaiwo.snapshot.queue_table import NO_PARENT, ResourceVector
 from kaiwo.snapshot.view import View
 
-LaneHead = tuple[TrialPosition, int, WaitingClass]  # the place, its position in the class's line, the class
+LaneHead = tuple[TrialPosition, int, WaitingClass]  # the next workload's position and index in its class; the class
 MANY = 8  # from this many queues on, one array is quicker than one call each
 
 
@@ -38,7 +38,7 @@ class Lane:
 
     @property
     def first(self) -> tuple[str, int, WaitingClass]:
-        """The name of the next workload, its place in the class, and the class."""
+        """The name of the next workload, its index in the class, and the class."""
         place, position, found = self._heads[0]
         return place[1], position, found
 
@@ -202,7 +202,7 @@ class Turns(Generic[L]):
 
     def _keys(self, rows: list[int]) -> list[tuple[int, ...]]:
         if len(rows) == 1 and self._left == 1:
-            return [()]  # nothing to compare it with: shares would be worked out for nothing
+            return [()]  # there is nothing to compare it with: computing shares would be wasted
         if len(rows) < MANY and all(quick for _, quick in self._quick):
             return [self._key(row) for row in rows]
         need = np.array([self._next[row][0] for row in rows], np.int64)

@@ -1,4 +1,4 @@
-"""Reasons into sentences, and what would start a workload now."""
+"""Turn obstacles into sentences, and find what would start a workload now."""
 
 from kaiwo.explain.change_sentences import Proposal, propose_in_kubernetes
 from kaiwo.explain.obstacle_sentences import remedy, remedy_in_kubernetes, sentence

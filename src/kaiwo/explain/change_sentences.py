@@ -1,4 +1,4 @@
-"""A possible change in words, with the command that makes it: for Kaiwo's own CLI, or for kubectl."""
+"""Sentences about possible changes, each with the command that makes it: for Kaiwo's own CLI, or for kubectl."""
 
 from shlex import quote
 

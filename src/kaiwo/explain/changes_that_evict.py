@@ -1,6 +1,6 @@
 """Find a change that does not start a workload at once, but lets other work be evicted for it.
 
-Sizes are tried from the least up: what is not evicted for the least is not evicted for more.
+The smallest size is tried first: if no work is evicted for that, none is for a larger one.
 """
 
 from collections.abc import Iterator
@@ -55,7 +55,7 @@ FEW = 16  # up to this many sizes are tried one by one
 
 
 def makes_room(what_if: WhatIf, events: list[Event], undo: list[Event]) -> bool | None:
-    """The cycles after the change start it or make room for it; None: that would take too long to find out."""
+    """Whether the cycles after the change start it or make room for it; None: finding out would take too long."""
     return what_if.ask_after(events, undo, partial(_next_cycles, what_if))
 
 
@@ -142,7 +142,7 @@ def raise_that_evicts(what_if: WhatIf) -> EvictionSearch:
 
 
 def _has_victims(what_if: WhatIf, need: ResourceVector) -> bool:
-    """Some queue has more than is protected: most cycles need not be tried."""
+    """Some queue uses more than is protected. If none does, no cycle needs to be tried."""
     now = current_shares(what_if.view)
     request = ReclaimRequest(now.queues.row[what_if.workload.queue], np.array(need), what_if.workload.preemptible)
     return bool(victim_queues(now, request).any())
@@ -203,7 +203,7 @@ class _Search:
         if not self._may_evict(workload, events, undo):
             return False
         if self._left < self._cycle_cost:
-            self._left, self.gave_up = 0, True  # nothing would be known of the others either
+            self._left, self.gave_up = 0, True  # the other changes cannot be tried either
             return False
         self._left -= self._cycle_cost
         verdict = makes_room(self._what_if, events, undo)

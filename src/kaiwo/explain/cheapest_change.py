@@ -1,4 +1,4 @@
-"""The cheapest change that would start a workload now, verified by `decide`.
+"""Find the cheapest change that would start a workload now, verified by `decide`.
 
 The kinds are tried in the order of their cost, so the first change that starts the workload is the cheapest.
 """
@@ -19,10 +19,10 @@ from kaiwo.model.obstacle import WhyVerdict
 from kaiwo.model.queue import queue_that_refuses
 from kaiwo.snapshot.cluster_state import ClusterState
 
-Candidates = Iterator[PossibleChange | None]  # cheapest first; None: others may help that are not named
+Candidates = Iterator[PossibleChange | None]  # cheapest first; None: changes that are not listed might help, too
 Kinds = Iterator[tuple[WhatIf, Candidates]]  # of one kind, and the state in which they are tried
 
-# What one kind may cost, in classes examined: about 50 ms. Then the search gives up, and says so.
+# What one kind may cost, in classes examined: about 50 ms. Then the search gives up and reports that.
 MOST_COST = 1_200
 ALL_KINDS_FACTOR = 2  # what all kinds together may cost, as a multiple of that
 SMALL_CLUSTER_NODES = 4
@@ -76,7 +76,7 @@ def cheapest_change(what_if: WhatIf) -> ChangeSearch:
 
 
 def _candidates_by_kind(what_if: WhatIf) -> Kinds:
-    """The closed list, cheapest kind first. Running work that would grow is helped by a limit alone."""
+    """The closed list, cheapest kind first. Running work that could grow is helped only by a higher limit."""
     check, most = PlacementCheck(what_if), most_cost(what_if)
     if what_if.name in what_if.state.pods:
         yield what_if, quota_raises(what_if, check, most)

@@ -1,4 +1,4 @@
-"""Obstacles into sentences and remedies: the same text in the CLI, on the page, in Events and in conditions.
+"""Turn obstacles into sentences and remedies: the same text in the CLI, on the page, in Events and in conditions.
 
 A new code needs one row in the table at the end.
 """

@@ -47,7 +47,7 @@ class PlacementCheck:
 
     @property
     def is_lenient(self) -> bool:
-        """It says yes too often: which planned starts bind is unknown until the demand changes."""
+        """It may accept too much: which planned starts bind is unknown until the demand changes."""
         return self._share_inputs is None and self._least_masks is not None
 
     def fits(self, workload: Workload, limits: bool = True) -> bool:
@@ -113,7 +113,7 @@ class PlacementCheck:
         if self._masks is not None and limits:
             mask, leaves_charges = self._mask_for(workload, row, needs)
         if workload.name in self._state.nominations or workload.groups:
-            return True, mask  # charged but not free, or it may start in several ways: only placing it tells
+            return True, mask  # nominated space is not free, and sub-groups have several ways: only placing decides
         if not leaves_charges or not self._has_room(needs, mask):
             return False, mask
         left = self.queue_left(row, not workload.preemptible)

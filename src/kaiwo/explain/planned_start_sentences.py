@@ -1,4 +1,4 @@
-"""A planned start in words: when, where, and what that is based on."""
+"""The sentence about a planned start: when, where, and what that is based on."""
 
 from kaiwo.explain.change_sentences import short_name
 from kaiwo.model.amounts import rounded_duration
@@ -57,7 +57,7 @@ def _assumed(planned: PlannedStart, workload: Workload) -> str:
     if planned.run_s:
         by = f", by {_run_time_from(workload)}" if planned.run_s == expected_run_s(workload) else ""
         return f"; it is expected to run for {rounded_duration(planned.run_s)}{by}"
-    return "; its run time is unknown, so its place is kept with no end"
+    return "; its run time is unknown, so its place is kept indefinitely"
 
 
 _DELAYS = {

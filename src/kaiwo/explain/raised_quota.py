@@ -1,7 +1,7 @@
-"""The least raise of one limit or quota that would start a workload.
+"""Find the least raise of one limit or quota that would start a workload.
 
-A bound that leaves less than the workload's least charge must be raised. Where none does, any may be in its way: one of
-a GPU model, or one at the charge of smaller devices.
+A bound that leaves less than the workload's least charge must be raised. Where none does, any may be in its way: one
+of a GPU model, or one that only the higher charge on smaller devices exceeds.
 """
 
 from collections.abc import Callable, Iterator

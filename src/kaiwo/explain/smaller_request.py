@@ -38,11 +38,11 @@ def smaller_sizes(what_if: WhatIf, check: PlacementCheck, is_small: bool) -> Ite
     """For every role and dimension that helps, the change that gives up least; the least of them first.
 
     Counting rules out most sizes, and costs a hundredth of placing a gang of a thousand pods. What passes is placed
-    when it is its turn, and large gangs only by `decide`: a caller that takes the next one was refused this one.
-    Where the check is lenient, that refusal says nothing of smaller sizes: in small clusters `decide` tries them.
+    when it is its turn, and large gangs only by `decide`: a caller that asks for the next change was refused this one.
+    Where the check is lenient, that refusal does not rule out smaller sizes: in small clusters `decide` tries them.
     """
     workload = what_if.workload
-    # Where it fits as it is, it is not waiting for room.
+    # If it fits as it is, something else than room keeps it waiting.
     is_lenient = check.is_lenient or check.fits(workload)
     sizes = [
         _Size(workload, role, dimension, small_below(what_if, role, dimension))

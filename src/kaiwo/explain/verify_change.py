@@ -68,8 +68,8 @@ class WhatIf:
     def resubmitted(self) -> "WhatIf":
         """The same after the workload was cancelled and submitted again, as a change of it requires.
 
-        What was planned or kept for it is gone then, and a cycle gave it to others. Without its demand the shares of
-        others are larger, too: where a cycle costs little, it is run to see whether they take more.
+        Its planned start and nominations are gone then, and a cycle has given their space to others. Without its demand
+        the shares of others are larger, too: where a cycle costs little, it is run to see whether they take more.
         """
         state = self.state
         has_space = self.name in state.planned_starts or self.name in state.nominations
@@ -94,7 +94,7 @@ class WhatIf:
 
     @cached_property
     def resubmitted_last(self) -> "WhatIf":
-        """Submitted again as the last, with no cool-down and no delay: would other work be evicted for it?"""
+        """Submitted again behind all other work, without a cool-down or delay: would work be evicted for it?"""
         fork = self.resubmitted.state.fork()
         anew = structs.replace(_resubmitted(self.workload, self.now_s), preemption_delay_s=0)
         fork.patch([WorkloadGone(self.name), WorkloadChanged(anew)])
@@ -131,12 +131,12 @@ class WhatIf:
     def ask_after(self, events: list[Event], undo: list[Event], ask: Callable[[Snapshot], Answer]) -> Answer:
         """The answer in a fork after a change. The fork is used again, so everything is undone."""
         fork = self._fork
-        is_open, all_open = set(fork.backlog.to_try), fork.backlog.try_all
+        to_try, try_all = set(fork.backlog.to_try), fork.backlog.try_all
         fork.patch(events)
         answer = ask(fork.snapshot(self.now_s))
         fork.patch(undo)
-        fork.backlog.try_all = all_open
-        fork.backlog.to_try = {key: fork.backlog.by_key[key] for key in is_open}
+        fork.backlog.try_all = try_all
+        fork.backlog.to_try = {key: fork.backlog.by_key[key] for key in to_try}
         return answer
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Why is this workload waiting, and what would start it now?"""
+"""Answer why a workload is waiting, and what would start it now."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -60,7 +60,7 @@ def obstacles_of(
 
 def why(state: ClusterState, name: str, policy: Policy, now_s: int, plugins: Registry = BUILTIN) -> Why:
     if name not in state.workloads:
-        raise NotFoundError(f"there is no living workload '{name}'; kaiwo get workloads lists them")
+        raise NotFoundError(f"no workload '{name}' is waiting or running; kaiwo get workloads lists them")
     return _with_sound_plugins(WhatIf(state, name, policy, now_s, plugins), _answer)
 
 
@@ -95,10 +95,10 @@ def _obstacles(what_if: WhatIf) -> tuple[Obstacle, ...]:
     if found.key in backlog.to_try or backlog.try_all:
         return (Obstacle(Reason.NOT_TRIED),)
     if any(each.reason is Reason.PROMISED for each in found.obstacles):
-        return found.obstacles  # nodes have room, and a planned start needs it: only a whole cycle can tell
+        return found.obstacles  # nodes have room that a planned start needs: only a whole cycle finds that
     working = WorkingCopy(Snapshot(state, what_if.now_s))
     now = ObstacleFinder(state, active, ShapeScores(state, working.view, working, active)).obstacles(found)
-    # Why no room is made only a whole cycle can tell: as of the last one.
+    # Only a whole cycle finds why no room is made: take what the last one found.
     verdicts = [each for each in found.obstacles if each.reason in _FOUND_BY_CYCLES]
     cooldown = cooldown_of(state, what_if.workload, what_if.policy, what_if.now_s)
     if cooldown is not None and any(each.reason in COOLDOWN_REASONS for each in found.obstacles):

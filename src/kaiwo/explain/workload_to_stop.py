@@ -1,7 +1,7 @@
 """Find running workloads that would make room if they were stopped, the one with the least lost work first.
 
-One pass over arrays checks a necessary condition for all of them: with what it holds given back, do its nodes gain the
-room that is missing, and its queues what they may use? Of 8,000 running workloads a handful is left for `decide`.
+One pass over arrays checks a necessary condition for each: if what it holds were given back, would its nodes gain the
+missing room, and its queues the missing headroom? Of 8,000 running workloads a handful is left for `decide`.
 """
 
 from collections.abc import Iterator
@@ -191,7 +191,7 @@ class _StartVariant:
         pairs = sorted((name, row_of[node]) for name, node in places if node in row_of)
         rows = np.array([row for _, row in pairs], np.intp)
         free, gpus = _given_back(view, running, pairs, rows)
-        # A tenant that keeps others off its device may be gone.
+        # A tenant that excludes others from its device may be gone by then.
         after = view.with_amounts(rows, free, gpus, NO_TENANTS)
         names = sorted(running)
         at = {name: index for index, name in enumerate(names)}

@@ -1,7 +1,7 @@
 """Rules about nodes and about other pods: node selectors, node affinity, pod affinity and topology spread.
 
-A mark is a short text that stands for a set of pods, such as those that match one label selector: the cluster's adapter
-makes the marks. A place is a set of nodes that share the value of one label (the level), or a single node.
+A mark is a short text that identifies a set of pods, such as those that match one label selector: the cluster's adapter
+makes the marks. A domain is a set of nodes that share the value of one label (the level), or a single node.
 """
 
 import re
@@ -13,7 +13,7 @@ import msgspec
 
 LARGEST = (1 << 63) - 1
 VENDOR_LABEL = "kaiwo.ai/gpu-vendor."  # only on nodes in our state, not in the cluster: the node has such a GPU
-NODE_LEVEL = ""  # on this level each node is its own place
+NODE_LEVEL = ""  # on this level each node is its own domain
 HOST_PORT_PREFIX = "port:"  # begins the marks for host ports
 NOMINATED_PREFIX = "kept:"  # begins the marks of nominated pods, which do not run yet
 _is_number = re.compile(r"[+-]?[0-9]+", re.ASCII).fullmatch
@@ -57,7 +57,7 @@ def matches_node_rules(labels: Mapping[str, str], rules: NodeRules, choices: tup
 
 
 def _number(text: str | None) -> int | None:
-    """A plainly written 64-bit integer: `1_000` and ` 5` are none."""
+    """A 64-bit integer in plain decimal digits; None for anything else, such as `1_000` or ` 5`."""
     if text is None or not _is_number(text):
         return None
     number = int(text)
@@ -65,28 +65,28 @@ def _number(text: str | None) -> int | None:
 
 
 class RequiredPodAffinity(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
-    """On each level a pod with this mark must be in the same place; if there is none, a pod that has it may start."""
+    """On each level a pod with this mark must be in the same domain; if no pod has it, one with the mark may start."""
 
     mark: str
     levels: tuple[str, ...]
 
 
 class RequiredPodAntiAffinity(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
-    """No pod with this mark may be in the same place. It holds both ways: running pods' rules exclude new pods."""
+    """No pod with this mark may be in the same domain. It holds both ways: running pods' rules exclude new pods."""
 
     mark: str
     level: str = NODE_LEVEL
 
 
 class TopologySpread(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
-    """No place has more than `max_skew` pods with this mark above the place that has the fewest."""
+    """No domain has over `max_skew` more pods with this mark than the domain that has the fewest."""
 
     mark: str
     level: str
     max_skew: int = 1
-    min_places: int = 1  # with fewer places, the fewest counts as 0
-    by_rules: bool = True  # places consist only of nodes that its own node rules allow
-    by_taints: bool = False  # and only of nodes whose taints it tolerates
+    min_places: int = 1  # with fewer domains, the fewest counts as 0
+    by_rules: bool = True  # domains consist only of nodes that the pod's own node rules allow
+    by_taints: bool = False  # and only of nodes whose taints the pod tolerates
 
 
 class PodAffinity(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
@@ -101,7 +101,7 @@ class PodAffinity(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
 
     @property
     def awaited_marks(self) -> tuple[str, ...]:
-        """Marks whose pods, when they start, allow more places to this pod."""
+        """Marks whose pods, when they start, open more nodes to this pod."""
         return (*((self.near.mark,) if self.near else ()), *(rule.mark for rule in self.spread))
 
     @property

@@ -2,7 +2,7 @@
 
     KaiwoError
     ├── ConfigError     what a person wrote is wrong: a manifest, a flag, a cluster file, a policy
-    ├── RefusedError    valid, but a queue or the policy says no
+    ├── RefusedError    valid, but a queue or the policy refuses it
     ├── NotFoundError   the named object does not exist
     ├── ClusterError    the world outside misbehaves: a store, a process, an API server
     └── PluginError     a plugin cannot be loaded, or returned nonsense

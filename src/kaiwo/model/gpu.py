@@ -22,7 +22,7 @@ class Gpu(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     reason: str = ""  # why it is not healthy
     parent: str = ""  # the physical GPU of which it is a partition; empty: it is whole
     profile: str = ""  # of a partition: `CPX+NPS4`, `1g.10gb`
-    milli: int = WHOLE_MILLI  # its part of the physical GPU; those of all partitions make 1000
+    milli: int = WHOLE_MILLI  # its part of the physical GPU; those of all partitions add up to 1000
     share_grade: str = ""  # the best isolation of a share of it, if its machine reports it
     vendor: str = ""  # if its machine reports it and its model is not in the table
 
@@ -42,14 +42,14 @@ def are_mixed(gpus: Iterable[Gpu]) -> bool:
     return len({vendor_of(gpu) for gpu in gpus} - {""}) > 1
 
 
-# Compute-unit masks and MPS have equal rank: they are the same promise by two vendors.
+# Compute-unit masks and MPS have equal rank: they are two vendors' versions of the same guarantee.
 GRADE_RANKS: Mapping[str, int] = {
     "partition": 4, "memory-capped": 3, "cu-mask": 2, "mps": 2, "time-slicing": 1, "none": 0,
 }  # fmt: skip
 LEAST_LIMITED_GRADE = "cu-mask"  # from this grade on, a share has its own compute units
 DEMANDS_LIMITS, TAKES_TURNS = "demands", "turns"  # how a share treats others on its device: see `Request.beside`
 TIME_SLICING = "time-slicing"  # a workload that is alone on the GPU has all of it
-MOST_SHARERS = 2  # workloads that ask for a whole GPU in shared mode, on one GPU
+MOST_SHARERS = 2  # the most workloads that share one GPU which each of them asked for whole, in shared mode
 SHARED_MILLI = WHOLE_MILLI // MOST_SHARERS
 SMALL_MILLI = 64  # smaller shares may be too small for a CU mask, depending on the model
 SHARE_GRADE_LABEL = "kaiwo.ai/gpu-share-grade"  # the best grade of a share, on nodes without an agent

@@ -48,7 +48,7 @@ class Reason(enum.StrEnum):
     OVER_FAIR_SHARE = "queue-at-fair-share"  # so it may not reclaim from other queues
     NOT_ENOUGH_RECLAIMABLE = "not-enough-reclaimable"  # proved: evicting all that may be evicted is not enough
     NO_WAY_TO_RECLAIM = "no-way-to-reclaim"  # undecided: enough may be reclaimed, but the search found no victims
-    PATIENT = "waits-out-its-delay"  # it asked not to preempt others before then
+    PATIENT = "waits-out-its-delay"  # it asked to wait for a while before others are preempted for it
     HELD_OFF = "waits-out-hold-off"  # it was preempted recently and may not preempt others yet
     NO_WAY_TO_PREEMPT = "no-way-to-preempt"  # work of lower priority runs in its queue, but is protected
     RESERVED = "reserved-for-others"
@@ -186,7 +186,7 @@ class ModeMissing(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag
     """GPUs could change to the mode that it needs."""
 
     node: str = ""  # the closest one; empty: no GPU of the cluster is in that mode
-    changing: int = 0  # GPUs that are on their way to it
+    changing: int = 0  # GPUs that are changing to it
 
 
 class ModelModes(msgspec.Struct, gc=False, frozen=True):
@@ -249,7 +249,7 @@ class NodeBound(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag="
 class SearchGaveUp(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag="search-gave-up"):
     """Undecided: enough could be reclaimed, but the search found no set of victims."""
 
-    tried: int  # pieces of running work; 0: none would have helped where it runs
+    tried: int  # victim units that were tried; 0: none runs where it would help
     protections: tuple[Protection, ...] = ()
 
 
@@ -274,7 +274,7 @@ class RunTime(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag="ru
 
 
 class ReservedBy(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag="reserved-by"):
-    """Who has the reservation that is in the way, and when."""
+    """The owner and the times of the reservation that is in the way."""
 
     owner: ReservationOwner
     start_s: int = 0  # 0: it has started

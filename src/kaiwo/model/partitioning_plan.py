@@ -15,7 +15,7 @@ class PlanRule(msgspec.Struct, frozen=True):
     description: str
     nodes: tuple[NodeRule, ...]
     profile: str  # a name in the Device Config Manager's configuration
-    is_reference: bool = False  # or the name of a PartitioningProfile
+    is_reference: bool = False  # `profile` is the name of a PartitioningProfile instead
 
 
 class PartitioningPlan(msgspec.Struct, frozen=True):

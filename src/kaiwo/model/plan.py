@@ -1,4 +1,4 @@
-"""What one cycle decided, as values. Equal plans encode to equal bytes."""
+"""A plan: what one cycle decided, as values. Equal plans encode to equal bytes."""
 
 import enum
 
@@ -18,7 +18,7 @@ class Start(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     pod: str
     node: str
     devices: tuple[Share, ...] = ()
-    until_s: int = 0  # it is backfilled: evicted from then on if a planned start needs the place; 0: it is not
+    until_s: int = 0  # backfilled work is evicted from then on if a planned start needs the place; 0: not backfilled
 
 
 class EvictionCause(enum.StrEnum):
@@ -82,7 +82,7 @@ class Plan(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     waits: tuple[Wait, ...] = ()  # only what changed since the last plan
     unfinished: tuple[tuple[str, str], ...] = ()  # classes (queue, shape) the budget did not reach
     first: tuple[tuple[str, str], ...] = ()  # of these, the ones to try first next time; empty: all of them
-    unclaimed: tuple[tuple[str, str, str], ...] = ()  # action, queue, shape: it has not tried to make room for them yet
+    unclaimed: tuple[tuple[str, str, str], ...] = ()  # (action, queue, shape): that action has not tried yet
     look_again_s: int = 0  # when time alone may change an answer; 0: never
     given_up: tuple[tuple[str, str], ...] = ()  # nominations (workload, pod) that are withdrawn
     reserved: tuple[PickedDevices, ...] = ()  # devices picked for reservations of a number of GPUs

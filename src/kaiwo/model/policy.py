@@ -29,14 +29,14 @@ class Policy(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
         if self.steps < 1:
             raise ConfigError(f"the policy's steps are {self.steps}; give a cycle at least 1")
         if self.promises < 0 or not 0 <= self.large_permille <= 1000:
-            raise ConfigError("the policy's promises are 0 or more, and large_permille is from 0 to 1000")
+            raise ConfigError("the policy's promises must be 0 or more, and large_permille from 0 to 1000")
         for name, given, known in (
             ("actions", self.actions, ACTIONS),
             ("victim_order", (self.victim_order,), VICTIM_ORDERS),
         ):
             unknown = [each for each in given if each not in known]
             if unknown:
-                raise ConfigError(f"the policy's {name} know no '{unknown[0]}'; choose from: {', '.join(known)}")
+                raise ConfigError(f"unknown '{unknown[0]}' in the policy's {name}; choose from: {', '.join(known)}")
 
 
 DEFAULT_POLICY = Policy()

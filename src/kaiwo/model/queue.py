@@ -1,4 +1,4 @@
-"""A queue: how much its work may use, how it shares with its siblings, and whose work it takes."""
+"""A queue: how much its work may use, how it shares with its siblings, and which users and namespaces may use it."""
 
 import enum
 from collections.abc import Mapping
@@ -84,7 +84,7 @@ class Queue(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     memory: QueueAmounts = UNBOUNDED
     gpu_models: dict[str, GpuModelAmounts] = {}  # by model name
     fairness: Fairness = Fairness()
-    namespaces: tuple[str, ...] = ()  # whose work it takes; empty: all
+    namespaces: tuple[str, ...] = ()  # that may use it; empty: all
     users: tuple[str, ...] = ()
     created_s: int = 0  # of two equal queues the older is first
 
@@ -102,11 +102,11 @@ def is_same_queue(queue: Queue, before: Queue | None) -> bool:
 def queue_that_refuses(
     queues: Mapping[str, Queue], workload: Workload, knows_user: bool = True
 ) -> tuple[Queue, str] | None:
-    """The first queue, from its own upwards, that does not take its namespace or, if known, its user; and which."""
+    """The first queue from its own upwards that does not accept its namespace or user, and the field that refuses."""
     namespace = workload.name.partition("/")[0]
     at, seen = workload.queue, set[str]()
     while (queue := queues.get(at)) is not None and at not in seen:
-        seen.add(at)  # the cluster may contain a circle that was not refused
+        seen.add(at)  # the queues may form a loop that was not refused
         if queue.namespaces and namespace not in queue.namespaces:
             return queue, "namespaces"
         if knows_user and queue.users and workload.user not in queue.users:

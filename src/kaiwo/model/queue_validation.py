@@ -44,21 +44,21 @@ def check_queue_tree(queues: Iterable[Queue]) -> tuple[QueueFinding, ...]:
     children: dict[str, list[Queue]] = defaultdict(list)
     for queue in listed:
         children[queue.parent].append(queue)
-    findings = [*_duplicates(listed), *(finding for queue in listed for finding in _own(queue))]
+    findings = [*_duplicates(listed), *(finding for queue in listed for finding in _check_own_bounds(queue))]
     for queue in listed:
-        findings += _above(queue, by_name)
-        findings += _below(queue, children[queue.name])
+        findings += _check_parent(queue, by_name)
+        findings += _check_children(queue, children[queue.name])
     return tuple(sorted(findings, key=lambda finding: (not finding.is_error, finding.queue, finding.field)))
 
 
 def _duplicates(listed: list[Queue]) -> Iterator[QueueFinding]:
     for name, count in Counter(queue.name for queue in listed).items():
         if count > 1:
-            yield _error(name, "name", f"queue {name} is there {count} times; keep one of them")
+            yield _error(name, "name", f"queue {name} is defined {count} times; keep one of them")
 
 
-def _own(queue: Queue) -> Iterator[QueueFinding]:
-    name, promised = queue.name, 0
+def _check_own_bounds(queue: Queue) -> Iterator[QueueFinding]:
+    name, by_model = queue.name, 0
     for path, each in _bounds(queue).items():
         if UNLIMITED != each.limit < each.quota:
             quota = _show(each.quota, each.resource)
@@ -67,17 +67,17 @@ def _own(queue: Queue) -> Iterator[QueueFinding]:
         if each.model and UNLIMITED != queue.gpu.limit < each.quota:
             sentence = f"{each.words('quota', each.quota)}, above its GPU limit of {_show(queue.gpu.limit)}"
             yield _error(name, f"{path}.quota", f"queue {name} has a {sentence}; lower the one or raise the other")
-        promised += max(0, each.quota) if each.model else 0
-    if UNLIMITED != queue.gpu.quota < promised:
+        by_model += max(0, each.quota) if each.model else 0
+    if UNLIMITED != queue.gpu.quota < by_model:
         yield _warning(
             name,
             "resources.gpu.models",
-            f"queue {name} has quotas for single GPU models of {_show(promised)} together and a GPU quota "
-            f"of {_show(queue.gpu.quota)}, which alone is sure; raise the GPU quota or lower those",
+            f"queue {name} has quotas for single GPU models of {_show(by_model)} together, but a GPU quota of "
+            f"{_show(queue.gpu.quota)}, and only that is guaranteed; raise the GPU quota or lower the others",
         )
 
 
-def _above(queue: Queue, by_name: Mapping[str, Queue]) -> Iterator[QueueFinding]:
+def _check_parent(queue: Queue, by_name: Mapping[str, Queue]) -> Iterator[QueueFinding]:
     name, parent, field = queue.name, queue.parent, "parentQueue"
     if not parent:
         return
@@ -90,8 +90,8 @@ def _above(queue: Queue, by_name: Mapping[str, Queue]) -> Iterator[QueueFinding]
         yield _error(
             name, field, f"queue {name} names the parent {DEFAULT_QUEUE}, which takes work; choose another one"
         )
-    if circle := _circle(name, by_name):
-        path = " > ".join(circle)
+    if loop := _loop(name, by_name):
+        path = " > ".join(loop)
         yield _error(name, field, f"queue {name} is its own ancestor ({path}); clear parentQueue on one of them")
         return
     bounds_above = _bounds(by_name[parent])
@@ -106,16 +106,16 @@ def _above(queue: Queue, by_name: Mapping[str, Queue]) -> Iterator[QueueFinding]
             )
 
 
-def _below(queue: Queue, children: list[Queue]) -> Iterator[QueueFinding]:
+def _check_children(queue: Queue, children: list[Queue]) -> Iterator[QueueFinding]:
     bounds_below = [_bounds(child) for child in children]
     for path, each in _bounds(queue).items():
-        promised = sum(max(0, below[path].quota) for below in bounds_below if path in below)
-        if UNLIMITED != each.quota < promised:
+        together = sum(max(0, below[path].quota) for below in bounds_below if path in below)
+        if UNLIMITED != each.quota < together:
             yield _warning(
                 queue.name,
                 f"{path}.quota",
                 f"queue {queue.name} has a {each.words('quota', each.quota)}, and the queues below it "
-                f"{_show(promised, each.resource)} together; when all use theirs, others can reclaim the difference: "
+                f"{_show(together, each.resource)} together; when all use theirs, others can reclaim the difference: "
                 "raise its quota or lower theirs",
             )
 
@@ -129,14 +129,14 @@ def _bounds(queue: Queue) -> dict[str, _Bounds]:
     return found
 
 
-def _circle(name: str, by_name: Mapping[str, Queue]) -> list[str]:
+def _loop(name: str, by_name: Mapping[str, Queue]) -> list[str]:
     """The path from a queue up and back to itself; empty when there is none."""
     path = [name]
     while (above := by_name[path[-1]].parent) in by_name:
         path.append(above)
         if above == name:
             return path
-        if path.count(above) > 1:  # it leads into a circle, but is not part of it
+        if path.count(above) > 1:  # it leads into a loop, but is not part of it
             return []
     return []
 

@@ -1,4 +1,4 @@
-"""What one pod requests.
+"""The request of one pod: GPUs, CPU, memory, and rules about nodes and devices.
 
 Equal requests share one shape: feasibility and scores are computed once per shape, not once per pod.
 """

@@ -37,7 +37,7 @@ class PhysicalDevice(msgspec.Struct, gc=False, frozen=True):
 
 
 class ReservationOwner(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
-    """At most one of these; none: a pool for all work that names it."""
+    """At most one of these is set. Without an owner the reservation is a pool for all work that names it."""
 
     queue: str = ""  # and every queue below it
     user: str = ""
@@ -53,7 +53,7 @@ class ReservationOwner(msgspec.Struct, gc=False, frozen=True, omit_defaults=True
 
     @property
     def words(self) -> str:
-        return "whoever names it" if self.is_pool else " ".join(self.kind_and_name)
+        return "all work that names it" if self.is_pool else " ".join(self.kind_and_name)
 
     @property
     def is_pool(self) -> bool:
@@ -87,7 +87,7 @@ class Reservation(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
 
     @property
     def rank(self) -> tuple[int, int, str]:
-        """Of two that want the same device at the same time, the lower rank has it."""
+        """When two want the same device at the same time, the one with the lower rank gets it."""
         return (self.start_s, self.created_s, self.name)
 
     def phase(self, now_s: int) -> ReservationPhase:
@@ -99,7 +99,7 @@ class Reservation(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
         return self.start_s < other.until_s and other.start_s < self.until_s
 
     def admits(self, workload: Workload, queues: tuple[str, ...]) -> bool:
-        """The owner's work may use it; a pool, the work that names it. `queues`: the work's queue and those above."""
+        """Whether a workload may use it. A pool is for work that names it. `queues`: its queue and those above."""
         owner = self.owner
         if owner.is_pool:
             return workload.reservation == self.name
@@ -146,9 +146,9 @@ def check_reservation(reservation: Reservation) -> str:
         given = f"has {' and '.join(ways)}" if ways else "names no GPUs"
         return f"reservation {name} {given}; give exactly one of gpus (a number), nodes and devices"
     if reservation.gpus < 0:
-        return f"reservation {name} is of {reservation.gpus} GPUs; ask for at least 1"
+        return f"reservation {name} asks for {reservation.gpus} GPUs; ask for at least 1"
     if not reservation.gpus and (reservation.gpu_models or reservation.node_selector):
-        return f"reservation {name} names exact {ways[0]}, so models and a node selector say nothing; leave them out"
+        return f"reservation {name} names exact {ways[0]}, so models and a node selector have no effect; leave them out"
     owner = reservation.owner
     if sum(map(bool, (owner.queue, owner.user, owner.workload))) > 1:
         return f"reservation {name} has several owners; name exactly one of queue, user and workload, or none"

@@ -70,7 +70,7 @@ def _branch(
 
 
 def has_minimum(groups: tuple[SubGroup, ...], roles: Sequence[Leaf], up: Sequence[int]) -> bool:
-    """Whether these numbers of pods per role are all that the workload needs."""
+    """Whether these numbers of pods per role are enough for the workload to run."""
     if not groups:
         return all(count >= role.needed for count, role in zip(up, roles, strict=True))
     return branch_has_minimum(subgroup_tree(groups, roles), roles, up)
@@ -127,7 +127,7 @@ class Role(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
 
 
 class Workload(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
-    """What the scheduler must know of a piece of work. How it runs is up to the cluster."""
+    """What the scheduler must know about a workload. How it runs is up to the cluster."""
 
     name: str  # `namespace/name`, unique among workloads that have not ended
     roles: tuple[Role, ...]
@@ -236,7 +236,7 @@ def breaks_gang(workload: Workload, remaining: Iterable[str]) -> bool:
 
 
 def lost_s(workload: Workload, since_s: int, now_s: int) -> int:
-    """What a pod that has run since then did after the last checkpoint, plus the time to get back there."""
+    """The work that stopping a pod would lose: since its start or the last checkpoint, plus the restart cost."""
     return max(0, now_s - max(since_s, workload.checkpoint_s)) + workload.restart_s
 
 

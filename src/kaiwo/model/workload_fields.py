@@ -1,10 +1,9 @@
-"""The one table of the workload settings that people write.
+"""The table of workload fields that users set: their names in the short form, as annotations and as flags.
 
-Each setting is one attribute of `Workload`, with its name in the short form, as an annotation and as a flag. The table
-feeds the submission form and its OpenAPI schema, the annotations of manifests and of Kubernetes objects, the flags of
-`kaiwo submit` and `kaiwo run`, and the workload's detail in the API. A new setting is an attribute of `Workload`, a row
-here, and an attribute of the API's `WorkloadDetail`. Queue, user, type and priority are not here: their meaning depends
-on where they are written.
+Each setting is one attribute of `Workload`. The table feeds the submission form and its OpenAPI schema, the annotations
+of manifests and of Kubernetes objects, the flags of `kaiwo submit` and `kaiwo run`, and the workload's detail in the
+API. A new setting is an attribute of `Workload`, a row here, and an attribute of the API's `WorkloadDetail`. Queue,
+user, type and priority are not here: their meaning depends on where they are written.
 """
 
 import enum

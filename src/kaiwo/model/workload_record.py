@@ -1,4 +1,4 @@
-"""How Kaiwo itself runs a workload, and what became of it."""
+"""The record of a workload that Kaiwo itself runs: its program, state, attempts and result."""
 
 import enum
 

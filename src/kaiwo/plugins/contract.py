@@ -1,6 +1,6 @@
 """The plugin contract. Arrays in, arrays out: called for all nodes once per shape, then for nodes that changed.
 
-A plugin is any object with a `name`, a `version` and at least one of the methods below; it may serve several points.
+A plugin is any object with a `name`, a `version` and at least one of the methods below; it may implement several.
 `view` includes this cycle's placements. It and all arrays are read-only: copy what you want to change. For what
 follows from a view alone, `view.once(function)` calls the function once a cycle.
 A plugin is pure: no clock, no I/O, no randomness, no state.
@@ -27,7 +27,7 @@ class Plugin(Protocol):
 
 @runtime_checkable
 class Filter(Plugin, Protocol):
-    """Excludes nodes. Capacity itself is not a plugin: a filter can only say no.
+    """Excludes nodes. Capacity itself is not a plugin: a filter can only exclude more.
 
     A static one with `depends_on` (names of the request's fields) answers once for all requests equal in them.
     """

@@ -1,8 +1,8 @@
 """Call a plugin, and raise PluginFaultError if it raises or returns nonsense.
 
 The arrays that it gets are read-only: a plugin that writes to them raises.
-A fault ends the attempt at this cycle: `decide` repeats it without the plugin, so that no plan is made partly with it,
-and the plan says so.
+A fault ends this attempt at the cycle. `decide` repeats the cycle without the plugin, so that no plan is made partly
+with it, and reports that in the plan's notes.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ def call_plugin(name: str, point: Callable[..., Any], size: int, *arguments: Any
     answer = _answer(name, point, arguments)
     if not isinstance(answer, np.ndarray) or answer.shape != (size,) or answer.dtype.kind not in "ib":
         found = f"{answer.dtype} {answer.shape}" if isinstance(answer, np.ndarray) else type(answer).__name__
-        raise PluginFaultError(name, f"returned {found} where {size} integers were due")
+        raise PluginFaultError(name, f"returned {found}; expected {size} integers")
     return answer
 
 
@@ -35,14 +35,14 @@ def call_score(name: str, point: Callable[..., Any], size: int, *arguments: Any)
     """Scores within their range: beyond it, weighted sums could overflow 64 bits."""
     answer = call_plugin(name, point, size, *arguments)
     if size and (answer.min() < 0 or answer.max() > TOP_SCORE):
-        raise PluginFaultError(name, f"scored {answer.min()} to {answer.max()} where 0 to {TOP_SCORE} was due")
+        raise PluginFaultError(name, f"scored {answer.min()} to {answer.max()}; expected 0 to {TOP_SCORE}")
     return answer
 
 
 def call_for_int(name: str, point: Callable[..., Any], *arguments: Any) -> int:
     answer = _answer(name, point, arguments)
     if not isinstance(answer, (int, np.integer, np.bool_)):
-        raise PluginFaultError(name, f"returned {answer!r} where one integer was due")
+        raise PluginFaultError(name, f"returned {answer!r}; expected one integer")
     return int(answer)
 
 
@@ -50,7 +50,7 @@ def call_for_rows(name: str, point: Callable[..., Any], size: int, *arguments: A
     answer = _answer(name, point, arguments)
     if not isinstance(answer, np.ndarray) or len(answer) != size or answer.ndim > 2 or answer.dtype.kind not in "ib":
         found = f"{answer.dtype} {answer.shape}" if isinstance(answer, np.ndarray) else type(answer).__name__
-        raise PluginFaultError(name, f"returned {found} where {size} integers or rows of integers were due")
+        raise PluginFaultError(name, f"returned {found}; expected {size} integers or rows of integers")
     return [tuple(row) for row in answer.reshape(size, -1).tolist()]
 
 
@@ -60,7 +60,7 @@ def call_for_row(name: str, point: Callable[..., Any], *arguments: Any) -> tuple
         return answer
     if isinstance(answer, int):
         return (answer,)
-    raise PluginFaultError(name, f"returned {answer!r} where one integer or a tuple of integers was due")
+    raise PluginFaultError(name, f"returned {answer!r}; expected one integer or a tuple of integers")
 
 
 def _answer(name: str, point: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
@@ -70,6 +70,6 @@ def _answer(name: str, point: Callable[..., Any], arguments: tuple[Any, ...]) ->
     try:
         return point(*arguments)
     except KeyboardInterrupt:
-        raise  # a person pressed Ctrl-C
-    except BaseException as error:  # foreign code may raise anything, even SystemExit; the plan's notes say so
+        raise  # the user pressed Ctrl-C
+    except BaseException as error:  # foreign code may raise anything, even SystemExit; the plan's notes report it
         raise PluginFaultError(name, f"raised {type(error).__name__}: {error}") from error

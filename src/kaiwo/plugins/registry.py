@@ -23,7 +23,7 @@ _OPTIONAL = ("applies", "queue_order_of")  # methods
 
 
 def check_plugin(plugin: Plugin) -> frozenset[str]:
-    """Raises PluginError when a declared value is wrong. Returns the points that it serves."""
+    """Raises PluginError when a declared value is wrong. Returns the extension points that it implements."""
     name = getattr(plugin, "name", "")
     if not isinstance(plugin, Plugin) or not name:
         raise PluginError(f"{type(plugin).__name__} is not a plugin: give it a `name` and a `version`")
@@ -33,7 +33,7 @@ def check_plugin(plugin: Plugin) -> frozenset[str]:
             raise _wrong(plugin, field, 'must be text, such as "1"')
     served = [method for method in POINTS if callable(getattr(plugin, method, None))]
     if not served:
-        raise PluginError(f"plugin '{name}' serves no point; give it one of: {', '.join(POINTS)}")
+        raise PluginError(f"plugin '{name}' implements no extension point; give it one of: {', '.join(POINTS)}")
     for method in served:
         for field in _ATTRIBUTES.get(method, ()):
             if not hasattr(plugin, field):
@@ -81,10 +81,10 @@ class Ordering:
             try:
                 key = plugin.workload_order(workload, self.policy)
                 is_key = isinstance(key, tuple) and all(isinstance(part, int) for part in key)
-                detail = "" if is_key else f"returned {key!r} where a tuple of integers was due"
+                detail = "" if is_key else f"returned {key!r} but a tuple of integers was expected"
             except KeyboardInterrupt:
-                raise  # a person pressed Ctrl-C
-            except BaseException as error:  # foreign code may raise anything; the next plan's notes say so
+                raise  # the user pressed Ctrl-C
+            except BaseException as error:  # foreign code may raise anything; the next plan's notes report it
                 key, detail = (), f"raised {type(error).__name__}: {error}"
             if detail:
                 faults.append(OrderFault(plugin.name, detail))
@@ -143,7 +143,7 @@ class Registry:
         self._plugins: dict[str, Plugin] = {}
         self._points: dict[str, frozenset[str]] = {}  # of each plugin: checking a protocol costs 2 ms per policy
         self._fallback = fallback
-        self._known: list[tuple[Policy, ActivePlugins]] = []  # an idle cycle must not choose again
+        self._known: list[tuple[Policy, ActivePlugins]] = []  # by policy, so that idle cycles need not choose again
         for plugin in plugins:
             self.add(plugin)
 
@@ -203,7 +203,7 @@ class Registry:
         )
 
     def _on(self, policy: Policy, point: str = "") -> list[Plugin]:
-        """The plugins that the policy enables; with a point, only those that serve it."""
+        """The plugins that the policy enables; with a point, only those that implement it."""
         off, points = policy.disabled_plugins, self._points
         return [p for name, p in self._plugins.items() if name not in off and (not point or point in points[name])]
 

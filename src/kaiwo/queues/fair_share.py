@@ -48,7 +48,7 @@ class FairShares(NamedTuple):
     total: IntArray  # what the queue and its siblings divide
     deserved: IntArray  # the least of quota, demand and limit
     whole: IntArray  # its weight's part of the rest, rounded down; or all it wants
-    remainder: IntArray  # of what rounding left over
+    remainder: IntArray  # its part of what rounding left over
     offered: IntArray  # the amount that was divided by weight
     weight: IntArray  # this queue's weight in that, adjusted by past usage
     weights: IntArray  # and the sum of all of them; 0 where nothing had to be divided by weight

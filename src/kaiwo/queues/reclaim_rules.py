@@ -1,4 +1,4 @@
-"""Whether a queue may reclaim capacity from others, from which queues, and which work exactly.
+"""The rules of reclaim: whether a queue may take capacity from others, from which queues, and which work exactly.
 
 In:    the queues' shares, and what a waiting workload needs.   Out: None, or the rule that refuses and its numbers.
 A search tries thousands of victims, so each check costs only what the last victim changed.
@@ -18,7 +18,7 @@ Amount = list[int]  # one number per resource: at this size plain lists are five
 
 
 class QueueShares(NamedTuple):
-    """The queues now; arrays by queue and resource, inner queues with everything below them."""
+    """Usage and shares of all queues; arrays by queue and resource, inner queues with everything below them."""
 
     queues: QueueTable
     used: IntArray
@@ -140,7 +140,7 @@ class ReclaimCheck:
         self._taken: list[tuple[int, Amount]] = []
         self._quota: dict[int, Amount] = {}
         self._entitled: dict[int, Amount] = {}
-        self._over_quota: dict[int, ReclaimRefusal | None] = {}  # by the claimant's queue where the paths diverge
+        self._over_quota: dict[int, ReclaimRefusal | None] = {}  # by the preemptor's queue where the paths diverge
 
     def take_from(self, queue: int, amount: Amount) -> ReclaimRefusal | None:
         """Add a victim, unless a rule protects it: a whole gang, or one surplus pod, that the plan does not move."""
@@ -154,8 +154,8 @@ class ReclaimCheck:
         return self._takes_what_is_owed() or self._would_swap() or non_preemptible_over_quota(self._now, self._claim)
 
     def _takes_what_is_owed(self) -> ReclaimRefusal | None:
-        """Each victim must have been too much even as the last one: a large one evicted after it may leave its queue
-        with less than it is owed, so that it would be reclaimed again, and so on forever.
+        """Each victim must be excess even if evicted last: a larger one evicted after it may leave its queue with less
+        than it is owed, so that the queue would reclaim that again, and so on forever.
         """
         for queue, amount in dict.fromkeys((queue, tuple(amount)) for queue, amount in self._taken):
             self._add(queue, list(amount), +1)
@@ -178,7 +178,7 @@ class ReclaimCheck:
             if row == theirs:
                 break
         over_quota = self._claimant_over_quota(ours)
-        if over_quota is None:  # the claimant is owed this, and the victim is over its quota
+        if over_quota is None:  # the preemptor is owed this, and the victim is over its quota
             return None
         if self._is_conservative:
             return over_quota
@@ -199,7 +199,7 @@ class ReclaimCheck:
         return self._over_quota[ours]
 
     def _not_above(self, rule: RefusalRule, row: int, bound: Amount) -> ReclaimRefusal | None:
-        """Refuses unless something that the claimant needs is above its bound there."""
+        """Refuses unless something that the preemptor needs is above its bound there."""
         has = self._remaining(row)
         if not self._matters:
             return ReclaimRefusal(rule, row)
@@ -207,7 +207,7 @@ class ReclaimCheck:
         return ReclaimRefusal(rule, row, most, has[most], bound[most]) if has[most] <= bound[most] else None
 
     def _would_swap(self) -> ReclaimRefusal | None:
-        """A claimant's side that goes over its fair share must stay the poorer one, or the two would take turns."""
+        """If the preemptor's side goes over its fair share, it must stay the poorer one: else the two take turns."""
         now, parent = self._now, self._now.queues.tree.parent
         for row in now.queues.path[self._claim.queue]:
             with_it = np.array(self._remaining(row)) + self._claim.need

@@ -2,7 +2,7 @@
 
 In:    one amount per pool (a parent's share of one resource), and claims on the pools.
 Out:   every term of each claim's share. docs/fairness.md has the rule in words with worked numbers.
-Only the end is rounded, so a smaller weight never gains by rounding more than one unit.
+Only the end result is rounded, so a smaller weight never gains more than one unit by rounding.
 """
 
 from typing import NamedTuple
@@ -34,7 +34,7 @@ class SurplusPart(NamedTuple):
     """What a claim gets of the rest, once all have what they deserve."""
 
     whole: IntArray  # its weight's part, rounded down; or all it wants
-    remainder: IntArray  # what rounding left over and it was given
+    remainder: IntArray  # its part of what rounding left over
     offered: IntArray  # what its rank divided by weight: `whole` is offered * weight / weights, rounded down
     weights: IntArray  # the sum of the weights that `offered` was divided by; 0 when it got all it wants, or nothing
     left: IntArray  # per pool: what no claim wanted or could have
@@ -51,7 +51,7 @@ def divide_surplus(rest: IntArray, claims: ShareClaims, has: IntArray, settles: 
 
     The ranks of a pool are served in turn: all they want while it lasts; the rank where it runs out divides by weight,
     its parts rounded down. What rounding leaves over goes to the largest fractions of that rank: at once in pools that
-    settle, elsewhere only if the lower ranks leave it.
+    serve fully (see `PolicyRules`), elsewhere only if the lower ranks leave it.
     """
     order = np.lexsort((claims.age, claims.rank, claims.pool))
     sorted_claims = ShareClaims(*(column[order] for column in claims))
@@ -73,7 +73,7 @@ def _serve(rest: IntArray, claims: ShareClaims, want: IntArray, settles: BoolArr
     left, open_want = rest.copy(), want.copy()
     while True:
         wanted = np.add.reduceat(open_want, first)
-        running = np.cumsum(wanted) - wanted  # of all pools; what stood before this pool comes off
+        running = np.cumsum(wanted) - wanted  # over all pools; what came before this pool is subtracted next
         before = running - running[np.searchsorted(rank_pool, rank_pool)]
         room = left[rank_pool] - before
         served = room >= wanted
@@ -88,7 +88,7 @@ def _serve(rest: IntArray, claims: ShareClaims, want: IntArray, settles: BoolArr
         left -= _sum_by(pool[at], whole[at], len(left))
         settle = at[settles[pool[at]]]
         _give_remainder(settle, rank_of, claims, want, (whole, remainder, fraction), left)
-        # Only the ranks behind the one that ran short still hope, and only while something is left.
+        # Only the ranks behind the one that ran short are still served, and only while something is left.
         last = np.full(len(left), -1)
         last[rank_pool[short]] = np.flatnonzero(short)
         reached = last[pool]

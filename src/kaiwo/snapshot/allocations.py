@@ -19,7 +19,7 @@ def pod_changed(state: "ClusterState", event: PodChanged) -> None:
     pods = state.writable(state.pods, pod.workload)
     before = pods.get(pod.name)
     if before is not None and before.until_s and not pod.until_s and before.node == pod.node:
-        pod = replace(pod, until_s=before.until_s)  # a cluster that confirms a start does not report it
+        pod = replace(pod, until_s=before.until_s)  # a cluster that confirms a start does not report this deadline
     pods[pod.name] = pod
     is_same = before is not None and _held_by(before) == _held_by(pod)
     if is_same and pod.phase is not Phase.DONE:

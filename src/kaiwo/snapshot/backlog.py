@@ -148,7 +148,7 @@ class Backlog:
         self.to_try: dict[ClassKey, WaitingClass] = {}  # not known to be stuck
         self.try_all = False  # something was freed: try every class
         self.pending_actions: frozenset[ActionKey] = frozenset()  # actions that the last cycle did not reach
-        self.unchecked: dict[ClassKey, WaitingClass] = {}  # whether they could ever start
+        self.unchecked: dict[ClassKey, WaitingClass] = {}  # classes not yet checked for whether they could ever start
         self.impossible: dict[ClassKey, WaitingClass] = {}  # could never start: see `eligibility`
         self.resumed: frozenset[ClassKey] = frozenset()  # the last cycle's budget did not reach them: tried first
 
@@ -160,20 +160,20 @@ class Backlog:
         workload: Workload,
         needs: RoleNeeds,
         choices: SubGroupChoices | None = None,
-        unkept: RoleNeeds | None = None,
+        unnominated: RoleNeeds | None = None,
     ) -> None:
         """Add a workload to its class. A workload with nominations is a class of its own.
 
-        `unkept`: what it needs besides its nominations, which are charged already; None: it has none.
+        `unnominated`: what it needs besides its nominations, which are charged already; None: it has no nominations.
         """
-        nominated_for = workload.name if unkept is not None else ""
+        nominated_for = workload.name if unnominated is not None else ""
         signature = ClassSignature(needs, workload.preemptible, nominated_for, workload.stops_others, choices)
         classes = self.by_queue.setdefault(workload.queue, {})
         found = classes.get(signature)
         if found is None:
-            asks = self._demand_of(needs if unkept is None else unkept)
+            demand = self._demand_of(needs if unnominated is None else unnominated)
             digest = self._digest(signature)
-            found = classes[signature] = WaitingClass(workload.queue, signature, digest, asks)
+            found = classes[signature] = WaitingClass(workload.queue, signature, digest, demand)
             self.by_key[found.key] = self.to_try[found.key] = self.unchecked[found.key] = found
             for shape, _, _ in needs:
                 self.shapes.use(shape)
@@ -200,10 +200,10 @@ class Backlog:
     def remove(self, name: str) -> None:
         self.gated.pop(name, None)
         self.faults.pop(name, None)
-        stood = self._positions.pop(name, None)
-        if stood is None:
+        queued = self._positions.pop(name, None)
+        if queued is None:
             return
-        found, place = self.by_key[stood[0]], stood[1]
+        found, place = self.by_key[queued[0]], queued[1]
         found.waiters.remove(place)
         self._count_demand(found, -1)
         if not len(found.waiters):
@@ -329,7 +329,7 @@ class Backlog:
         )
 
     def _digest(self, signature: ClassSignature) -> str:
-        """It must not depend on the order in which shapes arrived."""
+        """The digest must not depend on the order in which shapes arrived."""
         needs, *rest = signature
         if rest[-1] is None:
             rest.pop()
@@ -358,7 +358,7 @@ def needs_to_make_room_for(found: WaitingClass) -> RoleNeeds:
 
 
 def needs_charged_first(found: WaitingClass) -> RoleNeeds:
-    """What its queue is charged first; with sub-groups, the next that would start."""
+    """The pods that its queue is charged for first; with sub-groups, those of the next that would start."""
     return found.needs if found.choices is None else needs_to_make_room_for(found)
 
 

@@ -73,8 +73,8 @@ class CapacityTimeline:
         late = np.maximum(now_s - self.ends, 0)
         steps = np.frexp((late // OVERDUE_S).astype(np.float64))[1].astype(np.int64)
         overdue = self.ends + (OVERDUE_S << np.minimum(steps, 40))
-        is_going = (self.ends == 0) | self.yields
-        expected: IntArray = np.where(self.ends > now_s, self.ends, np.where(is_going, now_s + RELEASE_S, overdue))
+        is_leaving = (self.ends == 0) | self.yields
+        expected: IntArray = np.where(self.ends > now_s, self.ends, np.where(is_leaving, now_s + RELEASE_S, overdue))
         return expected
 
 

@@ -56,7 +56,7 @@ from kaiwo.snapshot.timed_changes import apply_timed_changes
 
 
 def by_priority_then_age(workload: Workload) -> tuple[OrderKeys, tuple[OrderFault, ...]]:
-    """The order where no registry gives one."""
+    """The order of workloads when no plugin registry provides one."""
     return ((-workload.priority, workload.submitted_s),), ()
 
 
@@ -254,7 +254,7 @@ class ClusterState:
         if before is not None and workload.name in self.pods and expected_run_s(before) != expected_run_s(workload):
             self._touch_nodes_of(workload.name)
         if before is not None and 0 <= before.may_go != workload.may_go and not 0 <= workload.may_go < before.may_go:
-            self.retry_all_classes()  # a disruption budget opened
+            self.retry_all_classes()  # a disruption budget allows more evictions
         if before is not None and workload.name in self.pods and workload.priority < before.priority:
             self.retry_all_classes()  # others may outrank it now
         has_other_demand = before is not None and (before.roles, before.queue) != (workload.roles, workload.queue)
@@ -307,7 +307,7 @@ class ClusterState:
                 self.backlog.retry(name)
 
     def _limits_other_queues(self, name: str) -> bool:
-        """Its demand lowers the shares of other queues: when it ends, they may be entitled to more."""
+        """Its demand lowers the shares of other queues: when that ends, they may be entitled to more."""
         return self.backlog.is_queued(name) and len(self.queue_objects) > 1
 
     def needs_of(self, workload: Workload) -> RoleNeeds:
@@ -315,7 +315,7 @@ class ClusterState:
         pods = self.pods.get(workload.name)
         needs = []
         number = self.backlog.shapes.shape_of
-        has_access = self.reservations.live or workload.reservation  # otherwise reservations cost nothing
+        has_access = self.reservations.live or workload.reservation  # without reservations this costs nothing
         for role in workload.roles:
             present = 0 if not pods else sum(1 for i in range(role.count) if pod_name(role, i) in pods)
             missing = role.count - present

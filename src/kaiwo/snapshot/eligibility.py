@@ -1,7 +1,7 @@
-"""Which workloads are not tried: gated ones (held, waiting, backing off), and classes that could never start.
+"""Eligibility for a cycle: what gates workloads (held, waiting, backing off), and which classes could never start.
 
-A class that could never start, even on empty nodes and idle queues, must not count as demand. In doubt it could start:
-partitioned, unhealthy, cordoned and reserved devices count as usable.
+A class that could never start, even on empty nodes and idle queues, must not count as demand. When in doubt, a class
+counts as possible: partitioned, unhealthy, cordoned and reserved devices count as usable.
 """
 
 from typing import TYPE_CHECKING

@@ -113,9 +113,9 @@ class NodeTable:
             self.device_milli[row, :count] = parts
             self.gpu_model[row, :count] = [_index(self.models, gpu.model) for gpu in node.gpus]
             self.gpu_profile[row, :count] = [_index(self.profiles, gpu.profile) for gpu in node.gpus]
-        makers = {gpu.model: vendor_of(gpu) for gpu in node.gpus}
-        self.vendors |= makers
-        is_mixed = len(set(makers.values()) - {""}) > 1
+        vendors = {gpu.model: vendor_of(gpu) for gpu in node.gpus}
+        self.vendors |= vendors
+        is_mixed = len(set(vendors.values()) - {""}) > 1
         (self.mixed_vendor_nodes.add if is_mixed else self.mixed_vendor_nodes.discard)(node.name)
         self.gpu_total[row] = int(self.device_milli[row] @ self.gpus[row, USABLE])
         self.node_changed[row] = version

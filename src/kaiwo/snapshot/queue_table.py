@@ -47,7 +47,7 @@ class QueueTree:
             self.ancestors[: len(each), row] = each[::-1]
         by_parent = np.lexsort((np.arange(count), self.parent))
         self.levels: list[Rows] = [by_parent[self.depth[by_parent] == depth] for depth in range(height)]
-        self.age: IntArray = np.zeros(count, np.int64)  # 0 is the oldest; equal ages fall to names
+        self.age: IntArray = np.zeros(count, np.int64)  # 0 is the oldest; ties are broken by name
         oldest_first = sorted(range(count), key=lambda row: (queues[row].created_s, queues[row].name))
         self.age[oldest_first] = np.arange(count)
         fairness = [_inherited([queues[above].fairness for above in each]) for each in path]
@@ -59,7 +59,7 @@ class QueueTree:
     def diverging_queues(self, row: int, among: Rows | None = None) -> tuple[Rows, Rows]:
         """Where the path from the root to `row` and that to each queue diverge: the first differing queue of both.
 
-        Where one path is the beginning of the other, both are its end.
+        Where one queue is an ancestor of the other, its own entry is that queue itself.
         """
         own = self.ancestors[: int(self.depth[row]) + 1, row]
         rows = np.arange(len(self.depth)) if among is None else among
@@ -141,7 +141,7 @@ class QueueTable:
 
     @property
     def used(self) -> IntArray:
-        """Of the three resources alone."""
+        """GPU, CPU and memory alone, without the columns of single GPU models."""
         return self.all_used[:, : len(RESOURCES)]
 
     @property
@@ -193,7 +193,7 @@ class QueueTable:
         return [tuple(each for above in path for each in own[above]) for path in self.path]
 
     def _path(self, name: str) -> tuple[int, ...]:
-        """From the queue up to its root. A circle (refused at creation) ends where it closes."""
+        """From the queue up to its root. A loop (refused at creation) ends where it closes."""
         rows: list[int] = []
         while name in self.row and self.row[name] not in rows:
             rows.append(self.row[name])

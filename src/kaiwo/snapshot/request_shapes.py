@@ -1,4 +1,4 @@
-"""Numbers for equal requests: feasibility and scores are cached by shape, not by workload.
+"""The shape of a request is a number that equal requests share: fit and scores are cached by shape, not by workload.
 
 In:    requests.   Out: a small number for each distinct request, reused once no workload has waited with it for long.
 """

@@ -1,4 +1,4 @@
-"""The status of each reservation: its devices, who uses them, and which other workloads are still on them."""
+"""The status of each reservation: its devices, how much is used, and which other workloads are still on them."""
 
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ class ReservationStatus(NamedTuple):
     reservation: Reservation
     phase: ReservationPhase
     devices: tuple[PhysicalDevice, ...]  # physical GPUs that it has, or will have
-    missing: int  # of the GPUs that were asked for: not there, or not found
+    missing: int  # GPUs that were asked for but do not exist, or were not found yet
     total_milli: int
     used_milli: int  # held by work that may use it
     others: tuple[str, ...]  # workloads that hold some of it and may not use it, while it is active

@@ -181,9 +181,9 @@ class ReservationIndex:
     def advance_to(self, now_s: int) -> None:
         self._is_changed, self._located = False, None
         ranked = sorted(self.objects.values(), key=_precedence)
-        over = [each for each in ranked if each.phase(now_s) is ReservationPhase.EXPIRED]
-        self.live = tuple(each for each in ranked if each not in over)
-        self.evicting = tuple(each for each in over if each.at_end == "evict")
+        expired = [each for each in ranked if each.phase(now_s) is ReservationPhase.EXPIRED]
+        self.live = tuple(each for each in ranked if each not in expired)
+        self.evicting = tuple(each for each in expired if each.at_end == "evict")
         times = [at_s for each in self.live for at_s in (each.start_s, each.until_s) if at_s > now_s]
         self.next_change_s = min(times, default=NEVER_S)
 
@@ -228,7 +228,7 @@ class ReservationIndex:
         return replace(request, reservation=workload.reservation, passes=passes, holds_s=holds_s)
 
     def _queue_path(self, queue: str, queues: Mapping[str, Queue]) -> tuple[str, ...]:
-        """A queue and all above it; a circle ends where it closes."""
+        """A queue and all above it; a loop ends where it closes."""
         if queue not in self._queue_paths:
             path, above = [], queue
             while above and above not in path:

@@ -1,4 +1,4 @@
-"""The frozen state that `decide` sees.
+"""A snapshot: the frozen state that `decide` sees.
 
 It borrows the live state's tables instead of copying 100,000 workloads: patching the state makes the snapshot stale,
 and using a stale one raises an error.

@@ -39,20 +39,20 @@ def choices_of(workload: Workload, pods: Container[str]) -> SubGroupChoices:
     missing = [number for number, role in enumerate(workload.roles) if up[number] < role.count]
     everything = tuple((number, workload.roles[number].count - up[number]) for number in missing)
     ways = ways_to_start(workload, up) or [everything]
-    is_whole = not ways[0]
-    every = [dict(adds) for adds in (ways_to_grow(workload, up) if is_whole else ways)]
+    has_minimum = not ways[0]
+    every = [dict(adds) for adds in (ways_to_grow(workload, up) if has_minimum else ways)]
     titles = display_names(workload)
     needed = tuple(tuple(adds.get(number, 0) for number in missing) for adds in every)
-    return SubGroupChoices(is_whole, needed, tuple(titles[number] for number in missing))
+    return SubGroupChoices(has_minimum, needed, tuple(titles[number] for number in missing))
 
 
 def ways_to_start(workload: Workload, up: Sequence[int]) -> list[PodsByRole]:
-    """The cheapest first; an empty one when nothing is missing. None at all: it has fewer parts than it needs."""
+    """The cheapest way first; an empty one when nothing is missing. No way at all: it has fewer parts than it needs."""
     return [way.by_role for way in _Alternatives(workload, up).of(subgroup_tree(workload.groups, workload.roles))]
 
 
 def ways_to_grow(workload: Workload, up: Sequence[int]) -> list[PodsByRole]:
-    """Complete a sub-group, or add a pod to a complete role; first where the least is there of what is needed."""
+    """Complete a sub-group, or add a pod to a complete role; first where the smallest part of the need is met."""
     steps = _Alternatives(workload, up).steps(subgroup_tree(workload.groups, workload.roles), ())
     return [adds for _, adds in sorted(steps)]
 
@@ -86,7 +86,7 @@ class _Alternatives:
         for child in branch.children:
             ways = self.of(child)
             if not ways:
-                continue  # never whole
+                continue  # it can never reach its minimum
             kinds.setdefault(tuple(way.by_request for way in ways), []).append(ways)
         return _choose(list(kinds.values()), branch.minimum)
 
@@ -108,7 +108,7 @@ class _Alternatives:
                 yield below, ((child, 1),)
 
     def _ratio_milli(self, branch: SubGroupTree | int) -> int:
-        """What a branch has of what it needs."""
+        """What a branch has of what it needs, in thousandths."""
         if isinstance(branch, int):
             return self._up[branch] * 1000 // max(1, self._roles[branch].needed)
         has = sum(branch_has_minimum(child, self._roles, self._up) for child in branch.children)

@@ -130,7 +130,7 @@ class View:
                     yield backlog.shapes[need.shape], need.missing * len(found.waiters)
 
     def oldest_submission_s(self) -> IntArray:
-        """By queue: when the oldest work there or below was submitted, running or first of its class; far off if none.
+        """By queue, with all below it: when its oldest work was submitted, running or first in its class; else far off.
 
         Running work counts, too: otherwise an evicted workload would be the oldest to wait, and reclaim its place.
         """

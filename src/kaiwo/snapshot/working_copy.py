@@ -161,7 +161,7 @@ class WorkingCopy:
         return rows, free, gpus
 
     def restore(self, pod: Pod, queue: int) -> bool:
-        """Give a pod back what `release` freed, if all of it is still free."""
+        """Give a pod what `release` took from it, if all of that is still free."""
         row = self.nodes.row.get(pod.node)
         if row is None:
             return False

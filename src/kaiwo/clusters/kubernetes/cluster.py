@@ -59,7 +59,7 @@ class Records:
         namespace, _, pod = name.partition("/")
         found = self._find(name) or self._find(self._workload_of((namespace, pod)) or "")
         if found is None:
-            raise NotFoundError(f"there is no living workload '{name}'; kaiwo get workloads lists them")
+            raise NotFoundError(f"no workload '{name}' is waiting or running; kaiwo get workloads lists them")
         return found
 
     def records(self) -> Sequence[WorkloadRecord]:

@@ -1,7 +1,7 @@
-"""Start what fits: the first workload of the queue whose turn it is, again and again.
+"""Allocate: start the waiting workloads that fit, each time the first one of the queue whose turn it is.
 
-Elastic work starts with what it needs. It grows once every queue has had its turns: the poorest queue first, one pod at
-a time.
+Elastic work starts with the pods it needs. It grows once every queue has had its turns, one pod at a time, in the same
+order of queues.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,8 +18,8 @@ from kaiwo.model.obstacle import Obstacle
 from kaiwo.model.plan import Eviction, Nomination, Start
 from kaiwo.snapshot.backlog import ClassKey, RoleNeeds, WaitingClass, needs_of_each_choice, needs_to_make_room_for
 
-MOST_PASSED = 256  # of one class, to find a workload that fits into a gap
-STEPS_A_RELEASE = 4  # the nodes on which pods are leaving are evaluated again
+MOST_PASSED = 256  # workloads of one class, to find one that fits into a gap
+STEPS_A_RELEASE = 4  # evaluating again the nodes on which pods are leaving
 
 
 class Allocated(NamedTuple):
@@ -27,7 +27,7 @@ class Allocated(NamedTuple):
     nominations: tuple[Nomination, ...]  # for workloads that fit once pods that are leaving are gone
     given_up: tuple[PodKey, ...]  # nominations that are not needed any more
     stuck: dict[ClassKey, WaitingClass]  # tried in this cycle, or barred from a try
-    too_long: dict[ClassKey, Obstacle]  # classes that would fit if they did not run so long
+    too_long: dict[ClassKey, Obstacle]  # classes that would fit if they ran for less time
     unreached: tuple[tuple[WaitingClass, ...], ...]  # by group of candidates: the budget did not reach them
 
 
@@ -42,16 +42,16 @@ def allocate(
     action = Allocate(cycle, free, planned, evictions)
     left, barred = [], []
     for group in groups:
-        turns, may_not = action.line_up(group)
+        turns, ineligible = action.line_up(group)
         if "allocate" in cycle.policy.actions:
             action.run(turns, lambda: free.budget.is_spent)
             left.append(classes_left(turns.lanes))
         else:
-            may_not += classes_left(turns.lanes)
+            ineligible += classes_left(turns.lanes)
             left.append([])
-        barred.append(may_not)
-    for rest, may_not in zip(left, barred, strict=True):
-        for found in may_not:
+        barred.append(ineligible)
+    for rest, ineligible in zip(left, barred, strict=True):
+        for found in ineligible:
             if free.budget.is_spent:
                 rest.append(found)
             else:
@@ -60,7 +60,7 @@ def allocate(
 
 
 class Allocate:
-    """The turns of one cycle, and what comes of them."""
+    """The turns of one cycle, and their results."""
 
     def __init__(
         self, cycle: CycleInput, free: CycleState, planned: KeptPlannedStarts, evictions: Sequence[Eviction]
@@ -73,16 +73,16 @@ class Allocate:
         self._nominations: list[Nomination] = []
         self._given_up: list[PodKey] = []
         self._too_long: dict[ClassKey, Obstacle] = {}
-        self._passed_over: dict[ClassKey, int] = {}  # by class: wait for a planned start, or run too long
-        self._never_released: set[RoleNeeds] = set()  # do not fit even once all leaving pods are gone
+        self._passed_over: dict[ClassKey, int] = {}  # by class: they wait for a planned start, or run too long
+        self._never_released: set[RoleNeeds] = set()  # needs that do not fit even once all leaving pods are gone
 
     def line_up(
         self, candidates: Sequence[WaitingClass], always: WaitingClass | None = None
     ) -> tuple[Turns[Lane], list[WaitingClass]]:
-        """The classes that may start by their queue, in lanes, and those that may not; `always` has a turn in any case.
+        """The classes that their queues allow to start, in lanes, and the others; `always` gets a turn in any case.
 
-        A class that could never start has no turn, nor one that waits for planned starts: its queue would be ordered
-        by what it does not use now.
+        Classes that could never start, or that wait for planned starts, get no turn: otherwise their queue would be
+        ordered by work that does not start now.
         """
         charges, impossible, planned = self._free.charges, self._cycle.state.backlog.impossible, self._planned.kept
         able: list[WaitingClass] = []
@@ -97,14 +97,14 @@ class Allocate:
     def run(self, turns: Turns[Lane], is_over: Callable[[], bool]) -> None:
         """Many turns at once while all of them fit, else one by one."""
         masks = self._planned.masks
-        # Around planned starts each workload sees other capacity, by how long it runs: no two turns are alike.
+        # With planned starts, the capacity that a workload sees depends on how long it runs: turns cannot be batched.
         is_plain = masks is None and not self._evicted and not self._planned.started
         run = _Run(turns)
         while turns and not is_over():
             if run.alone or not is_plain or not self._take_batch(run):
                 run.alone = max(0, run.alone - 1)
                 self._take_turn(run)
-        # Around planned starts it grows in the next cycle: how long it runs decides where it may grow.
+        # With planned starts, work grows in the next cycle: how long it runs decides where it may grow.
         if run.growing and masks is None and not is_over():
             self._grow(run.growing, is_over)
 
@@ -136,7 +136,7 @@ class Allocate:
         return _FitCheck(self._free.has_room(found, mask) and self._leaves_charges(found, name, mask), mask)
 
     def _leaves_charges(self, found: WaitingClass, name: str, mask: CapacityMask | None) -> bool:
-        """It uses nothing of what queues must pay for the planned starts of others."""
+        """It leaves queues what they must be charged for the planned starts of others."""
         masks = self._planned.masks
         if masks is None or mask is None:
             return True
@@ -152,14 +152,14 @@ class Allocate:
         starts, reached = self._start_batch(batch)
         if reached < len(batch.picked):
             batch.put_back()
-            budget.used += len(batch.picked) // 8  # looking took its time, too
-            # Where a large group took all the room, half may still fit; halved again, it costs no more than all of it.
+            budget.used += len(batch.picked) // 8  # gathering the batch took time, too
+            # Half of the batch may still fit; with repeated halving, all attempts together cost no more than the first.
             half = len(batch.picked) // 2
             run.size, run.is_cut = half if run.is_cut else max(half, reached), True
             if run.size < SMALLEST:
                 run.alone, run.size, run.is_cut = SMALLEST, SMALLEST, False
             return not run.alone
-        if run.is_cut:  # next comes the one that did not fit, and others soon
+        if run.is_cut:  # the next turn is the one that did not fit, and others may follow
             run.alone, run.size, run.is_cut = 1, SMALLEST, False
         run.size = min(LARGEST, run.size * 2)
         self.starts.extend(starts)
@@ -233,7 +233,7 @@ class Allocate:
         return found.needs not in self._never_released
 
     def _waits_for_release(self, name: str, found: WaitingClass, check: "_FitCheck") -> bool:
-        """Nominate space for a workload that fits once pods that are being stopped are gone."""
+        """Nominate a workload for space that pods being stopped will release, if it fits there."""
         if not self._may_wait_for_release(found) or name in self._planned.kept:
             return False
         if not self._leaves_charges(found, name, check.mask):
@@ -300,12 +300,12 @@ class Allocate:
             turns.requeue()
 
 
-_Growing = tuple[Placement, NextNeed]  # and what one more of its pods needs: its queue is ordered by that
+_Growing = tuple[Placement, NextNeed]  # with what one more of its pods needs, which orders its queue
 
 
 class _FitCheck(NamedTuple):
     could_fit: bool
-    mask: CapacityMask | None  # what planned starts of others take off the nodes for it
+    mask: CapacityMask | None  # what planned starts of others take away from the nodes
 
 
 class _Run:

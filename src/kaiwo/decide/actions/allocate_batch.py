@@ -1,8 +1,8 @@
-"""Take many turns of single pods together when all of them fit.
+"""Allocate in batches: take the turns of many single-pod workloads together when all of them fit.
 
-When every workload of the batch starts, the order among them does not matter, so they are placed shape by shape: one
-repair serves a whole group (five times the pods a second with 50 shapes). When one does not fit, everything is put
-back and the turns are taken one by one: no workload is refused in favour of one behind it.
+When every workload of the batch starts, the order among them does not matter, so they are placed shape by shape: scores
+are updated once for a whole group (five times the pods per second with 50 shapes). When one does not fit, everything is
+put back and the turns are taken one by one: no workload is refused in favour of one behind it.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from kaiwo.snapshot.queue_table import ResourceVector
 from kaiwo.snapshot.request_shapes import RequestShapes
 
 LARGEST, SMALLEST = 2_048, 8
-SAFE = 64  # this many are picked whatever they need; more only while there is plenty for all of them
+SAFE = 64  # this many are picked whatever they need; more only while plenty is free
 
 
 class StuckClasses:
@@ -28,7 +28,7 @@ class StuckClasses:
         self.by_key: dict[ClassKey, WaitingClass] = {}
 
     def add(self, found: WaitingClass) -> None:
-        """It takes a step, too: its obstacles have to be found."""
+        """This costs a step, since the obstacles of the class have to be found."""
         if found.key not in self.by_key:
             self.by_key[found.key] = found
             self._budget.used += 1
@@ -38,10 +38,10 @@ class StuckClasses:
 class Stock:
     """What the cluster has for a shape while a batch is gathered."""
 
-    room: int  # for this many pods, if nothing else came
-    left: int  # of it, beside those that were picked
-    milli: int  # of GPUs, that one of them needs
-    charge: ResourceVector | None  # what a queue pays for one of them; None where that depends on the device
+    room: int  # for this many pods, if nothing else is placed
+    left: int  # what the picked pods leave of it
+    milli: int  # milli-GPU of one pod
+    charge: ResourceVector | None  # for one pod; None where that depends on the device
 
 
 @dataclass(slots=True)
@@ -52,21 +52,21 @@ class Batch:
     free: CycleState
     shapes: RequestShapes
     stuck: StuckClasses
-    may_wait: Callable[[WaitingClass], bool]  # space that is being released could be kept for it
-    picked: list[tuple[WaitingClass, int]] = field(default_factory=list)  # the class and the position in its line
+    may_wait: Callable[[WaitingClass], bool]  # the class could be nominated for space that is being released
+    picked: list[tuple[WaitingClass, int]] = field(default_factory=list)  # the class, and the workload's position in it
     by_shape: dict[int, list[int]] = field(default_factory=dict)  # positions in `picked`
-    uncharged: set[int] = field(default_factory=set)  # of these, whose charge depends on the device they get
-    _undo_to: tuple[int, int] = (0, 0)  # where the working copy stood
+    uncharged: set[int] = field(default_factory=set)  # positions whose charge depends on the device they get
+    _undo_to: tuple[int, int] = (0, 0)  # a savepoint of the working copy
     _order: TurnsSavepoint = field(default_factory=lambda: ({}, {}, 0))
     _lanes: dict[str, list[LaneHead]] = field(default_factory=dict)
     _stocks: dict[int, Stock] = field(default_factory=dict)
-    _milli: int = 0  # of GPUs, that those need that were picked
+    _milli: int = 0  # milli-GPU of all picked pods
 
     def gather(self, size: int) -> None:
         """Pick turns as if each of them started, and charge their queues, until one surely would not start."""
         free, turns, working = self.free, self.turns, self.free.working
         self._undo_to = working.savepoint()
-        # What is left at the end is in pieces too small for any pod.
+        # The last eighth is usually in pieces too small for any pod.
         plenty = int(working.free[:, FREE_GPU].sum()) * 7 // 8
         while turns and len(self.picked) < size and not free.budget.is_spent:
             if self._milli > plenty and len(self.picked) >= SAFE:
@@ -94,7 +94,7 @@ class Batch:
         self.turns.rollback(self._order)
 
     def _is_stuck(self, found: WaitingClass, stock: Stock | None) -> bool:
-        """It cannot start whatever the batch does: room and limits only shrink within a cycle."""
+        """It cannot start whatever the batch does: room and headroom only shrink within a cycle."""
         if found.key in self.stuck.by_key:
             return True
         if stock is None:
@@ -107,7 +107,7 @@ class Batch:
         return True
 
     def _set_aside(self, lane: Lane, found: WaitingClass) -> None:
-        """When the batch is put back, the class is there again until its turn comes."""
+        """Set the class aside; if the batch is put back, so is the class, until its turn comes again."""
         if self.picked:
             self._mark(lane, found)
         lane.set_aside()

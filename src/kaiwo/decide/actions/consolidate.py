@@ -1,4 +1,4 @@
-"""Consolidate: move running work together so that a waiting workload fits. No work loses its place for good."""
+"""Consolidate: move running work together so that a waiting workload fits. Nothing is stopped for good."""
 
 from kaiwo.decide.make_room.room_state import Attempt, RoomState
 from kaiwo.decide.make_room.victim_rules import OnlyMoves

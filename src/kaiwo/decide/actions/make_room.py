@@ -1,6 +1,6 @@
 """Run the actions that make room, as the policy orders them: reclaim, preempt, consolidate, stop stale gangs.
 
-No action may use up the budget of the later ones: those would never have a turn where much is stuck.
+No action may use up the budget of the later ones, which would otherwise never run where much is stuck.
 """
 
 from collections.abc import Callable, Sequence
@@ -54,7 +54,7 @@ def make_room(
     room = RoomState(cycle, free, masks, placed.starts, placed.nominations, evicted)
     has_releasing_pods = free.working.has_releasing_pods
     if has_releasing_pods:
-        free.working.count_releasing(+1)  # what is placed from here on waits for them, too
+        free.working.count_releasing(+1)  # what is placed from here on waits until they are gone
     unreached: set[ActionKey] = set()
     actions = [action for action in cycle.policy.actions if action != "allocate"]
     for at, action in enumerate(actions):
@@ -90,7 +90,7 @@ def _has_work(room: RoomState, action: str, stuck: dict[ClassKey, WaitingClass])
 
 
 def _make_room_by(room: RoomState, action: str, placed: Allocated, given_up: Sequence[PodKey]) -> list[WaitingClass]:
-    """Returns the classes that the budget did not reach. Those left over from the last cycle share it with new ones."""
+    """Returns the classes that the budget did not reach. New classes share it with those of the last cycle."""
     fresh, resumed = _candidates(room, action, placed)
     budget = room.free.budget
     limit = budget.limit
@@ -120,7 +120,7 @@ def _candidates(room: RoomState, action: str, placed: Allocated) -> tuple[list[W
 def _make_room_for(
     room: RoomState, action: str, waiting: list[WaitingClass], given_up: Sequence[PodKey]
 ) -> list[WaitingClass]:
-    """Classes that could never start come last: they only learn what keeps them waiting."""
+    """Classes that could never start come last: for them, only the obstacles are found."""
     impossible = room.cycle.state.backlog.impossible
     given_up = (*given_up, *room.given_up)
     waiting = [found for found in waiting if not is_fully_nominated(room.cycle, found, given_up)]
@@ -152,7 +152,7 @@ def _give_turns(room: RoomState, action: str, waiting: list[WaitingClass]) -> li
             lane.advance(1)
         else:
             lane.set_aside()
-            if room.starts:  # what has just started cannot be stopped yet, and may hold what this one is owed
+            if room.starts:  # what this cycle started cannot be stopped yet, and may hold what this workload is owed
                 room.look_again(cycle.now_s + 1)
         _pass_over(room, action, lane, served)
         turns.requeue()
@@ -170,7 +170,7 @@ def _pass_over(room: RoomState, action: str, lane: Lane, served: frozenset[str])
 
 
 def stop_stale_gangs(room: RoomState) -> None:
-    """Stop every gang whose grace period is over, whole."""
+    """Stop all pods of every gang that is below its minimum and whose grace period is over."""
     cycle = room.cycle
     for name in sorted(cycle.state.below_minimum):
         workload = cycle.state.workloads[name]

@@ -27,7 +27,7 @@ from kaiwo.snapshot.backlog import ClassKey, RoleNeeds, WaitingClass, needs_to_m
 from kaiwo.snapshot.queue_table import GPU
 
 QUEUES_A_STEP = 10
-STEPS_A_PROOF = 40  # and what the sums cost
+STEPS_A_PROOF = 40  # what computing the reclaim bounds costs, in pods placed
 STEPS_A_SEARCH = 60  # about what listing the victims of a large cluster costs, in pods placed
 MANY_PODS = 64  # of a gang: looking at more nodes than it needs is expensive
 
@@ -77,7 +77,7 @@ def attempt(room: RoomState, placer: Placer, workload: Workload, found: WaitingC
         search = VictimSearch(room, placer, workload, needs, rule(now, request), lanes)
         room.budget.refused = None
         made = search.find_room()
-        if made is None and room.budget.refused is not None:  # of other queues more may be stopped
+        if made is None and room.budget.refused is not None:  # other queues may still have budget
             lanes = candidates.lanes(needs, may_lose, ran_enough, is_wide)
             made = VictimSearch(room, placer, workload, needs, rule(now, request), lanes, True).find_room()
         if made is not None:
@@ -113,7 +113,7 @@ def _over_share(
 
 
 def _others_use(now: QueueShares, row: int) -> bool:
-    """Another queue uses something: only then is it worth saying that it may not be reclaimed."""
+    """Another queue uses something: only then does it matter that nothing may be reclaimed."""
     others = np.array(now.queues.is_leaf, np.bool_)
     others[row] = False
     return bool(now.used[others].any())
@@ -128,7 +128,7 @@ def _refused(now: QueueShares, refusal: ReclaimRefusal) -> Obstacle:
 
 
 def _protected(room: RoomState, now: QueueShares, request: ReclaimRequest, may_lose: BoolArray) -> list[Protection]:
-    """What these queues would have to give if no disruption budget or minimum run time protected it."""
+    """What could be reclaimed from these queues if no disruption budget or minimum run time protected it."""
     protected = room.victims.protected
     rows = protected.rows(now.queues)
     could_lose = victim_queues(now, request, rows).nonzero()[0].tolist() if len(rows) else []
@@ -138,7 +138,7 @@ def _protected(room: RoomState, now: QueueShares, request: ReclaimRequest, may_l
 
 
 def _before_the_cycle(room: RoomState, queue: str) -> QueueShares:
-    """The queue shares without what this cycle started for others: no queue loses old work over new work."""
+    """The queue shares without what this cycle started for others: no queue loses older work because of new work."""
     now = current_shares(room.free.working.view)
     path = list(now.queues.path[now.queues.row[queue]])
     used = np.minimum(now.used, now.queues.all_used)

@@ -1,7 +1,7 @@
 """Find the nodes on which evictions could make room, before any victim is tried.
 
-A node is a candidate when what is free there and all that may stop there add up to a pod. Of many such nodes those come
-first whose victims come first in the order of victims. No candidates prove that there is no room.
+A node is a candidate when what is free there and all that may be stopped there is enough for a pod. If there are many,
+the nodes with the first victims in victim order are chosen. If there are too few, room cannot be made.
 """
 
 from functools import cached_property
@@ -20,7 +20,7 @@ from kaiwo.snapshot.backlog import RoleNeeds
 from kaiwo.snapshot.node_table import FREE_GPU
 from kaiwo.snapshot.queue_table import GPU
 
-FEWEST_NODES = 16  # and twice as many as there are pods: enough for a choice, and few enough to try
+FEWEST_NODES = 16  # or twice as many as there are pods, if that is more: enough for a choice, and few enough to try
 
 
 class CandidateNodes:

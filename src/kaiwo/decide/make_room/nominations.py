@@ -1,6 +1,6 @@
-"""Nominations: which can no longer be used, and what their workloads need beside them.
+"""Check nominations: which of them can no longer be used, and what their workloads need besides them.
 
-The space of a useless nomination would stay idle for ever. A workload that loses nominations has room made for it anew.
+Space nominated in vain would stay idle forever. For a workload that loses its nominations, room is made again.
 """
 
 from collections import defaultdict
@@ -41,7 +41,7 @@ def is_fully_nominated(cycle: CycleInput, found: WaitingClass, given_up: Iterabl
 
 
 def unpaid_charge(cycle: CycleInput, free: CycleState, found: WaitingClass) -> ResourceVector:
-    """What its queue must still pay for a workload of this class: nominations are paid for."""
+    """What its queue is still to be charged for a workload of this class: nominations are charged already."""
     charge, name = free.charges.least_with_models(found), found.signature.nominated_for
     if not name:
         return charge
@@ -50,7 +50,7 @@ def unpaid_charge(cycle: CycleInput, free: CycleState, found: WaitingClass) -> R
 
 
 def _on_lost_nodes(state: ClusterState, working: WorkingCopy) -> list[PodKey]:
-    """On nodes or devices that are gone or no longer work, or where a pod came too near."""
+    """Nominations on nodes or devices that are gone or broken, or where anti-affinity now excludes the pod."""
     nodes, gpus = working.nodes, working.gpus
     lost = []
     for workload, kept in state.nominations.items():
@@ -64,7 +64,7 @@ def _on_lost_nodes(state: ClusterState, working: WorkingCopy) -> list[PodKey]:
 
 
 def _where_not_allowed(cycle: CycleInput, free: CycleState) -> list[PodKey]:
-    """On nodes that no longer pass the static filters. Equal pods are checked together."""
+    """Nominations on nodes that no longer pass the static filters. Equal pods are checked together."""
     state, rows = cycle.state, free.working.nodes.row
     by_want: dict[Request, list[tuple[PodKey, int]]] = defaultdict(list)
     for name, kept in state.nominations.items():
@@ -83,7 +83,7 @@ def _where_not_allowed(cycle: CycleInput, free: CycleState) -> list[PodKey]:
 
 
 def _never_released(state: ClusterState, working: WorkingCopy) -> list[PodKey]:
-    """Where other pods still hold the space and none of them is leaving: an eviction was lost or refused."""
+    """Nominations whose space other pods hold while none of them is leaving: an eviction was lost or refused."""
     left = {state.pods[workload][pod].node for workload, pod in state.releasing}
     return [
         (workload, pod)
@@ -94,7 +94,7 @@ def _never_released(state: ClusterState, working: WorkingCopy) -> list[PodKey]:
 
 
 def _unpaid(state: ClusterState, working: WorkingCopy) -> list[PodKey]:
-    """Where a queue's bound was lowered: the least important workloads lose their nominations first."""
+    """Nominations over a queue's lowered limit or quota: the least important workloads lose theirs first."""
     used, non_preemptible = working.all_used.copy(), working.all_non_preemptible.copy()
     lost: list[PodKey] = []
     found = [state.workloads[name] for name in state.nominations if name in state.workloads]

@@ -1,7 +1,6 @@
-"""Tell which workloads may not preempt others yet: recently preempted ones, and those with a preemption delay.
+"""Preemption cool-down: which workloads may not preempt others yet, being just preempted or having a delay.
 
-A workload may preempt others only until it is preempted itself, so it preempts only a bounded number: that is why
-reclaiming back and forth comes to an end.
+Without it, two workloads could preempt each other again and again.
 """
 
 from typing import NamedTuple
@@ -27,7 +26,7 @@ class Cooldown(NamedTuple):
 
 
 def cooldown_of(state: ClusterState, workload: Workload, policy: Policy, now_s: int) -> Cooldown | None:
-    """The obstacle names the end, and not the time that is left: that would change with every cycle."""
+    """The obstacle names the end, not the time left, which would change with every cycle."""
     stopped, delay_s = state.last_stop.get(workload.name), workload.preemption_delay_s
     cooldown_s = stopped.at_s + policy.hold_off_s if stopped is not None else 0
     until_s, reason = max(
@@ -39,15 +38,15 @@ def cooldown_of(state: ClusterState, workload: Workload, policy: Policy, now_s: 
 
 
 def is_cooling_down(room: RoomState, workload: Workload, found: WaitingClass, action: str) -> bool:
-    """No other work is stopped for it yet; the next cycle comes when that may change."""
+    """Whether no other work may be stopped for it yet; if so, plan a cycle for when that changes."""
     cycle = room.cycle
     cooldown = cooldown_of(cycle.state, workload, cycle.policy, cycle.now_s)
     if cooldown is None:
         return False
     if action == "consolidate" and cooldown.obstacle.reason is Reason.PATIENT:
-        return False  # work that moves is not stopped
+        return False  # moved work is not stopped
     room.look_again(cooldown.until_s)
-    known = room.refusals.get(found.key)  # of another workload of its class: one is enough
+    known = room.refusals.get(found.key)  # found for another workload of its class: one is enough
     if (known is None or known.reason not in COOLDOWN_REASONS) and _has_victims(room, workload, found, action):
         room.refusals[found.key] = cooldown.obstacle
     return True

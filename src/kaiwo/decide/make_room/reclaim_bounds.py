@@ -1,7 +1,7 @@
-"""Prove that no set of victims can help: by sums over queues before any search, and by single nodes after it.
+"""Bounds that prove reclaim impossible: by sums over queues before any search, and by single nodes after it.
 
-What queues give is bounded by their excess. Work that is moved gives nothing to a sum over all nodes, unless it is a
-smaller part of a larger device; to a sum over some of the nodes or devices it may give all that it holds.
+A queue gives at most its excess. Moving work frees nothing in a sum over all nodes, unless it becomes a smaller part of
+a larger device; in a sum over some of the nodes or devices, it may free all that it holds.
 """
 
 from collections import defaultdict
@@ -179,7 +179,7 @@ class Excess:
     def __init__(self, now: QueueShares, request: ReclaimRequest, has_gpus: bool) -> None:
         self._now, self._request = now, request
         self._matters: BoolArray = np.greater(request.need, 0)
-        self._matters[GPU] |= has_gpus  # for memory and partitions the device decides; the least may be nothing
+        self._matters[GPU] |= has_gpus  # for memory and partitions the device decides; the least may be 0
 
     def given(self, resource: int, amounts: Mapping[int, Amounts]) -> dict[int, int]:
         """By queue: what it gives of a resource, at most the amounts that its units hold."""
@@ -213,7 +213,7 @@ class Excess:
         return most
 
     def _excess_where_paths_diverge(self, resource: int, ours: Rows, theirs: Rows) -> IntArray:
-        """A side keeps its quota; and its share, too, from a preemptor whose own side is over its quota."""
+        """A side keeps its quota. From a preemptor whose side is over its quota, it also keeps its fair share."""
         now = self._now
         is_owed: BoolArray = np.all(now.used[ours] + self._request.need <= now.quota[ours], axis=1)
         share = np.maximum(now.quota[theirs], entitled(now, theirs))
@@ -230,7 +230,7 @@ class Excess:
 
 
 def _rounded_up(excess: int, amounts: Amounts) -> int:
-    """What units give while the queue is above its bound."""
+    """The most that stopping units can free: the last one may take the queue below its bound."""
     _, smallest, largest = amounts
     if excess <= 0 or largest == 0:
         return 0
@@ -250,7 +250,7 @@ def node_bounds(state: CycleState, reclaimable: Reclaimable, wants: list[NeededP
     free, gpus = reclaimable.emptied
     for shape, want, needed in wants:
         rows = np.flatnonzero(state.scores.state(shape).allowed)
-        # A tenant that keeps others off its device may be gone.
+        # A tenant that excludes others from its device may be gone by then.
         after = state.working.view.with_amounts(rows, free[rows], gpus[rows], NO_TENANTS)
         room = int(pods_that_fit(after, want, rows).sum())
         if len(rows) and room < needed:

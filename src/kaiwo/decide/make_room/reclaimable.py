@@ -1,7 +1,7 @@
-"""All that may be reclaimed for one preemptor: an upper bound on what any search could free.
+"""What is reclaimable for one preemptor: an upper bound on what any search could free.
 
-Of elastic work any pod could be the surplus: the search offers the last ones of a role, and others would do as well. So
-where some of a workload's pods may stop, each of them counts on its node.
+Any pod of elastic work could be the surplus: the search offers the last ones of a role, but others would serve as well.
+So where some of a workload's pods may stop, each of them counts on its node.
 """
 
 from collections.abc import Container, Iterator, Sequence
@@ -24,12 +24,12 @@ from kaiwo.snapshot.working_copy import WorkingCopy
 
 
 class Holdings:
-    """What pods or nominations hold, as arrays: one row per pod, one row per device of a pod; none on lost nodes."""
+    """What pods or nominations hold, as arrays: one row per pod, one per device of a pod. Lost nodes are left out."""
 
     def __init__(self, nodes: NodeTable, pods: Sequence[Allocation]) -> None:
         self._nodes = nodes
         there = [(number, nodes.row[pod.node], pod) for number, pod in enumerate(pods) if pod.node in nodes.row]
-        self.number: Rows = np.array([number for number, _, _ in there], np.intp)  # its place among the pods
+        self.number: Rows = np.array([number for number, _, _ in there], np.intp)  # its position among the pods
         self.row: Rows = np.array([row for _, row, _ in there], np.intp)
         self.amounts: IntArray = np.zeros((len(there), nodes.free.shape[1]), np.int64)  # columns as of `free`
         self.amounts[:, PODS] = 1
@@ -125,7 +125,7 @@ class Reclaimable:
 
     @cached_property
     def moves_milli(self) -> int:
-        """What comes free at most when work moves to devices of which it is a smaller part."""
+        """The most that comes free when work moves to devices of which it is a smaller part."""
         nodes, gpus = self._working.nodes, self._working.gpus
         is_usable = gpus[:, USABLE] > 0
         sizes, parts = gpus[:, SIZE][is_usable], nodes.device_milli[is_usable & (nodes.gpu_profile > 0)]

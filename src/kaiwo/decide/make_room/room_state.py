@@ -1,4 +1,4 @@
-"""What the actions that make room share in one cycle: victims, eviction budgets, and what was decided so far."""
+"""The state that the room-making actions of a cycle share: victims, eviction budgets, and what was decided so far."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field

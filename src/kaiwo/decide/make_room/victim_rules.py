@@ -1,4 +1,4 @@
-"""Which victims may be stopped for a preemptor, and whether all of them may be stopped together."""
+"""The rules about victims: which may be stopped for a preemptor, and whether all of them may be stopped together."""
 
 import numpy as np
 
@@ -11,14 +11,14 @@ MOST_MOVED = 64
 
 
 class VictimRule:
-    """What protects running work from one preemptor; nothing, unless a rule says so."""
+    """What protects running work from one preemptor. This base rule protects nothing."""
 
     def may_remove(self, unit: VictimUnit) -> bool:
-        """This unit may be removed next, after all that were."""
+        """Whether this unit may be removed next, after those removed so far."""
         return True
 
     def may_stop(self, stopped: list[VictimUnit], paid: ResourceVector) -> bool:
-        """Exactly these may be stopped, for a preemptor whose queue pays this much."""
+        """Whether exactly these may be stopped, for a preemptor whose queue is charged this much."""
         return True
 
 
@@ -45,7 +45,7 @@ class ReclaimRule(VictimRule):
         return exchange.check_all() is None
 
     def _owed(self) -> QueueShares:
-        """The shares with its quota as its share: what it really pays was not part of its demand."""
+        """The shares, with its quota as its fair share if larger: the actual charge was not part of its demand."""
         fair, row = self._now.fair.copy(), self._request.queue
         fair[row] = entitled(self._now, row)
         return self._now._replace(fair=fair)
@@ -67,7 +67,7 @@ class MoveRule(ReclaimRule):
 
 
 class PreemptRule(VictimRule):
-    """A queue does not grow over its share by preemption: another queue would just reclaim that again."""
+    """A queue must not grow over its share by preemption: another queue would just reclaim that again."""
 
     def __init__(self, now: QueueShares, queue: int, need: IntArray) -> None:
         path = np.array(now.queues.path[queue], np.intp)
@@ -85,7 +85,7 @@ class OnlyMoves(VictimRule):
 
 
 def _at_least(need: IntArray, paid: ResourceVector) -> IntArray:
-    """The need, raised to what is really paid. A GPU model counts only where it is asked for by name."""
+    """The need, raised to the actual charge. A GPU model counts only where it is asked for by name."""
     raised = need.copy()
     raised[: len(paid)] = np.maximum(raised[: len(paid)], paid)
     return raised

@@ -1,7 +1,7 @@
 """Search for victims whose eviction makes room for one waiting workload, the preemptor.
 
-First victims are removed in order until the preemptor fits. Then each unit whose place it does not need gets it back,
-the last removed first; a unit that lost its place is offered another one. So no more stops than the placement needs.
+First, victims are removed in order until the preemptor fits. Then each unit whose place is not needed gets it back, the
+last removed first; a unit that lost its place is offered another one. So no more work stops than necessary.
 """
 
 import numpy as np
@@ -45,7 +45,7 @@ class VictimSearch:
         self.removed: list[VictimUnit] = []  # all that were tried
 
     def find_room(self) -> RoomMade | None:
-        """Nothing is changed when there is no room."""
+        """The room found; None, with nothing changed, if there is none."""
         with self._working.trial() as attempt:
             room = self._remove_until_it_fits()
             self._free.budget.used += 1 + len(self.removed) // UNITS_A_STEP
@@ -79,10 +79,10 @@ class VictimSearch:
             return room
 
     def _paid(self, placement: Placement) -> ResourceVector:
-        """What its queue pays in the end; for memory and partitions that depends on the devices."""
+        """What its queue is finally charged; for memory and partitions that depends on the devices."""
         shapes = self._cycle.state.backlog.shapes
         if not any(shapes[shape].charge_depends_on_device for shape, _, _ in self._needs):
-            return (0, 0, 0)  # as the rule knows
+            return (0, 0, 0)  # the rule knows the charge already
         wants = [role_of(self._workload, start.pod).request for start in placement.starts]
         kept = self._cycle.state.nominations.get(self._workload.name, {}).values()
         shares = [share for start in placement.starts for share in start.devices]
@@ -93,7 +93,7 @@ class VictimSearch:
         )
 
     def _obeys_affinity(self, placement: Placement) -> bool:
-        """The rules between pods hold beside all restored pods, too; else victims would stop for nothing."""
+        """The rules between pods still hold with all restored pods; otherwise victims would stop for nothing."""
         working, workload = self._working, self._workload
         return all(
             still_holds(working, role_of(workload, start.pod).request, working.nodes.row[start.node])
@@ -101,7 +101,7 @@ class VictimSearch:
         )
 
     def _remove_next(self) -> bool:
-        """Remove the next unit. A queue whose next unit is protected gives nothing more."""
+        """Remove the next unit. Once the next unit of a queue is protected, the queue gives no more."""
         while self._turns:
             lane = self._turns.lane
             unit = lane[0]
@@ -138,7 +138,7 @@ class VictimSearch:
         return all(self._placer.room(need.shape) >= need.needed for need in self._needs)
 
     def _give_back(self, placement: Placement) -> RoomMade:
-        """Restore the units whose places are not needed, and offer the others new ones; surplus comes last."""
+        """Restore the units whose places are not needed, and look for other places for the rest; surplus comes last."""
         room = RoomMade(placement)
         needed = [unit for unit in reversed(self.removed) if not unit.is_surplus]
         surplus = [unit for unit in reversed(self.removed) if unit.is_surplus]
@@ -154,7 +154,7 @@ class VictimSearch:
         return room
 
     def _add_surplus(self, room: RoomMade) -> None:
-        """Surplus cannot run without what its workload needs: it stops, too, or restarts in its place."""
+        """Surplus cannot run without the pods that its workload needs: it stops with them, or restarts in its place."""
         victims = self._victims
         gone = {id(unit) for unit in (*room.stopped, *(unit for unit, _ in room.moved))}
         for unit in [each for each in room.stopped if not each.is_surplus]:
@@ -221,7 +221,7 @@ class VictimSearch:
         return placer.room_for(self._cycle.state.request_of(unit.workload, role)) > 0
 
     def _is_within_limits(self, unit: VictimUnit, queue: int) -> bool:
-        """The preemptor may have used what limits of queues above both had left."""
+        """The preemptor may have used up the limits of queues above both."""
         queues = self._working.queues
         if not queues.is_bounded[queue]:
             return True

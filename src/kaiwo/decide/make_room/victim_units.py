@@ -44,7 +44,7 @@ class VictimUnit(msgspec.Struct, frozen=True):
     pods: tuple[Pod, ...]
     is_surplus: bool
     since_s: int  # when the workload began to run
-    lost_gpu_s: int  # since its last checkpoint, and until it is there again
+    lost_gpu_s: int  # since its last checkpoint, and until it is back there after a restart
     charge: ResourceVector  # that its queue pays for it
     order: Order
 
@@ -114,7 +114,7 @@ class VictimUnits:
 
     @cached_property
     def _lowest(self) -> dict[bool, dict[str, int]]:
-        """The lowest priority in each queue, by whether the work may go or disruption budgets protect it."""
+        """The lowest priority in each queue, by whether the work may be stopped or disruption budgets protect it."""
         found: dict[bool, dict[str, int]] = {True: {}, False: {}}
         for name in self._state.pods:
             workload = self._state.workloads.get(name)
@@ -178,7 +178,7 @@ class VictimUnits:
         surplus, kept = surplus_of(workload, running)
         may_go = len(running) if workload.may_go < 0 else workload.may_go
         units: list[VictimUnit] = []
-        stays = False  # some surplus: then neither leaders nor the rest stop before it
+        stays = False  # some surplus is protected: then neither leaders nor the rest stop before it
         for piece in surplus:
             if len(piece) > may_go or (stays and has_leader(workload, piece)):
                 stays = True
@@ -186,7 +186,7 @@ class VictimUnits:
             may_go -= len(piece)
             units.append(self._unit(workload, piece, True, since_s, len(units)))
         started = self._started.get(workload.name)
-        is_growing = started is not None and breaks_gang(workload, started)  # then what it needs is not stopped now
+        is_growing = started is not None and breaks_gang(workload, started)  # then needed pods are not stopped now
         if kept and may_go >= len(kept) and not stays and not is_growing:
             units.append(self._unit(workload, tuple(kept), False, since_s, len(units)))
         if workload.may_go > 0 and not is_growing:
@@ -256,7 +256,7 @@ def _surplus_branches(
     whole.sort(key=lambda child: not _leads(workload, child))
     needed, others = whole[: branch.minimum], whole[branch.minimum :]
     if len(whole) < branch.minimum:
-        needed, broken = [*whole, *broken], []  # it is not whole itself: which of them is missed least is unknown
+        needed, broken = [*whole, *broken], []  # below its own minimum, all children count as needed
     for number in branch.extras:
         surplus += _surplus_pods(workload, running, number)
     for child in (*reversed(broken), *reversed(others)):

@@ -67,7 +67,7 @@ class ObstacleFinder:
         self._by_needs: dict[RoleNeeds, tuple[Obstacle, ...]] = {}
 
     def obstacles(self, found: WaitingClass, too_long: Obstacle | None = None) -> tuple[Obstacle, ...]:
-        """Those of the queue, then those of the nodes unless it would fit and only runs `too_long`."""
+        """Obstacles of the queue, then of the nodes; or `too_long` instead of those, if only that is in its way."""
         if too_long is not None and self._fits(found):
             return (*self._of_queue(found, self._largest_mib), too_long)
         needs, kept = found.needs, self._state.nominations.get(found.signature.nominated_for, {})
@@ -117,7 +117,7 @@ class ObstacleFinder:
             return [Obstacle(Reason.QUEUE_NOT_LEAF, 1, 0, "queues", name)]
         is_non_preemptible = not found.signature.is_preemptible
         if found.signature.nominated_for or not (is_non_preemptible or queues.is_bounded[row]):
-            return []  # nominations are paid for
+            return []  # nominations are charged already
         charge = least_charge(self._state, found.needs, largest_mib) + least_by_model(self._state, found.needs)
         bounds = bounds_on(self._view, row, is_non_preemptible)
         short = [bound for bound in bounds if 0 < charge[bound.column] > bound.left]
@@ -172,7 +172,7 @@ class ObstacleFinder:
         return [*reserved, *others] if any(each.would_do for each in kept_out) else [*others, *reserved]
 
     def _of_shape(self, shape: int, needed: int) -> list[Obstacle]:
-        """Filters that matter, then resources that are short on the nodes that the filters leave.
+        """Filters that matter, then resources that are short on the nodes that pass the filters.
 
         Where one pod fits, what is missing is room for the gang, and only filters that take some of it matter.
         """
@@ -194,7 +194,7 @@ class ObstacleFinder:
         if fits_one:
             return blocking
         if not len(passing) and not blocking:
-            # Some filter excludes each node, but none matters alone: name all of them, and what is short anyway.
+            # Every node is excluded by some filter, but none matters alone: name all of them, and what is short anyway.
             blocking, passing = [self._kept_out(want, each) for each in verdicts if not each.mask.all()], self._rows
         short = short_of(self._view, want, passing, offer) if len(passing) else []
         return [*blocking, *short] or [Obstacle(Reason.PLUGIN, 1, 0, "nodes")]

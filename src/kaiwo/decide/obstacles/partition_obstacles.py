@@ -1,4 +1,4 @@
-"""What keeps a pod waiting when no device has the partition mode it asks for, and whether a change would help."""
+"""Obstacles of partition modes: no device is in the mode that a pod asks for, and whether a change would help."""
 
 import numpy as np
 from msgspec.structs import replace
@@ -49,7 +49,7 @@ def after_mode_change(view: View, want: Request, rows: Rows) -> Obstacle | None:
     gpus = view.of(rows)[1]
     is_cut = want.is_partition or len(view.nodes.profiles) > 1
     if not is_cut and not ((gpus[:, USABLE] == 0) & (gpus[:, SIZE] > 0)).any():
-        return None  # nothing is cut and nothing waits for it: this is most clusters, and looking costs
+        return None  # no GPU is partitioned or about to change, as in most clusters: save the cost of looking
     able = [each for each in if_repartitioned(_open_nodes(view, want, rows), want) if each.devices >= want.gpus]
     if not able:
         return None

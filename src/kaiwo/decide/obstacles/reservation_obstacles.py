@@ -1,4 +1,4 @@
-"""Obstacles of reservations: those that keep devices which a request could use otherwise, with owner and times."""
+"""Obstacles of reservations: those that keep devices a request could otherwise use, with their owner and times."""
 
 from typing import NamedTuple
 
@@ -49,7 +49,7 @@ def reserved_obstacles(view: View, want: Request) -> list[BlockingReservation]:
 
 
 def beside_reserved(view: View, want: Request, others: list[Obstacle]) -> list[Obstacle]:
-    """The other obstacles, worded so that nobody takes what is left for all that the cluster has."""
+    """The other obstacles, without those that would mistake what reservations leave for the whole cluster."""
     hidden = (Reason.GPU_MODEL, Reason.GPU_UNHEALTHY, Reason.PARTITION_MODE, Reason.PLUGIN)
     left = [each for each in others if each.reason not in hidden and (each.have or each.reason not in TOO_FEW)]
     larger = SizeBound(LargerNodes.LARGE_ENOUGH if _would_serve(view, want) else LargerNodes.ALSO_TOO_SMALL)

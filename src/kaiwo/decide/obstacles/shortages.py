@@ -1,7 +1,7 @@
 """Find the resources that are short on the nodes that a pod may use, and what they would fit if nothing ran.
 
-What nodes could give one pod of a shape is cached and repaired for touched nodes: computing it for every shape in every
-cycle was most of the cost of obstacles.
+What nodes could give one pod of a shape is cached and updated for changed nodes: computing it for every shape in every
+cycle was most of the cost of finding obstacles.
 """
 
 from dataclasses import dataclass
@@ -104,7 +104,7 @@ def _on_each(free: IntArray, devices: int) -> IntArray:
 
 
 def short_of(view: View, want: Request, rows: Rows, offer: NodeAvailability) -> list[Obstacle]:
-    """Resources that are short on every usable node; else what the closest nodes lack beside the rest."""
+    """Resources that are short on every usable node; if none is, what the closest nodes lack."""
     resources = _resources(view, want, rows, offer)
     short = [obstacle for free, obstacle in resources if not (free >= _least(want, obstacle)).any()]
     everywhere = [_as_sizes(view, rows, obstacle) for obstacle in short]
@@ -211,7 +211,7 @@ def _in_another_mode(
     if obstacle.reason != Reason.NOT_ENOUGH_FREE_GPUS or (offer.devices[rows] >= want.gpus).any():
         return None
     gpus = view.of(rows)[1]
-    is_closed = ((gpus[:, USABLE] == 0) & (gpus[:, SIZE] > 0)).any(axis=1)  # these may be on their way to it
+    is_closed = ((gpus[:, USABLE] == 0) & (gpus[:, SIZE] > 0)).any(axis=1)  # these may be changing to it
     return after_mode_change(view, want, rows[np.argsort(~is_closed, kind="stable")[:MOST_EXAMINED]])
 
 

@@ -1,6 +1,6 @@
 """How many pods of one shape fit on each node, as it is or under a capacity mask.
 
-This is the law of capacity, which no plugin can bend.
+No plugin can override it.
 """
 
 from typing import NamedTuple

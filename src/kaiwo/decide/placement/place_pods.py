@@ -1,4 +1,4 @@
-"""Place pods of one shape on the best nodes, with exact devices, if their queue can pay for them."""
+"""Place pods of one shape on the best nodes and exact devices, within the limits of their queue."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -62,7 +62,7 @@ class Placer:
         self._ids: dict[int, list[str]] = {}  # of the devices, by node, for the nodes that get pods
 
     def under(self, mask: CapacityMask | None) -> "Placer":
-        """The same placer, for work that must leave what the mask takes off."""
+        """The same placer, for work that must leave free what the mask takes away."""
         return self if mask is self._mask else self._copy(mask, self._prices)
 
     def at_prices(self, prices: Prices) -> "Placer":
@@ -81,7 +81,7 @@ class Placer:
         return self._scores.state_of(want, self._mask).room
 
     def place(self, shape: int, want: Request, count: int) -> list[Placed]:
-        """Packing fills the best node first; spreading looks again after each pod. Shape -1: no waiting work has it."""
+        """Packing fills the best node first; spreading looks again after each pod. Shape -1: `want` has no shape."""
         placed: list[Placed] = []
         while len(placed) < count:
             state = self._state(shape, want)
@@ -200,7 +200,7 @@ def place_pods(placer: Placer, payer: Payer, shape: int, want: Request, count: i
             return placed
     if not want.is_memory or want.device_mib:
         return None
-    # The larger a device, the fewer milli of it the same memory is: larger ones may stay within the limit.
+    # The same memory is a smaller part of a larger device, which may stay within the limit.
     milli = max(0, headroom(working, payer.queue)) // (count * want.gpus)
     larger = msgspec.structs.replace(want, device_mib=want.gpu_mib * WHOLE_MILLI // (milli + 1) + 1)
     return place_pods(placer, payer, -1, larger, count)

@@ -19,7 +19,7 @@ ALL_PODS = 1 << 40  # more than any workload has
 class Placement:
     starts: list[Start] = field(default_factory=list)
     given_up: list[tuple[str, str]] = field(default_factory=list)
-    gang: "_Gang | None" = None  # that could use more
+    gang: "_Gang | None" = None  # if it could use more pods
 
     def grow(self, most: int) -> list[Start]:
         return [] if self.gang is None else self.gang.grow(most)
@@ -31,7 +31,7 @@ def place_workload(
     """Everything needed in one trial; then, when it grows, what it could use beyond that.
 
     Pods go where they are nominated. Only when the workload cannot start that way are all its nominations given up
-    and their space used like any other. `limits=False` asks about the nodes alone, whatever the queues say.
+    and their space used like any other. `limits=False` checks the nodes alone, without the limits of queues.
     """
     ways = _ways(state, workload, needs) if workload.groups and grows else [needs]
     gangs = [_Gang(placer, state, workload, way, limits) for way in ways]
@@ -44,8 +44,8 @@ def place_workload(
 
 
 def _ways(state: ClusterState, workload: Workload, needs: RoleNeeds) -> list[RoleNeeds]:
-    """What would do for a workload with sub-groups, the cheapest first. One that is whole grows by any step; only where
-    space is kept for a step, that one starts as a whole."""
+    """The alternatives of a workload with sub-groups, the cheapest first. A running one may grow by any step; only a
+    step with nominations starts as a whole."""
     choices = choices_of(workload, state.pods.get(workload.name, ()))
     every = [with_required(needs, needed) for needed in choices.needed]
     if not choices.is_running:
@@ -121,7 +121,7 @@ class _Gang:
     def _place_needed(self, at: int) -> bool:
         """The pods of one role without which the workload does not start."""
         _, count, needed = self._needs[at]
-        needed -= count - len(self._missing[at])  # those that went where they are nominated
+        needed -= count - len(self._missing[at])  # pods that were placed where they are nominated
         if needed <= 0:
             return True
         placed = place_pods(self._placer, self._payer, self._needs[at].shape, self._want(at), needed)
@@ -188,7 +188,7 @@ class _Gang:
         for pod, nomination in sorted(self.kept.items()):
             at = next((at for at, names in enumerate(self._missing) if pod in names), None)
             if at is None or (self._workload.groups and not self._needs[at].needed):
-                continue  # a sub-group starts whole or not at all
+                continue  # a sub-group starts completely or not at all
             want = self._want(at)
             with self._working.trial() as attempt:
                 self._working.release(nomination, self._payer.queue, self._payer.is_non_preemptible)

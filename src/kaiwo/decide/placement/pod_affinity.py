@@ -1,7 +1,7 @@
-"""Pod affinity, anti-affinity and spreading: where a pod may go, given the pods that are there. No plugin can bend it.
+"""Pod affinity, anti-affinity and spreading: where a pod may run, given the pods that are there.
 
-A domain is the nodes with one value of a label. Counts are kept by node and summed by domain when needed, since the
-nodes of a domain may differ from pod to pod.
+No plugin can override it. A domain is the set of nodes with one value of a label. Counts are kept by node and summed by
+domain when needed, since the nodes of a domain may differ from pod to pod.
 """
 
 from collections.abc import Callable
@@ -143,7 +143,7 @@ def _present(view: WorkingCopy, counts: IntArray | None, level: str) -> BoolArra
     places = domains_of(view.nodes, level)
     there = np.zeros(int(places.max(initial=-1)) + 2, np.bool_)
     there[places[counts > 0]] = True
-    there[-1] = False  # -1, no domain, finds the last one
+    there[-1] = False  # index -1, for nodes without a domain, is the last entry
     return there[places]
 
 
@@ -212,7 +212,7 @@ def _within_skew(
 
 
 def _counts(nodes: NodeTable, want: Request, own: PodAffinity, rule: TopologySpread) -> BoolArray:
-    """Nodes that count for a rule: with a domain on every level, and as its policies say."""
+    """Nodes that count for a rule: with a domain on every level, and as its own policies require."""
     counted: BoolArray = np.logical_and.reduce([domains_of(nodes, other.level) >= 0 for other in own.spread])
     if rule.by_rules and (own.own_rules or own.own_choices):
         rules = own.own_rules, own.own_choices

@@ -1,4 +1,4 @@
-"""What queues pay for work, and what limits leave them: their own limits and those of every queue above them."""
+"""Queue limits: what queues are charged for work, and what their limits and those of all queues above leave."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -124,7 +124,7 @@ class Payer(NamedTuple):
 
     queue: int
     is_non_preemptible: bool  # its work may not be preempted
-    has_limits: bool = True  # else only the nodes are asked about
+    has_limits: bool = True  # False: only the nodes are checked
 
     def try_charge(self, working: WorkingCopy, charge: ResourceVector) -> bool:
         if self.has_limits and not within_limits(working, self.queue, charge, self.is_non_preemptible):
@@ -166,8 +166,8 @@ class ClassCharges:
             return False
         is_preemptible = found.signature.is_preemptible
         if found.signature.nominated_for or (is_preemptible and not queues.is_bounded[row]):
-            return True  # nominations are paid for; and without limits everything is allowed
-        if found.choices is not None:  # what one way needs too much of, another may need less of
+            return True  # nominations are charged already; and without limits everything is allowed
+        if found.choices is not None:  # one alternative may exceed a limit where another does not
             ways = needs_of_each_choice(found)
             charges = (least_charge(self._state, way, lambda _: self.largest_mib) for way in ways)
             return any(within_limits(self._working, row, charge, not is_preemptible) for charge in charges)

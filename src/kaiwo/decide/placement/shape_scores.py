@@ -1,6 +1,6 @@
-"""How many pods of one shape fit on each node, and how good each node is: computed once, repaired where touched.
+"""Score nodes for each shape, and count how many pods fit: computed once, then updated only for nodes that changed.
 
-What a cycle begins with is kept in the cluster state's caches: the next cycle repairs only what changed in between.
+The scores at the start of a cycle are kept in the cluster state's caches: the next cycle updates only what changed.
 """
 
 from typing import Any, TypeAlias
@@ -45,7 +45,7 @@ class ShapeScores:
         self._shapes = state.backlog.shapes
         self.working, self._active = working, active
         self.start, self.view = start, working.view  # before the cycle, and with its placements
-        # Scores of nodes as they will be are not kept for the next cycle.
+        # Scores for a future time are not kept for the next cycle.
         self._kept: dict[int, ShapeState] = state.caches.setdefault(active.token, {}) if keeps else {}
         self._verdicts: dict[Any, Verdict] = state.caches.setdefault(("static", active.token), {})
         self._now: dict[int, ShapeState] = {}

@@ -1,4 +1,4 @@
-"""Let smaller work fill the gaps before planned starts, never delay one, and stop filling work that overruns.
+"""Backfill: let smaller work fill the gaps before planned starts without delaying them, and stop it when it overruns.
 
 Work that ends before a planned start sees its nodes as they are. All other work sees them under a mask: without what
 the planned start will use. A planned start does not bind more important work of the same queue. Nor does one that
@@ -74,7 +74,7 @@ class BackfillMasks:
         return BackfillMasks(self._capacity, self._quota, others, self._started) if others else None
 
     def at_their_least(self) -> "BackfillMasks":
-        """For a workload whose request changes: only the planned starts that bind it however shares change."""
+        """For a workload whose request changes: only the planned starts that bind it whatever the shares become."""
         has_right = self._quota.could_have_right
         return BackfillMasks(self._capacity, self._quota, self._protected, self._started, has_right)
 
@@ -84,7 +84,7 @@ class BackfillMasks:
         return all(self._quota.leaves(planned, charge) for planned in binding if self._quota.is_bounded(planned))
 
     def obstacle(self, workload: Workload, charge: QueueCharge) -> Obstacle:
-        """The obstacle of work that would fit if it did not run so long."""
+        """The obstacle of work that would fit if it ran for less time."""
         binding = (self._protected[at] for at in self._binding(workload, charge))
         first = min(binding, key=lambda each: each.usage.start_s)
         gap_s = max(0, first.usage.start_s - LEAD_S - self._capacity.now_s)

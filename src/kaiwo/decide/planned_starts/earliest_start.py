@@ -1,7 +1,7 @@
 """Find the earliest time at which one workload could start, and its place then.
 
-First the sums of whole nodes tell the earliest time that is possible; then its requests are checked by device; then it
-is placed, by the same rules as work that starts now, where the least would stay idle until then.
+First, sums over whole nodes give a lower bound of that time; then the requests are checked device by device; then the
+workload is placed, by the same rules as work that starts now, where nodes stay idle for the shortest time until then.
 """
 
 from collections.abc import Callable, Sequence

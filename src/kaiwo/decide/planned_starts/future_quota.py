@@ -28,8 +28,8 @@ class FutureQuota:
         return bool(queues.limits[charge.queue]) or (charge.is_non_preemptible and bool(queues.quotas[charge.queue]))
 
     def has_right(self, charge: QueueCharge, planned: QueueCharge) -> bool:
-        """Its queue stays within its fair share, and the planned start takes another queue over its own: a plan does
-        not bind what other queues are owed."""
+        """Its queue stays within its fair share, and the planned start takes another queue over its own: a planned
+        start does not bind work that other queues are owed."""
         if charge.queue == planned.queue:
             return False
         now = current_shares(self._working.view)

@@ -1,4 +1,4 @@
-"""Start, move or drop the planned starts that earlier plans left.
+"""Keep the planned starts of earlier cycles: start, move or drop them.
 
 Never: delays a planned start in favour of one behind it, or of work that fills a gap.
 """
@@ -42,8 +42,8 @@ class KeptPlannedStarts(NamedTuple):
     starts: tuple[Start, ...] = ()  # of workloads whose time has come
     started: frozenset[str] = frozenset()  # these workloads: no turn starts them a second time
     kept: dict[str, PlannedStart] = {}  # by workload: it waits for its planned start, which may have moved
-    dropped: tuple[str, ...] = ()  # workloads that wait for none any more
-    due: tuple[WaitingClass, ...] = ()  # of these, what may start now if the place is still free at its turn
+    dropped: tuple[str, ...] = ()  # workloads that no longer have a planned start
+    due: tuple[WaitingClass, ...] = ()  # dropped ones that may start at their turn if the place is still free
     masks: BackfillMasks | None = None  # what all other work has to leave free; None: nothing is planned
     evictions: tuple[Eviction, ...] = ()
     look_again_s: int = 0
@@ -64,7 +64,7 @@ class _Keeping:
         self._starts: list[Start] = []
         self._started: list[ProtectedStart] = []
         self._dropped: list[str] = []
-        self._by_turns: list[ProtectedStart] = []  # are due, and come after others with a right to their place
+        self._by_turns: list[ProtectedStart] = []  # due, but others are entitled to go first
 
     def run(self, evicted: Iterable[Eviction]) -> KeptPlannedStarts:
         waiting = []
@@ -79,11 +79,11 @@ class _Keeping:
         self._start_due()
         kept = {each.planned.workload: each.planned for each in self._kept}
         masks = None
-        if self._kept or self._by_turns:  # until their turn, work without such a right does not take their place
+        if self._kept or self._by_turns:  # until their turn, work that is not entitled to it does not take their place
             usages = [each.usage for each in self._started]
             masks = BackfillMasks(self._capacity, self._quota, [*self._kept, *self._by_turns], usages)
         evictions, overdue_s = stop_overdue(self._cycle, kept.values(), evicted)
-        soon_s = self._now_s + 1 if self._by_turns else 0  # then other work may have what they left
+        soon_s = self._now_s + 1 if self._by_turns else 0  # then other work may use what they left
         return KeptPlannedStarts(
             tuple(self._starts),
             frozenset(each.planned.workload for each in self._started),
@@ -96,7 +96,7 @@ class _Keeping:
         )
 
     def _still_waits(self, planned: PlannedStart, workload: Workload) -> bool:
-        """It still waits for exactly this, and its queue lets it start."""
+        """It still waits for exactly these pods, and its queue takes work."""
         state, name = self._state, workload.name
         if not self._cycle.policy.promises or name in state.nominations or not state.backlog.is_queued(name):
             return False
@@ -126,7 +126,7 @@ class _Keeping:
         self._kept.append(ProtectedStart(found, workload, usage, charge))
 
     def _holds(self, planned: PlannedStart, usage: PlannedUsage, ahead: list[PlannedUsage]) -> bool:
-        """Its place is there in time. Work that is about to end has a minute: runs do not end on the very second."""
+        """Its place is there in time. Work that is about to end gets another minute: runs rarely end on time."""
         for need in self._class_of(planned.workload).needs:
             if need.needed and not self._free.scores.state(need.shape).allowed[usage.rows].all():
                 return False
@@ -166,13 +166,13 @@ class _Keeping:
             self._kept.remove(each)
             self._dropped.append(each.planned.workload)
             if self._quota.takes_what_others_are_owed(each.charge) or self._is_outranked(each.workload):
-                self._by_turns.append(each)  # work that is owed comes first, else it would reclaim the place again
+                self._by_turns.append(each)  # work that is owed more goes first, or it would reclaim the place
             elif starts := self._start(each.planned, each.workload):
                 self._starts += starts
                 self._started.append(each)
 
     def _is_outranked(self, workload: Workload) -> bool:
-        """More important work waits in its queue, and has its turn first: a plan does not bind that."""
+        """More important work waits in its queue, and gets its turn first: a planned start does not bind that."""
         state, impossible = self._state, self._state.backlog.impossible
         waiting = state.backlog.by_queue.get(workload.queue, {}).values()
         able = [state.workloads[found.waiters.name_at(0)] for found in waiting if found.key not in impossible]

@@ -32,7 +32,7 @@ class NewPlannedStarts(NamedTuple):
 def set_deadlines(
     cycle: CycleInput, starts: tuple[Start, ...], nominations: Iterable[Nomination], planned: KeptPlannedStarts
 ) -> tuple[tuple[Start, ...], int]:
-    """Give starts in a gap a deadline; and when to look again, since planned starts have to move (0: they have not)."""
+    """Give starts in a gap a deadline. Also returns when to look again because planned starts must move (0: none)."""
     masks, now_s = planned.masks, cycle.now_s
     if masks is None:
         return starts, 0

@@ -62,7 +62,7 @@ class LoadBalanced:
 class FragmentationAware:
     """A shared device before a whole one; among shared ones, the one with the least usable part left.
 
-    Partitions of one pod share an IO die; whole GPUs of one pod are those with the best links.
+    The partitions of one pod share an IO die where possible; whole GPUs of one pod are those with the best links.
     """
 
     name, version, fills = "fragmentation-aware", "1", True

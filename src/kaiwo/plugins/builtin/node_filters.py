@@ -123,7 +123,7 @@ class GpuIsolation:
 
 
 def _serves(node: Node, want: Request) -> bool:
-    """Partitioned GPUs have no shares now, but could be whole again: another obstacle says so."""
+    """Only whole GPUs count: that partitioned ones could be made whole again is another obstacle."""
     grades = {(gpu.model, gpu.memory_mib): gpu for gpu in whole_gpus(node)}.values()
     found = (grade_of(want, gpu, node.labels) for gpu in grades)
     return any(grade and is_grade_enough(grade, want.least_grade) for grade in found)

@@ -88,12 +88,12 @@ class PreferredNodes:
 
     def score(self, view: View, want: Request, nodes: Rows) -> IntArray:
         """The weights of the preferences that a node matches, as a part of all weights."""
-        every = sum(each.weight for each in want.prefers)
+        total = sum(each.weight for each in want.prefers)
         labels = (view.nodes.nodes[row].labels for row in nodes)
-        held = (
+        matched = (
             sum(each.weight for each in want.prefers if matches_node_rules(node, each.rules, ())) for node in labels
         )
-        return TOP_SCORE * np.fromiter(held, np.int64, len(nodes)) // every
+        return TOP_SCORE * np.fromiter(matched, np.int64, len(nodes)) // total
 
 
 PLUGINS = (Pack, Spread, FillSharedGpus, SpareGpuNodes, PreferredNodes, OwnReservations)

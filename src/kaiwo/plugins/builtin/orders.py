@@ -1,4 +1,4 @@
-"""Built-in orders: the queue furthest below its share first; inside a queue by priority, then age."""
+"""Built-in orders of queues (furthest below its share first) and of their workloads (by priority, then age)."""
 
 import numpy as np
 
@@ -27,8 +27,8 @@ class FairShare:
 
 
 def _order_keys(view: View) -> QueueOrderKeys:
-    now = current_shares(view)
-    return QueueOrderKeys(now, entitlement(now, queue_demand_of(view).totals))
+    shares = current_shares(view)
+    return QueueOrderKeys(shares, entitlement(shares, queue_demand_of(view).totals))
 
 
 class PriorityThenAge:
