@@ -162,8 +162,8 @@ class Observer:
                 for _ in range(2)
             )
             told += [
-                [planned, other, quotas.is_bounded(planned), quotas.has_right(other, planned)],
-                [quotas.could_have_right(other, planned), quotas.takes_what_others_are_owed(planned)],
+                [planned, other, quotas.is_bounded(planned), quotas.has_precedence(other, planned)],
+                [quotas.could_have_precedence(other, planned), quotas.takes_what_others_are_owed(planned)],
                 [quotas.may_start(planned, planned.start_s, [other]), quotas.leaves(planned, other)],
             ]
         return told

@@ -23,7 +23,7 @@ from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.snapshot import Snapshot
 from kaiwo.snapshot.working_copy import WorkingCopy
 
-NODES_A_STEP = 256  # examining this many nodes for a new shape costs about as much as placing a pod
+NODES_PER_STEP = 256  # examining this many nodes for a new shape costs about as much as placing a pod
 
 PodKey: TypeAlias = tuple[str, str]  # the workload and the pod
 
@@ -59,13 +59,13 @@ class CycleState:
         self.placer = Placer(self.working, self.scores, cycle.plugins, packs=cycle.policy.placement == "pack")
         self.charges = ClassCharges(cycle.state, self.working)
         self.budget = StepBudget(cycle.policy.steps)
-        self._steps_a_shape = 1 + len(self.working.nodes.names) // NODES_A_STEP
+        self._steps_per_shape = 1 + len(self.working.nodes.names) // NODES_PER_STEP
         self._examined: set[int] = set()
 
     def pods_with_room(self, shape: int, mask: CapacityMask | None = None) -> int:
         if shape not in self._examined:
             self._examined.add(shape)
-            self.budget.used += self._steps_a_shape
+            self.budget.used += self._steps_per_shape
         return self.scores.state(shape, mask).room
 
     def has_room(self, found: WaitingClass, mask: CapacityMask | None = None) -> bool:

@@ -25,7 +25,7 @@ from kaiwo.snapshot.reserved_devices import DeviceReservation, ReservationView, 
 from kaiwo.snapshot.timed_changes import expired_workloads, next_timed_change_s
 
 MOST_SEARCHES = 16  # in one cycle: each examines every GPU of the cluster
-DEVICES_A_STEP = 32  # examining this many costs about as much as placing a pod
+DEVICES_PER_STEP = 32  # examining this many costs about as much as placing a pod
 FREE, OCCUPIED, HELD, CLOSED = range(4)  # how good a device is: the lower the better
 
 
@@ -63,7 +63,7 @@ class _ReservationStep:
             self._end(reservation)
         expired = tuple(expired_workloads(self._state, self._cycle.now_s))
         for name in expired:
-            for pod in self._up(name):
+            for pod in self._active_pods(name):
                 self._evict(Eviction(name, pod.name, EvictionCause.EXPIRED))
         look_again_s = earliest_s(self._look_again_s, next_timed_change_s(self._state, self._cycle.now_s))
         picked, evictions, given_up = tuple(self._picked), tuple(self._evictions), tuple(self._given_up)
@@ -105,7 +105,7 @@ class _ReservationStep:
         state, nodes = self._state, self._free.working.nodes
         places = set(zip(reserved.rows.tolist(), reserved.columns.tolist(), strict=True))
         whole = set(reserved.whole.tolist())
-        hit: dict[str, set[str]] = {}
+        affected: dict[str, set[str]] = {}
         for row in sorted({row for row, _ in places} | whole):
             for kind, name, pod in sorted(state.allocations_on.get(nodes.names[row], {})):
                 held = state.allocations_on[nodes.names[row]][kind, name, pod]
@@ -117,9 +117,9 @@ class _ReservationStep:
                 if not isinstance(held, Pod):
                     self._given_up.append((name, pod))
                 elif held.phase in ACTIVE_PHASES and workload.preemptible:
-                    hit.setdefault(name, set()).add(pod)
-        for name in sorted(hit):
-            self._evict_pods(state.workloads[name], hit[name], reserved.name)
+                    affected.setdefault(name, set()).add(pod)
+        for name in sorted(affected):
+            self._evict_pods(state.workloads[name], affected[name], reserved.name)
 
     def _end(self, reservation: Reservation) -> None:
         """The owner's work that began before the end stops with the reservation, preemptible or not."""
@@ -128,7 +128,7 @@ class _ReservationStep:
         for row in sorted(set(reserved.rows.tolist())):
             columns = set(reserved.columns[reserved.rows == row].tolist())
             known = nodes.column[row]
-            hit: dict[str, set[str]] = {}
+            affected: dict[str, set[str]] = {}
             for held in state.allocations_on.get(nodes.names[row], {}).values():
                 workload = state.workloads.get(held.workload)
                 if workload is None or not isinstance(held, Pod) or held.phase not in ACTIVE_PHASES:
@@ -136,13 +136,13 @@ class _ReservationStep:
                 if held.since_s >= reservation.end_s or not any(known.get(s.gpu) in columns for s in held.devices):
                     continue
                 if state.reservations.admits(reservation, workload, state.queue_objects):
-                    hit.setdefault(held.workload, set()).add(held.name)
-            for name in sorted(hit):
-                self._evict_pods(state.workloads[name], hit[name], reservation.name)
+                    affected.setdefault(held.workload, set()).add(held.name)
+            for name in sorted(affected):
+                self._evict_pods(state.workloads[name], affected[name], reservation.name)
 
     def _evict_pods(self, workload: Workload, pods: Iterable[str], reservation: str) -> None:
         """These pods, or all of them if the workload cannot run without these."""
-        up = [pod for pod in self._up(workload.name) if (workload.name, pod.name) not in self._evicted]
+        up = [pod for pod in self._active_pods(workload.name) if (workload.name, pod.name) not in self._evicted]
         staying = {pod.name for pod in up if pod.name not in pods}
         if not has_required_pods(workload, staying):
             staying = set()
@@ -158,7 +158,7 @@ class _ReservationStep:
             self._evictions.append(eviction)
             self._evicted.add(key)
 
-    def _up(self, name: str) -> list[Pod]:
+    def _active_pods(self, name: str) -> list[Pod]:
         pods = self._state.pods.get(name, {})
         return [pods[pod] for pod in sorted(pods) if pods[pod].phase in ACTIVE_PHASES]
 
@@ -230,7 +230,7 @@ class Fleet:
 
 def is_well_placed(fleet: Fleet, reservation: Reservation) -> bool:
     """All the GPUs that it asks for are picked, and still good."""
-    return len(reservation.picked) == reservation.gpus == len(_good(fleet, reservation)[0])
+    return len(reservation.picked) == reservation.gpus == len(_good_devices(fleet, reservation)[0])
 
 
 class DeviceChoice(NamedTuple):
@@ -242,15 +242,15 @@ class DeviceChoice(NamedTuple):
 
 def pick(fleet: Fleet, reservation: Reservation) -> DeviceChoice:
     """Keep what is good of its place, and choose the best available for the rest."""
-    good, before = _good(fleet, reservation)
+    good, before = _good_devices(fleet, reservation)
     if len(good) >= reservation.gpus:
         return DeviceChoice(_sorted(good[: reservation.gpus]), 0)
     found = [each for each in _usable(fleet, reservation, sorted(fleet.nodes)) if each[0].device not in good]
     devices = _sorted([*good, *_fill(found, before, reservation.gpus - len(good))])
-    return DeviceChoice(devices, 1 + len(found) // DEVICES_A_STEP)
+    return DeviceChoice(devices, 1 + len(found) // DEVICES_PER_STEP)
 
 
-def _good(fleet: Fleet, reservation: Reservation) -> tuple[list[PhysicalDevice], set[PhysicalDevice]]:
+def _good_devices(fleet: Fleet, reservation: Reservation) -> tuple[list[PhysicalDevice], set[PhysicalDevice]]:
     """Of the picked devices: those that will be free in time, and all that could still be used."""
     places = sorted({device.node for device in reservation.picked} & fleet.nodes.keys())
     usable = _usable(fleet, reservation, places)
@@ -266,13 +266,13 @@ def _fill(found: list[tuple[Candidate, int]], before: set[PhysicalDevice], missi
         for each in sorted(left, key=lambda each: (each.device not in before, each.at)):
             by_node.setdefault(each.device.node, []).append(each.device)
         while missing and by_node:
-            node = min(by_node, key=lambda name: _suits(by_node[name], missing, before, name))
+            node = min(by_node, key=lambda name: _node_rank(by_node[name], missing, before, name))
             chosen = by_node.pop(node)[:missing]
             missing -= len(chosen)
             yield from chosen
 
 
-def _suits(
+def _node_rank(
     devices: list[PhysicalDevice], missing: int, before: set[PhysicalDevice], name: str
 ) -> tuple[bool, bool, int, str]:
     """Where it was before; else the smallest node that has them all, else the largest."""

@@ -17,7 +17,7 @@ from kaiwo.snapshot.queue_table import NO_PARENT, ResourceVector
 from kaiwo.snapshot.view import View
 
 LaneHead = tuple[TrialPosition, int, WaitingClass]  # the next workload's position and index in its class; the class
-MANY = 8  # from this many queues on, one array is quicker than one call each
+MANY_QUEUES = 8  # from this many queues on, one array is quicker than one call each
 
 
 class Lane:
@@ -33,8 +33,8 @@ class Lane:
     def savepoint(self) -> list[LaneHead]:
         return list(self._heads)
 
-    def rollback(self, mark: list[LaneHead]) -> None:
-        self._heads = mark
+    def rollback(self, savepoint: list[LaneHead]) -> None:
+        self._heads = savepoint
 
     @property
     def first(self) -> tuple[str, int, WaitingClass]:
@@ -113,10 +113,10 @@ class Turns(Generic[L]):
         """The order of the queues, for `rollback`."""
         return {parent: list(heap) for parent, heap in self._heaps.items()}, dict(self._next), self._left
 
-    def rollback(self, mark: "TurnsSavepoint") -> None:
+    def rollback(self, savepoint: "TurnsSavepoint") -> None:
         """Restore the order of the queues; the lanes must be rolled back, too."""
-        self._heaps, self._next, self._left = mark
-        self._go_down()
+        self._heaps, self._next, self._left = savepoint
+        self._descend()
 
     @property
     def lane(self) -> L:
@@ -137,9 +137,9 @@ class Turns(Generic[L]):
         else:
             self._left -= 1
         self._reorder(row, is_left)
-        self._go_down()
+        self._descend()
 
-    def _go_down(self) -> None:
+    def _descend(self) -> None:
         row, heap = NO_PARENT, self._heaps.get(NO_PARENT)
         while heap is not None:
             row = heap[0][1]
@@ -186,7 +186,7 @@ class Turns(Generic[L]):
                 self._next[parent] = self._next[self._heaps[parent][0][1]]
         if NO_PARENT in self._heaps:
             heapify(self._heaps[NO_PARENT])
-        self._go_down()
+        self._descend()
 
     def _key(self, row: int) -> tuple[int, ...]:
         """Plugins that can order a single queue do so: an array of one costs ten times as much."""
@@ -203,7 +203,7 @@ class Turns(Generic[L]):
     def _keys(self, rows: list[int]) -> list[tuple[int, ...]]:
         if len(rows) == 1 and self._left == 1:
             return [()]  # there is nothing to compare it with: computing shares would be wasted
-        if len(rows) < MANY and all(quick for _, quick in self._quick):
+        if len(rows) < MANY_QUEUES and all(quick for _, quick in self._quick):
             return [self._key(row) for row in rows]
         need = np.array([self._next[row][0] for row in rows], np.int64)
         since_s = np.array([self._next[row][1] for row in rows], np.int64)

@@ -67,9 +67,9 @@ def _may_reclaim(what_if: WhatIf, snapshot: Snapshot) -> bool:
     if row is None or not backlog.is_queued(what_if.name):
         return False
     found, _ = backlog.find(what_if.name)
-    now = current_shares(free.working.view)
+    shares = current_shares(free.working.view)
     request = ReclaimRequest(row, np.array(unpaid_charge(cycle, free, found)), what_if.workload.preemptible)
-    return refusal_to_reclaim(now, request) is None and bool(victim_queues(now, request).any())
+    return refusal_to_reclaim(shares, request) is None and bool(victim_queues(shares, request).any())
 
 
 def _next_cycles(what_if: WhatIf, snapshot: Snapshot) -> bool | None:
@@ -143,9 +143,9 @@ def raise_that_evicts(what_if: WhatIf) -> EvictionSearch:
 
 def _has_victims(what_if: WhatIf, need: ResourceVector) -> bool:
     """Some queue uses more than is protected. If none does, no cycle needs to be tried."""
-    now = current_shares(what_if.view)
-    request = ReclaimRequest(now.queues.row[what_if.workload.queue], np.array(need), what_if.workload.preemptible)
-    return bool(victim_queues(now, request).any())
+    shares = current_shares(what_if.view)
+    request = ReclaimRequest(shares.queues.row[what_if.workload.queue], np.array(need), what_if.workload.preemptible)
+    return bool(victim_queues(shares, request).any())
 
 
 class _Search:

@@ -37,7 +37,7 @@ class PlacementCheck:
         masks = keep_planned_starts(cycle, free, reserved.evictions).masks
         self.working, self._scores, self._placer = free.working, free.scores, free.placer
         self._masks = masks.without(what_if.name) if masks is not None else None
-        self._least_masks = self._masks.at_their_least() if self._masks is not None else None
+        self._least_masks = self._masks.certainly_binding() if self._masks is not None else None
         backlog = self._state.backlog
         is_hopeless = backlog.find(what_if.name)[0].key in backlog.impossible  # its demand counts once it is changed
         self._share_inputs = None if is_hopeless else _share_inputs(what_if.workload)
@@ -67,10 +67,10 @@ class PlacementCheck:
             has_affinity = any(self._state.backlog.shapes[shape].neighbours is not None for shape, _, _ in needs)
             if not limits and not has_affinity and not any(needed for _, _, needed in needs):
                 return True  # any one pod is enough
-        mark = self.working.savepoint()
+        savepoint = self.working.savepoint()
         workload = replace(workload, queue=self.working.queues.names[row])
         placed = place_workload(self._placer.under(mask), self._state, workload, needs, limits)
-        self.working.rollback(mark)
+        self.working.rollback(savepoint)
         return placed is not None
 
     def might_fit(self, workload: Workload) -> bool:

@@ -49,7 +49,7 @@ def smaller_sizes(what_if: WhatIf, check: PlacementCheck, is_small: bool) -> Ite
         for role in workload.roles
         for dimension in DIMENSIONS
     ]
-    counted = [(at, size.largest(size.asked_of(check.might_fit))) for at, size in enumerate(sizes)]
+    counted = [(at, size.largest(size.checked_by(check.might_fit))) for at, size in enumerate(sizes)]
     turns = [(change.rank, at, change, False) for at, change in counted if change is not None]
     heapify(turns)
     while turns:
@@ -60,7 +60,7 @@ def smaller_sizes(what_if: WhatIf, check: PlacementCheck, is_small: bool) -> Ite
         if is_placed and is_lenient and not is_small:
             yield None
         elif not is_placed or is_lenient:
-            starts = sizes[at].tried_on(what_if) if is_placed else sizes[at].asked_of(check.fits)
+            starts = sizes[at].verified_by(what_if) if is_placed else sizes[at].checked_by(check.fits)
             less = sizes[at].largest(starts, change.value)
             if less is not None:
                 heappush(turns, (less.rank, at, less, True))
@@ -92,10 +92,10 @@ class _Size(NamedTuple):
     def with_value(self, value: int) -> Workload:
         return resized(self.workload, self.role.name, self.dimension, value)
 
-    def asked_of(self, takes: Callable[[Workload], bool]) -> Callable[[int], bool]:
+    def checked_by(self, takes: Callable[[Workload], bool]) -> Callable[[int], bool]:
         return lambda value: takes(self.with_value(value))
 
-    def tried_on(self, what_if: WhatIf) -> Callable[[int], bool]:
+    def verified_by(self, what_if: WhatIf) -> Callable[[int], bool]:
         return lambda value: what_if.starts_after(smaller_size(self.role, self.dimension, value))
 
     def largest(self, starts: Callable[[int], bool], below: int = 0) -> PossibleChange | None:

@@ -96,8 +96,8 @@ class WhatIf:
     def resubmitted_last(self) -> "WhatIf":
         """Submitted again behind all other work, without a cool-down or delay: would work be evicted for it?"""
         fork = self.resubmitted.state.fork()
-        anew = structs.replace(_resubmitted(self.workload, self.now_s), preemption_delay_s=0)
-        fork.patch([WorkloadGone(self.name), WorkloadChanged(anew)])
+        resubmitted = structs.replace(_resubmitted(self.workload, self.now_s), preemption_delay_s=0)
+        fork.patch([WorkloadGone(self.name), WorkloadChanged(resubmitted)])
         return WhatIf(fork, self.name, self.policy, self.now_s, self.plugins, self.set_aside, is_private=True)
 
     def is_tried(self, change: PossibleChange) -> bool:

@@ -68,7 +68,7 @@ def pods_per_device(view: View, want: Request, nodes: Rows) -> IntArray:
     if last is not None and last[0] is want and last[1] is nodes and last[2] == view.clock:
         return last[3]  # fit and scores of one repair ask the same: this halves its cost
     times = _times(view, want, nodes)
-    view.keep_times(want, nodes, times)
+    view.keep_pods_per_device(want, nodes, times)
     return times
 
 

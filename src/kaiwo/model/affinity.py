@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import msgspec
 
-LARGEST = (1 << 63) - 1
+LARGEST_INT64 = (1 << 63) - 1
 VENDOR_LABEL = "kaiwo.ai/gpu-vendor."  # only on nodes in our state, not in the cluster: the node has such a GPU
 NODE_LEVEL = ""  # on this level each node is its own domain
 HOST_PORT_PREFIX = "port:"  # begins the marks for host ports
@@ -61,7 +61,7 @@ def _number(text: str | None) -> int | None:
     if text is None or not _is_number(text):
         return None
     number = int(text)
-    return number if -LARGEST - 1 <= number <= LARGEST else None
+    return number if -LARGEST_INT64 - 1 <= number <= LARGEST_INT64 else None
 
 
 class RequiredPodAffinity(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):

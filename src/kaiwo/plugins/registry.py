@@ -143,7 +143,7 @@ class Registry:
         self._plugins: dict[str, Plugin] = {}
         self._points: dict[str, frozenset[str]] = {}  # of each plugin: checking a protocol costs 2 ms per policy
         self._fallback = fallback
-        self._known: list[tuple[Policy, ActivePlugins]] = []  # by policy, so that idle cycles need not choose again
+        self._recent: list[tuple[Policy, ActivePlugins]] = []  # by policy, so that idle cycles need not choose again
         for plugin in plugins:
             self.add(plugin)
 
@@ -152,13 +152,13 @@ class Registry:
         if plugin.name in self._plugins:
             raise PluginError(f"plugin '{plugin.name}' is registered already; rename one of them")
         self._plugins[plugin.name], self._points[plugin.name] = plugin, points
-        self._known = []
+        self._recent = []
 
     def remove(self, name: str) -> None:
         if self._plugins.pop(name, None) is None:
             raise PluginError(f"there is no plugin '{name}' to remove")
         del self._points[name]
-        self._known = []
+        self._recent = []
 
     @property
     def versions(self) -> tuple[tuple[str, str], ...]:
@@ -166,15 +166,15 @@ class Registry:
         return tuple(sorted((plugin.name, plugin.version) for plugin in self._plugins.values()))
 
     def active(self, policy: Policy) -> ActivePlugins:
-        for known, active in self._known:
+        for known, active in self._recent:
             if known == policy:
                 return active
         chosen = self._chosen(policy)
-        self._known = [(policy, chosen), *self._known[:3]]
+        self._recent = [(policy, chosen), *self._recent[:3]]
         return chosen
 
     def ordering(self, policy: Policy) -> Ordering:
-        plugins = cast(list[WorkloadOrder], self._on(policy, "workload_order"))
+        plugins = cast(list[WorkloadOrder], self._enabled(policy, "workload_order"))
         return Ordering(tuple(plugins), _without_steps(policy))
 
     def _chosen(self, policy: Policy) -> ActivePlugins:
@@ -182,19 +182,19 @@ class Registry:
             if unknown := sorted(set(names) - set(self._plugins)):
                 known = ", ".join(sorted(self._plugins))
                 raise PluginError(f"{field} names unknown plugins: {', '.join(unknown)}; there are: {known}")
-        filters = cast(list[Filter], self._on(policy, "filter"))
-        asked = cast(list[Score], self._on(policy, "score"))
+        filters = cast(list[Filter], self._enabled(policy, "filter"))
+        asked = cast(list[Score], self._enabled(policy, "score"))
         weighted = [(p, policy.score_weights.get(p.name, _weight(p, policy))) for p in asked]
         scores = tuple((plugin, weight) for plugin, weight in weighted if weight)
         weights = {plugin.name: weight for plugin, weight in scores}
         static = tuple(p for p in filters if p.is_static)
         allocation = self._allocation(policy.gpu_strategy)
-        token = tuple((p.name, p.version, weights.get(p.name, 0)) for p in self._on(policy))
+        token = tuple((p.name, p.version, weights.get(p.name, 0)) for p in self._enabled(policy))
         return ActivePlugins(
             static,
             tuple(p for p in filters if not p.is_static),
             scores,
-            tuple(cast(list[QueueOrder], self._on(policy, "queue_order"))),
+            tuple(cast(list[QueueOrder], self._enabled(policy, "queue_order"))),
             allocation,
             self._fallback or allocation,
             token,
@@ -202,7 +202,7 @@ class Registry:
             digest((_without_steps(policy), token)),
         )
 
-    def _on(self, policy: Policy, point: str = "") -> list[Plugin]:
+    def _enabled(self, policy: Policy, point: str = "") -> list[Plugin]:
         """The plugins that the policy enables; with a point, only those that implement it."""
         off, points = policy.disabled_plugins, self._points
         return [p for name, p in self._plugins.items() if name not in off and (not point or point in points[name])]

@@ -21,14 +21,14 @@ from kaiwo.snapshot.view import View, once_per_cycle
 @once_per_cycle
 def queue_demand_of(view: View) -> QueueDemand:
     """What the cluster has, and what every queue uses and requests, as of the cycle's start."""
-    gpu_mib = _usual_gpu_mib(view)
+    gpu_mib = _average_gpu_mib(view)
     asked = {queue: _charge(amount, gpu_mib) for queue, amount in view.queue_demand.items()}
     if view.queues.models:
         asked = {queue: (*charge, *_asked_by_model(view, queue)) for queue, charge in asked.items()}
     request = view.queues.all_used + np.minimum(view.queues.sum_up_tree(asked), MOST_AMOUNT)
     by_wait = any(POLICY_RULES[policy].by_wait for policy in view.queues.tree.policy)
     oldest_s = view.oldest_submission_s() if by_wait else None
-    return QueueDemand(_totals(view), request, oldest_s, _past(view))
+    return QueueDemand(_totals(view), request, oldest_s, _past_usage(view))
 
 
 @once_per_cycle
@@ -43,7 +43,7 @@ def current_shares(view: View) -> QueueShares:
     return queue_shares(view.queues, fair_shares_of(view).share, view.all_used, view.all_non_preemptible)
 
 
-def _past(view: View) -> IntArray | None:
+def _past_usage(view: View) -> IntArray | None:
     """By queue and resource: its recent part of the cluster; 0 for queues without a record."""
     if view.past_usage is None:
         return None
@@ -74,7 +74,7 @@ def _asked_by_model(view: View, queue: str) -> list[int]:
     return list(asked.values())
 
 
-def _usual_gpu_mib(view: View) -> int:
+def _average_gpu_mib(view: View) -> int:
     """The memory of an average healthy device: a waiting memory request has no device yet."""
     usable = view.nodes.gpus[:, USABLE]
     devices = int(usable.sum())

@@ -81,7 +81,7 @@ def fair_shares(queues: QueueTable, wants: QueueDemand, rules: ShareRules = DEFA
     out = FairShares(*(np.zeros((size, columns), np.int64) for _ in FairShares._fields))
     policy = _policies(queues, rules)
     claims = _claims(queues, wants, rules, _ranks(queues, wants, policy))
-    settles = SERVES_FULLY[policy]
+    serves_fully = SERVES_FULLY[policy]
     # A pool is what the children of one queue divide of one resource; the first row is the cluster's.
     totals = np.zeros((size + 1, columns), np.int64)
     totals[0] = wants.totals
@@ -92,9 +92,9 @@ def fair_shares(queues: QueueTable, wants: QueueDemand, rules: ShareRules = DEFA
         np.subtract.at(rest, level.pool, has)
         past = None if wants.past is None else wants.past[rows].ravel()
         level = _adjusted(level, has, past, rules.usage_strength_milli)
-        pool_settles = np.zeros(totals.size, np.bool_)
-        pool_settles[level.pool] = np.repeat(settles[rows], columns)
-        part = divide_surplus(np.maximum(rest, 0), level, has, pool_settles)
+        pool_serves_fully = np.zeros(totals.size, np.bool_)
+        pool_serves_fully[level.pool] = np.repeat(serves_fully[rows], columns)
+        part = divide_surplus(np.maximum(rest, 0), level, has, pool_serves_fully)
         _write(out, rows, has, level, part)
         out.total[rows] = totals[queues.tree.parent[rows] + 1]
         totals[rows + 1] = out.share[rows]

@@ -27,9 +27,9 @@ _ROOT_CODE = SHARE_POLICIES.index(SharePolicy.DRF)  # of the queues without a pa
 _NO_SHARE = 1 << 50  # above every ratio: uses what it has no share of
 
 
-def entitlement(now: QueueShares, totals: IntArray) -> IntArray:
+def entitlement(shares: QueueShares, totals: IntArray) -> IntArray:
     """By queue and resource: quota or fair share, whichever is more, within the limit; unlimited counts as all."""
-    entitled = np.minimum(np.maximum(now.quota, now.fair), now.limit)
+    entitled = np.minimum(np.maximum(shares.quota, shares.fair), shares.limit)
     return np.where(entitled >= ENDLESS, totals, entitled)
 
 
@@ -41,20 +41,20 @@ def dominant_ppm(used: IntArray, entitled: IntArray) -> IntArray:
     return highest
 
 
-def queue_keys(now: QueueShares, totals: IntArray, rows: Rows, need: IntArray, oldest_s: IntArray) -> IntArray:
+def queue_keys(shares: QueueShares, totals: IntArray, rows: Rows, need: IntArray, oldest_s: IntArray) -> IntArray:
     """The first column counts most. `need` and `oldest_s` have one entry for each of `rows`.
 
     1 what the parent's policy puts first: priority (StrictPriority) or the longest wait (FIFO); 2 is it over its fair
     share; 3 is it over its quota with the next workload; 4 priority; 5 does it use something of which it has no share;
     6 dominant share with the next workload, 7 without; 8 the smaller workload; 9 age.
     """
-    tree = now.queues.tree
+    tree = shares.queues.tree
     parent = tree.parent[rows]
     code = np.where(parent == NO_PARENT, _ROOT_CODE, tree.policy_code[parent])
-    priority = -now.queues.priority[rows]
+    priority = -shares.queues.priority[rows]
     first = np.where(BY_WAIT[code], oldest_s, np.where(SERVES_FULLY[code], priority, 0))
-    used, quota, fair = (each[rows, : len(RESOURCES)] for each in (now.used, now.quota, now.fair))
-    entitled = entitlement(now, totals)[rows, : len(RESOURCES)]
+    used, quota, fair = (each[rows, : len(RESOURCES)] for each in (shares.used, shares.quota, shares.fair))
+    entitled = entitlement(shares, totals)[rows, : len(RESOURCES)]
     with_next = used + need
     return np.column_stack(
         (
@@ -74,16 +74,16 @@ def queue_keys(now: QueueShares, totals: IntArray, rows: Rows, need: IntArray, o
 class QueueOrderKeys:
     """The keys of one queue at a time, in plain integers, since they are needed after every turn."""
 
-    def __init__(self, now: QueueShares, entitled: IntArray) -> None:
-        tree = now.queues.tree
+    def __init__(self, shares: QueueShares, entitled: IntArray) -> None:
+        tree = shares.queues.tree
         parents = [int(parent) for parent in tree.parent]
-        self._used = now.used  # live: the view's own array
-        self._fair: list[list[int]] = now.fair.tolist()
-        self._quota: list[list[int]] = now.quota.tolist()
+        self._used = shares.used  # live: the view's own array
+        self._fair: list[list[int]] = shares.fair.tolist()
+        self._quota: list[list[int]] = shares.quota.tolist()
         self._entitled: list[list[int]] = entitled[:, : len(RESOURCES)].tolist()
         policies = [SharePolicy.DRF if parent == NO_PARENT else tree.policy[parent] for parent in parents]
         self._rules = [POLICY_RULES[policy] for policy in policies]
-        self._priority: list[int] = (-now.queues.priority).tolist()
+        self._priority: list[int] = (-shares.queues.priority).tolist()
         self._age: list[int] = tree.age.tolist()
 
     def keys(self, row: int, need: tuple[int, ...], since_s: int) -> tuple[int, ...]:

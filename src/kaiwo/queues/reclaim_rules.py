@@ -55,7 +55,7 @@ class ReclaimRefusal(NamedTuple):
 
 
 def queue_shares(
-    queues: QueueTable, fair: IntArray, used: IntArray | None = None, fixed: IntArray | None = None
+    queues: QueueTable, fair: IntArray, used: IntArray | None = None, non_preemptible: IntArray | None = None
 ) -> QueueShares:
     """The queues with these fair shares; usage from the table unless this cycle has newer numbers.
 
@@ -64,59 +64,59 @@ def queue_shares(
     return QueueShares(
         queues,
         queues.used if used is None else used,
-        queues.non_preemptible if fixed is None else fixed,
+        queues.non_preemptible if non_preemptible is None else non_preemptible,
         fair,
         bounds(queues.quota, queues.model_quota, fair.shape[1]),
         bounds(queues.limit, queues.model_limit, fair.shape[1]),
     )
 
 
-def refusal_to_reclaim(now: QueueShares, claim: ReclaimRequest) -> ReclaimRefusal | None:
+def refusal_to_reclaim(shares: QueueShares, request: ReclaimRequest) -> ReclaimRefusal | None:
     """Whether this workload may reclaim at all. Asked before any victim is looked for."""
-    row = claim.queue
-    strategy = now.queues.tree.reclaim_strategy[row]
+    row = request.queue
+    strategy = shares.queues.tree.reclaim_strategy[row]
     if strategy is ReclaimStrategy.NONE:
         return ReclaimRefusal(RefusalRule.NEVER_RECLAIMS, row)
-    with_it = now.used[row] + claim.need
-    if (refusal := _above(RefusalRule.OVER_FAIR_SHARE, row, with_it, now.fair[row])) is not None:
+    with_it = shares.used[row] + request.need
+    if (refusal := _above(RefusalRule.OVER_FAIR_SHARE, row, with_it, shares.fair[row])) is not None:
         return refusal
     if strategy is ReclaimStrategy.CONSERVATIVE:
-        refusal = _above(RefusalRule.OVER_QUOTA, row, with_it, now.quota[row])
-    return refusal or non_preemptible_over_quota(now, claim)
+        refusal = _above(RefusalRule.OVER_QUOTA, row, with_it, shares.quota[row])
+    return refusal or non_preemptible_over_quota(shares, request)
 
 
-def victim_queues(now: QueueShares, claim: ReclaimRequest, among: Rows | None = None) -> BoolArray:
+def victim_queues(shares: QueueShares, request: ReclaimRequest, among: Rows | None = None) -> BoolArray:
     """By queue: whether it is a leaf (of these queues) whose work could be evicted for this request.
 
     A queue exactly at its quota counts: its work cannot be evicted, but it can be moved.
     """
-    rows = np.arange(len(now.queues.names)) if among is None else among
-    ours, theirs = now.queues.tree.diverging_queues(claim.queue, rows)
-    used, quota = now.used[theirs], now.quota[theirs]
-    matters = (claim.need > 0)[None, :] & (quota < ENDLESS)
+    rows = np.arange(len(shares.queues.names)) if among is None else among
+    ours, theirs = shares.queues.tree.diverging_queues(request.queue, rows)
+    used, quota = shares.used[theirs], shares.quota[theirs]
+    matters = (request.need > 0)[None, :] & (quota < ENDLESS)
     over = (matters & (used > quota)).any(axis=1)
     under = (matters & (used < quota)).any(axis=1)
-    owed = (now.used[ours] + claim.need <= now.quota[ours]).all(axis=1)
-    has_too_much = ((claim.need > 0) & (used > entitled(now, theirs))).any(axis=1)
-    found = np.zeros(len(now.queues.names), np.bool_)
+    owed = (shares.used[ours] + request.need <= shares.quota[ours]).all(axis=1)
+    has_too_much = ((request.need > 0) & (used > entitled(shares, theirs))).any(axis=1)
+    found = np.zeros(len(shares.queues.names), np.bool_)
     found[rows] = np.where(owed, over | ~under, has_too_much) & (ours != theirs)
-    return found & np.array(now.queues.is_leaf, np.bool_)
+    return found & np.array(shares.queues.is_leaf, np.bool_)
 
 
-def non_preemptible_over_quota(now: QueueShares, claim: ReclaimRequest) -> ReclaimRefusal | None:
+def non_preemptible_over_quota(shares: QueueShares, request: ReclaimRequest) -> ReclaimRefusal | None:
     """Non-preemptible work stays inside the quota of its queue and of every queue above."""
-    if claim.preemptible:
+    if request.preemptible:
         return None
-    for row in now.queues.path[claim.queue]:
-        refusal = _above(RefusalRule.OVER_QUOTA, row, now.non_preemptible[row] + claim.need, now.quota[row])
+    for row in shares.queues.path[request.queue]:
+        refusal = _above(RefusalRule.OVER_QUOTA, row, shares.non_preemptible[row] + request.need, shares.quota[row])
         if refusal is not None:
             return refusal
     return None
 
 
-def entitled(now: QueueShares, rows: Rows | int) -> IntArray:
+def entitled(shares: QueueShares, rows: Rows | int) -> IntArray:
     """What a queue may hold against others: its quota or its fair share, whichever is more, within its limit."""
-    most: IntArray = np.minimum(np.maximum(now.quota[rows], now.fair[rows]), now.limit[rows])
+    most: IntArray = np.minimum(np.maximum(shares.quota[rows], shares.fair[rows]), shares.limit[rows])
     return most
 
 
@@ -129,13 +129,13 @@ def _above(rule: RefusalRule, row: int, amount: IntArray, bound: IntArray) -> Re
 class ReclaimCheck:
     """One request and the victims chosen for it so far, in order."""
 
-    def __init__(self, now: QueueShares, claim: ReclaimRequest, swap_milli: int = 1000) -> None:
+    def __init__(self, shares: QueueShares, request: ReclaimRequest, swap_milli: int = 1000) -> None:
         """`swap_milli` above 1000 demands a wider gap before a queue over its fair share takes from a richer one."""
-        self._now, self._claim, self._swap_milli = now, claim, swap_milli
-        self._need: Amount = claim.need.tolist()
+        self._shares, self._request, self._swap_milli = shares, request, swap_milli
+        self._need: Amount = request.need.tolist()
         self._matters = [column for column, need in enumerate(self._need) if need > 0]
-        self._is_conservative = now.queues.tree.reclaim_strategy[claim.queue] is ReclaimStrategy.CONSERVATIVE
-        self._ours, self._theirs = now.queues.tree.diverging_queues(claim.queue)
+        self._is_conservative = shares.queues.tree.reclaim_strategy[request.queue] is ReclaimStrategy.CONSERVATIVE
+        self._ours, self._theirs = shares.queues.tree.diverging_queues(request.queue)
         self._left: dict[int, Amount] = {}  # what the queues of victims still use
         self._taken: list[tuple[int, Amount]] = []
         self._quota: dict[int, Amount] = {}
@@ -151,7 +151,9 @@ class ReclaimCheck:
         return refusal
 
     def check_all(self) -> ReclaimRefusal | None:
-        return self._takes_what_is_owed() or self._would_swap() or non_preemptible_over_quota(self._now, self._claim)
+        return (
+            self._takes_what_is_owed() or self._would_swap() or non_preemptible_over_quota(self._shares, self._request)
+        )
 
     def _takes_what_is_owed(self) -> ReclaimRefusal | None:
         """Each victim must be excess even if evicted last: a larger one evicted after it may leave its queue with less
@@ -170,25 +172,25 @@ class ReclaimCheck:
         ours, theirs = int(self._ours[queue]), int(self._theirs[queue])
         if ours == theirs:
             return ReclaimRefusal(RefusalRule.SAME_QUEUE, queue)
-        for row in self._now.queues.path[queue]:
+        for row in self._shares.queues.path[queue]:
             if row not in self._quota:
-                self._quota[row] = self._now.quota[row].tolist()
+                self._quota[row] = self._shares.quota[row].tolist()
             if (refusal := self._not_above(RefusalRule.WITHIN_QUOTA, row, self._quota[row])) is not None:
                 return refusal
             if row == theirs:
                 break
-        over_quota = self._claimant_over_quota(ours)
+        over_quota = self._preemptor_over_quota(ours)
         if over_quota is None:  # the preemptor is owed this, and the victim is over its quota
             return None
         if self._is_conservative:
             return over_quota
         if theirs not in self._entitled:
-            self._entitled[theirs] = entitled(self._now, theirs).tolist()
+            self._entitled[theirs] = entitled(self._shares, theirs).tolist()
         return self._not_above(RefusalRule.WITHIN_SHARE, theirs, self._entitled[theirs])
 
-    def _claimant_over_quota(self, ours: int) -> ReclaimRefusal | None:
+    def _preemptor_over_quota(self, ours: int) -> ReclaimRefusal | None:
         if ours not in self._over_quota:
-            used, quota = self._now.used[ours].tolist(), self._now.quota[ours].tolist()
+            used, quota = self._shares.used[ours].tolist(), self._shares.quota[ours].tolist()
             over = [used[column] + need - quota[column] for column, need in enumerate(self._need)]
             worst = max(range(len(over)), key=over.__getitem__)
             self._over_quota[ours] = (
@@ -208,31 +210,31 @@ class ReclaimCheck:
 
     def _would_swap(self) -> ReclaimRefusal | None:
         """If the preemptor's side goes over its fair share, it must stay the poorer one: else the two take turns."""
-        now, parent = self._now, self._now.queues.tree.parent
-        for row in now.queues.path[self._claim.queue]:
-            with_it = np.array(self._remaining(row)) + self._claim.need
-            over = with_it > now.fair[row]
+        shares, parent = self._shares, self._shares.queues.tree.parent
+        for row in shares.queues.path[self._request.queue]:
+            with_it = np.array(self._remaining(row)) + self._request.need
+            over = with_it > shares.fair[row]
             for sibling in self._left if over.any() else ():
                 if parent[sibling] != parent[row] or sibling == row:
                     continue
                 left = self._remaining(sibling)
-                involved = (self._claim.need > 0) | (left < now.used[sibling])
-                for column in np.flatnonzero(involved & over & (now.fair[sibling] > 0)):
-                    own = int(with_it[column]) * int(now.fair[sibling, column]) * self._swap_milli
-                    other = left[column] * int(now.fair[row, column]) * 1000
+                involved = (self._request.need > 0) | (left < shares.used[sibling])
+                for column in np.flatnonzero(involved & over & (shares.fair[sibling] > 0)):
+                    own = int(with_it[column]) * int(shares.fair[sibling, column]) * self._swap_milli
+                    other = left[column] * int(shares.fair[row, column]) * 1000
                     if own >= other:
-                        most = int(now.fair[row, column])
+                        most = int(shares.fair[row, column])
                         return ReclaimRefusal(RefusalRule.WOULD_SWAP, row, int(column), int(with_it[column]), most)
         return None
 
     def _remaining(self, row: int) -> Amount:
         if row not in self._left:
-            remaining: Amount = self._now.used[row].tolist()
+            remaining: Amount = self._shares.used[row].tolist()
             return remaining
         return self._left[row]
 
     def _add(self, queue: int, amount: Amount, sign: int) -> None:
-        for above in self._now.queues.path[queue]:
+        for above in self._shares.queues.path[queue]:
             if above not in self._left:
                 self._left[above] = self._remaining(above)
             left = self._left[above]

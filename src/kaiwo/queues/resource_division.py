@@ -46,7 +46,7 @@ def deserved(totals: IntArray, claims: ShareClaims) -> IntArray:
     return np.minimum(np.minimum(quota, claims.request), claims.limit)
 
 
-def divide_surplus(rest: IntArray, claims: ShareClaims, has: IntArray, settles: BoolArray) -> SurplusPart:
+def divide_surplus(rest: IntArray, claims: ShareClaims, has: IntArray, serves_fully: BoolArray) -> SurplusPart:
     """Divide `rest` (per pool) among the claims that want more than they have.
 
     The ranks of a pool are served in turn: all they want while it lasts; the rank where it runs out divides by weight,
@@ -57,13 +57,13 @@ def divide_surplus(rest: IntArray, claims: ShareClaims, has: IntArray, settles: 
     sorted_claims = ShareClaims(*(column[order] for column in claims))
     want = np.minimum(sorted_claims.request, sorted_claims.limit) - has[order]
     want[(sorted_claims.weight <= 0) | (want < 0)] = 0
-    part = _serve(np.minimum(rest, MOST_AMOUNT), sorted_claims, want, settles)
+    part = _serve(np.minimum(rest, MOST_AMOUNT), sorted_claims, want, serves_fully)
     back = np.empty_like(order)
     back[order] = np.arange(len(order))
     return SurplusPart(part.whole[back], part.remainder[back], part.offered[back], part.weights[back], part.left)
 
 
-def _serve(rest: IntArray, claims: ShareClaims, want: IntArray, settles: BoolArray) -> SurplusPart:
+def _serve(rest: IntArray, claims: ShareClaims, want: IntArray, serves_fully: BoolArray) -> SurplusPart:
     size, pool = len(want), claims.pool
     whole, remainder, offered, weights, fraction = (np.zeros(size, np.int64) for _ in range(5))
     if not size:
@@ -86,8 +86,8 @@ def _serve(rest: IntArray, claims: ShareClaims, want: IntArray, settles: BoolArr
         if not len(at):
             break
         left -= _sum_by(pool[at], whole[at], len(left))
-        settle = at[settles[pool[at]]]
-        _give_remainder(settle, rank_of, claims, want, (whole, remainder, fraction), left)
+        given_at_once = at[serves_fully[pool[at]]]
+        _give_remainder(given_at_once, rank_of, claims, want, (whole, remainder, fraction), left)
         # Only the ranks behind the one that ran short are still served, and only while something is left.
         last = np.full(len(left), -1)
         last[rank_pool[short]] = np.flatnonzero(short)

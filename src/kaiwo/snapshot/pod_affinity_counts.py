@@ -24,22 +24,22 @@ class AffinityCounts:
         self.levels: dict[str, set[str]] = {}  # by mark: the levels on which it is repelled
 
     def add(self, node: str, neighbours: PodAffinity, sign: int) -> None:
-        for what in counted_keys(neighbours):
-            nodes = self.by_node.setdefault(what, {})
+        for key in counted_keys(neighbours):
+            nodes = self.by_node.setdefault(key, {})
             left = nodes[node] = nodes.get(node, 0) + sign
             if not left:
                 del nodes[node]
             if not nodes:
-                del self.by_node[what]
-            if isinstance(what, tuple):
-                levels = self.levels.setdefault(what[0], set())
-                (levels.add if nodes else levels.discard)(what[1])
+                del self.by_node[key]
+            if isinstance(key, tuple):
+                levels = self.levels.setdefault(key[0], set())
+                (levels.add if nodes else levels.discard)(key[1])
                 if not levels:
-                    del self.levels[what[0]]
+                    del self.levels[key[0]]
 
     def copy(self) -> "AffinityCounts":
         other = AffinityCounts()
-        other.by_node = {what: dict(nodes) for what, nodes in self.by_node.items()}
+        other.by_node = {key: dict(nodes) for key, nodes in self.by_node.items()}
         other.levels = {mark: set(levels) for mark, levels in self.levels.items()}
         return other
 
@@ -54,26 +54,26 @@ class WorkingAffinityCounts:
         self._arrays: dict[CountedKey, IntArray] = {}  # of the keys that were asked for
 
     def change(self, row: int, neighbours: PodAffinity, pods: int) -> None:
-        for what in counted_keys(neighbours):
-            rows = self._changes.setdefault(what, {})
+        for key in counted_keys(neighbours):
+            rows = self._changes.setdefault(key, {})
             rows[row] = rows.get(row, 0) + pods
-            if isinstance(what, tuple):
-                self._levels.setdefault(what[0], set()).add(what[1])
-            if what in self._arrays:
-                self._arrays[what][row] += pods
+            if isinstance(key, tuple):
+                self._levels.setdefault(key[0], set()).add(key[1])
+            if key in self._arrays:
+                self._arrays[key][row] += pods
 
-    def by_row(self, what: CountedKey) -> IntArray | None:
+    def by_row(self, key: CountedKey) -> IntArray | None:
         """Pods by node; None: there are none."""
-        if what not in self._counts.by_node and what not in self._changes:
+        if key not in self._counts.by_node and key not in self._changes:
             return None
-        found = self._arrays.get(what)
+        found = self._arrays.get(key)
         if found is None:
-            found = self._arrays[what] = np.zeros(len(self._nodes.names), np.int64)
-            for name, count in self._counts.by_node.get(what, {}).items():
+            found = self._arrays[key] = np.zeros(len(self._nodes.names), np.int64)
+            for name, count in self._counts.by_node.get(key, {}).items():
                 row = self._nodes.row.get(name)
                 if row is not None:
                     found[row] = count
-            for row, count in self._changes.get(what, {}).items():
+            for row, count in self._changes.get(key, {}).items():
                 found[row] += count
         return read_only(found)
 

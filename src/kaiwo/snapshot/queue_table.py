@@ -93,7 +93,7 @@ class QueueTable:
         self,
         queues: Mapping[str, Queue] = {},
         used: Mapping[str, ResourceVector] = {},
-        fixed: Mapping[str, ResourceVector] = {},
+        non_preemptible: Mapping[str, ResourceVector] = {},
         by_model: Iterable[ModelUsage] = (),
     ) -> None:
         self.names: list[str] = sorted(queues)
@@ -103,17 +103,17 @@ class QueueTable:
         self.is_leaf: list[bool] = [name not in parents for name in self.names]
         self.path: list[tuple[int, ...]] = [self._path(name) for name in self.names]
         amounts = [(queue.gpu, queue.cpu, queue.memory) for queue in self.queues]
-        self.quota: IntArray = _column([[a.quota for a in each] for each in amounts])
-        self.limit: IntArray = _column([[a.limit for a in each] for each in amounts])
-        self.weight: IntArray = _column([[a.weight for a in each] for each in amounts])
+        self.quota: IntArray = _matrix([[a.quota for a in each] for each in amounts])
+        self.limit: IntArray = _matrix([[a.limit for a in each] for each in amounts])
+        self.weight: IntArray = _matrix([[a.weight for a in each] for each in amounts])
         self.priority: IntArray = np.array([queue.priority for queue in self.queues], np.int64)
         self.quota[self.quota == UNLIMITED] = ENDLESS
         self.limit[self.limit == UNLIMITED] = ENDLESS
         # GPU models that some queue bounds; one column each. Where a queue does not list one it is ENDLESS.
         self.models: list[str] = sorted({model for queue in self.queues for model in queue.gpu_models})
         listed = [[queue.gpu_models.get(model, _UNLISTED) for model in self.models] for queue in self.queues]
-        self.model_quota: IntArray = _column([[a.quota for a in each] for each in listed], len(self.models))
-        self.model_limit: IntArray = _column([[a.limit for a in each] for each in listed], len(self.models))
+        self.model_quota: IntArray = _matrix([[a.quota for a in each] for each in listed], len(self.models))
+        self.model_limit: IntArray = _matrix([[a.limit for a in each] for each in listed], len(self.models))
         self.model_quota[self.model_quota == UNLIMITED] = ENDLESS
         self.model_limit[self.model_limit == UNLIMITED] = ENDLESS
         # By queue: every bound that it must keep, its own and those above it.
@@ -128,16 +128,16 @@ class QueueTable:
             freeze(each)
         empty = np.zeros((len(self.names), len(RESOURCES) + len(self.models)), np.int64)
         self.set_used(empty, np.zeros_like(empty))
-        for amount, charges in ((self._used, used), (self._non_preemptible, fixed)):
+        for amount, charges in ((self._used, used), (self._non_preemptible, non_preemptible)):
             for name, charge in charges.items():
                 self._add(amount, name, charge, +1)
         self.count_models(by_model)
 
-    def set_used(self, used: IntArray, fixed: IntArray) -> None:
+    def set_used(self, used: IntArray, non_preemptible: IntArray) -> None:
         """What is used, and its non-preemptible part; others see read-only views."""
-        self._used, self._non_preemptible = used, fixed
+        self._used, self._non_preemptible = used, non_preemptible
         self.all_used: IntArray = read_only(used)
-        self.all_non_preemptible: IntArray = read_only(fixed)
+        self.all_non_preemptible: IntArray = read_only(non_preemptible)
 
     @property
     def used(self) -> IntArray:
@@ -201,5 +201,5 @@ class QueueTable:
         return tuple(rows)
 
 
-def _column(values: list[list[int]], columns: int = len(RESOURCES)) -> IntArray:
+def _matrix(values: list[list[int]], columns: int = len(RESOURCES)) -> IntArray:
     return np.array(values, np.int64).reshape(len(values), columns)

@@ -26,7 +26,7 @@ def apply_timed_changes(state: "ClusterState", now_s: int, requeue: Requeue) -> 
 def expired_workloads(state: "ClusterState", now_s: int) -> list[str]:
     """Workloads whose allocation has expired, and that a plan has not ended or that still run."""
     over = _past_expiry(state, now_s)
-    return [name for name in over if name not in state.ended_expired or _is_up(state, name)]
+    return [name for name in over if name not in state.ended_expired or _has_active_pods(state, name)]
 
 
 def next_timed_change_s(state: "ClusterState", now_s: int) -> int:
@@ -66,5 +66,5 @@ def _past_expiry(state: "ClusterState", now_s: int) -> list[str]:
     return sorted(name for name, at_s in state.expiring.items() if at_s <= now_s)
 
 
-def _is_up(state: "ClusterState", name: str) -> bool:
+def _has_active_pods(state: "ClusterState", name: str) -> bool:
     return any(pod.phase in ACTIVE_PHASES for pod in state.pods.get(name, {}).values())

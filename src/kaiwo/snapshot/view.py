@@ -86,7 +86,7 @@ class View:
             freeze(last[3])
         return last[2], last[3]
 
-    def keep_times(self, want: Request, nodes: Rows, times: IntArray) -> None:
+    def keep_pods_per_device(self, want: Request, nodes: Rows, times: IntArray) -> None:
         """Keep how often a request fits on each device: fit and scores of one repair need the same."""
         freeze(times)
         self.__dict__["last_pods_per_device"] = (want, nodes, self.clock, times)

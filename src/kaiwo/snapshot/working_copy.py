@@ -104,28 +104,28 @@ class WorkingCopy:
         self._apply((row, pods, ask, columns, milli, mib), -1)
         self._taken.append((row, pods, ask, columns, milli, mib))
 
-    def release(self, kept: Pod | Nomination, queue: int, is_non_preemptible: bool) -> None:
+    def release(self, held: Pod | Nomination, queue: int, is_non_preemptible: bool) -> None:
         """Free, inside a trial, what a pod or nomination holds; its queue is no longer charged."""
-        milli = sum(share.milli for share in kept.devices)
-        charge: ResourceVector = (-milli, -kept.cpu_milli, -kept.memory_mib)
+        milli = sum(share.milli for share in held.devices)
+        charge: ResourceVector = (-milli, -held.cpu_milli, -held.memory_mib)
         if self.queues.models:
-            charge += tuple(-each for each in self.view.milli_by_model(kept.node, kept.devices))
+            charge += tuple(-each for each in self.view.milli_by_model(held.node, held.devices))
         self.charge(queue, charge, is_non_preemptible)
-        self.release_uncharged(kept)
+        self.release_uncharged(held)
 
-    def release_uncharged(self, kept: Pod | Nomination) -> None:
+    def release_uncharged(self, held: Pod | Nomination) -> None:
         """Free, inside a trial, what a pod holds that is leaving already: no queue is charged for it."""
-        row = self.nodes.row.get(kept.node)
+        row = self.nodes.row.get(held.node)
         if row is None:
             return
         column = self.nodes.column[row]
         usable = self.gpus[row, USABLE]
         # A device that has failed meanwhile frees nothing.
-        shares = [share for share in kept.devices if share.gpu in column and usable[column[share.gpu]]]
+        shares = [share for share in held.devices if share.gpu in column and usable[column[share.gpu]]]
         columns = np.array([column[share.gpu] for share in shares], np.intp)
         milli = np.array([-share.milli for share in shares], np.int64)
         mib = np.array([-share.mib for share in shares], np.int64)
-        self.take(row, -1, _request_of(kept), columns, milli, mib)
+        self.take(row, -1, _request_of(held), columns, milli, mib)
 
     @property
     def has_releasing_pods(self) -> bool:
@@ -151,13 +151,13 @@ class WorkingCopy:
 
     def _sum_releasing(self) -> tuple[Rows, IntArray, IntArray]:
         before = self.free.copy(), self.gpus.copy()
-        mark = self.savepoint()
+        savepoint = self.savepoint()
         for pod in self._releasing:
             self.release_uncharged(pod)
         nodes = {pod.node for pod in self._releasing}
         rows = np.array(sorted(self.nodes.row[node] for node in nodes if node in self.nodes.row), np.intp)
         free, gpus = (self.free - before[0])[rows], (self.gpus - before[1])[rows, : MIB + 1]
-        self.rollback(mark)
+        self.rollback(savepoint)
         return rows, free, gpus
 
     def restore(self, pod: Pod, queue: int) -> bool:
@@ -196,14 +196,14 @@ class WorkingCopy:
     def savepoint(self) -> tuple[int, int]:
         return len(self._taken), len(self._charged)
 
-    def rollback(self, mark: tuple[int, int]) -> None:
+    def rollback(self, savepoint: tuple[int, int]) -> None:
         """Undo everything since the savepoint, last first."""
-        taken, charged = mark
+        taken, charged = savepoint
         while len(self._taken) > taken:
             self._apply(self._taken.pop(), +1)
         while len(self._charged) > charged:
-            queue, charge, is_fixed = self._charged.pop()
-            self._charge(queue, charge, is_fixed, -1)
+            queue, charge, is_non_preemptible = self._charged.pop()
+            self._charge(queue, charge, is_non_preemptible, -1)
 
     def _apply(self, taken: _Taken, sign: int) -> None:
         row, pods, ask, columns, milli, mib = taken
@@ -239,8 +239,8 @@ class WorkingCopy:
             milli = ask.gpu_mib * WHOLE_MILLI // max(1, int(self.gpus[row, SIZE, column]))
             self._tenants.change(row, column, ask.beside, milli if ask.gpu_mib else ask.gpu_milli, sign)
 
-    def _charge(self, queue: int, charge: ResourceVector, is_fixed: bool, sign: int) -> None:
-        for amounts in (self._used, self._non_preemptible) if is_fixed else (self._used,):
+    def _charge(self, queue: int, charge: ResourceVector, is_non_preemptible: bool, sign: int) -> None:
+        for amounts in (self._used, self._non_preemptible) if is_non_preemptible else (self._used,):
             for above in self.queues.path[queue]:
                 used = amounts[above]
                 used[0] += sign * charge[0]
@@ -264,11 +264,11 @@ def _request_of(held: Pod | Nomination) -> Request:
 class Trial:
     """Everything placed inside is undone at the end, unless it is kept."""
 
-    __slots__ = ("_kept", "_mark", "_working")
+    __slots__ = ("_kept", "_savepoint", "_working")
 
     def __init__(self, working: WorkingCopy) -> None:
         self._working = working
-        self._mark = working.savepoint()
+        self._savepoint = working.savepoint()
         self._kept = False
 
     def keep(self) -> None:
@@ -279,4 +279,4 @@ class Trial:
 
     def __exit__(self, *_: object) -> None:
         if not self._kept:
-            self._working.rollback(self._mark)
+            self._working.rollback(self._savepoint)

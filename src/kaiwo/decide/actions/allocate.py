@@ -7,7 +7,7 @@ order of queues.
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from kaiwo.decide.actions.allocate_batch import LARGEST, SMALLEST, Batch, StuckClasses
+from kaiwo.decide.actions.allocate_batch import LARGEST_BATCH, SMALLEST_BATCH, Batch, StuckClasses
 from kaiwo.decide.cycle_state import CycleInput, CycleState, PodKey, nominate
 from kaiwo.decide.placement.node_fit import CapacityMask
 from kaiwo.decide.placement.place_pods import Placed, charge_of_placed, place_pods
@@ -19,7 +19,7 @@ from kaiwo.model.plan import Eviction, Nomination, Start
 from kaiwo.snapshot.backlog import ClassKey, RoleNeeds, WaitingClass, needs_of_each_choice, needs_to_make_room_for
 
 MOST_PASSED = 256  # workloads of one class, to find one that fits into a gap
-STEPS_A_RELEASE = 4  # evaluating again the nodes on which pods are leaving
+STEPS_PER_RELEASE = 4  # evaluating again the nodes on which pods are leaving
 
 
 class Allocated(NamedTuple):
@@ -101,8 +101,8 @@ class Allocate:
         is_plain = masks is None and not self._evicted and not self._planned.started
         run = _Run(turns)
         while turns and not is_over():
-            if run.alone or not is_plain or not self._take_batch(run):
-                run.alone = max(0, run.alone - 1)
+            if run.turns_alone or not is_plain or not self._take_batch(run):
+                run.turns_alone = max(0, run.turns_alone - 1)
                 self._take_turn(run)
         # With planned starts, work grows in the next cycle: how long it runs decides where it may grow.
         if run.growing and masks is None and not is_over():
@@ -156,12 +156,12 @@ class Allocate:
             # Half of the batch may still fit; with repeated halving, all attempts together cost no more than the first.
             half = len(batch.picked) // 2
             run.size, run.is_cut = half if run.is_cut else max(half, reached), True
-            if run.size < SMALLEST:
-                run.alone, run.size, run.is_cut = SMALLEST, SMALLEST, False
-            return not run.alone
+            if run.size < SMALLEST_BATCH:
+                run.turns_alone, run.size, run.is_cut = SMALLEST_BATCH, SMALLEST_BATCH, False
+            return not run.turns_alone
         if run.is_cut:  # the next turn is the one that did not fit, and others may follow
-            run.alone, run.size, run.is_cut = 1, SMALLEST, False
-        run.size = min(LARGEST, run.size * 2)
+            run.turns_alone, run.size, run.is_cut = 1, SMALLEST_BATCH, False
+        run.size = min(LARGEST_BATCH, run.size * 2)
         self.starts.extend(starts)
         budget.used += len(starts)
         return True
@@ -239,7 +239,7 @@ class Allocate:
         if not self._leaves_charges(found, name, check.mask):
             return False
         state, working = self._cycle.state, self._free.working
-        self._free.budget.used += STEPS_A_RELEASE
+        self._free.budget.used += STEPS_PER_RELEASE
         workload, placer = state.workloads[name], self._free.placer.under(check.mask)
         working.count_releasing(+1)
         ways = needs_of_each_choice(found) or [needs_to_make_room_for(found)]
@@ -311,7 +311,7 @@ class _FitCheck(NamedTuple):
 class _Run:
     def __init__(self, turns: Turns[Lane]) -> None:
         self.turns = turns
-        self.size = LARGEST  # of the next batch
-        self.alone = 0  # turns to take one by one before the next batch
+        self.size = LARGEST_BATCH  # of the next batch
+        self.turns_alone = 0  # turns to take one by one before the next batch
         self.is_cut = False  # the next batch ends before a workload that did not fit into the last
         self.growing: dict[str, list[_Growing]] = {}  # by queue: work that could use more pods, the oldest start first

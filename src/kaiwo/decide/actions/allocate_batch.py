@@ -16,8 +16,8 @@ from kaiwo.snapshot.node_table import FREE_GPU
 from kaiwo.snapshot.queue_table import ResourceVector
 from kaiwo.snapshot.request_shapes import RequestShapes
 
-LARGEST, SMALLEST = 2_048, 8
-SAFE = 64  # this many are picked whatever they need; more only while plenty is free
+LARGEST_BATCH, SMALLEST_BATCH = 2_048, 8
+ALWAYS_PICKED = 64  # this many are picked whatever they need; more only while plenty is free
 
 
 class StuckClasses:
@@ -35,7 +35,7 @@ class StuckClasses:
 
 
 @dataclass(slots=True)
-class Stock:
+class ShapeSupply:
     """What the cluster has for a shape while a batch is gathered."""
 
     room: int  # for this many pods, if nothing else is placed
@@ -56,50 +56,50 @@ class Batch:
     picked: list[tuple[WaitingClass, int]] = field(default_factory=list)  # the class, and the workload's position in it
     by_shape: dict[int, list[int]] = field(default_factory=dict)  # positions in `picked`
     uncharged: set[int] = field(default_factory=set)  # positions whose charge depends on the device they get
-    _undo_to: tuple[int, int] = (0, 0)  # a savepoint of the working copy
-    _order: TurnsSavepoint = field(default_factory=lambda: ({}, {}, 0))
-    _lanes: dict[str, list[LaneHead]] = field(default_factory=dict)
-    _stocks: dict[int, Stock] = field(default_factory=dict)
+    _savepoint: tuple[int, int] = (0, 0)  # a savepoint of the working copy
+    _turns_savepoint: TurnsSavepoint = field(default_factory=lambda: ({}, {}, 0))
+    _lane_savepoints: dict[str, list[LaneHead]] = field(default_factory=dict)
+    _supplies: dict[int, ShapeSupply] = field(default_factory=dict)
     _milli: int = 0  # milli-GPU of all picked pods
 
     def gather(self, size: int) -> None:
         """Pick turns as if each of them started, and charge their queues, until one surely would not start."""
         free, turns, working = self.free, self.turns, self.free.working
-        self._undo_to = working.savepoint()
+        self._savepoint = working.savepoint()
         # The last eighth is usually in pieces too small for any pod.
         plenty = int(working.free[:, FREE_GPU].sum()) * 7 // 8
         while turns and len(self.picked) < size and not free.budget.is_spent:
-            if self._milli > plenty and len(self.picked) >= SAFE:
+            if self._milli > plenty and len(self.picked) >= ALWAYS_PICKED:
                 break
             lane = turns.lane
             _, _, found = lane.first
-            stock = self._stock(found) if found.is_single else None
-            if self._is_stuck(found, stock):
+            supply = self._supply(found) if found.is_single else None
+            if self._is_stuck(found, supply):
                 self._set_aside(lane, found)
                 continue
-            count = self._how_many(lane, found, stock, size - len(self.picked)) if stock is not None else 0
-            if stock is None or not count:
+            count = self._count_to_pick(lane, found, supply, size - len(self.picked)) if supply is not None else 0
+            if supply is None or not count:
                 break
             if not self.picked:
-                self._order = turns.savepoint()
-            self._pick(lane, found, stock, count)
+                self._turns_savepoint = turns.savepoint()
+            self._pick(lane, found, supply, count)
         if working.queues.models:  # which model's bound they count against is known once they have a device
-            working.rollback(self._undo_to)
+            working.rollback(self._savepoint)
             self.uncharged.update(range(len(self.picked)))
 
     def put_back(self) -> None:
-        self.free.working.rollback(self._undo_to)
-        for queue, heads in self._lanes.items():
+        self.free.working.rollback(self._savepoint)
+        for queue, heads in self._lane_savepoints.items():
             self.turns.lanes[queue].rollback(heads)
-        self.turns.rollback(self._order)
+        self.turns.rollback(self._turns_savepoint)
 
-    def _is_stuck(self, found: WaitingClass, stock: Stock | None) -> bool:
+    def _is_stuck(self, found: WaitingClass, supply: ShapeSupply | None) -> bool:
         """It cannot start whatever the batch does: room and headroom only shrink within a cycle."""
         if found.key in self.stuck.by_key:
             return True
-        if stock is None:
+        if supply is None:
             return False
-        if stock.room and (self.picked or self.free.charges.may_start(found)):
+        if supply.room and (self.picked or self.free.charges.may_start(found)):
             return False
         if self.may_wait(found):
             return False
@@ -109,50 +109,50 @@ class Batch:
     def _set_aside(self, lane: Lane, found: WaitingClass) -> None:
         """Set the class aside; if the batch is put back, so is the class, until its turn comes again."""
         if self.picked:
-            self._mark(lane, found)
+            self._save_lane(lane, found)
         lane.set_aside()
         self.turns.requeue()
 
-    def _mark(self, lane: Lane, found: WaitingClass) -> None:
-        if found.queue not in self._lanes:
-            self._lanes[found.queue] = lane.savepoint()
+    def _save_lane(self, lane: Lane, found: WaitingClass) -> None:
+        if found.queue not in self._lane_savepoints:
+            self._lane_savepoints[found.queue] = lane.savepoint()
 
-    def _how_many(self, lane: Lane, found: WaitingClass, stock: Stock, most: int) -> int:
+    def _count_to_pick(self, lane: Lane, found: WaitingClass, supply: ShapeSupply, most: int) -> int:
         working, queue, is_last = self.free.working, self.turns.row, self.turns.is_last_queue
         if working.queues.is_model_bounded[queue]:
             return 0
-        count = min(lane.run_length(), most, stock.left) if is_last else min(1, stock.left)
-        if stock.charge is None:  # the charge depends on the device, and the next turn depends on the charge
+        count = min(lane.run_length(), most, supply.left) if is_last else min(1, supply.left)
+        if supply.charge is None:  # the charge depends on the device, and the next turn depends on the charge
             return count if is_last else 0
         is_non_preemptible = not found.signature.is_preemptible
         if not is_non_preemptible and not working.queues.is_bounded[queue]:
             return count
-        return count if within_limits(working, queue, _times(stock.charge, count), is_non_preemptible) else 0
+        return count if within_limits(working, queue, _times(supply.charge, count), is_non_preemptible) else 0
 
-    def _pick(self, lane: Lane, found: WaitingClass, stock: Stock, count: int) -> None:
+    def _pick(self, lane: Lane, found: WaitingClass, supply: ShapeSupply, count: int) -> None:
         (_, position, _), first = lane.first, len(self.picked)
-        stock.left -= count
-        self._milli += stock.milli * count
-        self._mark(lane, found)
+        supply.left -= count
+        self._milli += supply.milli * count
+        self._save_lane(lane, found)
         positions = range(first, first + count)
         self.by_shape.setdefault(found.needs[0].shape, []).extend(positions)
         self.picked.extend([(found, position + at) for at in range(count)])
-        if stock.charge is None:
+        if supply.charge is None:
             self.uncharged.update(positions)
         else:
-            charge = _times(stock.charge, count)
+            charge = _times(supply.charge, count)
             self.free.working.charge(self.turns.row, charge, not found.signature.is_preemptible)
         lane.advance(count)
         self.turns.requeue()
 
-    def _stock(self, found: WaitingClass) -> Stock:
+    def _supply(self, found: WaitingClass) -> ShapeSupply:
         shape = found.needs[0].shape
-        stock = self._stocks.get(shape)
-        if stock is None:
+        supply = self._supplies.get(shape)
+        if supply is None:
             room, want = self.free.pods_with_room(shape), self.shapes[shape]
             charge = self.free.charges.known_charge(want)
-            stock = self._stocks[shape] = Stock(room, room, want.charge_milli, charge)
-        return stock
+            supply = self._supplies[shape] = ShapeSupply(room, room, want.charge_milli, charge)
+        return supply
 
 
 def _times(charge: ResourceVector, count: int) -> ResourceVector:

@@ -22,12 +22,12 @@ def has_victims(room: RoomState, found: WaitingClass) -> bool:
 def attempt(room: RoomState, placer: Placer, workload: Workload, found: WaitingClass) -> Attempt:
     if not has_victims(room, found):
         return Attempt()
-    now = current_shares(room.free.working.view)
+    shares = current_shares(room.free.working.view)
 
     def search(within_budgets: bool) -> RoomMade | None:
         lanes = room.victims.lanes([found.queue], lambda unit: unit.workload.priority < workload.priority)
         need = np.array(unpaid_charge(room.cycle, room.free, found))
-        rule = PreemptRule(now, now.queues.row[found.queue], need)
+        rule = PreemptRule(shares, shares.queues.row[found.queue], need)
         victims = VictimSearch(room, placer, workload, needs_to_make_room_for(found), rule, lanes, within_budgets)
         return victims.find_room() if lanes else None
 

@@ -26,9 +26,9 @@ from kaiwo.snapshot.array_types import BoolArray
 from kaiwo.snapshot.backlog import ClassKey, RoleNeeds, WaitingClass, needs_to_make_room_for
 from kaiwo.snapshot.queue_table import GPU
 
-QUEUES_A_STEP = 10
-STEPS_A_PROOF = 40  # what computing the reclaim bounds costs, in pods placed
-STEPS_A_SEARCH = 60  # about what listing the victims of a large cluster costs, in pods placed
+QUEUES_PER_STEP = 10
+STEPS_PER_PROOF = 40  # what computing the reclaim bounds costs, in pods placed
+STEPS_PER_SEARCH = 60  # about what listing the victims of a large cluster costs, in pods placed
 MANY_PODS = 64  # of a gang: looking at more nodes than it needs is expensive
 
 
@@ -36,12 +36,12 @@ def owed_classes(
     room: RoomState, stuck: dict[ClassKey, WaitingClass], too_long: dict[ClassKey, Obstacle]
 ) -> list[WaitingClass]:
     """The classes whose queue is below its fair share by at least what one of them needs."""
-    now = current_shares(room.free.working.view)
-    room.refusals |= _over_share(room, now, stuck, too_long)
-    left = (now.fair - now.used).tolist()
+    shares = current_shares(room.free.working.view)
+    room.refusals |= _over_share(room, shares, stuck, too_long)
+    left = (shares.fair - shares.used).tolist()
     found = []
     for queue, classes in sorted(room.cycle.state.backlog.by_queue.items()):
-        row = now.queues.row.get(queue)
+        row = shares.queues.row.get(queue)
         if row is not None and any(amount > 0 for amount in left[row]):
             found += [
                 each for each in classes.values() if is_within(unpaid_charge(room.cycle, room.free, each), left[row])
@@ -51,39 +51,39 @@ def owed_classes(
 
 def attempt(room: RoomState, placer: Placer, workload: Workload, found: WaitingClass) -> Attempt:
     free = room.free
-    now = _before_the_cycle(room, found.queue)
+    shares = _before_the_cycle(room, found.queue)
     row, need = free.working.queues.row[found.queue], np.array(unpaid_charge(room.cycle, free, found))
     request = ReclaimRequest(row, need, workload.preemptible)
-    if (refusal := refusal_to_reclaim(now, request)) is not None:
-        return Attempt(None, _refused(now, refusal)) if _others_use(now, row) else Attempt()
-    may_lose = victim_queues(now, request, room.victims.rows)
-    if not may_lose.any() and not _protected(room, now, request, may_lose):
+    if (refusal := refusal_to_reclaim(shares, request)) is not None:
+        return Attempt(None, _refused(shares, refusal)) if _others_use(shares, row) else Attempt()
+    may_lose = victim_queues(shares, request, room.victims.rows)
+    if not may_lose.any() and not _protected(room, shares, request, may_lose):
         return Attempt()
     candidates, needs, shapes = room.candidates, needs_to_make_room_for(found), room.cycle.state.backlog.shapes
-    free.budget.used += STEPS_A_PROOF + int(may_lose.sum()) // QUEUES_A_STEP
+    free.budget.used += STEPS_PER_PROOF + int(may_lose.sum()) // QUEUES_PER_STEP
     ran_enough = candidates.until_s <= room.cycle.now_s  # surplus pods have no minimum run time
     look_again_s = 0 if ran_enough.all() else int(candidates.until_s[~ran_enough].min())
     reclaimable = candidates.reclaimable(may_lose, ran_enough, found.signature.nominated_for)
     wants = [NeededPods(need.shape, shapes[need.shape], need.needed) for need in needs if need.needed]
-    bounds = ReclaimBounds(free, now, request, wants, reclaimable)
+    bounds = ReclaimBounds(free, shares, request, wants, reclaimable)
     if (short := bounds.short()) is not None:
-        return Attempt(None, with_protections(short, _protected(room, now, request, may_lose)), look_again_s)
+        return Attempt(None, with_protections(short, _protected(room, shares, request, may_lose)), look_again_s)
     tried = 0
     for rule, is_wide in _searches(needs):
         lanes = candidates.lanes(needs, may_lose, ran_enough, is_wide)
         if not lanes:
             break
-        free.budget.used += STEPS_A_SEARCH
-        search = VictimSearch(room, placer, workload, needs, rule(now, request), lanes)
+        free.budget.used += STEPS_PER_SEARCH
+        search = VictimSearch(room, placer, workload, needs, rule(shares, request), lanes)
         room.budget.refused = None
         made = search.find_room()
         if made is None and room.budget.refused is not None:  # other queues may still have budget
             lanes = candidates.lanes(needs, may_lose, ran_enough, is_wide)
-            made = VictimSearch(room, placer, workload, needs, rule(now, request), lanes, True).find_room()
+            made = VictimSearch(room, placer, workload, needs, rule(shares, request), lanes, True).find_room()
         if made is not None:
             return Attempt(made, None, look_again_s)
         tried = max(tried, len(search.removed))
-    protected = _protected(room, now, request, may_lose)
+    protected = _protected(room, shares, request, may_lose)
     if room.budget.refused is not None:
         look_again_s = min(look_again_s or room.budget.again_s, room.budget.again_s)
         protected.append(room.budget.refusal)
@@ -92,58 +92,58 @@ def attempt(room: RoomState, placer: Placer, workload: Workload, found: WaitingC
 
 
 def _over_share(
-    room: RoomState, now: QueueShares, stuck: dict[ClassKey, WaitingClass], too_long: dict[ClassKey, Obstacle]
+    room: RoomState, shares: QueueShares, stuck: dict[ClassKey, WaitingClass], too_long: dict[ClassKey, Obstacle]
 ) -> dict[ClassKey, Obstacle]:
     """Why stuck classes at their own fair share may not reclaim what other queues use."""
-    over = (now.used > now.fair)[:, GPU] & np.array(now.queues.is_leaf, np.bool_)
+    over = (shares.used > shares.fair)[:, GPU] & np.array(shares.queues.is_leaf, np.bool_)
     is_any_over = bool(over.any())
-    if not is_any_over and now.fair[:, GPU].all():
+    if not is_any_over and shares.fair[:, GPU].all():
         return {}
     found = {}
     for key, waiting in stuck.items():
-        row = now.queues.row.get(waiting.queue)
+        row = shares.queues.row.get(waiting.queue)
         milli = room.free.charges.least(waiting)[GPU]
         if row is None or not milli or waiting.signature.nominated_for or (over.sum() == 1 and over[row]):
             continue
-        used, fair = int(now.used[row, GPU]) + milli, int(now.fair[row, GPU])
-        matters = is_any_over or (not fair and key not in too_long and _others_use(now, row))
+        used, fair = int(shares.used[row, GPU]) + milli, int(shares.fair[row, GPU])
+        matters = is_any_over or (not fair and key not in too_long and _others_use(shares, row))
         if matters and used > fair and room.free.charges.may_start(waiting):
             found[key] = Obstacle(Reason.OVER_FAIR_SHARE, used, fair, "milli-gpu", waiting.queue)
     return found
 
 
-def _others_use(now: QueueShares, row: int) -> bool:
+def _others_use(shares: QueueShares, row: int) -> bool:
     """Another queue uses something: only then does it matter that nothing may be reclaimed."""
-    others = np.array(now.queues.is_leaf, np.bool_)
+    others = np.array(shares.queues.is_leaf, np.bool_)
     others[row] = False
-    return bool(now.used[others].any())
+    return bool(shares.used[others].any())
 
 
-def _refused(now: QueueShares, refusal: ReclaimRefusal) -> Obstacle:
+def _refused(shares: QueueShares, refusal: ReclaimRefusal) -> Obstacle:
     if refusal.rule is RefusalRule.NEVER_RECLAIMS:
-        return Obstacle(Reason.OVER_FAIR_SHARE, subject=now.queues.names[refusal.queue], facts=NeverReclaims())
-    unit = ("milli-gpu", "milli-cpu", "mib", *("milli-gpu" for _ in now.queues.models))[refusal.resource]
-    facts, queue = OverQuota() if refusal.rule is RefusalRule.OVER_QUOTA else None, now.queues.names[refusal.queue]
+        return Obstacle(Reason.OVER_FAIR_SHARE, subject=shares.queues.names[refusal.queue], facts=NeverReclaims())
+    unit = ("milli-gpu", "milli-cpu", "mib", *("milli-gpu" for _ in shares.queues.models))[refusal.resource]
+    facts, queue = OverQuota() if refusal.rule is RefusalRule.OVER_QUOTA else None, shares.queues.names[refusal.queue]
     return Obstacle(Reason.OVER_FAIR_SHARE, refusal.amount, refusal.bound, unit, queue, facts)
 
 
-def _protected(room: RoomState, now: QueueShares, request: ReclaimRequest, may_lose: BoolArray) -> list[Protection]:
+def _protected(room: RoomState, shares: QueueShares, request: ReclaimRequest, may_lose: BoolArray) -> list[Protection]:
     """What could be reclaimed from these queues if no disruption budget or minimum run time protected it."""
     protected = room.victims.protected
-    rows = protected.rows(now.queues)
-    could_lose = victim_queues(now, request, rows).nonzero()[0].tolist() if len(rows) else []
-    by_budget = [protected.protection(now.queues.names[row]) for row in could_lose]
+    rows = protected.rows(shares.queues)
+    could_lose = victim_queues(shares, request, rows).nonzero()[0].tolist() if len(rows) else []
+    by_budget = [protected.protection(shares.queues.names[row]) for row in could_lose]
     by_run_time = room.candidates.protected_by_run_time(may_lose) if may_lose.any() else []
     return [*filter(None, by_budget), *by_run_time]
 
 
 def _before_the_cycle(room: RoomState, queue: str) -> QueueShares:
     """The queue shares without what this cycle started for others: no queue loses older work because of new work."""
-    now = current_shares(room.free.working.view)
-    path = list(now.queues.path[now.queues.row[queue]])
-    used = np.minimum(now.used, now.queues.all_used)
-    used[path] = now.used[path]
-    return now._replace(used=used, non_preemptible=now.non_preemptible.copy())
+    shares = current_shares(room.free.working.view)
+    path = list(shares.queues.path[shares.queues.row[queue]])
+    used = np.minimum(shares.used, shares.queues.all_used)
+    used[path] = shares.used[path]
+    return shares._replace(used=used, non_preemptible=shares.non_preemptible.copy())
 
 
 def _searches(needs: RoleNeeds) -> Iterator[tuple[type[ReclaimRule], bool]]:

@@ -55,7 +55,7 @@ def is_cooling_down(room: RoomState, workload: Workload, found: WaitingClass, ac
 def _has_victims(room: RoomState, workload: Workload, found: WaitingClass, action: str) -> bool:
     if action != "reclaim":
         return action == "preempt" and room.victims.has_below(found.queue, workload.priority)
-    now = current_shares(room.free.working.view)
+    shares = current_shares(room.free.working.view)
     need = np.array(unpaid_charge(room.cycle, room.free, found))
-    request = ReclaimRequest(now.queues.row[found.queue], need, workload.preemptible)
-    return refusal_to_reclaim(now, request) is None and bool(victim_queues(now, request, room.victims.rows).any())
+    request = ReclaimRequest(shares.queues.row[found.queue], need, workload.preemptible)
+    return refusal_to_reclaim(shares, request) is None and bool(victim_queues(shares, request, room.victims.rows).any())

@@ -68,14 +68,14 @@ class ReclaimBounds:
     def __init__(
         self,
         free: CycleState,
-        now: QueueShares,
+        shares: QueueShares,
         request: ReclaimRequest,
         wants: list[NeededPods],
         reclaimable: Reclaimable,
     ) -> None:
-        self._free, self._working, self._now, self._request = free, free.working, now, request
+        self._free, self._working, self._shares, self._request = free, free.working, shares, request
         self._reclaimable, self.wants = reclaimable, wants
-        self._excess = Excess(now, request, any(want.gpus for _, want, _ in self.wants))
+        self._excess = Excess(shares, request, any(want.gpus for _, want, _ in self.wants))
 
     def short(self) -> Obstacle | None:
         """The first resource of which there is too little, whatever is stopped."""
@@ -87,7 +87,7 @@ class ReclaimBounds:
     def undecided(self, tried: int) -> Obstacle:
         """The sums would be enough, but the search found no way. It names the first resource that is needed."""
         needed: list[int] = np.flatnonzero(self._request.need[: len(_UNITS)] > 0).tolist()
-        most, queue = self._everywhere((needed or [GPU])[0]), self._now.queues.names[self._request.queue]
+        most, queue = self._everywhere((needed or [GPU])[0]), self._shares.queues.names[self._request.queue]
         return Obstacle(Reason.NO_WAY_TO_RECLAIM, most.need, most.have, most.unit, queue, SearchGaveUp(tried))
 
     def _all(self) -> Iterator[UpperBound]:
@@ -101,7 +101,7 @@ class ReclaimBounds:
             yield from self._on_nodes(group)
 
     def _obstacle(self, most: UpperBound) -> Obstacle:
-        names = self._now.queues.names
+        names = self._shares.queues.names
         taken = sorted((names[row], amount) for row, amount in most.taken.items())
         queues = tuple(QueueAmount(name, amount) for name, amount in taken[: MOST_NAMED - 1 - bool(most.moved)])
         facts = ReclaimBound(most.free, most.moved, queues, most.scope, most.models, most.resource)
@@ -176,15 +176,15 @@ def _least_milli(want: Request, sizes: IntArray, parts: IntArray) -> int:
 class Excess:
     """The most that queues give of one resource, whatever units are chosen: their usage above what is protected."""
 
-    def __init__(self, now: QueueShares, request: ReclaimRequest, has_gpus: bool) -> None:
-        self._now, self._request = now, request
+    def __init__(self, shares: QueueShares, request: ReclaimRequest, has_gpus: bool) -> None:
+        self._shares, self._request = shares, request
         self._matters: BoolArray = np.greater(request.need, 0)
         self._matters[GPU] |= has_gpus  # for memory and partitions the device decides; the least may be 0
 
     def given(self, resource: int, amounts: Mapping[int, Amounts]) -> dict[int, int]:
         """By queue: what it gives of a resource, at most the amounts that its units hold."""
-        now, request = self._now, self._request
-        ours, theirs = now.queues.tree.diverging_queues(request.queue)
+        shares, request = self._shares, self._request
+        ours, theirs = shares.queues.tree.diverging_queues(request.queue)
         leaves = np.array(sorted(amounts), np.intp)
         excess = self._excess_where_paths_diverge(resource, ours[leaves], theirs[leaves]).tolist()
         by_side: dict[int, list[int]] = defaultdict(list)
@@ -204,20 +204,20 @@ class Excess:
 
     def _from_queue(self, resource: int, theirs: int, row: int, amounts: Amounts) -> int:
         """The least excess of any queue up the tree, and no more than its units hold."""
-        now, most = self._now, amounts.total
-        for above in now.queues.path[row]:
+        shares, most = self._shares, amounts.total
+        for above in shares.queues.path[row]:
             if above == theirs:
                 break
-            excess = self._excess(resource, now.used[[above]], now.quota[[above]])
+            excess = self._excess(resource, shares.used[[above]], shares.quota[[above]])
             most = min(most, _rounded_up(int(excess[0]), amounts))
         return most
 
     def _excess_where_paths_diverge(self, resource: int, ours: Rows, theirs: Rows) -> IntArray:
         """A side keeps its quota. From a preemptor whose side is over its quota, it also keeps its fair share."""
-        now = self._now
-        is_owed: BoolArray = np.all(now.used[ours] + self._request.need <= now.quota[ours], axis=1)
-        share = np.maximum(now.quota[theirs], entitled(now, theirs))
-        return self._excess(resource, now.used[theirs], np.where(is_owed[:, None], now.quota[theirs], share))
+        shares = self._shares
+        is_owed: BoolArray = np.all(shares.used[ours] + self._request.need <= shares.quota[ours], axis=1)
+        share = np.maximum(shares.quota[theirs], entitled(shares, theirs))
+        return self._excess(resource, shares.used[theirs], np.where(is_owed[:, None], shares.quota[theirs], share))
 
     def _excess(self, resource: int, used: IntArray, protected: IntArray) -> IntArray:
         """The usage above what is protected; all of it where the queue is over in another resource that matters."""
@@ -247,7 +247,7 @@ _COUNTED = (
 
 def node_bounds(state: CycleState, reclaimable: Reclaimable, wants: list[NeededPods], queue: str) -> Obstacle | None:
     """Prove that no node would have room even if everything on it stopped, though the sums are enough."""
-    free, gpus = reclaimable.emptied
+    free, gpus = reclaimable.amounts_if_all_stopped
     for shape, want, needed in wants:
         rows = np.flatnonzero(state.scores.state(shape).allowed)
         # A tenant that excludes others from its device may be gone by then.

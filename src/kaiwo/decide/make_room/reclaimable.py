@@ -132,7 +132,7 @@ class Reclaimable:
         if not len(parts) and sizes.min(initial=1 << 60) >= sizes.max(initial=0):
             return 0
         largest_mib, least_part, gained = int(sizes.max(initial=1)), int(parts.min(initial=WHOLE_MILLI)), 0
-        for pod, want, milli in self._each():
+        for pod, want, milli in self._stoppable_pods():
             if want.charge_depends_on_device:
                 of_one = want.gpu_mib * WHOLE_MILLI // max(1, largest_mib) if want.is_memory else least_part
                 gained += max(0, milli - len(pod.devices) * of_one)
@@ -151,7 +151,7 @@ class Reclaimable:
         nodes, gpus = self._working.nodes, self._working.gpus
         models = {nodes.models[at] for at in np.unique(nodes.gpu_model[~devices & (gpus[:, USABLE] > 0)]).tolist()}
         found = 0
-        for pod, want, _ in self._each():
+        for pod, want, _ in self._stoppable_pods():
             if want.charge_depends_on_device or (models.intersection(want.gpu_models) if want.gpu_models else models):
                 row = nodes.row[pod.node]
                 columns = [(nodes.column[row].get(share.gpu), share.milli) for share in pod.devices]
@@ -159,7 +159,7 @@ class Reclaimable:
         return found
 
     @cached_property
-    def emptied(self) -> tuple[IntArray, IntArray]:
+    def amounts_if_all_stopped(self) -> tuple[IntArray, IntArray]:
         """`free` and `gpus` of all nodes as they would be if everything stopped."""
         free, gpus = self._working.free.copy(), self._working.gpus.copy()
         for part in self._parts:
@@ -173,7 +173,7 @@ class Reclaimable:
             np.add.at(found, part.queue[part.stops], amount[part.stops])
         return {row: int(found[row]) for row in found.nonzero()[0].tolist()}
 
-    def _each(self) -> Iterator[tuple[Pod, Request, int]]:
+    def _stoppable_pods(self) -> Iterator[tuple[Pod, Request, int]]:
         """Every pod on a node that may stop, its request, and the milli that it holds."""
         workloads = self._state.workloads
         for part in self._parts:

@@ -25,40 +25,40 @@ class VictimRule:
 class ReclaimRule(VictimRule):
     """Fair shares: see `queues.reclaim_rules`."""
 
-    def __init__(self, now: QueueShares, request: ReclaimRequest) -> None:
-        self._now, self._request = now, request
-        self._exchange = ReclaimCheck(now, request)
+    def __init__(self, shares: QueueShares, request: ReclaimRequest) -> None:
+        self._shares, self._request = shares, request
+        self._check = ReclaimCheck(shares, request)
 
     def may_remove(self, unit: VictimUnit) -> bool:
-        return self._exchange.take_from(self._queue_of(unit), list(unit.charge)) is None
+        return self._check.take_from(self._queue_of(unit), list(unit.charge)) is None
 
     def may_stop(self, stopped: list[VictimUnit], paid: ResourceVector) -> bool:
-        now, request = self._now, self._request._replace(need=_at_least(self._request.need, paid))
+        shares, request = self._shares, self._request._replace(need=_at_least(self._request.need, paid))
         if (request.need > self._request.need).any():
-            now = self._owed()
-            if refusal_to_reclaim(now, request) is not None:
+            shares = self._owed()
+            if refusal_to_reclaim(shares, request) is not None:
                 return False
-        exchange = ReclaimCheck(now, request)
+        check = ReclaimCheck(shares, request)
         for unit in stopped:
-            if exchange.take_from(self._queue_of(unit), list(unit.charge)) is not None:
+            if check.take_from(self._queue_of(unit), list(unit.charge)) is not None:
                 return False
-        return exchange.check_all() is None
+        return check.check_all() is None
 
     def _owed(self) -> QueueShares:
         """The shares, with its quota as its fair share if larger: the actual charge was not part of its demand."""
-        fair, row = self._now.fair.copy(), self._request.queue
-        fair[row] = entitled(self._now, row)
-        return self._now._replace(fair=fair)
+        fair, row = self._shares.fair.copy(), self._request.queue
+        fair[row] = entitled(self._shares, row)
+        return self._shares._replace(fair=fair)
 
     def _queue_of(self, unit: VictimUnit) -> int:
-        return self._now.queues.row[unit.workload.queue]
+        return self._shares.queues.row[unit.workload.queue]
 
 
 class MoveRule(ReclaimRule):
     """Work that may not be stopped may be moved: only a few units, since each needs another place."""
 
-    def __init__(self, now: QueueShares, request: ReclaimRequest) -> None:
-        super().__init__(now, request)
+    def __init__(self, shares: QueueShares, request: ReclaimRequest) -> None:
+        super().__init__(shares, request)
         self._left = MOST_MOVED
 
     def may_remove(self, unit: VictimUnit) -> bool:
@@ -69,10 +69,10 @@ class MoveRule(ReclaimRule):
 class PreemptRule(VictimRule):
     """A queue must not grow over its share by preemption: another queue would just reclaim that again."""
 
-    def __init__(self, now: QueueShares, queue: int, need: IntArray) -> None:
-        path = np.array(now.queues.path[queue], np.intp)
-        used = now.used[path]
-        self._need, self._left = need, np.maximum(used, entitled(now, path)) - used
+    def __init__(self, shares: QueueShares, queue: int, need: IntArray) -> None:
+        path = np.array(shares.queues.path[queue], np.intp)
+        used = shares.used[path]
+        self._need, self._left = need, np.maximum(used, entitled(shares, path)) - used
 
     def may_stop(self, stopped: list[VictimUnit], paid: ResourceVector) -> bool:
         given = np.sum([unit.charge for unit in stopped], axis=0, dtype=np.int64)

@@ -22,8 +22,10 @@ from kaiwo.snapshot.backlog import RoleNeeds
 from kaiwo.snapshot.node_table import FREE_GPU, NodeTable
 from kaiwo.snapshot.queue_table import ResourceVector
 
-EACH = 32  # this many units are tried one by one; then in ever larger steps, since what is not needed is given back
-UNITS_A_STEP = 4
+TRIED_ONE_BY_ONE = (
+    32  # this many units are tried one by one; then in ever larger steps, since what is not needed is given back
+)
+UNITS_PER_STEP = 4
 
 
 class VictimSearch:
@@ -48,23 +50,23 @@ class VictimSearch:
         """The room found; None, with nothing changed, if there is none."""
         with self._working.trial() as attempt:
             room = self._remove_until_it_fits()
-            self._free.budget.used += 1 + len(self.removed) // UNITS_A_STEP
+            self._free.budget.used += 1 + len(self.removed) // UNITS_PER_STEP
             if room is not None:
                 attempt.keep()
             return room
 
     def _remove_until_it_fits(self) -> RoomMade | None:
-        look_at = 0
+        next_try = 0
         is_last = False
         while True:
-            if len(self.removed) >= look_at or is_last:
-                room = self._room()
+            if len(self.removed) >= next_try or is_last:
+                room = self._try_placement()
                 if room is not None or is_last:
                     return room
-                look_at = len(self.removed) + max(1, (len(self.removed) - EACH) // 4)
+                next_try = len(self.removed) + max(1, (len(self.removed) - TRIED_ONE_BY_ONE) // 4)
             is_last = not self._remove_next()
 
-    def _room(self) -> RoomMade | None:
+    def _try_placement(self) -> RoomMade | None:
         """The preemptor's placement after the removals so far, if the rule allows it."""
         with self._working.trial() as attempt:
             placement = self._place()
@@ -182,12 +184,12 @@ class VictimSearch:
         if not self._is_within_limits(unit, queue):
             return False
         with working.trial() as attempt:
-            if not all(self._returns(pod, queue) for pod in unit.pods):
+            if not all(self._restore_pod(pod, queue) for pod in unit.pods):
                 return False
             attempt.keep()
         return True
 
-    def _returns(self, pod: Pod, queue: int) -> bool:
+    def _restore_pod(self, pod: Pod, queue: int) -> bool:
         """Give a pod its place back, unless it is taken or a pod there must be apart from it."""
         working = self._working
         row = working.nodes.row.get(pod.node)
@@ -202,7 +204,7 @@ class VictimSearch:
             return None
         moved: list[tuple[Pod, Placed]] = []
         with working.trial() as attempt:
-            lost = [pod for pod in unit.pods if not self._returns(pod, queue)]
+            lost = [pod for pod in unit.pods if not self._restore_pod(pod, queue)]
             moved += [(pod, Placed(pod.node, pod.devices)) for pod in unit.pods if pod not in lost]
             for pod in lost:
                 want = self._cycle.state.request_of(unit.workload, role_of(unit.workload, pod.name))

@@ -69,7 +69,7 @@ class ObstacleFinder:
     def obstacles(self, found: WaitingClass, too_long: Obstacle | None = None) -> tuple[Obstacle, ...]:
         """Obstacles of the queue, then of the nodes; or `too_long` instead of those, if only that is in its way."""
         if too_long is not None and self._fits(found):
-            return (*self._of_queue(found, self._largest_mib), too_long)
+            return (*self._queue_obstacles(found, self._largest_mib), too_long)
         needs, kept = found.needs, self._state.nominations.get(found.signature.nominated_for, {})
         held = sum(1 for each in kept.values() if is_overdrawn(self._scores.start, each))
         leaving = [Obstacle(Reason.RELEASING, held, 0, "pods")] if held else []
@@ -77,13 +77,13 @@ class ObstacleFinder:
             return tuple(leaving)
         by_nodes = self._by_needs.get(needs)
         if by_nodes is None:
-            by_nodes = self._by_needs[needs] = tuple(self._of_nodes(needs))
+            by_nodes = self._by_needs[needs] = tuple(self._node_obstacles(needs))
         if found.choices is not None:
-            by_nodes = self._of_sub_groups(found, found.choices, by_nodes)
-        every = (*leaving, *self._of_queue(found, self._largest_mib), *by_nodes)
-        return every or tuple(self._of_queue(found, self._largest_free_mib)) or self._of_models(found)
+            by_nodes = self._subgroup_obstacles(found, found.choices, by_nodes)
+        every = (*leaving, *self._queue_obstacles(found, self._largest_mib), *by_nodes)
+        return every or tuple(self._queue_obstacles(found, self._largest_free_mib)) or self._model_obstacles(found)
 
-    def _of_sub_groups(
+    def _subgroup_obstacles(
         self, found: WaitingClass, choices: SubGroupChoices, by_nodes: tuple[Obstacle, ...]
     ) -> tuple[Obstacle, ...]:
         """The sub-groups that are short, of those that the cheapest way must start; then the other obstacles."""
@@ -108,7 +108,7 @@ class ObstacleFinder:
             return any(self._scores.state(shape).room for shape, _, _ in needs)
         return all(self._scores.state(shape).room >= needed for shape, _, needed in needs)
 
-    def _of_queue(self, found: WaitingClass, largest_mib: Callable[[int], int]) -> list[Obstacle]:
+    def _queue_obstacles(self, found: WaitingClass, largest_mib: Callable[[int], int]) -> list[Obstacle]:
         queues, name = self._view.queues, found.queue
         row = queues.row.get(name)
         if row is None:
@@ -124,7 +124,7 @@ class ObstacleFinder:
         short.sort(key=lambda bound: (queues.path[row].index(bound.queue), bound.column, bound.is_quota))
         return [_over_bound(self._view, bound, charge[bound.column]) for bound in short]
 
-    def _of_models(self, found: WaitingClass) -> tuple[Obstacle, ...]:
+    def _model_obstacles(self, found: WaitingClass) -> tuple[Obstacle, ...]:
         """Nodes have room, but bounds leave too little of the GPU models there; else pods exclude each other."""
         row, shapes = self._view.queues.row.get(found.queue), self._state.backlog.shapes
         if row is not None and self._view.queues.is_model_bounded[row]:
@@ -144,7 +144,7 @@ class ObstacleFinder:
         sizes = np.sort(self._view.of(self._rows)[1][:, SIZE] * fits, axis=1)
         return int(sizes[:, -want.gpus].max(initial=0)) if 0 < want.gpus <= sizes.shape[1] else 0
 
-    def _of_nodes(self, needs: RoleNeeds) -> list[Obstacle]:
+    def _node_obstacles(self, needs: RoleNeeds) -> list[Obstacle]:
         if not len(self._rows):
             return [Obstacle(Reason.NO_NODES, 1, 0, "nodes")]
         found: list[Obstacle] = []
@@ -161,17 +161,17 @@ class ObstacleFinder:
 
     def _with_reserved(self, shape: int, needed: int) -> list[Obstacle]:
         """Reservations come first where they keep enough free devices from it, else last."""
-        kept_out = []
+        blocking = []
         if self._scores.state(shape).room < max(needed, 1):
-            kept_out = reserved_obstacles(self._view, self._state.backlog.shapes[shape])
-        others = self._of_shape(shape, max(needed, 1))
-        if not kept_out:
+            blocking = reserved_obstacles(self._view, self._state.backlog.shapes[shape])
+        others = self._shape_obstacles(shape, max(needed, 1))
+        if not blocking:
             return others
         others = beside_reserved(self._view, self._state.backlog.shapes[shape], others)
-        reserved = [each.obstacle for each in kept_out]
-        return [*reserved, *others] if any(each.would_do for each in kept_out) else [*others, *reserved]
+        reserved = [each.obstacle for each in blocking]
+        return [*reserved, *others] if any(each.would_do for each in blocking) else [*others, *reserved]
 
-    def _of_shape(self, shape: int, needed: int) -> list[Obstacle]:
+    def _shape_obstacles(self, shape: int, needed: int) -> list[Obstacle]:
         """Filters that matter, then resources that are short on the nodes that pass the filters.
 
         Where one pod fits, what is missing is room for the gang, and only filters that take some of it matter.
@@ -195,7 +195,10 @@ class ObstacleFinder:
             return blocking
         if not len(passing) and not blocking:
             # Every node is excluded by some filter, but none matters alone: name all of them, and what is short anyway.
-            blocking, passing = [self._kept_out(want, each) for each in verdicts if not each.mask.all()], self._rows
+            blocking, passing = (
+                [self._exclusion_obstacle(want, each) for each in verdicts if not each.mask.all()],
+                self._rows,
+            )
         short = short_of(self._view, want, passing, offer) if len(passing) else []
         return [*blocking, *short] or [Obstacle(Reason.PLUGIN, 1, 0, "nodes")]
 
@@ -204,25 +207,25 @@ class ObstacleFinder:
         for plugin in self._active.filters:
             mask = call_plugin(plugin.name, plugin.filter, len(rows), self._view, want, rows).astype(np.bool_)
             by_filters.append(NodeVerdict(plugin.name, mask, plugin.reason))
-        return [*_without_echoes(by_filters), *verdicts_by_reason(self._scores.working, want)]
+        return [*_without_implied_taints(by_filters), *verdicts_by_reason(self._scores.working, want)]
 
     def _blocking_filters(self, want: Request, verdicts: list[NodeVerdict], could: BoolArray) -> list[Obstacle]:
         """A filter matters if it excludes every node, or one that would do now or (`could`) once it is empty."""
         would_do = could | (pods_that_fit(self._view, want, self._rows) > 0)
         against = np.sum([~mask for _, mask, _ in verdicts], axis=0)
         return [
-            self._kept_out(want, each)
+            self._exclusion_obstacle(want, each)
             for each in verdicts
             if not each.mask.all() and (not each.mask.any() or (~each.mask & (against == 1) & would_do).any())
         ]
 
-    def _kept_out(self, want: Request, verdict: NodeVerdict) -> Obstacle:
+    def _exclusion_obstacle(self, want: Request, verdict: NodeVerdict) -> Obstacle:
         name, mask, reason = verdict
-        subject = (self._lacking(want) if reason is Reason.NODE_RULES and not mask.any() else "") or name
+        subject = (self._unmatched_label(want) if reason is Reason.NODE_RULES and not mask.any() else "") or name
         need = int(not mask.any())  # where some nodes may be used, it is unknown how many more would do
-        return Obstacle(reason, need, 0, "nodes", subject, self._exclusion(want, subject, mask, reason))
+        return Obstacle(reason, need, 0, "nodes", subject, self._exclusion_facts(want, subject, mask, reason))
 
-    def _exclusion(self, want: Request, subject: str, mask: BoolArray, reason: Reason) -> Facts:
+    def _exclusion_facts(self, want: Request, subject: str, mask: BoolArray, reason: Reason) -> Facts:
         """How many nodes are excluded, or what every node lacks."""
         if want.vendor and subject == VENDOR_LABEL + want.vendor:
             return VendorMissing(want.vendor, len(mask))
@@ -230,7 +233,7 @@ class ObstacleFinder:
             return TopologyLabelMissing(label)
         return NodesExcluded(int((~mask).sum()), len(mask))
 
-    def _lacking(self, want: Request) -> str:
+    def _unmatched_label(self, want: Request) -> str:
         """The label of a rule that no node satisfies; empty: there is no such rule."""
         labels = [node.labels for node in self._view.nodes.nodes]
         return next((rule.key for rule in want.node_rules if not any(map(rule.holds, labels))), "")
@@ -287,7 +290,7 @@ def _milli_of(view: View, want: Request, model: str, rows: Rows) -> int:
     return want.charge_milli
 
 
-def _without_echoes(verdicts: list[NodeVerdict]) -> list[NodeVerdict]:
+def _without_implied_taints(verdicts: list[NodeVerdict]) -> list[NodeVerdict]:
     """Kubernetes also taints nodes that are cordoned or not ready: that is not a second obstacle."""
     closed = [~each.mask for each in verdicts if each.reason in (Reason.NODE_CORDONED, Reason.NODE_NOT_READY)]
     return [

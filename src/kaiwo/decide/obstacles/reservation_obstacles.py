@@ -42,9 +42,9 @@ def reserved_obstacles(view: View, want: Request) -> list[BlockingReservation]:
     found = []
     for claim in view.reservations.reservations:
         if view.reservations.closes(claim, want.passes, want.holds_s):
-            kept_out = _of_devices(view, want, claim) if want.gpus else _of_nodes(view.reservations, claim)
-            if kept_out is not None:
-                found.append(kept_out)
+            blocking = _of_devices(view, want, claim) if want.gpus else _of_nodes(view.reservations, claim)
+            if blocking is not None:
+                found.append(blocking)
     return found
 
 

@@ -195,8 +195,8 @@ def _short_beside_the_rest(
     found = []
     for (free, obstacle), lacking in zip(resources, lacks, strict=True):
         here = (lacking & closest).nonzero()[0]
-        if len(here) and (recut := _in_another_mode(view, want, rows[here], obstacle, offer)) is not None:
-            found.append(recut)
+        if len(here) and (in_other_mode := _in_another_mode(view, want, rows[here], obstacle, offer)) is not None:
+            found.append(in_other_mode)
         elif len(here):
             best = here[free[here].argmax()]
             node = ClosestNode(view.nodes.names[rows[best]])
@@ -228,8 +228,8 @@ def _gpus(view: View, want: Request, rows: Rows, offer: NodeAvailability) -> _Re
         bound = _size_bound(largest, int(offer.largest_mib.max()), want.gpu_mib)
         return now, Obstacle(Reason.NOT_ENOUGH_GPU_MEMORY, want.gpu_mib, largest, "mib", want.reservation, bound)
     if (devices := int(offer.devices[rows].max())) < want.gpus:
-        if (recut := after_mode_change(view, want, rows)) is not None:
-            return now, recut
+        if (in_other_mode := after_mode_change(view, want, rows)) is not None:
+            return now, in_other_mode
         bound = _size_bound(devices, int(offer.devices.max()), want.gpus)
         unit = "gpus" if want.is_exclusive else "devices"
         return now, Obstacle(Reason.NOT_ENOUGH_GPUS, want.gpus, devices, unit, want.reservation, bound)
@@ -256,12 +256,20 @@ UNCOUNTED = 1 << 40  # pods of a shape that takes no whole devices
 
 def most_when_empty(view: View, want: Request, allowed: BoolArray, offer: NodeAvailability) -> dict[GangLimit, int]:
     """How many pods would fit in the cluster by its GPUs alone, on allowed nodes, and outside reservations."""
-    freely = unreserved(view, want)
-    free_offer = availability_in(view, freely, np.arange(len(view.nodes.names))) if freely != want else offer
-    whole = int((free_offer.devices // want.gpus).sum()) if want.gpus and want.is_exclusive else UNCOUNTED
-    barred = int(pods_when_empty(view, freely, free_offer)[allowed].sum())
-    held_back = int(pods_when_empty(view, want, offer)[allowed].sum()) if freely != want else barred
-    return {GangLimit.CLUSTER: whole, GangLimit.ALLOWED_NODES: barred, GangLimit.UNRESERVED: held_back}
+    if_unreserved = unreserved(view, want)
+    unreserved_offer = (
+        availability_in(view, if_unreserved, np.arange(len(view.nodes.names))) if if_unreserved != want else offer
+    )
+    by_gpus = int((unreserved_offer.devices // want.gpus).sum()) if want.gpus and want.is_exclusive else UNCOUNTED
+    on_allowed_nodes = int(pods_when_empty(view, if_unreserved, unreserved_offer)[allowed].sum())
+    outside_reserved = (
+        int(pods_when_empty(view, want, offer)[allowed].sum()) if if_unreserved != want else on_allowed_nodes
+    )
+    return {
+        GangLimit.CLUSTER: by_gpus,
+        GangLimit.ALLOWED_NODES: on_allowed_nodes,
+        GangLimit.UNRESERVED: outside_reserved,
+    }
 
 
 def unreserved(view: View, want: Request) -> Request:

@@ -21,7 +21,7 @@ from kaiwo.snapshot.node_table import SIZE
 from kaiwo.snapshot.queue_table import ResourceVector
 from kaiwo.snapshot.working_copy import WorkingCopy
 
-COST = 1 << 32  # above every score
+PRICE_WEIGHT = 1 << 32  # above every score
 _NO_COLUMNS = np.zeros(0, np.int64)
 
 
@@ -87,9 +87,9 @@ class Placer:
             state = self._state(shape, want)
             if not len(state.score):
                 break
-            score = state.score if self._prices is None else state.score - self._prices.of_nodes(want) * COST
+            score = state.score if self._prices is None else state.score - self._prices.of_nodes(want) * PRICE_WEIGHT
             if count > 1 and not placed:
-                score = self._roomy(want, state, score, count)
+                score = self._prefer_roomy_domains(want, state, score, count)
             row = int(score.argmax())  # the first of the best: rows are sorted by name
             if state.slots[row] <= 0:
                 break
@@ -100,18 +100,18 @@ class Placer:
             here = min(count - len(placed), slots) if at_once else 1
             placed.extend(self.put(row, want, here))
             if here == slots and shape >= 0 and self._mask is None and want.neighbours is None:
-                self._scores.filled(shape, row)
+                self._scores.mark_filled(shape, row)
         return placed
 
     def _state(self, shape: int, want: Request) -> ShapeState:
         return self._scores.state(shape, self._mask) if shape >= 0 else self._scores.state_of(want, self._mask)
 
-    def _roomy(self, want: Request, state: ShapeState, score: IntArray, count: int) -> IntArray:
+    def _prefer_roomy_domains(self, want: Request, state: ShapeState, score: IntArray, count: int) -> IntArray:
         """Pods that must be near each other begin in a domain with room for all of them, if there is one."""
         near = want.neighbours.near if want.neighbours is not None else None
         for level in near.levels if near is not None else ():
-            places = domains_of(self.working.nodes, level)
-            has_room = np.append(sum_by_domain(places, state.slots) >= count, False)[places]
+            domains = domains_of(self.working.nodes, level)
+            has_room = np.append(sum_by_domain(domains, state.slots) >= count, False)[domains]
             narrowed = np.where(has_room, score, NOWHERE)
             score = narrowed if narrowed.max(initial=NOWHERE) > NOWHERE else score
         return score
@@ -150,7 +150,7 @@ class Placer:
     def _fill(self, row: int, want: Request, count: int) -> list[Placed]:
         """Called once for many pods, for strategies that stay on a device while pods fit."""
         columns = self._ranked(row, want)
-        times = self._scores.times_on(want, row, self._mask)[columns]
+        times = self._scores.pods_per_device_on(want, row, self._mask)[columns]
         before = np.cumsum(times) - times
         here = np.clip(count - before, 0, times)
         columns, here = columns[here > 0], here[here > 0]
@@ -176,7 +176,7 @@ class Placer:
 
     def _ranked(self, row: int, want: Request) -> IntArray:
         """The devices of a node that fit, in the order of the strategy."""
-        columns = self._scores.times_on(want, row, self._mask).nonzero()[0]
+        columns = self._scores.pods_per_device_on(want, row, self._mask).nonzero()[0]
         plugin = self._plugins.allocation
         rank = call_plugin(plugin.name, plugin.allocation, len(columns), self.working.view, want, row, columns)
         ranked: IntArray = columns[np.argsort(rank, kind="stable")]

@@ -162,14 +162,14 @@ class _Gang:
             step = next((each for each in steps if self._kind_of(each) not in failed), None)
             if step is None:
                 return
-            if not self._take(step):
+            if not self._place_step(step):
                 failed.add(self._kind_of(step))
 
     def _kind_of(self, step: PodsByRole) -> PodsByRole:
         """Steps that need the same. Room only shrinks, so where one failed all do."""
         return tuple(sorted((self._needs[at].shape, pods) for at, pods in step))
 
-    def _take(self, step: PodsByRole) -> bool:
+    def _place_step(self, step: PodsByRole) -> bool:
         found: list[tuple[int, list[Placed]]] = []
         with self._working.trial() as attempt:
             for at, pods in step:

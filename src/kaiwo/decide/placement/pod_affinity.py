@@ -114,9 +114,9 @@ def domains_of(nodes: NodeTable, level: str) -> IntArray:
     return found if found is not None else _keep(nodes, level, _number(nodes, level))
 
 
-def sum_by_domain(places: IntArray, counts: IntArray) -> IntArray:
-    inside = places >= 0
-    sums: IntArray = np.bincount(places[inside], counts[inside], int(places.max(initial=-1)) + 1).astype(np.int64)
+def sum_by_domain(domains: IntArray, counts: IntArray) -> IntArray:
+    inside = domains >= 0
+    sums: IntArray = np.bincount(domains[inside], counts[inside], int(domains.max(initial=-1)) + 1).astype(np.int64)
     return sums
 
 
@@ -140,11 +140,11 @@ def _present(view: WorkingCopy, counts: IntArray | None, level: str) -> BoolArra
     """Nodes whose domain has at least one; None: there are none anywhere."""
     if counts is None:
         return None
-    places = domains_of(view.nodes, level)
-    there = np.zeros(int(places.max(initial=-1)) + 2, np.bool_)
-    there[places[counts > 0]] = True
+    domains = domains_of(view.nodes, level)
+    there = np.zeros(int(domains.max(initial=-1)) + 2, np.bool_)
+    there[domains[counts > 0]] = True
     there[-1] = False  # index -1, for nodes without a domain, is the last entry
-    return there[places]
+    return there[domains]
 
 
 def _anti_affinity(view: WorkingCopy, own: PodAffinity) -> list[AffinityVerdict]:
@@ -173,15 +173,15 @@ def _apart(view: WorkingCopy, mark: str, level: str, *counts: IntArray | None) -
 def _is_near(view: WorkingCopy, rule: RequiredPodAffinity, is_own: bool) -> AffinityVerdict:
     """All levels together: near on one level alone is not near."""
     counts = view.affinity_counts.by_row(rule.mark)
-    has_places = np.ones(len(view.nodes.names), np.bool_)
+    has_domain = np.ones(len(view.nodes.names), np.bool_)
     near = np.ones(len(view.nodes.names), np.bool_)
     has_matches = False
     for level in rule.levels:
-        has_places &= domains_of(view.nodes, level) >= 0
+        has_domain &= domains_of(view.nodes, level) >= 0
         present = _present(view, counts, level)
         near &= present if present is not None else False
         has_matches = has_matches or (present is not None and bool(present.any()))
-    mask = has_places & (near if has_matches or not is_own else True)
+    mask = has_domain & (near if has_matches or not is_own else True)
     return AffinityVerdict(mask, Reason.PODS_NOT_NEAR, _subject(", ".join(rule.levels), rule.mark), False)
 
 
@@ -199,16 +199,16 @@ def _is_even(view: WorkingCopy, want: Request, own: PodAffinity, rule: TopologyS
 def _within_skew(
     view: WorkingCopy, want: Request, own: PodAffinity, rule: TopologySpread, counts: IntArray
 ) -> BoolArray:
-    places = domains_of(view.nodes, rule.level)
-    counted = np.where(_counts(view.nodes, want, own, rule), places, -1)
+    domains = domains_of(view.nodes, rule.level)
+    counted = np.where(_counts(view.nodes, want, own, rule), domains, -1)
     sums = sum_by_domain(counted, counts)
     exist = np.zeros(len(sums), np.bool_)
     exist[counted[counted >= 0]] = True
     fewest = int(sums[exist].min()) if exist.sum() >= rule.min_places and exist.any() else 0
-    more = np.zeros(int(places.max(initial=-1)) + 2, np.int64)  # the last is for nodes without a domain
+    more = np.zeros(int(domains.max(initial=-1)) + 2, np.int64)  # the last is for nodes without a domain
     more[: len(sums)] = sums
-    within: BoolArray = more[places] + (rule.mark in own.marks) - fewest <= rule.max_skew
-    return within & (places >= 0)
+    within: BoolArray = more[domains] + (rule.mark in own.marks) - fewest <= rule.max_skew
+    return within & (domains >= 0)
 
 
 def _counts(nodes: NodeTable, want: Request, own: PodAffinity, rule: TopologySpread) -> BoolArray:

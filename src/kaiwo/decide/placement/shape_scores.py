@@ -48,46 +48,46 @@ class ShapeScores:
         # Scores for a future time are not kept for the next cycle.
         self._kept: dict[int, ShapeState] = state.caches.setdefault(active.token, {}) if keeps else {}
         self._verdicts: dict[Any, Verdict] = state.caches.setdefault(("static", active.token), {})
-        self._now: dict[int, ShapeState] = {}
-        self._loose: dict[Request, ShapeState] = {}
+        self._current: dict[int, ShapeState] = {}
+        self._by_request: dict[Request, ShapeState] = {}
         self._by_affinity: dict[Request, ShapeState] = {}
         self._masked: dict[tuple[Request, tuple[int, ...]], ShapeState] = {}
         self._redefined_at = int(working.nodes.node_changed.max(initial=-1))
 
     def state(self, shape: int, mask: CapacityMask | None = None) -> ShapeState:
         """With all placements so far, on the nodes as they are under the mask."""
-        now = self._now.get(shape)
+        now = self._current.get(shape)
         if now is None:
             now = self._kept.get(shape) or _unknown(len(self.view.nodes.names))
             now = self._repaired(self.start, self._shapes[shape], now)
             if shape in self._kept or len(self._kept) < MOST_KEPT:
                 self._kept[shape] = now
         want = self._shapes[shape]
-        now = self._now[shape] = self._repaired(self.view, want, now)
-        return self._seen(want, now, mask)
+        now = self._current[shape] = self._repaired(self.view, want, now)
+        return self._with_mask_and_affinity(want, now, mask)
 
     def state_of(self, want: Request, mask: CapacityMask | None = None) -> ShapeState:
         """The same for a request that no waiting workload has; kept for this cycle only."""
-        now = self._loose.get(want) or _unknown(len(self.view.nodes.names))
-        now = self._loose[want] = self._repaired(self.view, want, now)
-        return self._seen(want, now, mask)
+        now = self._by_request.get(want) or _unknown(len(self.view.nodes.names))
+        now = self._by_request[want] = self._repaired(self.view, want, now)
+        return self._with_mask_and_affinity(want, now, mask)
 
-    def filled(self, shape: int, row: int) -> None:
+    def mark_filled(self, shape: int, row: int) -> None:
         """A node took as many pods of the shape as fit: it need not be evaluated again."""
-        now = self._now[shape]
+        now = self._current[shape]
         slots, score = now.slots.copy(), now.score.copy()
         slots[row], score[row] = 0, NOWHERE
         room = now.room - int(now.slots[row])
-        self._now[shape] = ShapeState(self.view.clock, slots, score, now.allowed, room)
+        self._current[shape] = ShapeState(self.view.clock, slots, score, now.allowed, room)
 
-    def times_on(self, want: Request, row: int, mask: CapacityMask | None) -> IntArray:
+    def pods_per_device_on(self, want: Request, row: int, mask: CapacityMask | None) -> IntArray:
         """How often one device's part of a request fits on each device of a node."""
         nodes = np.array([row])
         view = self.view if mask is None else mask.over(self.view, nodes)
         times: IntArray = pods_per_device(view, want, nodes)[0]
         return times
 
-    def _seen(self, want: Request, now: ShapeState, mask: CapacityMask | None) -> ShapeState:
+    def _with_mask_and_affinity(self, want: Request, now: ShapeState, mask: CapacityMask | None) -> ShapeState:
         if mask is not None:
             now = self._under_mask(want, now, mask)
             return now if want.neighbours is None else with_affinity(self.working, want, now)
@@ -181,8 +181,8 @@ def with_affinity(working: WorkingCopy, want: Request, plain: ShapeState) -> Sha
 
 def _one_per_domain(view: View, slots: IntArray, level: str) -> int:
     """How many pods find a domain of their own; nodes without a domain are not bound."""
-    places = domains_of(view.nodes, level)
-    return int((sum_by_domain(places, slots) > 0).sum() + slots[places < 0].sum())
+    domains = domains_of(view.nodes, level)
+    return int((sum_by_domain(domains, slots) > 0).sum() + slots[domains < 0].sum())
 
 
 def scores_for(want: Request, active: ActivePlugins) -> list[tuple[Score, int]]:

@@ -24,7 +24,7 @@ from kaiwo.snapshot.array_types import IntArray
 from kaiwo.snapshot.capacity_timeline import OVERDUE_S
 from kaiwo.snapshot.cluster_state import ClusterState
 
-HasRight = Callable[[QueueCharge, QueueCharge], bool]  # of the work that would start, and of the planned start
+HasPrecedence = Callable[[QueueCharge, QueueCharge], bool]  # of the work that would start, and of the planned start
 LEAD_S = 30  # the gap ends this long before a planned start: what has to be stopped is gone in time
 
 
@@ -51,13 +51,13 @@ class BackfillMasks:
         quota: FutureQuota,
         protected: Sequence[ProtectedStart],
         started: Sequence[PlannedUsage],
-        has_right: HasRight | None = None,
+        has_precedence: HasPrecedence | None = None,
     ) -> None:
         self._capacity, self._quota, self._protected, self._started = capacity, quota, protected, started
-        self._has_right = has_right or quota.has_right
+        self._has_precedence = has_precedence or quota.has_precedence
         self._left: dict[int, IntArray] = {}
         self._known: dict[tuple[int, ...], CapacityMask] = {}
-        self.by_right: set[str] = set()  # workloads that a planned start in their way did not bind
+        self.by_precedence: set[str] = set()  # workloads that a planned start in their way did not bind
 
     def of(self, workload: Workload, charge: QueueCharge) -> CapacityMask | None:
         """The mask for one workload; None: no planned start binds it."""
@@ -73,10 +73,10 @@ class BackfillMasks:
         others = [each for each in self._protected if each.planned.workload != name]
         return BackfillMasks(self._capacity, self._quota, others, self._started) if others else None
 
-    def at_their_least(self) -> "BackfillMasks":
+    def certainly_binding(self) -> "BackfillMasks":
         """For a workload whose request changes: only the planned starts that bind it whatever the shares become."""
-        has_right = self._quota.could_have_right
-        return BackfillMasks(self._capacity, self._quota, self._protected, self._started, has_right)
+        has_precedence = self._quota.could_have_precedence
+        return BackfillMasks(self._capacity, self._quota, self._protected, self._started, has_precedence)
 
     def leave_charges(self, workload: Workload, charge: QueueCharge) -> bool:
         """If it starts, queues can still pay for all planned starts that bind it."""
@@ -110,10 +110,10 @@ class BackfillMasks:
 
     def _binding(self, workload: Workload, charge: QueueCharge) -> list[int]:
         found = [at for at, each in enumerate(self._protected) if each.binds(workload, self._capacity.now_s)]
-        has_right = {at for at in found if self._has_right(charge, self._protected[at].charge)}
-        if has_right:
-            self.by_right.add(workload.name)
-        return [at for at in found if at not in has_right]
+        has_precedence = {at for at in found if self._has_precedence(charge, self._protected[at].charge)}
+        if has_precedence:
+            self.by_precedence.add(workload.name)
+        return [at for at in found if at not in has_precedence]
 
     def _mask(self, key: tuple[int, ...]) -> CapacityMask:
         rows = np.unique(np.concatenate([self._protected[at].usage.rows for at in key]))

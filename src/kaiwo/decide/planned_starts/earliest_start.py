@@ -23,7 +23,7 @@ from kaiwo.snapshot.array_types import IntArray
 from kaiwo.snapshot.node_table import SIZE
 
 TRIES = 3  # moments at which the sums would do, and a placement is tried
-NODES_A_STEP = 64
+NODES_PER_STEP = 64
 MOST_NAMED = 3
 
 
@@ -45,7 +45,7 @@ class StartSearch:
         """The earliest start beside what others will use; None: none before `before_s`."""
         if self._by_sums(usages, before_s) >= before_s:
             return None
-        self._free.budget.used += 5 + len(self._capacity.base) // NODES_A_STEP
+        self._free.budget.used += 5 + len(self._capacity.base) // NODES_PER_STEP
         moments = self._capacity.moments(usages, self._run_s)
         for at_s in islice(filter(self._may_start, self._when_all_fit(moments, before_s)), TRIES):
             placement = self._place(moments, at_s)

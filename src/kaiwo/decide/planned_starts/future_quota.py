@@ -27,19 +27,19 @@ class FutureQuota:
         queues = self._working.queues
         return bool(queues.limits[charge.queue]) or (charge.is_non_preemptible and bool(queues.quotas[charge.queue]))
 
-    def has_right(self, charge: QueueCharge, planned: QueueCharge) -> bool:
+    def has_precedence(self, charge: QueueCharge, planned: QueueCharge) -> bool:
         """Its queue stays within its fair share, and the planned start takes another queue over its own: a planned
         start does not bind work that other queues are owed."""
         if charge.queue == planned.queue:
             return False
-        now = current_shares(self._working.view)
+        shares = current_shares(self._working.view)
         request = ReclaimRequest(charge.queue, np.array(charge.charge, np.int64), not charge.is_non_preemptible)
-        if refusal_to_reclaim(now, request) is not None:
+        if refusal_to_reclaim(shares, request) is not None:
             return False
         side, used = self._side_of(planned, charge.queue)
-        return bool(((used > entitled(now, side)) & (request.need > 0)).any())
+        return bool(((used > entitled(shares, side)) & (request.need > 0)).any())
 
-    def could_have_right(self, charge: QueueCharge, planned: QueueCharge) -> bool:
+    def could_have_precedence(self, charge: QueueCharge, planned: QueueCharge) -> bool:
         """It may gain that right once shares follow a changed request: only quotas are certain."""
         if charge.queue == planned.queue:
             return False
@@ -48,13 +48,13 @@ class FutureQuota:
 
     def takes_what_others_are_owed(self, charge: QueueCharge) -> bool:
         """It takes its queue over its fair share while work waits in a queue that has less than its own."""
-        now = current_shares(self._working.view)
-        path = list(now.queues.path[charge.queue])
-        if not (now.used[path] + charge.charge > entitled(now, np.array(path, np.intp))).any():
+        shares = current_shares(self._working.view)
+        path = list(shares.queues.path[charge.queue])
+        if not (shares.used[path] + charge.charge > entitled(shares, np.array(path, np.intp))).any():
             return False
         waiting = [queue for queue, asked in self._working.view.queue_demand.items() if any(asked)]
-        rows = [now.queues.row[queue] for queue in waiting if queue in now.queues.row]
-        return any(row != charge.queue and (now.used[row] < now.fair[row]).any() for row in rows)
+        rows = [shares.queues.row[queue] for queue in waiting if queue in shares.queues.row]
+        return any(row != charge.queue and (shares.used[row] < shares.fair[row]).any() for row in rows)
 
     def may_start(self, charge: QueueCharge, at_s: int, others: Sequence[QueueCharge]) -> bool:
         """At that time the bounds of its queues leave what it pays, beside these others."""
@@ -78,9 +78,9 @@ class FutureQuota:
 
     def _side_of(self, planned: QueueCharge, other: int) -> tuple[int, IntArray]:
         """Where its path diverges from the other queue's, and what is used there once it has started."""
-        now = current_shares(self._working.view)
-        _, (side,) = now.queues.tree.diverging_queues(other, np.array([planned.queue]))
-        return int(side), now.used[side] - self._returned_by(planned.start_s, False)[side] + planned.charge
+        shares = current_shares(self._working.view)
+        _, (side,) = shares.queues.tree.diverging_queues(other, np.array([planned.queue]))
+        return int(side), shares.used[side] - self._returned_by(planned.start_s, False)[side] + planned.charge
 
     def _bounds(self, charge: QueueCharge) -> list[tuple[PathBound, bool]]:
         """The limits, and for non-preemptible work the quotas (True)."""

@@ -51,10 +51,10 @@ class KeptPlannedStarts(NamedTuple):
 
 def keep_planned_starts(cycle: CycleInput, free: CycleState, evicted: Iterable[Eviction] = ()) -> KeptPlannedStarts:
     """Start what is due, move what can be earlier or must be later, and mask the rest for all other work."""
-    return _Keeping(cycle, free).run(evicted) if cycle.state.planned_starts else KeptPlannedStarts()
+    return _PlannedStartStep(cycle, free).run(evicted) if cycle.state.planned_starts else KeptPlannedStarts()
 
 
-class _Keeping:
+class _PlannedStartStep:
     def __init__(self, cycle: CycleInput, free: CycleState) -> None:
         self._cycle, self._free, self._state, self._now_s = cycle, free, cycle.state, cycle.now_s
         self._capacity = FutureCapacity(free.working, timeline_of(cycle.state))
@@ -240,8 +240,8 @@ def with_history(
         return now
     if now.start_s <= before.start_s:
         return replace(now, made_s=before.made_s)
-    cause, culprit = _delay_cause(cycle.state, cycle.now_s, before, ahead)
-    return replace(now, made_s=before.made_s, delay=cause, delayed_by=culprit)
+    cause, delayed_by = _delay_cause(cycle.state, cycle.now_s, before, ahead)
+    return replace(now, made_s=before.made_s, delay=cause, delayed_by=delayed_by)
 
 
 def _delay_cause(

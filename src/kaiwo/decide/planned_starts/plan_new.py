@@ -42,7 +42,7 @@ def set_deadlines(
         owners = _owners(masks, start)
         if not owners or start.workload in planned.dropped:
             continue
-        if workload.name in masks.by_right or all(outranks(workload, owner) for owner in owners):
+        if workload.name in masks.by_precedence or all(outranks(workload, owner) for owner in owners):
             look_again_s = now_s + 1
         elif workload.preemptible and (run_s := expected_run_s(workload)):
             found[at] = replace(start, until_s=now_s + run_s)

@@ -28,7 +28,7 @@ class NodeReady:
     def filter(self, view: View, want: Request, nodes: Rows) -> BoolArray:
         if view.nodes.schedulable.all():
             return np.ones(len(nodes), np.bool_)
-        return _each(view, nodes, lambda node: node.ready or _is_let_in(want, node, NOT_READY))
+        return _test_nodes(view, nodes, lambda node: node.ready or _tolerates_state(want, node, NOT_READY))
 
 
 class NodeNotCordoned:
@@ -40,7 +40,7 @@ class NodeNotCordoned:
     def filter(self, view: View, want: Request, nodes: Rows) -> BoolArray:
         if view.nodes.schedulable.all():
             return np.ones(len(nodes), np.bool_)
-        return _each(view, nodes, lambda node: not node.cordoned or _is_let_in(want, node, CORDONED))
+        return _test_nodes(view, nodes, lambda node: not node.cordoned or _tolerates_state(want, node, CORDONED))
 
 
 class NodeRules:
@@ -52,7 +52,9 @@ class NodeRules:
     def filter(self, view: View, want: Request, nodes: Rows) -> BoolArray:
         if not want.node_rules and not want.node_choices:
             return np.ones(len(nodes), np.bool_)
-        return _each(view, nodes, lambda node: matches_node_rules(node.labels, want.node_rules, want.node_choices))
+        return _test_nodes(
+            view, nodes, lambda node: matches_node_rules(node.labels, want.node_rules, want.node_choices)
+        )
 
 
 class NodeTaints:
@@ -63,7 +65,7 @@ class NodeTaints:
 
     def filter(self, view: View, want: Request, nodes: Rows) -> BoolArray:
         """PreferNoSchedule never excludes a node."""
-        return _each(view, nodes, lambda node: not node.taints or tolerates_all(want.tolerations, node))
+        return _test_nodes(view, nodes, lambda node: not node.taints or tolerates_all(want.tolerations, node))
 
 
 class NodesToAvoid:
@@ -75,16 +77,16 @@ class NodesToAvoid:
     def filter(self, view: View, want: Request, nodes: Rows) -> BoolArray:
         if not want.avoid_nodes:
             return np.ones(len(nodes), np.bool_)
-        return _each(view, nodes, lambda node: node.name not in want.avoid_nodes)
+        return _test_nodes(view, nodes, lambda node: node.name not in want.avoid_nodes)
 
 
-def _each(view: View, nodes: Rows, test: Callable[[Node], bool]) -> BoolArray:
+def _test_nodes(view: View, nodes: Rows, test: Callable[[Node], bool]) -> BoolArray:
     """A Python loop, since definitions are objects; it runs once per shape and then per redefined node."""
     all_nodes = view.nodes.nodes
     return np.fromiter((test(all_nodes[row]) for row in nodes), np.bool_, len(nodes))
 
 
-def _is_let_in(want: Request, node: Node, taints: tuple[Taint, ...]) -> bool:
+def _tolerates_state(want: Request, node: Node, taints: tuple[Taint, ...]) -> bool:
     there = tuple(taint for taint in taints if any(taint.key == each.key for each in node.taints))
     return _tolerates_all_of(want.tolerations, there or taints)
 
@@ -119,10 +121,10 @@ class GpuIsolation:
         """One suitable device is enough; whole GPUs and partitions always have the best grade."""
         if not (want.isolation or want.least_grade) or not want.gpus or want.is_exclusive:
             return np.ones(len(nodes), np.bool_)
-        return _each(view, nodes, lambda node: _serves(node, want))
+        return _test_nodes(view, nodes, lambda node: _offers_isolation(node, want))
 
 
-def _serves(node: Node, want: Request) -> bool:
+def _offers_isolation(node: Node, want: Request) -> bool:
     """Only whole GPUs count: that partitioned ones could be made whole again is another obstacle."""
     grades = {(gpu.model, gpu.memory_mib): gpu for gpu in whole_gpus(node)}.values()
     found = (grade_of(want, gpu, node.labels) for gpu in grades)
