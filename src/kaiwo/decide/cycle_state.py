@@ -68,11 +68,11 @@ class CycleState:
             self.budget.used += self._steps_per_shape
         return self.scores.state(shape, mask).room
 
-    def has_room(self, found: WaitingClass, mask: CapacityMask | None = None) -> bool:
+    def has_room(self, waiting_class: WaitingClass, mask: CapacityMask | None = None) -> bool:
         """A necessary condition: each shape of the class finds room, as if it were alone."""
-        if found.choices is not None:
-            return any(self._has_room_for(needs, mask) for needs in needs_of_each_choice(found))
-        return self._has_room_for(found.needs, mask)
+        if waiting_class.choices is not None:
+            return any(self._has_room_for(needs, mask) for needs in needs_of_each_choice(waiting_class))
+        return self._has_room_for(waiting_class.needs, mask)
 
     def _has_room_for(self, needs: RoleNeeds, mask: CapacityMask | None) -> bool:
         if len(needs) == 1:

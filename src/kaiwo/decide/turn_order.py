@@ -78,9 +78,9 @@ def classes_left(lanes: Mapping[str, Lane]) -> list[WaitingClass]:
     return [found for lane in lanes.values() for found in lane.rest()]
 
 
-def is_planned(planned: Mapping[str, PlannedStart], found: WaitingClass) -> bool:
+def is_planned(planned: Mapping[str, PlannedStart], waiting_class: WaitingClass) -> bool:
     """Every workload of the class waits for a planned start."""
-    return 0 < len(found.waiters) <= len(planned) and all(name in planned for _, name in found.waiters)
+    return 0 < len(waiting_class.waiters) <= len(planned) and all(name in planned for _, name in waiting_class.waiters)
 
 
 L = TypeVar("L")  # a lane: false when no work is left in it

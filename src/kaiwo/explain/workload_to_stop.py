@@ -62,10 +62,10 @@ def started_earlier(what_if: WhatIf) -> list[PodCount]:
     return sorted(found, key=lambda each: -each.want.charge_milli * each.pods)[:MOST_KINDS]
 
 
-def _is_plain(found: WaitingClass) -> bool:
+def _is_plain(waiting_class: WaitingClass) -> bool:
     """Equal pods that must start together and have no nominations."""
-    is_equal = len(found.needs) == 1 and found.choices is None
-    return is_equal and found.needs[0].needed > 0 and not found.signature.nominated_for
+    is_equal = len(waiting_class.needs) == 1 and waiting_class.choices is None
+    return is_equal and waiting_class.needs[0].needed > 0 and not waiting_class.signature.nominated_for
 
 
 def _asks_no_more(one: Request, other: Request) -> bool:

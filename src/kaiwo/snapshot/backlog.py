@@ -303,18 +303,18 @@ class Backlog:
         other.impossible = {key: copies[key] for key in self.impossible}
         return other
 
-    def _count_awaited(self, found: WaitingClass, sign: int) -> None:
-        for shape, _, _ in found.needs:
+    def _count_awaited(self, waiting_class: WaitingClass, sign: int) -> None:
+        for shape, _, _ in waiting_class.needs:
             neighbours = self.shapes[shape].neighbours
             for mark in neighbours.awaited_marks if neighbours is not None else ():
                 self.awaited_marks[mark] += sign
                 if not self.awaited_marks[mark]:
                     del self.awaited_marks[mark]
 
-    def _count_demand(self, found: WaitingClass, sign: int) -> None:
-        before = self.all_demand.get(found.queue, _NOTHING)
-        asks = found.demand
-        self.all_demand[found.queue] = (
+    def _count_demand(self, waiting_class: WaitingClass, sign: int) -> None:
+        before = self.all_demand.get(waiting_class.queue, _NOTHING)
+        asks = waiting_class.demand
+        self.all_demand[waiting_class.queue] = (
             before[0] + sign * asks[0], before[1] + sign * asks[1],
             before[2] + sign * asks[2], before[3] + sign * asks[3],
         )  # fmt: skip
@@ -347,21 +347,25 @@ def _with_growth_last(keys: OrderKeys, grows: bool) -> OrderKeys:
     return ((most, int(grows), *others), *rest)
 
 
-def needs_to_make_room_for(found: WaitingClass) -> RoleNeeds:
+def needs_to_make_room_for(waiting_class: WaitingClass) -> RoleNeeds:
     """The pods without which the workload does not start; for one that runs, one more pod."""
-    if any(needed for _, _, needed in found.needs):
-        return found.needs
-    if found.choices is not None:
-        return with_required(found.needs, found.choices.needed[0])
-    first, *rest = found.needs
+    if any(needed for _, _, needed in waiting_class.needs):
+        return waiting_class.needs
+    if waiting_class.choices is not None:
+        return with_required(waiting_class.needs, waiting_class.choices.needed[0])
+    first, *rest = waiting_class.needs
     return (first._replace(needed=1), *rest)
 
 
-def needs_charged_first(found: WaitingClass) -> RoleNeeds:
+def needs_charged_first(waiting_class: WaitingClass) -> RoleNeeds:
     """The pods that its queue is charged for first; with sub-groups, those of the next that would start."""
-    return found.needs if found.choices is None else needs_to_make_room_for(found)
+    return waiting_class.needs if waiting_class.choices is None else needs_to_make_room_for(waiting_class)
 
 
-def needs_of_each_choice(found: WaitingClass) -> list[RoleNeeds]:
+def needs_of_each_choice(waiting_class: WaitingClass) -> list[RoleNeeds]:
     """Every alternative of a workload with sub-groups, the cheapest first."""
-    return [] if found.choices is None else [with_required(found.needs, needed) for needed in found.choices.needed]
+    return (
+        []
+        if waiting_class.choices is None
+        else [with_required(waiting_class.needs, needed) for needed in waiting_class.choices.needed]
+    )

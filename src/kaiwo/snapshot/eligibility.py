@@ -39,12 +39,12 @@ def gate_obstacles(state: "ClusterState", workload: Workload, now_s: int) -> tup
     return tuple(found)
 
 
-def is_impossible(nodes: NodeTable, queues: QueueTable, shapes: RequestShapes, found: WaitingClass) -> bool:
+def is_impossible(nodes: NodeTable, queues: QueueTable, shapes: RequestShapes, waiting_class: WaitingClass) -> bool:
     """Too large for every node or for all of them together, or beyond a bound of its queue."""
-    must = [(shapes[shape], needed) for shape, _, needed in found.needs if needed]
-    if not nodes.names or not must or found.signature.nominated_for or found.choices is not None:
+    must = [(shapes[shape], needed) for shape, _, needed in waiting_class.needs if needed]
+    if not nodes.names or not must or waiting_class.signature.nominated_for or waiting_class.choices is not None:
         return False
-    return _is_beyond_bounds(queues, found, must) or any(
+    return _is_beyond_bounds(queues, waiting_class, must) or any(
         most_pods_when_empty(nodes, want) < needed for want, needed in must
     )
 
@@ -83,11 +83,13 @@ def _most_pods(nodes: NodeTable, want: Request) -> int:
     return int(np.minimum(pods, UNCOUNTED // max(1, len(pods))).sum())
 
 
-def _is_beyond_bounds(queues: QueueTable, found: WaitingClass, must: list[tuple[Request, int]]) -> bool:
-    row = queues.row.get(found.queue)
+def _is_beyond_bounds(queues: QueueTable, waiting_class: WaitingClass, must: list[tuple[Request, int]]) -> bool:
+    row = queues.row.get(waiting_class.queue)
     if row is None:
         return False
-    bounds = queues.limits[row] if found.signature.is_preemptible else (*queues.limits[row], *queues.quotas[row])
+    bounds = (
+        queues.limits[row] if waiting_class.signature.is_preemptible else (*queues.limits[row], *queues.quotas[row])
+    )
     if not bounds:
         return False
     charge = (

@@ -108,9 +108,9 @@ class Allocate:
         if run.growing and masks is None and not is_over():
             self._grow(run.growing, is_over)
 
-    def could_fit(self, found: WaitingClass, name: str) -> bool:
+    def could_fit(self, waiting_class: WaitingClass, name: str) -> bool:
         """A necessary condition, by shape and not by class: room for what it needs, as if it were alone."""
-        return self._check_fit(found, name).could_fit
+        return self._check_fit(waiting_class, name).could_fit
 
     def result(self, unreached: Sequence[Sequence[WaitingClass]]) -> Allocated:
         return Allocated(
@@ -122,25 +122,27 @@ class Allocate:
             tuple(tuple(group) for group in unreached),
         )
 
-    def _check_fit(self, found: WaitingClass, name: str) -> "_FitCheck":
+    def _check_fit(self, waiting_class: WaitingClass, name: str) -> "_FitCheck":
         """Whether a workload of a class could fit, on the nodes as planned starts of others leave them to it."""
         masks, mask = self._planned.masks, None
         if masks is not None:
             if name in self._planned.kept:
                 return _FitCheck(False, None)  # it starts when it is planned to
-            if not found.signature.nominated_for:
+            if not waiting_class.signature.nominated_for:
                 workload = self._cycle.state.workloads[name]
-                mask = masks.of(workload, self._free.charges.queue_charge(found))
-        if found.signature.nominated_for:
+                mask = masks.of(workload, self._free.charges.queue_charge(waiting_class))
+        if waiting_class.signature.nominated_for:
             return _FitCheck(True, mask)
-        return _FitCheck(self._free.has_room(found, mask) and self._leaves_charges(found, name, mask), mask)
+        return _FitCheck(
+            self._free.has_room(waiting_class, mask) and self._leaves_charges(waiting_class, name, mask), mask
+        )
 
-    def _leaves_charges(self, found: WaitingClass, name: str, mask: CapacityMask | None) -> bool:
+    def _leaves_charges(self, waiting_class: WaitingClass, name: str, mask: CapacityMask | None) -> bool:
         """It leaves queues what they must be charged for the planned starts of others."""
         masks = self._planned.masks
         if masks is None or mask is None:
             return True
-        return masks.leave_charges(self._cycle.state.workloads[name], self._free.charges.queue_charge(found))
+        return masks.leave_charges(self._cycle.state.workloads[name], self._free.charges.queue_charge(waiting_class))
 
     def _take_batch(self, run: "_Run") -> bool:
         """Start the next turns together, all of them or none; where one does not fit, those before it."""
@@ -184,9 +186,9 @@ class Allocate:
             attempt.keep()
         return [starts[at] for at in sorted(starts)], len(batch.picked)
 
-    def _pays(self, found: WaitingClass, placed: Placed) -> bool:
-        working, want = self._free.working, self._shapes[found.needs[0].shape]
-        return self._free.charges.payer(found).try_charge(working, charge_of_placed(working, want, [placed]))
+    def _pays(self, waiting_class: WaitingClass, placed: Placed) -> bool:
+        working, want = self._free.working, self._shapes[waiting_class.needs[0].shape]
+        return self._free.charges.payer(waiting_class).try_charge(working, charge_of_placed(working, want, [placed]))
 
     def _take_turn(self, run: "_Run") -> None:
         budget, lane = self._free.budget, run.turns.lane
@@ -213,77 +215,79 @@ class Allocate:
             self.stuck.add(found)
         run.turns.requeue()
 
-    def _passes_over(self, name: str, found: WaitingClass, check: "_FitCheck") -> bool:
+    def _passes_over(self, name: str, waiting_class: WaitingClass, check: "_FitCheck") -> bool:
         """It did not fit only because it runs too long: a workload behind it in its class may fit."""
         masks = self._planned.masks
         if masks is None:
             return False
         if name not in self._planned.kept:
-            if check.mask is None or not self._free.has_room(found):
+            if check.mask is None or not self._free.has_room(waiting_class):
                 return False
-            charge = self._free.charges.queue_charge(found)
-            self._too_long.setdefault(found.key, masks.obstacle(self._cycle.state.workloads[name], charge))
-        passed = self._passed_over[found.key] = self._passed_over.get(found.key, 0) + 1
+            charge = self._free.charges.queue_charge(waiting_class)
+            self._too_long.setdefault(waiting_class.key, masks.obstacle(self._cycle.state.workloads[name], charge))
+        passed = self._passed_over[waiting_class.key] = self._passed_over.get(waiting_class.key, 0) + 1
         return passed <= MOST_PASSED
 
-    def _may_wait_for_release(self, found: WaitingClass) -> bool:
+    def _may_wait_for_release(self, waiting_class: WaitingClass) -> bool:
         """Space that is being released could be nominated for it."""
-        if not self._free.working.has_releasing_pods or found.signature.nominated_for:
+        if not self._free.working.has_releasing_pods or waiting_class.signature.nominated_for:
             return False
-        return found.needs not in self._never_released
+        return waiting_class.needs not in self._never_released
 
-    def _waits_for_release(self, name: str, found: WaitingClass, check: "_FitCheck") -> bool:
+    def _waits_for_release(self, name: str, waiting_class: WaitingClass, check: "_FitCheck") -> bool:
         """Nominate a workload for space that pods being stopped will release, if it fits there."""
-        if not self._may_wait_for_release(found) or name in self._planned.kept:
+        if not self._may_wait_for_release(waiting_class) or name in self._planned.kept:
             return False
-        if not self._leaves_charges(found, name, check.mask):
+        if not self._leaves_charges(waiting_class, name, check.mask):
             return False
         state, working = self._cycle.state, self._free.working
         self._free.budget.used += STEPS_PER_RELEASE
         workload, placer = state.workloads[name], self._free.placer.under(check.mask)
         working.count_releasing(+1)
-        ways = needs_of_each_choice(found) or [needs_to_make_room_for(found)]
+        ways = needs_of_each_choice(waiting_class) or [needs_to_make_room_for(waiting_class)]
         tries = (place_workload(placer, state, workload, needs, grows=False) for needs in ways)
         placement = next(filter(None, tries), None)
         working.count_releasing(-1)
         if placement is None:
-            if self._free.charges.may_start(found):
-                self._never_released.add(found.needs)
+            if self._free.charges.may_start(waiting_class):
+                self._never_released.add(waiting_class.needs)
             return False
         self._given_up.extend(placement.given_up)
         self._nominations.extend(nominate(state, workload, placement))
         return True
 
-    def _start_single(self, found: WaitingClass, position: int, check: "_FitCheck") -> int:
-        shape, charges = found.needs[0].shape, self._free.charges
-        if not charges.may_start(found):
+    def _start_single(self, waiting_class: WaitingClass, position: int, check: "_FitCheck") -> int:
+        shape, charges = waiting_class.needs[0].shape, self._free.charges
+        if not charges.may_start(waiting_class):
             return 0
         placer = self._free.placer.under(check.mask)
-        placed = place_pods(placer, charges.payer(found), shape, self._shapes[shape], 1)
+        placed = place_pods(placer, charges.payer(waiting_class), shape, self._shapes[shape], 1)
         if placed is None:
             return 0
-        self.starts.append(self._start_of(found, position, placed[0]))
+        self.starts.append(self._start_of(waiting_class, position, placed[0]))
         return 1
 
-    def _start_of(self, found: WaitingClass, position: int, placed: Placed) -> Start:
+    def _start_of(self, waiting_class: WaitingClass, position: int, placed: Placed) -> Start:
         state = self._cycle.state
-        workload = state.workloads[found.waiters.name_at(position)]
+        workload = state.workloads[waiting_class.waiters.name_at(position)]
         return Start(workload.name, first_missing_pod(state, workload), placed.node, placed.devices)
 
-    def _start_one(self, run: "_Run", found: WaitingClass, check: "_FitCheck") -> int:
+    def _start_one(self, run: "_Run", waiting_class: WaitingClass, check: "_FitCheck") -> int:
         """Start one workload of several pods, all that it needs or none."""
         state, charges = self._cycle.state, self._free.charges
-        if not charges.may_start(found):
+        if not charges.may_start(waiting_class):
             return 0
         workload = state.workloads[run.turns.lane.first[0]]
         # First what each workload needs to start, then more; sub-groups and running work grow in their turn.
-        grows = found.choices is not None or not any(need.needed for need in found.needs)
-        placement = place_workload(self._free.placer.under(check.mask), state, workload, found.needs, grows=grows)
+        grows = waiting_class.choices is not None or not any(need.needed for need in waiting_class.needs)
+        placement = place_workload(
+            self._free.placer.under(check.mask), state, workload, waiting_class.needs, grows=grows
+        )
         if placement is None:
             return 0
         if placement.gang is not None and not grows:
-            need = charges.one_pod_of(found, workload)
-            run.growing.setdefault(found.queue, []).append((placement, need))
+            need = charges.one_pod_of(waiting_class, workload)
+            run.growing.setdefault(waiting_class.queue, []).append((placement, need))
         self.starts.extend(placement.starts)
         self._given_up.extend(placement.given_up)
         return len(placement.starts)

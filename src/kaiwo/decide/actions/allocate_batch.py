@@ -27,10 +27,10 @@ class StuckClasses:
         self._budget = free.budget
         self.by_key: dict[ClassKey, WaitingClass] = {}
 
-    def add(self, found: WaitingClass) -> None:
+    def add(self, waiting_class: WaitingClass) -> None:
         """This costs a step, since the obstacles of the class have to be found."""
-        if found.key not in self.by_key:
-            self.by_key[found.key] = found
+        if waiting_class.key not in self.by_key:
+            self.by_key[waiting_class.key] = waiting_class
             self._budget.used += 1
 
 
@@ -93,60 +93,60 @@ class Batch:
             self.turns.lanes[queue].rollback(heads)
         self.turns.rollback(self._turns_savepoint)
 
-    def _is_stuck(self, found: WaitingClass, supply: ShapeSupply | None) -> bool:
+    def _is_stuck(self, waiting_class: WaitingClass, supply: ShapeSupply | None) -> bool:
         """It cannot start whatever the batch does: room and headroom only shrink within a cycle."""
-        if found.key in self.stuck.by_key:
+        if waiting_class.key in self.stuck.by_key:
             return True
         if supply is None:
             return False
-        if supply.room and (self.picked or self.free.charges.may_start(found)):
+        if supply.room and (self.picked or self.free.charges.may_start(waiting_class)):
             return False
-        if self.may_wait(found):
+        if self.may_wait(waiting_class):
             return False
-        self.stuck.add(found)
+        self.stuck.add(waiting_class)
         return True
 
-    def _set_aside(self, lane: Lane, found: WaitingClass) -> None:
+    def _set_aside(self, lane: Lane, waiting_class: WaitingClass) -> None:
         """Set the class aside; if the batch is put back, so is the class, until its turn comes again."""
         if self.picked:
-            self._save_lane(lane, found)
+            self._save_lane(lane, waiting_class)
         lane.set_aside()
         self.turns.requeue()
 
-    def _save_lane(self, lane: Lane, found: WaitingClass) -> None:
-        if found.queue not in self._lane_savepoints:
-            self._lane_savepoints[found.queue] = lane.savepoint()
+    def _save_lane(self, lane: Lane, waiting_class: WaitingClass) -> None:
+        if waiting_class.queue not in self._lane_savepoints:
+            self._lane_savepoints[waiting_class.queue] = lane.savepoint()
 
-    def _count_to_pick(self, lane: Lane, found: WaitingClass, supply: ShapeSupply, most: int) -> int:
+    def _count_to_pick(self, lane: Lane, waiting_class: WaitingClass, supply: ShapeSupply, most: int) -> int:
         working, queue, is_last = self.free.working, self.turns.row, self.turns.is_last_queue
         if working.queues.is_model_bounded[queue]:
             return 0
         count = min(lane.run_length(), most, supply.left) if is_last else min(1, supply.left)
         if supply.charge is None:  # the charge depends on the device, and the next turn depends on the charge
             return count if is_last else 0
-        is_non_preemptible = not found.signature.is_preemptible
+        is_non_preemptible = not waiting_class.signature.is_preemptible
         if not is_non_preemptible and not working.queues.is_bounded[queue]:
             return count
         return count if within_limits(working, queue, _times(supply.charge, count), is_non_preemptible) else 0
 
-    def _pick(self, lane: Lane, found: WaitingClass, supply: ShapeSupply, count: int) -> None:
+    def _pick(self, lane: Lane, waiting_class: WaitingClass, supply: ShapeSupply, count: int) -> None:
         (_, position, _), first = lane.first, len(self.picked)
         supply.left -= count
         self._milli += supply.milli * count
-        self._save_lane(lane, found)
+        self._save_lane(lane, waiting_class)
         positions = range(first, first + count)
-        self.by_shape.setdefault(found.needs[0].shape, []).extend(positions)
-        self.picked.extend([(found, position + at) for at in range(count)])
+        self.by_shape.setdefault(waiting_class.needs[0].shape, []).extend(positions)
+        self.picked.extend([(waiting_class, position + at) for at in range(count)])
         if supply.charge is None:
             self.uncharged.update(positions)
         else:
             charge = _times(supply.charge, count)
-            self.free.working.charge(self.turns.row, charge, not found.signature.is_preemptible)
+            self.free.working.charge(self.turns.row, charge, not waiting_class.signature.is_preemptible)
         lane.advance(count)
         self.turns.requeue()
 
-    def _supply(self, found: WaitingClass) -> ShapeSupply:
-        shape = found.needs[0].shape
+    def _supply(self, waiting_class: WaitingClass) -> ShapeSupply:
+        shape = waiting_class.needs[0].shape
         supply = self._supplies.get(shape)
         if supply is None:
             room, want = self.free.pods_with_room(shape), self.shapes[shape]

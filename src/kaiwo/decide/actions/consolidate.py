@@ -8,10 +8,10 @@ from kaiwo.model.workload import Workload
 from kaiwo.snapshot.backlog import WaitingClass, needs_to_make_room_for
 
 
-def attempt(room: RoomState, placer: Placer, workload: Workload, found: WaitingClass) -> Attempt:
+def attempt(room: RoomState, placer: Placer, workload: Workload, waiting_class: WaitingClass) -> Attempt:
     queues = sorted(room.victims.queues())
     lanes = room.victims.lanes(queues, lambda unit: unit.workload.name != workload.name)
     if not lanes:
         return Attempt()
-    search = VictimSearch(room, placer, workload, needs_to_make_room_for(found), OnlyMoves(), lanes)
+    search = VictimSearch(room, placer, workload, needs_to_make_room_for(waiting_class), OnlyMoves(), lanes)
     return Attempt(search.find_room())

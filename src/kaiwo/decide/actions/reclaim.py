@@ -49,21 +49,21 @@ def owed_classes(
     return found
 
 
-def attempt(room: RoomState, placer: Placer, workload: Workload, found: WaitingClass) -> Attempt:
+def attempt(room: RoomState, placer: Placer, workload: Workload, waiting_class: WaitingClass) -> Attempt:
     free = room.free
-    shares = _before_the_cycle(room, found.queue)
-    row, need = free.working.queues.row[found.queue], np.array(unpaid_charge(room.cycle, free, found))
+    shares = _before_the_cycle(room, waiting_class.queue)
+    row, need = free.working.queues.row[waiting_class.queue], np.array(unpaid_charge(room.cycle, free, waiting_class))
     request = ReclaimRequest(row, need, workload.preemptible)
     if (refusal := refusal_to_reclaim(shares, request)) is not None:
         return Attempt(None, _refused(shares, refusal)) if _others_use(shares, row) else Attempt()
     may_lose = victim_queues(shares, request, room.victims.rows)
     if not may_lose.any() and not _protected(room, shares, request, may_lose):
         return Attempt()
-    candidates, needs, shapes = room.candidates, needs_to_make_room_for(found), room.cycle.state.backlog.shapes
+    candidates, needs, shapes = room.candidates, needs_to_make_room_for(waiting_class), room.cycle.state.backlog.shapes
     free.budget.used += STEPS_PER_PROOF + int(may_lose.sum()) // QUEUES_PER_STEP
     ran_enough = candidates.until_s <= room.cycle.now_s  # surplus pods have no minimum run time
     look_again_s = 0 if ran_enough.all() else int(candidates.until_s[~ran_enough].min())
-    reclaimable = candidates.reclaimable(may_lose, ran_enough, found.signature.nominated_for)
+    reclaimable = candidates.reclaimable(may_lose, ran_enough, waiting_class.signature.nominated_for)
     wants = [NeededPods(need.shape, shapes[need.shape], need.needed) for need in needs if need.needed]
     bounds = ReclaimBounds(free, shares, request, wants, reclaimable)
     if (short := bounds.short()) is not None:
@@ -87,7 +87,7 @@ def attempt(room: RoomState, placer: Placer, workload: Workload, found: WaitingC
     if room.budget.refused is not None:
         look_again_s = min(look_again_s or room.budget.again_s, room.budget.again_s)
         protected.append(room.budget.refusal)
-    verdict = node_bounds(free, reclaimable, wants, found.queue) or bounds.undecided(tried)
+    verdict = node_bounds(free, reclaimable, wants, waiting_class.queue) or bounds.undecided(tried)
     return Attempt(None, with_protections(verdict, protected), look_again_s)
 
 

@@ -31,18 +31,18 @@ def lost_nominations(cycle: CycleInput, free: CycleState) -> tuple[PodKey, ...]:
     return tuple(sorted(lost.union(_where_not_allowed(cycle, free))))
 
 
-def is_fully_nominated(cycle: CycleInput, found: WaitingClass, given_up: Iterable[PodKey]) -> bool:
+def is_fully_nominated(cycle: CycleInput, waiting_class: WaitingClass, given_up: Iterable[PodKey]) -> bool:
     """All that it needs is nominated. If some was just given up, the next cycle decides."""
-    name = found.signature.nominated_for
+    name = waiting_class.signature.nominated_for
     if not name:
         return False
-    needed = sum(need.needed for need in needs_to_make_room_for(found))
+    needed = sum(need.needed for need in needs_to_make_room_for(waiting_class))
     return len(cycle.state.nominations[name]) >= needed or any(workload == name for workload, _ in given_up)
 
 
-def unpaid_charge(cycle: CycleInput, free: CycleState, found: WaitingClass) -> ResourceVector:
+def unpaid_charge(cycle: CycleInput, free: CycleState, waiting_class: WaitingClass) -> ResourceVector:
     """What its queue is still to be charged for a workload of this class: nominations are charged already."""
-    charge, name = free.charges.least_with_models(found), found.signature.nominated_for
+    charge, name = free.charges.least_with_models(waiting_class), waiting_class.signature.nominated_for
     if not name:
         return charge
     paid = _charge_of(free.working, cycle.state.nominations[name].values()).tolist()

@@ -1,4 +1,4 @@
-"""Preemption cool-down: which workloads may not preempt others yet, being just preempted or having a delay.
+"""Preemption cool-down: workloads that were just preempted, or asked for a delay, may not preempt others yet.
 
 Without it, two workloads could preempt each other again and again.
 """
@@ -37,7 +37,7 @@ def cooldown_of(state: ClusterState, workload: Workload, policy: Policy, now_s: 
     return Cooldown(until_s, Obstacle(reason, 0, 0, "s", workload.name, WaitsUntil(until_s)))
 
 
-def is_cooling_down(room: RoomState, workload: Workload, found: WaitingClass, action: str) -> bool:
+def is_cooling_down(room: RoomState, workload: Workload, waiting_class: WaitingClass, action: str) -> bool:
     """Whether no other work may be stopped for it yet; if so, plan a cycle for when that changes."""
     cycle = room.cycle
     cooldown = cooldown_of(cycle.state, workload, cycle.policy, cycle.now_s)
@@ -46,16 +46,16 @@ def is_cooling_down(room: RoomState, workload: Workload, found: WaitingClass, ac
     if action == "consolidate" and cooldown.obstacle.reason is Reason.PATIENT:
         return False  # moved work is not stopped
     room.look_again(cooldown.until_s)
-    known = room.refusals.get(found.key)  # found for another workload of its class: one is enough
-    if (known is None or known.reason not in COOLDOWN_REASONS) and _has_victims(room, workload, found, action):
-        room.refusals[found.key] = cooldown.obstacle
+    known = room.refusals.get(waiting_class.key)  # found for another workload of its class: one is enough
+    if (known is None or known.reason not in COOLDOWN_REASONS) and _has_victims(room, workload, waiting_class, action):
+        room.refusals[waiting_class.key] = cooldown.obstacle
     return True
 
 
-def _has_victims(room: RoomState, workload: Workload, found: WaitingClass, action: str) -> bool:
+def _has_victims(room: RoomState, workload: Workload, waiting_class: WaitingClass, action: str) -> bool:
     if action != "reclaim":
-        return action == "preempt" and room.victims.has_below(found.queue, workload.priority)
+        return action == "preempt" and room.victims.has_below(waiting_class.queue, workload.priority)
     shares = current_shares(room.free.working.view)
-    need = np.array(unpaid_charge(room.cycle, room.free, found))
-    request = ReclaimRequest(shares.queues.row[found.queue], need, workload.preemptible)
+    need = np.array(unpaid_charge(room.cycle, room.free, waiting_class))
+    request = ReclaimRequest(shares.queues.row[waiting_class.queue], need, workload.preemptible)
     return refusal_to_reclaim(shares, request) is None and bool(victim_queues(shares, request, room.victims.rows).any())

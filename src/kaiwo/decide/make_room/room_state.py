@@ -111,11 +111,11 @@ class RoomState:
     def candidates(self) -> CandidateNodes:
         return CandidateNodes(self.cycle, self.free, self.victims)
 
-    def placer_for(self, workload: Workload, found: WaitingClass) -> Placer:
+    def placer_for(self, workload: Workload, waiting_class: WaitingClass) -> Placer:
         """A placer that leaves planned starts of others their space."""
         if self.masks is None:
             return self.free.placer
-        return self.free.placer.under(self.masks.of(workload, self.free.charges.queue_charge(found)))
+        return self.free.placer.under(self.masks.of(workload, self.free.charges.queue_charge(waiting_class)))
 
     def look_again(self, at_s: int) -> None:
         """The next cycle comes no later than this."""

@@ -50,10 +50,10 @@ _UNITS = ("milli-gpu", "milli-cpu", "mib")  # of resources
 
 
 def with_verdicts(
-    found: WaitingClass, now: tuple[Obstacle, ...], verdicts: tuple[Obstacle, ...]
+    waiting_class: WaitingClass, now: tuple[Obstacle, ...], verdicts: tuple[Obstacle, ...]
 ) -> tuple[Obstacle, ...]:
     """Add why no room is made, unless making room would not help."""
-    must_start = any(needed for _, _, needed in found.needs)
+    must_start = any(needed for _, _, needed in waiting_class.needs)
     return now if must_start and any(is_permanent(each) for each in now) else now + verdicts
 
 
@@ -66,11 +66,11 @@ class ObstacleFinder:
         self._rows: Rows = np.arange(len(scores.view.nodes.names))
         self._by_needs: dict[RoleNeeds, tuple[Obstacle, ...]] = {}
 
-    def obstacles(self, found: WaitingClass, too_long: Obstacle | None = None) -> tuple[Obstacle, ...]:
+    def obstacles(self, waiting_class: WaitingClass, too_long: Obstacle | None = None) -> tuple[Obstacle, ...]:
         """Obstacles of the queue, then of the nodes; or `too_long` instead of those, if only that is in its way."""
-        if too_long is not None and self._fits(found):
-            return (*self._queue_obstacles(found, self._largest_mib), too_long)
-        needs, kept = found.needs, self._state.nominations.get(found.signature.nominated_for, {})
+        if too_long is not None and self._fits(waiting_class):
+            return (*self._queue_obstacles(waiting_class, self._largest_mib), too_long)
+        needs, kept = waiting_class.needs, self._state.nominations.get(waiting_class.signature.nominated_for, {})
         held = sum(1 for each in kept.values() if is_overdrawn(self._scores.start, each))
         leaving = [Obstacle(Reason.RELEASING, held, 0, "pods")] if held else []
         if leaving and len(kept) >= sum(needed for _, _, needed in needs):
@@ -78,19 +78,23 @@ class ObstacleFinder:
         by_nodes = self._by_needs.get(needs)
         if by_nodes is None:
             by_nodes = self._by_needs[needs] = tuple(self._node_obstacles(needs))
-        if found.choices is not None:
-            by_nodes = self._subgroup_obstacles(found, found.choices, by_nodes)
-        every = (*leaving, *self._queue_obstacles(found, self._largest_mib), *by_nodes)
-        return every or tuple(self._queue_obstacles(found, self._largest_free_mib)) or self._model_obstacles(found)
+        if waiting_class.choices is not None:
+            by_nodes = self._subgroup_obstacles(waiting_class, waiting_class.choices, by_nodes)
+        every = (*leaving, *self._queue_obstacles(waiting_class, self._largest_mib), *by_nodes)
+        return (
+            every
+            or tuple(self._queue_obstacles(waiting_class, self._largest_free_mib))
+            or self._model_obstacles(waiting_class)
+        )
 
     def _subgroup_obstacles(
-        self, found: WaitingClass, choices: SubGroupChoices, by_nodes: tuple[Obstacle, ...]
+        self, waiting_class: WaitingClass, choices: SubGroupChoices, by_nodes: tuple[Obstacle, ...]
     ) -> tuple[Obstacle, ...]:
         """The sub-groups that are short, of those that the cheapest way must start; then the other obstacles."""
-        room = {shape: self._scores.state(shape).room for shape, _, _ in found.needs}
+        room = {shape: self._scores.state(shape).room for shape, _, _ in waiting_class.needs}
         need: dict[str, int] = {}
         have: dict[str, int] = {}
-        for title, (shape, _, needed) in zip(choices.display_names, needs_to_make_room_for(found), strict=True):
+        for title, (shape, _, needed) in zip(choices.display_names, needs_to_make_room_for(waiting_class), strict=True):
             need[title] = need.get(title, 0) + needed
             have[title] = have.get(title, 0) + min(needed, room[shape])
             room[shape] -= min(needed, room[shape])
@@ -99,8 +103,8 @@ class ObstacleFinder:
         obstacles = [Obstacle(Reason.GANG, need[title], have[title], "pods", title) for title in short[:MOST_NAMED]]
         return (*obstacles, *rest) if short else by_nodes
 
-    def _fits(self, found: WaitingClass) -> bool:
-        ways = needs_of_each_choice(found) if found.choices is not None else (found.needs,)
+    def _fits(self, waiting_class: WaitingClass) -> bool:
+        ways = needs_of_each_choice(waiting_class) if waiting_class.choices is not None else (waiting_class.needs,)
         return any(self._has_room(needs) for needs in ways)
 
     def _has_room(self, needs: RoleNeeds) -> bool:
@@ -108,31 +112,33 @@ class ObstacleFinder:
             return any(self._scores.state(shape).room for shape, _, _ in needs)
         return all(self._scores.state(shape).room >= needed for shape, _, needed in needs)
 
-    def _queue_obstacles(self, found: WaitingClass, largest_mib: Callable[[int], int]) -> list[Obstacle]:
-        queues, name = self._view.queues, found.queue
+    def _queue_obstacles(self, waiting_class: WaitingClass, largest_mib: Callable[[int], int]) -> list[Obstacle]:
+        queues, name = self._view.queues, waiting_class.queue
         row = queues.row.get(name)
         if row is None:
             return [Obstacle(Reason.NO_QUEUE, 1, 0, "queues", name)]
         if not queues.is_leaf[row]:
             return [Obstacle(Reason.QUEUE_NOT_LEAF, 1, 0, "queues", name)]
-        is_non_preemptible = not found.signature.is_preemptible
-        if found.signature.nominated_for or not (is_non_preemptible or queues.is_bounded[row]):
+        is_non_preemptible = not waiting_class.signature.is_preemptible
+        if waiting_class.signature.nominated_for or not (is_non_preemptible or queues.is_bounded[row]):
             return []  # nominations are charged already
-        charge = least_charge(self._state, found.needs, largest_mib) + least_by_model(self._state, found.needs)
+        charge = least_charge(self._state, waiting_class.needs, largest_mib) + least_by_model(
+            self._state, waiting_class.needs
+        )
         bounds = bounds_on(self._view, row, is_non_preemptible)
         short = [bound for bound in bounds if 0 < charge[bound.column] > bound.left]
         short.sort(key=lambda bound: (queues.path[row].index(bound.queue), bound.column, bound.is_quota))
         return [_over_bound(self._view, bound, charge[bound.column]) for bound in short]
 
-    def _model_obstacles(self, found: WaitingClass) -> tuple[Obstacle, ...]:
+    def _model_obstacles(self, waiting_class: WaitingClass) -> tuple[Obstacle, ...]:
         """Nodes have room, but bounds leave too little of the GPU models there; else pods exclude each other."""
-        row, shapes = self._view.queues.row.get(found.queue), self._state.backlog.shapes
+        row, shapes = self._view.queues.row.get(waiting_class.queue), self._state.backlog.shapes
         if row is not None and self._view.queues.is_model_bounded[row]:
-            rooms = {shape: self._scores.state(shape).slots.nonzero()[0] for shape, _, _ in found.needs}
-            wants = [(shapes[shape], needed, rooms[shape]) for shape, _, needed in found.needs]
-            if short := short_models(self._view, row, not found.signature.is_preemptible, wants):
+            rooms = {shape: self._scores.state(shape).slots.nonzero()[0] for shape, _, _ in waiting_class.needs}
+            wants = [(shapes[shape], needed, rooms[shape]) for shape, _, needed in waiting_class.needs]
+            if short := short_models(self._view, row, not waiting_class.signature.is_preemptible, wants):
                 return tuple(short)
-        return (self._gang(found.needs),)
+        return (self._gang(waiting_class.needs),)
 
     def _largest_mib(self, shape: int) -> int:
         return int(self._availability.of(shape).largest_mib.max(initial=0))

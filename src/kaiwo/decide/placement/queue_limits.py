@@ -158,42 +158,42 @@ class ClassCharges:
         row = self._working.queues.row.get(queue)
         return row is not None and self._working.queues.is_leaf[row]
 
-    def may_start(self, found: WaitingClass) -> bool:
+    def may_start(self, waiting_class: WaitingClass) -> bool:
         """Its queue takes work, and the limits leave the least that it would pay."""
         queues = self._working.queues
-        row = queues.row.get(found.queue)
+        row = queues.row.get(waiting_class.queue)
         if row is None or not queues.is_leaf[row]:
             return False
-        is_preemptible = found.signature.is_preemptible
-        if found.signature.nominated_for or (is_preemptible and not queues.is_bounded[row]):
+        is_preemptible = waiting_class.signature.is_preemptible
+        if waiting_class.signature.nominated_for or (is_preemptible and not queues.is_bounded[row]):
             return True  # nominations are charged already; and without limits everything is allowed
-        if found.choices is not None:  # one alternative may exceed a limit where another does not
-            ways = needs_of_each_choice(found)
+        if waiting_class.choices is not None:  # one alternative may exceed a limit where another does not
+            ways = needs_of_each_choice(waiting_class)
             charges = (least_charge(self._state, way, lambda _: self.largest_mib) for way in ways)
             return any(within_limits(self._working, row, charge, not is_preemptible) for charge in charges)
-        return within_limits(self._working, row, self.least(found), not is_preemptible)
+        return within_limits(self._working, row, self.least(waiting_class), not is_preemptible)
 
-    def least(self, found: WaitingClass) -> ResourceVector:
+    def least(self, waiting_class: WaitingClass) -> ResourceVector:
         """The least that its queue pays before a workload of this class has started."""
-        if found.least_charge is None or found.least_charge[0] != self.largest_mib:
-            needs = needs_charged_first(found)
+        if waiting_class.least_charge is None or waiting_class.least_charge[0] != self.largest_mib:
+            needs = needs_charged_first(waiting_class)
             charge = self._least.get(needs)
             if charge is None:
                 charge = self._least[needs] = least_charge(self._state, needs, lambda _: self.largest_mib)
-            found.least_charge = (self.largest_mib, charge)
-        return found.least_charge[1]
+            waiting_class.least_charge = (self.largest_mib, charge)
+        return waiting_class.least_charge[1]
 
-    def least_with_models(self, found: WaitingClass) -> ResourceVector:
+    def least_with_models(self, waiting_class: WaitingClass) -> ResourceVector:
         if not self._working.queues.models:
-            return self.least(found)
-        return (*self.least(found), *least_by_model(self._state, needs_charged_first(found)))
+            return self.least(waiting_class)
+        return (*self.least(waiting_class), *least_by_model(self._state, needs_charged_first(waiting_class)))
 
-    def queue_charge(self, found: WaitingClass) -> QueueCharge:
-        payer = self.payer(found)
-        return QueueCharge(payer.queue, self.least_with_models(found), payer.is_non_preemptible)
+    def queue_charge(self, waiting_class: WaitingClass) -> QueueCharge:
+        payer = self.payer(waiting_class)
+        return QueueCharge(payer.queue, self.least_with_models(waiting_class), payer.is_non_preemptible)
 
-    def payer(self, found: WaitingClass) -> Payer:
-        return Payer(self._working.queues.row[found.queue], not found.signature.is_preemptible)
+    def payer(self, waiting_class: WaitingClass) -> Payer:
+        return Payer(self._working.queues.row[waiting_class.queue], not waiting_class.signature.is_preemptible)
 
     def known_charge(self, want: Request) -> ResourceVector | None:
         """What the queue will pay for such a pod; None where that depends on the device."""
@@ -206,7 +206,7 @@ class ClassCharges:
         name, _, found = lane.first
         return self.least(found), self._state.workloads[name].submitted_s
 
-    def one_pod_of(self, found: WaitingClass, workload: Workload) -> NextNeed:
+    def one_pod_of(self, waiting_class: WaitingClass, workload: Workload) -> NextNeed:
         """The same for one more pod of a workload."""
-        want = self._state.backlog.shapes[found.needs[0].shape]
+        want = self._state.backlog.shapes[waiting_class.needs[0].shape]
         return charge_of(want, 1, self.largest_mib), workload.submitted_s

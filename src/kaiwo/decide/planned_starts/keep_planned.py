@@ -214,11 +214,11 @@ def _is_same(place: PlannedPod, workload: Workload) -> bool:
     return has == (want.cpu_milli, want.memory_mib, want.extended, want.gpus)
 
 
-def _shapes_by_role(state: ClusterState, workload: Workload, found: WaitingClass) -> dict[str, int]:
+def _shapes_by_role(state: ClusterState, workload: Workload, waiting_class: WaitingClass) -> dict[str, int]:
     """The needs of a class are those of the roles that miss pods, in their order."""
     present = state.pods.get(workload.name, {})
     missing = [role for role in workload.roles if any(pod_name(role, at) not in present for at in range(role.count))]
-    return {role.name: need.shape for role, need in zip(missing, found.needs, strict=True)}
+    return {role.name: need.shape for role, need in zip(missing, waiting_class.needs, strict=True)}
 
 
 def _in_order(state: ClusterState) -> list[PlannedStart]:

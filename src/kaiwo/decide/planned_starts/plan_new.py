@@ -136,10 +136,10 @@ def _releases_of(cycle: CycleInput, starts: Sequence[Start]) -> dict[int, list[P
     return found
 
 
-def _may_be_planned(cycle: CycleInput, found: WaitingClass) -> bool:
+def _may_be_planned(cycle: CycleInput, waiting_class: WaitingClass) -> bool:
     """Its place can be known ahead: not so with rules between pods, or on a reservation."""
     backlog = cycle.state.backlog
-    if not any(need.needed for need in found.needs) or found.key in backlog.impossible:
+    if not any(need.needed for need in waiting_class.needs) or waiting_class.key in backlog.impossible:
         return False
-    wants = [backlog.shapes[need.shape] for need in found.needs]
+    wants = [backlog.shapes[need.shape] for need in waiting_class.needs]
     return all(want.neighbours is None and not want.reservation for want in wants)
