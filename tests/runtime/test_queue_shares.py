@@ -110,10 +110,10 @@ def test_the_queue_that_is_next_is_the_one_that_the_scheduler_tries_next(world: 
     snapshot = world.snapshot()
     found = stand(world.state)
     plugins = BUILTIN.active(DEFAULT_POLICY)
-    free = CycleState(snapshot, CycleInput(world.state, DEFAULT_POLICY, plugins, snapshot.now_s))
+    cycle_state = CycleState(snapshot, CycleInput(world.state, DEFAULT_POLICY, plugins, snapshot.now_s))
     classes = world.state.backlog.classes_to_try(all_classes=True)
-    lanes = lanes_of(found for found in classes if free.charges.takes_work(found.queue))
-    turns = Turns(lanes, free.working.view, plugins, free.charges.next_of)
+    lanes = lanes_of(found for found in classes if cycle_state.charges.takes_work(found.queue))
+    turns = Turns(lanes, cycle_state.working.view, plugins, cycle_state.charges.next_of)
     if not turns:
         assert all(each.position is None for each in found.values())
         return

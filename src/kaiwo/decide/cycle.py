@@ -41,42 +41,42 @@ def decide(snapshot: Snapshot, policy: Policy = DEFAULT_POLICY, plugins: Registr
             active = active.without(fault.plugin)
 
 
-def run_cycle(cycle: CycleInput, free: CycleState, notes: tuple[Note, ...] = ()) -> Plan:
-    """The steps of one cycle. Each returns what it decided; only `free` changes on the way."""
+def run_cycle(cycle: CycleInput, cycle_state: CycleState, notes: tuple[Note, ...] = ()) -> Plan:
+    """The steps of one cycle. Each returns what it decided; only `cycle_state` changes on the way."""
     has_pending_room = bool(cycle.state.backlog.pending_actions)
     if has_pending_room:  # from the last cycle: a part of the budget is reserved for it, however much could start
-        free.budget.limit -= cycle.policy.steps // ROOM_PART
+        cycle_state.budget.limit -= cycle.policy.steps // ROOM_PART
 
     # 1. Give up nominations that can no longer be used.
-    lost = lost_nominations(cycle, free)
+    lost = lost_nominations(cycle, cycle_state)
 
     # 2. Begin and end reservations; end expired allocations.
-    reserved = apply_reservations(cycle, free)
+    reserved = apply_reservations(cycle, cycle_state)
 
     # 3. Start, move or drop planned starts.
-    planned = keep_planned_starts(cycle, free, reserved.evictions)
+    planned = keep_planned_starts(cycle, cycle_state, reserved.evictions)
     evicted = (*reserved.evictions, *planned.evictions)
 
     # 4. Choose the classes worth a try, in groups: those that the last cycle's budget did not reach come first.
     groups = _groups_to_try(cycle, planned)
 
     # 5. Start what fits around planned starts.
-    placed = allocate(cycle, free, groups, planned, evicted)
+    placed = allocate(cycle, cycle_state, groups, planned, evicted)
 
     # 6. Reclaim, preempt, consolidate and stop stale gangs, as the policy orders them.
-    free.budget.limit = cycle.policy.steps
+    cycle_state.budget.limit = cycle.policy.steps
     if any(placed.unreached) and not has_pending_room:
         room = postpone_room(cycle, placed)
     else:
-        room = make_room(cycle, free, placed, planned.masks, evicted, (*lost, *reserved.given_up))
+        room = make_room(cycle, cycle_state, placed, planned.masks, evicted, (*lost, *reserved.given_up))
 
     # 7. Plan starts of large workloads that still wait, and give backfilled work a deadline.
     nominations, evictions = (*placed.nominations, *room.nominations), (*evicted, *room.evictions)
     starts, move_s = set_deadlines(cycle, placed.starts, nominations, planned)
-    fresh = plan_new_starts(cycle, free, planned.kept, placed.starts, room.served, evictions)
+    fresh = plan_new_starts(cycle, cycle_state, planned.kept, placed.starts, room.served, evictions)
 
     # 8. Find what keeps the rest waiting.
-    waits = _changed_waits(cycle, free, placed, room)
+    waits = _changed_waits(cycle, cycle_state, placed, room)
 
     # 9. Put it all into one plan.
     before, now = cycle.state.planned_starts, fresh.planned
@@ -98,7 +98,7 @@ def run_cycle(cycle: CycleInput, free: CycleState, notes: tuple[Note, ...] = ())
         unpromised=tuple(sorted({name for name in planned.dropped if name not in now})),
         expired=reserved.expired,
         notes=notes,
-        steps=free.budget.used,
+        steps=cycle_state.budget.used,
         rules=cycle.plugins.rules,
     )
 
@@ -125,10 +125,10 @@ def outcome_of(
             active = active.without(fault.plugin)
 
 
-def _run_until(cycle: CycleInput, free: CycleState, name: str) -> TrialOutcome:
-    reserved = apply_reservations(cycle, free)
-    planned = keep_planned_starts(cycle, free, reserved.evictions)
-    turns_of = Allocate(cycle, free, planned, (*reserved.evictions, *planned.evictions))
+def _run_until(cycle: CycleInput, cycle_state: CycleState, name: str) -> TrialOutcome:
+    reserved = apply_reservations(cycle, cycle_state)
+    planned = keep_planned_starts(cycle, cycle_state, reserved.evictions)
+    turns_of = Allocate(cycle, cycle_state, planned, (*reserved.evictions, *planned.evictions))
     target, _ = cycle.state.backlog.find(name)
     is_started, seen = any(start.workload == name for start in planned.starts), 0
 
@@ -162,8 +162,8 @@ def _groups_to_try(cycle: CycleInput, planned: KeptPlannedStarts) -> list[list[W
     return [[found for found in candidates if (found.key in resumed) is is_resumed] for is_resumed in (True, False)]
 
 
-def _changed_waits(cycle: CycleInput, free: CycleState, placed: Allocated, room: MadeRoom) -> tuple[Wait, ...]:
-    finder = ObstacleFinder(cycle.state, cycle.plugins, free.scores)
+def _changed_waits(cycle: CycleInput, cycle_state: CycleState, placed: Allocated, room: MadeRoom) -> tuple[Wait, ...]:
+    finder = ObstacleFinder(cycle.state, cycle.plugins, cycle_state.scores)
     waiting = placed.stuck | {key: cycle.state.backlog.by_key[key] for key in room.refusals}
     changed = []
     for key, found in waiting.items():

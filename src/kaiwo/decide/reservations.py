@@ -39,13 +39,13 @@ class ReservationChanges(NamedTuple):
     look_again_s: int
 
 
-def apply_reservations(cycle: CycleInput, free: CycleState) -> ReservationChanges:
-    return _ReservationStep(cycle, free).run()
+def apply_reservations(cycle: CycleInput, cycle_state: CycleState) -> ReservationChanges:
+    return _ReservationStep(cycle, cycle_state).run()
 
 
 class _ReservationStep:
-    def __init__(self, cycle: CycleInput, free: CycleState) -> None:
-        self._cycle, self._free, self._state = cycle, free, cycle.state
+    def __init__(self, cycle: CycleInput, cycle_state: CycleState) -> None:
+        self._cycle, self._cycle_state, self._state = cycle, cycle_state, cycle.state
         self._picked: list[PickedDevices] = []
         self._evictions: list[Eviction] = []
         self._evicted: set[PodKey] = set()
@@ -53,7 +53,7 @@ class _ReservationStep:
         self._look_again_s = 0
 
     def run(self) -> ReservationChanges:
-        view = self._free.working.reservations
+        view = self._cycle_state.working.reservations
         if view is not None:
             view = self._pick_places(view)
             for reserved in view.reservations:
@@ -71,13 +71,13 @@ class _ReservationStep:
 
     def _pick_places(self, view: ReservationView) -> ReservationView:
         """Choose devices where only a number was given; the rest of the cycle uses the new ones."""
-        working, all_reserved = self._free.working, list(view.reservations)
+        working, all_reserved = self._cycle_state.working, list(view.reservations)
         fleet = Fleet(self._cycle, (reserved.reservation for reserved in all_reserved))
         moved: list[Rows] = []
         for at in self._searches(fleet, all_reserved):
             reserved = all_reserved[at]
             found = pick(fleet, reserved.reservation)
-            self._free.budget.used += found.steps
+            self._cycle_state.budget.used += found.steps
             if found.devices != reserved.reservation.picked:
                 self._picked.append(PickedDevices(reserved.name, found.devices))
                 after = replace(reserved.reservation, picked=found.devices)
@@ -102,7 +102,7 @@ class _ReservationStep:
 
     def _clear(self, view: ReservationView, reserved: DeviceReservation) -> None:
         """Evict from the devices of an active reservation the work of others that may be preempted."""
-        state, nodes = self._state, self._free.working.nodes
+        state, nodes = self._state, self._cycle_state.working.nodes
         places = set(zip(reserved.rows.tolist(), reserved.columns.tolist(), strict=True))
         whole = set(reserved.whole.tolist())
         affected: dict[str, set[str]] = {}
@@ -123,7 +123,7 @@ class _ReservationStep:
 
     def _end(self, reservation: Reservation) -> None:
         """The owner's work that began before the end stops with the reservation, preemptible or not."""
-        state, nodes = self._state, self._free.working.nodes
+        state, nodes = self._state, self._cycle_state.working.nodes
         reserved = locate_reservation(reservation, nodes)
         for row in sorted(set(reserved.rows.tolist())):
             columns = set(reserved.columns[reserved.rows == row].tolist())

@@ -62,13 +62,13 @@ def makes_room(what_if: WhatIf, events: list[Event], undo: list[Event]) -> bool 
 def _may_reclaim(what_if: WhatIf, snapshot: Snapshot) -> bool:
     """The rules between queues would let it reclaim something. Takes a millisecond or two."""
     cycle = CycleInput(snapshot.read(), what_if.policy, what_if.active, snapshot.now_s)
-    free = CycleState(snapshot, cycle)
-    backlog, row = cycle.state.backlog, free.working.queues.row.get(cycle.state.workloads[what_if.name].queue)
+    cycle_state = CycleState(snapshot, cycle)
+    backlog, row = cycle.state.backlog, cycle_state.working.queues.row.get(cycle.state.workloads[what_if.name].queue)
     if row is None or not backlog.is_queued(what_if.name):
         return False
     found, _ = backlog.find(what_if.name)
-    shares = current_shares(free.working.view)
-    request = ReclaimRequest(row, np.array(unpaid_charge(cycle, free, found)), what_if.workload.preemptible)
+    shares = current_shares(cycle_state.working.view)
+    request = ReclaimRequest(row, np.array(unpaid_charge(cycle, cycle_state, found)), what_if.workload.preemptible)
     return refusal_to_reclaim(shares, request) is None and bool(victim_queues(shares, request).any())
 
 

@@ -32,10 +32,10 @@ class PlacementCheck:
     def __init__(self, what_if: WhatIf) -> None:
         self._state = _with_own_shapes(what_if.state)
         cycle = CycleInput(self._state, what_if.policy, what_if.active, what_if.now_s)
-        free = CycleState(Snapshot(self._state, what_if.now_s), cycle)
-        reserved = apply_reservations(cycle, free)
-        masks = keep_planned_starts(cycle, free, reserved.evictions).masks
-        self.working, self._scores, self._placer = free.working, free.scores, free.placer
+        cycle_state = CycleState(Snapshot(self._state, what_if.now_s), cycle)
+        reserved = apply_reservations(cycle, cycle_state)
+        masks = keep_planned_starts(cycle, cycle_state, reserved.evictions).masks
+        self.working, self._scores, self._placer = cycle_state.working, cycle_state.scores, cycle_state.placer
         self._masks = masks.without(what_if.name) if masks is not None else None
         self._least_masks = self._masks.certainly_binding() if self._masks is not None else None
         backlog = self._state.backlog

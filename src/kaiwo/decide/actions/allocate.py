@@ -33,18 +33,18 @@ class Allocated(NamedTuple):
 
 def allocate(
     cycle: CycleInput,
-    free: CycleState,
+    cycle_state: CycleState,
     groups: Sequence[Sequence[WaitingClass]],
     planned: KeptPlannedStarts,
     evictions: Sequence[Eviction],
 ) -> Allocated:
     """Give every queue its turns until nothing more starts, one group of candidates after the other."""
-    action = Allocate(cycle, free, planned, evictions)
+    action = Allocate(cycle, cycle_state, planned, evictions)
     left, barred = [], []
     for group in groups:
         turns, ineligible = action.line_up(group)
         if "allocate" in cycle.policy.actions:
-            action.run(turns, lambda: free.budget.is_spent)
+            action.run(turns, lambda: cycle_state.budget.is_spent)
             left.append(classes_left(turns.lanes))
         else:
             ineligible += classes_left(turns.lanes)
@@ -52,7 +52,7 @@ def allocate(
         barred.append(ineligible)
     for rest, ineligible in zip(left, barred, strict=True):
         for found in ineligible:
-            if free.budget.is_spent:
+            if cycle_state.budget.is_spent:
                 rest.append(found)
             else:
                 action.stuck.add(found)
@@ -63,13 +63,13 @@ class Allocate:
     """The turns of one cycle, and their results."""
 
     def __init__(
-        self, cycle: CycleInput, free: CycleState, planned: KeptPlannedStarts, evictions: Sequence[Eviction]
+        self, cycle: CycleInput, cycle_state: CycleState, planned: KeptPlannedStarts, evictions: Sequence[Eviction]
     ) -> None:
-        self._cycle, self._free, self._planned = cycle, free, planned
+        self._cycle, self._cycle_state, self._planned = cycle, cycle_state, planned
         self._shapes = cycle.state.backlog.shapes
         self._evicted = {eviction.workload for eviction in evictions}
         self.starts: list[Start] = []
-        self.stuck = StuckClasses(free)
+        self.stuck = StuckClasses(cycle_state)
         self._nominations: list[Nomination] = []
         self._given_up: list[PodKey] = []
         self._too_long: dict[ClassKey, Obstacle] = {}
@@ -84,7 +84,8 @@ class Allocate:
         Classes that could never start, or that wait for planned starts, get no turn: otherwise their queue would be
         ordered by work that does not start now.
         """
-        charges, impossible, planned = self._free.charges, self._cycle.state.backlog.impossible, self._planned.kept
+        charges, planned = self._cycle_state.charges, self._planned.kept
+        impossible = self._cycle.state.backlog.impossible
         able: list[WaitingClass] = []
         barred: list[WaitingClass] = []
         for found in candidates:
@@ -92,7 +93,7 @@ class Allocate:
             may_start = may_start and charges.may_start(found)
             is_forced = found is always and charges.takes_work(found.queue)
             (able if may_start or is_forced else barred).append(found)
-        return Turns(lanes_of(able), self._free.working.view, self._cycle.plugins, charges.next_of), barred
+        return Turns(lanes_of(able), self._cycle_state.working.view, self._cycle.plugins, charges.next_of), barred
 
     def run(self, turns: Turns[Lane], is_over: Callable[[], bool]) -> None:
         """Many turns at once while all of them fit, else one by one."""
@@ -130,11 +131,11 @@ class Allocate:
                 return _FitCheck(False, None)  # it starts when it is planned to
             if not waiting_class.signature.nominated_for:
                 workload = self._cycle.state.workloads[name]
-                mask = masks.of(workload, self._free.charges.queue_charge(waiting_class))
+                mask = masks.of(workload, self._cycle_state.charges.queue_charge(waiting_class))
         if waiting_class.signature.nominated_for:
             return _FitCheck(True, mask)
         return _FitCheck(
-            self._free.has_room(waiting_class, mask) and self._leaves_charges(waiting_class, name, mask), mask
+            self._cycle_state.has_room(waiting_class, mask) and self._leaves_charges(waiting_class, name, mask), mask
         )
 
     def _leaves_charges(self, waiting_class: WaitingClass, name: str, mask: CapacityMask | None) -> bool:
@@ -142,12 +143,14 @@ class Allocate:
         masks = self._planned.masks
         if masks is None or mask is None:
             return True
-        return masks.leave_charges(self._cycle.state.workloads[name], self._free.charges.queue_charge(waiting_class))
+        return masks.leave_charges(
+            self._cycle.state.workloads[name], self._cycle_state.charges.queue_charge(waiting_class)
+        )
 
     def _take_batch(self, run: "_Run") -> bool:
         """Start the next turns together, all of them or none; where one does not fit, those before it."""
-        budget = self._free.budget
-        batch = Batch(run.turns, self._free, self._shapes, self.stuck, self._may_wait_for_release)
+        budget = self._cycle_state.budget
+        batch = Batch(run.turns, self._cycle_state, self._shapes, self.stuck, self._may_wait_for_release)
         batch.gather(min(run.size, max(1, budget.limit - budget.used)))
         if not batch.picked:
             return not run.turns
@@ -170,12 +173,12 @@ class Allocate:
 
     def _start_batch(self, batch: Batch) -> tuple[list[Start], int]:
         """Large requests first, each group at once: the starts, and how many turns come before the first misfit."""
-        free, shapes = self._free, self._shapes
+        cycle_state, shapes = self._cycle_state, self._shapes
         starts: dict[int, Start] = {}
-        with free.working.trial() as attempt:
+        with cycle_state.working.trial() as attempt:
             groups = sorted(batch.by_shape.items(), key=lambda item: (-shapes[item[0]].charge_milli, item[1]))
             for shape, group in groups:
-                placed = free.placer.place(shape, shapes[shape], len(group))
+                placed = cycle_state.placer.place(shape, shapes[shape], len(group))
                 if len(placed) < len(group):
                     return [], group[len(placed)]
                 for at, each in zip(group, placed, strict=True):
@@ -187,11 +190,13 @@ class Allocate:
         return [starts[at] for at in sorted(starts)], len(batch.picked)
 
     def _pays(self, waiting_class: WaitingClass, placed: Placed) -> bool:
-        working, want = self._free.working, self._shapes[waiting_class.needs[0].shape]
-        return self._free.charges.payer(waiting_class).try_charge(working, charge_of_placed(working, want, [placed]))
+        working, want = self._cycle_state.working, self._shapes[waiting_class.needs[0].shape]
+        return self._cycle_state.charges.payer(waiting_class).try_charge(
+            working, charge_of_placed(working, want, [placed])
+        )
 
     def _take_turn(self, run: "_Run") -> None:
-        budget, lane = self._free.budget, run.turns.lane
+        budget, lane = self._cycle_state.budget, run.turns.lane
         name, position, found = lane.first
         if name in self._evicted or name in self._planned.started:  # it is losing pods, or has just started
             budget.used += 1
@@ -221,16 +226,16 @@ class Allocate:
         if masks is None:
             return False
         if name not in self._planned.kept:
-            if check.mask is None or not self._free.has_room(waiting_class):
+            if check.mask is None or not self._cycle_state.has_room(waiting_class):
                 return False
-            charge = self._free.charges.queue_charge(waiting_class)
+            charge = self._cycle_state.charges.queue_charge(waiting_class)
             self._too_long.setdefault(waiting_class.key, masks.obstacle(self._cycle.state.workloads[name], charge))
         passed = self._passed_over[waiting_class.key] = self._passed_over.get(waiting_class.key, 0) + 1
         return passed <= MOST_PASSED
 
     def _may_wait_for_release(self, waiting_class: WaitingClass) -> bool:
         """Space that is being released could be nominated for it."""
-        if not self._free.working.has_releasing_pods or waiting_class.signature.nominated_for:
+        if not self._cycle_state.working.has_releasing_pods or waiting_class.signature.nominated_for:
             return False
         return waiting_class.needs not in self._never_released
 
@@ -240,16 +245,16 @@ class Allocate:
             return False
         if not self._leaves_charges(waiting_class, name, check.mask):
             return False
-        state, working = self._cycle.state, self._free.working
-        self._free.budget.used += STEPS_PER_RELEASE
-        workload, placer = state.workloads[name], self._free.placer.under(check.mask)
+        state, working = self._cycle.state, self._cycle_state.working
+        self._cycle_state.budget.used += STEPS_PER_RELEASE
+        workload, placer = state.workloads[name], self._cycle_state.placer.under(check.mask)
         working.count_releasing(+1)
         ways = needs_of_each_choice(waiting_class) or [needs_to_make_room_for(waiting_class)]
         tries = (place_workload(placer, state, workload, needs, grows=False) for needs in ways)
         placement = next(filter(None, tries), None)
         working.count_releasing(-1)
         if placement is None:
-            if self._free.charges.may_start(waiting_class):
+            if self._cycle_state.charges.may_start(waiting_class):
                 self._never_released.add(waiting_class.needs)
             return False
         self._given_up.extend(placement.given_up)
@@ -257,10 +262,10 @@ class Allocate:
         return True
 
     def _start_single(self, waiting_class: WaitingClass, position: int, check: "_FitCheck") -> int:
-        shape, charges = waiting_class.needs[0].shape, self._free.charges
+        shape, charges = waiting_class.needs[0].shape, self._cycle_state.charges
         if not charges.may_start(waiting_class):
             return 0
-        placer = self._free.placer.under(check.mask)
+        placer = self._cycle_state.placer.under(check.mask)
         placed = place_pods(placer, charges.payer(waiting_class), shape, self._shapes[shape], 1)
         if placed is None:
             return 0
@@ -274,14 +279,14 @@ class Allocate:
 
     def _start_one(self, run: "_Run", waiting_class: WaitingClass, check: "_FitCheck") -> int:
         """Start one workload of several pods, all that it needs or none."""
-        state, charges = self._cycle.state, self._free.charges
+        state, charges = self._cycle.state, self._cycle_state.charges
         if not charges.may_start(waiting_class):
             return 0
         workload = state.workloads[run.turns.lane.first[0]]
         # First what each workload needs to start, then more; sub-groups and running work grow in their turn.
         grows = waiting_class.choices is not None or not any(need.needed for need in waiting_class.needs)
         placement = place_workload(
-            self._free.placer.under(check.mask), state, workload, waiting_class.needs, grows=grows
+            self._cycle_state.placer.under(check.mask), state, workload, waiting_class.needs, grows=grows
         )
         if placement is None:
             return 0
@@ -293,12 +298,12 @@ class Allocate:
         return len(placement.starts)
 
     def _grow(self, lanes: dict[str, list["_Growing"]], is_over: Callable[[], bool]) -> None:
-        turns = Turns(lanes, self._free.working.view, self._cycle.plugins, lambda lane: lane[0][1])
+        turns = Turns(lanes, self._cycle_state.working.view, self._cycle.plugins, lambda lane: lane[0][1])
         while turns and not is_over():
             lane = turns.lane
             starts = lane[0][0].grow(ALL_PODS if turns.is_last_queue else 1)
             self.starts.extend(starts)
-            self._free.budget.used += max(1, len(starts))
+            self._cycle_state.budget.used += max(1, len(starts))
             if not starts or turns.is_last_queue:
                 del lane[0]
             turns.requeue()

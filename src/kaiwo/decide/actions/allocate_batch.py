@@ -23,8 +23,8 @@ ALWAYS_PICKED = 64  # this many are picked whatever they need; more only while p
 class StuckClasses:
     """The classes that cannot start in this cycle: no workload in them is tried again."""
 
-    def __init__(self, free: CycleState) -> None:
-        self._budget = free.budget
+    def __init__(self, cycle_state: CycleState) -> None:
+        self._budget = cycle_state.budget
         self.by_key: dict[ClassKey, WaitingClass] = {}
 
     def add(self, waiting_class: WaitingClass) -> None:
@@ -49,7 +49,7 @@ class Batch:
     """The next turns, which can be given back."""
 
     turns: Turns[Lane]
-    free: CycleState
+    cycle_state: CycleState
     shapes: RequestShapes
     stuck: StuckClasses
     may_wait: Callable[[WaitingClass], bool]  # the class could be nominated for space that is being released
@@ -64,11 +64,11 @@ class Batch:
 
     def gather(self, size: int) -> None:
         """Pick turns as if each of them started, and charge their queues, until one surely would not start."""
-        free, turns, working = self.free, self.turns, self.free.working
+        cycle_state, turns, working = self.cycle_state, self.turns, self.cycle_state.working
         self._savepoint = working.savepoint()
         # The last eighth is usually in pieces too small for any pod.
         plenty = int(working.free[:, FREE_GPU].sum()) * 7 // 8
-        while turns and len(self.picked) < size and not free.budget.is_spent:
+        while turns and len(self.picked) < size and not cycle_state.budget.is_spent:
             if self._milli > plenty and len(self.picked) >= ALWAYS_PICKED:
                 break
             lane = turns.lane
@@ -88,7 +88,7 @@ class Batch:
             self.uncharged.update(range(len(self.picked)))
 
     def put_back(self) -> None:
-        self.free.working.rollback(self._savepoint)
+        self.cycle_state.working.rollback(self._savepoint)
         for queue, heads in self._lane_savepoints.items():
             self.turns.lanes[queue].rollback(heads)
         self.turns.rollback(self._turns_savepoint)
@@ -99,7 +99,7 @@ class Batch:
             return True
         if supply is None:
             return False
-        if supply.room and (self.picked or self.free.charges.may_start(waiting_class)):
+        if supply.room and (self.picked or self.cycle_state.charges.may_start(waiting_class)):
             return False
         if self.may_wait(waiting_class):
             return False
@@ -118,7 +118,7 @@ class Batch:
             self._lane_savepoints[waiting_class.queue] = lane.savepoint()
 
     def _count_to_pick(self, lane: Lane, waiting_class: WaitingClass, supply: ShapeSupply, most: int) -> int:
-        working, queue, is_last = self.free.working, self.turns.row, self.turns.is_last_queue
+        working, queue, is_last = self.cycle_state.working, self.turns.row, self.turns.is_last_queue
         if working.queues.is_model_bounded[queue]:
             return 0
         count = min(lane.run_length(), most, supply.left) if is_last else min(1, supply.left)
@@ -141,7 +141,7 @@ class Batch:
             self.uncharged.update(positions)
         else:
             charge = _times(supply.charge, count)
-            self.free.working.charge(self.turns.row, charge, not waiting_class.signature.is_preemptible)
+            self.cycle_state.working.charge(self.turns.row, charge, not waiting_class.signature.is_preemptible)
         lane.advance(count)
         self.turns.requeue()
 
@@ -149,8 +149,8 @@ class Batch:
         shape = waiting_class.needs[0].shape
         supply = self._supplies.get(shape)
         if supply is None:
-            room, want = self.free.pods_with_room(shape), self.shapes[shape]
-            charge = self.free.charges.known_charge(want)
+            room, want = self.cycle_state.pods_with_room(shape), self.shapes[shape]
+            charge = self.cycle_state.charges.known_charge(want)
             supply = self._supplies[shape] = ShapeSupply(room, room, want.charge_milli, charge)
         return supply
 

@@ -45,16 +45,16 @@ class MadeRoom(NamedTuple):
 
 def make_room(
     cycle: CycleInput,
-    free: CycleState,
+    cycle_state: CycleState,
     placed: Allocated,
     masks: BackfillMasks | None,
     evicted: Sequence[Eviction],
     given_up: Sequence[PodKey],
 ) -> MadeRoom:
-    room = RoomState(cycle, free, masks, placed.starts, placed.nominations, evicted)
-    has_releasing_pods = free.working.has_releasing_pods
+    room = RoomState(cycle, cycle_state, masks, placed.starts, placed.nominations, evicted)
+    has_releasing_pods = cycle_state.working.has_releasing_pods
     if has_releasing_pods:
-        free.working.count_releasing(+1)  # what is placed from here on waits until they are gone
+        cycle_state.working.count_releasing(+1)  # what is placed from here on waits until they are gone
     unreached: set[ActionKey] = set()
     actions = [action for action in cycle.policy.actions if action != "allocate"]
     for at, action in enumerate(actions):
@@ -63,12 +63,13 @@ def make_room(
             continue
         later = [other for other in actions[at + 1 :] if other in ROOM_ACTIONS]
         sharers = 1 + sum(_has_work(room, other, placed.stuck) for other in later)
-        free.budget.limit = free.budget.used + max(0, cycle.policy.steps - free.budget.used) // sharers
+        budget = cycle_state.budget
+        budget.limit = budget.used + max(0, cycle.policy.steps - budget.used) // sharers
         left = _make_room_by(room, action, placed, (*given_up, *placed.given_up))
         unreached |= {(action, *found.key) for found in left}
-    free.budget.limit = cycle.policy.steps
+    cycle_state.budget.limit = cycle.policy.steps
     if has_releasing_pods:
-        free.working.count_releasing(-1)  # obstacles name what is free now
+        cycle_state.working.count_releasing(-1)  # obstacles name what is free now
     decided = (tuple(room.evictions), tuple(room.nominations), tuple(room.given_up), room.refusals)
     return MadeRoom(*decided, unreached, room.served, room.look_again_s)
 
@@ -92,7 +93,7 @@ def _has_work(room: RoomState, action: str, stuck: dict[ClassKey, WaitingClass])
 def _make_room_by(room: RoomState, action: str, placed: Allocated, given_up: Sequence[PodKey]) -> list[WaitingClass]:
     """Returns the classes that the budget did not reach. New classes share it with those of the last cycle."""
     fresh, resumed = _candidates(room, action, placed)
-    budget = room.free.budget
+    budget = room.cycle_state.budget
     limit = budget.limit
     if fresh and resumed:
         budget.limit -= max(0, limit - budget.used) // 2
@@ -131,16 +132,16 @@ def _make_room_for(
 
 def _give_turns(room: RoomState, action: str, waiting: list[WaitingClass]) -> list[WaitingClass]:
     """Take turns in the order of queues. Returns the classes that the budget did not reach."""
-    cycle, free, served = room.cycle, room.free, frozenset(room.served)
-    lanes = lanes_of(found for found in waiting if free.charges.takes_work(found.queue))
+    cycle, cycle_state, served = room.cycle, room.cycle_state, frozenset(room.served)
+    lanes = lanes_of(found for found in waiting if cycle_state.charges.takes_work(found.queue))
     for lane in lanes.values():
         _pass_over(room, action, lane, served)
-    turns = Turns(lanes, free.working.view, cycle.plugins, free.charges.next_of)
-    while turns and not free.budget.is_spent:
+    turns = Turns(lanes, cycle_state.working.view, cycle.plugins, cycle_state.charges.next_of)
+    while turns and not cycle_state.budget.is_spent:
         lane = turns.lane
         name, _, found = lane.first
         workload = cycle.state.workloads[name]
-        free.budget.used += 1
+        cycle_state.budget.used += 1
         placer = room.placer_for(workload, found)
         attempt = ROOM_ACTIONS[action].attempt(room, placer, workload, found)
         room.look_again(attempt.look_again_s)

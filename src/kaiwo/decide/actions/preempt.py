@@ -22,11 +22,11 @@ def has_victims(room: RoomState, waiting_class: WaitingClass) -> bool:
 def attempt(room: RoomState, placer: Placer, workload: Workload, waiting_class: WaitingClass) -> Attempt:
     if not has_victims(room, waiting_class):
         return Attempt()
-    shares = current_shares(room.free.working.view)
+    shares = current_shares(room.cycle_state.working.view)
 
     def search(within_budgets: bool) -> RoomMade | None:
         lanes = room.victims.lanes([waiting_class.queue], lambda unit: unit.workload.priority < workload.priority)
-        need = np.array(unpaid_charge(room.cycle, room.free, waiting_class))
+        need = np.array(unpaid_charge(room.cycle, room.cycle_state, waiting_class))
         rule = PreemptRule(shares, shares.queues.row[waiting_class.queue], need)
         victims = VictimSearch(
             room, placer, workload, needs_to_make_room_for(waiting_class), rule, lanes, within_budgets

@@ -36,7 +36,7 @@ def owed_classes(
     room: RoomState, stuck: dict[ClassKey, WaitingClass], too_long: dict[ClassKey, Obstacle]
 ) -> list[WaitingClass]:
     """The classes whose queue is below its fair share by at least what one of them needs."""
-    shares = current_shares(room.free.working.view)
+    shares = current_shares(room.cycle_state.working.view)
     room.refusals |= _over_share(room, shares, stuck, too_long)
     left = (shares.fair - shares.used).tolist()
     found = []
@@ -44,15 +44,18 @@ def owed_classes(
         row = shares.queues.row.get(queue)
         if row is not None and any(amount > 0 for amount in left[row]):
             found += [
-                each for each in classes.values() if is_within(unpaid_charge(room.cycle, room.free, each), left[row])
+                each
+                for each in classes.values()
+                if is_within(unpaid_charge(room.cycle, room.cycle_state, each), left[row])
             ]
     return found
 
 
 def attempt(room: RoomState, placer: Placer, workload: Workload, waiting_class: WaitingClass) -> Attempt:
-    free = room.free
+    cycle_state = room.cycle_state
     shares = _before_the_cycle(room, waiting_class.queue)
-    row, need = free.working.queues.row[waiting_class.queue], np.array(unpaid_charge(room.cycle, free, waiting_class))
+    row = cycle_state.working.queues.row[waiting_class.queue]
+    need = np.array(unpaid_charge(room.cycle, cycle_state, waiting_class))
     request = ReclaimRequest(row, need, workload.preemptible)
     if (refusal := refusal_to_reclaim(shares, request)) is not None:
         return Attempt(None, _refused(shares, refusal)) if _others_use(shares, row) else Attempt()
@@ -60,12 +63,12 @@ def attempt(room: RoomState, placer: Placer, workload: Workload, waiting_class: 
     if not may_lose.any() and not _protected(room, shares, request, may_lose):
         return Attempt()
     candidates, needs, shapes = room.candidates, needs_to_make_room_for(waiting_class), room.cycle.state.backlog.shapes
-    free.budget.used += STEPS_PER_PROOF + int(may_lose.sum()) // QUEUES_PER_STEP
+    cycle_state.budget.used += STEPS_PER_PROOF + int(may_lose.sum()) // QUEUES_PER_STEP
     ran_enough = candidates.until_s <= room.cycle.now_s  # surplus pods have no minimum run time
     look_again_s = 0 if ran_enough.all() else int(candidates.until_s[~ran_enough].min())
     reclaimable = candidates.reclaimable(may_lose, ran_enough, waiting_class.signature.nominated_for)
     wants = [NeededPods(need.shape, shapes[need.shape], need.needed) for need in needs if need.needed]
-    bounds = ReclaimBounds(free, shares, request, wants, reclaimable)
+    bounds = ReclaimBounds(cycle_state, shares, request, wants, reclaimable)
     if (short := bounds.short()) is not None:
         return Attempt(None, with_protections(short, _protected(room, shares, request, may_lose)), look_again_s)
     tried = 0
@@ -73,7 +76,7 @@ def attempt(room: RoomState, placer: Placer, workload: Workload, waiting_class: 
         lanes = candidates.lanes(needs, may_lose, ran_enough, is_wide)
         if not lanes:
             break
-        free.budget.used += STEPS_PER_SEARCH
+        cycle_state.budget.used += STEPS_PER_SEARCH
         search = VictimSearch(room, placer, workload, needs, rule(shares, request), lanes)
         room.budget.refused = None
         made = search.find_room()
@@ -87,7 +90,7 @@ def attempt(room: RoomState, placer: Placer, workload: Workload, waiting_class: 
     if room.budget.refused is not None:
         look_again_s = min(look_again_s or room.budget.again_s, room.budget.again_s)
         protected.append(room.budget.refusal)
-    verdict = node_bounds(free, reclaimable, wants, waiting_class.queue) or bounds.undecided(tried)
+    verdict = node_bounds(cycle_state, reclaimable, wants, waiting_class.queue) or bounds.undecided(tried)
     return Attempt(None, with_protections(verdict, protected), look_again_s)
 
 
@@ -102,12 +105,12 @@ def _over_share(
     found = {}
     for key, waiting in stuck.items():
         row = shares.queues.row.get(waiting.queue)
-        milli = room.free.charges.least(waiting)[GPU]
+        milli = room.cycle_state.charges.least(waiting)[GPU]
         if row is None or not milli or waiting.signature.nominated_for or (over.sum() == 1 and over[row]):
             continue
         used, fair = int(shares.used[row, GPU]) + milli, int(shares.fair[row, GPU])
         matters = is_any_over or (not fair and key not in too_long and _others_use(shares, row))
-        if matters and used > fair and room.free.charges.may_start(waiting):
+        if matters and used > fair and room.cycle_state.charges.may_start(waiting):
             found[key] = Obstacle(Reason.OVER_FAIR_SHARE, used, fair, "milli-gpu", waiting.queue)
     return found
 
@@ -139,7 +142,7 @@ def _protected(room: RoomState, shares: QueueShares, request: ReclaimRequest, ma
 
 def _before_the_cycle(room: RoomState, queue: str) -> QueueShares:
     """The queue shares without what this cycle started for others: no queue loses older work because of new work."""
-    shares = current_shares(room.free.working.view)
+    shares = current_shares(room.cycle_state.working.view)
     path = list(shares.queues.path[shares.queues.row[queue]])
     used = np.minimum(shares.used, shares.queues.all_used)
     used[path] = shares.used[path]

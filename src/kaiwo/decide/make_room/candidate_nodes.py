@@ -26,9 +26,9 @@ FEWEST_NODES = 16  # or twice as many as there are pods, if that is more: enough
 class CandidateNodes:
     """All units of a cycle as arrays: one entry a unit, and one entry a pod."""
 
-    def __init__(self, cycle: CycleInput, free: CycleState, victims: VictimUnits) -> None:
-        self._cycle, self._free, self._working, self._victims = cycle, free, free.working, victims
-        rows, queues = free.working.nodes.row, free.working.queues
+    def __init__(self, cycle: CycleInput, cycle_state: CycleState, victims: VictimUnits) -> None:
+        self._cycle, self._cycle_state, self._working, self._victims = cycle, cycle_state, cycle_state.working, victims
+        rows, queues = cycle_state.working.nodes.row, cycle_state.working.queues
         self._units: list[VictimUnit] = []
         queue_of: list[int] = []
         pods: list[tuple[int, int, int]] = []  # unit, node row, milli
@@ -107,7 +107,7 @@ class CandidateNodes:
             if not needed:
                 continue
             want = self._cycle.state.backlog.shapes[shape]
-            milli = charge_of(want, 1, self._free.charges.largest_mib)[GPU]
+            milli = charge_of(want, 1, self._cycle_state.charges.largest_mib)[GPU]
             most = max(FEWEST_NODES, 2 * needed if is_wide else needed + needed // 8)
             rows = self._nodes_for(shape, milli, needed, most, chosen)
             if rows is None:
@@ -124,7 +124,7 @@ class CandidateNodes:
             return np.arange(len(free))
         total = free.copy()
         np.add.at(total, row, milli)
-        serves = (total >= need_milli) & self._free.scores.state(shape).allowed
+        serves = (total >= need_milli) & self._cycle_state.scores.state(shape).allowed
         if int((total[serves] // need_milli).sum()) < needed:
             return None
         if int(serves.sum()) <= most:

@@ -23,12 +23,12 @@ from kaiwo.snapshot.queue_table import ResourceVector
 from kaiwo.snapshot.working_copy import WorkingCopy
 
 
-def lost_nominations(cycle: CycleInput, free: CycleState) -> tuple[PodKey, ...]:
+def lost_nominations(cycle: CycleInput, cycle_state: CycleState) -> tuple[PodKey, ...]:
     if not cycle.state.nominations:
         return ()
-    state, working = cycle.state, free.working
+    state, working = cycle.state, cycle_state.working
     lost = {*_on_lost_nodes(state, working), *_never_released(state, working), *_unpaid(state, working)}
-    return tuple(sorted(lost.union(_where_not_allowed(cycle, free))))
+    return tuple(sorted(lost.union(_where_not_allowed(cycle, cycle_state))))
 
 
 def is_fully_nominated(cycle: CycleInput, waiting_class: WaitingClass, given_up: Iterable[PodKey]) -> bool:
@@ -40,12 +40,12 @@ def is_fully_nominated(cycle: CycleInput, waiting_class: WaitingClass, given_up:
     return len(cycle.state.nominations[name]) >= needed or any(workload == name for workload, _ in given_up)
 
 
-def unpaid_charge(cycle: CycleInput, free: CycleState, waiting_class: WaitingClass) -> ResourceVector:
+def unpaid_charge(cycle: CycleInput, cycle_state: CycleState, waiting_class: WaitingClass) -> ResourceVector:
     """What its queue is still to be charged for a workload of this class: nominations are charged already."""
-    charge, name = free.charges.least_with_models(waiting_class), waiting_class.signature.nominated_for
+    charge, name = cycle_state.charges.least_with_models(waiting_class), waiting_class.signature.nominated_for
     if not name:
         return charge
-    paid = _charge_of(free.working, cycle.state.nominations[name].values()).tolist()
+    paid = _charge_of(cycle_state.working, cycle.state.nominations[name].values()).tolist()
     return tuple(max(0, need - has) for need, has in zip(charge, paid, strict=True))
 
 
@@ -63,9 +63,9 @@ def _on_lost_nodes(state: ClusterState, working: WorkingCopy) -> list[PodKey]:
     return lost
 
 
-def _where_not_allowed(cycle: CycleInput, free: CycleState) -> list[PodKey]:
+def _where_not_allowed(cycle: CycleInput, cycle_state: CycleState) -> list[PodKey]:
     """Nominations on nodes that no longer pass the static filters. Equal pods are checked together."""
-    state, rows = cycle.state, free.working.nodes.row
+    state, rows = cycle.state, cycle_state.working.nodes.row
     by_want: dict[Request, list[tuple[PodKey, int]]] = defaultdict(list)
     for name, kept in state.nominations.items():
         if (workload := state.workloads.get(name)) is None:
@@ -77,7 +77,7 @@ def _where_not_allowed(cycle: CycleInput, free: CycleState) -> list[PodKey]:
     lost = []
     for want, places in by_want.items():
         there = np.array([row for _, row in places], np.intp)
-        may = allowed(free.working.view, want, there, cycle.plugins.static_filters).tolist()
+        may = allowed(cycle_state.working.view, want, there, cycle.plugins.static_filters).tolist()
         lost += [each for (each, _), is_allowed in zip(places, may, strict=True) if not is_allowed]
     return lost
 

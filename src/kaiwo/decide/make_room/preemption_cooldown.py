@@ -55,7 +55,7 @@ def is_cooling_down(room: RoomState, workload: Workload, waiting_class: WaitingC
 def _has_victims(room: RoomState, workload: Workload, waiting_class: WaitingClass, action: str) -> bool:
     if action != "reclaim":
         return action == "preempt" and room.victims.has_below(waiting_class.queue, workload.priority)
-    shares = current_shares(room.free.working.view)
-    need = np.array(unpaid_charge(room.cycle, room.free, waiting_class))
+    shares = current_shares(room.cycle_state.working.view)
+    need = np.array(unpaid_charge(room.cycle, room.cycle_state, waiting_class))
     request = ReclaimRequest(shares.queues.row[waiting_class.queue], need, workload.preemptible)
     return refusal_to_reclaim(shares, request) is None and bool(victim_queues(shares, request, room.victims.rows).any())

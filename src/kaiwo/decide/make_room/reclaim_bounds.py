@@ -67,13 +67,14 @@ class ReclaimBounds:
 
     def __init__(
         self,
-        free: CycleState,
+        cycle_state: CycleState,
         shares: QueueShares,
         request: ReclaimRequest,
         wants: list[NeededPods],
         reclaimable: Reclaimable,
     ) -> None:
-        self._free, self._working, self._shares, self._request = free, free.working, shares, request
+        self._cycle_state, self._working = cycle_state, cycle_state.working
+        self._shares, self._request = shares, request
         self._reclaimable, self.wants = reclaimable, wants
         self._excess = Excess(shares, request, any(want.gpus for _, want, _ in self.wants))
 
@@ -122,7 +123,7 @@ class ReclaimBounds:
         view, rows = self._working.view, np.arange(len(self._working.nodes.names))
         devices = np.zeros(view.nodes.gpu_model.shape, np.bool_)
         for shape, want, _ in group:
-            devices |= eligible_devices(view, want, rows) & self._free.scores.state(shape).allowed[:, None]
+            devices |= eligible_devices(view, want, rows) & self._cycle_state.scores.state(shape).allowed[:, None]
         if not devices.any() or (devices | (view.nodes.device_milli == 0)).all():
             return
         sizes, parts = view.gpus[:, SIZE][devices], view.nodes.device_milli[devices]
@@ -142,7 +143,7 @@ class ReclaimBounds:
 
     def _on_nodes(self, group: list[NeededPods]) -> Iterator[UpperBound]:
         """The bounds of the nodes that it may use; queues do not pay for extended resources."""
-        nodes = np.logical_or.reduce([self._free.scores.state(shape).allowed for shape, _, _ in group])
+        nodes = np.logical_or.reduce([self._cycle_state.scores.state(shape).allowed for shape, _, _ in group])
         names = self._working.nodes.extended_names
         needs: dict[tuple[str, str, int], int] = defaultdict(int)  # by extended resource, unit and column
         for _, want, needed in group:
@@ -245,13 +246,15 @@ _COUNTED = (
 )  # fmt: skip
 
 
-def node_bounds(state: CycleState, reclaimable: Reclaimable, wants: list[NeededPods], queue: str) -> Obstacle | None:
+def node_bounds(
+    cycle_state: CycleState, reclaimable: Reclaimable, wants: list[NeededPods], queue: str
+) -> Obstacle | None:
     """Prove that no node would have room even if everything on it stopped, though the sums are enough."""
     free, gpus = reclaimable.amounts_if_all_stopped
     for shape, want, needed in wants:
-        rows = np.flatnonzero(state.scores.state(shape).allowed)
+        rows = np.flatnonzero(cycle_state.scores.state(shape).allowed)
         # A tenant that excludes others from its device may be gone by then.
-        after = state.working.view.with_amounts(rows, free[rows], gpus[rows], NO_TENANTS)
+        after = cycle_state.working.view.with_amounts(rows, free[rows], gpus[rows], NO_TENANTS)
         room = int(pods_that_fit(after, want, rows).sum())
         if len(rows) and room < needed:
             for each in short_of(after, want, rows, availability_in(after, want, rows)) if not room else ():

@@ -89,13 +89,13 @@ class RoomState:
     def __init__(
         self,
         cycle: CycleInput,
-        free: CycleState,
+        cycle_state: CycleState,
         masks: BackfillMasks | None,
         starts: tuple[Start, ...],
         nominations: Iterable[Nomination],
         evicted: Iterable[Eviction],
     ) -> None:
-        self.cycle, self.free, self.masks, self.starts = cycle, free, masks, starts
+        self.cycle, self.cycle_state, self.masks, self.starts = cycle, cycle_state, masks, starts
         self.victims = VictimUnits(cycle.state, cycle.now_s, cycle.policy.victim_order, starts)
         self.victims.evicted.update((each.workload, each.pod) for each in evicted)
         self.budget = EvictionBudget(cycle.state, cycle.now_s)
@@ -109,13 +109,15 @@ class RoomState:
 
     @cached_property
     def candidates(self) -> CandidateNodes:
-        return CandidateNodes(self.cycle, self.free, self.victims)
+        return CandidateNodes(self.cycle, self.cycle_state, self.victims)
 
     def placer_for(self, workload: Workload, waiting_class: WaitingClass) -> Placer:
         """A placer that leaves planned starts of others their space."""
         if self.masks is None:
-            return self.free.placer
-        return self.free.placer.under(self.masks.of(workload, self.free.charges.queue_charge(waiting_class)))
+            return self.cycle_state.placer
+        return self.cycle_state.placer.under(
+            self.masks.of(workload, self.cycle_state.charges.queue_charge(waiting_class))
+        )
 
     def look_again(self, at_s: int) -> None:
         """The next cycle comes no later than this."""

@@ -39,10 +39,10 @@ class VictimSearch:
         lanes: dict[str, UnitLane],
         within_budgets: bool = False,  # remove no more than eviction budgets allow, even of what is given back later
     ) -> None:
-        self._cycle, self._free, self._masks = room.cycle, room.free, room.masks
+        self._cycle, self._cycle_state, self._masks = room.cycle, room.cycle_state, room.masks
         self._victims, self._budget = room.victims, room.budget
         self._placer, self._workload, self._needs, self._rule = placer, workload, needs, rule
-        self._working, self._within_budgets = self._free.working, within_budgets
+        self._working, self._within_budgets = self._cycle_state.working, within_budgets
         self._turns = Turns(lanes, self._working.view, self._cycle.plugins, lambda _: ((0, 0, 0), 0), reverse=True)
         self.removed: list[VictimUnit] = []  # all that were tried
 
@@ -50,7 +50,7 @@ class VictimSearch:
         """The room found; None, with nothing changed, if there is none."""
         with self._working.trial() as attempt:
             room = self._remove_until_it_fits()
-            self._free.budget.used += 1 + len(self.removed) // UNITS_PER_STEP
+            self._cycle_state.budget.used += 1 + len(self.removed) // UNITS_PER_STEP
             if room is not None:
                 attempt.keep()
             return room

@@ -31,12 +31,12 @@ class StartSearch:
     def __init__(
         self,
         cycle: CycleInput,
-        free: CycleState,
+        cycle_state: CycleState,
         capacity: FutureCapacity,
         workload: Workload,
         may_start: Callable[[int], bool],
     ) -> None:
-        self._cycle, self._free, self._capacity, self._workload = cycle, free, capacity, workload
+        self._cycle, self._cycle_state, self._capacity, self._workload = cycle, cycle_state, capacity, workload
         self._needs = cycle.state.backlog.find(workload.name)[0].needs
         self._may_start = may_start  # at a time, as far as its queue is concerned
         self._run_s = expected_run_s(workload)
@@ -45,7 +45,7 @@ class StartSearch:
         """The earliest start beside what others will use; None: none before `before_s`."""
         if self._by_sums(usages, before_s) >= before_s:
             return None
-        self._free.budget.used += 5 + len(self._capacity.base) // NODES_PER_STEP
+        self._cycle_state.budget.used += 5 + len(self._capacity.base) // NODES_PER_STEP
         moments = self._capacity.moments(usages, self._run_s)
         for at_s in islice(filter(self._may_start, self._when_all_fit(moments, before_s)), TRIES):
             placement = self._place(moments, at_s)
@@ -60,7 +60,9 @@ class StartSearch:
         if len(self._needs) > 1 or not want.charge_milli:
             return self._capacity.now_s
         times, left = self._capacity.moments(usages, self._run_s, GPUS)
-        slots = np.maximum(left[:, :, 0], 0) // want.charge_milli * self._free.scores.state(shape).allowed[:, None]
+        slots = (
+            np.maximum(left[:, :, 0], 0) // want.charge_milli * self._cycle_state.scores.state(shape).allowed[:, None]
+        )
         found = _first(times, [(slots, needed)], before_s)
         return found[0] if found else NEVER_S
 
@@ -74,15 +76,15 @@ class StartSearch:
         rows, count = moments.times.shape
         at = np.repeat(np.arange(rows), count)
         free, gpus = self._capacity.split(moments.amounts.reshape(rows * count, -1))
-        fixed = self._free.working.gpus[:, SIZE:]
-        view = self._free.working.as_of(self._capacity.now_s, free, gpus).view
+        fixed = self._cycle_state.working.gpus[:, SIZE:]
+        view = self._cycle_state.working.as_of(self._capacity.now_s, free, gpus).view
         view = view.with_amounts(at, free, np.concatenate([gpus, fixed[at]], axis=1))
         slots = pods_that_fit(view, self._want(shape), at).reshape(rows, count)
-        fitting: IntArray = slots * self._free.scores.state(shape).allowed[:, None]
+        fitting: IntArray = slots * self._cycle_state.scores.state(shape).allowed[:, None]
         return fitting
 
     def _place(self, moments: Moments, at_s: int) -> Placement | None:
-        cycle, now = self._cycle, self._free.working
+        cycle, now = self._cycle, self._cycle_state.working
         free, gpus, since_s = self._capacity.at(moments, at_s)
         then = now.as_of(at_s, free.copy(), np.concatenate([gpus, now.gpus[:, SIZE:]], axis=1))
         scores = ShapeScores(cycle.state, then.view, then, cycle.plugins, keeps=False)

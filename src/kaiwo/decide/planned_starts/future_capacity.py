@@ -177,11 +177,11 @@ def usages_of(cycle: CycleInput, planned: Iterable[PlannedStart]) -> list[Planne
     return [usage for usage in found if usage is not None]
 
 
-def charge_of_start(cycle: CycleInput, free: CycleState, planned: PlannedStart) -> QueueCharge:
+def charge_of_start(cycle: CycleInput, cycle_state: CycleState, planned: PlannedStart) -> QueueCharge:
     """What its queue pays, from start to end."""
     found, _ = cycle.state.backlog.find(planned.workload)
     end_s = planned.start_s + planned.run_s if planned.run_s else NEVER_S
-    return free.charges.queue_charge(found)._replace(start_s=planned.start_s, end_s=end_s)
+    return cycle_state.charges.queue_charge(found)._replace(start_s=planned.start_s, end_s=end_s)
 
 
 def _works(nodes: NodeTable, row: int, gpu: str) -> bool:

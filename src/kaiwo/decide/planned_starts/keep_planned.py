@@ -49,17 +49,19 @@ class KeptPlannedStarts(NamedTuple):
     look_again_s: int = 0
 
 
-def keep_planned_starts(cycle: CycleInput, free: CycleState, evicted: Iterable[Eviction] = ()) -> KeptPlannedStarts:
+def keep_planned_starts(
+    cycle: CycleInput, cycle_state: CycleState, evicted: Iterable[Eviction] = ()
+) -> KeptPlannedStarts:
     """Start what is due, move what can be earlier or must be later, and mask the rest for all other work."""
-    return _PlannedStartStep(cycle, free).run(evicted) if cycle.state.planned_starts else KeptPlannedStarts()
+    return _PlannedStartStep(cycle, cycle_state).run(evicted) if cycle.state.planned_starts else KeptPlannedStarts()
 
 
 class _PlannedStartStep:
-    def __init__(self, cycle: CycleInput, free: CycleState) -> None:
-        self._cycle, self._free, self._state, self._now_s = cycle, free, cycle.state, cycle.now_s
-        self._capacity = FutureCapacity(free.working, timeline_of(cycle.state))
+    def __init__(self, cycle: CycleInput, cycle_state: CycleState) -> None:
+        self._cycle, self._cycle_state, self._state, self._now_s = cycle, cycle_state, cycle.state, cycle.now_s
+        self._capacity = FutureCapacity(cycle_state.working, timeline_of(cycle.state))
         self._spans = reserved_spans(cycle.state, cycle.now_s)
-        self._quota = FutureQuota(cycle.state, free.working)
+        self._quota = FutureQuota(cycle.state, cycle_state.working)
         self._kept: list[ProtectedStart] = []  # in order
         self._starts: list[Start] = []
         self._started: list[ProtectedStart] = []
@@ -103,7 +105,9 @@ class _PlannedStartStep:
         found, present = self._class_of(name), state.pods.get(name, {})
         if sum(need.needed for need in found.needs) != len(planned.places):
             return False
-        if not self._free.charges.takes_work(found.queue) or any(place.pod in present for place in planned.places):
+        if not self._cycle_state.charges.takes_work(found.queue) or any(
+            place.pod in present for place in planned.places
+        ):
             return False
         names = {role.name for role in workload.roles}
         of_roles = {place.pod.rpartition("-")[0]: place for place in planned.places}  # those of one role are alike
@@ -122,13 +126,13 @@ class _PlannedStartStep:
             return
         usage = usage_of(found, self._state, max(found.start_s, self._now_s))
         assert usage is not None  # it was found, or it holds
-        charge = charge_of_start(self._cycle, self._free, found)
+        charge = charge_of_start(self._cycle, self._cycle_state, found)
         self._kept.append(ProtectedStart(found, workload, usage, charge))
 
     def _holds(self, planned: PlannedStart, usage: PlannedUsage, ahead: list[PlannedUsage]) -> bool:
         """Its place is there in time. Work that is about to end gets another minute: runs rarely end on time."""
         for need in self._class_of(planned.workload).needs:
-            if need.needed and not self._free.scores.state(need.shape).allowed[usage.rows].all():
+            if need.needed and not self._cycle_state.scores.state(need.shape).allowed[usage.rows].all():
                 return False
         at_s = planned.start_s
         if at_s <= self._now_s:
@@ -138,7 +142,7 @@ class _PlannedStartStep:
         return self._capacity.fits(usage._replace(start_s=at_s, end_s=usage.end_s + at_s - usage.start_s), ahead)
 
     def _may_start(self, name: str, others: list[QueueCharge]) -> Callable[[int], bool]:
-        charge = self._free.charges.queue_charge(self._class_of(name))
+        charge = self._cycle_state.charges.queue_charge(self._class_of(name))
         return lambda at_s: self._quota.may_start(charge, at_s, others)
 
     def _earlier(
@@ -146,11 +150,11 @@ class _PlannedStartStep:
     ) -> PlannedStart | None:
         """Another place where it can start earlier, if no other planned start has to move for that."""
         is_due = planned.start_s <= self._now_s and self._is_free(planned)
-        if is_due or self._free.budget.is_spent or not self._state.backlog.try_all:
+        if is_due or self._cycle_state.budget.is_spent or not self._state.backlog.try_all:
             return None  # unless something was freed, nothing can be earlier than it was
         others = ahead + usages_of(self._cycle, behind)
         charges = [each.charge for each in self._kept]
-        charges += [charge_of_start(self._cycle, self._free, each) for each in behind]
+        charges += [charge_of_start(self._cycle, self._cycle_state, each) for each in behind]
         found = self._search(workload, charges).earliest(others, before_s=max(planned.start_s, self._now_s + 1))
         return None if found is None else replace(found, made_s=planned.made_s)
 
@@ -184,25 +188,25 @@ class _PlannedStartStep:
 
     def _start(self, planned: PlannedStart, workload: Workload) -> list[Start]:
         """Start it exactly where it was planned; nothing when that is no longer allowed."""
-        working, found = self._free.working, self._class_of(workload.name)
-        payer, starts = self._free.charges.payer(found), list[Start]()
+        working, found = self._cycle_state.working, self._class_of(workload.name)
+        payer, starts = self._cycle_state.charges.payer(found), list[Start]()
         shapes = _shapes_by_role(self._state, workload, found)
         with working.trial() as attempt:
             for place in planned.places:
                 shape = shapes[place.pod.rpartition("-")[0]]
                 want = self._state.backlog.shapes[shape]
                 at = Nomination(workload.name, place.pod, place.node, place.devices)
-                placed = self._free.placer.put_exactly(shape, want, at)
+                placed = self._cycle_state.placer.put_exactly(shape, want, at)
                 if placed is None or not payer.try_charge(working, charge_of_placed(working, want, [placed])):
                     return []
                 starts.append(Start(workload.name, place.pod, placed.node, placed.devices))
             attempt.keep()
-        self._free.budget.used += len(starts)
+        self._cycle_state.budget.used += len(starts)
         return leaders_first(workload, starts)
 
     def _search(self, workload: Workload, others: list[QueueCharge]) -> StartSearch:
         may_start = self._may_start(workload.name, others)
-        return StartSearch(self._cycle, self._free, self._capacity, workload, may_start)
+        return StartSearch(self._cycle, self._cycle_state, self._capacity, workload, may_start)
 
     def _class_of(self, name: str) -> WaitingClass:
         return self._state.backlog.find(name)[0]

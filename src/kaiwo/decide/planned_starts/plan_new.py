@@ -53,7 +53,7 @@ def set_deadlines(
 
 def plan_new_starts(
     cycle: CycleInput,
-    free: CycleState,
+    cycle_state: CycleState,
     kept: dict[str, PlannedStart],
     starts: Sequence[Start],
     served: set[str],
@@ -61,9 +61,9 @@ def plan_new_starts(
 ) -> NewPlannedStarts:
     """Plan the first large workloads that still wait. Those in `served` start, or space is kept for them."""
     count = cycle.policy.promises - len(kept)
-    if count <= 0 or free.budget.is_spent:
+    if count <= 0 or cycle_state.budget.is_spent:
         return NewPlannedStarts(kept)
-    total = int(free.working.nodes.gpu_total.sum())
+    total = int(cycle_state.working.nodes.gpu_total.sum())
     least = max(LEAST_MILLI, total * cycle.policy.large_permille // WHOLE_MILLI)
     waiting = cycle.state.backlog.by_key.values()
     large = [found for found in waiting if found.demand[0] >= least and _may_be_planned(cycle, found)]
@@ -74,24 +74,24 @@ def plan_new_starts(
     timeline = timeline_with_changes(timeline_of(cycle.state), cycle.state, gone, _releases_of(cycle, starts))
     if timeline.is_empty and not kept:
         return NewPlannedStarts(kept)
-    planner = _Planner(cycle, free, kept, FutureCapacity(free.working, timeline))
+    planner = _Planner(cycle, cycle_state, kept, FutureCapacity(cycle_state.working, timeline))
     return planner.run(sorted(large, key=lambda found: found.key), served, count)
 
 
 class _Planner:
     def __init__(
-        self, cycle: CycleInput, free: CycleState, kept: dict[str, PlannedStart], capacity: FutureCapacity
+        self, cycle: CycleInput, cycle_state: CycleState, kept: dict[str, PlannedStart], capacity: FutureCapacity
     ) -> None:
-        self._cycle, self._free, self._state, self._capacity = cycle, free, cycle.state, capacity
+        self._cycle, self._cycle_state, self._state, self._capacity = cycle, cycle_state, cycle.state, capacity
         self._planned = dict(kept)
         self._spans = reserved_spans(cycle.state, cycle.now_s)
-        self._quota = FutureQuota(cycle.state, free.working)
+        self._quota = FutureQuota(cycle.state, cycle_state.working)
 
     def run(self, large: list[WaitingClass], served: set[str], count: int) -> NewPlannedStarts:
-        charges, now_s, look_again_s = self._free.charges, self._cycle.now_s, 0
+        charges, now_s, look_again_s = self._cycle_state.charges, self._cycle.now_s, 0
         lanes = lanes_of(found for found in large if charges.takes_work(found.queue))
-        turns = Turns(lanes, self._free.working.view, self._cycle.plugins, charges.next_of)
-        while turns and count and not self._free.budget.is_spent:
+        turns = Turns(lanes, self._cycle_state.working.view, self._cycle.plugins, charges.next_of)
+        while turns and count and not self._cycle_state.budget.is_spent:
             lane = turns.lane
             name, _, found = lane.first
             if name not in served and name not in self._planned:
@@ -111,9 +111,9 @@ class _Planner:
     def _plan(self, workload: Workload, charge: QueueCharge) -> PlannedStart | None:
         others = [each for each in self._planned.values() if not outranks(workload, self._workload_of(each))]
         usages = usages_of(self._cycle, others) + reserved_for_others(self._cycle, self._spans, workload)
-        paid = [charge_of_start(self._cycle, self._free, each) for each in others]
+        paid = [charge_of_start(self._cycle, self._cycle_state, each) for each in others]
         may_start = partial(self._quota.may_start, charge, others=paid)
-        return StartSearch(self._cycle, self._free, self._capacity, workload, may_start).earliest(usages)
+        return StartSearch(self._cycle, self._cycle_state, self._capacity, workload, may_start).earliest(usages)
 
     def _workload_of(self, planned: PlannedStart) -> Workload:
         return self._state.workloads[planned.workload]
