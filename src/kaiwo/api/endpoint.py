@@ -137,7 +137,7 @@ async def _run(request: Request, context: Context, route: Route, credential: str
 
 @cache
 def process_owner() -> str:
-    """Empty when it is unknown."""
+    """The user who runs this process; empty if unknown."""
     try:
         return getpass.getuser()
     except (OSError, KeyError):

@@ -23,5 +23,5 @@ class Settings(msgspec.Struct, frozen=True):
 
     @property
     def is_loopback(self) -> bool:
-        """Only this machine reaches it, so reading is free."""
+        """True if only this machine can reach it; then reading needs no token."""
         return self.host in LOOPBACK_NAMES or self.host.startswith("127.")

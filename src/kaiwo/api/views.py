@@ -114,7 +114,7 @@ class StatusView(msgspec.Struct, frozen=True):
 
 
 class VersionView(msgspec.Struct, frozen=True):
-    """Which Kaiwo this is."""
+    """The versions of Kaiwo and of its API."""
 
     version: str
     api: str
@@ -540,7 +540,7 @@ MOST_NAMES = 1000  # in one request: they are one change, and others wait for it
 
 
 class NamesForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which workloads: `namespace/name` each."""
+    """The workloads to act on, as `namespace/name`."""
 
     names: Annotated[list[str], Meta(min_length=1, max_length=MOST_NAMES)]
 

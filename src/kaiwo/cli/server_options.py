@@ -40,7 +40,7 @@ server_options = add_options(
 
 
 def given_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Without the options that were not given, which keep the defaults of UpOptions and SchedulerOptions."""
+    """The options that were given; the others keep the defaults of UpOptions and SchedulerOptions."""
     return {name: value for name, value in options.items() if value is not None}
 
 

@@ -35,7 +35,7 @@ def eligible_devices(view: View, want: Request, nodes: Rows) -> BoolArray:
 
 
 def _must_check_vendor(view: View, want: Request) -> bool:
-    """The vendor must be checked; where no node has GPUs of two vendors, the rule on the node's label is enough."""
+    """True if the vendor must be checked: some node has GPUs of two vendors, so the rule on its label is not enough."""
     return bool(view.nodes.mixed_vendor_nodes) and bool(want.vendor)
 
 
@@ -46,7 +46,7 @@ def _wanted_models(view: View, want: Request) -> list[int]:
 
 
 def _is_among(numbers: IntArray, wanted: Sequence[int]) -> BoolArray:
-    """For a single wanted number `isin` takes ten times as long."""
+    """True where a number is wanted. For a single one `isin` would take ten times as long."""
     return numbers == wanted[0] if len(wanted) == 1 else np.isin(numbers, wanted)
 
 
@@ -107,7 +107,7 @@ def devices_of_reservation(view: View, want: Request, nodes: Rows) -> BoolArray:
 
 
 def _must_check_profile(view: View, want: Request) -> bool:
-    """The profile must be checked; where no GPU is partitioned, only for requests that ask for a partition."""
+    """True if the profile must be checked; if no GPU is partitioned, only for requests that ask for a partition."""
     return want.is_partition or (want.gpus > 0 and len(view.nodes.profiles) > 1)
 
 

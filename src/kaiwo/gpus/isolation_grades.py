@@ -48,7 +48,7 @@ def grade_of(want: Request, gpu: Gpu, labels: Mapping[str, str]) -> str:
 
 
 def is_mps_on_amd(want: Request, nodes: Iterable[Node]) -> bool:
-    """The request asks for MPS without naming a model, and all GPUs are AMD's."""
+    """True if the request asks for MPS without naming a model, and all GPUs are AMD's."""
     if want.isolation != "mps" or not want.gpus or want.is_exclusive:
         return False
     if want.gpu_models and not set(want.gpu_models) >= _NVIDIA:  # it names a model: the obstacle is another one
@@ -102,7 +102,7 @@ def closed_by_tenants(view: View, want: Request, nodes: Rows) -> BoolArray | Non
 
 
 def tenants_allow_return(view: View, pod: Pod, row: int) -> bool:
-    """An evicted pod may return: no tenant of its devices must be isolated from it."""
+    """True if an evicted pod may return: no tenant of its devices must be isolated from it."""
     tenancy, columns = view.tenants, view.nodes.column[row]
     places = [(columns[share.gpu], share.milli) for share in pod.devices if share.gpu in columns]
     if pod.beside == DEMANDS_LIMITS:

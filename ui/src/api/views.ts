@@ -374,7 +374,7 @@ export interface Usage {
   used: number
 }
 
-/** Which Kaiwo this is. */
+/** The versions of Kaiwo and of its API. */
 export interface VersionView {
   version: string
   api: string

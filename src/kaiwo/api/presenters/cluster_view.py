@@ -9,7 +9,7 @@ from kaiwo.runtime.overview.cluster_overview import ClusterOverview
 
 
 def status_view(overview: ClusterOverview) -> StatusView:
-    """To be called after `fresh`."""
+    """The view of the cluster; call after `overview.fresh`."""
     live, sums = overview.live, overview.sum_nodes()
     return StatusView(
         cluster=cluster_view(live),

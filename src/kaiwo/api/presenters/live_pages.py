@@ -55,7 +55,7 @@ class LivePage:
             self._append(delta)
 
     def events_after(self, event_id: str) -> list[bytes]:
-        """For a reader who has this event: the changes since then, or the whole page."""
+        """The changes since this event, or the whole page if they are no longer kept."""
         epoch, _, number = event_id.rpartition("-")
         if epoch == self.epoch and number.isdecimal():
             seen = int(number)

@@ -35,7 +35,7 @@ class GpuQuery(msgspec.Struct, frozen=True):
 
 
 def node_page(overview: ClusterOverview, query: NodeQuery) -> Page[NodeView]:
-    """In the order of their names."""
+    """One page of nodes, ordered by name."""
     state = overview.live.state
     names = state.nodes.names
     if query.text or query.labels:
@@ -54,7 +54,7 @@ def node_page(overview: ClusterOverview, query: NodeQuery) -> Page[NodeView]:
 
 
 def gpu_page(overview: ClusterOverview, query: GpuQuery) -> Page[GpuView]:
-    """In the order of their nodes' names, then of their position."""
+    """One page of GPUs, ordered by node name, then by position."""
     state = overview.live.state
     table = state.nodes
     found = overview.find_gpus(query.node, query.model, query.free)
@@ -104,7 +104,7 @@ def node_view(state: ClusterState, node: Node) -> NodeView:
 
 
 def taint_words(taint: Taint) -> str:
-    """As kubectl writes it: `key=value:Effect`."""
+    """A taint as kubectl writes it: `key=value:Effect`."""
     return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
 
 
@@ -137,7 +137,7 @@ def _gpu_view(node: Node, column: int, holders: dict[str, list[tuple[Allocation,
 
 
 def _by_device(held: Iterable[Allocation]) -> dict[str, list[tuple[Allocation, int, int]]]:
-    """Sorted by name, so that equal states give equal views."""
+    """The holders of each device, sorted by name, so that equal states give equal views."""
     devices: dict[str, list[tuple[Allocation, int, int]]] = {}
     for each in held:
         for share in each.devices:
@@ -149,6 +149,6 @@ def _by_device(held: Iterable[Allocation]) -> dict[str, list[tuple[Allocation, i
 
 
 def _similar_name(name: str, known: Iterable[str]) -> str:
-    """Only a similar name: a list of all nodes would be no help."""
+    """A hint with a similar name, if there is one: a list of all nodes would not help."""
     hint = did_you_mean(name, known)
     return hint if "did you mean" in hint else "; see: kaiwo nodes"

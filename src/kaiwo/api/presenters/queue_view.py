@@ -110,7 +110,7 @@ def queue_page(overview: ClusterOverview) -> Page[QueueView]:
 
 
 def share_page(queues: list[QueueShareRow], heads: QueueHeads) -> Page[ShareView]:
-    """With 1,000 queues it needs a thread, not the event loop."""
+    """The fair shares of all queues. With 1,000 queues, call it in a thread and not on the event loop."""
     by_name = {each.queue.name: each for each in queues}
     items = [_share_view(each, by_name.get(each.queue.parent), heads) for each in queues]
     return Page(items, len(items))

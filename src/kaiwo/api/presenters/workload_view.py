@@ -21,7 +21,7 @@ WAITS = (WorkloadState.WAITING, WorkloadState.HELD)
 
 
 def workload_page(overview: ClusterOverview, query: WorkloadQuery) -> Page[WorkloadView]:
-    """To be called after `fresh`."""
+    """One page of workloads; call after `overview.fresh`."""
     rows, state = overview.rows, overview.live.state
     found = select(rows, query, overview.queues_below(query.queue) if query.queue else ())
     items = [workload_view(state, rows.records[at], int(rows.table[GPU, at])) for at in found.positions]
@@ -65,7 +65,7 @@ def reason_of(state: ClusterState, record: WorkloadRecord) -> str:
 
 
 def waiting_obstacles(state: ClusterState, name: str) -> tuple[Obstacle, ...]:
-    """As the last cycle found them; empty when it was not tried yet."""
+    """The obstacles that the last cycle found; empty if the workload was not tried yet."""
     at_gate = state.backlog.gated.get(name)
     if at_gate is not None:
         return at_gate

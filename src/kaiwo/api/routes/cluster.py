@@ -22,7 +22,7 @@ async def status(call: Call) -> StatusView:
 
 
 async def cycles(call: Call) -> Page[CycleView]:
-    """From the journal. Idle cycles are not in it, so `total` is the newest number."""
+    """Cycles from the journal. Idle ones are not in it, so `total` is the newest number."""
     journal, limit = call.context.live.journal, call.query["limit"]
     before = read_cursor(call.query["after"], int)
     heads = await asyncio.to_thread(journal.cycles, limit + 1, before)
@@ -33,7 +33,7 @@ async def cycles(call: Call) -> Page[CycleView]:
 
 
 ROUTES = (
-    Route("GET", "/version", "Which Kaiwo this is.", version, VersionView, needs_state=False),
+    Route("GET", "/version", "The versions of Kaiwo and of its API.", version, VersionView, needs_state=False),
     Route("GET", "/status", "The cluster on one screen.", status, StatusView),
     Route("GET", "/cycles", "Scheduling cycles, the newest first.", cycles, Page[CycleView], params=CYCLE_PARAMS),
 )

@@ -44,7 +44,7 @@ async def metrics(call: Call) -> Response:
 
 
 def why_not_ready(live: LiveLoop) -> str:
-    """Empty when it is ready."""
+    """Why the scheduler is not ready; empty if it is."""
     if not live.ready:
         return "Kaiwo is still reading the cluster's state"
     busy_s = 0.0 if live.busy_since is None else time.monotonic() - live.busy_since

@@ -148,7 +148,7 @@ async def logs(call: Call) -> Streaming:
 async def follow_attempts(
     find: Find, is_over: Callable[[], bool], tail: int | None = None, seen: int = 0
 ) -> AsyncGenerator[bytes, None]:
-    """Every attempt after `seen`, one after the other, until there will be no more."""
+    """Follow every attempt after `seen`, one after the other, until the workload ends."""
     pause_s = QUICK_S
     while True:
         was_over = is_over()  # asked first, so that an attempt that began before the end is found
@@ -179,7 +179,7 @@ def _chosen(found: Sequence[LogFile], attempt: int | None, name: str) -> LogFile
 
 
 def _logs_of(call: Call) -> Sequence[LogFile]:
-    """Empty where the cluster keeps no logs of its own."""
+    """The log files of a workload; empty if the cluster keeps no logs of its own."""
     logs, name = call.context.live.cluster.abilities.logs, f"{call.path['namespace']}/{call.path['name']}"
     return () if logs is None else logs.logs_of(name, call.query["pod"] or "")
 

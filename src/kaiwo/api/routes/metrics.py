@@ -113,7 +113,7 @@ def _cluster(context: Context) -> Iterator[Metric]:
 
 
 def _queues(context: Context) -> Iterator[Metric]:
-    """In GPUs, CPUs and bytes; a queue with everything below it."""
+    """The metrics of each queue with everything below it, in GPUs, CPUs and bytes."""
     below = "a queue and those below it"
     amounts = {
         "quota": _by_queue("kaiwo_queue_quota", "What a queue is guaranteed; +Inf: unlimited."),

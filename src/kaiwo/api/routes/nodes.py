@@ -53,7 +53,7 @@ async def drain(call: Call) -> Outcome:
 
 
 def _control(call: Call) -> NodeControl:
-    """For a node that exists: the cluster's own message would not suggest similar names."""
+    """The cluster's node actions, once the node exists: the cluster's own error would not suggest similar names."""
     find_node(call.context.live.state, call.path["name"])
     return call.context.live.cluster.abilities.nodes
 

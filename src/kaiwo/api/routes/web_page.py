@@ -47,7 +47,7 @@ class WebPage:
         return respond(ApiError(404, "not-found", "there is no such address; the page is at /"))
 
     def _find(self, wanted: str) -> Path | None:
-        """Only files inside the folder."""
+        """The file, if it is inside the folder."""
         if "\x00" in wanted:
             return None
         path = os.path.realpath(self._folder / wanted)

@@ -129,7 +129,7 @@ def find_record(call: Call) -> WorkloadRecord:
 
 
 def _among_tasks(call: Call) -> str:
-    """Where to look when the name is that of an array."""
+    """A hint where to look if the name is that of an array."""
     array, namespace = call.path["name"], call.path["namespace"]
     for record in call.context.live.cluster.records():
         workload = record.workload
@@ -168,7 +168,7 @@ async def _act(call: Call, verb: Action) -> Outcome:
 
 
 async def _act_on_all(call: Call, verb: Action) -> BulkOutcome:
-    """For each name what was done, or the Problem that the single call would have answered with."""
+    """Report for each name what was done, or the Problem that the single call would have answered with."""
     try:
         form = msgspec.convert(read_json(call.body), NamesForm)
     except msgspec.ValidationError:

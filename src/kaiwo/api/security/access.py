@@ -92,7 +92,7 @@ class Access:
             raise forbidden(403, "another site may not fetch from this server; open it in its own tab")
 
     def check_read(self, request: Request) -> None:
-        """On the machine itself reading is free; from elsewhere it needs what a write needs."""
+        """On the machine itself reading needs no token; from elsewhere it needs what a write needs."""
         if not self.settings.is_loopback:
             self._identify(request)
 
@@ -187,7 +187,7 @@ def _is_same(origin: str, host: str) -> bool:
 
 
 def _is_address(name: str) -> bool:
-    """An IP address cannot be made to point elsewhere."""
+    """True for an IP address, which cannot be made to point elsewhere."""
     try:
         ipaddress.ip_address(name)
     except ValueError:

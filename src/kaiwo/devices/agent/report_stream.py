@@ -97,7 +97,7 @@ class ReportStream:
         self._thread.start()
 
     def send(self, line: Line) -> None:
-        """Never blocks. A sample replaces one that has not been sent."""
+        """Queue a message, without blocking. A sample replaces one that has not been sent."""
         with self._changed:
             if isinstance(line, Sample):
                 self._sample = line

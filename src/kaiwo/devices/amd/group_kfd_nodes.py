@@ -87,7 +87,7 @@ def numa_node(group: Sequence[KfdNode], cpus: Sequence[int]) -> int | None:
 
 
 def _belongs(node: KfdNode, group: Sequence[KfdNode], are_own: bool) -> bool:
-    """By the chip's unique_id; if that is unknown or a partition's, by a free partition index."""
+    """True if the chip's unique_id matches; if it is unknown or a partition's, if the partition index is free."""
     mine = 0 if are_own else node.fact("unique_id")
     theirs = {other.fact("unique_id") for other in group} - {0}
     if node.fact("num_xcc") + sum(other.fact("num_xcc") for other in group) > MOST_XCDS:

@@ -47,7 +47,7 @@ def read_number(path: str) -> int | None:
 
 
 def parse_number(text: str) -> int | None:
-    """None for `N/A`, junk, and numbers beyond 64 bits."""
+    """The number in a text; None for `N/A`, junk, and numbers beyond 64 bits."""
     try:
         value = int(text, 16) if text[:2].lower() == "0x" else int(text)
     except ValueError:
@@ -97,7 +97,7 @@ def read_properties(path: str) -> Properties:
 
 
 def parse_properties(data: bytes) -> Properties:
-    """Every line of a name and a number; other lines are problems."""
+    """Parse lines of a name and a number; other lines are problems."""
     is_truncated = not data.endswith(b"\n")
     # Nearly all files are valid, and one match of the whole is ten times faster than parsing each line.
     if _PLAIN.fullmatch(data):

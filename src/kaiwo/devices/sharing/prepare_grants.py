@@ -118,7 +118,7 @@ class GpuSharing:
                     self._records.save(self._grants[name])
 
     def release_others(self, owners: Collection[str]) -> None:
-        """After a restart: release the grants of all other owners."""
+        """Release the grants of all other owners, after a restart."""
         with self._lock:
             for owner in set(self._grants) - set(owners):
                 self.release(owner)

@@ -38,7 +38,7 @@ def available_modes(nodes: Iterable[Node], want: Request) -> dict[str, tuple[str
 
 
 def is_isolation_too_weak(nodes: Iterable[Node], want: Request) -> bool:
-    """No GPU would isolate a share as the request asks, even if it were not partitioned."""
+    """True if no GPU would isolate a share as the request asks, even if it were not partitioned."""
     wanted = [(node, gpu) for node in nodes for gpu in whole_gpus(node) if _is_wanted(gpu, want)]
     return bool(wanted) and not any(_isolates_enough(node, gpu, want) for node, gpu in wanted)
 

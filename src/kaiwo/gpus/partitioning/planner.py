@@ -63,7 +63,7 @@ def _can_reach(gpu: PlannedGpu, mode: Mode) -> bool:
 def _compute_mode_offer(
     node: PlannedNode, unserved: UnservedDemand, mode: Mode, may_change: Allowed
 ) -> ChangeOffer | None:
-    """As many GPUs as are missing: those that are idle soonest and free enough CPUs and memory."""
+    """Offer as many GPUs as are missing: those that are idle soonest and free enough CPUs and memory."""
     demand, gpus = unserved.demand, node.gpus
     have = sum(gpu.free for gpu in gpus if gpu.serves(demand))
     each = partition_count(node.now.model, mode.compute)
@@ -107,7 +107,7 @@ def plan_partitions(
 
 
 def could_serve(nodes: Sequence[NodeState], demand: ModeDemand) -> bool:
-    """Some node could hold such a pod with its GPUs in another mode, ignoring what runs there now."""
+    """True if some node could hold such a pod with its GPUs in another mode, ignoring what runs there now."""
     return any(
         is_for(node, demand) and _most_devices(node, demand) >= demand.devices and could_hold(node, demand)
         for node in nodes

@@ -27,11 +27,11 @@ class PlannedGpu:
         return self.to != self.now.mode
 
     def is_open_to(self, demand: ModeDemand) -> bool:
-        """No reservation bars the demand from it."""
+        """True if no reservation bars the demand from it."""
         return not demand.barred or (self.node.name, self.now.id) not in demand.barred
 
     def serves(self, demand: ModeDemand) -> bool:
-        """Its planned mode suits the demand, and the demand may use it."""
+        """True if its planned mode suits the demand, and the demand may use it."""
         return suits(self.to, demand) and self.is_open_to(demand)
 
 
@@ -60,7 +60,7 @@ class PlannedNode:
         return most if self.now.free is None else times_in(self.room_later(), amounts, most)
 
     def times_now(self, amounts: NodeResources, most: int = 1) -> int:
-        """How many of them fit without waiting for the changes."""
+        """How many such pods fit without waiting for the changes, at most `most`."""
         return most if self.now.free is None else times_in(self._now, amounts, most)
 
     def take(self, amounts: NodeResources, times: int, is_later: bool) -> None:
@@ -95,7 +95,7 @@ def times_in(room: NodeResources, amounts: NodeResources, most: int) -> int:
 
 
 def could_hold(now: NodeState, demand: ModeDemand) -> bool:
-    """CPUs, memory and a pod slot would suffice for some pod of the demand if no GPU were in use."""
+    """True if CPUs, memory and a pod slot would suffice for some pod of the demand if no GPU were in use."""
     if now.free is None or not demand.sizes:
         return True
     room = now.free
@@ -105,12 +105,12 @@ def could_hold(now: NodeState, demand: ModeDemand) -> bool:
 
 
 def suits(mode: Mode, demand: ModeDemand) -> bool:
-    """A GPU in this mode has devices as the demand asks."""
+    """True if a GPU in this mode has devices as the demand asks."""
     return mode.compute == demand.compute and demand.memory in ("", mode.memory)
 
 
 def is_for(node: NodeState, demand: ModeDemand) -> bool:
-    """The demand allows this node and its model."""
+    """True if the demand allows this node and its model."""
     return (not demand.models or node.model in demand.models) and (demand.nodes is None or node.name in demand.nodes)
 
 
@@ -132,7 +132,7 @@ class UnservedDemand:
         return replace(self.demand, count=self.count, sizes=tuple(sizes) if self.demand.sizes else ())
 
     def find_room(self, node: PlannedNode, changing: Collection[PlannedGpu]) -> bool:
-        """At least one of them gets CPUs, memory and a pod slot once the work on these GPUs has ended."""
+        """True if at least one pod gets CPUs, memory and a pod slot once the work on these GPUs has ended."""
         if node.now.free is None or not self._least:
             return True
         room = node.room_later(changing)
@@ -142,7 +142,7 @@ class UnservedDemand:
         return any(left and times_in(room, size.amounts, 1) for size, left in sizes)
 
     def fill(self, node: PlannedNode) -> None:
-        """Give devices of this node to as many of them as fit."""
+        """Give devices of this node to as many pods as fit."""
         demand = self.demand
         suitable = [gpu for gpu in node.gpus if gpu.free and gpu.serves(demand)]
         devices = sum(gpu.free for gpu in suitable)

@@ -94,7 +94,7 @@ def _visible_state(state: GpuModeState | None) -> tuple[object, bool]:
 def whole_node_steps(
     nodes: Sequence[NodeState], steps: Sequence[ModeChangeStep], names: Collection[str]
 ) -> list[ModeChangeStep]:
-    """On nodes in `names`, which change only as a whole, all GPUs are closed and wait for the last one in use."""
+    """Extend the steps on nodes in `names`, which change as a whole: all their GPUs wait for the last one in use."""
     found = [step for step in steps if step.node not in names]
     for node in nodes:
         mine = {step.change.gpu: step for step in steps if step.node == node.name} if node.name in names else {}

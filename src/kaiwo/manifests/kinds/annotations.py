@@ -71,7 +71,7 @@ class Annotations:
         return self.read(name, lambda value, _: str(value), default)
 
     def path_of(self, name: str) -> FieldPath:
-        """Where it was written, or where it would be."""
+        """The annotation's path: where it was written, or where it would be."""
         return self._found[name][1] if name in self._found else FieldPath(self.owner, OUR_PREFIX + name)
 
     def settings(self) -> dict[str, Any]:

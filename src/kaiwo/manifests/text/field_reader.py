@@ -46,7 +46,7 @@ class FieldReader:
         return [name for name, value in self._data.items() if value is not None]
 
     def value(self, name: str) -> Any:
-        """As it was written; None when absent."""
+        """The value as it was written; None if absent."""
         self._read.add(name)
         return self._data.get(name)
 

@@ -64,7 +64,7 @@ class ExtenderAnswers:
         return await self._ask(workload, request, question)
 
     async def scores(self, workload: str, request: Request, nodes: Sequence[str], most: int) -> dict[str, int]:
-        """From 0 to `most`; 0 where its GPUs are not free."""
+        """The score of each node, from 0 to `most`; 0 if its GPUs are not free."""
 
         def question(gpus: GpuView) -> dict[str, int]:
             state, rows = gpus.shape(), gpus.view.nodes.row
@@ -117,7 +117,7 @@ class ExtenderAnswers:
         return await self._loop.ask(answer)
 
     def _pod_keys(self, uids: set[str]) -> dict[str, PodKey]:
-        """By UID: the workload of a pod, and the pod's name there."""
+        """The workload of each pod, and the pod's name there, by UID."""
         found = {}
         for pod in self._cache.pods.values():
             workload = self._cache.workload_of(pod.key) if pod.uid in uids else None
@@ -164,7 +164,7 @@ def _gpus_text(request: Request) -> str:
 
 
 def _hold(view: WorkingCopy, pod: Pod) -> None:
-    """Take its devices in the view: the state does not have the pod yet."""
+    """Take the devices of a bound pod that the state does not have yet."""
     row = view.nodes.row.get(pod.node)
     if row is None:
         return

@@ -25,7 +25,7 @@ class EventIntake:
         return [event for event in applied if event is not None]
 
     def requeue_moved(self, most: int) -> bool:
-        """Like the state's own, but a workload that raises stays out of the backlog."""
+        """Requeue workloads in the state; one that raises stays out of the backlog."""
         try:
             return self._state.requeue_moved(most)
         except Exception as error:  # one workload must not stop the scheduler: it waits, and the log says so

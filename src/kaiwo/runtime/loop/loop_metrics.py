@@ -99,7 +99,7 @@ class LoopLag:
             self.worst_s = max(self.worst_s, late_s)
 
     def quantile(self, part: float) -> float:
-        """Over the last minute; 0 before the first sample."""
+        """The lag at this quantile in the last minute; 0 before the first sample."""
         ordered = sorted(self._samples)
         return ordered[min(len(ordered) - 1, int(part * len(ordered)))] if ordered else 0.0
 

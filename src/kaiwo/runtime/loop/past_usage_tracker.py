@@ -42,7 +42,7 @@ class PastUsageTracker:
 
     @classmethod
     def of(cls, policy: Policy, store: "PastUsageFile | PastUsageInQueues") -> "PastUsageTracker | None":
-        """None when the policy does not count it."""
+        """The tracker that the policy asks for; None if past usage does not count."""
         if not policy.past_use_half_life_s or not policy.past_use_strength_milli:
             return None
         return cls(store, policy.past_use_half_life_s, policy.past_use_strength_milli)
@@ -69,7 +69,7 @@ class PastUsageTracker:
         return usage
 
     def _load(self) -> bool:
-        """Whether the store is newer than what we know: we just started, or another replica led meanwhile."""
+        """Load the store if it is newer than our data, at the start or after another replica led; True if it was."""
         stored = self._store.load()
         newest_s = max((at_s for at_s, _ in stored.values()), default=0)
         is_first = self._sent is None or newest_s > self._at_s

@@ -76,7 +76,7 @@ def _decide_again(state: ClusterState, cycle: Cycle, entries: int, plugins: Regi
 
 
 def _is_same_in_numbers(then: Plan, now: Plan, before: Mapping[ClassKey, tuple[Obstacle, ...]]) -> bool:
-    """Journals of 0.1.0 describe obstacles in sentences, not in facts: there, codes and numbers are compared."""
+    """True if codes and numbers agree, for journals of 0.1.0: they describe obstacles in sentences, not in facts."""
     described = [*(wait.obstacles for wait in then.waits), *before.values()]
     if not any(each.detail for obstacles in described for each in obstacles):
         return False

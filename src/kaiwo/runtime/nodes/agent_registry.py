@@ -76,7 +76,7 @@ class AgentRegistry:
         self._streams[node].discard(stream)
 
     def open_streams(self, node: str) -> int:
-        """How many agents report this node: more than one for long is a mistake in the setup."""
+        """How many agents report for this node; more than one for long is a configuration mistake."""
         return len(self._streams.get(node, ()))
 
     async def receive(self, line: Line, stream: int = 0) -> None:
@@ -144,7 +144,7 @@ class AgentRegistry:
             emit("agent-back", node=agent.node)
 
     async def _publish(self, agent: KnownAgent) -> None:
-        """Only changes reach the cluster: most samples, one each second, change nothing there."""
+        """Publish the devices if they changed; most samples, one each second, change nothing."""
         inventory = agent.inventory if agent.sample is None else with_health(agent.inventory, agent.sample)
         devices = tuple(
             replace(gpu, reason=printable(gpu.reason)) if gpu.reason else gpu

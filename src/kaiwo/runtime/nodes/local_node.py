@@ -27,7 +27,7 @@ DEFAULT_MB_S = {"nvlink": 25_000, "xgmi": 50_000, "pcie": 16_000}  # of one link
 
 
 def real_node(root: str = "/") -> Node | None:
-    """None when this machine has no usable GPU."""
+    """This machine as a node; None if it has no usable GPU."""
     return node_of(discover(root, has_telemetry=False))
 
 
@@ -46,7 +46,7 @@ def node_of(inventory: Inventory, platform: IsolationSupport | None = None) -> N
 
 
 def devices_of(inventory: Inventory, platform: IsolationSupport | None = None) -> tuple[Gpu, ...]:
-    """By vendor, then in the order of the vendor's runtime; devices that it does not count come last.
+    """The devices by vendor, then in the order of the vendor's runtime; those that it does not number come last.
 
     `platform`: how the machine can isolate shares; without it the devices have no share grade.
     """

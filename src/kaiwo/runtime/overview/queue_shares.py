@@ -90,7 +90,7 @@ class QueueShareTable:
 
 
 def _first_workloads(state: ClusterState, view: View) -> dict[int, FirstWorkload]:
-    """By row of a leaf: the workload tried first. Impossible ones and those with a planned start do not count."""
+    """The workload tried first in each leaf, by row. Impossible ones and those with a planned start do not count."""
     largest_mib = int(view.gpus[:, SIZE][view.gpus[:, USABLE] > 0].max(initial=0))
     heads: dict[int, FirstWorkload] = {}
     for queue, classes in state.backlog.by_queue.items():
@@ -137,7 +137,7 @@ def _share_rows(view: View, first: dict[int, FirstWorkload]) -> list[QueueShareR
 
 
 def _positions(view: View, heads: dict[int, FirstWorkload]) -> dict[int, QueuePosition]:
-    """By row, from the leaves up: a parent has the first workload of its first child."""
+    """The positions by row, from the leaves up: a parent has the first workload of its first child."""
     now, totals, tree = current_shares(view), queue_demand_of(view).totals, view.queues.tree
     heads, positions = dict(heads), {}
     for level in reversed(tree.levels):

@@ -38,7 +38,7 @@ class Interned:
         return self._codes.get(name)
 
     def ranks(self) -> IntArray:
-        """By code, the name's place in the alphabet."""
+        """The alphabetical rank of each name, by its code."""
         if len(self._rank) != len(self.names):
             self._sorted = sorted(self.names)
             self._rank = np.empty(len(self.names), np.int64)
@@ -133,7 +133,7 @@ class WorkloadRows:
             self._add(fresh)
 
     def copy(self) -> "WorkloadRows":
-        """For changes in a thread while these rows are read."""
+        """A copy that a thread can change while these rows are read."""
         other = WorkloadRows()
         other.names, other.records, other.table = list(self.names), list(self.records), self.table.copy()
         other.queues, other.users = self.queues.copy(), self.users.copy()

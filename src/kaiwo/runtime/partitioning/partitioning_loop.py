@@ -34,7 +34,7 @@ class PlanObjects(Protocol):
 
     @property
     def leads(self) -> bool:
-        """Whether this replica may change nodes."""
+        """True if this replica may change nodes."""
 
     def plans(self) -> dict[str, PartitioningPlan]:
         """The plans by name."""
@@ -100,7 +100,7 @@ class PartitioningLoop:
         return words
 
     async def drop_plan(self, name: str) -> bool:
-        """The nodes keep their modes. False: there was no such plan."""
+        """Forget a plan; its nodes keep their modes. False if there is no such plan."""
         self._refuse_on_kubernetes("kubectl delete removes PartitioningPlans")
         found = self.plans.pop(name, None) is not None
         await self._save()

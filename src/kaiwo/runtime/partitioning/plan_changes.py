@@ -46,7 +46,7 @@ class CandidateNodesByRequest:
         self._named: dict[bytes, Nodes] = {}
 
     def nodes(self, want: Request, pods: int = 1) -> Nodes:
-        """None of the nodes when together they cannot hold this many pods."""
+        """The candidate nodes; an empty set if together they cannot hold this many pods."""
         key = tuple(getattr(want, field) for field in self._fields)
         if key not in self._allowed:
             self._allowed[key] = allowed(self._view, want, self._rows, self._filters)
@@ -59,7 +59,7 @@ class CandidateNodesByRequest:
         return self._named[marks]
 
     def _times(self, want: Request) -> IntArray:
-        """By node: how many such pods fit at once."""
+        """How many such pods fit on each node at once."""
         room, names = self._room, self._view.nodes.extended_names
         times = np.maximum(room[:, PODS], 0)
         for column, amount in ((CPU, want.cpu_milli), (MEMORY, want.memory_mib)):
@@ -73,7 +73,7 @@ class CandidateNodesByRequest:
 
 
 def _room(state: ClusterState, view: View) -> IntArray:
-    """By node: the resources that are free once the work on its GPUs has ended."""
+    """The resources of each node that are free once the work on its GPUs has ended."""
     room: IntArray = view.of(np.arange(len(view.nodes.names)))[0].copy()
     for name, held in state.allocations_on.items():
         row = view.nodes.row.get(name)
@@ -150,7 +150,7 @@ def make_plan(facts: PlannerInput, request: PlanRequest) -> PlannedChanges:
 
 
 def _is_needed(state: ClusterState, request: PlanRequest) -> bool:
-    """A GPU is partitioned, or a plan or a workload asks for it; otherwise a round costs next to nothing."""
+    """True if a GPU is partitioned, or a plan or a workload asks for it; otherwise a round costs next to nothing."""
     if request.plans or request.states or len(state.nodes.profiles) > 1:
         return True
     shapes = state.backlog.shapes
@@ -174,7 +174,7 @@ def _pinned(node: NodeState, now_s: int) -> NodeState:
 
 
 def _within_limits(view: View, state: ClusterState) -> MayStart:
-    """By what the workload asks for: the charge of partitions is not known before they exist."""
+    """Check queue limits by what a workload asks for: the charge of partitions is unknown before they exist."""
     queues = view.queues
 
     def may_start(waiting: WaitingClass) -> bool:

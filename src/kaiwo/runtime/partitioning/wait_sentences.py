@@ -15,7 +15,7 @@ SWITCH = "kaiwo partitions --policy on"
 
 
 def wait_sentence(partitions: PartitioningLoop, wants: Iterable[Request]) -> str:
-    """Empty when modes do not matter to the workload, or when no change would start it."""
+    """The sentence; empty if modes do not matter to the workload, or no change would start it."""
     if partitions.policy == "off":
         return ""
     for want in wants:

@@ -62,7 +62,7 @@ def describe(kind: str, name: str | None, output: str) -> None:
 
 
 def _exit_text(detail: WorkloadDetail) -> str:
-    """Empty for a cancelled workload without an exit code: it may never have run."""
+    """The exit code; empty for a cancelled workload without one: it may never have run."""
     has_code = detail.summary.state is not WorkloadState.CANCELLED or detail.exit_code
     return f", exit code {detail.exit_code}" if has_code else ""
 

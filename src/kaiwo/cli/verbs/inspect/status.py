@@ -70,7 +70,7 @@ def _cluster(cluster: ClusterView, version: str) -> str:
 
 
 def _bars(view: StatusView) -> list[tuple[str, str]]:
-    """How full the cluster is. A narrow terminal shows the numbers without the bars."""
+    """Bars that show how full the cluster is. A narrow terminal shows the numbers without the bars."""
     rows = [
         ("nodes", view.nodes, _usage_text(view.nodes, str)),
         ("GPUs", view.gpus, _usage_text(view.gpus, str)),

@@ -58,7 +58,7 @@ class Allocator:
         return chosen[:size]
 
     def verify(self, resource: str, ids: list[str]) -> None:
-        """Before a container starts: check that it is the intended one. ClusterError if it must not start."""
+        """Check, before a container starts, that it is the intended one; ClusterError if it must not start."""
         with self._lock:
             here = self._records.find(resource, ids)
             if not here:

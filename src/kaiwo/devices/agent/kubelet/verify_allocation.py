@@ -171,7 +171,7 @@ class AllocationVerifier:
         return next((pod for pod in self._bound(False) if holder.pod_key == (pod.namespace, pod.name)), None)
 
     def _with_overlapping(self, here: Sequence[Allocation]) -> list[list[Allocation]]:
-        """Also the allocations of the same pod with overlapping names; the kubelet never mixes pods there."""
+        """These allocations and those of the same pod with overlapping names; the kubelet never mixes pods there."""
         uid, resource = here[0].match.pod.uid, here[0].resource
         mine = [one for one in self._records.allocations if one.match.pod.uid == uid]
         names, before = set(here[0].ids), 0
