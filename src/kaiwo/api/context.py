@@ -40,7 +40,7 @@ class Context:
         self.closing = self.streams.closing  # open streams end when this is set
         self.leadership: Leadership = SINGLE_REPLICA
         self.reservations: list[ReservationView] = []  # as of the last time that metrics were read
-        self.webhooks: RequestCounts | None = None  # what they answered, where they are served
+        self.webhooks: RequestCounts | None = None  # answers of the webhooks; None: they are not served
         self.bugs = 0
 
     @asynccontextmanager

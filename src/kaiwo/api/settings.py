@@ -10,10 +10,10 @@ LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
 class Settings(msgspec.Struct, frozen=True):
     home: str  # where the token and the log are
-    host: str = "127.0.0.1"  # what the server listens on
+    host: str = "127.0.0.1"  # the address to listen on
     names: tuple[str, ...] = ()  # further names under which people reach it
     static: str = str(STATIC)
-    streams: int = 100  # open at the same time, all clients together
+    streams: int = 100  # the most open streams of all clients together
     agent_token_file: str = ""  # empty: KAIWO_HOME/agent-token
     partitions: str = ""  # off | dry-run | on; empty: as it was
     body_bytes: int = 1_000_000

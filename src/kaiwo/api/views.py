@@ -30,7 +30,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
     done: list[str]
     warnings: list[str] = []
-    names: list[str] = []  # of the workloads it made, would make or found as they are
+    names: list[str] = []  # workloads that it created, would create or left unchanged
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -175,7 +175,7 @@ class NodeView(msgspec.Struct, frozen=True):
     pods: Usage
     gpu_milli: Usage
     gpus: list[GpuView]
-    agent: "AgentView | None" = None  # null in a list or a stream, and where no agent has reported
+    agent: "AgentView | None" = None  # null in a list or a stream, and if no agent has reported
 
 
 class AgentView(msgspec.Struct, frozen=True):
@@ -209,11 +209,11 @@ class PartitionStepView(msgspec.Struct, frozen=True):
     before: str  # SPX+NPS1
     after: str
     state: str  # planned | draining | due | changing; of the past: done | refused | busy | rolled-back | stuck
-    waits_s: int = 0  # for the work on it, at most
-    takes_s: int = 0  # after that
+    waits_s: int = 0  # at most, for the work on it to end
+    takes_s: int = 0  # for the change itself, after that
     idle_gpu_s: int = 0  # GPU-seconds that stay idle until it is done
     evicted_gpu_s: int = 0  # work that is lost
-    at_s: int = 0  # of the past: when
+    at_s: int = 0  # when a past change ended
     reason: str = ""
 
 
@@ -242,7 +242,7 @@ class PartitionsView(msgspec.Struct, frozen=True):
     as_of_s: int
     steps: list[PartitionStepView]  # the first thousand
     total: int
-    idle_gpu_s: int  # what the plan costs
+    idle_gpu_s: int  # GPU-seconds that the plan leaves idle
     unserved: list[str]  # waiting work that no allowed change would serve
     plans: list[PlanView]
     conflicts: list[str]
@@ -292,10 +292,10 @@ class QueueView(msgspec.Struct, frozen=True):
     gpu_models: dict[str, ModelAmountView]
     running: int
     waiting: int
-    policy: SharePolicy  # how the queues right below it divide; its own or that of a queue above
+    policy: SharePolicy  # how its child queues divide; its own or inherited
     reclaim_strategy: ReclaimStrategy  # how much capacity it may reclaim
     min_runtime_s: int  # its work runs at least this long before another queue may evict it
-    namespaces: list[str]  # that may submit to it; empty: all
+    namespaces: list[str]  # namespaces that may submit to it; empty: all
     users: list[str]
     created_s: int
 
@@ -312,11 +312,11 @@ class TermsView(msgspec.Struct, frozen=True):
     quota: int
     limit: int
     deserved: int  # the least of quota, wants and limit
-    offered: int  # what was divided by weight when all had what they deserve
+    offered: int  # the amount divided by weight, after all got what they deserve
     weight: int
-    weights: int  # of all that still wanted more; 0: nothing had to be divided by weight
+    weights: int  # the sum over all that still wanted more; 0: nothing was divided by weight
     part: int  # offered * weight / weights, rounded down; or all that it wants
-    remainder: int  # of what rounding left over
+    remainder: int  # its part of what rounding left over
     share: int
     arithmetic: list[str]  # the same as sentences
 
@@ -326,15 +326,15 @@ class TurnView(msgspec.Struct, frozen=True):
 
     place: int  # 1: it is next
     of: int
-    workload: str  # which is tried first in it
-    policy_key: int  # what the policy puts first: priority, or since when it waits; else 0
+    workload: str  # the workload of the queue that is tried first
+    policy_key: int  # what the policy compares first: the priority or the submission time; else 0
     is_over_share: bool
     is_over_quota: bool  # with that workload
     priority: int
-    has_no_share: bool  # of something that it would use
-    dominant_with_it_ppm: int  # the largest part of what it is entitled to that it would use
-    dominant_ppm: int  # and uses now
-    gpu_milli: int  # that the workload needs
+    has_no_share: bool  # it has no share of a resource that the workload would use
+    dominant_with_it_ppm: int  # its dominant share with that workload
+    dominant_ppm: int  # its dominant share now
+    gpu_milli: int  # what the workload needs
     age: int  # 0: the oldest queue
 
 
@@ -344,7 +344,7 @@ class WaitingWorkloadView(msgspec.Struct, frozen=True):
     workload: str
     priority: int
     submitted_s: int
-    keys: list[list[int]]  # one row an order plugin
+    keys: list[list[int]]  # one row for each order plugin
 
 
 class ShareView(msgspec.Struct, frozen=True):
@@ -376,7 +376,7 @@ class ReservationView(msgspec.Struct, frozen=True):
     owner_kind: str  # queue | user | workload | pool
     owner: str  # empty for a pool
     gpus: int  # physical GPUs that it has, or will have
-    missing: int  # of those that were asked for: not there, or not found yet
+    missing: int  # requested GPUs that do not exist or were not found yet
     gpu_milli: int  # all of it
     used_milli: int  # held by work that may use it
     start_s: int  # 0: since it was made
@@ -469,7 +469,7 @@ class WorkloadDetail(msgspec.Struct, frozen=True):
     summary: WorkloadView
     placed: list[PodView]
     obstacles: list[ObstacleView]
-    requests: list[str]  # one sentence a role
+    requests: list[str]  # one sentence for each role
     command: list[str]
     image: str
     after: list[str]

@@ -51,7 +51,7 @@ def is_mps_on_amd(want: Request, nodes: Iterable[Node]) -> bool:
     """True if the request asks for MPS without naming a model, and all GPUs are AMD's."""
     if want.isolation != "mps" or not want.gpus or want.is_exclusive:
         return False
-    if want.gpu_models and not set(want.gpu_models) >= _NVIDIA:  # it names a model: the obstacle is another one
+    if want.gpu_models and not set(want.gpu_models) >= _NVIDIA:  # it names a model, so it has another obstacle
         return False
     makers = {known.vendor if (known := GPU_MODELS.get(gpu.model)) else "" for node in nodes for gpu in node.gpus}
     return makers == {"amd"}

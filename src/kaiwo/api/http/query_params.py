@@ -32,7 +32,7 @@ class Param(msgspec.Struct, frozen=True):
     choices: tuple[str, ...] = ()
     pattern: str = ""
     required: bool = False
-    example: str = ""  # of a right value, for the sentence about a wrong one
+    example: str = ""  # a valid value, for error messages
 
     def schema(self) -> dict[str, Any]:
         match self.kind:

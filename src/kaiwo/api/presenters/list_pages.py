@@ -50,7 +50,7 @@ class Listing(msgspec.Struct, frozen=True):
     """One list. `to_query` turns parameters into a hashable query, which `page` answers; call `fresh` first."""
 
     view: str
-    key: str  # how items are named, for readers of a stream
+    key: str  # how a stream names items
     params: tuple[Param, ...]
     to_query: Callable[[dict[str, Any]], Any]
     page: Callable[[ClusterOverview, Any], Page[Any]]

@@ -33,7 +33,7 @@ class LivePage:
         self.seq = 0
         self.readers = 0
         self.refreshed_at = float("-inf")
-        self.revision = -1  # of the cluster, that it was last computed for
+        self.revision = -1  # the cluster's revision that it shows
         self.changed = asyncio.Event()  # set and replaced at each change
         self._items: dict[str, Any] = {}
         self._page: Page[Any] | None = None

@@ -56,7 +56,7 @@ def _executor(partitions: PartitioningLoop) -> str:
 
 def _need(need: ModeDemand) -> str:
     if need.is_share:
-        gpus = need.count * need.devices  # that hold all of them together
+        gpus = need.count * need.devices  # the GPUs that hold all shares together
         return f"shares of GPUs, which need {count(gpus, 'GPU')} that {'is' if gpus == 1 else 'are'} not partitioned"
     mode = f"{need.compute}{f'+{need.memory}' * bool(need.memory)}"
     kind = "whole GPU" if need.compute == WHOLE_MODE else f"{mode} partition"

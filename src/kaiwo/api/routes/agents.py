@@ -16,7 +16,7 @@ from kaiwo.api.views import AgentView, Page, TakenView
 from kaiwo.devices.agent_messages import MEDIA_TYPE, Hello, Line, LineReader
 from kaiwo.model.errors import ClusterError
 
-SILENT_S = 30.0  # then the agent counts as gone; a live one reports every second
+SILENT_S = 30.0  # after this silence the agent counts as gone; a live one reports every second
 
 
 async def report(call: Call) -> TakenView:

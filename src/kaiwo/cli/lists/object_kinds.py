@@ -23,7 +23,7 @@ class ObjectKind(msgspec.Struct, frozen=True, eq=False):
     columns: Sequence[Column]
     key: Callable[[Any], str]  # its name in the stream and with `-o name`
     page_limit: int  # the largest page that the server returns; 0: not paged
-    filters: frozenset[str] = frozenset()  # of label, state and queue: those it supports
+    filters: frozenset[str] = frozenset()  # which of label, state and queue it supports
     sorts: Mapping[str, SortKey] = {}  # sorted here; empty: the server sorts
     server_sorts: Mapping[str, str] = {}
     is_streamed: bool = True

@@ -20,7 +20,7 @@ from kaiwo.devices.agent_messages import MEDIA_TYPE, Hello, Line, Sample, encode
 from kaiwo.model.errors import ClusterError, ConfigError
 
 MOST_ANSWER = 65_536
-ANSWER_S = 2.0  # for the rest of a response that has started
+ANSWER_S = 2.0  # how long to wait for the rest of a response that has started
 _LENGTH = re.compile(rb"\r\nContent-Length: *(\d{1,6})", re.IGNORECASE)
 
 
@@ -59,7 +59,7 @@ def _is_complete(data: bytes) -> bool:
 
 PATH = "/api/agents/{node}/reports"
 CONNECT_TIMEOUT_S = 10.0
-STREAM_S = 60.0  # then the request ends, the server confirms it, and the next one starts
+STREAM_S = 60.0  # the length of a request; then the server confirms it, and the next one starts
 LISTEN_S = 1.0
 MIN_BACKOFF_S, MAX_BACKOFF_S = 0.5, 5.0
 MOST_QUEUED = 1000

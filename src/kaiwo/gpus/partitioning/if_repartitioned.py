@@ -18,9 +18,9 @@ from kaiwo.model.request import Request
 class RepartitionedNode(msgspec.Struct, gc=False, frozen=True):
     node: str
     devices: int = 0  # usable if all its GPUs were in this mode
-    now: int = 0  # of those, usable now
+    now: int = 0  # of these devices, usable now
     others: int = 0  # physical GPUs in another mode
-    coming: int = 0  # of those, already changing
+    coming: int = 0  # of these GPUs, already changing
 
 
 def if_repartitioned(nodes: Iterable[Node], want: Request) -> Iterator[RepartitionedNode]:

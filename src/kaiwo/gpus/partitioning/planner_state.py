@@ -163,7 +163,7 @@ def _take(node: PlannedNode, suitable: Sequence[PlannedGpu], devices: int, size:
     if not times:
         return False
     now = node.times_now(size.amounts, times)
-    must_wait = not now  # for the work on a changing GPU: the pod must then use that GPU
+    must_wait = not now  # until the work on a changing GPU ends; then the pod must use that GPU
     if must_wait and not any(gpu.free and gpu.is_moving for gpu in suitable):
         return False
     times = now or times

@@ -8,7 +8,7 @@ from kaiwo.model.queue_validation import check_queue_tree
 from kaiwo.runtime.log import emit
 from kaiwo.runtime.overview.cluster_overview import ClusterOverview, QueueTotals
 
-EVERY_S = 10.0  # what changes faster is not worth a write
+EVERY_S = 10.0  # faster changes are not worth a write
 FIRST_S = 1.0
 
 

@@ -15,7 +15,7 @@ from kaiwo.snapshot.cluster_state import ClusterState
 if TYPE_CHECKING:
     from kaiwo.clusters.kubernetes.writers.event_writer import EventWriter
 
-EVERY_S = 1.0  # what changes faster is not worth a write
+EVERY_S = 1.0  # faster changes are not worth a write
 MOST_CHARACTERS = 1000
 # More nodes would not help against these.
 NOT_FOR_LACK_OF_NODES = frozenset(

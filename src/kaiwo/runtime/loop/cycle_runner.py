@@ -25,8 +25,8 @@ from kaiwo.snapshot.snapshot import Snapshot
 
 TARGET_US = 300_000  # keeps cycles under 400 ms, with some reserve
 GROW_BELOW_US = 250_000  # grow in proportion to this: the next steps may be slower than the last
-FEWEST = 1_000  # fewer steps would only pay a cycle's fixed cost more often
-FIRST = 2_000  # for the first cycle, before anything was measured
+FEWEST = 1_000  # with fewer steps, the fixed cost of a cycle dominates
+FIRST = 2_000  # the budget of the first cycle, before anything was measured
 
 
 class StepBudget:
@@ -59,7 +59,7 @@ class CycleSummary(msgspec.Struct, frozen=True):
 
 class Decision(msgspec.Struct, frozen=True):
     plan: Plan
-    assumed: tuple[Event, ...]  # that the plan is carried out
+    assumed: tuple[Event, ...]  # the effects of the plan, assumed before the cluster confirms them
     summary: CycleSummary
 
 

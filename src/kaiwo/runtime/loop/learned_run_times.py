@@ -21,8 +21,8 @@ from kaiwo.model.events import Event, WorkloadChanged, WorkloadGone
 from kaiwo.model.workload import Workload
 
 FEWEST_RUNS = 3  # fewer are not enough to predict the next one
-RUNS_KEPT = 20  # of one kind: the last ones
-KINDS_KEPT = 2_000  # those that ended last
+RUNS_KEPT = 20  # the last runs of one kind
+KINDS_KEPT = 2_000  # the kinds that ended last
 UPDATE_S = 60  # between two updates of living workloads
 WORTH_UPDATE = 8  # a change by an eighth
 # A number, or the letters that Kubernetes and `kaiwo run` append to a name, once or more.
@@ -125,7 +125,7 @@ def _owner(workload: Workload) -> str:
 
 
 FILE = "run-times.jsonl"
-MOST_LINES = 2 * KINDS_KEPT * RUNS_KEPT  # then the file is rewritten with the newer half
+MOST_LINES = 2 * KINDS_KEPT * RUNS_KEPT  # beyond this the file is rewritten with the newer half
 
 Line = tuple[str, str, int]
 

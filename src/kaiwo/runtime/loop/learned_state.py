@@ -20,8 +20,8 @@ class LearnedState(msgspec.Struct, frozen=True):
     unclaimed: tuple[ActionKey, ...]
     look_again_s: int
     rules: str
-    policy: Policy  # that the order of the backlog follows
-    now_s: int  # of its snapshot, which decides which workloads were gated
+    policy: Policy  # which determines the order of the backlog
+    now_s: int  # the time of its snapshot, which decides which workloads were gated
     expired: tuple[str, ...] = ()  # workloads that a plan ended because their allocation expired
     is_due: bool | None = None  # a cycle has something to do; None: written by an older version
 

@@ -36,7 +36,7 @@ class KnownAgent(msgspec.Struct):
     inventory: Inventory
     platform: IsolationSupport | None = None
     sample: Sample | None = None
-    at: float = 0.0  # of its last message, by the monotonic clock
+    at: float = 0.0  # time of its last message, by the monotonic clock
     is_lost: bool = False
     published: tuple[Gpu, ...] | None = None  # the devices that the cluster has
     stream: int = 0  # the one that sent the hello; 0: this process

@@ -52,7 +52,7 @@ class ClusterOverview:
         self.queue_shares = QueueShareTable(live)
         self._lock = asyncio.Lock()
         self.shown_revision = -1  # the loop's revision that the rows show
-        self._version = -1  # of the last record changes
+        self._version = -1  # the version of the last record changes that the rows show
         self._checked_at = 0.0
         self._rest_s = 0.0  # how old the rows may get after a large update
         self._changes = self._changes_shown = 0  # made through the API, and those of them that the rows show

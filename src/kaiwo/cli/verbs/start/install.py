@@ -12,7 +12,7 @@ from kaiwo import __version__
 from kaiwo.model.errors import ConfigError
 
 DATA = Path(__file__).parents[2] / "deploy"  # links to deploy/ in a checkout, files in the package
-IMAGE = f"kaiwo:{__version__}"  # as the manifests have it
+IMAGE = f"kaiwo:{__version__}"  # the image in the manifests
 _REFERENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]*")
 
 

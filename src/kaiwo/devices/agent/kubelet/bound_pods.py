@@ -16,7 +16,7 @@ from kaiwo.model.gpu import WHOLE_MILLI, Share
 GRANTED_DEVICES = "kaiwo.ai/granted-devices"
 ISOLATION = "kaiwo.ai/gpu-isolation"
 LEAST_GRADE = "kaiwo.ai/gpu-isolation-grade"
-SHARING = "kaiwo.ai/gpu-sharing"  # of whole GPUs
+SHARING = "kaiwo.ai/gpu-sharing"  # of whole GPUs: others may share them
 SIZES = ("kaiwo.ai/gpu-fraction", "kaiwo.ai/gpu-memory")  # of a share; a pod with one of them asks for no whole GPU
 SHARE_RESOURCE = "kaiwo.ai/gpu-share"
 
