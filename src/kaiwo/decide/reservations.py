@@ -251,7 +251,7 @@ def pick(fleet: Fleet, reservation: Reservation) -> DeviceChoice:
 
 
 def _good_devices(fleet: Fleet, reservation: Reservation) -> tuple[list[PhysicalDevice], set[PhysicalDevice]]:
-    """Of the picked devices: those that will be free in time, and all that could still be used."""
+    """The picked devices that will be free in time, and all of them that could still be used."""
     places = sorted({device.node for device in reservation.picked} & fleet.nodes.keys())
     usable = _usable(fleet, reservation, places)
     before = {each.device: quality for each, quality in usable if each.device in reservation.picked}
@@ -275,7 +275,7 @@ def _fill(found: list[tuple[Candidate, int]], before: set[PhysicalDevice], missi
 def _node_rank(
     devices: list[PhysicalDevice], missing: int, before: set[PhysicalDevice], name: str
 ) -> tuple[bool, bool, int, str]:
-    """Where it was before; else the smallest node that has them all, else the largest."""
+    """First nodes picked before; then the smallest node that has all missing devices; then the largest."""
     has_all = len(devices) >= missing
     return (devices[0] not in before, not has_all, len(devices) if has_all else -len(devices), name)
 

@@ -129,7 +129,7 @@ def change_that_evicts(what_if: WhatIf) -> EvictionSearch:
 
 
 def raise_that_evicts(what_if: WhatIf) -> EvictionSearch:
-    """Where one limit or quota leaves too little, raise it to what the workload needs at least."""
+    """If exactly one limit or quota leaves too little: whether raising it to the least charge lets work be evicted."""
     found = only_needed_raise(what_if, PlacementCheck(what_if))
     if found is None or not _has_victims(what_if, found[1]):
         return EvictionSearch(None, is_complete=True)
@@ -239,5 +239,5 @@ class _Search:
         return least
 
     def _least_of(self, role: Role, dimension: str) -> int:
-        """Shares too small to isolate are refused, which says nothing of larger ones."""
+        """The least size to try. Smaller shares may be too small to isolate: that would not rule out larger ones."""
         return max(self._least[dimension], small_below(self._what_if, role, dimension))

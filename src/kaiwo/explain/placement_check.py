@@ -151,7 +151,7 @@ class PlacementCheck:
 
 
 def _share_inputs(workload: Workload) -> tuple[str, tuple[tuple[str, ...], ...]]:
-    """Its queue and its GPU models: what fair shares depend on, beside the amounts."""
+    """Its queue and its GPU models: what fair shares depend on, besides the amounts."""
     return workload.queue, tuple(role.request.gpu_models for role in workload.roles)
 
 

@@ -39,7 +39,7 @@ def quota_raises(what_if: WhatIf, check: PlacementCheck, most_cost: int) -> Iter
 
 
 def only_needed_raise(what_if: WhatIf, check: PlacementCheck) -> tuple[PossibleChange, ResourceVector] | None:
-    """Where exactly one bound leaves less than the least charge: the raise to that charge, and the charge."""
+    """If exactly one bound leaves less than the least charge: its raise to that charge, and the charge."""
     least = _charges(what_if, check)[0]
     must = [bound for bound in _bounds(what_if) if least[bound.column] > bound.left]
     if len(must) != 1:

@@ -95,7 +95,7 @@ def preemption_delay(o: Obstacle) -> str:
 
 
 def _until(o: Obstacle) -> str:
-    """When; and how long that is from now, if the question is asked now."""
+    """The end of the delay, and how far off that is, if the question is asked now."""
     at = clock_words(o.facts.at_s) if isinstance(o.facts, WaitsUntil) else "a later time"
     return at + (f", in {rounded_duration(o.need)}" if o.need else "")
 

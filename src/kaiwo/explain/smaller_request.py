@@ -35,7 +35,7 @@ FEW = 6
 
 
 def smaller_sizes(what_if: WhatIf, check: PlacementCheck, is_small: bool) -> Iterator[PossibleChange | None]:
-    """For every role and dimension that helps, the change that gives up least; the least of them first.
+    """For every role and dimension that helps, the change that gives up the least; the smallest of these first.
 
     Counting rules out most sizes, and costs a hundredth of placing a gang of a thousand pods. What passes is placed
     when it is its turn, and large gangs only by `decide`: a caller that asks for the next change was refused this one.
@@ -99,7 +99,7 @@ class _Size(NamedTuple):
         return lambda value: what_if.starts_after(smaller_size(self.role, self.dimension, value))
 
     def largest(self, starts: Callable[[int], bool], below: int = 0) -> PossibleChange | None:
-        """Of the changes after which it starts, the one that gives up least."""
+        """The change after which it starts that gives up the least."""
         most, unit = below or size_of(self.role, self.dimension), UNITS[self.dimension]
         found = (largest_below(most, unit, floor, starts) for floor in self._floors())
         value = next(filter(None, found), 0)

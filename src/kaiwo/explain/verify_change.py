@@ -25,7 +25,7 @@ from kaiwo.snapshot.working_copy import WorkingCopy
 Answer = TypeVar("Answer")
 
 START_COST = 3
-CYCLE_COST = 60  # beside what depends on the numbers of nodes, classes and pods
+CYCLE_COST = 60  # besides what depends on the numbers of nodes, classes and pods
 MOST_CANCEL_COST = 200
 
 

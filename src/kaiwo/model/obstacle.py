@@ -1,6 +1,6 @@
 """Why a workload waits: codes, numbers, and the facts behind them. The codes are API: never renamed, never reused.
 
-Each code has one sentence in `explain`. Facts hold what that sentence says beside the numbers, so nothing parses text.
+Each code has one sentence in `explain`. Facts hold what it needs besides the numbers, so that no code parses text.
 """
 
 import enum
@@ -78,7 +78,7 @@ class GangLimit(enum.StrEnum):
 
 
 class ReclaimScope(enum.StrEnum):
-    """Where the sum was taken that proves that too little can be reclaimed."""
+    """The part of the cluster over which the sum was taken that proves that too little can be reclaimed."""
 
     CLUSTER = "cluster"
     ALLOWED_DEVICES = "allowed-devices"

@@ -151,9 +151,8 @@ class ReclaimCheck:
         return refusal
 
     def check_all(self) -> ReclaimRefusal | None:
-        return (
-            self._takes_what_is_owed() or self._would_swap() or non_preemptible_over_quota(self._shares, self._request)
-        )
+        own_refusal = self._takes_what_is_owed() or self._would_swap()
+        return own_refusal or non_preemptible_over_quota(self._shares, self._request)
 
     def _takes_what_is_owed(self) -> ReclaimRefusal | None:
         """Each victim must be excess even if evicted last: a larger one evicted after it may leave its queue with less

@@ -313,10 +313,10 @@ class Backlog:
 
     def _count_demand(self, waiting_class: WaitingClass, sign: int) -> None:
         before = self.all_demand.get(waiting_class.queue, _NOTHING)
-        asks = waiting_class.demand
+        demand = waiting_class.demand
         self.all_demand[waiting_class.queue] = (
-            before[0] + sign * asks[0], before[1] + sign * asks[1],
-            before[2] + sign * asks[2], before[3] + sign * asks[3],
+            before[0] + sign * demand[0], before[1] + sign * demand[1],
+            before[2] + sign * demand[2], before[3] + sign * demand[3],
         )  # fmt: skip
 
     def _demand_of(self, needs: RoleNeeds) -> Demand:
@@ -364,8 +364,5 @@ def needs_charged_first(waiting_class: WaitingClass) -> RoleNeeds:
 
 def needs_of_each_choice(waiting_class: WaitingClass) -> list[RoleNeeds]:
     """Every alternative of a workload with sub-groups, the cheapest first."""
-    return (
-        []
-        if waiting_class.choices is None
-        else [with_required(waiting_class.needs, needed) for needed in waiting_class.choices.needed]
-    )
+    choices = waiting_class.choices
+    return [] if choices is None else [with_required(waiting_class.needs, needed) for needed in choices.needed]

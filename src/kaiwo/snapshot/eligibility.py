@@ -87,9 +87,8 @@ def _is_beyond_bounds(queues: QueueTable, waiting_class: WaitingClass, must: lis
     row = queues.row.get(waiting_class.queue)
     if row is None:
         return False
-    bounds = (
-        queues.limits[row] if waiting_class.signature.is_preemptible else (*queues.limits[row], *queues.quotas[row])
-    )
+    quotas = () if waiting_class.signature.is_preemptible else queues.quotas[row]
+    bounds = (*queues.limits[row], *quotas)
     if not bounds:
         return False
     charge = (

@@ -203,7 +203,7 @@ class ReservationIndex:
         return self._located
 
     def view(self, now_s: int, nodes: NodeTable) -> ReservationView | None:
-        """For one cycle; None when nothing is reserved."""
+        """The view for one cycle; None when nothing is reserved."""
         return ReservationView(self.located(nodes), now_s, (len(nodes.names), nodes.width)) if self.live else None
 
     def access_of(self, workload: Workload, queues: Mapping[str, Queue]) -> ReservationAccess:

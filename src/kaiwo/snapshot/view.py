@@ -100,7 +100,7 @@ class View:
         return other
 
     def with_queues(self, queues: QueueTable) -> "View":
-        """A view of other queues, which use what their table says."""
+        """A view with other queues, and with the usage in their table."""
         other = View(self.__dict__)
         used, fixed = queues.all_used, queues.all_non_preemptible
         other.__dict__.update(queues=queues, all_used=used, all_non_preemptible=fixed)

@@ -134,18 +134,16 @@ class Allocate:
                 mask = masks.of(workload, self._cycle_state.charges.queue_charge(waiting_class))
         if waiting_class.signature.nominated_for:
             return _FitCheck(True, mask)
-        return _FitCheck(
-            self._cycle_state.has_room(waiting_class, mask) and self._leaves_charges(waiting_class, name, mask), mask
-        )
+        has_room = self._cycle_state.has_room(waiting_class, mask)
+        return _FitCheck(has_room and self._leaves_charges(waiting_class, name, mask), mask)
 
     def _leaves_charges(self, waiting_class: WaitingClass, name: str, mask: CapacityMask | None) -> bool:
         """It leaves queues what they must be charged for the planned starts of others."""
         masks = self._planned.masks
         if masks is None or mask is None:
             return True
-        return masks.leave_charges(
-            self._cycle.state.workloads[name], self._cycle_state.charges.queue_charge(waiting_class)
-        )
+        charge = self._cycle_state.charges.queue_charge(waiting_class)
+        return masks.leave_charges(self._cycle.state.workloads[name], charge)
 
     def _take_batch(self, run: "_Run") -> bool:
         """Start the next turns together, all of them or none; where one does not fit, those before it."""
@@ -191,9 +189,8 @@ class Allocate:
 
     def _pays(self, waiting_class: WaitingClass, placed: Placed) -> bool:
         working, want = self._cycle_state.working, self._shapes[waiting_class.needs[0].shape]
-        return self._cycle_state.charges.payer(waiting_class).try_charge(
-            working, charge_of_placed(working, want, [placed])
-        )
+        payer = self._cycle_state.charges.payer(waiting_class)
+        return payer.try_charge(working, charge_of_placed(working, want, [placed]))
 
     def _take_turn(self, run: "_Run") -> None:
         budget, lane = self._cycle_state.budget, run.turns.lane
@@ -285,9 +282,8 @@ class Allocate:
         workload = state.workloads[run.turns.lane.first[0]]
         # First what each workload needs to start, then more; sub-groups and running work grow in their turn.
         grows = waiting_class.choices is not None or not any(need.needed for need in waiting_class.needs)
-        placement = place_workload(
-            self._cycle_state.placer.under(check.mask), state, workload, waiting_class.needs, grows=grows
-        )
+        placer = self._cycle_state.placer.under(check.mask)
+        placement = place_workload(placer, state, workload, waiting_class.needs, grows=grows)
         if placement is None:
             return 0
         if placement.gang is not None and not grows:

@@ -28,9 +28,8 @@ def attempt(room: RoomState, placer: Placer, workload: Workload, waiting_class: 
         lanes = room.victims.lanes([waiting_class.queue], lambda unit: unit.workload.priority < workload.priority)
         need = np.array(unpaid_charge(room.cycle, room.cycle_state, waiting_class))
         rule = PreemptRule(shares, shares.queues.row[waiting_class.queue], need)
-        victims = VictimSearch(
-            room, placer, workload, needs_to_make_room_for(waiting_class), rule, lanes, within_budgets
-        )
+        needs = needs_to_make_room_for(waiting_class)
+        victims = VictimSearch(room, placer, workload, needs, rule, lanes, within_budgets)
         return victims.find_room() if lanes else None
 
     room.budget.refused = None

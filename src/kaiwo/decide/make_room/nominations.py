@@ -1,6 +1,7 @@
 """Check nominations: which of them can no longer be used, and what their workloads need besides them.
 
-Space nominated in vain would stay idle forever. For a workload that loses its nominations, room is made again.
+The space of a nomination that is never used would stay idle forever. Room is made again for a workload that loses its
+nominations.
 """
 
 from collections import defaultdict

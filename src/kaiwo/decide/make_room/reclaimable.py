@@ -222,8 +222,8 @@ class Reclaimable:
 
     @cached_property
     def _substitutes(self) -> list[tuple[int, int, int]]:
-        """Where the pods of elastic work hold unequal parts of GPUs: its queue, how much more the largest of them hold
-        than those of the units, and the most that one unit could be."""
+        """For elastic work whose pods hold unequal parts of GPUs: its queue, how much more its largest pods hold than
+        those of the units, and the most that one unit could hold."""
         found = []
         for workload, running in self._elastic:
             milli = [_milli(pod) for pod in running]

@@ -115,9 +115,8 @@ class RoomState:
         """A placer that leaves planned starts of others their space."""
         if self.masks is None:
             return self.cycle_state.placer
-        return self.cycle_state.placer.under(
-            self.masks.of(workload, self.cycle_state.charges.queue_charge(waiting_class))
-        )
+        charge = self.cycle_state.charges.queue_charge(waiting_class)
+        return self.cycle_state.placer.under(self.masks.of(workload, charge))
 
     def look_again(self, at_s: int) -> None:
         """The next cycle comes no later than this."""

@@ -22,9 +22,7 @@ from kaiwo.snapshot.backlog import RoleNeeds
 from kaiwo.snapshot.node_table import FREE_GPU, NodeTable
 from kaiwo.snapshot.queue_table import ResourceVector
 
-TRIED_ONE_BY_ONE = (
-    32  # this many units are tried one by one; then in ever larger steps, since what is not needed is given back
-)
+TRIED_ONE_BY_ONE = 32  # units; then the steps grow, since what is not needed is given back
 UNITS_PER_STEP = 4
 
 

@@ -80,11 +80,10 @@ class ObstacleFinder:
             by_nodes = self._by_needs[needs] = tuple(self._node_obstacles(needs))
         if waiting_class.choices is not None:
             by_nodes = self._subgroup_obstacles(waiting_class, waiting_class.choices, by_nodes)
-        every = (*leaving, *self._queue_obstacles(waiting_class, self._largest_mib), *by_nodes)
-        return (
-            every
-            or tuple(self._queue_obstacles(waiting_class, self._largest_free_mib))
-            or self._model_obstacles(waiting_class)
+        if every := (*leaving, *self._queue_obstacles(waiting_class, self._largest_mib), *by_nodes):
+            return every
+        return tuple(self._queue_obstacles(waiting_class, self._largest_free_mib)) or self._model_obstacles(
+            waiting_class
         )
 
     def _subgroup_obstacles(
@@ -122,9 +121,8 @@ class ObstacleFinder:
         is_non_preemptible = not waiting_class.signature.is_preemptible
         if waiting_class.signature.nominated_for or not (is_non_preemptible or queues.is_bounded[row]):
             return []  # nominations are charged already
-        charge = least_charge(self._state, waiting_class.needs, largest_mib) + least_by_model(
-            self._state, waiting_class.needs
-        )
+        needs = waiting_class.needs
+        charge = least_charge(self._state, needs, largest_mib) + least_by_model(self._state, needs)
         bounds = bounds_on(self._view, row, is_non_preemptible)
         short = [bound for bound in bounds if 0 < charge[bound.column] > bound.left]
         short.sort(key=lambda bound: (queues.path[row].index(bound.queue), bound.column, bound.is_quota))
@@ -201,10 +199,8 @@ class ObstacleFinder:
             return blocking
         if not len(passing) and not blocking:
             # Every node is excluded by some filter, but none matters alone: name all of them, and what is short anyway.
-            blocking, passing = (
-                [self._exclusion_obstacle(want, each) for each in verdicts if not each.mask.all()],
-                self._rows,
-            )
+            blocking = [self._exclusion_obstacle(want, each) for each in verdicts if not each.mask.all()]
+            passing = self._rows
         short = short_of(self._view, want, passing, offer) if len(passing) else []
         return [*blocking, *short] or [Obstacle(Reason.PLUGIN, 1, 0, "nodes")]
 

@@ -163,7 +163,7 @@ def _resources(view: View, want: Request, rows: Rows, offer: NodeAvailability) -
 
 
 def _as_sizes(view: View, rows: Rows, obstacle: Obstacle) -> Obstacle:
-    """Where even an empty node is too small, name the sizes: waiting does not help."""
+    """The obstacle with sizes instead of free amounts, where even an empty node is too small: waiting does not help."""
     size = _sizes(view, obstacle)
     if size is None or (largest := int(size[rows].max())) >= obstacle.need:
         return obstacle
@@ -256,20 +256,13 @@ UNCOUNTED = 1 << 40  # pods of a shape that takes no whole devices
 
 def most_when_empty(view: View, want: Request, allowed: BoolArray, offer: NodeAvailability) -> dict[GangLimit, int]:
     """How many pods would fit in the cluster by its GPUs alone, on allowed nodes, and outside reservations."""
-    if_unreserved = unreserved(view, want)
-    unreserved_offer = (
-        availability_in(view, if_unreserved, np.arange(len(view.nodes.names))) if if_unreserved != want else offer
-    )
-    by_gpus = int((unreserved_offer.devices // want.gpus).sum()) if want.gpus and want.is_exclusive else UNCOUNTED
-    on_allowed_nodes = int(pods_when_empty(view, if_unreserved, unreserved_offer)[allowed].sum())
-    outside_reserved = (
-        int(pods_when_empty(view, want, offer)[allowed].sum()) if if_unreserved != want else on_allowed_nodes
-    )
-    return {
-        GangLimit.CLUSTER: by_gpus,
-        GangLimit.ALLOWED_NODES: on_allowed_nodes,
-        GangLimit.UNRESERVED: outside_reserved,
-    }
+    open_want, open_offer = unreserved(view, want), offer
+    if open_want != want:
+        open_offer = availability_in(view, open_want, np.arange(len(view.nodes.names)))
+    by_gpus = int((open_offer.devices // want.gpus).sum()) if want.gpus and want.is_exclusive else UNCOUNTED
+    allowed_pods = int(pods_when_empty(view, open_want, open_offer)[allowed].sum())
+    left_pods = int(pods_when_empty(view, want, offer)[allowed].sum()) if open_want != want else allowed_pods
+    return {GangLimit.CLUSTER: by_gpus, GangLimit.ALLOWED_NODES: allowed_pods, GangLimit.UNRESERVED: left_pods}
 
 
 def unreserved(view: View, want: Request) -> Request:

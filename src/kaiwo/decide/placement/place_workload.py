@@ -184,7 +184,7 @@ class _Gang:
         return True
 
     def _use_nominations(self) -> None:
-        """Each nominated pod goes exactly to its place, once no other pod holds it."""
+        """Place each nominated pod exactly where it is nominated, once no other pod holds that."""
         for pod, nomination in sorted(self.kept.items()):
             at = next((at for at, names in enumerate(self._missing) if pod in names), None)
             if at is None or (self._workload.groups and not self._needs[at].needed):

@@ -40,7 +40,7 @@ class AffinityVerdict(NamedTuple):
 
 
 class NodeVerdict(NamedTuple):
-    """What a filter, or all affinity rules of one kind together, say of every node."""
+    """The verdict of a filter, or of all affinity rules of one kind together, on every node."""
 
     subject: str
     mask: BoolArray
@@ -48,7 +48,7 @@ class NodeVerdict(NamedTuple):
 
 
 def affinity_verdicts(view: WorkingCopy, want: Request) -> list[AffinityVerdict]:
-    """What the rules of a request, and the rules of other pods about it, say of every node."""
+    """The verdicts of a request's own rules, and of other pods' rules about it, on every node."""
     own = want.neighbours
     if own is None:
         return []
@@ -186,7 +186,7 @@ def _is_near(view: WorkingCopy, rule: RequiredPodAffinity, is_own: bool) -> Affi
 
 
 def _is_even(view: WorkingCopy, want: Request, own: PodAffinity, rule: TopologySpread) -> AffinityVerdict:
-    """With nominated pods and without them: they may still go elsewhere."""
+    """The rule must hold with nominated pods and without them, since they may still be placed elsewhere."""
     counts, kept = view.affinity_counts.by_row(rule.mark), view.affinity_counts.by_row(NOMINATED_PREFIX + rule.mark)
     nothing = np.zeros(len(view.nodes.names), np.int64)
     now = nothing if counts is None else counts

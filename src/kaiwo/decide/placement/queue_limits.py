@@ -27,7 +27,7 @@ def charge_of(want: Request, pods: int = 1, device_mib: int = 0) -> ResourceVect
 
 
 def least_charge(state: ClusterState, needs: RoleNeeds, largest_mib: Callable[[int], int]) -> ResourceVector:
-    """The least a queue pays before such work has started; `largest_mib` says how large a shape's device may be."""
+    """The least a queue pays before such work has started; `largest_mib` is the largest device size for a shape."""
     must_start = any(needed for _, _, needed in needs)
     shapes = state.backlog.shapes
     each = [charge_of(shapes[shape], needed if must_start else 1, largest_mib(shape)) for shape, _, needed in needs]

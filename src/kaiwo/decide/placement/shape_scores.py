@@ -55,7 +55,7 @@ class ShapeScores:
         self._redefined_at = int(working.nodes.node_changed.max(initial=-1))
 
     def state(self, shape: int, mask: CapacityMask | None = None) -> ShapeState:
-        """With all placements so far, on the nodes as they are under the mask."""
+        """The state of a shape after all placements so far, under the mask."""
         now = self._current.get(shape)
         if now is None:
             now = self._kept.get(shape) or _unknown(len(self.view.nodes.names))
@@ -127,7 +127,7 @@ class ShapeScores:
         return ShapeState(view.clock, slots, score, may, int(slots.sum()))
 
     def _allowed(self, view: View, want: Request) -> BoolArray:
-        """What static filters say of every node: called once for all requests that look the same to them."""
+        """The nodes that the static filters allow: they are called once for all requests that look alike to them."""
         key = self._active.static_key(want)
         version, verdict = self._verdicts.get(key) or (-1, np.zeros(len(view.nodes.names), np.bool_))
         redefined = (view.nodes.node_changed > version).nonzero()[0]
@@ -166,7 +166,7 @@ def evaluate(
 
 
 def with_affinity(working: WorkingCopy, want: Request, plain: ShapeState) -> ShapeState:
-    """Where the rules between pods allow one more pod; `room` also counts what other placements may open."""
+    """The nodes where the rules between pods allow one more pod; `room` also counts what other placements may open."""
     final = now = np.ones(len(plain.slots), np.bool_)
     for verdict in affinity_verdicts(working, want):
         now = now & verdict.mask

@@ -142,7 +142,7 @@ class BackfillMasks:
 
 
 def outranks(one: Workload, other: Workload) -> bool:
-    """More important work of the same queue goes before a planned start; priorities do not count across queues."""
+    """More important work of the same queue precedes a planned start; priorities do not count across queues."""
     return one.queue == other.queue and one.priority > other.priority
 
 
@@ -166,7 +166,7 @@ def stop_overdue(
 
 
 def next_planned_moment_s(planned: Iterable[PlannedStart], now_s: int) -> int:
-    """When time alone changes something: a planned start or the end of the gap before one; 0: never."""
+    """The next moment at which time alone changes something: a planned start, or the end of a gap; 0: never."""
     found = 0
     for each in planned:
         moments = (each.start_s - LEAD_S, each.start_s, each.start_s + OVERDUE_S)

@@ -42,7 +42,7 @@ class StartSearch:
         self._run_s = expected_run_s(workload)
 
     def earliest(self, usages: Sequence[PlannedUsage], before_s: int = NEVER_S) -> PlannedStart | None:
-        """The earliest start beside what others will use; None: none before `before_s`."""
+        """The earliest start alongside what others will use; None: there is none before `before_s`."""
         if self._by_sums(usages, before_s) >= before_s:
             return None
         self._cycle_state.budget.used += 5 + len(self._capacity.base) // NODES_PER_STEP
@@ -60,9 +60,8 @@ class StartSearch:
         if len(self._needs) > 1 or not want.charge_milli:
             return self._capacity.now_s
         times, left = self._capacity.moments(usages, self._run_s, GPUS)
-        slots = (
-            np.maximum(left[:, :, 0], 0) // want.charge_milli * self._cycle_state.scores.state(shape).allowed[:, None]
-        )
+        allowed = self._cycle_state.scores.state(shape).allowed
+        slots = np.maximum(left[:, :, 0], 0) // want.charge_milli * allowed[:, None]
         found = _first(times, [(slots, needed)], before_s)
         return found[0] if found else NEVER_S
 

@@ -1,4 +1,4 @@
-"""What will be free on each node: now, when running work ends, and beside planned starts and reservations.
+"""Future capacity: what is free on each node now and when running work ends, less planned starts and reservations.
 
 Amounts lie side by side in one row: the columns of `free`, then the milli and the MiB of each device.
 """
@@ -65,7 +65,7 @@ class FutureCapacity:
         return found
 
     def fits(self, usage: PlannedUsage, others: Sequence[PlannedUsage]) -> bool:
-        """The space is free from start to end, beside these others."""
+        """The space is free from start to end, alongside these others."""
         begins = {usage.start_s} | {each.start_s for each in others if usage.start_s < each.start_s < usage.end_s}
         return all(self._fits_at(usage, at_s, others) for at_s in sorted(begins))
 

@@ -1,4 +1,4 @@
-"""Whether limits and quotas of queues leave planned starts what they need, when their time comes."""
+"""Future quota: whether the limits and quotas of queues will leave planned starts what they need."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -57,7 +57,7 @@ class FutureQuota:
         return any(row != charge.queue and (shares.used[row] < shares.fair[row]).any() for row in rows)
 
     def may_start(self, charge: QueueCharge, at_s: int, others: Sequence[QueueCharge]) -> bool:
-        """At that time the bounds of its queues leave what it pays, beside these others."""
+        """At that time the bounds of its queues leave room for its charge, alongside these others."""
         if not self.is_bounded(charge):
             return True
         active = [each for each in others if each.start_s <= at_s < each.end_s]
@@ -77,7 +77,7 @@ class FutureQuota:
         return True
 
     def _side_of(self, planned: QueueCharge, other: int) -> tuple[int, IntArray]:
-        """Where its path diverges from the other queue's, and what is used there once it has started."""
+        """The queue where its path diverges from the other's, and what is used there once it has started."""
         shares = current_shares(self._working.view)
         _, (side,) = shares.queues.tree.diverging_queues(other, np.array([planned.queue]))
         return int(side), shares.used[side] - self._returned_by(planned.start_s, False)[side] + planned.charge

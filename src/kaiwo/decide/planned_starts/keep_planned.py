@@ -105,9 +105,9 @@ class _PlannedStartStep:
         found, present = self._class_of(name), state.pods.get(name, {})
         if sum(need.needed for need in found.needs) != len(planned.places):
             return False
-        if not self._cycle_state.charges.takes_work(found.queue) or any(
-            place.pod in present for place in planned.places
-        ):
+        if not self._cycle_state.charges.takes_work(found.queue):
+            return False
+        if any(place.pod in present for place in planned.places):
             return False
         names = {role.name for role in workload.roles}
         of_roles = {place.pod.rpartition("-")[0]: place for place in planned.places}  # those of one role are alike

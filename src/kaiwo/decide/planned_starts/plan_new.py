@@ -103,7 +103,7 @@ class _Planner:
                     self._planned[name] = with_history(self._cycle, before, planned, ahead)
                     look_again_s = earliest_s(look_again_s, planned.start_s)
                 elif planned is not None:
-                    look_again_s = now_s + 1  # it fits beside what this cycle started after its turn
+                    look_again_s = now_s + 1  # it fits alongside what this cycle started after its turn
             lane.advance(1)
             turns.requeue()
         return NewPlannedStarts(self._planned, look_again_s)
