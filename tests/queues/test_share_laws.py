@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from kaiwo.model.queue import Queue, QueueAmounts, SharePolicy
 from kaiwo.queues.fair_share import DEFAULT_RULES, FairShares, QueueDemand, fair_shares
 from kaiwo.queues.past_usage import WHOLE_PART
-from kaiwo.snapshot.queue_table import ENDLESS, RESOURCES, QueueTable
+from kaiwo.snapshot.queue_table import INFINITE, RESOURCES, QueueTable
 from tests.queues.plain_division import Claimant, divide
 from tests.queues.strategies import TOTALS, worlds
 
@@ -58,7 +58,7 @@ def plainly(table: QueueTable, wants: QueueDemand, parent: int, rows: list[int],
     }
     return [
         Claimant(
-            int(table.quota[row, column]) if table.quota[row, column] < ENDLESS else 1 << 62,
+            int(table.quota[row, column]) if table.quota[row, column] < INFINITE else 1 << 62,
             int(table.limit[row, column]),
             int(wants.request[row, column]),
             int(table.weight[row, column]),
@@ -96,7 +96,7 @@ def test_a_share_lies_between_what_is_deserved_and_what_is_wanted_and_allowed(wo
     shares = fair_shares(table, wants)
     assert (shares.share <= wants.request).all()
     assert (shares.share <= table.limit).all()
-    quota = np.where(table.quota < ENDLESS, table.quota, shares.total)
+    quota = np.where(table.quota < INFINITE, table.quota, shares.total)
     assert (shares.share >= np.minimum(np.minimum(quota, wants.request), table.limit)).all()
 
 

@@ -189,7 +189,7 @@ class Fleet:
     def __init__(self, cycle: CycleInput, reservations: Iterable[Reservation]) -> None:
         self.state, self.now_s = cycle.state, cycle.now_s
         self.nodes = cycle.state.node_objects
-        self.on = cache(self._on)  # by node; for this cycle only
+        self.candidates_on = cache(self._candidates_on)  # by node; for this cycle only
         self._holders: dict[PhysicalDevice, list[Reservation]] = {}
         for each in reservations:
             for device in self._devices(each):
@@ -205,7 +205,7 @@ class Fleet:
         """Another reservation has it at the same time."""
         return any(other is not wanted and wanted.overlaps(other) for other in self._holders.get(device, ()))
 
-    def _on(self, name: str) -> list[Candidate]:
+    def _candidates_on(self, name: str) -> list[Candidate]:
         node = self.nodes[name]
         tenants: dict[str, list[Allocation]] = {}
         for held in self.state.allocations_on.get(name, {}).values():
@@ -287,7 +287,7 @@ def _usable(fleet: Fleet, wanted: Reservation, nodes: list[str]) -> Iterator[tup
         labels = fleet.nodes[name].labels
         if any(labels.get(key) != value for key, value in wanted.node_selector):
             continue
-        for each in fleet.on(name):
+        for each in fleet.candidates_on(name):
             if wanted.gpu_models and not each.models <= set(wanted.gpu_models):
                 continue
             if fleet.is_taken(each.device, wanted):

@@ -127,7 +127,7 @@ class PlacementCheck:
             return None, True
         charge = (*least_charge(self._state, needs, self.largest_mib), *least_by_model(self._state, needs))
         paid = QueueCharge(row, charge, not workload.preemptible)
-        mask = masks.of(workload, paid)
+        mask = masks.mask_for(workload, paid)
         return mask, mask is None or masks.leave_charges(workload, paid)
 
     def _has_room(self, needs: RoleNeeds, mask: CapacityMask | None) -> bool:

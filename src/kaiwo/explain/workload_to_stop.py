@@ -26,7 +26,7 @@ from kaiwo.model.workload import ACTIVE_PHASES, Pod, Workload, lost_s
 from kaiwo.snapshot.array_types import BoolArray, IntArray
 from kaiwo.snapshot.backlog import RoleNeeds, WaitingClass, needs_of_each_choice
 from kaiwo.snapshot.node_table import CPU, EXTENDED, MEMORY, MIB, MILLI, PODS, Allocation
-from kaiwo.snapshot.queue_table import ENDLESS, ResourceVector
+from kaiwo.snapshot.queue_table import INFINITE, ResourceVector
 from kaiwo.snapshot.view import NO_TENANTS, View
 
 MOST_KINDS = 16  # each is fitted on all nodes, which takes a tenth of a millisecond
@@ -178,7 +178,7 @@ class _StartVariant:
             for resource, need in enumerate(self._charge):
                 for used, bound, counts in bounds:
                     short = int(used[above, resource] + need - bound[above, resource])
-                    is_short = bound[above, resource] < ENDLESS and need and short > 0
+                    is_short = bound[above, resource] < INFINITE and need and short > 0
                     if is_short and not (pays_here and counts and _uses(held, resource) >= short):
                         return False
         return True

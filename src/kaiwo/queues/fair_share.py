@@ -16,8 +16,8 @@ from kaiwo.snapshot.array_types import IntArray, Rows
 from kaiwo.snapshot.queue_table import (
     BY_PRIORITY,
     BY_WAIT,
-    ENDLESS,
     GPU,
+    INFINITE,
     NO_PARENT,
     RESOURCES,
     SERVES_FULLY,
@@ -191,4 +191,4 @@ def _weights(queues: QueueTable, columns: int) -> IntArray:
 
 
 def _finite(amount: int) -> int | None:
-    return None if amount >= ENDLESS else amount
+    return None if amount >= INFINITE else amount

@@ -14,8 +14,8 @@ from kaiwo.snapshot.array_types import IntArray, Rows
 from kaiwo.snapshot.queue_table import (
     BY_PRIORITY,
     BY_WAIT,
-    ENDLESS,
     GPU,
+    INFINITE,
     NO_PARENT,
     RESOURCES,
     SERVES_FULLY,
@@ -30,7 +30,7 @@ _NO_SHARE = 1 << 50  # above every ratio: uses what it has no share of
 def entitlement(shares: QueueShares, totals: IntArray) -> IntArray:
     """By queue and resource: quota or fair share, whichever is more, within the limit; unlimited counts as all."""
     entitled = np.minimum(np.maximum(shares.quota, shares.fair), shares.limit)
-    return np.where(entitled >= ENDLESS, totals, entitled)
+    return np.where(entitled >= INFINITE, totals, entitled)
 
 
 def dominant_ppm(used: IntArray, entitled: IntArray) -> IntArray:

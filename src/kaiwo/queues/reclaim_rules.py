@@ -12,7 +12,7 @@ import numpy as np
 from kaiwo.model.queue import ReclaimStrategy
 from kaiwo.queues.fair_share import bounds
 from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows
-from kaiwo.snapshot.queue_table import ENDLESS, QueueTable
+from kaiwo.snapshot.queue_table import INFINITE, QueueTable
 
 Amount = list[int]  # one number per resource: at this size plain lists are five times as fast as arrays
 
@@ -93,7 +93,7 @@ def victim_queues(shares: QueueShares, request: ReclaimRequest, among: Rows | No
     rows = np.arange(len(shares.queues.names)) if among is None else among
     ours, theirs = shares.queues.tree.diverging_queues(request.queue, rows)
     used, quota = shares.used[theirs], shares.quota[theirs]
-    matters = (request.need > 0)[None, :] & (quota < ENDLESS)
+    matters = (request.need > 0)[None, :] & (quota < INFINITE)
     over = (matters & (used > quota)).any(axis=1)
     under = (matters & (used < quota)).any(axis=1)
     owed = (shares.used[ours] + request.need <= shares.quota[ours]).all(axis=1)
@@ -121,7 +121,7 @@ def entitled(shares: QueueShares, rows: Rows | int) -> IntArray:
 
 
 def _above(rule: RefusalRule, row: int, amount: IntArray, bound: IntArray) -> ReclaimRefusal | None:
-    over = amount - np.minimum(bound, ENDLESS)
+    over = amount - np.minimum(bound, INFINITE)
     column = int(over.argmax())
     return ReclaimRefusal(rule, row, column, int(amount[column]), int(bound[column])) if over[column] > 0 else None
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows
-from kaiwo.snapshot.queue_table import ENDLESS
+from kaiwo.snapshot.queue_table import INFINITE
 
 # Amounts below 2**40 and weights below 2**22 keep `amount * weight` inside 64 bits.
 MOST_AMOUNT = 1 << 40
@@ -42,7 +42,7 @@ class SurplusPart(NamedTuple):
 
 def deserved(totals: IntArray, claims: ShareClaims) -> IntArray:
     """The least of quota, request and limit; an unlimited quota counts as the whole pool."""
-    quota = np.where(claims.quota >= ENDLESS, totals[claims.pool], claims.quota)
+    quota = np.where(claims.quota >= INFINITE, totals[claims.pool], claims.quota)
     return np.minimum(np.minimum(quota, claims.request), claims.limit)
 
 

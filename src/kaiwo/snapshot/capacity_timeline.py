@@ -57,7 +57,7 @@ class CapacityTimeline:
 
     version: int
     ends: IntArray  # node, slot; 0: leaving already
-    yields: BoolArray  # node, slot: it is backfilled, and evicted when its time is over
+    is_backfilled: BoolArray  # node, slot: it is backfilled, and evicted when its time is over
     free: IntArray  # node, slot, then the columns of a node's `free`
     gpus: IntArray  # node, slot, (MILLI, MIB), device
 
@@ -73,7 +73,7 @@ class CapacityTimeline:
         late = np.maximum(now_s - self.ends, 0)
         steps = np.frexp((late // OVERDUE_S).astype(np.float64))[1].astype(np.int64)
         overdue = self.ends + (OVERDUE_S << np.minimum(steps, 40))
-        is_leaving = (self.ends == 0) | self.yields
+        is_leaving = (self.ends == 0) | self.is_backfilled
         expected: IntArray = np.where(self.ends > now_s, self.ends, np.where(is_leaving, now_s + RELEASE_S, overdue))
         return expected
 
@@ -141,15 +141,15 @@ def _with_releases(
         slots *= 2
     found = _blank(nodes, slots)
     width = before.ends.shape[1]
-    found.ends[:, :width], found.yields[:, :width] = before.ends, before.yields
+    found.ends[:, :width], found.is_backfilled[:, :width] = before.ends, before.is_backfilled
     found.free[:, :width], found.gpus[:, :width] = before.free, before.gpus
     rows = list(releases)
-    found.ends[rows], found.yields[rows], found.free[rows], found.gpus[rows] = NEVER_S, False, 0, 0
+    found.ends[rows], found.is_backfilled[rows], found.free[rows], found.gpus[rows] = NEVER_S, False, 0, 0
     for row, each in releases.items():
         for slot, (end_s, pod) in enumerate(each):
-            found.ends[row, slot], found.yields[row, slot] = end_s, pod.until_s > 0
+            found.ends[row, slot], found.is_backfilled[row, slot] = end_s, pod.until_s > 0
             add_allocation(nodes, row, pod, found.free[row, slot], found.gpus[row, slot])
-    return CapacityTimeline(version, found.ends, found.yields, found.free, found.gpus)
+    return CapacityTimeline(version, found.ends, found.is_backfilled, found.free, found.gpus)
 
 
 def add_allocation(nodes: NodeTable, row: int, held: Allocation | PlannedPod, free: IntArray, gpus: IntArray) -> None:

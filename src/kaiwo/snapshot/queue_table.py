@@ -23,7 +23,7 @@ from kaiwo.snapshot.array_types import IntArray, Rows, freeze, read_only
 
 GPU, CPU, MEMORY = 0, 1, 2  # columns
 RESOURCES = ("gpu", "cpu", "memory")
-ENDLESS = np.iinfo(np.int64).max // 4
+INFINITE = np.iinfo(np.int64).max // 4
 ResourceVector = tuple[int, ...]  # milli-GPU, milli-CPU, MiB; then, where known, milli-GPU of each bounded model
 PathBound = tuple[int, int, int]  # of a queue on the path to the root: row, column, the most
 _UNLISTED = GpuModelAmounts()
@@ -107,15 +107,15 @@ class QueueTable:
         self.limit: IntArray = _matrix([[a.limit for a in each] for each in amounts])
         self.weight: IntArray = _matrix([[a.weight for a in each] for each in amounts])
         self.priority: IntArray = np.array([queue.priority for queue in self.queues], np.int64)
-        self.quota[self.quota == UNLIMITED] = ENDLESS
-        self.limit[self.limit == UNLIMITED] = ENDLESS
-        # GPU models that some queue bounds; one column each. Where a queue does not list one it is ENDLESS.
+        self.quota[self.quota == UNLIMITED] = INFINITE
+        self.limit[self.limit == UNLIMITED] = INFINITE
+        # GPU models that some queue bounds; one column each. Where a queue does not list one it is INFINITE.
         self.models: list[str] = sorted({model for queue in self.queues for model in queue.gpu_models})
         listed = [[queue.gpu_models.get(model, _UNLISTED) for model in self.models] for queue in self.queues]
         self.model_quota: IntArray = _matrix([[a.quota for a in each] for each in listed], len(self.models))
         self.model_limit: IntArray = _matrix([[a.limit for a in each] for each in listed], len(self.models))
-        self.model_quota[self.model_quota == UNLIMITED] = ENDLESS
-        self.model_limit[self.model_limit == UNLIMITED] = ENDLESS
+        self.model_quota[self.model_quota == UNLIMITED] = INFINITE
+        self.model_limit[self.model_limit == UNLIMITED] = INFINITE
         # By queue: every bound that it must keep, its own and those above it.
         self.limits = self._bounds(np.hstack((self.limit, self.model_limit)))
         self.quotas = self._bounds(np.hstack((self.quota, self.model_quota)))
@@ -187,7 +187,7 @@ class QueueTable:
 
     def _bounds(self, most: IntArray) -> list[tuple[PathBound, ...]]:
         own = [
-            [(row, column, bound) for column, bound in enumerate(each) if bound < ENDLESS]
+            [(row, column, bound) for column, bound in enumerate(each) if bound < INFINITE]
             for row, each in enumerate(most.tolist())
         ]
         return [tuple(each for above in path for each in own[above]) for path in self.path]

@@ -99,10 +99,10 @@ class WorkingCopy:
         other._begin(fixed, (free, gpus, self._changed.copy()), charges, self._tenants.copy())
         return other
 
-    def take(self, row: int, pods: int, ask: Request, columns: Rows, milli: IntArray, mib: IntArray) -> None:
+    def take(self, row: int, pods: int, want: Request, columns: Rows, milli: IntArray, mib: IntArray) -> None:
         """Place `pods` equal pods on a node; the columns are those of all of them together, each at most once."""
-        self._apply((row, pods, ask, columns, milli, mib), -1)
-        self._taken.append((row, pods, ask, columns, milli, mib))
+        self._apply((row, pods, want, columns, milli, mib), -1)
+        self._taken.append((row, pods, want, columns, milli, mib))
 
     def release(self, held: Pod | Nomination, queue: int, is_non_preemptible: bool) -> None:
         """Free, inside a trial, what a pod or nomination holds; its queue is no longer charged."""
@@ -206,19 +206,19 @@ class WorkingCopy:
             self._charge(queue, charge, is_non_preemptible, -1)
 
     def _apply(self, taken: _Taken, sign: int) -> None:
-        row, pods, ask, columns, milli, mib = taken
+        row, pods, want, columns, milli, mib = taken
         shown = self._shown
         clock = shown["clock"] = shown["clock"] + 1
         self._changed[row] = clock
         free, gpus = self._free[row], self._gpus[row]
         free[PODS] += sign * pods
-        if ask.neighbours is not None:
-            self.affinity_counts.change(row, ask.neighbours, -sign * pods)
-        if ask.cpu_milli:
-            free[CPU] += sign * pods * ask.cpu_milli
-        if ask.memory_mib:
-            free[MEMORY] += sign * pods * ask.memory_mib
-        for name, amount in ask.extended:
+        if want.neighbours is not None:
+            self.affinity_counts.change(row, want.neighbours, -sign * pods)
+        if want.cpu_milli:
+            free[CPU] += sign * pods * want.cpu_milli
+        if want.memory_mib:
+            free[MEMORY] += sign * pods * want.memory_mib
+        for name, amount in want.extended:
             if name in self.nodes.extended_names:  # a nomination may name a resource that no node has any more
                 free[EXTENDED + self.nodes.extended_names.index(name)] += sign * pods * amount
         if len(columns) == 1:  # indexing by one number is four times as quick as by an array of one
@@ -230,14 +230,14 @@ class WorkingCopy:
             gpus[MILLI, columns] += sign * milli
             gpus[MIB, columns] += sign * mib
             free[FREE_GPU] += sign * milli.sum()
-        if ask.gpus and (ask.gpu_milli < SMALL_MILLI or ask.gpu_mib or ask.least_grade or ask.isolation):
-            self._count_tenants(row, ask, columns, -sign if pods > 0 else sign)
+        if want.gpus and (want.gpu_milli < SMALL_MILLI or want.gpu_mib or want.least_grade or want.isolation):
+            self._count_tenants(row, want, columns, -sign if pods > 0 else sign)
 
-    def _count_tenants(self, row: int, ask: Request, columns: Rows, sign: int) -> None:
+    def _count_tenants(self, row: int, want: Request, columns: Rows, sign: int) -> None:
         """Count tenants that have no limits, or demand that others have them."""
         for column in columns.tolist():
-            milli = ask.gpu_mib * WHOLE_MILLI // max(1, int(self.gpus[row, SIZE, column]))
-            self._tenants.change(row, column, ask.beside, milli if ask.gpu_mib else ask.gpu_milli, sign)
+            milli = want.gpu_mib * WHOLE_MILLI // max(1, int(self.gpus[row, SIZE, column]))
+            self._tenants.change(row, column, want.beside, milli if want.gpu_mib else want.gpu_milli, sign)
 
     def _charge(self, queue: int, charge: ResourceVector, is_non_preemptible: bool, sign: int) -> None:
         for amounts in (self._used, self._non_preemptible) if is_non_preemptible else (self._used,):

@@ -19,7 +19,7 @@ from kaiwo.queues.reclaim_rules import (
 )
 from kaiwo.queues.resource_division import ShareClaims, divide_surplus
 from kaiwo.snapshot.array_types import IntArray
-from kaiwo.snapshot.queue_table import ENDLESS, RESOURCES, QueueTable
+from kaiwo.snapshot.queue_table import INFINITE, RESOURCES, QueueTable
 from tests.queues.victims import VictimUsage, may_take
 
 TABLE_NAMES = ("GPU", "CPU", "Memory")  # in the order of our columns
@@ -162,7 +162,7 @@ def _named(spec: dict[str, Any], queues: QueueTable, shares: IntArray, left: Int
 
 def _standing(spec: dict[str, Any]) -> QueueShares:
     queues = _table(spec)
-    limit = np.where(queues.limit == 0, ENDLESS, queues.limit)  # the reclaim table leaves limits out
+    limit = np.where(queues.limit == 0, INFINITE, queues.limit)  # the reclaim table leaves limits out
     return QueueShares(
         queues,
         _amounts(spec, queues, "Allocated"),

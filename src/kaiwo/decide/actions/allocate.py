@@ -131,7 +131,7 @@ class Allocate:
                 return _FitCheck(False, None)  # it starts when it is planned to
             if not waiting_class.signature.nominated_for:
                 workload = self._cycle.state.workloads[name]
-                mask = masks.of(workload, self._cycle_state.charges.queue_charge(waiting_class))
+                mask = masks.mask_for(workload, self._cycle_state.charges.queue_charge(waiting_class))
         if waiting_class.signature.nominated_for:
             return _FitCheck(True, mask)
         has_room = self._cycle_state.has_room(waiting_class, mask)

@@ -19,7 +19,7 @@ from kaiwo.model.workload import Phase, Pod, Workload, role_of
 from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.node_table import CPU, EXTENDED, MEMORY, MIB, MILLI, PODS, SIZE, USABLE, Allocation, NodeTable
-from kaiwo.snapshot.queue_table import ENDLESS, GPU
+from kaiwo.snapshot.queue_table import GPU, INFINITE
 from kaiwo.snapshot.working_copy import WorkingCopy
 
 
@@ -112,7 +112,7 @@ class Reclaimable:
         charge, queue = self._table.charges[self._stops, resource], self._table.queue[self._stops]
         charge, queue = charge[charge > 0], queue[charge > 0]
         rows, at = np.unique(queue, return_inverse=True)
-        total, least, most = np.zeros(len(rows), np.int64), np.full(len(rows), ENDLESS), np.zeros(len(rows), np.int64)
+        total, least, most = np.zeros(len(rows), np.int64), np.full(len(rows), INFINITE), np.zeros(len(rows), np.int64)
         np.add.at(total, at, charge)
         np.minimum.at(least, at, charge)
         np.maximum.at(most, at, charge)

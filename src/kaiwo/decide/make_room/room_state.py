@@ -116,7 +116,7 @@ class RoomState:
         if self.masks is None:
             return self.cycle_state.placer
         charge = self.cycle_state.charges.queue_charge(waiting_class)
-        return self.cycle_state.placer.under(self.masks.of(workload, charge))
+        return self.cycle_state.placer.under(self.masks.mask_for(workload, charge))
 
     def look_again(self, at_s: int) -> None:
         """The next cycle comes no later than this."""

@@ -168,7 +168,7 @@ class VictimSearch:
         placer = self._placer
         if self._masks is not None:
             charge = QueueCharge(self._queue_of(unit), unit.charge, is_non_preemptible=False)
-            placer = placer.under(self._masks.of(unit.workload, charge))
+            placer = placer.under(self._masks.mask_for(unit.workload, charge))
         moved = self._place_again(placer, unit)
         if moved is None:
             room.stopped.append(unit)

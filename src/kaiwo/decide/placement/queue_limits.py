@@ -13,7 +13,7 @@ from kaiwo.snapshot.backlog import RoleNeeds, WaitingClass, needs_charged_first,
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.gpu_model_usage import only_model
 from kaiwo.snapshot.node_table import SIZE, USABLE
-from kaiwo.snapshot.queue_table import ENDLESS, GPU, RESOURCES, PathBound, QueueTable, ResourceVector
+from kaiwo.snapshot.queue_table import GPU, INFINITE, RESOURCES, PathBound, QueueTable, ResourceVector
 from kaiwo.snapshot.view import View
 from kaiwo.snapshot.working_copy import WorkingCopy
 
@@ -113,7 +113,7 @@ def times_within_limits(
 def headroom(working: WorkingCopy, queue: int, resource: int = GPU) -> int:
     """What the queue and all above it may still use; negative when one is over its limit."""
     if not working.queues.is_bounded[queue]:
-        return ENDLESS
+        return INFINITE
     path = list(working.queues.path[queue])
     left = working.queues.limit[path, resource] - working.view.queue_used[path, resource]
     return int(left.min())

@@ -59,7 +59,7 @@ class BackfillMasks:
         self._known: dict[tuple[int, ...], CapacityMask] = {}
         self.by_precedence: set[str] = set()  # workloads that a planned start in their way did not bind
 
-    def of(self, workload: Workload, charge: QueueCharge) -> CapacityMask | None:
+    def mask_for(self, workload: Workload, charge: QueueCharge) -> CapacityMask | None:
         """The mask for one workload; None: no planned start binds it."""
         key = tuple(self._binding(workload, charge))
         if not key:
@@ -97,10 +97,10 @@ class BackfillMasks:
         return Obstacle(Reason.PROMISED, run_s, gap_s, "s", first.planned.workload, facts)
 
     def planned_on(self, node: str, gpus: set[str]) -> list[Workload]:
-        return [workload for devices, workload in self._on.get(node, ()) if not gpus.isdisjoint(devices)]
+        return [workload for devices, workload in self._planned_by_node.get(node, ()) if not gpus.isdisjoint(devices)]
 
     @cached_property
-    def _on(self) -> dict[str, list[tuple[set[str], Workload]]]:
+    def _planned_by_node(self) -> dict[str, list[tuple[set[str], Workload]]]:
         """By node: which devices are planned for which workload."""
         found: dict[str, list[tuple[set[str], Workload]]] = {}
         for each in self._protected:

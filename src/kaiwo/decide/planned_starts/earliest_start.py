@@ -84,7 +84,7 @@ class StartSearch:
 
     def _place(self, moments: Moments, at_s: int) -> Placement | None:
         cycle, now = self._cycle, self._cycle_state.working
-        free, gpus, since_s = self._capacity.at(moments, at_s)
+        free, gpus, since_s = self._capacity.amounts_at(moments, at_s)
         then = now.as_of(at_s, free.copy(), np.concatenate([gpus, now.gpus[:, SIZE:]], axis=1))
         scores = ShapeScores(cycle.state, then.view, then, cycle.plugins, keeps=False)
         packs = cycle.policy.placement == "pack"

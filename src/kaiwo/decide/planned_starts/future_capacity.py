@@ -114,7 +114,7 @@ class FutureCapacity:
             count[usage.rows] += 1
         return starts, ends, amounts
 
-    def at(self, moments: Moments, at_s: int) -> tuple[IntArray, IntArray, IntArray]:
+    def amounts_at(self, moments: Moments, at_s: int) -> tuple[IntArray, IntArray, IntArray]:
         """`free`, and milli and MiB by device, for a start at that time; and since when they have been so."""
         last = (moments.times <= at_s).sum(axis=1) - 1
         every = np.arange(len(last))
