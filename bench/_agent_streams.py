@@ -19,7 +19,7 @@ import httpx
 from msgspec.structs import replace
 
 from bench._agent_cost import resident_mib, used_s
-from kaiwo.app.http_server import allow_files
+from kaiwo.app.http_server import raise_file_limit
 from kaiwo.devices.agent_messages import MEDIA_TYPE, GpuSample, Hello, Sample, encode_line
 from kaiwo.devices.inventory import Inventory, PhysicalGpu, Telemetry
 
@@ -42,7 +42,7 @@ def cost_of_streams(agents: int, seconds: float) -> dict[str, Any]:
 
 
 async def _measure(pid: int, place: dict[str, Any], agents: int, seconds: float) -> dict[str, Any]:
-    allow_files()
+    raise_file_limit()
     reporters = [_Agent(f"node-{number:04d}", place) for number in range(agents)]
     for agent in reporters:
         await agent.open()
@@ -133,7 +133,7 @@ async def _serve(home: Path, nodes: int) -> None:
     from kaiwo.runtime.loop.scheduling_loop import SchedulingLoop
     from kaiwo.runtime.nodes.local_node import devices_of
 
-    allow_files()
+    raise_file_limit()
     made = [Node(f"node-{at:04d}", 192_000, 1 << 20, gpus=devices_of(inventory(""))) for at in range(nodes)]
     loop = SchedulingLoop(LocalCluster(home, made), Journal(home / "journal"))
     running = asyncio.create_task(loop.run())

@@ -67,7 +67,7 @@ def test_work_with_an_input_is_stopped_for_others_only_for_good(tmp_path: Path) 
 def test_nobody_comes_to_an_input_that_was_promised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = (Path("src/kaiwo/clusters/local/supervisor.py"), Path("src/kaiwo/clusters/local/supervisor_console.py"))
     for path in script:
-        text = path.read_text().replace("MEET_S = 60.0", "MEET_S = 0.2")
+        text = path.read_text().replace("CLIENT_WAIT_S = 60.0", "CLIENT_WAIT_S = 0.2")
         (tmp_path / path.name).write_text(text)
     monkeypatch.setattr("kaiwo.clusters.local.processes.SCRIPT", tmp_path / "supervisor.py")
 

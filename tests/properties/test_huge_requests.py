@@ -2,7 +2,7 @@
 
 import pytest
 
-from kaiwo.clusters.kubernetes.decode.quantities import MOST_BYTES, MOST_CPU_MILLI, MOST_GPUS, asked
+from kaiwo.clusters.kubernetes.decode.quantities import MOST_BYTES, MOST_CPU_MILLI, MOST_GPUS, read_requested
 from kaiwo.manifests.values.quantities import MIB
 from kaiwo.model.events import QueueChanged, WorkloadChanged
 from kaiwo.model.queue import Queue, QueueAmounts
@@ -16,7 +16,7 @@ HUGE = str(2**63 - 1)
 @pytest.mark.parametrize("name", ["cpu", "memory", "amd.com/gpu", "nvidia.com/gpu", "hugepages-2Mi", "acme.io/fpga"])
 @pytest.mark.parametrize("value", [HUGE, "9.2e18", "8Ei", 2**63 - 1])
 def test_what_the_server_lets_through_is_bounded(name: str, value: str | int) -> None:
-    assert 0 < asked(name, value) <= MOST_BYTES
+    assert 0 < read_requested(name, value) <= MOST_BYTES
 
 
 def test_a_huge_gang_in_a_contended_cluster_waits_and_all_else_goes_on() -> None:

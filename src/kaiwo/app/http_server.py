@@ -21,7 +21,7 @@ from kaiwo.model.errors import ClusterError, ConfigError
 
 SERVER_FILE = "server.json"
 MOST_CONNECTIONS = 4000  # each node's agent keeps one open
-GOODBYE_S = 1  # uvicorn counts whole seconds; streams end by themselves before
+SHUTDOWN_S = 1  # uvicorn counts whole seconds; streams end by themselves before
 
 
 class ServerFile(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -89,7 +89,7 @@ async def serve(
     """Start a server. `on_stop` is called first when it stops, to end open streams."""
     check_tls(tls)
     if not (host in ("localhost", "::1") or host.startswith("127.")):
-        allow_files()  # agents of other machines may connect; a local Kaiwo and its jobs keep the system's limit
+        raise_file_limit()  # agents of other machines may connect; a local Kaiwo and its jobs keep the system's limit
     listener = _listen(host, port)
     url = f"{'https' if tls.certificate else 'http'}://{_host_in_url(host)}:{listener.getsockname()[1]}"
     config = _config(app, lifespan="on", ssl_certfile=tls.certificate or None, ssl_keyfile=tls.key or None)
@@ -126,7 +126,7 @@ def _config(app: Any, **options: Any) -> uvicorn.Config:
         server_header=False,
         proxy_headers=False,
         timeout_keep_alive=30,
-        timeout_graceful_shutdown=GOODBYE_S,
+        timeout_graceful_shutdown=SHUTDOWN_S,
         limit_concurrency=MOST_CONNECTIONS,
         h11_max_incomplete_event_size=64 * 1024,
         **options,
@@ -160,7 +160,7 @@ def check_tls(tls: Tls) -> None:
         ) from None
 
 
-def allow_files() -> None:
+def raise_file_limit() -> None:
     """Raise the limit of open files: a thousand agents are a thousand connections."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 2 * MOST_CONNECTIONS if hard == resource.RLIM_INFINITY else min(hard, 2 * MOST_CONNECTIONS)
@@ -184,11 +184,11 @@ def _listen(host: str, port: int) -> socket.socket:
         listener.setblocking(False)
     except (OSError, OverflowError) as error:
         listener.close()
-        raise ClusterError(_why_not(host, port, error)) from error
+        raise ClusterError(_explain_listen_error(host, port, error)) from error
     return listener
 
 
-def _why_not(host: str, port: int, error: Exception) -> str:
+def _explain_listen_error(host: str, port: int, error: Exception) -> str:
     code = getattr(error, "errno", None)
     if code == errno.EADDRINUSE:
         return f"port {port} on {host} is taken by another program; choose another with --port, or any with --port 0"

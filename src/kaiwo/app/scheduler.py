@@ -16,7 +16,7 @@ from kaiwo.app.load_policy import load_policy
 from kaiwo.app.options import SchedulerOptions
 from kaiwo.clusters.kubernetes.agent_tokens import AgentTokens
 from kaiwo.clusters.kubernetes.client import Access, find_access
-from kaiwo.clusters.kubernetes.client.connection import first_contact
+from kaiwo.clusters.kubernetes.client.connection import check_connection
 from kaiwo.clusters.kubernetes.cluster import KubernetesCluster
 from kaiwo.clusters.kubernetes.extender.bind_pods import ExtenderBinder
 from kaiwo.clusters.kubernetes.extender.extender_server import ExtenderServer
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from kaiwo.api.context import Context
     from kaiwo.clusters.kubernetes.webhooks.webhook_server import Webhooks
 
-WEBHOOKS_S = 10.0  # how long the start waits for them
+WEBHOOK_START_S = 10.0  # how long the start waits for them
 
 
 class RunningScheduler(NamedTuple):
@@ -64,8 +64,8 @@ async def scheduling(options: SchedulerOptions) -> AsyncIterator[RunningSchedule
     _check_agents(options)
     policy = load_policy(options.policy)
     access = find_access(options.kubeconfig, options.context)
-    if trouble := await first_contact(access):
-        print(f"kaiwo: {trouble}\nKaiwo tries again until it answers; Ctrl-C stops it.", file=sys.stderr, flush=True)
+    if problem := await check_connection(access):
+        print(f"kaiwo: {problem}\nKaiwo tries again until it answers; Ctrl-C stops it.", file=sys.stderr, flush=True)
     guard = LeaderGuard(_leadership(options, access))
     cluster = KubernetesCluster(access, options.scheduler, emit, lambda: guard.leadership.left_s)
     cluster.cache.placed.extended_scheduler = options.extends if options.extender_port else ""
@@ -153,7 +153,7 @@ async def _start_webhooks(options: SchedulerOptions, access: Access, cluster: Ku
     site = WebhookSite(options.webhooks, namespace, options.agents, options.host_names if options.agents else ())
     policy = WebhookPolicy(options.scheduler, frozenset(options.may_name_users))
     webhooks = Webhooks(access, cluster.cache, site, policy, emit)
-    await webhooks.start(options.host, options.webhook_port, WEBHOOKS_S)
+    await webhooks.start(options.host, options.webhook_port, WEBHOOK_START_S)
     return webhooks
 
 

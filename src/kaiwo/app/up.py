@@ -129,11 +129,11 @@ def _machine(context: Context, name: str, options: UpOptions) -> LocalMachine:
 
 
 async def _demo(cluster: LocalCluster) -> None:
-    from kaiwo.clusters.local.demo_workloads import keep_alive, submit_demo
+    from kaiwo.clusters.local.demo_workloads import keep_submitting, submit_demo
 
     try:
         await submit_demo(cluster)
-        await keep_alive(cluster)
+        await keep_submitting(cluster)
     except Exception as error:  # Kaiwo also works without the sample
         emit("demo-failed", level="error", error=f"{type(error).__name__}: {error}")
 

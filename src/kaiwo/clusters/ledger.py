@@ -23,10 +23,10 @@ class NodeUsage:
         self.extended: dict[str, int] = {}
 
     def copy(self) -> "NodeUsage":
-        twin = NodeUsage()
-        twin.cpu_milli, twin.memory_mib, twin.pods = self.cpu_milli, self.memory_mib, self.pods
-        twin.devices, twin.extended = dict(self.devices), dict(self.extended)
-        return twin
+        copy = NodeUsage()
+        copy.cpu_milli, copy.memory_mib, copy.pods = self.cpu_milli, self.memory_mib, self.pods
+        copy.devices, copy.extended = dict(self.devices), dict(self.extended)
+        return copy
 
     def add(self, pod: Pod, sign: int = 1) -> None:
         """Take what the pod holds, or give it back with sign -1."""
@@ -49,23 +49,23 @@ class Misfit(NamedTuple):
 
 class Ledger:
     def __init__(self) -> None:
-        self._uses: dict[str, NodeUsage] = {}
+        self._usage: dict[str, NodeUsage] = {}
 
     def take(self, pod: Pod) -> None:
         if holds(pod):
-            self._uses.setdefault(pod.node, NodeUsage()).add(pod)
+            self._usage.setdefault(pod.node, NodeUsage()).add(pod)
 
     def give_back(self, pod: Pod) -> None:
         if not holds(pod):
             return
-        use = self._uses[pod.node]
-        use.add(pod, -1)
-        if not use.pods:
-            del self._uses[pod.node]
+        usage = self._usage[pod.node]
+        usage.add(pod, -1)
+        if not usage.pods:
+            del self._usage[pod.node]
 
     def usage_of(self, node: str) -> NodeUsage:
         """What is held of a node; read-only."""
-        return self._uses.get(node) or NodeUsage()
+        return self._usage.get(node) or NodeUsage()
 
     def refusal(self, nodes: Mapping[str, Node], pods: Sequence[Pod]) -> str:
         """Why these pods cannot all be placed now, in one sentence; empty when they can."""
@@ -83,11 +83,11 @@ class Ledger:
                 return Misfit(pod.node, f"node {pod.node} is {'cordoned' if node.cordoned else 'not ready'}")
             if pod.node not in trial:
                 trial[pod.node] = self.usage_of(pod.node).copy()
-            use = trial[pod.node]
-            use.add(pod)
+            usage = trial[pod.node]
+            usage.add(pod)
             taken = NodeUsage()
             taken.add(pod)
-            if why := _broken_device(node, pod.devices) or _shortage(node, use, taken):
+            if why := _broken_device(node, pod.devices) or _shortage(node, usage, taken):
                 return Misfit(pod.node, why)
         return None
 
@@ -96,22 +96,22 @@ def holds(pod: Pod) -> bool:
     return pod.phase is not Phase.DONE
 
 
-def overcommit(node: Node, use: NodeUsage) -> str:
+def overcommit(node: Node, usage: NodeUsage) -> str:
     """The first thing of which more is held than the node has, in one sentence; empty when there is none."""
-    return _shortage(node, use, use)
+    return _shortage(node, usage, usage)
 
 
-def _shortage(node: Node, use: NodeUsage, taken: NodeUsage) -> str:
+def _shortage(node: Node, usage: NodeUsage, taken: NodeUsage) -> str:
     """The first of the things taken of which the node has less than is used; `use` includes what is taken.
 
     A node may shrink under its pods, and others place pods too: what they overcommit does not count against a pod
     that takes none of it.
     """
-    if taken.cpu_milli > 0 and use.cpu_milli > node.cpu_milli:
+    if taken.cpu_milli > 0 and usage.cpu_milli > node.cpu_milli:
         return f"node {node.name} has not enough CPU left"
-    if taken.memory_mib > 0 and use.memory_mib > node.memory_mib:
+    if taken.memory_mib > 0 and usage.memory_mib > node.memory_mib:
         return f"node {node.name} has not enough memory left"
-    if use.pods > node.pods:
+    if usage.pods > node.pods:
         return f"node {node.name} has no pod slot left"
     gpus = {gpu.id: gpu for gpu in node.gpus}
     for name, (milli, mib) in taken.devices.items():
@@ -119,23 +119,23 @@ def _shortage(node: Node, use: NodeUsage, taken: NodeUsage) -> str:
             continue
         if name not in gpus:
             return f"node {node.name} has no device {name}"
-        used_milli, used_mib = use.devices[name]
+        used_milli, used_mib = usage.devices[name]
         if (milli > 0 and used_milli > gpus[name].milli) or (mib > 0 and used_mib > gpus[name].memory_mib):
             return f"device {name} of node {node.name} has not enough left"
     for name, amount in taken.extended.items():
-        if amount > 0 and use.extended[name] > node.extended.get(name, 0):
+        if amount > 0 and usage.extended[name] > node.extended.get(name, 0):
             return f"node {node.name} has not enough {name} left"
     return ""
 
 
-def devices_in_use(use: NodeUsage) -> frozenset[str]:
-    return frozenset(name for name, amounts in use.devices.items() if any(amounts))
+def devices_in_use(usage: NodeUsage) -> frozenset[str]:
+    return frozenset(name for name, amounts in usage.devices.items() if any(amounts))
 
 
-def keep_devices_in_use(after: Node, before: Node, use: NodeUsage) -> Node:
+def keep_devices_in_use(after: Node, before: Node, usage: NodeUsage) -> Node:
     """The node with the devices that pods still hold although it no longer has them."""
     shown = {gpu.id for gpu in after.gpus}
-    held = [gpu for gpu in before.gpus if gpu.id not in shown and gpu.id in devices_in_use(use)]
+    held = [gpu for gpu in before.gpus if gpu.id not in shown and gpu.id in devices_in_use(usage)]
     return replace(after, gpus=(*after.gpus, *(replace(gpu, healthy=False, reason=GONE) for gpu in held)))
 
 

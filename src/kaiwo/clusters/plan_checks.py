@@ -57,7 +57,7 @@ def check_devices(workload: Workload, start: Start) -> Role | Misfit:
 
 
 def find_misfit(
-    workload: Workload, coming: Sequence[Pod], placed: Iterable[Pod], nodes: Mapping[str, Node], ledger: Ledger
+    workload: Workload, starting: Sequence[Pod], placed: Iterable[Pod], nodes: Mapping[str, Node], ledger: Ledger
 ) -> Misfit | None:
     """Why these pods can't start now, beside those that hold a place."""
     if workload.held:
@@ -65,9 +65,9 @@ def find_misfit(
     if workload.after or workload.after_failed:
         return Misfit("", f"it waits for {(workload.after + workload.after_failed)[0]}")
     staying = [pod.name for pod in placed if pod.phase is not Phase.RELEASING]
-    if breaks_gang(workload, [*staying, *(pod.name for pod in coming)]):
+    if breaks_gang(workload, [*staying, *(pod.name for pod in starting)]):
         return Misfit("", "the plan starts only a part of its pods")
-    return ledger.first_misfit(nodes, coming)
+    return ledger.first_misfit(nodes, starting)
 
 
 def check_evictions(

@@ -99,7 +99,7 @@ class DeviceControl(Protocol):
 
     lists_devices: bool  # the cluster's own objects list each node's devices; agents report only their health
 
-    async def change_devices(self, name: str, how: Callable[[Node], Node] | None) -> None:
+    async def change_devices(self, name: str, change: Callable[[Node], Node] | None) -> None:
         """Change a node's devices or their health. NotFoundError when there is no such node.
 
         Pods keep the devices that they hold: one that the node no longer has stays, unhealthy, until it is unused.

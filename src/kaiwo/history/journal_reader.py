@@ -141,8 +141,8 @@ def _attempt(segment: Segment, read: Callable[[], None]) -> None:
     """A file that the writer just dropped is no trouble; one that cannot be read is."""
     try:
         read()
-        segment.trouble = ""
+        segment.problem = ""
     except FileNotFoundError:
         pass
     except OSError as error:
-        segment.trouble = str(error)
+        segment.problem = str(error)

@@ -58,7 +58,7 @@ class Segment:
         self.has_base = False
         self.end = 0  # up to here every frame is whole
         self.size = -1  # of the file, when it was last read
-        self.trouble = ""  # why it could not be read at all
+        self.problem = ""  # why it could not be read at all
         self._is_read = False  # beyond its header
         # 16 bytes a cycle: a full journal of small cycles has hundreds of thousands of them.
         self.numbers = array("Q")
@@ -72,8 +72,8 @@ class Segment:
     @property
     def damage(self) -> str:
         """What is lost, in one sentence; empty when nothing is, or when it was not read yet."""
-        if self.trouble:
-            return f"{self.path.name} cannot be read: {self.trouble}"
+        if self.problem:
+            return f"{self.path.name} cannot be read: {self.problem}"
         if self.size == 0:
             return f"{self.path.name} is empty"
         if self.size > 0 and not self.has_header:

@@ -110,7 +110,7 @@ class Journal(JournalReader):
         self.max_bytes = max_bytes
         self.segment_bytes = segment_bytes
         self._clock = clock
-        self._troubles: deque[str] = deque(maxlen=50)
+        self._problems: deque[str] = deque(maxlen=50)
         self._retry_at = float("-inf")
         self._lock = _take_folder(self.path)
         self._closed = _sizes(self.path)  # bytes of the closed segments by sequence, the oldest first
@@ -132,7 +132,7 @@ class Journal(JournalReader):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        return (*super().notes, *self._troubles)
+        return (*super().notes, *self._problems)
 
     def base(self, base: Base) -> None:
         """Begin a new segment with the whole state. Readers see it only when it is whole."""
@@ -199,12 +199,12 @@ class Journal(JournalReader):
         if open_bytes > self.max_bytes:
             raise OSError(f"one segment has {open_bytes} bytes, the journal may have {self.max_bytes}")
 
-    def _suspend(self, trouble: str) -> None:
+    def _suspend(self, problem: str) -> None:
         """Write nothing until the next base."""
-        self._troubles.append(f"the journal has a hole from cycle {self._last} on: {trouble}")
+        self._problems.append(f"the journal has a hole from cycle {self._last} on: {problem}")
         # A segment without trouble so far is followed by a new one at once. When that fails too, wait.
-        was_well = self._open is not None and self._open.is_published
-        self._retry_at = self._clock() + (0.0 if was_well else RETRY_S)
+        had_worked = self._open is not None and self._open.is_published
+        self._retry_at = self._clock() + (0.0 if had_worked else RETRY_S)
         self._release_segment()
 
     def _close_segment(self, sync: bool = False) -> None:

@@ -9,7 +9,7 @@ from aiohttp import web
 
 from kaiwo.clusters.kubernetes.client import Access, ApiError, Client, Credential, Resource, UnreachableError
 from kaiwo.clusters.kubernetes.client.backoff import Backoff
-from kaiwo.clusters.kubernetes.client.credentials import Fixed, Trust
+from kaiwo.clusters.kubernetes.client.credentials import FixedCredential, Trust
 from tests.clusters.kubernetes.api_client import Note, client_for, notes_path, put_note
 from tests.clusters.kubernetes.broken_server import server_that
 from tests.controlplane.plane import Plane
@@ -23,7 +23,7 @@ def _status(code: int, reason: str, message: str = "", retry_after: str = "") ->
 
 
 def _client(address: str, **options: int) -> Client:
-    return Client(Access(address, Trust(), Fixed(Credential())), **options)
+    return Client(Access(address, Trust(), FixedCredential(Credential())), **options)
 
 
 def test_a_busy_server_is_asked_again_when_it_said() -> None:
@@ -56,7 +56,7 @@ def test_a_call_that_is_refused_for_good_is_not_repeated() -> None:
             with pytest.raises(ApiError, match="POST /x: no, you may not") as refused:
                 await client.write("POST", "/x", b"{}")
             await client.close()
-        assert (len(asked), refused.value.code, refused.value.is_passing) == (1, 403, False)
+        assert (len(asked), refused.value.code, refused.value.is_transient) == (1, 403, False)
 
     run(test())
 
@@ -116,7 +116,7 @@ def test_no_more_writes_at_once_than_allowed() -> None:
 
 
 def test_pauses_grow_with_jitter_up_to_a_bound() -> None:
-    backoff = Backoff(first_s=1, most_s=8)
+    backoff = Backoff(first_s=1, longest_s=8)
     pauses = [backoff.next_s() for _ in range(6)]
     assert all(most / 2 <= pause <= most for most, pause in zip((1, 2, 4, 8, 8, 8), pauses, strict=True))
     assert backoff.next_s(at_least_s=20) == 20

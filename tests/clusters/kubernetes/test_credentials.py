@@ -9,7 +9,7 @@ import pytest
 
 from kaiwo.cli.main import main
 from kaiwo.clusters.kubernetes.client import Access, ApiError, Client, UnreachableError, find_access
-from kaiwo.clusters.kubernetes.client.connection import first_contact
+from kaiwo.clusters.kubernetes.client.connection import check_connection
 from kaiwo.clusters.kubernetes.client.credentials import TokenFile, Trust
 from kaiwo.clusters.kubernetes.client.kubeconfig import in_cluster, read_kubeconfig
 from kaiwo.model.errors import ClusterError, ConfigError
@@ -103,19 +103,19 @@ def test_a_plugin_that_hangs_is_named_with_its_patience_by_whoever_asks_last(
     async def test() -> str:
         with pytest.raises(TimeoutError):  # as an election does, which has less patience
             async with asyncio.timeout(0.2):
-                await first_contact(access)
-        return await first_contact(access)
+                await check_connection(access)
+        return await check_connection(access)
 
     assert "the exec plugin sleep gave no answer in 1 s" in run(test())
 
 
 def test_the_first_word_names_credentials_that_are_not_taken_and_a_stranger(plane: Plane, tmp_path: Path) -> None:
     wrong = read_kubeconfig(plane.write_kubeconfig("by-bad-token", "token: guessed"))
-    assert "does not take the credentials" in run(first_contact(wrong))
+    assert "does not take the credentials" in run(check_connection(wrong))
     good = read_kubeconfig(plane.kubeconfig)
-    assert run(first_contact(good)) == ""
-    assert "did not sign" in run(first_contact(good._replace(trust=Trust())))
-    assert "cannot be reached" in run(first_contact(good._replace(server="https://127.0.0.1:1")))
+    assert run(check_connection(good)) == ""
+    assert "did not sign" in run(check_connection(good._replace(trust=Trust())))
+    assert "cannot be reached" in run(check_connection(good._replace(server="https://127.0.0.1:1")))
 
 
 @pytest.mark.parametrize("text", [None, "no certificate"])

@@ -6,7 +6,7 @@ from collections import Counter
 from aiohttp import web
 
 from kaiwo.clusters.kubernetes.client import Client
-from kaiwo.clusters.kubernetes.client.credentials import Access, Credential, Fixed, Trust
+from kaiwo.clusters.kubernetes.client.credentials import Access, Credential, FixedCredential, Trust
 from kaiwo.clusters.kubernetes.writers.event_writer import EventWriter
 from kaiwo.clusters.kubernetes.writers.pod_writes import Outcome
 from kaiwo.model.plan import Start
@@ -27,7 +27,7 @@ def test_a_sentence_that_a_server_in_trouble_refused_is_said_again() -> None:
 
     async def test() -> None:
         async with server_that(answer) as address:
-            client, cache = Client(Access(address, Trust(), Fixed(Credential()))), cache_with_nodes()
+            client, cache = Client(Access(address, Trust(), FixedCredential(Credential()))), cache_with_nodes()
             writer = EventWriter(client, cache, lambda: 0, lambda *_, **__: None)
             writer.start()
             try:
@@ -58,7 +58,7 @@ def test_a_namespace_that_goes_is_no_failure_and_others_name_their_pod() -> None
 
     async def test() -> None:
         async with server_that(answer) as address:
-            client, cache = Client(Access(address, Trust(), Fixed(Credential()))), cache_with_nodes()
+            client, cache = Client(Access(address, Trust(), FixedCredential(Credential()))), cache_with_nodes()
             writer = EventWriter(
                 client, cache, lambda: 0, lambda event, **fields: told.append({"event": event, **fields})
             )

@@ -19,7 +19,7 @@ from tests.clusters.kubernetes.kubectl_cluster import Kubectl
 from tests.controlplane.plane import Plane
 from tests.waiting import is_in_time, run, until
 
-QUICK = ElectionTimes(lease_s=1, give_up_s=0.6, renew_s=0.2, look_s=0.1, try_s=0.4)
+QUICK = ElectionTimes(lease_s=1, give_up_s=0.6, renew_s=0.2, poll_s=0.1, try_s=0.4)
 CERTIFICATE = "client-certificate: admin.crt\n    client-key: admin.key"
 
 
@@ -179,19 +179,19 @@ def test_a_write_ends_with_the_time_that_is_left_and_is_waited_for_before_the_le
 
         async with server_that(never) as address:
             from kaiwo.clusters.kubernetes.client import Access, Credential
-            from kaiwo.clusters.kubernetes.client.credentials import Fixed, Trust
+            from kaiwo.clusters.kubernetes.client.credentials import FixedCredential, Trust
 
             until_s = clock_s() + 0.5
-            access = Access(address, Trust(), Fixed(Credential()))
+            access = Access(address, Trust(), FixedCredential(Credential()))
             client = Client(access, may_write_s=lambda: until_s - clock_s())
             try:
                 writing = asyncio.create_task(client.write("POST", "/slow", b"{}"))
                 await asyncio.sleep(0.1)
-                assert not await client.quiet(0.05)
+                assert not await client.wait_for_writes(0.05)
                 with pytest.raises(ApiError):  # not tried again: the time is over
                     await writing
                 assert is_in_time(clock_s() - until_s, 0.5)
-                assert await client.quiet(0)
+                assert await client.wait_for_writes(0)
             finally:
                 await client.close()
 

@@ -13,7 +13,7 @@ from kaiwo.app.scheduler import RunningScheduler, scheduling
 from kaiwo.clusters.kubernetes.cache.device_grants import FILLS_ANNOTATION
 from kaiwo.clusters.kubernetes.cache.planned_start_annotations import PLACE_ANNOTATION, START_ANNOTATION
 from kaiwo.clusters.kubernetes.decode.kaiwo_objects import QUEUES
-from kaiwo.clusters.kubernetes.decode.quantities import seconds
+from kaiwo.clusters.kubernetes.decode.quantities import read_time_s
 from kaiwo.queues.past_usage import WHOLE_PART
 from kaiwo.snapshot.queue_table import GPU
 from tests.clusters.kubernetes.installed_webhooks import queue
@@ -37,7 +37,7 @@ def test_a_planned_start_stays_and_who_fills_the_gap_before_it_still_goes_in_tim
                 await until_bound(kubectl, "long")
                 await kubectl.pod("big", gpus=8, annotations={"kaiwo.ai/estimate": "10m"})
                 big = await until_pod(kubectl, "big", lambda pod: START_ANNOTATION in notes(pod))
-                planned_s = seconds(notes(big)[START_ANNOTATION])
+                planned_s = read_time_s(notes(big)[START_ANNOTATION])
                 assert 20 < planned_s - time.time() < 60
                 await kubectl.pod("small", gpus=4, annotations={"kaiwo.ai/estimate": "10s"})
                 until_s = int(notes(await until_bound(kubectl, "small"))[FILLS_ANNOTATION])
@@ -51,11 +51,12 @@ def test_a_planned_start_stays_and_who_fills_the_gap_before_it_still_goes_in_tim
                 assert kaiwo.loop.state.pods["default/small"]["main-0"].until_s == until_s
                 small = await until_pod(kubectl, "small", lambda pod: "deletionTimestamp" in pod["metadata"])
                 told_s = (
-                    seconds(small["metadata"]["deletionTimestamp"]) - small["metadata"]["deletionGracePeriodSeconds"]
+                    read_time_s(small["metadata"]["deletionTimestamp"])
+                    - small["metadata"]["deletionGracePeriodSeconds"]
                 )
                 assert until_s <= told_s <= planned_s - 25
                 big = await kubectl.read_pod("big")
-                assert seconds(notes(big)[START_ANNOTATION]) <= planned_s
+                assert read_time_s(notes(big)[START_ANNOTATION]) <= planned_s
                 for name in ("small", "long"):
                     await kubectl.delete(pod_path(name))
                 await until_bound(kubectl, "big")

@@ -15,7 +15,13 @@ from kaiwo.clusters.kubernetes.client.connection import STRATEGIC
 from kaiwo.clusters.kubernetes.client.informer import KindHandler, as_is
 from kaiwo.clusters.kubernetes.decode.node_decoder import DEVICES_ANNOTATION, read_node
 from kaiwo.clusters.kubernetes.decode.pod_decoder import PodDecoder
-from kaiwo.clusters.kubernetes.decode.quantities import MOST_BYTES, MOST_CPU_MILLI, MOST_GPUS, asked, offered
+from kaiwo.clusters.kubernetes.decode.quantities import (
+    MOST_BYTES,
+    MOST_CPU_MILLI,
+    MOST_GPUS,
+    read_offered,
+    read_requested,
+)
 from kaiwo.clusters.kubernetes.decode.wire_objects import Node, Pod
 from kaiwo.clusters.kubernetes.watch.cluster_watch import PodHandler
 from kaiwo.model.events import Event
@@ -34,9 +40,9 @@ TOO_MANY = 10**30
 
 @pytest.mark.parametrize("value", [HUGE, "10P", "1e30", "9E"])
 def test_what_a_node_offers_is_counted_up_to_what_clusters_have(value: str) -> None:
-    assert offered("cpu", value) == asked("cpu", value) == MOST_CPU_MILLI
-    assert offered("amd.com/gpu", value) == MOST_GPUS
-    assert offered("memory", value) <= MOST_BYTES
+    assert read_offered("cpu", value) == read_requested("cpu", value) == MOST_CPU_MILLI
+    assert read_offered("amd.com/gpu", value) == MOST_GPUS
+    assert read_offered("memory", value) <= MOST_BYTES
 
 
 @pytest.mark.parametrize("resource", ["cpu", "memory", "pods", "example.com/x", "amd.com/gpu"])

@@ -16,7 +16,7 @@ class Ticks:
 def test_speed_scales_time() -> None:
     ticks = Ticks()
     clock = Clock(1_000_000, 60.0, ticks)
-    clock.promise(clock.next_promise_ms())
+    clock.set_limit(clock.next_limit_ms())
     ticks.at += 2.0
     assert clock.now_s() == 1120
     assert clock.real_s_until(1180) == 1.0
@@ -29,8 +29,8 @@ def test_no_time_is_shown_that_was_not_kept() -> None:
     assert clock.now_ms() == 1_000_000
     ticks.at += 1
     assert clock.now_ms() == 1_000_000  # nothing was promised yet
-    kept_ms = clock.next_promise_ms()
-    clock.promise(kept_ms)
+    kept_ms = clock.next_limit_ms()
+    clock.set_limit(kept_ms)
     assert clock.now_ms() == 1_010_000
     ticks.at += 3600
     assert clock.now_ms() == kept_ms

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from kaiwo.clusters.local import demo_workloads, virtual_nodes
-from kaiwo.clusters.local.demo_workloads import clear_demo, keep_alive, submit_demo
+from kaiwo.clusters.local.demo_workloads import clear_demo, keep_submitting, submit_demo
 from kaiwo.clusters.simulated import SimulatedCluster
 from kaiwo.model.plan import Plan
 from kaiwo.model.queue import Queue, QueueAmounts
@@ -80,7 +80,7 @@ def test_new_jobs_trickle_in_until_too_many_wait_or_the_demo_is_cleared(monkeypa
         for record in cluster.records():
             if record.workload.name != demo_workloads.ANCHOR:
                 await cluster.work.change("cancel", record.workload.name)
-        task = asyncio.create_task(keep_alive(cluster))
+        task = asyncio.create_task(keep_submitting(cluster))
         await pass_time(cluster, 200)
         assert living(cluster) == {
             demo_workloads.ANCHOR,

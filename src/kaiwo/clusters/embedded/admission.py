@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from kaiwo.clusters.embedded.lifecycle import Ending, TrackedWorkload, array_of
 from kaiwo.clusters.embedded.state import EmbeddedState
 from kaiwo.clusters.ledger import overcommit
-from kaiwo.clusters.queue_access import check_queue_access, first_names, living_words
+from kaiwo.clusters.queue_access import check_queue_access, first_names, living_workloads_text
 from kaiwo.manifests.values.names import all_tasks
 from kaiwo.model.errors import ConfigError, NotFoundError, RefusedError
 from kaiwo.model.node import Node
@@ -34,17 +34,17 @@ def admit(state: EmbeddedState, items: Sequence[Item], now_s: int) -> list[Workl
         batch[workload.name] = workload
     for name in batch:
         if (tracked := state.workloads.get(name)) is not None and not tracked.is_over:
-            raise ConfigError(_taken(tracked), "name")
+            raise ConfigError(_explain_taken_name(tracked), "name")
     for queue in {workload.queue for workload in batch.values()}:
         _check_queue_takes_work(state, queue)
     for workload in batch.values():
         check_queue_access(state.queues, workload)
-    tasks = _tasks(batch.values())
-    batch = {name: _name_arrays(state, batch, tasks, workload) for name, workload in batch.items()}
+    tasks = _tasks_by_array(batch.values())
+    batch = {name: _expand_array_names(state, batch, tasks, workload) for name, workload in batch.items()}
     check_dependency_cycles(state, batch, tasks)
     awaited = {other for workload in batch.values() for other in workload.after}
     awaited_states = {other: _awaited_state(state, batch, tasks, other) for other in awaited}
-    return [_begin(workload, awaited_states, now_s) for workload in batch.values()]
+    return [_as_submitted(workload, awaited_states, now_s) for workload in batch.values()]
 
 
 def admit_queues(state: EmbeddedState, queues: Sequence[Queue], now_s: int) -> list[Queue]:
@@ -63,7 +63,7 @@ def admit_queues(state: EmbeddedState, queues: Sequence[Queue], now_s: int) -> l
 
 def check_queues_removal(state: EmbeddedState, names: Sequence[str], leaving: Iterable[TrackedWorkload] = ()) -> None:
     """Only they themselves, and work that is removed with them, may depend on them."""
-    left = Counter(tracked.workload.queue for tracked in leaving if tracked.needs_queue)
+    leaving_count = Counter(tracked.workload.queue for tracked in leaving if tracked.needs_queue)
     for name in names:
         if name not in state.queues:
             raise NotFoundError(f"queue {name} does not exist")
@@ -72,8 +72,8 @@ def check_queues_removal(state: EmbeddedState, names: Sequence[str], leaving: It
         if children := [child for child in state.children.get(name, ()) if child not in names]:
             listed = first_names(children)
             raise RefusedError(f"queue {name} has child queues ({listed}); remove them first, or with it")
-        if living := state.living_count.get(name, 0) - left[name]:
-            raise RefusedError(f"queue {name} has {living_words(living)}; end {_them(living)} first")
+        if living := state.living_count.get(name, 0) - leaving_count[name]:
+            raise RefusedError(f"queue {name} has {living_workloads_text(living)}; end {_pronoun(living)} first")
 
 
 def check_node(state: EmbeddedState, node: Node) -> None:
@@ -101,7 +101,7 @@ def find_node(state: EmbeddedState, name: str) -> Node:
     return node
 
 
-def _taken(tracked: TrackedWorkload) -> str:
+def _explain_taken_name(tracked: TrackedWorkload) -> str:
     name = tracked.workload.name
     if tracked.ending is Ending.CANCEL:
         return (
@@ -139,9 +139,8 @@ def _check_takes_children(state: EmbeddedState, name: str) -> None:
     if name == DEFAULT_QUEUE:
         raise RefusedError(f"queue {name} takes work and cannot have children; choose another parent")
     if living := state.living_count.get(name, 0):
-        raise RefusedError(
-            f"queue {name} has {living_words(living)}, so it cannot get children; move or end {_them(living)} first"
-        )
+        has = f"queue {name} has {living_workloads_text(living)}"
+        raise RefusedError(f"{has}, so it cannot get children; move or end {_pronoun(living)} first")
 
 
 def _check_queue_takes_work(state: EmbeddedState, name: str) -> None:
@@ -152,7 +151,7 @@ def _check_queue_takes_work(state: EmbeddedState, name: str) -> None:
         raise RefusedError(f"queue {name} has child queues and takes no work; use one of: {names}", "queue")
 
 
-def _tasks(workloads: Iterable[Workload]) -> dict[str, list[str]]:
+def _tasks_by_array(workloads: Iterable[Workload]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for workload in workloads:
         if array := array_of(workload):
@@ -160,16 +159,18 @@ def _tasks(workloads: Iterable[Workload]) -> dict[str, list[str]]:
     return found
 
 
-def _name_arrays(state: EmbeddedState, batch: Mapping[str, Workload], tasks: Tasks, workload: Workload) -> Workload:
+def _expand_array_names(
+    state: EmbeddedState, batch: Mapping[str, Workload], tasks: Tasks, workload: Workload
+) -> Workload:
     """The name of an array means all its tasks; where a workload has that name too, it means both."""
 
-    def meant(other: str) -> list[str]:
+    def expand(other: str) -> list[str]:
         array = all_tasks(other)
         is_array = array in tasks or array in state.tasks_of
         is_workload = other in batch or other in state.workloads or not is_array
         return [other] * is_workload + [array] * is_array
 
-    after = dict.fromkeys(each for other in workload.after for each in meant(other))
+    after = dict.fromkeys(each for other in workload.after for each in expand(other))
     return replace(workload, after=tuple(after)) if workload.after else workload
 
 
@@ -223,7 +224,7 @@ def _awaited_state(
     return WorkloadState.SUCCEEDED if existing else None
 
 
-def _begin(workload: Workload, awaited_states: Mapping[str, WorkloadState | None], now_s: int) -> Workload:
+def _as_submitted(workload: Workload, awaited_states: Mapping[str, WorkloadState | None], now_s: int) -> Workload:
     for other in workload.after:
         if awaited_states[other] is None:
             raise ConfigError(
@@ -235,5 +236,5 @@ def _begin(workload: Workload, awaited_states: Mapping[str, WorkloadState | None
     return replace(workload, submitted_s=now_s, after=after, after_failed=failed, checkpoint_s=saved_s)
 
 
-def _them(count: int) -> str:
+def _pronoun(count: int) -> str:
     return "it" if count == 1 else "them"

@@ -63,11 +63,11 @@ class EmbeddedDevices:
         self._runner = runner
         self.grade_of: Callable[[str], str] = lambda run_id: ""
 
-    async def change_devices(self, name: str, how: Callable[[Node], Node] | None) -> None:
+    async def change_devices(self, name: str, change: Callable[[Node], Node] | None) -> None:
         def act(transaction: Transaction) -> None:
             node = find_node(transaction.state, name)
             usage = transaction.state.ledger.usage_of(name)
-            after = node if how is None else keep_devices_in_use(how(node), node, usage)
+            after = node if change is None else keep_devices_in_use(change(node), node, usage)
             if after != node:
                 transaction.put_node(after)
 

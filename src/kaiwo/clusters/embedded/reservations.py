@@ -79,10 +79,10 @@ def _check(state: EmbeddedState, reservation: Reservation, now_s: int, is_new: b
         raise ConfigError(f"reservation {name} would be over already; give it a later end", "spec.end")
     if owner.queue and owner.queue not in state.queues:
         raise RefusedError(f"reservation {name} is for queue {owner.queue}, which does not exist; create it first")
-    _check_places(state, reservation)
+    _check_nodes_and_devices(state, reservation)
     for other in state.reservations.values():
         is_live = other.phase(now_s) is not ReservationPhase.EXPIRED
-        shared = _exact(state, reservation) & _exact(state, other)
+        shared = _named_devices(state, reservation) & _named_devices(state, other)
         if other.name != name and is_live and shared and reservation.overlaps(other):
             device = min(shared, key=lambda each: (each.node, each.gpu))
             raise RefusedError(
@@ -91,7 +91,7 @@ def _check(state: EmbeddedState, reservation: Reservation, now_s: int, is_new: b
             )
 
 
-def _check_places(state: EmbeddedState, reservation: Reservation) -> None:
+def _check_nodes_and_devices(state: EmbeddedState, reservation: Reservation) -> None:
     for name in (*reservation.nodes, *(device.node for device in reservation.devices)):
         if name not in state.nodes:
             raise RefusedError(f"reservation {reservation.name} names node {name}, which does not exist")
@@ -104,7 +104,7 @@ def _check_places(state: EmbeddedState, reservation: Reservation) -> None:
             )
 
 
-def _exact(state: EmbeddedState, reservation: Reservation) -> set[PhysicalDevice]:
+def _named_devices(state: EmbeddedState, reservation: Reservation) -> set[PhysicalDevice]:
     """The devices that it names, itself or by their node; picked ones can move."""
     named = set(reservation.devices)
     for name in reservation.nodes:

@@ -85,16 +85,16 @@ def record_planned_starts(transaction: Transaction, plan: Plan) -> None:
     """Store the planned starts, so that the next scheduler keeps them too."""
     for name in plan.unpromised:
         transaction.put_planned_start(name, None)
-    for promise in plan.promises:
-        tracked = transaction.state.workloads.get(promise.workload)
+    for planned in plan.promises:
+        tracked = transaction.state.workloads.get(planned.workload)
         if tracked is not None and tracked.wants_pods:
-            transaction.put_planned_start(promise.workload, promise)
+            transaction.put_planned_start(planned.workload, planned)
 
 
 def stop_workload(transaction: Transaction, tracked: TrackedWorkload, ending: Ending, message: str = "") -> None:
     """Stop all its pods; without any it ends at once."""
     tracked = lifecycle.stop_all(tracked, ending, transaction.now_s, message)
-    _stop_pods_up(transaction, tracked.workload.name)
+    _stop_live_pods(transaction, tracked.workload.name)
     _update_state(transaction, tracked)
 
 
@@ -124,7 +124,7 @@ def run_overdue(transaction: Transaction, run_id: str) -> None:
     pod = placement.pod
     tracked = transaction.state.workloads[pod.workload]
     tracked = lifecycle.fail(tracked, lifecycle.OUT_OF_TIME, pod.name, transaction.now_s)
-    _stop_pods_up(transaction, pod.workload)
+    _stop_live_pods(transaction, pod.workload)
     _update_state(transaction, tracked)
 
 
@@ -145,7 +145,7 @@ def run_ended(transaction: Transaction, run_id: str, end: Exit) -> None:
     else:
         tracked = lifecycle.fail(tracked, end, pod.name, transaction.now_s)
         transaction.drop_pod(pod.workload, pod.name)
-        _stop_pods_up(transaction, pod.workload)
+        _stop_live_pods(transaction, pod.workload)
     _update_state(transaction, tracked)
 
 
@@ -220,7 +220,7 @@ def _drop_old_runs(transaction: Transaction, run: Run) -> None:
         transaction.drop_run(old.id)
 
 
-def _stop_pods_up(transaction: Transaction, name: str) -> None:
+def _stop_live_pods(transaction: Transaction, name: str) -> None:
     placed = transaction.state.pods_of.get(name, {})
     _stop(transaction, [placement for placement in placed.values() if is_up(placement.pod)])
 

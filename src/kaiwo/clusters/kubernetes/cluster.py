@@ -176,9 +176,9 @@ class KubernetesCluster(Records):
         self.publish_soon()
         return begun
 
-    async def change_devices(self, name: str, how: Callable[[Node], Node] | None) -> None:
+    async def change_devices(self, name: str, change: Callable[[Node], Node] | None) -> None:
         """Overlay the node as Kubernetes has it with this change."""
-        self.cache.overlay_node(name, how)
+        self.cache.overlay_node(name, change)
         self.publish_soon()
 
     @property

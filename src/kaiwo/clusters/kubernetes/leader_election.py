@@ -88,7 +88,7 @@ class ElectionTimes(NamedTuple):
     lease_s: int = 8  # how long others wait after the last renewal that they saw
     give_up_s: float = 5.0  # how long the leader writes after its last renewal began; the gap covers writes in flight
     renew_s: float = 1.5
-    look_s: float = 1.0  # how often a standby reads the Lease, and a leader tries again
+    poll_s: float = 1.0  # how often a standby reads the Lease, and a leader tries again
     try_s: float = 2.0  # the longest that one read or renewal may take
 
 
@@ -141,7 +141,7 @@ class LeaderElection:
         while True:
             await self.step()
             is_fine = self.is_held and not self._failures
-            await asyncio.sleep(self._times.renew_s if is_fine else self._times.look_s)
+            await asyncio.sleep(self._times.renew_s if is_fine else self._times.poll_s)
 
     async def step(self) -> None:
         try:

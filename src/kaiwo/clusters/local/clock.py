@@ -6,7 +6,7 @@ It never goes backwards, not even over a restart: it shows no time beyond its la
 import time
 from collections.abc import Callable
 
-PROMISE_S = 5.0  # of real time ahead. After a crash virtual time continues at the promise, so it may skip that much.
+AHEAD_S = 5.0  # of real time ahead. After a crash virtual time continues at the promise, so it may skip that much.
 
 
 def ticks() -> float:
@@ -18,21 +18,21 @@ class Clock:
     def __init__(self, start_ms: int, speed: float = 1.0, ticks: Callable[[], float] = ticks) -> None:
         self.speed = speed
         self._ticks, self._start_ticks = ticks, ticks()
-        self._start_ms = self._promised_ms = start_ms
+        self._start_ms = self._limit_ms = start_ms
 
     def now_s(self) -> int:
         return self.now_ms() // 1000
 
     def now_ms(self) -> int:
-        return min(self._true_ms(), self._promised_ms)
+        return min(self._true_ms(), self._limit_ms)
 
-    def next_promise_ms(self) -> int:
+    def next_limit_ms(self) -> int:
         """The time to store before the clock may advance to it."""
-        return max(self._promised_ms, self._true_ms() + int(PROMISE_S * 1000 * self.speed))
+        return max(self._limit_ms, self._true_ms() + int(AHEAD_S * 1000 * self.speed))
 
-    def promise(self, stored_ms: int) -> None:
+    def set_limit(self, stored_ms: int) -> None:
         """Call once this time is stored: after a crash the clock continues there."""
-        self._promised_ms = stored_ms
+        self._limit_ms = stored_ms
 
     def real_s_until(self, at_s: int) -> float:
         """Real seconds until the clock shows `at_s`; 0 when it already does."""

@@ -310,9 +310,9 @@ class LocalCluster(EmbeddedCluster):
                     await self._has_discarded.wait()
 
     def _store_time(self) -> None:
-        promise_ms = self.clock.next_promise_ms()
-        self._store.set_meta("clock_ms", str(promise_ms))
-        self.clock.promise(promise_ms)
+        limit_ms = self.clock.next_limit_ms()
+        self._store.set_meta("clock_ms", str(limit_ms))
+        self.clock.set_limit(limit_ms)
 
     def _folder(self, run_id: str) -> RunFolder:
         return RunFolder(self.home.runs / run_id)
@@ -367,8 +367,11 @@ def _replace_nodes(transaction: Transaction, nodes: Sequence[Node]) -> None:
 
 def _keep_unhealthy(before: Node, node: Node) -> tuple[Gpu, ...]:
     """A device that was unhealthy before the restart stays so until its agent says otherwise."""
-    ill = {gpu.id: gpu.reason for gpu in before.gpus if not gpu.healthy}
-    return tuple(replace(gpu, healthy=False, reason=ill[gpu.id]) if gpu.id in ill else gpu for gpu in node.gpus)
+    unhealthy_reasons = {gpu.id: gpu.reason for gpu in before.gpus if not gpu.healthy}
+    return tuple(
+        replace(gpu, healthy=False, reason=unhealthy_reasons[gpu.id]) if gpu.id in unhealthy_reasons else gpu
+        for gpu in node.gpus
+    )
 
 
 def _first_pod(workload: Workload) -> str:

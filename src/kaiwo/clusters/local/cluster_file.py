@@ -40,7 +40,7 @@ DEFAULT_GPUS = 8
 DEFAULT_MODEL = "MI300X"
 DEFAULT_CPU_MILLI = 192_000
 DEFAULT_MEMORY_MIB = 2 << 20
-NODES_A_LEAF = 4
+NODES_PER_LEAF = 4
 MOST_GPUS = 1024
 MOST_PLACES = 1_000_000  # nodes times the devices of the largest: the scheduler's tables have a place for each
 THE_FILE = "the cluster file"
@@ -167,7 +167,7 @@ def _node(name: str, group: NodeGroup, position: int) -> Node:
         HOST_LABEL: name,
         VIRTUAL_LABEL: "true",
         SPINE_LABEL: "spine-1",
-        LEAF_LABEL: f"leaf-{position // NODES_A_LEAF + 1}",
+        LEAF_LABEL: f"leaf-{position // NODES_PER_LEAF + 1}",
         **({MODEL_LABEL: group.model} if group.gpus else {}),
         **group.labels,
     }

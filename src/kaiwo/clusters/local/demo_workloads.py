@@ -37,7 +37,7 @@ QUEUES = (
 Item = tuple[Workload, Program]
 
 
-class Cleared(NamedTuple):
+class ClearedDemo(NamedTuple):
     names: tuple[str, ...]
     stopping: tuple[str, ...]  # of those, the workloads to forget once they have ended
     queues: tuple[str, ...]
@@ -45,31 +45,31 @@ class Cleared(NamedTuple):
 
 async def submit_demo(cluster: Cluster) -> tuple[str, ...]:
     """Create the queues and submit the sample; what exists stays. Returns the submitted names."""
-    queues = [queue for queue in QUEUES if await _existing(cluster, queue) is None]
-    there = {record.workload.name for record in cluster.records()}
-    items = [item for item in sample() if item[0].name not in there]
-    known = there | {workload.name for workload, _ in items}
+    queues = [queue for queue in QUEUES if await _existing_queue(cluster, queue) is None]
+    existing = {record.workload.name for record in cluster.records()}
+    items = [item for item in sample() if item[0].name not in existing]
+    known = existing | {workload.name for workload, _ in items}
     items = [item for item in items if all(other in known for other in item[0].after)]
     await cluster.abilities.work.put(queues, items, who="demo")
     return tuple(workload.name for workload, _ in items)
 
 
-async def clear_demo(cluster: Cluster, who: str = "") -> Cleared:
+async def clear_demo(cluster: Cluster, who: str = "") -> ClearedDemo:
     """Cancel and forget all demo work, and remove the demo's queues that are neither changed nor used otherwise."""
     names = tuple(record.workload.name for record in _demo_records(cluster))
     stopping = await cluster.abilities.work.remove((), names, who=who)
     removed = []
     for queue in reversed(QUEUES):
-        if is_same_queue(queue, await _existing(cluster, queue)):
+        if is_same_queue(queue, await _existing_queue(cluster, queue)):
             with contextlib.suppress(RefusedError):  # it has other work, or other queues below it
                 await cluster.abilities.work.remove((queue.name,), (), who=who)
                 removed.append(queue.name)
-    return Cleared(names, stopping, tuple(removed))
+    return ClearedDemo(names, stopping, tuple(removed))
 
 
-async def keep_alive(cluster: Cluster, seed: int = 0) -> None:
+async def keep_submitting(cluster: Cluster, seed: int = 0) -> None:
     """Submit a job now and then, unless too many wait. Ends when the demo is cleared."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     due_s = cluster.now_s() + NEW_JOB_S
     while True:
         await asyncio.sleep(POLL_S)
@@ -82,7 +82,7 @@ async def keep_alive(cluster: Cluster, seed: int = 0) -> None:
         if sum(record.started_s == 0 for record in living.values()) > MOST_WAITING:
             continue
         with contextlib.suppress(RefusedError):  # its queue was removed
-            await cluster.abilities.work.put((), [_next_job(chance, living)], who="demo")
+            await cluster.abilities.work.put((), [_next_job(rng, living)], who="demo")
 
 
 def sample() -> list[Item]:
@@ -136,9 +136,9 @@ def sample() -> list[Item]:
     ]
 
 
-def _next_job(chance: random.Random, living: Collection[str]) -> Item:
+def _next_job(rng: random.Random, living: Collection[str]) -> Item:
     number = next(number for number in range(len(living) + 1) if f"{NAMESPACE}/job-{number}" not in living)
-    request = chance.choice(
+    request = rng.choice(
         (
             Request(8000, 32 << 10, gpus=1),
             Request(16_000, 64 << 10, gpus=2),
@@ -148,10 +148,10 @@ def _next_job(chance: random.Random, living: Collection[str]) -> Item:
             Request(16_000, 32 << 10),
         )
     )
-    pods = chance.choice((1, 1, 1, 2)) if request.is_whole else 1
-    queue = chance.choice(("vision", "language", "production"))
-    user = chance.choice(("ada", "grace", "lin", "omar", "sam"))
-    return _item(f"job-{number}", request, chance.randrange(2, 41), queue, user, pods=pods)
+    pods = rng.choice((1, 1, 1, 2)) if request.is_whole else 1
+    queue = rng.choice(("vision", "language", "production"))
+    user = rng.choice(("ada", "grace", "lin", "omar", "sam"))
+    return _item(f"job-{number}", request, rng.randrange(2, 41), queue, user, pods=pods)
 
 
 def _item(
@@ -182,7 +182,7 @@ def _item(
     return workload, Program(simulated_s=minutes * MINUTE_S)
 
 
-async def _existing(cluster: Cluster, queue: Queue) -> Queue | None:
+async def _existing_queue(cluster: Cluster, queue: Queue) -> Queue | None:
     (existing,) = await cluster.abilities.work.put((replace(queue, parent=""),), (), dry_run=True)
     return existing
 

@@ -46,19 +46,19 @@ def visible_devices(node: Node | None, held: list[str]) -> dict[str, str]:
     gpus = node.gpus if node else ()
     for vendor in dict.fromkeys(_vendor(gpu) for gpu in gpus):
         mine = [gpu for gpu in gpus if _vendor(gpu) == vendor]
-        seen = [_visible_name(gpu.id, index) for index, gpu in enumerate(mine) if gpu.id in held]
-        variables |= _variables(vendor, seen)
+        visible = [_visible_name(gpu.id, index) for index, gpu in enumerate(mine) if gpu.id in held]
+        variables |= _variables(vendor, visible)
     return variables
 
 
-def _variables(vendor: str, seen: list[str]) -> dict[str, str]:
-    listed = ",".join(seen) or NO_DEVICE
+def _variables(vendor: str, visible: list[str]) -> dict[str, str]:
+    listed = ",".join(visible) or NO_DEVICE
     if vendor == "nvidia":
         # By default CUDA puts the fastest device first; the node's order is that of the bus.
         return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": listed}
     # HIP counts within what ROCr leaves visible, so its list begins at 0 again.
-    again = ",".join(map(str, range(len(seen)))) or NO_DEVICE
-    return {"ROCR_VISIBLE_DEVICES": listed, "HIP_VISIBLE_DEVICES": again}
+    hip_listed = ",".join(map(str, range(len(visible)))) or NO_DEVICE
+    return {"ROCR_VISIBLE_DEVICES": listed, "HIP_VISIBLE_DEVICES": hip_listed}
 
 
 def _visible_name(gpu: str, index: int) -> str:

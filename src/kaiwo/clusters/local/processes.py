@@ -167,7 +167,7 @@ class Processes:
         if self._shares is not None and spec.devices:
             share = self._shares.prepare(run_id, spec.devices, spec.isolation, spec.least_grade)
             spec = msgspec.structs.replace(spec, env={**spec.env, **share.env}, cgroup=share.cgroup)
-        return spawn(managed.folder, spec, wants_pidfd)
+        return spawn_supervisor(managed.folder, spec, wants_pidfd)
 
     def _read_notice(self, run_id: str, notice: int) -> None:
         asyncio.get_running_loop().remove_reader(notice)
@@ -178,7 +178,7 @@ class Processes:
 
     async def _adopt(self, run_id: str, managed: ManagedRun) -> None:
         start = managed.folder.start_record()
-        supervised = find(start, self._pidfds < MOST_PIDFDS) if start is not None else None
+        supervised = find_supervisor(start, self._pidfds < MOST_PIDFDS) if start is not None else None
         if supervised is None:
             await asyncio.sleep(RECORD_S)  # or it is about to end
             return
@@ -245,7 +245,7 @@ class Supervised:
             self._pidfd = -1
 
 
-def spawn(folder: RunFolder, spec: RunSpec, wants_pidfd: bool) -> tuple[Supervised, int]:
+def spawn_supervisor(folder: RunFolder, spec: RunSpec, wants_pidfd: bool) -> tuple[Supervised, int]:
     """Start a supervisor for a run; also returns the descriptor on which it reports that the run has begun."""
     folder.prepare(spec)
     notice, notice_write = os.pipe()
@@ -270,7 +270,7 @@ def spawn(folder: RunFolder, spec: RunSpec, wants_pidfd: bool) -> tuple[Supervis
     return Supervised(pid, start_ticks(pid), _open_pidfd(pid) if wants_pidfd else -1, process), notice
 
 
-def find(start: StartRecord, wants_pidfd: bool) -> Supervised | None:
+def find_supervisor(start: StartRecord, wants_pidfd: bool) -> Supervised | None:
     """The supervisor that wrote this start record; None when it has ended."""
     pid, ticks = start.supervisor, start.supervisor_ticks
     pidfd = _open_pidfd(pid) if wants_pidfd else -1  # before the check: a pidfd stays with its process

@@ -145,15 +145,15 @@ class RunFolder:
     def _remains(self, start: StartRecord | None) -> list[int]:
         if start is not None and start.boot != boot_id():
             return []
-        mark = f"KAIWO_RUN_DIR={self.path}".encode()
+        run_variable = f"KAIWO_RUN_DIR={self.path}".encode()
         pids = [int(name) for name in os.listdir("/proc") if name.isdecimal()]
-        return [pid for pid in pids if _state(pid) != "Z" and self._is_ours(pid, start, mark)]
+        return [pid for pid in pids if _state(pid) != "Z" and self._is_ours(pid, start, run_variable)]
 
-    def _is_ours(self, pid: int, start: StartRecord | None, mark: bytes) -> bool:
+    def _is_ours(self, pid: int, start: StartRecord | None, run_variable: bytes) -> bool:
         if start is not None and pid == start.pid and start_ticks(pid) == start.ticks:
             return True
         try:
-            return mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            return run_variable in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
         except OSError:
             return False
 

@@ -35,13 +35,13 @@ def main(folder: str, notice: int) -> int:
     adopt_orphans()
     log = os.open(run["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     console = load_console().Console(folder, log) if run.get("console") else None
-    if console is not None and (why := console.meet({signal.SIGTERM})):
+    if console is not None and (why := console.wait_for_client({signal.SIGTERM})):
         write_json(folder, "exit.json", never_began(why))
         return 0
     has_terminal = console is not None and console.is_terminal
     began = time.time()
     ends = console.ends() if console is not None else (os.open(os.devnull, os.O_RDONLY), log)
-    pid, go, trouble = fork_command(run, ends, (lock, notice))
+    pid, go, error_pipe = fork_command(run, ends, (lock, notice))
     own = os.getpid()
     start = {"supervisor": own, "supervisor_ticks": start_ticks(own), "pid": pid, "ticks": start_ticks(pid)}
     write_json(folder, "start.json", {**start, "boot": boot_id(), "started": began})
@@ -56,7 +56,7 @@ def main(folder: str, notice: int) -> int:
             os.write(notice, b"1")
         os.close(notice)
     status, reason, left_s = wait_for(pid, run["time_limit_s"], run["grace_s"], folder, has_terminal)
-    message = read_all(trouble)
+    message = read_all(error_pipe)
     if message:
         os.write(log, f"kaiwo: {message}\n".encode())
     sweep(pid, left_s, is_signalled=reason != "exited")
@@ -109,21 +109,21 @@ def take_lock(folder: str) -> int | None:
 def fork_command(run: dict, ends: tuple[int, int], private: tuple[int, ...]) -> tuple[int, int, int]:
     """Fork a child that waits for a byte. Returns its pid, the pipe for that byte, and the pipe with its error."""
     go_read, go = os.pipe()
-    trouble, trouble_write = os.pipe()
+    error_pipe, error_pipe_write = os.pipe()
     pid = os.fork()
     if pid == 0:
-        for fd in (*private, go, trouble):
+        for fd in (*private, go, error_pipe):
             if fd >= 0:
                 os.close(fd)
         try:
             become_command(run, ends, go_read)
         except BaseException as error:
-            os.write(trouble_write, explain(run, error).encode())
+            os.write(error_pipe_write, explain(run, error).encode())
         finally:
             os._exit(127)
     os.close(go_read)
-    os.close(trouble_write)
-    return pid, go, trouble
+    os.close(error_pipe_write)
+    return pid, go, error_pipe
 
 
 def become_command(run: dict, ends: tuple[int, int], go: int) -> None:

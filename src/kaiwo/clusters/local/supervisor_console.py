@@ -26,7 +26,7 @@ NAME = "console"
 HEAD = struct.Struct("!cI")
 CHUNK = 64 * 1024
 LONGEST_MESSAGE = 1 << 20
-MEET_S = 60.0  # a client that has not connected by then never will
+CLIENT_WAIT_S = 60.0  # a client that has not connected by then never will
 HELLO_S = 5.0
 FLUSH_S, LONGEST_FLUSH_S = 2.0, 10.0  # a client that reads nothing for this long finds the rest in the log
 REST_S = 0.1  # between two checks of a terminal that no process has open
@@ -65,9 +65,9 @@ class Console:
     def is_terminal(self) -> bool:
         return bool(self._hello.get("terminal"))
 
-    def meet(self, stop_signals: set) -> str:
+    def wait_for_client(self, stop_signals: set) -> str:
         """Wait for the client. Returns why the command must not start; empty: the client is connected."""
-        until = time.monotonic() + MEET_S
+        until = time.monotonic() + CLIENT_WAIT_S
         while time.monotonic() < until:
             if signal.sigtimedwait(stop_signals, 0) is not None:
                 return "stopped"

@@ -81,7 +81,7 @@ class LeaderGuard:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if await cluster.client.quiet(LAST_WRITES_S):
+        if await cluster.client.wait_for_writes(LAST_WRITES_S):
             await self.leadership.release()
         await self.leadership.close()
 

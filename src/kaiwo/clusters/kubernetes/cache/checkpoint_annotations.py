@@ -20,7 +20,7 @@ _KEY_BYTES = b'/last-checkpoint"'
 OwnerMetadataOf = Callable[[CachedPod], Sequence[tuple[Texts, Texts]]]  # annotations and labels of its owners
 
 
-class Found(NamedTuple):
+class CheckpointAnnotation(NamedTuple):
     """A checkpoint annotation of a pod, or of one of its owners."""
 
     key: str
@@ -54,7 +54,7 @@ class CheckpointTimes:
         fresh, self._faults = self._faults, {}
         return fresh
 
-    def _read(self, found: Found, now_s: int) -> int:
+    def _read(self, found: CheckpointAnnotation, now_s: int) -> int:
         try:
             return min(read_past_timestamp_s(found.text, FieldPath(f"Pod '{found.pod.name}'", found.key)), now_s)
         except ConfigError as error:
@@ -67,13 +67,13 @@ def checkpoint_annotation(annotations: Texts) -> tuple[str, str] | None:
     return next(((key, annotations[key]) for key in CHECKPOINT_ANNOTATIONS if key in annotations), None)
 
 
-def _find(pods: Sequence[CachedPod], owner_metadata: OwnerMetadataOf) -> Iterator[Found]:
+def _find(pods: Sequence[CachedPod], owner_metadata: OwnerMetadataOf) -> Iterator[CheckpointAnnotation]:
     owners: set[str] = set()
     for pod in pods:
         if _KEY_BYTES in pod.annotations_text and (found := checkpoint_annotation(pod.annotations)) is not None:
-            yield Found(*found, pod)
+            yield CheckpointAnnotation(*found, pod)
         if pod.owners and pod.owners[0].uid not in owners:  # most pods of a gang have the same owner
             owners.add(pod.owners[0].uid)
             for annotations, _ in owner_metadata(pod):
                 if (found := checkpoint_annotation(annotations)) is not None:
-                    yield Found(*found, pod)
+                    yield CheckpointAnnotation(*found, pod)

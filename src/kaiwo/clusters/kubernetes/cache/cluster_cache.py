@@ -37,7 +37,7 @@ from kaiwo.model.planned_start import PlannedStart
 from kaiwo.model.workload import Phase, Pod, Workload
 
 SCHEDULER = "kaiwo-scheduler"
-ALONE = "main-0"  # the slot of a pod on its own
+SINGLE_POD_SLOT = "main-0"  # the slot of a pod on its own
 
 
 class BlockedPods(dict[Key, str]):
@@ -209,7 +209,7 @@ class ClusterCache:
     def begin_foreign_start(self, pod: CachedPod, node: str, devices: Shares) -> Pod | str:
         """A Binding of a pod that another scheduler placed is under way; a sentence: it does not fit there."""
         name = self.names.find(pod.key) or "{}/{}".format(*pod.key)
-        placed = self.placed.at(name, ALONE, pod, Phase.ASSUMED, node, devices)
+        placed = self.placed.at(name, SINGLE_POD_SLOT, pod, Phase.ASSUMED, node, devices)
         if devices and (why := self.published.explain_misfit(placed, self.nodes)):
             return why
         placed = replace(placed, workload=self.names.name(pod.key))
@@ -294,7 +294,7 @@ class ClusterCache:
             return self._publish_gone(unit, bool(keys), now_s)
         name = self.names.name(unit)
         if live[0].scheduler != self.scheduler:  # a foreign pod is always alone
-            return self.published.publish_pods(name, None, [self.placed.of(name, ALONE, live[0])])
+            return self.published.publish_pods(name, None, [self.placed.of(name, SINGLE_POD_SLOT, live[0])])
         return self.published.publish(self._unit_state(name, unit, live, now_s), now_s)
 
     def _publish_gone(self, unit: Unit, has_pods: bool, now_s: int) -> list[Event]:
@@ -312,8 +312,8 @@ class ClusterCache:
 
     def _unit_state(self, name: str, unit: Unit, live: list[CachedPod], now_s: int) -> UnitState:
         gang = self.gang_index.gang(unit)
-        had = self.slots.units[name].slots if name in self.slots.units else {}
-        found = self.slots.units[name] = build_unit(name, live, gang, had, self)
+        slots_before = self.slots.units[name].slots if name in self.slots.units else {}
+        found = self.slots.units[name] = build_unit(name, live, gang, slots_before, self)
         self.blocked_pods.add(found.blocked_pods)
         by_slot = {slot: self.pods[key] for slot, key in found.by_slot.items()}
         placed = [self.placed.of(name, slot, pod) for slot, pod in by_slot.items() if self.slots.is_fixed(pod)]

@@ -53,7 +53,7 @@ class DeviceGrants:
             return granted or ()
         before = self._assumed.get(pod.uid)
         known = before.shares if before is not None and before.node == pod.node else granted or ()
-        held = _held(pod.spec.by_vendor, node, known, self._ledger.usage_of(pod.node))
+        held = _assume_shares(pod.spec.by_vendor, node, known, self._ledger.usage_of(pod.node))
         self._assumed[pod.uid] = AssumedDevices(pod.key, pod.node, held)
         # Where the node has fewer, what was granted still counts, for its queue.
         missing = [share for share in granted or () if share.gpu not in there]
@@ -115,13 +115,13 @@ def fills_until_s(pod: CachedPod) -> int:
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 12 else 0
 
 
-def least_used(count: int, gpus: Iterable[Gpu], use: NodeUsage) -> Shares:
+def least_used(count: int, gpus: Iterable[Gpu], usage: NodeUsage) -> Shares:
     """The least used devices, whole, as far as there are enough."""
-    order = sorted((use.devices.get(gpu.id, (0, 0)), place, gpu) for place, gpu in enumerate(gpus))
+    order = sorted((usage.devices.get(gpu.id, (0, 0)), index, gpu) for index, gpu in enumerate(gpus))
     return tuple(Share(gpu.id, WHOLE_MILLI, gpu.memory_mib) for _, _, gpu in order[:count])
 
 
-def _held(by_vendor: Iterable[tuple[str, int]], node: Node, known: Shares, use: NodeUsage) -> Shares:
+def _assume_shares(by_vendor: Iterable[tuple[str, int]], node: Node, known: Shares, usage: NodeUsage) -> Shares:
     """Of each vendor as many as the kubelet handed out: those that the pod is known to have, then the least used."""
     found: Shares = ()
     is_mixed = are_mixed(node.gpus)
@@ -130,7 +130,7 @@ def _held(by_vendor: Iterable[tuple[str, int]], node: Node, known: Shares, use: 
         names = {gpu.id for gpu in mine}
         kept = tuple(share for share in known if share.gpu in names)[:count]
         own = {share.gpu for share in found + kept}
-        found += kept + least_used(count - len(kept), (gpu for gpu in mine if gpu.id not in own), use)
+        found += kept + least_used(count - len(kept), (gpu for gpu in mine if gpu.id not in own), usage)
     return found
 
 

@@ -30,7 +30,7 @@ class WorkloadNames:
         """The plain name. A pod and a Job, or a Job and its successor, may share it: the second gets a suffix."""
         found = self._name_of.get(unit)
         if found is None:
-            found = _plain(unit)
+            found = _plain_name(unit)
             if found in self.unit_of:
                 suffix = hashlib.blake2b(repr(unit).encode(), digest_size=3).hexdigest()
                 found = f"{found}.{suffix}"
@@ -226,7 +226,7 @@ def member_of(pod: CachedPod) -> Member:
     )
 
 
-def _plain(unit: Unit) -> str:
+def _plain_name(unit: Unit) -> str:
     if not isinstance(unit, GangId):
         return f"{unit[0]}/{unit[1]}"
     key = unit.key

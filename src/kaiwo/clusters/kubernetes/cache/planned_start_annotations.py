@@ -66,10 +66,12 @@ class PlannedStartAnnotations:
         text = self._texts.get(workload, "")
         current = [self._written.get(pod.uid, pod.annotation(PLACE_ANNOTATION)) for pod in waiting]
         # The pod that carries one already keeps it: after a restart other pods may come first.
-        carrier = next((at for at, note in enumerate(current) if note), 0) if text else -1
+        carrier = next((at for at, current_text in enumerate(current) if current_text), 0) if text else -1
         wanted = [text if at == carrier else "" for at in range(len(waiting))]
         return [
-            PodAnnotation(pod, want) for pod, want, note in zip(waiting, wanted, current, strict=True) if want != note
+            PodAnnotation(pod, wanted_text)
+            for pod, wanted_text, current_text in zip(waiting, wanted, current, strict=True)
+            if wanted_text != current_text
         ]
 
     def record_write(self, pod: CachedPod, text: str) -> None:

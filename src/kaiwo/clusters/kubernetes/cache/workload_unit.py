@@ -26,7 +26,7 @@ from kaiwo.model.queue import UNBOUNDED_DEFAULT_QUEUE
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, SubGroup, Workload, has_minimum
 
-ALONE = "main"
+SINGLE_POD_ROLE = "main"
 # What Kubernetes itself writes on a gated pod.
 GATED = "Scheduling is blocked due to non-empty scheduling gates"
 
@@ -79,7 +79,9 @@ class _UnitPod(NamedTuple):
     is_fixed: bool  # bound, or its Binding is in flight
 
 
-def build_unit(name: str, pods: Sequence[CachedPod], gang: Gang | None, had: Slots, parts: UnitParts) -> UnitPods:
+def build_unit(
+    name: str, pods: Sequence[CachedPod], gang: Gang | None, slots_before: Slots, parts: UnitParts
+) -> UnitPods:
     """`gang`: None for a pod on its own. `pods` are ours and live; `had`: the slots that they had before."""
     blocked: dict[Key, str] = {}
     kept: list[_UnitPod] = []
@@ -105,13 +107,13 @@ def build_unit(name: str, pods: Sequence[CachedPod], gang: Gang | None, had: Slo
     if not kept:
         reason = gang_reason or next(iter(blocked.values()), GATED)
         return UnitPods(None, {}, blocked, blocked=_blocked_workload(name, pods, gang, reason, parts))
-    roles, slots = _roles(kept, gang, had)
+    roles, slots = _roles(kept, gang, slots_before)
     by_slot = {str(slots[each.pod.uid]): each.pod.key for each in kept}
     workload = replace(_workload(name, kept, roles, settings), groups=_sub_groups(gang, roles))
     return UnitPods(workload, slots, blocked, by_slot)
 
 
-def assign_slots(fixed: Sequence[str], others: Sequence[str], had: Mapping[str, int]) -> dict[str, int]:
+def assign_slots(fixed: Sequence[str], others: Sequence[str], slots_before: Mapping[str, int]) -> dict[str, int]:
     """Slot numbers by UID. The `fixed` pods (bound or in flight) keep theirs if they can: they are published.
 
     The numbers have no holes, since the scheduler fills every free slot.
@@ -120,7 +122,7 @@ def assign_slots(fixed: Sequence[str], others: Sequence[str], had: Mapping[str, 
     slots: dict[str, int] = {}
     taken: set[int] = set()
     for uid in (*fixed, *others):
-        slot = had.get(uid, count)
+        slot = slots_before.get(uid, count)
         if slot < count and slot not in taken:
             slots[uid] = slot
             taken.add(slot)
@@ -233,7 +235,7 @@ def _explain_foreign(gang: Gang, foreign: Mapping[str, str]) -> str:
     return f"{reason}: {listed}; make all its pods with one schedulerName"
 
 
-def _roles(kept: Sequence[_UnitPod], gang: Gang | None, had: Slots) -> tuple[tuple[Role, ...], Slots]:
+def _roles(kept: Sequence[_UnitPod], gang: Gang | None, slots_before: Slots) -> tuple[tuple[Role, ...], Slots]:
     """A role of the gang whose pods ask for different things becomes several."""
     roles: list[Role] = []
     slots: Slots = {}
@@ -249,7 +251,7 @@ def _roles(kept: Sequence[_UnitPod], gang: Gang | None, had: Slots) -> tuple[tup
             share = min(minimum, len(same))
             minimum -= share
             roles.append(Role(request, title, len(same), share, leaf, name in leaders))
-            slots |= _slots(title, same, had)
+            slots |= _slots(title, same, slots_before)
     return tuple(roles), slots
 
 
@@ -268,7 +270,7 @@ def _sub_groups(gang: Gang | None, roles: Sequence[Role]) -> tuple[SubGroup, ...
 
 def _named_roles(kept: Sequence[_UnitPod], gang: Gang | None) -> Iterable[tuple[str, int, list[_UnitPod]]]:
     if gang is None:
-        yield ALONE, 1, list(kept)
+        yield SINGLE_POD_ROLE, 1, list(kept)
         return
     left = {each.pod.name: each for each in kept}
     for role in gang.roles:
@@ -279,10 +281,14 @@ def _named_roles(kept: Sequence[_UnitPod], gang: Gang | None) -> Iterable[tuple[
         yield "leaving", 0, list(left.values())
 
 
-def _slots(role: str, same: Sequence[_UnitPod], had: Slots) -> Slots:
+def _slots(role: str, same: Sequence[_UnitPod], slots_before: Slots) -> Slots:
     fixed = [each.pod.uid for each in same if each.is_fixed]
     others = [each.pod.uid for each in same if not each.is_fixed]
-    before = {uid: had[uid].number for uid in (*fixed, *others) if uid in had and had[uid].role == role}
+    before = {
+        uid: slots_before[uid].number
+        for uid in (*fixed, *others)
+        if uid in slots_before and slots_before[uid].role == role
+    }
     return {uid: Slot(role, number) for uid, number in assign_slots(fixed, others, before).items()}
 
 

@@ -3,19 +3,19 @@
 import random
 
 FIRST_S = 0.1
-MOST_S = 30.0
+LONGEST_S = 30.0
 
 
 class Backoff:
     """Counts failures in a row; call `reset` after a success."""
 
-    def __init__(self, first_s: float = FIRST_S, most_s: float = MOST_S) -> None:
-        self._first_s, self._most_s = first_s, most_s
+    def __init__(self, first_s: float = FIRST_S, longest_s: float = LONGEST_S) -> None:
+        self._first_s, self._longest_s = first_s, longest_s
         self.failures = 0
 
     def next_s(self, at_least_s: float = 0) -> float:
         """A random half to all of first, 2 x first, 4 x first ... most; never less than what the server asked for."""
-        ceiling_s = min(self._most_s, self._first_s * (1 << min(self.failures, 16)))
+        ceiling_s = min(self._longest_s, self._first_s * (1 << min(self.failures, 16)))
         self.failures += 1
         return max(at_least_s, ceiling_s * random.uniform(0.5, 1.0))
 

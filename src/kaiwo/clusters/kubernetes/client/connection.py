@@ -22,7 +22,7 @@ from kaiwo.model.errors import ClusterError
 
 CONNECT_S = 5.0
 CALL_S = 30.0
-CONTACT_S = 10.0
+CHECK_S = 10.0
 WRITES = 64  # concurrent; the server allows one client about as many
 TRIES = 6  # about six seconds with the pauses between them
 JSON = "application/json"
@@ -55,7 +55,7 @@ class Client:
         self._writes = asyncio.Semaphore(writes)
         self._unanswered_writes = 0
         self._pool: aiohttp.ClientSession | None = None
-        self._pool_is_for: tuple[bytes, bytes] = (b"", b"")  # client certificate and key
+        self._pool_owner: tuple[bytes, bytes] = (b"", b"")  # client certificate and key
 
     async def read(
         self, path: str, params: Params | None = None, timeout_s: float = CALL_S, tries: int = TRIES
@@ -96,7 +96,7 @@ class Client:
     def may_write(self) -> bool:
         return self._may_write_s() > 0
 
-    async def quiet(self, within_s: float) -> bool:
+    async def wait_for_writes(self, within_s: float) -> bool:
         """Wait until every write that was sent has been answered; False: that took longer."""
         deadline_s = time.monotonic() + within_s
         while self._unanswered_writes and time.monotonic() < deadline_s:
@@ -115,7 +115,7 @@ class Client:
             try:
                 return await send(call, timeout_s)
             except (ApiError, UnreachableError) as error:
-                if not error.is_passing or backoff.failures + 1 >= tries:
+                if not error.is_transient or backoff.failures + 1 >= tries:
                     raise
                 pause_s = backoff.next_s(min(error.retry_after_s, CALL_S))
             await asyncio.sleep(pause_s)
@@ -183,7 +183,7 @@ class Client:
         owner = (credential.certificate, credential.key)
         pool = self._pool
         if pool is not None and not pool.closed:
-            if owner == self._pool_is_for:
+            if owner == self._pool_owner:
                 return pool
             # Calls that are under way on the old connections may finish.
             asyncio.get_running_loop().call_later(CALL_S, lambda: asyncio.ensure_future(pool.close()))
@@ -192,11 +192,11 @@ class Client:
             context = self.access.trust.context(credential)
         connector = aiohttp.TCPConnector(ssl=context, limit=0, keepalive_timeout=60)
         self._pool = aiohttp.ClientSession(connector=connector, headers=HEADERS, auto_decompress=True)
-        self._pool_is_for = owner
+        self._pool_owner = owner
         return self._pool
 
 
-async def first_contact(access: Access) -> str:
+async def check_connection(access: Access) -> str:
     """Check the connection for a person at a terminal: what is wrong with it, or empty.
 
     Raises ConfigError where the kubeconfig names a program or a file that does not exist.
@@ -205,7 +205,7 @@ async def first_contact(access: Access) -> str:
     client = Client(access)
     whose = access.name or "this kubeconfig"
     try:
-        await client.read(call.path, timeout_s=CONTACT_S, tries=1)
+        await client.read(call.path, timeout_s=CHECK_S, tries=1)
     except ApiError as error:
         if error.code != 401:
             return ""  # it is there, and answers other calls for itself

@@ -29,12 +29,12 @@ class Credential(NamedTuple):
     expires_s: float = float("inf")  # wall-clock time
 
 
-class Source(Protocol):
+class CredentialSource(Protocol):
     async def get(self, refused: Credential | None = None) -> Credential:
         """The credential to use now. `refused`: the server rejected this one, so a fresh one is needed."""
 
 
-class Fixed:
+class FixedCredential:
     def __init__(self, credential: Credential) -> None:
         self._credential = credential
 
@@ -57,7 +57,7 @@ class TokenFile:
         return self._credential
 
 
-class Variable(msgspec.Struct):
+class EnvVariable(msgspec.Struct):
     name: str
     value: str
 
@@ -67,7 +67,7 @@ class ExecSpec(msgspec.Struct, rename="camel"):
 
     command: str
     args: list[str] | None = None
-    env: list[Variable] | None = None
+    env: list[EnvVariable] | None = None
     api_version: str = EXEC_VERSIONS[0]
     install_hint: str = ""
     provide_cluster_info: bool = False
@@ -102,9 +102,9 @@ class ExecPlugin:
 
     async def get(self, refused: Credential | None = None) -> Credential:
         """One run at a time. A caller that gives up early leaves the run to the next one, which gets its result."""
-        held = self._credential
-        if held is not None and held.expires_s - EARLY_S >= time.time() and held is not refused:
-            return held
+        known = self._credential
+        if known is not None and known.expires_s - EARLY_S >= time.time() and known is not refused:
+            return known
         if self._running is None or self._running.done():
             self._running = asyncio.create_task(self._run(), name="kaiwo-exec-plugin")
             self._running.add_done_callback(_retrieve_exception)
@@ -132,7 +132,7 @@ class ExecPlugin:
             ) from error
         try:
             async with asyncio.timeout(EXEC_TIMEOUT_S):
-                output, complaint = await process.communicate()
+                output, stderr = await process.communicate()
         except TimeoutError:
             raise ClusterError(f"the exec plugin {self._command} gave no answer in {EXEC_TIMEOUT_S:g} s") from None
         finally:
@@ -140,7 +140,7 @@ class ExecPlugin:
                 process.kill()
                 await process.wait()
         if process.returncode:
-            last = complaint.decode("utf-8", "replace").strip().splitlines()[-1:] or ["it said nothing"]
+            last = stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or ["it said nothing"]
             raise ClusterError(f"the exec plugin {self._command} ended with {process.returncode}: {last[0][:200]}")
         return self._read(output)
 
@@ -187,7 +187,7 @@ class Access(NamedTuple):
 
     server: str
     trust: Trust
-    source: Source
+    source: CredentialSource
     namespace: str = "default"
     name: str = ""  # of the context, for messages
 

@@ -46,12 +46,12 @@ class ApiError(ClusterError):
         return self.code == 409
 
     @property
-    def is_namespace_ending(self) -> bool:
+    def is_namespace_terminating(self) -> bool:
         """Its namespace is being deleted, so nothing new can be created there."""
         return self.code == 403 and "because it is being terminated" in str(self)
 
     @property
-    def is_passing(self) -> bool:
+    def is_transient(self) -> bool:
         """The same call may succeed later: the server is busy, starting or stopping."""
         return self.code in (429, 500, 502, 503, 504)
 
@@ -66,7 +66,7 @@ class StandbyError(ApiError):
 class UnreachableError(ClusterError):
     """No answer from the API server."""
 
-    is_passing = True
+    is_transient = True
     retry_after_s = 0.0
 
 

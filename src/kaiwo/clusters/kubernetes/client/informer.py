@@ -23,9 +23,9 @@ PAGE = 500  # objects, as in client-go
 PAGE_S = 60.0
 WATCH_S = (300, 600)  # how long a watch lasts, drawn anew each time so that watches do not end together
 SILENCE_S = 150.0  # the server sends a bookmark about once a minute; after two missed ones the connection is dead
-LIVED_S = 0.5  # a watch that lasted this long worked, whatever it brought and however it ended
+HEALTHY_WATCH_S = 0.5  # a watch that lasted this long worked, whatever it brought and however it ended
 LONGEST_PAUSE_S = 5.0  # one scheduler is no crowd, and must see the server soon after it is back
-TURN = 200  # lines decoded before the event loop gets a turn: about 2 ms
+LINES_PER_TURN = 200  # lines decoded before the event loop gets a turn: about 2 ms
 
 
 class Change(NamedTuple, Generic[T]):
@@ -80,7 +80,7 @@ class Informer:
 
     async def run(self) -> None:
         """Until cancelled. Whatever the server does, try again."""
-        backoff = Backoff(most_s=LONGEST_PAUSE_S)
+        backoff = Backoff(longest_s=LONGEST_PAUSE_S)
         while True:
             at_least_s, has_failed, self._has_worked = 0.0, True, False
             try:
@@ -156,11 +156,11 @@ class Informer:
         began_s = time.monotonic()
         try:
             async for lines in _lines(content):
-                for start in range(0, len(lines), TURN):
-                    self._take(lines[start : start + TURN])
+                for start in range(0, len(lines), LINES_PER_TURN):
+                    self._take(lines[start : start + LINES_PER_TURN])
                     await asyncio.sleep(0)
         finally:
-            self._has_worked |= time.monotonic() - began_s >= LIVED_S
+            self._has_worked |= time.monotonic() - began_s >= HEALTHY_WATCH_S
 
     def _take(self, lines: Sequence[bytes]) -> None:
         """Changes before the first error count, whatever follows."""

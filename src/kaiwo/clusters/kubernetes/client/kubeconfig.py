@@ -14,10 +14,10 @@ import yaml
 from kaiwo.clusters.kubernetes.client.credentials import (
     Access,
     Credential,
+    CredentialSource,
     ExecPlugin,
     ExecSpec,
-    Fixed,
-    Source,
+    FixedCredential,
     TokenFile,
     Trust,
 )
@@ -91,11 +91,11 @@ def in_cluster(files: Path = POD_FILES) -> Access:
             "with --kubeconfig",
             "--kubeconfig",
         )
-    shown = f"[{host}]" if ":" in host else host
+    url_host = f"[{host}]" if ":" in host else host
     namespace = (files / "namespace").read_text().strip() if (files / "namespace").is_file() else "default"
     trust = Trust(ca_file=str(files / "ca.crt"))
     _check_trust(trust, "this pod's service account")
-    return Access(f"https://{shown}:{port}", trust, TokenFile(str(files / "token")), namespace, "in-cluster")
+    return Access(f"https://{url_host}:{port}", trust, TokenFile(str(files / "token")), namespace, "in-cluster")
 
 
 def read_kubeconfig(path: Path, context: str = "") -> Access:
@@ -115,7 +115,7 @@ def read_kubeconfig(path: Path, context: str = "") -> Access:
     if user is None and chosen.user:
         raise ConfigError(f"{path}: the context {name} names the user {chosen.user!r}, which is not there", "users")
     trust = Trust(
-        _beside(path, server.certificate_authority),
+        _resolve_path(path, server.certificate_authority),
         _data(server.certificate_authority_data, path, "certificate-authority-data"),
         server.insecure_skip_tls_verify,
         server.tls_server_name,
@@ -155,7 +155,7 @@ def _check_trust(trust: Trust, named_by: str) -> None:
         ) from error
 
 
-def _source(user: _User, path: Path, server: _Server) -> Source:
+def _source(user: _User, path: Path, server: _Server) -> CredentialSource:
     if user.username or user.auth_provider is not None:
         raise ConfigError(
             f"{path}: users.{'username' if user.username else 'auth-provider'} is not supported; use a token, a client "
@@ -165,16 +165,16 @@ def _source(user: _User, path: Path, server: _Server) -> Source:
     if user.exec is not None:
         return ExecPlugin(user.exec, path.parent, {"server": server.server})
     if user.token_file and not user.token:
-        return TokenFile(_beside(path, user.token_file))
+        return TokenFile(_resolve_path(path, user.token_file))
     certificate = _data(user.client_certificate_data, path, "client-certificate-data")
     certificate = certificate or _file(path, user.client_certificate)
     key = _data(user.client_key_data, path, "client-key-data") or _file(path, user.client_key)
     if bool(certificate) != bool(key):
         raise ConfigError(f"{path}: a client certificate needs its key, and a key its certificate", "users")
-    return Fixed(Credential(user.token, certificate, key))
+    return FixedCredential(Credential(user.token, certificate, key))
 
 
-def _beside(path: Path, name: str) -> str:
+def _resolve_path(path: Path, name: str) -> str:
     """Paths in a kubeconfig are relative to it."""
     return str(path.parent / name) if name else ""
 
@@ -183,7 +183,7 @@ def _file(path: Path, name: str) -> bytes:
     if not name:
         return b""
     try:
-        return Path(_beside(path, name)).read_bytes()
+        return Path(_resolve_path(path, name)).read_bytes()
     except OSError as error:
         raise ConfigError(f"{path} names {name}, which cannot be read ({error.strerror})", "users") from error
 

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
-from kaiwo.clusters.kubernetes.decode.quantities import seconds
+from kaiwo.clusters.kubernetes.decode.quantities import read_time_s
 from kaiwo.clusters.kubernetes.decode.wire_objects import NOTHING, Meta, Wire
 from kaiwo.manifests import Parsed, parse
 from kaiwo.model.errors import ConfigError
@@ -70,7 +70,7 @@ def read_queue(item: QueueObject) -> Queue | str:
     parsed = _parse("kaiwo.ai/v1alpha2", "KaiwoQueue", item)
     if isinstance(parsed, str):
         return parsed
-    return replace(parsed.queues[0], created_s=seconds(item.metadata.creation_timestamp))
+    return replace(parsed.queues[0], created_s=read_time_s(item.metadata.creation_timestamp))
 
 
 def read_reservation(item: ReservationObject) -> Reservation | str:
@@ -78,7 +78,7 @@ def read_reservation(item: ReservationObject) -> Reservation | str:
     parsed = _parse("kaiwo.ai/v1alpha2", "KaiwoReservation", item)
     if isinstance(parsed, str):
         return parsed
-    found, created_s = parsed.reservations[0], seconds(item.metadata.creation_timestamp)
+    found, created_s = parsed.reservations[0], read_time_s(item.metadata.creation_timestamp)
     return replace(found, created_s=created_s, picked=_picked(item.status) if found.gpus else ())
 
 

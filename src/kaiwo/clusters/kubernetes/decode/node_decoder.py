@@ -10,7 +10,7 @@ import msgspec
 
 from kaiwo.clusters.kubernetes.decode import wire_objects
 from kaiwo.clusters.kubernetes.decode.pod_request import NODE_NAME, VENDOR_LABEL
-from kaiwo.clusters.kubernetes.decode.quantities import asked, is_countable, offered
+from kaiwo.clusters.kubernetes.decode.quantities import is_countable, read_offered, read_requested
 from kaiwo.manifests.kinds.annotations import OUR_PREFIX
 from kaiwo.manifests.values.quantities import MIB
 from kaiwo.model.gpu import Gpu, are_mixed, vendor_of
@@ -33,10 +33,10 @@ def read_node(node: wire_objects.Node) -> Node:
     """One node. Apart from GPUs, whatever is not CPU, memory or pods is an extended resource, disk space too."""
     meta, allocatable = node.metadata, dict(node.status.allocatable or {})
     labels = (meta.labels or {}) | {NODE_NAME: meta.name}
-    cpu_milli = offered("cpu", allocatable.pop("cpu", 0))
-    memory_mib = offered("memory", allocatable.pop("memory", 0)) // MIB
-    pods = offered("pods", allocatable.pop("pods", 0))  # none until the kubelet says so
-    counts = {name: offered(name, allocatable.pop(name, 0)) for name in RESOURCE_VENDORS}
+    cpu_milli = read_offered("cpu", allocatable.pop("cpu", 0))
+    memory_mib = read_offered("memory", allocatable.pop("memory", 0)) // MIB
+    pods = read_offered("pods", allocatable.pop("pods", 0))  # none until the kubelet says so
+    counts = {name: read_offered(name, allocatable.pop(name, 0)) for name in RESOURCE_VENDORS}
     offers = {RESOURCE_VENDORS[resource]: count for resource, count in counts.items() if count}
     gpus = _gpus(meta.annotations or {}, labels, offers) if offers else ()
     labels |= {VENDOR_LABEL + vendor: "true" for vendor in offers}
@@ -47,7 +47,7 @@ def read_node(node: wire_objects.Node) -> Node:
         memory_mib=memory_mib,
         pods=pods,
         gpus=gpus,
-        extended={name: offered(name, value) for name, value in sorted(allocatable.items())},
+        extended={name: read_offered(name, value) for name, value in sorted(allocatable.items())},
         labels=labels,
         taints=tuple(Taint(item.key, item.value, item.effect) for item in node.spec.taints or ()),
         ready=is_ready,
@@ -101,7 +101,7 @@ def _memory_mib(labels: dict[str, str], vendor: str) -> int:
     if not value:
         return 0
     size = value + "Mi" if value.isdigit() else value + "i" * (value[-1:] in "GT")
-    return asked("memory", size) // MIB
+    return read_requested("memory", size) // MIB
 
 
 def _ready(conditions: list[wire_objects.Condition] | tuple[()]) -> tuple[bool, str]:

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Raw
 
 from kaiwo.clusters.kubernetes.decode.pod_request import NO_CLAIMS, Claims, PodRequest, read_pod_request
-from kaiwo.clusters.kubernetes.decode.quantities import seconds
+from kaiwo.clusters.kubernetes.decode.quantities import read_time_s
 from kaiwo.clusters.kubernetes.decode.wire_objects import (
     NOTHING,
     Condition,
@@ -122,8 +122,8 @@ class PodDecoder:
             share(spec.node_name, spec.node_name),
             share(spec.scheduler_name, spec.scheduler_name),
             share(status.phase, status.phase),
-            seconds(meta.creation_timestamp),
-            seconds(status.start_time),
+            read_time_s(meta.creation_timestamp),
+            read_time_s(status.start_time),
             spec.priority,
             share(spec.priority_class_name, spec.priority_class_name),
             meta.deletion_timestamp is not None,

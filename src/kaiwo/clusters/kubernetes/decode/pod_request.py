@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kaiwo.clusters.kubernetes.decode.affinity_rules import AffinityRules, read_affinity_rules
-from kaiwo.clusters.kubernetes.decode.quantities import asked, most
+from kaiwo.clusters.kubernetes.decode.quantities import largest_counted, read_requested
 from kaiwo.clusters.kubernetes.decode.wire_objects import Allocation, Amounts, NodeSelector, PodSpec, Resources, Term
 from kaiwo.manifests.kinds.annotations import OUR_PREFIX, Annotations
 from kaiwo.manifests.kinds.container_resources import largest, total
@@ -52,8 +52,10 @@ class PodRequest(msgspec.Struct, frozen=True, gc=False):
         return sum(count for _, count in self.by_vendor)
 
 
-def read_pod_request(spec: PodSpec, notes: Mapping[str, str], owner: str, claims: Claims = NO_CLAIMS) -> PodRequest:
-    amounts = {name: min(amount, most(name)) for name, amount in pod_amounts(spec).items()}
+def read_pod_request(
+    spec: PodSpec, gpu_annotations: Mapping[str, str], owner: str, claims: Claims = NO_CLAIMS
+) -> PodRequest:
+    amounts = {name: min(amount, largest_counted(name)) for name, amount in pod_amounts(spec).items()}
     whole = {name: amounts.pop(name) for name in RESOURCE_VENDORS if amounts.get(name)}
     plain = Request(
         cpu_milli=amounts.pop("cpu", 0),
@@ -63,7 +65,7 @@ def read_pod_request(spec: PodSpec, notes: Mapping[str, str], owner: str, claims
     rules, choices = read_rules(spec)
     affinity = read_affinity_rules(spec, rules, choices)
     try:
-        request = _with_gpus(plain, whole, notes, owner)
+        request = _with_gpus(plain, whole, gpu_annotations, owner)
         request = replace(
             request,
             node_rules=request.node_rules + rules,
@@ -146,12 +148,12 @@ def _count(resources: Resources | None, allocation: Allocation | None, is_infeas
 
 
 def _read(amounts: Amounts | None) -> dict[str, int]:
-    return {name: asked(name, value) for name, value in amounts.items()} if amounts else {}
+    return {name: read_requested(name, value) for name, value in amounts.items()} if amounts else {}
 
 
-def _with_gpus(plain: Request, whole: dict[str, int], notes: Mapping[str, str], owner: str) -> Request:
+def _with_gpus(plain: Request, whole: dict[str, int], gpu_annotations: Mapping[str, str], owner: str) -> Request:
     """Whole GPUs by the resource's name; shares by annotation alone, and only where an agent serves them."""
-    if not whole and not any(key.partition("/")[2].startswith("gpu-") for key in notes):
+    if not whole and not any(key.partition("/")[2].startswith("gpu-") for key in gpu_annotations):
         return plain
     if len(whole) > 1:
         raise ConfigError(
@@ -160,8 +162,8 @@ def _with_gpus(plain: Request, whole: dict[str, int], notes: Mapping[str, str], 
     resource, count = next(iter(whole.items()), ("amd.com/gpu", 0))
     warnings: list[str] = []
     annotations = Annotations(owner)
-    annotations.add(FieldReader({"annotations": dict(notes)}, owner, warnings))
-    gpu = resolve_gpus(annotations.written_gpus(count, "", ()), kubelet_words(annotations, resource), warnings)
+    annotations.add(FieldReader({"annotations": dict(gpu_annotations)}, owner, warnings))
+    gpu = resolve_gpus(annotations.written_gpus(count, "", ()), kubelet_field_names(annotations, resource), warnings)
     request = replace(plain, **gpu._asdict())
     is_share = request.is_fraction or request.is_memory
     if not whole:
@@ -169,17 +171,17 @@ def _with_gpus(plain: Request, whole: dict[str, int], notes: Mapping[str, str], 
     rules = (NodeRule(VENDOR_LABEL + RESOURCE_VENDORS[resource], "Exists"),)
     if not is_share:
         return replace(request, node_rules=rules)
-    check_beside(owner, resource, count, request.gpus)
+    check_share_count(owner, resource, count, request.gpus)
     return replace(request, node_rules=rules, gpu_milli=WHOLE_MILLI, gpu_mib=0, isolation="", least_grade="")
 
 
-def kubelet_words(annotations: Annotations, resource: str) -> GpuFieldNames:
+def kubelet_field_names(annotations: Annotations, resource: str) -> GpuFieldNames:
     """The field names for messages where the kubelet counts the vendor's resource, whole."""
     words = annotations.gpu_field_names(resource, annotations.path_of("gpu-models").field)
     return words._replace(kubelet_counts_whole=True)
 
 
-def check_beside(owner: str, resource: str, count: int, devices: int) -> None:
+def check_share_count(owner: str, resource: str, count: int, devices: int) -> None:
     """A share beside the vendor's resource: the kubelet hands out whole GPUs and counts them, whatever is annotated."""
     if count != devices:
         raise ConfigError(

@@ -31,41 +31,41 @@ def is_countable(value: Any) -> bool:
     return all(map(is_countable, value.values())) if isinstance(value, dict) else True
 
 
-NOWHERE = FieldPath("", "quantity")
+NO_FIELD = FieldPath("", "quantity")
 # The server accepts up to 2**63 of anything, from pods and from nodes: amounts are counted up to this.
 MOST_BYTES = MOST_MIB * MIB
 
 
 @lru_cache(maxsize=4096)
-def asked(name: str, value: str | int | float) -> int:
+def read_requested(name: str, value: str | int | float) -> int:
     """A request: never less than was asked for, up to the most. CPU in milli, memory and disk in bytes."""
     return _whole(name, value, ROUND_CEILING)
 
 
 @lru_cache(maxsize=4096)
-def offered(name: str, value: str | int | float) -> int:
+def read_offered(name: str, value: str | int | float) -> int:
     """An amount that a node has: never more than there is, nor than the most."""
     return _whole(name, value, ROUND_FLOOR)
 
 
 @lru_cache(maxsize=4096)
-def seconds(timestamp: str | None) -> int:
+def read_time_s(timestamp: str | None) -> int:
     """RFC 3339 as whole seconds since the epoch; 0: never."""
     return int(datetime.fromisoformat(timestamp.replace("Z", "+00:00")).timestamp()) if timestamp else 0
 
 
-def most(name: str) -> int:
+def largest_counted(name: str) -> int:
     """The largest amount that is counted."""
     return MOST_CPU_MILLI if name == "cpu" else MOST_GPUS if name in RESOURCE_VENDORS else MOST_BYTES
 
 
 def _whole(name: str, value: str | int | float, rounding: str) -> int:
-    exact = min(_exact(value) * (1000 if name == "cpu" else 1), Decimal(most(name)))
+    exact = min(_exact(value) * (1000 if name == "cpu" else 1), Decimal(largest_counted(name)))
     return int(exact.to_integral_value(rounding))
 
 
 def _exact(value: str | int | float) -> Decimal:
     try:
-        return read_quantity(value, NOWHERE, "4")
+        return read_quantity(value, NO_FIELD, "4")
     except ConfigError:
         return Decimal(0)

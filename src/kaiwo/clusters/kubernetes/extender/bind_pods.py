@@ -75,10 +75,10 @@ class ExtenderBinder:
             devices = await self._chooser.choose_devices(workload, pod.spec.request, node)
         if isinstance(devices, str):
             return devices
-        held = self._cache.begin_foreign_start(pod, node, devices)
-        if isinstance(held, str):
-            return held
-        self._chooser.assume(held)
+        assumed = self._cache.begin_foreign_start(pod, node, devices)
+        if isinstance(assumed, str):
+            return assumed
+        self._chooser.assume(assumed)
         try:
             await self._write(pod, node, devices)
         except (ApiError, UnreachableError):
@@ -91,17 +91,17 @@ class ExtenderBinder:
     async def _read(self, namespace: str, name: str, uid: str, node: str) -> CachedPod | str:
         """The pod, if it still waits; its node is listed too."""
         path = f"/api/v1/namespaces/{namespace}/pods/{name}"
-        one = self._decoder.decode(msgspec.json.decode(await self._client.read(path, tries=1), type=WirePod))
-        if uid and one.uid != uid:
+        pod = self._decoder.decode(msgspec.json.decode(await self._client.read(path, tries=1), type=WirePod))
+        if uid and pod.uid != uid:
             return f"pod {namespace}/{name} was replaced by another pod of that name"
-        if one.node:
-            return f"pod {namespace}/{name} is already bound to {one.node}"
-        if one.spec.refusal:
-            return f"pod {namespace}/{name}: {one.spec.refusal}"
-        if one.spec.request.gpus:
+        if pod.node:
+            return f"pod {namespace}/{name} is already bound to {pod.node}"
+        if pod.spec.refusal:
+            return f"pod {namespace}/{name}: {pod.spec.refusal}"
+        if pod.spec.request.gpus:
             await self._list_pods(node)
-        self._cache.upsert_pod(one)
-        return one
+        self._cache.upsert_pod(pod)
+        return pod
 
     async def _list_pods(self, node: str) -> None:
         body = await self._client.read("/api/v1/pods", {"fieldSelector": f"spec.nodeName={node}"}, tries=1)

@@ -134,18 +134,18 @@ def build_gang(
     )
 
 
-def build_flat_gang(key: GangKey, members: Sequence[Member], minimum: int, rule: str, waits: str = "") -> Gang:
+def build_flat_gang(key: GangKey, members: Sequence[Member], minimum: int, rule: str, blocked_by: str = "") -> Gang:
     """A gang whose size is one number, no matter which pods: roles come from the pods' own labels."""
     held = names_by_role(members, role_hint)
     minimum = max(1, minimum)
     found = [_build_role(WantedPods(role, 0, 0), names) for role, names in sorted(held.items())]
     roles = spread_minimum(sorted(found, key=lambda role: not role.leads), minimum)
-    return Gang(key, tuple(roles), minimum, rule, blocked_by=waits or _explain_missing(key, roles, minimum))
+    return Gang(key, tuple(roles), minimum, rule, blocked_by=blocked_by or _explain_missing(key, roles, minimum))
 
 
-def build_unsized_gang(key: GangKey, members: Sequence[Member], waits: str) -> Gang:
+def build_unsized_gang(key: GangKey, members: Sequence[Member], blocked_by: str) -> Gang:
     """A gang that cannot start before it is known how many pods it has."""
-    return build_flat_gang(key, members, len(alive(members)), SIZE_UNKNOWN, waits)
+    return build_flat_gang(key, members, len(alive(members)), SIZE_UNKNOWN, blocked_by)
 
 
 def build_ownerless_gang(key: GangKey, members: Sequence[Member], owner: Owner | None) -> Gang:
@@ -177,12 +177,12 @@ def names_by_role(members: Iterable[Member], role_of: RoleOf) -> dict[str, list[
 
 def spread_minimum(roles: Iterable[Part], minimum: int) -> list[Part]:
     """Any `minimum` pods will do, so the first roles take as many as they have."""
-    dealt = []
+    spread = []
     for role in roles:
         share = min(role.count, minimum)
         minimum -= share
-        dealt.append(msgspec.structs.replace(role, minimum=share))
-    return dealt
+        spread.append(msgspec.structs.replace(role, minimum=share))
+    return spread
 
 
 def _explain_missing(key: GangKey, roles: Sequence[GangRole], minimum: int) -> str:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from kaiwo.clusters.kubernetes.decode.affinity_rules import read_selector
 from kaiwo.clusters.kubernetes.decode.pod_request import one_of, selector_terms
-from kaiwo.clusters.kubernetes.decode.quantities import asked, offered
+from kaiwo.clusters.kubernetes.decode.quantities import read_offered, read_requested
 from kaiwo.clusters.kubernetes.decode.wire_objects import Claim, PersistentVolume, StorageClass
 from kaiwo.model.affinity import NodeAlternatives, NodeRule, NodeRules, matches_node_rules
 from kaiwo.model.amounts import memory
@@ -38,7 +38,7 @@ class ClaimNeeds(NamedTuple):
     class_name: str = ""
     volume: str = ""  # the one that it is bound to
     names_volume: bool = False  # it wants one by name, and is not bound to it yet
-    is_going: bool = False
+    is_terminating: bool = False
     selected_node: str = ""  # for which a provisioner makes its volume
     size_bytes: int = 0
     modes: frozenset[str] = frozenset()
@@ -97,7 +97,7 @@ def read_claim(claim: Claim) -> ClaimNeeds:
         bool(spec.volume_name) and not is_bound,
         meta.deletion_timestamp is not None,
         (meta.annotations or {}).get(SELECTED_NODE, ""),
-        asked("storage", requests.get("storage", 0)),
+        read_requested("storage", requests.get("storage", 0)),
         frozenset(spec.access_modes or ()),
         spec.volume_mode or FILE_SYSTEM,
         read_selector(spec.selector) or (),
@@ -117,7 +117,7 @@ def read_volume(volume: PersistentVolume) -> CachedVolume:
         volume.status.phase == "Available" and meta.deletion_timestamp is None,
         (holder.namespace, holder.name) if holder else ("", ""),
         holder.uid if holder else "",
-        offered("storage", (spec.capacity or {}).get("storage", 0)),
+        read_offered("storage", (spec.capacity or {}).get("storage", 0)),
         frozenset(spec.access_modes or ()),
         spec.volume_mode or FILE_SYSTEM,
         tuple(sorted((meta.labels or {}).items())),

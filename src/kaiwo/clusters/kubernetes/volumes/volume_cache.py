@@ -22,7 +22,7 @@ from kaiwo.clusters.kubernetes.volumes.claim_matching import (
 from kaiwo.model.affinity import NodeAlternatives, NodeRule, matches_node_rules
 
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
-LATE = "WaitForFirstConsumer"
+WAIT_FOR_FIRST_CONSUMER = "WaitForFirstConsumer"
 ONE_POD = "ReadWriteOncePod"
 Name = tuple[str, str]  # namespace, name of a claim
 
@@ -45,7 +45,7 @@ class ReservedVolumes(NamedTuple):
 class CachedClass(NamedTuple):
     """A storage class."""
 
-    is_late: bool = False  # its claims are bound only when a pod uses them
+    waits_for_consumer: bool = False  # its claims are bound only when a pod uses them
     provisioner: str = NO_PROVISIONER
     topologies: NodeAlternatives = ()  # where it makes volumes; none: everywhere
 
@@ -85,7 +85,9 @@ class VolumeCache:
 
     def upsert_class(self, item: StorageClass) -> bool:
         """True: it is new or different."""
-        found = CachedClass(item.volume_binding_mode == LATE, item.provisioner, read_topologies(item))
+        found = CachedClass(
+            item.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER, item.provisioner, read_topologies(item)
+        )
         before = self._classes.get(item.metadata.name)
         self._classes[item.metadata.name] = found
         return before != found
@@ -162,7 +164,7 @@ class VolumeCache:
         need = self.claim(namespace, name)
         if need is None:
             return f"its volume claim {name} does not exist; create it"
-        if need.is_going:
+        if need.is_terminating:
             return f"its volume claim {name} is being deleted; make another one"
         if not need.volume:
             return self._where_unbound(need)
@@ -177,7 +179,7 @@ class VolumeCache:
         if need.class_name and need.class_name not in self._classes:
             return f"its volume claim {name} names storage class {need.class_name}, which does not exist; create it"
         kind = self._classes.get(need.class_name, CachedClass())
-        if not kind.is_late or need.names_volume:
+        if not kind.waits_for_consumer or need.names_volume:
             return f"its volume claim {name} is not bound to a volume yet; kubectl describe pvc {name} says why"
         taken = self._reserved.get(need.key)
         if node := need.selected_node or (taken.node if taken else ""):
@@ -259,7 +261,7 @@ class ClaimUsers:
         """Where its claims can be used; a sentence: nowhere at the moment."""
         return self.refusal(pod) or self._volumes.rules(pod.namespace, pod.spec.claims)
 
-    def refusal(self, pod: CachedPod, beside: Iterable[CachedPod] = ()) -> str:
+    def refusal(self, pod: CachedPod, starting_with: Iterable[CachedPod] = ()) -> str:
         """Why it cannot use its claims now. `beside`: pods that are about to start with it."""
         for name in pod.spec.own_claims:
             need = self._volumes.claim(pod.namespace, name)
@@ -270,7 +272,9 @@ class ClaimUsers:
         for name in self._for_one_pod(pod):
             users = [self._pods[key] for key in self._users.get((pod.namespace, name), ()) if key != pod.key]
             using = [each.name for each in users if each.node or each.uid in self._starts]
-            using += [each.name for each in beside if each.namespace == pod.namespace and name in each.spec.claims]
+            using += [
+                each.name for each in starting_with if each.namespace == pod.namespace and name in each.spec.claims
+            ]
             if using:
                 return (
                     f"its volume claim {name} is for one pod at a time ({ONE_POD}), and pod {min(using)} uses it; "

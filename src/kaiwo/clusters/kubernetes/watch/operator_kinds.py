@@ -49,7 +49,7 @@ class OperatorKinds:
         self._wake = asyncio.Event()
 
     async def run(self) -> None:
-        backoff = Backoff(most_s=5)
+        backoff = Backoff(longest_s=5)
         while True:
             self._wake.clear()
             try:

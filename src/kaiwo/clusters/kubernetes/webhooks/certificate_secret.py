@@ -95,7 +95,7 @@ class CertificateRotation:
             await self._publish(renewed)
         self.current = renewed
         if renewed.server is not None and renewed.server != self._loaded:
-            load(self.context, renewed.server)
+            load_certificate(self.context, renewed.server)
             self._loaded = renewed.server
 
     async def _read(self) -> tuple[dict[str, Any], CertificateSet]:
@@ -130,10 +130,10 @@ class CertificateRotation:
         for path in self._site.configurations:
             found = msgspec.json.decode(await self._client.read(path), type=dict[str, Any])
             hooks = found.get("webhooks") or ()
-            late = [each["name"] for each in hooks if each["clientConfig"].get("caBundle") != wanted]
-            if late:
+            outdated = [each["name"] for each in hooks if each["clientConfig"].get("caBundle") != wanted]
+            if outdated:
                 had_all = False
-                changes = [{"name": name, "clientConfig": {"caBundle": wanted}} for name in late]
+                changes = [{"name": name, "clientConfig": {"caBundle": wanted}} for name in outdated]
                 await self._client.patch(path, msgspec.json.encode({"webhooks": changes}), STRATEGIC)
         return had_all
 
@@ -147,7 +147,7 @@ class CertificateRotation:
         return False
 
 
-def load(context: ssl.SSLContext, pair: KeyPair) -> None:
+def load_certificate(context: ssl.SSLContext, pair: KeyPair) -> None:
     """Use it for new connections; open ones go on."""
     # OpenSSL reads certificates from files only; this one is removed at once.
     descriptor, path = tempfile.mkstemp(prefix="kaiwo-", suffix=".pem")  # readable by us alone

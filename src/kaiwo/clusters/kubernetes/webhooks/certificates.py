@@ -129,15 +129,15 @@ def renew(
 ) -> CertificateSet:
     """The next step, or the same set. `is_trusted`: all of `known.trusted` is published."""
     known = replace(known, former=tuple(each for each in known.former if KeyPair(each, "").times[1] > now_s))
-    authority, coming = known.authority, known.next_authority
+    authority, next_authority = known.authority, known.next_authority
     if authority is None or authority.times[1] <= now_s:
         authority = make_authority(now_s, lifetimes.authority_s)
         return CertificateSet(authority, make_certificate(authority, names, now_s, lifetimes.certificate_s))
-    if coming is None and _is_due(authority, now_s):
+    if next_authority is None and _is_due(authority, now_s):
         return replace(known, next_authority=make_authority(now_s, lifetimes.authority_s))
-    if coming is not None and is_trusted and now_s - coming.times[0] >= lifetimes.trust_delay_s:
-        server = make_certificate(coming, names, now_s, lifetimes.certificate_s)
-        return CertificateSet(coming, server, None, (authority.certificate, *known.former))
+    if next_authority is not None and is_trusted and now_s - next_authority.times[0] >= lifetimes.trust_delay_s:
+        server = make_certificate(next_authority, names, now_s, lifetimes.certificate_s)
+        return CertificateSet(next_authority, server, None, (authority.certificate, *known.former))
     if known.server is None or _is_due(known.server, now_s) or known.server.names != names:
         return replace(known, server=make_certificate(authority, names, now_s, lifetimes.certificate_s))
     return known

@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kaiwo.clusters.kubernetes.cache.checkpoint_annotations import checkpoint_annotation
-from kaiwo.clusters.kubernetes.decode.pod_request import check_beside, kubelet_words
+from kaiwo.clusters.kubernetes.decode.pod_request import check_share_count, kubelet_field_names
 from kaiwo.clusters.kubernetes.decode.workload_annotations import read_workload_settings
 from kaiwo.clusters.kubernetes.gangs.metadata import MOST_PODS
 from kaiwo.clusters.kubernetes.webhooks.admission_review import ALLOWED, AdmissionRequest, AdmissionVerdict, is_absent
@@ -153,12 +153,12 @@ def _check_gpus(owner: str, template: PodTemplate, layers: list[tuple[Strings, S
     for own, labels in layers:
         annotations.add(FieldReader({"annotations": own, "labels": labels}, owner, []))
     count, resource = whole_gpus(template)
-    wish = annotations.written_gpus(count, "", ())
-    words = kubelet_words(annotations, resource)
-    settled = resolve_gpus(wish, words, warnings)
-    if count and (wish.fraction_milli is not None or wish.memory_mib is not None):
-        check_beside(owner, resource, count, settled.gpus)
-        asked = words.fraction if wish.memory_mib is None else words.memory
+    written = annotations.written_gpus(count, "", ())
+    field_names = kubelet_field_names(annotations, resource)
+    resolved = resolve_gpus(written, field_names, warnings)
+    if count and (written.fraction_milli is not None or written.memory_mib is not None):
+        check_share_count(owner, resource, count, resolved.gpus)
+        asked = field_names.fraction if written.memory_mib is None else field_names.memory
         warnings.append(
             f"{owner}: it requests both {resource} and {asked}; the kubelet assigns whole GPUs, so it gets {count} "
             f"whole; remove {resource} to share"

@@ -132,7 +132,7 @@ class Webhooks:
         await self.client.close()
 
     async def _run(self, host: str, port: int) -> None:
-        backoff = Backoff(most_s=10)
+        backoff = Backoff(longest_s=10)
         while self.certificates.current.server is None:
             try:
                 await self.certificates.rotate()

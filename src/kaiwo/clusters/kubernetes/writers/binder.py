@@ -87,9 +87,9 @@ class Binder:
             found.append((pod, replace(assumed, until_s=start.until_s)))
         if any(pod.phase is Phase.RELEASING for pod in placed.values()):
             return Misfit("", STILL_STOPPING)
-        coming = [assumed for _, assumed in found]
+        starting = [assumed for _, assumed in found]
         nodes, ledger = self._cache.nodes, self._cache.published.ledger
-        return find_misfit(workload, coming, placed.values(), nodes, ledger) or self._volumes.take(found) or found
+        return find_misfit(workload, starting, placed.values(), nodes, ledger) or self._volumes.reserve(found) or found
 
     def _refuse(self, name: str, misfit: Misfit) -> None:
         if self._cache.start_backoff.refuse(name, self._now_s(), misfit.why, misfit.node):

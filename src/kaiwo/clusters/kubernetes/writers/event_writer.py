@@ -24,7 +24,7 @@ WORKERS = 4  # writes at once
 YIELD_S, YIELD_TURNS = 0.05, 20  # how long, and how often, a write waits for Bindings to pass
 RETRY_S = 0.2
 BLOCKED_S = 3.0  # how long a pod must be blocked before that is written
-FLUSH_LOOK_S = 0.02
+FLUSH_POLL_S = 0.02
 MOST_EVENTS = 200_000  # that wait; beyond it the oldest are dropped and counted
 REPEAT_S = 300  # the same sentence about the same pod is an Event again only after this time
 WAITING = "KaiwoWaiting"  # the condition's reason when more nodes would not help
@@ -71,7 +71,7 @@ class EventWriter:
         while self._events or self._busy or self._cache.in_flight.starts:
             if time.monotonic() > until_s:
                 return False
-            await asyncio.sleep(FLUSH_LOOK_S)
+            await asyncio.sleep(FLUSH_POLL_S)
         return True
 
     async def close(self) -> None:
@@ -184,7 +184,7 @@ class EventWriter:
         if error is not None:
             self._written.pop(pod.uid, None)
             # Our watch lags behind, or the server has trouble: try once more in a moment.
-            if isinstance(error, UnreachableError) or error.is_conflict or error.is_passing:
+            if isinstance(error, UnreachableError) or error.is_conflict or error.is_transient:
                 await asyncio.sleep(RETRY_S)
                 if self._wanted.get(pod.uid) == wanted:
                     self._conditions.setdefault(key, wanted)
@@ -203,7 +203,7 @@ class EventWriter:
         except (ApiError, UnreachableError) as error:
             # A pod that ended or changed meanwhile, or ends with its namespace, is no failure.
             if isinstance(error, UnreachableError) or not (
-                error.is_not_found or error.is_conflict or error.is_namespace_ending
+                error.is_not_found or error.is_conflict or error.is_namespace_terminating
             ):
                 self.failures += 1
                 if self.failures & (self.failures - 1) == 0:  # a power of two: log it once in a while

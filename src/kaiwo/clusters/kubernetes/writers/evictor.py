@@ -71,7 +71,7 @@ class Evictor:
                 is_budget = error.code == TOO_MANY_REQUESTS
                 if tried == 1 and is_budget:
                     self._writes.report("evict-delayed", pod=f"{pod.namespace}/{pod.name}", error=why)
-                if not error.is_passing or (tried >= ERROR_TRIES and not is_budget):
+                if not error.is_transient or (tried >= ERROR_TRIES and not is_budget):
                     break
                 pause_s = max(pause_s, error.retry_after_s)
             except UnreachableError:

@@ -56,11 +56,11 @@ class NodeWriter:
     async def untaint(self, name: str, key: str) -> None:
         await self._change_taints(name, lambda taints: remove_taint(taints, key))
 
-    async def _change_taints(self, name: str, how: Callable[[Sequence[Taint]], list[Operation]]) -> None:
+    async def _change_taints(self, name: str, change: Callable[[Sequence[Taint]], list[Operation]]) -> None:
         """To the server the list is one value: if others change it meanwhile, the patch fails and is tried again."""
         for left in reversed(range(TRIES)):
             node = self.node(name)
-            operations = how(node.taints) if node is not None else []
+            operations = change(node.taints) if node is not None else []
             if not operations:
                 return
             try:

@@ -36,8 +36,8 @@ class PlannedStartWriter:
         """What was decided counts at once; `flush` writes it."""
         for name in plan.unpromised:
             self._cache.plan_start(name, None)
-        for promise in plan.promises:
-            self._cache.plan_start(promise.workload, promise)
+        for planned in plan.promises:
+            self._cache.plan_start(planned.workload, planned)
 
     def flush(self) -> None:
         for name in self._cache.planned_starts.take_stale():

@@ -53,7 +53,7 @@ class PodWrites:
             try:
                 now = self._decoder.decode(_read_pod(await self.client.read(pod_path(pod))))
             except ApiError as error:
-                if error.is_passing:
+                if error.is_transient:
                     continue  # a server in trouble is treated like one that does not answer
                 if error.is_not_found:
                     self.cache.delete_pod(pod)

@@ -21,7 +21,7 @@ from kaiwo.clusters.ledger import Misfit
 from kaiwo.model.workload import Pod
 
 BIND_S = 600.0  # a provisioner may take minutes; kube-scheduler waits as long
-LOOK_S = 0.05
+POLL_S = 0.05
 
 
 class WrittenObject(Wire):
@@ -34,10 +34,10 @@ _read_written = msgspec.json.Decoder(WrittenObject).decode
 class VolumeBinder:
     def __init__(self, client: Client, cache: ClusterCache) -> None:
         self._client, self._cache = client, cache
-        self._taken: dict[str, ReservedVolumes] = {}  # by UID of the pod
+        self._reserved: dict[str, ReservedVolumes] = {}  # by UID of the pod
         self._written: dict[ClaimBinding, int] = {}  # the version of the object that has it
 
-    def take(self, pods: Iterable[tuple[CachedPod, Pod]]) -> Misfit | None:
+    def reserve(self, pods: Iterable[tuple[CachedPod, Pod]]) -> Misfit | None:
         """Choose for all of them, or for none."""
         taken: list[CachedPod] = []
         before: list[CachedPod] = []
@@ -53,14 +53,14 @@ class VolumeBinder:
                 return Misfit("" if refusal else place.node, found)
             before.append(pod)
             if found.steps:
-                self._taken[pod.uid] = found
+                self._reserved[pod.uid] = found
                 taken.append(pod)
         if taken:
             self._cache.touch_claim_users()  # other pods may have counted on the same volume
         return None
 
     def release(self, pod: CachedPod) -> None:
-        taken = self._taken.pop(pod.uid, None)
+        taken = self._reserved.pop(pod.uid, None)
         if taken is not None:
             self._cache.volumes.release(taken.fresh)
             for step in taken.fresh:
@@ -69,7 +69,7 @@ class VolumeBinder:
 
     async def bind(self, pod: CachedPod, node: str) -> str:
         """Until every claim of the pod is bound. Returns why one cannot be; empty: all are bound."""
-        taken = self._taken.get(pod.uid)
+        taken = self._reserved.get(pod.uid)
         if taken is None:
             return ""
         why = await self._write(taken) or await self._wait(pod, taken, node)
@@ -92,15 +92,15 @@ class VolumeBinder:
             known, place = self._cache.pods.get(pod.key), self._cache.nodes.get(node)
             if known is None or known.uid != pod.uid:
                 return ""  # it is gone: the Binding will fail
-            standings = [volumes.binding_state(step, place.labels if place else {}) for step in taken.steps]
-            if why := next((each for each in standings if each), ""):
+            states = [volumes.binding_state(step, place.labels if place else {}) for step in taken.steps]
+            if why := next((each for each in states if each), ""):
                 return why
-            if all(each == "" for each in standings):
+            if all(each == "" for each in states):
                 return ""
             for step in taken.steps:
                 if step.node and step in self._written and volumes.is_undone(step, self._written[step]):
                     return f"no volume could be provisioned on node {node} for its claim {step.claim[1]}"
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
         return f"its volume claims were not bound within {BIND_S:.0f} s"
 
 
@@ -108,9 +108,9 @@ def _volume_write(step: ClaimBinding) -> tuple[str, dict[str, Any]]:
     """As the volume controller writes it, so that it releases the volume with the claim."""
     namespace, name = step.claim
     holder = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": namespace, "name": name}
-    notes = {"pv.kubernetes.io/bound-by-controller": "yes"}
+    annotations = {"pv.kubernetes.io/bound-by-controller": "yes"}
     return f"/api/v1/persistentvolumes/{step.volume}", {
-        "metadata": {"resourceVersion": step.version, "annotations": notes},
+        "metadata": {"resourceVersion": step.version, "annotations": annotations},
         "spec": {"claimRef": holder | {"uid": step.uid}},
     }
 

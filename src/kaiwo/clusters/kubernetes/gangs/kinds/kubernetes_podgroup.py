@@ -61,16 +61,16 @@ def assemble(key: GangKey, members: Sequence[Member], owners: OwnerIndex) -> Gan
         return _without_policy(key, members, owners, _explain_absent(key, owner))
     policy = _policy(owner, key)
     if policy is None:
-        waits = f"{key}: the Workload has no such pod group; add it, or name another one"
-        return _without_policy(key, members, owners, waits)
+        blocked_by = f"{key}: the Workload has no such pod group; add it, or name another one"
+        return _without_policy(key, members, owners, blocked_by)
     if policy.gang is None:
         return None
     return build_minimum_gang(key, members, policy.gang.min_count or 1, "the pod group's minimum", owners)
 
 
-def _without_policy(key: GangKey, members: Sequence[Member], owners: OwnerIndex, waits: str) -> Gang:
+def _without_policy(key: GangKey, members: Sequence[Member], owners: OwnerIndex, blocked_by: str) -> Gang:
     minimum = max(count_declared(members, owners).least, len(alive(members)))
-    return build_flat_gang(key, members, minimum, "all pods that name the group", waits)
+    return build_flat_gang(key, members, minimum, "all pods that name the group", blocked_by)
 
 
 def _explain_absent(key: GangKey, owner: Owner | None) -> str:

@@ -24,8 +24,8 @@ def assemble(key: GangKey, members: Sequence[Member], owners: OwnerIndex) -> Gan
     living = alive(members)
     totals = {read_count(each.annotations.get(KUEUE_TOTAL)) for each in living}
     if len(totals) > 1 or None in totals:
-        waits = f"{key} has pods that do not agree on {KUEUE_TOTAL}; write the same number on each"
-        return build_unsized_gang(key, members, waits)
+        blocked_by = f"{key} has pods that do not agree on {KUEUE_TOTAL}; write the same number on each"
+        return build_unsized_gang(key, members, blocked_by)
     total = max(1, (totals.pop() or 1) - sum(each.has_succeeded for each in members))
     if any(each.annotations.get(KUEUE_FAST) == "true" for each in living):
         return build_flat_gang(key, members, min(total, len(living)), "the pods that exist: fast admission")
