@@ -74,7 +74,7 @@ def test_a_held_device_that_is_gone_stays_until_nobody_is_on_it(tmp_path: Path) 
             await send(kaiwo, Hello("node-0", "1", "boot", Inventory("node-0", left)))
             devices = kaiwo.cluster.state.nodes["node-0"].gpus
             assert [(gpu.id, gpu.reason) for gpu in devices if not gpu.healthy] == [
-                (held, "the machine does not show it any more")
+                (held, "the machine no longer shows it")
             ]
             await kaiwo.cluster.abilities.work.change("cancel", "default/one")
             await kaiwo.until_state("one", "cancelled")

@@ -76,7 +76,7 @@ def test_what_makes_no_sense_is_refused_and_nothing_of_the_batch_is_kept(kind: K
             await scene.cluster.work.put([], [], reservations=[node])
             cases: list[tuple[Reservation, type[Exception], str]] = [
                 (Reservation("x"), ConfigError, "exactly one of gpus"),
-                (Reservation("x", gpus=1, end_s=5), ConfigError, "would be over already"),
+                (Reservation("x", gpus=1, end_s=5), ConfigError, "would already be over"),
                 (Reservation("x", gpus=1, start_s=9, end_s=9), ConfigError, "ends before it begins"),
                 (
                     Reservation("x", gpus=1, owner=ReservationOwner(queue="ghost")),

@@ -1,0 +1,1 @@
+"""Compose the programs that run as servers: `kaiwo up` and `kaiwo scheduler`."""

@@ -21,7 +21,7 @@ from kaiwo.model.errors import ClusterError, ConfigError
 
 SERVER_FILE = "server.json"
 MOST_CONNECTIONS = 4000  # each node's agent keeps one open
-SHUTDOWN_S = 1  # uvicorn counts whole seconds; streams end by themselves before
+SHUTDOWN_S = 1  # uvicorn counts whole seconds; `on_stop` has ended the open streams by then
 
 
 class ServerFile(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -89,7 +89,7 @@ async def serve(
     """Start a server. `on_stop` is called first when it stops, to end open streams."""
     check_tls(tls)
     if not (host in ("localhost", "::1") or host.startswith("127.")):
-        raise_file_limit()  # agents of other machines may connect; a local Kaiwo and its jobs keep the system's limit
+        raise_file_limit()  # agents of other machines may connect; a purely local Kaiwo keeps the system's limit
     listener = _listen(host, port)
     url = f"{'https' if tls.certificate else 'http'}://{_host_in_url(host)}:{listener.getsockname()[1]}"
     config = _config(app, lifespan="on", ssl_certfile=tls.certificate or None, ssl_keyfile=tls.key or None)
@@ -147,7 +147,7 @@ async def _begin(config: uvicorn.Config, listener: socket.socket, on_stop: Calla
 
 def check_tls(tls: Tls) -> None:
     if tls.key and not tls.certificate:
-        raise ConfigError("--tls-key is of no use alone; give --tls-cert too", "--tls-cert")
+        raise ConfigError("--tls-key needs a certificate; give --tls-cert too", "--tls-cert")
     if not tls.certificate:
         return
     try:
@@ -161,7 +161,7 @@ def check_tls(tls: Tls) -> None:
 
 
 def raise_file_limit() -> None:
-    """Raise the limit of open files: a thousand agents are a thousand connections."""
+    """Raise the limit of open files: each connected agent needs one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 2 * MOST_CONNECTIONS if hard == resource.RLIM_INFINITY else min(hard, 2 * MOST_CONNECTIONS)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -193,7 +193,7 @@ def _explain_listen_error(host: str, port: int, error: Exception) -> str:
     if code == errno.EADDRINUSE:
         return f"port {port} on {host} is taken by another program; choose another with --port, or any with --port 0"
     if code == errno.EACCES:
-        return f"port {port} may not be used by you; choose one above 1023 with --port"
+        return f"you may not use port {port}; choose one above 1023 with --port"
     if code == errno.EADDRNOTAVAIL:
         return f"this machine has no address {host}; try --host 127.0.0.1"
     return f"cannot listen on {host} port {port} ({error}); choose another with --port"

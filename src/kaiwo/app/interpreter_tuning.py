@@ -1,4 +1,4 @@
-"""Keep the garbage collector and busy threads from stopping the event loop at a bad moment."""
+"""Tune the Python interpreter, so that garbage collection and busy threads do not delay the event loop."""
 
 import gc
 import sys
@@ -13,7 +13,7 @@ SWITCH_S = 0.0005
 
 
 def tune_interpreter() -> None:
-    """Call once the state is loaded."""
+    """Call this after the state has been loaded, which is then exempt from garbage collection."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLD)

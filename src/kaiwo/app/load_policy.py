@@ -9,7 +9,7 @@ from kaiwo.model.policy import DEFAULT_POLICY, Policy
 
 
 def load_policy(path: str) -> Policy:
-    """The default policy without a path; ConfigError for one that could not work."""
+    """Without a path, the default policy. Raises ConfigError for a policy that could not work."""
     if not path:
         return DEFAULT_POLICY
     try:

@@ -40,7 +40,7 @@ class SchedulerOptions(ServerOptions, frozen=True):
     lease_name: str = ""  # empty: the scheduler's name
     lease_namespace: str = ""  # empty: that of the pod, or of the context
     dcm_config: str = ""  # namespace/name of the ConfigMap with the profiles of AMD's Device Config Manager
-    host_names: tuple[str, ...] = ()  # of a Service: names under which people reach it, beside addresses
+    host_names: tuple[str, ...] = ()  # names under which people reach Kaiwo, such as that of its Service
     webhooks: str = ""  # name of the Service, the Secret and the configurations; empty: no webhooks
     webhook_port: int = 9443
     agents: str = ""  # a ConfigMap that tells node agents which server to trust; empty: they share one token
@@ -48,7 +48,7 @@ class SchedulerOptions(ServerOptions, frozen=True):
     agent_account: str = ""  # namespace:name of the agents' service account
     may_name_users: tuple[str, ...] = ()  # users and groups who may submit work for others
     extender_port: int = 0  # for kube-scheduler; 0: none
-    extends: str = "default-scheduler"  # whose pods the extender places
+    extends: str = "default-scheduler"  # the scheduler whose pods the extender places
 
 
 def find_home(environ: Mapping[str, str]) -> str:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from kaiwo.api.context import Context
     from kaiwo.clusters.kubernetes.webhooks.webhook_server import Webhooks
 
-WEBHOOK_START_S = 10.0  # how long the start waits for them
+WEBHOOK_START_S = 10.0  # how long the program waits at its start until the webhooks are served
 
 
 class RunningScheduler(NamedTuple):
@@ -49,7 +49,7 @@ class RunningScheduler(NamedTuple):
 
 
 def run(options: SchedulerOptions) -> None:
-    """Until Ctrl-C or SIGTERM. Running work goes on."""
+    """Run until Ctrl-C or SIGTERM. Running workloads continue after that."""
     with contextlib.suppress(KeyboardInterrupt, asyncio.CancelledError):
         asyncio.run(_run(options))
 
@@ -83,7 +83,7 @@ async def scheduling(options: SchedulerOptions) -> AsyncIterator[RunningSchedule
         app, context = await _make_api(options, loop)
         context.leadership = guard.leadership
         context.partitions.use_objects(KubernetesPartitioning(cluster, options.dcm_config))
-        await first_of(loop.changed(0), ending)  # every cache is warm
+        await first_of(loop.changed(0), ending)  # until the cache has synced
         tune_interpreter()
         if options.webhooks:
             webhooks = await _start_webhooks(options, access, cluster)
@@ -108,7 +108,7 @@ async def scheduling(options: SchedulerOptions) -> AsyncIterator[RunningSchedule
 
 
 async def _make_api(options: SchedulerOptions, loop: SchedulingLoop) -> "tuple[Starlette, Context]":
-    """Imported here, while the first lists arrive: the half second that it takes delays no pod."""
+    """Make the API. It is imported here, while the first lists arrive: the half second that it takes delays no pod."""
     await asyncio.to_thread(importlib.import_module, "kaiwo.api.application")
     from kaiwo.api.application import context_of, make_app
 
@@ -146,7 +146,7 @@ def _check_agents(options: SchedulerOptions) -> None:
 
 
 async def _start_webhooks(options: SchedulerOptions, access: Access, cluster: KubernetesCluster) -> "Webhooks":
-    """Imported here: a scheduler without webhooks does not load the certificate library."""
+    """Start the webhooks. They are imported here: without them the certificate library is not loaded."""
     from kaiwo.clusters.kubernetes.webhooks.webhook_server import WebhookPolicy, Webhooks, WebhookSite
 
     namespace = options.lease_namespace or access.namespace

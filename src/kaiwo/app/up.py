@@ -31,7 +31,7 @@ from kaiwo.runtime.partitioning.saved_state import FILE, read_state, with_saved_
 
 
 def run(options: UpOptions) -> None:
-    """Until Ctrl-C or SIGTERM. Running work goes on."""
+    """Run until Ctrl-C or SIGTERM. Running workloads continue after that."""
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(_run(options))
 
@@ -101,7 +101,7 @@ async def _run(options: UpOptions) -> None:
 
 
 def _nodes(options: UpOptions) -> Sequence[Node] | None:
-    """The requested nodes, in the modes that they have by now; None: those of the last time."""
+    """The requested nodes, with their saved partition modes; None: the same nodes as the last time."""
     if options.cluster_file:
         nodes = read_cluster_file(Path(options.cluster_file).read_bytes(), options.cluster_file)
     elif options.nodes or options.gpu_model:
@@ -118,7 +118,7 @@ def _default_nodes(root: str) -> Sequence[Node]:
 
 
 def _machine(context: Context, name: str, options: UpOptions) -> LocalMachine:
-    """For changes of this machine's partition modes; a GPU with a process is in use."""
+    """This machine, for changes of its partition modes; a GPU that runs a process is in use."""
 
     def tenant(gpu: str) -> str:
         agent = context.agents.of(name)
@@ -134,7 +134,7 @@ async def _demo(cluster: LocalCluster) -> None:
     try:
         await submit_demo(cluster)
         await keep_submitting(cluster)
-    except Exception as error:  # Kaiwo also works without the sample
+    except Exception as error:  # Kaiwo also works without the demo
         emit("demo-failed", level="error", error=f"{type(error).__name__}: {error}")
 
 

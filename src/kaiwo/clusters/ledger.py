@@ -1,4 +1,4 @@
-"""How much of each node the pods hold. The ledger has the last word on what fits: a wrong plan is refused here."""
+"""The ledger: how much of each node the pods hold. It has the last word on what fits: a wrong plan is refused here."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from kaiwo.model.gpu import Share
 from kaiwo.model.node import Node
 from kaiwo.model.workload import Phase, Pod
 
-GONE = "the machine does not show it any more"
+GONE = "the machine no longer shows it"
 
 
 class NodeUsage:
@@ -29,7 +29,7 @@ class NodeUsage:
         return copy
 
     def add(self, pod: Pod, sign: int = 1) -> None:
-        """Take what the pod holds, or give it back with sign -1."""
+        """Add what the pod holds; with sign -1, subtract it."""
         self.cpu_milli += sign * pod.cpu_milli
         self.memory_mib += sign * pod.memory_mib
         self.pods += sign
@@ -41,7 +41,7 @@ class NodeUsage:
 
 
 class Misfit(NamedTuple):
-    """Why a pod cannot start on the node that a plan chose; an empty node: it could start on none."""
+    """Why a pod cannot start on the node that a plan chose. Without a node: it could not start on any."""
 
     node: str
     why: str
@@ -97,15 +97,15 @@ def holds(pod: Pod) -> bool:
 
 
 def overcommit(node: Node, usage: NodeUsage) -> str:
-    """The first thing of which more is held than the node has, in one sentence; empty when there is none."""
+    """The first resource of which pods hold more than the node has, in one sentence; empty when there is none."""
     return _shortage(node, usage, usage)
 
 
 def _shortage(node: Node, usage: NodeUsage, taken: NodeUsage) -> str:
-    """The first of the things taken of which the node has less than is used; `use` includes what is taken.
+    """The first resource in `taken` of which more is used than the node has; `usage` includes what is taken.
 
-    A node may shrink under its pods, and others place pods too: what they overcommit does not count against a pod
-    that takes none of it.
+    A node may shrink while its pods run, and other schedulers place pods too: a resource that is already overcommitted
+    does not count against a pod that takes none of it.
     """
     if taken.cpu_milli > 0 and usage.cpu_milli > node.cpu_milli:
         return f"node {node.name} has not enough CPU left"
@@ -133,7 +133,7 @@ def devices_in_use(usage: NodeUsage) -> frozenset[str]:
 
 
 def keep_devices_in_use(after: Node, before: Node, usage: NodeUsage) -> Node:
-    """The node with the devices that pods still hold although it no longer has them."""
+    """The new node, with the devices that pods still hold although the node no longer has them."""
     shown = {gpu.id for gpu in after.gpus}
     held = [gpu for gpu in before.gpus if gpu.id not in shown and gpu.id in devices_in_use(usage)]
     return replace(after, gpus=(*after.gpus, *(replace(gpu, healthy=False, reason=GONE) for gpu in held)))

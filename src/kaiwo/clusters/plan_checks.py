@@ -1,6 +1,6 @@
 """Check the starts and evictions of a plan against what a cluster knows now: the plan may be a moment old.
 
-Never lets a part of a gang start, or evicts a part of a gang that cannot run without it.
+Never starts only a part of a gang, or evicts a part of a gang that cannot run without it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -38,10 +38,10 @@ def by_workload(items: Iterable[Item]) -> dict[str, list[Item]]:
 
 
 def check_starts(name: str, is_known: bool, starts: Sequence[Start], placed: Mapping[str, Pod]) -> CheckedStarts:
-    """Leave out pods that hold a place already, and workloads that are gone."""
+    """Leave out pods that are already placed, and workloads that are gone."""
     if not is_known:
         return CheckedStarts((), (*(PodGone(name, start.pod) for start in starts), WorkloadGone(name)))
-    # The scheduler believed that these pods wait: the events tell it where they are.
+    # The scheduler believed that these pods were waiting: the events correct that.
     events = [PodChanged(placed[start.pod]) for start in starts if start.pod in placed]
     return CheckedStarts(tuple({start.pod: start for start in starts if start.pod not in placed}.values()), events)
 
@@ -59,7 +59,7 @@ def check_devices(workload: Workload, start: Start) -> Role | Misfit:
 def find_misfit(
     workload: Workload, starting: Sequence[Pod], placed: Iterable[Pod], nodes: Mapping[str, Node], ledger: Ledger
 ) -> Misfit | None:
-    """Why these pods can't start now, beside those that hold a place."""
+    """Why these pods cannot start now, in addition to those that are already placed."""
     if workload.held:
         return Misfit("", "it is held")
     if workload.after or workload.after_failed:
@@ -73,7 +73,7 @@ def find_misfit(
 def check_evictions(
     name: str, workload: Workload | None, pods: Sequence[str], placed: Mapping[str, Pod]
 ) -> CheckedEvictions:
-    """These pods, or all pods of the workload when it cannot go on without them."""
+    """These pods, or all pods of the workload when it cannot continue without them."""
     events = [PodGone(name, pod) for pod in pods if pod not in placed]
     leaving = [pod for pod in pods if pod in placed and is_up(placed[pod])]
     if workload is None or not leaving:
@@ -87,7 +87,7 @@ def check_evictions(
 
 
 def is_up(pod: Pod) -> bool:
-    """It starts or runs, and is not being stopped."""
+    """Whether it is starting or running, and not being stopped."""
     return pod.phase in (Phase.ASSUMED, Phase.RUNNING)
 
 
@@ -97,7 +97,7 @@ def eviction_sentence(eviction: Eviction) -> str:
 
 
 def back_off_s(times: int) -> int:
-    """After this many refusals in a row: 1, 2, 4 ... 60 seconds."""
+    """1, 2, 4 ... 60 seconds. `times`: how many attempts in a row had failed before this one."""
     return min(1 << min(times, 10), LONGEST_BACK_OFF_S)
 
 

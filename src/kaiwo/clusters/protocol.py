@@ -24,13 +24,13 @@ class RecordChanges(NamedTuple):
     version: int  # what to ask with the next time
     records: Sequence[WorkloadRecord]  # new or changed, or all of them
     gone: Sequence[str]
-    is_all: bool = False  # the version was too old: a workload that is not among the records is gone
+    is_all: bool = False  # the version was too old: any workload that is not among the records is gone
 
 
 class LogFile(NamedTuple):
-    attempt: int  # the first is 1
+    attempt: int  # 1 for the first attempt
     path: str  # right after the start the file may not exist yet
-    is_over: bool  # nothing more is written
+    is_over: bool  # the file is complete
 
 
 class PodRun(NamedTuple):
@@ -57,8 +57,8 @@ class WorkControl(Protocol):
     ) -> tuple[Queue | None, ...]:
         """Create or replace queues and reservations and submit workloads, all or none.
 
-        Returns the queues as they were; None: it is new. `dry_run`: the same answer, and nothing is changed. The name
-        of a living workload is refused; that of an ended one is taken over.
+        Returns each queue as it was before; None for a new one. `dry_run`: the same result, but nothing is changed. The
+        name of a living workload is refused; the name of an ended one may be used again.
         """
 
     async def remove(
@@ -73,14 +73,14 @@ class WorkControl(Protocol):
         """Every known reservation by name: pending, active and expired."""
 
     async def change(self, action: Action, name: str, who: str = "") -> None:
-        """Cancel: stop its pods; then it is `cancelled`. Hold: keep a waiting workload from starting; release: undo
-        that. Requeue: stop it if it runs, and let it wait again; an ended one waits again with fresh retries."""
+        """Cancel: stop its pods; then it is `cancelled`. Hold: keep a waiting workload from starting. Release: undo a
+        hold. Requeue: stop it if it runs, and let it wait again; an ended one waits again with all its retries."""
 
     async def change_many(self, action: Action, names: Sequence[str], who: str = "") -> tuple[KaiwoError | None, ...]:
-        """Do this to many workloads. Returns for each the refusal, or None when it is done."""
+        """Apply the action to many workloads. Returns for each one the refusal, or None when it was done."""
 
     async def checkpoint(self, name: str, at_s: int = 0, who: str = "") -> int:
-        """Note that it saved its work; 0 or a future time: now. Returns the time of its last checkpoint."""
+        """Record that it saved its work; 0 or a future time means now. Returns the time of its last checkpoint."""
 
     async def forget_ended(self, names: Sequence[str], who: str = "") -> None:
         """Drop the records of ended workloads."""
@@ -88,10 +88,10 @@ class WorkControl(Protocol):
 
 class NodeControl(Protocol):
     async def cordon(self, name: str, cordoned: bool, reason: str = "", who: str = "") -> None:
-        """Allow no new pods on this node, or allow them again."""
+        """Keep new pods off this node, or allow them again."""
 
     async def drain(self, name: str, reason: str = "", who: str = "") -> tuple[str, ...]:
-        """Cordon it and stop its pods, which wait again. Returns the evicted workloads."""
+        """Cordon the node and stop its pods, which wait again. Returns the evicted workloads."""
 
 
 class DeviceControl(Protocol):
@@ -120,7 +120,7 @@ class LogFiles(Protocol):
     """The output of processes, in files on this machine."""
 
     def logs_of(self, name: str, pod: str = "") -> Sequence[LogFile]:
-        """The kept logs of a pod (default: the first), the first attempt first."""
+        """The stored logs of a pod (default: the first pod), from the first attempt to the last."""
 
 
 class Consoles(Protocol):
@@ -153,11 +153,11 @@ class Cluster(Protocol):
 
     @property
     def abilities(self) -> Abilities:
-        """What can be done here beside scheduling."""
+        """What can be done here besides scheduling."""
 
     @property
     def is_virtual(self) -> bool:
-        """No real machine is behind its nodes."""
+        """Whether its nodes exist only in the simulation, with no real machine behind them."""
 
     @property
     def left_out(self) -> int:
@@ -170,7 +170,7 @@ class Cluster(Protocol):
         """The whole state as the first batch, then every change, in order, until `close`. One reader."""
 
     async def apply(self, plan: Plan) -> tuple[str, ...]:
-        """Carry out the plan. Returns at once, with the ids (`workload/pod`) of what was begun.
+        """Begin to carry out the plan. Returns at once, with the ids (`workload/pod`) of what was begun.
 
         Outcomes come back as events: a start becomes PodChanged(running), or PodGone and a WorkloadChanged with a
         back-off (`not_before_s`, `avoid_nodes`) when it was refused. Applying a start twice starts once.
@@ -186,4 +186,4 @@ class Cluster(Protocol):
         """The workloads that changed after this version; -1: all of them."""
 
     async def close(self) -> None:
-        """Stop watching. Running work goes on."""
+        """Stop watching. Running workloads continue."""

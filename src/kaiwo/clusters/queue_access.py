@@ -10,7 +10,7 @@ MOST_NAMED = 5
 
 
 def check_queue_access(queues: Mapping[str, Queue], workload: Workload, knows_user: bool = True) -> None:
-    """`knows_user`: without it only the namespace is checked."""
+    """Raise RefusedError if the queue does not take this work. Without `knows_user` only the namespace is checked."""
     refusal = queue_that_refuses(queues, workload, knows_user)
     if refusal is None:
         return

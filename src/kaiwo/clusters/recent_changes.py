@@ -1,6 +1,6 @@
-"""Which workloads changed recently, so that a reader that polls need not read all of them.
+"""Remember which workloads changed recently, so that a reader that polls need not read all of them.
 
-Their number is bounded. Any thread may ask while another one adds.
+Their number is bounded. Any thread may call `since` while another one calls `note`.
 """
 
 from itertools import takewhile
@@ -23,12 +23,12 @@ class RecentChanges:
             self._complete_from = self._versions.pop(next(iter(self._versions)))
 
     def begin_at(self, version: int) -> None:
-        """Know nothing of what was before."""
+        """Forget every change up to this version."""
         self._versions.clear()
         self._complete_from = version
 
     def since(self, version: int) -> list[str] | None:
-        """The names that changed after this version; None when that is too long ago to say."""
+        """The names that changed after this version; None when that is too long ago to know."""
         versions = self._versions.copy()  # at once: another thread may note more
         if version < self._complete_from:
             return None

@@ -14,7 +14,7 @@ from kaiwo.model.policy import DEFAULT_POLICY, Policy
 
 
 class Base(msgspec.Struct, frozen=True):
-    """The whole cluster state. `state` is what the writer needs beside the events, opaque to the journal."""
+    """The whole cluster state. `state` is what the writer needs besides the events; the journal does not read it."""
 
     events: tuple[Event, ...]
     state: bytes = b""
@@ -27,7 +27,7 @@ class Batch(msgspec.Struct, frozen=True):
 
 
 class Setting(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a cycle was decided with. Written only when it changed."""
+    """The code, policy and plugins that a cycle was decided with. Written only when they changed."""
 
     version: str  # of the code
     policy: Policy = DEFAULT_POLICY

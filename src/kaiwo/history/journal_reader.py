@@ -1,6 +1,6 @@
-"""Read a journal, also while another process writes it.
+"""Read a journal, even while another process writes it.
 
-A broken file does not make a read fail: `notes` say what is lost, and the rest is there.
+A broken file does not make a read fail: `notes` list what is lost, and the rest can be read.
 """
 
 import itertools
@@ -20,7 +20,7 @@ from kaiwo.model.errors import ClusterError, NotFoundError
 
 
 class JournalReader:
-    """Any thread may read, and gets what is on disk now. Segments are read only when they are needed."""
+    """Any thread may read; it gets what is on disk at that moment. Segments are read only when they are needed."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -47,7 +47,7 @@ class JournalReader:
             return (*self._gaps(), *(segment.damage for segment in self._segments if segment.damage))
 
     def cycles(self, limit: int = 50, before: int | None = None) -> list[CycleHead]:
-        """The newest first, those below `before`."""
+        """The heads of the cycles below `before`, the newest first."""
         heads: list[CycleHead] = []
         bound = 2**63 if before is None else before
         with self._reading:
@@ -138,7 +138,7 @@ class JournalReader:
 
 
 def _attempt(segment: Segment, read: Callable[[], None]) -> None:
-    """A file that the writer just dropped is no trouble; one that cannot be read is."""
+    """Read from a segment. A file that the writer just dropped is ignored; one that cannot be read is noted."""
     try:
         read()
         segment.problem = ""

@@ -58,7 +58,7 @@ class Segment:
         self.has_base = False
         self.end = 0  # up to here every frame is whole
         self.size = -1  # of the file, when it was last read
-        self.problem = ""  # why it could not be read at all
+        self.problem = ""  # why the file could not be read at all
         self._is_read = False  # beyond its header
         # 16 bytes a cycle: a full journal of small cycles has hundreds of thousands of them.
         self.numbers = array("Q")
@@ -87,7 +87,7 @@ class Segment:
         return f"{place}: the {lost} bytes from there on are lost" if lost else ""
 
     def read_header(self) -> None:
-        """Enough to know which cycles it may hold."""
+        """The header is enough to know which cycles the file may hold."""
         if not self.has_header:
             with self.path.open("rb") as file:
                 self.size = os.fstat(file.fileno()).st_size
@@ -109,7 +109,7 @@ class Segment:
             self._take(frame)
 
     def heads(self, before: int, limit: int) -> list[CycleHead]:
-        """Those below `before`, the newest first."""
+        """The heads of the cycles below `before`, the newest first."""
         stop = bisect_left(self.numbers, before)
         offsets = self._cycles_at[max(0, stop - limit) : stop]
         if not offsets:
@@ -125,7 +125,7 @@ class Segment:
             return read_cycle(frame, plan, self._frame_at(file.fileno(), offsets.setting_at))
 
     def entries(self, index: int) -> Iterator[Entry]:
-        """From the base to the cycle at this index. The file is read at once, entries are made one by one."""
+        """From the base to the cycle at this index. The file is read at once; entries are decoded one by one."""
         with self.path.open("rb") as file:
             end = self._frame_at(file.fileno(), self._cycles_at[index]).end
             file.seek(_HEADER.size)

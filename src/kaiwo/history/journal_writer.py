@@ -1,4 +1,4 @@
-"""Write the journal into segments, one write a cycle; the oldest segments make room for new ones.
+"""Write the journal into segments, with one write per cycle; the oldest segments are dropped to make room.
 
 A full or broken disk never stops the scheduler, and the journal never exceeds `max_bytes`. Nothing is synced to the
 disk before `close`: when the process dies, what was flushed is safe with the kernel; when the power fails, about the
@@ -72,7 +72,7 @@ class SegmentWriter:
         self._buffer = bytearray()
 
     def publish(self) -> None:
-        """Show the segment to readers, once its base is flushed."""
+        """Make the segment visible to readers, once its base is flushed."""
         os.rename(self._temporary, self._path)
         self.base_bytes = self.flushed
 
@@ -144,7 +144,7 @@ class Journal(JournalReader):
             self._write(self._open.batch, events)
 
     def cycle(self, cycle: Cycle) -> None:
-        """A cycle that was decided on the state that all entries so far make. Flushes."""
+        """Write a cycle that was decided on the state after all entries so far, and flush."""
         if cycle.head.number <= self._last:
             raise ValueError(f"cycle {cycle.head.number} comes after cycle {self._last}: take next_number")
         self._last = cycle.head.number
@@ -177,14 +177,14 @@ class Journal(JournalReader):
         self._sequence = segment.sequence
 
     def _write(self, write: Callable[[T], None], value: T) -> None:
-        """Whatever the disk or an odd value does, the scheduler continues and the notes say so."""
+        """If the disk fails or a value cannot be encoded, the scheduler continues, and the notes record it."""
         try:
             write(value)
             self._flush(BUFFER_BYTES)
         except OSError as error:
-            self._suspend(f"cannot write to {self.path}: {error}; make room or mend the disk")
+            self._suspend(f"cannot write to {self.path}: {error}; free some space or repair the disk")
         except (ValueError, OverflowError) as error:  # text that is not Unicode, a number over 64 bits
-            self._suspend(f"an entry cannot be encoded: {error}; mend the object that it comes from")
+            self._suspend(f"an entry cannot be encoded: {error}; correct the object that it comes from")
 
     def _flush(self, from_bytes: int = 1) -> None:
         if self._open is not None and self._open.buffered >= from_bytes:
@@ -202,7 +202,7 @@ class Journal(JournalReader):
     def _suspend(self, problem: str) -> None:
         """Write nothing until the next base."""
         self._problems.append(f"the journal has a hole from cycle {self._last} on: {problem}")
-        # A segment without trouble so far is followed by a new one at once. When that fails too, wait.
+        # A segment that had worked so far is followed by a new one at once. When that fails too, wait.
         had_worked = self._open is not None and self._open.is_published
         self._retry_at = self._clock() + (0.0 if had_worked else RETRY_S)
         self._release_segment()

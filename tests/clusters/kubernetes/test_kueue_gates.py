@@ -81,7 +81,7 @@ def test_a_group_waits_for_kueue_and_goes_where_kueue_said(plane: Plane, tmp_pat
             await until_said(kubectl, "w-1", "(queue team-a): insufficient quota for amd.com/gpu in flavor mi300x")
             assert (await kubectl.condition("w-1"))["reason"] == "SchedulingGated"
             await tell(kubectl, "group", QuotaReserved=("True", "reserved"), Admitted=("True", "admitted"))
-            await until_said(kubectl, "w-0", "Kueue has admitted it to cluster-a and has yet to take its gate away")
+            await until_said(kubectl, "w-0", "Kueue has admitted it to cluster-a and has not removed its gate yet")
             before = (await kubectl.get(f"{WORKLOADS}/group"))["metadata"]["resourceVersion"]
             for number in range(2):  # as Kueue lets pods go: the flavor's labels, and no gate
                 await kubectl.patch(
@@ -169,7 +169,7 @@ def test_a_domain_that_kueue_chose_is_in_the_node_selectors(chosen: dict[str, An
                     {"name": "done", "state": "Ready"},
                 ],
             },
-            "Kueue keeps quota of c for it and waits for money (asked)",
+            "Kueue has reserved quota of c for it and waits for money (asked)",
         ),
     ],
     ids=["set-aside", "new", "checks"],

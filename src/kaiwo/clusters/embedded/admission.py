@@ -30,7 +30,7 @@ def admit(state: EmbeddedState, items: Sequence[Item], now_s: int) -> list[Workl
     for workload, _ in items:
         _check_workload(workload, now_s)
         if workload.name in batch:
-            raise ConfigError(f"workload {workload.name} is there twice; give each its own name", "name")
+            raise ConfigError(f"workload {workload.name} is listed twice; give each its own name", "name")
         batch[workload.name] = workload
     for name in batch:
         if (tracked := state.workloads.get(name)) is not None and not tracked.is_over:
@@ -62,7 +62,7 @@ def admit_queues(state: EmbeddedState, queues: Sequence[Queue], now_s: int) -> l
 
 
 def check_queues_removal(state: EmbeddedState, names: Sequence[str], leaving: Iterable[TrackedWorkload] = ()) -> None:
-    """Only they themselves, and work that is removed with them, may depend on them."""
+    """Refuse to remove queues that other queues or workloads still need, unless those are removed with them."""
     leaving_count = Counter(tracked.workload.queue for tracked in leaving if tracked.needs_queue)
     for name in names:
         if name not in state.queues:
@@ -77,14 +77,14 @@ def check_queues_removal(state: EmbeddedState, names: Sequence[str], leaving: It
 
 
 def check_node(state: EmbeddedState, node: Node) -> None:
-    """It may be created, or replace the one of that name without taking devices from running pods."""
+    """Refuse a node that is malformed, or that would take devices away from running pods."""
     if not node.name:
         raise ConfigError("a node needs a name", "name")
     ids = [gpu.id for gpu in node.gpus]
     if len(set(ids)) != len(ids):
         raise ConfigError(f"node {node.name} has two GPUs with the same id", "gpus")
     if node.name in state.nodes and (why := overcommit(node, state.ledger.usage_of(node.name))):
-        raise RefusedError(f"node {node.name} cannot change so while its pods run ({why}); drain it first")
+        raise RefusedError(f"node {node.name} cannot be changed like this while its pods run ({why}); drain it first")
 
 
 def find_workload(state: EmbeddedState, name: str) -> TrackedWorkload:
@@ -124,7 +124,7 @@ def _check_workload(workload: Workload, now_s: int) -> None:
 
 
 def _check_tree(state: EmbeddedState, queues: Sequence[Queue]) -> None:
-    """Refuse only new mistakes: an old one must not keep people from correcting another."""
+    """Refuse only new mistakes: an existing one must not keep people from correcting another."""
     errors = [finding for finding in check_queue_tree(queues) if finding.is_error]
     if not errors:
         return
@@ -162,7 +162,7 @@ def _tasks_by_array(workloads: Iterable[Workload]) -> dict[str, list[str]]:
 def _expand_array_names(
     state: EmbeddedState, batch: Mapping[str, Workload], tasks: Tasks, workload: Workload
 ) -> Workload:
-    """The name of an array means all its tasks; where a workload has that name too, it means both."""
+    """A dependency on an array means all its tasks; where a workload has the same name, it means both."""
 
     def expand(other: str) -> list[str]:
         array = all_tasks(other)
@@ -175,8 +175,8 @@ def _expand_array_names(
 
 
 def check_dependency_cycles(state: EmbeddedState, batch: Mapping[str, Workload], tasks: Tasks) -> None:
-    """Refuse new work that waits for itself. Work that exists already may wait for a name in the batch: that of an
-    ended workload which is replaced, or begins again."""
+    """Refuse new work that waits for itself. Existing work may wait for a name in the batch: that of an ended workload
+    which is replaced or requeued."""
     done: set[str] = set()
     for name in batch:
         path: dict[str, None] = {}
@@ -204,7 +204,7 @@ def check_dependency_cycles(state: EmbeddedState, batch: Mapping[str, Workload],
 
 
 def _awaited_by(state: EmbeddedState, tasks: Tasks, at: str) -> Sequence[str]:
-    """The tasks of an array, or the dependencies of a living workload, failed ones too."""
+    """The tasks of an array, or the dependencies of a living workload, including failed ones."""
     if every := {*tasks.get(at, ()), *state.tasks_of.get(at, ())}:
         return sorted(every)
     tracked = state.workloads.get(at)
@@ -214,7 +214,7 @@ def _awaited_by(state: EmbeddedState, tasks: Tasks, at: str) -> Sequence[str]:
 def _awaited_state(
     state: EmbeddedState, batch: Mapping[str, Workload], tasks: Tasks, other: str
 ) -> WorkloadState | None:
-    """The state of a workload, or of all tasks of an array together; None: there is none of that name."""
+    """The state of a workload, or of all tasks of an array together; None: the name is unknown."""
     names = {*tasks.get(other, ()), *state.tasks_of.get(other, ())} or {other}
     existing = [state.workloads[name] for name in names if name not in batch and name in state.workloads]
     if any(tracked.is_over and tracked.record.state is not WorkloadState.SUCCEEDED for tracked in existing):

@@ -42,14 +42,14 @@ class EmbeddedCluster:
         raise NotImplementedError
 
     async def start(self) -> None:
-        """Get ready; `events` does it too."""
+        """Get ready to run; `events` calls this too."""
 
     async def transact(self, act: Callable[[Transaction], T]) -> T:
         """Run one transaction: act on the state, store it, publish its events, and carry it out."""
         raise NotImplementedError
 
     def audit(self, who: str, verb: str, objects: Sequence[str]) -> None:
-        """Note what a person did."""
+        """Record in the audit log what a person did; the default is to record nothing."""
 
     async def events(self) -> AsyncIterator[tuple[Event, ...]]:
         await self.start()
@@ -110,7 +110,7 @@ class EmbeddedCluster:
         return result
 
     def _publish(self, transaction: Transaction) -> None:
-        """Only once it is stored."""
+        """Publish the events of a transaction. Call it only once the transaction is stored."""
         if transaction.events and self._outbox is not None:
             self._outbox.put_nowait(tuple(transaction.events))
         for callback in transaction.after_commit:

@@ -13,7 +13,7 @@ from kaiwo.model.amounts import duration
 from kaiwo.model.workload import Phase, Pod, Workload, breaks_gang
 from kaiwo.model.workload_record import WorkloadRecord, WorkloadState
 
-SIMULATED_S = 600  # how long work without a command takes by default
+SIMULATED_S = 600  # how long simulated work takes by default
 STILL_STOPPING_S = 86_400  # "not before" while pods are stopping; reset when the last one is gone
 
 
@@ -111,7 +111,7 @@ def begin_attempt(tracked: TrackedWorkload, now_s: int) -> TrackedWorkload:
 
 
 def refuse(tracked: TrackedWorkload, now_s: int, why: str) -> TrackedWorkload:
-    """A start that was refused: it waits longer each time."""
+    """A start was refused: the workload waits, longer each time."""
     record = replace(tracked.record, message=why)
     return end(replace(tracked, record=record, refusals=tracked.refusals + 1, ending=Ending.REFUSE), now_s)
 
@@ -124,7 +124,7 @@ def fail(tracked: TrackedWorkload, end: Exit, pod: str, now_s: int) -> TrackedWo
 
 
 def stop_all(tracked: TrackedWorkload, ending: Ending, now_s: int, message: str = "") -> TrackedWorkload:
-    """All its pods are being stopped. The first reason counts, but what people ask for comes first."""
+    """All its pods are being stopped. The first reason counts, unless it is cancelled or requeued later."""
     if tracked.ending and ending not in (Ending.CANCEL, Ending.REQUEUE):
         return tracked
     record = replace(tracked.record, message=message or tracked.record.message)
@@ -161,7 +161,7 @@ def succeed(tracked: TrackedWorkload, now_s: int) -> TrackedWorkload:
 
 
 def wait_again(tracked: TrackedWorkload, now_s: int) -> TrackedWorkload:
-    expires_s = tracked.workload.expires_s if tracked.workload.expires_s > now_s else 0  # one that has passed is gone
+    expires_s = tracked.workload.expires_s if tracked.workload.expires_s > now_s else 0  # drop an end in the past
     workload = replace(tracked.workload, submitted_s=now_s, not_before_s=0, not_before_why="", expires_s=expires_s)
     record = replace(tracked.record, workload=workload, state=WorkloadState.WAITING, ended_s=0, exit_code=0, message="")
     return TrackedWorkload(record)
@@ -180,7 +180,7 @@ def with_workload(tracked: TrackedWorkload, **fields: object) -> TrackedWorkload
 
 
 def array_of(workload: Workload) -> str:
-    """The array that it is a task of, as dependencies on all its tasks name it: `default/sweep-*`; empty: none."""
+    """The array that a task belongs to, in the form that dependencies use: `default/sweep-*`; empty: it is no task."""
     array = workload.labels.get(ARRAY_LABEL)
     return all_tasks(f"{workload.name.partition('/')[0]}/{array}") if array else ""
 

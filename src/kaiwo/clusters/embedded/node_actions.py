@@ -15,7 +15,7 @@ from kaiwo.model.node import Node
 
 
 class EmbeddedNodes:
-    """Implements NodeControl; virtual nodes can also come and go."""
+    """Implements NodeControl; virtual nodes can also be added and removed."""
 
     def __init__(self, runner: TransactionRunner) -> None:
         self._runner = runner

@@ -24,10 +24,10 @@ MOST_NAMED = 4  # GPUs of a node in one sentence
 
 
 def put(transaction: Transaction, reservations: Sequence[Reservation]) -> None:
-    """Create or replace reservations. What was picked for one stays until a plan picks other devices."""
+    """Create or replace reservations. Devices that were picked for one stay until a plan picks others."""
     fresh = {reservation.name: reservation for reservation in reservations}
     if len(fresh) < len(reservations):
-        raise ConfigError("a reservation is there twice; give each its own name", "metadata.name")
+        raise ConfigError("a reservation is listed twice; give each its own name", "metadata.name")
     for reservation in fresh.values():
         before = transaction.state.reservations.get(reservation.name)
         created_s = transaction.now_s if before is None else before.created_s
@@ -39,7 +39,7 @@ def put(transaction: Transaction, reservations: Sequence[Reservation]) -> None:
 
 
 def remove(transaction: Transaction, names: Sequence[str]) -> None:
-    """Remove reservations. Work that runs on their devices goes on."""
+    """Remove reservations. Work that runs on their devices continues."""
     for name in dict.fromkeys(names):
         if name not in transaction.state.reservations:
             known = ", ".join(sorted(transaction.state.reservations)[:5]) or "none"
@@ -48,7 +48,7 @@ def remove(transaction: Transaction, names: Sequence[str]) -> None:
 
 
 def record_picked_devices(transaction: Transaction, plan: Plan) -> None:
-    """Store which devices the plan picked. The scheduler knows it already, so only a new reader gets an event."""
+    """Store which devices the plan picked. The scheduler knows them already, so only a new reader gets an event."""
     for picked in plan.reserved:
         before = transaction.state.reservations.get(picked.reservation)
         if before is not None and before.picked != picked.devices:
@@ -56,7 +56,7 @@ def record_picked_devices(transaction: Transaction, plan: Plan) -> None:
 
 
 def expire(transaction: Transaction, names: Sequence[str]) -> list[str]:
-    """End workloads whose allocation was given until now. Returns those that had not ended before."""
+    """End workloads whose allocation has expired. Returns those that had not ended before."""
     ended = []
     for name in names:
         tracked = transaction.state.workloads.get(name)
@@ -69,14 +69,14 @@ def expire(transaction: Transaction, names: Sequence[str]) -> list[str]:
 
 
 def _check(state: EmbeddedState, reservation: Reservation, now_s: int, is_new: bool) -> None:
-    """By itself, and against what there is. One that was admitted before is not checked again."""
+    """Check it by itself, then against the nodes and the other reservations. An unchanged one is checked only alone."""
     if sentence := check_reservation(reservation):
         raise ConfigError(sentence, "spec")
     if not is_new:
         return
     name, owner = reservation.name, reservation.owner
     if reservation.phase(now_s) is ReservationPhase.EXPIRED:
-        raise ConfigError(f"reservation {name} would be over already; give it a later end", "spec.end")
+        raise ConfigError(f"reservation {name} would already be over; give it a later end", "spec.end")
     if owner.queue and owner.queue not in state.queues:
         raise RefusedError(f"reservation {name} is for queue {owner.queue}, which does not exist; create it first")
     _check_nodes_and_devices(state, reservation)
@@ -86,8 +86,8 @@ def _check(state: EmbeddedState, reservation: Reservation, now_s: int, is_new: b
         if other.name != name and is_live and shared and reservation.overlaps(other):
             device = min(shared, key=lambda each: (each.node, each.gpu))
             raise RefusedError(
-                f"reservation {name} names {device.gpu} of node {device.node}, which reservation {other.name} has for "
-                f"{other.owner.words} {other.times()}; choose other devices or another time"
+                f"reservation {name} names {device.gpu} of node {device.node}, which reservation {other.name} keeps "
+                f"for {other.owner.words} {other.times()}; choose other devices or another time"
             )
 
 
@@ -105,7 +105,7 @@ def _check_nodes_and_devices(state: EmbeddedState, reservation: Reservation) -> 
 
 
 def _named_devices(state: EmbeddedState, reservation: Reservation) -> set[PhysicalDevice]:
-    """The devices that it names, itself or by their node; picked ones can move."""
+    """The devices that it names, directly or through their node. Picked devices do not count: they can move."""
     named = set(reservation.devices)
     for name in reservation.nodes:
         node = state.nodes.get(name)

@@ -95,9 +95,9 @@ class EmbeddedState:
         self._recent.begin_at(self.version)
 
     def records_since(self, after: int) -> RecordChanges:
-        """The workloads that changed since. Any thread may ask, also during a transaction.
+        """The workloads that changed since then. Any thread may call this, even during a transaction.
 
-        Changes of an uncommitted transaction may be among them; they are reported again after the commit.
+        Changes of an uncommitted transaction may be included; they are reported again after the commit.
         """
         committed, names = self._committed, self._recent.since(after)
         if names is None:
@@ -193,7 +193,7 @@ class Transaction:
     def changed_rows(self, table: str) -> Iterator[tuple[Any, Any]]:
         """What the transaction wrote to a table: key, and value or None."""
         rows = getattr(self.state, table)
-        return ((key, rows.get(key)) for at, key in self.before if at == table)
+        return ((key, rows.get(key)) for changed_table, key in self.before if changed_table == table)
 
     def roll_back(self) -> None:
         for (table, key), value in reversed(self.before.items()):
@@ -278,7 +278,7 @@ class Transaction:
 
 
 class TransactionRunner(Protocol):
-    """Runs transactions on a state: what the actions of people and agents need of their cluster."""
+    """What the actions of people and agents need from their cluster: it runs transactions on its state."""
 
     state: EmbeddedState
 
@@ -286,7 +286,7 @@ class TransactionRunner(Protocol):
         """Run one transaction, store it and publish its events."""
 
     def audit(self, who: str, verb: str, objects: Sequence[str]) -> None:
-        """Note what a person did."""
+        """Record in the audit log what a person did."""
 
 
 def _array(tracked: TrackedWorkload | None) -> str:

@@ -53,7 +53,7 @@ def start(transaction: Transaction, name: str, starts: Sequence[Start]) -> list[
 
 
 def evict(transaction: Transaction, name: str, pods: Sequence[str], message: str) -> list[str]:
-    """Stop these pods, or the whole workload when it cannot run without them. It is no failure: they wait again."""
+    """Stop these pods, or the whole workload when it cannot run without them. They wait again without a failure."""
     tracked = transaction.state.workloads.get(name)
     placed = transaction.state.pods_of.get(name, {})
     placed_pods = {pod: placement.pod for pod, placement in placed.items()}
@@ -82,7 +82,7 @@ def record_nominations(transaction: Transaction, plan: Plan) -> None:
 
 
 def record_planned_starts(transaction: Transaction, plan: Plan) -> None:
-    """Store the planned starts, so that the next scheduler keeps them too."""
+    """Store the planned starts, so that a restarted scheduler keeps them."""
     for name in plan.unpromised:
         transaction.put_planned_start(name, None)
     for planned in plan.promises:
@@ -92,7 +92,7 @@ def record_planned_starts(transaction: Transaction, plan: Plan) -> None:
 
 
 def stop_workload(transaction: Transaction, tracked: TrackedWorkload, ending: Ending, message: str = "") -> None:
-    """Stop all its pods; without any it ends at once."""
+    """Stop all its pods; a workload without pods ends at once."""
     tracked = lifecycle.stop_all(tracked, ending, transaction.now_s, message)
     _stop_live_pods(transaction, tracked.workload.name)
     _update_state(transaction, tracked)
@@ -129,7 +129,7 @@ def run_overdue(transaction: Transaction, run_id: str) -> None:
 
 
 def run_ended(transaction: Transaction, run_id: str, end: Exit) -> None:
-    """The run is over: its pod is done, or gone, or takes the whole attempt with it."""
+    """The run is over: its pod is done or gone, or its failure ends the whole attempt."""
     placement = _find(transaction, run_id)
     if placement is None:
         return
@@ -273,12 +273,12 @@ def _release_dependents(transaction: Transaction, awaited: str, did_succeed: boo
 
 
 def _awaited_as(workload: Workload) -> list[str]:
-    """The names under which others wait for it: its own, and that of its array."""
+    """The names under which other workloads wait for it: its own, and that of its array."""
     return [name for name in (workload.name, lifecycle.array_of(workload)) if name]
 
 
 def _sets_exit_code(tracked: TrackedWorkload, end: Exit) -> bool:
-    """The exit code of a stopped pod is its workload's: at its time limit, or of the first one when cancelled."""
+    """Whether the exit code of a stopped pod becomes its workload's: at the time limit, or the first when cancelled."""
     if tracked.ending is Ending.CANCEL:
         return not tracked.record.exit_code and end.reason is not ExitReason.NEVER_STARTED
     return tracked.ending is Ending.FAIL and end.reason is ExitReason.TIME_LIMIT

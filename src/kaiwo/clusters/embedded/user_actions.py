@@ -1,6 +1,7 @@
 """What people do to workloads, queues and reservations of an embedded cluster: submit, cancel, hold, requeue, remove.
 
-Each is one transaction with all of it, or a refusal and no change; an action on many continues after a refusal.
+Each action is one transaction: it is done as a whole, or refused without any change. An action on many workloads
+continues after a refusal.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -182,7 +183,7 @@ def _requeue(transaction: Transaction, name: str, who: str) -> None:
     if tracked.ending is Ending.CANCEL:
         raise RefusedError(f"workload {name} is being cancelled; requeue it when it has ended")
     if tracked.record.program.is_interactive:
-        raise RefusedError(f"workload {name} had its input from a `kaiwo run`, which gives it only once; run it again")
+        raise RefusedError(f"workload {name} had its input from a `kaiwo run`, which is over; run it again")
     if not tracked.is_over:
         transitions.stop_workload(transaction, tracked, Ending.REQUEUE)
         return

@@ -1,4 +1,4 @@
 """A Kubernetes cluster: pods, nodes and queues as events, plans as Bindings and Evictions.
 
-It keeps nothing that the API server does not have: everything is rebuilt from it at the start.
+It stores nothing outside the API server: at the start, everything is rebuilt from there.
 """

@@ -1,6 +1,6 @@
 """Verify the tokens of node agents with the API server, which knows the node of the agent's pod.
 
-Never: accepts a token for another audience or of another account, or reviews the same token twice within minutes.
+Never: accepts a token for another audience or of another account. A valid token is reviewed once in five minutes.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ class _Review(Wire):
 
 class _KnownToken(NamedTuple):
     until_s: float
-    node: str  # empty: not an agent's
+    node: str  # empty: it is not an agent's token
 
 
 class AgentTokens:
@@ -53,7 +53,7 @@ class AgentTokens:
         self._known: dict[bytes, _KnownToken] = {}  # by digest
 
     async def node_of(self, token: str) -> str:
-        """The node of the agent with this token; empty: not an agent's. ClusterError: the server does not answer."""
+        """The node of the agent with this token; empty: it is not an agent's. Raises ClusterError without an answer."""
         if not token or len(token) > MOST_CHARACTERS:
             return ""
         key, now = hashlib.sha256(token.encode()).digest(), self._clock()

@@ -43,7 +43,7 @@ from kaiwo.model.plan import Plan
 from kaiwo.model.workload import Phase, Pod, Workload, breaks_gang
 from kaiwo.model.workload_record import Program, WorkloadRecord, WorkloadState
 
-NO_PROGRAM = Program()  # pods do not show one
+NO_PROGRAM = Program()  # Kaiwo does not read the commands of pods
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.005, 0.25
 
 
@@ -63,7 +63,7 @@ class Records:
         return found
 
     def records(self) -> Sequence[WorkloadRecord]:
-        """Every living workload, including those that the scheduler does not know of."""
+        """Every living workload, including blocked ones, which the scheduler does not know."""
         workloads, blocked = self._published.workloads.values(), self._published.blocked.values()
         return [*map(self._record, workloads), *map(_held_record, blocked)]
 
@@ -135,11 +135,11 @@ class KubernetesCluster(Records):
         self._pause_s = SHORTEST_PAUSE_S
 
     def now_s(self) -> int:
-        """Wall time, which the objects of the cluster carry too."""
+        """Wall time, as in the timestamps of the cluster's objects."""
         return int(time.time())
 
     async def start(self) -> None:
-        """Watch the cluster, and wait until the cache has synced; `events` does it too."""
+        """Watch the cluster, and wait until the cache has synced; `events` calls this too."""
         if not self._is_started:
             self._is_started = True
             for part in (self.watch, self.event_writer, self._reservations, self._topologies, self._queue_history):
@@ -177,25 +177,25 @@ class KubernetesCluster(Records):
         return begun
 
     async def change_devices(self, name: str, change: Callable[[Node], Node] | None) -> None:
-        """Overlay the node as Kubernetes has it with this change."""
+        """Apply this change on top of the node as Kubernetes has it."""
         self.cache.overlay_node(name, change)
         self.publish_soon()
 
     @property
     def left_out(self) -> int:
-        """Objects that could not be read, since the start."""
+        """How many objects could not be read since the start."""
         return self.watch.left_out + self.cache.left_out
 
     def devices_in_use(self, name: str) -> frozenset[str]:
         return devices_in_use(self.cache.published.ledger.usage_of(name))
 
     def run_of(self, workload: str, pod: str) -> PodRun:
-        """The pod's UID, and what the agent wrote on it."""
+        """The pod's UID, and the grade that the agent wrote on the pod."""
         found = self.cache.slots.find(workload, pod)
         return PodRun() if found is None else PodRun(found.uid, found.annotations.get(OUR_PREFIX + "gpu-grade", ""))
 
     async def correct_devices(self, pod: tuple[str, str], uid: str, devices: tuple[Share, ...]) -> None:
-        """Write on the pod which devices it really has. The status takes annotations too."""
+        """Write on the pod which devices it really has. A patch of the status may change annotations too."""
         body = {"metadata": {"uid": uid, "annotations": {GRANT_ANNOTATION: write_grant(devices)}}}
         path = f"/api/v1/namespaces/{quote(pod[0])}/pods/{quote(pod[1])}/status"
         try:
@@ -221,12 +221,12 @@ class KubernetesCluster(Records):
         await self.client.close()
 
     def publish_soon(self) -> None:
-        """Publish what changed, in a moment: the pods of a gang arrive one by one, and one batch serves many."""
+        """Publish what changed, after a short pause: the pods of a gang arrive one by one, and share a batch."""
         if self._publish_timer is None and self.watch.has_synced:
             self._publish_timer = asyncio.get_running_loop().call_later(self._pause_s, self._publish_now)
 
     def _publish_now(self) -> None:
-        """The longer it takes, the longer the next pause: it never takes more than a fifth of the time."""
+        """The longer this takes, the longer the next pause, so that it takes at most a fifth of the time."""
         if self._publish_timer is not None:
             self._publish_timer.cancel()
             self._publish_timer = None

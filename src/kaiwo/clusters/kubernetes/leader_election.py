@@ -83,7 +83,7 @@ NEVER = float("-inf")
 
 
 class ElectionTimes(NamedTuple):
-    """After a crash another replica leads within lease_s + 2 x look_s + try_s: 12 s at the very worst."""
+    """After a crash another replica leads within lease_s + 2 x poll_s + try_s: 12 s at the very worst."""
 
     lease_s: int = 8  # how long others wait after the last renewal that they saw
     give_up_s: float = 5.0  # how long the leader writes after its last renewal began; the gap covers writes in flight
@@ -117,7 +117,7 @@ class LeaderElection:
         self._client = Client(access)  # with its own connections: a renewal never waits behind a thousand Bindings
         self.lease = Lease(self._client, namespace, name)
         self.identity = make_identity()
-        self.holder = ""  # the leader as far as known
+        self.holder = ""  # the identity of the leader, as last read
         self.term = 0  # how often this replica began to lead
         self.transitions = 0  # as the Lease counts them
         self._times, self._report = times, report
@@ -129,7 +129,7 @@ class LeaderElection:
 
     @property
     def left_s(self) -> float:
-        """How long this replica certainly leads if no further renewal succeeds; zero or less: it does not lead."""
+        """How long this replica still leads if no further renewal succeeds; zero or less: it does not lead."""
         return self._until_s - clock_s()
 
     @property
@@ -178,7 +178,7 @@ class LeaderElection:
         self._step_down()
 
     async def release(self) -> None:
-        """Let another replica lead before the Lease expires. Only after `stop`, when no write is in flight any more."""
+        """Let another replica lead before the Lease expires. Only after `stop`, once no write is in flight."""
         try:
             async with asyncio.timeout(self._times.try_s):
                 state = await self.lease.read()
@@ -206,7 +206,7 @@ class LeaderElection:
         return clock_s() - self._version_at_s >= (state.duration_s or self._times.lease_s)
 
     def _hold(self, began_s: float, state: LeaseState) -> None:
-        """Counted from before the renewal was sent: the time that it took is on the safe side."""
+        """Lead for `give_up_s` from before the renewal was sent: the time that it took only shortens the term."""
         if self._is_stopped or began_s + self._times.give_up_s <= clock_s():
             return
         was_held, self._until_s = self.is_held, began_s + self._times.give_up_s

@@ -1,4 +1,4 @@
-"""What people can change in a Kubernetes cluster through Kaiwo: cordon nodes. All else is refused with the command.
+"""What people can change in a Kubernetes cluster through Kaiwo: cordon nodes. For the rest, use kubectl.
 
 Workloads, queues and reservations are objects of the cluster, which people change with kubectl: Kaiwo must not become
 a second source of truth.
@@ -26,7 +26,7 @@ WAYS_OUT: Mapping[Action, str] = {
 
 
 class KubernetesWork:
-    """Implements WorkControl: everything that kubectl does is refused with the command."""
+    """Implements WorkControl: every change is refused, and the refusal names the kubectl command."""
 
     def __init__(self, cache: ClusterCache) -> None:
         self._cache = cache
@@ -59,7 +59,7 @@ class KubernetesWork:
         raise _refusal("write on its pods: kubectl annotate --overwrite pod POD kaiwo.ai/last-checkpoint=$(date +%s)")
 
     async def forget_ended(self, names: Sequence[str], who: str = "") -> None:
-        """Ended work is not kept here."""
+        """There is nothing to forget: ended work is not kept here."""
 
 
 class KubernetesNodes:

@@ -1,12 +1,12 @@
 """The local cluster's clock: wall time, or virtual time at some speed, which stops while Kaiwo is down.
 
-It never goes backwards, not even over a restart: it shows no time beyond its last promise, which was stored before.
+It never goes backwards, not even over a restart: it never passes its limit, which is stored before it takes effect.
 """
 
 import time
 from collections.abc import Callable
 
-AHEAD_S = 5.0  # of real time ahead. After a crash virtual time continues at the promise, so it may skip that much.
+AHEAD_S = 5.0  # how far the limit is ahead, in real time; after a crash virtual time continues at the limit
 
 
 def ticks() -> float:

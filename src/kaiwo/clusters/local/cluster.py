@@ -67,7 +67,7 @@ class LocalCluster(EmbeddedCluster):
         default_nodes: Callable[[], Sequence[Node]] | None = None,
         shares: ShareProvider | None = None,
     ) -> None:
-        """`nodes`: exactly these; None: those that it had before, or `default_nodes` the first time."""
+        """`nodes`: exactly these; None: those that the cluster had before, or `default_nodes` the first time."""
         if not 0 < speed <= MOST_SPEED:
             raise ConfigError(f"--speed is {speed:g}; it must be above 0 and at most {MOST_SPEED:,}", "--speed")
         super().__init__(EmbeddedState(runs_processes=True, new_run_id=partial(secrets.token_hex, 6)), ended_kept)
@@ -118,7 +118,7 @@ class LocalCluster(EmbeddedCluster):
         return self.clock.now_s()
 
     async def start(self) -> None:
-        """Continue where the last Kaiwo of this home stopped: find its processes, finish what it began."""
+        """Continue where the last Kaiwo in this home folder stopped: find its processes, and finish what it began."""
         if self._tasks or self._is_closed:
             return
         self._tasks = [
@@ -166,7 +166,7 @@ class LocalCluster(EmbeddedCluster):
 
     async def transact(self, act: Callable[[Transaction], T]) -> T:
         await self.start()
-        # A caller that gives up must not let the next transaction in while the thread still writes.
+        # When a caller gives up, the next transaction must still wait until the thread has written this one.
         return await asyncio.shield(asyncio.create_task(self._transact(act)))
 
     async def _transact(self, act: Callable[[Transaction], T]) -> T:
@@ -177,8 +177,8 @@ class LocalCluster(EmbeddedCluster):
             return result
 
     async def _write(self, work: Callable[..., T], *arguments: Any) -> T:
-        """On a thread of its own: SQLite releases the interpreter at every statement, and on the event loop each would
-        wait until the other threads release it again, up to 150 ms for one small transaction."""
+        """On a separate thread: SQLite releases the interpreter lock at every statement, and on the event loop each
+        would wait until the other threads release it again, up to 150 ms for one small transaction."""
         if self._is_closed:
             raise ClusterError("the cluster is closed")
         return await asyncio.get_running_loop().run_in_executor(self._writer, work, *arguments)
@@ -338,7 +338,7 @@ def are_virtual(nodes: Iterable[Node]) -> bool:
 def _set_up_nodes(
     transaction: Transaction, nodes: Sequence[Node] | None, find_nodes: Callable[[], Sequence[Node]] | None
 ) -> None:
-    """A real machine stays a node even when its driver does not answer."""
+    """Create the default queue and the nodes. A real machine stays a node even when its driver does not answer."""
     if DEFAULT_QUEUE not in transaction.state.queues:
         transaction.put_queue(UNBOUNDED_DEFAULT_QUEUE)
     existing = transaction.state.nodes.values()
@@ -350,7 +350,7 @@ def _set_up_nodes(
 
 
 def _replace_nodes(transaction: Transaction, nodes: Sequence[Node]) -> None:
-    """Pods whose node or devices are gone are evicted, and wait again. What people did to a node stays."""
+    """Pods whose node or devices are gone are evicted, and wait again. A node that was cordoned stays cordoned."""
     state = transaction.state
     for name in sorted(set(state.nodes) - {node.name for node in nodes}):
         transaction.drop_node(name)
@@ -366,7 +366,7 @@ def _replace_nodes(transaction: Transaction, nodes: Sequence[Node]) -> None:
 
 
 def _keep_unhealthy(before: Node, node: Node) -> tuple[Gpu, ...]:
-    """A device that was unhealthy before the restart stays so until its agent says otherwise."""
+    """A device that was unhealthy before the restart stays unhealthy until its agent reports otherwise."""
     unhealthy_reasons = {gpu.id: gpu.reason for gpu in before.gpus if not gpu.healthy}
     return tuple(
         replace(gpu, healthy=False, reason=unhealthy_reasons[gpu.id]) if gpu.id in unhealthy_reasons else gpu

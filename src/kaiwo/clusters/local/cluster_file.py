@@ -11,7 +11,7 @@
         labels: {topology.kaiwo.ai/leaf: leaf-1}
         taints: [{key: reserved, value: lab, effect: NoSchedule}]
 
-A ConfigError names the file, the field and what may stand there.
+A ConfigError names the file, the field and the allowed values.
 """
 
 from collections.abc import Sequence
@@ -84,7 +84,7 @@ def read_cluster_file(text: str | bytes, where: str = THE_FILE) -> tuple[Node, .
 
 
 def nodes_of(groups: Sequence[NodeGroup], where: str = THE_FILE) -> tuple[Node, ...]:
-    """A node gets a place in the topology unless its group names one."""
+    """The nodes of all groups. A node gets a leaf and a spine unless the labels of its group name them."""
     if (total := sum(group.count for group in groups)) > MOST_VIRTUAL_NODES:
         raise FieldPath(where, "nodes").error(
             f"has {total:,} nodes in all; at most {MOST_VIRTUAL_NODES:,} are possible"
@@ -127,7 +127,7 @@ def _read_group(fields: FieldReader) -> NodeGroup:
             raise fields.path_of(name).error(f"is 0, so that nothing fits on the node; write it as {example}")
     if group.gpus and (not group.model or (not group.gpu_mib and group.model not in GPU_MODELS)):
         raise _unknown_model(group.model, fields.path_of("model"), ", or give gpuMemory for a model of your own")
-    check_label_value(group.model, fields.path_of("model"))  # it stands in one
+    check_label_value(group.model, fields.path_of("model"))  # the node gets a label with it
     if group.partition and _mode(group.partition) not in legal_modes(group.model):
         modes = ", ".join("+".join(mode) for mode in legal_modes(group.model))
         way_out = f"write one of {modes}" if modes else "leave it out"
@@ -153,7 +153,7 @@ def _mode(partition: str) -> Mode:
 
 
 def _check_devices(groups: Sequence[NodeGroup], total: int, where: str) -> None:
-    """Call before they are made: there may be more than fit into memory."""
+    """Check before the devices are created: there may be more than fit into memory."""
     most = max((group.gpus * len(gpus_of(group.model, 1, 0, group.partition)) for group in groups), default=0)
     if total * most > MOST_PLACES:
         raise FieldPath(where, "nodes").error(

@@ -1,6 +1,6 @@
 """The demo of `kaiwo up --demo`: sample queues and workloads of all kinds, labelled kaiwo.ai/demo=true.
 
-Work without the label is never touched. The sample is always the same, and the number of later jobs is bounded.
+Work without the label is never touched. The sample is always the same, and the number of jobs added later is bounded.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ async def submit_demo(cluster: Cluster) -> tuple[str, ...]:
 
 
 async def clear_demo(cluster: Cluster, who: str = "") -> ClearedDemo:
-    """Cancel and forget all demo work, and remove the demo's queues that are neither changed nor used otherwise."""
+    """Cancel and forget all demo work, and remove those of the demo's queues that were not changed and are not used."""
     names = tuple(record.workload.name for record in _demo_records(cluster))
     stopping = await cluster.abilities.work.remove((), names, who=who)
     removed = []
@@ -68,7 +68,7 @@ async def clear_demo(cluster: Cluster, who: str = "") -> ClearedDemo:
 
 
 async def keep_submitting(cluster: Cluster, seed: int = 0) -> None:
-    """Submit a job now and then, unless too many wait. Ends when the demo is cleared."""
+    """Submit another job from time to time, unless too many wait. Ends when the demo is cleared."""
     rng = random.Random(seed)
     due_s = cluster.now_s() + NEW_JOB_S
     while True:
@@ -86,7 +86,7 @@ async def keep_submitting(cluster: Cluster, seed: int = 0) -> None:
 
 
 def sample() -> list[Item]:
-    """About nine tenths of the default cluster run, and the rest waits for different reasons."""
+    """Workloads that fill about nine tenths of the default cluster, and others that wait for different reasons."""
     eight = Request(cpu_milli=96_000, memory_mib=512 << 10, gpus=8)
     four = Request(cpu_milli=48_000, memory_mib=256 << 10, gpus=4)
     two = Request(16_000, 64 << 10, gpus=2)

@@ -12,7 +12,7 @@ from pathlib import Path
 from kaiwo.model.errors import ClusterError
 
 AUDIT_BYTES = 16 << 20
-AUDIT_NAMES = 100  # of one write; more are counted
+AUDIT_NAMES = 100  # objects named in one write; of more, only the number is written
 LOCK_WAIT_S = 2.0  # a Kaiwo that was killed while it started a process holds the lock a moment longer
 
 

@@ -1,4 +1,4 @@
-"""The environment variables of a local process."""
+"""Make the environment variables of a local process: the user's own, Kaiwo's, and the visible devices."""
 
 import re
 
@@ -17,7 +17,7 @@ UUID = re.compile(r"(MIG|GPU)-[0-9A-Za-z/-]+$")
 def environment(
     record: WorkloadRecord, placement: Placement, node: Node | None, run_dir: str, home: str
 ) -> dict[str, str]:
-    """The user's own variables, Kaiwo's, and the devices: last, so that no process sees more than it holds."""
+    """The device variables come last and override the others, so that no process sees more devices than it holds."""
     pod, workload = placement.pod, record.workload
     names = [name for name, _ in ordered_pods(workload)]
     ours = {

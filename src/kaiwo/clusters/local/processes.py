@@ -1,6 +1,6 @@
 """Run the local cluster's processes: start each run, or find it again after a restart, and report what happens to it.
 
-A run is never started twice, and never given up while it may still start: the run's folder has the last word.
+A run is never started twice, and never given up while it may still start: the files in its folder decide.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ SCRIPT = Path(supervisor.__file__)
 POLL_S = 1.0
 MOST_PIDFDS = 400  # of the usual limit of 1024 open files, of which the API needs some; beyond this, ends are polled
 TRIES = 3  # a supervisor may be killed before its run has begun, and then another is started
-RECORD_S = 0.05  # for a supervisor that is about to write its record
+RECORD_S = 0.05  # how long to wait for a supervisor that is about to write its record
 OVERDUE_S = 0.2  # between two checks whether the supervisor has stopped a run at its time limit
 RETRY_S = 1.0
 NO_FOLDER = "its records were removed while it ran"
@@ -44,7 +44,7 @@ class ShareProvider(Protocol):
     """Gives runs their shares of this machine's GPUs; virtual devices need none. Called from a thread."""
 
     def prepare(self, run_id: str, devices: Sequence[Share], isolation: str = "", least_grade: str = "") -> RunShare:
-        """Call before the run starts. The same run gets the same share again; an OSError says why there is none."""
+        """Call before the run starts. The same run gets the same share again. Raises OSError if there is none."""
 
     def grade_of(self, run_id: str) -> str:
         """How well a run is isolated; empty when it holds no share."""
@@ -56,7 +56,7 @@ class ShareProvider(Protocol):
         """After a restart: release the shares of all other runs."""
 
     def keep_alive(self) -> None:
-        """Called now and then: restart the services that the shares need."""
+        """Called periodically: restart the services that the shares need."""
 
 
 class RunListener(NamedTuple):
@@ -87,7 +87,7 @@ class Processes:
         self._is_closing = False
 
     def check_shares(self, is_first: bool) -> None:
-        """Keep the services alive that the runs' GPU shares need; the first time, drop the shares of ended runs."""
+        """Keep the services running that the GPU shares of runs need; the first time, drop the shares of ended runs."""
         if self._shares is None or self._is_closing:
             return
         if is_first:
@@ -95,9 +95,9 @@ class Processes:
         self._thread.submit(self._shares.keep_alive)
 
     def run(self, run_id: str, spec: RunSpec, has_begun: bool = False) -> None:
-        """Start the run, or continue from what its folder says.
+        """Start the run, or continue it in the state that its folder shows.
 
-        `has_begun`: the store says so, and it is not started again even if its folder was removed.
+        `has_begun`: by the stored state it has begun, so it is not started again even if its folder was removed.
         """
         managed = self._managed[run_id] = ManagedRun(RunFolder(self._runs / run_id), spec, has_begun)
         self._tasks[run_id] = asyncio.create_task(self._manage(run_id, managed), name=f"run {run_id}")

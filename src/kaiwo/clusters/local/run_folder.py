@@ -1,6 +1,6 @@
-"""The folder of a run: what Kaiwo tells the supervisor, and what the supervisor's records tell Kaiwo.
+"""The folder of a run: what Kaiwo writes for the supervisor, and the records that the supervisor writes for Kaiwo.
 
-A run that never began is sealed under its lock before it is freed, so that it cannot begin later.
+A run that never began is sealed, under its lock, before its devices are freed, so that it cannot begin later.
 """
 
 import contextlib

@@ -1,6 +1,6 @@
-"""The local cluster's state on disk: one SQLite file.
+"""Store the local cluster's state on disk, in one SQLite file.
 
-A transaction is stored whole, and before its events are published.
+A transaction is stored as a whole, before its events are published.
 """
 
 import contextlib
@@ -47,7 +47,7 @@ class _Table(NamedTuple):
     name: str
     type: Any
     keys: tuple[str, ...] = ("name",)
-    columns: tuple[str, ...] = ()  # beside the keys and `data`, for people
+    columns: tuple[str, ...] = ()  # besides the keys and `data`, for people
     values: Callable[[Any], tuple[str, ...]] = lambda value: ()  # of those columns
 
     @property
@@ -89,7 +89,7 @@ _STORED = {  # by the state's own name of the table
 
 
 class Store:
-    """One writer at a time, on whichever thread."""
+    """Any thread may write, but only one at a time."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -115,7 +115,7 @@ class Store:
         return tables
 
     def save(self, transaction: Transaction) -> None:
-        """ClusterError when nothing of it could be stored."""
+        """Raises ClusterError when it could not be stored; then nothing of it is."""
         if not transaction.before:
             return
         with self._transaction() as db:

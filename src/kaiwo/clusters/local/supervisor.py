@@ -4,7 +4,7 @@
 
 In:    RUN_FOLDER/run.json (command, env, workdir, log, time_limit_s, grace_s).
 Out:   start.json before the command begins, overdue at its time limit, exit.json after it ended, its output in the log.
-       With `console` in run.json it begins when its client has connected, and talks to it (supervisor_console.py).
+       With `console` in run.json the command begins once its client has connected (supervisor_console.py).
 Never: runs twice. The lock is held while this process lives, and a folder with a start or an exit record is left alone.
        Imports more than a little of the standard library: hundreds of these may wait at once.
 
@@ -20,7 +20,7 @@ import sys
 import termios
 import time
 
-SWEEP_S = 2.0  # for what the command left running
+SWEEP_S = 2.0  # how long processes that the command left running may take to end
 IS_TAKEN = 75  # another supervisor has this run, or had it
 WATCHED = {signal.SIGCHLD, signal.SIGTERM}
 

@@ -1,4 +1,4 @@
-"""Connect the input and output of a run's command with its user, over a terminal or two pipes.
+"""The console of a run: connect the input and output of its command with its user, over a terminal or two pipes.
 
 In:    the run's folder, where the socket `console` waits for one client, whose first message describes its terminal.
 Out:   the command's output in the log and, from the log, to the client; the client's input to the command.
@@ -35,11 +35,11 @@ END_OF_INPUT = b"\x04"
 
 
 class GoneError(Exception):
-    """The client has disconnected, or sends nonsense."""
+    """The client has disconnected, or sent something that is not a message."""
 
 
 class Console:
-    """The console of one run. `connect` starts the thread that moves the bytes; the rest is for the main thread."""
+    """The console of one run. `connect` starts the thread that moves the bytes; call its public methods elsewhere."""
 
     def __init__(self, folder: str, log: int) -> None:
         self._folder, self._log = folder, log

@@ -1,6 +1,6 @@
 """A cluster in memory on a virtual clock that moves only when the caller advances it.
 
-It reads no clock, does no I/O and runs no process (a command takes simulated time), so its events are always the same.
+It reads no clock, does no I/O and runs no process (a command takes simulated time), so every run gives the same events.
 """
 
 import heapq
@@ -52,7 +52,10 @@ class SimulatedCluster(EmbeddedCluster):
         self._now_s = until_s
 
     def advance_to_next(self) -> int:
-        """Advance to the next second at which a run ends or may be tried. Returns how far; 0: nothing is left."""
+        """Advance to the next second at which something is due: a run ends, or a workload may be tried.
+
+        Returns by how many seconds; 0: nothing is left.
+        """
         while self._wakes and self._wakes[0] <= self._now_s:
             heapq.heappop(self._wakes)
         due = [*self._wakes[:1], *(end[0] for end in self._ends[:1])]

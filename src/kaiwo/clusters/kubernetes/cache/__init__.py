@@ -1,1 +1,1 @@
-"""The cluster as the API server shows it, and what is published of it to the scheduler."""
+"""The cluster cache: objects as the API server shows them, and what is published to the scheduler."""

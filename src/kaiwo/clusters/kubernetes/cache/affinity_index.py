@@ -1,7 +1,7 @@
-"""Index the rules between pods: every selector in use becomes a mark, a text that all pods carry that it selects.
+"""Index the affinity rules of pods: each selector in use gets a mark, a text that stands for the pods that it selects.
 
 In:    pods with their affinity rules, and the labels of namespaces.
-Out:   the PodAffinity of a pod, and which pods a new rule touches. The marks are readable, and the same everywhere.
+Out:   the PodAffinity of a pod, and which pods a new rule affects. Equal selectors always get the same, readable mark.
 Where no pod has such a rule, nothing is computed and no label is read.
 """
 
@@ -35,12 +35,12 @@ MAX_CACHED = 20_000
 
 
 class AffinityIndex:
-    """The marks in use, and the pods that carry them."""
+    """The marks in use, and the pods whose rules mention them."""
 
     def __init__(self) -> None:
         self._selectors: dict[str, Selectors] = {}  # by mark
-        self._by_namespace: dict[str | None, dict[str, Selectors]] = {}  # None: those about several namespaces
-        self._users: Counter[str] = Counter()  # by mark: how many pods have a rule about it
+        self._by_namespace: dict[str | None, dict[str, Selectors]] = {}  # None: selectors for several namespaces
+        self._users: Counter[str] = Counter()  # by mark: how many pods have a rule that mentions it
         self._marks_of: dict[str, tuple[str, ...]] = {}  # by UID: the marks in a pod's rules
         self._namespace_labels: dict[str, dict[str, str]] = {}  # by namespace
         self._new_marks: dict[str, Selectors] = {}  # since the last `take_touched`
@@ -48,7 +48,7 @@ class AffinityIndex:
         self._cached: dict[Any, PodAffinity | None] = {}
 
     def upsert_pod(self, pod: CachedPod) -> None:
-        """Only for pods that wait for us or hold a place; `delete_pod` the others."""
+        """Only for pods that wait for us or are placed; call `delete_pod` for the others."""
         rules = pod.spec.affinity
         if rules is None and pod.uid not in self._marks_of:
             return
@@ -100,7 +100,7 @@ class AffinityIndex:
         return touched
 
     def affinity_of(self, pod: CachedPod) -> PodAffinity | None:
-        """None: the pod has no rule, and no rule is about it."""
+        """None: the pod has no rule, and no rule selects it."""
         rules = pod.spec.affinity
         if rules is None and not self._selectors:
             return None
@@ -170,7 +170,7 @@ def _all_selectors(rules: AffinityRules, namespace: str, labels: dict[str, str])
 
 
 def _near(rules: AffinityRules, namespace: str) -> Selectors:
-    """Only pods that all terms select count for any of them."""
+    """As in Kubernetes, a pod counts only if all the terms select it."""
     return tuple(dict.fromkeys(_resolve(rule.pods, namespace) for rule in rules.near))
 
 
@@ -184,7 +184,7 @@ def _resolve(selector: PodSelector, namespace: str) -> PodSelector:
 
 
 def _only_namespace(selectors: Selectors) -> str | None:
-    """The one namespace that these selectors are about; None: several."""
+    """The one namespace that these selectors cover; None: several."""
     spaces = {selector.namespaces if selector.in_namespaces is None else () for selector in selectors}
     only = spaces.pop() if len(spaces) == 1 else ()
     return only[0] if len(only) == 1 else None

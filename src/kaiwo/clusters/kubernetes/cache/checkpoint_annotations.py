@@ -1,7 +1,7 @@
 """Read when running work last saved a checkpoint, from the annotations of its pods and their owners.
 
-A future time is cut off when its text is first read, so the same text always means the same time. What cannot be read
-has no effect.
+A time in the future is read as now when its text is first seen; after that, the same text always means the same time.
+An annotation that cannot be read has no effect.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -29,14 +29,14 @@ class CheckpointAnnotation(NamedTuple):
 
 
 class CheckpointTimes:
-    """The annotations of live workloads, and the times that they were read as."""
+    """The checkpoint annotations of live workloads, each with the time that was read from it."""
 
     def __init__(self) -> None:
         self._known: dict[str, dict[str, int]] = {}  # by workload and text
         self._faults: dict[Key, str] = {}
 
     def last_s(self, workload: str, pods: Sequence[CachedPod], owner_metadata: OwnerMetadataOf, now_s: int) -> int:
-        """The latest time that any of them gives; 0: none does."""
+        """The latest time in any of their annotations; 0: they have none."""
         before = self._known.pop(workload, {})
         known: dict[str, int] = {}
         for found in _find(pods, owner_metadata):

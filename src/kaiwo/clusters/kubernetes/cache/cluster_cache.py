@@ -1,8 +1,8 @@
 """Cache the objects of the cluster, and publish to the scheduler what follows from them.
 
 In:    pods, nodes, queues, claims and owners as they come, change and go.   Out: events; the first are the whole state.
-Each change touches the units that depend on it. `flush` works those out again and publishes the difference, so a
-decision that could not be carried out is taken back by the same comparison.
+Each change touches the units that depend on it. `flush` computes those again and publishes the difference, so the same
+comparison takes back a decision that could not be carried out.
 Never: calls the API server, or reads a clock.
 """
 
@@ -57,7 +57,7 @@ class BlockedPods(dict[Key, str]):
 
 
 class RunDurations:
-    """How long workloads ran, from the times of their pods: those of a gang leave before the last of them is done."""
+    """How long workloads ran, from the times of their pods: some pods of a gang may be gone before the last ends."""
 
     def __init__(self) -> None:
         self._began_s: dict[str, int] = {}  # by workload: when the first pod that succeeded began
@@ -71,7 +71,7 @@ class RunDurations:
             self._failed.add(workload)
 
     def take_ran_s(self, workload: str, now_s: int) -> int:
-        """The last pod is gone: seconds, if every pod succeeded at the first attempt; else 0."""
+        """The last pod is gone. Returns how long the workload ran if every pod succeeded at the first try, else 0."""
         began_s = self._began_s.pop(workload, 0)
         if workload in self._failed:
             self._failed.discard(workload)
@@ -80,7 +80,7 @@ class RunDurations:
 
 
 class ClusterCache:
-    """One cluster, made of parts with one job each. Change them, then take the events with `flush`."""
+    """The cache of one cluster, made of parts with one task each. Change them, then take the events with `flush`."""
 
     def __init__(self, scheduler: str = SCHEDULER) -> None:
         self.scheduler = scheduler
@@ -138,7 +138,7 @@ class ClusterCache:
         is_ours = pod.scheduler == self.scheduler
         if pod.spec.claims:
             self.touch(self.claim_users.upsert_pod(pod, is_ours))
-        # A foreign pod counts where it is, or where its own scheduler keeps room for it.
+        # A pod of another scheduler counts where it is bound or nominated.
         has_place = bool(pod.node or pod.nominated_node or pod.uid in self.in_flight.starts)
         counts = not pod.is_finished and (is_ours or has_place)
         if counts:
@@ -175,7 +175,7 @@ class ClusterCache:
         self._node_changed(self.nodes.get(wire.metadata.name), self.node_cache.upsert(wire))
 
     def overlay_node(self, name: str, overlay: Callable[[Node], Node] | None) -> None:
-        """Change a node's devices by what its agent knows; None: no longer."""
+        """Change a node's devices to what its agent reports; None: remove that overlay."""
         self._node_changed(self.nodes.get(name), self.node_cache.overlay(name, overlay))
 
     def delete_node(self, wire: wire_objects.Node) -> None:
@@ -207,7 +207,7 @@ class ClusterCache:
             self.gang_index.touch_workload(name)
 
     def begin_foreign_start(self, pod: CachedPod, node: str, devices: Shares) -> Pod | str:
-        """A Binding of a pod that another scheduler placed is under way; a sentence: it does not fit there."""
+        """Assume a pod that another scheduler places and that is being bound. A string: why it does not fit there."""
         name = self.names.find(pod.key) or "{}/{}".format(*pod.key)
         placed = self.placed.at(name, SINGLE_POD_SLOT, pod, Phase.ASSUMED, node, devices)
         if devices and (why := self.published.explain_misfit(placed, self.nodes)):
@@ -224,7 +224,7 @@ class ClusterCache:
             self.gang_index.assign(pod.key, pod.key if pod.nominated_node else None)
 
     def discard_decisions(self) -> None:
-        """Another replica leads: what is in the objects counts."""
+        """Another replica leads: from now on only what is in the objects counts."""
         self.nominations.discard_decisions()
         self.queue_history.discard_decisions()
         for name in self.planned_starts.discard_decisions():
@@ -237,7 +237,7 @@ class ClusterCache:
         self._events += events
 
     def flush(self, now_s: int = 0) -> tuple[Event, ...]:
-        """The events since the last time. `now_s`: since when a gang is incomplete that was complete the last time."""
+        """The events since the last call. `now_s`: since when a gang counts as incomplete that was complete before."""
         events, self._events = self._events, []
         self.touch(self.affinity_index.take_touched(self.pods.values()))
         events += self._publish_touched(now_s)
@@ -248,7 +248,7 @@ class ClusterCache:
         return tuple(events)
 
     def whole_state(self) -> tuple[Event, ...]:
-        """Everything as of the last flush, for a reader that knows nothing."""
+        """Everything as of the last flush, for a new reader."""
         return (
             *(QueueChanged(self.queues[name]) for name in sorted(self.queues)),
             *(NodeChanged(self.nodes[name]) for name in sorted(self.nodes)),

@@ -1,9 +1,9 @@
-"""Read and write the annotation with the devices that a pod holds, and assume devices where there is none.
+"""Read and write the annotation with the devices that were granted to a pod, and assume devices where there is none.
 
-In:    shares, pods.   Out: an annotation, written in the same step as the node; and back.
-A pod that another scheduler placed has no such annotation: the kubelet chose its devices and does not say which. The
-least used ones are assumed, so that as many are counted as it holds. The same goes for a pod whose annotation names
-devices that its node does not have, where only the kubelet counts them: the node shrank, or the annotation is wrong.
+The annotation is written in the Binding, together with the node.
+A pod that another scheduler placed has no such annotation: the kubelet chose its devices, and we do not know which. The
+least used ones are assumed, so that the number is right. The same is done for a pod whose annotation names devices that
+its node does not have, unless an agent reports the node's devices: the node shrank, or the annotation is wrong.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -26,7 +26,7 @@ _decode = msgspec.json.Decoder(Shares).decode
 
 
 class AssumedDevices(NamedTuple):
-    """The devices that we assume for a pod, where nothing says which it has."""
+    """The devices that are assumed for a pod whose real ones are unknown."""
 
     key: Key
     node: str
@@ -60,7 +60,7 @@ class DeviceGrants:
         return (held + tuple(missing))[:count]
 
     def take_pods_on(self, node: str) -> set[Key]:
-        """The node has other devices now: the pods to check again."""
+        """The node has other devices now. Returns the pods to check again."""
         return self._on.pop(node, set())
 
     def conflicts(self, nodes: Mapping[str, Node], changed: Collection[str]) -> list[Key]:
@@ -116,13 +116,13 @@ def fills_until_s(pod: CachedPod) -> int:
 
 
 def least_used(count: int, gpus: Iterable[Gpu], usage: NodeUsage) -> Shares:
-    """The least used devices, whole, as far as there are enough."""
+    """The `count` least used devices, whole, or fewer if there are not enough."""
     order = sorted((usage.devices.get(gpu.id, (0, 0)), index, gpu) for index, gpu in enumerate(gpus))
     return tuple(Share(gpu.id, WHOLE_MILLI, gpu.memory_mib) for _, _, gpu in order[:count])
 
 
 def _assume_shares(by_vendor: Iterable[tuple[str, int]], node: Node, known: Shares, usage: NodeUsage) -> Shares:
-    """Of each vendor as many as the kubelet handed out: those that the pod is known to have, then the least used."""
+    """As many devices of each vendor as the kubelet assigned: those in `known` first, then the least used."""
     found: Shares = ()
     is_mixed = are_mixed(node.gpus)
     for vendor, count in by_vendor:

@@ -1,6 +1,6 @@
-"""Cache disruption budgets: how many pods the tightest one allows to evict at once.
+"""Cache disruption budgets, and find how many pods may be evicted at once.
 
-It does not count pods itself: the cluster's own controller does, and the Eviction API has the last word.
+Pods are not counted here: the cluster's own controller does that, and the Eviction API has the last word.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -57,7 +57,7 @@ class DisruptionBudgets:
         self._by_namespace: dict[str, dict[str, DisruptionBudget]] = {}
 
     def upsert(self, budget: DisruptionBudget, pods: Iterable[CachedPod]) -> list[Key]:
-        """A budget is new or changed; the pods that it concerns."""
+        """A budget is new or changed. Returns the pods that it concerns."""
         own = self._by_namespace.setdefault(budget.namespace, {})
         before = own.get(budget.name)
         if before == budget:
@@ -66,7 +66,7 @@ class DisruptionBudgets:
         return [pod.key for pod in pods if budget.covers(pod) or (before is not None and before.covers(pod))]
 
     def delete(self, budget: DisruptionBudget, pods: Iterable[CachedPod]) -> list[Key]:
-        """A budget is gone; the pods that it concerned."""
+        """A budget is gone. Returns the pods that it concerned."""
         self._by_namespace.get(budget.namespace, {}).pop(budget.name, None)
         return [pod.key for pod in pods if budget.covers(pod)]
 

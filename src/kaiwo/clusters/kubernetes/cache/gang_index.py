@@ -1,4 +1,4 @@
-"""Index which pods make up which unit (a gang, or a pod on its own), and which units were touched by a change."""
+"""Index which pods belong to which unit (a gang, or a pod on its own), and which units a change touched."""
 
 import hashlib
 from typing import NamedTuple
@@ -20,14 +20,14 @@ _read_group = msgspec.json.Decoder(TemplateSpec).decode
 
 
 class WorkloadNames:
-    """Names of units: `namespace/name`, short for people, unique, and the same for as long as the unit lives."""
+    """The names of units: `namespace/name`, short, unique, and constant for as long as the unit exists."""
 
     def __init__(self) -> None:
         self.unit_of: dict[str, Unit] = {}
         self._name_of: dict[Unit, str] = {}
 
     def name(self, unit: Unit) -> str:
-        """The plain name. A pod and a Job, or a Job and its successor, may share it: the second gets a suffix."""
+        """The plain name. A pod and a Job, or a Job and its successor, may share it: then the second gets a suffix."""
         found = self._name_of.get(unit)
         if found is None:
             found = _plain_name(unit)
@@ -71,7 +71,7 @@ class GangIndex:
         self._gangs = GangTracker()
         self._touched_gangs: set[GangId] = set()
         self._owner_metadata: dict[str, OwnerMetadata] = {}  # by UID of an owner
-        self._with_checkpoint: set[str] = set()  # owners that say when their work last saved a checkpoint
+        self._with_checkpoint: set[str] = set()  # UIDs of owners with a checkpoint annotation
         self._touched: dict[Unit, None] = {}
         self._are_all_touched = False
 
@@ -129,16 +129,16 @@ class GangIndex:
             self._touched[self._names.unit_of[name]] = None
 
     def touch_gang(self, gang: GangId | None) -> None:
-        """Unless the gang has no pods of ours."""
+        """Does nothing if the gang has no pods of ours."""
         if gang in self.keys_of:
             self._touched[gang] = None
 
     def touch_all(self) -> None:
-        """Something that any pod may depend on changed; that happens seldom."""
+        """Something changed that any pod may depend on, which is rare."""
         self._are_all_touched = True
 
     def take_touched(self) -> list[Unit]:
-        """The units to work out again. The pods of a gang find their unit once, however many of them changed."""
+        """The units to compute again. The pods of a gang are assigned once, however many of them changed."""
         gang_ids, self._touched_gangs = self._touched_gangs, set()
         for gang_id in sorted(gang_ids):
             gang = self._gangs.gang(gang_id)
@@ -172,19 +172,19 @@ class GangIndex:
         return [self._owner_metadata[uid] for uid in uids if uid in self._owner_metadata]
 
     def owner_checkpoints(self, pod: CachedPod) -> list[OwnerMetadata]:
-        """The same, where any owner has a checkpoint annotation: few do, and every workload asks."""
+        """The same, but empty when no owner has a checkpoint annotation: few do, and every workload calls this."""
         return self.owner_metadata(pod) if self._with_checkpoint else []
 
 
 class ForeignMembers:
-    """Pods that name a gang of ours and belong to another scheduler: such a gang can never start whole."""
+    """Pods of another scheduler that name a gang of ours: such a gang can never start as a whole."""
 
     def __init__(self) -> None:
         self._by_gang: dict[GangId, dict[Key, str]] = {}
         self._gang_of: dict[Key, GangId] = {}
 
     def upsert_pod(self, pod: CachedPod) -> GangId | None:
-        """A pod of another scheduler is new or changed; the gang that it names."""
+        """A pod of another scheduler is new or changed. Returns the gang that it names."""
         names_gang = _GANG_ANNOTATION in pod.annotations_text and not (pod.is_finished or pod.is_terminating)
         name = read_gang_name((pod.annotations,)) if names_gang else ""
         if not name:
@@ -195,7 +195,7 @@ class ForeignMembers:
         return gang_id
 
     def delete_pod(self, key: Key) -> GangId | None:
-        """The pod is gone, finished, or ours; the gang that it named."""
+        """The pod is gone, finished, or ours. Returns the gang that it named."""
         gang_id = self._gang_of.pop(key, None)
         if gang_id is not None:
             self._by_gang[gang_id].pop(key)

@@ -15,7 +15,7 @@ class InFlight:
         self._gang_index = gang_index
 
     def upsert_pod(self, pod: CachedPod) -> None:
-        """The API server shows a pod: what it confirms is no longer in flight."""
+        """A pod is new or changed: what the API server has confirmed is no longer in flight."""
         if pod.node:
             self.starts.pop(pod.uid, None)
         if pod.is_terminating or pod.is_finished:
@@ -31,7 +31,7 @@ class InFlight:
         self._gang_index.touch(pod.key)
 
     def end_start(self, pod: CachedPod) -> None:
-        """The Binding failed, as far as we know."""
+        """The Binding failed, or the pod was read again and shows its outcome."""
         if self.starts.pop(pod.uid, None) is not None:
             self._gang_index.touch(pod.key)
 

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class LastReadable(Generic[T]):
-    """Objects of one kind. When a fault appears or goes, every unit is touched: workloads may wait because of it."""
+    """Objects of one kind. When a fault appears or is corrected, all units are touched: some may wait because of it."""
 
     def __init__(self, gang_index: GangIndex) -> None:
         self.items: dict[str, T] = {}
@@ -23,7 +23,7 @@ class LastReadable(Generic[T]):
         self._gang_index = gang_index
 
     def upsert_fault(self, name: str, fault: str) -> bool:
-        """The current version cannot be read. False: that was known."""
+        """The current version cannot be read. Returns False if that was known."""
         is_new = self.faults.get(name) != fault
         if is_new:
             self.faults[name] = fault

@@ -47,7 +47,7 @@ class KueueWorkloads:
         self._gated.pop(key, None)
 
     def upsert(self, state: KueueState) -> list[Key]:
-        """A Workload is new or changed; the pods that it concerns."""
+        """A Workload is new or changed. Returns the pods that it concerns."""
         key = (state.namespace, state.name)
         before = self._by_name.get(key)
         if before == state:
@@ -59,7 +59,7 @@ class KueueWorkloads:
         return self._pods_of(state)
 
     def delete(self, state: KueueState) -> list[Key]:
-        """A Workload is gone; the pods that it concerned."""
+        """A Workload is gone. Returns the pods that it concerned."""
         self._by_name.pop((state.namespace, state.name), None)
         self._drop_owners(state)
         return self._pods_of(state)
@@ -86,7 +86,7 @@ def is_managed_by_kueue(pod: CachedPod) -> bool:
 
 
 def unassigned_topology(pod: CachedPod) -> str:
-    """The level that its pods must share, where no domain is chosen yet; empty: there is nothing to choose.
+    """The topology level of which all its pods need the same domain, if none is chosen yet; else empty.
 
     Kueue labels the pods for which it chooses, and writes the domain into their node selectors before it ungates them.
     """
@@ -143,10 +143,10 @@ def _explain(item: WorkloadObject) -> str:
     true_facts = {name for name, each in facts.items() if each.status == "True"}
     admission = item.status.admission.cluster_queue if item.status.admission else ""
     if "Admitted" in true_facts:
-        return f"Kueue has admitted it to {admission or 'its cluster queue'} and has yet to take its gate away"
+        return f"Kueue has admitted it to {admission or 'its cluster queue'} and has not removed its gate yet"
     if "QuotaReserved" in true_facts:
         checks = [str(check) for check in item.status.admission_checks or () if check.state != "Ready"]
-        return f"Kueue keeps quota of {admission} for it and waits for {', '.join(checks) or 'its last step'}"
+        return f"Kueue has reserved quota of {admission} for it and waits for {', '.join(checks) or 'its last step'}"
     last = facts.get("QuotaReserved") or facts.get("Evicted")
     why = f": {last.message[:MAX_CHARACTERS]}" if last is not None and last.message else ""
     return f"Kueue has not admitted it yet ({where}){why}"

@@ -1,4 +1,4 @@
-"""Cache the nodes: as Kubernetes shows them, and with an overlay of what their agents know of the devices."""
+"""Cache the nodes, as Kubernetes shows them and with an overlay of what their agents report about the devices."""
 
 from collections.abc import Callable
 
@@ -19,7 +19,7 @@ class NodeCache:
         self._overlays: dict[str, Callable[[Node], Node]] = {}
 
     def upsert(self, wire: wire_objects.Node) -> NodeChanged | None:
-        """A node is new or changed; None: nothing that counts changed."""
+        """A node is new or changed. Returns None if nothing changed that the scheduler reads."""
         node = read_node(wire)
         self.changes += self.without_overlay.get(node.name) != node
         self.without_overlay[node.name] = node

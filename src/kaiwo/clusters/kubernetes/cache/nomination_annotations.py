@@ -1,6 +1,6 @@
-"""Read and write the nominations of waiting pods: annotations on the pod, so that the next leader keeps them too.
+"""Read and write the nominations of waiting pods: annotations on the pod, so that the next leader keeps them.
 
-Until the server has an annotation, what we want to write counts.
+A decision counts at once, even before the server has its annotation.
 """
 
 from collections.abc import Iterable
@@ -41,12 +41,12 @@ class NominationAnnotations:
             del self.wanted[pod.uid]
 
     def delete_pod(self, uid: str) -> None:
-        """A pod is gone, or its annotation could not be written: then the one on the pod counts."""
+        """A pod is gone, or its annotation could not be written: then the annotation on the pod counts."""
         self.wanted.pop(uid, None)
         self._expired.pop(uid, None)
 
     def expire(self, pods: Iterable[CachedPod]) -> None:
-        """These pods no longer wait in a slot: their nominations must not come back by themselves."""
+        """These pods no longer wait in a slot: their old nominations must not become valid again."""
         for pod in pods:
             if not pod.node and (self.wanted.get(pod.uid) or pod.annotation(NOMINATION_ANNOTATION)):
                 self.wanted[pod.uid] = ""

@@ -1,4 +1,4 @@
-"""Turn a cached pod that holds a slot into the scheduler's Pod: node, phase, devices and amounts."""
+"""Build the scheduler's Pod for each placed pod (node, phase, devices, amounts), and index pods by their slots."""
 
 from collections.abc import Mapping
 
@@ -15,7 +15,7 @@ from kaiwo.model.workload import Phase, Pod
 
 
 class PlacedPods:
-    """Pods on their nodes. `extended_scheduler`: its pods get their devices from us when they are bound."""
+    """Builds placed pods. `extended_scheduler`: the scheduler whose pods get their devices from our extender."""
 
     def __init__(
         self, scheduler: str, in_flight: InFlight, nodes: NodeCache, grants: DeviceGrants, affinity: AffinityIndex
@@ -25,12 +25,12 @@ class PlacedPods:
         self._grants, self._affinity = grants, affinity
 
     def of(self, workload: str, slot: str, pod: CachedPod) -> Pod:
-        """What a pod holds that is bound, or about to be."""
+        """The placed pod for one that is bound, about to be bound, or nominated by another scheduler."""
         start = self._in_flight.starts.get(pod.uid)
         if not pod.node and start is not None:
             assumed = self.at(workload, slot, pod, Phase.ASSUMED, start.node, start.devices)
             return replace(assumed, until_s=start.until_s)
-        if not pod.node:  # another scheduler keeps room for it: no pod is near it yet
+        if not pod.node:  # another scheduler has nominated it: it does not run yet, so no pod can be near it
             placed = self.of(workload, slot, replace(pod, node=pod.nominated_node))
             return replace(placed, neighbours=affinity_of_nomination(placed.neighbours))
         is_ours = pod.scheduler == self._scheduler
@@ -59,7 +59,7 @@ class PlacedPods:
 
 
 class SlotIndex:
-    """Which pod has which slot of a workload."""
+    """Which pod has which slot of its workload."""
 
     def __init__(self, pods: Mapping[Key, CachedPod], in_flight: InFlight) -> None:
         self.units: dict[str, UnitPods] = {}  # by workload

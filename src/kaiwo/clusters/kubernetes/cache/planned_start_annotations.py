@@ -1,7 +1,7 @@
 """Read and write planned starts: annotations on one waiting pod of the workload, so that the next leader keeps them.
 
-One annotation has the time, for people, the other everything. While this replica leads, what it decided counts; on a
-standby, what is on the pods.
+One annotation holds the time, for people; the other holds the whole planned start. While this replica leads, what it
+decided counts; on a standby, what is on the pods counts.
 """
 
 import base64
@@ -50,7 +50,7 @@ class PlannedStartAnnotations:
         return next((found for text in texts if text and (found := read_planned_start(text, workload))), None)
 
     def concerns(self, workload: str, pods: Iterable[CachedPod]) -> bool:
-        """Whether it may have one: most workloads have none, and are published often."""
+        """Whether the workload may have a planned start. A cheap test: most have none, and it is called often."""
         return workload in self.decided or any(_KEY_BYTES in pod.annotations_text for pod in pods)
 
     def decide(self, workload: str, planned_start: PlannedStart | None) -> None:
@@ -75,7 +75,7 @@ class PlannedStartAnnotations:
         ]
 
     def record_write(self, pod: CachedPod, text: str) -> None:
-        """The server has it; the watch shows it later."""
+        """The server has accepted it; the watch will show it later."""
         self._written[pod.uid] = text
 
     def upsert_pod(self, pod: CachedPod) -> None:
@@ -91,7 +91,7 @@ class PlannedStartAnnotations:
         self._stale.pop(workload, None)
 
     def discard_decisions(self) -> list[str]:
-        """Another replica leads; the workloads whose planned start may differ from what we decided."""
+        """Another replica leads. Returns the workloads whose planned start may differ from what we decided."""
         names = list(self.decided)
         self.decided, self._texts, self._written, self._stale = {}, {}, {}, {}
         return names

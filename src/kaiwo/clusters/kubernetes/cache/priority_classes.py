@@ -17,7 +17,7 @@ class PriorityClasses:
         self._classes.pop(found.metadata.name, None)
 
     def of(self, pod: CachedPod) -> tuple[int, bool]:
-        """Its priority, and whether a class gave it: its own, or the global default."""
+        """The pod's priority, and whether it comes from a class: the pod's own, or the global default."""
         if pod.priority is not None:
             return pod.priority, bool(pod.priority_class)
         own = self._classes.get(pod.priority_class)

@@ -1,4 +1,4 @@
-"""Keep what the scheduler knows of the workloads, published or assumed, and publish what differs."""
+"""Keep the state that was published to the scheduler or that it assumes, and publish what differs from it."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -27,7 +27,7 @@ from kaiwo.model.workload import Phase, Pod, Workload, breaks_gang
 
 
 class UnitState(NamedTuple):
-    """Everything that the scheduler, and people, should know about one unit now."""
+    """Everything that the scheduler and people should know about one unit."""
 
     name: str
     workload: Workload | None  # None: nothing to schedule
@@ -52,7 +52,7 @@ class PublishedState:
         self.recent = RecentChanges()  # which workloads changed lately
 
     def publish(self, state: UnitState, now_s: int) -> list[Event]:
-        """The difference to what was published before. `now_s`: since when a gang is incomplete that was complete."""
+        """The difference from what was published before. `now_s`: from when a gang counts as incomplete."""
         name = state.name
         self._set_blocked(name, state.blocked)
         workload = self._with_broken_since(state.workload, state.pods, now_s)
@@ -92,7 +92,7 @@ class PublishedState:
             self._record_change(name)
         return events
 
-    # What is assumed, the scheduler knows already: it decided it.
+    # What follows needs no event: the scheduler decided it, and knows it already.
 
     def assume_planned_start(self, name: str, planned_start: PlannedStart | None) -> None:
         self.planned_starts.pop(name, None)
@@ -113,7 +113,7 @@ class PublishedState:
         self._record_change(pod.workload)
 
     def explain_misfit(self, pod: Pod, nodes: Mapping[str, Node]) -> str:
-        """Why a pod does not fit where it is; what it holds already does not count against it."""
+        """Why a pod does not fit on its node; what it already holds does not count against it."""
         before = self.pods.get(pod.workload, {}).get(pod.name)
         if before is not None:
             self.ledger.give_back(before)
@@ -130,7 +130,7 @@ class PublishedState:
             self._record_change(workload)
 
     def whole_state(self) -> Iterable[Event]:
-        """Everything, in the order of names."""
+        """Everything, sorted by name."""
         yield from (WorkloadChanged(workload) for _, workload in sorted(self.workloads.items()))
         for _, pods in sorted(self.pods.items()):
             yield from (PodChanged(pod) for _, pod in sorted(pods.items()))

@@ -1,4 +1,4 @@
-"""Keep the history of queues that is in their status: past usage, and evictions for other workloads.
+"""Keep the history of queues, which is stored in their status: past usage, and evictions for other workloads.
 
 While this replica leads, its own history counts: an object of the cluster is never newer.
 """
@@ -20,7 +20,7 @@ DIGITS = Decimal("0.000000001")
 
 
 class PastUsage(NamedTuple):
-    """A queue's decayed part of the cluster, and when that was computed."""
+    """The decayed share of the cluster that a queue used, and when it was computed."""
 
     at_s: int
     part: tuple[int, ...]
@@ -64,12 +64,12 @@ class QueueHistory:
     def __init__(self) -> None:
         self.usage: dict[str, PastUsage] = {}
         self.stops: dict[str, tuple[StoppedForOthers, ...]] = {}
-        self._own: set[str] = set()  # queues of which we know more than their objects do
+        self._own: set[str] = set()  # queues for which our history is newer than their objects
         self._unwritten: dict[str, None] = {}
         self._last: dict[str, StoppedForOthers] | None = None  # by workload; None: out of date
 
     def upsert(self, queue: str, status: QueueStatusObject) -> list[StoppedForOthers]:
-        """A queue is new or changed; the stops that were not known."""
+        """A queue is new or changed. Returns the stops that were not known."""
         if queue in self._own:
             return []
         if status.usage is not None and (past := _read_past(status.usage)) is not None:

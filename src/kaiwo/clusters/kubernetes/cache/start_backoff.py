@@ -1,4 +1,4 @@
-"""Delay the next start of workloads whose last one failed: a refused start, or a gang that was stopped half-way."""
+"""Delay the next start of a workload after a failed one: a refused start, or a gang that was stopped half-way."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -21,7 +21,7 @@ class StartRefusal(NamedTuple):
     times: int  # in a row
     until_s: int
     why: str
-    node: str = ""  # has no room for it; empty: nothing says that another node would do better
+    node: str = ""  # the node that had no room; empty: the refusal does not depend on the node
     avoided: tuple[str, ...] = ()  # nodes that had no room twice in a row: other nodes are tried
 
 
@@ -43,7 +43,7 @@ class StartBackoff:
         return is_again
 
     def retry_avoided_nodes(self, workload: str) -> None:
-        """The nodes that the workload avoided may have room by now."""
+        """Stop avoiding nodes: they may have room by now."""
         refusal = self.refusals.get(workload)
         if refusal is not None and refusal.avoided:
             self.refusals[workload] = refusal._replace(node="", avoided=())

@@ -32,7 +32,7 @@ GATED = "Scheduling is blocked due to non-empty scheduling gates"
 
 
 class Slot(NamedTuple):
-    """The place of a pod in its workload."""
+    """The position of a pod in its workload: its role, and its number in that role."""
 
     role: str
     number: int
@@ -59,7 +59,7 @@ class UnitParts(Protocol):
 
 
 class BlockedWorkload(NamedTuple):
-    """A workload that waits and that the scheduler must not see yet."""
+    """A waiting workload that the scheduler must not see yet."""
 
     workload: Workload
     reason: str
@@ -82,7 +82,7 @@ class _UnitPod(NamedTuple):
 def build_unit(
     name: str, pods: Sequence[CachedPod], gang: Gang | None, slots_before: Slots, parts: UnitParts
 ) -> UnitPods:
-    """`gang`: None for a pod on its own. `pods` are ours and live; `had`: the slots that they had before."""
+    """`gang`: None for a pod on its own. `pods`: our live pods. `slots_before`: the slots that they had before."""
     blocked: dict[Key, str] = {}
     kept: list[_UnitPod] = []
     for pod in sorted(pods, key=lambda each: (each.created_s, each.name)):
@@ -134,7 +134,7 @@ def assign_slots(fixed: Sequence[str], others: Sequence[str], slots_before: Mapp
 
 
 def _read_pod(pod: CachedPod, parts: UnitParts) -> _UnitPod | str | None:
-    """The pod for the scheduler; a reason why it cannot be tried; None: it is not waiting."""
+    """The pod for the scheduler, or the reason why it cannot be tried; None: it does not wait for us."""
     if pod.node or pod.uid in parts.in_flight.starts:
         return _UnitPod(pod, _request(pod, parts), True)
     if pod.is_terminating:
@@ -160,14 +160,14 @@ def _request(pod: CachedPod, parts: UnitParts) -> Request:
 
 
 def _settings(pod: CachedPod, parts: UnitParts, read: Callable[..., Workload] = read_workload_settings) -> Workload:
-    """What the annotations of a pod and of its owners say about the workload. May raise ConfigError."""
+    """The workload's settings, from the annotations of a pod and its owners. May raise ConfigError."""
     sources = [(pod.annotations, pod.labels), *parts.gang_index.owner_metadata(pod)]
     priority, has_class = parts.priorities.of(pod)
     return read(f"Pod '{pod.name}'", sources, priority, has_class, parts.queue_cache.items.__contains__)
 
 
 def _block_waiting(kept: Sequence[_UnitPod], reason: str, blocked: dict[Key, str]) -> list[_UnitPod]:
-    """Only the fixed pods stay; the others are blocked for this reason."""
+    """Block all pods but the fixed ones for this reason. Returns the fixed ones."""
     blocked.update({each.pod.key: reason for each in kept if not each.is_fixed})
     return [each for each in kept if each.is_fixed]
 
@@ -175,7 +175,7 @@ def _block_waiting(kept: Sequence[_UnitPod], reason: str, blocked: dict[Key, str
 def _blocked_workload(
     name: str, pods: Sequence[CachedPod], gang: Gang | None, reason: str, parts: UnitParts
 ) -> BlockedWorkload | None:
-    """The workload as if it could be tried, without settings that make no sense."""
+    """The workload as people see it while it is blocked, without settings that are invalid."""
     kept = [_UnitPod(pod, pod.spec.request, False) for pod in pods if not pod.is_terminating]
     if not kept:
         return None
@@ -203,13 +203,13 @@ def _explain_kueue(pod: CachedPod, parts: UnitParts) -> str:
     if not level:
         return ""
     return (
-        f"its pods must share one {level} ({KUEUE_REQUIRED}), and nobody has chosen which; let Kueue admit it, "
+        f"its pods must share one {level} ({KUEUE_REQUIRED}), and none has been chosen; let Kueue admit it, "
         "or remove the annotation"
     )
 
 
 def _explain_gang(gang: Gang | None, kept: Sequence[_UnitPod], blocked: Mapping[Key, str], parts: UnitParts) -> str:
-    """Why the pods of a gang that are not bound must wait, whatever room there is."""
+    """Why the unbound pods of a gang must wait, however much room there is."""
     if gang is None or all(each.is_fixed for each in kept):
         return ""
     if gang.blocked_by:
@@ -236,7 +236,7 @@ def _explain_foreign(gang: Gang, foreign: Mapping[str, str]) -> str:
 
 
 def _roles(kept: Sequence[_UnitPod], gang: Gang | None, slots_before: Slots) -> tuple[tuple[Role, ...], Slots]:
-    """A role of the gang whose pods ask for different things becomes several."""
+    """The roles of the workload. A role of the gang whose pods have different requests becomes several."""
     roles: list[Role] = []
     slots: Slots = {}
     leaves = {role.name for role in gang.roles if role.minimum} if gang is not None and gang.subgroups else ()
@@ -256,7 +256,7 @@ def _roles(kept: Sequence[_UnitPod], gang: Gang | None, slots_before: Slots) -> 
 
 
 def _sub_groups(gang: Gang | None, roles: Sequence[Role]) -> tuple[SubGroup, ...]:
-    """The tree of a gang, each leaf with its roles. A leaf that lacks pods is there, and cannot be complete."""
+    """The tree of a gang's sub-groups. A leaf that lacks pods is included, and cannot be complete."""
     if gang is None or not gang.subgroups:
         return ()
     leaves = []

@@ -14,7 +14,7 @@ class Backoff:
         self.failures = 0
 
     def next_s(self, at_least_s: float = 0) -> float:
-        """A random half to all of first, 2 x first, 4 x first ... most; never less than what the server asked for."""
+        """Between half and all of first, 2 x first, 4 x first ... longest; never less than the server asked for."""
         ceiling_s = min(self._longest_s, self._first_s * (1 << min(self.failures, 16)))
         self.failures += 1
         return max(at_least_s, ceiling_s * random.uniform(0.5, 1.0))

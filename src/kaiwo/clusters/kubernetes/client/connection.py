@@ -1,4 +1,4 @@
-"""Call one API server: credentials, TLS, timeouts, retries, and a limit of concurrent writes.
+"""The connection to one API server: calls with credentials, TLS, timeouts, retries and a limit of concurrent writes.
 
 In:    a path and bytes.   Out: bytes, or an ApiError or UnreachableError that names the call.
 Never: repeats a write that the server refused for good, waits forever, or writes for longer than it is allowed to.
@@ -47,7 +47,7 @@ class Call(NamedTuple):
 
 
 class Client:
-    """Talks to one API server as one user. Close it."""
+    """Calls one API server as one user. Call `close` at the end."""
 
     def __init__(self, access: Access, writes: int = WRITES, may_write_s: Callable[[], float] = lambda: CALL_S) -> None:
         self.access = access
@@ -73,7 +73,7 @@ class Client:
         params: Params | None = None,
         tries: int = TRIES,
     ) -> bytes:
-        """A change. With several tries it must be safe to repeat, or the caller must handle the refusal."""
+        """Send a change. With several tries it must be safe to repeat, or the caller must handle the refusal."""
         async with self._writes:
             return await self._retry(Call(method, path, params, body, content_type), CALL_S, tries)
 
@@ -87,7 +87,7 @@ class Client:
 
     @asynccontextmanager
     async def stream(self, path: str, params: Params, silence_s: float) -> AsyncIterator[aiohttp.StreamReader]:
-        """A body that arrives piece by piece, until the server ends it. `silence_s` without a piece: it is broken."""
+        """A body that arrives in pieces until the server ends it. After `silence_s` without one, the call fails."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=silence_s)
         async with self._answer(Call("GET", path, params), timeout) as answer:
             yield answer.content
@@ -121,7 +121,7 @@ class Client:
             await asyncio.sleep(pause_s)
 
     async def _send_write(self, call: Call, timeout_s: float) -> bytes:
-        """Checks before each try that writes are still allowed: the wait for a turn may have been long."""
+        """Check before each try that writes are still allowed: the call may have waited long for its turn."""
         left_s = self._may_write_s()
         if left_s <= 0:
             raise StandbyError(str(call))
@@ -137,7 +137,7 @@ class Client:
 
     @asynccontextmanager
     async def _answer(self, call: Call, timeout: aiohttp.ClientTimeout) -> AsyncIterator[aiohttp.ClientResponse]:
-        """An answer with a good status. A credential that is refused is replaced once."""
+        """An answer with a good status. A refused credential is replaced once."""
         refused: Credential | None = None
         try:
             while True:
@@ -170,7 +170,7 @@ class Client:
             raise UnreachableError(f"{call}: {reason}") from error
 
     async def _credential(self, refused: Credential | None) -> Credential:
-        """An exec plugin that fails is like a server that does not answer: both may recover."""
+        """Treat a failing exec plugin like a server that does not answer: both may recover."""
         try:
             return await self.access.source.get(refused)
         except UnreachableError:
@@ -179,7 +179,7 @@ class Client:
             raise UnreachableError(str(error)) from error
 
     def _pool_for(self, credential: Credential) -> aiohttp.ClientSession:
-        """Connections belong to one client certificate: another certificate needs others."""
+        """Connections belong to one client certificate: a new certificate needs new connections."""
         owner = (credential.certificate, credential.key)
         pool = self._pool
         if pool is not None and not pool.closed:
@@ -197,7 +197,7 @@ class Client:
 
 
 async def check_connection(access: Access) -> str:
-    """Check the connection for a person at a terminal: what is wrong with it, or empty.
+    """Check the connection, for a person at a terminal. Returns what is wrong with it, or an empty text.
 
     Raises ConfigError where the kubeconfig names a program or a file that does not exist.
     """
@@ -208,7 +208,7 @@ async def check_connection(access: Access) -> str:
         await client.read(call.path, timeout_s=CHECK_S, tries=1)
     except ApiError as error:
         if error.code != 401:
-            return ""  # it is there, and answers other calls for itself
+            return ""  # the server answers; other errors are shown by the calls that need it
         return (
             f"the API server {access.server} does not take the credentials of {whose} (401 Unauthorized); "
             "renew its token or certificate"

@@ -1,4 +1,4 @@
-"""How to reach and trust an API server, and where our credentials come from: fixed, a token file, an exec plugin.
+"""Credentials for an API server (fixed, a token file or an exec plugin), and how to reach and trust that server.
 
 Never: turns verification off unless the kubeconfig says so explicitly, or logs a secret.
 """
@@ -43,7 +43,7 @@ class FixedCredential:
 
 
 class TokenFile:
-    """A token in a file that the kubelet or another program replaces."""
+    """A token in a file that the kubelet or another program replaces from time to time."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -101,7 +101,7 @@ class ExecPlugin:
         self._running: asyncio.Task[Credential] | None = None
 
     async def get(self, refused: Credential | None = None) -> Credential:
-        """One run at a time. A caller that gives up early leaves the run to the next one, which gets its result."""
+        """One run at a time. When a caller gives up early, the run continues, and the next caller gets its result."""
         known = self._credential
         if known is not None and known.expires_s - EARLY_S >= time.time() and known is not refused:
             return known
@@ -140,7 +140,7 @@ class ExecPlugin:
                 process.kill()
                 await process.wait()
         if process.returncode:
-            last = stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or ["it said nothing"]
+            last = stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or ["it printed no error"]
             raise ClusterError(f"the exec plugin {self._command} ended with {process.returncode}: {last[0][:200]}")
         return self._read(output)
 
@@ -160,7 +160,7 @@ class ExecPlugin:
 
 
 class Trust(NamedTuple):
-    """How the server proves who it is."""
+    """How the server's identity is verified."""
 
     ca_file: str = ""
     ca_data: bytes = b""  # PEM; takes precedence over the file

@@ -1,4 +1,4 @@
-"""Errors of calls to the API server.
+"""Errors that calls to the API server raise.
 
 ClusterError
 ├── ApiError           it answered with a status: `code`, and `reason` for machines
@@ -57,7 +57,7 @@ class ApiError(ClusterError):
 
 
 class StandbyError(ApiError):
-    """Only the leader writes. Not worth a retry: the leader decides anew."""
+    """Only the leader writes. A retry is useless: the leader makes its own decisions."""
 
     def __init__(self, what: str) -> None:
         super().__init__(0, "Standby", f"{what}: this replica is a standby, which changes nothing; ask the leader")
@@ -77,7 +77,7 @@ def status_error(status: Status, call: str, retry_after_s: float = 0) -> ApiErro
 
 
 def read_status(code: int, body: bytes, call: str, retry_after: str = "") -> ApiError:
-    """From an HTTP answer that may or may not be a Status."""
+    """Read the error from an HTTP answer, which may or may not be a Status."""
     try:
         status = msgspec.json.decode(body, type=Status)
     except msgspec.DecodeError:

@@ -1,7 +1,7 @@
 """Keep one kind of object in sync: list it page by page, then watch it, for as long as the program runs.
 
 Never: loses a change. A watch that breaks continues where it was; when the server has forgotten that version (410), the
-       objects are listed again and the handler works out what is gone.
+       objects are listed again, and the handler finds out what is gone.
 """
 
 import asyncio
@@ -23,8 +23,8 @@ PAGE = 500  # objects, as in client-go
 PAGE_S = 60.0
 WATCH_S = (300, 600)  # how long a watch lasts, drawn anew each time so that watches do not end together
 SILENCE_S = 150.0  # the server sends a bookmark about once a minute; after two missed ones the connection is dead
-HEALTHY_WATCH_S = 0.5  # a watch that lasted this long worked, whatever it brought and however it ended
-LONGEST_PAUSE_S = 5.0  # one scheduler is no crowd, and must see the server soon after it is back
+HEALTHY_WATCH_S = 0.5  # a watch that lasted this long has worked, even without an event and however it ended
+LONGEST_PAUSE_S = 5.0  # short: one scheduler is little load, and must see soon that the server is back
 LINES_PER_TURN = 200  # lines decoded before the event loop gets a turn: about 2 ms
 
 
@@ -36,7 +36,7 @@ class Change(NamedTuple, Generic[T]):
 
 
 class ObjectHandler(Protocol):
-    """What an Informer calls, on the event loop, one call at a time."""
+    """Receives the objects of one kind from an Informer, which calls it on the event loop, one call at a time."""
 
     resource: Resource[Any]
     is_listed: bool
@@ -53,7 +53,7 @@ class ObjectHandler(Protocol):
 
 
 class _ExpiredError(Exception):
-    """The server no longer has the version."""
+    """The server no longer has the requested version."""
 
 
 class Informer:
@@ -79,7 +79,7 @@ class Informer:
         self._has_worked = False  # the last watch
 
     async def run(self) -> None:
-        """Until cancelled. Whatever the server does, try again."""
+        """Run until cancelled. Whatever the server does, try again."""
         backoff = Backoff(longest_s=LONGEST_PAUSE_S)
         while True:
             at_least_s, has_failed, self._has_worked = 0.0, True, False
@@ -163,7 +163,7 @@ class Informer:
             self._has_worked |= time.monotonic() - began_s >= HEALTHY_WATCH_S
 
     def _take(self, lines: Sequence[bytes]) -> None:
-        """Changes before the first error count, whatever follows."""
+        """Apply the changes up to the first error."""
         changes: list[Change[Any]] = []
         try:
             for each in lines:
@@ -244,13 +244,13 @@ class KindHandler(Generic[T, V]):
 
 
 def as_is(item: T) -> T:
-    """The reader of objects that are used as they come."""
+    """For kinds whose objects are used as they are decoded."""
     return item
 
 
 @contextmanager
 def leaving_out(resource: Resource[Any], item: Any) -> Iterator[None]:
-    """While one object is handled: if that fails, it is logged, and what was known of it before stays."""
+    """If the block fails, leave this one object out and log it; what was known of it before stays."""
     try:
         yield
     except Exception as error:  # an error that ended the watch would silently stop the whole kind

@@ -1,4 +1,4 @@
-"""Find out how to reach the cluster: from a kubeconfig, or from the files that Kubernetes gives to a pod.
+"""Read a kubeconfig, or the files that Kubernetes gives to a pod, to find out how to reach the cluster.
 
 Never: guesses a server. A ConfigError names the file, the field and the allowed values.
 """
@@ -83,12 +83,12 @@ def find_access(kubeconfig: str = "", context: str = "", pod_files: Path = POD_F
 
 
 def in_cluster(files: Path = POD_FILES) -> Access:
-    """With the pod's service account, whose token is replaced while we run."""
+    """Access with the pod's service account, whose token is replaced while we run."""
     host, port = os.environ.get("KUBERNETES_SERVICE_HOST", ""), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not host or not (files / "token").is_file():
         raise ConfigError(
-            f"this is no pod with a service account ({files} or KUBERNETES_SERVICE_HOST is missing); name a kubeconfig "
-            "with --kubeconfig",
+            f"this is not a pod with a service account ({files} or KUBERNETES_SERVICE_HOST is missing); name a "
+            "kubeconfig with --kubeconfig",
             "--kubeconfig",
         )
     url_host = f"[{host}]" if ":" in host else host
@@ -113,7 +113,7 @@ def read_kubeconfig(path: Path, context: str = "") -> Access:
         )
     user = next((item.user for item in config.users or () if item.name == chosen.user), None)
     if user is None and chosen.user:
-        raise ConfigError(f"{path}: the context {name} names the user {chosen.user!r}, which is not there", "users")
+        raise ConfigError(f"{path}: the context {name} names the user {chosen.user!r}, which does not exist", "users")
     trust = Trust(
         _resolve_path(path, server.certificate_authority),
         _data(server.certificate_authority_data, path, "certificate-authority-data"),
@@ -142,7 +142,7 @@ def _decode(path: Path) -> _Kubeconfig:
 
 
 def _check_trust(trust: Trust, named_by: str) -> None:
-    """Before the first call: a missing file would look like a missing server."""
+    """Check before the first call: a missing file would look like a server that does not answer."""
     where = trust.ca_file if trust.ca_file and not trust.ca_data else "certificate-authority-data"
     try:
         trust.context(Credential())

@@ -1,6 +1,6 @@
-"""Decode one kind of object: where it is served, and which of its fields are read.
+"""A resource: one kind of API object, the path where it is served, and how its lists and watch lines are decoded.
 
-Never: lets one object that cannot be read affect the others: it is left out and counted.
+Never: lets one object that cannot be read affect the others. It is left out and counted.
 """
 
 from collections.abc import Callable
@@ -67,7 +67,7 @@ class Resource(Generic[T]):
             return self._read_one_by_one(body)
 
     def read_line(self, line: bytes) -> Line[Any] | None:
-        """One line of a watch. ERROR has a Status, BOOKMARK the version alone; None: it was left out."""
+        """One line of a watch. An ERROR has a Status, a BOOKMARK only the version; None: the object was left out."""
         fault: Exception | None = None
         try:
             found = self._line.decode(line)
@@ -84,7 +84,7 @@ class Resource(Generic[T]):
         return None
 
     def leave_out(self, name: str, error: Exception) -> None:
-        """Count an object that cannot be used, and report it unless the same was reported before."""
+        """Count an object that cannot be used, and report it unless it was reported before for the same reason."""
         self.unreadable += 1
         reason = f"{type(error).__name__}: {error}"[:300]
         if self._reported.get(name) != reason and (name in self._reported or len(self._reported) < MOST_REPORTED):

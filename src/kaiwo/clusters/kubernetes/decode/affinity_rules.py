@@ -1,6 +1,6 @@
 """Read a pod's rules about other pods: affinity, anti-affinity, topology spread and host ports.
 
-Only required rules are read: preferred ones keep a pod from no node.
+Only required rules are read: preferred ones do not exclude any node.
 """
 
 from collections.abc import Mapping
@@ -21,12 +21,12 @@ class PodSelector(msgspec.Struct, frozen=True, gc=False):
     selector: NodeRules | None  # None: no pod
     namespaces: tuple[str, ...] = ()
     in_namespaces: NodeRules | None = None  # and all namespaces with such labels
-    in_own_namespace: bool = False  # also the namespace of the pod that has the rule
+    in_own_namespace: bool = False  # and the namespace of the pod that has the rule
     without_terminating: bool = False  # pods that are being deleted do not count
 
 
 class TermRule(msgspec.Struct, frozen=True, gc=False):
-    """Affinity to some pods, or anti-affinity."""
+    """An affinity or anti-affinity term."""
 
     pods: PodSelector
     level: str
@@ -87,7 +87,7 @@ def read_affinity_rules(
 
 
 def read_selector(selector: LabelSelector | None) -> NodeRules | None:
-    """In one order, so that equal selectors are equal."""
+    """The requirements in a fixed order, so that equal selectors compare as equal."""
     if selector is None:
         return None
     labels, expressions = selector.match_labels or {}, selector.match_expressions or ()
@@ -97,7 +97,7 @@ def read_selector(selector: LabelSelector | None) -> NodeRules | None:
 
 
 def spread_among(rule: SpreadRule, labels: Mapping[str, str]) -> PodSelector:
-    """The pods that a pod with these labels is spread among. A selector that matches everything counts none."""
+    """The pods among which a pod with these labels is spread. An empty selector counts no pods."""
     if rule.pods.selector is None:
         return rule.pods
     # Most servers merge them into the selector too: duplicates are kept once.

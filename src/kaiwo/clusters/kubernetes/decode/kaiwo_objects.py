@@ -88,7 +88,7 @@ def read_partitioning_plan(item: PlanObject) -> PartitioningPlan | str:
 
 
 def _parse(api_version: str, kind: str, item: KaiwoObject) -> Parsed | str:
-    """The parsed spec; a sentence where an older schema let a mistake in."""
+    """The parsed spec, or the mistake in it, which an older schema allowed."""
     metadata = {"name": item.metadata.name}
     try:
         return parse({"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": item.spec or {}})

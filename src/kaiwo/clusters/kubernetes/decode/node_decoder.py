@@ -1,6 +1,6 @@
-"""Decode nodes: capacity, labels, taints, and GPUs with ids, models and sizes from the best source there is.
+"""Decode nodes: capacity, labels, taints, and GPUs with ids, models and sizes from the best source available.
 
-The node agent's own list counts first. Without it the extended resource says how many GPUs there are, labels which.
+The node agent's list comes first. Without it, the extended resource gives the number of GPUs, and labels their model.
 """
 
 import re
@@ -57,7 +57,7 @@ def read_node(node: wire_objects.Node) -> Node:
 
 
 def find_model(label: str) -> str:
-    """`AMD_Instinct_MI300X_OAM` is an MI300X; what is not in the table keeps its own name."""
+    """`AMD_Instinct_MI300X_OAM` is an MI300X; a model that is not in the table keeps its own name."""
     for word in re.split(r"[-_ ]", label.lower()):
         if word in _KNOWN:
             return _KNOWN[word]
@@ -86,7 +86,7 @@ def _listed(annotations: dict[str, str]) -> tuple[Gpu, ...] | None:
 
 
 def _counted(labels: dict[str, str], vendor: str, count: int, is_first: bool) -> list[Gpu]:
-    """Only the number is known, and what labels say. Our own label is about the first vendor's GPUs."""
+    """GPUs of which only the number and the labels are known. Our own label describes the first vendor's GPUs."""
     names = [name for name in MODEL_LABELS[vendor] if is_first or not name.startswith(OUR_PREFIX)]
     model = find_model(next((labels[name] for name in names if labels.get(name)), f"{vendor}-gpu"))
     known = GPU_MODELS.get(model)
@@ -96,7 +96,7 @@ def _counted(labels: dict[str, str], vendor: str, count: int, is_first: bool) ->
 
 
 def _memory_mib(labels: dict[str, str], vendor: str) -> int:
-    """NVIDIA's labels count MiB, AMD's have a unit."""
+    """NVIDIA's labels are in MiB; AMD's have a unit."""
     value = next((labels[name] for name in MEMORY_LABELS[vendor] if labels.get(name)), "")
     if not value:
         return 0

@@ -1,9 +1,9 @@
-"""Decode pods into CachedPods: small, and sharing whatever is equal with other pods.
+"""Decode pods into CachedPods, which are small and share what is equal with other pods.
 
 In:    a pod from the wire.   Out: a CachedPod of less than a kilobyte.
 Measured with bench/decode.py: what few pods need (labels, annotations) stays text until it is read, and what equal pods
-ask for is worked out once. Reading everything into dictionaries took three times as long.
-A pod that is resized in place counts with what the kubelet has allocated beside what its spec asks for.
+ask for is computed once. Reading everything into dictionaries took three times as long.
+For a pod that is resized in place, what the kubelet has allocated counts too, not only what its spec asks for.
 """
 
 from collections.abc import Iterable, Sequence
@@ -76,7 +76,7 @@ class CachedPod(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def key(self) -> Key:
-        """Unique at any one time; the UID is unique for ever."""
+        """Unique among the pods that exist now; the UID is unique for ever."""
         return self.namespace, self.name
 
     @property
@@ -90,16 +90,16 @@ class CachedPod(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def annotations(self) -> Texts:
-        """Its annotations, as far as anything reads them."""
+        """Its annotations, at least those that Kaiwo reads."""
         return _read_texts(self.annotations_text) if self.annotations_text else {}
 
     def annotation(self, name: str) -> str:
-        """One annotation; empty: it has none. The others are decoded only where it is there."""
+        """One annotation; empty: it has none. Nothing is decoded unless the name occurs in the text."""
         return self.annotations.get(name, "") if name.encode() in self.annotations_text else ""
 
 
 class PodDecoder:
-    """Makes CachedPods. What is equal is kept once."""
+    """Makes CachedPods. Equal parts are kept once."""
 
     def __init__(self) -> None:
         self._requests: dict[bytes, PodRequest] = {}
@@ -135,7 +135,7 @@ class PodDecoder:
         )
 
     def drop_unused(self, pods: Iterable[CachedPod]) -> None:
-        """Drop what no live pod shares any more: pods come and go for months."""
+        """Drop shared parts that no live pod uses any longer: pods come and go for months."""
         live = list(pods)
         requests, owners = {id(pod.spec) for pod in live}, {id(pod.owners) for pod in live}
         self._requests = {text: found for text, found in self._requests.items() if id(found) in requests}
@@ -147,7 +147,7 @@ class PodDecoder:
         }
 
     def _request(self, body: PodBody, status: PodStatus, annotations: bytes, pod: str) -> PodRequest:
-        """Looked up by its text, the smallest spec that asks for the same. It is read only when it is new."""
+        """Look the request up by a text, the smallest spec that asks for the same; decode it only when it is new."""
         parts: list[bytes | Raw] = []
         allocated = _allocated_text(body, status)
         for container in body.containers:
@@ -245,7 +245,7 @@ _read_allocations = msgspec.json.Decoder(list[ContainerAllocation]).decode
 
 
 def _allocated_text(body: PodBody, status: PodStatus) -> bytes:
-    """Empty where the kubelet has allocated what the spec asks for."""
+    """Empty if the kubelet has allocated exactly what the spec asks for."""
     if status.container_statuses is NOTHING and status.resources is NOTHING:
         return b""
     found = _differing(body.containers, bytes(status.container_statuses))
@@ -271,7 +271,7 @@ def _differing(containers: Sequence[PodContainer], statuses: bytes) -> list[Cont
 
 
 def _repeats(statuses: bytes, asked: bytes) -> bool:
-    """The status of a lone container repeats the text of its spec, in the order in which a kubelet writes it."""
+    """Whether the status of a single container repeats the text of its spec, in the order in which a kubelet writes."""
     requests = asked.partition(b'"requests":')[2][:-1]
     return b'"allocatedResources":' + requests + b',"resources":' + asked in statuses
 
@@ -282,6 +282,6 @@ def _is_same(asked: bytes, given: ContainerAllocation) -> bool:
 
 
 def _is_infeasible(status: PodStatus) -> bool:
-    """The node can never allocate what the spec asks for, so that does not count."""
+    """Whether the node can never allocate what the spec asks for; then that request does not count."""
     conditions = _read_conditions(status.conditions) if status.conditions is not NOTHING else ()
     return next((each.reason == "Infeasible" for each in conditions if each.type == "PodResizePending"), False)

@@ -1,7 +1,7 @@
-"""Read what a pod asks for: resources by the rules of Kubernetes, GPUs by our annotations, and the nodes it may use.
+"""Read what a pod requests: resources by the rules of Kubernetes, GPUs by our annotations, and the nodes it may use.
 
 In:    a pod's spec and annotations.   Out: one PodRequest, shared by all pods that ask for exactly the same.
-Never: drops a required rule silently. A pod with a rule that cannot be kept yet waits, with a reason.
+Never: drops a required rule silently. A pod with a rule that is not supported yet waits, with a reason.
 """
 
 from collections.abc import Iterable, Mapping
@@ -41,11 +41,11 @@ class PodRequest(msgspec.Struct, frozen=True, gc=False):
     """What pods with the same spec ask for."""
 
     request: Request
-    by_vendor: tuple[tuple[str, int], ...] = ()  # whole GPUs that the kubelet hands out
+    by_vendor: tuple[tuple[str, int], ...] = ()  # whole GPUs that the kubelet assigns
     claims: tuple[str, ...] = ()
     own_claims: tuple[str, ...] = ()  # of these, those that Kubernetes makes for the pod's ephemeral volumes
     affinity: AffinityRules | None = None  # its rules about other pods
-    refusal: str = ""  # why it cannot be scheduled by us as it is
+    refusal: str = ""  # why Kaiwo cannot schedule such a pod
 
     @property
     def gpus_by_resource(self) -> int:
@@ -83,7 +83,7 @@ def read_pod_request(
 
 
 def pod_amounts(spec: PodSpec) -> dict[str, int]:
-    """Containers are added up; an init container counts as far as it asks for more; overhead comes on top."""
+    """The sum of the containers, or the largest init container if that asks for more, plus the overhead."""
     allocations = {each.name: each for each in spec.allocated.containers} if spec.allocated else {}
     is_infeasible = spec.allocated is not None and spec.allocated.is_infeasible
     main = [_count(item.resources, allocations.get(item.name), is_infeasible) for item in spec.containers]
@@ -139,7 +139,7 @@ def _effective(resources: Resources | None) -> dict[str, int]:
 
 
 def _count(resources: Resources | None, allocation: Allocation | None, is_infeasible: bool) -> dict[str, int]:
-    """While a resize is under way the larger counts; of one that the node cannot do, only what it has allocated."""
+    """While a resize is under way, the larger amount counts; if the node can never do it, only the allocated amount."""
     amounts = _effective(resources)
     if allocation is None or allocation.resources is None:
         return amounts
@@ -152,7 +152,7 @@ def _read(amounts: Amounts | None) -> dict[str, int]:
 
 
 def _with_gpus(plain: Request, whole: dict[str, int], gpu_annotations: Mapping[str, str], owner: str) -> Request:
-    """Whole GPUs by the resource's name; shares by annotation alone, and only where an agent serves them."""
+    """Whole GPUs are requested by resource name; shares only by annotation, and only where an agent serves them."""
     if not whole and not any(key.partition("/")[2].startswith("gpu-") for key in gpu_annotations):
         return plain
     if len(whole) > 1:
@@ -182,7 +182,7 @@ def kubelet_field_names(annotations: Annotations, resource: str) -> GpuFieldName
 
 
 def check_share_count(owner: str, resource: str, count: int, devices: int) -> None:
-    """A share beside the vendor's resource: the kubelet hands out whole GPUs and counts them, whatever is annotated."""
+    """A share together with the vendor's resource: the kubelet assigns whole GPUs, whatever the annotations ask for."""
     if count != devices:
         raise ConfigError(
             f"{owner} asks for a share on each of {devices} devices and for {resource}: {count}, which the kubelet "
@@ -191,7 +191,7 @@ def check_share_count(owner: str, resource: str, count: int, devices: int) -> No
 
 
 def _refusal(spec: PodSpec) -> str:
-    """The first requirement that this version cannot meet. Such a pod must not be placed as if it were not there."""
+    """The first requirement that this version cannot meet. Such a pod must not be placed as if it had none."""
     if spec.resource_claims or any(item.resources and item.resources.claims for item in spec.containers):
         return "it asks for device claims (resourceClaims), which Kaiwo does not allocate yet; ask with amd.com/gpu"
     return ""

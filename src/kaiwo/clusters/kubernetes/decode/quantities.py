@@ -1,7 +1,7 @@
 """Read quantities and times as the API server writes them: the server has checked them, so what cannot be read is zero.
 
-A cluster writes the same few texts over and over: each is worked out once. Numbers in annotations are checked here too:
-anything may have written them.
+A cluster writes the same few texts over and over: each is read once and cached. Numbers in annotations are checked here
+too, since any program may have written them.
 """
 
 from datetime import datetime
@@ -21,7 +21,7 @@ MOST = 1 << 54
 
 
 def is_countable(value: Any) -> bool:
-    """No number in it is larger than any amount that a cluster has."""
+    """Whether all its numbers are small enough to be real amounts of a cluster."""
     if isinstance(value, int):
         return -MOST <= value <= MOST
     if isinstance(value, msgspec.Struct):
@@ -38,13 +38,13 @@ MOST_BYTES = MOST_MIB * MIB
 
 @lru_cache(maxsize=4096)
 def read_requested(name: str, value: str | int | float) -> int:
-    """A request: never less than was asked for, up to the most. CPU in milli, memory and disk in bytes."""
+    """A requested amount, rounded up and at most `largest_counted`. CPU in milli, memory and disk in bytes."""
     return _whole(name, value, ROUND_CEILING)
 
 
 @lru_cache(maxsize=4096)
 def read_offered(name: str, value: str | int | float) -> int:
-    """An amount that a node has: never more than there is, nor than the most."""
+    """An amount that a node has, rounded down and at most `largest_counted`."""
     return _whole(name, value, ROUND_FLOOR)
 
 

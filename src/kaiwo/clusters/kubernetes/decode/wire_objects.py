@@ -1,4 +1,4 @@
-"""The fields of Kubernetes objects that Kaiwo reads, as they come over the wire. The rest never exists here.
+"""The fields of Kubernetes objects that Kaiwo reads, as they come over the wire. Other fields are never decoded.
 
 A field that the server may leave out has a default; one that it may send as null says so.
 """
@@ -103,7 +103,7 @@ class NodeAffinity(Wire):
 
 
 class PodTerm(Wire):
-    """The pods that a rule is about. The server has merged the keys of labels into the selector."""
+    """The pods that a rule selects. The server has merged `matchLabelKeys` and `mismatchLabelKeys` into it."""
 
     topology_key: str = ""
     label_selector: LabelSelector | None = None
@@ -150,7 +150,7 @@ class ClaimName(Wire):
 
 
 class Volume(Wire):
-    """A volume of a pod. Without a claim it does not bind the pod to nodes."""
+    """A volume of a pod. Without a claim it does not restrict the nodes of the pod."""
 
     name: str = ""
     persistent_volume_claim: ClaimName | None = None
@@ -166,7 +166,7 @@ class Allocation(Wire):
 
 
 class Allocated(Wire):
-    """The parts of a pod that is being resized in place where its spec and its status differ."""
+    """Where the spec and the status of a pod differ that is being resized in place."""
 
     containers: tuple[Allocation, ...] = ()
     pod: Allocation | None = None
@@ -203,7 +203,7 @@ class PodMeta(Wire):
 
 
 class PodContainer(Wire):
-    """Equal texts ask for equal things, so containers are compared by their text."""
+    """Equal texts request the same, so containers are compared by their text."""
 
     name: str = ""
     resources: Raw = NOTHING

@@ -1,7 +1,7 @@
 """Read the settings of a workload from annotations and labels: queue, user, priority, times.
 
-The result is a Workload with only these settings, without a name and pods. The annotations, and which of them counts,
-are the same as in a file that `kaiwo apply` reads.
+The result is a Workload with only these settings, without a name and pods. Annotations have the same names and the same
+precedence as in a file that `kaiwo apply` reads.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -69,7 +69,7 @@ def read_valid_settings(
     has_class: bool,
     is_ours: Callable[[str], bool] = lambda _: True,
 ) -> Workload:
-    """The settings of work that runs already: annotations that make no sense are ignored."""
+    """The settings of work that already runs: invalid annotations are ignored."""
     left = [(keep_settings(annotations), keep_settings(labels)) for annotations, labels in layers]
     while True:
         try:
@@ -83,7 +83,7 @@ def read_valid_settings(
 
 
 def keep_settings(texts: Texts | None) -> dict[str, str]:
-    """The annotations or labels of an object that are read here."""
+    """Only those annotations or labels that are read here."""
     return {key: value for key, value in texts.items() if _is_read(key)} if texts else {}
 
 

@@ -1,7 +1,7 @@
-"""Bind a pod that kube-scheduler places, with the devices that are chosen for it.
+"""Bind pods that kube-scheduler places, with the devices that Kaiwo chooses for them.
 
-Never binds two pods of one node at once, or trusts the cache for a node: its pods are listed before devices are chosen,
-since another kube-scheduler may have led a moment ago.
+Never binds two pods to one node at once, or relies on the cache for a node: its pods are listed before devices are
+chosen, since another kube-scheduler may have been the leader a moment ago.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ class ExtenderBinder:
         self._locks: dict[str, asyncio.Lock] = {}  # by node
 
     async def bind(self, namespace: str, name: str, uid: str, node: str) -> str:
-        """Empty: it is bound; else the reason why not."""
+        """Bind one pod. Returns the reason if it could not be bound, else an empty text."""
         try:
             async with self._locks.setdefault(node, asyncio.Lock()):
                 return await self._bind(namespace, name, uid, node)
@@ -60,7 +60,7 @@ class ExtenderBinder:
 
     async def refresh_node(self, node: str) -> None:
         """Bring the cache up to date with a node, and publish it; without a name, only publish."""
-        with contextlib.suppress(ApiError, UnreachableError):  # then the cache has to do
+        with contextlib.suppress(ApiError, UnreachableError):  # then the cache must suffice
             if node:
                 await self._list_pods(node)
         self._publish()
@@ -89,7 +89,7 @@ class ExtenderBinder:
         return ""
 
     async def _read(self, namespace: str, name: str, uid: str, node: str) -> CachedPod | str:
-        """The pod, if it still waits; its node is listed too."""
+        """The pod, if it still waits, or the reason why it cannot be bound. The pods of its node are listed too."""
         path = f"/api/v1/namespaces/{namespace}/pods/{name}"
         pod = self._decoder.decode(msgspec.json.decode(await self._client.read(path, tries=1), type=WirePod))
         if uid and pod.uid != uid:

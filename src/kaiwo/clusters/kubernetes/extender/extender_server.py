@@ -1,4 +1,4 @@
-"""Serve the extender protocol to a kube-scheduler on the same machine.
+"""Serve the scheduler-extender protocol to a kube-scheduler on the same machine.
 
 Listens on loopback only, since any client that can reach it may bind pods.
 """

@@ -1,4 +1,4 @@
-"""Messages of the protocol extender/v1 of kube-scheduler, whose fields are in PascalCase and null when empty."""
+"""Messages of kube-scheduler's protocol extender/v1, whose fields are in PascalCase and null when empty."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -74,7 +74,7 @@ def names_of(args: FilterArgs) -> list[str]:
 
 
 def filtered(args: FilterArgs, reasons: Mapping[str, str]) -> dict[str, Any]:
-    """The nodes without the refused ones, in the form in which they came."""
+    """The nodes without the refused ones, as names or as whole nodes, like in the request."""
     answer: dict[str, Any] = {"FailedNodes": dict(reasons), "Error": ""}
     if args.node_names is not None:
         return answer | {"NodeNames": [name for name in args.node_names if name not in reasons]}

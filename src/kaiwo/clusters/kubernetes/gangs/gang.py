@@ -1,8 +1,8 @@
 """A gang: the pods that start together, how many of them must, and what it still waits for.
 
 A Gang becomes a Workload of the model: its roles are the model's roles with their count and minimum. The pods of one
-role may still have different requests; whatever makes the Workload splits such a role by request.
-GangKind is what each kind of gang must provide; every kind has a file of its own, and `registry` has their order.
+role may still have different requests; the code that makes the Workload splits such a role by request.
+GangKind is what each kind of gang must provide; every kind has a file of its own, and `registry` defines their order.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,23 +15,23 @@ from kaiwo.clusters.kubernetes.gangs.metadata import Owner, Reference, read_anno
 from kaiwo.clusters.kubernetes.gangs.ownership import Member, OwnerIndex, OwnerLink, explain_unknown
 from kaiwo.model.workload import SubGroup
 
-# Roles whose pods the others connect to: of LeaderWorkerSets, MPIJobs, Ray, PyTorchJobs, TFJobs, or named so by people.
+# Roles whose pods the others connect to, in LeaderWorkerSets, MPIJobs, Ray, PyTorchJobs and TFJobs, or by annotation.
 LEADERS = ("leader", "launcher", "head", "master", "chief")
 SIZE_UNKNOWN = "size unknown"  # the rule of a gang whose number of pods is not known yet
 ROLE_LABELS = (JOBSET_ROLE, *TRAINING_ROLES, RAY_GROUP)
 
 
 class GangKey(msgspec.Struct, frozen=True, gc=False, order=True):
-    """Which gang: the same key as long as the gang exists."""
+    """Identifies a gang for as long as it exists."""
 
     kind: str
     namespace: str
     name: str
-    uid: str = ""  # two objects of one name, one after the other, are two gangs
-    part: str = ""  # one replica of the object is the gang
+    uid: str = ""  # two objects that had the same name one after the other are two gangs
+    part: str = ""  # set where one replica of the object is the gang
 
     def __str__(self) -> str:
-        word = "of" if self.kind == "PodGroup" else "replica"  # a PodGroup of another scheduler: which one's
+        word = "of" if self.kind == "PodGroup" else "replica"  # the part of a PodGroup is its API group
         part = f" {word} {self.part}" if self.part else ""
         return f"{self.kind} {self.namespace}/{self.name}{part}"
 
@@ -59,7 +59,7 @@ class Gang(msgspec.Struct, frozen=True, gc=False):
     roles: tuple[GangRole, ...]
     minimum: int  # pods without which it does not start
     rule: str  # how the minimum was found
-    later: int = 0  # pods that come only after these are bound or finished
+    later: int = 0  # pods that are created only after these are bound or finished
     done: int = 0  # pods that have done their work and are not made again
     blocked_by: str = ""  # why it cannot be tried yet; empty when it can
     subgroups: tuple[SubGroup, ...] = ()  # of which only some must start; empty: every role must
@@ -93,7 +93,7 @@ class GangKind(Protocol):
 
 
 def owner_key(member: Member, owner: Reference | None, group: str, *kinds: str) -> GangKey | None:
-    """The gang that an owner of one of these kinds makes of its pods."""
+    """The key of the gang that the owner's pods form, if the owner is of one of these kinds."""
     return GangKey(owner.kind, member.namespace, owner.name, owner.uid) if owner and owner.is_a(group, *kinds) else None
 
 
@@ -102,7 +102,7 @@ def alive(members: Iterable[Member]) -> list[Member]:
 
 
 def role_hint(member: Member) -> str:
-    """The role as the pod's own labels name it, or `leader` where an annotation says so."""
+    """The role that the pod's own labels name, or `leader` if its annotation says so."""
     if read_annotation("leader", (member.annotations,)) == "true":
         return "leader"
     return next((member.labels[label] for label in ROLE_LABELS if member.labels.get(label)), "main").lower()
@@ -135,7 +135,7 @@ def build_gang(
 
 
 def build_flat_gang(key: GangKey, members: Sequence[Member], minimum: int, rule: str, blocked_by: str = "") -> Gang:
-    """A gang whose size is one number, no matter which pods: roles come from the pods' own labels."""
+    """A gang that needs any `minimum` of its pods; its roles come from the pods' own labels."""
     held = names_by_role(members, role_hint)
     minimum = max(1, minimum)
     found = [_build_role(WantedPods(role, 0, 0), names) for role, names in sorted(held.items())]
@@ -155,9 +155,9 @@ def build_ownerless_gang(key: GangKey, members: Sequence[Member], owner: Owner |
 def wanted_together(
     wants: Sequence[WantedPods], gang_names: Mapping[str, tuple[str, ...]], members: Sequence[Member], role_of: RoleOf
 ) -> list[WantedPods]:
-    """Of an owner's roles, those that are in one gang with these pods: they name the same gangs, or none.
+    """Those of an owner's roles that are in one gang with these pods: they name the same gangs, or none.
 
-    Two halves of one owner would wait for each other for ever if each counted the other's pods as its own.
+    Otherwise two gangs of one owner would wait for each other for ever, each counting the other's pods as its own.
     """
     ours = {gang_names[role] for each in members if (role := role_of(each)) in gang_names}
     return [want for want in wants if not ours or gang_names[want.role] in ours]

@@ -1,4 +1,4 @@
-"""Track pods and their owners, and say which gangs an event touched.
+"""Track the pods of gangs and their owners, and find which gangs an event touched.
 
 The cost of an event depends on the pods below the object that changed, never on the size of the cluster. An event that
 changes nothing we read touches nothing.
@@ -36,7 +36,7 @@ def names_used(member: Member) -> list[FullName]:
 
 
 class GangTracker:
-    """Pods, owners and gangs as they are now. What changes them returns the gangs that it touched."""
+    """Pods, owners and gangs as they are now. Methods that change them return the gangs that they touched."""
 
     def __init__(self) -> None:
         self.owners = OwnerIndex()
@@ -120,7 +120,7 @@ class GangTracker:
             _discard(self._users, named, pod)
 
     def _pods_under(self, uid: str, named: FullName) -> set[PodName]:
-        """Pods whose gang may look at this object: those that name it, and those below it at any depth."""
+        """Pods whose gang may depend on this object: those that name it, and those below it at any depth."""
         found = set(self._users.get(named, ()))
         seen: set[str] = set()
         waiting = [uid]

@@ -1,6 +1,6 @@
-"""Decode what every Kubernetes object says about itself: its name, labels, owners, and the gang that it names.
+"""Decode the metadata of Kubernetes objects: name, labels, annotations, owners, and the gang that they name.
 
-Only these fields are decoded; the rest of the object never exists. A field that is null reads as if it were absent.
+Only these fields are decoded. A field that is null is read as if it were absent.
 """
 
 from collections.abc import Iterable
@@ -13,11 +13,11 @@ Texts = dict[str, str]
 FullName = tuple[str, str, str, str]  # API group, kind, namespace, name
 
 MOST_PODS = 100_000  # of one gang
-FLAGS = ("true", "false")  # on a Job `kaiwo.ai/gang` may also say whether its pods are one
+FLAGS = ("true", "false")  # on a Job, `kaiwo.ai/gang` may also say whether its pods are a gang
 
 
 class Reference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """An object named as the owner of another one. It may not be known yet, or never."""
+    """A reference to the owner of an object. The owner itself may not be known yet, or never."""
 
     kind: str = ""
     name: str = ""
@@ -87,7 +87,7 @@ class WorkloadReference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class Owner(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """Any object above pods. Kinds that are read further add their `spec` and `status`."""
+    """Any object that owns pods, directly or not. Kinds whose spec is read add their `spec` and `status`."""
 
     kind: str = ""
     api_version: str = ""
@@ -152,7 +152,7 @@ def read_gang_name(places: Iterable[Texts]) -> str:
 
 
 def read_gang_names(template: Template | None, annotations: Texts) -> tuple[str, ...]:
-    """Every gang that pods made from this template name; all empty when they belong to their owner's."""
+    """Every gang that pods made from this template name; all are empty when the pods belong to their owner's gang."""
     template = template or Template()
     spec = template.spec or TemplateSpec()
     workload = spec.workload_ref or WorkloadReference()

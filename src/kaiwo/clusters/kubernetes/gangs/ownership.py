@@ -1,6 +1,6 @@
-"""Pods as gangs need them, and an index of the objects that own them.
+"""The ownership of pods: the members of gangs, and an index of the objects that own them.
 
-Never asks the API server: an object that the watch has not shown is missing from the index, and its gang says so.
+Never calls the API server: an object that the watch has not shown is missing from the index, and its gang says so.
 """
 
 from typing import NamedTuple
@@ -27,7 +27,7 @@ class Member(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
     @property
     def is_alive(self) -> bool:
-        """It waits or runs. A pod that has finished or is being deleted is no longer part of a gang."""
+        """Whether it waits or runs. A pod that has finished or is being deleted is no longer part of a gang."""
         return self.phase not in ("Succeeded", "Failed") and not self.is_leaving
 
     @property
@@ -52,7 +52,7 @@ class OwnerIndex:
         self._by_name: dict[FullName, Owner] = {}
 
     def upsert(self, owner: Owner) -> bool:
-        """Take an object in. False: nothing that we read of it has changed."""
+        """Add or replace an object. False: nothing that we read of it has changed."""
         known = self._by_name.get(owner.full_name)
         if known == owner:
             return False
@@ -63,7 +63,7 @@ class OwnerIndex:
         return True
 
     def delete(self, owner: Owner) -> bool:
-        """Forget an object. False: it was not there, or another one of its name has come since."""
+        """Remove an object. False: it was not known, or another one of the same name has replaced it."""
         known = self._by_name.get(owner.full_name)
         if known is None or known.uid != owner.uid:
             return False

@@ -1,6 +1,6 @@
-"""Find the gang of a pod: the kinds are tried in order, and the first that matches has it.
+"""The registry of gang kinds: they are tried in order, and the first that matches a pod decides its gang.
 
-Never reads a clock, asks the API server, or looks at pods of another key.
+Never reads a clock, calls the API server, or looks at pods of another gang.
 """
 
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ KINDS: dict[str, GangKind] = {
     "Job": job,
 }
 
-# The objects that are read further than their metadata, by API group and kind; every version of a group reads alike.
+# The objects of which more than the metadata is read, by API group and kind; all versions of a group are read alike.
 OWNER_TYPES: dict[tuple[str, str], type[Owner]] = {
     (job.GROUP, "Job"): job.Job,
     (jobset.GROUP, "JobSet"): jobset.JobSet,
@@ -59,7 +59,7 @@ class GangId(NamedTuple):
 
 
 def read_owner(raw: object) -> Owner | str:
-    """An owner of pods as the API server gives it; only the metadata of an unknown kind. Else why it cannot be read."""
+    """An owner of pods (of an unknown kind only its metadata), or the reason why the object cannot be read."""
     try:
         plain = msgspec.convert(raw, Owner)
     except msgspec.ValidationError as fault:

@@ -1,1 +1,1 @@
-"""Volume claims, volumes and storage classes: where they let a pod go."""
+"""Volume claims, volumes and storage classes: which nodes they allow for a pod."""

@@ -20,7 +20,7 @@ FILE_SYSTEM = "Filesystem"
 
 
 class NodeConstraint(NamedTuple):
-    """What volumes ask of a node."""
+    """The rules that volumes impose on a node."""
 
     rules: NodeRules = ()
     choices: tuple[NodeAlternatives, ...] = ()
@@ -30,22 +30,22 @@ class NodeConstraint(NamedTuple):
 
 
 class ClaimNeeds(NamedTuple):
-    """What a claim asks for, or has."""
+    """What a claim asks for, and what it already has."""
 
     key: tuple[str, str]  # namespace, name
     uid: str
     version: str
     class_name: str = ""
     volume: str = ""  # the one that it is bound to
-    names_volume: bool = False  # it wants one by name, and is not bound to it yet
+    names_volume: bool = False  # it asks for a volume by name, and is not bound to it yet
     is_terminating: bool = False
-    selected_node: str = ""  # for which a provisioner makes its volume
+    selected_node: str = ""  # the node on which a provisioner creates its volume
     size_bytes: int = 0
     modes: frozenset[str] = frozenset()
     volume_mode: str = FILE_SYSTEM
     selector: NodeRules = ()
     attributes: str = ""
-    owner_uid: str = ""  # the pod that it was made for
+    owner_uid: str = ""  # the pod that it was created for
 
     @property
     def description(self) -> str:
@@ -68,7 +68,7 @@ class CachedVolume(NamedTuple):
     attributes: str = ""
 
     def serves(self, need: ClaimNeeds) -> bool:
-        """It could become the claim's, or is about to."""
+        """Whether it could be bound to the claim, or is about to be."""
         return (
             (self.is_for(need) or (self.is_free and not self.holder[1]))
             and self.class_name == need.class_name
@@ -126,13 +126,13 @@ def read_volume(volume: PersistentVolume) -> CachedVolume:
 
 
 def read_topologies(item: StorageClass) -> NodeAlternatives:
-    """Where the class makes volumes; none: everywhere."""
+    """Where the class creates volumes; empty: everywhere."""
     terms = ((each.match_label_expressions or ()) for each in item.allowed_topologies or ())
     return tuple(tuple(NodeRule(rule.key, "In", rule.values or ()) for rule in term) for term in terms)
 
 
 def alternatives(places: Iterable[NodeConstraint]) -> NodeAlternatives:
-    """One of these must hold. Local volumes name a host each: a thousand of them make one rule, not a thousand."""
+    """One of these must hold. Each local volume names one host: a thousand of them make one rule, not a thousand."""
     found: list[NodeRules] = []
     values: dict[str, dict[str, None]] = {}
     for where in dict.fromkeys(places):
@@ -154,7 +154,7 @@ def _read_where(volume: PersistentVolume) -> NodeConstraint:
 
 
 def _zone(key: str, value: str) -> NodeAlternatives:
-    """`a__b` names two zones. A node without such a label is in every zone; an old name is also met by the new one."""
+    """`a__b` names two zones. A node without zone labels counts for every zone; a new label also meets an old name."""
     values = tuple(part.strip() for part in value.split("__"))
     new = _NEW_NAMES[key]
     by_new = ((NodeRule(key, "DoesNotExist"), NodeRule(new, "In", values)),) if new != key else ()

@@ -1,4 +1,4 @@
-"""Cache claims, volumes and storage classes, and the pods that use them: where a pod's volumes let it go.
+"""Cache volumes, claims and storage classes, and the pods that use them: which nodes a pod's volumes allow.
 
 Out:   node rules for a pod's claims, or the reason why it must wait; when it starts, what must be written first.
 A claim whose class waits for its first consumer is bound by the scheduler: `reserve` chooses, the volume binder writes.
@@ -28,12 +28,12 @@ Name = tuple[str, str]  # namespace, name of a claim
 
 
 class ClaimBinding(NamedTuple):
-    """What must be written before a pod can be bound."""
+    """The choice for one claim, which must be written before the pod can be bound."""
 
     claim: Name
     uid: str  # of the claim
     version: str  # of what is written: nothing that changed meanwhile is overwritten
-    volume: str = ""  # becomes the claim's; empty: the provisioner gets the node
+    volume: str = ""  # the volume for the claim; empty: a provisioner creates one on `node`
     node: str = ""
 
 
@@ -47,11 +47,11 @@ class CachedClass(NamedTuple):
 
     waits_for_consumer: bool = False  # its claims are bound only when a pod uses them
     provisioner: str = NO_PROVISIONER
-    topologies: NodeAlternatives = ()  # where it makes volumes; none: everywhere
+    topologies: NodeAlternatives = ()  # where it creates volumes; empty: everywhere
 
 
 class VolumeCache:
-    """The claims and volumes of the cluster, as far as they bind pods to nodes."""
+    """The claims and volumes of the cluster, as far as they restrict the nodes of pods."""
 
     def __init__(self) -> None:
         self._claims: dict[Name, ClaimNeeds] = {}
@@ -99,7 +99,7 @@ class VolumeCache:
         return self._claims.get((namespace, name))
 
     def rules(self, namespace: str, claims: tuple[str, ...]) -> NodeConstraint | str:
-        """What the volumes behind these claims ask of a node; a sentence: they cannot be used yet."""
+        """The rules that the volumes of these claims impose on a node, or the reason why they cannot be used yet."""
         rules: list[NodeRule] = []
         choices: list[NodeAlternatives] = []
         for name in claims:
@@ -113,7 +113,7 @@ class VolumeCache:
     def reserve(
         self, namespace: str, claims: Iterable[str], node: str, labels: Mapping[str, str]
     ) -> ReservedVolumes | str:
-        """Choose volumes for the claims that have none, for a pod that starts on this node; a sentence: there are none.
+        """Choose volumes for the claims without one, for a pod that starts on this node; or say why there is none.
 
         What is chosen is reserved until it is bound, or `release`d.
         """
@@ -135,13 +135,13 @@ class VolumeCache:
         return ReservedVolumes(tuple(steps), tuple(fresh))
 
     def release(self, steps: Iterable[ClaimBinding]) -> None:
-        """The start failed."""
+        """The start failed: drop the choices that were made for it."""
         for step in steps:
             if self._reserved.get(step.claim) == step:
                 del self._reserved[step.claim]
 
     def binding_state(self, step: ClaimBinding, labels: Mapping[str, str]) -> str | None:
-        """Empty: the claim is bound, and to what the node can use. None: not yet. A sentence: it will not be."""
+        """Empty: the claim is bound to a volume that the node can use. None: not yet. A sentence: it never will be."""
         name = step.claim[1]
         need = self._claims.get(step.claim)
         if need is None or need.uid != step.uid:
@@ -156,7 +156,10 @@ class VolumeCache:
         return None
 
     def is_undone(self, step: ClaimBinding, written: int) -> bool:
-        """A provisioner that cannot make a volume on a node removes its name; `written`: the version that had it."""
+        """Whether the provisioner removed the node's name from the claim, because it cannot create a volume there.
+
+        `written`: the version of the claim that had the name.
+        """
         need = self._claims.get(step.claim)
         return need is not None and int(need.version) >= written and need.selected_node != step.node
 
@@ -199,7 +202,7 @@ class VolumeCache:
         return NodeConstraint((), (tuple(dict.fromkeys(places)),))
 
     def _choose(self, need: ClaimNeeds, node: str, labels: Mapping[str, str]) -> ClaimBinding | str:
-        """The smallest volume that is there; else one that is made."""
+        """The smallest existing volume that fits; if there is none, a provisioner creates one."""
         fitting = [] if need.selected_node else self._fitting(need)
         here = [volume for volume in fitting if volume.where.allows(labels)]
         if here:
@@ -212,7 +215,7 @@ class VolumeCache:
         return ClaimBinding(need.key, need.uid, need.version, node=node)
 
     def _serves(self, step: ClaimBinding, node: str, labels: Mapping[str, str]) -> bool:
-        """What was chosen for another pod of the same claim may be elsewhere."""
+        """Whether the choice works on this node: it may have been made for another pod of the same claim."""
         if step.node:
             need = self._claims[step.claim]
             return node == step.node == (need.selected_node or step.node)
@@ -227,7 +230,7 @@ class VolumeCache:
 
 
 class ClaimUsers:
-    """Which pods use which claims, and which may not: a claim may be for one pod, or for another pod.
+    """Which pods use which claims, and which pods may not: a claim may allow one pod only, or belong to another pod.
 
     `starts`: UIDs of the pods whose Binding is in flight; they use their claims already.
     """
@@ -238,7 +241,7 @@ class ClaimUsers:
         self.waiting: set[Key] = set()  # pods of ours that have no node yet
 
     def upsert_pod(self, pod: CachedPod, is_ours: bool) -> Iterable[Key]:
-        """A pod is new or changed; the other pods that may depend on it."""
+        """A pod is new or changed. Returns the other pods that may depend on it."""
         (self.waiting.add if is_ours and not pod.node else self.waiting.discard)(pod.key)
         if pod.is_finished:
             return self.delete_pod(pod)
@@ -247,7 +250,7 @@ class ClaimUsers:
         return self._others(pod) if pod.node else ()
 
     def delete_pod(self, pod: CachedPod) -> Iterable[Key]:
-        """A pod is finished or gone; the other pods that may have waited for it."""
+        """A pod is finished or gone. Returns the other pods that may have waited for it."""
         self.waiting.discard(pod.key)
         others = self._others(pod)
         for name in pod.spec.claims:
@@ -258,7 +261,7 @@ class ClaimUsers:
         return others
 
     def rules(self, pod: CachedPod) -> NodeConstraint | str:
-        """Where its claims can be used; a sentence: nowhere at the moment."""
+        """The nodes where its claims can be used, or the reason why they cannot be used now."""
         return self.refusal(pod) or self._volumes.rules(pod.namespace, pod.spec.claims)
 
     def refusal(self, pod: CachedPod, starting_with: Iterable[CachedPod] = ()) -> str:

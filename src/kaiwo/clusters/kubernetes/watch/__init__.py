@@ -1,1 +1,1 @@
-"""Lists and watches of every kind of object, which keep the cache up to date."""
+"""List and watch every kind of object, to keep the cache up to date."""

@@ -1,4 +1,4 @@
-"""Watch every kind of object that matters, and keep the cluster cache up to date."""
+"""Watch every kind of object that Kaiwo reads, and keep the cluster cache up to date."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -35,7 +35,7 @@ CLAIMS = "/api/v1/persistentvolumeclaims"
 VOLUMES = "/api/v1/persistentvolumes"
 STORAGE_CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 WRITTEN_BY_LEADER = (PODS, QUEUES)  # these carry what the next leader must know
-DROP_UNUSED_AFTER = 50_000  # deleted pods, before the decoder drops what no pod shares any more
+DROP_UNUSED_AFTER = 50_000  # deleted pods, after which the decoder drops what no pod uses any longer
 
 StoredT = TypeVar("StoredT", contravariant=True)
 
@@ -129,7 +129,7 @@ class ClusterWatch(InformerSet):
         ]
 
     def _upsert_queue(self, item: QueueObject) -> None:
-        """A queue that cannot be read is kept too: its pods must not run without a limit."""
+        """Keep a queue even if it cannot be read: its pods must not run without a limit."""
         queues, name, queue = self._cache.queue_cache, item.metadata.name, read_queue(item)
         queues.generations[name] = item.metadata.generation
         self._cache.queue_events(queues.history.upsert(name, read_queue_status(item.status)))
@@ -156,7 +156,7 @@ class PodHandler:
 
     def on_page(self, items: Sequence[wire_objects.Pod]) -> None:
         for item in items:
-            # A pod that cannot be used exists all the same: what was known of it holds its devices.
+            # A pod that cannot be decoded still exists: what was known of it keeps holding its devices.
             self._listed.add((item.metadata.namespace, item.metadata.name))
             with leaving_out(self.resource, item):
                 self._cache.upsert_pod(self._decoder.decode(item))

@@ -1,6 +1,6 @@
-"""Run one informer for each kind of object, and say when all of them have synced.
+"""Run a set of informers, one for each kind of object, and tell when all of them have synced.
 
-Never: reports a sync before every kind was listed completely: no decision may rest on half of the objects.
+Never: reports a sync before every kind was listed completely. No decision may be based on half of the objects.
 """
 
 import asyncio
@@ -60,11 +60,11 @@ class InformerSet:
         return sum(handler.resource.unreadable for handler in self._handlers)
 
     async def relist(self, paths: Collection[str]) -> None:
-        """Wait until these kinds are known as they are now, or later: a watch may lag without saying so."""
+        """List these kinds again, and wait until the cache has the result: a watch may lag unnoticed."""
         await asyncio.gather(*(self._relist(each) for each in self.informers if each.resource.path in paths))
 
     async def relist_at(self, informer: Informer, path: str) -> None:
-        """List the objects again at this path. The handler still knows the old ones, and deletes what is gone."""
+        """List the objects again, at this path. The handler still knows the old ones, and deletes what is gone."""
         task = self._tasks.pop(informer.resource.path)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""Discover the kinds that operators bring, and watch them in whatever version the server has, while we run.
+"""Discover the kinds that operators install, even while we run, and watch them in the version that the server has.
 
 The owners of pods and Kueue's Workloads go to the cache.
 Never: forgets objects because their version is no longer served. An update of an operator moves them to another
@@ -24,7 +24,7 @@ from kaiwo.clusters.kubernetes.gangs.kinds.replicaset_statefulset import GROUP a
 from kaiwo.clusters.kubernetes.gangs.registry import OWNER_TYPES, read_owner
 from kaiwo.clusters.kubernetes.watch.informer_set import InformerSet
 
-DISCOVER_EVERY_S = 30.0  # for kinds that an operator may have brought
+DISCOVER_EVERY_S = 30.0  # an operator may be installed at any time
 # Owners of pods: those that the gang tracker reads, and those whose names and annotations lead to them.
 OWNERS = frozenset({*OWNER_TYPES, ("kaiwo.silogen.ai", "KaiwoJob"), ("ray.io", "RayJob")})
 GroupKind = tuple[str, str]
@@ -38,7 +38,7 @@ class DiscoveredKind(NamedTuple):
 
 
 class OperatorKinds:
-    """Discovers the kinds again and again, and adds an informer for each that appears."""
+    """Discovers the kinds periodically, and adds an informer for each new one."""
 
     def __init__(
         self, client: Client, cache: ClusterCache, informers: InformerSet, report: Callable[..., None]

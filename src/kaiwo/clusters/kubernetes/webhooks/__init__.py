@@ -1,1 +1,1 @@
-"""Admission webhooks: what the API server asks before it stores work or a queue."""
+"""Admission webhooks, which the API server calls before it stores a workload or a queue."""

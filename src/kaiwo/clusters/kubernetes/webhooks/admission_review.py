@@ -9,7 +9,7 @@ from kaiwo.clusters.kubernetes.decode.wire_objects import NOTHING, Wire
 from kaiwo.clusters.kubernetes.webhooks.submitting_user import Requester
 
 DENIED = 403
-MOST_WARNINGS, WARNING_CHARACTERS = 5, 250  # the API server cuts what is longer
+MOST_WARNINGS, WARNING_CHARACTERS = 5, 250  # the API server truncates longer ones
 PatchStep = dict[str, Any]  # of a JSON patch
 
 

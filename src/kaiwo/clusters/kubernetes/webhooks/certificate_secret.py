@@ -1,7 +1,7 @@
 """Rotate the webhooks' certificates in a Secret that all replicas share, and publish the authority that signs them.
 
-The installation creates the Secret and two webhook configurations empty. Never creates an object, or overwrites what
-another replica wrote meanwhile: the second one reads again.
+The installation creates the Secret and the two webhook configurations, without certificates. Never creates an object,
+or overwrites what another replica wrote meanwhile: the slower replica reads again.
 """
 
 import asyncio
@@ -59,7 +59,7 @@ class WebhookSite(NamedTuple):
 
 
 class CertificateRotation:
-    """Keeps the certificates of one installation valid. `run` it beside the server."""
+    """Keeps the certificates of one installation valid. Call `run` in a task next to the server."""
 
     def __init__(
         self, client: Client, site: WebhookSite, report: Callable[..., None], lifetimes: Lifetimes, rotate_s: float
@@ -148,7 +148,7 @@ class CertificateRotation:
 
 
 def load_certificate(context: ssl.SSLContext, pair: KeyPair) -> None:
-    """Use it for new connections; open ones go on."""
+    """Use this certificate for new connections; open ones continue with theirs."""
     # OpenSSL reads certificates from files only; this one is removed at once.
     descriptor, path = tempfile.mkstemp(prefix="kaiwo-", suffix=".pem")  # readable by us alone
     try:

@@ -105,7 +105,7 @@ DAY_S = 86_400
 class Lifetimes(NamedTuple):
     authority_s: float = 730 * DAY_S
     certificate_s: float = 90 * DAY_S
-    trust_delay_s: float = 600.0  # after which every API server trusts a published authority
+    trust_delay_s: float = 600.0  # after this time every API server trusts a published authority
 
 
 LIFETIMES = Lifetimes()
@@ -127,7 +127,7 @@ class CertificateSet(msgspec.Struct, frozen=True):
 def renew(
     known: CertificateSet, names: tuple[str, ...], now_s: float, is_trusted: bool, lifetimes: Lifetimes = LIFETIMES
 ) -> CertificateSet:
-    """The next step, or the same set. `is_trusted`: all of `known.trusted` is published."""
+    """The set after the next step that is due, or the same set. `is_trusted`: all of `known.trusted` is published."""
     known = replace(known, former=tuple(each for each in known.former if KeyPair(each, "").times[1] > now_s))
     authority, next_authority = known.authority, known.next_authority
     if authority is None or authority.times[1] <= now_s:

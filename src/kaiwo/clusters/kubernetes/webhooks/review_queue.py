@@ -1,7 +1,7 @@
 """Review a KaiwoQueue before it is created, changed or deleted: by itself, and as part of the queue tree.
 
-What works, but not as it reads, is a warning. Never refuses for a mistake that was there before: an old one must not
-prevent the repair of another.
+A setting that works, but not as it reads, is a warning. Never refuses a change for a mistake that existed before: one
+mistake must not prevent the correction of another.
 """
 
 from collections.abc import Mapping

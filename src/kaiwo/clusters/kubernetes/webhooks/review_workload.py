@@ -1,7 +1,7 @@
 """Review a workload before it is created or changed, with the code that reads files for `kaiwo apply`.
 
-The verdict is defaults as a patch, warnings, or a refusal that says what to do. A mistake that was there before is no
-reason to refuse a change.
+The verdict contains defaults as a patch, warnings, or a refusal that says what to do. A mistake that existed before is
+no reason to refuse a change.
 """
 
 from collections.abc import Mapping
@@ -69,7 +69,7 @@ def _review_change(
     queues: Mapping[str, Queue],
     policy: WebhookPolicy,
 ) -> AdmissionVerdict:
-    """Its settings may change; the user who submitted it may not."""
+    """The settings of a workload may change; the annotation with the user who submitted it may not."""
     requester = request.user_info
     if not is_scheduled_by(work, policy.scheduler) and not mentions_kaiwo(work.metadata_layers):
         return ALLOWED
@@ -79,7 +79,7 @@ def _review_change(
         return AdmissionVerdict(refusal, reason="stamp")
     patch = keep_user(work, old)
     if settings_of(work) == settings_of(old):
-        # A mistake that was there before is no reason to refuse another change.
+        # A mistake that existed before is no reason to refuse another change.
         return AdmissionVerdict(patch=patch, warnings=tuple(checkpoint_warnings(work)))
     annotations = {USER: user} | work.annotations if user else work.annotations
     # The user who changes it need not be the one who submitted it, whose annotation stays.
@@ -133,7 +133,7 @@ def checkpoint_warnings(work: WorkloadObject) -> list[str]:
 def _check_reserved_annotations(
     work: WorkloadObject, requester: Requester, policy: WebhookPolicy, before: Strings
 ) -> None:
-    """Nobody submits work in another user's name, or writes what only the scheduler may write."""
+    """Refuse work in another user's name, and annotations that only the scheduler may write."""
     if requester.created_by_controller(work):
         return
     for key, name in named_users(work):
@@ -148,7 +148,7 @@ def _check_reserved_annotations(
 
 
 def _check_gpus(owner: str, template: PodTemplate, layers: list[tuple[Strings, Strings]], warnings: list[str]) -> None:
-    """The GPU request of one pod template, with the annotations of the object above it; and sizes of gangs."""
+    """Check the GPU request of one pod template, with the annotations of its object, and the sizes of gangs."""
     annotations = Annotations(owner)
     for own, labels in layers:
         annotations.add(FieldReader({"annotations": own, "labels": labels}, owner, []))

@@ -1,4 +1,4 @@
-"""The user or service account that submits a workload, and for which users they may submit."""
+"""The user or service account that submits a workload, and the users in whose name they may do so."""
 
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ class WebhookPolicy(NamedTuple):
 
 
 class Requester(Wire):
-    """As the API server sends it."""
+    """The user who makes the request, as the API server sends it."""
 
     username: str = ""
     groups: tuple[str, ...] | None = None

@@ -1,7 +1,7 @@
 """Serve the admission webhooks over TLS, with certificates of their own.
 
-Never makes an API call before it answers, except for queues, which seldom change: there the newest state counts, since
-a parent and its child may be created right after one another.
+A review of a workload makes no API call. A review of a queue, which is rare, reads the current queues, since a parent
+and its child may be created right after one another.
 """
 
 import asyncio
@@ -116,7 +116,7 @@ class Webhooks:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self, host: str, port: int, within_s: float) -> None:
-        """Until it serves, or for at most this time: then it goes on trying in the background."""
+        """Wait until it serves, but at most for this time; after that it keeps trying in the background."""
         self._task = asyncio.create_task(self._run(host, port), name="kaiwo-webhooks")
         serves = asyncio.create_task(self._serves.wait())
         await asyncio.wait((self._task, serves), timeout=within_s, return_when=asyncio.FIRST_COMPLETED)

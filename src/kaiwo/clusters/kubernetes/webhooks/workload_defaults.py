@@ -1,6 +1,6 @@
-"""Fill in what a workload leaves out: the scheduler's name, its queue, and the user who submits it.
+"""Fill in the defaults of a workload: the scheduler's name, its queue, and the user who submits it.
 
-Never changes a workload that does not ask for Kaiwo and is in no namespace that does.
+Never changes a workload that neither asks for Kaiwo itself nor is in a namespace that does.
 """
 
 from collections.abc import Mapping
@@ -51,7 +51,7 @@ def default_workload(
 
 
 def keep_user(work: WorkloadObject, old: WorkloadObject) -> tuple[PatchStep, ...]:
-    """Replacing the whole object does not remove the user who submitted it."""
+    """Restore the user who submitted it, when the whole object was replaced without that annotation."""
     user = old.annotations.get(USER)
     return () if user is None or USER in work.annotations else tuple(annotate("/metadata", work.metadata, {USER: user}))
 
@@ -81,7 +81,7 @@ def named_users(work: WorkloadObject) -> list[tuple[str, str]]:
 
 
 def annotate(path: str, metadata: Json | None, added: Strings) -> list[PatchStep]:
-    """Add annotations where there are some, none, or no metadata at all."""
+    """Add annotations, whether the object has some, none, or no metadata at all."""
     if not added:
         return []
     if metadata is None:
@@ -92,7 +92,7 @@ def annotate(path: str, metadata: Json | None, added: Strings) -> list[PatchStep
 
 
 def _is_claimed(work: WorkloadObject, template: PodTemplate, is_invited: bool) -> bool:
-    """It names no scheduler, and is meant for Kaiwo."""
+    """Whether it names no scheduler of its own, and is meant for Kaiwo."""
     if template.scheduler not in ("", DEFAULT_SCHEDULER) or template.spec.get("nodeName"):
         return False
     if work.kind == "DaemonSet" or work.controller.get("kind") == "DaemonSet":

@@ -1,4 +1,4 @@
-"""Read an object that brings work: a pod, or any kind that makes pods.
+"""Read the workload objects that are reviewed: a pod, or an object of any kind that creates pods.
 
 Pod templates are found by their shape, so that new kinds need no code here.
 """
@@ -20,7 +20,7 @@ from kaiwo.manifests.kinds.annotations import (
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.gpu_models import RESOURCE_VENDORS
 
-DEEPEST = 8  # mappings below each other, from `spec` to a pod template: five in a CronJob, six in a JobSet
+DEEPEST = 8  # nested mappings from `spec` to a pod template: five in a CronJob, six in a JobSet
 DEFAULT_SCHEDULER = "default-scheduler"
 BUILT_IN = ("", "apps", "batch")  # groups whose pod templates keep their annotations; other kinds may prune them
 Json = dict[str, Any]
@@ -93,7 +93,7 @@ def string_values(metadata: Json, name: str) -> Strings:
 
 
 def mentions_kaiwo(layers: list[tuple[Strings, Strings]]) -> bool:
-    """It has a setting for Kaiwo, even a misspelt one: it is meant for Kaiwo."""
+    """Whether it has a setting for Kaiwo, even a misspelt one: then it is meant for Kaiwo."""
     for annotations, labels in layers:
         own = [key.removeprefix(OUR_PREFIX) for key in annotations if key.startswith(OUR_PREFIX)]
         if any(name not in SCHEDULER_ANNOTATIONS for name in own):

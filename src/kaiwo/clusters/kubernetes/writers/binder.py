@@ -61,7 +61,7 @@ class Binder:
     async def _bind_in_order(
         self, name: str, leaders: Sequence[tuple[Start, CachedPod]], others: Sequence[tuple[Start, CachedPod]]
     ) -> None:
-        """The pods that the others look for come first. If they are refused, the others wait with them."""
+        """Bind the pods that the others connect to first. If they are refused, the others wait with them."""
         await asyncio.gather(*(self._bind(start, pod) for start, pod in leaders))
         is_refused = name in self._cache.start_backoff.refusals
         for start, pod in others:
@@ -101,7 +101,7 @@ class Binder:
         self._writes.publish()
 
     async def _bind(self, start: Start, pod: CachedPod) -> None:
-        """One write: the node and the devices together. The UID makes sure that it is this very pod."""
+        """One write with the node and the devices together. Its UID rules out another pod of the same name."""
         if why := await self._volumes.bind(pod, start.node):
             self._writes.report("volume-failed", level="warning", pod=f"{pod.namespace}/{pod.name}", error=why)
             self._refuse(start.workload, Misfit(start.node, why))
@@ -125,7 +125,7 @@ class Binder:
         self._writes.succeeded(Outcome(pod, start=start))
 
     async def _bind_failed(self, start: Start, pod: CachedPod, error: ApiError | UnreachableError) -> None:
-        """The pod may be bound all the same: what the API server has now counts."""
+        """The pod may still have been bound: what the API server has now counts."""
         self._writes.report("bind-failed", level="warning", pod=f"{pod.namespace}/{pod.name}", error=str(error)[:300])
         now = await self._writes.refetch(pod)
         known = self._cache.pods.get(pod.key)
@@ -133,7 +133,7 @@ class Binder:
             self._cache.start_backoff.clear(start.workload)
             self._writes.succeeded(Outcome(pod, start=start))
         elif known is not None and known.uid == pod.uid and not known.node:
-            # Also when the pod cannot be read: without the right to bind and to read we must not try for ever.
+            # Back off even if the pod cannot be read: without permission to bind and to read, we must not try for ever.
             self._cache.start_backoff.refuse(start.workload, self._now_s(), server_message(error))
         self._cache.in_flight.end_start(pod)
         self._writes.publish()

@@ -1,7 +1,7 @@
 """Write the newest value of each object in the background, one write at a time per object.
 
-A value that a newer one replaced is never written, and no object has two writes in flight, so the newest value is the
-last. Nothing is written while another replica leads.
+A value that was replaced by a newer one is never written, and no object has two writes in flight, so the newest value
+is written last. Nothing is written while another replica leads.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ class CoalescingWriter(Generic[Value]):
         self._closing = asyncio.Event()
 
     def start(self, review: Callable[[], None], stand_by: Callable[[], None] = lambda: None) -> None:
-        """Call `review`, which puts values, once a second while this replica leads; else `stand_by`."""
+        """Once a second, call `review`, which puts values; while another replica leads, call `stand_by` instead."""
         self._reviewer = asyncio.create_task(self._review(review, stand_by))
 
     def put(self, key: str, value: Value) -> None:
@@ -65,7 +65,7 @@ class CoalescingWriter(Generic[Value]):
         return key in self._newest and self._newest[key] != value
 
     async def close(self) -> None:
-        """Write what waits, without another try, and cancel what takes too long."""
+        """Finish the pending writes without retries, and cancel those that take too long."""
         self._closing.set()
         tasks = [*self._tasks.values()]
         if tasks:
@@ -98,7 +98,7 @@ class CoalescingWriter(Generic[Value]):
             del self._tasks[key]
 
     async def _try(self, key: str) -> bool:
-        """False: it failed, and is to be tried again after a pause."""
+        """False: the write failed, and must be tried again after a pause."""
         async with self._slots:
             if key not in self._newest:
                 return True

@@ -1,7 +1,7 @@
 """Write Events on pods, and the `PodScheduled` condition that says why a pod is not scheduled.
 
-Never delays a Binding: a few workers of its own write each thing once. What was written is not stored: after a crash it
-is written again.
+Never delays a Binding: a few workers of its own write each Event and condition once. What was written is not stored, so
+it is written again after a crash.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from kaiwo.clusters.kubernetes.writers.status_writer import utc_now, utc_now_mic
 from kaiwo.clusters.plan_checks import eviction_sentence
 
 WORKERS = 4  # writes at once
-YIELD_S, YIELD_TURNS = 0.05, 20  # how long, and how often, a write waits for Bindings to pass
+YIELD_S, YIELD_TURNS = 0.05, 20  # how long, and how often, a write waits while Bindings are in flight
 RETRY_S = 0.2
 BLOCKED_S = 3.0  # how long a pod must be blocked before that is written
 FLUSH_POLL_S = 0.02
@@ -66,7 +66,7 @@ class EventWriter:
         self._tasks.append(asyncio.create_task(self._publish_blocked(), name="kaiwo-blocked-pods"))
 
     async def flush(self, within_s: float) -> bool:
-        """Until the Events of all outcomes are written, so that none is lost: the next leader does not know them."""
+        """Wait until the Events of all outcomes are written: the next leader cannot write them. False: not in time."""
         until_s = time.monotonic() + within_s
         while self._events or self._busy or self._cache.in_flight.starts:
             if time.monotonic() > until_s:
@@ -112,7 +112,7 @@ class EventWriter:
                 self._put_event(pod, "Warning", "CheckpointUnreadable", sentence, "Reading")
 
     def _delay(self, keys: Iterable[Key]) -> None:
-        """The pods of a gang arrive one by one, and a moment later it is whole: only what stays true is written."""
+        """Pods of a gang arrive one by one, and a moment later it is complete: only a lasting reason is written."""
         due_s = time.monotonic() + BLOCKED_S
         for key in keys:
             self._blocked_until_s.setdefault(key, due_s)

@@ -1,6 +1,6 @@
 """Evict the pods that a plan stops, through the Eviction API, which respects disruption budgets.
 
-Outcomes come back through the cache. Never asks twice for the same eviction, or evicts a part of a gang that cannot run
+Outcomes come back through the cache. Never begins the same eviction twice, or evicts a part of a gang that cannot run
 without it.
 """
 
@@ -19,12 +19,12 @@ from kaiwo.model.plan import Eviction, EvictionCause
 EVICTION_TRIES = 10  # over about two minutes, in which a disruption budget may open
 ERROR_TRIES = 3  # for a server error, which is also the answer for a pod that can never be evicted
 TOO_MANY_REQUESTS = 429  # a disruption budget refuses the eviction
-REFUSED_S = 600.0  # how long the scheduler does not count on evicting a pod after a final refusal
+REFUSED_S = 600.0  # how long a pod counts as not evictable after a final refusal
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 
 
 class Evictor:
-    """Stops pods. `refused` is called with the workload that was to get the space of a pod that stays."""
+    """Evicts pods. When a pod stays, `refused` is called with the workload that was to get its space."""
 
     def __init__(self, writes: PodWrites, now_s: Callable[[], int], refused: Callable[[str], None]) -> None:
         self._writes, self._cache, self._now_s, self._refused = writes, writes.cache, now_s, refused
@@ -55,7 +55,7 @@ class Evictor:
     async def _evict(self, eviction: Eviction, pod: CachedPod) -> None:
         """A disruption budget may refuse for a while; after that the pod stays, and the scheduler learns of it."""
         if pod.uid in self._cache.in_flight.refused_evictions:
-            await asyncio.sleep(LONGEST_PAUSE_S)  # it was refused for good, and still has to stop: ask seldom
+            await asyncio.sleep(LONGEST_PAUSE_S)  # it was refused for good, and still has to stop: try rarely
         pause_s, why = FIRST_PAUSE_S, ""
         for tried in range(1, EVICTION_TRIES + 1):
             try:

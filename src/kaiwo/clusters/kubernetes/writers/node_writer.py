@@ -1,6 +1,6 @@
-"""Write on Nodes for changes of their GPUs: labels, taints, and an annotation about the change under way.
+"""Write labels, taints and an annotation on Nodes while their GPUs are repartitioned.
 
-Never touches labels, taints or annotations that are not named.
+Never touches other labels, taints or annotations than those that the caller names.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ class NodeWriter:
         await self._change_taints(name, lambda taints: remove_taint(taints, key))
 
     async def _change_taints(self, name: str, change: Callable[[Sequence[Taint]], list[Operation]]) -> None:
-        """To the server the list is one value: if others change it meanwhile, the patch fails and is tried again."""
+        """The server treats the list as one value: if it was changed meanwhile, the patch fails and is tried again."""
         for left in reversed(range(TRIES)):
             node = self.node(name)
             operations = change(node.taints) if node is not None else []

@@ -1,6 +1,6 @@
-"""Write on waiting pods which space a plan keeps for them, and remove it again.
+"""Write the nominations of a plan on waiting pods, and remove them again.
 
-That is an annotation, and the node in `status.nominatedNodeName` for people and for autoscalers.
+A nomination is an annotation, with the node also in `status.nominatedNodeName` for people and for autoscalers.
 """
 
 from collections.abc import Callable
@@ -47,7 +47,7 @@ class NominationWriter:
             self._put(pod, write_nomination(nomination))
 
     def release(self, workload: str) -> None:
-        """The space will not be freed: it is planned anew. The scheduler learns of it from the cache."""
+        """The space will not be freed: drop the nominations. The scheduler learns of it from the cache."""
         for slot in list(self._cache.published.nominations.get(workload, ())):
             pod = self._cache.slots.find(workload, slot)
             if pod is not None and not pod.node:
@@ -55,7 +55,7 @@ class NominationWriter:
                 self._cache.gang_index.touch(pod.key)
 
     def flush(self) -> None:
-        """Remove annotations that mean nothing any more."""
+        """Remove annotations that have expired."""
         for pod in self._cache.nominations.take_expired():
             self._put(pod, "")
 
@@ -66,7 +66,7 @@ class NominationWriter:
             self._writer.put(pod.uid, PodNomination(pod, text))
 
     async def _write(self, uid: str, nomination: PodNomination) -> None:
-        """Through the status, which takes annotations too: it is one write, and needs no right to change pods."""
+        """A patch of the status may change annotations too: it is one write, and needs no permission to change pods."""
         pod, text = nomination
         node = msgspec.json.decode(text)["node"] if text else None
         body = {

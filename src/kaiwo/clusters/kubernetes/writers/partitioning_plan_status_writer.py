@@ -32,7 +32,7 @@ class PartitioningPlanStatusWriter:
         self.close = self._writer.close
 
     def read(self, item: PlanObject) -> PartitioningPlan | None:
-        """An object is new or changed. None: it cannot be read; its status says why, and nothing is done for it."""
+        """An object is new or changed. None: it cannot be read; its status will say why, and nothing else is done."""
         name = item.metadata.name
         self._generations[name] = item.metadata.generation
         plan = read_partitioning_plan(item)

@@ -1,7 +1,6 @@
 """Write planned starts on waiting pods, and remove them again.
 
-They are annotations on one pod of each workload, written at most once a second: a planned start may move with every
-cycle.
+It is an annotation on one pod of the workload, written at most once a second: a planned start may move every cycle.
 """
 
 from itertools import count
@@ -30,10 +29,10 @@ class PlannedStartWriter:
         failed = report_failures(report, "promise-not-written", "workload")
         self._writer = CoalescingWriter(client, self._write, failed, at_once=AT_ONCE, pause_s=PAUSE_S, retries=False)
         self.close = self._writer.close
-        self._round = count()  # each request differs: what is due is found out when it is written
+        self._round = count()  # each value differs, so that each is written; what to write is found at that moment
 
     def apply(self, plan: Plan) -> None:
-        """What was decided counts at once; `flush` writes it."""
+        """The decisions count at once; `flush` writes them."""
         for name in plan.unpromised:
             self._cache.plan_start(name, None)
         for planned in plan.promises:
@@ -44,7 +43,7 @@ class PlannedStartWriter:
             self._writer.put(name, next(self._round))
 
     async def _write(self, workload: str, _round: int) -> None:
-        """Through the status, which takes annotations too, and needs no right to change pods."""
+        """A patch of the status may change annotations too, and needs no permission to change pods."""
         for pod, text in self._cache.planned_starts.pods_to_write(workload, self._cache.slots.waiting(workload)):
             annotations = {PLACE_ANNOTATION: text or None, START_ANNOTATION: format_start_time(text)}
             body = {"metadata": {"uid": pod.uid, "annotations": annotations}}

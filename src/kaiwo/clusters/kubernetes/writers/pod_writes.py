@@ -1,7 +1,4 @@
-"""What Binder and Evictor share: writes on pods in the background, and a fresh read of a pod after a failed write.
-
-After a write that broke off the pod is read again.
-"""
+"""Run writes on pods in the background, for Binder and Evictor, and read a pod again after a failed write."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -67,7 +64,7 @@ class PodWrites:
             return now if now.uid == pod.uid else None
 
     async def close(self) -> None:
-        """Cancel what is under way; the next start learns from the API server what became of it."""
+        """Cancel the writes in flight; the next scheduler learns their outcome from the API server."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

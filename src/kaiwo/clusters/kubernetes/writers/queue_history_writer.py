@@ -1,6 +1,6 @@
-"""Write into the status of KaiwoQueues what the next leader must know of the past.
+"""Write the history of queues into the status of KaiwoQueues, for the next leader.
 
-That is `status.stops` and `status.usage`. Stops are written at once, since a decision may depend on them.
+It is in `status.stops` and `status.usage`. Stops are written at once, since a decision may depend on them.
 """
 
 from collections.abc import Callable

@@ -1,6 +1,6 @@
 """Write the status of KaiwoQueues, which `kubectl get kaiwoqueues` shows.
 
-Never writes for a queue that is no object of the cluster.
+Never writes the status of a queue that is not an object of the cluster.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,7 +17,7 @@ NOTHING = ((0, 0, 0), (0, 0, 0), (0, 0, 0))  # used, fair share, deserved
 
 
 class QueueStatus(NamedTuple):
-    """One queue with all below it; amounts in milli-GPU, milli-CPU and MiB."""
+    """One queue with all queues below it; amounts are in milli-GPU, milli-CPU and MiB."""
 
     name: str
     running: int
@@ -44,7 +44,7 @@ class QueueStatusWriter:
                 self._writer.put_changed(queue.name, status_fields(queue, generation, written.get(queue.name)))
 
     def object_versions(self) -> object:
-        """Another value whenever an object changed, even where the scheduler does not learn of it."""
+        """A value that differs whenever an object has changed, even if the scheduler gets no event for it."""
         return dict(self._cache.queue_cache.generations), dict(self._cache.queue_cache.faults)
 
     def resync(self) -> None:
@@ -53,7 +53,7 @@ class QueueStatusWriter:
 
 
 def with_unreadable(queues: Iterable[QueueStatus], faults: Mapping[str, str]) -> list[QueueStatus]:
-    """Add the queues whose objects cannot be read: of some the last readable version is in force, of others nothing."""
+    """Add the queues whose objects cannot be read; of some, the last readable version is in force."""
     known = {queue.name: queue for queue in queues}
     for name, fault in faults.items():
         queue = known.get(name)

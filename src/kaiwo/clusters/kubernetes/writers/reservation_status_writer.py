@@ -1,7 +1,7 @@
 """Write the status of KaiwoReservations: phase, devices and a sentence.
 
-The devices that a plan picked are in the status, so that another leader keeps the same; until the server has them, what
-the plan said counts.
+The devices that a plan picked are stored in the status, so that another leader keeps them. They count as soon as the
+plan has picked them.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ class ReservationStatusWriter:
         self.close = self._writer.close
 
     def start(self) -> None:
-        """Look every second: phases follow the clock."""
+        """Check every second: phases depend on the clock."""
         self._writer.start(self._review)
 
     def upsert(self, item: ReservationObject) -> None:
@@ -71,7 +71,7 @@ class ReservationStatusWriter:
             self._writer.put_changed(name, self._status(name) | generation)
 
     def _status(self, name: str) -> dict[str, Any]:
-        """Of an object that cannot be read: what is in force, and why that is not what it says."""
+        """If the object cannot be read: what is in force instead, and why."""
         known, fault = self._cache.reservations.get(name), self._cache.reservation_cache.faults.get(name, "")
         if known is None:
             return {"phase": UNREADABLE, "kept": 0, "message": fault, "devices": []}

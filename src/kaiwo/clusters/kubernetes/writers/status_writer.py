@@ -1,4 +1,4 @@
-"""Write the status of custom objects, only where something changed; and the conditions and times in it."""
+"""Write the status of custom resources where it changed, and make the conditions and times in it."""
 
 import datetime
 from collections.abc import Callable, Iterable, Mapping
@@ -40,7 +40,7 @@ class StatusWriter(CoalescingWriter[Status]):
 def condition(
     kind: str, reasons: tuple[str, str], problem: str, before: Iterable[Mapping[str, Any]], now: str
 ) -> dict[str, Any]:
-    """True without a problem. `reasons`: for True and for False. It keeps the time of its last change."""
+    """A condition that is True if there is no problem, with the time of its last change. `reasons`: for True, False."""
     status, reason = ("False", reasons[1]) if problem else ("True", reasons[0])
     same = (each for each in before if (each.get("type"), each.get("status")) == (kind, status))
     since = next((each.get("lastTransitionTime") for each in same), None) or now
@@ -48,7 +48,7 @@ def condition(
 
 
 def still_in_force(fault: str) -> str:
-    """What people read on an object of which an older version counts."""
+    """The message on an object of which an older version is in force."""
     return f"{fault} (until then the last version that could be read stays in force, while this scheduler runs)"
 
 

@@ -1,4 +1,4 @@
-"""Write the status of KaiwoTopologies: which domains the nodes make on each level, and which nodes are in none."""
+"""Write the status of KaiwoTopologies: how many domains each level has, and which nodes are in none."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -109,7 +109,7 @@ def _level(level: TopologyLevel, domains: int, nodes: int) -> LevelCoverage:
 
 
 def _above(name: str, parents: Mapping[str, tuple[str, ...]]) -> list[str]:
-    """All domains that contain it. There is no cycle: `_problem` rules it out."""
+    """All domains that contain this one. There is no cycle: `_problem` rules that out."""
     found: dict[str, None] = {}
     left = list(parents.get(name, ()))
     while left:

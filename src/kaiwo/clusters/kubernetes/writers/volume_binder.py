@@ -38,7 +38,7 @@ class VolumeBinder:
         self._written: dict[ClaimBinding, int] = {}  # the version of the object that has it
 
     def reserve(self, pods: Iterable[tuple[CachedPod, Pod]]) -> Misfit | None:
-        """Choose for all of them, or for none."""
+        """Choose volumes for all of these pods, or for none. Returns why that is not possible."""
         taken: list[CachedPod] = []
         before: list[CachedPod] = []
         for pod, place in pods:
@@ -68,7 +68,7 @@ class VolumeBinder:
             self._cache.touch_claim_users()
 
     async def bind(self, pod: CachedPod, node: str) -> str:
-        """Until every claim of the pod is bound. Returns why one cannot be; empty: all are bound."""
+        """Wait until every claim of the pod is bound. Returns why one cannot be bound; empty: all are bound."""
         taken = self._reserved.get(pod.uid)
         if taken is None:
             return ""
@@ -105,7 +105,7 @@ class VolumeBinder:
 
 
 def _volume_write(step: ClaimBinding) -> tuple[str, dict[str, Any]]:
-    """As the volume controller writes it, so that it releases the volume with the claim."""
+    """The same write as the volume controller's, so that it releases the volume together with the claim."""
     namespace, name = step.claim
     holder = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": namespace, "name": name}
     annotations = {"pv.kubernetes.io/bound-by-controller": "yes"}

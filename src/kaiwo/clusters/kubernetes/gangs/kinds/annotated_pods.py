@@ -1,8 +1,8 @@
-"""`kaiwo.ai/gang: NAME`: pods that name the same gang in one namespace are one.
+"""Annotated pods: those of one namespace that name the same gang with `kaiwo.ai/gang: NAME` are one gang.
 
 `kaiwo.ai/gang-size` says how many pods it has, `kaiwo.ai/min-pods` how many must start together. Both may be on the
-pod, on its template or on an object above it; the nearest counts. Without a size the pods' owners say it; where they do
-not, the gang waits until one does.
+pod, on its template or on an object above it; the nearest counts. Without a size, the pods' owners define it; if they
+do not, the gang waits until one does.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ def assemble(key: GangKey, members: Sequence[Member], owners: OwnerIndex) -> Gan
 
 
 def _without_size(key: GangKey, members: Sequence[Member], minimum: int, owners: OwnerIndex) -> Gang:
-    """The owners say how many pods there are. A gang that did not wait for them would start in halves."""
+    """The owners define how many pods there are. A gang that did not wait for them would start incomplete."""
     declared = count_declared(members, owners)
     if minimum:
         most = minimum if declared.unknown else max(1, declared.wanted + declared.later)

@@ -1,6 +1,6 @@
-"""How many pods the owners of some pods want, for gangs that pods name themselves.
+"""How many pods the owners of pods declare, for gangs that the pods name themselves.
 
-Such a gang has one number, or none, and knows nothing of waves. Its pods' owners do.
+Such a gang has one number or none, and no information about waves. The owners of its pods have it.
 """
 
 from collections.abc import Sequence
@@ -27,11 +27,11 @@ class DeclaredSizes(NamedTuple):
     wanted: int  # with what is elastic
     later: int
     done: int  # pods that have done their work and are not replaced
-    unknown: str  # why that is not all; empty when it is
+    unknown: str  # why the numbers are incomplete; empty when they are complete
 
 
 def count_declared(members: Sequence[Member], owners: OwnerIndex) -> DeclaredSizes:
-    """The sum over the owners. A pod whose owner gives no number counts itself, and there may be more like it."""
+    """The sum over the owners. A pod whose owner declares no number counts as one, and there may be more like it."""
     shares: dict[tuple[GangKind, GangKey] | None, list[Member]] = {}
     for member in members:
         shares.setdefault(_owner_of(member, owners), []).append(member)
@@ -54,7 +54,7 @@ def count_declared(members: Sequence[Member], owners: OwnerIndex) -> DeclaredSiz
 
 
 def build_sized_gang(key: GangKey, members: Sequence[Member], minimum: int, rule: str, owners: OwnerIndex) -> Gang:
-    """A gang of one number; of its wave alone while the pods that it lacks come only after those that it has."""
+    """A gang of a known size. While the missing pods come only after the existing ones, only this wave counts."""
     living = len(alive(members))
     if living < minimum:
         declared = count_declared(members, owners)
@@ -66,7 +66,7 @@ def build_sized_gang(key: GangKey, members: Sequence[Member], minimum: int, rule
 
 
 def build_minimum_gang(key: GangKey, members: Sequence[Member], minimum: int, rule: str, owners: OwnerIndex) -> Gang:
-    """The same where only the number that start together is known, not how many pods there are in all."""
+    """The same where only the number of pods that start together is known, not the total."""
     if len(alive(members)) < minimum:
         declared = count_declared(members, owners)
         # Finished pods never come again and are not missed while enough others are wanted. What the owners want does

@@ -1,7 +1,7 @@
 """Job: the pods that it runs at once are the gang.
 
-A Job with more completions than parallelism runs in waves: each wave is the gang of its time. A KaiwoJob's pods belong
-to the Job that it owns.
+A Job with more completions than parallelism runs in waves: each wave in turn is the gang. A KaiwoJob's pods belong to
+the Job that it owns.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ class JobSpec(msgspec.Struct, frozen=True, gc=False):
 
 class JobStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     succeeded: int | None = 0
-    failed_indexes: str | None = ""  # with a limit of failures for each index; `1,3-5`
+    failed_indexes: str | None = ""  # `1,3-5`; only of a Job with a limit of failures for each index
 
 
 class Job(Owner, frozen=True, gc=False):
@@ -96,7 +96,7 @@ def count_indexes(text: str) -> int:
 
 
 def _read_minimum(job: Job, spec: JobSpec) -> int | None:
-    """None: all of them. What the template says counts before what the Job says, as everywhere."""
+    """None: all of them. As everywhere, the template takes precedence over the Job."""
     for place in ((spec.template or Template()).annotations, job.annotations):
         for text in (read_annotation("min-pods", [place]), place.get(KUEUE_MINIMUM)):
             if asked := read_count(text):

@@ -136,7 +136,7 @@ def assemble(key: GangKey, members: Sequence[Member], owners: OwnerIndex) -> Gan
 
 
 def _count_wave(jobset: JobSet, replicated: ReplicatedJob, by_role: ByRole, owners: OwnerIndex) -> WantedPods:
-    """Of the pods that this replicated job will ever run at once, those that can exist now."""
+    """How many of the pods that this replicated job will run at once can exist now, and how many come later."""
     each, members = replicated.job.at_once, by_role.get(replicated.name, ())
     if not members and not _is_released(jobset, replicated):
         return WantedPods(replicated.name, 0, 0, later=replicated.count * each)
@@ -155,7 +155,7 @@ def _count_wave(jobset: JobSet, replicated: ReplicatedJob, by_role: ByRole, owne
 def _split_attempts(members: Sequence[Member]) -> tuple[list[Member], list[Member]]:
     """The pods of the last attempt of the whole set, and those of earlier attempts, which are being deleted.
 
-    A role that waits for its turn again has pods of the old attempt only; it must not seem that its turn has come.
+    A role that must wait for its turn again has only pods of the old attempt; they do not mean that its turn has come.
     """
     last = max((_attempt(each)[0] for each in members), default=0)
     newest = [each for each in members if _attempt(each)[0] == last]
@@ -163,7 +163,7 @@ def _split_attempts(members: Sequence[Member]) -> tuple[list[Member], list[Membe
 
 
 def _is_released(jobset: JobSet, replicated: ReplicatedJob) -> bool:
-    """Its Jobs are created now: those that come first have started or completed."""
+    """Whether its Jobs are created now: those that come first have started or completed."""
     counts = {each.name: each.count for each in jobset.replicated_jobs}
     for dependency in replicated.depends_on or ():
         progress = jobset.progress(dependency.name)
@@ -174,7 +174,7 @@ def _is_released(jobset: JobSet, replicated: ReplicatedJob) -> bool:
 
 
 def _is_held_up(jobset: JobSet, replicated: ReplicatedJob, by_role: ByRole) -> bool:
-    """A pod that must come first lost its node. Jobs not created by then are created when that pod runs again."""
+    """Whether a pod that must come first lost its node. Missing Jobs are created only when that pod runs again."""
     dependencies = [each.name for each in replicated.depends_on or ()]
     names = (*dependencies, *_names_before(jobset, replicated))
     return any(not pod.is_bound for name in names for pod in alive(by_role.get(name, ())))
@@ -214,10 +214,10 @@ def _count_job(replicated: ReplicatedJob, pods: Sequence[Member], owners: OwnerI
 
 
 def _count_now(jobset: JobSet, replicated: ReplicatedJob, pods: Sequence[Member], count: int) -> int:
-    """Of the pods that one Job wants, those that can exist at this moment.
+    """How many of the pods that one Job wants can exist at this moment.
 
     A follower is admitted only while its leader exists and has a node. When both are lost, the leader comes back
-    alone, and followers that still run do not change that.
+    alone, even if other followers still run.
     """
     living = alive(pods)
     if not _is_exclusive(jobset, replicated, pods) or any(_leads(pod) and pod.is_bound for pod in living):
@@ -228,7 +228,7 @@ def _count_now(jobset: JobSet, replicated: ReplicatedJob, pods: Sequence[Member]
 
 
 def _is_exclusive(jobset: JobSet, replicated: ReplicatedJob, pods: Sequence[Member]) -> bool:
-    """Each of its Jobs has a topology domain to itself, and its leader chooses which."""
+    """Whether each of its Jobs has a topology domain to itself, which the Job's leader chooses."""
     places = [jobset.annotations, replicated.annotations, *(pod.annotations for pod in pods[:1])]
     is_asked = any(labels.JOBSET_EXCLUSIVE in place for place in places)
     return is_asked and not any(labels.JOBSET_NODE_SELECTOR in place for place in places)

@@ -1,7 +1,7 @@
-"""The Kubernetes PodGroup and Workload API (alpha): a pod names its group, the group says how many start together.
+"""The Kubernetes PodGroup and Workload API (alpha): a pod names its group, which says how many pods start together.
 
 Since 1.36 `spec.schedulingGroup` names a PodGroup; in 1.35 `spec.workloadRef` named a pod group inside a Workload. The
-policy `basic` asks for nothing: such pods are scheduled one by one. A pod may name a group that does not exist yet.
+policy `basic` requires nothing: such pods are scheduled one by one. A pod may name a group that does not exist yet.
 """
 
 from collections.abc import Sequence
@@ -46,7 +46,7 @@ class Workload(Owner, frozen=True, gc=False):
 
 
 def find_key(member: Member, chain: Sequence[OwnerLink], owners: OwnerIndex) -> GangKey | None:
-    """Never by the policy: a pod that names a group has left its owner's gang, even when the group asks for nothing."""
+    """The policy does not matter: a pod that names a group has left its owner's gang, even if the policy is `basic`."""
     if member.pod_group:
         return GangKey("PodGroup", member.namespace, member.pod_group)
     workload, group, replica = member.workload
@@ -55,7 +55,7 @@ def find_key(member: Member, chain: Sequence[OwnerLink], owners: OwnerIndex) -> 
 
 
 def assemble(key: GangKey, members: Sequence[Member], owners: OwnerIndex) -> Gang | None:
-    """None: the group asks for nothing, and its pods are no gang."""
+    """None: the policy is `basic`, so the pods are not a gang."""
     owner = owners.find_by_name(GROUP, key.kind, key.namespace, key.name)
     if not isinstance(owner, PodGroup | Workload):
         return _without_policy(key, members, owners, _explain_absent(key, owner))

@@ -1,6 +1,6 @@
 """LeaderWorkerSet: each replica, a leader and its workers, is a gang of its own.
 
-The workers' StatefulSet belongs to the leader's Pod, so the pods' labels say which replica is theirs; the size is in an
+The workers' StatefulSet belongs to the leader's pod, so the replica is read from the pods' labels; the size is in an
 annotation. With exclusive placement the workers are created only after the leader is bound, with the start-up policy
 `LeaderReady` only after it is ready: until then the leader is the gang.
 """
@@ -78,8 +78,8 @@ def _assemble(key: GangKey, members: Sequence[Member], owners: OwnerIndex) -> Ga
 
 
 def _read_size(spec: LeaderWorkerSpec, members: Sequence[Member]) -> int:
-    """What the pods say comes first: after an update the old replicas keep their size. Old pods of a replica that is
-    re-created with another size may still be terminating, so live pods come first, and of these the leader.
+    """The pods come before the spec: after an update the old replicas keep their size. Old pods of a replica that is
+    re-created with another size may still be terminating, so live pods come first, and among them the leader.
     """
     living = alive(members)
     for some in ([each for each in living if _role_of(each) == "leader"], living, members):
@@ -94,7 +94,7 @@ def _role_of(member: Member) -> str:
 
 
 def _explain_later(spec: LeaderWorkerSpec, leader: Member | None) -> str:
-    """Why the workers come later; empty when they do not, or when they may come now."""
+    """Why the workers are created later; empty when they are created together with the leader, or may be now."""
     if leader is None:
         return ""
     if labels.LWS_EXCLUSIVE in leader.annotations and not leader.is_bound:

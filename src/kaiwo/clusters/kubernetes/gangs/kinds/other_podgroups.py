@@ -1,7 +1,7 @@
 """PodGroups of other schedulers: scheduler-plugins, Volcano, and KAI-Scheduler with its tree of sub-groups.
 
-A leaf of the tree has pods and needs its `minMember` of them; a branch needs `minSubGroup` of its children, or all of
-them. Finished pods are not waited for, nor are leaves of which all pods have finished.
+A leaf of the tree has pods and needs `minMember` of them; a branch needs `minSubGroup` of its children, or all of them.
+Nothing waits for finished pods, or for leaves whose pods have all finished.
 """
 
 from collections import Counter

@@ -1,8 +1,8 @@
 """RayCluster: the head and the workers that are wanted are one gang.
 
 With the autoscaler on, only each group's smallest number of replicas must start; the rest is elastic. RayJob and
-RayService own a RayCluster and change nothing here; the pod that submits a RayJob comes from a Job of its own once
-the cluster runs.
+RayService own a RayCluster and change nothing here; the pod that submits a RayJob belongs to a separate Job, which is
+created once the cluster runs.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """ReplicaSet and StatefulSet: how many pods each keeps.
 
-They are no gangs by themselves, since each of their pods is useful alone. Pods that name a gang are counted here. A
+They are not gangs by themselves, since each of their pods is useful alone; but their pods may name a gang. A
 Deployment's number is on its ReplicaSets: during an update the old one and the new one each have a part of it, and
 together more than that, since some new pods are created before old ones are deleted.
 """
@@ -27,7 +27,7 @@ GROUP = "apps"
 
 class ReplicatedSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     replicas: int | None = 1
-    pod_management_policy: str | None = None  # of a StatefulSet; one after the other unless it says `Parallel`
+    pod_management_policy: str | None = None  # of a StatefulSet: its pods come one by one unless this is `Parallel`
 
 
 class Replicated(Owner, frozen=True, gc=False):
@@ -40,7 +40,7 @@ class Replicated(Owner, frozen=True, gc=False):
 
     @property
     def is_ordered(self) -> bool:
-        """Each pod comes after the one before it is ready."""
+        """Whether each pod is created only after the one before it is ready."""
         policy = self.spec.pod_management_policy if self.spec else None
         return self.kind == "StatefulSet" and policy != "Parallel"
 

@@ -52,7 +52,7 @@ ReplicaSpecs = dict[str, ReplicaSpec | None]
 
 
 class TrainingSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """Each kind has its own name for the same map."""
+    """Each kind of job has its own name for the same map."""
 
     pytorch_replica_specs: ReplicaSpecs | None = None
     mpi_replica_specs: ReplicaSpecs | None = None
@@ -66,7 +66,7 @@ class TrainingSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
     @property
     def roles(self) -> dict[str, ReplicaSpec]:
-        """In lower case, as the pods' labels have them, with those first that the others need."""
+        """In lower case, as in the pods' labels; roles that the others depend on come first."""
         found = (
             self.pytorch_replica_specs
             or self.mpi_replica_specs
