@@ -38,5 +38,5 @@ def first_names(names: Iterable[str], most: int = MOST_NAMED) -> str:
     return ", ".join(listed[:most]) + more
 
 
-def living_workloads_text(count: int) -> str:
+def describe_living(count: int) -> str:
     return "1 living workload" if count == 1 else f"{count} living workloads"

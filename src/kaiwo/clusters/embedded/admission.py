@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from kaiwo.clusters.embedded.lifecycle import Ending, TrackedWorkload, array_of
 from kaiwo.clusters.embedded.state import EmbeddedState
 from kaiwo.clusters.ledger import overcommit
-from kaiwo.clusters.queue_access import check_queue_access, first_names, living_workloads_text
+from kaiwo.clusters.queue_access import check_queue_access, describe_living, first_names
 from kaiwo.manifests.values.names import all_tasks
 from kaiwo.model.errors import ConfigError, NotFoundError, RefusedError
 from kaiwo.model.node import Node
@@ -73,7 +73,7 @@ def check_queues_removal(state: EmbeddedState, names: Sequence[str], leaving: It
             listed = first_names(children)
             raise RefusedError(f"queue {name} has child queues ({listed}); remove them first, or with it")
         if living := state.living_count.get(name, 0) - leaving_count[name]:
-            raise RefusedError(f"queue {name} has {living_workloads_text(living)}; end {_pronoun(living)} first")
+            raise RefusedError(f"queue {name} has {describe_living(living)}; end {_pronoun(living)} first")
 
 
 def check_node(state: EmbeddedState, node: Node) -> None:
@@ -139,7 +139,7 @@ def _check_takes_children(state: EmbeddedState, name: str) -> None:
     if name == DEFAULT_QUEUE:
         raise RefusedError(f"queue {name} takes work and cannot have children; choose another parent")
     if living := state.living_count.get(name, 0):
-        has = f"queue {name} has {living_workloads_text(living)}"
+        has = f"queue {name} has {describe_living(living)}"
         raise RefusedError(f"{has}, so it cannot get children; move or end {_pronoun(living)} first")
 
 

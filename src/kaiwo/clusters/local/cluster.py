@@ -367,11 +367,8 @@ def _replace_nodes(transaction: Transaction, nodes: Sequence[Node]) -> None:
 
 def _keep_unhealthy(before: Node, node: Node) -> tuple[Gpu, ...]:
     """A device that was unhealthy before the restart stays unhealthy until its agent reports otherwise."""
-    unhealthy_reasons = {gpu.id: gpu.reason for gpu in before.gpus if not gpu.healthy}
-    return tuple(
-        replace(gpu, healthy=False, reason=unhealthy_reasons[gpu.id]) if gpu.id in unhealthy_reasons else gpu
-        for gpu in node.gpus
-    )
+    reasons = {gpu.id: gpu.reason for gpu in before.gpus if not gpu.healthy}
+    return tuple(replace(gpu, healthy=False, reason=reasons[gpu.id]) if gpu.id in reasons else gpu for gpu in node.gpus)
 
 
 def _first_pod(workload: Workload) -> str:

@@ -52,10 +52,7 @@ class SimulatedCluster(EmbeddedCluster):
         self._now_s = until_s
 
     def advance_to_next(self) -> int:
-        """Advance to the next second at which something is due: a run ends, or a workload may be tried.
-
-        Returns by how many seconds; 0: nothing is left.
-        """
+        """Advance to the next second at which anything is due. Returns by how many seconds; 0: nothing is left."""
         while self._wakes and self._wakes[0] <= self._now_s:
             heapq.heappop(self._wakes)
         due = [*self._wakes[:1], *(end[0] for end in self._ends[:1])]

@@ -312,8 +312,8 @@ class ClusterCache:
 
     def _unit_state(self, name: str, unit: Unit, live: list[CachedPod], now_s: int) -> UnitState:
         gang = self.gang_index.gang(unit)
-        slots_before = self.slots.units[name].slots if name in self.slots.units else {}
-        found = self.slots.units[name] = build_unit(name, live, gang, slots_before, self)
+        old_slots = self.slots.units[name].slots if name in self.slots.units else {}
+        found = self.slots.units[name] = build_unit(name, live, gang, old_slots, self)
         self.blocked_pods.add(found.blocked_pods)
         by_slot = {slot: self.pods[key] for slot, key in found.by_slot.items()}
         placed = [self.placed.of(name, slot, pod) for slot, pod in by_slot.items() if self.slots.is_fixed(pod)]

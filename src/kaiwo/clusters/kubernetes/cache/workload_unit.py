@@ -79,10 +79,8 @@ class _UnitPod(NamedTuple):
     is_fixed: bool  # bound, or its Binding is in flight
 
 
-def build_unit(
-    name: str, pods: Sequence[CachedPod], gang: Gang | None, slots_before: Slots, parts: UnitParts
-) -> UnitPods:
-    """`gang`: None for a pod on its own. `pods`: our live pods. `slots_before`: the slots that they had before."""
+def build_unit(name: str, pods: Sequence[CachedPod], gang: Gang | None, old_slots: Slots, parts: UnitParts) -> UnitPods:
+    """`gang`: None for a pod on its own. `pods`: our live pods. `old_slots`: the slots that they had before."""
     blocked: dict[Key, str] = {}
     kept: list[_UnitPod] = []
     for pod in sorted(pods, key=lambda each: (each.created_s, each.name)):
@@ -107,13 +105,13 @@ def build_unit(
     if not kept:
         reason = gang_reason or next(iter(blocked.values()), GATED)
         return UnitPods(None, {}, blocked, blocked=_blocked_workload(name, pods, gang, reason, parts))
-    roles, slots = _roles(kept, gang, slots_before)
+    roles, slots = _roles(kept, gang, old_slots)
     by_slot = {str(slots[each.pod.uid]): each.pod.key for each in kept}
     workload = replace(_workload(name, kept, roles, settings), groups=_sub_groups(gang, roles))
     return UnitPods(workload, slots, blocked, by_slot)
 
 
-def assign_slots(fixed: Sequence[str], others: Sequence[str], slots_before: Mapping[str, int]) -> dict[str, int]:
+def assign_slots(fixed: Sequence[str], others: Sequence[str], old_slots: Mapping[str, int]) -> dict[str, int]:
     """Slot numbers by UID. The `fixed` pods (bound or in flight) keep theirs if they can: they are published.
 
     The numbers have no holes, since the scheduler fills every free slot.
@@ -122,7 +120,7 @@ def assign_slots(fixed: Sequence[str], others: Sequence[str], slots_before: Mapp
     slots: dict[str, int] = {}
     taken: set[int] = set()
     for uid in (*fixed, *others):
-        slot = slots_before.get(uid, count)
+        slot = old_slots.get(uid, count)
         if slot < count and slot not in taken:
             slots[uid] = slot
             taken.add(slot)
@@ -235,7 +233,7 @@ def _explain_foreign(gang: Gang, foreign: Mapping[str, str]) -> str:
     return f"{reason}: {listed}; make all its pods with one schedulerName"
 
 
-def _roles(kept: Sequence[_UnitPod], gang: Gang | None, slots_before: Slots) -> tuple[tuple[Role, ...], Slots]:
+def _roles(kept: Sequence[_UnitPod], gang: Gang | None, old_slots: Slots) -> tuple[tuple[Role, ...], Slots]:
     """The roles of the workload. A role of the gang whose pods have different requests becomes several."""
     roles: list[Role] = []
     slots: Slots = {}
@@ -251,7 +249,7 @@ def _roles(kept: Sequence[_UnitPod], gang: Gang | None, slots_before: Slots) -> 
             share = min(minimum, len(same))
             minimum -= share
             roles.append(Role(request, title, len(same), share, leaf, name in leaders))
-            slots |= _slots(title, same, slots_before)
+            slots |= _slots(title, same, old_slots)
     return tuple(roles), slots
 
 
@@ -281,14 +279,10 @@ def _named_roles(kept: Sequence[_UnitPod], gang: Gang | None) -> Iterable[tuple[
         yield "leaving", 0, list(left.values())
 
 
-def _slots(role: str, same: Sequence[_UnitPod], slots_before: Slots) -> Slots:
+def _slots(role: str, same: Sequence[_UnitPod], old: Slots) -> Slots:
     fixed = [each.pod.uid for each in same if each.is_fixed]
     others = [each.pod.uid for each in same if not each.is_fixed]
-    before = {
-        uid: slots_before[uid].number
-        for uid in (*fixed, *others)
-        if uid in slots_before and slots_before[uid].role == role
-    }
+    before = {uid: old[uid].number for uid in (*fixed, *others) if uid in old and old[uid].role == role}
     return {uid: Slot(role, number) for uid, number in assign_slots(fixed, others, before).items()}
 
 

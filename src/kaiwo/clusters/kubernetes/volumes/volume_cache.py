@@ -22,7 +22,7 @@ from kaiwo.clusters.kubernetes.volumes.claim_matching import (
 from kaiwo.model.affinity import NodeAlternatives, NodeRule, matches_node_rules
 
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
-WAIT_FOR_FIRST_CONSUMER = "WaitForFirstConsumer"
+WAIT_FOR_CONSUMER = "WaitForFirstConsumer"
 ONE_POD = "ReadWriteOncePod"
 Name = tuple[str, str]  # namespace, name of a claim
 
@@ -85,9 +85,7 @@ class VolumeCache:
 
     def upsert_class(self, item: StorageClass) -> bool:
         """True: it is new or different."""
-        found = CachedClass(
-            item.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER, item.provisioner, read_topologies(item)
-        )
+        found = CachedClass(item.volume_binding_mode == WAIT_FOR_CONSUMER, item.provisioner, read_topologies(item))
         before = self._classes.get(item.metadata.name)
         self._classes[item.metadata.name] = found
         return before != found
@@ -156,10 +154,7 @@ class VolumeCache:
         return None
 
     def is_undone(self, step: ClaimBinding, written: int) -> bool:
-        """Whether the provisioner removed the node's name from the claim, because it cannot create a volume there.
-
-        `written`: the version of the claim that had the name.
-        """
+        """Whether the provisioner removed the node from the claim again, whose version `written` had it: it gave up."""
         need = self._claims.get(step.claim)
         return need is not None and int(need.version) >= written and need.selected_node != step.node
 
@@ -264,8 +259,8 @@ class ClaimUsers:
         """The nodes where its claims can be used, or the reason why they cannot be used now."""
         return self.refusal(pod) or self._volumes.rules(pod.namespace, pod.spec.claims)
 
-    def refusal(self, pod: CachedPod, starting_with: Iterable[CachedPod] = ()) -> str:
-        """Why it cannot use its claims now. `beside`: pods that are about to start with it."""
+    def refusal(self, pod: CachedPod, others: Iterable[CachedPod] = ()) -> str:
+        """Why it cannot use its claims now. `others`: pods that are about to start with it."""
         for name in pod.spec.own_claims:
             need = self._volumes.claim(pod.namespace, name)
             if need is None:
@@ -275,9 +270,7 @@ class ClaimUsers:
         for name in self._for_one_pod(pod):
             users = [self._pods[key] for key in self._users.get((pod.namespace, name), ()) if key != pod.key]
             using = [each.name for each in users if each.node or each.uid in self._starts]
-            using += [
-                each.name for each in starting_with if each.namespace == pod.namespace and name in each.spec.claims
-            ]
+            using += [each.name for each in others if each.namespace == pod.namespace and name in each.spec.claims]
             if using:
                 return (
                     f"its volume claim {name} is for one pod at a time ({ONE_POD}), and pod {min(using)} uses it; "

@@ -10,7 +10,7 @@ import msgspec
 
 from kaiwo.clusters.kubernetes.decode.kaiwo_objects import QueueObject, read_queue
 from kaiwo.clusters.kubernetes.webhooks.admission_review import ALLOWED, AdmissionRequest, AdmissionVerdict
-from kaiwo.clusters.queue_access import first_names, living_workloads_text
+from kaiwo.clusters.queue_access import describe_living, first_names
 from kaiwo.model.queue import Queue
 from kaiwo.model.queue_validation import check_queue_tree
 
@@ -29,7 +29,7 @@ def review_queue(request: AdmissionRequest, queues: Queues, living: Mapping[str,
     warnings: list[str] = []
     if queue.parent not in {each.parent for each in queues.values()} and (count := living.get(queue.parent)):
         takes_none = f"queue {queue.parent} gets a child queue and takes no more work"
-        warnings.append(f"{takes_none}; move its {living_workloads_text(count)} to a leaf queue")
+        warnings.append(f"{takes_none}; move its {describe_living(count)} to a leaf queue")
     return _compare(queues, after, queue.name, warnings)
 
 
@@ -45,9 +45,7 @@ def _review_deletion(name: str, queues: Queues, living: Mapping[str, int]) -> Ad
         refusal = f"queue {name} has child queues ({first_names(children)}); delete those first"
         return AdmissionVerdict(refusal, reason="children")
     if count := living.get(name):
-        warning = (
-            f"queue {name} has {living_workloads_text(count)}; waiting work starts only when the queue exists again"
-        )
+        warning = f"queue {name} has {describe_living(count)}; waiting work starts only when the queue exists again"
         return AdmissionVerdict(warnings=(warning,))
     return ALLOWED
 

@@ -45,10 +45,8 @@ def _without_size(key: GangKey, members: Sequence[Member], minimum: int, owners:
         most = minimum if declared.unknown else max(1, declared.wanted + declared.later)
         return build_minimum_gang(key, members, min(minimum, most), LEAST, owners)
     if declared.unknown:
-        blocked_by = (
-            f"{key} does not say how many pods it has: {declared.unknown}; write kaiwo.ai/gang-size on its pods"
-        )
-        return build_unsized_gang(key, members, blocked_by)
+        why = f"{key} does not say how many pods it has: {declared.unknown}; write kaiwo.ai/gang-size on its pods"
+        return build_unsized_gang(key, members, why)
     return build_sized_gang(key, members, declared.least, "the least that the owners of its pods want", owners)
 
 

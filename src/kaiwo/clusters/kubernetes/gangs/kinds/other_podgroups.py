@@ -74,29 +74,21 @@ def _build_tree_gang(
     key: GangKey, members: Sequence[Member], entries: Sequence[SubGroupSpec], min_sub_group: int | None
 ) -> Gang:
     above = {entry.above for entry in entries}
-    names_by_leaf = names_by_role(members, _leaf_of)
-    succeeded = Counter(_leaf_of(member) for member in members if member.has_succeeded)
+    pods = names_by_role(members, _leaf_of)
+    ended = Counter(_leaf_of(member) for member in members if member.has_succeeded)
     leaves = [entry for entry in entries if entry.name not in above]
-    done = {
-        entry.name for entry in leaves if entry.name not in names_by_leaf and succeeded[entry.name] >= entry.least_pods
-    }
+    done = {entry.name for entry in leaves if entry.name not in pods and ended[entry.name] >= entry.least_pods}
     done = _with_branches(done, entries, above)
-    roles = [
-        _leaf(each, names_by_leaf.pop(each.name, []), succeeded[each.name]) for each in leaves if each.name not in done
-    ]
+    roles = [_leaf(each, pods.pop(each.name, []), ended[each.name]) for each in leaves if each.name not in done]
     whole = SubGroupSpec(ROOT, min_sub_group=min_sub_group)
     branches = [each for each in entries if each.name in above and each.name not in done]
     finished = Counter(entry.above for entry in entries if entry.name in done)
     groups = tuple(_group(each, finished[each.name]) for each in (whole, *branches))
-    extra_roles = [
-        GangRole(name or "main", len(names), 0, tuple(sorted(names))) for name, names in sorted(names_by_leaf.items())
-    ]
+    extras = [GangRole(name or "main", len(names), 0, tuple(sorted(names))) for name, names in sorted(pods.items())]
     fault = subgroup_problem(groups, roles)
-    blocked_by = f"{key} {fault}" if fault else _explain_missing(key, groups, roles)
+    why = f"{key} {fault}" if fault else _explain_missing(key, groups, roles)
     minimum = 0 if fault else _least_pods(groups, roles)
-    return Gang(
-        key, tuple(roles + extra_roles), max(1, minimum), RULE, blocked_by=blocked_by, subgroups=() if fault else groups
-    )
+    return Gang(key, tuple(roles + extras), max(1, minimum), RULE, blocked_by=why, subgroups=() if fault else groups)
 
 
 def _leaf_of(member: Member) -> str:
