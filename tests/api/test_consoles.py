@@ -58,7 +58,7 @@ def test_work_with_an_input_is_stopped_for_others_only_for_good(tmp_path: Path) 
             assert record.message == "stopped by the scheduler (preempt for default/other)"
             again = await kaiwo.post("/workloads/default/x/requeue")
             assert again.status_code == 409
-            assert "gives it only once" in again.json()["message"]
+            assert "which is over; run it again" in again.json()["message"]
             writer.close()
 
     run(work())

@@ -218,7 +218,7 @@ def test_a_bad_kubeconfig_is_refused_with_the_field(tmp_path: Path, text: str, w
 def test_a_missing_kubeconfig_says_how_to_name_one(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="--kubeconfig"):
         read_kubeconfig(tmp_path / "nothing")
-    with pytest.raises(ConfigError, match="no pod with a service account"):
+    with pytest.raises(ConfigError, match="not a pod with a service account"):
         in_cluster(tmp_path)
 
 
