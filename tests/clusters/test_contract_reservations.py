@@ -92,7 +92,7 @@ def test_what_makes_no_sense_is_refused_and_nothing_of_the_batch_is_kept(kind: K
                 (
                     Reservation("x", devices=(PhysicalDevice("node-1", "gpu-1"),), start_s=LATER_S + 99),
                     RefusedError,
-                    "which reservation exact has",
+                    "which reservation exact keeps",
                 ),
             ]
             for wrong, kind_of_error, words in cases:
@@ -147,6 +147,6 @@ def test_a_reservation_that_is_over_may_be_applied_again_as_it_is(kind: Kind) ->
             await scene.until_state("clock", WorkloadState.SUCCEEDED)  # 60 s of the cluster's time
             await scene.cluster.work.put([], [], reservations=[Reservation("a", gpus=1, end_s=end_s)])
             changed = replace(Reservation("a", gpus=2), end_s=end_s)
-            await refuses(scene.cluster.work.put([], [], reservations=[changed]), ConfigError, "over already")
+            await refuses(scene.cluster.work.put([], [], reservations=[changed]), ConfigError, "already be over")
 
     run(test())
