@@ -68,3 +68,9 @@ def test_a_queue_that_used_far_too_much_weighs_nothing_for_now() -> None:
     assert bent[0] == 0
     assert bent[1] > 0
     assert bent[2] > 0  # alone in its group: its weight's part is everything
+
+
+def test_a_resource_of_one_unit_is_used_wholly_or_not_at_all() -> None:
+    totals, used = np.array([1, 1, 0]), np.array([[1, 0, 0]])
+    after = advance(PastUsage(np.zeros((1, 3), np.int64)), used, totals, elapsed_s=10**9, half_life_s=1)
+    assert after.part.tolist() == [[WHOLE_PART * WHOLE_PART, 0, 0]]

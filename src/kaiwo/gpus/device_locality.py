@@ -91,7 +91,7 @@ def nearest_partitions(view: View, want: Request, node: int, columns: IntArray) 
     dies: dict[str, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))  # by GPU and die: positions
     for at, column in enumerate(columns.tolist()):
         dies[gpus[column].parent][_die(gpus[column])].append(at)
-    used = {gpu.parent for column, gpu in enumerate(gpus) if gpu.parent in dies and free[column] < gpu.milli}
+    used = {gpu.parent for column, gpu in enumerate(gpus) if free[column] < gpu.milli}
     enough = [name for name in dies if _count(dies[name]) >= want.gpus]
     # Prefer a partly used GPU with just enough free partitions; if none has enough, the one with the most.
     order = sorted(enough, key=lambda name: (name not in used, _count(dies[name]), name))
