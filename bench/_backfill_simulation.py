@@ -33,7 +33,7 @@ MEDIAN_S, SIGMA, LONGEST_S = 1800, 1.2, DAY_S
 SIZES = ((0.70, (1,)), (0.20, (2, 4, 8)), (0.08, (16, 32, 64)), (0.02, (128, 256, 512)))
 LARGE = 128
 ERROR_SIGMA = 0.5
-MOST_CYCLES = 50  # at one moment; more would mean that the plans never end
+MAX_CYCLES = 50  # at one moment; more would mean that the plans never end
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class Cluster:
         """Run until the last job has ended."""
         while (now_s := self._next_s()) is not None:
             self._apply_events(now_s)
-            for _ in range(MOST_CYCLES):
+            for _ in range(MAX_CYCLES):
                 plan = self._cycle(now_s)
                 if plan.is_empty and not plan.unfinished:
                     break

@@ -24,7 +24,7 @@ from typing import Any
 from bench._backfill_simulation import DAY_S, DAYS, GPUS, LARGE, NODES, Cluster, Result, make_jobs
 from kaiwo.model.policy import DEFAULT_POLICY, Policy
 
-LEAST_GAIN, MOST_POINTS = 0.40, 1.0
+MIN_GAIN, MAX_POINTS = 0.40, 1.0
 CLASSES = {"1": (1, 1), "2-8": (2, 8), "16-64": (16, 64), "128-512": (LARGE, 512)}
 MODES = ("greedy", "exact", "errors")
 # One queue without reclaim or preemption: those actions would find nothing to do in any cycle.
@@ -103,9 +103,9 @@ def misses(result: dict[str, Any]) -> list[str]:
         if result[name]:
             found.append(f"{name} is {result[name]}, none is due")
     for seed, each in result["seeds"].items():
-        if each["exact"]["gain"] < LEAST_GAIN:
-            found.append(f"seed {seed}: the gain is {each['exact']['gain']}, at least {LEAST_GAIN} is due")
-        if abs(each["exact"]["points"]) > MOST_POINTS:
+        if each["exact"]["gain"] < MIN_GAIN:
+            found.append(f"seed {seed}: the gain is {each['exact']['gain']}, at least {MIN_GAIN} is due")
+        if abs(each["exact"]["points"]) > MAX_POINTS:
             found.append(f"seed {seed}: the use differs by {each['exact']['points']} points, at most 1 is due")
     return found
 

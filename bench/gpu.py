@@ -26,9 +26,9 @@ from kaiwo.devices.sharing.share_types import Grant, GrantRequest, Refusal
 from kaiwo.model.gpu import Share
 
 SMALL, LARGE = 300, 700
-MOST_OFF = 0.15
+MAX_OFF = 0.15
 ROUNDS, SECONDS, START_S = 3, 3.0, 3.0
-MOST_AGENT_PERCENT = 1.0
+MAX_AGENT_PERCENT = 1.0
 LIMITS = ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "KAIWO_GPU_ISOLATION")
 
 
@@ -174,8 +174,8 @@ def missed(result: dict[str, Any]) -> list[str]:
     """The expectations that were missed."""
     found = [f"discovery: {line}" for line in result["discovery_differs_from_nvidia_smi"]]
     mps, slices, service = result["mps"], result["time-slicing"], result["service"]
-    if mps["farthest_off"] > MOST_OFF:
-        found.append(f"the shares under MPS are {mps['farthest_off']:.0%} off 3:7, at most {MOST_OFF:.0%} is due")
+    if mps["farthest_off"] > MAX_OFF:
+        found.append(f"the shares under MPS are {mps['farthest_off']:.0%} off 3:7, at most {MAX_OFF:.0%} is due")
     if mps["memory"]["below"] != "ok" or mps["memory"]["above"] == "ok":
         found.append(f"the memory limit does not hold: {mps['memory']}")
     if None in mps["seen_by_agent"]:
@@ -188,10 +188,8 @@ def missed(result: dict[str, Any]) -> list[str]:
         for name in service
         if name.startswith(("is_", "works_")) and not service[name]
     ]
-    if result["agent"]["core_percent"] >= MOST_AGENT_PERCENT:
-        found.append(
-            f"the agent takes {result['agent']['core_percent']} % of a core, below {MOST_AGENT_PERCENT} is due"
-        )
+    if result["agent"]["core_percent"] >= MAX_AGENT_PERCENT:
+        found.append(f"the agent takes {result['agent']['core_percent']} % of a core, below {MAX_AGENT_PERCENT} is due")
     return found
 
 

@@ -28,7 +28,7 @@ NODES, GPUS, WAITING = 1_000, 8, 100_000
 BATCH = 4_000  # workloads in one submission
 CANCELLED, PAUSE_S = 20, 0.05  # so many at once, again and again
 INTERVAL_S = 0.01
-LEAST_SAMPLES = 1_500
+MIN_SAMPLES = 1_500
 P99_MS = 50.0
 
 
@@ -65,7 +65,7 @@ async def measure(home: str, nodes: int, waiting: int) -> dict[str, float]:
         await until(lambda: is_full(kaiwo))
         filled_s = time.perf_counter() - began
         replaced = 0
-        while len(lag) < LEAST_SAMPLES:
+        while len(lag) < MIN_SAMPLES:
             replaced += await replace_some(kaiwo, replaced)
         seconds = time.perf_counter() - began
         watching.cancel()

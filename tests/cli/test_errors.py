@@ -163,17 +163,16 @@ def test_a_verb_that_is_not_there_is_met_with_the_nearest(kaiwo: Type) -> None:
 def test_one_bound_for_the_number_of_nodes(kaiwo: Type) -> None:
     from kaiwo.clusters.local.cluster_file import virtual_nodes
     from kaiwo.model.errors import ConfigError
-    from kaiwo.model.node import MOST_VIRTUAL_NODES
+    from kaiwo.model.node import MAX_VIRTUAL_NODES
 
-    assert f"1<=x<={MOST_VIRTUAL_NODES}" in kaiwo("up", "--help").out
-    done = kaiwo("up", "--nodes", str(MOST_VIRTUAL_NODES + 1))
+    assert f"1<=x<={MAX_VIRTUAL_NODES}" in kaiwo("up", "--help").out
+    done = kaiwo("up", "--nodes", str(MAX_VIRTUAL_NODES + 1))
     assert done.code == 2
     assert (
-        f"'--nodes': {MOST_VIRTUAL_NODES + 1} is not between 1 and {MOST_VIRTUAL_NODES}; see: kaiwo up --help"
-        in done.err
+        f"'--nodes': {MAX_VIRTUAL_NODES + 1} is not between 1 and {MAX_VIRTUAL_NODES}; see: kaiwo up --help" in done.err
     )
-    with pytest.raises(ConfigError, match=f"between 1 and {MOST_VIRTUAL_NODES:,}"):
-        virtual_nodes(MOST_VIRTUAL_NODES + 1)
+    with pytest.raises(ConfigError, match=f"between 1 and {MAX_VIRTUAL_NODES:,}"):
+        virtual_nodes(MAX_VIRTUAL_NODES + 1)
 
 
 def test_no_verb_shows_the_help_by_purpose(kaiwo: Type) -> None:

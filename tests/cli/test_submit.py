@@ -283,7 +283,7 @@ def test_a_server_with_too_much_to_do_is_asked_again(stub: Stub, kaiwo: Type, mo
     monkeypatch.setattr("kaiwo.cli.client.api_client.time.sleep", pause)
     assert kaiwo("cancel", "train") == (0, "workload default/train cancel\n", "")
     assert pauses == [7.0, 7.0]
-    monkeypatch.setattr("kaiwo.cli.client.api_client.MOST_RETRY_S", 5.0)
+    monkeypatch.setattr("kaiwo.cli.client.api_client.MAX_RETRY_S", 5.0)
     stub.answers["POST /workloads/cancel"] = busy
     assert kaiwo("cancel", "train") == (1, "", "kaiwo: too many changes at once\n")
 

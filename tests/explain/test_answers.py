@@ -75,7 +75,7 @@ def test_a_change_that_was_found_after_giving_up_on_cheaper_ones_says_so(monkeyp
     world = full_nodes_that_differ(9).submit("new", gpus_each=2, user="ann", submitted_s=2)
     world.settle()
     assert proposed(world, "new") == "stop bobs, which is running now"
-    monkeypatch.setattr("kaiwo.explain.cheapest_change.MOST_COST", 60)
+    monkeypatch.setattr("kaiwo.explain.cheapest_change.MAX_COST", 60)
     assert proposed(world, "new") == (
         "stop bobs, which is running now (not every change was tried, only 3, so a cheaper one may exist)"
     )
@@ -91,7 +91,7 @@ def test_a_search_that_was_given_up_says_so(monkeypatch: pytest.MonkeyPatch) -> 
         "start it now without evicting other work. No work would be evicted for it with another size, model or queue "
         "either."
     )
-    monkeypatch.setattr("kaiwo.explain.cheapest_change.MOST_COST", 60)
+    monkeypatch.setattr("kaiwo.explain.cheapest_change.MAX_COST", 60)
     some = ask(world, "new")
     assert (some.change, some.verdict, some.searched_all) == (None, WhyVerdict.UNDECIDED, False)
     assert some.no_change == (

@@ -112,7 +112,7 @@ def test_what_its_owner_can_change_is_named_before_a_raise() -> None:
 
 
 def test_a_raise_that_would_cost_too_much_to_try_is_said_to_be_untried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kaiwo.explain.changes_that_evict.MOST_COST", 0)
+    monkeypatch.setattr("kaiwo.explain.changes_that_evict.MAX_COST", 0)
     world = at_a_model_limit()
     answer = why(world.state, "default/bj", world.policy, world.now_s)
     assert answer.no_change.endswith(

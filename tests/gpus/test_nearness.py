@@ -5,7 +5,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from kaiwo.gpus.device_locality import MOST_SETS, best_set, slowest_link
+from kaiwo.gpus.device_locality import MAX_SETS, best_set, slowest_link
 from kaiwo.model.events import NodeChanged
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import DeviceLinks, Node
@@ -154,7 +154,7 @@ def test_no_other_set_has_a_faster_slowest_link(seed: int) -> None:
 def test_large_nodes_are_answered_by_growing_sets() -> None:
     wiring = hives(16)
     free = [*range(10), *range(16, 32)]
-    assert len(list(combinations(range(10), 8))) < MOST_SETS
+    assert len(list(combinations(range(10), 8))) < MAX_SETS
     chosen = [free[at] for at in best_set(wiring, free, 8)]
     assert len(set(chosen)) == 8
     assert slowest_link(wiring, chosen) == 50_000

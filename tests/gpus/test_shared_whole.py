@@ -8,7 +8,7 @@ import pytest
 from kaiwo.explain import why
 from kaiwo.gpus.isolation_grades import grade_of
 from kaiwo.manifests import parse
-from kaiwo.model.gpu import MOST_SHARERS, SHARED_MILLI
+from kaiwo.model.gpu import MAX_SHARERS, SHARED_MILLI
 from kaiwo.model.gpu_models import GPU_MODELS
 from kaiwo.model.obstacle import Reason
 from kaiwo.model.request import Request
@@ -41,7 +41,7 @@ def test_two_meet_on_one_gpu_and_a_third_waits() -> None:
     for name in ("a", "b", "c"):
         world.submit(name, request=SHARED).settle()
     assert [world.is_running(name) for name in ("a", "b", "c")] == [True, True, False]
-    assert tenants(world, "gpu-0") == [(SHARED_MILLI, MIB // MOST_SHARERS)] * MOST_SHARERS
+    assert tenants(world, "gpu-0") == [(SHARED_MILLI, MIB // MAX_SHARERS)] * MAX_SHARERS
     assert world.is_within_capacity()
     assert world.why("c") == [Reason.NOT_ENOUGH_FREE_GPU_SHARE]
     assert "0.5" in why(world.state, "default/c", world.policy, world.now_s).answer

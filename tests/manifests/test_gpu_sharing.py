@@ -6,7 +6,7 @@ import pytest
 
 from kaiwo.devices.agent.kubelet.bound_pods import SHARE_RESOURCE as AGENTS_RESOURCE
 from kaiwo.manifests.values.gpu_request import SHARE_RESOURCE
-from kaiwo.model.gpu import MOST_SHARERS, SHARED_MILLI, WHOLE_MILLI
+from kaiwo.model.gpu import MAX_SHARERS, SHARED_MILLI, WHOLE_MILLI
 from kaiwo.model.gpu_models import VENDOR_MODELS
 from kaiwo.model.request import Request
 from tests.manifests.texts import check_refusal, job, kaiwojob, one, pod, request_of, warnings_of
@@ -31,7 +31,7 @@ def check_halves(request: Request, devices: int, method: str = "time-slicing") -
 
 
 def test_all_who_may_meet_on_a_gpu_are_no_more_than_the_gpu() -> None:
-    assert MOST_SHARERS * SHARED_MILLI == WHOLE_MILLI
+    assert MAX_SHARERS * SHARED_MILLI == WHOLE_MILLI
 
 
 @pytest.mark.parametrize("prefix", ["kaiwo.ai/", "kaiwo.silogen.ai/"])

@@ -24,7 +24,7 @@ from tests.conftest import ROOT
 from tests.mutants.mutate import Mutant
 
 NOTICED_LATE_S = 300  # of CPU: a mutant that hangs is noticed, too
-MOST_BYTES = 4 << 30  # and one that fills the memory
+MAX_BYTES = 4 << 30  # and one that fills the memory
 STORIES = "tests/decisions/"  # nine of ten mutants die there
 NEXT = 60  # of the other tests, the quickest
 
@@ -42,7 +42,7 @@ def is_killed(path: Path, mutant: Mutant, tests: list[str]) -> bool:
         code = 1
         try:
             resource.setrlimit(resource.RLIMIT_CPU, (NOTICED_LATE_S, NOTICED_LATE_S))
-            resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
+            resource.setrlimit(resource.RLIMIT_AS, (MAX_BYTES, MAX_BYTES))
             with open(os.devnull, "w") as nowhere:
                 os.dup2(nowhere.fileno(), 1)
                 os.dup2(nowhere.fileno(), 2)

@@ -29,7 +29,7 @@ from kaiwo.snapshot.working_copy import WorkingCopy
 from tests.queues.victims import VictimUsage, may_take
 from tests.worlds import World
 
-NAME, NIC, MOST_PODS = "default/claim", "example.com/nic", 6
+NAME, NIC, MAX_PODS = "default/claim", "example.com/nic", 6
 SMALL, LARGE = "MI210", "MI325X"  # 64 and 256 GiB
 GIB = 1024
 
@@ -65,7 +65,7 @@ def crowded_world(seed: int) -> World | None:
     world.settle()
     if draw.random() < 0.4:
         _let_only_move(world, draw)
-    if sum(len(pods) for pods in world.state.pods.values()) > MOST_PODS:
+    if sum(len(pods) for pods in world.state.pods.values()) > MAX_PODS:
         return None
     claim = Role(_request(draw), count=draw.choice((1, 1, 2, 3)))
     return world.tell(WorkloadChanged(Workload(NAME, (claim,), "c", submitted_s=world.now_s)))

@@ -117,7 +117,7 @@ def test_the_machine_is_looked_at_when_it_may_have_changed(tmp_path: Path) -> No
 
 
 def test_nothing_is_given_while_the_devices_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(current_inventory, "MOST_WAIT_S", 0.2)
+    monkeypatch.setattr(current_inventory, "MAX_WAIT_S", 0.2)
     machine = Machine(tmp_path, Box(gpus=2))
     calm = machine.look
 

@@ -2,7 +2,7 @@
 
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, SubGroup, Workload
-from kaiwo.snapshot.subgroup_choices import MOST_ALTERNATIVES, choices_of, ways_to_grow, ways_to_start
+from kaiwo.snapshot.subgroup_choices import MAX_ALTERNATIVES, choices_of, ways_to_grow, ways_to_start
 
 ONE = Request(gpus=1)
 
@@ -31,12 +31,12 @@ def test_roles_grow_by_what_they_have_for_each_pod_that_they_need() -> None:
 
 def test_the_cheapest_ways_are_kept_and_no_more() -> None:
     """Any of so many different roles makes it whole: each is a way of its own."""
-    for count in (MOST_ALTERNATIVES - 1, MOST_ALTERNATIVES, MOST_ALTERNATIVES + 1):
+    for count in (MAX_ALTERNATIVES - 1, MAX_ALTERNATIVES, MAX_ALTERNATIVES + 1):
         roles = tuple(Role(Request(gpus=1, cpu_milli=1_000 - number), f"r{number}", 1) for number in range(count))
         ways = ways_to_start(Workload("default/w", roles, groups=(SubGroup(minimum=1),)), [0] * count)
         expected = [((number, 1),) for number in reversed(range(count))]
-        assert ways == expected[:MOST_ALTERNATIVES]
-    assert MOST_ALTERNATIVES == 16, "the docs say so"
+        assert ways == expected[:MAX_ALTERNATIVES]
+    assert MAX_ALTERNATIVES == 16, "the docs say so"
 
 
 def test_gpus_cost_most_then_their_memory_then_processors_then_memory() -> None:

@@ -536,13 +536,13 @@ class ConsoleView(msgspec.Struct, frozen=True):
     folder: str  # empty: not now
 
 
-MOST_NAMES = 1000  # in one request: they are one change, and others wait for it
+MAX_NAMES = 1000  # in one request: they are one change, and others wait for it
 
 
 class NamesForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The workloads to act on, as `namespace/name`."""
 
-    names: Annotated[list[str], Meta(min_length=1, max_length=MOST_NAMES)]
+    names: Annotated[list[str], Meta(min_length=1, max_length=MAX_NAMES)]
 
 
 class ActionResult(msgspec.Struct, frozen=True):

@@ -20,7 +20,7 @@ import uvicorn
 from kaiwo.model.errors import ClusterError, ConfigError
 
 SERVER_FILE = "server.json"
-MOST_CONNECTIONS = 4000  # each node's agent keeps one open
+MAX_CONNECTIONS = 4000  # each node's agent keeps one open
 SHUTDOWN_S = 1  # uvicorn counts whole seconds; `on_stop` has ended the open streams by then
 
 
@@ -127,7 +127,7 @@ def _config(app: Any, **options: Any) -> uvicorn.Config:
         proxy_headers=False,
         timeout_keep_alive=30,
         timeout_graceful_shutdown=SHUTDOWN_S,
-        limit_concurrency=MOST_CONNECTIONS,
+        limit_concurrency=MAX_CONNECTIONS,
         h11_max_incomplete_event_size=64 * 1024,
         **options,
     )
@@ -163,7 +163,7 @@ def check_tls(tls: Tls) -> None:
 def raise_file_limit() -> None:
     """Raise the limit of open files: each connected agent needs one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 2 * MOST_CONNECTIONS if hard == resource.RLIM_INFINITY else min(hard, 2 * MOST_CONNECTIONS)
+    wanted = 2 * MAX_CONNECTIONS if hard == resource.RLIM_INFINITY else min(hard, 2 * MAX_CONNECTIONS)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 

@@ -6,7 +6,7 @@ from kaiwo.model.errors import RefusedError
 from kaiwo.model.queue import Queue, queue_that_refuses
 from kaiwo.model.workload import Workload
 
-MOST_NAMED = 5
+MAX_NAMED = 5
 
 
 def check_queue_access(queues: Mapping[str, Queue], workload: Workload, knows_user: bool = True) -> None:
@@ -31,7 +31,7 @@ def check_queue_access(queues: Mapping[str, Queue], workload: Workload, knows_us
     )
 
 
-def first_names(names: Iterable[str], most: int = MOST_NAMED) -> str:
+def first_names(names: Iterable[str], most: int = MAX_NAMED) -> str:
     """The first names of a list, and how many more there are."""
     listed = list(names)
     more = f" and {len(listed) - most} more" if len(listed) > most else ""

@@ -24,7 +24,7 @@ from kaiwo.snapshot.node_table import Allocation
 from kaiwo.snapshot.reserved_devices import DeviceReservation, ReservationView, locate_reservation
 from kaiwo.snapshot.timed_changes import expired_workloads, next_timed_change_s
 
-MOST_SEARCHES = 16  # in one cycle: each examines every GPU of the cluster
+MAX_SEARCHES = 16  # in one cycle: each examines every GPU of the cluster
 DEVICES_PER_STEP = 32  # examining this many costs about as much as placing a pod
 FREE, OCCUPIED, HELD, CLOSED = range(4)  # how good a device is: the lower the better
 
@@ -94,11 +94,11 @@ class _ReservationStep:
         """The reservations that need a place, the strongest first. Where there are many, they take turns."""
         wanted = [(at, reserved.reservation) for at, reserved in enumerate(all_reserved) if reserved.reservation.gpus]
         short = [at for at, reservation in wanted if not is_well_placed(fleet, reservation)]
-        if len(short) <= MOST_SEARCHES:
+        if len(short) <= MAX_SEARCHES:
             return short
         self._look_again_s = self._cycle.now_s + 1
-        first = self._cycle.now_s * MOST_SEARCHES % len(short)
-        return (short[first:] + short[:first])[:MOST_SEARCHES]
+        first = self._cycle.now_s * MAX_SEARCHES % len(short)
+        return (short[first:] + short[:first])[:MAX_SEARCHES]
 
     def _clear(self, view: ReservationView, reserved: DeviceReservation) -> None:
         """Evict from the devices of an active reservation the work of others that may be preempted."""

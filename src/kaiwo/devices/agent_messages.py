@@ -13,7 +13,7 @@ from kaiwo.model.errors import ClusterError
 from kaiwo.model.gpu import Share
 
 MEDIA_TYPE = "application/x-ndjson"
-MOST_LINE_BYTES = 4 << 20
+MAX_LINE_BYTES = 4 << 20
 
 
 class ProcessUse(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -84,8 +84,8 @@ def encode_line(line: Line) -> bytes:
 
 def decode_line(data: bytes) -> Line:
     """Decode one line; ClusterError if it is invalid."""
-    if len(data) > MOST_LINE_BYTES:
-        raise ClusterError(f"an agent's line has {len(data)} bytes; the limit is {MOST_LINE_BYTES}")
+    if len(data) > MAX_LINE_BYTES:
+        raise ClusterError(f"an agent's line has {len(data)} bytes; the limit is {MAX_LINE_BYTES}")
     try:
         return _decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -104,6 +104,6 @@ class LineReader:
 
     def feed(self, data: bytes) -> Iterable[Line]:
         *lines, self._rest = (self._rest + data).split(b"\n")
-        if len(self._rest) > MOST_LINE_BYTES:
-            raise ClusterError(f"an agent's line is longer than {MOST_LINE_BYTES} bytes")
+        if len(self._rest) > MAX_LINE_BYTES:
+            raise ClusterError(f"an agent's line is longer than {MAX_LINE_BYTES} bytes")
         return [decode_line(line) for line in lines if line.strip()]

@@ -46,8 +46,8 @@ from kaiwo.snapshot.queue_table import ResourceVector
 from kaiwo.snapshot.snapshot import Snapshot
 
 CYCLES = 3  # what others reclaim first may leave something for it
-MOST_STEPS = 2_000  # of each cycle: about a tenth of a second
-MOST_COST = 1_200  # of the whole search, in the unit of WhatIf.cost: about 50 ms
+MAX_STEPS = 2_000  # of each cycle: about a tenth of a second
+MAX_COST = 1_200  # of the whole search, in the unit of WhatIf.cost: about 50 ms
 RULES_COST = 25  # of checking the rules between queues
 EVICTING_ACTIONS = {"reclaim", "preempt", "consolidate"}
 SMALL_CLUSTER_FACTOR = 4  # small clusters, where a cycle takes 2 ms, are searched longer
@@ -74,7 +74,7 @@ def _may_reclaim(what_if: WhatIf, snapshot: Snapshot) -> bool:
 
 def _next_cycles(what_if: WhatIf, snapshot: Snapshot) -> bool | None:
     state, now_s = snapshot.read(), snapshot.now_s
-    policy = replace(what_if.policy, steps=min(what_if.policy.steps, MOST_STEPS))
+    policy = replace(what_if.policy, steps=min(what_if.policy.steps, MAX_STEPS))
     for _ in range(CYCLES):
         plan = decide(state.snapshot(now_s), policy, what_if.plugins)
         if what_if.name in {start.workload for start in plan.starts} | {
@@ -118,7 +118,7 @@ class EvictionSearch(NamedTuple):
 
 def change_that_evicts(what_if: WhatIf) -> EvictionSearch:
     """The first change of its size, model or queue that helps."""
-    if what_if.cycle_cost > MOST_COST:
+    if what_if.cycle_cost > MAX_COST:
         return EvictionSearch(None, is_complete=False)
     search = _Search(what_if.resubmitted_last)
     for kind in (search.sizes, search.models, search.queues):
@@ -133,7 +133,7 @@ def raise_that_evicts(what_if: WhatIf) -> EvictionSearch:
     found = only_needed_raise(what_if, PlacementCheck(what_if))
     if found is None or not _has_victims(what_if, found[1]):
         return EvictionSearch(None, is_complete=True)
-    if what_if.cycle_cost > MOST_COST:
+    if what_if.cycle_cost > MAX_COST:
         return EvictionSearch(found[0], is_complete=False)
     state, workload = what_if.state, what_if.workload
     events, undo = events_of(state, workload, found[0]), events_to_undo(state, workload, found[0])
@@ -154,7 +154,7 @@ class _Search:
     def __init__(self, what_if: WhatIf) -> None:
         self._what_if, self._workload = what_if, what_if.workload
         is_small = len(what_if.state.node_objects) <= SMALL_CLUSTER_NODES
-        self._left = MOST_COST * (SMALL_CLUSTER_FACTOR if is_small else 1)
+        self._left = MAX_COST * (SMALL_CLUSTER_FACTOR if is_small else 1)
         self._cycle_cost = what_if.cycle_cost
         self._victims = VictimUnits(what_if.state, what_if.now_s, what_if.policy.victim_order)
         sizes = [gpu.memory_mib for node in what_if.state.node_objects.values() for gpu in node.gpus]

@@ -23,7 +23,7 @@ Candidates = Iterator[PossibleChange | None]  # cheapest first; None: changes th
 Kinds = Iterator[tuple[WhatIf, Candidates]]  # of one kind, and the state in which they are tried
 
 # What one kind may cost, in classes examined: about 50 ms. Then the search gives up and reports that.
-MOST_COST = 1_200
+MAX_COST = 1_200
 ALL_KINDS_FACTOR = 2  # what all kinds together may cost, as a multiple of that
 SMALL_CLUSTER_NODES = 4
 SMALL_CLUSTER_FACTOR = 8  # small clusters are searched longer: seldom more than ten trials, each of 2 ms
@@ -93,7 +93,7 @@ def _candidates_by_kind(what_if: WhatIf) -> Kinds:
 
 
 def most_cost(what_if: WhatIf) -> int:
-    return MOST_COST * SMALL_CLUSTER_FACTOR if _is_small(what_if) else MOST_COST
+    return MAX_COST * SMALL_CLUSTER_FACTOR if _is_small(what_if) else MAX_COST
 
 
 def _is_small(what_if: WhatIf) -> bool:

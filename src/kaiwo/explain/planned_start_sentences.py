@@ -7,7 +7,7 @@ from kaiwo.model.reservation import clock_words
 from kaiwo.model.workload import Workload
 from kaiwo.snapshot.cluster_state import ClusterState
 
-MOST_NODES = 4
+MAX_NODES = 4
 
 
 def planned_start(state: ClusterState, name: str, now_s: int) -> str:
@@ -23,8 +23,8 @@ def planned_start(state: ClusterState, name: str, now_s: int) -> str:
 
 def _nodes(planned: PlannedStart) -> str:
     names = planned.nodes
-    more = f" and {len(names) - MOST_NODES} more" if len(names) > MOST_NODES else ""
-    return f"{'node' if len(names) == 1 else 'nodes'} {', '.join(names[:MOST_NODES])}{more}"
+    more = f" and {len(names) - MAX_NODES} more" if len(names) > MAX_NODES else ""
+    return f"{'node' if len(names) == 1 else 'nodes'} {', '.join(names[:MAX_NODES])}{more}"
 
 
 def _because(planned: PlannedStart) -> str:

@@ -26,7 +26,7 @@ Answer = TypeVar("Answer")
 
 START_COST = 3
 CYCLE_COST = 60  # besides what depends on the numbers of nodes, classes and pods
-MOST_CANCEL_COST = 200
+MAX_CANCEL_COST = 200
 
 
 @dataclass(eq=False)
@@ -73,7 +73,7 @@ class WhatIf:
         """
         state = self.state
         has_space = self.name in state.planned_starts or self.name in state.nominations
-        if not has_space and self.cycle_cost > MOST_CANCEL_COST:
+        if not has_space and self.cycle_cost > MAX_CANCEL_COST:
             return self
         fork = state.fork()
         fork.patch([WorkloadGone(self.name)])

@@ -29,7 +29,7 @@ from kaiwo.snapshot.node_table import CPU, EXTENDED, MEMORY, MIB, MILLI, PODS, A
 from kaiwo.snapshot.queue_table import INFINITE, ResourceVector
 from kaiwo.snapshot.view import NO_TENANTS, View
 
-MOST_KINDS = 16  # each is fitted on all nodes, which takes a tenth of a millisecond
+MAX_KINDS = 16  # each is fitted on all nodes, which takes a tenth of a millisecond
 FIRST_BATCH = 64  # of running workloads that are examined together; the next batches are larger
 MANY = 1 << 40
 
@@ -59,7 +59,7 @@ def started_earlier(what_if: WhatIf) -> list[PodCount]:
         if needed <= pods and _asks_no_more(want, backlog.shapes[shape]):
             ahead = other.waiters.ahead_of(place)
             found += [PodCount(want, needed * ahead)] if ahead else []
-    return sorted(found, key=lambda each: -each.want.charge_milli * each.pods)[:MOST_KINDS]
+    return sorted(found, key=lambda each: -each.want.charge_milli * each.pods)[:MAX_KINDS]
 
 
 def _is_plain(waiting_class: WaitingClass) -> bool:

@@ -18,12 +18,12 @@ from kaiwo.snapshot.array_types import IntArray
 from kaiwo.snapshot.node_table import MILLI
 from kaiwo.snapshot.view import View
 
-MOST_SETS = 13_000  # sixteen choose eight; beyond that sets grow one GPU at a time
+MAX_SETS = 13_000  # sixteen choose eight; beyond that sets grow one GPU at a time
 
 
 def best_set(wiring: DeviceLinks, columns: Sequence[int], count: int) -> list[int]:
     """Positions in `columns` of the chosen GPUs."""
-    if comb(len(columns), count) <= MOST_SETS:
+    if comb(len(columns), count) <= MAX_SETS:
         chosen = max(combinations(range(len(columns)), count), key=lambda at: _quality(wiring, columns, at))
         return list(chosen)
     return _grown(wiring, columns, count)

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from kaiwo.model.gpu import (
     DEMANDS_LIMITS,
     GRADE_RANKS,
-    LEAST_LIMITED_GRADE,
+    MIN_LIMITED_GRADE,
     SHARE_GRADE_LABEL,
     TAKES_TURNS,
     WHOLE_MILLI,
@@ -123,4 +123,4 @@ def _is_unlimited(view: View, row: int, column: int, milli: int) -> bool:
 def _gets_limits(view: View, want: Request, row: int, column: int) -> bool:
     node = view.nodes.nodes[row]
     grade = grade_of(want, node.gpus[column], node.labels)
-    return bool(grade) and is_grade_enough(grade, LEAST_LIMITED_GRADE)
+    return bool(grade) and is_grade_enough(grade, MIN_LIMITED_GRADE)

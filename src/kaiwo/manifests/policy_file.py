@@ -21,24 +21,24 @@ from kaiwo.model.policy import ACTIONS, DEFAULT_POLICY, Policy
 THE_FILE = "the policy file"
 PLACEMENTS = ("pack", "spread")
 VICTIM_ORDERS = {"lostWork": "lost-work", "youngest": "youngest"}
-MOST_STEPS, MOST_POINTS, MOST_STRENGTH, MOST_PROMISES, MOST_WEIGHT = 1_000_000, 1_000, 100, 1_000, 1_000
+MAX_STEPS, MAX_POINTS, MAX_STRENGTH, MAX_PROMISES, MAX_WEIGHT = 1_000_000, 1_000, 100, 1_000, 1_000
 
 
 def read_policy(text: str | bytes, where: str = THE_FILE) -> Policy:
     fields = FieldReader(read_single(text, where, "write all fields in one", "placement: spread"), where, [])
     past, weights = fields.inner("pastUse"), fields.inner("scoreWeights")
     policy = Policy(
-        steps=fields.integer("steps", DEFAULT_POLICY.steps, 1, MOST_STEPS),
+        steps=fields.integer("steps", DEFAULT_POLICY.steps, 1, MAX_STEPS),
         gpu_strategy=fields.text("gpuStrategy", DEFAULT_POLICY.gpu_strategy),
         placement=fields.choice("placement", PLACEMENTS, DEFAULT_POLICY.placement),
-        score_weights={name: weights.integer(name, 0, 0, MOST_WEIGHT) for name in sorted(weights.names())},
+        score_weights={name: weights.integer(name, 0, 0, MAX_WEIGHT) for name in sorted(weights.names())},
         disabled_plugins=fields.texts("disabledPlugins"),
         actions=_read_actions(fields),
         victim_order=VICTIM_ORDERS[fields.choice("victimOrder", VICTIM_ORDERS, "lostWork")],
         age_boost_milli=fields.read("ageBoost", _POINTS, 0),
         size_boost_milli=fields.read("sizeBoost", _POINTS, 0),
         stale_gang_grace_s=fields.read("staleGangGrace", read_duration_s, DEFAULT_POLICY.stale_gang_grace_s),
-        promises=fields.integer("promises", DEFAULT_POLICY.promises, 0, MOST_PROMISES),
+        promises=fields.integer("promises", DEFAULT_POLICY.promises, 0, MAX_PROMISES),
         large_permille=fields.read("largePart", _PERMILLE, DEFAULT_POLICY.large_permille),
         hold_off_s=fields.read("holdOff", read_duration_s, DEFAULT_POLICY.hold_off_s),
         past_use_half_life_s=past.read("halfLife", read_duration_s, 0),
@@ -77,6 +77,6 @@ def _read_milli(value: object, path: FieldPath, example: str, least: int, most: 
     return int(milli)
 
 
-_POINTS = partial(_read_milli, example="0.5 (priority points)", least=-MOST_POINTS, most=MOST_POINTS)
-_STRENGTH = partial(_read_milli, example="1 (0: past use does not count)", least=0, most=MOST_STRENGTH)
+_POINTS = partial(_read_milli, example="0.5 (priority points)", least=-MAX_POINTS, most=MAX_POINTS)
+_STRENGTH = partial(_read_milli, example="1 (0: past use does not count)", least=0, most=MAX_STRENGTH)
 _PERMILLE = partial(_read_milli, example="0.1 (a part of the cluster's GPUs)", least=0, most=1)

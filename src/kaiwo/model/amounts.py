@@ -4,7 +4,7 @@ In:    an integer in the core's unit: milli-GPU, milli-CPU, MiB, seconds.   Out:
 Amounts are exact, so that two that differ never read the same, unless the function's name says that it rounds.
 """
 
-from kaiwo.model.request import MOST_CPU_MILLI, MOST_GPUS, MOST_MIB
+from kaiwo.model.request import MAX_CPU_MILLI, MAX_GPUS, MAX_MIB
 
 GIB_MIB, TIB_MIB = 1024, 1024 * 1024
 _NOUNS = {
@@ -17,7 +17,7 @@ _NOUNS = {
 }
 _TIMES_S = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 # A request for more than this is stored as this: see `model.request`.
-_MOST = {"gpus": MOST_GPUS, "milli-gpu": 1000 * MOST_GPUS, "milli-cpu": MOST_CPU_MILLI, "mib": MOST_MIB}
+_MOST = {"gpus": MAX_GPUS, "milli-gpu": 1000 * MAX_GPUS, "milli-cpu": MAX_CPU_MILLI, "mib": MAX_MIB}
 
 
 def amount(value: int, unit: str) -> str:

@@ -46,11 +46,11 @@ def are_mixed(gpus: Iterable[Gpu]) -> bool:
 GRADE_RANKS: Mapping[str, int] = {
     "partition": 4, "memory-capped": 3, "cu-mask": 2, "mps": 2, "time-slicing": 1, "none": 0,
 }  # fmt: skip
-LEAST_LIMITED_GRADE = "cu-mask"  # from this grade on, a share has its own compute units
+MIN_LIMITED_GRADE = "cu-mask"  # from this grade on, a share has its own compute units
 DEMANDS_LIMITS, TAKES_TURNS = "demands", "turns"  # how a share treats others on its device: see `Request.beside`
 TIME_SLICING = "time-slicing"  # a workload that is alone on the GPU has all of it
-MOST_SHARERS = 2  # the most workloads that share one GPU which each of them asked for whole, in shared mode
-SHARED_MILLI = WHOLE_MILLI // MOST_SHARERS
+MAX_SHARERS = 2  # the most workloads that share one GPU which each of them asked for whole, in shared mode
+SHARED_MILLI = WHOLE_MILLI // MAX_SHARERS
 SMALL_MILLI = 64  # smaller shares may be too small for a CU mask, depending on the model
 SHARE_GRADE_LABEL = "kaiwo.ai/gpu-share-grade"  # the best grade of a share, on nodes without an agent
 

@@ -4,7 +4,7 @@ import msgspec
 
 from kaiwo.model.gpu import Gpu
 
-MOST_VIRTUAL_NODES = 10_000  # in a virtual cluster
+MAX_VIRTUAL_NODES = 10_000  # in a virtual cluster
 
 
 class DeviceLinks(msgspec.Struct, frozen=True, omit_defaults=True):

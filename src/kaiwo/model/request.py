@@ -6,12 +6,12 @@ Equal requests share one shape: feasibility and scores are computed once per sha
 import msgspec
 
 from kaiwo.model.affinity import VENDOR_LABEL, NodeAlternatives, NodePreference, NodeRule, PodAffinity
-from kaiwo.model.gpu import DEMANDS_LIMITS, LEAST_LIMITED_GRADE, TAKES_TURNS, WHOLE_MILLI, is_grade_enough
+from kaiwo.model.gpu import DEMANDS_LIMITS, MIN_LIMITED_GRADE, TAKES_TURNS, WHOLE_MILLI, is_grade_enough
 from kaiwo.model.partition_modes import smallest_partition_milli
 
 ANY_PARTITION = "any"
 # No cluster has this much. Larger requests are stored as this, so that sums fit in 64 bits.
-MOST_CPU_MILLI, MOST_MIB, MOST_GPUS = 17_000_000_000, 1 << 34, 16_000_000
+MAX_CPU_MILLI, MAX_MIB, MAX_GPUS = 17_000_000_000, 1 << 34, 16_000_000
 
 
 class Toleration(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
@@ -73,7 +73,7 @@ class Request(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
         """What a share means to the device's other tenants: it demands that they have limits, has none, or neither."""
         if not (self.least_grade or self.isolation) or not self.gpus or self.is_exclusive:
             return ""  # nearly always, so this is checked first
-        if self.least_grade and is_grade_enough(self.least_grade, LEAST_LIMITED_GRADE):
+        if self.least_grade and is_grade_enough(self.least_grade, MIN_LIMITED_GRADE):
             return DEMANDS_LIMITS
         return TAKES_TURNS if self.isolation == "time-slicing" else ""
 

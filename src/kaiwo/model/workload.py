@@ -17,7 +17,7 @@ from kaiwo.model.gpu import WHOLE_MILLI, Share
 from kaiwo.model.request import Request
 
 ROOT = ""
-MOST_DEPTH = 8
+MAX_DEPTH = 8
 
 
 class SubGroup(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
@@ -97,8 +97,8 @@ def subgroup_problem(groups: tuple[SubGroup, ...], roles: Sequence[Leaf]) -> str
             if above in way:
                 return f"has {name!r} inside itself, by way of {way[-1]!r}; clear the parent of one of them"
             way.append(above)
-        if len(way) > MOST_DEPTH:
-            return f"is {len(way)} sub-groups deep at {name!r}; the most is {MOST_DEPTH}"
+        if len(way) > MAX_DEPTH:
+            return f"is {len(way)} sub-groups deep at {name!r}; the most is {MAX_DEPTH}"
     for group in groups:
         leaves = [role.group for role in roles if role.needed]
         below = sum(parent == group.name for parent in (*parents.values(), *leaves))

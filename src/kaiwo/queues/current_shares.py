@@ -10,7 +10,7 @@ from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.queue import POLICY_RULES
 from kaiwo.queues.fair_share import FairShares, QueueDemand, ShareRules, fair_shares
 from kaiwo.queues.reclaim_rules import QueueShares, queue_shares
-from kaiwo.queues.resource_division import MOST_AMOUNT
+from kaiwo.queues.resource_division import MAX_AMOUNT
 from kaiwo.snapshot.array_types import IntArray
 from kaiwo.snapshot.gpu_model_usage import only_model
 from kaiwo.snapshot.node_table import SIZE, USABLE
@@ -25,7 +25,7 @@ def queue_demand_of(view: View) -> QueueDemand:
     asked = {queue: _charge(amount, gpu_mib) for queue, amount in view.queue_demand.items()}
     if view.queues.models:
         asked = {queue: (*charge, *_asked_by_model(view, queue)) for queue, charge in asked.items()}
-    request = view.queues.all_used + np.minimum(view.queues.sum_up_tree(asked), MOST_AMOUNT)
+    request = view.queues.all_used + np.minimum(view.queues.sum_up_tree(asked), MAX_AMOUNT)
     by_wait = any(POLICY_RULES[policy].by_wait for policy in view.queues.tree.policy)
     oldest_s = view.oldest_submission_s() if by_wait else None
     return QueueDemand(_totals(view), request, oldest_s, _past_usage(view))

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kaiwo.queues.resource_division import MOST_WEIGHT
+from kaiwo.queues.resource_division import MAX_WEIGHT
 from kaiwo.snapshot.array_types import IntArray, Rows
 
 WHOLE_PART = 1 << 20  # all of the cluster
@@ -60,10 +60,10 @@ def adjust_weights(group: Rows, weight: IntArray, parts: IntArray, strength_mill
     exactly its weight's part keeps its weight. The result has its own unit; only its proportions count.
     """
     if strength_milli <= 0:
-        return np.minimum(weight, MOST_WEIGHT)
+        return np.minimum(weight, MAX_WEIGHT)
     total = np.zeros(int(group.max(initial=-1)) + 1, np.int64)
     np.add.at(total, group, weight)
     own = weight * WHOLE_PART // np.maximum(total[group], 1)
     adjusted = own * (PLAIN_MILLI + strength_milli) - parts * strength_milli
-    scaled: IntArray = np.maximum(adjusted, 0) * (MOST_WEIGHT // WHOLE_PART) // (PLAIN_MILLI + strength_milli)
+    scaled: IntArray = np.maximum(adjusted, 0) * (MAX_WEIGHT // WHOLE_PART) // (PLAIN_MILLI + strength_milli)
     return scaled

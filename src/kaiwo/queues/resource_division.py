@@ -13,8 +13,8 @@ from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows
 from kaiwo.snapshot.queue_table import INFINITE
 
 # Amounts below 2**40 and weights below 2**22 keep `amount * weight` inside 64 bits.
-MOST_AMOUNT = 1 << 40
-MOST_WEIGHT = 1 << 22
+MAX_AMOUNT = 1 << 40
+MAX_WEIGHT = 1 << 22
 
 
 class ShareClaims(NamedTuple):
@@ -57,7 +57,7 @@ def divide_surplus(rest: IntArray, claims: ShareClaims, has: IntArray, serves_fu
     sorted_claims = ShareClaims(*(column[order] for column in claims))
     want = np.minimum(sorted_claims.request, sorted_claims.limit) - has[order]
     want[(sorted_claims.weight <= 0) | (want < 0)] = 0
-    part = _serve(np.minimum(rest, MOST_AMOUNT), sorted_claims, want, serves_fully)
+    part = _serve(np.minimum(rest, MAX_AMOUNT), sorted_claims, want, serves_fully)
     back = np.empty_like(order)
     back[order] = np.arange(len(order))
     return SurplusPart(part.whole[back], part.remainder[back], part.offered[back], part.weights[back], part.left)

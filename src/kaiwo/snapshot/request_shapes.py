@@ -5,7 +5,7 @@ In:    requests.   Out: a small number for each distinct request, reused once no
 
 from kaiwo.model.request import Request
 
-MOST_IDLE = 256  # shapes without waiting work: work that starts at once often comes again
+MAX_IDLE = 256  # shapes without waiting work: work that starts at once often comes again
 
 
 class RequestShapes:
@@ -41,7 +41,7 @@ class RequestShapes:
     def retire(self) -> list[int]:
         """Give up shapes, the longest idle first, and return them."""
         retired = []
-        while len(self._idle) > MOST_IDLE:
+        while len(self._idle) > MAX_IDLE:
             shape = next(iter(self._idle))
             del self._idle[shape]
             del self._numbers[self._requests[shape]]

@@ -2,7 +2,7 @@
 
 In:    a workload, and its pods per role.   Out: pods to add, by role: the cheapest way first.
 Sub-groups that need the same pods are one kind, and ways that add the same pods are one way: a gang that needs 300 of
-400 equal replicas has one way. Where there are many kinds, the `MOST_ALTERNATIVES` cheapest ways are kept.
+400 equal replicas has one way. Where there are many kinds, the `MAX_ALTERNATIVES` cheapest ways are kept.
 """
 
 from collections.abc import Container, Iterable, Sequence
@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeAlias
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, SubGroupTree, Workload, branch_has_minimum, pods_per_role, subgroup_tree
 
-MOST_ALTERNATIVES = 16
+MAX_ALTERNATIVES = 16
 PodsByRole: TypeAlias = tuple[tuple[int, int], ...]  # role, pods
 Cost: TypeAlias = tuple[int, int, int, int]  # milli-GPU, MiB of GPU memory, milli-CPU, MiB
 
@@ -138,7 +138,7 @@ def _best(ways: Iterable[PodsToAdd]) -> list[PodsToAdd]:
     kept: dict[tuple[tuple[int, int], ...], PodsToAdd] = {}
     for way in sorted(ways, key=lambda way: way.cost):
         kept.setdefault(way.by_request, way)
-    return list(kept.values())[:MOST_ALTERNATIVES]
+    return list(kept.values())[:MAX_ALTERNATIVES]
 
 
 def _join(a: PodsToAdd, b: PodsToAdd) -> PodsToAdd:

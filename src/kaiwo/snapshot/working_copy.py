@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from kaiwo.model.gpu import DEMANDS_LIMITS, LEAST_LIMITED_GRADE, SMALL_MILLI, TAKES_TURNS, WHOLE_MILLI
+from kaiwo.model.gpu import DEMANDS_LIMITS, MIN_LIMITED_GRADE, SMALL_MILLI, TAKES_TURNS, WHOLE_MILLI
 from kaiwo.model.plan import Nomination
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod
@@ -257,7 +257,7 @@ def _request_of(held: Pod | Nomination) -> Request:
     if not held.beside and milli >= SMALL_MILLI:
         return amounts
     method = "time-slicing" if held.beside == TAKES_TURNS else ""
-    grade = LEAST_LIMITED_GRADE if held.beside == DEMANDS_LIMITS else ""
+    grade = MIN_LIMITED_GRADE if held.beside == DEMANDS_LIMITS else ""
     return replace(amounts, gpus=len(held.devices), gpu_milli=milli, isolation=method, least_grade=grade)
 
 

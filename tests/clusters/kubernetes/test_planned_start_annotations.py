@@ -9,7 +9,7 @@ from kaiwo.clusters.kubernetes.cache.planned_start_annotations import (
     read_planned_start,
     write_planned_start,
 )
-from kaiwo.clusters.kubernetes.cache.queue_history import MOST_STOPS, WHOLE, PastUsage, QueueHistory, read_queue_status
+from kaiwo.clusters.kubernetes.cache.queue_history import MAX_STOPS, WHOLE, PastUsage, QueueHistory, read_queue_status
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod
 from kaiwo.model.events import PlannedStartChanged, PlannedStartGone, StoppedForOthers, WorkloadChanged, WorkloadGone
 from kaiwo.model.gpu import Share
@@ -126,9 +126,9 @@ def test_stops_of_long_ago_are_forgotten_unless_their_work_still_waits_and_the_l
         memory.record_stop("lab", StoppedForOthers(name, 100), ("waits",))
     memory.record_stop("lab", StoppedForOthers("new", 4000), ("waits",))
     assert [each.workload for each in memory.all_stops()] == ["waits", "new"]
-    for number in range(2 * MOST_STOPS):
+    for number in range(2 * MAX_STOPS):
         memory.record_stop("lab", StoppedForOthers(f"w-{number}", 4000 + number), ())
-    assert len(memory.stops["lab"]) == MOST_STOPS
+    assert len(memory.stops["lab"]) == MAX_STOPS
 
 
 def test_a_spoilt_status_is_an_empty_memory() -> None:

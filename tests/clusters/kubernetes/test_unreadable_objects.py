@@ -16,9 +16,9 @@ from kaiwo.clusters.kubernetes.client.informer import KindHandler, as_is
 from kaiwo.clusters.kubernetes.decode.node_decoder import DEVICES_ANNOTATION, read_node
 from kaiwo.clusters.kubernetes.decode.pod_decoder import PodDecoder
 from kaiwo.clusters.kubernetes.decode.quantities import (
-    MOST_BYTES,
-    MOST_CPU_MILLI,
-    MOST_GPUS,
+    MAX_BYTES,
+    MAX_CPU_MILLI,
+    MAX_GPUS,
     read_offered,
     read_requested,
 )
@@ -40,9 +40,9 @@ TOO_MANY = 10**30
 
 @pytest.mark.parametrize("value", [HUGE, "10P", "1e30", "9E"])
 def test_what_a_node_offers_is_counted_up_to_what_clusters_have(value: str) -> None:
-    assert read_offered("cpu", value) == read_requested("cpu", value) == MOST_CPU_MILLI
-    assert read_offered("amd.com/gpu", value) == MOST_GPUS
-    assert read_offered("memory", value) <= MOST_BYTES
+    assert read_offered("cpu", value) == read_requested("cpu", value) == MAX_CPU_MILLI
+    assert read_offered("amd.com/gpu", value) == MAX_GPUS
+    assert read_offered("memory", value) <= MAX_BYTES
 
 
 @pytest.mark.parametrize("resource", ["cpu", "memory", "pods", "example.com/x", "amd.com/gpu"])
@@ -57,7 +57,7 @@ def test_every_amount_of_a_node_can_be_counted(resource: str) -> None:
 def test_a_pod_of_many_containers_that_each_ask_for_all_there_is() -> None:
     container = {"resources": {"requests": {"ephemeral-storage": HUGE, "cpu": HUGE, "memory": HUGE}}}
     request = cached_pod("p", containers=[container | {"name": f"c{n}"} for n in range(600)]).spec.request
-    assert (request.cpu_milli, dict(request.extended)) == (MOST_CPU_MILLI, {"ephemeral-storage": MOST_BYTES})
+    assert (request.cpu_milli, dict(request.extended)) == (MAX_CPU_MILLI, {"ephemeral-storage": MAX_BYTES})
 
 
 def test_numbers_in_annotations_and_labels_are_measured_too() -> None:

@@ -84,7 +84,7 @@ def test_new_jobs_trickle_in_until_too_many_wait_or_the_demo_is_cleared(monkeypa
         await pass_time(cluster, 200)
         assert living(cluster) == {
             demo_workloads.ANCHOR,
-            *(f"demo/job-{index}" for index in range(demo_workloads.MOST_WAITING)),
+            *(f"demo/job-{index}" for index in range(demo_workloads.MAX_WAITING)),
         }
         for name in living(cluster) - {demo_workloads.ANCHOR}:
             await cluster.work.change("cancel", name)

@@ -274,7 +274,7 @@ def test_one_kaiwo_per_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_runs_beyond_the_file_descriptors_are_looked_after_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kaiwo.clusters.local.processes.MOST_PIDFDS", 0)
+    monkeypatch.setattr("kaiwo.clusters.local.processes.MAX_PIDFDS", 0)
     monkeypatch.setattr("kaiwo.clusters.local.processes.POLL_S", 0.01)
 
     async def test() -> None:

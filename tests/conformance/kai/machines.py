@@ -6,7 +6,7 @@ Device claims, each of one task, are whole GPUs; slices are the GPUs of their no
 
 from typing import Any
 
-from kaiwo.clusters.kubernetes.decode.quantities import MOST_GPUS
+from kaiwo.clusters.kubernetes.decode.quantities import MAX_GPUS
 from kaiwo.model.gpu import WHOLE_MILLI, Gpu, Share
 from kaiwo.model.node import Node
 from kaiwo.model.request import Request
@@ -73,7 +73,7 @@ def claims_as_gpus(case: Case) -> tuple[Case, list[str]]:
     dra = case.get("dra")
     if not dra:
         return case, []
-    counts = {claim["Name"]: min(claim["Count"], MOST_GPUS) for claim in dra["ResourceClaims"]}  # as at our door
+    counts = {claim["Name"]: min(claim["Count"], MAX_GPUS) for claim in dra["ResourceClaims"]}  # as at our door
     used = [claim for job in case["jobs"] for task in job["tasks"] for claim in task.get("claims") or ()]
     if len(used) > len(set(used)):
         return case, ["a device claim that several pods share"]

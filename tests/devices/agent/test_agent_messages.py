@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from kaiwo.devices.agent.kubelet.bound_pods import decode_granted, encode_granted
 from kaiwo.devices.agent_messages import (
-    MOST_LINE_BYTES,
+    MAX_LINE_BYTES,
     Correction,
     GpuSample,
     Hello,
@@ -47,7 +47,7 @@ def test_nonsense_is_one_error(data: bytes) -> None:
 
 def test_a_line_without_end_is_cut_off() -> None:
     reader = LineReader()
-    reader.feed(b"x" * MOST_LINE_BYTES)
+    reader.feed(b"x" * MAX_LINE_BYTES)
     with pytest.raises(ClusterError, match="longer than"):
         reader.feed(b"x")
 

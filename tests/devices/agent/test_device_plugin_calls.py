@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from kaiwo.devices.agent.kubelet.bound_pods import SHARE_RESOURCE
-from kaiwo.devices.agent.kubelet.device_plugin import MOST_STREAMS
+from kaiwo.devices.agent.kubelet.device_plugin import MAX_STREAMS
 from kaiwo.devices.agent.kubelet.grpc_messages import PLUGIN
 from tests.devices.agent.conftest import AMD, Start
 from tests.devices.agent.fake_kubelet import ApiServer, Kubelet
@@ -72,7 +72,7 @@ def test_streams_that_are_held_open_do_not_keep_calls_waiting(
     assert agent.kubelet is not None
     plugin = agent.kubelet.plugins[AMD]
     with streams(kubelet, AMD, 20) as watches:
-        others = MOST_STREAMS - 1  # the kubelet has one, and keeps it
+        others = MAX_STREAMS - 1  # the kubelet has one, and keeps it
         assert outcomes(watches) == ["4 devices"] * others + ["RESOURCE_EXHAUSTED"] * (20 - others)
         assert len(kubelet.healthy(AMD)) == 4
         assert renders(allocate(kubelet, AMD, [IDS[2]])[0]) == ["/dev/dri/renderD144"]

@@ -187,7 +187,7 @@ def test_more_nodes_than_are_read_are_noted(tmp_path: Path, monkeypatch: pytest.
     write_box(tmp_path, Box(gpus=2, has_sysfs=False))
     assert discover(str(tmp_path)).notes == ()
     for module in (kfd_topology, discover_gpus):
-        monkeypatch.setattr(module, "MOST_NODES", 3)
+        monkeypatch.setattr(module, "MAX_NODES", 3)
     found = discover(str(tmp_path))
     check(found)
     assert len(found.gpus) == 1

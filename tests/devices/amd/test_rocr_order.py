@@ -55,7 +55,7 @@ def test_a_gpu_that_our_cgroup_may_not_use_is_passed_over_as_rocr_does(
     write_box(tmp_path, Box(gpus=3))
     plain, kept_out = sysfs_files.read_bytes, f"nodes/{SECOND}/properties"
 
-    def read(path: str, most: int = sysfs_files.MOST_BYTES) -> bytes:
+    def read(path: str, most: int = sysfs_files.MAX_BYTES) -> bytes:
         if path.endswith(kept_out):
             raise OSError(errno.EPERM, os.strerror(errno.EPERM), path)
         return plain(path, most)

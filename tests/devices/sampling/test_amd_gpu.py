@@ -167,7 +167,7 @@ def test_processes_that_come_go_or_make_no_sense(tmp_path: Path) -> None:
 
 
 def test_many_processes_are_looked_at_by_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(amd_processes, "MOST_FILES", 20)
+    monkeypatch.setattr(amd_processes, "MAX_FILES", 20)
     write_box(tmp_path, Box(gpus=1))
     for pid in range(50, 80):
         write_process(tmp_path, pid, {FIRST: pid})

@@ -2,7 +2,7 @@
 
 import re
 
-MOST_UNITS = 1024
+MAX_UNITS = 1024
 _LIST = r"\d{1,9}(?:-\d{1,9})?(?:,\d{1,9}(?:-\d{1,9})?)*"
 _SET = re.compile(rf"({_LIST}):(0[xX][0-9a-fA-F]+|{_LIST})")
 
@@ -23,7 +23,7 @@ def parse_mask(text: str) -> dict[int, frozenset[int]]:
 def _parse_units(text: str) -> list[int] | None:
     if text[:2].lower() == "0x":
         mask = int(text, 16)
-        return [bit for bit in range(mask.bit_length()) if mask >> bit & 1] if mask.bit_length() <= MOST_UNITS else None
+        return [bit for bit in range(mask.bit_length()) if mask >> bit & 1] if mask.bit_length() <= MAX_UNITS else None
     return _parse_list(text)
 
 
@@ -33,7 +33,7 @@ def _parse_list(text: str) -> list[int] | None:
     for part in text.split(","):
         first, _, last = part.partition("-")
         low, high = int(first), int(last or first)
-        if high < low or high >= MOST_UNITS:
+        if high < low or high >= MAX_UNITS:
             return None
         numbers += range(low, high + 1)
     return numbers if len(set(numbers)) == len(numbers) else None

@@ -7,7 +7,7 @@ from kaiwo.model.amounts import count
 from kaiwo.model.partition_modes import WHOLE_MODE
 from kaiwo.runtime.partitioning.partitioning_loop import PartitioningLoop
 
-MOST_STEPS = 1000
+MAX_STEPS = 1000
 
 
 def partitions_view(partitions: PartitioningLoop) -> PartitionsView:
@@ -21,7 +21,7 @@ def partitions_view(partitions: PartitioningLoop) -> PartitionsView:
         policy=partitions.policy,
         carried_out_by=_executor(partitions),
         as_of_s=planned.at_s,
-        steps=steps[:MOST_STEPS],
+        steps=steps[:MAX_STEPS],
         total=len(steps),
         idle_gpu_s=sum(step.idle_gpu_s for step in planned.steps),
         unserved=[_need(need) for need in planned.unserved],

@@ -6,7 +6,7 @@ from kaiwo.api.views import DeviceView, ReservationView
 from kaiwo.model.reservation import ReservationPhase
 from kaiwo.snapshot.reservation_status import ReservationStatus
 
-MOST_NAMED = 3
+MAX_NAMED = 3
 
 
 def reservation_view(status: ReservationStatus) -> ReservationView:
@@ -50,5 +50,5 @@ def message(status: ReservationStatus) -> str:
 
 
 def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    return f"{', '.join(names[:MOST_NAMED])}{more} {'is' if len(names) == 1 else 'are'}"
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return f"{', '.join(names[:MAX_NAMED])}{more} {'is' if len(names) == 1 else 'are'}"

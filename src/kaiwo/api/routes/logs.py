@@ -15,13 +15,13 @@ from kaiwo.clusters.protocol import LogFile
 from kaiwo.model.errors import NotFoundError
 
 TEXT = "text/plain; charset=utf-8"
-MOST_ATTEMPTS = 1_000_000
+MAX_ATTEMPTS = 1_000_000
 POD = Param("pod", "text", "Pod (default: the first).")
 LOG_PARAMS = (
     POD,
     Param("follow", "flag", "Keep following until the attempt ends, or the workload when no attempt is given.", False),
     Param("tail", "int", "Only the last N lines of the attempt.", None, 0, 10**6),
-    Param("attempt", "int", "Attempt number (default: latest).", None, 1, MOST_ATTEMPTS),
+    Param("attempt", "int", "Attempt number (default: latest).", None, 1, MAX_ATTEMPTS),
 )
 Find = Callable[[], Sequence[LogFile]]
 CHUNK = 64 * 1024

@@ -17,7 +17,7 @@ from kaiwo.api.presenters.list_pages import WORKLOAD_PARAMS, list_page
 from kaiwo.api.presenters.node_view import unhealthy_devices
 from kaiwo.api.presenters.workload_view import KUBERNETES, WAITS, obstacle_view, workload_detail
 from kaiwo.api.views import (
-    MOST_NAMES,
+    MAX_NAMES,
     ActionResult,
     BulkOutcome,
     ChangeView,
@@ -44,7 +44,7 @@ from kaiwo.runtime.partitioning.wait_sentences import wait_sentence
 from kaiwo.snapshot.cluster_state import ClusterState
 
 RETRY_S = 1.0
-MOST_NEAR = 1_000  # names to compare with an unknown one: takes some milliseconds
+MAX_NEAR = 1_000  # names to compare with an unknown one: takes some milliseconds
 NAMED = "/workloads/{namespace}/{name}"
 ACTION_DONE = {"cancel": "cancelled", "hold": "held", "release": "released", "requeue": "requeued"}
 
@@ -146,7 +146,7 @@ def _similar_name(call: Call) -> str:
     if elsewhere:
         return f"did you mean '{elsewhere}'?"
     here = (name.removeprefix(own) for name in names if name.startswith(own) and abs(len(name) - len(own + asked)) < 3)
-    hint = did_you_mean(asked, islice(here, MOST_NEAR))
+    hint = did_you_mean(asked, islice(here, MAX_NEAR))
     return hint.removeprefix("; ") if "did you mean" in hint else ""
 
 
@@ -173,7 +173,7 @@ async def _act_on_all(call: Call, verb: Action) -> BulkOutcome:
         form = msgspec.convert(read_json(call.body), NamesForm)
     except msgspec.ValidationError:
         raise invalid(
-            f'names must be a list of 1 to {MOST_NAMES} workloads, such as {{"names": ["default/train"]}}'
+            f'names must be a list of 1 to {MAX_NAMES} workloads, such as {{"names": ["default/train"]}}'
         ) from None
     names = list(dict.fromkeys(form.names))
     refusals = await call.context.live.cluster.abilities.work.change_many(verb, names, call.user)

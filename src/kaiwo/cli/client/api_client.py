@@ -20,7 +20,7 @@ Query = Mapping[str, str | int | Sequence[str]]
 
 BASE = "/api/v1"
 TOO_MANY = 429
-MOST_RETRY_S = 60.0  # the longest wait in total while the server answers 429
+MAX_RETRY_S = 60.0  # the longest wait in total while the server answers 429
 LONGEST_PAUSE_S = 10.0
 
 
@@ -70,7 +70,7 @@ class ApiClient(msgspec.Struct):
         sent = {"User-Agent": f"kaiwo/{__version__}", **(headers or {})}
         if self.token:
             sent["Authorization"] = f"Bearer {self.token}"
-        until = time.monotonic() + MOST_RETRY_S
+        until = time.monotonic() + MAX_RETRY_S
         while True:
             try:
                 answer = send_request(method, address, target, sent, body, self.timeout_s, may_be_silent, trust)

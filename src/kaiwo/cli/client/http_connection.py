@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 LONGEST_LINE = 64 * 1024
-MOST_HEADERS = 100
+MAX_HEADERS = 100
 PART = 64 * 1024
 
 
@@ -84,7 +84,7 @@ class HttpResponse:
         self.close()
 
     def _read_headers(self) -> Iterator[tuple[str, str]]:
-        for _ in range(MOST_HEADERS):
+        for _ in range(MAX_HEADERS):
             line = self._read_line()
             if not line:
                 return

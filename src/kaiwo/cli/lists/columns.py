@@ -9,11 +9,11 @@ from kaiwo.cli.output.table_layout import Column
 from kaiwo.model.amounts import rounded_memory, short_duration, thousandths
 
 NUMBER, WIDE = True, True
-MOST_NODES = 3
+MAX_NODES = 3
 
 
 def _where_or_why(w: WorkloadView, _: float) -> str:
-    if w.reason or len(w.nodes) <= MOST_NODES:
+    if w.reason or len(w.nodes) <= MAX_NODES:
         return w.reason or ", ".join(w.nodes)
     return f"{', '.join(w.nodes[:2])} and {len(w.nodes) - 2} more"
 

@@ -20,7 +20,7 @@ from kaiwo.model.reservation import (
 )
 
 EXPIRED_KEPT = 200  # reservations that are over and are still listed
-MOST_NAMED = 4  # GPUs of a node in one sentence
+MAX_NAMED = 4  # GPUs of a node in one sentence
 
 
 def put(transaction: Transaction, reservations: Sequence[Reservation]) -> None:
@@ -98,7 +98,7 @@ def _check_nodes_and_devices(state: EmbeddedState, reservation: Reservation) -> 
     for device in reservation.devices:
         known = {gpu.parent or gpu.id for gpu in state.nodes[device.node].gpus}
         if device.gpu not in known:
-            some = first_names(sorted(known), MOST_NAMED) or "none"
+            some = first_names(sorted(known), MAX_NAMED) or "none"
             raise RefusedError(
                 f"reservation {reservation.name} names {device.gpu} of node {device.node}, which has: {some}"
             )

@@ -19,8 +19,8 @@ PATH = "/apis/authentication.k8s.io/v1/tokenreviews"
 AUDIENCE = "kaiwo-agents"
 NODE = "authentication.kubernetes.io/node-name"
 GOOD_S, BAD_S = 300.0, 10.0  # how long an answer is kept; a stream reconnects every minute
-MOST_KNOWN = 20_000
-MOST_CHARACTERS = 16_384
+MAX_KNOWN = 20_000
+MAX_CHARACTERS = 16_384
 ANSWER_S = 5.0
 
 
@@ -54,16 +54,16 @@ class AgentTokens:
 
     async def node_of(self, token: str) -> str:
         """The node of the agent with this token; empty: it is not an agent's. Raises ClusterError without an answer."""
-        if not token or len(token) > MOST_CHARACTERS:
+        if not token or len(token) > MAX_CHARACTERS:
             return ""
         key, now = hashlib.sha256(token.encode()).digest(), self._clock()
         known = self._known.get(key)
         if known is not None and now < known.until_s:
             return known.node
         node = await self._review(token)
-        if len(self._known) >= MOST_KNOWN:
+        if len(self._known) >= MAX_KNOWN:
             self._known = {each: found for each, found in self._known.items() if found.until_s > now}
-        if len(self._known) < MOST_KNOWN:
+        if len(self._known) < MAX_KNOWN:
             self._known[key] = _KnownToken(now + (GOOD_S if node else BAD_S), node)
         return node
 

@@ -44,7 +44,7 @@ GRACE_S = 10.0  # between SIGTERM and SIGKILL
 BATCH = 200  # run events in one transaction
 HEARTBEAT_S = 2.0
 RETRY_S = 1.0
-MOST_SPEED = 100_000
+MAX_SPEED = 100_000
 
 log = logging.getLogger(__name__)
 RunEvent = Callable[[Transaction], None]
@@ -68,8 +68,8 @@ class LocalCluster(EmbeddedCluster):
         shares: ShareProvider | None = None,
     ) -> None:
         """`nodes`: exactly these; None: those that the cluster had before, or `default_nodes` the first time."""
-        if not 0 < speed <= MOST_SPEED:
-            raise ConfigError(f"--speed is {speed:g}; it must be above 0 and at most {MOST_SPEED:,}", "--speed")
+        if not 0 < speed <= MAX_SPEED:
+            raise ConfigError(f"--speed is {speed:g}; it must be above 0 and at most {MAX_SPEED:,}", "--speed")
         super().__init__(EmbeddedState(runs_processes=True, new_run_id=partial(secrets.token_hex, 6)), ended_kept)
         self.grace_s = grace_s
         self.home = Home(Path(home).resolve())

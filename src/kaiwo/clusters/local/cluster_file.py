@@ -26,7 +26,7 @@ from kaiwo.manifests.values.quantities import read_cpu_milli, read_gpu_mib, read
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.gpu_models import GPU_MODELS
-from kaiwo.model.node import MOST_VIRTUAL_NODES, Node, Taint
+from kaiwo.model.node import MAX_VIRTUAL_NODES, Node, Taint
 from kaiwo.model.partition_modes import Mode, legal_modes, partition_gpu
 
 VIRTUAL_LABEL = "kaiwo.ai/virtual"
@@ -41,8 +41,8 @@ DEFAULT_MODEL = "MI300X"
 DEFAULT_CPU_MILLI = 192_000
 DEFAULT_MEMORY_MIB = 2 << 20
 NODES_PER_LEAF = 4
-MOST_GPUS = 1024
-MOST_PLACES = 1_000_000  # nodes times the devices of the largest: the scheduler's tables have a place for each
+MAX_GPUS = 1024
+MAX_PLACES = 1_000_000  # nodes times the devices of the largest: the scheduler's tables have a place for each
 THE_FILE = "the cluster file"
 EXAMPLE = "{name: big, count: 4, gpus: 8}"
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
@@ -65,8 +65,8 @@ class NodeGroup(msgspec.Struct, frozen=True):
 
 def virtual_nodes(count: int = DEFAULT_NODES, model: str = DEFAULT_MODEL) -> tuple[Node, ...]:
     """Four nodes to a leaf, all under one spine."""
-    if not 1 <= count <= MOST_VIRTUAL_NODES:
-        raise FieldPath("", "--nodes").error(f"is {count}; it must be between 1 and {MOST_VIRTUAL_NODES:,}")
+    if not 1 <= count <= MAX_VIRTUAL_NODES:
+        raise FieldPath("", "--nodes").error(f"is {count}; it must be between 1 and {MAX_VIRTUAL_NODES:,}")
     if model not in GPU_MODELS:
         raise _unknown_model(model, FieldPath("", "--gpu-model"), "")
     return nodes_of((NodeGroup(count=count, model=model),))
@@ -85,10 +85,8 @@ def read_cluster_file(text: str | bytes, where: str = THE_FILE) -> tuple[Node, .
 
 def nodes_of(groups: Sequence[NodeGroup], where: str = THE_FILE) -> tuple[Node, ...]:
     """The nodes of all groups. A node gets a leaf and a spine unless the labels of its group name them."""
-    if (total := sum(group.count for group in groups)) > MOST_VIRTUAL_NODES:
-        raise FieldPath(where, "nodes").error(
-            f"has {total:,} nodes in all; at most {MOST_VIRTUAL_NODES:,} are possible"
-        )
+    if (total := sum(group.count for group in groups)) > MAX_VIRTUAL_NODES:
+        raise FieldPath(where, "nodes").error(f"has {total:,} nodes in all; at most {MAX_VIRTUAL_NODES:,} are possible")
     _check_devices(groups, total, where)
     nodes: dict[str, Node] = {}
     for index, group in enumerate(groups):
@@ -111,8 +109,8 @@ def gpus_of(model: str, count: int, memory_mib: int, partition: str = "") -> tup
 def _read_group(fields: FieldReader) -> NodeGroup:
     group = NodeGroup(
         name=fields.read("name", read_name, "node"),
-        count=fields.integer("count", 1, 1, MOST_VIRTUAL_NODES),
-        gpus=fields.integer("gpus", DEFAULT_GPUS, 0, MOST_GPUS),
+        count=fields.integer("count", 1, 1, MAX_VIRTUAL_NODES),
+        gpus=fields.integer("gpus", DEFAULT_GPUS, 0, MAX_GPUS),
         model=fields.text("model", DEFAULT_MODEL),
         gpu_mib=fields.read("gpuMemory", read_gpu_mib, 0),
         cpu_milli=fields.read("cpu", read_cpu_milli, DEFAULT_CPU_MILLI),
@@ -155,10 +153,10 @@ def _mode(partition: str) -> Mode:
 def _check_devices(groups: Sequence[NodeGroup], total: int, where: str) -> None:
     """Check before the devices are created: there may be more than fit into memory."""
     most = max((group.gpus * len(gpus_of(group.model, 1, 0, group.partition)) for group in groups), default=0)
-    if total * most > MOST_PLACES:
+    if total * most > MAX_PLACES:
         raise FieldPath(where, "nodes").error(
             f"has {total:,} nodes and up to {most:,} devices on one; the two multiplied may be at most "
-            f"{MOST_PLACES:,}, so write fewer nodes, fewer GPUs or fewer partitions"
+            f"{MAX_PLACES:,}, so write fewer nodes, fewer GPUs or fewer partitions"
         )
 
 

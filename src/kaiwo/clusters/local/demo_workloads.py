@@ -25,7 +25,7 @@ ANCHOR = f"{NAMESPACE}/too-large"  # never starts, so it exists until the demo i
 MINUTE_S = 60
 NEW_JOB_S = 45  # of the cluster's time, between two new jobs
 POLL_S = 0.25  # of real time
-MOST_WAITING = 16  # while more wait, no new jobs are submitted
+MAX_WAITING = 16  # while more wait, no new jobs are submitted
 
 QUEUES = (
     Queue("research", display_name="Research", gpu=QueueAmounts(quota=24_000, limit=40_000)),
@@ -79,7 +79,7 @@ async def keep_submitting(cluster: Cluster, seed: int = 0) -> None:
         living = {record.workload.name: record for record in _demo_records(cluster) if not record.state.is_over}
         if ANCHOR not in living:
             return
-        if sum(record.started_s == 0 for record in living.values()) > MOST_WAITING:
+        if sum(record.started_s == 0 for record in living.values()) > MAX_WAITING:
             continue
         with contextlib.suppress(RefusedError):  # its queue was removed
             await cluster.abilities.work.put((), [_next_job(rng, living)], who="demo")

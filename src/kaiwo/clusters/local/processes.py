@@ -25,7 +25,7 @@ from kaiwo.model.gpu import Share
 
 SCRIPT = Path(supervisor.__file__)
 POLL_S = 1.0
-MOST_PIDFDS = 400  # of the usual limit of 1024 open files, of which the API needs some; beyond this, ends are polled
+MAX_PIDFDS = 400  # of the usual limit of 1024 open files, of which the API needs some; beyond this, ends are polled
 TRIES = 3  # a supervisor may be killed before its run has begun, and then another is started
 RECORD_S = 0.05  # how long to wait for a supervisor that is about to write its record
 OVERDUE_S = 0.2  # between two checks whether the supervisor has stopped a run at its time limit
@@ -157,7 +157,7 @@ class Processes:
 
     async def _start(self, run_id: str, managed: ManagedRun) -> None:
         loop = asyncio.get_running_loop()
-        wants_pidfd = self._pidfds < MOST_PIDFDS
+        wants_pidfd = self._pidfds < MAX_PIDFDS
         supervised, notice = await loop.run_in_executor(self._thread, self._spawn, run_id, managed, wants_pidfd)
         loop.add_reader(notice, self._read_notice, run_id, notice)
         await self._watch(run_id, managed, supervised)
@@ -178,7 +178,7 @@ class Processes:
 
     async def _adopt(self, run_id: str, managed: ManagedRun) -> None:
         start = managed.folder.start_record()
-        supervised = find_supervisor(start, self._pidfds < MOST_PIDFDS) if start is not None else None
+        supervised = find_supervisor(start, self._pidfds < MAX_PIDFDS) if start is not None else None
         if supervised is None:
             await asyncio.sleep(RECORD_S)  # or it is about to end
             return

@@ -18,7 +18,7 @@ from kaiwo.model.obstacle import Obstacle
 from kaiwo.model.plan import Eviction, Nomination, Start
 from kaiwo.snapshot.backlog import ClassKey, RoleNeeds, WaitingClass, needs_of_each_choice, needs_to_make_room_for
 
-MOST_PASSED = 256  # workloads of one class, to find one that fits into a gap
+MAX_PASSED = 256  # workloads of one class, to find one that fits into a gap
 STEPS_PER_RELEASE = 4  # evaluating again the nodes on which pods are leaving
 
 
@@ -228,7 +228,7 @@ class Allocate:
             charge = self._cycle_state.charges.queue_charge(waiting_class)
             self._too_long.setdefault(waiting_class.key, masks.obstacle(self._cycle.state.workloads[name], charge))
         passed = self._passed_over[waiting_class.key] = self._passed_over.get(waiting_class.key, 0) + 1
-        return passed <= MOST_PASSED
+        return passed <= MAX_PASSED
 
     def _may_wait_for_release(self, waiting_class: WaitingClass) -> bool:
         """Space that is being released could be nominated for it."""

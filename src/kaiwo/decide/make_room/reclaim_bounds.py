@@ -34,7 +34,7 @@ from kaiwo.snapshot.node_table import CPU, EXTENDED, FREE_GPU, MEMORY, MILLI, SI
 from kaiwo.snapshot.queue_table import GPU
 from kaiwo.snapshot.view import NO_TENANTS
 
-MOST_NAMED = 6
+MAX_NAMED = 6
 _UNITS = ("milli-gpu", "milli-cpu", "mib")  # of resources
 _COLUMNS = (FREE_GPU, CPU, MEMORY)  # the same resources on nodes
 
@@ -104,7 +104,7 @@ class ReclaimBounds:
     def _obstacle(self, most: UpperBound) -> Obstacle:
         names = self._shares.queues.names
         taken = sorted((names[row], amount) for row, amount in most.taken.items())
-        queues = tuple(QueueAmount(name, amount) for name, amount in taken[: MOST_NAMED - 1 - bool(most.moved)])
+        queues = tuple(QueueAmount(name, amount) for name, amount in taken[: MAX_NAMED - 1 - bool(most.moved)])
         facts = ReclaimBound(most.free, most.moved, queues, most.scope, most.models, most.resource)
         subject = names[self._request.queue]
         return Obstacle(Reason.NOT_ENOUGH_RECLAIMABLE, most.need, most.have, most.unit, subject, facts)

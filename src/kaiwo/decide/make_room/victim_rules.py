@@ -7,7 +7,7 @@ from kaiwo.queues.reclaim_rules import QueueShares, ReclaimCheck, ReclaimRequest
 from kaiwo.snapshot.array_types import IntArray
 from kaiwo.snapshot.queue_table import ResourceVector
 
-MOST_MOVED = 64
+MAX_MOVED = 64
 
 
 class VictimRule:
@@ -59,7 +59,7 @@ class MoveRule(ReclaimRule):
 
     def __init__(self, shares: QueueShares, request: ReclaimRequest) -> None:
         super().__init__(shares, request)
-        self._left = MOST_MOVED
+        self._left = MAX_MOVED
 
     def may_remove(self, unit: VictimUnit) -> bool:
         self._left -= 1

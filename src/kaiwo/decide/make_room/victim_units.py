@@ -52,7 +52,7 @@ class VictimUnit(msgspec.Struct, frozen=True):
 UnitLane = deque[VictimUnit]  # the units of one queue that may be stopped, in order
 
 
-MOST_NAMED = 3
+MAX_NAMED = 3
 
 
 class ProtectedWork:
@@ -76,7 +76,7 @@ class ProtectedWork:
             return None
         names = sorted(workload.name for workload, _ in kept)
         why = min((workload.stays_why for workload, _ in kept if workload.stays_why), default="")
-        named, more = tuple(names[:MOST_NAMED]), max(0, len(names) - MOST_NAMED)
+        named, more = tuple(names[:MAX_NAMED]), max(0, len(names) - MAX_NAMED)
         return ProtectedByBudget(queue, sum(milli for _, milli in kept), named, more, why)
 
 

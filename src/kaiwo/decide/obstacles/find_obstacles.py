@@ -45,7 +45,7 @@ from kaiwo.snapshot.subgroup_choices import SubGroupChoices
 from kaiwo.snapshot.view import View
 
 Wants = Sequence[tuple[Request, int, Rows]]  # a kind of pod, how many of it must start, and nodes with room for one
-MOST_NAMED = 3  # sub-groups that are short
+MAX_NAMED = 3  # sub-groups that are short
 _UNITS = ("milli-gpu", "milli-cpu", "mib")  # of resources
 
 
@@ -99,7 +99,7 @@ class ObstacleFinder:
             room[shape] -= min(needed, room[shape])
         rest = tuple(each for each in by_nodes if each.reason is not Reason.GANG)
         short = [title for title in need if have[title] < need[title]]
-        obstacles = [Obstacle(Reason.GANG, need[title], have[title], "pods", title) for title in short[:MOST_NAMED]]
+        obstacles = [Obstacle(Reason.GANG, need[title], have[title], "pods", title) for title in short[:MAX_NAMED]]
         return (*obstacles, *rest) if short else by_nodes
 
     def _fits(self, waiting_class: WaitingClass) -> bool:

@@ -27,8 +27,8 @@ from kaiwo.snapshot.node_table import NodeTable
 from kaiwo.snapshot.view import View
 from kaiwo.snapshot.working_copy import WorkingCopy
 
-MOST_DERIVED = 4096
-MOST_NAMED = 3
+MAX_DERIVED = 4096
+MAX_NAMED = 3
 _Array = TypeVar("_Array", IntArray, BoolArray)
 
 
@@ -67,7 +67,7 @@ def verdicts_by_reason(view: WorkingCopy, want: Request) -> list[NodeVerdict]:
         if not verdict.mask.all() and verdict.subject not in subjects:
             subjects.append(verdict.subject)
         found[verdict.reason] = (subjects, mask & verdict.mask)
-    return [NodeVerdict("; ".join(subjects[:MOST_NAMED]), mask, reason) for reason, (subjects, mask) in found.items()]
+    return [NodeVerdict("; ".join(subjects[:MAX_NAMED]), mask, reason) for reason, (subjects, mask) in found.items()]
 
 
 def missing_topology_label(view: View, want: Request) -> str:
@@ -130,7 +130,7 @@ def _number(nodes: NodeTable, level: str) -> IntArray:
 
 
 def _keep(nodes: NodeTable, key: object, value: _Array) -> _Array:
-    if len(nodes.cache) >= MOST_DERIVED:
+    if len(nodes.cache) >= MAX_DERIVED:
         nodes.cache.clear()
     nodes.cache[key] = value
     return value

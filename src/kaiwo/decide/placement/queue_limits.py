@@ -7,7 +7,7 @@ from kaiwo.decide.turn_order import Lane, NextNeed
 from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Workload
-from kaiwo.queues.resource_division import MOST_AMOUNT
+from kaiwo.queues.resource_division import MAX_AMOUNT
 from kaiwo.snapshot.array_types import IntArray
 from kaiwo.snapshot.backlog import RoleNeeds, WaitingClass, needs_charged_first, needs_of_each_choice
 from kaiwo.snapshot.cluster_state import ClusterState
@@ -33,7 +33,7 @@ def least_charge(state: ClusterState, needs: RoleNeeds, largest_mib: Callable[[i
     each = [charge_of(shapes[shape], needed if must_start else 1, largest_mib(shape)) for shape, _, needed in needs]
     together = sum if must_start else min
     milli, cpu, memory = each[0] if len(each) == 1 else (together(column) for column in zip(*each, strict=True))
-    return min(milli, MOST_AMOUNT), min(cpu, MOST_AMOUNT), min(memory, MOST_AMOUNT)
+    return min(milli, MAX_AMOUNT), min(cpu, MAX_AMOUNT), min(memory, MAX_AMOUNT)
 
 
 def is_within(charge: ResourceVector, left: Sequence[int]) -> bool:

@@ -21,7 +21,7 @@ from kaiwo.snapshot.view import View
 from kaiwo.snapshot.working_copy import WorkingCopy
 
 NOWHERE = -(2**62)  # below any score that plugins and weights can give
-MOST_KEPT = 2_000  # shapes whose state outlives a cycle: 34 MB at 1,000 nodes
+MAX_KEPT = 2_000  # shapes whose state outlives a cycle: 34 MB at 1,000 nodes
 
 Verdict: TypeAlias = tuple[int, BoolArray]  # of the static filters, as of a version
 
@@ -60,7 +60,7 @@ class ShapeScores:
         if now is None:
             now = self._kept.get(shape) or _unknown(len(self.view.nodes.names))
             now = self._repaired(self.start, self._shapes[shape], now)
-            if shape in self._kept or len(self._kept) < MOST_KEPT:
+            if shape in self._kept or len(self._kept) < MAX_KEPT:
                 self._kept[shape] = now
         want = self._shapes[shape]
         now = self._current[shape] = self._repaired(self.view, want, now)
@@ -134,7 +134,7 @@ class ShapeScores:
         if len(redefined):
             verdict = verdict.copy()
             verdict[redefined] = allowed(view, want, redefined, self._active.static_filters)
-            if key in self._verdicts or len(self._verdicts) < MOST_KEPT:
+            if key in self._verdicts or len(self._verdicts) < MAX_KEPT:
                 self._verdicts[key] = (self._redefined_at, verdict)
         return verdict
 

@@ -24,7 +24,7 @@ from kaiwo.snapshot.node_table import SIZE
 
 TRIES = 3  # moments at which the sums would do, and a placement is tried
 NODES_PER_STEP = 64
-MOST_NAMED = 3
+MAX_NAMED = 3
 
 
 class StartSearch:
@@ -112,7 +112,7 @@ class StartSearch:
                     end_s = held.since_s + run_s
                     if end_s <= at_s:
                         leaving[held.workload] = max(end_s, leaving.get(held.workload, 0))
-        last = sorted(leaving, key=lambda name: (-leaving[name], name))[:MOST_NAMED]
+        last = sorted(leaving, key=lambda name: (-leaving[name], name))[:MAX_NAMED]
         return tuple(last)
 
     def _want(self, shape: int) -> Request:

@@ -21,7 +21,7 @@ from kaiwo.model.workload import Phase, Pod, Workload, role_of
 from kaiwo.snapshot.backlog import WaitingClass
 from kaiwo.snapshot.capacity_timeline import PodRelease, reserved_spans, timeline_of, timeline_with_changes
 
-LEAST_MILLI = 2 * WHOLE_MILLI  # less is not large, however small the cluster
+MIN_MILLI = 2 * WHOLE_MILLI  # less is not large, however small the cluster
 
 
 class NewPlannedStarts(NamedTuple):
@@ -64,7 +64,7 @@ def plan_new_starts(
     if count <= 0 or cycle_state.budget.is_spent:
         return NewPlannedStarts(kept)
     total = int(cycle_state.working.nodes.gpu_total.sum())
-    least = max(LEAST_MILLI, total * cycle.policy.large_permille // WHOLE_MILLI)
+    least = max(MIN_MILLI, total * cycle.policy.large_permille // WHOLE_MILLI)
     waiting = cycle.state.backlog.by_key.values()
     large = [found for found in waiting if found.demand[0] >= least and _may_be_planned(cycle, found)]
     if not large:

@@ -19,7 +19,7 @@ import msgspec
 from kaiwo.devices.agent_messages import MEDIA_TYPE, Hello, Line, Sample, encode_line
 from kaiwo.model.errors import ClusterError, ConfigError
 
-MOST_ANSWER = 65_536
+MAX_ANSWER = 65_536
 ANSWER_S = 2.0  # how long to wait for the rest of a response that has started
 _LENGTH = re.compile(rb"\r\nContent-Length: *(\d{1,6})", re.IGNORECASE)
 
@@ -31,7 +31,7 @@ class _Problem(msgspec.Struct):
 def read_answer(sock: socket.socket, data: bytes) -> tuple[bytes, bytes]:
     """Head and body of a response. They arrive in pieces: over TLS each is a record."""
     deadline = time.monotonic() + ANSWER_S
-    while data and len(data) < MOST_ANSWER and not _is_complete(data) and (left_s := deadline - time.monotonic()) > 0:
+    while data and len(data) < MAX_ANSWER and not _is_complete(data) and (left_s := deadline - time.monotonic()) > 0:
         sock.settimeout(left_s)
         try:
             more = sock.recv(16_384)
@@ -62,8 +62,8 @@ CONNECT_TIMEOUT_S = 10.0
 STREAM_S = 60.0  # the length of a request; then the server confirms it, and the next one starts
 LISTEN_S = 1.0
 MIN_BACKOFF_S, MAX_BACKOFF_S = 0.5, 5.0
-MOST_QUEUED = 1000
-MOST_TOKEN = 65_536
+MAX_QUEUED = 1000
+MAX_TOKEN = 65_536
 
 
 class ReportTarget(msgspec.Struct, frozen=True):
@@ -86,7 +86,7 @@ class ReportStream:
             raise ConfigError(f"{target.url}: the token is only sent over TLS; use https://", "server")
         self._parts = parts
         self._sample: Sample | None = None
-        self._queued: collections.deque[Line] = collections.deque(maxlen=MOST_QUEUED)
+        self._queued: collections.deque[Line] = collections.deque(maxlen=MAX_QUEUED)
         self._unconfirmed: list[Line] = []  # sent, but not yet confirmed by the server
         self._changed = threading.Condition()
         self._is_closed = False
@@ -144,7 +144,7 @@ class ReportStream:
                 self._listen(connection)
             connection.send(b"0\r\n\r\n")
             answer = connection.getresponse()
-            body = answer.read(MOST_ANSWER)
+            body = answer.read(MAX_ANSWER)
         finally:
             connection.close()
         if answer.status >= http.HTTPStatus.BAD_REQUEST:
@@ -175,7 +175,7 @@ class ReportStream:
         if not self._target.token_file:
             return self._target.token
         with open(self._target.token_file, encoding="utf-8", errors="replace") as file:
-            token = file.read(MOST_TOKEN).strip()
+            token = file.read(MAX_TOKEN).strip()
         if not token or not token.isascii() or not token.isprintable() or " " in token:
             raise ClusterError(f"{self._target.token_file} does not contain a token on a single line")
         return token

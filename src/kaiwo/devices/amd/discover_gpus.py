@@ -20,7 +20,7 @@ from kaiwo.devices.amd.group_kfd_nodes import (
     numa_node,
     partition_indices,
 )
-from kaiwo.devices.amd.kfd_topology import CPU, GPU, MOST_NODES, KfdNode, memory_mib, read_nodes, rocr_order
+from kaiwo.devices.amd.kfd_topology import CPU, GPU, MAX_NODES, KfdNode, memory_mib, read_nodes, rocr_order
 from kaiwo.devices.amd.machine_paths import MachinePaths
 from kaiwo.devices.amd.sysfs_device import VRAM_TOTAL, SysfsFacts, hexadecimal, read_facts
 from kaiwo.devices.amd.sysfs_files import numbered_entries, parse_number, read_bytes
@@ -40,7 +40,7 @@ from kaiwo.model.gpu_models import CHIPS, GPU_MODELS
 from kaiwo.model.partition_modes import partition_count
 
 AMDGPU_IDS_PATHS = ("usr/share/libdrm/amdgpu.ids", "opt/amdgpu/share/libdrm/amdgpu.ids", "amdgpu.ids")
-MOST_BYTES = 1 << 20
+MAX_BYTES = 1 << 20
 NOT_LISTED = "the driver has it, but the compute topology (KFD) does not list it: ROCm can't use it"
 
 
@@ -48,7 +48,7 @@ def product_name(root: str, device_id: int, revision: int | None) -> str:
     """The product name in libdrm's list for this revision, or else for another revision of the device."""
     for path in AMDGPU_IDS_PATHS:
         try:
-            text = read_bytes(os.path.join(root, path), MOST_BYTES).decode("utf-8", "replace")
+            text = read_bytes(os.path.join(root, path), MAX_BYTES).decode("utf-8", "replace")
         except OSError:
             continue
         names: dict[int | None, str] = {}
@@ -80,8 +80,8 @@ def read_gpus(paths: MachinePaths, has_telemetry: bool = True) -> tuple[list[Phy
     orders, order_note = rocr_order(gpu_nodes)
     gpu_nodes, notes = locate_nodes(paths, gpu_nodes)
     notes += [order_note] if order_note else []
-    if paths.kfd and len(numbered_entries(paths.kfd)) > MOST_NODES:
-        notes.append(f"the topology has more than {MOST_NODES:,} nodes; only the first {MOST_NODES:,} are read")
+    if paths.kfd and len(numbered_entries(paths.kfd)) > MAX_NODES:
+        notes.append(f"the topology has more than {MAX_NODES:,} nodes; only the first {MAX_NODES:,} are read")
     machine = AmdMachine(
         paths=paths,
         nodes=nodes,

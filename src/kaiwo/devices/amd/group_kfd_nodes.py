@@ -13,7 +13,7 @@ from kaiwo.devices.inventory import Link
 
 # These instruction sets have partitions: the kernel puts their index in the function of the PCI address.
 PARTITIONED_TARGETS = (range(90_400, 100_000), range(120_500, 130_000))
-MOST_XCDS = 8
+MAX_XCDS = 8
 _NEAREST = {XGMI: 0, PCIE: 1}
 
 
@@ -90,7 +90,7 @@ def _belongs(node: KfdNode, group: Sequence[KfdNode], are_own: bool) -> bool:
     """True if the chip's unique_id matches; if it is unknown or a partition's, if the partition index is free."""
     mine = 0 if are_own else node.fact("unique_id")
     theirs = {other.fact("unique_id") for other in group} - {0}
-    if node.fact("num_xcc") + sum(other.fact("num_xcc") for other in group) > MOST_XCDS:
+    if node.fact("num_xcc") + sum(other.fact("num_xcc") for other in group) > MAX_XCDS:
         return False
     return mine in theirs if mine and theirs else _index(node) not in map(_index, group)
 

@@ -14,9 +14,9 @@ from kaiwo.devices.amd.sysfs_files import numbered_entries, plausible_bytes, rea
 
 CPU, GPU = "cpu", "gpu"
 GPU_PROPERTIES = ("simd_count", "gfx_target_version", "device_id", "drm_render_minor")
-MOST_NODES = 1024
-MOST_PARTS = 8
-MOST_SIMDS = 1 << 14  # 4,096 compute units
+MAX_NODES = 1024
+MAX_PARTS = 8
+MAX_SIMDS = 1 << 14  # 4,096 compute units
 PCIE, XGMI = 2, 11
 LINK_KINDS = {1: "hypertransport", PCIE: "pcie", 5: "qpi", 8: "rapidio", 9: "infiniband", XGMI: "xgmi"}
 # The kernel's error for a GPU that our cgroup may not use; ROCr skips such nodes.
@@ -51,7 +51,7 @@ class KfdNode(msgspec.Struct):
 
 def read_nodes(folder: str) -> list[KfdNode]:
     """Every node in the kernel's order, in which ROCr numbers GPUs."""
-    nodes = [_read_node(folder, number) for number in numbered_entries(folder)[:MOST_NODES]]
+    nodes = [_read_node(folder, number) for number in numbered_entries(folder)[:MAX_NODES]]
     _classify(nodes)
     gpus = [node for node in nodes if node.kind == GPU]
     _find_truncated(gpus, gpus if len(gpus) > 1 else nodes)
@@ -81,7 +81,7 @@ def read_links(node: KfdNode) -> list[KfdLink]:
         node.links = []
         for location in ("io_links", "p2p_links"):
             top = os.path.join(node.folder, location)
-            for number in numbered_entries(top)[:MOST_NODES]:
+            for number in numbered_entries(top)[:MAX_NODES]:
                 facts = read_properties(f"{top}/{number}/properties").facts
                 if "node_to" in facts and "type" in facts:
                     weight, reach = facts.get("weight", 0), facts.get("max_bandwidth", 0)
@@ -122,7 +122,7 @@ def _read_node(top: str, number: int) -> KfdNode:
     facts = dict(read.facts)
     part, location = divmod(facts.get("location_id", 0), 1 << 28)
     # Some drivers report the partition index in the highest four bits instead of the lowest three.
-    if 0 < part < MOST_PARTS and location <= 0xFFFF:
+    if 0 < part < MAX_PARTS and location <= 0xFFFF:
         facts["location_id"] = location | part
     return KfdNode(number, folder, facts, list(read.problems), is_truncated=read.is_truncated)
 
@@ -184,7 +184,7 @@ def _check_simds(gpus: Sequence[KfdNode]) -> None:
     """Equal devices have equal SIMD counts; of two that differ, the smaller one lost a digit."""
     alike: dict[tuple[int, int], list[KfdNode]] = {}
     for node in gpus:
-        if node.fact("simd_count") > MOST_SIMDS:
+        if node.fact("simd_count") > MAX_SIMDS:
             del node.facts["simd_count"]
             node.problems.append("properties says an impossible simd_count")
         alike.setdefault((node.fact("device_id"), node.fact("num_xcc")), []).append(node)

@@ -25,7 +25,7 @@ RENDER = re.compile(r"renderD\d{1,5}")
 CARD = re.compile(r"card\d{1,5}")
 AMD_VENDOR = 0x1002
 DISPLAY, ACCELERATOR = 0x03, 0x12
-_MOST_DEPTH = 12
+_MAX_DEPTH = 12
 
 
 class MachinePaths:
@@ -132,7 +132,7 @@ def _descend(folder: str, depth: int) -> Iterator[tuple[str, str]]:
     name = os.path.basename(folder)
     if ADDRESS.fullmatch(name):
         yield name.lower(), folder
-    if depth < _MOST_DEPTH:
+    if depth < _MAX_DEPTH:
         for child in list_entries(folder):
             if ADDRESS.fullmatch(child) and not os.path.islink(os.path.join(folder, child)):
                 yield from _descend(os.path.join(folder, child), depth + 1)

@@ -83,7 +83,7 @@ def _read_card(card: dict[str, Any], gpu: SmiGpu) -> None:
     }
 
 
-MOST_FAILURES = 50
+MAX_FAILURES = 50
 TIMEOUT_S = 20.0
 NO_JSON = "the tool's output contains no JSON"
 ROCM_TOOLS = "/opt/rocm/bin"
@@ -107,7 +107,7 @@ def read_smi(text: str) -> tuple[list[SmiGpu], list[str]]:
 def json_documents(text: str) -> list[Any]:
     """All JSON documents in a text, which may have warnings and legends between them."""
     decoder, found, position, failures = json.JSONDecoder(), [], 0, 0
-    while failures < MOST_FAILURES:
+    while failures < MAX_FAILURES:
         starts = [start for sign in "[{" if (start := text.find(sign, position)) >= 0]
         if not starts:
             break

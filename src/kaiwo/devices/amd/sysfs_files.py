@@ -9,17 +9,17 @@ from collections.abc import Mapping
 
 import msgspec
 
-MOST_BYTES = 1 << 16  # sysfs returns at most a page; a larger file is not sysfs
-MOST_ENTRIES = 4096
+MAX_BYTES = 1 << 16  # sysfs returns at most a page; a larger file is not sysfs
+MAX_ENTRIES = 4096
 PAGE_BYTES = 4096  # memory sizes are whole pages; few truncated numbers are
-MOST_MEMORY_BYTES = 1 << 46  # 64 TiB; no GPU has that much
-MOST_NUMBER = (1 << 64) - 1
+MAX_MEMORY_BYTES = 1 << 46  # 64 TiB; no GPU has that much
+MAX_NUMBER = (1 << 64) - 1
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _PLAIN = re.compile(rb"(?:[A-Za-z_][A-Za-z0-9_]{0,62} [0-9]{1,20}\n)+")
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-def read_bytes(path: str, most: int = MOST_BYTES) -> bytes:
+def read_bytes(path: str, most: int = MAX_BYTES) -> bytes:
     """The contents of a small file; OSError if it can't be read or is too large."""
     handle = os.open(path, _FLAGS)
     try:
@@ -52,13 +52,13 @@ def parse_number(text: str) -> int | None:
         value = int(text, 16) if text[:2].lower() == "0x" else int(text)
     except ValueError:
         return None
-    return value if -MOST_NUMBER <= value <= MOST_NUMBER else None
+    return value if -MAX_NUMBER <= value <= MAX_NUMBER else None
 
 
 def plausible_bytes(reported: int, file: str) -> tuple[int, str]:
     """The size, or 0 and a problem if it can't be one."""
     is_third = -3 * reported % PAGE_BYTES <= 2  # in TPX a partition has a third of the pages, rounded down
-    if 0 <= reported < MOST_MEMORY_BYTES and (reported % PAGE_BYTES == 0 or is_third):
+    if 0 <= reported < MAX_MEMORY_BYTES and (reported % PAGE_BYTES == 0 or is_third):
         return reported, ""
     return 0, f"{file} says {reported}, which is not a memory size"
 
@@ -68,7 +68,7 @@ def list_entries(path: str) -> list[str]:
         names = os.listdir(path)
     except (OSError, ValueError):
         return []
-    return sorted(names[:MOST_ENTRIES])
+    return sorted(names[:MAX_ENTRIES])
 
 
 def numbered_entries(path: str, most_digits: int = 6) -> list[int]:
@@ -103,7 +103,7 @@ def parse_properties(data: bytes) -> Properties:
     if _PLAIN.fullmatch(data):
         words = data.decode().split()
         facts = dict(zip(words[::2], map(int, words[1::2]), strict=True))
-        if max(facts.values()) <= MOST_NUMBER:
+        if max(facts.values()) <= MAX_NUMBER:
             return Properties(facts, [], is_truncated)
     return _parse_lines(data, is_truncated)
 

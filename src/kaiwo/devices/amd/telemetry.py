@@ -15,7 +15,7 @@ NOT_SUPPORTED = frozenset({
     errno.ELOOP, errno.ENOTDIR, errno.EAGAIN, errno.ENXIO, errno.ESPIPE,
 })  # fmt: skip
 NO_VALUE = ("", "N/A", "n/a")
-MOST_BYTES = 128
+MAX_BYTES = 128
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -31,7 +31,7 @@ class SensorFile:
         try:
             if self._handle < 0:
                 self._handle = os.open(self.path, _FLAGS)
-            data = os.pread(self._handle, MOST_BYTES, 0)
+            data = os.pread(self._handle, MAX_BYTES, 0)
         except OSError as error:
             self.close()
             if error.errno not in NOT_SUPPORTED:
@@ -50,7 +50,7 @@ class SensorFile:
 
 
 ERRORS_EVERY = 3  # samples
-MOST_C, MOST_W = 200, 20_000
+MAX_C, MAX_W = 200, 20_000
 
 
 class AmdGpuSampler:
@@ -90,7 +90,7 @@ class AmdGpuSampler:
         """The current values; files that contain no plausible value are added to the problems."""
         used = self._files["mem_info_vram_used"].number(problems)
         temperatures = {
-            name: self._bounded(file, 1000, MOST_C, problems) or None  # a missing sensor says 0
+            name: self._bounded(file, 1000, MAX_C, problems) or None  # a missing sensor says 0
             for name, file in self._temperatures.items()
         }
         chip = [value for name, value in temperatures.items() if name != "mem" and value is not None]
@@ -109,7 +109,7 @@ class AmdGpuSampler:
             file.close()
 
     def _first(self, files: list[SensorFile], problems: list[str]) -> int | None:
-        values = (self._bounded(file, 1_000_000, MOST_W, problems) for file in files)
+        values = (self._bounded(file, 1_000_000, MAX_W, problems) for file in files)
         return next((value for value in values if value is not None), None)
 
     @staticmethod

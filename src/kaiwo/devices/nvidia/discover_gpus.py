@@ -18,7 +18,7 @@ PCI_DEVICES = "/sys/bus/pci/devices"
 MIG_ON = 1
 SCOPE_NODE = 0
 NO_INSTANCES = "MIG is on without any instance, so CUDA can't use it: create instances, or disable MIG"
-MOST_LINKS = 36
+MAX_LINKS = 36
 ACTIVE = 1
 TO_GPU, TO_SWITCH = 0, 2
 P2P_NVLINK, P2P_OK = 2, 0
@@ -255,7 +255,7 @@ def decode_text(value: Any) -> str:
 def _count_links(reader: NvmlReader, handle: Any) -> tuple[dict[str, int], int]:
     direct: dict[str, int] = {}
     switched = 0
-    for link in range(MOST_LINKS):
+    for link in range(MAX_LINKS):
         state = reader.query("nvmlDeviceGetNvLinkState", handle, link)
         if state is None:
             break

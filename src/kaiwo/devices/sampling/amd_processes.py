@@ -1,6 +1,6 @@
 """Sample the processes that use AMD GPUs, from /sys/class/kfd/kfd/proc.
 
-Never: reads more than about MOST_FILES files per sample; processes that were not reached keep their last values.
+Never: reads more than about MAX_FILES files per sample; processes that were not reached keep their last values.
 
 The driver lists every GPU under every process: 4,096 entries on a node of 64 partitions with 64 processes, nearly all
 of them 0. A GPU counts if the process has a queue or memory there; GPUs where it had neither are read again rarely.
@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from kaiwo.devices.agent_messages import ProcessUse
 from kaiwo.devices.amd.sysfs_files import list_entries, numbered_entries
 
-MOST_FILES = 500
-MOST_PROCESSES = 512
+MAX_FILES = 500
+MAX_PROCESSES = 512
 FULL_READ_EVERY = 60  # reads of one process
-MOST_BYTES = 64
+MAX_BYTES = 64
 FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -35,10 +35,10 @@ class KfdProcesses:
         return os.path.isdir(self.folder)
 
     def sample(self) -> list[ProcessUse]:
-        pids = numbered_entries(self.folder, most_digits=10)[:MOST_PROCESSES]
+        pids = numbered_entries(self.folder, most_digits=10)[:MAX_PROCESSES]
         self._known = {pid: self._known.get(pid, {}) for pid in pids}
         self._reads = {pid: self._reads.get(pid, 0) for pid in pids}
-        self._files_left = MOST_FILES
+        self._files_left = MAX_FILES
         for step in range(len(pids)):
             pid = pids[(self._next_index + step) % len(pids)]
             self._known[pid] = self._read_process(pid)
@@ -88,7 +88,7 @@ class KfdProcesses:
         try:
             handle = os.open(path, FLAGS)
             try:
-                data = os.read(handle, MOST_BYTES)
+                data = os.read(handle, MAX_BYTES)
             finally:
                 os.close(handle)
             return int(data)

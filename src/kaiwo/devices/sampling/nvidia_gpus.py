@@ -9,7 +9,7 @@ from kaiwo.devices.inventory import Errors, Health, PhysicalGpu, join_reasons
 from kaiwo.devices.nvidia.discover_gpus import NvmlReader, pci_address
 
 XID_EVENT = 8
-MOST_EVENTS = 64
+MAX_EVENTS = 64
 # Faults of a program: bad memory access, exception, stopped, killed. The GPU itself is healthy.
 PROGRAM_XIDS = frozenset({13, 31, 43, 45, 68, 109})
 
@@ -25,7 +25,7 @@ class XidWatch:
     def poll(self, timeout_ms: int = 0) -> list[tuple[str, int]]:
         """The (PCI address, XID) events since the last call."""
         found: list[tuple[str, int]] = []
-        for _ in range(MOST_EVENTS):
+        for _ in range(MAX_EVENTS):
             try:
                 event = self.nvml.nvmlEventSetWait_v2(self._events, timeout_ms)
                 address = pci_address(self.nvml.nvmlDeviceGetPciInfo(event.device))

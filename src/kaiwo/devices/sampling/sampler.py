@@ -22,7 +22,7 @@ from kaiwo.devices.sharing.isolation_method import oversubscription
 
 RUN = re.compile(rb"(?:^|\0)KAIWO_RUN=([0-9a-zA-Z-]{1,64})\0")
 POD = re.compile(r"pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12})")
-MOST_BYTES = 1 << 20
+MAX_BYTES = 1 << 20
 
 
 class Sampler:
@@ -172,6 +172,6 @@ class ProcessOwners:
     def _read(self, pid: int, name: str) -> bytes:
         try:
             with open(os.path.join(self._folder, str(pid), name), "rb") as file:
-                return file.read(MOST_BYTES)
+                return file.read(MAX_BYTES)
         except OSError:
             return b""

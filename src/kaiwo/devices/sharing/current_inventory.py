@@ -13,7 +13,7 @@ from kaiwo.devices.sharing.share_types import devices_by_id
 from kaiwo.model.errors import ClusterError
 
 GENERATION = "sys/class/kfd/kfd/topology/generation_id"
-MOST_WAIT_S, PAUSE_S = 5.0, 0.1  # a mode change takes a second or two
+MAX_WAIT_S, PAUSE_S = 5.0, 0.1  # a mode change takes a second or two
 STILL_CHANGING = "the GPUs of this machine are being reconfigured, and their indices are not final; try again"
 
 
@@ -45,7 +45,7 @@ class CurrentInventory:
         is_unwatched = not self._generation and any(gpu.vendor == "amd" for gpu in self.inventory.gpus)
         if not is_unwatched and not self.has_changed() and set(ids) <= devices_by_id(self.inventory).keys():
             return
-        deadline = time.monotonic() + MOST_WAIT_S
+        deadline = time.monotonic() + MAX_WAIT_S
         self.refresh()
         while self.has_changed():
             if time.monotonic() > deadline:

@@ -101,14 +101,14 @@ def _stronger_options(device: GpuDevice, platform: IsolationSupport) -> str:
     return "ask for a MIG partition or a whole GPU"
 
 
-MOST_PROCESSES, MOST_QUEUES = 11, 24
+MAX_PROCESSES, MAX_QUEUES = 11, 24
 
 
 def oversubscription(vendor: str, processes: int, queues: int = 0) -> str:
     if vendor != "amd":
         return ""
-    if processes > MOST_PROCESSES:
-        return f"{processes} processes share the GPU, and it runs at most {MOST_PROCESSES} without swapping queues"
-    if queues > MOST_QUEUES:
-        return f"{queues} queues share the GPU, and it holds at most {MOST_QUEUES}"
+    if processes > MAX_PROCESSES:
+        return f"{processes} processes share the GPU, and it runs at most {MAX_PROCESSES} without swapping queues"
+    if queues > MAX_QUEUES:
+        return f"{queues} queues share the GPU, and it holds at most {MAX_QUEUES}"
     return ""

@@ -73,8 +73,8 @@ def percent(milli: int) -> str:
 
 CONTROL = "nvidia-cuda-mps-control"
 CONTROL_FOLDERS = ("/usr/bin", "/usr/local/nvidia/bin", "/usr/local/bin", "/opt/nvidia/bin")
-MOST_PATH = 80  # socket paths are limited to 108 bytes, and the daemon appends names
-MOST_WAIT_S = 10.0
+MAX_PATH = 80  # socket paths are limited to 108 bytes, and the daemon appends names
+MAX_WAIT_S = 10.0
 COMMAND_S = 5.0
 POLL_S = 0.02
 
@@ -85,8 +85,8 @@ def find_mps_control() -> str:
 
 class MpsDaemon:
     def __init__(self, folder: str, uuids: Sequence[str], control: str) -> None:
-        if len(folder) > MOST_PATH:
-            raise ClusterError(f"the folder {folder} is too long for MPS sockets; use at most {MOST_PATH} characters")
+        if len(folder) > MAX_PATH:
+            raise ClusterError(f"the folder {folder} is too long for MPS sockets; use at most {MAX_PATH} characters")
         self.folder = folder
         self.uuids = tuple(uuids)
         self._control = control
@@ -125,7 +125,7 @@ class MpsDaemon:
             return
         servers = self.servers()
         self.send_command("quit")
-        if not _wait_gone(pid, MOST_WAIT_S):
+        if not _wait_gone(pid, MAX_WAIT_S):
             _kill(pid)
         for server in servers:
             if not _wait_gone(server, 1.0):
@@ -157,7 +157,7 @@ class MpsDaemon:
         try:
             done = subprocess.run(
                 [self._control, "-d"], env=self._variables, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                timeout=MOST_WAIT_S, check=False, start_new_session=True,
+                timeout=MAX_WAIT_S, check=False, start_new_session=True,
             )  # fmt: skip
         except (OSError, subprocess.TimeoutExpired) as error:
             raise ClusterError(f"the MPS daemon of {', '.join(self.uuids)} did not start: {error}") from error
@@ -166,7 +166,7 @@ class MpsDaemon:
         self._record_pid(os.path.join(pipes, f"{CONTROL}.pid"))
 
     def _record_pid(self, pid_file: str) -> None:
-        deadline = time.monotonic() + MOST_WAIT_S
+        deadline = time.monotonic() + MAX_WAIT_S
         while time.monotonic() < deadline:
             with contextlib.suppress(OSError, ValueError), open(pid_file, encoding="ascii") as file:
                 pid = int(file.read())

@@ -11,7 +11,7 @@ from kaiwo.manifests.text.field_errors import FieldPath, join, name_type, show, 
 from kaiwo.model.errors import ConfigError
 
 T = TypeVar("T")
-MOST_LISTED = 600  # characters of field names in one sentence
+MAX_LISTED = 600  # characters of field names in one sentence
 
 
 class FieldReader:
@@ -155,5 +155,5 @@ def unknown_field(name: str, known: Iterable[str], path: FieldPath) -> ConfigErr
     """The error for an unknown field, with the field that was probably meant."""
     names = sorted(known)
     listed = f"; remove it, or use one of: {', '.join(names)}"
-    hint = suggest(name, names) or (listed if len(listed) <= MOST_LISTED else "; remove it")
+    hint = suggest(name, names) or (listed if len(listed) <= MAX_LISTED else "; remove it")
     return path.error(f"is not a known field{hint}")

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from kaiwo.manifests.text.field_errors import FieldPath, show, suggest
 from kaiwo.manifests.values.gpu_model_names import common_vendor, read_models
 from kaiwo.manifests.values.quantities import MAX_GPUS
-from kaiwo.model.gpu import GRADE_RANKS, MOST_SHARERS, SHARED_MILLI, TIME_SLICING, WHOLE_MILLI, is_grade_enough
+from kaiwo.model.gpu import GRADE_RANKS, MAX_SHARERS, SHARED_MILLI, TIME_SLICING, WHOLE_MILLI, is_grade_enough
 from kaiwo.model.gpu_models import CHIPS
 from kaiwo.model.partition_modes import WHOLE_MODE, legal_modes
 from kaiwo.model.request import ANY_PARTITION
@@ -89,7 +89,7 @@ def as_shares(written: WrittenGpus, names: GpuFieldNames, warnings: list[str]) -
     each = f"each of {count} GPUs" if count > 1 else "the GPU"
     warnings.append(
         path.sentence(
-            f"counts as {SHARED_MILLI / WHOLE_MILLI:g} of {each}: up to {MOST_SHARERS} such workloads share one "
+            f"counts as {SHARED_MILLI / WHOLE_MILLI:g} of {each}: up to {MAX_SHARERS} such workloads share one "
             f"by {shared.isolation}"
         )
     )

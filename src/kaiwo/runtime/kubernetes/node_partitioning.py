@@ -37,7 +37,7 @@ DRAINED = Taint(*TAINT)
 CLOSED = replace(DRAINED, effect="NoSchedule")
 POLL_S = 0.5
 SETTLE_S = 2.0  # after the taint, a pod of another scheduler may still start for this long
-MOST_MISSING = 1  # devices: real nodes of 64 partitions show 63
+MAX_MISSING = 1  # devices: real nodes of 64 partitions show 63
 
 
 class ChangeTimeouts(msgspec.Struct, frozen=True):
@@ -186,7 +186,7 @@ def difference(node: Node, modes: Mapping[str, Mode]) -> tuple[str, bool]:
         return f"{first} shows {'+'.join(shown[first])} after {'+'.join(modes[first])} was set", False
     model = node.gpus[0].model if node.gpus else ""
     expected = sum(partition_count(model, mode.compute) for mode in modes.values())
-    if abs(expected - len(node.gpus)) > MOST_MISSING:
+    if abs(expected - len(node.gpus)) > MAX_MISSING:
         return f"the node shows {len(node.gpus)} devices, and {expected} were expected", False
     return "", False
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kaiwo.clusters.kubernetes.writers.event_writer import EventWriter
 
 EVERY_S = 1.0  # faster changes are not worth a write
-MOST_CHARACTERS = 1000
+MAX_CHARACTERS = 1000
 # More nodes would not help against these.
 NOT_FOR_LACK_OF_NODES = frozenset(
     (
@@ -64,4 +64,4 @@ def reason_sentence(obstacles: tuple[Obstacle, ...]) -> tuple[str, bool]:
     """All the sentences as one, and whether more nodes would help."""
     text = "; ".join(dict.fromkeys(sentence(each) for each in obstacles))
     would_help = all(each.reason not in NOT_FOR_LACK_OF_NODES for each in obstacles)
-    return text[:MOST_CHARACTERS], would_help
+    return text[:MAX_CHARACTERS], would_help

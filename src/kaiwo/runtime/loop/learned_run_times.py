@@ -125,7 +125,7 @@ def _owner(workload: Workload) -> str:
 
 
 FILE = "run-times.jsonl"
-MOST_LINES = 2 * KINDS_KEPT * RUNS_KEPT  # beyond this the file is rewritten with the newer half
+MAX_LINES = 2 * KINDS_KEPT * RUNS_KEPT  # beyond this the file is rewritten with the newer half
 
 Line = tuple[str, str, int]
 
@@ -143,12 +143,12 @@ class RunTimeFile:
         except OSError:
             return []
         runs: list[tuple[WorkloadKind, int]] = []
-        for line in lines[-MOST_LINES:]:
+        for line in lines[-MAX_LINES:]:
             with contextlib.suppress(msgspec.MsgspecError):
                 owner, pods, run_s = msgspec.json.decode(line, type=Line)
                 runs.append((WorkloadKind(owner, pods), run_s))
-        if len(lines) > MOST_LINES:
-            self._rewrite(runs[-MOST_LINES // 2 :])
+        if len(lines) > MAX_LINES:
+            self._rewrite(runs[-MAX_LINES // 2 :])
         return runs
 
     def add(self, kind: WorkloadKind, run_s: int) -> None:

@@ -26,7 +26,7 @@ from kaiwo.runtime.nodes.agent_report_checks import check_devices, check_invento
 from kaiwo.runtime.nodes.local_node import devices_of, wiring_of
 
 LOST_S = 5.0  # five samples
-MOST_REASON = 300
+MAX_REASON = 300
 IN_PROCESS = "this process"  # the version shown for the agent inside `kaiwo up`
 
 
@@ -178,4 +178,4 @@ def _with_health(node: Node, known: Mapping[str, Gpu]) -> Node:
 
 def printable(text: str) -> str:
     """Text from an agent, made short and printable."""
-    return "".join(char if char.isprintable() else " " for char in text)[:MOST_REASON]
+    return "".join(char if char.isprintable() else " " for char in text)[:MAX_REASON]

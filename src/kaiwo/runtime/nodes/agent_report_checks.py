@@ -15,13 +15,13 @@ from kaiwo.model.gpu import WHOLE_MILLI, Gpu
 from kaiwo.model.node import DeviceLinks
 
 T = TypeVar("T", PhysicalGpu, Partition)
-MOST_DEVICES = 1024
-MOST_MIB = 1 << 24
-MOST_LINK = 10**9  # MB/s, and the numbers of NUMA nodes
-MOST_PARALLEL_LINKS = 1024  # links between two GPUs
-MOST_COUNT = 1 << 53  # the largest integer that JSON readers hold exactly
-MOST_NOTES = 16
-_PERCENT, _CELSIUS, _WATT, _COUNT = (0, 100), (-60, 200), (0, 20_000), (0, MOST_COUNT)
+MAX_DEVICES = 1024
+MAX_MIB = 1 << 24
+MAX_LINK = 10**9  # MB/s, and the numbers of NUMA nodes
+MAX_PARALLEL_LINKS = 1024  # links between two GPUs
+MAX_COUNT = 1 << 53  # the largest integer that JSON readers hold exactly
+MAX_NOTES = 16
+_PERCENT, _CELSIUS, _WATT, _COUNT = (0, 100), (-60, 200), (0, 20_000), (0, MAX_COUNT)
 _BOUNDS = {
     "utilisation_percent": _PERCENT, "memory_busy_percent": _PERCENT, "busy_percent": _PERCENT,
     "temperature_c": _CELSIUS, "memory_temperature_c": _CELSIUS, "power_w": _WATT, "power_limit_w": _WATT,
@@ -47,7 +47,7 @@ def check_inventory(reported: Inventory) -> CheckedInventory:
         notes += [f"{gpu.id}: {text}" for text in (*problems, *minor)]
         gpus.append(fresh)
     return CheckedInventory(
-        replace(reported, gpus=tuple(gpus)) if notes else reported, implausible, tuple(notes[:MOST_NOTES])
+        replace(reported, gpus=tuple(gpus)) if notes else reported, implausible, tuple(notes[:MAX_NOTES])
     )
 
 
@@ -55,29 +55,29 @@ def check_sample(reported: Sample, inventory: Inventory, implausible: Mapping[st
     memory = {gpu.id: gpu.memory_mib for gpu in inventory.gpus}
     notes: list[str] = []
     gpus = tuple(
-        _sample(gpu, 2 * memory.get(gpu.id, 0) or MOST_MIB, implausible.get(gpu.id, ""), notes) for gpu in reported.gpus
+        _sample(gpu, 2 * memory.get(gpu.id, 0) or MAX_MIB, implausible.get(gpu.id, ""), notes) for gpu in reported.gpus
     )
     if not notes and not implausible:
         return reported
-    return replace(reported, gpus=gpus, notes=(*reported.notes, *notes[:MOST_NOTES]))
+    return replace(reported, gpus=gpus, notes=(*reported.notes, *notes[:MAX_NOTES]))
 
 
 def check_devices(gpus: tuple[Gpu, ...]) -> None:
     """ConfigError for what no machine has: the cluster state trusts these numbers."""
-    if len(gpus) > MOST_DEVICES:
-        raise ConfigError(f"the inventory has {len(gpus)} devices; a node has at most {MOST_DEVICES:,}", "inventory")
+    if len(gpus) > MAX_DEVICES:
+        raise ConfigError(f"the inventory has {len(gpus)} devices; a node has at most {MAX_DEVICES:,}", "inventory")
     ids = [gpu.id for gpu in gpus]
     if len(set(ids)) != len(ids):
         raise ConfigError("two devices of the inventory have the same id; each needs its own", "inventory")
     for gpu in gpus:
         if not gpu.id or len(gpu.id) > 200 or not (gpu.id + gpu.model + gpu.profile).isprintable():
             raise ConfigError("a device of the inventory has no printable id of at most 200 characters", "inventory")
-        if not 0 <= gpu.memory_mib <= MOST_MIB or not 0 < gpu.milli <= WHOLE_MILLI:
+        if not 0 <= gpu.memory_mib <= MAX_MIB or not 0 < gpu.milli <= WHOLE_MILLI:
             raise ConfigError(f"device {gpu.id} says {gpu.memory_mib} MiB and {gpu.milli} milli", "inventory")
 
 
 def check_wiring(wiring: DeviceLinks) -> None:
-    if any(not -1 <= value <= MOST_LINK for row in (wiring.numa, *wiring.mb_s) for value in row):
+    if any(not -1 <= value <= MAX_LINK for row in (wiring.numa, *wiring.mb_s) for value in row):
         raise ConfigError("a link or a NUMA node of the inventory is out of range", "inventory")
 
 
@@ -91,9 +91,9 @@ def _gpu(gpu: PhysicalGpu) -> tuple[PhysicalGpu, list[str], list[str]]:
     links = tuple(
         link
         for link in gpu.links
-        if 0 <= (link.bandwidth_mb_s or 0) <= MOST_LINK and 0 <= (link.count or 0) <= MOST_PARALLEL_LINKS
+        if 0 <= (link.bandwidth_mb_s or 0) <= MAX_LINK and 0 <= (link.count or 0) <= MAX_PARALLEL_LINKS
     )
-    is_numa = gpu.numa is None or 0 <= gpu.numa <= MOST_LINK
+    is_numa = gpu.numa is None or 0 <= gpu.numa <= MAX_LINK
     minor += [] if len(links) == len(gpu.links) else ["a link with impossible values is left out"]
     minor += [] if is_numa else [f"it says NUMA node {gpu.numa}, which is impossible"]
     if not problems and not minor:
@@ -103,7 +103,7 @@ def _gpu(gpu: PhysicalGpu) -> tuple[PhysicalGpu, list[str], list[str]]:
 
 
 def _memory_problem(device: PhysicalGpu | Partition) -> list[str]:
-    is_size = 0 <= device.memory_mib <= MOST_MIB
+    is_size = 0 <= device.memory_mib <= MAX_MIB
     return [] if is_size else [f"its agent says {device.memory_mib} MiB, which no GPU has"]
 
 

@@ -13,7 +13,7 @@ from kaiwo.cli.output.table_layout import cut
 from kaiwo.cli.verb_base import Verb, connect_server
 from kaiwo.model.amounts import count, rounded_memory, short_duration, thousandths
 
-BAR, LEAST_BAR = 24, 6
+BAR, MIN_BAR = 24, 6
 NAMES = 12  # the width of the left column
 
 
@@ -80,7 +80,7 @@ def _bars(view: StatusView) -> list[tuple[str, str]]:
     ]
     width = printing.terminal_width()
     room = width - NAMES - len("[] ") - max(len(text) for _, _, text in rows) if width else BAR
-    size = min(room, BAR) if room >= LEAST_BAR else 0
+    size = min(room, BAR) if room >= MIN_BAR else 0
     bars = {name: _bar(usage, size) + text if usage.total else "none" for name, usage, text in rows}
     if view.nodes_out:
         bars["nodes"] += f", {view.nodes_out} cordoned or not ready"

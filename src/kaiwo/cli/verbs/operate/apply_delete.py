@@ -12,7 +12,7 @@ from kaiwo.cli.output import printing
 from kaiwo.cli.verb_base import Verb, connect_server
 from kaiwo.model.errors import ConfigError
 
-MOST_BYTES = 16 * 1024 * 1024
+MAX_BYTES = 16 * 1024 * 1024
 
 
 def file_option(required: bool) -> Callable[[Any], Any]:
@@ -26,14 +26,14 @@ def _read_file(path: str) -> bytes:
     named = "stdin" if path == "-" else path
     try:
         if path == "-":
-            text = sys.stdin.buffer.read(MOST_BYTES + 1)
+            text = sys.stdin.buffer.read(MAX_BYTES + 1)
         else:
             with open(path, "rb") as file:
-                text = file.read(MOST_BYTES + 1)
+                text = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise ConfigError(f"cannot read {path} ({error.strerror}); check -f") from None
-    if len(text) > MOST_BYTES:
-        raise ConfigError(f"{named} is larger than {MOST_BYTES // 1024 // 1024} MiB; split it")
+    if len(text) > MAX_BYTES:
+        raise ConfigError(f"{named} is larger than {MAX_BYTES // 1024 // 1024} MiB; split it")
     if not text.strip():
         raise ConfigError(f"{named} is empty; it should contain YAML documents")
     return text

@@ -14,7 +14,7 @@ from kaiwo.model.plan import Eviction, Plan, Start, Wait
 if TYPE_CHECKING:
     from kaiwo.runtime.loop.replay import ReplayResult
 
-MOST_LINES = 20
+MAX_LINES = 20
 
 
 def plan_lines(plan: Plan) -> list[str]:
@@ -117,10 +117,10 @@ def _summary(plan: Plan) -> str:
 
 
 def _print_lines(lines: list[str], indent: str) -> None:
-    for line in lines[:MOST_LINES]:
+    for line in lines[:MAX_LINES]:
         click.echo(indent + line)
-    if len(lines) > MOST_LINES:
-        click.echo(f"{indent}and {len(lines) - MOST_LINES} more; -o json shows all")
+    if len(lines) > MAX_LINES:
+        click.echo(f"{indent}and {len(lines) - MAX_LINES} more; -o json shows all")
 
 
 def _result_data(result: "ReplayResult") -> dict[str, Any]:

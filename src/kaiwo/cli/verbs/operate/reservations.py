@@ -16,7 +16,7 @@ from kaiwo.cli.verb_base import VerbGroup, connect_server, run_for_each
 from kaiwo.model.amounts import count, duration, thousandths
 from kaiwo.model.errors import ConfigError
 
-MOST_DEVICES = 64
+MAX_DEVICES = 64
 
 
 @click.group(cls=VerbGroup, describe="kaiwo reservations describe", invoke_without_command=True)
@@ -108,7 +108,7 @@ def delete(names: tuple[str, ...]) -> int:
 
 def print_reservation(view: ReservationView, now_s: int) -> None:
     devices = [f"{device.node}/{device.gpu}" for device in view.devices]
-    more = f" and {len(devices) - MOST_DEVICES} more" if len(devices) > MOST_DEVICES else ""
+    more = f" and {len(devices) - MAX_DEVICES} more" if len(devices) > MAX_DEVICES else ""
     owner = f"{view.owner_kind} {short_name(view.owner)}" if view.owner else "workloads that name it (a pool)"
     printing.print_facts(
         ("reservation", view.name),
@@ -122,7 +122,7 @@ def print_reservation(view: ReservationView, now_s: int) -> None:
         ("models", ", ".join(view.gpu_models)),
         ("node labels", ", ".join(f"{key}={value}" for key, value in view.node_selector.items())),
         ("whole nodes", ", ".join(view.nodes)),
-        ("devices", ", ".join(devices[:MOST_DEVICES]) + more),
+        ("devices", ", ".join(devices[:MAX_DEVICES]) + more),
         ("chosen by", "its creator" if view.is_exact else "the scheduler"),
         ("other workloads", ", ".join(short_name(name) for name in view.others)),
         ("note", view.message),

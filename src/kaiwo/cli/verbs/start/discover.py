@@ -14,7 +14,7 @@ from kaiwo.model.amounts import count, rounded_memory
 if TYPE_CHECKING:
     from kaiwo.devices.inventory import Inventory, Partition, PhysicalGpu
 
-MOST_BYTES = 64 << 20
+MAX_BYTES = 64 << 20
 TEXT_FILE = click.File(encoding="utf-8", errors="replace")
 
 
@@ -46,9 +46,9 @@ def discover(root: str, smi: IO[str] | None, dump: IO[str] | None, output: str) 
     if dump:
         from kaiwo.devices.machine_dumps import read_dump
 
-        inventory = read_dump(dump.read(MOST_BYTES), os.path.basename(dump.name))
+        inventory = read_dump(dump.read(MAX_BYTES), os.path.basename(dump.name))
     else:
-        inventory = find(root, smi.read(MOST_BYTES) if smi else "")
+        inventory = find(root, smi.read(MAX_BYTES) if smi else "")
     if output in ("json", "yaml"):
         import msgspec
 

@@ -9,7 +9,7 @@ from kaiwo.cli.server_options import given_options, host_option, port_option, ru
 from kaiwo.cli.verb_base import LocalVerb, add_options, server_location
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.gpu_models import GPU_MODELS
-from kaiwo.model.node import MOST_VIRTUAL_NODES
+from kaiwo.model.node import MAX_VIRTUAL_NODES
 
 # Each option is a field of UpOptions.
 _option = click.option
@@ -19,7 +19,7 @@ _OPTIONS = (
     _option("--demo", is_flag=True, help="Submit sample workloads."),
     _option("--speed", metavar="X", type=click.FloatRange(0.1, 100_000), default=1.0,
             help="Virtual seconds per real second."),
-    _option("--nodes", metavar="N", type=click.IntRange(1, MOST_VIRTUAL_NODES), help="Number of virtual nodes."),
+    _option("--nodes", metavar="N", type=click.IntRange(1, MAX_VIRTUAL_NODES), help="Number of virtual nodes."),
     _option("--gpu-model", type=click.Choice(list(GPU_MODELS), case_sensitive=False), metavar="MODEL",
             help=f"GPU model of the virtual nodes: {', '.join(GPU_MODELS)}."),
     _option("--cluster-file", metavar="FILE", type=click.Path(exists=True, dir_okay=False, readable=True),

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from kaiwo.api.views import MOST_NAMES, ActionResult, BulkOutcome, NamesForm, Problem
+from kaiwo.api.views import MAX_NAMES, ActionResult, BulkOutcome, NamesForm, Problem
 from kaiwo.cli.client.api_client import ApiClient, problem_error
 from kaiwo.cli.lists.object_kinds import WORKLOADS
 from kaiwo.cli.lists.show_list import fetch_list, make_list_request
@@ -54,8 +54,8 @@ class BulkAction:
             self._report(missing, is_alone)
 
     def _post(self, names: Sequence[str]) -> Iterator[ActionResult]:
-        for at in range(0, len(names), MOST_NAMES):
-            answer = self._server.post(f"/workloads/{self._verb}", NamesForm(list(names[at : at + MOST_NAMES])))
+        for at in range(0, len(names), MAX_NAMES):
+            answer = self._server.post(f"/workloads/{self._verb}", NamesForm(list(names[at : at + MAX_NAMES])))
             yield from self._server.decode(answer, BulkOutcome).results
 
     def _report(self, result: ActionResult, is_alone: bool) -> None:

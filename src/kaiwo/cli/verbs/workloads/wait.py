@@ -19,7 +19,7 @@ RECONNECT_S = 30.0
 
 Connect = Callable[[], ApiClient]
 _HAS_STARTED = (WorkloadState.RUNNING, WorkloadState.STOPPING)
-MOST_NAMED = 5
+MAX_NAMED = 5
 HAS_RUN = (WorkloadState.RUNNING, WorkloadState.STOPPING, WorkloadState.SUCCEEDED)
 GOALS = {
     "running": lambda state: state in HAS_RUN,
@@ -109,10 +109,10 @@ def _describe_unfinished(late: Mapping[str, WorkloadState | None]) -> str:
     """`train is still running, eval is still waiting; see: kaiwo logs -f train`."""
     special = {None: "is unknown", WorkloadState.HELD: "is held"}
     phrases = [f"{short_name(name)} {special.get(state, f'is still {state}')}" for name, state in late.items()]
-    more = f" and {len(phrases) - MOST_NAMED} more" if len(phrases) > MOST_NAMED else ""
+    more = f" and {len(phrases) - MAX_NAMED} more" if len(phrases) > MAX_NAMED else ""
     first, state = next(iter(late.items()))
     if state is None:
         way_out = "check with: kaiwo status"
     else:
         way_out = f"see: kaiwo {'logs -f' if state in _HAS_STARTED else 'why'} {short_name(first)}"
-    return f"{', '.join(phrases[:MOST_NAMED])}{more}; {way_out}"
+    return f"{', '.join(phrases[:MAX_NAMED])}{more}; {way_out}"

@@ -20,7 +20,7 @@ from kaiwo.model.planned_start import PlannedStart
 
 START_ANNOTATION = OUR_PREFIX + "planned-start"
 PLACE_ANNOTATION = OUR_PREFIX + "planned-place"
-MOST_BYTES = 16 << 20  # of one planned start: what unpacks to more was not written by us
+MAX_BYTES = 16 << 20  # of one planned start: what unpacks to more was not written by us
 _KEY_BYTES = PLACE_ANNOTATION.encode()
 _decode = msgspec.json.Decoder(PlannedStart).decode
 
@@ -109,7 +109,7 @@ def write_planned_start(planned_start: PlannedStart) -> str:
 def read_planned_start(text: str, workload: str) -> PlannedStart | None:
     """None: it is damaged."""
     try:
-        found = _decode(zlib.decompressobj().decompress(base64.b64decode(text), MOST_BYTES))
+        found = _decode(zlib.decompressobj().decompress(base64.b64decode(text), MAX_BYTES))
     except (ValueError, zlib.error, msgspec.DecodeError):
         return None
     return replace(found, workload=workload) if is_countable(found) else None

@@ -14,7 +14,7 @@ from kaiwo.clusters.kubernetes.decode.wire_objects import Wire
 from kaiwo.model.events import StoppedForOthers
 from kaiwo.snapshot.eviction_history import HOUR_S
 
-MOST_STOPS = 256  # of one queue, the last ones: a status must stay small
+MAX_STOPS = 256  # of one queue, the last ones: a status must stay small
 WHOLE = 1 << 40  # a part of 1, in the units of `queues.usage`
 DIGITS = Decimal("0.000000001")
 
@@ -84,7 +84,7 @@ class QueueHistory:
     def record_stop(self, queue: str, event: StoppedForOthers, live: Container[str]) -> None:
         before = (*self.stops.get(queue, ()), event)
         kept = [each for each in before if each.at_s > event.at_s - HOUR_S or each.workload in live]
-        self.stops[queue] = tuple(kept[-MOST_STOPS:])
+        self.stops[queue] = tuple(kept[-MAX_STOPS:])
         self._last = None
         self._change(queue)
 

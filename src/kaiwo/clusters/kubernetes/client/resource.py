@@ -12,7 +12,7 @@ from kaiwo.clusters.kubernetes.client.errors import Status
 
 T = TypeVar("T")
 
-MOST_REPORTED = 1000  # objects of a kind that are named in the log; the others are only counted
+MAX_REPORTED = 1000  # objects of a kind that are named in the log; the others are only counted
 
 
 class ListMeta(msgspec.Struct, rename="camel"):
@@ -87,7 +87,7 @@ class Resource(Generic[T]):
         """Count an object that cannot be used, and report it unless it was reported before for the same reason."""
         self.unreadable += 1
         reason = f"{type(error).__name__}: {error}"[:300]
-        if self._reported.get(name) != reason and (name in self._reported or len(self._reported) < MOST_REPORTED):
+        if self._reported.get(name) != reason and (name in self._reported or len(self._reported) < MAX_REPORTED):
             self._reported[name] = reason
             self.report("object-left-out", level="warning", kind=self.path, object=name, error=reason)
 

@@ -24,7 +24,7 @@ MODEL_LABELS = {
     "nvidia": (OUR_PREFIX + "gpu-model", "nvidia.com/gpu.product"),
 }
 MEMORY_LABELS = {"amd": ("amd.com/gpu.vram", "beta.amd.com/gpu.vram"), "nvidia": ("nvidia.com/gpu.memory",)}
-MOST_GPUS = 1024
+MAX_GPUS = 1024
 _KNOWN = {name.lower(): name for name in GPU_MODELS}
 _read_devices = msgspec.json.Decoder(tuple[Gpu, ...]).decode
 
@@ -73,7 +73,7 @@ def _gpus(annotations: dict[str, str], labels: dict[str, str], offers: Mapping[s
     for vendor, count in offers.items():
         mine = [gpu for gpu in listed or () if vendor_of(gpu) == vendor]
         found += mine or _counted(labels, vendor, count, vendor == first)
-    return tuple(found[:MOST_GPUS])
+    return tuple(found[:MAX_GPUS])
 
 
 def _listed(annotations: dict[str, str]) -> tuple[Gpu, ...] | None:
@@ -82,7 +82,7 @@ def _listed(annotations: dict[str, str]) -> tuple[Gpu, ...] | None:
         found = _read_devices(annotations[DEVICES_ANNOTATION]) if annotations.get(DEVICES_ANNOTATION) else None
     except msgspec.DecodeError:
         return None
-    return found if found is not None and len(found) <= MOST_GPUS and is_countable(found) else None
+    return found if found is not None and len(found) <= MAX_GPUS and is_countable(found) else None
 
 
 def _counted(labels: dict[str, str], vendor: str, count: int, is_first: bool) -> list[Gpu]:
@@ -92,7 +92,7 @@ def _counted(labels: dict[str, str], vendor: str, count: int, is_first: bool) ->
     known = GPU_MODELS.get(model)
     memory_mib = _memory_mib(labels, vendor) or (known.memory_mib if known else 0)
     prefix, unknown_vendor = "" if is_first else f"{vendor}-", "" if known else vendor
-    return [Gpu(f"{prefix}gpu-{at}", model, memory_mib, vendor=unknown_vendor) for at in range(min(count, MOST_GPUS))]
+    return [Gpu(f"{prefix}gpu-{at}", model, memory_mib, vendor=unknown_vendor) for at in range(min(count, MAX_GPUS))]
 
 
 def _memory_mib(labels: dict[str, str], vendor: str) -> int:

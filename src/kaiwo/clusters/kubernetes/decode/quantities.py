@@ -15,7 +15,7 @@ from kaiwo.manifests.text.field_errors import FieldPath
 from kaiwo.manifests.values.quantities import MIB, read_quantity
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.gpu_models import RESOURCE_VENDORS
-from kaiwo.model.request import MOST_CPU_MILLI, MOST_GPUS, MOST_MIB
+from kaiwo.model.request import MAX_CPU_MILLI, MAX_GPUS, MAX_MIB
 
 MOST = 1 << 54
 
@@ -33,7 +33,7 @@ def is_countable(value: Any) -> bool:
 
 NO_FIELD = FieldPath("", "quantity")
 # The server accepts up to 2**63 of anything, from pods and from nodes: amounts are counted up to this.
-MOST_BYTES = MOST_MIB * MIB
+MAX_BYTES = MAX_MIB * MIB
 
 
 @lru_cache(maxsize=4096)
@@ -56,7 +56,7 @@ def read_time_s(timestamp: str | None) -> int:
 
 def largest_counted(name: str) -> int:
     """The largest amount that is counted."""
-    return MOST_CPU_MILLI if name == "cpu" else MOST_GPUS if name in RESOURCE_VENDORS else MOST_BYTES
+    return MAX_CPU_MILLI if name == "cpu" else MAX_GPUS if name in RESOURCE_VENDORS else MAX_BYTES
 
 
 def _whole(name: str, value: str | int | float, rounding: str) -> int:

@@ -17,7 +17,7 @@ from kaiwo.clusters.kubernetes.extender.bind_pods import DeviceChooser, Extender
 from kaiwo.model.request import Request
 
 LOOPBACK = "127.0.0.1"
-MOST_BYTES = 256 << 20  # 5,000 whole nodes in one question
+MAX_BYTES = 256 << 20  # 5,000 whole nodes in one question
 WATCH_LAG_S = 0.05  # a watch and the loop behind it take less
 STANDBY = "this replica of Kaiwo does not lead"
 Answer = dict[str, Any] | list[dict[str, Any]]
@@ -48,7 +48,7 @@ class ExtenderServer:
         self.answers: Counter[str] = Counter()  # by verb
 
     async def start(self, port: int) -> None:
-        app = web.Application(client_max_size=MOST_BYTES)
+        app = web.Application(client_max_size=MAX_BYTES)
         app.router.add_post("/filter", self._handler("filter", self._filter))
         app.router.add_post("/prioritize", self._handler("prioritize", self._prioritize))
         app.router.add_post("/preempt", self._handler("preempt", self._preempt))

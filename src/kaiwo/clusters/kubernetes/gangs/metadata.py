@@ -12,7 +12,7 @@ from kaiwo.clusters.kubernetes.gangs.labels import KUEUE_GROUP, PREFIXES, USED_A
 Texts = dict[str, str]
 FullName = tuple[str, str, str, str]  # API group, kind, namespace, name
 
-MOST_PODS = 100_000  # of one gang
+MAX_PODS = 100_000  # of one gang
 FLAGS = ("true", "false")  # on a Job, `kaiwo.ai/gang` may also say whether its pods are a gang
 
 

@@ -9,7 +9,7 @@ from kaiwo.clusters.kubernetes.decode.wire_objects import NOTHING, Wire
 from kaiwo.clusters.kubernetes.webhooks.submitting_user import Requester
 
 DENIED = 403
-MOST_WARNINGS, WARNING_CHARACTERS = 5, 250  # the API server truncates longer ones
+MAX_WARNINGS, WARNING_CHARACTERS = 5, 250  # the API server truncates longer ones
 PatchStep = dict[str, Any]  # of a JSON patch
 
 
@@ -57,7 +57,7 @@ def write_review(uid: str, verdict: AdmissionVerdict) -> bytes:
         response["patchType"] = "JSONPatch"
         response["patch"] = base64.b64encode(msgspec.json.encode(verdict.patch)).decode()
     if verdict.warnings:
-        response["warnings"] = [line[:WARNING_CHARACTERS] for line in verdict.warnings[:MOST_WARNINGS]]
+        response["warnings"] = [line[:WARNING_CHARACTERS] for line in verdict.warnings[:MAX_WARNINGS]]
     return msgspec.json.encode({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
 
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from kaiwo.clusters.kubernetes.cache.checkpoint_annotations import checkpoint_annotation
 from kaiwo.clusters.kubernetes.decode.pod_request import check_share_count, kubelet_field_names
 from kaiwo.clusters.kubernetes.decode.workload_annotations import read_workload_settings
-from kaiwo.clusters.kubernetes.gangs.metadata import MOST_PODS
+from kaiwo.clusters.kubernetes.gangs.metadata import MAX_PODS
 from kaiwo.clusters.kubernetes.webhooks.admission_review import ALLOWED, AdmissionRequest, AdmissionVerdict, is_absent
 from kaiwo.clusters.kubernetes.webhooks.submitting_user import Requester, WebhookPolicy
 from kaiwo.clusters.kubernetes.webhooks.workload_defaults import (
@@ -164,7 +164,7 @@ def _check_gpus(owner: str, template: PodTemplate, layers: list[tuple[Strings, S
             f"whole; remove {resource} to share"
         )
     for name in ("gang-size", "min-pods"):
-        annotations.read(name, lambda value, where: read_number(value, where, 1, MOST_PODS), 1)
+        annotations.read(name, lambda value, where: read_number(value, where, 1, MAX_PODS), 1)
 
 
 def _check_queue(

@@ -34,7 +34,7 @@ from kaiwo.clusters.kubernetes.webhooks.review_workload import review_workload
 from kaiwo.clusters.kubernetes.webhooks.submitting_user import WebhookPolicy
 from kaiwo.model.queue import UNBOUNDED_DEFAULT_QUEUE
 
-MOST_BYTES = 8 << 20  # a review carries an object twice, and one has at most 1.5 MiB
+MAX_BYTES = 8 << 20  # a review carries an object twice, and one has at most 1.5 MiB
 SHUTDOWN_S = 2.0
 Reviewer = Callable[[AdmissionRequest], Awaitable[AdmissionVerdict]]
 
@@ -51,7 +51,7 @@ class WebhookServer:
         self.counts = RequestCounts()
 
     async def start(self, host: str, port: int, context: ssl.SSLContext | None) -> None:
-        app = web.Application(client_max_size=MOST_BYTES)
+        app = web.Application(client_max_size=MAX_BYTES)
         app.router.add_post("/work", self._handler("work", partial(self._review_work, is_invited=False)))
         app.router.add_post("/invited", self._handler("invited", partial(self._review_work, is_invited=True)))
         app.router.add_post("/queues", self._handler("queues", self._review_queue))

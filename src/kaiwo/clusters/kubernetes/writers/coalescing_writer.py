@@ -16,7 +16,7 @@ RETRY_FIRST_S, RETRY_LONGEST_S = 1.0, 10.0
 AT_ONCE = 16  # writes on pods, which must not crowd out Bindings
 REVIEW_S = 1.0
 CLOSE_S = 0.5  # for writes that are in flight
-MOST_CHARACTERS = 300  # of an error in the log
+MAX_CHARACTERS = 300  # of an error in the log
 
 Value = TypeVar("Value")
 WriteError = ApiError | UnreachableError
@@ -130,6 +130,6 @@ def report_failures(report: Report, event: str, label: str) -> Callable[[str, ob
 
     def failed(name: str, _value: object, error: WriteError) -> None:
         if not is_moot(error):
-            report(event, level="warning", **{label: name}, error=str(error)[:MOST_CHARACTERS])
+            report(event, level="warning", **{label: name}, error=str(error)[:MAX_CHARACTERS])
 
     return failed

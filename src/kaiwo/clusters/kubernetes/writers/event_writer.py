@@ -15,7 +15,7 @@ from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
 from kaiwo.clusters.kubernetes.client import ApiError, Client, UnreachableError
 from kaiwo.clusters.kubernetes.client.connection import STRATEGIC
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod, Key
-from kaiwo.clusters.kubernetes.writers.coalescing_writer import MOST_CHARACTERS, Report, WriteError
+from kaiwo.clusters.kubernetes.writers.coalescing_writer import MAX_CHARACTERS, Report, WriteError
 from kaiwo.clusters.kubernetes.writers.pod_writes import Outcome, pod_path
 from kaiwo.clusters.kubernetes.writers.status_writer import utc_now, utc_now_micros
 from kaiwo.clusters.plan_checks import eviction_sentence
@@ -25,7 +25,7 @@ YIELD_S, YIELD_TURNS = 0.05, 20  # how long, and how often, a write waits while 
 RETRY_S = 0.2
 BLOCKED_S = 3.0  # how long a pod must be blocked before that is written
 FLUSH_POLL_S = 0.02
-MOST_EVENTS = 200_000  # that wait; beyond it the oldest are dropped and counted
+MAX_EVENTS = 200_000  # that wait; beyond it the oldest are dropped and counted
 REPEAT_S = 300  # the same sentence about the same pod is an Event again only after this time
 WAITING = "KaiwoWaiting"  # the condition's reason when more nodes would not help
 UNSCHEDULABLE = "Unschedulable"  # the reason on which cluster autoscalers act
@@ -135,7 +135,7 @@ class EventWriter:
 
     def _put_event(self, pod: CachedPod, kind: str, reason: str, message: str, action: str) -> None:
         self._events[pod.uid, reason] = (pod.key, _event(pod, kind, reason, message, action))
-        if len(self._events) > MOST_EVENTS:
+        if len(self._events) > MAX_EVENTS:
             del self._events[next(iter(self._events))]
             self.dropped += 1
         self._wake.set()
@@ -207,7 +207,7 @@ class EventWriter:
             ):
                 self.failures += 1
                 if self.failures & (self.failures - 1) == 0:  # a power of two: log it once in a while
-                    known = {"pod": "/".join(key), "error": str(error)[:MOST_CHARACTERS], "failures": self.failures}
+                    known = {"pod": "/".join(key), "error": str(error)[:MAX_CHARACTERS], "failures": self.failures}
                     self._report("voice-failed", level="warning", **known)
             return error
         self.written += 1

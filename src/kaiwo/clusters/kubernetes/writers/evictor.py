@@ -11,7 +11,7 @@ import msgspec
 
 from kaiwo.clusters.kubernetes.client import ApiError, StandbyError, UnreachableError
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod
-from kaiwo.clusters.kubernetes.writers.coalescing_writer import MOST_CHARACTERS
+from kaiwo.clusters.kubernetes.writers.coalescing_writer import MAX_CHARACTERS
 from kaiwo.clusters.kubernetes.writers.pod_writes import Outcome, PodWrites, pod_path, server_message
 from kaiwo.clusters.plan_checks import by_workload, check_evictions
 from kaiwo.model.plan import Eviction, EvictionCause
@@ -88,7 +88,7 @@ class Evictor:
             self._writes.report("evict-failed", level="warning", pod=name, beneficiary=beneficiary, error=why)
             self._writes.spawn(self._allow_later(pod))
         message = f"the server does not evict pod {name}: {why}" if why else ""
-        self._cache.in_flight.end_eviction(pod, message[:MOST_CHARACTERS])
+        self._cache.in_flight.end_eviction(pod, message[:MAX_CHARACTERS])
         if eviction.beneficiary:
             self._refused(eviction.beneficiary)
         self._writes.publish()

@@ -9,7 +9,7 @@ from kaiwo.clusters.kubernetes.writers.coalescing_writer import Report, WriteErr
 from kaiwo.clusters.kubernetes.writers.status_writer import StatusWriter
 from kaiwo.model.partitioning_plan import PartitioningPlan
 
-MOST_NODES = 10_000
+MAX_NODES = 10_000
 FAILED, BUSY = ("Failed", "RolledBack"), ("Changing", "Draining", "Verifying")
 
 
@@ -77,7 +77,7 @@ def plan_phase(plan: PartitioningPlan, nodes: Sequence[NodeProgress]) -> tuple[s
 
 
 def status_fields(generation: int, phase: str, message: str, nodes: Iterable[NodeProgress]) -> dict[str, Any]:
-    listed = [node._asdict() for node in nodes][:MOST_NODES]
+    listed = [node._asdict() for node in nodes][:MAX_NODES]
     return {
         "observedGeneration": generation,
         "phase": phase,

@@ -15,7 +15,7 @@ from kaiwo.model.gpu import WHOLE_MILLI, Share
 
 GRANTED_DEVICES = "kaiwo.ai/granted-devices"
 ISOLATION = "kaiwo.ai/gpu-isolation"
-LEAST_GRADE = "kaiwo.ai/gpu-isolation-grade"
+MIN_GRADE = "kaiwo.ai/gpu-isolation-grade"
 SHARING = "kaiwo.ai/gpu-sharing"  # of whole GPUs: others may share them
 SIZES = ("kaiwo.ai/gpu-fraction", "kaiwo.ai/gpu-memory")  # of a share; a pod with one of them asks for no whole GPU
 SHARE_RESOURCE = "kaiwo.ai/gpu-share"
@@ -138,7 +138,7 @@ def _bound(pod: _Pod) -> BoundPod:
         name=pod.metadata.name,
         assigned=notes.get(GRANTED_DEVICES, ""),
         isolation=_annotation(notes, ISOLATION) or _isolation_of_shared(notes),
-        least_grade=_annotation(notes, LEAST_GRADE),
+        least_grade=_annotation(notes, MIN_GRADE),
         created=pod.metadata.created,
         bound=(since or [pod.metadata.created])[0],
         is_over=pod.status.phase in ("Succeeded", "Failed"),

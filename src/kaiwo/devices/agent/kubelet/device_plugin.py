@@ -32,10 +32,10 @@ NO_GPU = "this node has no GPU to offer to the kubelet yet"
 SERVICE = f"{DEVICE_PLUGIN}.DevicePlugin"
 HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"
 # Each open stream occupies a thread. A kubelet needs one stream, and a restarted kubelet gets a new server.
-MOST_STREAMS, CALLS = 6, 6
+MAX_STREAMS, CALLS = 6, 6
 RESOURCES = {vendor: resource for resource, vendor in RESOURCE_VENDORS.items()}
 SHARES_A_DEVICE = 100  # the smallest share is 1/100, so the kubelet never runs out before the scheduler
-NAME_CHARS, MOST_NAMES = 60, 3  # limits of names in an error, since a client may send long ones
+NAME_CHARS, MAX_NAMES = 60, 3  # limits of names in an error, since a client may send long ones
 CHECK_S = 1.0  # how soon a stream notices that its kubelet is gone
 
 
@@ -68,7 +68,7 @@ class DevicePlugin:
         self._is_closed, self._streams = False, set()
         with contextlib.suppress(FileNotFoundError):
             os.unlink(socket)
-        self._server = grpc.server(ThreadPoolExecutor(MOST_STREAMS + CALLS, thread_name_prefix=self.resource))
+        self._server = grpc.server(ThreadPoolExecutor(MAX_STREAMS + CALLS, thread_name_prefix=self.resource))
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, self._methods()),))
         self._server.add_insecure_port(f"unix://{socket}")
         self._server.start()
@@ -108,13 +108,13 @@ class DevicePlugin:
     def _add_stream(self, context: Any) -> None:
         """Register a stream until its client is gone; refuse it if there are too many."""
         with self._changed:
-            is_full = len(self._streams) >= MOST_STREAMS
+            is_full = len(self._streams) >= MAX_STREAMS
             if not is_full:
                 self._streams.add(context)
         if is_full:
             context.abort(
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
-                f"kaiwo: {MOST_STREAMS} streams of {self.resource} are open, but a kubelet needs only one; close some",
+                f"kaiwo: {MAX_STREAMS} streams of {self.resource} are open, but a kubelet needs only one; close some",
             )
         if not context.add_callback(lambda: self._remove_stream(context)):  # the stream has ended already
             self._remove_stream(context)
@@ -150,10 +150,10 @@ class DevicePlugin:
         offered = {one.name for one in self._offers}
         unknown = [repr(name[:NAME_CHARS]) for name in dict.fromkeys(names) if name not in offered]
         if unknown:
-            more = f" and {len(unknown) - MOST_NAMES} more" if len(unknown) > MOST_NAMES else ""
-            return f"{', '.join(unknown[:MOST_NAMES])}{more}: not offered as {self.resource} by this node"
+            more = f" and {len(unknown) - MAX_NAMES} more" if len(unknown) > MAX_NAMES else ""
+            return f"{', '.join(unknown[:MAX_NAMES])}{more}: not offered as {self.resource} by this node"
         twice = [repr(name) for name, times in Counter(names).items() if times > 1]
-        return f"{', '.join(twice[:MOST_NAMES])}: requested twice in one call" if twice else ""
+        return f"{', '.join(twice[:MAX_NAMES])}: requested twice in one call" if twice else ""
 
     def _pre_start(self, request: Any, context: Any) -> Any:
         try:

@@ -12,7 +12,7 @@ from kaiwo.model.errors import ClusterError
 
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 TIMEOUT_S = 5.0
-MOST_BYTES = 64 << 20
+MAX_BYTES = 64 << 20
 
 
 class KubernetesApi:
@@ -29,7 +29,7 @@ class KubernetesApi:
         try:
             connection.request(method, path, body or None, self._headers(kind))
             answer = connection.getresponse()
-            data = answer.read(MOST_BYTES)
+            data = answer.read(MAX_BYTES)
         except (OSError, http.client.HTTPException) as error:
             raise ClusterError(f"the Kubernetes API at {self.address} does not answer: {error}") from error
         finally:

@@ -16,7 +16,7 @@ from kaiwo.model.errors import ClusterError
 SOCKET = "/var/lib/kubelet/pod-resources/kubelet.sock"
 LIST = "/v1.PodResourcesLister/List"
 TIMEOUT_S = 3.0
-MOST_BYTES = 64 << 20
+MAX_BYTES = 64 << 20
 
 
 class DeviceHolder(msgspec.Struct, frozen=True):
@@ -37,7 +37,7 @@ class PodResources:
 
     def holders(self) -> list[DeviceHolder]:
         """Every container with devices; ClusterError if the kubelet does not answer."""
-        options = [("grpc.max_receive_message_length", MOST_BYTES)]
+        options = [("grpc.max_receive_message_length", MAX_BYTES)]
         with grpc.insecure_channel(f"unix://{self.socket}", options) as channel:
             ask = channel.unary_unary(
                 LIST,

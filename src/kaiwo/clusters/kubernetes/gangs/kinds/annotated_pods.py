@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from kaiwo.clusters.kubernetes.gangs.gang import Gang, GangKey, alive, build_unsized_gang
 from kaiwo.clusters.kubernetes.gangs.kinds.declared_sizes import build_minimum_gang, build_sized_gang, count_declared
-from kaiwo.clusters.kubernetes.gangs.metadata import MOST_PODS, Texts, read_annotation, read_count, read_gang_name
+from kaiwo.clusters.kubernetes.gangs.metadata import MAX_PODS, Texts, read_annotation, read_count, read_gang_name
 from kaiwo.clusters.kubernetes.gangs.ownership import Member, OwnerIndex, OwnerLink
 
 LEAST = "the gang's least number of pods"
@@ -58,10 +58,10 @@ def _find_fault(key: GangKey, name: str, texts: set[str]) -> str:
     if len(texts) > 1:
         return f"{key} has pods that do not agree on kaiwo.ai/{name}; write the same number on each"
     if texts and not _read(texts):
-        return f"{key} has a kaiwo.ai/{name} that is no number from 1 to {MOST_PODS:,}; write one"
+        return f"{key} has a kaiwo.ai/{name} that is no number from 1 to {MAX_PODS:,}; write one"
     return ""
 
 
 def _read(texts: set[str]) -> int:
     """0: not given, or not a possible number of pods."""
-    return next((count for text in texts if 0 < (count := read_count(text) or 0) <= MOST_PODS), 0)
+    return next((count for text in texts if 0 < (count := read_count(text) or 0) <= MAX_PODS), 0)
