@@ -56,7 +56,7 @@ def test_gpus_can_be_cut_from_the_start() -> None:
     [
         ("nodes: [", "document 1, line 2: the YAML is malformed"),
         ("nodes:\n\t- name: a", "line 2: there is a tab"),
-        ("\x00", "no text"),
+        ("\x00", "contains a NUL byte"),
         ("", "no document in it; write at least one, such as `nodes: [{name: big, count: 4, gpus: 8}]`"),
         ("hello", "text, not a mapping"),
         ("[]", "a list, not a mapping"),
