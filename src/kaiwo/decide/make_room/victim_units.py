@@ -115,13 +115,16 @@ class VictimUnits:
     @cached_property
     def _lowest(self) -> dict[bool, dict[str, int]]:
         """The lowest priority in each queue, by whether the work may be stopped or disruption budgets protect it."""
-        found: dict[bool, dict[str, int]] = {True: {}, False: {}}
+        stoppable: dict[str, int] = {}
+        protected: dict[str, int] = {}
+        workloads = self._state.workloads
         for name in self._state.pods:
-            workload = self._state.workloads.get(name)
+            workload = workloads.get(name)
             if workload is not None and workload.preemptible:
-                known = found[bool(workload.may_go)]
-                known[workload.queue] = min(known.get(workload.queue, workload.priority), workload.priority)
-        return found
+                known, priority = stoppable if workload.may_go else protected, workload.priority
+                if known.get(workload.queue, priority) >= priority:
+                    known[workload.queue] = priority
+        return {True: stoppable, False: protected}
 
     def queues(self) -> Iterable[str]:
         return self._by_queue
@@ -152,8 +155,9 @@ class VictimUnits:
     @cached_property
     def _by_queue(self) -> dict[str, list[VictimUnit]]:
         found: dict[str, list[VictimUnit]] = {}
+        workloads = self._state.workloads
         for name, pods in self._state.pods.items():
-            workload = self._state.workloads.get(name)
+            workload = workloads.get(name)
             if workload is not None and workload.preemptible and (units := self._units_of(workload, pods)):
                 found.setdefault(workload.queue, []).extend(units)
         for units in found.values():
