@@ -1,12 +1,12 @@
-"""Space that is kept for waiting pods outlives the process that kept it."""
+"""Nominations survive a restart of Kaiwo."""
 
 from pathlib import Path
 
-from kaiwo.clusters.local import LocalCluster
 from kaiwo.model.events import NominationChanged
 from kaiwo.model.plan import Eviction, EvictionCause, Nomination, Plan
 from kaiwo.model.workload_record import Program
-from tests.clusters.kinds import full, some_nodes, start_of, whole, work
+from tests.clusters.kinds import full, start_of, whole, work
+from tests.clusters.local.restarts import first_events, opened
 from tests.waiting import run
 
 
@@ -14,19 +14,9 @@ def nomination(name: str, pod: str = "main-0", node: str = "node-1", gpu: int = 
     return Nomination(full(name), pod, node, whole(gpu), 1000, 1024)
 
 
-def opened(home: Path) -> LocalCluster:
-    return LocalCluster(home, some_nodes(2), speed=1000.0, grace_s=1.0)
-
-
 async def told(home: Path) -> list[Nomination]:
-    """What the first batch of a new process says of kept space."""
-    cluster = opened(home)
-    try:
-        async for batch in cluster.events():
-            return [event.nomination for event in batch if isinstance(event, NominationChanged)]
-        raise AssertionError("there was no first batch")
-    finally:
-        await cluster.close()
+    """The nominations in the first events of a new process."""
+    return [event.nomination for event in await first_events(home) if isinstance(event, NominationChanged)]
 
 
 def test_a_new_process_is_told_what_the_old_one_kept(tmp_path: Path) -> None:

@@ -1,13 +1,13 @@
-"""Planned starts, and the mark of who fills a gap, outlive the process that planned them."""
+"""Planned starts and the deadlines of backfilled work survive a restart of Kaiwo."""
 
 from pathlib import Path
 
-from kaiwo.clusters.local import LocalCluster
 from kaiwo.model.events import PlannedStartChanged, PodChanged
 from kaiwo.model.plan import Plan, Start
 from kaiwo.model.planned_start import PlannedPod, PlannedStart
 from kaiwo.model.workload_record import Program
-from tests.clusters.kinds import full, some_nodes, whole, work
+from tests.clusters.kinds import full, whole, work
+from tests.clusters.local.restarts import first_events, opened
 from tests.waiting import run
 
 
@@ -15,21 +15,11 @@ def promise(name: str, start_s: int = 600) -> PlannedStart:
     return PlannedStart(full(name), start_s, (PlannedPod("main-0", "node-1", whole(0), 1000, 1024),), 60, 5)
 
 
-def opened(home: Path) -> LocalCluster:
-    return LocalCluster(home, some_nodes(2), speed=1000.0, grace_s=1.0)
-
-
 async def told(home: Path) -> tuple[list[PlannedStart], dict[str, int]]:
-    """What the first batch of a new process says of planned starts, and of gaps."""
-    cluster = opened(home)
-    try:
-        async for batch in cluster.events():
-            promises = [event.promise for event in batch if isinstance(event, PlannedStartChanged)]
-            gaps = {event.pod.workload: event.pod.until_s for event in batch if isinstance(event, PodChanged)}
-            return promises, gaps
-        raise AssertionError("there was no first batch")
-    finally:
-        await cluster.close()
+    """The planned starts and the deadlines of backfilled work in the first events of a new process."""
+    events = await first_events(home)
+    planned = [event.promise for event in events if isinstance(event, PlannedStartChanged)]
+    return planned, {event.pod.workload: event.pod.until_s for event in events if isinstance(event, PodChanged)}
 
 
 def test_a_new_process_is_told_what_the_old_one_promised(tmp_path: Path) -> None:
