@@ -1,4 +1,4 @@
-"""When work last saved what it did outlives the process that was told."""
+"""The times of checkpoints survive a restart of Kaiwo."""
 
 from pathlib import Path
 
