@@ -24,7 +24,8 @@ from kaiwo.clusters.kubernetes.leader_election import LeaderElection
 from kaiwo.history.journal_writer import Journal
 from kaiwo.model.errors import ConfigError
 from kaiwo.runtime.kubernetes.extender_answers import ExtenderAnswers
-from kaiwo.runtime.kubernetes.leadership import SINGLE_REPLICA, LeaderGuard, Leadership
+from kaiwo.runtime.kubernetes.leader_guard import LeaderGuard
+from kaiwo.runtime.kubernetes.leadership import SINGLE_REPLICA, Leadership
 from kaiwo.runtime.kubernetes.node_partitioning import KubernetesPartitioning
 from kaiwo.runtime.log import emit
 from kaiwo.runtime.loop.learned_run_times import RunTimeFile, RunTimes
