@@ -1,5 +1,8 @@
 """Work that moves for others moves only where it may run, and with all that belongs to it."""
 
+import pytest
+
+from kaiwo.decide.make_room.victim_rules import MAX_MOVED
 from kaiwo.model.policy import Policy
 from kaiwo.model.queue import Fairness, GpuModelAmounts, ReclaimStrategy
 from kaiwo.model.request import Request
@@ -72,3 +75,15 @@ def test_nobody_is_moved_for_itself() -> None:
     world.submit("more", pods=2, gpus_each=1, minimum=1, submitted_s=2)
     for plan in world.settle():
         assert all(eviction.workload != eviction.beneficiary for eviction in plan.evictions)
+
+
+@pytest.mark.parametrize(("needed", "moved"), [(MAX_MOVED, MAX_MOVED), (MAX_MOVED + 1, 0)])
+def test_so_many_may_be_moved_for_one_workload_and_no_more(needed: int, moved: int) -> None:
+    world = World(nodes=0).node("new", gpus=needed, model="MI300X")
+    world.queue("theirs", quota_milli=1_000 * needed).queue("ours", quota_milli=1_000 * needed)
+    for number in range(needed):
+        world.submit(f"t{number}", gpus_each=1, queue="theirs")
+    world.settle()
+    world.node("old", gpus=needed, model="MI250X")
+    world.submit("owed", gpus_each=needed, models=("MI300X",), queue="ours")
+    assert len(world.decide().evictions) == moved

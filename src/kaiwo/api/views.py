@@ -212,7 +212,7 @@ class PartitionStepView(msgspec.Struct, frozen=True):
     waits_s: int = 0  # at most, for the work on it to end
     takes_s: int = 0  # for the change itself, after that
     idle_gpu_s: int = 0  # GPU-seconds that stay idle until it is done
-    evicted_gpu_s: int = 0  # work that is lost
+    evicted_gpu_s: int = 0  # always 0: a change waits until the work on the GPU has ended
     at_s: int = 0  # when a past change ended
     reason: str = ""
 

@@ -98,7 +98,7 @@ def subgroup_problem(groups: tuple[SubGroup, ...], roles: Sequence[Leaf]) -> str
                 return f"has {name!r} inside itself, by way of {way[-1]!r}; clear the parent of one of them"
             way.append(above)
         if len(way) > MAX_DEPTH:
-            return f"is {len(way)} sub-groups deep at {name!r}; the most is {MAX_DEPTH}"
+            return f"is {len(way)} sub-groups deep at {name!r}; the maximum is {MAX_DEPTH}"
     for group in groups:
         leaves = [role.group for role in roles if role.needed]
         below = sum(parent == group.name for parent in (*parents.values(), *leaves))
