@@ -113,8 +113,10 @@ class Scene:
             self.told_state.patch(batch)
 
     async def settle(self) -> None:
-        """Until the reader has every event published so far."""
+        """Until the reader has the events of everything that can be seen now, even of what is not stored yet."""
         assert self.outbox is not None
+        if not self.cluster._is_closed:
+            await self.cluster.transact(lambda transaction: None)  # a record shows a change before it is stored
         while not self.outbox.empty():
             await asyncio.sleep(0)
 
