@@ -14,9 +14,9 @@ from pathlib import Path
 
 import msgspec
 
-from kaiwo.clusters.embedded.lifecycle import Placement, Run, TrackedWorkload
+from kaiwo.clusters.embedded.lifecycle import PlacedRun, Run, TrackedWorkload
 from kaiwo.clusters.ledger import NodeUsage, holds, overcommit
-from kaiwo.clusters.local.run_folder import Condition, RunFolder, RunSpec
+from kaiwo.clusters.local.run_folder import RunCondition, RunFolder, RunSpec
 from kaiwo.history.journal_reader import JournalReader
 from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.node import Node
@@ -38,7 +38,7 @@ class Books:
             self.workloads = {
                 life.workload.name: life for life in self._all(db, "SELECT data FROM workloads", TrackedWorkload)
             }
-            self.placements = self._all(db, "SELECT data FROM pods", Placement)
+            self.placements = self._all(db, "SELECT data FROM pods", PlacedRun)
             self.runs = {run.id: run for run in self._all(db, "SELECT data FROM runs", Run)}
             self.kept = [name for (name,) in db.execute("SELECT workload FROM kept ORDER BY workload")]
 
@@ -101,7 +101,7 @@ def _folders(home: Path, cache: Books) -> Iterator[str]:
     spans: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for run_id, run in cache.runs.items():
         folder = RunFolder(home / "runs" / run_id)
-        if folder.path.exists() and folder.condition() is Condition.RUNNING and run_id not in live:
+        if folder.path.exists() and folder.condition() is RunCondition.RUNNING and run_id not in live:
             yield f"run {run_id} of {run.workload} goes on and holds no place"
         if (span := span_of(folder)) is not None:
             spans.setdefault((run.workload, run.pod), []).append(span)

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kaiwo.clusters.embedded.lifecycle import Placement, Run, TrackedWorkload
+from kaiwo.clusters.embedded.lifecycle import PlacedRun, Run, TrackedWorkload
 from kaiwo.clusters.embedded.state import EmbeddedState
 from kaiwo.clusters.local.run_folder import RunFolder, RunSpec
 from kaiwo.clusters.local.sqlite_store import Store
@@ -125,7 +125,7 @@ def test_the_audit_finds_what_is_wrong(tmp_path: Path) -> None:
         change.put_workload(TrackedWorkload(WorkloadRecord(work("running"), state=WorkloadState.RUNNING)))
         for name in ("over", "ghost"):
             pod = Pod(f"default/{name}", "main-0", "node-1", devices=whole(0))
-            change.put_pod(Placement(pod, Run(name, pod.workload, "main-0")))
+            change.put_pod(PlacedRun(pod, Run(name, pod.workload, "main-0")))
         change.put_nominations("default/over", (Nomination("default/over", "main-0", "node-1"),))
         store.save(change)
     store.close()

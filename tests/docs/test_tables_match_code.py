@@ -15,7 +15,7 @@ from bench.__main__ import benchmark_names
 from kaiwo.api.application import document
 from kaiwo.cli.verb_table import ENTRIES
 from kaiwo.cli.verb_table import kaiwo as program
-from kaiwo.clusters.embedded.lifecycle import Placement, Run
+from kaiwo.clusters.embedded.lifecycle import PlacedRun, Run
 from kaiwo.clusters.local.cluster_file import read_cluster_file
 from kaiwo.clusters.local.process_environment import environment
 from kaiwo.explain.possible_changes import ChangeKind
@@ -134,7 +134,7 @@ def test_the_concepts_page_has_every_variable_of_a_process() -> None:
     workload = Workload("default/a", (Role(Request(gpus=1)),), labels={INDEX_LABEL: "3"})
     pod = Pod(workload.name, "main-0", "node-1", devices=(Share("gpu-0", 1000, 1),))
     found = environment(
-        WorkloadRecord(workload), Placement(pod, Run("r", workload.name, pod.name)), None, "/run", "/home"
+        WorkloadRecord(workload), PlacedRun(pod, Run("r", workload.name, pod.name)), None, "/run", "/home"
     )
     assert [code_words(row[0])[0] for row in table(DOCS / "concepts.md", "variable")] == list(found)
 

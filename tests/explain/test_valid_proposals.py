@@ -20,7 +20,7 @@ from kaiwo.explain.cheapest_change import cheapest_change
 from kaiwo.explain.possible_changes import SHARED_WHOLE, ChangeKind, raised
 from kaiwo.explain.verify_change import WhatIf
 from kaiwo.manifests import parse
-from kaiwo.manifests.kinds.object_metadata import Defaults
+from kaiwo.manifests.kinds.object_metadata import ManifestDefaults
 from kaiwo.model.events import NodeChanged, QueueChanged, WorkloadChanged, WorkloadGone
 from kaiwo.model.gpu import SHARED_MILLI, TIME_SLICING, Gpu
 from kaiwo.model.node import Node
@@ -40,7 +40,7 @@ def read(name: str, flags: Flags, submitted_s: int = 0) -> Workload:
     words = [part for flag, value in flags.items() for part in ([flag, value] if value else [flag])]
     ctx = submit.make_context("submit", [name, *words, "--simulate", "1h"])
     options = {key: value for key, value in ctx.params.items() if key not in ("files", "dry_run", "wait", "output")}
-    ((workload, _),) = parse(make_form(ctx, options), Defaults(submitted_s=submitted_s)).submissions
+    ((workload, _),) = parse(make_form(ctx, options), ManifestDefaults(submitted_s=submitted_s)).submissions
     return workload
 
 

@@ -9,6 +9,7 @@ from kaiwo.gpus.partitioning.rollout import (
     changes_starting,
     states_after,
     with_closed_devices,
+    with_modes_applied,
 )
 from kaiwo.model.events import NodeChanged
 from kaiwo.model.gpu import Gpu
@@ -81,3 +82,9 @@ def test_who_gives_up_opens_the_gpu_again() -> None:
     after = plan(world, course, 160)
     assert changed_nodes(course, after) == ["n"]
     assert with_closed_devices(machine(*parts), after) == machine(*parts)
+
+
+def test_a_gpu_that_shows_no_device_while_it_changes_is_shown_in_its_new_mode() -> None:
+    states = {("n", "gpu-1"): GpuModeState("MI300X", CPX, 0), ("other", "gpu-7"): GpuModeState("MI300X", CPX, 0)}
+    node = with_modes_applied(machine(*whole(0)), states, {("n", "gpu-1"): 196_608})
+    assert node.gpus == (*whole(0), *partition_gpu(Gpu("gpu-1", "MI300X", 196_608), CPX))

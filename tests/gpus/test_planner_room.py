@@ -76,6 +76,15 @@ def test_a_pod_that_could_start_now_does_not_count_on_what_a_drain_will_free() -
     assert plan.unserved == ()
 
 
+def test_a_pod_counts_on_the_cpus_of_a_draining_gpu_only_if_it_will_use_that_gpu() -> None:
+    parts = (GpuState("gpu-0", CPX), GpuState("gpu-1", CPX, used=1, free_in_s=9_000, goal=Mode("DPX", "NPS1")))
+    draining = node("a", *parts, free=(60_000, 10**6, 100), tenants=(Tenant(("gpu-1",), (90_000, 1_000, 1)),))
+    waiting = ModeDemand("DPX", count=1, sizes=(PodSize((1_000, 1_000, 1), 1),))
+    plan = plan_partitions(DAY_S, [draining], [waiting, need(WIDE)])
+    assert list(named(plan)) == ["a/gpu-1"]
+    assert plan.unserved == (need(WIDE),)
+
+
 def test_work_on_two_gpus_leaves_its_cpus_once() -> None:
     tenants = (Tenant(("gpu-0", "gpu-1"), (90_000, 1_000, 1)),)
     pair = node("a", *gpus(2, SPX, used=1, free_in_s=60), free=(60_000, 10**6, 100), tenants=tenants)

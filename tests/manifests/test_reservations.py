@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kaiwo.manifests import Defaults, parse
+from kaiwo.manifests import ManifestDefaults, parse
 from kaiwo.manifests.kinds.reservation import read_reservation_form
 from kaiwo.manifests.text.field_errors import FieldPath
 from kaiwo.manifests.values.timestamps import read_timestamp_s
@@ -82,7 +82,7 @@ def test_a_form_counts_from_now_and_from_its_start() -> None:
 
 def test_work_names_a_reservation_and_its_expiry() -> None:
     form = {"name": "a", "gpus": 1, "reservation": "night", "expires": "2h"}
-    ((workload, _),) = parse(form, Defaults(submitted_s=100)).submissions
+    ((workload, _),) = parse(form, ManifestDefaults(submitted_s=100)).submissions
     assert (workload.reservation, workload.expires_s) == ("night", 7300)
     notes = {"kaiwo.ai/reservation": "night", "kaiwo.ai/expires": "2026-01-31T18:00:00Z"}
     pod = {

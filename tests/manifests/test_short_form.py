@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kaiwo.manifests import SUBMISSION_FORM, Defaults, describe_workload, parse, parse_all, read_json
+from kaiwo.manifests import SUBMISSION_FORM, ManifestDefaults, describe_workload, parse, parse_all, read_json
 from kaiwo.model.affinity import NodeRule
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.request import Toleration
@@ -94,7 +94,7 @@ def test_types_have_their_own_priority() -> None:
 
 
 def test_the_caller_knows_the_rest() -> None:
-    defaults = Defaults(submitted_s=1234, namespace="lab", queue="vision", user="ada")
+    defaults = ManifestDefaults(submitted_s=1234, namespace="lab", queue="vision", user="ada")
     ((workload, _),) = parse({"name": "t"}, defaults).submissions
     assert (workload.name, workload.queue, workload.user, workload.submitted_s) == ("lab/t", "vision", "ada", 1234)
 

@@ -14,9 +14,9 @@ EQUIVALENT: dict[tuple[str, str, str, str, str], str] = {
     (
         "decide/planned_starts/future_capacity.py",
         "FutureCapacity.__init__",
-        "used = max(1, int((self.ends < NEVER).sum(axis=1).max(initial=0)))",
-        "self.ends < NEVER",
-        "(self.ends <= NEVER)",
+        "used = max(1, int((self.ends < NEVER_S).sum(axis=1).max(initial=0)))",
+        "self.ends < NEVER_S",
+        "(self.ends <= NEVER_S)",
     ): "Slots without a release are carried along, and add nothing.",
     (
         "decide/turn_order.py",
@@ -53,4 +53,18 @@ EQUIVALENT: dict[tuple[str, str, str, str, str], str] = {
         "1",
         "(2)",
     ): "Only the first column of the slice is read.",
+    (
+        "snapshot/reserved_devices.py",
+        "ReservationView.device_rank",
+        "found[claim.rows, claim.columns] = 2",
+        "2",
+        "(3)",
+    ): "Ranks are only sorted: the last one stays the last.",
+    (
+        "decide/make_room/victim_units.py",
+        "VictimUnits._units_of",
+        "may_go = len(running) if workload.may_go < 0 else workload.may_go",
+        "workload.may_go < 0",
+        "(workload.may_go <= 0)",
+    ): "A workload of which none may go has no units, and is left before this line.",
 }

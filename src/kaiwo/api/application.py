@@ -14,8 +14,8 @@ from starlette.routing import Mount
 from starlette.routing import Route as Path
 
 from kaiwo.api.context import Context
-from kaiwo.api.endpoint import Call, Endpoint, Route
-from kaiwo.api.http.problems import JSON, ApiError, respond
+from kaiwo.api.endpoint import Endpoint, EndpointCall, Route
+from kaiwo.api.http.problems import JSON, ProblemError, respond
 from kaiwo.api.openapi import make_document
 from kaiwo.api.routes import (
     agents,
@@ -82,7 +82,7 @@ def _encoded_document() -> bytes:
     return msgspec.json.encode(document())
 
 
-async def _openapi(call: Call) -> Response:
+async def _openapi(call: EndpointCall) -> Response:
     return Response(_encoded_document(), headers={"Cache-Control": "no-cache"}, media_type=JSON)
 
 
@@ -104,4 +104,4 @@ def _endpoints(context: Context, routes: Sequence[Route]) -> list[Any]:
 
 async def _not_found(scope: Any, receive: Any, send: Any) -> None:
     message = f"there is no such address; {BASE}/openapi.json lists all of them"
-    await respond(ApiError(404, "not-found", message))(scope, receive, send)
+    await respond(ProblemError(404, "not-found", message))(scope, receive, send)

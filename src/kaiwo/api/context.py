@@ -10,7 +10,7 @@ from pathlib import Path
 from kaiwo.api.http.request_log import LineLog
 from kaiwo.api.http.streaming_response import OpenStreams
 from kaiwo.api.presenters.live_pages import LivePages
-from kaiwo.api.security.access import Access
+from kaiwo.api.security.access import AccessControl
 from kaiwo.api.settings import Settings
 from kaiwo.api.views import ReservationView
 from kaiwo.clusters.kubernetes.webhooks.request_counts import RequestCounts
@@ -28,7 +28,7 @@ class Context:
     def __init__(self, live: LiveLoop, settings: Settings) -> None:
         self.live = live
         self.settings = settings
-        self.access = Access(settings)
+        self.access = AccessControl(settings)
         self.overview = ClusterOverview(live)
         self.agents = AgentRegistry(live.cluster.abilities.devices)
         self.partitions = PartitioningLoop(live, self.agents, settings.home, settings.partitions)

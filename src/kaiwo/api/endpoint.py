@@ -15,14 +15,14 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from kaiwo.api.context import Context
-from kaiwo.api.http.problems import JSON, ApiError, not_ready, respond, translate
+from kaiwo.api.http.problems import JSON, ProblemError, not_ready, respond, translate
 from kaiwo.api.http.query_params import Param, read_query
 from kaiwo.api.http.request_body import Body, read_body
 from kaiwo.api.security.access import SAFE_METHODS
 from kaiwo.model.errors import KaiwoError
 
 
-class Call(NamedTuple):
+class EndpointCall(NamedTuple):
     request: Request
     context: Context
     query: dict[str, Any]
@@ -42,7 +42,7 @@ class Route(msgspec.Struct, frozen=True):
     method: str
     path: str
     summary: str
-    endpoint: Callable[[Call], Awaitable[Any]]
+    endpoint: Callable[[EndpointCall], Awaitable[Any]]
     answer: Any
     status: int = 200
     params: tuple[Param, ...] = ()
@@ -89,7 +89,7 @@ class Endpoint:
         route = self._routes.get(request.method)
         if route is None:
             message = f"{request.url.path} does not take {request.method}; it takes {self._allow}"
-            return respond(ApiError(405, "invalid", message, headers={"Allow": self._allow}))
+            return respond(ProblemError(405, "invalid", message, headers={"Allow": self._allow}))
         return await answer_request(request, self._context, route)
 
 
@@ -105,7 +105,7 @@ async def answer_request(request: Request, context: Context, route: Route) -> Re
         if not route.is_write and not route.is_public:
             context.access.check_read(request)
         response = await _run(request, context, route, credential)
-    except ApiError as error:
+    except ProblemError as error:
         response = respond(error)
     except KaiwoError as error:
         response = respond(translate(error))
@@ -115,7 +115,7 @@ async def answer_request(request: Request, context: Context, route: Route) -> Re
     except Exception as error:
         context.report(error, f"{request.method} {route.path}")
         broken = "this request failed because of a bug in Kaiwo; KAIWO_HOME/api.log has the details"
-        response = respond(ApiError(500, "broken", broken))
+        response = respond(ProblemError(500, "broken", broken))
     if route.is_write and not route.is_for_agents:
         context.overview.mark_changed()
         ms = round((time.perf_counter() - began) * 1000, 1)
@@ -129,7 +129,7 @@ async def _run(request: Request, context: Context, route: Route, credential: str
     if route.needs_state and not context.live.ready:
         raise not_ready("Kaiwo is still reading the cluster's state; try again in a moment")
     body = b"" if route.body is None else await read_body(request, route.body, context.settings)
-    answer = await route.endpoint(Call(request, context, query, request.path_params, body, credential))
+    answer = await route.endpoint(EndpointCall(request, context, query, request.path_params, body, credential))
     if isinstance(answer, Response):
         return answer
     return Response(msgspec.json.encode(answer), route.status, {"Cache-Control": "no-store"}, media_type=JSON)

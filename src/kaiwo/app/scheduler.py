@@ -15,7 +15,7 @@ from kaiwo.app.interpreter_tuning import tune_interpreter
 from kaiwo.app.load_policy import load_policy
 from kaiwo.app.options import SchedulerOptions
 from kaiwo.clusters.kubernetes.agent_tokens import AgentTokens
-from kaiwo.clusters.kubernetes.client import Access, find_access
+from kaiwo.clusters.kubernetes.client import ClusterAccess, find_access
 from kaiwo.clusters.kubernetes.client.connection import check_connection
 from kaiwo.clusters.kubernetes.cluster import KubernetesCluster
 from kaiwo.clusters.kubernetes.extender.bind_pods import ExtenderBinder
@@ -121,7 +121,7 @@ async def _make_api(options: SchedulerOptions, loop: SchedulingLoop) -> "tuple[S
     return app, context_of(app)
 
 
-def _leadership(options: SchedulerOptions, access: Access) -> Leadership:
+def _leadership(options: SchedulerOptions, access: ClusterAccess) -> Leadership:
     if not options.leader_elect:
         return SINGLE_REPLICA
     namespace = options.lease_namespace or access.namespace
@@ -146,7 +146,7 @@ def _check_agents(options: SchedulerOptions) -> None:
         raise ConfigError("--agents needs the certificates of the webhooks; give --webhooks too", "--agents")
 
 
-async def _start_webhooks(options: SchedulerOptions, access: Access, cluster: KubernetesCluster) -> "Webhooks":
+async def _start_webhooks(options: SchedulerOptions, access: ClusterAccess, cluster: KubernetesCluster) -> "Webhooks":
     """Start the webhooks. They are imported here: without them the certificate library is not loaded."""
     from kaiwo.clusters.kubernetes.webhooks.webhook_server import WebhookPolicy, Webhooks, WebhookSite
 

@@ -5,7 +5,7 @@ Never: reads a clock, draws a random number, does I/O, or changes the snapshot. 
 
 from dataclasses import dataclass
 
-from kaiwo.decide.actions.allocate import Allocate, Allocated, allocate
+from kaiwo.decide.actions.allocate import Allocate, AllocationResult, allocate
 from kaiwo.decide.actions.make_room import MadeRoom, make_room, postpone_room
 from kaiwo.decide.cycle_state import CycleInput, CycleState, earliest_s
 from kaiwo.decide.make_room.nominations import lost_nominations
@@ -162,7 +162,9 @@ def _groups_to_try(cycle: CycleInput, planned: KeptPlannedStarts) -> list[list[W
     return [[found for found in candidates if (found.key in resumed) is is_resumed] for is_resumed in (True, False)]
 
 
-def _changed_waits(cycle: CycleInput, cycle_state: CycleState, placed: Allocated, room: MadeRoom) -> tuple[Wait, ...]:
+def _changed_waits(
+    cycle: CycleInput, cycle_state: CycleState, placed: AllocationResult, room: MadeRoom
+) -> tuple[Wait, ...]:
     finder = ObstacleFinder(cycle.state, cycle.plugins, cycle_state.scores)
     waiting = placed.stuck | {key: cycle.state.backlog.by_key[key] for key in room.refusals}
     changed = []

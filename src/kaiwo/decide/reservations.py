@@ -21,7 +21,7 @@ from kaiwo.model.workload import ACTIVE_PHASES, Pod, Workload, has_required_pods
 from kaiwo.snapshot.array_types import Rows
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.node_table import Allocation
-from kaiwo.snapshot.reserved_devices import DeviceReservation, ReservationView, locate_reservation
+from kaiwo.snapshot.reserved_devices import DeviceReservation, ReservedDevices, locate_reservation
 from kaiwo.snapshot.timed_changes import expired_workloads, next_timed_change_s
 
 MAX_SEARCHES = 16  # in one cycle: each examines every GPU of the cluster
@@ -69,7 +69,7 @@ class _ReservationStep:
         picked, evictions, given_up = tuple(self._picked), tuple(self._evictions), tuple(self._given_up)
         return ReservationChanges(picked, expired, evictions, given_up, look_again_s)
 
-    def _pick_places(self, view: ReservationView) -> ReservationView:
+    def _pick_places(self, view: ReservedDevices) -> ReservedDevices:
         """Choose devices where only a number was given; the rest of the cycle uses the new ones."""
         working, all_reserved = self._cycle_state.working, list(view.reservations)
         fleet = Fleet(self._cycle, (reserved.reservation for reserved in all_reserved))
@@ -100,7 +100,7 @@ class _ReservationStep:
         first = self._cycle.now_s * MAX_SEARCHES % len(short)
         return (short[first:] + short[:first])[:MAX_SEARCHES]
 
-    def _clear(self, view: ReservationView, reserved: DeviceReservation) -> None:
+    def _clear(self, view: ReservedDevices, reserved: DeviceReservation) -> None:
         """Evict from the devices of an active reservation the work of others that may be preempted."""
         state, nodes = self._state, self._cycle_state.working.nodes
         places = set(zip(reserved.rows.tolist(), reserved.columns.tolist(), strict=True))
@@ -164,7 +164,7 @@ class _ReservationStep:
 
 
 def _is_kept_out(
-    state: ClusterState, view: ReservationView, workload: Workload, row: int, columns: list[int | None]
+    state: ClusterState, view: ReservedDevices, workload: Workload, row: int, columns: list[int | None]
 ) -> bool:
     passes = state.reservations.access_of(workload, state.queue_objects).passes
     closed = view.closed(passes, 0)

@@ -4,7 +4,7 @@ Fields that are not used here give warnings.
 Never: raises anything but ConfigError for what a person wrote, or shows a secret in a message.
 """
 
-from kaiwo.manifests.kinds.object_metadata import Defaults, Parsed
+from kaiwo.manifests.kinds.object_metadata import ManifestDefaults, Parsed
 from kaiwo.manifests.parse import parse, parse_all
 from kaiwo.manifests.short_form.submission_form import SUBMISSION_FORM
 from kaiwo.manifests.text.read_documents import read_json
@@ -12,7 +12,7 @@ from kaiwo.manifests.workload_summary import describe_role, describe_workload
 
 __all__ = [
     "SUBMISSION_FORM",
-    "Defaults",
+    "ManifestDefaults",
     "Parsed",
     "describe_role",
     "describe_workload",

@@ -9,7 +9,7 @@ import msgspec
 from kaiwo.manifests.kinds import partitioning_plan
 from kaiwo.manifests.kinds.job import read_job_object, read_pod_object
 from kaiwo.manifests.kinds.kaiwojob import read_kaiwojob
-from kaiwo.manifests.kinds.object_metadata import NO_DEFAULTS, Defaults, ManifestObject, ManifestWork, Parsed
+from kaiwo.manifests.kinds.object_metadata import NO_DEFAULTS, ManifestDefaults, ManifestObject, ManifestWork, Parsed
 from kaiwo.manifests.kinds.queue import read_queue
 from kaiwo.manifests.kinds.reservation import KIND as RESERVATION
 from kaiwo.manifests.kinds.reservation import read_reservation
@@ -49,15 +49,15 @@ _SKIPPED = frozenset(
 )  # fmt: skip
 
 
-def parse(document: Mapping[str, Any], defaults: Defaults = NO_DEFAULTS) -> Parsed:
+def parse(document: Mapping[str, Any], defaults: ManifestDefaults = NO_DEFAULTS) -> Parsed:
     return parse_documents([document], defaults)
 
 
-def parse_all(text: str | bytes, defaults: Defaults = NO_DEFAULTS, limit_bytes: int = LIMIT_BYTES) -> Parsed:
+def parse_all(text: str | bytes, defaults: ManifestDefaults = NO_DEFAULTS, limit_bytes: int = LIMIT_BYTES) -> Parsed:
     return parse_documents(read_documents(text, limit_bytes), defaults)
 
 
-def parse_documents(documents: Sequence[Any], defaults: Defaults = NO_DEFAULTS) -> Parsed:
+def parse_documents(documents: Sequence[Any], defaults: ManifestDefaults = NO_DEFAULTS) -> Parsed:
     """All documents together: gangs are joined, and names must be unique."""
     reader = _Reader(defaults)
     for number, document in enumerate(documents, start=1):
@@ -66,7 +66,7 @@ def parse_documents(documents: Sequence[Any], defaults: Defaults = NO_DEFAULTS) 
 
 
 class _Reader:
-    def __init__(self, defaults: Defaults) -> None:
+    def __init__(self, defaults: ManifestDefaults) -> None:
         self.defaults = defaults
         self.entries: list[ManifestWork] = []
         self.queues: list[Queue] = []

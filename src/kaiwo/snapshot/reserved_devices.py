@@ -39,7 +39,7 @@ class DeviceReservation(NamedTuple):
         return self.reservation.name
 
 
-class ReservationView:
+class ReservedDevices:
     """The reserved devices at one moment. Masks are cached by equal access."""
 
     def __init__(self, claims: tuple[DeviceReservation, ...], now_s: int, shape: tuple[int, int]) -> None:
@@ -47,8 +47,8 @@ class ReservationView:
         self._closed: dict[tuple[tuple[str, ...], int], tuple[BoolArray, BoolArray]] = {}  # by access
         self._ranks: dict[tuple[str, ...], IntArray] = {}
 
-    def with_reservations(self, claims: tuple[DeviceReservation, ...]) -> "ReservationView":
-        return ReservationView(claims, self.now_s, self._shape)
+    def with_reservations(self, claims: tuple[DeviceReservation, ...]) -> "ReservedDevices":
+        return ReservedDevices(claims, self.now_s, self._shape)
 
     def closed(self, passes: tuple[str, ...], holds_s: int) -> BoolArray:
         """Per device: reserved for others now, or before this work would have ended."""
@@ -202,9 +202,9 @@ class ReservationIndex:
             self._located = tuple(locate_reservation(each, nodes) for each in self.live)
         return self._located
 
-    def view(self, now_s: int, nodes: NodeTable) -> ReservationView | None:
+    def view(self, now_s: int, nodes: NodeTable) -> ReservedDevices | None:
         """The view for one cycle; None when nothing is reserved."""
-        return ReservationView(self.located(nodes), now_s, (len(nodes.names), nodes.width)) if self.live else None
+        return ReservedDevices(self.located(nodes), now_s, (len(nodes.names), nodes.width)) if self.live else None
 
     def access_of(self, workload: Workload, queues: Mapping[str, Queue]) -> ReservationAccess:
         """Which reservations a workload may use, and how long it cannot be evicted."""

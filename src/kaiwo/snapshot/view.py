@@ -17,7 +17,7 @@ from kaiwo.snapshot.backlog import Demand
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.node_table import DeviceCell, DeviceTenants, NodeTable
 from kaiwo.snapshot.queue_table import RESOURCES, QueueTable
-from kaiwo.snapshot.reserved_devices import ReservationView
+from kaiwo.snapshot.reserved_devices import ReservedDevices
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ class View:
     all_used: IntArray  # by queue: GPU, CPU, memory, and bounded GPU models
     all_non_preemptible: IntArray  # the part of it that may not be preempted
     tenants: TenantCounts
-    reservations: ReservationView | None  # None: nothing is reserved
+    reservations: ReservedDevices | None  # None: nothing is reserved
     queue_demand: Mapping[str, Demand]  # by leaf: what its waiting work requests, and could have
     past_usage: PastUsageChanged | None
     last_pods_per_device: tuple[Request, Rows, int, IntArray] | None  # see gpus.device_fit

@@ -18,7 +18,7 @@ from kaiwo.snapshot.array_types import IntArray, Rows, read_only
 from kaiwo.snapshot.node_table import CPU, EXTENDED, FREE_GPU, MEMORY, MIB, MILLI, PODS, SIZE, USABLE, DeviceTenants
 from kaiwo.snapshot.pod_affinity_counts import WorkingAffinityCounts
 from kaiwo.snapshot.queue_table import RESOURCES, ResourceVector
-from kaiwo.snapshot.reserved_devices import ReservationView
+from kaiwo.snapshot.reserved_devices import ReservedDevices
 from kaiwo.snapshot.snapshot import Snapshot
 from kaiwo.snapshot.view import View, tenant_counts
 
@@ -76,11 +76,11 @@ class WorkingCopy:
         self._releasing_amounts: tuple[Rows, IntArray, IntArray] | None = None
 
     @property
-    def reservations(self) -> ReservationView | None:
+    def reservations(self) -> ReservedDevices | None:
         """None: nothing is reserved."""
         return self.view.reservations
 
-    def use_reservations(self, reservations: ReservationView, moved: Sequence[Rows]) -> None:
+    def use_reservations(self, reservations: ReservedDevices, moved: Sequence[Rows]) -> None:
         """Continue with other reserved devices; the nodes of each moved reservation have changed."""
         self._shown["reservations"] = reservations
         for rows in moved:

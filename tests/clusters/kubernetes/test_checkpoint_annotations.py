@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
 from kaiwo.clusters.kubernetes.cache.gang_index import OwnerMetadata, OwnerObject
 from kaiwo.clusters.kubernetes.client import Client
-from kaiwo.clusters.kubernetes.client.credentials import Access, Credential, FixedCredential, Trust
+from kaiwo.clusters.kubernetes.client.credentials import ClusterAccess, Credential, FixedCredential, Trust
 from kaiwo.clusters.kubernetes.gangs.registry import read_owner
 from kaiwo.clusters.kubernetes.webhooks.admission_review import AdmissionVerdict, read_review
 from kaiwo.clusters.kubernetes.webhooks.review_workload import review_workload
@@ -168,7 +168,7 @@ def test_the_writer_says_on_the_pod_what_cannot_be_read() -> None:
 
     async def test() -> None:
         async with server_that(answer) as address:
-            client, cache = Client(Access(address, Trust(), FixedCredential(Credential()))), cache_with_nodes()
+            client, cache = Client(ClusterAccess(address, Trust(), FixedCredential(Credential()))), cache_with_nodes()
             writer = EventWriter(client, cache, lambda: 0, lambda *_, **__: None)
             writer.start()
             try:

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from kaiwo.clusters.kubernetes.client import Access, ApiError, Client, Credential, Resource, UnreachableError
+from kaiwo.clusters.kubernetes.client import ApiError, Client, ClusterAccess, Credential, Resource, UnreachableError
 from kaiwo.clusters.kubernetes.client.backoff import Backoff
 from kaiwo.clusters.kubernetes.client.credentials import FixedCredential, Trust
 from tests.clusters.kubernetes.api_client import Note, client_for, notes_path, put_note
@@ -23,7 +23,7 @@ def _status(code: int, reason: str, message: str = "", retry_after: str = "") ->
 
 
 def _client(address: str, **options: int) -> Client:
-    return Client(Access(address, Trust(), FixedCredential(Credential())), **options)
+    return Client(ClusterAccess(address, Trust(), FixedCredential(Credential())), **options)
 
 
 def test_a_busy_server_is_asked_again_when_it_said() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kaiwo.cli.main import main
-from kaiwo.clusters.kubernetes.client import Access, ApiError, Client, UnreachableError, find_access
+from kaiwo.clusters.kubernetes.client import ApiError, Client, ClusterAccess, UnreachableError, find_access
 from kaiwo.clusters.kubernetes.client.connection import check_connection
 from kaiwo.clusters.kubernetes.client.credentials import TokenFile, Trust
 from kaiwo.clusters.kubernetes.client.kubeconfig import in_cluster, read_kubeconfig
@@ -138,7 +138,7 @@ def test_a_replaced_token_file_counts_as_soon_as_the_old_token_is_refused(plane:
     (tmp_path / "token").write_text("old\n")
 
     async def test() -> None:
-        access = Access(plane.server, Trust(str(plane.folder / "ca.crt")), TokenFile(str(tmp_path / "token")))
+        access = ClusterAccess(plane.server, Trust(str(plane.folder / "ca.crt")), TokenFile(str(tmp_path / "token")))
         client = Client(access)
         try:
             with pytest.raises(ApiError, match="Unauthorized"):
@@ -173,7 +173,7 @@ def test_a_pod_finds_its_own_files(plane: Plane, tmp_path: Path, monkeypatch: py
 
 def test_a_server_with_a_strangers_certificate_is_not_spoken_to(plane: Plane, tmp_path: Path) -> None:
     async def test(trust: Trust) -> None:
-        client = Client(Access(plane.server, trust, TokenFile(str(tmp_path / "token"))))
+        client = Client(ClusterAccess(plane.server, trust, TokenFile(str(tmp_path / "token"))))
         try:
             await client.read(VERSION, tries=1)
         finally:

@@ -6,9 +6,9 @@ from collections import Counter
 from aiohttp import web
 
 from kaiwo.clusters.kubernetes.client import Client
-from kaiwo.clusters.kubernetes.client.credentials import Access, Credential, FixedCredential, Trust
+from kaiwo.clusters.kubernetes.client.credentials import ClusterAccess, Credential, FixedCredential, Trust
 from kaiwo.clusters.kubernetes.writers.event_writer import EventWriter
-from kaiwo.clusters.kubernetes.writers.pod_writes import Outcome
+from kaiwo.clusters.kubernetes.writers.pod_writes import AcceptedWrite
 from kaiwo.model.plan import Start
 from tests.clusters.kubernetes.api_objects import cache_with_nodes, cached_pod
 from tests.clusters.kubernetes.broken_server import server_that
@@ -27,7 +27,7 @@ def test_a_sentence_that_a_server_in_trouble_refused_is_said_again() -> None:
 
     async def test() -> None:
         async with server_that(answer) as address:
-            client, cache = Client(Access(address, Trust(), FixedCredential(Credential()))), cache_with_nodes()
+            client, cache = Client(ClusterAccess(address, Trust(), FixedCredential(Credential()))), cache_with_nodes()
             writer = EventWriter(client, cache, lambda: 0, lambda *_, **__: None)
             writer.start()
             try:
@@ -58,7 +58,7 @@ def test_a_namespace_that_goes_is_no_failure_and_others_name_their_pod() -> None
 
     async def test() -> None:
         async with server_that(answer) as address:
-            client, cache = Client(Access(address, Trust(), FixedCredential(Credential()))), cache_with_nodes()
+            client, cache = Client(ClusterAccess(address, Trust(), FixedCredential(Credential()))), cache_with_nodes()
             writer = EventWriter(
                 client, cache, lambda: 0, lambda event, **fields: told.append({"event": event, **fields})
             )
@@ -67,7 +67,7 @@ def test_a_namespace_that_goes_is_no_failure_and_others_name_their_pod() -> None
                 for name in ("a", "b"):
                     pod = cached_pod(name)
                     cache.upsert_pod(pod)
-                    writer.publish_outcome(Outcome(pod, start=Start(f"default/{name}", "main-0", "node-1", ())))
+                    writer.publish_outcome(AcceptedWrite(pod, start=Start(f"default/{name}", "main-0", "node-1", ())))
                     await until(lambda: not writer._events and not writer._busy, "the Event")
                 assert (writer.failures, refusals) == (1, [])
             finally:

@@ -7,7 +7,7 @@ import pytest
 from aiohttp import web
 
 from kaiwo.clusters.kubernetes.cache.cluster_cache import SCHEDULER, ClusterCache
-from kaiwo.clusters.kubernetes.client import Access, Client, Credential
+from kaiwo.clusters.kubernetes.client import Client, ClusterAccess, Credential
 from kaiwo.clusters.kubernetes.client.credentials import FixedCredential, Trust
 from kaiwo.clusters.kubernetes.writers.binder import Binder
 from kaiwo.clusters.kubernetes.writers.pod_writes import PodWrites
@@ -87,7 +87,7 @@ def bind_all(answer_to_leader: Callable[[], web.Response]) -> tuple[list[str], l
             return web.json_response({})
 
         async with server_that(answer) as address:
-            client = Client(Access(address, Trust(), FixedCredential(Credential())))
+            client = Client(ClusterAccess(address, Trust(), FixedCredential(Credential())))
             writes = PodWrites(client, cache, DECODER, cache.flush, lambda _: None, lambda *_, **__: None)
             slots = [f"{role.name}-{at}" for role in reversed(workload.roles) for at in range(role.count)]
             share = [(Share(f"gpu-{at}", 1000, 192 * 1024),) for at in range(3)]

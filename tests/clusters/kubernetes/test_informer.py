@@ -9,7 +9,7 @@ from aiohttp import web
 
 from kaiwo.clusters.kubernetes.client import Client, informer
 from kaiwo.clusters.kubernetes.client.backoff import Backoff
-from kaiwo.clusters.kubernetes.client.credentials import Access, Credential, FixedCredential, Trust
+from kaiwo.clusters.kubernetes.client.credentials import ClusterAccess, Credential, FixedCredential, Trust
 from tests.clusters.kubernetes.api_client import client_for, following, notes_path, put_note
 from tests.clusters.kubernetes.broken_server import line_to, server_that
 from tests.controlplane.plane import Plane
@@ -107,7 +107,7 @@ def test_a_server_that_forgets_at_once_is_asked_less_and_less(monkeypatch: pytes
 
     async def test() -> None:
         async with server_that(answer) as address:
-            client = Client(Access(address, Trust(), FixedCredential(Credential())))
+            client = Client(ClusterAccess(address, Trust(), FixedCredential(Credential())))
             try:
                 async with following(client, "n"):
                     await until(lambda: lists >= 8, "some lists")

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
-from kaiwo.clusters.kubernetes.cache.kueue_gates import WorkloadObject, read_kueue_state
+from kaiwo.clusters.kubernetes.cache.kueue_gates import KueueWorkload, read_kueue_state
 from tests.clusters.kubernetes.api_objects import cached_pod, wire_node
 from tests.clusters.kubernetes.kubectl_cluster import Json, Kubectl, pod_path
 from tests.clusters.kubernetes.running_scheduler import scheduled, until_bound, until_said
@@ -176,7 +176,7 @@ def test_a_domain_that_kueue_chose_is_in_the_node_selectors(chosen: dict[str, An
 )
 def test_what_a_workload_says(spec: Json, status: Json, sentence: str) -> None:
     document = {"metadata": {"name": "w", "namespace": "n"}, "spec": spec, "status": status}
-    item = msgspec.json.decode(msgspec.json.encode(document), type=WorkloadObject)
+    item = msgspec.json.decode(msgspec.json.encode(document), type=KueueWorkload)
     assert read_kueue_state(item).reason == sentence
 
 

@@ -178,11 +178,11 @@ def test_a_write_ends_with_the_time_that_is_left_and_is_waited_for_before_the_le
             return web.Response()
 
         async with server_that(never) as address:
-            from kaiwo.clusters.kubernetes.client import Access, Credential
+            from kaiwo.clusters.kubernetes.client import ClusterAccess, Credential
             from kaiwo.clusters.kubernetes.client.credentials import FixedCredential, Trust
 
             until_s = clock_s() + 0.5
-            access = Access(address, Trust(), FixedCredential(Credential()))
+            access = ClusterAccess(address, Trust(), FixedCredential(Credential()))
             client = Client(access, may_write_s=lambda: until_s - clock_s())
             try:
                 writing = asyncio.create_task(client.write("POST", "/slow", b"{}"))

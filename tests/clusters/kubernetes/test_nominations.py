@@ -7,7 +7,7 @@ from aiohttp import web
 
 from kaiwo.clusters.kubernetes.cache.nomination_annotations import NOMINATION_ANNOTATION, write_nomination
 from kaiwo.clusters.kubernetes.client import Client
-from kaiwo.clusters.kubernetes.client.credentials import Access, Credential, FixedCredential, Trust
+from kaiwo.clusters.kubernetes.client.credentials import ClusterAccess, Credential, FixedCredential, Trust
 from kaiwo.clusters.kubernetes.writers.nomination_writer import NominationWriter
 from kaiwo.decide.cycle import BUILTIN
 from kaiwo.model.events import NominationChanged, NominationGone, WorkloadChanged
@@ -159,7 +159,7 @@ def test_space_that_is_given_up_while_it_is_being_written_is_taken_away() -> Non
 
     async def test() -> None:
         async with server_that(answer) as address:
-            client, cache = Client(Access(address, Trust(), FixedCredential(Credential()))), cache_with_nodes()
+            client, cache = Client(ClusterAccess(address, Trust(), FixedCredential(Credential()))), cache_with_nodes()
             writer = NominationWriter(client, cache, lambda: None, lambda *_, **__: None)
             cache.upsert_pod(cached_pod("a"))
             cache.flush()

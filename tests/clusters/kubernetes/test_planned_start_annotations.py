@@ -9,7 +9,7 @@ from kaiwo.clusters.kubernetes.cache.planned_start_annotations import (
     read_planned_start,
     write_planned_start,
 )
-from kaiwo.clusters.kubernetes.cache.queue_history import MAX_STOPS, WHOLE, PastUsage, QueueHistory, read_queue_status
+from kaiwo.clusters.kubernetes.cache.queue_history import MAX_STOPS, WHOLE, QueueHistory, StoredUsage, read_queue_status
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod
 from kaiwo.model.events import PlannedStartChanged, PlannedStartGone, StoppedForOthers, WorkloadChanged, WorkloadGone
 from kaiwo.model.gpu import Share
@@ -97,7 +97,7 @@ def test_a_queue_remembers_what_it_wrote() -> None:
     memory = QueueHistory()
     stop = StoppedForOthers("default/w", 100, ("lab",))
     memory.record_stop("lab", stop, ())
-    memory.record_usage("lab", PastUsage(100, (WHOLE // 4, WHOLE // 3, 0)))
+    memory.record_usage("lab", StoredUsage(100, (WHOLE // 4, WHOLE // 3, 0)))
     assert memory.take_unwritten() == ["lab"]
     words = memory.status("lab")
     assert words["usage"] == {"atSeconds": 100, "gpu": "0.25", "cpu": "0.333333333", "memory": "0"}

@@ -21,7 +21,7 @@ from kaiwo.app.options import SchedulerOptions
 from kaiwo.app.scheduler import scheduling
 from kaiwo.clusters.kubernetes.cache.device_grants import GRANT_ANNOTATION
 from kaiwo.clusters.kubernetes.client import ApiError, Client
-from kaiwo.clusters.kubernetes.client.connection import Call
+from kaiwo.clusters.kubernetes.client.connection import ApiRequest
 from kaiwo.clusters.kubernetes.client.kubeconfig import read_kubeconfig
 from kaiwo.clusters.kubernetes.decode.kaiwo_objects import PARTITIONING_PLANS, QUEUES, TOPOLOGIES
 from kaiwo.clusters.kubernetes.volumes.claim_matching import SELECTED_NODE
@@ -405,7 +405,7 @@ def _record(monkeypatch: pytest.MonkeyPatch, kubeconfig: Path, used: set[Right])
     token = yaml.safe_load(kubeconfig.read_text())["users"][0]["user"]["token"]
 
     @asynccontextmanager
-    async def recorded(self: Client, call: Call, timeout: Any) -> AsyncIterator[Any]:
+    async def recorded(self: Client, call: ApiRequest, timeout: Any) -> AsyncIterator[Any]:
         if (await self.access.source.get()).token == token and (right := _right(call)):
             used.add(right)
         async with send(self, call, timeout) as answer:
@@ -419,7 +419,7 @@ PATH = re.compile(
 )
 
 
-def _right(call: Call) -> Right | None:
+def _right(call: ApiRequest) -> Right | None:
     """What the API server asks its rules for; None for discovery."""
     found = PATH.fullmatch(call.path)
     if found is None:

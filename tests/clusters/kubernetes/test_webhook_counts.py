@@ -11,7 +11,7 @@ from prometheus_client.exposition import generate_latest
 from kaiwo.api.routes.metrics import webhook_metrics
 from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
 from kaiwo.clusters.kubernetes.client import Client
-from kaiwo.clusters.kubernetes.client.credentials import Access, Credential, FixedCredential, Trust
+from kaiwo.clusters.kubernetes.client.credentials import ClusterAccess, Credential, FixedCredential, Trust
 from kaiwo.clusters.kubernetes.webhooks.request_counts import BOUNDS_S, RequestCounts
 from kaiwo.clusters.kubernetes.webhooks.submitting_user import WebhookPolicy
 from kaiwo.clusters.kubernetes.webhooks.webhook_server import WebhookServer
@@ -43,7 +43,7 @@ def review(name: str, kind: str = "Pod", **notes: str) -> bytes:
 
 def test_answers_are_counted_with_their_reason_and_their_time() -> None:
     async def test() -> list[str]:
-        client = Client(Access("http://127.0.0.1:9", Trust(), FixedCredential(Credential())))
+        client = Client(ClusterAccess("http://127.0.0.1:9", Trust(), FixedCredential(Credential())))
         webhooks = WebhookServer(
             client, ClusterCache(), WebhookPolicy("kaiwo-scheduler", frozenset()), lambda *_, **__: None
         )

@@ -12,7 +12,7 @@ import pytest
 
 from kaiwo.clusters.embedded.lifecycle import ExitReason
 from kaiwo.clusters.local.processes import SCRIPT, is_alive
-from kaiwo.clusters.local.run_folder import Condition, ExitRecord, RunFolder, RunSpec
+from kaiwo.clusters.local.run_folder import ExitRecord, RunCondition, RunFolder, RunSpec
 from kaiwo.clusters.local.supervisor import IS_TAKEN, boot_id, start_ticks, write_json
 from tests.waiting import PATIENCE_S, is_in_time
 
@@ -79,7 +79,7 @@ def test_output_and_exit_code_are_kept(case: Case) -> None:
     end = case.run("sh", "-c", "echo out; echo err >&2; exit 3")
     assert (end.code, end.reason) == (3, ExitReason.EXITED)
     assert case.log == "out\nerr\n"
-    assert case.folder.condition() is Condition.ENDED
+    assert case.folder.condition() is RunCondition.ENDED
 
 
 def test_a_signal_is_a_negative_code(case: Case) -> None:
@@ -155,7 +155,7 @@ def test_a_run_that_goes_on_is_not_begun_again(case: Case) -> None:
     case.prepare("sh", "-c", "echo once; sleep 60")
     first = case.supervise()
     wait_for(lambda: "once" in case.log)
-    assert case.folder.condition() is Condition.RUNNING
+    assert case.folder.condition() is RunCondition.RUNNING
     assert case.supervise().wait(PATIENCE_S) == IS_TAKEN
     first.send_signal(signal.SIGTERM)
     first.wait(PATIENCE_S)
@@ -172,7 +172,7 @@ def test_of_many_supervisors_one_runs_the_command(case: Case) -> None:
 
 def test_a_sealed_run_never_begins(case: Case) -> None:
     case.prepare("sh", "-c", "echo never")
-    assert case.folder.condition() is Condition.NEVER_BEGAN
+    assert case.folder.condition() is RunCondition.NEVER_BEGAN
     assert case.folder.seal()
     assert case.supervise().wait(PATIENCE_S) == IS_TAKEN
     assert case.log == ""
@@ -194,7 +194,7 @@ def test_a_run_whose_supervisor_was_killed_is_lost_and_cleared_away(case: Case) 
     ticks = [start_ticks(pid) for pid in pids]
     process.kill()
     process.wait()
-    wait_for(lambda: case.folder.condition() is Condition.LOST)
+    wait_for(lambda: case.folder.condition() is RunCondition.LOST)
     assert all(map(is_alive, pids, ticks))
     case.folder.record_loss()
     assert not any(map(is_alive, pids, ticks))

@@ -12,7 +12,7 @@ from kaiwo.model.errors import ClusterError, ConfigError, KaiwoError, NotFoundEr
 JSON = "application/json"
 
 
-class ApiError(Exception):
+class ProblemError(Exception):
     def __init__(
         self, status: int, kind: str, message: str, field: str = "", headers: Mapping[str, str] | None = None
     ) -> None:
@@ -22,41 +22,41 @@ class ApiError(Exception):
         self.headers = dict(headers or {})
 
 
-def invalid(message: str, field: str = "") -> ApiError:
-    return ApiError(400, "invalid", message, field)
+def invalid(message: str, field: str = "") -> ProblemError:
+    return ProblemError(400, "invalid", message, field)
 
 
-def not_found(message: str) -> ApiError:
-    return ApiError(404, "not-found", message)
+def not_found(message: str) -> ProblemError:
+    return ProblemError(404, "not-found", message)
 
 
-def forbidden(status: int, message: str, headers: Mapping[str, str] | None = None) -> ApiError:
-    return ApiError(status, "forbidden", message, headers=headers)
+def forbidden(status: int, message: str, headers: Mapping[str, str] | None = None) -> ProblemError:
+    return ProblemError(status, "forbidden", message, headers=headers)
 
 
-def too_many(message: str, retry_after_s: int) -> ApiError:
-    return ApiError(429, "broken", message, headers={"Retry-After": str(retry_after_s)})
+def too_many(message: str, retry_after_s: int) -> ProblemError:
+    return ProblemError(429, "broken", message, headers={"Retry-After": str(retry_after_s)})
 
 
-def not_ready(message: str) -> ApiError:
-    return ApiError(503, "broken", message, headers={"Retry-After": "1"})
+def not_ready(message: str) -> ProblemError:
+    return ProblemError(503, "broken", message, headers={"Retry-After": "1"})
 
 
-def translate(error: KaiwoError) -> ApiError:
+def translate(error: KaiwoError) -> ProblemError:
     message = " ".join(str(error).split())
     match error:
         case ConfigError():
             return invalid(message, error.field)
         case RefusedError():
-            return ApiError(409, "refused", message, error.field)
+            return ProblemError(409, "refused", message, error.field)
         case NotFoundError():
             return not_found(message)
         case ClusterError():
-            return ApiError(503, "broken", message)
-    return ApiError(500, "broken", message)
+            return ProblemError(503, "broken", message)
+    return ProblemError(500, "broken", message)
 
 
-def respond(error: ApiError) -> Response:
+def respond(error: ProblemError) -> Response:
     headers = {"Cache-Control": "no-store", **error.headers}
     return Response(msgspec.json.encode(error.problem), error.status, headers, media_type=JSON)
 

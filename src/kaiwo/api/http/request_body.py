@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 from starlette.requests import Request
 
-from kaiwo.api.http.problems import ApiError, did_you_mean, invalid, quote
+from kaiwo.api.http.problems import ProblemError, did_you_mean, invalid, quote
 from kaiwo.api.settings import Settings
 from kaiwo.manifests import read_json
 
@@ -24,7 +24,9 @@ async def read_body(request: Request, body: Body, settings: Settings) -> bytes:
         async with asyncio.timeout(settings.body_s):
             content = await _read(request, settings.body_bytes)
     except TimeoutError:
-        raise ApiError(408, "invalid", f"the body did not arrive within {settings.body_s:g} s; send it again") from None
+        raise ProblemError(
+            408, "invalid", f"the body did not arrive within {settings.body_s:g} s; send it again"
+        ) from None
     if not content.strip():
         if body.required:
             raise invalid(f"the body is empty; send {body.kinds[0]}")
@@ -32,7 +34,7 @@ async def read_body(request: Request, body: Body, settings: Settings) -> bytes:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind not in body.kinds:
         given = quote(kind) if kind else "none"
-        raise ApiError(415, "invalid", f"the Content-Type must be {body.kinds[0]}, not {given}", "Content-Type")
+        raise ProblemError(415, "invalid", f"the Content-Type must be {body.kinds[0]}, not {given}", "Content-Type")
     return content
 
 
@@ -55,5 +57,5 @@ async def _read(request: Request, limit: int) -> bytes:
             break
     if size > limit:
         way_out = "split it into several requests"
-        raise ApiError(413, "invalid", f"the body is larger than {limit // 1000} kB; {way_out}")
+        raise ProblemError(413, "invalid", f"the body is larger than {limit // 1000} kB; {way_out}")
     return b"".join(parts)

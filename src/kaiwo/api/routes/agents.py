@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 
 from starlette.requests import Request
 
-from kaiwo.api.endpoint import Call, Route
-from kaiwo.api.http.problems import ApiError, invalid, not_ready, quote
+from kaiwo.api.endpoint import EndpointCall, Route
+from kaiwo.api.http.problems import ProblemError, invalid, not_ready, quote
 from kaiwo.api.presenters.measured_use import agent_view
 from kaiwo.api.presenters.node_view import find_node
 from kaiwo.api.views import AgentView, Page, TakenView
@@ -19,12 +19,12 @@ from kaiwo.model.errors import ClusterError
 SILENT_S = 30.0  # after this silence the agent counts as gone; a live one reports every second
 
 
-async def report(call: Call) -> TakenView:
+async def report(call: EndpointCall) -> TakenView:
     """Take lines until the agent ends the request, which it does every minute."""
     node, agents = call.path["node"], call.context.agents
     kind = call.request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != MEDIA_TYPE:
-        raise ApiError(415, "invalid", f"the Content-Type must be {MEDIA_TYPE}, not {quote(kind)}", "Content-Type")
+        raise ProblemError(415, "invalid", f"the Content-Type must be {MEDIA_TYPE}, not {quote(kind)}", "Content-Type")
     _check_leads(call)
     find_node(call.context.live.state, node)
     reader, taken = LineReader(), 0
@@ -43,7 +43,7 @@ async def report(call: Call) -> TakenView:
     return TakenView(taken)
 
 
-async def list_agents(call: Call) -> Page[AgentView]:
+async def list_agents(call: EndpointCall) -> Page[AgentView]:
     agents = call.context.agents
     items = [agent_view(agents, known) for known in sorted(agents, key=lambda known: known.node)]
     return Page(items, len(items))
@@ -70,7 +70,7 @@ async def _chunks(request: Request, closing: asyncio.Event) -> AsyncIterator[byt
         closed.cancel()
 
 
-def _check_leads(call: Call) -> None:
+def _check_leads(call: EndpointCall) -> None:
     """Only the leader takes reports: a standby could not act on them."""
     if not call.context.leadership.is_held:
         raise not_ready("this replica is a standby; open the stream again until the leader answers")

@@ -3,7 +3,7 @@
 import asyncio
 
 from kaiwo import __version__
-from kaiwo.api.endpoint import Call, Route
+from kaiwo.api.endpoint import EndpointCall, Route
 from kaiwo.api.http.query_params import Param, read_cursor, write_cursor
 from kaiwo.api.presenters.cluster_view import cycle_view, status_view
 from kaiwo.api.presenters.list_pages import AFTER
@@ -12,16 +12,16 @@ from kaiwo.api.views import CycleView, Page, StatusView, VersionView
 CYCLE_PARAMS = (Param("limit", "int", "Items on a page.", 50, 1, 500), AFTER)
 
 
-async def version(call: Call) -> VersionView:
+async def version(call: EndpointCall) -> VersionView:
     return VersionView(__version__, "v1")
 
 
-async def status(call: Call) -> StatusView:
+async def status(call: EndpointCall) -> StatusView:
     await call.context.overview.fresh()
     return status_view(call.context.overview)
 
 
-async def cycles(call: Call) -> Page[CycleView]:
+async def cycles(call: EndpointCall) -> Page[CycleView]:
     """Cycles from the journal. Idle ones are not in it, so `total` is the newest number."""
     journal, limit = call.context.live.journal, call.query["limit"]
     before = read_cursor(call.query["after"], int)

@@ -5,7 +5,7 @@ The input itself goes over a socket in the run's folder, which only its owner ca
 
 from msgspec.structs import replace
 
-from kaiwo.api.endpoint import Call, Route
+from kaiwo.api.endpoint import EndpointCall, Route
 from kaiwo.api.http.query_params import Param
 from kaiwo.api.routes.workloads import NAMED, find_record
 from kaiwo.api.security.process_identity import process_identity
@@ -22,7 +22,7 @@ INPUT_FROM = Param(
 )
 
 
-async def console(call: Call) -> ConsoleView:
+async def console(call: EndpointCall) -> ConsoleView:
     record = find_record(call)
     console = call.context.live.cluster.abilities.console
     folder = console.console_of(record.workload.name) if console and record.program.is_interactive else ""

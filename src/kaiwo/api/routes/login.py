@@ -4,8 +4,8 @@ from html import escape
 
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from kaiwo.api.endpoint import Call, Route
-from kaiwo.api.http.problems import ApiError, forbidden
+from kaiwo.api.endpoint import EndpointCall, Route
+from kaiwo.api.http.problems import ProblemError, forbidden
 from kaiwo.api.http.query_params import Param
 from kaiwo.api.security.access import cookie_header
 from kaiwo.api.views import LoginView
@@ -15,19 +15,19 @@ PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Kaiwo</tit
 <body><h1>Not logged in</h1><p>{message}</p><p><a href="/">Look around without logging in</a></p></body></html>"""
 
 
-async def new_login(call: Call) -> LoginView:
+async def new_login(call: EndpointCall) -> LoginView:
     if call.credential != "token":
         raise forbidden(403, "a login cannot create another login; send the token instead")
     return LoginView(call.context.access.login_path())
 
 
-async def log_in(call: Call) -> Response:
+async def log_in(call: EndpointCall) -> Response:
     context = call.context
     headers = {"Cache-Control": "no-store"}
     if context.access.session_of(call.request) is None:
         try:
             secret = context.access.open_session(call.query["code"] or "")
-        except ApiError as error:
+        except ProblemError as error:
             text = PAGE.format(message=escape(error.problem.message))
             return HTMLResponse(text, error.status, {**headers, **error.headers})
         headers["Set-Cookie"] = cookie_header(secret, call.request.url.scheme == "https")

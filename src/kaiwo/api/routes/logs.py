@@ -5,7 +5,7 @@ import os
 import stat
 from collections.abc import AsyncGenerator, Callable, Sequence
 
-from kaiwo.api.endpoint import Call, Route
+from kaiwo.api.endpoint import EndpointCall, Route
 from kaiwo.api.http.problems import not_found
 from kaiwo.api.http.query_params import Param
 from kaiwo.api.http.streaming_response import Streaming
@@ -109,13 +109,13 @@ def _open(path: str) -> int | None:
     return file
 
 
-async def attempts(call: Call) -> AttemptsView:
+async def attempts(call: EndpointCall) -> AttemptsView:
     record = find_record(call)
     found = _logs_of(call)
     return AttemptsView([AttemptView(each.attempt, each.is_over) for each in found], record.state)
 
 
-async def logs(call: Call) -> Streaming:
+async def logs(call: EndpointCall) -> Streaming:
     """Without an attempt, following starts with the first one that is kept."""
     name, cluster = find_record(call).workload.name, call.context.live.cluster
     found, tail = _logs_of(call), call.query["tail"]
@@ -178,7 +178,7 @@ def _chosen(found: Sequence[LogFile], attempt: int | None, name: str) -> LogFile
     raise not_found(f"workload {name} has no log of attempt {attempt}; there are logs of attempts: {kept}")
 
 
-def _logs_of(call: Call) -> Sequence[LogFile]:
+def _logs_of(call: EndpointCall) -> Sequence[LogFile]:
     """The log files of a workload; empty if the cluster keeps no logs of its own."""
     logs, name = call.context.live.cluster.abilities.logs, f"{call.path['namespace']}/{call.path['name']}"
     return () if logs is None else logs.logs_of(name, call.query["pod"] or "")

@@ -3,7 +3,7 @@
 import msgspec
 
 from kaiwo.api.context import wait_until_visible
-from kaiwo.api.endpoint import Call, Route
+from kaiwo.api.endpoint import EndpointCall, Route
 from kaiwo.api.http.problems import JSON, invalid
 from kaiwo.api.http.request_body import Body, read_fields
 from kaiwo.api.presenters.list_pages import GPU_PARAMS, NODE_PARAMS, list_page
@@ -16,28 +16,28 @@ REASON = Body((JSON,), ReasonForm, required=False)
 REASON_MAX = 500
 
 
-async def list_nodes(call: Call) -> Page[NodeView]:
+async def list_nodes(call: EndpointCall) -> Page[NodeView]:
     return await list_page(call.context.overview, "nodes", call.query)
 
 
-async def list_gpus(call: Call) -> Page[GpuView]:
+async def list_gpus(call: EndpointCall) -> Page[GpuView]:
     page = await list_page(call.context.overview, "gpus", call.query)
     return msgspec.structs.replace(page, items=with_gpu_use(call.context.agents, call.context.live, page.items))
 
 
-async def get_node(call: Call) -> NodeView:
+async def get_node(call: EndpointCall) -> NodeView:
     agents, live = call.context.agents, call.context.live
     return with_node_use(agents, live, find_node(live.state, call.path["name"]))
 
 
-async def cordon(call: Call) -> Outcome:
+async def cordon(call: EndpointCall) -> Outcome:
     name = call.path["name"]
     await _control(call).cordon(name, True, _reason(call), who=call.user)
     await _wait_until_seen(call, True)
     return Outcome([f"node {name} cordoned"])
 
 
-async def uncordon(call: Call) -> Outcome:
+async def uncordon(call: EndpointCall) -> Outcome:
     name = call.path["name"]
     _reason(call)
     await _control(call).cordon(name, False, who=call.user)
@@ -45,25 +45,25 @@ async def uncordon(call: Call) -> Outcome:
     return Outcome([f"node {name} uncordoned"])
 
 
-async def drain(call: Call) -> Outcome:
+async def drain(call: EndpointCall) -> Outcome:
     name = call.path["name"]
     gone = await _control(call).drain(name, _reason(call), who=call.user)
     await _wait_until_seen(call, True)
     return Outcome([f"node {name} drained", *(f"workload {workload} waits again" for workload in gone)], [], list(gone))
 
 
-def _control(call: Call) -> NodeControl:
+def _control(call: EndpointCall) -> NodeControl:
     """The cluster's node actions, once the node exists: the cluster's own error would not suggest similar names."""
     find_node(call.context.live.state, call.path["name"])
     return call.context.live.cluster.abilities.nodes
 
 
-async def _wait_until_seen(call: Call, cordoned: bool) -> None:
+async def _wait_until_seen(call: EndpointCall, cordoned: bool) -> None:
     nodes, name = call.context.live.state.node_objects, call.path["name"]
     await wait_until_visible(call.context.live, lambda: name not in nodes or nodes[name].cordoned == cordoned)
 
 
-def _reason(call: Call) -> str:
+def _reason(call: EndpointCall) -> str:
     reason = read_fields(call.body, "reason").get("reason", "")
     if not isinstance(reason, str) or len(reason) > REASON_MAX or not reason.isprintable():
         raise invalid(f"reason must be one line of text with at most {REASON_MAX} characters", "reason")

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from kaiwo.api.endpoint import Call, Route
+from kaiwo.api.endpoint import EndpointCall, Route
 from kaiwo.api.http.problems import JSON, invalid
 from kaiwo.api.http.request_body import Body, read_fields
 from kaiwo.api.presenters.partitioning_view import partitions_view
@@ -12,11 +12,11 @@ from kaiwo.runtime.partitioning.partitioning_loop import PartitioningLoop
 from kaiwo.runtime.partitioning.saved_state import POLICIES
 
 
-async def get_partitions(call: Call) -> PartitionsView:
+async def get_partitions(call: EndpointCall) -> PartitionsView:
     return partitions_view(call.context.partitions)
 
 
-async def set_policy(call: Call) -> Outcome:
+async def set_policy(call: EndpointCall) -> Outcome:
     policy = read_fields(call.body, "policy").get("policy")
     if policy not in POLICIES:
         raise invalid(f"policy must be one of {', '.join(POLICIES)}", "policy")

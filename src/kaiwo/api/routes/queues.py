@@ -3,30 +3,30 @@
 import asyncio
 from typing import NoReturn
 
-from kaiwo.api.endpoint import Call, Route
+from kaiwo.api.endpoint import EndpointCall, Route
 from kaiwo.api.http.problems import did_you_mean, not_found, quote
 from kaiwo.api.presenters.queue_view import QueueHeads, queue_page, share_page
 from kaiwo.api.views import Page, QueueView, ShareView
 
 
-async def list_queues(call: Call) -> Page[QueueView]:
+async def list_queues(call: EndpointCall) -> Page[QueueView]:
     await call.context.overview.fresh_queues()
     return queue_page(call.context.overview)
 
 
-async def get_queue(call: Call) -> QueueView:
+async def get_queue(call: EndpointCall) -> QueueView:
     views = {view.name: view for view in (await list_queues(call)).items}
     return views.get(call.path["name"]) or _not_found(call.path["name"], list(views))
 
 
-async def list_shares(call: Call) -> Page[ShareView]:
+async def list_shares(call: EndpointCall) -> Page[ShareView]:
     await call.context.overview.fresh_queues()
     queues = call.context.overview.queue_shares.queues
     heads = QueueHeads(call.context.live.state, [each.queue.name for each in queues])
     return await asyncio.to_thread(share_page, queues, heads)
 
 
-async def get_share(call: Call) -> ShareView:
+async def get_share(call: EndpointCall) -> ShareView:
     await call.context.overview.fresh_queues()
     rows = {each.queue.name: each for each in call.context.overview.queue_shares.queues}
     found = rows.get(call.path["name"])

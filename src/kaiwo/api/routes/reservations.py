@@ -1,7 +1,7 @@
 """Routes that list, show, create and delete reservations."""
 
 from kaiwo.api.context import wait_until_visible
-from kaiwo.api.endpoint import Call, Route
+from kaiwo.api.endpoint import EndpointCall, Route
 from kaiwo.api.http.problems import JSON, did_you_mean, not_found, quote
 from kaiwo.api.http.query_params import Param
 from kaiwo.api.http.request_body import Body
@@ -16,7 +16,7 @@ PHASE = Param("phase", "choices", "Only in this phase; repeat it for several.", 
 DRY_RUN = Param("dry_run", "flag", "Only say what would happen.", False)
 
 
-async def list_reservations(call: Call) -> Page[ReservationView]:
+async def list_reservations(call: EndpointCall) -> Page[ReservationView]:
     phases = call.query.get("phase") or tuple(ReservationPhase)
     now_s = call.context.live.cluster.now_s()
     found = await call.context.live.ask(lambda state: reservation_statuses(state, now_s))
@@ -24,7 +24,7 @@ async def list_reservations(call: Call) -> Page[ReservationView]:
     return Page(items, len(items))
 
 
-async def get_reservation(call: Call) -> ReservationView:
+async def get_reservation(call: EndpointCall) -> ReservationView:
     name = call.path["name"]
     items = (await list_reservations(call)).items
     if found := next((item for item in items if item.name == name), None):
@@ -32,7 +32,7 @@ async def get_reservation(call: Call) -> ReservationView:
     raise not_found(f"there is no reservation {quote(name)}{did_you_mean(name, [item.name for item in items][:50])}")
 
 
-async def make_reservation(call: Call) -> Outcome:
+async def make_reservation(call: EndpointCall) -> Outcome:
     live, dry_run = call.context.live, call.query["dry_run"]
     reservation = read_reservation_form(read_json(call.body), live.cluster.now_s())
     before = {each.name: each for each in live.cluster.abilities.work.reservations()}.get(reservation.name)
@@ -45,7 +45,7 @@ async def make_reservation(call: Call) -> Outcome:
     return Outcome([put_words(reservation, before) + suffix], [], [] if dry_run else [reservation.name])
 
 
-async def delete_reservation(call: Call) -> Outcome:
+async def delete_reservation(call: EndpointCall) -> Outcome:
     live, name = call.context.live, call.path["name"]
     await live.cluster.abilities.work.remove((), (), who=call.user, reservations=(name,))
     await wait_until_visible(live, lambda: name not in live.state.reservations.objects)

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from typing import Any
 
-from kaiwo.api.endpoint import Call, Route
+from kaiwo.api.endpoint import EndpointCall, Route
 from kaiwo.api.http.query_params import Param, read_query
 from kaiwo.api.http.streaming_response import Streaming
 from kaiwo.api.presenters.list_pages import LISTINGS
@@ -15,7 +15,7 @@ EVENTS = "text/event-stream"
 VIEW = Param("view", "choice", "Which list to follow.", choices=tuple(LISTINGS), required=True)
 
 
-async def follow(call: Call) -> Streaming:
+async def follow(call: EndpointCall) -> Streaming:
     """The first event is the whole page, or what was missed since Last-Event-ID; then every change."""
     context = call.context
     listing = LISTINGS[call.query["view"]]

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec.structs import fields, replace
 
 from kaiwo.api.context import wait_until_visible
-from kaiwo.api.endpoint import Call, Route
+from kaiwo.api.endpoint import EndpointCall, Route
 from kaiwo.api.http.problems import JSON
 from kaiwo.api.http.request_body import Body
 from kaiwo.api.routes.consoles import INPUT_FROM, with_input
@@ -21,7 +21,7 @@ from kaiwo.api.routes.reservations import DRY_RUN, change_verb, put_words
 from kaiwo.api.views import Outcome
 from kaiwo.clusters.protocol import Cluster
 from kaiwo.gpus.isolation_grades import is_mps_on_amd
-from kaiwo.manifests import SUBMISSION_FORM, Defaults, Parsed, parse, parse_all, read_json
+from kaiwo.manifests import SUBMISSION_FORM, ManifestDefaults, Parsed, parse, parse_all, read_json
 from kaiwo.manifests.values.names import all_tasks
 from kaiwo.model.errors import ConfigError, NotFoundError, RefusedError
 from kaiwo.model.queue import Queue, is_same_queue
@@ -87,7 +87,7 @@ def _differences(there: Workload | Program, given: Workload | Program) -> list[s
     return [_WORDS.get(name) or f"its {name.removesuffix('_s').replace('_', ' ')}" for name in other]
 
 
-async def submit(call: Call) -> Outcome:
+async def submit(call: EndpointCall) -> Outcome:
     with _counting_refusals(call):
         parsed = await _parse(call, _parse_form)
         if input_from := call.query["input_from"]:
@@ -95,13 +95,13 @@ async def submit(call: Call) -> Outcome:
         return await _put(call, parsed)
 
 
-async def apply(call: Call) -> Outcome:
+async def apply(call: EndpointCall) -> Outcome:
     with _counting_refusals(call):
         parsed = await _parse(call, parse_all)
         return await _put(call, parsed, find_unchanged(call.context.live.cluster, parsed.submissions))
 
 
-async def delete(call: Call) -> Outcome:
+async def delete(call: EndpointCall) -> Outcome:
     parsed = await _parse(call, parse_all)
     live = call.context.live
     names = [workload.name for workload, _ in parsed.submissions]
@@ -116,7 +116,7 @@ async def delete(call: Call) -> Outcome:
     return Outcome(done, list(parsed.warnings), names)
 
 
-async def clear_demo(call: Call) -> Outcome:
+async def clear_demo(call: EndpointCall) -> Outcome:
     from kaiwo.clusters.local.demo_workloads import clear_demo
 
     live = call.context.live
@@ -128,7 +128,7 @@ async def clear_demo(call: Call) -> Outcome:
 
 
 @contextlib.contextmanager
-def _counting_refusals(call: Call) -> Iterator[None]:
+def _counting_refusals(call: EndpointCall) -> Iterator[None]:
     try:
         yield
     except (ConfigError, RefusedError):
@@ -136,12 +136,12 @@ def _counting_refusals(call: Call) -> Iterator[None]:
         raise
 
 
-async def _parse(call: Call, parse: Any) -> Parsed:
-    defaults = Defaults(submitted_s=call.context.live.cluster.now_s(), user=call.user)
+async def _parse(call: EndpointCall, parse: Any) -> Parsed:
+    defaults = ManifestDefaults(submitted_s=call.context.live.cluster.now_s(), user=call.user)
     return await asyncio.to_thread(parse, call.body, defaults)
 
 
-async def _put(call: Call, parsed: Parsed, there_already: Sequence[str] = ()) -> Outcome:
+async def _put(call: EndpointCall, parsed: Parsed, there_already: Sequence[str] = ()) -> Outcome:
     dry_run, live = call.query["dry_run"], call.context.live
     queues, items = parsed.queues, [item for item in parsed.submissions if item[0].name not in there_already]
     reservations = parsed.reservations
@@ -181,7 +181,7 @@ def _refuse_mps_on_amd(state: ClusterState, items: Sequence[tuple[Workload, Prog
             )
 
 
-async def _wait_until_stopped(call: Call, names: Sequence[str], stopping: Sequence[str]) -> list[str]:
+async def _wait_until_stopped(call: EndpointCall, names: Sequence[str], stopping: Sequence[str]) -> list[str]:
     """Wait until removed work has stopped, and forget it. Work that takes longer stays, as cancelled."""
     cluster, live = call.context.live.cluster, call.context.live
     loop = asyncio.get_running_loop()
@@ -224,7 +224,7 @@ def _queue_warnings(known: Mapping[str, Queue], queues: Sequence[Queue]) -> list
     return [finding.sentence for finding in findings if not finding.is_error and finding.queue in concerned]
 
 
-def _parse_form(body: bytes, defaults: Defaults) -> Parsed:
+def _parse_form(body: bytes, defaults: ManifestDefaults) -> Parsed:
     return parse(read_json(body), defaults)
 
 

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, Response
 
 from kaiwo.api.context import Context
-from kaiwo.api.http.problems import ApiError, respond
+from kaiwo.api.http.problems import ProblemError, respond
 
 FOREVER = "public, max-age=31536000, immutable"  # the name of a built asset changes with its content
 ALWAYS_ASK = "no-cache"
@@ -33,7 +33,7 @@ class WebPage:
     def _answer(self, request: Request) -> Response:
         if request.method not in ("GET", "HEAD"):
             message = f"this address does not take {request.method}; it takes GET, HEAD"
-            return respond(ApiError(405, "invalid", message, headers={"Allow": "GET, HEAD"}))
+            return respond(ProblemError(405, "invalid", message, headers={"Allow": "GET, HEAD"}))
         wanted = request.url.path.lstrip("/") or PAGE
         found = self._find(wanted)
         if found is not None:
@@ -41,10 +41,12 @@ class WebPage:
             kind = mimetypes.guess_type(found.name)[0] or "application/octet-stream"
             return FileResponse(found, headers={"Cache-Control": FOREVER if is_built else ALWAYS_ASK}, media_type=kind)
         if wanted.startswith("assets/"):
-            return respond(ApiError(404, "not-found", "there is no such file; reload the page, which may be outdated"))
+            return respond(
+                ProblemError(404, "not-found", "there is no such file; reload the page, which may be outdated")
+            )
         if wanted == PAGE:
             return HTMLResponse(MISSING, headers={"Cache-Control": ALWAYS_ASK})
-        return respond(ApiError(404, "not-found", "there is no such address; the page is at /"))
+        return respond(ProblemError(404, "not-found", "there is no such address; the page is at /"))
 
     def _find(self, wanted: str) -> Path | None:
         """The file, if it is inside the folder."""

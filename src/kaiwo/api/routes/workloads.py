@@ -10,7 +10,7 @@ import msgspec
 
 from kaiwo import explain
 from kaiwo.api.context import wait_until_visible
-from kaiwo.api.endpoint import Call, Route
+from kaiwo.api.endpoint import EndpointCall, Route
 from kaiwo.api.http.problems import JSON, did_you_mean, invalid, quote, translate
 from kaiwo.api.http.request_body import Body, read_fields
 from kaiwo.api.presenters.list_pages import WORKLOAD_PARAMS, list_page
@@ -49,11 +49,11 @@ NAMED = "/workloads/{namespace}/{name}"
 ACTION_DONE = {"cancel": "cancelled", "hold": "held", "release": "released", "requeue": "requeued"}
 
 
-async def list_workloads(call: Call) -> Page[WorkloadView]:
+async def list_workloads(call: EndpointCall) -> Page[WorkloadView]:
     return await list_page(call.context.overview, "workloads", call.query)
 
 
-async def get_workload(call: Call) -> WorkloadDetail:
+async def get_workload(call: EndpointCall) -> WorkloadDetail:
     record = find_record(call)
     live = call.context.live
     rows = await call.context.overview.fresh()
@@ -67,7 +67,7 @@ async def get_workload(call: Call) -> WorkloadDetail:
     return workload_detail(live.state, record, gpu_milli, views, now_s)
 
 
-async def why(call: Call) -> WhyView:
+async def why(call: EndpointCall) -> WhyView:
     record = find_record(call)
     live = call.context.live
     name, now_s = record.workload.name, live.cluster.now_s()
@@ -117,7 +117,7 @@ async def _explain(live: LiveLoop, name: str, now_s: int) -> explain.Why | None:
     return found
 
 
-def find_record(call: Call) -> WorkloadRecord:
+def find_record(call: EndpointCall) -> WorkloadRecord:
     name = f"{call.path['namespace']}/{call.path['name']}"
     try:
         return call.context.live.cluster.record(name)
@@ -128,7 +128,7 @@ def find_record(call: Call) -> WorkloadRecord:
         raise NotFoundError(f"there is no workload {quote(name)}; {way_out}") from None
 
 
-def _among_tasks(call: Call) -> str:
+def _among_tasks(call: EndpointCall) -> str:
     """A hint where to look if the name is that of an array."""
     array, namespace = call.path["name"], call.path["namespace"]
     for record in call.context.live.cluster.records():
@@ -138,7 +138,7 @@ def _among_tasks(call: Call) -> str:
     return ""
 
 
-def _similar_name(call: Call) -> str:
+def _similar_name(call: EndpointCall) -> str:
     """A workload of the same name in another namespace, or of a similar name in this one."""
     asked, own = call.path["name"], f"{call.path['namespace']}/"
     names = [record.workload.name for record in call.context.live.cluster.records()]
@@ -161,13 +161,13 @@ def plain_answer(record: WorkloadRecord) -> str:
     return f"It is not waiting: it is {state}{why}{until}."
 
 
-async def _act(call: Call, verb: Action) -> Outcome:
+async def _act(call: EndpointCall, verb: Action) -> Outcome:
     name = find_record(call).workload.name
     await call.context.live.cluster.abilities.work.change(verb, name, call.user)
     return Outcome([f"workload {name} {ACTION_DONE[verb]}"], [], [name])
 
 
-async def _act_on_all(call: Call, verb: Action) -> BulkOutcome:
+async def _act_on_all(call: EndpointCall, verb: Action) -> BulkOutcome:
     """Report for each name what was done, or the Problem that the single call would have answered with."""
     try:
         form = msgspec.convert(read_json(call.body), NamesForm)
@@ -186,7 +186,7 @@ def _result(verb: str, name: str, refusal: KaiwoError | None) -> ActionResult:
     return ActionResult(name, "", translate(refusal).problem)
 
 
-async def checkpoint(call: Call) -> Outcome:
+async def checkpoint(call: EndpointCall) -> Outcome:
     """A time in the future counts as now, so that a fast clock does not hide lost work."""
     name, fields = find_record(call).workload.name, read_fields(call.body, "at")
     at_s = read_past_timestamp_s(fields["at"], FieldPath("checkpoint", "at")) if "at" in fields else 0

@@ -1,6 +1,6 @@
 """Access control: the Host header, tokens, cookies, and rate limits.
 
-In:    a request's headers.   Out: the credential of a write, for the log, or an ApiError.
+In:    a request's headers.   Out: the credential of a write, for the log, or a ProblemError.
 Never: trusts a request that another site made a browser send, or lets the time of an answer tell how much of a
 token was right.
 """
@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from starlette.requests import Request
 
-from kaiwo.api.http.problems import ApiError, forbidden, quote, too_many
+from kaiwo.api.http.problems import ProblemError, forbidden, quote, too_many
 from kaiwo.api.security.browser_sessions import SESSION_S, Sessions
 from kaiwo.api.security.token_file import AGENT_FILE, read_given_token, read_or_make_token
 from kaiwo.api.settings import LOOPBACK_NAMES, Settings
@@ -60,7 +60,7 @@ class AgentTokenReviewer(Protocol):
         """The agent's node; empty for any other token."""
 
 
-class Access:
+class AccessControl:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.token, self.token_notice = read_or_make_token(settings.home)
@@ -152,7 +152,7 @@ class Access:
             raise self._failed(401, f"the login has expired; {_NEEDS_TOKEN}")
         raise _unknown(f"this needs a token; {_NEEDS_TOKEN}")
 
-    def _failed(self, status: int, message: str) -> ApiError:
+    def _failed(self, status: int, message: str) -> ProblemError:
         """A wrong secret. Guesses are rate-limited; clients with a right one are never delayed."""
         if not self._failures.take():
             return too_many("too many wrong tokens or logins; try again in a moment", self._failures.wait_s)
@@ -195,5 +195,5 @@ def _is_address(name: str) -> bool:
     return True
 
 
-def _unknown(message: str) -> ApiError:
+def _unknown(message: str) -> ProblemError:
     return forbidden(401, message, {"WWW-Authenticate": 'Bearer realm="kaiwo"'})

@@ -5,8 +5,8 @@ from typing import Any
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 
-from kaiwo.api.http.problems import ApiError, respond
-from kaiwo.api.security.access import Access
+from kaiwo.api.http.problems import ProblemError, respond
+from kaiwo.api.security.access import AccessControl
 
 # The page is built so that it needs nothing but itself.
 POLICY = (
@@ -25,7 +25,7 @@ HEADERS = {
 
 
 class Guard:
-    def __init__(self, app: Any, access: Access) -> None:
+    def __init__(self, app: Any, access: AccessControl) -> None:
         self._app = app
         self._access = access
 
@@ -46,7 +46,7 @@ class Guard:
             if not scope["path"].startswith(AGENTS):
                 self._access.check_host(request)
             self._access.check_site(request)
-        except ApiError as error:
+        except ProblemError as error:
             await respond(error)(scope, receive, send_guarded)
             return
         await self._app(scope, receive, send_guarded)

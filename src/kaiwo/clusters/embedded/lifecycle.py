@@ -63,7 +63,7 @@ class Run(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     is_cut_short: bool = False  # what ends it is the time limit
 
 
-class Placement(msgspec.Struct, frozen=True, gc=False):
+class PlacedRun(msgspec.Struct, frozen=True, gc=False):
     pod: Pod
     run: Run
 

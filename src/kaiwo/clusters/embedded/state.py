@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 from msgspec.structs import replace
 
-from kaiwo.clusters.embedded.lifecycle import Placement, Run, TrackedWorkload, array_of, successful_run_s
+from kaiwo.clusters.embedded.lifecycle import PlacedRun, Run, TrackedWorkload, array_of, successful_run_s
 from kaiwo.clusters.ledger import Ledger
 from kaiwo.clusters.protocol import RecordChanges
 from kaiwo.clusters.recent_changes import RecentChanges
@@ -52,7 +52,7 @@ class EmbeddedState:
         self.nodes: dict[str, Node] = {}
         self.queues: dict[str, Queue] = {}
         self.workloads: dict[str, TrackedWorkload] = {}
-        self.pods: dict[PodKey, Placement] = {}
+        self.pods: dict[PodKey, PlacedRun] = {}
         self.runs: dict[str, Run] = {}  # runs that have a folder
         self.nominations: dict[str, tuple[Nomination, ...]] = {}  # by workload
         self.planned_starts: dict[str, PlannedStart] = {}  # by workload
@@ -60,7 +60,7 @@ class EmbeddedState:
         # Indexes of the tables above.
         self.records: dict[str, WorkloadRecord] = {}
         self.ledger = Ledger()
-        self.pods_of: dict[str, dict[str, Placement]] = {}  # by workload
+        self.pods_of: dict[str, dict[str, PlacedRun]] = {}  # by workload
         self.pods_on: dict[str, dict[PodKey, None]] = {}  # by node
         self.pod_of_run: dict[str, PodKey] = {}
         self.runs_of: dict[str, dict[str, Run]] = {}  # by workload, oldest first
@@ -159,7 +159,7 @@ class EmbeddedState:
         elif before is None or not before.is_over:
             self.ended[name] = None
 
-    def _index_pod(self, key: PodKey, before: Placement | None, after: Placement | None) -> None:
+    def _index_pod(self, key: PodKey, before: PlacedRun | None, after: PlacedRun | None) -> None:
         if before is not None:
             self.ledger.give_back(before.pod)
             _drop(self.pods_of, key[0], key[1])
@@ -185,8 +185,8 @@ class Transaction:
         self.state = state
         self.now_s = now_s
         self.events: list[Event] = []
-        self.runs_to_start: list[Placement] = []
-        self.runs_to_stop: list[Placement] = []
+        self.runs_to_start: list[PlacedRun] = []
+        self.runs_to_stop: list[PlacedRun] = []
         self.after_commit: list[Callable[[], None]] = []  # called on the event loop
         self.before: dict[tuple[str, Any], Any] = {}  # (table, key): the value before
 
@@ -219,7 +219,7 @@ class Transaction:
         self.put_planned_start(name, None)
         self.events.append(WorkloadGone(name))
 
-    def put_pod(self, placement: Placement) -> None:
+    def put_pod(self, placement: PlacedRun) -> None:
         pod = placement.pod
         self._put("pods", (pod.workload, pod.name), placement)
         self.events.append(PodChanged(pod))

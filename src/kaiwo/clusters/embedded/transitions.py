@@ -9,7 +9,7 @@ from itertools import islice
 from msgspec.structs import replace
 
 from kaiwo.clusters.embedded import lifecycle
-from kaiwo.clusters.embedded.lifecycle import Ending, Exit, ExitReason, Placement, Run, TrackedWorkload
+from kaiwo.clusters.embedded.lifecycle import Ending, Exit, ExitReason, PlacedRun, Run, TrackedWorkload
 from kaiwo.clusters.embedded.state import Transaction
 from kaiwo.clusters.ledger import Misfit
 from kaiwo.clusters.plan_checks import (
@@ -204,12 +204,12 @@ def _place(transaction: Transaction, tracked: TrackedWorkload, pod: Pod) -> None
     run = Run(transaction.state.new_run_id(), pod.workload, pod.name, record.attempt)
     if transaction.state.runs_processes and record.program.command:
         run = replace(run, is_process=True)
-        placement = Placement(pod, run)
+        placement = PlacedRun(pod, run)
         transaction.put_run(run)
         _drop_old_runs(transaction, run)
     else:
         run = lifecycle.simulated_run(record, run, transaction.now_s)
-        placement = Placement(replace(pod, phase=Phase.RUNNING), run)
+        placement = PlacedRun(replace(pod, phase=Phase.RUNNING), run)
     transaction.put_pod(placement)
     transaction.runs_to_start.append(placement)
 
@@ -225,7 +225,7 @@ def _stop_live_pods(transaction: Transaction, name: str) -> None:
     _stop(transaction, [placement for placement in placed.values() if is_up(placement.pod)])
 
 
-def _stop(transaction: Transaction, placements: Iterable[Placement]) -> None:
+def _stop(transaction: Transaction, placements: Iterable[PlacedRun]) -> None:
     for placement in placements:
         placement = replace(placement, pod=replace(placement.pod, phase=Phase.RELEASING))
         transaction.put_pod(placement)
@@ -284,6 +284,6 @@ def _sets_exit_code(tracked: TrackedWorkload, end: Exit) -> bool:
     return tracked.ending is Ending.FAIL and end.reason is ExitReason.TIME_LIMIT
 
 
-def _find(transaction: Transaction, run_id: str) -> Placement | None:
+def _find(transaction: Transaction, run_id: str) -> PlacedRun | None:
     key = transaction.state.pod_of_run.get(run_id)
     return None if key is None else transaction.state.pods[key]

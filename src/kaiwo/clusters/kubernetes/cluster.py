@@ -15,7 +15,7 @@ import msgspec
 from kaiwo.clusters.kubernetes.cache.cluster_cache import SCHEDULER, ClusterCache
 from kaiwo.clusters.kubernetes.cache.device_grants import GRANT_ANNOTATION, write_grant
 from kaiwo.clusters.kubernetes.cache.workload_unit import BlockedWorkload
-from kaiwo.clusters.kubernetes.client import Access, ApiError, Client
+from kaiwo.clusters.kubernetes.client import ApiError, Client, ClusterAccess
 from kaiwo.clusters.kubernetes.client.connection import CALL_S
 from kaiwo.clusters.kubernetes.decode.pod_decoder import PodDecoder
 from kaiwo.clusters.kubernetes.user_actions import KubernetesNodes, KubernetesWork
@@ -99,7 +99,7 @@ class KubernetesCluster(Records):
 
     def __init__(
         self,
-        access: Access,
+        access: ClusterAccess,
         scheduler: str = SCHEDULER,
         report: Callable[..., None] = lambda *_, **__: None,
         may_write_s: Callable[[], float] = lambda: CALL_S,

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from kaiwo.clusters.kubernetes.client import Access, ApiError, Client, UnreachableError
+from kaiwo.clusters.kubernetes.client import ApiError, Client, ClusterAccess, UnreachableError
 
 RELEASED_S = 1  # the server requires a duration above zero
 
@@ -108,7 +108,7 @@ def make_identity() -> str:
 class LeaderElection:
     def __init__(
         self,
-        access: Access,
+        access: ClusterAccess,
         namespace: str,
         name: str,
         times: ElectionTimes = TIMES,

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from kaiwo.clusters.embedded import transitions
 from kaiwo.clusters.embedded.admission import find_workload
 from kaiwo.clusters.embedded.cluster import ENDED_KEPT, EmbeddedCluster
-from kaiwo.clusters.embedded.lifecycle import Placement, simulated_exit
+from kaiwo.clusters.embedded.lifecycle import PlacedRun, simulated_exit
 from kaiwo.clusters.embedded.node_actions import evict_all_pods
 from kaiwo.clusters.embedded.state import EmbeddedState, Transaction
 from kaiwo.clusters.ledger import overcommit
@@ -30,7 +30,7 @@ from kaiwo.clusters.local.cluster_file import VIRTUAL_LABEL
 from kaiwo.clusters.local.home_folder import Home
 from kaiwo.clusters.local.process_environment import environment
 from kaiwo.clusters.local.processes import Processes, RunListener, ShareProvider
-from kaiwo.clusters.local.run_folder import Condition, RunFolder, RunSpec
+from kaiwo.clusters.local.run_folder import RunCondition, RunFolder, RunSpec
 from kaiwo.clusters.local.sqlite_store import Store
 from kaiwo.clusters.protocol import Abilities, Cluster, LogFile
 from kaiwo.model.errors import ClusterError, ConfigError, NotFoundError
@@ -207,7 +207,7 @@ class LocalCluster(EmbeddedCluster):
         except OSError as error:  # the change is made: a full disk must not make it look refused
             log.error("the audit log cannot be written: %s", error)
 
-    def _run(self, placement: Placement) -> None:
+    def _run(self, placement: PlacedRun) -> None:
         run, pod = placement.run, placement.pod
         if pod.phase is Phase.DONE:
             return
@@ -219,7 +219,7 @@ class LocalCluster(EmbeddedCluster):
         if pod.phase is Phase.RELEASING:
             self._processes.stop(run.id)
 
-    def _spec(self, placement: Placement) -> RunSpec:
+    def _spec(self, placement: PlacedRun) -> RunSpec:
         record = self.state.workloads[placement.run.workload].record
         request = request_of(record.workload, placement.run.pod)
         folder, node = self.home.runs / placement.run.id, self.state.nodes.get(placement.pod.node)
@@ -324,7 +324,7 @@ class LocalCluster(EmbeddedCluster):
     def _stray_folders(self) -> list[str]:
         """Folders that a crash left behind after their runs were forgotten."""
         found = [path.name for path in self.home.runs.iterdir() if path.name not in self.state.runs]
-        return [name for name in found if self._folder(name).condition() is not Condition.RUNNING]
+        return [name for name in found if self._folder(name).condition() is not RunCondition.RUNNING]
 
     def _remove_folders(self, run_ids: Sequence[str]) -> None:
         for run_id in run_ids:

@@ -2,7 +2,7 @@
 
 import re
 
-from kaiwo.clusters.embedded.lifecycle import Placement
+from kaiwo.clusters.embedded.lifecycle import PlacedRun
 from kaiwo.manifests.values.names import INDEX_LABEL
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.gpu_models import GPU_MODELS
@@ -15,7 +15,7 @@ UUID = re.compile(r"(MIG|GPU)-[0-9A-Za-z/-]+$")
 
 
 def environment(
-    record: WorkloadRecord, placement: Placement, node: Node | None, run_dir: str, home: str
+    record: WorkloadRecord, placement: PlacedRun, node: Node | None, run_dir: str, home: str
 ) -> dict[str, str]:
     """The device variables come last and override the others, so that no process sees more devices than it holds."""
     pod, workload = placement.pod, record.workload

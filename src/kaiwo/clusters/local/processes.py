@@ -19,7 +19,7 @@ import msgspec
 
 from kaiwo.clusters.embedded.lifecycle import Exit, ExitReason
 from kaiwo.clusters.local import supervisor
-from kaiwo.clusters.local.run_folder import Condition, RunFolder, RunSpec, StartRecord
+from kaiwo.clusters.local.run_folder import RunCondition, RunFolder, RunSpec, StartRecord
 from kaiwo.clusters.local.supervisor import boot_id, start_ticks
 from kaiwo.model.gpu import Share
 
@@ -136,23 +136,23 @@ class Processes:
         tries, why = 0, "its supervisor was killed before the command began"
         while True:
             match folder.condition():
-                case Condition.ENDED:
+                case RunCondition.ENDED:
                     return self._listener.ended(run_id, folder.end())
-                case Condition.NEVER_BEGAN if managed.has_begun:
+                case RunCondition.NEVER_BEGAN if managed.has_begun:
                     await asyncio.to_thread(folder.kill_remains)
                     return self._listener.ended(run_id, Exit(-signal.SIGKILL, ExitReason.LOST, NO_FOLDER))
-                case Condition.LOST:
+                case RunCondition.LOST:
                     await asyncio.to_thread(folder.record_loss)
-                case Condition.RUNNING:
+                case RunCondition.RUNNING:
                     managed.has_begun = True
                     await self._adopt(run_id, managed)
-                case Condition.NEVER_BEGAN if not managed.is_stopping and tries < TRIES:
+                case RunCondition.NEVER_BEGAN if not managed.is_stopping and tries < TRIES:
                     tries += 1
                     try:
                         await self._start(run_id, managed)
                     except OSError as error:
                         tries, why = TRIES, f"its process cannot be started: {error.strerror or error}"
-                case Condition.NEVER_BEGAN if folder.seal() and not managed.is_stopping:
+                case RunCondition.NEVER_BEGAN if folder.seal() and not managed.is_stopping:
                     return self._listener.refused(run_id, why)
 
     async def _start(self, run_id: str, managed: ManagedRun) -> None:

@@ -25,7 +25,7 @@ T = TypeVar("T")
 LOST = "its supervisor was killed while it ran, or the machine restarted; what was left of it was stopped"
 
 
-class Condition(enum.Enum):
+class RunCondition(enum.Enum):
     RUNNING = "running"  # a supervisor holds the lock
     ENDED = "ended"  # there is an exit record
     LOST = "lost"  # it began, and its supervisor is gone
@@ -85,15 +85,15 @@ class RunFolder:
         write_json(str(self.path), "run.json", json.loads(msgspec.json.encode(spec)))
         self.log.touch(mode=0o600)
 
-    def condition(self) -> Condition:
+    def condition(self) -> RunCondition:
         if not (self.path / "lock").exists():
-            return Condition.NEVER_BEGAN
+            return RunCondition.NEVER_BEGAN
         with self._locked() as is_ours:
             if (self.path / "exit.json").exists():
-                return Condition.ENDED
+                return RunCondition.ENDED
             if not is_ours:
-                return Condition.RUNNING
-            return Condition.LOST if (self.path / "start.json").exists() else Condition.NEVER_BEGAN
+                return RunCondition.RUNNING
+            return RunCondition.LOST if (self.path / "start.json").exists() else RunCondition.NEVER_BEGAN
 
     def seal(self) -> bool:
         """Make sure that a run that has not begun never will; False when it has begun after all."""

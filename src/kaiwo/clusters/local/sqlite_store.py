@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from kaiwo.clusters.embedded.lifecycle import Placement, Run, TrackedWorkload
+from kaiwo.clusters.embedded.lifecycle import PlacedRun, Run, TrackedWorkload
 from kaiwo.clusters.embedded.state import TABLES, Transaction
 from kaiwo.model.errors import ClusterError
 from kaiwo.model.node import Node
@@ -76,7 +76,7 @@ _STORED = {  # by the state's own name of the table
     ),
     "pods": _Table(
         "pods",
-        Placement,
+        PlacedRun,
         keys=("workload", "name"),
         columns=("node", "phase", "run"),
         values=lambda placement: (placement.pod.node, str(placement.pod.phase), placement.run.id),

@@ -7,7 +7,7 @@ order of queues.
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from kaiwo.decide.actions.allocate_batch import LARGEST_BATCH, SMALLEST_BATCH, Batch, StuckClasses
+from kaiwo.decide.actions.allocate_batch import LARGEST_BATCH, SMALLEST_BATCH, AllocationBatch, StuckClasses
 from kaiwo.decide.cycle_state import CycleInput, CycleState, PodKey, nominate
 from kaiwo.decide.placement.node_fit import CapacityMask
 from kaiwo.decide.placement.place_pods import Placed, charge_of_placed, place_pods
@@ -22,7 +22,7 @@ MAX_PASSED = 256  # workloads of one class, to find one that fits into a gap
 STEPS_PER_RELEASE = 4  # evaluating again the nodes on which pods are leaving
 
 
-class Allocated(NamedTuple):
+class AllocationResult(NamedTuple):
     starts: tuple[Start, ...]
     nominations: tuple[Nomination, ...]  # for workloads that fit once pods that are leaving are gone
     given_up: tuple[PodKey, ...]  # nominations that are not needed any more
@@ -37,7 +37,7 @@ def allocate(
     groups: Sequence[Sequence[WaitingClass]],
     planned: KeptPlannedStarts,
     evictions: Sequence[Eviction],
-) -> Allocated:
+) -> AllocationResult:
     """Give every queue its turns until nothing more starts, one group of candidates after the other."""
     action = Allocate(cycle, cycle_state, planned, evictions)
     left, barred = [], []
@@ -113,8 +113,8 @@ class Allocate:
         """A necessary condition, by shape and not by class: room for what it needs, as if it were alone."""
         return self._check_fit(waiting_class, name).could_fit
 
-    def result(self, unreached: Sequence[Sequence[WaitingClass]]) -> Allocated:
-        return Allocated(
+    def result(self, unreached: Sequence[Sequence[WaitingClass]]) -> AllocationResult:
+        return AllocationResult(
             (*self._planned.starts, *self.starts),
             tuple(self._nominations),
             tuple(self._given_up),
@@ -148,7 +148,7 @@ class Allocate:
     def _take_batch(self, run: "_Run") -> bool:
         """Start the next turns together, all of them or none; where one does not fit, those before it."""
         budget = self._cycle_state.budget
-        batch = Batch(run.turns, self._cycle_state, self._shapes, self.stuck, self._may_wait_for_release)
+        batch = AllocationBatch(run.turns, self._cycle_state, self._shapes, self.stuck, self._may_wait_for_release)
         batch.gather(min(run.size, max(1, budget.limit - budget.used)))
         if not batch.picked:
             return not run.turns
@@ -169,7 +169,7 @@ class Allocate:
         budget.used += len(starts)
         return True
 
-    def _start_batch(self, batch: Batch) -> tuple[list[Start], int]:
+    def _start_batch(self, batch: AllocationBatch) -> tuple[list[Start], int]:
         """Large requests first, each group at once: the starts, and how many turns come before the first misfit."""
         cycle_state, shapes = self._cycle_state, self._shapes
         starts: dict[int, Start] = {}

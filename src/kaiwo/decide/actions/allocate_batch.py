@@ -45,7 +45,7 @@ class ShapeSupply:
 
 
 @dataclass(slots=True)
-class Batch:
+class AllocationBatch:
     """The next turns, which can be given back."""
 
     turns: Turns[Lane]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from kaiwo.decide.actions import consolidate, preempt, reclaim
-from kaiwo.decide.actions.allocate import Allocated
+from kaiwo.decide.actions.allocate import AllocationResult
 from kaiwo.decide.cycle_state import CycleInput, CycleState, PodKey
 from kaiwo.decide.make_room.nominations import is_fully_nominated
 from kaiwo.decide.make_room.preemption_cooldown import is_cooling_down
@@ -46,7 +46,7 @@ class MadeRoom(NamedTuple):
 def make_room(
     cycle: CycleInput,
     cycle_state: CycleState,
-    placed: Allocated,
+    placed: AllocationResult,
     masks: BackfillMasks | None,
     evicted: Sequence[Eviction],
     given_up: Sequence[PodKey],
@@ -74,7 +74,7 @@ def make_room(
     return MadeRoom(*decided, unreached, room.served, room.look_again_s)
 
 
-def postpone_room(cycle: CycleInput, placed: Allocated) -> MadeRoom:
+def postpone_room(cycle: CycleInput, placed: AllocationResult) -> MadeRoom:
     """Everything that is stuck waits for the next cycle."""
     actions = [action for action in cycle.policy.actions if action in ROOM_ACTIONS]
     unreached = {(action, *key) for action in actions for key in placed.stuck}
@@ -90,7 +90,9 @@ def _has_work(room: RoomState, action: str, stuck: dict[ClassKey, WaitingClass])
     return bool(waiting)
 
 
-def _make_room_by(room: RoomState, action: str, placed: Allocated, given_up: Sequence[PodKey]) -> list[WaitingClass]:
+def _make_room_by(
+    room: RoomState, action: str, placed: AllocationResult, given_up: Sequence[PodKey]
+) -> list[WaitingClass]:
     """Returns the classes that the budget did not reach. New classes share it with those of the last cycle."""
     fresh, resumed = _candidates(room, action, placed)
     budget = room.cycle_state.budget
@@ -102,7 +104,9 @@ def _make_room_by(room: RoomState, action: str, placed: Allocated, given_up: Seq
     return unreached + _make_room_for(room, action, resumed, given_up)
 
 
-def _candidates(room: RoomState, action: str, placed: Allocated) -> tuple[list[WaitingClass], list[WaitingClass]]:
+def _candidates(
+    room: RoomState, action: str, placed: AllocationResult
+) -> tuple[list[WaitingClass], list[WaitingClass]]:
     """The classes that were tried and have no room yet: those of this cycle, and those left over from the last."""
     backlog = room.cycle.state.backlog
     resumed = backlog.pending_for(action)

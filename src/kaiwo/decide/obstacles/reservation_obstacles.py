@@ -20,7 +20,7 @@ from kaiwo.model.request import Request
 from kaiwo.model.reservation import NEVER_S, ReservationOwner, ReservationPhase
 from kaiwo.snapshot.array_types import BoolArray
 from kaiwo.snapshot.node_table import SIZE
-from kaiwo.snapshot.reserved_devices import DeviceReservation, ReservationView
+from kaiwo.snapshot.reserved_devices import DeviceReservation, ReservedDevices
 from kaiwo.snapshot.view import View
 
 TOO_FEW = (Reason.NOT_ENOUGH_GPUS, Reason.NOT_ENOUGH_GPU_MEMORY)
@@ -70,7 +70,7 @@ def _admitted(view: View, want: Request) -> Request:
     return replace(want, passes=(*want.passes, *names), holds_s=0)
 
 
-def _named(reserved: ReservationView | None, want: Request) -> Obstacle | None:
+def _named(reserved: ReservedDevices | None, want: Request) -> Obstacle | None:
     claim = None if reserved is None else reserved.find(want.reservation)
     if reserved is None or claim is None:
         facts = ReservationUnusable(ReservationProblem.ABSENT)
@@ -96,14 +96,14 @@ def _of_devices(view: View, want: Request, claim: DeviceReservation) -> Blocking
     return BlockingReservation(Obstacle(Reason.RESERVED, want.gpus, 0, "gpus", claim.name, facts), free >= want.gpus)
 
 
-def _of_nodes(view: ReservationView, claim: DeviceReservation) -> BlockingReservation | None:
+def _of_nodes(view: ReservedDevices, claim: DeviceReservation) -> BlockingReservation | None:
     if not len(claim.whole):
         return None
     facts = reserved_by(claim.reservation, view.now_s)
     return BlockingReservation(Obstacle(Reason.RESERVED, 1, 0, "nodes", claim.name, facts), True)
 
 
-def _reserved_by(reserved: ReservationView, want: Request, claim: DeviceReservation) -> ReservedBy:
+def _reserved_by(reserved: ReservedDevices, want: Request, claim: DeviceReservation) -> ReservedBy:
     """The owner and the times; and before the start, that this work might still be running then."""
     facts = reserved_by(claim.reservation, reserved.now_s)
     if claim.reservation.phase(reserved.now_s) is not ReservationPhase.PENDING:

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 from kaiwo.gpus.partitioning.planner_types import GpuKey, NodeState
 from kaiwo.model.request import Request
-from kaiwo.snapshot.reserved_devices import DeviceReservation, ReservationView
+from kaiwo.snapshot.reserved_devices import DeviceReservation, ReservedDevices
 
 
 class ReservedGpus:
     """Cached by what decides it: the reservation, passes and hold time of a request."""
 
-    def __init__(self, reserved: ReservationView | None, nodes: Sequence[NodeState]) -> None:
+    def __init__(self, reserved: ReservedDevices | None, nodes: Sequence[NodeState]) -> None:
         self._reserved = reserved
         self._of_node = {node.name: [(node.name, gpu.id) for gpu in node.gpus] for node in nodes}
         self._known: dict[tuple[str, tuple[str, ...], int], frozenset[GpuKey]] = {}

@@ -24,7 +24,7 @@ _SERVER_FILLED = (
 )  # fmt: skip
 
 
-class Defaults(msgspec.Struct, frozen=True):
+class ManifestDefaults(msgspec.Struct, frozen=True):
     """Values for fields that a document leaves out."""
 
     submitted_s: int = 0
@@ -33,7 +33,7 @@ class Defaults(msgspec.Struct, frozen=True):
     user: str = ""
 
 
-NO_DEFAULTS = Defaults()
+NO_DEFAULTS = ManifestDefaults()
 
 
 class Parsed(msgspec.Struct, frozen=True):
@@ -60,7 +60,9 @@ class ManifestWork(NamedTuple):
 class ManifestObject:
     """A document with `metadata` and `spec`."""
 
-    def __init__(self, document: Mapping[str, Any], where: str, defaults: Defaults, warnings: list[str]) -> None:
+    def __init__(
+        self, document: Mapping[str, Any], where: str, defaults: ManifestDefaults, warnings: list[str]
+    ) -> None:
         kind = document.get("kind")
         metadata = document.get("metadata")
         written = metadata.get("name") if isinstance(metadata, dict) else None

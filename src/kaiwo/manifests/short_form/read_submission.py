@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from kaiwo.manifests.kinds.node_affinity import MAX_RULES, check_toleration, selector_rules
-from kaiwo.manifests.kinds.object_metadata import Defaults, check_user
+from kaiwo.manifests.kinds.object_metadata import ManifestDefaults, check_user
 from kaiwo.manifests.short_form.submission_form import (
     MAX_PODS,
     MAX_RETRIES,
@@ -57,7 +57,7 @@ MAX_IMAGE = 1000
 
 
 def read_short_form(
-    document: Mapping[str, Any], where: str, defaults: Defaults, warnings: list[str]
+    document: Mapping[str, Any], where: str, defaults: ManifestDefaults, warnings: list[str]
 ) -> Iterator[tuple[Workload, Program]]:
     """One workload, or one for each task of its array."""
     written = document.get("name")
@@ -88,7 +88,7 @@ def _tasks(
 
 
 class _FormReader:
-    def __init__(self, form: Submission, owner: str, defaults: Defaults, warnings: list[str]) -> None:
+    def __init__(self, form: Submission, owner: str, defaults: ManifestDefaults, warnings: list[str]) -> None:
         self.form = form
         self.owner = owner
         self.defaults = defaults

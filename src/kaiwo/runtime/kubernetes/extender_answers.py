@@ -27,7 +27,7 @@ PodKey = tuple[str, str]  # workload and pod
 ANY_TAINT = (Toleration(operator="Exists"),)
 
 
-class GpuView:
+class ExtenderSnapshot:
     """The GPUs of the cluster at one moment, for one request."""
 
     def __init__(self, state: ClusterState, now_s: int, loop: SchedulingLoop, request: Request) -> None:
@@ -57,7 +57,7 @@ class ExtenderAnswers:
         self._assumed: dict[str, Pod] = {}  # bound, and not in the state yet
 
     async def reasons_against(self, workload: str, request: Request, nodes: Sequence[str]) -> dict[str, str]:
-        def question(gpus: GpuView) -> dict[str, str]:
+        def question(gpus: ExtenderSnapshot) -> dict[str, str]:
             state, rows = gpus.shape(), gpus.view.nodes.row
             return {name: _why_not(gpus, name) for name in nodes if name not in rows or state.slots[rows[name]] <= 0}
 
@@ -66,7 +66,7 @@ class ExtenderAnswers:
     async def scores(self, workload: str, request: Request, nodes: Sequence[str], most: int) -> dict[str, int]:
         """The score of each node, from 0 to `most`; 0 if its GPUs are not free."""
 
-        def question(gpus: GpuView) -> dict[str, int]:
+        def question(gpus: ExtenderSnapshot) -> dict[str, int]:
             state, rows = gpus.shape(), gpus.view.nodes.row
             found = {
                 name: int(state.score[rows[name]]) for name in nodes if name in rows and state.slots[rows[name]] > 0
@@ -81,7 +81,7 @@ class ExtenderAnswers:
         """The nodes on which its GPUs are free once these pods, given by UID, are gone."""
         keys = self._pod_keys({uid for uids in victims.values() for uid in uids})
 
-        def question(gpus: GpuView) -> list[str]:
+        def question(gpus: ExtenderSnapshot) -> list[str]:
             return [node for node, uids in victims.items() if gpus.fits_without(node, [keys.get(uid) for uid in uids])]
 
         return await self._ask(workload, request, question)
@@ -89,7 +89,7 @@ class ExtenderAnswers:
     async def choose_devices(self, workload: str, request: Request, node: str) -> tuple[Share, ...] | str:
         """The devices that it gets on this node, or the reason why it gets none."""
 
-        def question(gpus: GpuView) -> tuple[Share, ...] | str:
+        def question(gpus: ExtenderSnapshot) -> tuple[Share, ...] | str:
             row = gpus.view.nodes.row.get(node)
             if row is None or gpus.shape().slots[row] <= 0:
                 return f"node {node}: {_why_not(gpus, node)}"
@@ -102,9 +102,9 @@ class ExtenderAnswers:
         """A pod is bound, and holds its devices from now on."""
         self._assumed[pod.workload] = pod
 
-    async def _ask(self, workload: str, request: Request, question: Callable[[GpuView], T]) -> T:
+    async def _ask(self, workload: str, request: Request, question: Callable[[ExtenderSnapshot], T]) -> T:
         def answer(state: ClusterState) -> T:
-            gpus = GpuView(state, self._loop.cluster.now_s(), self._loop, request)
+            gpus = ExtenderSnapshot(state, self._loop.cluster.now_s(), self._loop, request)
             for pod in state.pods.get(workload, {}).values():
                 gpus.view.release_uncharged(pod)  # what it holds itself is free for it
             for name, pod in list(self._assumed.items()):
@@ -144,7 +144,7 @@ def only_gpus(request: Request) -> Request:
     )
 
 
-def _why_not(gpus: GpuView, name: str) -> str:
+def _why_not(gpus: ExtenderSnapshot, name: str) -> str:
     row = gpus.view.nodes.row.get(name)
     if row is None:
         return "Kaiwo does not know this node yet"

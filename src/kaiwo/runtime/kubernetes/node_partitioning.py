@@ -47,7 +47,7 @@ class ChangeTimeouts(msgspec.Struct, frozen=True):
     devices_s: float = 300.0
 
 
-class ChangeRecord(msgspec.Struct, frozen=True):
+class ProfileChangeRecord(msgspec.Struct, frozen=True):
     """The annotation on the Node."""
 
     profile: str
@@ -82,7 +82,7 @@ class DcmNode:
         after = before | {change.gpu: change.after for change in changes}
         name = self._profile or profile_name(list(after.values()))
         held = node.labels.get(PROFILE_LABEL) or profile_name(list(before.values()))
-        record = ChangeRecord(name, held, after, before)
+        record = ProfileChangeRecord(name, held, after, before)
         if self._config:
             await self._write_profiles([list(after.values()), list(before.values())])
         await self._writer.write_change(self.node, _note(record))
@@ -95,7 +95,7 @@ class DcmNode:
         return await self._finish(record)
 
     async def resume(self, note: str) -> ChangeOutcome:
-        record = msgspec.json.decode(note, type=ChangeRecord)
+        record = msgspec.json.decode(note, type=ProfileChangeRecord)
         profile = record.before_profile if record.is_back else record.profile
         node = self._writer.node(self.node)
         if node is not None and node.labels.get(PROFILE_LABEL) != profile:
@@ -115,7 +115,7 @@ class DcmNode:
         await self._writer.untaint(self.node, DRAINED.key)
         await self._writer.write_change(self.node, "")
 
-    async def _finish(self, record: ChangeRecord) -> ChangeOutcome:
+    async def _finish(self, record: ProfileChangeRecord) -> ChangeOutcome:
         if not record.is_back:
             problem, devices = await self._wait(record.profile, record.after)
             if not problem:
@@ -163,7 +163,7 @@ class DcmNode:
 def changes_in(note: str) -> list[ModeChange]:
     """The changes that a note on a node says are in progress; none when it cannot be read."""
     try:
-        record = msgspec.json.decode(note, type=ChangeRecord)
+        record = msgspec.json.decode(note, type=ProfileChangeRecord)
     except msgspec.MsgspecError:
         return []
     return [ModeChange(gpu, mode, record.after.get(gpu, mode)) for gpu, mode in record.before.items()]
@@ -201,7 +201,7 @@ def _manager_problem(node: Node, profile: str) -> tuple[str, bool]:
             return f"the Device Config Manager does not answer about {profile}", False
 
 
-def _note(record: ChangeRecord) -> str:
+def _note(record: ProfileChangeRecord) -> str:
     return msgspec.json.encode(record).decode()
 
 

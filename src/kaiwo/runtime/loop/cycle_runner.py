@@ -29,7 +29,7 @@ FEWEST = 1_000  # with fewer steps, the fixed cost of a cycle dominates
 FIRST = 2_000  # the budget of the first cycle, before anything was measured
 
 
-class StepBudget:
+class AdaptiveStepBudget:
     """How many steps a cycle may take: at most the policy's, fewer while steps are slow."""
 
     def __init__(self, most: int) -> None:
@@ -67,7 +67,7 @@ class CycleRunner:
     def __init__(self, journal: Journal | None, policy: Policy = DEFAULT_POLICY, plugins: Registry = BUILTIN) -> None:
         self.journal, self.policy, self.plugins = journal, policy, plugins
         self.state = ClusterState(plugins.ordering(policy))
-        self._budget = StepBudget(policy.steps)
+        self._budget = AdaptiveStepBudget(policy.steps)
         self._number = 0
         self._is_behind = False  # the state does not match the journal's last entry: a base must come first
 

@@ -12,8 +12,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from kaiwo.clusters.kubernetes.cache.queue_history import PastUsage as PastOfQueue
-from kaiwo.clusters.kubernetes.cache.queue_history import QueueHistory
+from kaiwo.clusters.kubernetes.cache.queue_history import QueueHistory, StoredUsage
 from kaiwo.model.events import PastUsageChanged
 from kaiwo.model.policy import Policy
 from kaiwo.queues.past_usage import DECAY_SCALE, WHOLE_PART, PastUsage, advance, decay_factor
@@ -142,4 +141,4 @@ class PastUsageInQueues:
 
     def save(self, past: dict[str, Past]) -> None:
         for name, (at_s, part) in past.items():
-            self._history.record_usage(name, PastOfQueue(at_s, part))
+            self._history.record_usage(name, StoredUsage(at_s, part))

@@ -121,7 +121,7 @@ class _Status(Wire):
     admission_checks: tuple[_Check, ...] | None = None
 
 
-class WorkloadObject(Wire):
+class KueueWorkload(Wire):
     """A Kueue Workload, of any version: these fields are in all of them."""
 
     metadata: Meta
@@ -129,13 +129,13 @@ class WorkloadObject(Wire):
     status: _Status = msgspec.field(default_factory=_Status)
 
 
-def read_kueue_state(item: WorkloadObject) -> KueueState:
+def read_kueue_state(item: KueueWorkload) -> KueueState:
     meta = item.metadata
     owners = frozenset(owner.uid for owner in meta.owner_references or ())
     return KueueState(meta.namespace, meta.name, owners, _explain(item))
 
 
-def _explain(item: WorkloadObject) -> str:
+def _explain(item: KueueWorkload) -> str:
     where = f"queue {item.spec.queue_name}" if item.spec.queue_name else "no queue"
     if not item.spec.active:
         return f"Kueue has deactivated it ({where}); set spec.active of its Workload {item.metadata.name} to true again"

@@ -19,7 +19,7 @@ WHOLE = 1 << 40  # a part of 1, in the units of `queues.usage`
 DIGITS = Decimal("0.000000001")
 
 
-class PastUsage(NamedTuple):
+class StoredUsage(NamedTuple):
     """The decayed share of the cluster that a queue used, and when it was computed."""
 
     at_s: int
@@ -62,7 +62,7 @@ def read_queue_status(status: Raw) -> QueueStatusObject:
 
 class QueueHistory:
     def __init__(self) -> None:
-        self.usage: dict[str, PastUsage] = {}
+        self.usage: dict[str, StoredUsage] = {}
         self.stops: dict[str, tuple[StoppedForOthers, ...]] = {}
         self._own: set[str] = set()  # queues for which our history is newer than their objects
         self._unwritten: dict[str, None] = {}
@@ -88,7 +88,7 @@ class QueueHistory:
         self._last = None
         self._change(queue)
 
-    def record_usage(self, queue: str, past: PastUsage) -> None:
+    def record_usage(self, queue: str, past: StoredUsage) -> None:
         self.usage[queue] = past
         self._change(queue)
 
@@ -134,7 +134,7 @@ class QueueHistory:
         self._unwritten[queue] = None
 
 
-def _read_past(usage: UsageStatus) -> PastUsage | None:
+def _read_past(usage: UsageStatus) -> StoredUsage | None:
     """None: it is damaged."""
     try:
         parts = [Decimal(text) for text in (usage.gpu, usage.cpu, usage.memory)]
@@ -142,4 +142,4 @@ def _read_past(usage: UsageStatus) -> PastUsage | None:
         return None
     if not all(part.is_finite() and 0 <= part <= 1 for part in parts):
         return None
-    return PastUsage(usage.at_seconds, tuple(int(part * WHOLE) for part in parts))
+    return StoredUsage(usage.at_seconds, tuple(int(part * WHOLE) for part in parts))

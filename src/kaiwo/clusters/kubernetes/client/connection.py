@@ -16,7 +16,7 @@ from yarl import URL
 
 import kaiwo
 from kaiwo.clusters.kubernetes.client.backoff import Backoff
-from kaiwo.clusters.kubernetes.client.credentials import Access, Credential
+from kaiwo.clusters.kubernetes.client.credentials import ClusterAccess, Credential
 from kaiwo.clusters.kubernetes.client.errors import ApiError, StandbyError, UnreachableError, read_status
 from kaiwo.model.errors import ClusterError
 
@@ -35,7 +35,7 @@ HEADERS = {"Accept": JSON, "Accept-Encoding": "identity", "User-Agent": f"kaiwo/
 Params = Mapping[str, str]
 
 
-class Call(NamedTuple):
+class ApiRequest(NamedTuple):
     method: str
     path: str
     params: Params | None = None
@@ -49,7 +49,9 @@ class Call(NamedTuple):
 class Client:
     """Calls one API server as one user. Call `close` at the end."""
 
-    def __init__(self, access: Access, writes: int = WRITES, may_write_s: Callable[[], float] = lambda: CALL_S) -> None:
+    def __init__(
+        self, access: ClusterAccess, writes: int = WRITES, may_write_s: Callable[[], float] = lambda: CALL_S
+    ) -> None:
         self.access = access
         self._may_write_s = may_write_s  # how long writes are still allowed; zero or less: not at all
         self._writes = asyncio.Semaphore(writes)
@@ -61,7 +63,7 @@ class Client:
         self, path: str, params: Params | None = None, timeout_s: float = CALL_S, tries: int = TRIES
     ) -> bytes:
         """GET, retried while the server is busy or unreachable."""
-        return await self._retry(Call("GET", path, params), timeout_s, tries)
+        return await self._retry(ApiRequest("GET", path, params), timeout_s, tries)
 
     async def write(
         self,
@@ -75,7 +77,7 @@ class Client:
     ) -> bytes:
         """Send a change. With several tries it must be safe to repeat, or the caller must handle the refusal."""
         async with self._writes:
-            return await self._retry(Call(method, path, params, body, content_type), CALL_S, tries)
+            return await self._retry(ApiRequest(method, path, params, body, content_type), CALL_S, tries)
 
     async def apply(self, path: str, body: bytes, manager: str, force: bool = True) -> bytes:
         """Server-side apply: these fields are ours, the others stay as they are."""
@@ -89,7 +91,7 @@ class Client:
     async def stream(self, path: str, params: Params, silence_s: float) -> AsyncIterator[aiohttp.StreamReader]:
         """A body that arrives in pieces until the server ends it. After `silence_s` without one, the call fails."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=silence_s)
-        async with self._answer(Call("GET", path, params), timeout) as answer:
+        async with self._answer(ApiRequest("GET", path, params), timeout) as answer:
             yield answer.content
 
     @property
@@ -108,7 +110,7 @@ class Client:
         if pool is not None:
             await pool.close()
 
-    async def _retry(self, call: Call, timeout_s: float, tries: int) -> bytes:
+    async def _retry(self, call: ApiRequest, timeout_s: float, tries: int) -> bytes:
         backoff = Backoff()
         send = self._send if call.method == "GET" else self._send_write
         while True:
@@ -120,7 +122,7 @@ class Client:
                 pause_s = backoff.next_s(min(error.retry_after_s, CALL_S))
             await asyncio.sleep(pause_s)
 
-    async def _send_write(self, call: Call, timeout_s: float) -> bytes:
+    async def _send_write(self, call: ApiRequest, timeout_s: float) -> bytes:
         """Check before each try that writes are still allowed: the call may have waited long for its turn."""
         left_s = self._may_write_s()
         if left_s <= 0:
@@ -131,12 +133,12 @@ class Client:
         finally:
             self._unanswered_writes -= 1
 
-    async def _send(self, call: Call, timeout_s: float) -> bytes:
+    async def _send(self, call: ApiRequest, timeout_s: float) -> bytes:
         async with self._answer(call, aiohttp.ClientTimeout(total=timeout_s, sock_connect=CONNECT_S)) as answer:
             return await answer.read()
 
     @asynccontextmanager
-    async def _answer(self, call: Call, timeout: aiohttp.ClientTimeout) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def _answer(self, call: ApiRequest, timeout: aiohttp.ClientTimeout) -> AsyncIterator[aiohttp.ClientResponse]:
         """An answer with a good status. A refused credential is replaced once."""
         refused: Credential | None = None
         try:
@@ -196,12 +198,12 @@ class Client:
         return self._pool
 
 
-async def check_connection(access: Access) -> str:
+async def check_connection(access: ClusterAccess) -> str:
     """Check the connection, for a person at a terminal. Returns what is wrong with it, or an empty text.
 
     Raises ConfigError where the kubeconfig names a program or a file that does not exist.
     """
-    call = Call("GET", "/version")
+    call = ApiRequest("GET", "/version")
     client = Client(access)
     whose = access.name or "this kubeconfig"
     try:

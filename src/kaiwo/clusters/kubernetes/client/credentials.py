@@ -182,7 +182,7 @@ class Trust(NamedTuple):
         return context
 
 
-class Access(NamedTuple):
+class ClusterAccess(NamedTuple):
     """Everything that is needed to talk to one cluster."""
 
     server: str

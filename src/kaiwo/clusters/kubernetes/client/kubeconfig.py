@@ -12,7 +12,7 @@ import msgspec
 import yaml
 
 from kaiwo.clusters.kubernetes.client.credentials import (
-    Access,
+    ClusterAccess,
     Credential,
     CredentialSource,
     ExecPlugin,
@@ -74,7 +74,7 @@ class _Kubeconfig(msgspec.Struct, rename="kebab"):
     contexts: list[_NamedContext] | None = None
 
 
-def find_access(kubeconfig: str = "", context: str = "", pod_files: Path = POD_FILES) -> Access:
+def find_access(kubeconfig: str = "", context: str = "", pod_files: Path = POD_FILES) -> ClusterAccess:
     """The named file; else KUBECONFIG; else the pod's own files; else ~/.kube/config."""
     path = kubeconfig or os.environ.get("KUBECONFIG", "").split(os.pathsep)[0]
     if not path and os.environ.get("KUBERNETES_SERVICE_HOST"):
@@ -82,7 +82,7 @@ def find_access(kubeconfig: str = "", context: str = "", pod_files: Path = POD_F
     return read_kubeconfig(Path(path or Path.home() / ".kube" / "config"), context)
 
 
-def in_cluster(files: Path = POD_FILES) -> Access:
+def in_cluster(files: Path = POD_FILES) -> ClusterAccess:
     """Access with the pod's service account, whose token is replaced while we run."""
     host, port = os.environ.get("KUBERNETES_SERVICE_HOST", ""), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not host or not (files / "token").is_file():
@@ -95,10 +95,10 @@ def in_cluster(files: Path = POD_FILES) -> Access:
     namespace = (files / "namespace").read_text().strip() if (files / "namespace").is_file() else "default"
     trust = Trust(ca_file=str(files / "ca.crt"))
     _check_trust(trust, "this pod's service account")
-    return Access(f"https://{url_host}:{port}", trust, TokenFile(str(files / "token")), namespace, "in-cluster")
+    return ClusterAccess(f"https://{url_host}:{port}", trust, TokenFile(str(files / "token")), namespace, "in-cluster")
 
 
-def read_kubeconfig(path: Path, context: str = "") -> Access:
+def read_kubeconfig(path: Path, context: str = "") -> ClusterAccess:
     """One context of a kubeconfig; by default the current one."""
     config = _decode(path)
     name = context or config.current_context
@@ -122,7 +122,7 @@ def read_kubeconfig(path: Path, context: str = "") -> Access:
     )
     source = _source(user or _User(), path, server)
     _check_trust(trust, str(path))
-    return Access(server.server.rstrip("/"), trust, source, chosen.namespace or "default", name)
+    return ClusterAccess(server.server.rstrip("/"), trust, source, chosen.namespace or "default", name)
 
 
 def _decode(path: Path) -> _Kubeconfig:

@@ -20,7 +20,7 @@ class ListMeta(msgspec.Struct, rename="camel"):
     continue_: str = msgspec.field(name="continue", default="")  # where the next page begins; empty: none
 
 
-class Page(msgspec.Struct, Generic[T], gc=False):
+class ListPage(msgspec.Struct, Generic[T], gc=False):
     metadata: ListMeta
     items: list[T] | None = None
 
@@ -49,10 +49,10 @@ class Resource(Generic[T]):
         self.report: Callable[..., None] = lambda *_, **__: None
         self._reported: dict[str, str] = {}  # by object: why it was left out
         kind: Any = type
-        self._page = msgspec.json.Decoder(Page[kind])
+        self._page = msgspec.json.Decoder(ListPage[kind])
         self._line = msgspec.json.Decoder(Line[kind])
         self._item = msgspec.json.Decoder(kind)
-        self._raw_page = msgspec.json.Decoder(Page[msgspec.Raw])
+        self._raw_page = msgspec.json.Decoder(ListPage[msgspec.Raw])
         self._raw_line = msgspec.json.Decoder(Line[msgspec.Raw])
 
     def version(self, item: T) -> str:
@@ -60,7 +60,7 @@ class Resource(Generic[T]):
         found: Any = item
         return str(found["metadata"]["resourceVersion"] if isinstance(item, dict) else found.metadata.resource_version)
 
-    def read_page(self, body: bytes) -> Page[T]:
+    def read_page(self, body: bytes) -> ListPage[T]:
         try:
             return self._page.decode(body)
         except msgspec.ValidationError:
@@ -91,7 +91,7 @@ class Resource(Generic[T]):
             self._reported[name] = reason
             self.report("object-left-out", level="warning", kind=self.path, object=name, error=reason)
 
-    def _read_one_by_one(self, body: bytes) -> Page[T]:
+    def _read_one_by_one(self, body: bytes) -> ListPage[T]:
         page = self._raw_page.decode(body)
         found: list[T] = []
         for raw in page.items or ():
@@ -99,7 +99,7 @@ class Resource(Generic[T]):
                 found.append(self._item.decode(raw))
             except msgspec.ValidationError as error:
                 self.leave_out(_name_in(raw), error)
-        return Page(page.metadata, found)
+        return ListPage(page.metadata, found)
 
 
 def name_of(item: Any) -> str:

@@ -8,8 +8,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from kaiwo.clusters.kubernetes.decode.wire_objects import LabelSelector, PodSpec, PodTerm, Port
-from kaiwo.clusters.kubernetes.decode.wire_objects import Spread as WireSpread
+from kaiwo.clusters.kubernetes.decode.wire_objects import (
+    LabelSelector,
+    PodSpec,
+    PodTerm,
+    Port,
+    TopologySpreadConstraint,
+)
 from kaiwo.model.affinity import NodeAlternatives, NodeRule, NodeRules
 
 EVERY_ADDRESS = "0.0.0.0"
@@ -120,7 +125,7 @@ def _term(term: PodTerm) -> TermRule:
     return TermRule(selector, term.topology_key)
 
 
-def _spread(rule: WireSpread) -> SpreadRule:
+def _spread(rule: TopologySpreadConstraint) -> SpreadRule:
     return SpreadRule(
         PodSelector(read_selector(rule.label_selector), in_own_namespace=True, without_terminating=True),
         rule.topology_key,

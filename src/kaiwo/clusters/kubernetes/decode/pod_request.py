@@ -12,7 +12,14 @@ from msgspec.structs import replace
 
 from kaiwo.clusters.kubernetes.decode.affinity_rules import AffinityRules, read_affinity_rules
 from kaiwo.clusters.kubernetes.decode.quantities import largest_counted, read_requested
-from kaiwo.clusters.kubernetes.decode.wire_objects import Allocation, Amounts, NodeSelector, PodSpec, Resources, Term
+from kaiwo.clusters.kubernetes.decode.wire_objects import (
+    AllocatedResources,
+    Amounts,
+    NodeSelector,
+    PodSpec,
+    Resources,
+    Term,
+)
 from kaiwo.manifests.kinds.annotations import OUR_PREFIX, Annotations
 from kaiwo.manifests.kinds.container_resources import largest, total
 from kaiwo.manifests.text.field_reader import FieldReader
@@ -138,7 +145,7 @@ def _effective(resources: Resources | None) -> dict[str, int]:
     return _read(resources.limits) | _read(resources.requests) if resources else {}
 
 
-def _count(resources: Resources | None, allocation: Allocation | None, is_infeasible: bool) -> dict[str, int]:
+def _count(resources: Resources | None, allocation: AllocatedResources | None, is_infeasible: bool) -> dict[str, int]:
     """While a resize is under way, the larger amount counts; if the node can never do it, only the allocated amount."""
     amounts = _effective(resources)
     if allocation is None or allocation.resources is None:

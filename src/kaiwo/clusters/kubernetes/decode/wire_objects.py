@@ -132,7 +132,7 @@ class Toleration(Wire):
     effect: str = ""
 
 
-class Spread(Wire):
+class TopologySpreadConstraint(Wire):
     """A topology spread constraint."""
 
     when_unsatisfiable: str = "DoNotSchedule"
@@ -157,7 +157,7 @@ class Volume(Wire):
     ephemeral: Any = None  # its claim is named after the pod and the volume
 
 
-class Allocation(Wire):
+class AllocatedResources(Wire):
     """What the kubelet has given to a container, or to a pod as a whole."""
 
     name: str = ""
@@ -165,11 +165,11 @@ class Allocation(Wire):
     allocated_resources: Amounts | None = None  # promised
 
 
-class Allocated(Wire):
+class ResizeState(Wire):
     """Where the spec and the status of a pod differ that is being resized in place."""
 
-    containers: tuple[Allocation, ...] = ()
-    pod: Allocation | None = None
+    containers: tuple[AllocatedResources, ...] = ()
+    pod: AllocatedResources | None = None
     is_infeasible: bool = False  # the node can never give what the spec asks for
 
 
@@ -183,9 +183,9 @@ class PodSpec(Wire):
     node_selector: Texts | None = None
     affinity: Affinity | None = None
     tolerations: list[Toleration] | None = None
-    topology_spread_constraints: list[Spread] | None = None
+    topology_spread_constraints: list[TopologySpreadConstraint] | None = None
     resource_claims: list[Any] | None = None
-    allocated: Allocated | None = None  # from its status
+    allocated: ResizeState | None = None  # from its status
 
 
 class PodMeta(Wire):

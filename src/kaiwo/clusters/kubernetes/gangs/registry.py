@@ -45,9 +45,9 @@ OWNER_TYPES: dict[tuple[str, str], type[Owner]] = {
     (leaderworkerset.GROUP, "LeaderWorkerSet"): leaderworkerset.LeaderWorkerSet,
     (ray_cluster.GROUP, "RayCluster"): ray_cluster.RayCluster,
     (kubernetes_podgroup.GROUP, "PodGroup"): kubernetes_podgroup.PodGroup,
-    (kubernetes_podgroup.GROUP, "Workload"): kubernetes_podgroup.Workload,
-    (replicaset_statefulset.GROUP, "ReplicaSet"): replicaset_statefulset.Replicated,
-    (replicaset_statefulset.GROUP, "StatefulSet"): replicaset_statefulset.Replicated,
+    (kubernetes_podgroup.GROUP, "Workload"): kubernetes_podgroup.KubernetesWorkload,
+    (replicaset_statefulset.GROUP, "ReplicaSet"): replicaset_statefulset.ReplicatedOwner,
+    (replicaset_statefulset.GROUP, "StatefulSet"): replicaset_statefulset.ReplicatedOwner,
     **{(training_jobs.GROUP, kind): training_jobs.TrainingJob for kind in training_jobs.KINDS},
     **{(group, "PodGroup"): other_podgroups.OtherPodGroup for group in other_podgroups.GROUPS},
 }

@@ -105,7 +105,7 @@ class OperatorKinds:
     def _kueue_handler(self, found: DiscoveredKind) -> ObjectHandler:
         cache = self._cache
         return KindHandler(
-            Resource(found.path, kueue.WorkloadObject),
+            Resource(found.path, kueue.KueueWorkload),
             kueue.read_kueue_state,
             lambda state: cache.touch(cache.kueue.upsert(state)),
             lambda state: cache.touch(cache.kueue.delete(state)),

@@ -13,14 +13,14 @@ MAX_WARNINGS, WARNING_CHARACTERS = 5, 250  # the API server truncates longer one
 PatchStep = dict[str, Any]  # of a JSON patch
 
 
-class ObjectKind(Wire):
+class ReviewedKind(Wire):
     group: str = ""
     kind: str = ""
 
 
 class AdmissionRequest(Wire):
     uid: str
-    kind: ObjectKind
+    kind: ReviewedKind
     operation: str = "CREATE"
     name: str = ""
     namespace: str = ""

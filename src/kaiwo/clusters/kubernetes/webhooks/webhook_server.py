@@ -15,7 +15,7 @@ import msgspec
 from aiohttp import web
 
 from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
-from kaiwo.clusters.kubernetes.client import Access, ApiError, Client, UnreachableError
+from kaiwo.clusters.kubernetes.client import ApiError, Client, ClusterAccess, UnreachableError
 from kaiwo.clusters.kubernetes.client.backoff import Backoff
 from kaiwo.clusters.kubernetes.decode.kaiwo_objects import QUEUES, QueueObject
 from kaiwo.clusters.kubernetes.decode.wire_objects import Wire
@@ -100,7 +100,7 @@ class Webhooks:
 
     def __init__(
         self,
-        access: Access,
+        access: ClusterAccess,
         cache: ClusterCache,
         site: WebhookSite,
         policy: WebhookPolicy,

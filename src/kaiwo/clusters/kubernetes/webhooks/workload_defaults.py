@@ -23,7 +23,7 @@ from kaiwo.model.queue import DEFAULT_QUEUE, Queue
 QUEUE, USER = OUR_PREFIX + "queue", OUR_PREFIX + "user"
 
 
-class Defaults(NamedTuple):
+class AppliedDefaults(NamedTuple):
     patch: tuple[PatchStep, ...] = ()
     annotations: Strings = {}  # the object's annotations as they will be
     is_for_us: bool = False
@@ -31,11 +31,11 @@ class Defaults(NamedTuple):
 
 def default_workload(
     work: WorkloadObject, requester: Requester, queues: Mapping[str, Queue], policy: WebhookPolicy, is_invited: bool
-) -> Defaults:
+) -> AppliedDefaults:
     """`is_invited`: the namespace sends all its work to Kaiwo."""
     claimed = [template for template in work.templates if _is_claimed(work, template, is_invited)]
     if not claimed and not is_scheduled_by(work, policy.scheduler):
-        return Defaults(annotations=work.annotations)
+        return AppliedDefaults(annotations=work.annotations)
     patch = [_add(f"{template.path}/spec/schedulerName", policy.scheduler) for template in claimed]
     added: Strings = {}
     if not requester.created_by_controller(work):
@@ -47,7 +47,7 @@ def default_workload(
     if not work.is_pod and work.group in BUILT_IN and USER in added:
         for template in work.templates:  # the owners of a Deployment's pods are not followed
             patch += annotate(f"{template.path}/metadata", template.metadata, {USER: added[USER]})
-    return Defaults(tuple(patch), work.annotations | added, True)
+    return AppliedDefaults(tuple(patch), work.annotations | added, True)
 
 
 def keep_user(work: WorkloadObject, old: WorkloadObject) -> tuple[PatchStep, ...]:

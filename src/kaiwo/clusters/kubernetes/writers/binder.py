@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from kaiwo.clusters.kubernetes.cache.device_grants import grant_annotations
 from kaiwo.clusters.kubernetes.client import ApiError, UnreachableError
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod
-from kaiwo.clusters.kubernetes.writers.pod_writes import Outcome, PodWrites, pod_path, server_message
+from kaiwo.clusters.kubernetes.writers.pod_writes import AcceptedWrite, PodWrites, pod_path, server_message
 from kaiwo.clusters.kubernetes.writers.volume_binder import VolumeBinder
 from kaiwo.clusters.ledger import Misfit
 from kaiwo.clusters.plan_checks import STILL_STOPPING, by_workload, check_devices, check_starts, find_misfit
@@ -122,7 +122,7 @@ class Binder:
         if start.workload in self._cache.start_backoff.refusals:
             self._cache.start_backoff.clear(start.workload)
             self._writes.publish()
-        self._writes.succeeded(Outcome(pod, start=start))
+        self._writes.succeeded(AcceptedWrite(pod, start=start))
 
     async def _bind_failed(self, start: Start, pod: CachedPod, error: ApiError | UnreachableError) -> None:
         """The pod may still have been bound: what the API server has now counts."""
@@ -131,7 +131,7 @@ class Binder:
         known = self._cache.pods.get(pod.key)
         if now is not None and now.node == start.node:
             self._cache.start_backoff.clear(start.workload)
-            self._writes.succeeded(Outcome(pod, start=start))
+            self._writes.succeeded(AcceptedWrite(pod, start=start))
         elif known is not None and known.uid == pod.uid and not known.node:
             # Back off even if the pod cannot be read: without permission to bind and to read, we must not try for ever.
             self._cache.start_backoff.refuse(start.workload, self._now_s(), server_message(error))

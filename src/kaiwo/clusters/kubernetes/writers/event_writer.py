@@ -16,7 +16,7 @@ from kaiwo.clusters.kubernetes.client import ApiError, Client, UnreachableError
 from kaiwo.clusters.kubernetes.client.connection import STRATEGIC
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod, Key
 from kaiwo.clusters.kubernetes.writers.coalescing_writer import MAX_CHARACTERS, Report, WriteError
-from kaiwo.clusters.kubernetes.writers.pod_writes import Outcome, pod_path
+from kaiwo.clusters.kubernetes.writers.pod_writes import AcceptedWrite, pod_path
 from kaiwo.clusters.kubernetes.writers.status_writer import utc_now, utc_now_micros
 from kaiwo.clusters.plan_checks import eviction_sentence
 
@@ -79,7 +79,7 @@ class EventWriter:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def publish_outcome(self, outcome: Outcome) -> None:
+    def publish_outcome(self, outcome: AcceptedWrite) -> None:
         pod = outcome.pod
         self._written.pop(pod.uid, None)
         self._wanted.pop(pod.uid, None)

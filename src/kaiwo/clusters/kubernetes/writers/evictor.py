@@ -12,7 +12,7 @@ import msgspec
 from kaiwo.clusters.kubernetes.client import ApiError, StandbyError, UnreachableError
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod
 from kaiwo.clusters.kubernetes.writers.coalescing_writer import MAX_CHARACTERS
-from kaiwo.clusters.kubernetes.writers.pod_writes import Outcome, PodWrites, pod_path, server_message
+from kaiwo.clusters.kubernetes.writers.pod_writes import AcceptedWrite, PodWrites, pod_path, server_message
 from kaiwo.clusters.plan_checks import by_workload, check_evictions
 from kaiwo.model.plan import Eviction, EvictionCause
 
@@ -60,7 +60,7 @@ class Evictor:
         for tried in range(1, EVICTION_TRIES + 1):
             try:
                 await self._writes.client.write("POST", f"{pod_path(pod)}/eviction", _eviction(pod), tries=1)
-                self._writes.succeeded(Outcome(pod, eviction=eviction))
+                self._writes.succeeded(AcceptedWrite(pod, eviction=eviction))
                 return
             except ApiError as error:
                 if error.is_not_found or error.is_conflict:

@@ -15,7 +15,7 @@ from kaiwo.model.plan import Eviction, Start
 _read_pod = msgspec.json.Decoder(WirePod).decode
 
 
-class Outcome(NamedTuple):
+class AcceptedWrite(NamedTuple):
     """A Binding or an Eviction that the server accepted."""
 
     pod: CachedPod
@@ -32,7 +32,7 @@ class PodWrites:
         cache: ClusterCache,
         decoder: PodDecoder,
         publish: Callable[[], None],
-        succeeded: Callable[[Outcome], None],
+        succeeded: Callable[[AcceptedWrite], None],
         report: Callable[..., None],
     ) -> None:
         self.client, self.cache, self.publish, self.succeeded, self.report = client, cache, publish, succeeded, report

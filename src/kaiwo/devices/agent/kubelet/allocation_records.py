@@ -9,7 +9,7 @@ from kaiwo.devices.agent.kubelet.match_pod import PodMatch
 from kaiwo.devices.atomic_write import write_atomically
 
 
-class Allocation(msgspec.Struct, frozen=True):
+class DeviceAllocation(msgspec.Struct, frozen=True):
     """The devices of one container: the kubelet's names, and the granted shares."""
 
     resource: str
@@ -38,7 +38,7 @@ def is_earlier_init(one: PodMatch, other: PodMatch) -> bool:
 
 
 class _Saved(msgspec.Struct):
-    allocations: list[Allocation] = []
+    allocations: list[DeviceAllocation] = []
     corrected: dict[str, str] = {}
     served: set[tuple[str, str]] = set()
 
@@ -46,7 +46,7 @@ class _Saved(msgspec.Struct):
 class AllocationRecords:
     def __init__(self, path: str) -> None:
         self._path = path
-        self._all: list[Allocation] = []
+        self._all: list[DeviceAllocation] = []
         self.corrected: dict[str, str] = {}  # pod uid: its actual devices, if they differ from its annotation
         self.served: set[tuple[str, str]] = set()  # (pod uid, container) that have been allocated
         self.problem = ""
@@ -61,28 +61,28 @@ class AllocationRecords:
         self._all, self.corrected, self.served = saved.allocations, saved.corrected, saved.served
 
     @property
-    def allocations(self) -> tuple[Allocation, ...]:
+    def allocations(self) -> tuple[DeviceAllocation, ...]:
         return tuple(self._all)
 
-    def find(self, resource: str, ids: Collection[str]) -> list[Allocation]:
+    def find(self, resource: str, ids: Collection[str]) -> list[DeviceAllocation]:
         """The allocations with exactly these names: containers of a pod that use them one after another."""
         wanted = tuple(sorted(ids))
         return [one for one in self._all if one.resource == resource and one.ids == wanted]
 
-    def add(self, allocation: Allocation) -> None:
+    def add(self, allocation: DeviceAllocation) -> None:
         """Add an allocation; others lose its names, except earlier init containers of the same pod."""
         kept = [one for one in self._all if not one.overlaps(allocation.resource, allocation.ids)]
         before = [one for one in self._all if one not in kept and is_earlier_init(one.match, allocation.match)]
         self.served.add(allocation.served_key)
         self._save([*kept, *before, allocation])
 
-    def drop(self, gone: Collection[Allocation]) -> None:
+    def drop(self, gone: Collection[DeviceAllocation]) -> None:
         """Remove allocations that went to another pod; their containers wait again unless served under other names."""
         kept = [one for one in self._all if one not in gone]
         self.served -= {one.served_key for one in gone} - {one.served_key for one in kept}
         self._save(kept)
 
-    def replace(self, pairs: Sequence[tuple[Allocation, Allocation]]) -> None:
+    def replace(self, pairs: Sequence[tuple[DeviceAllocation, DeviceAllocation]]) -> None:
         self._save([next((new for old, new in pairs if old == one), one) for one in self._all])
 
     def correct(self, devices: dict[str, str]) -> None:
@@ -94,7 +94,7 @@ class AllocationRecords:
         self.served = self.served - {assumed} | {actual}
         self._save(self._all)
 
-    def keep_only(self, uids: set[str]) -> list[Allocation]:
+    def keep_only(self, uids: set[str]) -> list[DeviceAllocation]:
         """Remove the allocations of all other pods; return them."""
         gone = [one for one in self._all if one.match.pod.uid not in uids]
         if gone or self.corrected.keys() - uids or {uid for uid, _ in self.served} - uids:
@@ -103,7 +103,7 @@ class AllocationRecords:
             self._save([one for one in self._all if one.match.pod.uid in uids])
         return gone
 
-    def _save(self, allocations: list[Allocation]) -> None:
+    def _save(self, allocations: list[DeviceAllocation]) -> None:
         os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
         write_atomically(self._path, msgspec.json.encode(_Saved(allocations, self.corrected, self.served)))
         self._all = allocations

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from msgspec.structs import replace
 
-from kaiwo.devices.agent.kubelet.allocation_records import Allocation, AllocationRecords, is_earlier_init
+from kaiwo.devices.agent.kubelet.allocation_records import AllocationRecords, DeviceAllocation, is_earlier_init
 from kaiwo.devices.agent.kubelet.bound_pods import BoundPod, PodLister, unfinished_uids
 from kaiwo.devices.agent.kubelet.match_pod import PodMatch, find_match, no_waiting_pod
 from kaiwo.devices.agent.kubelet.pod_resources import PodResources
@@ -41,7 +41,7 @@ class Allocator:
             for ids in requests:
                 found.append(self._match(resource, ids, found))
             pairs = zip(requests, found, strict=True)
-            return [self._grant(Allocation(resource, tuple(sorted(ids)), match)) for ids, match in pairs]
+            return [self._grant(DeviceAllocation(resource, tuple(sorted(ids)), match)) for ids, match in pairs]
 
     def prefer(self, resource: str, available: list[str], must: list[str], size: int) -> list[str]:
         """The names of the devices of the pod that is expected next."""
@@ -108,7 +108,7 @@ class Allocator:
         like = [one for one in self._records.allocations if one.resource == resource and len(one.ids) == count]
         return any(not one.is_verified and not one.match.is_certain for one in like)
 
-    def _grant(self, allocation: Allocation) -> Grant:
+    def _grant(self, allocation: DeviceAllocation) -> Grant:
         pod = allocation.match.pod
         self._refused.add(pod.uid)  # until it has all its devices
         self.ensure_current([share.gpu for share in allocation.match.shares])
@@ -125,13 +125,13 @@ class Allocator:
         self._records.add(allocation)
         return grant
 
-    def _check_usable(self, here: Sequence[Allocation]) -> None:
+    def _check_usable(self, here: Sequence[DeviceAllocation]) -> None:
         """Check again before the start: Allocate may have been for another pod. A device that recovers can be used."""
         if here and (why := self._why_unusable(here[0])):
             self._records.replace([(one, replace(one, is_verified=False)) for one in here])
             raise ClusterError(why)
 
-    def _why_unusable(self, allocation: Allocation) -> str:
+    def _why_unusable(self, allocation: DeviceAllocation) -> str:
         pod, why = allocation.match.pod, self.why_unusable([share.gpu for share in allocation.match.shares])
         return f"pod {pod.namespace}/{pod.name}: {why}" if why else ""
 
@@ -163,7 +163,7 @@ class Allocator:
             "is unknown: delete the one that does not start"
         )
 
-    def _free_names(self, allocation: Allocation) -> None:
+    def _free_names(self, allocation: DeviceAllocation) -> None:
         """Free names that the kubelet assigns again: their pod has ended, or was never the right one."""
         old = [one for one in self._records.allocations if one.overlaps(allocation.resource, allocation.ids)]
         gone = [one for one in old if not is_earlier_init(one.match, allocation.match)]
@@ -174,7 +174,7 @@ class Allocator:
         for owner in dict.fromkeys(one.owner for one in gone if one.owner not in kept):
             self._sharing.release(owner)
 
-    def _never_concurrent(self, allocation: Allocation) -> list[str]:
+    def _never_concurrent(self, allocation: DeviceAllocation) -> list[str]:
         """Owners in the same pod that use these devices before or after it, such as init containers."""
         mine = allocation.match
         pod = [one for one in self._records.allocations if one.match.pod.uid == mine.pod.uid]
@@ -186,6 +186,6 @@ class Allocator:
         return [replace(pod, assigned=corrected.get(pod.uid, pod.assigned)) for pod in pods]
 
 
-def _grant_request(allocation: Allocation) -> GrantRequest:
+def _grant_request(allocation: DeviceAllocation) -> GrantRequest:
     pod = allocation.match.pod
     return GrantRequest(allocation.owner, allocation.match.shares, pod.isolation, pod.least_grade)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from kaiwo.devices.agent.kubelet.allocation_records import Allocation, AllocationRecords
+from kaiwo.devices.agent.kubelet.allocation_records import AllocationRecords, DeviceAllocation
 from kaiwo.devices.agent.kubelet.bound_pods import BoundPod, decode_granted
 from kaiwo.devices.agent.kubelet.match_pod import (
     PodMatch,
@@ -22,7 +22,7 @@ from kaiwo.model.errors import ClusterError
 
 
 def can_swap(
-    records: AllocationRecords, here: Sequence[Allocation], users: Sequence[PodMatch], corrected: dict[str, str]
+    records: AllocationRecords, here: Sequence[DeviceAllocation], users: Sequence[PodMatch], corrected: dict[str, str]
 ) -> bool:
     """False if a pod would get a device twice, or one that a third pod has by now.
 
@@ -41,7 +41,7 @@ def can_swap(
 
 
 def swap(
-    records: AllocationRecords, sharing: GpuSharing, here: Sequence[Allocation], users: Sequence[PodMatch]
+    records: AllocationRecords, sharing: GpuSharing, here: Sequence[DeviceAllocation], users: Sequence[PodMatch]
 ) -> None:
     """Let these containers keep the devices they started with, and give the others those of these."""
     mine, theirs = _corrected_match(here[0].match, records.corrected), _corrected_match(users[0], records.corrected)
@@ -62,8 +62,8 @@ def swap(
 
 
 def _other_allocations(
-    records: AllocationRecords, here: Sequence[Allocation], users: Sequence[PodMatch]
-) -> list[Allocation]:
+    records: AllocationRecords, here: Sequence[DeviceAllocation], users: Sequence[PodMatch]
+) -> list[DeviceAllocation]:
     user_keys = [(user.pod.uid, user.container) for user in users]
     return [one for one in records.allocations if one.served_key in user_keys and one not in here]
 
@@ -94,7 +94,7 @@ class AllocationVerifier:
         self._bound, self._records, self._sharing, self._resources = bound, records, sharing, resources
         self.refused: set[str] = set()  # uids of pods that failed, which the API server may not show yet
 
-    def verify(self, here: Sequence[Allocation], node: str) -> list[Correction]:
+    def verify(self, here: Sequence[DeviceAllocation], node: str) -> list[Correction]:
         """Verify `here`, the allocations of one set of names. ClusterError if the container must not start."""
         try:
             holders = self._resources.holders()
@@ -122,7 +122,7 @@ class AllocationVerifier:
             return users
         return f"pod {holder.namespace}/{holder.pod} did not get the devices in its annotation; delete it to try again"
 
-    def _holder(self, here: Sequence[Allocation], holders: Sequence[DeviceHolder]) -> DeviceHolder:
+    def _holder(self, here: Sequence[DeviceAllocation], holders: Sequence[DeviceHolder]) -> DeviceHolder:
         """The holder of these names: as the kubelet lists it, or else the only pod that can have them."""
         resource, ids = here[0].resource, here[0].ids
         if (listed := find_holder(holders, resource, ids)) is not None:
@@ -146,14 +146,14 @@ class AllocationVerifier:
         known = [one for one in mine if one.match.is_init and one.match.container in {each.name for each in after}]
         return not pod.is_over and bool(after) and all(one.overlaps(resource, ids) for one in known)
 
-    def _intended(self, here: Sequence[Allocation], holder: DeviceHolder) -> list[PodMatch] | str:
+    def _intended(self, here: Sequence[DeviceAllocation], holder: DeviceHolder) -> list[PodMatch] | str:
         """The devices intended for the containers that actually have these names."""
         users = self._containers(here[0].resource, len(here[0].ids), holder)
         if not isinstance(users, str) and (len(users) != len(here) or not self._is_consistent(here)):
             return MIXED_PODS
         return users
 
-    def _is_consistent(self, here: Sequence[Allocation]) -> bool:
+    def _is_consistent(self, here: Sequence[DeviceAllocation]) -> bool:
         """True if overlapping names have overlapping devices, and equal names have one owner."""
         names, mine = here[0].ids, here[0].match
         all_on = [one for one in self._records.allocations if one.overlaps(here[0].resource, names)]
@@ -170,7 +170,7 @@ class AllocationVerifier:
     def _pod(self, holder: DeviceHolder) -> BoundPod | None:
         return next((pod for pod in self._bound(False) if holder.pod_key == (pod.namespace, pod.name)), None)
 
-    def _with_overlapping(self, here: Sequence[Allocation]) -> list[list[Allocation]]:
+    def _with_overlapping(self, here: Sequence[DeviceAllocation]) -> list[list[DeviceAllocation]]:
         """These allocations and those of the same pod with overlapping names; the kubelet never mixes pods there."""
         uid, resource = here[0].match.pod.uid, here[0].resource
         mine = [one for one in self._records.allocations if one.match.pod.uid == uid]
@@ -182,7 +182,7 @@ class AllocationVerifier:
         return [list(here), *(self._records.find(resource, ids) for ids in every if ids != here[0].ids)]
 
     def _correct(
-        self, groups: list[list[Allocation]], holders: Sequence[DeviceHolder], holder: DeviceHolder, node: str
+        self, groups: list[list[DeviceAllocation]], holders: Sequence[DeviceHolder], holder: DeviceHolder, node: str
     ) -> list[Correction]:
         """The starting containers belong to another pod: swap the devices of both, or fail."""
         found: list[list[PodMatch]] = []
@@ -207,7 +207,7 @@ class AllocationVerifier:
         lines.setdefault(mine.uid, (mine, f"the kubelet started {theirs.name} before it"))
         return [self._correction(node, pod, reason) for pod, reason in lines.values()]
 
-    def _undo(self, here: Sequence[Allocation], holders: Sequence[DeviceHolder], holder: DeviceHolder) -> None:
+    def _undo(self, here: Sequence[DeviceAllocation], holders: Sequence[DeviceHolder], holder: DeviceHolder) -> None:
         """Undo unverified allocations that this pod took from others; verified ones stay."""
         every = [one for one in self._records.allocations if not one.is_verified]
         held = [(one, find_holder(holders, one.resource, one.ids)) for one in every]

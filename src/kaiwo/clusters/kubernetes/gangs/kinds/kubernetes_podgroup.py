@@ -20,12 +20,12 @@ class GangPolicy(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     min_count: int | None = 1
 
 
-class Policy(msgspec.Struct, frozen=True, gc=False):
+class PodGroupPolicy(msgspec.Struct, frozen=True, gc=False):
     gang: GangPolicy | None = None
 
 
 class PodGroupSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    scheduling_policy: Policy | None = None
+    scheduling_policy: PodGroupPolicy | None = None
 
 
 class PodGroup(Owner, frozen=True, gc=False):
@@ -34,14 +34,14 @@ class PodGroup(Owner, frozen=True, gc=False):
 
 class WorkloadGroup(msgspec.Struct, frozen=True, gc=False):
     name: str
-    policy: Policy | None = None
+    policy: PodGroupPolicy | None = None
 
 
 class WorkloadSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     pod_groups: tuple[WorkloadGroup, ...] | None = None
 
 
-class Workload(Owner, frozen=True, gc=False):
+class KubernetesWorkload(Owner, frozen=True, gc=False):
     spec: WorkloadSpec | None = None
 
 
@@ -57,7 +57,7 @@ def find_key(member: Member, chain: Sequence[OwnerLink], owners: OwnerIndex) -> 
 def assemble(key: GangKey, members: Sequence[Member], owners: OwnerIndex) -> Gang | None:
     """None: the policy is `basic`, so the pods are not a gang."""
     owner = owners.find_by_name(GROUP, key.kind, key.namespace, key.name)
-    if not isinstance(owner, PodGroup | Workload):
+    if not isinstance(owner, PodGroup | KubernetesWorkload):
         return _without_policy(key, members, owners, _explain_absent(key, owner))
     policy = _policy(owner, key)
     if policy is None:
@@ -79,9 +79,9 @@ def _explain_absent(key: GangKey, owner: Owner | None) -> str:
     return f"{key} does not exist yet, and its pods name it: it says how many of them start together"
 
 
-def _policy(owner: PodGroup | Workload, key: GangKey) -> Policy | None:
+def _policy(owner: PodGroup | KubernetesWorkload, key: GangKey) -> PodGroupPolicy | None:
     if isinstance(owner, PodGroup):
-        return (owner.spec and owner.spec.scheduling_policy) or Policy()
+        return (owner.spec and owner.spec.scheduling_policy) or PodGroupPolicy()
     group, _, _ = key.part.partition("/")
     listed = (owner.spec and owner.spec.pod_groups) or ()
-    return next((each.policy or Policy() for each in listed if each.name == group), None)
+    return next((each.policy or PodGroupPolicy() for each in listed if each.name == group), None)

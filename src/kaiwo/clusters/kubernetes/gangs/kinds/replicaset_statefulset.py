@@ -25,17 +25,17 @@ from kaiwo.clusters.kubernetes.gangs.ownership import Member, OwnerIndex, OwnerL
 GROUP = "apps"
 
 
-class ReplicatedSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+class ReplicatedOwnerSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     replicas: int | None = 1
     pod_management_policy: str | None = None  # of a StatefulSet: its pods come one by one unless this is `Parallel`
 
 
-class Replicated(Owner, frozen=True, gc=False):
-    spec: ReplicatedSpec | None = None
+class ReplicatedOwner(Owner, frozen=True, gc=False):
+    spec: ReplicatedOwnerSpec | None = None
 
     @property
     def count(self) -> int:
-        spec = self.spec or ReplicatedSpec()
+        spec = self.spec or ReplicatedOwnerSpec()
         return 1 if spec.replicas is None else max(0, spec.replicas)
 
     @property
@@ -54,10 +54,10 @@ def find_key(member: Member, chain: Sequence[OwnerLink], owners: OwnerIndex) -> 
 
 
 def assemble(key: GangKey, members: Sequence[Member], owners: OwnerIndex) -> Gang:
-    sets: dict[str, Replicated] = {}
+    sets: dict[str, ReplicatedOwner] = {}
     for member in members:
         owner = owners.find(member.owner.uid) if member.owner else None
-        if isinstance(owner, Replicated):
+        if isinstance(owner, ReplicatedOwner):
             sets[owner.uid] = owner
         elif member.is_alive:
             return build_ownerless_gang(key, members, owner)
@@ -68,7 +68,7 @@ def assemble(key: GangKey, members: Sequence[Member], owners: OwnerIndex) -> Gan
     return build_gang(key, [want], members, lambda _: "main", "all replicas")
 
 
-def _count(sets: Iterable[Replicated]) -> int:
+def _count(sets: Iterable[ReplicatedOwner]) -> int:
     """Of a Deployment never more than it wants: pods beyond that exist only during an update."""
     living = [each for each in sets if each.count]
     desired = [read_count(each.annotations.get(DEPLOYMENT_REPLICAS)) for each in living]
