@@ -106,7 +106,7 @@ def allocation_ms(state: ClusterState, want: Request) -> list[float]:
     """Each on the state that the one before left; all of them three times, of which the quickest counts."""
     workload = Workload("default/asks", (Role(want),))
     state.patch([WorkloadChanged(workload)])
-    shape = state.backlog.find(workload.name)[0].needs[0][0]
+    shape = state.backlog.class_of(workload.name).needs[0][0]
     runs = [one_after_another(state, shape, want) for _ in range(3)]
     state.patch([WorkloadGone(workload.name)])
     return [min(same) for same in zip(*runs, strict=True)]

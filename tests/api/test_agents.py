@@ -42,7 +42,7 @@ def test_a_device_that_falls_ill_is_shown_and_gets_no_more_work(tmp_path: Path) 
                 "node": "node-0", "state": "live", "version": "1", "heard_ago_s": 0, "gpus": 8, "notes": [],
             }  # fmt: skip
             backlog = kaiwo.loop.state.backlog
-            await until(lambda: backlog.is_queued("default/all") and backlog.find("default/all")[0].obstacles)
+            await until(lambda: backlog.is_queued("default/all") and backlog.class_of("default/all").obstacles)
             why = (await kaiwo.get("/workloads/default/all/why")).json()
             assert "8 GPUs on one node, but the largest node has 7" in why["answer"]
             await send(kaiwo, HELLO, WELL)

@@ -29,7 +29,7 @@ async def one(kaiwo: World, name: str) -> ReservationView:
 def _obstacles(kaiwo: World, name: str) -> bool:
     """A cycle has said why it waits."""
     backlog = kaiwo.loop.state.backlog
-    return backlog.is_queued(f"default/{name}") and bool(backlog.find(f"default/{name}")[0].obstacles)
+    return backlog.is_queued(f"default/{name}") and bool(backlog.class_of(f"default/{name}").obstacles)
 
 
 def test_a_reservation_from_a_file_to_its_end(tmp_path: Path) -> None:

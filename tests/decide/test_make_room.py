@@ -167,5 +167,5 @@ def test_a_planned_start_is_named_as_what_keeps_work_with_an_optional_part() -> 
     assert "default/big" in world.state.planned_starts
     roles = (Role(Request(gpus=1), "lead"), Role(Request(gpus=4), "work", 1, 0))
     world.tell(WorkloadChanged(Workload("default/s", roles, submitted_s=1))).settle()
-    found, _ = world.state.backlog.find("default/s")
+    found = world.state.backlog.class_of("default/s")
     assert [each.reason for each in found.obstacles] == [Reason.PROMISED]

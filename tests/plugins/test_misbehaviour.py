@@ -55,8 +55,8 @@ def fill(array: np.ndarray[Any, Any]) -> None:
 DEEDS: dict[str, Deed] = {
     "its rows": lambda view, want, nodes: nodes.fill(0),
     "the order of its rows": lambda view, want, nodes: nodes.sort(),
-    "what is gathered": lambda view, want, nodes: fill(view.of(nodes)[0]),
-    "the gathered devices": lambda view, want, nodes: fill(view.of(nodes)[1]),
+    "what is gathered": lambda view, want, nodes: fill(view.of(nodes).free),
+    "the gathered devices": lambda view, want, nodes: fill(view.of(nodes).gpus),
     "what is free": lambda view, want, nodes: fill(view.free),
     "the devices": lambda view, want, nodes: fill(view.gpus),
     "what changed": lambda view, want, nodes: fill(view.changed),

@@ -46,5 +46,5 @@ def certificate_of(world: World) -> Obstacle | None:
 def told(world: World) -> list[Obstacle]:
     """Why the claim waits, by one cycle that is not carried out."""
     plan = decide(world.snapshot(), world.policy)
-    key = world.state.backlog.find(NAME)[0].key
+    key = world.state.backlog.class_of(NAME).key
     return [each for wait in plan.waits if (wait.queue, wait.shape) == key for each in wait.obstacles]

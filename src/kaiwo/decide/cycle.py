@@ -129,7 +129,7 @@ def _run_until(cycle: CycleInput, cycle_state: CycleState, name: str) -> TrialOu
     reserved = apply_reservations(cycle, cycle_state)
     planned = keep_planned_starts(cycle, cycle_state, reserved.evictions)
     turns_of = Allocate(cycle, cycle_state, planned, (*reserved.evictions, *planned.evictions))
-    target, _ = cycle.state.backlog.find(name)
+    target = cycle.state.backlog.class_of(name)
     is_started, seen = any(start.workload == name for start in planned.starts), 0
 
     def is_over() -> bool:

@@ -5,7 +5,7 @@ Never: looks at every waiting workload; a class that cannot start is set aside w
 
 from collections.abc import Callable, Iterable, Mapping
 from heapq import heapify, heappop, heapreplace
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -18,6 +18,22 @@ from kaiwo.snapshot.view import View
 
 LaneHead = tuple[TrialPosition, int, WaitingClass]  # the next workload's position and index in its class; the class
 MANY_QUEUES = 8  # from this many queues on, one array is quicker than one call each
+
+
+class NextWorkload(NamedTuple):
+    name: str
+    position: int  # its index in the class
+    waiting_class: WaitingClass
+
+
+class NextNeed(NamedTuple):
+    """What the first workload of a queue needs to start, and since when it waits."""
+
+    amounts: ResourceVector
+    since_s: int
+
+
+NO_NEED = NextNeed((0, 0, 0), 0)
 
 
 class Lane:
@@ -37,15 +53,14 @@ class Lane:
         self._heads = savepoint
 
     @property
-    def first(self) -> tuple[str, int, WaitingClass]:
-        """The name of the next workload, its index in the class, and the class."""
-        place, position, found = self._heads[0]
-        return place[1], position, found
+    def first(self) -> NextWorkload:
+        (_, name), position, found = self._heads[0]
+        return NextWorkload(name, position, found)
 
     def run_length(self) -> int:
         """How many workloads of the first class come before the first of any other class."""
         _, position, found = self._heads[0]
-        others = min((head[0] for head in self._heads[1:3]), default=None)
+        others = min((place for place, _, _ in self._heads[1:3]), default=None)
         end = len(found.waiters) if others is None else found.waiters.ahead_of(others)
         return max(1, end - position)
 
@@ -94,7 +109,7 @@ class Turns(Generic[L]):
         lanes: dict[str, L],
         view: View,
         active: ActivePlugins,
-        next_of: "Callable[[L], NextNeed]",
+        next_of: Callable[[L], NextNeed],
         reverse: bool = False,
     ) -> None:
         self.lanes, self._view, self._active, self._sign = lanes, view, active, -1 if reverse else 1
@@ -205,8 +220,8 @@ class Turns(Generic[L]):
             return [()]  # there is nothing to compare it with: computing shares would be wasted
         if len(rows) < MANY_QUEUES and all(quick for _, quick in self._quick):
             return [self._key(row) for row in rows]
-        need = np.array([self._next[row][0] for row in rows], np.int64)
-        since_s = np.array([self._next[row][1] for row in rows], np.int64)
+        need = np.array([self._next[row].amounts for row in rows], np.int64)
+        since_s = np.array([self._next[row].since_s for row in rows], np.int64)
         at = np.array(rows, np.intp)
         keys = [()] * len(rows)  # type: list[tuple[int, ...]]
         for plugin in self._active.queue_orders:
@@ -215,6 +230,5 @@ class Turns(Generic[L]):
         return keys if self._sign > 0 else [tuple([-part for part in key]) for key in keys]
 
 
-NextNeed = tuple[ResourceVector, int]  # what the first workload of a queue needs to start, and since when it waits
 Entry = tuple[tuple[int, ...], int]
 TurnsSavepoint = tuple[dict[int, list[Entry]], dict[int, NextNeed], int]

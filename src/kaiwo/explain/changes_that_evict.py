@@ -66,7 +66,7 @@ def _may_reclaim(what_if: WhatIf, snapshot: Snapshot) -> bool:
     backlog, row = cycle.state.backlog, cycle_state.working.queues.row.get(cycle.state.workloads[what_if.name].queue)
     if row is None or not backlog.is_queued(what_if.name):
         return False
-    found, _ = backlog.find(what_if.name)
+    found = backlog.class_of(what_if.name)
     shares = current_shares(cycle_state.working.view)
     request = ReclaimRequest(row, np.array(unpaid_charge(cycle, cycle_state, found)), what_if.workload.preemptible)
     return refusal_to_reclaim(shares, request) is None and bool(victim_queues(shares, request).any())
@@ -106,7 +106,7 @@ def may_evict_others(what_if: WhatIf) -> bool:
     backlog, name = what_if.state.backlog, what_if.name
     if name in backlog.gated or name in what_if.state.pods or backlog.try_all or not what_if.workload.stops_others:
         return False
-    return backlog.find(name)[0].key not in backlog.to_try and not EVICTING_ACTIONS.isdisjoint(what_if.policy.actions)
+    return backlog.class_of(name).key not in backlog.to_try and not EVICTING_ACTIONS.isdisjoint(what_if.policy.actions)
 
 
 class EvictionSearch(NamedTuple):
@@ -220,7 +220,7 @@ class _Search:
 
     def _may_pay(self, queue: str) -> bool:
         """A queue above its limit reclaims nothing; its parent already pays for what is reclaimed below it."""
-        view, found = self._what_if.view, self._what_if.state.backlog.find(self._workload.name)[0]
+        view, found = self._what_if.view, self._what_if.state.backlog.class_of(self._workload.name)
         least = least_charge(self._what_if.state, needs_charged_first(found), lambda _: self._largest_mib)
         row = view.queues.row[queue]
         left = (view.queues.limit[row] - view.queue_used[row]).tolist()

@@ -65,7 +65,7 @@ def cheapest_change(what_if: WhatIf) -> ChangeSearch:
     waiting = what_if.state.backlog
     if what_if.name in waiting.gated:
         return ChangeSearch(None, WhyVerdict.BLOCKED)
-    if waiting.try_all or waiting.find(what_if.name)[0].key in waiting.to_try:
+    if waiting.try_all or waiting.class_of(what_if.name).key in waiting.to_try:
         return ChangeSearch(None, WhyVerdict.NOT_TRIED_YET)
     search = _Search()
     for asked, candidates in _candidates_by_kind(what_if):

@@ -39,7 +39,7 @@ class PlacementCheck:
         self._masks = masks.without(what_if.name) if masks is not None else None
         self._least_masks = self._masks.certainly_binding() if self._masks is not None else None
         backlog = self._state.backlog
-        is_hopeless = backlog.find(what_if.name)[0].key in backlog.impossible  # its demand counts once it is changed
+        is_hopeless = backlog.class_of(what_if.name).key in backlog.impossible  # its demand counts once it is changed
         self._share_inputs = None if is_hopeless else _share_inputs(what_if.workload)
         rows = np.arange(len(self.working.nodes.names))
         self._whole_devices = int(pods_per_device(self.working.view, Request(gpus=1), rows).sum())
@@ -86,7 +86,7 @@ class PlacementCheck:
 
     def sizes_with_room(self, want: Request) -> list[int]:
         rows = np.arange(len(self.working.nodes.names))
-        sizes = self.working.view.of(rows)[1][:, SIZE][pods_per_device(self.working.view, want, rows) > 0]
+        sizes = self.working.view.of(rows).gpus[:, SIZE][pods_per_device(self.working.view, want, rows) > 0]
         return [int(size) for size in np.unique(sizes)]
 
     def queue_left(self, row: int, is_non_preemptible: bool) -> ResourceVector:

@@ -114,7 +114,7 @@ class _Search:
 
 def _charges(what_if: WhatIf, check: PlacementCheck) -> list[ResourceVector]:
     """What it may be charged, the least first and the most last; each choice of sub-groups has its own."""
-    found = what_if.state.backlog.find(what_if.name)[0]
+    found = what_if.state.backlog.class_of(what_if.name)
     ways = needs_of_each_choice(found)
     if not ways:
         return _charges_of(what_if, check, found.needs)

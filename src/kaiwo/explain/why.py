@@ -91,7 +91,7 @@ def _obstacles(what_if: WhatIf) -> tuple[Obstacle, ...]:
         return backlog.gated[name]
     if not backlog.is_queued(name):
         return ()
-    found, _ = backlog.find(name)
+    found = backlog.class_of(name)
     if found.key in backlog.to_try or backlog.try_all:
         return (Obstacle(Reason.NOT_TRIED),)
     if any(each.reason is Reason.PROMISED for each in found.obstacles):

@@ -46,7 +46,7 @@ class PodCount(NamedTuple):
 def started_earlier(what_if: WhatIf) -> list[PodCount]:
     """Pods of its queue that start before the workload and ask for no more; empty: unknown."""
     state, backlog, view = what_if.state, what_if.state.backlog, what_if.view
-    mine, place = backlog.find(what_if.name)
+    mine, place = backlog.class_of(what_if.name), backlog.trial_position(what_if.name)
     row = view.queues.row.get(mine.queue)
     is_in_order = not (state.releasing or state.planned_starts or backlog.resumed or what_if.active.free_filters)
     if row is None or view.queues.is_model_bounded[row] or not is_in_order or not _is_plain(mine):
@@ -96,7 +96,7 @@ class StopCandidates:
     """All running workloads, examined once for its owner and for an admin."""
 
     def __init__(self, what_if: WhatIf) -> None:
-        found = what_if.state.backlog.find(what_if.name)[0]
+        found = what_if.state.backlog.class_of(what_if.name)
         self._variants = [_StartVariant(what_if, needs) for needs in needs_of_each_choice(found) or [found.needs]]
 
     def cheapest_first(self, by: str) -> Iterator[PossibleChange]:

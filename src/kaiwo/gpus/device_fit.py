@@ -19,7 +19,7 @@ MANY = np.int64(1) << 40
 
 def eligible_devices(view: View, want: Request, nodes: Rows) -> BoolArray:
     """Healthy devices of the requested model, size and partition profile, whether free or not."""
-    gpus = view.of(nodes)[1]
+    gpus = view.of(nodes).gpus
     usable: BoolArray = gpus[:, USABLE] > 0
     if want.device_mib:
         usable &= gpus[:, SIZE] >= want.device_mib
@@ -73,7 +73,7 @@ def pods_per_device(view: View, want: Request, nodes: Rows) -> IntArray:
 
 
 def _times(view: View, want: Request, nodes: Rows) -> IntArray:
-    gpus = view.of(nodes)[1]
+    gpus = view.of(nodes).gpus
     milli, mib, size = gpus[:, MILLI], gpus[:, MIB], gpus[:, SIZE]
     is_limited = view.reservations is not None or want.reservation
     is_chosen = want.gpu_models or want.device_mib or is_limited or _must_check_profile(view, want)
@@ -147,7 +147,7 @@ def pods_by_devices(times: IntArray, devices: int) -> IntArray:
 
 def fits_beside_others(view: View, want: Request, nodes: Rows) -> BoolArray:
     """The nodes where the request fits on devices that are partly used already."""
-    gpus = view.of(nodes)[1]
+    gpus = view.of(nodes).gpus
     begun = (gpus[:, MILLI] < view.nodes.device_milli[nodes]) | (gpus[:, MIB] < gpus[:, SIZE])
     beside: BoolArray = (begun & (pods_per_device(view, want, nodes) > 0)).sum(axis=1) >= want.gpus
     return beside

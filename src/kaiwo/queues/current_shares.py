@@ -12,6 +12,7 @@ from kaiwo.queues.fair_share import FairShares, QueueDemand, ShareRules, fair_sh
 from kaiwo.queues.reclaim_rules import QueueShares, queue_shares
 from kaiwo.queues.resource_division import MAX_AMOUNT
 from kaiwo.snapshot.array_types import IntArray
+from kaiwo.snapshot.backlog import Demand
 from kaiwo.snapshot.gpu_model_usage import only_model
 from kaiwo.snapshot.node_table import SIZE, USABLE
 from kaiwo.snapshot.queue_table import ResourceVector
@@ -22,7 +23,7 @@ from kaiwo.snapshot.view import View, once_per_cycle
 def queue_demand_of(view: View) -> QueueDemand:
     """What the cluster has, and what every queue uses and requests, as of the cycle's start."""
     gpu_mib = _average_gpu_mib(view)
-    asked = {queue: _charge(amount, gpu_mib) for queue, amount in view.queue_demand.items()}
+    asked = {queue: _charge(demand, gpu_mib) for queue, demand in view.queue_demand.items()}
     if view.queues.models:
         asked = {queue: (*charge, *_asked_by_model(view, queue)) for queue, charge in asked.items()}
     request = view.queues.all_used + np.minimum(view.queues.sum_up_tree(asked), MAX_AMOUNT)
@@ -81,6 +82,6 @@ def _average_gpu_mib(view: View) -> int:
     return max(1, int((view.nodes.gpus[:, SIZE] * usable).sum()) // devices) if devices else 1
 
 
-def _charge(amount: tuple[int, int, int, int], gpu_mib: int) -> ResourceVector:
-    milli, cpu_milli, memory_mib, waiting_gpu_mib = amount
-    return milli + waiting_gpu_mib * WHOLE_MILLI // gpu_mib, cpu_milli, memory_mib
+def _charge(demand: Demand, gpu_mib: int) -> ResourceVector:
+    gpu_milli = demand.gpu_milli + demand.gpu_mib * WHOLE_MILLI // gpu_mib
+    return gpu_milli, demand.cpu_milli, demand.memory_mib

@@ -88,8 +88,18 @@ class OrderFault(NamedTuple):
 
 
 WorkloadOrder: TypeAlias = Callable[[Workload], tuple[OrderKeys, tuple[OrderFault, ...]]]
-Demand: TypeAlias = tuple[int, int, int, int]  # milli-GPU, milli-CPU, MiB, and MiB of GPU memory
-_NOTHING: Demand = (0, 0, 0, 0)
+
+
+class Demand(NamedTuple):
+    """What waiting work requests."""
+
+    gpu_milli: int
+    cpu_milli: int
+    memory_mib: int
+    gpu_mib: int  # requested by memory: its milli depend on the device
+
+
+_NOTHING = Demand(0, 0, 0, 0)
 
 
 class ClassSignature(NamedTuple):
@@ -185,11 +195,11 @@ class Backlog:
         found.waiters.add(place)
         if found.waiters.at(0) is place:
             self.to_try[found.key] = found  # a more important workload may get what the others may not
-        self._count_demand(found, +1)
+        self.all_demand[found.queue] = _add_demand(self.all_demand.get(found.queue, _NOTHING), found.demand, +1)
         self._positions[workload.name] = (found.key, place)
 
     def retry(self, name: str) -> None:
-        found, _ = self.find(name)
+        found = self.class_of(name)
         self.to_try[found.key] = found
 
     def add_gated(self, workload: Workload, obstacles: tuple[Obstacle, ...]) -> None:
@@ -203,9 +213,10 @@ class Backlog:
         queued = self._positions.pop(name, None)
         if queued is None:
             return
-        found, place = self.by_key[queued[0]], queued[1]
+        key, place = queued
+        found = self.by_key[key]
         found.waiters.remove(place)
-        self._count_demand(found, -1)
+        self.all_demand[found.queue] = _add_demand(self.all_demand[found.queue], found.demand, -1)
         if not len(found.waiters):
             del self.by_queue[found.queue][found.signature]
             del self.by_key[found.key]
@@ -231,11 +242,7 @@ class Backlog:
             return self.all_demand
         demand = dict(self.all_demand)
         for found in self.impossible.values():
-            count = len(found.waiters)
-            gpu, cpu, memory, gpu_mib = (
-                all_of - count * each for all_of, each in zip(demand[found.queue], found.demand, strict=True)
-            )
-            demand[found.queue] = (gpu, cpu, memory, gpu_mib)
+            demand[found.queue] = _add_demand(demand[found.queue], found.demand, -len(found.waiters))
         return demand
 
     def pop_due(self, now_s: int) -> list[str]:
@@ -258,21 +265,25 @@ class Backlog:
     def queued_names(self) -> Iterable[str]:
         return self._positions
 
-    def find(self, name: str) -> tuple[WaitingClass, TrialPosition]:
-        key, place = self._positions[name]
-        return self.by_key[key], place
+    def class_of(self, name: str) -> WaitingClass:
+        key, _ = self._positions[name]
+        return self.by_key[key]
+
+    def trial_position(self, name: str) -> TrialPosition:
+        _, place = self._positions[name]
+        return place
 
     def position(self, name: str) -> int:
         """The workload's position in its queue, from 1; 0 when it is not queued."""
         if name not in self._positions:
             return 0
-        found, place = self.find(name)
-        return 1 + sum(other.waiters.ahead_of(place) for other in self.by_queue[found.queue].values())
+        key, place = self._positions[name]
+        return 1 + sum(other.waiters.ahead_of(place) for other in self.by_queue[self.by_key[key].queue].values())
 
     def ahead_in_class(self, name: str) -> int:
         """How many workloads of its class are tried before it."""
-        found, place = self.find(name)
-        return found.waiters.ahead_of(place)
+        key, place = self._positions[name]
+        return self.by_key[key].waiters.ahead_of(place)
 
     def end_cycle(
         self, unfinished: tuple[ClassKey, ...], first: tuple[ClassKey, ...], unclaimed: tuple[ActionKey, ...]
@@ -311,17 +322,9 @@ class Backlog:
                 if not self.awaited_marks[mark]:
                     del self.awaited_marks[mark]
 
-    def _count_demand(self, waiting_class: WaitingClass, sign: int) -> None:
-        before = self.all_demand.get(waiting_class.queue, _NOTHING)
-        demand = waiting_class.demand
-        self.all_demand[waiting_class.queue] = (
-            before[0] + sign * demand[0], before[1] + sign * demand[1],
-            before[2] + sign * demand[2], before[3] + sign * demand[3],
-        )  # fmt: skip
-
     def _demand_of(self, needs: RoleNeeds) -> Demand:
         wants = [(self.shapes[shape], missing) for shape, missing, _ in needs]
-        return (
+        return Demand(
             sum(want.charge_milli * pods for want, pods in wants),
             sum(want.cpu_milli * pods for want, pods in wants),
             sum(want.memory_mib * pods for want, pods in wants),
@@ -334,6 +337,16 @@ class Backlog:
         if rest[-1] is None:
             rest.pop()
         return digest_of(([(self.shapes[shape], missing, needed) for shape, missing, needed in needs], rest))
+
+
+def _add_demand(before: Demand, each: Demand, count: int) -> Demand:
+    gpu_milli, cpu_milli, memory_mib, gpu_mib = each
+    return Demand(
+        before.gpu_milli + count * gpu_milli,
+        before.cpu_milli + count * cpu_milli,
+        before.memory_mib + count * memory_mib,
+        before.gpu_mib + count * gpu_mib,
+    )
 
 
 def with_required(needs: RoleNeeds, needed: Sequence[int]) -> RoleNeeds:

@@ -57,7 +57,7 @@ def _requeue_with_new_access(state: "ClusterState", now_s: int, requeue: Requeue
     reservations, backlog, shapes = state.reservations, state.backlog, state.backlog.shapes
     for name in list(backlog.queued_names()):
         workload = state.workloads[name]
-        want = shapes[backlog.find(name)[0].needs[0].shape]
+        want = shapes[backlog.class_of(name).needs[0].shape]
         if reservations.access_of(workload, state.queue_objects) != (want.passes, want.holds_s):
             requeue(name, now_s)
 

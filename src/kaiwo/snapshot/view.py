@@ -29,6 +29,13 @@ class TenantCounts(NamedTuple):
     small: Mapping[tuple[int, int, int], int]
 
 
+class NodeAmounts(NamedTuple):
+    """Rows of the arrays of the same names."""
+
+    free: IntArray
+    gpus: IntArray
+
+
 NO_TENANTS = TenantCounts({}, {})
 
 
@@ -77,14 +84,14 @@ class View:
         """The part of it that may not be preempted."""
         return self.all_non_preemptible[:, : len(RESOURCES)]
 
-    def of(self, nodes: Rows) -> tuple[IntArray, IntArray]:
+    def of(self, nodes: Rows) -> NodeAmounts:
         """`free` and `gpus` of these nodes, gathered once for all callers with the same array."""
         last = self._gathered
         if last is None or last[0] is not nodes or last[1] != self.clock:
             last = self.__dict__["_gathered"] = (nodes, self.clock, self.free[nodes], self.gpus[nodes])
             freeze(last[2])
             freeze(last[3])
-        return last[2], last[3]
+        return NodeAmounts(last[2], last[3])
 
     def keep_pods_per_device(self, want: Request, nodes: Rows, times: IntArray) -> None:
         """Keep how often a request fits on each device: fit and scores of one repair need the same."""
@@ -137,7 +144,7 @@ class View:
         oldest = np.full(len(self.queues.names), np.iinfo(np.int64).max // 4, np.int64)
         state = self._state
         backlog = state.backlog
-        first = [found.waiters.at(0)[1] for key, found in backlog.by_key.items() if key not in backlog.impossible]
+        first = [found.waiters.name_at(0) for key, found in backlog.by_key.items() if key not in backlog.impossible]
         for workload in map(state.workloads.get, (*first, *state.pods)):
             row = self.queues.row.get(workload.queue) if workload is not None else None
             if workload is None or row is None:

@@ -69,7 +69,7 @@ def waiting_obstacles(state: ClusterState, name: str) -> tuple[Obstacle, ...]:
     at_gate = state.backlog.gated.get(name)
     if at_gate is not None:
         return at_gate
-    return state.backlog.find(name)[0].obstacles if state.backlog.is_queued(name) else ()
+    return state.backlog.class_of(name).obstacles if state.backlog.is_queued(name) else ()
 
 
 def workload_detail(

@@ -279,7 +279,7 @@ class Allocate:
         state, charges = self._cycle.state, self._cycle_state.charges
         if not charges.may_start(waiting_class):
             return 0
-        workload = state.workloads[run.turns.lane.first[0]]
+        workload = state.workloads[run.turns.lane.first.name]
         # First what each workload needs to start, then more; sub-groups and running work grow in their turn.
         grows = waiting_class.choices is not None or not any(need.needed for need in waiting_class.needs)
         placer = self._cycle_state.placer.under(check.mask)
@@ -288,16 +288,16 @@ class Allocate:
             return 0
         if placement.gang is not None and not grows:
             need = charges.one_pod_of(waiting_class, workload)
-            run.growing.setdefault(waiting_class.queue, []).append((placement, need))
+            run.growing.setdefault(waiting_class.queue, []).append(_Growing(placement, need))
         self.starts.extend(placement.starts)
         self._given_up.extend(placement.given_up)
         return len(placement.starts)
 
     def _grow(self, lanes: dict[str, list["_Growing"]], is_over: Callable[[], bool]) -> None:
-        turns = Turns(lanes, self._cycle_state.working.view, self._cycle.plugins, lambda lane: lane[0][1])
+        turns = Turns(lanes, self._cycle_state.working.view, self._cycle.plugins, lambda lane: lane[0].next_need)
         while turns and not is_over():
             lane = turns.lane
-            starts = lane[0][0].grow(ALL_PODS if turns.is_last_queue else 1)
+            starts = lane[0].placement.grow(ALL_PODS if turns.is_last_queue else 1)
             self.starts.extend(starts)
             self._cycle_state.budget.used += max(1, len(starts))
             if not starts or turns.is_last_queue:
@@ -305,7 +305,9 @@ class Allocate:
             turns.requeue()
 
 
-_Growing = tuple[Placement, NextNeed]  # with what one more of its pods needs, which orders its queue
+class _Growing(NamedTuple):
+    placement: Placement
+    next_need: NextNeed  # of one more of its pods: it orders its queue
 
 
 class _FitCheck(NamedTuple):

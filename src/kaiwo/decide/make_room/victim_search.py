@@ -13,7 +13,7 @@ from kaiwo.decide.placement.place_pods import Placed, Placer, Prices, place_pods
 from kaiwo.decide.placement.place_workload import Placement, place_workload
 from kaiwo.decide.placement.pod_affinity import may_return, still_holds
 from kaiwo.decide.placement.queue_limits import Payer, QueueCharge, within_limits
-from kaiwo.decide.turn_order import Turns
+from kaiwo.decide.turn_order import NO_NEED, Turns
 from kaiwo.gpus.isolation_grades import tenants_allow_return
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod, Workload, role_of
@@ -41,7 +41,7 @@ class VictimSearch:
         self._victims, self._budget = room.victims, room.budget
         self._placer, self._workload, self._needs, self._rule = placer, workload, needs, rule
         self._working, self._within_budgets = self._cycle_state.working, within_budgets
-        self._turns = Turns(lanes, self._working.view, self._cycle.plugins, lambda _: ((0, 0, 0), 0), reverse=True)
+        self._turns = Turns(lanes, self._working.view, self._cycle.plugins, lambda _: NO_NEED, reverse=True)
         self.removed: list[VictimUnit] = []  # all that were tried
 
     def find_room(self) -> RoomMade | None:

@@ -145,7 +145,7 @@ class ObstacleFinder:
         """The size of device on which its memory would be charged least, where it fits now."""
         want = self._state.backlog.shapes[shape]
         fits = (pods_per_device(self._view, want, self._rows) > 0) & (self._scores.state(shape).slots > 0)[:, None]
-        sizes = np.sort(self._view.of(self._rows)[1][:, SIZE] * fits, axis=1)
+        sizes = np.sort(self._view.of(self._rows).gpus[:, SIZE] * fits, axis=1)
         return int(sizes[:, -want.gpus].max(initial=0)) if 0 < want.gpus <= sizes.shape[1] else 0
 
     def _node_obstacles(self, needs: RoleNeeds) -> list[Obstacle]:
@@ -286,7 +286,7 @@ def _milli_of(view: View, want: Request, model: str, rows: Rows) -> int:
     if not usable.any():
         return 0
     if want.is_memory:
-        return int(want.gpus * (want.gpu_mib * WHOLE_MILLI // view.of(rows)[1][:, SIZE][usable].max()))
+        return int(want.gpus * (want.gpu_mib * WHOLE_MILLI // view.of(rows).gpus[:, SIZE][usable].max()))
     if want.is_partition:
         return int(want.gpus * view.nodes.device_milli[rows][usable].max())
     return want.charge_milli

@@ -46,7 +46,7 @@ def no_such_device(view: View, want: Request) -> Obstacle:
 
 def after_mode_change(view: View, want: Request, rows: Rows) -> Obstacle | None:
     """The node that would come closest after its GPUs changed their mode; None: no node would have enough."""
-    gpus = view.of(rows)[1]
+    gpus = view.of(rows).gpus
     is_cut = want.is_partition or len(view.nodes.profiles) > 1
     if not is_cut and not ((gpus[:, USABLE] == 0) & (gpus[:, SIZE] > 0)).any():
         return None  # no GPU is partitioned or about to change, as in most clusters: save the cost of looking

@@ -60,7 +60,7 @@ def _would_serve(view: View, want: Request) -> bool:
     """Counting reserved devices, some node would be large enough if it were empty."""
     rows = np.arange(len(view.nodes.names))
     able = eligible_devices(view, _admitted(view, want), rows)
-    large: BoolArray = able & (view.of(rows)[1][:, SIZE] >= want.gpu_mib)
+    large: BoolArray = able & (view.of(rows).gpus[:, SIZE] >= want.gpu_mib)
     return bool((large.sum(axis=1) >= want.gpus).any())
 
 

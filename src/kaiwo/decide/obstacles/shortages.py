@@ -80,7 +80,7 @@ def _repaired(view: View, want: Request, offer: NodeAvailability) -> NodeAvailab
 
 
 def _availability(view: View, want: Request, rows: Rows) -> tuple[IntArray, IntArray, IntArray]:
-    gpus = view.of(rows)[1]
+    gpus = view.of(rows).gpus
     able = eligible_devices(view, want, rows)
     milli, mib, size = gpus[:, MILLI], gpus[:, MIB], gpus[:, SIZE]
     devices, largest = able.sum(axis=1), (size * able).max(axis=1, initial=0)
@@ -142,11 +142,11 @@ def fits_when_empty(view: View, want: Request, offer: NodeAvailability) -> BoolA
 def largest_device_mib(view: View, want: Request) -> int:
     """The largest device that would serve a request, free or not; 0 when there is none."""
     rows = np.arange(len(view.nodes.names))
-    return int((view.of(rows)[1][:, SIZE] * eligible_devices(view, want, rows)).max(initial=0))
+    return int((view.of(rows).gpus[:, SIZE] * eligible_devices(view, want, rows)).max(initial=0))
 
 
 def _resources(view: View, want: Request, rows: Rows, offer: NodeAvailability) -> list[_Resource]:
-    free, _ = view.of(rows)
+    free = view.of(rows).free
     found = [_gpus(view, want, rows, offer)] if want.gpus else []
     for reason, unit, need, column in (
         (Reason.NOT_ENOUGH_CPU, "milli-cpu", want.cpu_milli, CPU),
@@ -210,7 +210,7 @@ def _in_another_mode(
     """The only thing missing on these nodes is GPUs in this partition mode."""
     if obstacle.reason != Reason.NOT_ENOUGH_FREE_GPUS or (offer.devices[rows] >= want.gpus).any():
         return None
-    gpus = view.of(rows)[1]
+    gpus = view.of(rows).gpus
     is_closed = ((gpus[:, USABLE] == 0) & (gpus[:, SIZE] > 0)).any(axis=1)  # these may be changing to it
     return after_mode_change(view, want, rows[np.argsort(~is_closed, kind="stable")[:MAX_EXAMINED]])
 

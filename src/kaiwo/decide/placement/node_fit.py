@@ -15,7 +15,7 @@ from kaiwo.snapshot.view import View
 
 
 def pods_that_fit(view: View, want: Request, nodes: Rows) -> IntArray:
-    free, _ = view.of(nodes)
+    free = view.of(nodes).free
     slots = free[:, PODS]
     if want.gpus:
         slots = np.minimum(slots, pods_by_devices(pods_per_device(view, want, nodes), want.gpus))
@@ -38,7 +38,7 @@ def extended_free(view: View, name: str, nodes: Rows) -> IntArray:
     """0 where no node knows the resource."""
     if name not in view.nodes.extended_names:
         return np.zeros(len(nodes), np.int64)
-    free: IntArray = view.of(nodes)[0][:, EXTENDED + view.nodes.extended_names.index(name)]
+    free: IntArray = view.of(nodes).free[:, EXTENDED + view.nodes.extended_names.index(name)]
     return free
 
 

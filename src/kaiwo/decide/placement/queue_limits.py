@@ -204,9 +204,9 @@ class ClassCharges:
     def next_of(self, lane: Lane) -> NextNeed:
         """What the first workload of a lane needs to start, and since when it has waited."""
         name, _, found = lane.first
-        return self.least(found), self._state.workloads[name].submitted_s
+        return NextNeed(self.least(found), self._state.workloads[name].submitted_s)
 
     def one_pod_of(self, waiting_class: WaitingClass, workload: Workload) -> NextNeed:
         """The same for one more pod of a workload."""
         want = self._state.backlog.shapes[waiting_class.needs[0].shape]
-        return charge_of(want, 1, self.largest_mib), workload.submitted_s
+        return NextNeed(charge_of(want, 1, self.largest_mib), workload.submitted_s)

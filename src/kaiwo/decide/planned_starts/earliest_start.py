@@ -37,7 +37,7 @@ class StartSearch:
         may_start: Callable[[int], bool],
     ) -> None:
         self._cycle, self._cycle_state, self._capacity, self._workload = cycle, cycle_state, capacity, workload
-        self._needs = cycle.state.backlog.find(workload.name)[0].needs
+        self._needs = cycle.state.backlog.class_of(workload.name).needs
         self._may_start = may_start  # at a time, as far as its queue is concerned
         self._run_s = expected_run_s(workload)
 

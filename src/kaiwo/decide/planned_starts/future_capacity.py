@@ -10,7 +10,7 @@ import numpy as np
 
 from kaiwo.decide.cycle_state import CycleInput, CycleState
 from kaiwo.decide.placement.queue_limits import QueueCharge
-from kaiwo.model.planned_start import PlannedStart
+from kaiwo.model.planned_start import PlannedPod, PlannedStart
 from kaiwo.model.reservation import NEVER_S
 from kaiwo.model.workload import Workload
 from kaiwo.snapshot.array_types import IntArray, Rows
@@ -124,16 +124,24 @@ class FutureCapacity:
         return amounts[:, : self.columns], amounts[:, self.columns :].reshape(len(amounts), 2, -1)
 
 
+class _KnownAmounts(NamedTuple):
+    places: tuple[PlannedPod, ...]
+    redefined: int  # the version at which a node itself last changed
+    by_row: tuple[Rows, IntArray] | None  # the rows of its nodes, and the amounts on each
+
+
 def usage_of(planned: PlannedStart, state: ClusterState, at_s: int) -> PlannedUsage | None:
     """The space of a planned start that begins then; None when a node or device of it is gone or broken."""
-    kept = state.caches.setdefault("planned-usage", {})
+    kept: dict[str, _KnownAmounts] = state.caches.setdefault("planned-usage", {})
     redefined = int(state.nodes.node_changed.max(initial=-1))
     known = kept.get(planned.workload)
-    if known is None or known[0] is not planned.places or known[1] != redefined:
-        known = kept[planned.workload] = (planned.places, redefined, _amounts_by_row(planned, state.nodes))
-    if known[2] is None:
+    if known is None or known.places is not planned.places or known.redefined != redefined:
+        known = _KnownAmounts(planned.places, redefined, _amounts_by_row(planned, state.nodes))
+        kept[planned.workload] = known
+    if known.by_row is None:
         return None
-    return PlannedUsage(at_s, at_s + planned.run_s if planned.run_s else NEVER_S, *known[2])
+    rows, amounts = known.by_row
+    return PlannedUsage(at_s, at_s + planned.run_s if planned.run_s else NEVER_S, rows, amounts)
 
 
 def _amounts_by_row(planned: PlannedStart, nodes: NodeTable) -> tuple[Rows, IntArray] | None:
@@ -179,7 +187,7 @@ def usages_of(cycle: CycleInput, planned: Iterable[PlannedStart]) -> list[Planne
 
 def charge_of_start(cycle: CycleInput, cycle_state: CycleState, planned: PlannedStart) -> QueueCharge:
     """What its queue pays, from start to end."""
-    found, _ = cycle.state.backlog.find(planned.workload)
+    found = cycle.state.backlog.class_of(planned.workload)
     end_s = planned.start_s + planned.run_s if planned.run_s else NEVER_S
     return cycle_state.charges.queue_charge(found)._replace(start_s=planned.start_s, end_s=end_s)
 

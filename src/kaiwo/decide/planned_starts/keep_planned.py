@@ -209,7 +209,7 @@ class _PlannedStartStep:
         return StartSearch(self._cycle, self._cycle_state, self._capacity, workload, may_start)
 
     def _class_of(self, name: str) -> WaitingClass:
-        return self._state.backlog.find(name)[0]
+        return self._state.backlog.class_of(name)
 
 
 def _is_same(place: PlannedPod, workload: Workload) -> bool:

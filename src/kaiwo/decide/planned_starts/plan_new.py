@@ -66,7 +66,7 @@ def plan_new_starts(
     total = int(cycle_state.working.nodes.gpu_total.sum())
     least = max(MIN_MILLI, total * cycle.policy.large_permille // WHOLE_MILLI)
     waiting = cycle.state.backlog.by_key.values()
-    large = [found for found in waiting if found.demand[0] >= least and _may_be_planned(cycle, found)]
+    large = [found for found in waiting if found.demand.gpu_milli >= least and _may_be_planned(cycle, found)]
     if not large:
         return NewPlannedStarts(kept)
     # What this cycle starts or stops is part of the time to come.

@@ -118,7 +118,7 @@ def waiting_demands(
         places = [open_to(want, needed) if open_to else None for want, needed in wants]
         if frozenset() in places:
             continue
-        first = state.workloads[waiting.waiters.at(0)[1]]
+        first = state.workloads[waiting.waiters.name_at(0)]
         waited_s = max(0, now_s - first.submitted_s)
         for (want, needed), nodes in zip(wants, places, strict=True):
             demand = demand_of(want, needed * len(waiting.waiters), waited_s)

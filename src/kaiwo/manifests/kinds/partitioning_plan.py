@@ -7,6 +7,7 @@ An unknown field is ignored with a warning.
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -31,10 +32,15 @@ _LEGAL = sorted(
 )
 
 
+class ChosenRule(NamedTuple):
+    plan: str
+    rule: PlanRule
+
+
 class ChosenRules(msgspec.Struct, frozen=True):
     """The rules of all plans, by node."""
 
-    rules: dict[str, tuple[str, PlanRule]]  # by node: the plan's name and its rule
+    rules: dict[str, ChosenRule]  # by node
     conflicts: tuple[str, ...] = ()  # a sentence for each node whose plans disagree; such a node is left as it is
 
 
@@ -64,11 +70,11 @@ def read_plan(item: ManifestObject) -> PartitioningPlan:
 
 def choose_rules(plans: Sequence[PartitioningPlan], nodes: Mapping[str, Mapping[str, str]]) -> ChosenRules:
     """The first matching rule of a plan counts for a node; two plans that disagree about a node cancel each other."""
-    rules: dict[str, tuple[str, PlanRule]] = {}
+    rules: dict[str, ChosenRule] = {}
     conflicts = []
     by_name = sorted(plans, key=lambda plan: plan.name)
     for node, labels in sorted(nodes.items()):
-        found = [(plan.name, rule) for plan in by_name if (rule := _matching_rule(plan, labels))]
+        found = [ChosenRule(plan.name, rule) for plan in by_name if (rule := _matching_rule(plan, labels))]
         profiles = {(rule.profile, rule.is_reference) for _, rule in found}
         if len(profiles) > 1:
             settings = " and ".join(f"plan '{name}' wants {rule.profile}" for name, rule in found)

@@ -30,7 +30,7 @@ class OwnReservations:
 
 def _used_part(view: View, want: Request, nodes: Rows) -> IntArray:
     """How full each node is, 0..1000, in what the request is about: GPUs, else CPU."""
-    free, _ = view.of(nodes)
+    free = view.of(nodes).free
     left, size = (free[:, FREE_GPU], view.nodes.gpu_total) if want.gpus else (free[:, CPU], view.nodes.cpu_size)
     return TOP_SCORE - TOP_SCORE * np.maximum(left, 0) // np.maximum(size[nodes], 1)
 

@@ -12,7 +12,7 @@ import numpy as np
 from kaiwo.clusters.protocol import RecordChanges
 from kaiwo.runtime.loop.loop_protocol import LiveLoop
 from kaiwo.runtime.overview.queue_shares import QueueShareRow, QueueShareTable
-from kaiwo.runtime.overview.workload_table import HOLDS, MANY, NOTHING, STATES, WAITS, WorkloadRows
+from kaiwo.runtime.overview.workload_table import HOLDS, MANY, STATES, WAITS, WorkloadRows
 from kaiwo.snapshot.array_types import BoolArray, Rows
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.node_table import CPU as NODE_CPU
@@ -102,7 +102,7 @@ class ClusterOverview:
             self.rows.set_gpu_milli(name, sum(share.milli for pod in pods[name].values() for share in pod.devices))
 
     def count_states(self) -> dict[str, int]:
-        return {state.value: self.rows.totals.count(code) for code, state in enumerate(STATES)}
+        return {state.value: self.rows.counts.in_state(code) for code, state in enumerate(STATES)}
 
     def sum_nodes(self) -> ClusterTotals:
         table = self.live.state.nodes
@@ -126,14 +126,15 @@ class ClusterOverview:
     def sum_queues(self) -> list[QueueTotals]:
         """Every queue, parents before children, siblings in the order of names; read after `fresh_queues`."""
         table = self.queue_shares.table
-        running, waiting = self.rows.totals.by_queue(HOLDS), self.rows.totals.by_queue(WAITS)
-        sums = [[0, 0] for _ in table.names]
+        running, waiting = self.rows.counts.by_queue(HOLDS), self.rows.counts.by_queue(WAITS)
+        all_running, all_waiting = [0] * len(table.names), [0] * len(table.names)
         for code, name in enumerate(self.rows.queues.names):
             at = table.row.get(name)
             for above in table.path[at] if at is not None else ():
-                sums[above][0] += running.get(code, NOTHING)[0]
-                sums[above][1] += waiting.get(code, NOTHING)[0]
-        return [QueueTotals(each, *sums[each.row]) for each in self.queue_shares.queues]
+                all_running[above] += running.get(code, 0)
+                all_waiting[above] += waiting.get(code, 0)
+        queues = self.queue_shares.queues
+        return [QueueTotals(each, all_running[each.row], all_waiting[each.row]) for each in queues]
 
     def queues_below(self, name: str) -> set[str]:
         below = {name}

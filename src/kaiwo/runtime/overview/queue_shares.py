@@ -103,7 +103,7 @@ def _first_workloads(state: ClusterState, view: View) -> dict[int, FirstWorkload
         if row is None or not able or not view.queues.is_leaf[row]:
             continue
         first = min(able, key=lambda each: each.waiters.at(0))
-        name = first.waiters.at(0)[1]
+        name = first.waiters.name_at(0)
         need = least_charge(state, first.needs, lambda _: largest_mib)
         heads[row] = FirstWorkload(name, need, state.workloads[name].submitted_s)
     return heads

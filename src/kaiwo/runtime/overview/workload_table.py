@@ -57,37 +57,29 @@ class Interned:
         return other
 
 
-Totals = tuple[int, int, int, int]  # workloads, milli-GPU, milli-CPU, MiB
-NOTHING: Totals = (0, 0, 0, 0)
-
-
-class WorkloadTotals:
-    """Totals by queue and state, kept up to date with the rows. Exact integers, so a workload can be subtracted."""
+class WorkloadCounts:
+    """How many workloads each queue has in each state, kept up to date with the rows."""
 
     def __init__(self) -> None:
-        self._sums: dict[tuple[int, int], Totals] = {}  # by queue and state, as codes
+        self._counts: dict[tuple[int, int], int] = {}  # by queue and state, as codes
 
-    def add(self, queue: int, state: int, amounts: tuple[int, int, int], sign: int = 1) -> None:
+    def add(self, queue: int, state: int, sign: int = 1) -> None:
         """Add a workload, or subtract it with sign -1."""
-        before = self._sums.get((queue, state), NOTHING)
-        gpu, cpu, memory = amounts
-        after = (before[0] + sign, before[1] + sign * gpu, before[2] + sign * cpu, before[3] + sign * memory)
-        self._sums[queue, state] = after
+        self._counts[queue, state] = self._counts.get((queue, state), 0) + sign
 
-    def by_queue(self, states: Collection[int]) -> dict[int, Totals]:
-        found: dict[int, Totals] = {}
-        for (queue, state), sums in self._sums.items():
+    def by_queue(self, states: Collection[int]) -> dict[int, int]:
+        found: dict[int, int] = {}
+        for (queue, state), count in self._counts.items():
             if state in states:
-                a, b, c, d = found.get(queue, NOTHING)
-                found[queue] = (a + sums[0], b + sums[1], c + sums[2], d + sums[3])
+                found[queue] = found.get(queue, 0) + count
         return found
 
-    def count(self, state: int) -> int:
-        return sum(sums[0] for (_, at), sums in self._sums.items() if at == state)
+    def in_state(self, state: int) -> int:
+        return sum(count for (_, at), count in self._counts.items() if at == state)
 
-    def copy(self) -> "WorkloadTotals":
-        other = WorkloadTotals()
-        other._sums = dict(self._sums)
+    def copy(self) -> "WorkloadCounts":
+        other = WorkloadCounts()
+        other._counts = dict(self._counts)
         return other
 
 
@@ -109,7 +101,7 @@ class WorkloadRows:
         self.table: IntArray = np.zeros((10, 0), np.int64)
         self.queues = Interned()
         self.users = Interned()
-        self.totals = WorkloadTotals()
+        self.counts = WorkloadCounts()
         self.unmeasured: set[str] = set()  # hold devices by memory; their share of the GPU is not known yet
 
     def __len__(self) -> int:
@@ -137,7 +129,7 @@ class WorkloadRows:
         other = WorkloadRows()
         other.names, other.records, other.table = list(self.names), list(self.records), self.table.copy()
         other.queues, other.users = self.queues.copy(), self.users.copy()
-        other.unmeasured, other.totals = set(self.unmeasured), self.totals.copy()
+        other.unmeasured, other.counts = set(self.unmeasured), self.counts.copy()
         return other
 
     def in_states(self, codes: Iterable[int]) -> BoolArray:
@@ -160,7 +152,7 @@ class WorkloadRows:
         self.table[:, at] = row
 
     def _count(self, row: Sequence[int], sign: int = 1) -> None:
-        self.totals.add(row[QUEUE], row[STATE], (row[GPU], row[CPU], row[MEMORY]), sign)
+        self.counts.add(row[QUEUE], row[STATE], sign)
 
     def _remove(self, gone: Iterable[str]) -> None:
         at = [found for name in gone if (found := self.find(name)) is not None]

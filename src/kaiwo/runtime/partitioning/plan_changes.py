@@ -15,7 +15,7 @@ from kaiwo.gpus.partitioning.demand import GpuModeState, MayStart, node_states, 
 from kaiwo.gpus.partitioning.planner import plan_partitions, steps_to_modes, why_unreachable
 from kaiwo.gpus.partitioning.planner_types import GpuKey, ModeChangeStep, ModeDemand, NodeState, PlannerSettings
 from kaiwo.gpus.partitioning.reserved_gpus import ReservedGpus
-from kaiwo.manifests.kinds.partitioning_plan import ChosenRules, choose_rules, mode_of_profile
+from kaiwo.manifests.kinds.partitioning_plan import ChosenRule, ChosenRules, choose_rules, mode_of_profile
 from kaiwo.model.partition_modes import Mode, Platform
 from kaiwo.model.partitioning_plan import PartitioningPlan, PlanRule
 from kaiwo.model.policy import DEFAULT_POLICY
@@ -74,7 +74,7 @@ class CandidateNodesByRequest:
 
 def _room(state: ClusterState, view: View) -> IntArray:
     """The resources of each node that are free once the work on its GPUs has ended."""
-    room: IntArray = view.of(np.arange(len(view.nodes.names)))[0].copy()
+    room: IntArray = view.of(np.arange(len(view.nodes.names))).free.copy()
     for name, held in state.allocations_on.items():
         row = view.nodes.row.get(name)
         if row is None:
@@ -162,7 +162,7 @@ def _wanted(
 ) -> list[ModeChangeStep]:
     steps: list[ModeChangeStep] = []
     for plan in plans:
-        mine = {name: mode for name, mode in modes.items() if chosen.rules[name][0] == plan.name}
+        mine = {name: mode for name, mode in modes.items() if chosen.rules[name].plan == plan.name}
         most = min(plan.rollout.max_parallel, plan.rollout.max_unavailable)
         steps += steps_to_modes(nodes, mine, most, SETTINGS)
     return steps
@@ -223,7 +223,7 @@ def _dry_run(
         for node in nodes:
             if node.name not in rules_of[plan.name]:
                 continue
-            profile = rules_of[plan.name][node.name][1].profile
+            profile = rules_of[plan.name][node.name].rule.profile
             mode = mode_of_profile(profile)
             count = sum(1 for gpu in node.gpus if gpu.mode != mode)
             reason = why_unreachable(node, mode) if mode else f"profile '{profile}' names no partition mode"
@@ -232,11 +232,11 @@ def _dry_run(
     return found
 
 
-def _conflicting_plan(rules_of: Mapping[str, Mapping[str, tuple[str, PlanRule]]], plan: str, node: str) -> str:
+def _conflicting_plan(rules_of: Mapping[str, Mapping[str, ChosenRule]], plan: str, node: str) -> str:
     """A plan that wants another profile on the node; then neither gets it."""
-    mine = rules_of[plan][node][1]
+    mine = rules_of[plan][node].rule
     for name, rules in sorted(rules_of.items()):
-        other = rules[node][1] if node in rules else mine
+        other = rules[node].rule if node in rules else mine
         if (other.profile, other.is_reference) != (mine.profile, mine.is_reference):
             return f"would stay as it is: plan '{name}' wants {other.profile}"
     return ""

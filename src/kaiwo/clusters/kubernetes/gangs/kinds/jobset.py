@@ -193,11 +193,11 @@ def _newest_by_job(members: Sequence[Member]) -> list[list[Member]]:
     for member in members:
         job = member.owner.name if member.owner else ""  # re-created under its old name
         attempt = _attempt(member)
-        known = newest.get(job)
-        if known is None or known[0] < attempt:
+        last, pods = newest.get(job, (attempt, []))
+        if job not in newest or last < attempt:
             newest[job] = (attempt, [member])
-        elif known[0] == attempt:
-            known[1].append(member)
+        elif last == attempt:
+            pods.append(member)
     return [pods for _, pods in newest.values()]
 
 
