@@ -14,7 +14,7 @@ import numpy as np
 from kaiwo.model.queue import Fairness, Queue, QueueAmounts, SharePolicy
 from kaiwo.queues.fair_share import DEFAULT_RULES, QueueDemand, fair_shares
 from kaiwo.queues.past_usage import WHOLE_PART
-from kaiwo.snapshot.queue_table import QueueTable, ResourceVector
+from kaiwo.snapshot.queue_table import EditableQueueTable, ResourceVector
 
 TOTALS = np.array([8_000_000, 96_000_000, 500_000_000])
 ROUNDS = 50
@@ -34,7 +34,7 @@ def measure() -> dict[str, float]:
     draw = random.Random(7)
     queues = make_queues(draw)
     began = time.thread_time()
-    table = QueueTable(queues)
+    table = EditableQueueTable(queues)
     table.tree  # noqa: B018 (built when first asked for)
     build_ms = (time.thread_time() - began) * 1000
     wants = QueueDemand(
@@ -50,7 +50,7 @@ def measure() -> dict[str, float]:
     }
 
 
-def timed(table: QueueTable, wants: QueueDemand, strength: int) -> float:
+def timed(table: EditableQueueTable, wants: QueueDemand, strength: int) -> float:
     rules = DEFAULT_RULES._replace(usage_strength_milli=strength)
     took_ms = []
     for _ in range(ROUNDS):

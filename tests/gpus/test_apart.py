@@ -10,7 +10,7 @@ from kaiwo.model.events import PodChanged, PodGone
 from kaiwo.model.gpu import DEMANDS_LIMITS, TAKES_TURNS
 from kaiwo.model.obstacle import Reason
 from kaiwo.model.request import Request
-from kaiwo.snapshot.node_table import NodeTable
+from kaiwo.snapshot.node_table import EditableNodeTable
 from kaiwo.snapshot.working_copy import WorkingCopy
 from tests.worlds import World
 
@@ -136,7 +136,7 @@ def assert_demands_are_kept(world: World) -> None:
 def assert_books_are_right(world: World) -> None:
     """What was patched event by event is what a table that is built anew says."""
     state = world.state
-    fresh = NodeTable(state.node_objects)
+    fresh = EditableNodeTable(state.node_objects)
     for name, node in state.node_objects.items():
         fresh.write_node(node, state.allocations_on.get(name, {}).values(), 0)
     kept = state.nodes.tenants

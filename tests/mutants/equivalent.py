@@ -26,10 +26,10 @@ EQUIVALENT: dict[tuple[str, str, str, str, str], str] = {
         "(4)",
     ): "The second least of a heap is one of the two below its top: the next one is not less than they are.",
     (
-        "decide/placement/pod_affinity.py",
-        "_keep",
-        "nodes.cache.clear()",
-        "nodes.cache.clear()",
+        "snapshot/node_table.py",
+        "NodeTable.once",
+        "self._derived.clear()",
+        "self._derived.clear()",
         "pass",
     ): "The size of a cache: what is known of labels is kept for longer, and the answers are the same.",
     (
@@ -55,7 +55,7 @@ EQUIVALENT: dict[tuple[str, str, str, str, str], str] = {
     ): "Only the first column of the slice is read.",
     (
         "snapshot/reserved_devices.py",
-        "ReservationView.device_rank",
+        "ReservedDevices.device_rank",
         "found[claim.rows, claim.columns] = 2",
         "2",
         "(3)",

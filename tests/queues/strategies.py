@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from kaiwo.model.queue import UNLIMITED, Fairness, Queue, QueueAmounts, SharePolicy
 from kaiwo.queues.fair_share import QueueDemand
-from kaiwo.snapshot.queue_table import QueueTable, ResourceVector
+from kaiwo.snapshot.queue_table import EditableQueueTable, ResourceVector
 
 TOTALS = np.array([40_000, 96_000, 4_096])
 
@@ -53,9 +53,9 @@ def demands(draw: st.DrawFn, queues: dict[str, Queue]) -> dict[str, ResourceVect
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> tuple[QueueTable, QueueDemand]:
+def worlds(draw: st.DrawFn) -> tuple[EditableQueueTable, QueueDemand]:
     queues = draw(queue_sets())
-    table = QueueTable(queues)
+    table = EditableQueueTable(queues)
     demand = table.sum_up_tree(draw(demands(queues)))
     oldest = np.array(draw(st.lists(st.integers(0, 5), min_size=len(queues), max_size=len(queues))))
     return table, QueueDemand(TOTALS, demand, oldest)

@@ -8,7 +8,7 @@ import pytest
 from kaiwo.model.queue import UNLIMITED, Queue, QueueAmounts, SharePolicy
 from kaiwo.queues.fair_share import DEFAULT_RULES, QueueDemand, fair_shares, share_breakdown
 from kaiwo.queues.past_usage import WHOLE_PART
-from kaiwo.snapshot.queue_table import GPU, QueueTable
+from kaiwo.snapshot.queue_table import GPU, EditableQueueTable
 from tests.conftest import ROOT
 
 PAGE = (ROOT / "docs" / "fairness.md").read_text()
@@ -24,7 +24,7 @@ def test_the_example_is_right(example: str) -> None:
     settings, header, *rows = split(example)
     names = header.replace("|", " ").split()
     queues = [dict(zip(names, row.replace("|", " ").split(), strict=True)) for row in rows]
-    table = QueueTable({each["queue"]: as_queue(each, age) for age, each in enumerate(queues)})
+    table = EditableQueueTable({each["queue"]: as_queue(each, age) for age, each in enumerate(queues)})
     by_name = {each["queue"]: each for each in queues}
     request, past = (np.zeros((len(queues), 3), np.int64) for _ in range(2))
     oldest = np.zeros(len(queues), np.int64)

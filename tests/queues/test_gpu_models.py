@@ -10,16 +10,16 @@ from kaiwo.queues.reclaim_rules import (
     queue_shares,
     refusal_to_reclaim,
 )
-from kaiwo.snapshot.queue_table import QueueTable
+from kaiwo.snapshot.queue_table import EditableQueueTable
 from tests.queues.victims import VictimUsage, may_take
 
 MI300X = 3  # the column behind gpu, cpu and memory
 
 
-def world(used: dict[str, int], wants: dict[str, int]) -> tuple[QueueTable, QueueDemand]:
+def world(used: dict[str, int], wants: dict[str, int]) -> tuple[EditableQueueTable, QueueDemand]:
     """8 GPUs, 4 of them MI300X; `fast` is owed 2 of those and may have 3, `any` says nothing of models."""
     fast = Queue("fast", gpu=QueueAmounts(4_000), gpu_models={"MI300X": GpuModelAmounts(2_000, 3_000)})
-    table = QueueTable({"fast": fast, "any": Queue("any", gpu=QueueAmounts(4_000))})
+    table = EditableQueueTable({"fast": fast, "any": Queue("any", gpu=QueueAmounts(4_000))})
     request = np.zeros((2, 4), np.int64)
     for name, gpus in wants.items():
         request[table.row[name], [0, MI300X]] = 1000 * gpus
@@ -28,7 +28,7 @@ def world(used: dict[str, int], wants: dict[str, int]) -> tuple[QueueTable, Queu
     return table, QueueDemand(np.array([8_000, 0, 0, 4_000]), request)
 
 
-def amounts(table: QueueTable, used: dict[str, int]) -> np.ndarray:
+def amounts(table: EditableQueueTable, used: dict[str, int]) -> np.ndarray:
     found = np.zeros((2, 4), np.int64)
     for name, gpus in used.items():
         found[table.row[name], [0, MI300X]] = 1000 * gpus
@@ -61,7 +61,7 @@ def test_a_queue_over_its_model_quota_gives_the_model_back() -> None:
         Queue(name, gpu=QueueAmounts(4_000), gpu_models={"MI300X": GpuModelAmounts(quota)})
         for name, quota in (("fast", 3_000), ("other", 1_000))
     )
-    table = QueueTable({"fast": fast, "other": other})
+    table = EditableQueueTable({"fast": fast, "other": other})
     used = np.array([[0, 0, 0, 0], [4_000, 0, 0, 4_000]])
     wants = QueueDemand(np.array([8_000, 0, 0, 4_000]), used + np.array([[3_000, 0, 0, 3_000], [0, 0, 0, 0]]))
     now = queue_shares(table, fair_shares(table, wants).share, used, np.zeros_like(used))

@@ -7,7 +7,7 @@ from kaiwo.model.queue import Fairness, Queue, QueueAmounts, SharePolicy
 from kaiwo.queues.fair_share import QueueDemand, fair_shares
 from kaiwo.queues.queue_order import dominant_ppm, queue_keys
 from kaiwo.queues.reclaim_rules import queue_shares
-from kaiwo.snapshot.queue_table import QueueTable
+from kaiwo.snapshot.queue_table import EditableQueueTable
 
 TOTALS = np.array([8_000, 96_000, 1_024])
 
@@ -20,7 +20,7 @@ def first_of(
     waiting_since: dict[str, int] | None = None,
 ) -> str:
     """The name of the queue that is served next; amounts in GPUs."""
-    table = QueueTable(
+    table = EditableQueueTable(
         {queue.name: queue for queue in queues},
         {name: (1000 * gpus, 0, 0) for name, gpus in used.items()},
     )

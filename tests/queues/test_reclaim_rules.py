@@ -19,7 +19,7 @@ from kaiwo.queues.reclaim_rules import (
     victim_queues,
 )
 from kaiwo.snapshot.array_types import IntArray
-from kaiwo.snapshot.queue_table import QueueTable
+from kaiwo.snapshot.queue_table import EditableQueueTable
 from tests.queues.strategies import TOTALS, demands, queue_sets
 from tests.queues.victims import VictimUsage, may_take, take
 
@@ -45,7 +45,7 @@ class Cluster:
             {name: (each[what] * 1000, 0, 0) for name, each in queues.items() if what in each}
             for what in ("used", "fixed", "waits")
         )
-        self.table = QueueTable(amounts, used, fixed)
+        self.table = EditableQueueTable(amounts, used, fixed)
         wants = QueueDemand(np.array([total * 1000, 0, 0]), self.table.used + self.table.sum_up_tree(waits))
         self.now = queue_shares(self.table, fair_shares(self.table, wants).share)
 
@@ -148,7 +148,7 @@ def test_a_queue_does_not_take_from_itself() -> None:
 
 
 def test_too_much_of_one_thing_is_no_reason_to_lose_another() -> None:
-    table = QueueTable(
+    table = EditableQueueTable(
         {
             "hoards-memory": Queue("hoards-memory", gpu=QueueAmounts(4_000), memory=QueueAmounts(0, -1, 0)),
             "needs-gpus": Queue("needs-gpus", gpu=QueueAmounts(4_000), memory=QueueAmounts(64)),
@@ -166,7 +166,7 @@ def test_too_much_of_one_thing_is_no_reason_to_lose_another() -> None:
 def clashes(draw: st.DrawFn) -> tuple[QueueShares, ReclaimRequest, list[VictimUsage]]:
     """A random tree with used and waiting work, a claim of one leaf, and work of others to take."""
     queues = draw(queue_sets())
-    table = QueueTable(queues, draw(demands(queues)))
+    table = EditableQueueTable(queues, draw(demands(queues)))
     wants = QueueDemand(TOTALS, table.used + table.sum_up_tree(draw(demands(queues))))
     now = queue_shares(table, fair_shares(table, wants).share)
     leaves = [row for row, is_leaf in enumerate(table.is_leaf) if is_leaf]
@@ -236,7 +236,9 @@ def test_a_conservative_queue_reaches_no_further_than_an_aggressive_one(
     now, claim, takings = clash
     if refusal_to_reclaim(now, claim) is not None or may_take(now, claim, takings) is not None:
         return
-    now.queues.tree.reclaim_strategy[claim.queue] = ReclaimStrategy.CONSERVATIVE
+    strategies = list(now.queues.tree.reclaim_strategy)
+    strategies[claim.queue] = ReclaimStrategy.CONSERVATIVE
+    now.queues.tree.reclaim_strategy = strategies
     refusal = refusal_to_reclaim(now, claim)
     is_within = (now.used[claim.queue] + claim.need <= now.quota[claim.queue]).all()
     assert (refusal is None) == is_within

@@ -9,15 +9,15 @@ from msgspec.structs import replace
 from kaiwo.model.queue import Queue, QueueAmounts, SharePolicy
 from kaiwo.queues.fair_share import DEFAULT_RULES, FairShares, QueueDemand, fair_shares
 from kaiwo.queues.past_usage import WHOLE_PART
-from kaiwo.snapshot.queue_table import INFINITE, RESOURCES, QueueTable
+from kaiwo.snapshot.queue_table import INFINITE, RESOURCES, EditableQueueTable
 from tests.queues.plain_division import Claimant, divide
 from tests.queues.strategies import TOTALS, worlds
 
-World = tuple[QueueTable, QueueDemand]
+World = tuple[EditableQueueTable, QueueDemand]
 NOBODY = -1
 
 
-def siblings(table: QueueTable) -> dict[int, list[int]]:
+def siblings(table: EditableQueueTable) -> dict[int, list[int]]:
     """The rows below each parent."""
     found: dict[int, list[int]] = {}
     for row, parent in enumerate(table.tree.parent.tolist()):
@@ -25,7 +25,7 @@ def siblings(table: QueueTable) -> dict[int, list[int]]:
     return found
 
 
-def policy_below(table: QueueTable, parent: int) -> SharePolicy:
+def policy_below(table: EditableQueueTable, parent: int) -> SharePolicy:
     return SharePolicy.DRF if parent == NOBODY else table.tree.policy[parent]
 
 
@@ -46,7 +46,7 @@ def test_the_shares_are_those_of_the_plain_rule(world: World) -> None:
             assert [each.share for each in claimants] == shares.share[rows, column].tolist()
 
 
-def plainly(table: QueueTable, wants: QueueDemand, parent: int, rows: list[int], column: int) -> list[Claimant]:
+def plainly(table: EditableQueueTable, wants: QueueDemand, parent: int, rows: list[int], column: int) -> list[Claimant]:
     policy = policy_below(table, parent)
     assert wants.oldest_s is not None
     waited = sorted(rows, key=lambda row: (wants.oldest_s[row], table.tree.age[row]))
@@ -116,13 +116,13 @@ def test_every_number_is_the_sum_of_its_terms(world: World) -> None:
 @given(worlds(), st.randoms(use_true_random=False))
 def test_the_order_of_arrival_and_the_names_of_others_do_not_matter(world: World, draw: object) -> None:
     table, wants = world
-    again = QueueTable({name: table.queues[table.row[name]] for name in reversed(table.names)})
+    again = EditableQueueTable({name: table.queues[table.row[name]] for name in reversed(table.names)})
     assert (fair_shares(again, wants).share == fair_shares(table, wants).share).all()
     names = [*table.names]
     draw.shuffle(names)  # type: ignore[attr-defined]
     new_names = dict(zip(table.names, names, strict=True))
     aged = [replace(queue, created_s=int(age)) for queue, age in zip(table.queues, table.tree.age, strict=True)]
-    moved = QueueTable(
+    moved = EditableQueueTable(
         {new_names[q.name]: replace(q, name=new_names[q.name], parent=new_names.get(q.parent, "")) for q in aged}
     )
     at = [moved.row[new_names[name]] for name in table.names]
@@ -149,10 +149,10 @@ def test_more_weight_never_costs_more_than_one_unit(world: World, data: st.DataO
         assert after.share[row, column] >= before.share[row, column] - unit
 
 
-def heavier(table: QueueTable, row: int, extra: int) -> QueueTable:
+def heavier(table: EditableQueueTable, row: int, extra: int) -> EditableQueueTable:
     queue = table.queues[row]
     more = {name: replace(getattr(queue, name), weight=getattr(queue, name).weight + extra) for name in RESOURCES}
-    return QueueTable({each.name: each for each in table.queues} | {queue.name: replace(queue, **more)})
+    return EditableQueueTable({each.name: each for each in table.queues} | {queue.name: replace(queue, **more)})
 
 
 @given(worlds(), st.integers(0, 3_000), st.data())
@@ -172,7 +172,7 @@ def test_past_use_never_helps(world: World, strength: int, data: st.DataObject) 
 @pytest.mark.parametrize("policy", list(SharePolicy))
 def test_a_thousand_queues_of_every_policy_are_divided_exactly(policy: SharePolicy) -> None:
     queues = {f"q{n:04d}": Queue(f"q{n:04d}", priority=n % 5, gpu=QueueAmounts(1_000, -1, n % 4)) for n in range(1_000)}
-    table = QueueTable(queues)
+    table = EditableQueueTable(queues)
     demand = table.sum_up_tree({name: (1_000 * (n % 7), 0, 0) for n, name in enumerate(queues)})
     wants = QueueDemand(np.array([2_000_000, 0, 0]), demand)
     rules = DEFAULT_RULES._replace(root_policy=policy)

@@ -34,7 +34,7 @@ def test_a_node_that_cannot_be_counted_is_left_out_and_the_others_are_there() ->
     heard = EventIntake(state, health).apply(batch)
     assert heard == [batch[0], batch[1], NodeGone("b"), batch[3]]
     state.refresh_tables()
-    assert (state.nodes.names, health.left_out) == (["a", "c"], 1)
+    assert (state.nodes.names, health.left_out) == (("a", "c"), 1)
 
 
 def test_a_node_that_grows_beyond_counting_goes(capsys: pytest.CaptureFixture[str]) -> None:
@@ -44,7 +44,7 @@ def test_a_node_that_grows_beyond_counting_goes(capsys: pytest.CaptureFixture[st
     state.refresh_tables()
     intake.apply([NodeChanged(node("b", strange=TOO_MANY))])
     state.refresh_tables()
-    assert (state.nodes.names, health.left_out) == (["a"], 1)
+    assert (state.nodes.names, health.left_out) == (("a",), 1)
     told = capsys.readouterr().err
     assert '"event": "left-out"' in told
     assert '"what": "NodeChanged b"' in told
@@ -76,7 +76,7 @@ def test_a_loop_with_such_a_node_goes_on_and_its_journal_can_be_read(tmp_path: P
             seen = -1
             while "default/w" not in loop.state.pods:
                 seen = await loop.changed(seen)
-        assert (loop.health.failures, loop.health.left_out, loop.state.nodes.names) == (0, 1, ["a"])
+        assert (loop.health.failures, loop.health.left_out, loop.state.nodes.names) == (0, 1, ("a",))
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 

@@ -10,7 +10,7 @@ import numpy as np
 from kaiwo.gpus.isolation_grades import closed_by_tenants
 from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.request import ANY_PARTITION, Request
-from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows
+from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows, freeze
 from kaiwo.snapshot.node_table import MIB, MILLI, SIZE, USABLE
 from kaiwo.snapshot.view import View
 
@@ -64,12 +64,25 @@ def matching_profiles(profiles: Sequence[str], want: Request) -> list[int]:
 
 def pods_per_device(view: View, want: Request, nodes: Rows) -> IntArray:
     """How often one device's part of the request fits on each device."""
-    last = view.last_pods_per_device
-    if last is not None and last[0] is want and last[1] is nodes and last[2] == view.clock:
-        return last[3]  # fit and scores of one repair ask the same: this halves its cost
+    last = view.own(_LastFit)
+    if last.want is want and last.nodes is nodes and last.clock == view.clock:
+        return last.times  # fit and scores of one repair ask the same: this halves its cost
     times = _times(view, want, nodes)
-    view.keep_pods_per_device(want, nodes, times)
+    freeze(times)
+    last.want, last.nodes, last.clock, last.times = want, nodes, view.clock, times
     return times
+
+
+class _LastFit:
+    """The last answer of `pods_per_device` about one view."""
+
+    __slots__ = ("clock", "nodes", "times", "want")
+    clock: int
+    nodes: Rows
+    times: IntArray
+
+    def __init__(self) -> None:
+        self.want: Request | None = None
 
 
 def _times(view: View, want: Request, nodes: Rows) -> IntArray:

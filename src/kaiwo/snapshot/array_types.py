@@ -1,6 +1,7 @@
-"""Names for the array types, and read-only arrays."""
+"""Names for the array types; arrays and objects that can only be read."""
 
-from typing import TypeAlias, TypeVar
+from collections.abc import Mapping
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,3 +23,16 @@ def read_only(array: Array) -> Array:
     seen = array.view()
     freeze(seen)
     return seen
+
+
+class ReadOnly:
+    """An object whose attributes are set when it is made, and never again."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self.__dict__.update(values)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"`{name}` was not set: {type(self).__name__} is read-only")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"`{name}` was not deleted: {type(self).__name__} is read-only")

@@ -46,9 +46,9 @@ from kaiwo.snapshot.backlog import Backlog, OrderFault, OrderKeys, RoleNeed, Rol
 from kaiwo.snapshot.eligibility import gate_obstacles, is_impossible
 from kaiwo.snapshot.eviction_history import record_stop, recorded_stops
 from kaiwo.snapshot.gpu_model_usage import usage_by_model
-from kaiwo.snapshot.node_table import Allocation, NodeTable
+from kaiwo.snapshot.node_table import Allocation, EditableNodeTable
 from kaiwo.snapshot.pod_affinity_counts import AffinityCounts
-from kaiwo.snapshot.queue_table import QueueTable, ResourceVector
+from kaiwo.snapshot.queue_table import EditableQueueTable, ResourceVector
 from kaiwo.snapshot.reserved_devices import ReservationIndex
 from kaiwo.snapshot.snapshot import Snapshot
 from kaiwo.snapshot.subgroup_choices import choices_of
@@ -76,8 +76,8 @@ class ClusterState:
         self.non_preemptible: dict[str, ResourceVector] = {}  # the non-preemptible part
         self.backlog = Backlog(order)
         self.affinity_counts = AffinityCounts()
-        self.nodes = NodeTable()
-        self.queues = QueueTable()
+        self.nodes = EditableNodeTable()
+        self.queues = EditableQueueTable()
         self.past_usage: PastUsageChanged | None = None
         self.last_stop: dict[str, StoppedForOthers] = {}  # by workload
         self.recent_stops: dict[str, tuple[StoppedForOthers, ...]] = {}  # by queue: within its last hour
@@ -209,7 +209,7 @@ class ClusterState:
     def refresh_tables(self) -> None:
         """Rebuild the tables when the set of nodes or queues changed."""
         if self.nodes_stale:
-            self.nodes = NodeTable(self.node_objects, self.nodes.models, self.nodes.profiles)
+            self.nodes = EditableNodeTable(self.node_objects, self.nodes.models, self.nodes.profiles)
             for name, node in self.node_objects.items():
                 self.nodes.write_node(node, self.allocations_on.get(name, {}).values(), self.version)
             self.caches.clear()
@@ -217,7 +217,7 @@ class ClusterState:
             self.backlog.recheck_impossible()
             self.nodes_stale = False
         if self.queues_stale:
-            self.queues = QueueTable(self.queue_objects, self.used, self.non_preemptible, usage_by_model(self))
+            self.queues = EditableQueueTable(self.queue_objects, self.used, self.non_preemptible, usage_by_model(self))
             self.queues_stale = False
             self.backlog.recheck_impossible()
         if self.backlog.unchecked:

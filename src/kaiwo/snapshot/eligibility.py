@@ -51,7 +51,7 @@ def is_impossible(nodes: NodeTable, queues: QueueTable, shapes: RequestShapes, w
 
 def most_pods_when_empty(nodes: NodeTable, want: Request) -> int:
     """An upper bound of the pods that empty nodes would take."""
-    known: dict[Request, int] = nodes.cache.setdefault("most pods", {})
+    known: dict[Request, int] = nodes.once("most pods", dict)
     found = known.get(want)
     if found is None:
         found = known[want] = _most_pods(nodes, want)

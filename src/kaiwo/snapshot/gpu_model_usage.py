@@ -1,6 +1,6 @@
 """How much queues use of single GPU models, where some queue bounds them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kaiwo.model.node import Node
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from kaiwo.snapshot.cluster_state import ClusterState
 
 
-def milli_by_model(nodes: Mapping[str, Node], models: list[str], held: Iterable[Allocation]) -> tuple[int, ...]:
+def milli_by_model(nodes: Mapping[str, Node], models: Sequence[str], held: Iterable[Allocation]) -> tuple[int, ...]:
     """What these hold of each model; empty where no model is bounded."""
     found = dict.fromkeys(models, 0)
     for each in held if models else ():
@@ -40,7 +40,7 @@ def usage_by_model(state: "ClusterState") -> list[ModelUsage]:
     return found
 
 
-def only_model(want: Request, known: list[str]) -> str:
+def only_model(want: Request, known: Sequence[str]) -> str:
     """The one GPU model that suits a request: it names no other, or the cluster has no other. Else empty."""
     models = want.gpu_models or (tuple(known) if want.gpus else ())
     return models[0] if len(models) == 1 else ""

@@ -4,7 +4,8 @@ In:    nodes, and what is held on them.   Out: one row per node, sorted by name,
 Invariant: free = capacity - held.
 """
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
+from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -13,13 +14,15 @@ from kaiwo.model.gpu import DEMANDS_LIMITS, SMALL_MILLI, TAKES_TURNS, vendor_of
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Nomination
 from kaiwo.model.workload import Pod
-from kaiwo.snapshot.array_types import BoolArray, IntArray, read_only
+from kaiwo.snapshot.array_types import BoolArray, IntArray, ReadOnly, read_only
 
 Allocation = Pod | Nomination
 CPU, MEMORY, PODS, FREE_GPU, EXTENDED = 0, 1, 2, 3, 4  # columns of `free`; extended resources from EXTENDED on
 MILLI, MIB, SIZE, USABLE = 0, 1, 2, 3  # columns of `gpus`, each as wide as the largest node has devices
 DeviceCell: TypeAlias = tuple[int, int]  # row of the node, column of the device
+MAX_DERIVED = 4096
 _Key = TypeVar("_Key", bound=Hashable)
+T = TypeVar("T")
 
 
 class DeviceTenants:
@@ -54,40 +57,82 @@ def _count(counts: dict[_Key, int], key: _Key, sign: int) -> None:
         del counts[key]
 
 
-class NodeTable:
+class NodeTable(ReadOnly):
     """One row per node, one column per device; a missing device is an unusable column of size 0."""
 
-    def __init__(
-        self, nodes: Mapping[str, Node] = {}, models: list[str] | None = None, profiles: list[str] | None = None
-    ) -> None:
-        self.names: list[str] = sorted(nodes)
-        self.nodes: list[Node] = [nodes[name] for name in self.names]
-        self.row: dict[str, int] = {name: row for row, name in enumerate(self.names)}
-        self.models: list[str] = [] if models is None else models
-        self.profiles: list[str] = [""] if profiles is None else profiles  # of partitions; the first: whole GPUs
-        self.extended_names: list[str] = sorted({key for node in self.nodes for key in node.extended})
-        self.column: list[dict[str, int]] = [{} for _ in self.nodes]  # device id -> column
-        rows, width = len(self.names), max((len(node.gpus) for node in self.nodes), default=0)
-        self.cpu_size: IntArray = np.zeros(rows, np.int64)
-        self.memory_size: IntArray = np.zeros(rows, np.int64)
-        self.gpu_total: IntArray = np.zeros(rows, np.int64)  # milli of all working devices
-        # Free amounts lie side by side, so that a repair gathers a node's row once (a fifth of the cost of ten arrays).
-        self.free: IntArray = np.zeros((rows, EXTENDED + len(self.extended_names)), np.int64)
-        self.gpus: IntArray = np.zeros((rows, 4, width), np.int64)
-        self.gpu_model: IntArray = np.full((rows, width), -1, np.int64)
-        self.gpu_profile: IntArray = np.full((rows, width), -1, np.int64)
-        self.device_milli: IntArray = np.zeros((rows, width), np.int64)  # of the physical GPU, when nothing is held
-        self.schedulable: BoolArray = np.zeros(rows, np.bool_)
-        self.changed: IntArray = np.zeros(rows, np.int64)  # the version at which free amounts last changed
-        self.node_changed: IntArray = np.zeros(rows, np.int64)  # the version at which the node itself last changed
-        self.vendors: dict[str, str] = {}  # by model
-        self.mixed_vendor_nodes: set[str] = set()  # nodes with devices of more than one vendor
-        self.tenants = DeviceTenants()
-        self.cache: dict[Any, Any] = {}  # derived from the nodes' definitions alone
+    names: Sequence[str]
+    nodes: Sequence[Node]
+    row: Mapping[str, int]
+    models: Sequence[str]
+    profiles: Sequence[str]  # of partitions; the first: whole GPUs
+    extended_names: Sequence[str]
+    column: Sequence[Mapping[str, int]]  # device id -> column
+    vendors: Mapping[str, str]  # by model
+    mixed_vendor_nodes: Set[str]  # nodes with devices of more than one vendor
+    cpu_size: IntArray
+    memory_size: IntArray
+    gpu_total: IntArray  # milli of all working devices
+    free: IntArray
+    gpus: IntArray
+    gpu_model: IntArray
+    gpu_profile: IntArray
+    device_milli: IntArray  # of the physical GPU, when nothing is held
+    schedulable: BoolArray
+    changed: IntArray  # the version at which free amounts last changed
+    node_changed: IntArray  # the version at which the node itself last changed
+    _derived: dict[object, Any]
 
     @property
     def width(self) -> int:
         return int(self.gpus.shape[2])
+
+    def totals(self) -> IntArray:
+        """Milli-GPU, milli-CPU and MiB of the whole cluster, without unhealthy devices."""
+        return np.array([int(self.gpu_total.sum()), int(self.cpu_size.sum()), int(self.memory_size.sum())], np.int64)
+
+    def once(self, key: object, compute: Callable[[], T]) -> T:
+        """What follows from the nodes' definitions alone, computed once until one of them changes."""
+        found: T | None = self._derived.get(key)
+        if found is None:
+            if len(self._derived) >= MAX_DERIVED:
+                self._derived.clear()
+            found = self._derived[key] = compute()
+        return found
+
+
+class EditableNodeTable(NodeTable):
+    """The table that events patch. All others get it from `read_only`."""
+
+    __setattr__ = object.__setattr__  # type: ignore[assignment]  # as if there were no ReadOnly
+
+    def __init__(
+        self, nodes: Mapping[str, Node] = {}, models: list[str] | None = None, profiles: list[str] | None = None
+    ) -> None:
+        self.names = tuple(sorted(nodes))
+        self.nodes: list[Node] = [nodes[name] for name in self.names]
+        self.row = MappingProxyType({name: row for row, name in enumerate(self.names)})
+        self.models: list[str] = [] if models is None else models
+        self.profiles: list[str] = [""] if profiles is None else profiles
+        self.extended_names = tuple(sorted({key for node in self.nodes for key in node.extended}))
+        self.column: list[Mapping[str, int]] = [{} for _ in self.nodes]
+        rows, width = len(self.names), max((len(node.gpus) for node in self.nodes), default=0)
+        self.cpu_size = np.zeros(rows, np.int64)
+        self.memory_size = np.zeros(rows, np.int64)
+        self.gpu_total = np.zeros(rows, np.int64)
+        # Free amounts lie side by side, so that a repair gathers a node's row once (a fifth of the cost of ten arrays).
+        self.free = np.zeros((rows, EXTENDED + len(self.extended_names)), np.int64)
+        self.gpus = np.zeros((rows, 4, width), np.int64)
+        self.gpu_model = np.full((rows, width), -1, np.int64)
+        self.gpu_profile = np.full((rows, width), -1, np.int64)
+        self.device_milli = np.zeros((rows, width), np.int64)
+        self.schedulable = np.zeros(rows, np.bool_)
+        self.changed = np.zeros(rows, np.int64)
+        self.node_changed = np.zeros(rows, np.int64)
+        self.vendors: dict[str, str] = {}
+        self.mixed_vendor_nodes: set[str] = set()
+        self.tenants = DeviceTenants()
+        self._derived = {}
+        self._read_only: NodeTable | None = None  # until a node changes
 
     def has_room_for(self, node: Node) -> bool:
         """Whether this definition of the node fits; otherwise the table must be rebuilt."""
@@ -97,12 +142,13 @@ class NodeTable:
     def write_node(self, node: Node, held: Iterable[Allocation], version: int) -> None:
         row = self.row[node.name]
         self.nodes[row] = node
-        self.cache.clear()
+        self._derived.clear()
+        self._read_only = None
         self.cpu_size[row], self.memory_size[row] = node.cpu_milli, node.memory_mib
         self.free[row, :EXTENDED] = node.cpu_milli, node.memory_mib, node.pods, 0
         self.free[row, EXTENDED:] = [node.extended.get(name, 0) for name in self.extended_names]
         self.schedulable[row] = node.ready and not node.cordoned
-        self.column[row] = {gpu.id: column for column, gpu in enumerate(node.gpus)}
+        self.column[row] = MappingProxyType({gpu.id: column for column, gpu in enumerate(node.gpus)})
         count = len(node.gpus)
         self.gpus[row], self.gpu_model[row], self.gpu_profile[row], self.device_milli[row] = 0, -1, -1, 0
         if count:
@@ -150,27 +196,29 @@ class NodeTable:
         self.free[row, FREE_GPU] = int(self.gpus[row, MILLI] @ self.gpus[row, USABLE])
         self.changed[row] = version
 
-    def totals(self) -> IntArray:
-        """Milli-GPU, milli-CPU and MiB of the whole cluster, without unhealthy devices."""
-        return np.array([int(self.gpu_total.sum()), int(self.cpu_size.sum()), int(self.memory_size.sum())], np.int64)
-
-    def copy(self) -> "NodeTable":
-        other = object.__new__(NodeTable)
+    def copy(self) -> "EditableNodeTable":
+        other = object.__new__(EditableNodeTable)
         other.__dict__.update(self.__dict__)
         for name in _ARRAYS:
             setattr(other, name, getattr(self, name).copy())
-        other.nodes, other.column, other.cache = list(self.nodes), list(self.column), {}
+        other.nodes, other.column, other._derived = list(self.nodes), list(self.column), {}
         other.tenants = self.tenants.copy()
         other.vendors, other.mixed_vendor_nodes = dict(self.vendors), set(self.mixed_vendor_nodes)
+        other._read_only = None
         return other
 
-    def read_only(self) -> "NodeTable":
-        """The same table with read-only arrays."""
-        other = object.__new__(NodeTable)
-        other.__dict__.update(self.__dict__)
-        for name in _ARRAYS:
-            setattr(other, name, read_only(getattr(self, name)))
-        return other
+    def read_only(self) -> NodeTable:
+        """The same rows, for those who may only read them."""
+        if self._read_only is None:
+            shown = {name: read_only(getattr(self, name)) for name in _ARRAYS}
+            shown |= {name: getattr(self, name) for name in ("names", "row", "extended_names", "_derived")}
+            shown |= {name: tuple(getattr(self, name)) for name in ("nodes", "column", "models", "profiles")}
+            shown |= {
+                "vendors": MappingProxyType(self.vendors),
+                "mixed_vendor_nodes": frozenset(self.mixed_vendor_nodes),
+            }
+            self._read_only = NodeTable(shown)
+        return self._read_only
 
 
 _ARRAYS = (

@@ -5,6 +5,7 @@ In:    queues, and what their workloads hold.   Out: one row per queue, sorted b
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ from kaiwo.model.queue import (
     ReclaimStrategy,
     SharePolicy,
 )
-from kaiwo.snapshot.array_types import IntArray, Rows, freeze, read_only
+from kaiwo.snapshot.array_types import IntArray, ReadOnly, Rows, freeze, read_only
 
 GPU, CPU, MEMORY = 0, 1, 2  # columns
 RESOURCES = ("gpu", "cpu", "memory")
@@ -46,15 +47,19 @@ class QueueTree:
         for row, each in enumerate(path):
             self.ancestors[: len(each), row] = each[::-1]
         by_parent = np.lexsort((np.arange(count), self.parent))
-        self.levels: list[Rows] = [by_parent[self.depth[by_parent] == depth] for depth in range(height)]
+        self.levels: Sequence[Rows] = tuple(by_parent[self.depth[by_parent] == depth] for depth in range(height))
         self.age: IntArray = np.zeros(count, np.int64)  # 0 is the oldest; ties are broken by name
         oldest_first = sorted(range(count), key=lambda row: (queues[row].created_s, queues[row].name))
         self.age[oldest_first] = np.arange(count)
         fairness = [_inherited([queues[above].fairness for above in each]) for each in path]
-        self.policy: list[SharePolicy] = [each[0] for each in fairness]  # among the queues right below this one
+        self.policy: Sequence[SharePolicy] = tuple(each[0] for each in fairness)  # among the queues right below it
         self.policy_code: IntArray = np.array([SHARE_POLICIES.index(each) for each in self.policy], np.int64)
-        self.reclaim_strategy: list[ReclaimStrategy] = [each[1] for each in fairness]
+        self.reclaim_strategy: Sequence[ReclaimStrategy] = tuple(each[1] for each in fairness)
         self.min_runtime_s: IntArray = np.array([each[2] for each in fairness], np.int64)
+        for array in (self.parent, self.ancestors, *self.levels):
+            freeze(array)
+        for array in (self.depth, self.age, self.policy_code, self.min_runtime_s):
+            freeze(array)
 
     def diverging_queues(self, row: int, among: Rows | None = None) -> tuple[Rows, Rows]:
         """Where the path from the root to `row` and that to each queue diverge: the first differing queue of both.
@@ -86,58 +91,27 @@ class ModelUsage(NamedTuple):
     is_non_preemptible: bool
 
 
-class QueueTable:
+class QueueTable(ReadOnly):
     """One row per queue, one column per resource; in `all_used` and `all_non_preemptible` also per bounded model."""
 
-    def __init__(
-        self,
-        queues: Mapping[str, Queue] = {},
-        used: Mapping[str, ResourceVector] = {},
-        non_preemptible: Mapping[str, ResourceVector] = {},
-        by_model: Iterable[ModelUsage] = (),
-    ) -> None:
-        self.names: list[str] = sorted(queues)
-        self.queues: list[Queue] = [queues[name] for name in self.names]
-        self.row: dict[str, int] = {name: row for row, name in enumerate(self.names)}
-        parents = {queue.parent for queue in self.queues}
-        self.is_leaf: list[bool] = [name not in parents for name in self.names]
-        self.path: list[tuple[int, ...]] = [self._path(name) for name in self.names]
-        amounts = [(queue.gpu, queue.cpu, queue.memory) for queue in self.queues]
-        self.quota: IntArray = _matrix([[a.quota for a in each] for each in amounts])
-        self.limit: IntArray = _matrix([[a.limit for a in each] for each in amounts])
-        self.weight: IntArray = _matrix([[a.weight for a in each] for each in amounts])
-        self.priority: IntArray = np.array([queue.priority for queue in self.queues], np.int64)
-        self.quota[self.quota == UNLIMITED] = INFINITE
-        self.limit[self.limit == UNLIMITED] = INFINITE
-        # GPU models that some queue bounds; one column each. Where a queue does not list one it is INFINITE.
-        self.models: list[str] = sorted({model for queue in self.queues for model in queue.gpu_models})
-        listed = [[queue.gpu_models.get(model, _UNLISTED) for model in self.models] for queue in self.queues]
-        self.model_quota: IntArray = _matrix([[a.quota for a in each] for each in listed], len(self.models))
-        self.model_limit: IntArray = _matrix([[a.limit for a in each] for each in listed], len(self.models))
-        self.model_quota[self.model_quota == UNLIMITED] = INFINITE
-        self.model_limit[self.model_limit == UNLIMITED] = INFINITE
-        # By queue: every bound that it must keep, its own and those above it.
-        self.limits = self._bounds(np.hstack((self.limit, self.model_limit)))
-        self.quotas = self._bounds(np.hstack((self.quota, self.model_quota)))
-        self.is_bounded: list[bool] = [bool(each) for each in self.limits]
-        self.is_model_bounded: list[bool] = [
-            any(column >= len(RESOURCES) for _, column, _ in (*limits, *quotas))
-            for limits, quotas in zip(self.limits, self.quotas, strict=True)
-        ]
-        for each in (self.quota, self.limit, self.weight, self.priority, self.model_quota, self.model_limit):
-            freeze(each)
-        empty = np.zeros((len(self.names), len(RESOURCES) + len(self.models)), np.int64)
-        self.set_used(empty, np.zeros_like(empty))
-        for amount, charges in ((self._used, used), (self._non_preemptible, non_preemptible)):
-            for name, charge in charges.items():
-                self._add(amount, name, charge, +1)
-        self.count_models(by_model)
-
-    def set_used(self, used: IntArray, non_preemptible: IntArray) -> None:
-        """What is used, and its non-preemptible part; others see read-only views."""
-        self._used, self._non_preemptible = used, non_preemptible
-        self.all_used: IntArray = read_only(used)
-        self.all_non_preemptible: IntArray = read_only(non_preemptible)
+    names: Sequence[str]
+    queues: Sequence[Queue]
+    row: Mapping[str, int]
+    is_leaf: Sequence[bool]
+    path: Sequence[tuple[int, ...]]
+    quota: IntArray
+    limit: IntArray
+    weight: IntArray
+    priority: IntArray
+    models: Sequence[str]  # GPU models that some queue bounds; one column each
+    model_quota: IntArray  # INFINITE where a queue does not list the model
+    model_limit: IntArray
+    limits: Sequence[tuple[PathBound, ...]]  # by queue: every bound that it must keep, its own and those above it
+    quotas: Sequence[tuple[PathBound, ...]]
+    is_bounded: Sequence[bool]
+    is_model_bounded: Sequence[bool]
+    all_used: IntArray
+    all_non_preemptible: IntArray
 
     @property
     def used(self) -> IntArray:
@@ -152,6 +126,75 @@ class QueueTable:
     def tree(self) -> QueueTree:
         return QueueTree(self.queues, self.path)
 
+    def sum_up_tree(self, charges: Mapping[str, ResourceVector]) -> IntArray:
+        """Amounts of leaves, summed up the tree."""
+        total = np.zeros_like(self.all_used)
+        for name, charge in charges.items():
+            self._add(total, name, charge, +1)
+        return total
+
+    def _add(self, amount: IntArray, name: str, charge: ResourceVector, sign: int) -> None:
+        row = self.row.get(name)
+        if row is None:
+            return
+        for above in self.path[row]:
+            for column, each in enumerate(charge):
+                amount[above, column] += sign * each
+
+
+class EditableQueueTable(QueueTable):
+    """The table whose usage events patch; its queues never change. All others get it from `read_only`."""
+
+    __setattr__ = object.__setattr__  # type: ignore[assignment]  # as if there were no ReadOnly
+
+    def __init__(
+        self,
+        queues: Mapping[str, Queue] = {},
+        used: Mapping[str, ResourceVector] = {},
+        non_preemptible: Mapping[str, ResourceVector] = {},
+        by_model: Iterable[ModelUsage] = (),
+    ) -> None:
+        self.names = tuple(sorted(queues))
+        self.queues = tuple(queues[name] for name in self.names)
+        self.row = MappingProxyType({name: row for row, name in enumerate(self.names)})
+        parents = {queue.parent for queue in self.queues}
+        self.is_leaf = tuple(name not in parents for name in self.names)
+        self.path = tuple(self._path(name) for name in self.names)
+        amounts = [(queue.gpu, queue.cpu, queue.memory) for queue in self.queues]
+        self.quota = _matrix([[a.quota for a in each] for each in amounts])
+        self.limit = _matrix([[a.limit for a in each] for each in amounts])
+        self.weight = _matrix([[a.weight for a in each] for each in amounts])
+        self.priority = np.array([queue.priority for queue in self.queues], np.int64)
+        self.quota[self.quota == UNLIMITED] = INFINITE
+        self.limit[self.limit == UNLIMITED] = INFINITE
+        self.models = tuple(sorted({model for queue in self.queues for model in queue.gpu_models}))
+        listed = [[queue.gpu_models.get(model, _UNLISTED) for model in self.models] for queue in self.queues]
+        self.model_quota = _matrix([[a.quota for a in each] for each in listed], len(self.models))
+        self.model_limit = _matrix([[a.limit for a in each] for each in listed], len(self.models))
+        self.model_quota[self.model_quota == UNLIMITED] = INFINITE
+        self.model_limit[self.model_limit == UNLIMITED] = INFINITE
+        self.limits = self._bounds(np.hstack((self.limit, self.model_limit)))
+        self.quotas = self._bounds(np.hstack((self.quota, self.model_quota)))
+        self.is_bounded = tuple(map(bool, self.limits))
+        self.is_model_bounded = tuple(
+            any(column >= len(RESOURCES) for _, column, _ in (*limits, *quotas))
+            for limits, quotas in zip(self.limits, self.quotas, strict=True)
+        )
+        for each in (self.quota, self.limit, self.weight, self.priority, self.model_quota, self.model_limit):
+            freeze(each)
+        empty = np.zeros((len(self.names), len(RESOURCES) + len(self.models)), np.int64)
+        self.set_used(empty, np.zeros_like(empty))
+        for amount, charges in ((self._used, used), (self._non_preemptible, non_preemptible)):
+            for name, charge in charges.items():
+                self._add(amount, name, charge, +1)
+        self.count_models(by_model)
+
+    def set_used(self, used: IntArray, non_preemptible: IntArray) -> None:
+        """What is used, and its non-preemptible part; others see read-only views."""
+        self._used, self._non_preemptible = used, non_preemptible
+        self.all_used, self.all_non_preemptible = read_only(used), read_only(non_preemptible)
+        self._read_only: QueueTable | None = None
+
     def count_models(self, by_model: Iterable[ModelUsage]) -> None:
         for usage in by_model:
             by_column = tuple(usage.milli if usage.model == model else 0 for model in self.models)
@@ -163,34 +206,27 @@ class QueueTable:
         if is_non_preemptible:
             self._add(self._non_preemptible, name, charge, sign)
 
-    def sum_up_tree(self, charges: Mapping[str, ResourceVector]) -> IntArray:
-        """Amounts of leaves, summed up the tree."""
-        total = np.zeros_like(self.all_used)
-        for name, charge in charges.items():
-            self._add(total, name, charge, +1)
-        return total
-
-    def copy(self) -> "QueueTable":
+    def copy(self) -> "EditableQueueTable":
         """An independent table; only the usage can differ."""
-        other = object.__new__(QueueTable)
+        other = object.__new__(EditableQueueTable)
         other.__dict__.update(self.__dict__)
         other.set_used(self.all_used.copy(), self.all_non_preemptible.copy())
         return other
 
-    def _add(self, amount: IntArray, name: str, charge: ResourceVector, sign: int) -> None:
-        row = self.row.get(name)
-        if row is None:
-            return
-        for above in self.path[row]:
-            for column, each in enumerate(charge):
-                amount[above, column] += sign * each
+    def read_only(self) -> QueueTable:
+        """The same rows, for those who may only read them."""
+        if self._read_only is None:
+            _ = self.tree  # computed once for all that show these queues
+            private = ("_used", "_non_preemptible", "_read_only")
+            self._read_only = QueueTable({name: each for name, each in vars(self).items() if name not in private})
+        return self._read_only
 
-    def _bounds(self, most: IntArray) -> list[tuple[PathBound, ...]]:
+    def _bounds(self, most: IntArray) -> tuple[tuple[PathBound, ...], ...]:
         own = [
             [(row, column, bound) for column, bound in enumerate(each) if bound < INFINITE]
             for row, each in enumerate(most.tolist())
         ]
-        return [tuple(each for above in path for each in own[above]) for path in self.path]
+        return tuple(tuple(each for above in path for each in own[above]) for path in self.path)
 
     def _path(self, name: str) -> tuple[int, ...]:
         """From the queue up to its root. A loop (refused at creation) ends where it closes."""

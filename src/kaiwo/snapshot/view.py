@@ -1,18 +1,18 @@
 """The read-only view of a cycle: what is free and used, including the cycle's own placements.
 
-Plugins get it, and all code that only reads. Neither its arrays nor its attributes can be written.
+Plugins get it, and all code that only reads. Neither its arrays nor its tables nor its attributes can be written.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from kaiwo.model.events import PastUsageChanged
 from kaiwo.model.gpu import Share
 from kaiwo.model.request import Request
-from kaiwo.snapshot.array_types import IntArray, Rows, freeze, read_only
+from kaiwo.snapshot.array_types import IntArray, ReadOnly, Rows, freeze, read_only
 from kaiwo.snapshot.backlog import Demand
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.node_table import DeviceCell, DeviceTenants, NodeTable
@@ -39,7 +39,7 @@ class NodeAmounts(NamedTuple):
 NO_TENANTS = TenantCounts({}, {})
 
 
-class View:
+class View(ReadOnly):
     """Free amounts by node and device, and used amounts by queue."""
 
     now_s: int
@@ -55,22 +55,28 @@ class View:
     reservations: ReservedDevices | None  # None: nothing is reserved
     queue_demand: Mapping[str, Demand]  # by leaf: what its waiting work requests, and could have
     past_usage: PastUsageChanged | None
-    last_pods_per_device: tuple[Request, Rows, int, IntArray] | None  # see gpus.device_fit
     _state: ClusterState
     _derived: dict[Callable[["View"], Any], Any]  # see `once`
+    _own: dict[Callable[[], Any], Any]  # see `own`
     _gathered: tuple[Rows, int, IntArray, IntArray] | None
 
     def __init__(self, values: dict[str, Any]) -> None:
-        self.__dict__.update(values, last_pods_per_device=None, _gathered=None)
-
-    def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise AttributeError(f"a view is read-only; `{name}` was not set")
+        super().__init__(values)
+        self.__dict__.update(_own={}, _gathered=None)
 
     def once(self, compute: Callable[["View"], T]) -> T:
         """`compute(self)`, once a cycle. Results are kept by function, so that no plugin overwrites another's."""
         found = self._derived.get(compute)
         if found is None:
             found = self._derived[compute] = compute(self)
+        value: T = found
+        return value
+
+    def own(self, make: Callable[[], T]) -> T:
+        """An object that belongs to this view alone, for a cache that depends on its amounts."""
+        found = self._own.get(make)
+        if found is None:
+            found = self._own[make] = make()
         value: T = found
         return value
 
@@ -92,11 +98,6 @@ class View:
             freeze(last[2])
             freeze(last[3])
         return NodeAmounts(last[2], last[3])
-
-    def keep_pods_per_device(self, want: Request, nodes: Rows, times: IntArray) -> None:
-        """Keep how often a request fits on each device: fit and scores of one repair need the same."""
-        freeze(times)
-        self.__dict__["last_pods_per_device"] = (want, nodes, self.clock, times)
 
     def with_amounts(self, nodes: Rows, free: IntArray, gpus: IntArray, tenants: TenantCounts | None = None) -> "View":
         """A view with these amounts for these nodes; a node may be in several rows."""

@@ -5,6 +5,7 @@ Never: changes the snapshot. Leaving a trial without keep() restores every amoun
 """
 
 from collections.abc import Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -37,8 +38,8 @@ class WorkingCopy:
         amounts = (nodes.free.copy(), nodes.gpus.copy(), nodes.changed.copy())
         fixed = {
             "nodes": nodes.read_only(),
-            "queues": queues,
-            "queue_demand": state.backlog.queue_demand(),
+            "queues": queues.read_only(),
+            "queue_demand": MappingProxyType(state.backlog.queue_demand()),
             "past_usage": state.past_usage,
             "_state": state,
             "_derived": {},

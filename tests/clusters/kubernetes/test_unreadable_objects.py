@@ -27,7 +27,7 @@ from kaiwo.clusters.kubernetes.watch.cluster_watch import PodHandler
 from kaiwo.model.events import Event
 from kaiwo.model.plan import Nomination
 from kaiwo.model.planned_start import PlannedStart
-from kaiwo.snapshot.node_table import NodeTable
+from kaiwo.snapshot.node_table import EditableNodeTable
 from tests.clusters.kubernetes.api_objects import cache_with_nodes, cached_pod, wire_node, wire_pod
 from tests.clusters.kubernetes.kubectl_cluster import Kubectl
 from tests.clusters.kubernetes.running_scheduler import scheduled, until_bound
@@ -51,7 +51,7 @@ def test_every_amount_of_a_node_can_be_counted(resource: str) -> None:
     assert wire.status.allocatable is not None
     wire.status.allocatable[resource] = "1e30"
     node = read_node(wire)
-    NodeTable({"n": node}).write_node(node, (), 0)
+    EditableNodeTable({"n": node}).write_node(node, (), 0)
 
 
 def test_a_pod_of_many_containers_that_each_ask_for_all_there_is() -> None:
@@ -65,7 +65,7 @@ def test_numbers_in_annotations_and_labels_are_measured_too() -> None:
     node = read_node(wire_node("n", annotations={DEVICES_ANNOTATION: listed}))
     assert len(node.gpus) == 8  # the list is no list of devices: the count is what is left
     node = read_node(wire_node("n", resource="nvidia.com/gpu", labels={"nvidia.com/gpu.memory": str(TOO_MANY)}))
-    NodeTable({"n": node}).write_node(node, (), 0)
+    EditableNodeTable({"n": node}).write_node(node, (), 0)
     assert read_node(wire_node("n", annotations={DEVICES_ANNOTATION: "[]"})).gpus == ()
     grant = msgspec.json.encode([{"gpu": "gpu-0", "milli": TOO_MANY, "mib": 1}]).decode()
     assert read_grant({GRANT_ANNOTATION: grant}) is None

@@ -19,7 +19,7 @@ from kaiwo.queues.reclaim_rules import (
 )
 from kaiwo.queues.resource_division import ShareClaims, divide_surplus
 from kaiwo.snapshot.array_types import IntArray
-from kaiwo.snapshot.queue_table import INFINITE, RESOURCES, QueueTable
+from kaiwo.snapshot.queue_table import INFINITE, RESOURCES, EditableQueueTable
 from tests.queues.victims import VictimUsage, may_take
 
 TABLE_NAMES = ("GPU", "CPU", "Memory")  # in the order of our columns
@@ -103,8 +103,8 @@ FUNCTIONS = {
 }
 
 
-def _table(spec: dict[str, Any]) -> QueueTable:
-    return QueueTable({name: _queue(name, each) for name, each in spec["queues"].items()})
+def _table(spec: dict[str, Any]) -> EditableQueueTable:
+    return EditableQueueTable({name: _queue(name, each) for name, each in spec["queues"].items()})
 
 
 def _queue(name: str, each: dict[str, Any]) -> Queue:
@@ -128,7 +128,7 @@ def _scaled(number: float, scale: int) -> int:
     return UNLIMITED if number == UNLIMITED else round(number * int(scale))
 
 
-def _amounts(spec: dict[str, Any], queues: QueueTable, field: str, scale: IntArray = SCALE) -> IntArray:
+def _amounts(spec: dict[str, Any], queues: EditableQueueTable, field: str, scale: IntArray = SCALE) -> IntArray:
     shares = [spec["queues"][name]["QueueResourceShare"] for name in queues.names]
     numbers = [[(share.get(resource) or {}).get(field, 0) for resource in TABLE_NAMES] for share in shares]
     return np.rint(np.array(numbers, np.float64) * scale).astype(np.int64)
@@ -139,7 +139,7 @@ def _totals(spec: dict[str, Any]) -> IntArray:
     return np.rint(np.array([total.get(name, 0) for name in TABLE_NAMES]) * SCALE).astype(np.int64)
 
 
-def _past(spec: dict[str, Any], queues: QueueTable) -> IntArray:
+def _past(spec: dict[str, Any], queues: EditableQueueTable) -> IntArray:
     """Parts of the cluster used lately, where a spec gives any."""
     return _amounts(spec, queues, "Usage", np.full(len(RESOURCES), WHOLE_PART))
 
@@ -148,7 +148,7 @@ def _rules(spec: dict[str, Any]) -> ShareRules:
     return DEFAULT_RULES._replace(usage_strength_milli=round(1000 * spec.get("k", 0)))
 
 
-def _named(spec: dict[str, Any], queues: QueueTable, shares: IntArray, left: IntArray) -> dict[str, Any]:
+def _named(spec: dict[str, Any], queues: EditableQueueTable, shares: IntArray, left: IntArray) -> dict[str, Any]:
     found = {
         f"queues.{name}.{resource}.FairShare": shares[row, column] / SCALE[column]
         for row, name in enumerate(queues.names)

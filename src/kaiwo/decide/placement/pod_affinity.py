@@ -27,7 +27,6 @@ from kaiwo.snapshot.node_table import NodeTable
 from kaiwo.snapshot.view import View
 from kaiwo.snapshot.working_copy import WorkingCopy
 
-MAX_DERIVED = 4096
 MAX_NAMED = 3
 _Array = TypeVar("_Array", IntArray, BoolArray)
 
@@ -110,8 +109,7 @@ def still_holds(view: WorkingCopy, want: Request, row: int) -> bool:
 
 def domains_of(nodes: NodeTable, level: str) -> IntArray:
     """By node: the number of its domain on a level; -1: none."""
-    found: IntArray | None = nodes.cache.get(level)
-    return found if found is not None else _keep(nodes, level, _number(nodes, level))
+    return nodes.once(level, lambda: _number(nodes, level))
 
 
 def sum_by_domain(domains: IntArray, counts: IntArray) -> IntArray:
@@ -127,13 +125,6 @@ def _number(nodes: NodeTable, level: str) -> IntArray:
     values = (node.labels.get(level) for node in nodes.nodes)
     every = (-1 if value is None else numbers.setdefault(value, len(numbers)) for value in values)
     return np.fromiter(every, np.int64, len(nodes.nodes))
-
-
-def _keep(nodes: NodeTable, key: object, value: _Array) -> _Array:
-    if len(nodes.cache) >= MAX_DERIVED:
-        nodes.cache.clear()
-    nodes.cache[key] = value
-    return value
 
 
 def _present(view: WorkingCopy, counts: IntArray | None, level: str) -> BoolArray | None:
@@ -223,10 +214,7 @@ def _counts(nodes: NodeTable, want: Request, own: PodAffinity, rule: TopologySpr
 
 
 def _nodes_where(nodes: NodeTable, key: object, holds: Callable[[Node], bool]) -> BoolArray:
-    found: BoolArray | None = nodes.cache.get(key)
-    if found is None:
-        found = _keep(nodes, key, np.fromiter(map(holds, nodes.nodes), np.bool_, len(nodes.nodes)))
-    return found
+    return nodes.once(key, lambda: np.fromiter(map(holds, nodes.nodes), np.bool_, len(nodes.nodes)))
 
 
 def _subject(level: str, mark: str) -> str:

@@ -12,7 +12,7 @@ from kaiwo.model.node import Node
 from kaiwo.runtime.log import emit
 from kaiwo.runtime.loop.loop_metrics import Health, describe_error
 from kaiwo.snapshot.cluster_state import ClusterState
-from kaiwo.snapshot.node_table import NodeTable
+from kaiwo.snapshot.node_table import EditableNodeTable
 
 
 class EventIntake:
@@ -57,7 +57,7 @@ class EventIntake:
 
 def _check_row(node: Node) -> None:
     """All node rows are built together later, where it would be unknown which node is faulty. 22 us a node."""
-    NodeTable({node.name: node}).write_node(node, (), 0)
+    EditableNodeTable({node.name: node}).write_node(node, (), 0)
 
 
 _REMOVALS: dict[type, Callable[[Any], Event]] = {

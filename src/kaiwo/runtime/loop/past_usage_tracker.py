@@ -7,6 +7,7 @@ finds, and is wrong by at most one percent.
 
 import contextlib
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -94,7 +95,7 @@ class PastUsageTracker:
         return tuple(part * factor // DECAY_SCALE for part in parts)
 
 
-def _by_name(names: list[str], parts: IntArray) -> dict[str, Parts]:
+def _by_name(names: Sequence[str], parts: IntArray) -> dict[str, Parts]:
     return {name: tuple(part) for name, part in zip(names, parts.tolist(), strict=True) if any(part)}
 
 

@@ -19,7 +19,7 @@ from kaiwo.runtime.loop.loop_protocol import LiveLoop
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.gpu_model_usage import usage_by_model
 from kaiwo.snapshot.node_table import SIZE, USABLE
-from kaiwo.snapshot.queue_table import NO_PARENT, QueueTable, ResourceVector
+from kaiwo.snapshot.queue_table import NO_PARENT, EditableQueueTable, QueueTable, ResourceVector
 from kaiwo.snapshot.snapshot import Snapshot
 from kaiwo.snapshot.view import View
 from kaiwo.snapshot.working_copy import WorkingCopy
@@ -59,11 +59,11 @@ class QueueShareTable:
 
     def __init__(self, live: LiveLoop) -> None:
         self.queues: list[QueueShareRow] = []
-        self.table = QueueTable()
+        self.table: QueueTable = EditableQueueTable()
         self._live = live
         self._revision = -1
         self._objects: list[Queue] = []
-        self._empty = QueueTable()
+        self._empty = EditableQueueTable()
         self._lock = asyncio.Lock()
 
     async def fresh(self) -> None:
@@ -77,11 +77,11 @@ class QueueShareTable:
                 self.queues = await asyncio.to_thread(_share_rows, view, first)
                 self.table, self._revision = view.queues, revision
 
-    def _table(self, state: ClusterState) -> QueueTable:
+    def _table(self, state: ClusterState) -> EditableQueueTable:
         """The state's own table may be older than its queues until the next cycle."""
         objects = list(state.queue_objects.values())
         if objects != self._objects:
-            self._objects, self._empty = objects, QueueTable(state.queue_objects)
+            self._objects, self._empty = objects, EditableQueueTable(state.queue_objects)
             _ = self._empty.tree  # computed once for all copies
         table = self._empty.copy()
         table.set_used(table.sum_up_tree(state.used), table.sum_up_tree(state.non_preemptible))

@@ -54,7 +54,7 @@ class CandidateNodesByRequest:
         mask = times > 0 if int(times.sum()) >= pods else np.zeros_like(self._allowed[key])
         marks = mask.tobytes()
         if marks not in self._named:
-            names = (self._view.nodes.names[row] for row in np.flatnonzero(mask))
+            names = (self._view.nodes.names[row] for row in np.flatnonzero(mask).tolist())
             self._named[marks] = None if mask.all() else frozenset(names)
         return self._named[marks]
 
