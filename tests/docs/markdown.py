@@ -78,8 +78,16 @@ def table(page: Path, first_title: str) -> list[list[str]]:
 
 
 def code_words(cell: str) -> list[str]:
-    """What stands between code marks."""
-    return re.findall(r"`([^`]+)`", cell)
+    """What stands between code marks on one line."""
+    return re.findall(r"`([^`\n]+)`", cell)
+
+
+def page_code_words(page: Path) -> list[str]:
+    """What stands between code marks anywhere outside of the page's fenced blocks, even where a line ends inside."""
+    paragraphs = [" ".join(text.split()) for text in re.split(r"\n\s*\n", "\n".join(prose(page)))]
+    odd = [text for text in paragraphs if text.count("`") % 2]
+    assert not odd, f"{page}: a code mark is missing in: {odd[0]}"
+    return [word for text in paragraphs for word in code_words(text)]
 
 
 def links(page: Path) -> Iterator[str]:

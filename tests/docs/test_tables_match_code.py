@@ -30,7 +30,7 @@ from kaiwo.plugins.builtin import builtin_registry
 from kaiwo.plugins.contract import Allocation, Filter, QueueOrder, Score, WorkloadOrder
 from kaiwo.plugins.registry import POINTS
 from tests.conftest import ROOT
-from tests.docs.markdown import PAGES, Block, blocks, code_words, table
+from tests.docs.markdown import PAGES, Block, blocks, code_words, page_code_words, table
 
 DOCS = ROOT / "docs"
 SOURCE = ROOT / "src" / "kaiwo"
@@ -81,7 +81,7 @@ def test_every_command_on_a_page_can_be_typed(place: str, line: str, monkeypatch
         VERBS[name].make_context(name, given, parent=parent)
 
 
-MENTIONS = sorted({word for page in PAGES for word in code_words(page.read_text()) if word.startswith("kaiwo ")})
+MENTIONS = sorted({word for page in PAGES for word in page_code_words(page) if word.startswith("kaiwo ")})
 
 
 @pytest.mark.parametrize("line", MENTIONS)
