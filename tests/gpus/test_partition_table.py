@@ -21,27 +21,25 @@ WORDS = (*COMPUTE_MODES, "", "XPX")
 MEMORIES = (*MEMORY_MODES, "NPS3", "")
 
 
-def is_allowed(model: str, place: Platform, xcds: int, compute: str, memory: str) -> bool:
-    """By the driver and the chip: where it runs, what it was given, what its memory can do."""
+def is_allowed(model: str, place: Platform, compute: str, memory: str) -> bool:
+    """By the driver and the chip: where it runs, and what its memory can do."""
     chip = CHIPS[model]
     if (place == "apu") != chip.is_apu or compute not in COMPUTE_MODES or memory not in chip.memory_modes:
         return False
-    if xcds > chip.xcds or (xcds != chip.xcds and place != "vf"):
-        return False  # only a virtual function can have been given a part of the chip
-    return kernel_allows(xcds, compute, memory, chip.is_apu, chip.is_cdna4)
+    return kernel_allows(chip.xcds, compute, memory, chip.is_apu, chip.is_cdna4)
 
 
 def test_exactly_what_the_driver_allows_is_legal_everywhere() -> None:
     looked, legal = 0, 0
-    for model, place, xcds in product(CHIPS, PLACES, range(1, 10)):
-        table = legal_modes(model, place, xcds)
+    for model, place in product(CHIPS, PLACES):
+        table = legal_modes(model, place)
         assert len(set(table)) == len(table)
         for compute, memory in product(WORDS, MEMORIES):
             looked += 1
-            wanted = is_allowed(model, place, xcds, compute, memory)
+            wanted = is_allowed(model, place, compute, memory)
             legal += wanted
-            assert (Mode(compute, memory) in table) == wanted, (model, place, xcds, compute, memory)
-    assert (looked, legal) == (len(CHIPS) * 3 * 9 * 7 * 6, 122)
+            assert (Mode(compute, memory) in table) == wanted, (model, place, compute, memory)
+    assert (looked, legal) == (len(CHIPS) * 3 * 7 * 6, 71)
 
 
 def test_a_machine_can_become_only_what_is_legal_and_in_its_power() -> None:

@@ -98,16 +98,6 @@ def test_where_a_gpu_runs_decides_what_it_can_become() -> None:
     assert next_modes("MI210", Mode("SPX", "NPS1"), "bare-metal") == ()
 
 
-@pytest.mark.parametrize(
-    ("xcds", "wanted"),
-    [(8, CDNA3), (4, LEGAL["MI308X"]), (2, "SPX+NPS1 CPX+NPS1"), (1, "SPX+NPS1"), (3, ""), (7, ""), (9, "")],
-)
-def test_a_virtual_function_has_the_modes_of_the_xcds_it_was_given(xcds: int, wanted: str) -> None:
-    assert " ".join("+".join(mode) for mode in legal_modes("MI300X", "vf", xcds)) == wanted
-    if xcds != 8:
-        assert legal_modes("MI300X", "bare-metal", xcds) == ()  # a whole chip has all its XCDs
-
-
 def test_partitions_2k_and_2k_plus_1_share_an_io_die() -> None:
     assert [neighbours("MI300X", "CPX", index) for index in range(8)] == [
         (1,),

@@ -25,8 +25,6 @@ _COMPUTE_OF_XCDS: dict[int, tuple[str, ...]] = {
     8: ("SPX", "DPX", "QPX", "CPX"),
     6: ("SPX", "TPX", "CPX"),
     4: ("SPX", "DPX", "CPX"),
-    2: ("SPX", "CPX"),
-    1: ("SPX",),  # a virtual function with one XCD; the driver does not call this CPX
 }
 _MEMORY_OF_COMPUTE: dict[str, tuple[str, ...]] = {
     "SPX": ("NPS1",),
@@ -64,18 +62,12 @@ def platforms(model: str) -> tuple[Platform, ...]:
 
 
 @cache  # called for every GPU, with few different results
-def legal_modes(model: str, platform: Platform | None = None, xcds: int = 0) -> tuple[Mode, ...]:
-    """Every legal mode. `xcds`: those of a virtual function that has only some of them."""
+def legal_modes(model: str, platform: Platform | None = None) -> tuple[Mode, ...]:
     chip = CHIPS.get(model)
     if chip is None or (platform is not None and platform not in platforms(model)):
         return ()
-    given = xcds or chip.xcds
-    if given > chip.xcds or (given != chip.xcds and platform != "vf"):
-        return ()
     return tuple(
-        Mode(compute, memory)
-        for compute in _COMPUTE_OF_XCDS.get(given, ())
-        for memory in _memory_modes(chip, compute, given)
+        Mode(compute, memory) for compute in _COMPUTE_OF_XCDS[chip.xcds] for memory in _memory_modes(chip, compute)
     )
 
 
@@ -166,11 +158,11 @@ def io_dies(model: str, compute: str, index: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys(xcd // per_die for xcd in range(index * each, (index + 1) * each)))
 
 
-def _memory_modes(chip: Chip, compute: str, xcds: int) -> tuple[str, ...]:
+def _memory_modes(chip: Chip, compute: str) -> tuple[str, ...]:
     wanted = _MEMORY_OF_COMPUTE[compute]
     if chip.is_cdna4 and compute in ("QPX", "CPX"):
         wanted += ("NPS2",)
-    parts = xcds if compute == "CPX" else _PARTS[compute]
+    parts = chip.xcds if compute == "CPX" else _PARTS[compute]
     # Every memory pool serves equally many partitions; of an APU's four pools one belongs to the CPU.
     pools = {mode: 3 if chip.is_apu and mode == "NPS4" else int(mode[3:]) for mode in chip.memory_modes}
     return tuple(mode for mode in chip.memory_modes if mode in wanted and parts % pools[mode] == 0)

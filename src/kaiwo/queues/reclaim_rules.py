@@ -130,7 +130,10 @@ class ReclaimCheck:
     """One request and the victims chosen for it so far, in order."""
 
     def __init__(self, shares: QueueShares, request: ReclaimRequest, swap_milli: int = 1000) -> None:
-        """`swap_milli` above 1000 demands a wider gap before a queue over its fair share takes from a richer one."""
+        """`swap_milli` above 1000 demands a wider gap before a queue over its fair share takes from a richer one.
+
+        It is KAI-Scheduler's reclaimer utilization multiplier; only the conformance tables set it so far.
+        """
         self._shares, self._request, self._swap_milli = shares, request, swap_milli
         self._need: Amount = request.need.tolist()
         self._matters = [column for column, need in enumerate(self._need) if need > 0]

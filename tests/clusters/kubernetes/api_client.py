@@ -41,6 +41,16 @@ async def put_note(client: Client, namespace: str, name: str, text: str = "") ->
     await client.apply(notes_path(namespace, name), msgspec.json.encode(body), "test")
 
 
+class CountingInformer(Informer):
+    """Counts its watches."""
+
+    watches = 0
+
+    async def _read(self, content: Any) -> None:
+        self.watches += 1
+        await super()._read(content)
+
+
 class Follower:
     """What a mirror tells, kept as a reader would."""
 
@@ -50,7 +60,7 @@ class Follower:
         self._coming: dict[str, str] = {}
         self.resource = Resource(notes_path(namespace), Note)
         self.is_listed = False
-        self.mirror = Informer(client, self)
+        self.mirror = CountingInformer(client, self)
 
     def on_list_start(self) -> None:
         self._coming = {}

@@ -150,7 +150,7 @@ def test_the_role_has_exactly_the_rights_that_are_used(
                 await _until_status(kubectl, f"{PARTITIONING_PLANS}/rbac")
                 await kubectl.delete(f"{PARTITIONING_PLANS}/rbac")
                 await _until_volumes_chosen(kubectl)
-                assert all(mirror.watches for mirror in kaiwo.cluster.watch.informers)
+                assert all(mirror.version for mirror in kaiwo.cluster.watch.informers)
 
     run(test())
     kinds = {*OWNERS, ("kueue.x-k8s.io", "Workload")}

@@ -90,7 +90,6 @@ class ReportStream:
         self._unconfirmed: list[Line] = []  # sent, but not yet confirmed by the server
         self._changed = threading.Condition()
         self._is_closed = False
-        self.is_connected = False
         self._thread = threading.Thread(target=self._run, name="stream", daemon=True)
 
     def start(self) -> None:
@@ -120,7 +119,6 @@ class ReportStream:
                 wait_s = MIN_BACKOFF_S
                 continue
             except Exception as error:  # edge of the loop: if the thread ended, the node would be silent forever
-                self.is_connected = False
                 with self._changed:  # unconfirmed messages must arrive, even if twice
                     self._queued.extendleft(reversed(self._unconfirmed))
                     self._unconfirmed.clear()
@@ -136,7 +134,6 @@ class ReportStream:
         try:
             self._begin(connection)
             self._write(connection, self._hello())
-            self.is_connected = True
             deadline = time.monotonic() + STREAM_S
             while time.monotonic() < deadline and not self._is_closed:
                 for line in self._next(deadline):

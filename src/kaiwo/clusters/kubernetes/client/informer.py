@@ -73,7 +73,7 @@ class Informer:
         on_not_found: Callable[[], None] = lambda: None,
     ) -> None:
         self.resource, self.version = handler.resource, ""
-        self.lists = self.watches = 0
+        self.lists = 0
         self._client, self._handler, self._report = client, handler, report
         self._is_optional, self._on_change, self._on_not_found = is_optional, on_change, on_not_found
         self._has_worked = False  # the last watch
@@ -145,7 +145,6 @@ class Informer:
         }
         try:
             async with self._client.stream(self.resource.path, params, SILENCE_S) as content:
-                self.watches += 1
                 await self._read(content)
         except ApiError as error:
             if error.is_gone:

@@ -70,7 +70,7 @@ class CertificateRotation:
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
         self.current = CertificateSet()
         self._loaded: KeyPair | None = None
-        self.renewals = self.failures = 0
+        self._failures = 0
 
     async def run(self) -> None:
         while True:
@@ -79,8 +79,8 @@ class CertificateRotation:
                 await self.rotate()
             except (ApiError, UnreachableError) as error:
                 # The certificate in use stays valid for weeks: log the error, and try again.
-                self.failures += 1
-                self._report("webhook-certificates", level="warning", error=str(error)[:300], failures=self.failures)
+                self._failures += 1
+                self._report("webhook-certificates", level="warning", error=str(error)[:300], failures=self._failures)
 
     async def rotate(self) -> None:
         """Read, renew what is due, publish the authority, then serve: in this order no request fails."""
@@ -90,7 +90,6 @@ class CertificateRotation:
         if renewed != known:
             if not await self._store(document, renewed):
                 return  # another replica was faster; the next rotation reads its certificates
-            self.renewals += 1
             self._report("webhook-certificates-renewed", secret=self._site.secret)
             await self._publish(renewed)
         self.current = renewed
