@@ -9,7 +9,7 @@ import numpy as np
 from kaiwo.decide.make_room.room_state import RoomMade, RoomState
 from kaiwo.decide.make_room.victim_rules import VictimRule
 from kaiwo.decide.make_room.victim_units import UnitLane, VictimUnit
-from kaiwo.decide.placement.place_pods import Placed, Placer, Prices, place_pods
+from kaiwo.decide.placement.place_pods import NodeCosts, Placed, Placer, place_pods
 from kaiwo.decide.placement.place_workload import Placement, place_workload
 from kaiwo.decide.placement.pod_affinity import may_return, still_holds
 from kaiwo.decide.placement.queue_limits import Payer, QueueCharge, within_limits
@@ -125,7 +125,7 @@ class VictimSearch:
         """Place the preemptor on what is free, where it displaces the fewest units."""
         if not self._may_fit():
             return None
-        placer = self._placer.at_prices(TakenPlaces(self._working.nodes, self.removed))
+        placer = self._placer.with_costs(DisplacementCosts(self._working.nodes, self.removed))
         return place_workload(placer, self._cycle.state, self._workload, self._needs, grows=False)
 
     def _may_fit(self) -> bool:
@@ -233,29 +233,29 @@ class VictimSearch:
         return self._working.queues.row[unit.workload.queue]
 
 
-class TakenPlaces(Prices):
-    """The price of places that removed units had: how many units lose theirs."""
+class DisplacementCosts(NodeCosts):
+    """The cost of places that removed units had: how many units lose theirs."""
 
     def __init__(self, nodes: NodeTable, removed: list[VictimUnit]) -> None:
         self._nodes = nodes
         self._units: dict[int, list[list[int]]] = {}  # by node: the devices of each unit there, in order of removal
-        self._prices: dict[Request, IntArray] = {}
+        self._costs: dict[Request, IntArray] = {}
         for unit in removed:
             self._add(unit)
 
     def of_nodes(self, want: Request) -> IntArray:
         """How many units must leave each node so that one such pod fits."""
-        prices = self._prices.get(want)
-        if prices is None:
-            prices = self._prices[want] = np.zeros(len(self._nodes.names), np.int64)
+        costs = self._costs.get(want)
+        if costs is None:
+            costs = self._costs[want] = np.zeros(len(self._nodes.names), np.int64)
             for row, units in self._units.items():
                 if want.gpus:
                     taken = {column for unit in units for column in unit}
                     free = len(self._nodes.column[row]) - len(taken)  # at most: others may hold some of them
-                    prices[row] = len(_cheapest(units, want.gpus - max(0, min(free, want.gpus))))
+                    costs[row] = len(_cheapest(units, want.gpus - max(0, min(free, want.gpus))))
                 else:
-                    prices[row] = len(units)
-        return prices
+                    costs[row] = len(units)
+        return costs
 
     def cheapest_first(self, row: int, columns: IntArray, want: Request) -> IntArray:
         """Devices that no removed unit had, then those of as few units as possible."""

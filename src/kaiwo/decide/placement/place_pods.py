@@ -21,7 +21,7 @@ from kaiwo.snapshot.node_table import SIZE
 from kaiwo.snapshot.queue_table import ResourceVector
 from kaiwo.snapshot.working_copy import WorkingCopy
 
-PRICE_WEIGHT = 1 << 32  # above every score
+COST_WEIGHT = 1 << 32  # above every score
 _NO_COLUMNS = np.zeros(0, np.int64)
 
 
@@ -34,8 +34,8 @@ class Placed(msgspec.Struct, frozen=True):
         return sum(share.milli for share in self.devices)
 
 
-class Prices(Protocol):
-    """What it costs other work when its place is taken."""
+class NodeCosts(Protocol):
+    """What a place costs: how much other work is displaced, or how long the place would stay idle."""
 
     def of_nodes(self, want: Request) -> IntArray:
         """Per node: what one pod there would cost."""
@@ -46,7 +46,7 @@ class Prices(Protocol):
 
 
 class Placer:
-    """Places pods on one cycle's working copy under a mask. Prices, where given, come before scores."""
+    """Places pods on one cycle's working copy under a mask. Costs, where given, come before scores."""
 
     def __init__(
         self,
@@ -54,23 +54,23 @@ class Placer:
         scores: ShapeScores,
         plugins: ActivePlugins,
         packs: bool,
-        prices: Prices | None = None,
+        costs: NodeCosts | None = None,
     ) -> None:
         self.working, self._scores, self._plugins = working, scores, plugins
-        self._packs, self._prices = packs, prices
+        self._packs, self._costs = packs, costs
         self._mask: CapacityMask | None = None
         self._ids: dict[int, list[str]] = {}  # of the devices, by node, for the nodes that get pods
 
     def under(self, mask: CapacityMask | None) -> "Placer":
         """The same placer, for work that must leave free what the mask takes away."""
-        return self if mask is self._mask else self._copy(mask, self._prices)
+        return self if mask is self._mask else self._copy(mask, self._costs)
 
-    def at_prices(self, prices: Prices) -> "Placer":
-        """The same placer, where taking a place has a price."""
-        return self._copy(self._mask, prices)
+    def with_costs(self, costs: NodeCosts) -> "Placer":
+        """The same placer, where taking a place has a cost."""
+        return self._copy(self._mask, costs)
 
-    def _copy(self, mask: CapacityMask | None, prices: Prices | None) -> "Placer":
-        other = Placer(self.working, self._scores, self._plugins, self._packs, prices)
+    def _copy(self, mask: CapacityMask | None, costs: NodeCosts | None) -> "Placer":
+        other = Placer(self.working, self._scores, self._plugins, self._packs, costs)
         other._mask, other._ids = mask, self._ids
         return other
 
@@ -87,7 +87,7 @@ class Placer:
             state = self._state(shape, want)
             if not len(state.score):
                 break
-            score = state.score if self._prices is None else state.score - self._prices.of_nodes(want) * PRICE_WEIGHT
+            score = state.score if self._costs is None else state.score - self._costs.of_nodes(want) * COST_WEIGHT
             if count > 1 and not placed:
                 score = self._prefer_roomy_domains(want, state, score, count)
             row = int(score.argmax())  # the first of the best: rows are sorted by name
@@ -183,7 +183,7 @@ class Placer:
         if self.working.reservations is not None:
             turn = self.working.reservations.device_rank(want.passes)[row, ranked]
             ranked = ranked[np.argsort(turn, kind="stable")]
-        return ranked if self._prices is None else self._prices.cheapest_first(row, ranked, want)
+        return ranked if self._costs is None else self._costs.cheapest_first(row, ranked, want)
 
 
 def place_pods(placer: Placer, payer: Payer, shape: int, want: Request, count: int) -> list[Placed] | None:

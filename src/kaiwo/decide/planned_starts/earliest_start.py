@@ -11,7 +11,7 @@ import numpy as np
 
 from kaiwo.decide.cycle_state import CycleInput, CycleState
 from kaiwo.decide.placement.node_fit import pods_that_fit
-from kaiwo.decide.placement.place_pods import Placer, Prices
+from kaiwo.decide.placement.place_pods import NodeCosts, Placer
 from kaiwo.decide.placement.place_workload import Placement, place_workload
 from kaiwo.decide.placement.shape_scores import ShapeScores
 from kaiwo.decide.planned_starts.future_capacity import GPUS, FutureCapacity, Moments, PlannedUsage
@@ -88,7 +88,7 @@ class StartSearch:
         then = now.as_of(at_s, free.copy(), np.concatenate([gpus, now.gpus[:, SIZE:]], axis=1))
         scores = ShapeScores(cycle.state, then.view, then, cycle.plugins, keeps=False)
         packs = cycle.policy.placement == "pack"
-        placer = Placer(then, scores, cycle.plugins, packs, IdleTime(at_s, since_s))
+        placer = Placer(then, scores, cycle.plugins, packs, IdleTimeCosts(at_s, since_s))
         return place_workload(placer, cycle.state, self._workload, self._needs, limits=False, grows=False)
 
     def _planned_start(self, at_s: int, placement: Placement) -> PlannedStart:
@@ -119,8 +119,8 @@ class StartSearch:
         return self._cycle.state.backlog.shapes[shape]
 
 
-class IdleTime(Prices):
-    """The price of a place: the minutes for which it would stay idle, or be backfilled by short work only."""
+class IdleTimeCosts(NodeCosts):
+    """The cost of a place: the minutes for which it would stay idle, or be backfilled by short work only."""
 
     def __init__(self, at_s: int, since_s: IntArray) -> None:
         self._minutes: IntArray = (at_s - since_s) // 60
