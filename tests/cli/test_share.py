@@ -49,6 +49,7 @@ def test_every_queue_has_its_sum(shares: list[views.ShareView], kaiwo: Type) -> 
     wanted = "share     12 = deserved 8 + 4 (weight 1 of 3, of 13 left, rounded down to whole GPUs) + 0 remainder"
     assert out.count(wanted) == len(shares)
     assert "speech, below lab, which divides the rest by FIFO" in out
+    assert "lab, a top-level queue; the top level divides the rest by DRF" in out
     assert kaiwo("share", "-o", "wide").out.count(wanted) == 3 * len(shares)
 
 
@@ -59,7 +60,7 @@ def test_who_is_next_is_a_table_for_each_group_of_siblings(shares: list[views.Sh
     assert [line.split()[:2] for line in lines[below + 2 : below + 4]] == [["1", "vision"], ["2", "speech"]]
     assert "no share" in lines[below + 3]
     assert "12.5 %" in lines[below + 2]
-    top = lines.index("Next queue at the top (by DRF):")
+    top = lines.index("Next top-level queue (by DRF):")
     assert lines[top + 2].split()[:2] == ["1", "lab"]
     assert "ops" not in "".join(lines[top:]), "nobody waits in it"
 
@@ -68,7 +69,7 @@ def test_one_queue_is_shown_with_all_resources_and_its_siblings(shares: list[vie
     out = kaiwo("share", "vision").out
     assert [title for title in ("GPUs", "CPUs", "memory") if f"\n  {title}\n" in out] == ["GPUs", "CPUs", "memory"]
     assert "Next queue below lab" in out
-    assert "Next queue at the top" not in out
+    assert "Next top-level queue" not in out
     assert "First in line in vision (by age; lowest keys first):" in out
     assert out.splitlines()[-1].split() == ["vision-job", "50", "2", "min", "-50", str(NOW - 120), "7"]
 

@@ -224,7 +224,7 @@ def test_work_that_may_not_be_preempted_is_told_of_every_quota_that_it_would_lea
 def test_a_size_that_stays_inside_the_quota_is_proposed() -> None:
     world = World().tell(QueueChanged(Queue("default", gpu=QueueAmounts(quota=3_000))))
     world.submit("new", gpus_each=8, preemptible=False).settle()
-    assert proposed(world, "new") == "ask for 3 GPUs a pod instead"
+    assert proposed(world, "new") == "ask for 3 GPUs per pod instead"
 
 
 def test_only_work_that_may_not_be_preempted_gives_back_the_quota() -> None:

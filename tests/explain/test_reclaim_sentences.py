@@ -108,7 +108,7 @@ def test_a_raise_that_lets_others_be_stopped_is_named_where_nothing_starts_it_at
 def test_what_its_owner_can_change_is_named_before_a_raise() -> None:
     world = at_a_model_limit()
     answer = why(world.state, "default/bj", world.policy, world.now_s)
-    assert answer.no_change.endswith(EVICTS.format("ask for 6 GPUs a pod instead"))
+    assert answer.no_change.endswith(EVICTS.format("ask for 6 GPUs per pod instead"))
 
 
 def test_a_raise_that_would_cost_too_much_to_try_is_said_to_be_untried(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +142,7 @@ def test_a_size_for_which_others_are_stopped_is_named() -> None:
     world = owed_four().submit("new", gpus_each=6, queue="lab")
     world.settle()
     said = why(world.state, "default/new", world.policy, world.now_s).no_change
-    assert said.endswith(EVICTS.format("ask for 4 GPUs a pod instead")), said
+    assert said.endswith(EVICTS.format("ask for 4 GPUs per pod instead")), said
     world.finish("new").submit("new", gpus_each=4, queue="lab").settle()
     assert world.is_running("new")
 

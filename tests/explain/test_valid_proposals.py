@@ -191,13 +191,13 @@ def test_shares_on_several_devices_are_told_of_devices() -> None:
     answer = answered(World(), "w5", {"--fraction": "0.5", "--devices": "12"})
     assert answer.answer == "w5 is waiting: it asks for 12 devices on one node, but the largest node has 8 devices"
     assert answer.obstacles[0].remedy == "ask for 8 devices or fewer; waiting does not help"
-    assert answer.change.sentence == "ask for 8 devices a pod instead"
+    assert answer.change.sentence == "ask for 8 devices per pod instead"
     assert answer.change.command == "kaiwo cancel w5 && kaiwo submit w5 --devices 8 ..."
 
 
 def test_whole_gpus_that_others_may_use_are_told_of_gpus() -> None:
     change = answered(World(), "w6", {"--gpus": "12", "--shared": ""}).change
-    assert change.sentence == "ask for 8 GPUs a pod instead"
+    assert change.sentence == "ask for 8 GPUs per pod instead"
     assert change.command == "kaiwo cancel w6 && kaiwo submit w6 --gpus 8 --shared ..."
     world = World(gpus_per_node=2)
     for number in range(2):

@@ -201,7 +201,7 @@ def _print_summary(options: SchedulerOptions, kaiwo: RunningScheduler) -> None:
         f"  role      {_role(options, kaiwo.context.leadership)}",
         f"  page      {kaiwo.url}{kaiwo.context.access.login_path()}   (works once)",
         f"  state     {options.home} (the journal; everything else is in the cluster)",
-        "Ctrl-C stops Kaiwo; running work goes on.",
+        "Ctrl-C stops Kaiwo; running workloads continue.",
     ]
     print("\n".join(lines), flush=True)
 

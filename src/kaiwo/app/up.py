@@ -156,6 +156,6 @@ def _print_summary(options: UpOptions, kaiwo: Running) -> None:
         f"  state     {options.home}",
         *([f"  note      {access.token_notice}"] if access.token_notice else []),
         "  try       kaiwo submit hello --gpus 1 -- sh -c 'echo hello from $KAIWO_GPUS'",
-        "Ctrl-C stops Kaiwo; running work goes on and is found again by the next `kaiwo up`.",
+        "Ctrl-C stops Kaiwo; running workloads continue, and the next `kaiwo up` finds them.",
     ]
     print("\n".join(lines), flush=True)

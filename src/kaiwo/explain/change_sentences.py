@@ -90,12 +90,12 @@ def _size(role: Role, dimension: str, value: int) -> tuple[str, str]:
     if dimension in (GPUS, SHARE) and is_shared_whole(role.request):
         return _shared_whole(role.request, dimension, value)
     if dimension == GPUS and not role.request.is_exclusive:
-        return f"ask for {amount(value, 'devices')} a pod", f"--devices {value}"
+        return f"ask for {amount(value, 'devices')} per pod", f"--devices {value}"
     if dimension == GPUS and role.request.is_partition:
-        return f"ask for {value} partition{'s' if value > 1 else ''} a pod", f"--gpus {value}"
+        return f"ask for {value} partition{'s' if value > 1 else ''} per pod", f"--gpus {value}"
     what, flag = {
         PODS: (amount(value, "pods"), f"--pods {value}"),
-        GPUS: (f"{amount(value, 'gpus')} a pod", f"--gpus {value}"),
+        GPUS: (f"{amount(value, 'gpus')} per pod", f"--gpus {value}"),
         SHARE: (f"{value / 1000:g} of a GPU", f"--fraction {value / 1000:g}"),
         GPU_MEMORY: (f"{amount(value, 'mib')} of a GPU", f"--gpu-memory {value}"),
         CPU: (amount(value, "milli-cpu"), f"--cpu {_typed(value, 1000, '', 'm')}"),
@@ -107,7 +107,7 @@ def _size(role: Role, dimension: str, value: int) -> tuple[str, str]:
 def _shared_whole(request: Request, dimension: str, value: int) -> tuple[str, str]:
     """Fewer whole GPUs that others may use, or less of each; the flags replace all other GPU flags."""
     if dimension == GPUS:
-        return f"ask for {amount(value, 'gpus')} a pod", f"--gpus {value} --shared"
+        return f"ask for {amount(value, 'gpus')} per pod", f"--gpus {value} --shared"
     each = f"each of {request.gpus} GPUs" if request.gpus > 1 else "a GPU"
     return f"ask for a fraction of {value / 1000:g} of {each}", f"--fraction {value / 1000:g} --devices {request.gpus}"
 

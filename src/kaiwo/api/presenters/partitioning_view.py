@@ -51,7 +51,7 @@ def _executor(partitions: PartitioningLoop) -> str:
         return f"AMD's Device Config Manager, on nodes with the label {'='.join(OPT_IN)}"
     if partitions.changer.machine is not None:
         return partitions.changer.machine.description
-    return "emulation: the nodes are virtual, and so is the change"
+    return "emulation, because the nodes are virtual"
 
 
 def _need(need: ModeDemand) -> str:

@@ -67,7 +67,7 @@ def _bounds(terms: ShareBreakdown, write: Formatter) -> str:
 def _part(terms: ShareBreakdown, write: Formatter) -> str:
     if terms.weights:
         rounded = ROUNDED.get(terms.resource, ROUNDED["gpu"])
-        past = "" if terms.past_ppm is None else f" (it used {terms.past_ppm / 10_000:.1f} % of the cluster lately)"
+        past = "" if terms.past_ppm is None else f" (it used {terms.past_ppm / 10_000:.1f} % of the cluster recently)"
         return f"weight {terms.weight} of {terms.weights}{past}, of {write(terms.offered)} left, {rounded}"
     if terms.whole:
         is_limited = terms.limit is not None and terms.limit < terms.wants

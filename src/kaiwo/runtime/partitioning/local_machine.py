@@ -35,7 +35,7 @@ class LocalMachine:
 
     @property
     def description(self) -> str:
-        return f"the driver's files under {os.path.join(self.root, PCI_DEVICES)}, or amd-smi"
+        return f"writing the driver's files under {os.path.join(self.root, PCI_DEVICES)}, or with amd-smi"
 
     def _site(self, gpu: str) -> PartitionSite:
         return PartitionSite(self._mode_writer(gpu), str(self._folder / "record.json"), self.root, self._tenant)

@@ -53,8 +53,8 @@ def share(name: str | None, output: str) -> None:
 
 
 def _print_share(view: ShareView, is_whole: bool) -> None:
-    among = f"below {view.parent}" if view.parent else "at the top"
-    click.echo(f"{printing.bold(view.queue)}, {among}, which divides the rest by {view.policy}")
+    among = f"below {view.parent}, which" if view.parent else "a top-level queue; the top level"
+    click.echo(f"{printing.bold(view.queue)}, {among} divides the rest by {view.policy}")
     for terms in view.resources if is_whole else view.resources[:1]:
         click.echo(f"  {TITLES.get(terms.resource, terms.resource)}")
         for line in terms.arithmetic:
@@ -74,7 +74,7 @@ def _print_next(views: list[ShareView]) -> None:
         click.echo("No workload waits, so no queue is next.")
         return
     for parent, group in groups.items():
-        click.echo(f"Next queue {f'below {parent}' if parent else 'at the top'} (by {group[0][0].policy}):")
+        click.echo(f"Next {f'queue below {parent}' if parent else 'top-level queue'} (by {group[0][0].policy}):")
         rows = [_turn_row(view, turn) for view, turn in sorted(group, key=lambda each: each[1].place)]
         printing.print_table(text_columns(NEXT, NUMBERS), rows, "  ")
 

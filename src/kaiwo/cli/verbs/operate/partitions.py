@@ -79,7 +79,7 @@ def _summary(view: PartitionsView) -> str:
     what = f"{count(view.total, 'GPU')} {'would' if view.policy == 'dry-run' else 'will'} change" if view.total else ""
     cost = f", which leaves {view.idle_gpu_s / 60:.0f} GPU-minutes idle" if view.idle_gpu_s else ""
     plan = f"{what or 'no GPU needs another mode'}{cost}"
-    return f"The partition policy is {view.policy}: {plan}. By {view.carried_out_by}."
+    return f"The partition policy is {view.policy}: {plan}. Changes are made by {view.carried_out_by}."
 
 
 def _print_steps(title: str, steps: list[PartitionStepView]) -> None:

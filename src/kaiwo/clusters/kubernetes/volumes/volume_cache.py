@@ -168,7 +168,7 @@ class VolumeCache:
             return self._where_unbound(need)
         volume = self._volumes.get(need.volume)
         if volume is None:
-            return f"the volume {need.volume} of its claim {name} does not exist; make the claim anew"
+            return f"the volume {need.volume} of its claim {name} does not exist; create the claim again"
         return volume.where
 
     def _where_unbound(self, need: ClaimNeeds) -> NodeConstraint | str:
