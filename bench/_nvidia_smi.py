@@ -15,10 +15,10 @@ def disagreements(inventory: Inventory) -> list[str]:
     command = ["nvidia-smi", f"--query-gpu={FIELDS}", "--format=csv,noheader,nounits"]
     lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     gpus = [gpu for gpu in inventory.gpus if gpu.vendor == "nvidia"]
-    found = [f"{len(gpus)} GPUs discovered, {len(lines)} told"] if len(gpus) != len(lines) else []
+    found = [f"{len(gpus)} GPUs discovered, {len(lines)} reported by nvidia-smi"] if len(gpus) != len(lines) else []
     for gpu, line in zip(gpus, lines, strict=False):
         bus, uuid, name, memory, limit, capability, index, errors = (cell.strip() for cell in line.split(","))
-        told = {
+        facts = {
             "pci": (gpu.pci, bus.lower()[4:]),
             "uuid": (gpu.serial, uuid),
             "product": (gpu.product, name),
@@ -28,7 +28,7 @@ def disagreements(inventory: Inventory) -> list[str]:
             "order": (gpu.order, int(index)),
             "uncorrected": (gpu.errors.uncorrected, int(errors) if errors.isdecimal() else None),
         }
-        found += [f"{gpu.id} {fact}: {ours}, {theirs}" for fact, (ours, theirs) in told.items() if ours != theirs]
+        found += [f"{gpu.id} {fact}: {ours}, {theirs}" for fact, (ours, theirs) in facts.items() if ours != theirs]
     return found
 
 

@@ -182,7 +182,7 @@ class Cluster:
 
 
 def count_servers(jobs: list[Job], servers: int, patience_s: int) -> float:
-    """GPU-seconds that so many equal places serve, first come first served, on the same ticks.
+    """GPU-seconds that this many equal places serve, first come first served, on the same ticks.
 
     This is what the cluster does whose modes never change: a place is a place. It lets every split be looked at; a test
     holds it against the cluster itself.

@@ -254,7 +254,7 @@ class Waiting:
         self._client = client
 
     async def until(self, count: int) -> None:
-        """A watch may end at any time: then it is begun anew."""
+        """A watch may end at any time: then it is started again."""
         async with asyncio.timeout(PATIENCE_S):
             while not await self._is_reached(count):
                 await asyncio.sleep(0.01)

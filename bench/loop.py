@@ -26,7 +26,7 @@ from kaiwo.runtime.loop.loop_metrics import LoopLag
 
 NODES, GPUS, WAITING = 1_000, 8, 100_000
 BATCH = 4_000  # workloads in one submission
-CANCELLED, PAUSE_S = 20, 0.05  # so many at once, again and again
+CANCELLED, PAUSE_S = 20, 0.05  # how many at once, and the pause after them
 INTERVAL_S = 0.01
 MIN_SAMPLES = 1_500
 P99_MS = 50.0

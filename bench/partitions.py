@@ -7,8 +7,8 @@ Out:   per seed, what was served: by the planner, by all SPX, by all CPX, by the
 
 `gain` is over the best static mode: all SPX or all CPX, whichever served more. `gain_over_split` is over the best split
 of the nodes between the two, chosen afterwards; `most_over_split` is what serving everything that was offered would be.
-By default no job gives up. Phases even out over a day, so a job that waits for ever is served by an even split as well,
-only hours later; with `--patience` a job that has not started after so many minutes gives up, so time counts too.
+By default no job gives up. Phases even out over a day, so a job that waits forever is served by an even split as well,
+only hours later; with `--patience` a job that has not started after that many minutes gives up, so time counts too.
 The modes change by `plan_partitions`, work is placed by `ClusterState` and `decide`; the driver is emulated.
 """
 
@@ -31,7 +31,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--seeds", default="1-10", help="for example 4,7 (default: 1-10)")
-    parser.add_argument("--patience", type=int, default=0, metavar="MINUTES", help="0, the default: nobody gives up")
+    parser.add_argument("--patience", type=int, default=0, metavar="MINUTES", help="0, the default: no job gives up")
     parser.add_argument(
         "--partition", default="CPX", help="what small jobs ask for; CPX+NPS4 needs another memory mode"
     )
@@ -129,7 +129,7 @@ def one_seed(seed: int, patience_s: int, partition: str) -> dict[str, float]:
 
 
 def static_splits(jobs: list[Job], patience_s: int) -> list[float]:
-    """By the number of nodes in CPX: GPU-seconds served when the rest is in SPX, for ever."""
+    """By the number of nodes in CPX: GPU-seconds served when the rest is in SPX all the time."""
     small = [job for job in jobs if not job.is_gang]
     gangs = [job for job in jobs if job.is_gang]
     places = GPUS * GPUS  # partitions of a node

@@ -76,7 +76,7 @@ def measure_distinct(name: str, gangs: list[int]) -> dict[str, object]:
 
 
 def fill(scheduler: CycleRunner, backlog: list[Event]) -> None:
-    """Place the backlog, and keep so many of the workloads that wait."""
+    """Place the backlog, and keep WAITING of the workloads that wait."""
     take(scheduler, backlog)
     settle(scheduler)
     extra = sorted(scheduler.state.backlog.queued_names())[WAITING:]

@@ -58,7 +58,7 @@ class WorkControl(Protocol):
         """Create or replace queues and reservations and submit workloads, all or none.
 
         Returns each queue as it was before; None for a new one. `dry_run`: the same result, but nothing is changed. The
-        name of a living workload is refused; the name of an ended one may be used again.
+        name of a workload that has not ended is refused; the name of an ended one may be used again.
         """
 
     async def remove(
@@ -177,7 +177,7 @@ class Cluster(Protocol):
         """
 
     def record(self, name: str) -> WorkloadRecord:
-        """One workload, living or ended."""
+        """One workload, ended or not."""
 
     def records(self) -> Sequence[WorkloadRecord]:
         """Every workload that the cluster remembers."""

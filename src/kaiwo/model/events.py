@@ -85,7 +85,7 @@ class StoppedForOthers(msgspec.Struct, gc=False, frozen=True, tag="stopped-for-o
 
 
 class PastUsageChanged(msgspec.Struct, gc=False, frozen=True, tag="past-use"):
-    """How much of the cluster the queues used lately, and how strongly that counts. The usage tracker sends it."""
+    """How much of the cluster the queues used recently, and how strongly that counts. The usage tracker sends it."""
 
     parts: dict[str, tuple[int, ...]]  # by queue, one per resource: see queues.past_usage
     strength_milli: int

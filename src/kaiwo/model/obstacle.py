@@ -233,7 +233,7 @@ class ReclaimBound(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, ta
     moved: int = 0  # the most that moving work brings
     queues: tuple[QueueAmount, ...] = ()  # the first few
     scope: ReclaimScope = ReclaimScope.CLUSTER
-    models: tuple[str, ...] = ()  # of these GPU models alone
+    models: tuple[str, ...] = ()  # of these GPU models only
     resource: str = ""  # an extended resource
     protections: tuple[Protection, ...] = ()
 

@@ -204,7 +204,7 @@ def check_dependency_cycles(state: EmbeddedState, batch: Mapping[str, Workload],
 
 
 def _awaited_by(state: EmbeddedState, tasks: Tasks, at: str) -> Sequence[str]:
-    """The tasks of an array, or the dependencies of a living workload, including failed ones."""
+    """The tasks of an array, or the dependencies of a workload that has not ended, including failed ones."""
     if every := {*tasks.get(at, ()), *state.tasks_of.get(at, ())}:
         return sorted(every)
     tracked = state.workloads.get(at)

@@ -69,7 +69,7 @@ def expire(transaction: Transaction, names: Sequence[str]) -> list[str]:
 
 
 def _check(state: EmbeddedState, reservation: Reservation, now_s: int, is_new: bool) -> None:
-    """Check it by itself, then against the nodes and the other reservations. An unchanged one is checked only alone."""
+    """Check it by itself; if it is new or changed, also against the nodes and the other reservations."""
     if sentence := check_reservation(reservation):
         raise ConfigError(sentence, "spec")
     if not is_new:

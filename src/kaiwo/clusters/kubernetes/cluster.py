@@ -55,7 +55,7 @@ class Records:
         self._workload_of = cache.workload_of
 
     def record(self, name: str) -> WorkloadRecord:
-        """One living workload, by its name or by that of one of its pods."""
+        """One workload that has not ended, by its name or by that of one of its pods."""
         namespace, _, pod = name.partition("/")
         found = self._find(name) or self._find(self._workload_of((namespace, pod)) or "")
         if found is None:
@@ -63,7 +63,7 @@ class Records:
         return found
 
     def records(self) -> Sequence[WorkloadRecord]:
-        """Every living workload, including blocked ones, which the scheduler does not know."""
+        """Every workload that has not ended, including blocked ones, which the scheduler does not know."""
         workloads, blocked = self._published.workloads.values(), self._published.blocked.values()
         return [*map(self._record, workloads), *map(_held_record, blocked)]
 

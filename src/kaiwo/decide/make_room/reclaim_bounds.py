@@ -54,7 +54,7 @@ class UpperBound(NamedTuple):
     taken: Mapping[int, int]  # by row of a queue, the most that may be taken from it
     moved: int = 0  # the most that moving work brings
     scope: ReclaimScope = ReclaimScope.CLUSTER
-    models: tuple[str, ...] = ()  # of these GPU models alone
+    models: tuple[str, ...] = ()  # of these GPU models only
     resource: str = ""  # an extended resource
 
     @property

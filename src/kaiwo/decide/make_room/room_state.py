@@ -43,10 +43,10 @@ class EvictionBudget:
         self.refused: int | None = None  # the queue whose budget was in the way since this was last reset
         for row, queue in enumerate(self._queues.queues):
             if queue.fairness.evictions_per_hour is not None:
-                lately = [each for each in state.recent_stops.get(queue.name, ()) if each.at_s > now_s - HOUR_S]
+                recent = [each for each in state.recent_stops.get(queue.name, ()) if each.at_s > now_s - HOUR_S]
                 self._most[row] = queue.fairness.evictions_per_hour
-                self._stopped[row] = {f"{each.workload}@{each.at_s}" for each in lately}
-                self._oldest_s[row] = min((each.at_s for each in lately), default=now_s)
+                self._stopped[row] = {f"{each.workload}@{each.at_s}" for each in recent}
+                self._oldest_s[row] = min((each.at_s for each in recent), default=now_s)
 
     def allows(self, workloads: Iterable[Workload]) -> bool:
         if not self._most:

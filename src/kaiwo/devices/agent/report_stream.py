@@ -124,7 +124,7 @@ class ReportStream:
                     self._unconfirmed.clear()
                 self._log(f"the stream to {self._target.url} failed: {error}; retrying")
             if time.monotonic() - began > MAX_BACKOFF_S:
-                wait_s = MIN_BACKOFF_S  # it worked for a while, so start the back-off anew
+                wait_s = MIN_BACKOFF_S  # it worked for a while, so start the back-off again
             with self._changed:
                 self._changed.wait_for(lambda: self._is_closed, wait_s)
             wait_s = min(2 * wait_s, MAX_BACKOFF_S)

@@ -1,1 +1,1 @@
-"""What `kaiwo scheduler` runs on Kubernetes beside the loop: leadership, published reasons, extender answers."""
+"""What `kaiwo scheduler` runs on Kubernetes besides the loop: leadership, published reasons, extender answers."""

@@ -23,7 +23,7 @@ from kaiwo.model.workload import Workload
 FEWEST_RUNS = 3  # fewer are not enough to predict the next one
 RUNS_KEPT = 20  # the last runs of one kind
 KINDS_KEPT = 2_000  # the kinds that ended last
-UPDATE_S = 60  # between two updates of living workloads
+UPDATE_S = 60  # between two updates of workloads that have not ended
 WORTH_UPDATE = 8  # a change by an eighth
 # A number, or the letters that Kubernetes and `kaiwo run` append to a name, once or more.
 _NUMBER = re.compile(r"(?:[-_.](?:[0-9]+|[bcdfghjklmnpqrstvwxz2456789]{5}))+$")
@@ -41,13 +41,13 @@ class RunTimes:
         self._store = store
         self._runs: dict[WorkloadKind, deque[int]] = {}  # the kind that ended last comes last
         self._owners: dict[str, int] = {}  # number of kinds by owner: a quick check, since most workloads have none
-        self._living: dict[str, Workload] = {}  # living workloads, as the scheduler knows them
+        self._living: dict[str, Workload] = {}  # those that have not ended, as the scheduler knows them
         self._updated_s: dict[WorkloadKind, int] = {}
         for kind, run_s in self._store.load() if self._store is not None else ():
             self._remember(kind, run_s)
 
     def add_run_times(self, events: Sequence[Event], now_s: int) -> list[Event]:
-        """The events with learned run times, then the living workloads whose learned run time changed."""
+        """The events with learned run times, then the workloads whose learned run time changed."""
         updated: list[Event] = []
         learned: dict[WorkloadKind, None] = {}
         for event in events:

@@ -1,4 +1,4 @@
-"""Pack what a cluster state knows beside its events (which classes are stuck and why) for the base of a journal."""
+"""Pack what a cluster state knows besides its events (which classes are stuck and why) for the base of a journal."""
 
 from collections.abc import Iterable
 

@@ -21,7 +21,7 @@ class Allocations:
     def __init__(self) -> None:
         self.stages: Counter[str] = Counter(dict.fromkeys(STAGES, 0))
         self.reservations = 0  # made since the start
-        self.picked = 0  # devices picked for reservations, and picked anew
+        self.picked = 0  # devices picked for reservations, including those picked again
 
     def count_events(self, state: ClusterState, events: Sequence[Event]) -> None:
         for event in events:

@@ -89,7 +89,7 @@ def _room(state: ClusterState, view: View) -> IntArray:
 
 
 class PlanRequest(msgspec.Struct, frozen=True):
-    """What the planner needs beside the cluster state."""
+    """What the planner needs besides the cluster state."""
 
     now_s: int
     states: Mapping[GpuKey, GpuModeState] = {}

@@ -49,7 +49,7 @@ class PublishedState:
         self.blocked: dict[str, BlockedWorkload] = {}
         self.ledger = Ledger()
         self.version = 0
-        self.recent = RecentChanges()  # which workloads changed lately
+        self.recent = RecentChanges()  # which workloads changed recently
 
     def publish(self, state: UnitState, now_s: int) -> list[Event]:
         """The difference from what was published before. `now_s`: from when a gang counts as incomplete."""

@@ -168,7 +168,7 @@ class Trust(NamedTuple):
     server_name: str = ""  # in the certificate, where it differs from the address
 
     def context(self, credential: Credential) -> ssl.SSLContext:
-        """Built anew for each connection pool, so that a replaced CA file takes effect."""
+        """Built again for each connection pool, so that a replaced CA file takes effect."""
         context = ssl.create_default_context()
         if self.is_insecure:
             context.check_hostname = False

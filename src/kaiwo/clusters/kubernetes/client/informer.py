@@ -21,7 +21,7 @@ V = TypeVar("V")
 
 PAGE = 500  # objects, as in client-go
 PAGE_S = 60.0
-WATCH_S = (300, 600)  # how long a watch lasts, drawn anew each time so that watches do not end together
+WATCH_S = (300, 600)  # how long a watch lasts, drawn at random each time, so that watches do not end together
 SILENCE_S = 150.0  # the server sends a bookmark about once a minute; after two missed ones the connection is dead
 HEALTHY_WATCH_S = 0.5  # a watch that lasted this long has worked, even without an event and however it ended
 LONGEST_PAUSE_S = 5.0  # short: one scheduler is little load, and must see soon that the server is back

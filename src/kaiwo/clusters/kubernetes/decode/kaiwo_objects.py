@@ -97,7 +97,7 @@ def _parse(api_version: str, kind: str, item: KaiwoObject) -> Parsed | str:
 
 
 def _picked(status: dict[str, Any] | None) -> tuple[PhysicalDevice, ...]:
-    """Entries that cannot be read are left out: their devices are picked anew."""
+    """Entries that cannot be read are left out: their devices are picked again."""
     found = (status or {}).get("devices")
     items = found if isinstance(found, list) else []
     pairs = [(item.get("node"), item.get("gpu")) for item in items if isinstance(item, dict)]

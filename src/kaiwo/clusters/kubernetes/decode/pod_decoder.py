@@ -76,7 +76,7 @@ class CachedPod(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def key(self) -> Key:
-        """Unique among the pods that exist now; the UID is unique for ever."""
+        """Unique among the pods that exist now; the UID is unique forever."""
         return self.namespace, self.name
 
     @property

@@ -157,7 +157,7 @@ def wanted_together(
 ) -> list[WantedPods]:
     """Those of an owner's roles that are in one gang with these pods: they name the same gangs, or none.
 
-    Otherwise two gangs of one owner would wait for each other for ever, each counting the other's pods as its own.
+    Otherwise two gangs of one owner would wait for each other forever, each counting the other's pods as its own.
     """
     ours = {gang_names[role] for each in members if (role := role_of(each)) in gang_names}
     return [want for want in wants if not ours or gang_names[want.role] in ours]

@@ -6,7 +6,7 @@ JOBSET_NAME = "jobset.sigs.k8s.io/jobset-name"
 JOBSET_UID = "jobset.sigs.k8s.io/jobset-uid"
 JOBSET_ROLE = "jobset.sigs.k8s.io/replicatedjob-name"
 JOBSET_ATTEMPT = "jobset.sigs.k8s.io/restart-attempt"  # of the whole set
-JOBSET_JOB_ATTEMPT = "jobset.sigs.k8s.io/job-restart-attempt"  # of one Job alone
+JOBSET_JOB_ATTEMPT = "jobset.sigs.k8s.io/job-restart-attempt"  # of one Job only
 JOBSET_EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 JOBSET_NODE_SELECTOR = "alpha.jobset.sigs.k8s.io/node-selector"  # nodes are labelled: no pod waits for a leader
 

@@ -133,7 +133,7 @@ class Binder:
             self._cache.start_backoff.clear(start.workload)
             self._writes.succeeded(AcceptedWrite(pod, start=start))
         elif known is not None and known.uid == pod.uid and not known.node:
-            # Back off even if the pod cannot be read: without permission to bind and to read, we must not try for ever.
+            # Back off even if the pod cannot be read: without permission to bind and to read, we must not try forever.
             self._cache.start_backoff.refuse(start.workload, self._now_s(), server_message(error))
         self._cache.in_flight.end_start(pod)
         self._writes.publish()
