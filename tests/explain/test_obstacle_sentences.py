@@ -61,6 +61,20 @@ def test_amounts(value: int, unit: str, words: str) -> None:
     assert amount(value, unit) == words
 
 
+@pytest.mark.parametrize(
+    ("need", "have", "words"),
+    [
+        (250_000, 196_608, ("250000 MiB", "196608 MiB")),
+        (512, 196_608, ("0.5 GiB", "192 GiB")),
+        (2 << 20, 100 << 10, ("2048 GiB", "100 GiB")),
+        (3 << 20, 3 << 19, ("3 TiB", "1.5 TiB")),
+        (4096, 0, ("4 GiB", "0 GiB")),
+    ],
+)
+def test_memory_that_is_compared_has_one_unit(need: int, have: int, words: tuple[str, str]) -> None:
+    assert (amount(need, "mib", have), amount(have, "mib", need)) == words
+
+
 @given(
     st.integers(0, 1 << 40), st.integers(0, 1 << 40), st.sampled_from(["mib", "milli-gpu", "milli-cpu", "gpus", "pods"])
 )
@@ -70,7 +84,7 @@ def test_what_differs_reads_differently(one: int, other: int, unit: str) -> None
 
 def test_a_device_that_is_one_mib_too_small_looks_too_small() -> None:
     ((what, way_out),) = told(World().submit("m1", memory_mib=196_609), "m1")
-    assert what == "it asks for 196609 MiB of one GPU, but the largest GPU has 192 GiB"
+    assert what == "it asks for 196609 MiB of one GPU, but the largest GPU has 196608 MiB"
     assert way_out == "ask for 192 GiB or less; waiting does not help"
 
 
@@ -145,7 +159,7 @@ def test_what_a_reservation_is_too_small_for_names_the_reservation() -> None:
         "ask for 4 GPUs or fewer; waiting does not help",
     )
     found = told(world.submit("r3", memory_mib=200_000, reservation="pool"), "r3")
-    assert found[0][0] == "it asks for 200000 MiB of one GPU, but the largest GPU of reservation 'pool' has 192 GiB"
+    assert found[0][0] == "it asks for 200000 MiB of one GPU, but the largest GPU of reservation 'pool' has 196608 MiB"
     world.submit("r4", gpus_each=3, reservation="pool").settle()
     found = told(world.submit("r5", gpus_each=2, reservation="pool"), "r5")
     assert found[0][0] == "it needs 2 GPUs free on one node, but no node has more than 1 GPU of reservation 'pool' free"

@@ -10,10 +10,10 @@ from tests.conftest import ROOT
 
 WANTS = {
     "short-form": ["1 CPU", "4 GPUs", "0.25 GPU", *["16000 MiB of a GPU"] * 10],
-    "gang": ["4-6 pods x 8 GPUs", "4 CPU + 2 pods x 4 GPUs"],
+    "gang": ["4-6 pods x 8 GPUs", "4 CPUs + 2 pods x 4 GPUs"],
     "fraction-pod": ["0.5 GPU", "2 x 16000 MiB of a GPU"],
     "job": ["4 pods x 2 GPUs", "0.5 CPU"],
-    "kaiwojob": ["2 pods x 8 GPUs", "4 CPU"],
+    "kaiwojob": ["2 pods x 8 GPUs", "4 CPUs"],
     "queue": [],
 }
 

@@ -80,7 +80,7 @@ def test_every_field_has_its_place() -> None:
         ({"gpuFraction": 1}, "1 GPU"),
         ({"gpuMemory": 16000}, "16000 MiB of a GPU"),
         ({"gpuMemory": "16Gi", "gpuDevices": 2}, "2 x 16 GiB of a GPU"),
-        ({"cpu": 4}, "4 CPU"),
+        ({"cpu": 4}, "4 CPUs"),
         ({"cpu": 0, "memory": 0}, "nothing"),
     ],
 )

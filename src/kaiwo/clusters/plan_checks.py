@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from kaiwo.clusters.ledger import Ledger, Misfit
+from kaiwo.model.amounts import memory, thousandths
 from kaiwo.model.events import Event, PodChanged, PodGone, WorkloadGone
 from kaiwo.model.gpu import Share
 from kaiwo.model.node import Node
@@ -108,7 +109,9 @@ def _device_mismatch(request: Request, devices: Sequence[Share]) -> str:
         if share.milli < 0 or share.mib < 0:
             return f"a share of {share.gpu} is below zero"
         if request.is_memory and share.mib < request.gpu_mib:
-            return f"it asks for {request.gpu_mib} MiB of each device and was given {share.mib}"
+            asked, given = memory(request.gpu_mib, share.mib), memory(share.mib, request.gpu_mib)
+            return f"it asks for {asked} of each device and was given {given}"
         if (request.is_whole or request.is_fraction) and share.milli != request.gpu_milli:
-            return f"it asks for {request.gpu_milli} milli of each device and was given {share.milli}"
+            asked, given = thousandths(request.gpu_milli), thousandths(share.milli)
+            return f"it asks for {asked} of each device and was given {given}"
     return ""

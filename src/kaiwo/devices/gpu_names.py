@@ -5,6 +5,7 @@ Never: gives a chip the name of another model; an unknown chip keeps its driver'
 
 import re
 
+from kaiwo.model.amounts import memory
 from kaiwo.model.gpu_models import CHIPS, GPU_MODELS, MODEL_TABLE
 
 _AMD_MODELS = [model for model in MODEL_TABLE if model.vendor == "amd"]
@@ -53,7 +54,7 @@ def is_plausible(mib: int, model: str, parts: int, is_virtual: bool) -> bool:
 
 
 def implausible_text(file: str, mib: int, model: str) -> str:
-    return f"{file} says {mib:,} MiB, which is implausible for an {model}"
+    return f"{file} says {memory(mib)}, which is implausible for an {model}"
 
 
 def nvidia_model(product: str) -> str:

@@ -66,7 +66,8 @@ def _words(state: ClusterState, name: str, change: PossibleChange) -> tuple[str,
         case ChangeKind.QUOTA:
             queue, resource, model, bound = split_bound(subject)
             unit = {"gpu": "milli-gpu", "cpu": "milli-cpu", "memory": "mib"}[resource]
-            by, to = amount(change.value, unit), amount(bound_of(state, subject) + change.value, unit)
+            total = bound_of(state, subject) + change.value
+            by, to = amount(change.value, unit, total), amount(total, unit, change.value)
             text = f"raise the {model or resource} {bound} of queue '{queue}' by {by}, to {to}"
             return text, "kaiwo apply -f QUEUE.yaml"
         case ChangeKind.STOP:

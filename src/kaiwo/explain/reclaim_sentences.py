@@ -38,13 +38,13 @@ def may_not_reclaim(o: Obstacle) -> str:
     if isinstance(o.facts, NeverReclaims):
         return f"{refused}: its reclaimStrategy is none"
     bound = "quota" if isinstance(o.facts, OverQuota) else "fair share"
-    use = f"with this workload it would use {amount(o.need, o.unit)}"
-    return f"{refused}: {use}, and its {bound} is {amount(o.have, o.unit)}"
+    use = f"with this workload it would use {amount(o.need, o.unit, o.have)}"
+    return f"{refused}: {use}, and its {bound} is {amount(o.have, o.unit, o.need)}"
 
 
 def not_enough_reclaimable(o: Obstacle) -> str:
     """Proved: by sums over queues, by what single nodes could have, or by how many of its pods find room."""
-    need, have = amount(o.need, o.unit), amount(o.have, o.unit)
+    need, have = amount(o.need, o.unit, o.have), amount(o.have, o.unit, o.need)
     match o.facts:
         case NodeBound(None) if o.need == 1:
             return f"no node would have room for it {ALL_EVICTED}{_in_brackets(o)}"
@@ -56,8 +56,10 @@ def not_enough_reclaimable(o: Obstacle) -> str:
             most = f"no node would have more than {have} {ALL_EVICTED}"
             return f"it needs {need}{of} free on one node, but {most}{_in_brackets(o)}"
         case ReclaimBound() as facts:
-            most = f"what is free or can be reclaimed from other queues adds up to {have}"
-            return f"it needs {need}{_scope(o, facts)}, but {most} ({_parts(o, facts)})"
+            every = (o.need, o.have, facts.free, facts.moved, *(each.amount for each in facts.queues))
+            most = f"what is free or can be reclaimed from other queues adds up to {amount(o.have, o.unit, *every)}"
+            asked = f"{amount(o.need, o.unit, *every)}{_scope(o, facts)}"
+            return f"it needs {asked}, but {most} ({_parts(o, facts, every)})"
     return f"it needs {need}, but what is free or can be reclaimed from other queues adds up to {have}"
 
 
@@ -73,9 +75,10 @@ def no_victims_found(o: Obstacle) -> str:
     if not o.need:
         return f"work in other queues may be evicted for it, but no way to make room was found ({searched})"
     of = " of memory" if o.unit == "mib" else ""
+    need, have = amount(o.need, o.unit, o.have), amount(o.have, o.unit, o.need)
     return (
-        f"it needs {amount(o.need, o.unit)}{of}, and {amount(o.have, o.unit)} would be free or reclaimable from other "
-        f"queues, but no way to make room was found ({searched})"
+        f"it needs {need}{of}, and {have} would be free or reclaimable from other queues, "
+        f"but no way to make room was found ({searched})"
     )
 
 
@@ -107,10 +110,10 @@ def _scope(o: Obstacle, facts: ReclaimBound) -> str:
     return of + (f" of {' or '.join(facts.models)}" if facts.models else _SCOPES[facts.scope])
 
 
-def _parts(o: Obstacle, facts: ReclaimBound) -> str:
-    parts = [f"{amount(facts.free, o.unit)} free"]
-    parts += [f"{amount(facts.moved, o.unit)} by moving work"] if facts.moved else []
-    parts += [f"{amount(each.amount, o.unit)} in queue {each.queue}" for each in facts.queues]
+def _parts(o: Obstacle, facts: ReclaimBound, every: tuple[int, ...]) -> str:
+    parts = [f"{amount(facts.free, o.unit, *every)} free"]
+    parts += [f"{amount(facts.moved, o.unit, *every)} by moving work"] if facts.moved else []
+    parts += [f"{amount(each.amount, o.unit, *every)} in queue {each.queue}" for each in facts.queues]
     return "; ".join([", ".join(parts), *map(_protection, facts.protections)])
 
 

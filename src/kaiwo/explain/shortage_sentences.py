@@ -116,7 +116,7 @@ def smaller_gang(o: Obstacle) -> str:
 
 def or_less(o: Obstacle) -> str:
     """`4 GPUs or fewer`, `16 GiB or less`."""
-    return f"{have_words(o)} or {'fewer' if o.unit in _COUNTED else 'less'}"
+    return f"{amount(o.have, o.unit)} or {'fewer' if o.unit in _COUNTED else 'less'}"
 
 
 _WHEN_EMPTY = {
@@ -140,8 +140,8 @@ def _may_use(o: Obstacle) -> str:
 
 
 def need_words(o: Obstacle) -> str:
-    return amount(o.need, o.unit)
+    return amount(o.need, o.unit, o.have)
 
 
 def have_words(o: Obstacle) -> str:
-    return amount(o.have, o.unit)
+    return amount(o.have, o.unit, o.need)

@@ -1,8 +1,8 @@
-"""Describe what a workload requests in a few words: "8 pods x 4 GPUs", "0.5 GPU", "16000 MiB of a GPU", "4 CPU"."""
+"""Describe what a workload requests in a few words: "8 pods x 4 GPUs", "0.5 GPU", "16000 MiB of a GPU", "4 CPUs"."""
 
 from collections import Counter
 
-from kaiwo.model.amounts import count, memory, thousandths
+from kaiwo.model.amounts import count, cpus, gpus, memory
 from kaiwo.model.gpu_models import VENDOR_MODELS
 from kaiwo.model.request import ANY_PARTITION, Request
 from kaiwo.model.workload import Role, Workload, subgroup_tree
@@ -27,7 +27,7 @@ def describe_request(request: Request) -> str:
     if request.is_memory:
         return times + f"{memory(request.gpu_mib)} of a GPU"
     if request.is_fraction:
-        return times + f"{thousandths(request.gpu_milli)} GPU"
+        return times + gpus(request.gpu_milli)
     if request.is_partition:
         return count(
             request.gpus, "partition" if request.partition == ANY_PARTITION else f"{request.partition} partition"
@@ -35,7 +35,7 @@ def describe_request(request: Request) -> str:
     if request.gpus:
         return count(request.gpus, "GPU")
     if request.cpu_milli:
-        return f"{thousandths(request.cpu_milli)} CPU"
+        return cpus(request.cpu_milli)
     if request.memory_mib:
         return memory(request.memory_mib)
     return ", ".join(f"{amount} {name}" for name, amount in request.extended) or "nothing"
@@ -49,7 +49,7 @@ def describe_role(role: Role) -> str:
         parts[0] += f" by {request.isolation}"
     if request.gpu_models and request.gpus:
         parts[0] += f" ({_models(request.gpu_models)})"
-    parts += [f"{thousandths(request.cpu_milli)} CPU"] if request.cpu_milli else []
+    parts += [cpus(request.cpu_milli)] if request.cpu_milli else []
     parts += [f"{memory(request.memory_mib)} memory"] if request.memory_mib else []
     parts += [f"{amount} {name}" for name, amount in request.extended]
     pods = count(role.count, "pod")

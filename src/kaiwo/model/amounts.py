@@ -20,9 +20,9 @@ _TIMES_S = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 _MOST = {"gpus": MAX_GPUS, "milli-gpu": 1000 * MAX_GPUS, "milli-cpu": MAX_CPU_MILLI, "mib": MAX_MIB}
 
 
-def amount(value: int, unit: str) -> str:
-    """A value in the unit of an obstacle."""
-    return _amount(value, unit) + (" or more" if value == _MOST.get(unit) else "")
+def amount(value: int, unit: str, *others: int) -> str:
+    """A value in the unit of an obstacle. `others`: see `memory`."""
+    return _amount(value, unit, others) + (" or more" if value == _MOST.get(unit) else "")
 
 
 def count(value: int, noun: str) -> str:
@@ -41,10 +41,19 @@ def gpus(milli: int) -> str:
     return _milli(milli, "GPU")
 
 
-def memory(mib: int) -> str:
-    """`192 GiB`, `1.5 GiB`, `16000 MiB`: the largest unit that needs at most one decimal place."""
+def cpus(milli: int) -> str:
+    """`0.5 CPU`, `16 CPUs`."""
+    return _milli(milli, "CPU")
+
+
+def memory(mib: int, *others: int) -> str:
+    """`192 GiB`, `1.5 GiB`, `16000 MiB`: the largest unit that needs at most one decimal place.
+
+    `others`: what the sentence compares it with or adds to it. All of them get the same unit.
+    """
+    every = (mib, *others)
     for size, name in ((TIB_MIB, "TiB"), (GIB_MIB, "GiB")):
-        if mib >= size and mib * 10 % size == 0:
+        if max(every) >= size and all(each * 10 % size == 0 for each in every):
             return f"{mib / size:.1f}".removesuffix(".0") + f" {name}"
     return f"{mib} MiB"
 
@@ -79,14 +88,14 @@ def short_duration(seconds: float) -> str:
     return f"{left // size} {unit}"
 
 
-def _amount(value: int, unit: str) -> str:
+def _amount(value: int, unit: str, others: tuple[int, ...]) -> str:
     match unit:
         case "milli-gpu":
             return gpus(value)
         case "milli-cpu":
-            return _milli(value, "CPU")
+            return cpus(value)
         case "mib":
-            return memory(value)
+            return memory(value, *others)
         case "s":
             return duration(value)
     return count(value, _NOUNS[unit]) if unit in _NOUNS else f"{value} {unit}".strip()

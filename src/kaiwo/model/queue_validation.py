@@ -31,9 +31,9 @@ class _Bounds(NamedTuple):
     resource: str
     model: str = ""
 
-    def words(self, what: str, amount: int) -> str:
-        """`GPU quota of 4`, `quota of 4 MI300X`."""
-        shown = _show(amount, self.resource)
+    def words(self, what: str, amount: int, other: int) -> str:
+        """`GPU quota of 4`, `quota of 4 MI300X`. `other`: what it is compared with."""
+        shown = _show(amount, self.resource, other)
         return f"{what} of {shown} {self.model}" if self.model else f"{RESOURCES[self.resource]} {what} of {shown}"
 
 
@@ -61,11 +61,13 @@ def _check_own_bounds(queue: Queue) -> Iterator[QueueFinding]:
     name, by_model = queue.name, 0
     for path, each in _bounds(queue).items():
         if UNLIMITED != each.limit < each.quota:
-            quota = _show(each.quota, each.resource)
-            sentence = f"{each.words('limit', each.limit)}, below its quota of {quota}"
+            quota = _show(each.quota, each.resource, each.limit)
+            sentence = f"{each.words('limit', each.limit, each.quota)}, below its quota of {quota}"
             yield _error(name, f"{path}.limit", f"queue {name} has a {sentence}; raise the limit or lower the quota")
         if each.model and UNLIMITED != queue.gpu.limit < each.quota:
-            sentence = f"{each.words('quota', each.quota)}, above its GPU limit of {_show(queue.gpu.limit)}"
+            sentence = (
+                f"{each.words('quota', each.quota, queue.gpu.limit)}, above its GPU limit of {_show(queue.gpu.limit)}"
+            )
             yield _error(name, f"{path}.quota", f"queue {name} has a {sentence}; lower the one or raise the other")
         by_model += max(0, each.quota) if each.model else 0
     if UNLIMITED != queue.gpu.quota < by_model:
@@ -101,8 +103,9 @@ def _check_parent(queue: Queue, by_name: Mapping[str, Queue]) -> Iterator[QueueF
             yield _warning(
                 name,
                 f"{path}.quota",
-                f"queue {name} has a {each.words('quota', each.quota)}, above the limit of "
-                f"{_show(bound.limit, each.resource)} of {parent}, which wins; lower the quota or raise that limit",
+                f"queue {name} has a {each.words('quota', each.quota, bound.limit)}, above the limit of "
+                f"{_show(bound.limit, each.resource, each.quota)} of {parent}, which wins; "
+                "lower the quota or raise that limit",
             )
 
 
@@ -114,9 +117,9 @@ def _check_children(queue: Queue, children: list[Queue]) -> Iterator[QueueFindin
             yield _warning(
                 queue.name,
                 f"{path}.quota",
-                f"queue {queue.name} has a {each.words('quota', each.quota)}, and the queues below it "
-                f"{_show(together, each.resource)} together; when all use theirs, others can reclaim the difference: "
-                "raise its quota or lower theirs",
+                f"queue {queue.name} has a {each.words('quota', each.quota, together)}, and the queues below it "
+                f"{_show(together, each.resource, each.quota)} together; when all use theirs, others can reclaim "
+                "the difference: raise its quota or lower theirs",
             )
 
 
@@ -141,10 +144,10 @@ def _loop(name: str, by_name: Mapping[str, Queue]) -> list[str]:
     return []
 
 
-def _show(amount: int, resource: str = "gpu") -> str:
+def _show(amount: int, resource: str = "gpu", *others: int) -> str:
     if amount == UNLIMITED:
         return "no limit"
-    return memory(amount) if resource == "memory" else thousandths(amount)
+    return memory(amount, *others) if resource == "memory" else thousandths(amount)
 
 
 def _error(queue: str, field: str, sentence: str) -> QueueFinding:

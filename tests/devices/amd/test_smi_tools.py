@@ -122,7 +122,7 @@ def test_memory_that_no_such_chip_has_is_not_believed_of_the_tool(tmp_path: Path
     row = {"gpu": 0, "bdf": address(0), "asic": asic, "vram": {"size": {"value": 19659, "unit": "MB"}}}
     (gpu,) = told(tmp_path, [row]).gpus
     assert (gpu.health, gpu.memory_mib, gpu.memory_from) == ("degraded", 196_608, "table")
-    assert gpu.reason == "the tool says 19,659 MiB, which is implausible for an MI300X"
+    assert gpu.reason == "the tool says 19659 MiB, which is implausible for an MI300X"
     row["vram"] = {"size": "196592 MB"}
     (gpu,) = told(tmp_path, [row]).gpus
     assert (gpu.health, gpu.memory_mib, gpu.memory_from) == ("healthy", 196_592, "driver")

@@ -17,7 +17,8 @@ export const gpuNumber = (milli: number) => THOUSANDTHS.format(milli / 1000)
 /** 3500 -> "3.5 GPUs", 500 -> "0.5 GPU". */
 export const gpus = (milli: number) => ofMilli(milli, 'GPU')
 
-export const cpus = (milli: number) => `${TENTHS.format(milli / 1000)} CPU`
+/** 1500 -> "1.5 CPUs". */
+export const cpus = (milli: number) => ofMilli(milli, 'CPU')
 
 /** 196608 -> "192 GiB". */
 export function memory(mib: number): string {
@@ -34,17 +35,18 @@ export function ofMemory(used: number, total: number): string {
 
 export const percent = (part: number, whole: number) => `${whole > 0 ? Math.round((100 * part) / whole) : 0} %`
 
-/** What an obstacle's `need` and `have` count: as exact as its sentence, so that two that differ never read the same. */
-export function inUnit(value: number, unit: string): string {
+/** What an obstacle's `need` and `have` count: as exact as its sentence, so that two that differ never read the same.
+ * `other`: the one of the two that it is compared with. */
+export function inUnit(value: number, unit: string, other = value): string {
   switch (unit) {
     case 'milli-gpu':
-      return ofMilli(value, 'GPU')
+      return gpus(value)
     case 'gpus':
       return counted(value, 'GPU')
     case 'milli-cpu':
-      return ofMilli(value, 'CPU')
+      return cpus(value)
     case 'mib':
-      return exactMemory(value)
+      return exactMemory(value, other)
     case 'pods':
       return counted(value, 'pod')
     case 'nodes':
@@ -59,13 +61,14 @@ export function inUnit(value: number, unit: string): string {
 const ofMilli = (milli: number, one: string) =>
   `${THOUSANDTHS.format(milli / 1000)} ${milli > 0 && milli <= 1000 ? one : `${one}s`}`
 
-/** The largest unit that needs at most one decimal place; the same rule as kaiwo/model/amounts.py. */
-function exactMemory(mib: number): string {
+/** The largest unit in which both need at most one decimal place; the same rule as kaiwo/model/amounts.py. */
+function exactMemory(mib: number, other: number): string {
   for (const [size, name] of [
     [1024 * 1024, 'TiB'],
     [1024, 'GiB'],
   ] as const) {
-    if (mib >= size && (mib * 10) % size === 0) return `${TENTHS.format(mib / size)} ${name}`
+    const isExact = (mib * 10) % size === 0 && (other * 10) % size === 0
+    if (Math.max(mib, other) >= size && isExact) return `${TENTHS.format(mib / size)} ${name}`
   }
   return `${WHOLE.format(mib)} MiB`
 }

@@ -51,10 +51,12 @@ describe('amounts', () => {
       '4 GiB',
     ])
     expect(inUnit(20 * 1024 * 1024, 'mib')).toBe('20 TiB')
+    expect([inUnit(250_000, 'mib', 196_608), inUnit(196_608, 'mib', 250_000)]).toEqual(['250,000 MiB', '196,608 MiB'])
+    expect(inUnit(512, 'mib', 196_608)).toBe('0.5 GiB')
   })
 
   test('small things', () => {
-    expect(cpus(96_000)).toBe('96 CPU')
+    expect([96_000, 1000].map(cpus)).toEqual(['96 CPUs', '1 CPU'])
     expect(percent(1, 3)).toBe('33 %')
     expect(percent(0, 0)).toBe('0 %')
     expect(counted(1, 'node')).toBe('1 node')

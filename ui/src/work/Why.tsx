@@ -62,11 +62,11 @@ function Obstacle({ obstacle }: { obstacle: ObstacleView }) {
         <dl className="need-have">
           <div>
             <dt>Need</dt>
-            <dd>{inUnit(need, unit)}</dd>
+            <dd>{inUnit(need, unit, have)}</dd>
           </div>
           <div>
             <dt>Have</dt>
-            <dd>{inUnit(have, unit)}</dd>
+            <dd>{inUnit(have, unit, need)}</dd>
           </div>
         </dl>
       )}

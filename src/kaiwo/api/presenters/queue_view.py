@@ -14,7 +14,7 @@ from kaiwo.api.views import (
     TurnView,
     WaitingWorkloadView,
 )
-from kaiwo.model.amounts import GIB_MIB, thousandths
+from kaiwo.model.amounts import gpus, memory, thousandths
 from kaiwo.model.queue import DEFAULT_FAIRNESS, UNLIMITED, QueueAmounts, ReclaimStrategy, SharePolicy
 from kaiwo.queues.fair_share import ShareBreakdown
 from kaiwo.runtime.overview.cluster_overview import ClusterOverview, QueueTotals
@@ -27,22 +27,23 @@ ROUNDED = {"gpu": "rounded down to whole GPUs", "cpu": "rounded down to 0.001 CP
 
 
 def arithmetic(terms: ShareBreakdown, used: int, parent: str) -> list[str]:
-    write = _writer(terms, used)
     source = f"the fair share of {parent}" if parent else "all that the cluster has"
-    part = f"{write(terms.whole)} ({_part(terms, write)})"
-    return [
-        f"divided {write(terms.total)}: {source}",
-        f"wants {write(terms.wants)} = {write(used)} used + {write(terms.wants - used)} waiting",
-        f"deserved {write(terms.deserved)} = the least of {_bounds(terms, write)}",
-        f"share {write(terms.share)} = deserved {write(terms.deserved)} + {part} + {write(terms.remainder)} remainder",
-    ]
+    lines = [f"divided {_writer(terms, terms.total)(terms.total)}: {source}"]
+    write = _writer(terms, terms.wants, used)
+    lines.append(f"wants {write(terms.wants)} = {write(used)} used + {write(terms.wants - used)} waiting")
+    write = _writer(
+        terms, terms.deserved, terms.total if terms.quota is None else terms.quota, terms.wants, terms.limit
+    )
+    lines.append(f"deserved {write(terms.deserved)} = the least of {_bounds(terms, write)}")
+    write = _writer(terms, terms.share, terms.deserved, terms.whole, terms.remainder, terms.offered)
+    part = f"{write(terms.whole)} ({_part(terms, write)}) + {write(terms.remainder)} remainder"
+    return [*lines, f"share {write(terms.share)} = deserved {write(terms.deserved)} + {part}"]
 
 
 def reclaim_words(each: QueueShareRow) -> str:
     if not each.is_leaf:
         return "only the queues below it reclaim capacity, each by its own strategy"
     terms = each.terms[0]
-    write = _writer(terms, each.used[0])
     match each.reclaim_strategy:
         case ReclaimStrategy.NONE:
             return "none: it never reclaims capacity"
@@ -54,8 +55,8 @@ def reclaim_words(each: QueueShareRow) -> str:
     if bound is None:
         return f"{strategy}: it may reclaim capacity without bound, since its {what} is unlimited"
     if used >= bound:
-        return f"{strategy}: it reclaims nothing, since it uses {write(used)} GPUs and its {what} is {write(bound)}"
-    return f"{strategy}: it may reclaim {write(bound - used)} GPUs = {what} {write(bound)} - {write(used)} used"
+        return f"{strategy}: it reclaims nothing, since it uses {gpus(used)} and its {what} is {thousandths(bound)}"
+    return f"{strategy}: it may reclaim {gpus(bound - used)} = {what} {thousandths(bound)} - {thousandths(used)} used"
 
 
 def _bounds(terms: ShareBreakdown, write: Formatter) -> str:
@@ -81,14 +82,12 @@ def _part(terms: ShareBreakdown, write: Formatter) -> str:
     return "nothing is left for it"
 
 
-def _writer(terms: ShareBreakdown, used: int) -> Formatter:
+def _writer(terms: ShareBreakdown, *amounts: int | None) -> Formatter:
+    """For the amounts of one line."""
     if terms.resource != "memory":
         return thousandths
-    amounts = (used, terms.total, terms.wants, terms.deserved, terms.whole, terms.remainder, terms.offered)
-    bounds = (terms.quota or 0, terms.limit or 0)
-    is_gib = all(amount % GIB_MIB == 0 for amount in (*amounts, *bounds))
-    size, unit = (GIB_MIB, "GiB") if is_gib else (1, "MiB")
-    return lambda amount: f"{amount // size} {unit}" if amount else "0"
+    every = [amount for amount in amounts if amount]
+    return lambda mib: memory(mib, *every) if mib else "0"
 
 
 class QueueHeads:

@@ -150,7 +150,8 @@ def print_obstacles(obstacles: Sequence[ObstacleView]) -> None:
         click.echo(wrap(obstacle.sentence, "- ", "  "))
         facts = []
         if obstacle.need or obstacle.have:
-            facts.append(f"need {amount(obstacle.need, obstacle.unit)}, have {amount(obstacle.have, obstacle.unit)}")
+            need, have, unit = obstacle.need, obstacle.have, obstacle.unit
+            facts.append(f"need {amount(need, unit, have)}, have {amount(have, unit, need)}")
         if obstacle.remedy:
             facts.append(f"remedy: {obstacle.remedy}")
         if facts:

@@ -21,6 +21,7 @@ from kaiwo.manifests.text.field_reader import FieldReader
 from kaiwo.manifests.values.gpu_model_names import read_vendor
 from kaiwo.manifests.values.names import check_labels
 from kaiwo.manifests.values.quantities import MAX_GPUS, MIB, read_duration_s, read_memory_bytes, to_mib
+from kaiwo.model.amounts import count, memory
 from kaiwo.model.gpu_models import GPU_MODELS, RESOURCE_VENDORS, VENDOR_MODELS
 from kaiwo.model.request import ANY_PARTITION
 from kaiwo.model.workload import Role
@@ -155,7 +156,7 @@ def _read_total_memory(branch: FieldReader, vendor: str) -> tuple[int | None, in
     if devices > MAX_GPUS:
         raise path.error(f"is {show(value)}, which is more than {MAX_GPUS} GPUs have; ask for less")
     each_mib = -(-total_mib // devices)
-    branch.warn("totalVram", f"is read as {each_mib} MiB on each of {devices} device{'s' if devices > 1 else ''}")
+    branch.warn("totalVram", f"is read as {memory(each_mib)} on each of {count(devices, 'device')}")
     return each_mib, devices
 
 

@@ -7,6 +7,7 @@ import re
 from decimal import ROUND_CEILING, Context, Decimal
 
 from kaiwo.manifests.text.field_errors import FieldPath, show
+from kaiwo.model.amounts import memory
 from kaiwo.model.gpu import WHOLE_MILLI
 
 MIB = 1 << 20
@@ -97,7 +98,7 @@ def read_gpu_mib(value: object, path: FieldPath) -> int:
         raise path.error(f'is {show(value)}, but GPU memory is counted in whole MiB; write "4000" or "16Gi"')
     if mib < 1:
         raise path.error(f'is {show(value)}, which is less than 1 MiB; write "4000" (MiB) or "16Gi", or leave it out')
-    return _bounded(mib, MAX_GPU_MIB, value, path, f"{MAX_GPU_MIB:,} MiB of one GPU")
+    return _bounded(mib, MAX_GPU_MIB, value, path, f"{memory(MAX_GPU_MIB)} of one GPU")
 
 
 def read_whole_gpus(value: object, path: FieldPath, fraction_field: str) -> int:

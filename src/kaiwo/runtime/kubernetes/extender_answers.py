@@ -14,6 +14,7 @@ from kaiwo.clusters.kubernetes.extender.bind_pods import FOREIGN_SLOT
 from kaiwo.decide.placement.place_pods import Placer
 from kaiwo.decide.placement.shape_scores import ShapeScores, ShapeState
 from kaiwo.model.affinity import matches_node_rules
+from kaiwo.model.amounts import memory, thousandths
 from kaiwo.model.gpu import Share
 from kaiwo.model.request import Request, Toleration
 from kaiwo.model.workload import Pod
@@ -157,9 +158,9 @@ def _why_not(gpus: ExtenderSnapshot, name: str) -> str:
 
 def _gpus_text(request: Request) -> str:
     if request.is_fraction:
-        return f"{request.gpu_milli / 1000:g} of {request.gpus}"
+        return f"{thousandths(request.gpu_milli)} of {request.gpus}"
     if request.is_memory:
-        return f"{request.gpu_mib} MiB on {request.gpus}"
+        return f"{memory(request.gpu_mib)} on {request.gpus}"
     return f"{request.gpus} {request.partition}".strip()
 
 
