@@ -169,3 +169,24 @@ def test_a_planned_start_is_named_as_what_keeps_work_with_an_optional_part() -> 
     world.tell(WorkloadChanged(Workload("default/s", roles, submitted_s=1))).settle()
     found = world.state.backlog.class_of("default/s")
     assert [each.reason for each in found.obstacles] == [Reason.PROMISED]
+
+
+def test_work_whose_last_pod_slot_is_free_again_keeps_its_place() -> None:
+    """The newer work is removed first; only the place of the older one is needed, and the newer one stays."""
+    world = World(nodes=0).queue("theirs").queue("ours", quota_milli=2_000).node("a", gpus=3, pods=2)
+    world.submit("large", gpus_each=2, queue="theirs").settle()
+    world.now_s = 10
+    world.submit("small", gpus_each=1, queue="theirs").settle()
+    world.submit("owed", gpus_each=2, queue="ours")
+    assert [eviction.workload for eviction in world.decide().evictions] == ["default/large"]
+
+
+def test_each_of_several_extended_resources_is_held_on_its_own() -> None:
+    world = World(nodes=0).node("a", gpus=0, extended={"x.com/first": 5, "x.com/second": 1})
+    asks = Request(extended=(("x.com/second", 1),))
+    world.submit("one", request=asks).settle()
+    world.submit("two", request=asks).settle()
+    assert world.is_running("one")
+    assert not world.is_running("two")
+    world.finish("one").settle()
+    assert world.is_running("two")

@@ -5,11 +5,12 @@ import random
 import pytest
 
 from kaiwo.explain import why
-from kaiwo.gpus.isolation_grades import smallest_masked_milli
+from kaiwo.gpus.isolation_grades import smallest_masked_milli, tenants_allow_return
 from kaiwo.model.events import PodChanged, PodGone
-from kaiwo.model.gpu import DEMANDS_LIMITS, TAKES_TURNS
+from kaiwo.model.gpu import DEMANDS_LIMITS, TAKES_TURNS, Share
 from kaiwo.model.obstacle import Reason
 from kaiwo.model.request import Request
+from kaiwo.model.workload import Pod
 from kaiwo.snapshot.node_table import EditableNodeTable
 from kaiwo.snapshot.working_copy import WorkingCopy
 from tests.worlds import World
@@ -150,3 +151,22 @@ def test_a_cluster_that_tells_another_demand_of_a_pod_is_believed() -> None:
     world.tell(PodChanged(type(pod)(pod.workload, pod.name, pod.node, pod.phase, pod.devices)))
     world.tell(PodGone(pod.workload, pod.name))
     assert not world.state.nodes.tenants.demanding
+
+
+@pytest.mark.parametrize("request_", [STRICT, TIME_SLICED], ids=["demanding", "time-sliced"])
+def test_a_node_that_is_defined_again_counts_each_tenant_once(request_: Request) -> None:
+    other = TIME_SLICED if request_ is STRICT else STRICT
+    world = one_gpu().submit("first", request=request_)
+    world.settle()
+    world.node("a", gpus=1, labels={"rack": "1"})
+    world.finish("first").submit("second", request=other).settle()
+    assert world.is_running("second")
+
+
+@pytest.mark.parametrize(("less", "returns"), [(0, True), (1, False)])
+def test_the_smallest_share_with_a_mask_may_return_beside_a_demanding_one(less: int, returns: bool) -> None:
+    world = one_gpu().submit("strict", request=STRICT)
+    world.settle()
+    milli = smallest_masked_milli("MI300X") - less
+    pod = Pod("default/back", "main-0", "a", devices=(Share("gpu-0", milli, 1),))
+    assert tenants_allow_return(WorkingCopy(world.snapshot()).view, pod, 0) is returns

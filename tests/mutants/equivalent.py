@@ -21,7 +21,7 @@ EQUIVALENT: dict[tuple[str, str, str, str, str], str] = {
     (
         "decide/turn_order.py",
         "Lane.run_length",
-        "others = min((head[0] for head in self._heads[1:3]), default=None)",
+        "others = min((place for place, _, _ in self._heads[1:3]), default=None)",
         "3",
         "(4)",
     ): "The second least of a heap is one of the two below its top: the next one is not less than they are.",
@@ -67,4 +67,25 @@ EQUIVALENT: dict[tuple[str, str, str, str, str], str] = {
         "workload.may_go < 0",
         "(workload.may_go <= 0)",
     ): "A workload of which none may go has no units, and is left before this line.",
+    (
+        "gpus/partitioning/planner_state.py",
+        "",
+        "def times(self, amounts: NodeResources, most: int = 1) -> int:",
+        "1",
+        "(2)",
+    ): "Whoever leaves it out asks only whether one fits.",
+    (
+        "snapshot/capacity_timeline.py",
+        "_blank",
+        "-1,",
+        "1",
+        "(2)",
+    ): VERSIONS,
+    (
+        "gpus/device_fit.py",
+        "_must_check_vendor",
+        "return bool(view.nodes.mixed_vendor_nodes) and bool(want.vendor)",
+        "bool(view.nodes.mixed_vendor_nodes) and bool(want.vendor)",
+        "(bool(view.nodes.mixed_vendor_nodes) or bool(want.vendor))",
+    ): "Where one of the two is missing, every model is wanted.",
 }

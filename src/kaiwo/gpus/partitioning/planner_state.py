@@ -59,7 +59,7 @@ class PlannedNode:
         """How many such pods fit after the changes, at most `most`."""
         return most if self.now.free is None else times_in(self.room_later(), amounts, most)
 
-    def times_now(self, amounts: NodeResources, most: int = 1) -> int:
+    def times_now(self, amounts: NodeResources, most: int) -> int:
         """How many such pods fit without waiting for the changes, at most `most`."""
         return most if self.now.free is None else times_in(self._now, amounts, most)
 
