@@ -13,7 +13,7 @@ from kaiwo.model.gpu import Share
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Eviction, Nomination, Start
 from kaiwo.model.request import Request
-from kaiwo.model.workload import Phase, Pod, Role, Workload, breaks_gang
+from kaiwo.model.workload import Phase, Pod, Role, Workload, breaks_gang, pod_index, pod_name, role_name
 
 STILL_STOPPING = "its former pods are still stopping"
 LONGEST_BACK_OFF_S = 60
@@ -49,9 +49,9 @@ def check_starts(name: str, is_known: bool, starts: Sequence[Start], placed: Map
 
 def check_devices(workload: Workload, start: Start) -> Role | Misfit:
     """The role of the pod that a start names, if that pod exists and is given what its role requests."""
-    name, _, index = start.pod.rpartition("-")
+    name = role_name(start.pod)
     role = next((role for role in workload.roles if role.name == name), None)
-    if role is None or not index.isdecimal() or int(index) >= role.count or str(int(index)) != index:
+    if role is None or not 0 <= (index := pod_index(start.pod)) < role.count or pod_name(role, index) != start.pod:
         return Misfit("", f"it has no pod {start.pod}")
     wrong = _device_mismatch(role.request, start.devices)
     return Misfit("", f"pod {start.pod}: {wrong}") if wrong else role

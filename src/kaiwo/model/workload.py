@@ -199,6 +199,17 @@ def pod_name(role: Role, index: int) -> str:
     return f"{role.name}-{index}"
 
 
+def role_name(pod: str) -> str:
+    """The name of a pod's role, from the name that `pod_name` made."""
+    return pod.rpartition("-")[0]
+
+
+def pod_index(pod: str) -> int:
+    """A pod's index within its role, from the name that `pod_name` made; -1 if it is no such name."""
+    index = pod.rpartition("-")[2]
+    return int(index) if index.isdecimal() else -1
+
+
 def ordered_pods(workload: Workload) -> list[tuple[str, Role]]:
     """Its pods' names in order, each with its role."""
     return [(pod_name(role, index), role) for role in workload.roles for index in range(role.count)]
@@ -222,7 +233,7 @@ def leading_roles(workload: Workload) -> frozenset[str]:
 
 
 def role_of(workload: Workload, pod: str) -> Role:
-    name, _, _ = pod.rpartition("-")
+    name = role_name(pod)
     return next(role for role in workload.roles if role.name == name)
 
 
@@ -230,7 +241,7 @@ def breaks_gang(workload: Workload, remaining: Iterable[str]) -> bool:
     """Whether it has less than it needs when only these pods remain."""
     count: dict[str, int] = {}
     for pod in remaining:
-        role = pod.rpartition("-")[0]
+        role = pod.rpartition("-")[0]  # as `role_name`, without a call for every pod of every possible victim
         count[role] = count.get(role, 0) + 1
     return not has_minimum(workload.groups, workload.roles, [count.get(role.name, 0) for role in workload.roles])
 

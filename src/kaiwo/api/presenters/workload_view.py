@@ -8,7 +8,7 @@ from kaiwo.api.views import ObstacleView, Page, PodView, Usage, WorkloadDetail, 
 from kaiwo.manifests import describe_role, describe_workload
 from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.obstacle import Obstacle, Reason
-from kaiwo.model.workload import Phase, Pod
+from kaiwo.model.workload import Phase, Pod, pod_index, role_name
 from kaiwo.model.workload_fields import FIELDS
 from kaiwo.model.workload_record import WorkloadRecord, WorkloadState
 from kaiwo.runtime.overview.cluster_overview import ClusterOverview
@@ -116,5 +116,4 @@ def obstacle_view(obstacle: Obstacle, kind: str) -> ObstacleView:
 
 def _numbered(pod: str) -> tuple[str, int]:
     """main-2 before main-10."""
-    role, _, number = pod.rpartition("-")
-    return role, int(number) if number.isdigit() else 0
+    return role_name(pod), pod_index(pod)

@@ -26,6 +26,7 @@ from kaiwo.model.workload import (
     lost_gpu_s,
     pod_name,
     pods_per_role,
+    role_name,
     subgroup_tree,
 )
 from kaiwo.snapshot.array_types import Rows
@@ -244,7 +245,7 @@ def surplus_of(workload: Workload, running: Mapping[str, Pod]) -> tuple[Pieces, 
 
 def has_leader(workload: Workload, piece: Iterable[Pod]) -> bool:
     leaders = leading_roles(workload)
-    return bool(leaders) and any(pod.name.rpartition("-")[0] in leaders for pod in piece)
+    return bool(leaders) and not leaders.isdisjoint(role_name(pod.name) for pod in piece)
 
 
 def _surplus_pods(workload: Workload, running: Mapping[str, Pod], number: int) -> Pieces:

@@ -7,7 +7,7 @@ from kaiwo.decide.placement.place_pods import Placed, Placer, charge_of_placed, 
 from kaiwo.decide.placement.queue_limits import Payer, charge_of, times_within_limits
 from kaiwo.model.plan import Start
 from kaiwo.model.request import Request
-from kaiwo.model.workload import Workload, leading_roles, pod_name, pods_per_role
+from kaiwo.model.workload import Workload, leading_roles, pod_name, pods_per_role, role_name
 from kaiwo.snapshot.backlog import RoleNeeds, with_required
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.subgroup_choices import PodsByRole, choices_of, ways_to_grow
@@ -56,7 +56,12 @@ def _ways(state: ClusterState, workload: Workload, needs: RoleNeeds) -> list[Rol
 def leaders_first(workload: Workload, starts: list[Start]) -> list[Start]:
     """Leaders start first, since the other pods look for them; otherwise the order stays."""
     leaders = leading_roles(workload)
-    return sorted(starts, key=lambda each: each.pod.rpartition("-")[0] not in leaders) if leaders else starts
+    if not leaders:
+        return starts
+    first, rest = list[Start](), list[Start]()
+    for each in starts:
+        (first if role_name(each.pod) in leaders else rest).append(each)
+    return first + rest
 
 
 def first_missing_pod(state: ClusterState, workload: Workload) -> str:

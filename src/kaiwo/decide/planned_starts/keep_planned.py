@@ -31,7 +31,7 @@ from kaiwo.decide.planned_starts.future_capacity import (
 from kaiwo.decide.planned_starts.future_quota import FutureQuota
 from kaiwo.model.plan import Eviction, Nomination, Start
 from kaiwo.model.planned_start import DelayCause, PlannedPod, PlannedStart, expected_run_s
-from kaiwo.model.workload import RELEASING_PHASES, Pod, Workload, pod_name, role_of
+from kaiwo.model.workload import RELEASING_PHASES, Pod, Workload, pod_name, role_name, role_of
 from kaiwo.snapshot.backlog import WaitingClass
 from kaiwo.snapshot.capacity_timeline import OVERDUE_S, reserved_spans, timeline_of
 from kaiwo.snapshot.cluster_state import ClusterState
@@ -110,7 +110,7 @@ class _PlannedStartStep:
         if any(place.pod in present for place in planned.places):
             return False
         names = {role.name for role in workload.roles}
-        of_roles = {place.pod.rpartition("-")[0]: place for place in planned.places}  # those of one role are alike
+        of_roles = {role_name(place.pod): place for place in planned.places}  # those of one role are alike
         return all(role in names and _is_same(place, workload) for role, place in of_roles.items())
 
     def _keep_or_move(self, planned: PlannedStart, workload: Workload, behind: list[PlannedStart]) -> None:
@@ -193,7 +193,7 @@ class _PlannedStartStep:
         shapes = _shapes_by_role(self._state, workload, found)
         with working.trial() as attempt:
             for place in planned.places:
-                shape = shapes[place.pod.rpartition("-")[0]]
+                shape = shapes[role_name(place.pod)]
                 want = self._state.backlog.shapes[shape]
                 at = Nomination(workload.name, place.pod, place.node, place.devices)
                 placed = self._cycle_state.placer.put_exactly(shape, want, at)

@@ -18,7 +18,7 @@ from kaiwo.clusters.ledger import Misfit
 from kaiwo.clusters.plan_checks import STILL_STOPPING, by_workload, check_devices, check_starts, find_misfit
 from kaiwo.model.events import PodGone
 from kaiwo.model.plan import Start
-from kaiwo.model.workload import Phase, Pod, Workload, leading_roles
+from kaiwo.model.workload import Phase, Pod, Workload, leading_roles, role_name
 
 AVOID_S = 60.0  # how long a workload avoids a node that had no room for it twice in a row
 
@@ -50,7 +50,7 @@ class Binder:
             cache.in_flight.begin_start(start, pod)
         leaders = leading_roles(workload)
         every = [(start, pod) for start, (pod, _) in zip(checked.starts, pods, strict=True)]
-        first = [each for each in every if each[0].pod.rpartition("-")[0] in leaders]
+        first = [each for each in every if role_name(each[0].pod) in leaders]
         if first:
             self._writes.spawn(self._bind_in_order(name, first, [each for each in every if each not in first]))
         else:
