@@ -12,7 +12,7 @@ import numpy as np
 
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import DeviceLinks
-from kaiwo.model.partition_modes import io_dies, partition_index
+from kaiwo.model.partition_modes import io_dies, partition_index, read_mode
 from kaiwo.model.request import Request
 from kaiwo.snapshot.array_types import IntArray
 from kaiwo.snapshot.node_table import MILLI
@@ -126,5 +126,5 @@ def _count(dies: dict[int, list[int]]) -> int:
 
 
 def _die(gpu: Gpu) -> int:
-    found = io_dies(gpu.model, gpu.profile.partition("+")[0], partition_index(gpu.id))
+    found = io_dies(gpu.model, read_mode(gpu.profile).compute, partition_index(gpu.id))
     return found[0] if found else 0

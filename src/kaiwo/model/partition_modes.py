@@ -7,7 +7,7 @@ The rules are those of the amdgpu driver (aqua_vanjaram.c): the number of XCDs d
 mode determines the memory modes that go with it, and the chip's memory determines which of those are possible.
 """
 
-from functools import cache
+from functools import cache, lru_cache
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -38,7 +38,19 @@ _PARTS = {"SPX": 1, "DPX": 2, "TPX": 3, "QPX": 4}
 
 class Mode(NamedTuple):
     compute: str
-    memory: str
+    memory: str  # may be empty in a request: any
+
+    @property
+    def profile(self) -> str:
+        """As a device shows it: `CPX+NPS4`."""
+        return "+".join(filter(None, self))
+
+
+@lru_cache(1024)  # called for every device, with few different results
+def read_mode(profile: str) -> Mode:
+    """The mode that a profile or a request names; any other text is its own compute mode."""
+    compute, _, memory = profile.partition("+")
+    return Mode(compute, memory)
 
 
 class ModeChange(msgspec.Struct, gc=False, frozen=True):
@@ -110,7 +122,7 @@ def smallest_partition_milli(profile: str, models: tuple[str, ...] = ()) -> int:
 
     For profiles of other vendors it is that of AMD's finest mode, since none has smaller partitions.
     """
-    compute = profile.partition("+")[0]
+    compute = read_mode(profile).compute
     modes = (compute,) if compute in COMPUTE_MODES else COMPUTE_MODES
     chips = [model for model in models if model in CHIPS] or list(CHIPS)
     return WHOLE_MILLI // max(partition_count(model, mode) for model in chips for mode in modes)
@@ -126,7 +138,7 @@ def partition_gpu(gpu: Gpu, mode: Mode) -> tuple[Gpu, ...]:
     shape = partition_shape(gpu.model, mode.compute, mode.memory, gpu.memory_mib)
     if shape is None or shape.count == 1:
         return (gpu,) if shape or mode.compute == WHOLE_MODE else ()
-    profile = "+".join(mode)
+    profile = mode.profile
     return tuple(
         Gpu(
             f"{gpu.id}-p{index}", gpu.model, shape.memory_mib, gpu.healthy, gpu.reason,

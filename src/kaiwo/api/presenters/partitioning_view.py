@@ -15,7 +15,7 @@ def partitions_view(partitions: PartitioningLoop) -> PartitionsView:
     planned, running = partitions.planned, []
     for (node, gpu), state in sorted(partitions.changer.states.items()):
         if state.is_changing and state.goal is not None:
-            running.append(PartitionStepView(node, gpu, "+".join(state.mode), "+".join(state.goal), "changing"))
+            running.append(PartitionStepView(node, gpu, state.mode.profile, state.goal.profile, "changing"))
     steps = [*running, *(_step(partitions, step) for step in planned.steps)]
     return PartitionsView(
         policy=partitions.policy,
@@ -29,7 +29,7 @@ def partitions_view(partitions: PartitioningLoop) -> PartitionsView:
         conflicts=list(planned.conflicts),
         history=[
             PartitionStepView(
-                each.node, each.change.gpu, "+".join(each.change.before), "+".join(each.change.after), each.status,
+                each.node, each.change.gpu, each.change.before.profile, each.change.after.profile, each.status,
                 at_s=each.at_s, reason=each.reason,
             )
             for each in partitions.changer.history
@@ -41,7 +41,7 @@ def _step(partitions: PartitioningLoop, step: ModeChangeStep) -> PartitionStepVi
     state = "planned" if partitions.policy == "dry-run" else "due" if step.is_due else "draining"
     change = step.change
     return PartitionStepView(
-        step.node, change.gpu, "+".join(change.before), "+".join(change.after), state, step.waits_s, step.takes_s,
+        step.node, change.gpu, change.before.profile, change.after.profile, state, step.waits_s, step.takes_s,
         step.idle_gpu_s,
     )  # fmt: skip
 

@@ -27,7 +27,7 @@ from kaiwo.model.errors import ConfigError
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.gpu_models import GPU_MODELS
 from kaiwo.model.node import MAX_VIRTUAL_NODES, Node, Taint
-from kaiwo.model.partition_modes import Mode, legal_modes, partition_gpu
+from kaiwo.model.partition_modes import Mode, legal_modes, partition_gpu, read_mode
 
 VIRTUAL_LABEL = "kaiwo.ai/virtual"
 SPINE_LABEL = "topology.kaiwo.ai/spine"
@@ -127,7 +127,7 @@ def _read_group(fields: FieldReader) -> NodeGroup:
         raise _unknown_model(group.model, fields.path_of("model"), ", or give gpuMemory for a model of your own")
     check_label_value(group.model, fields.path_of("model"))  # the node gets a label with it
     if group.partition and _mode(group.partition) not in legal_modes(group.model):
-        modes = ", ".join("+".join(mode) for mode in legal_modes(group.model))
+        modes = ", ".join(mode.profile for mode in legal_modes(group.model))
         way_out = f"write one of {modes}" if modes else "leave it out"
         raise fields.path_of("partition").error(
             f"is {show(group.partition)}, which {group.model} cannot be cut into; {way_out}"
@@ -146,7 +146,7 @@ def _read_taint(fields: FieldReader) -> Taint:
 
 
 def _mode(partition: str) -> Mode:
-    compute, _, memory = partition.upper().partition("+")
+    compute, memory = read_mode(partition.upper())
     return Mode(compute, memory or "NPS1")
 
 

@@ -17,7 +17,7 @@ from kaiwo.model.obstacle import (
     Reason,
     ReservedBy,
 )
-from kaiwo.model.partition_modes import WHOLE_MODE
+from kaiwo.model.partition_modes import WHOLE_MODE, read_mode
 from kaiwo.model.request import ANY_PARTITION, Request
 from kaiwo.model.reservation import Reservation
 from kaiwo.snapshot.array_types import Rows
@@ -69,7 +69,7 @@ def _in_other_modes(view: View, want: Request) -> Obstacle | None:
     if (kept := _reserved(view, want, mode)) is not None:
         return kept
     modes = available_modes(nodes, want)
-    compute = want.partition.partition("+")[0]
+    compute = read_mode(want.partition).compute
     # NVIDIA's modes are known only from their devices.
     is_possible = want.partition == ANY_PARTITION or any(compute in there for there in modes.values())
     if not want.is_partition or not modes or is_possible:

@@ -22,7 +22,7 @@ from kaiwo.model.gpu import WHOLE_MILLI, Gpu
 from kaiwo.model.gpu_models import CHIPS
 from kaiwo.model.node import Node
 from kaiwo.model.obstacle import Reason
-from kaiwo.model.partition_modes import COMPUTE_MODES, WHOLE_MODE, Mode, Platform, partition_count
+from kaiwo.model.partition_modes import COMPUTE_MODES, WHOLE_MODE, Mode, Platform, partition_count, read_mode
 from kaiwo.model.request import ANY_PARTITION, Request
 from kaiwo.snapshot.backlog import WaitingClass
 from kaiwo.snapshot.cluster_state import ClusterState
@@ -170,7 +170,7 @@ def demand_of(want: Request, count: int = 1, waited_s: int = 0) -> ModeDemand | 
         return None
     if want.is_partition:
         wanted = FINEST_MODE if want.partition == ANY_PARTITION else want.partition
-        compute, _, memory = wanted.partition("+")
+        compute, memory = read_mode(wanted)
         known = compute in COMPUTE_MODES
         return ModeDemand(compute, memory, want.gpus, count, waited_s, want.gpu_models) if known else None
     if want.is_fraction:  # several pods fit on one GPU
@@ -226,5 +226,5 @@ def _ends_in_s(state: ClusterState, held: Allocation, now_s: int) -> int:
 
 def mode_of(gpu: Gpu) -> Mode:
     """The mode of a device by its profile; a whole GPU is in SPX."""
-    compute, _, memory = gpu.profile.partition("+")
+    compute, memory = read_mode(gpu.profile)
     return Mode(compute, memory or "NPS1") if compute in COMPUTE_MODES else WHOLE

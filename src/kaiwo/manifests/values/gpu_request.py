@@ -12,7 +12,7 @@ from kaiwo.manifests.values.gpu_model_names import common_vendor, read_models
 from kaiwo.manifests.values.quantities import MAX_GPUS
 from kaiwo.model.gpu import GRADE_RANKS, MAX_SHARERS, SHARED_MILLI, TIME_SLICING, WHOLE_MILLI, is_grade_enough
 from kaiwo.model.gpu_models import CHIPS
-from kaiwo.model.partition_modes import WHOLE_MODE, legal_modes
+from kaiwo.model.partition_modes import WHOLE_MODE, legal_modes, read_mode
 from kaiwo.model.request import ANY_PARTITION
 
 
@@ -169,7 +169,7 @@ def read_partition(value: object, path: FieldPath) -> str:
     text = str(value).strip()
     if text.lower() == ANY_PARTITION or re.fullmatch(r"[0-9]{1,2}g\.[0-9]{1,3}gb", text.lower()):
         return text.lower()
-    compute, _, memory = text.upper().partition("+")
+    compute, memory = read_mode(text.upper())
     if any(mode.compute == compute != WHOLE_MODE and memory in ("", mode.memory) for mode in _MODES):
         return text.upper()
     raise path.error(

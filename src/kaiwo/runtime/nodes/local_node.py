@@ -19,7 +19,7 @@ from kaiwo.devices.sharing.share_types import devices_by_id as sharing_devices
 from kaiwo.model.gpu import WHOLE_MILLI, Gpu
 from kaiwo.model.gpu_models import GPU_MODELS
 from kaiwo.model.node import DeviceLinks, Node
-from kaiwo.model.partition_modes import partition_count, partition_milli
+from kaiwo.model.partition_modes import Mode, partition_count, partition_milli
 
 MEMINFO = "/proc/meminfo"
 WITHIN_MB_S = 10**6  # between partitions of one GPU
@@ -82,7 +82,7 @@ def _device(gpu: PhysicalGpu, part: PhysicalGpu | Partition, has_mig: bool) -> G
     vendor = "" if gpu.model in GPU_MODELS else gpu.vendor
     if isinstance(part, PhysicalGpu):
         return Gpu(name, gpu.model, part.memory_mib, is_healthy, reason, vendor=vendor)
-    profile = part.profile or "+".join(filter(None, (gpu.compute_mode, gpu.memory_mode))) or "cut"
+    profile = part.profile or Mode(gpu.compute_mode, gpu.memory_mode).profile or "cut"
     milli = _milli(gpu, part)
     return Gpu(name, gpu.model, part.memory_mib, is_healthy, reason, gpu.id, profile, milli, vendor=vendor)
 

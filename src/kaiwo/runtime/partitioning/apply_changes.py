@@ -149,7 +149,7 @@ class ModeChanger:
         self._sizes = {key: size for key, size in self._sizes.items() if key in states}
 
     def _begin(self, name: str, changes: Sequence[ModeChange]) -> None:
-        emit("partition-change-begun", node=name, gpus=[each.gpu for each in changes], to="+".join(changes[0].after))
+        emit("partition-change-begun", node=name, gpus=[each.gpu for each in changes], to=changes[0].after.profile)
         executor = self.machine if self._is_here(name) else self.executor_of(name)
         if executor is not None:
             self._running[name] = asyncio.create_task(executor.carry_out(changes))

@@ -75,7 +75,7 @@ def _plan_sentence(partitions: PartitioningLoop, steps: Sequence[ModeChangeStep]
 
 def _goal(steps: Sequence[ModeChangeStep], what: str = "") -> str:
     before = " or ".join(sorted({step.change.before.compute for step in steps}))
-    after = " or ".join(sorted({"+".join(step.change.after) for step in steps}))
+    after = " or ".join(sorted({step.change.after.profile for step in steps}))
     return f"change {what}from {before} to {after}"
 
 
