@@ -65,6 +65,8 @@ from kaiwo.gpus.partitioning.rollout import (
     with_modes_applied,
 )
 from kaiwo.model.events import PodGone, WorkloadGone
+from kaiwo.model.gpu import Gpu
+from kaiwo.model.node import Node
 from kaiwo.model.partition_modes import Mode
 from kaiwo.model.request import Request
 from kaiwo.model.reservation import NEVER_S
@@ -238,9 +240,14 @@ class Observer:
             asked,
             together,
             [changes_starting(before, self._course), changed_nodes(before, self._course)],
-            [with_closed_devices(node, self._course).gpus for node in objects],
-            [with_modes_applied(node, self._course, sizes).gpus for node in objects],
+            [_as_recorded(with_closed_devices(node, self._course)) for node in objects],
+            [_as_recorded(with_modes_applied(node, self._course, sizes)) for node in objects],
         ]
+
+
+def _as_recorded(node: Node) -> list[Gpu]:
+    """The devices without the fields that came after the recording: the reason says the same."""
+    return [replace(gpu, next_mode="", is_changing=False) for gpu in node.gpus]
 
 
 def _claims(view: View) -> list[Any]:

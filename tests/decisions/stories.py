@@ -196,7 +196,8 @@ class Story:
         node = world.state.node_objects[draw.choice(sorted(world.state.node_objects))]
         if node.gpus:
             at = draw.randrange(len(node.gpus))
-            gpu = replace(node.gpus[at], healthy=not node.gpus[at].healthy, reason="too hot")
+            is_healthy = not node.gpus[at].healthy
+            gpu = replace(node.gpus[at], healthy=is_healthy, reason="too hot", next_mode="", is_changing=False)
             if self._has(0.3):
                 gpu = close_for_change(node.gpus[at], Mode(draw.choice(("CPX", "SPX")), "NPS1"), self._has(0.5))
             world.tell(NodeChanged(replace(node, gpus=(*node.gpus[:at], gpu, *node.gpus[at + 1 :]))))

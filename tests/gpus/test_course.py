@@ -1,7 +1,11 @@
 """A plan is followed step by step: closed, changed, open again."""
 
+import pytest
+from msgspec.structs import replace
+
+from kaiwo.clusters.ledger import NodeUsage, keep_devices_in_use
 from kaiwo.gpus.partitioning.demand import GpuModeState, node_states, waiting_demands
-from kaiwo.gpus.partitioning.pending_mode_change import PendingChange, pending_change
+from kaiwo.gpus.partitioning.pending_mode_change import PendingChange, close_for_change, pending_change, reopen
 from kaiwo.gpus.partitioning.planner import plan_partitions
 from kaiwo.gpus.partitioning.rollout import (
     change_done,
@@ -70,6 +74,32 @@ def test_a_gpu_in_use_is_closed_its_work_ends_and_then_it_changes() -> None:
     assert world.is_running("old")
     world.finish("old")
     assert changes_starting(course, plan(world, course, 200)) == [("n", "gpu-0")]  # `whole` came before `new`
+
+
+@pytest.mark.parametrize("is_changing", [False, True])
+def test_a_pending_change_is_read_from_its_fields_and_from_the_reason_that_0_1_0_wrote(is_changing: bool) -> None:
+    gpu = whole(0)[0]
+    closed = close_for_change(gpu, CPX, is_changing)
+    assert pending_change(replace(closed, reason="reworded")) == pending_change(closed)
+    assert reopen(closed) == gpu
+    before = Gpu(gpu.id, gpu.model, gpu.memory_mib, False, closed.reason)
+    assert pending_change(before) == PendingChange("changing" if is_changing else "draining", CPX)
+    assert reopen(before) == gpu
+
+
+def test_another_problem_is_no_pending_change() -> None:
+    for reason in ("too many ECC errors", "its partition mode is being changed to something"):
+        broken = replace(whole(0)[0], healthy=False, reason=reason)
+        assert pending_change(broken) is None
+        assert reopen(broken) is broken
+
+
+def test_a_device_that_vanishes_in_a_change_waits_for_none() -> None:
+    closed = close_for_change(whole(0)[0], CPX, True)
+    usage = NodeUsage()
+    usage.devices[closed.id] = (1000, 0)
+    kept = keep_devices_in_use(machine(), machine(closed), usage).gpus
+    assert [(gpu.id, gpu.healthy, pending_change(gpu)) for gpu in kept] == [(closed.id, False, None)]
 
 
 def test_who_gives_up_opens_the_gpu_again() -> None:

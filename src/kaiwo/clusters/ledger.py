@@ -136,7 +136,8 @@ def keep_devices_in_use(after: Node, before: Node, usage: NodeUsage) -> Node:
     """The new node, with the devices that pods still hold although the node no longer has them."""
     shown = {gpu.id for gpu in after.gpus}
     held = [gpu for gpu in before.gpus if gpu.id not in shown and gpu.id in devices_in_use(usage)]
-    return replace(after, gpus=(*after.gpus, *(replace(gpu, healthy=False, reason=GONE) for gpu in held)))
+    kept = (replace(gpu, healthy=False, reason=GONE, next_mode="", is_changing=False) for gpu in held)
+    return replace(after, gpus=(*after.gpus, *kept))
 
 
 def _broken_device(node: Node, devices: Sequence[Share]) -> str:

@@ -6,6 +6,7 @@ Quantities are integers: a whole GPU is 1000 milli, memory is in MiB, so sums ar
 from collections.abc import Iterable, Mapping
 
 import msgspec
+from msgspec.structs import replace
 
 from kaiwo.model.gpu_models import GPU_MODELS
 
@@ -25,12 +26,21 @@ class Gpu(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     milli: int = WHOLE_MILLI  # its part of the physical GPU; those of all partitions add up to 1000
     share_grade: str = ""  # the best isolation of a share of it, if its machine reports it
     vendor: str = ""  # if its machine reports it and its model is not in the table
+    next_mode: str = ""  # the partition mode that it changes to, as in `profile`; until then it is not healthy
+    is_changing: bool = False  # the change has begun; before that, it drains
 
 
 class Share(msgspec.Struct, gc=False, frozen=True):
     gpu: str
     milli: int
     mib: int
+
+
+def with_health_of(known: Gpu, gpu: Gpu) -> Gpu:
+    """The second device with the health of the first, and with the mode change that the first waits for."""
+    return replace(
+        gpu, healthy=known.healthy, reason=known.reason, next_mode=known.next_mode, is_changing=known.is_changing
+    )
 
 
 def vendor_of(gpu: Gpu) -> str:

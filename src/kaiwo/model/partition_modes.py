@@ -143,6 +143,7 @@ def partition_gpu(gpu: Gpu, mode: Mode) -> tuple[Gpu, ...]:
         Gpu(
             f"{gpu.id}-p{index}", gpu.model, shape.memory_mib, gpu.healthy, gpu.reason,
             gpu.id, profile, partition_milli(index, shape.count),
+            next_mode=gpu.next_mode, is_changing=gpu.is_changing,
         )
         for index in range(shape.count)
     )  # fmt: skip

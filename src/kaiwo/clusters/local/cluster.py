@@ -34,7 +34,7 @@ from kaiwo.clusters.local.run_folder import RunCondition, RunFolder, RunSpec
 from kaiwo.clusters.local.sqlite_store import Store
 from kaiwo.clusters.protocol import Abilities, Cluster, LogFile
 from kaiwo.model.errors import ClusterError, ConfigError, NotFoundError
-from kaiwo.model.gpu import Gpu
+from kaiwo.model.gpu import Gpu, with_health_of
 from kaiwo.model.node import Node
 from kaiwo.model.queue import DEFAULT_QUEUE, UNBOUNDED_DEFAULT_QUEUE
 from kaiwo.model.workload import Phase, Workload, ordered_pods, request_of
@@ -367,8 +367,8 @@ def _replace_nodes(transaction: Transaction, nodes: Sequence[Node]) -> None:
 
 def _keep_unhealthy(before: Node, node: Node) -> tuple[Gpu, ...]:
     """A device that was unhealthy before the restart stays unhealthy until its agent reports otherwise."""
-    reasons = {gpu.id: gpu.reason for gpu in before.gpus if not gpu.healthy}
-    return tuple(replace(gpu, healthy=False, reason=reasons[gpu.id]) if gpu.id in reasons else gpu for gpu in node.gpus)
+    unhealthy = {gpu.id: gpu for gpu in before.gpus if not gpu.healthy}
+    return tuple(with_health_of(unhealthy[gpu.id], gpu) if gpu.id in unhealthy else gpu for gpu in node.gpus)
 
 
 def _first_pod(workload: Workload) -> str:

@@ -1,4 +1,4 @@
-"""The partition mode change that a device waits for, as text in `Gpu.reason`; only this module writes and reads it.
+"""Close a device until its partition mode has changed, reopen it, and read which change it waits for.
 
 Such a device is not unhealthy; it only takes no new work.
 """
@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 from msgspec.structs import replace
 
 from kaiwo.model.gpu import Gpu
-from kaiwo.model.partition_modes import COMPUTE_MODES, Mode
+from kaiwo.model.partition_modes import COMPUTE_MODES, Mode, read_mode
 
 ChangeState = Literal["draining", "changing"]
 _REASONS: dict[ChangeState, str] = {
@@ -24,18 +24,28 @@ class PendingChange(NamedTuple):
 
 def close_for_change(gpu: Gpu, goal: Mode, is_changing: bool) -> Gpu:
     """The device, closed to new work because of this change."""
-    reason = _REASONS["changing" if is_changing else "draining"]
-    return replace(gpu, healthy=False, reason=reason + "+".join(goal))
+    reason = _REASONS["changing" if is_changing else "draining"] + goal.profile
+    return replace(gpu, healthy=False, reason=reason, next_mode=goal.profile, is_changing=is_changing)
 
 
 def reopen(gpu: Gpu) -> Gpu:
     """The device without a pending change; any other problem stays."""
-    return replace(gpu, healthy=True, reason="") if pending_change(gpu) else gpu
+    if pending_change(gpu) is None:
+        return gpu
+    return replace(gpu, healthy=True, reason="", next_mode="", is_changing=False)
 
 
 def pending_change(gpu: Gpu) -> PendingChange | None:
-    for state, reason in _REASONS.items() if not gpu.healthy else ():
-        if gpu.reason.startswith(reason):
-            compute, _, memory = gpu.reason.removeprefix(reason).partition("+")
-            return PendingChange(state, Mode(compute, memory)) if compute in COMPUTE_MODES else None
+    if gpu.healthy:
+        return None
+    if gpu.next_mode:
+        return PendingChange("changing" if gpu.is_changing else "draining", read_mode(gpu.next_mode))
+    return _change_in_0_1_0(gpu.reason)
+
+
+def _change_in_0_1_0(reason: str) -> PendingChange | None:
+    """0.1.0 wrote the change only into the reason; its journals and state files are still read."""
+    for state, words in _REASONS.items():
+        if reason.startswith(words) and (goal := read_mode(reason.removeprefix(words))).compute in COMPUTE_MODES:
+            return PendingChange(state, goal)
     return None

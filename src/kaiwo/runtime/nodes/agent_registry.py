@@ -19,7 +19,7 @@ from kaiwo.devices.agent_messages import Correction, GpuSample, Hello, Line, Sam
 from kaiwo.devices.inventory import Inventory
 from kaiwo.devices.sharing.share_types import IsolationSupport
 from kaiwo.model.errors import ConfigError, NotFoundError, RefusedError
-from kaiwo.model.gpu import Gpu
+from kaiwo.model.gpu import Gpu, with_health_of
 from kaiwo.model.node import DeviceLinks, Node
 from kaiwo.runtime.log import emit
 from kaiwo.runtime.nodes.agent_report_checks import check_devices, check_inventory, check_sample, check_wiring
@@ -169,11 +169,9 @@ def _with_devices(node: Node, gpus: tuple[Gpu, ...], wiring: DeviceLinks) -> Nod
 
 def _with_health(node: Node, known: Mapping[str, Gpu]) -> Node:
     """A Kubernetes Node lists its own devices; the agent reports only their health."""
-    updated = (
-        replace(gpu, healthy=known[gpu.id].healthy, reason=known[gpu.id].reason) if gpu.id in known else gpu
-        for gpu in node.gpus
+    return replace(
+        node, gpus=tuple(with_health_of(known[gpu.id], gpu) if gpu.id in known else gpu for gpu in node.gpus)
     )
-    return replace(node, gpus=tuple(updated))
 
 
 def printable(text: str) -> str:
