@@ -13,11 +13,12 @@ from kaiwo.explain.possible_changes import (
     LEAST,
     MEMORY,
     PODS,
-    RESOURCES,
     SHARE,
     UNITS,
     ChangeKind,
     PossibleChange,
+    QueueBoundRef,
+    RoleSize,
     events_of,
     raised,
     size_of,
@@ -27,6 +28,7 @@ from kaiwo.model.queue_validation import check_queue_tree
 from kaiwo.model.workload import Phase
 from kaiwo.snapshot.assumed_events import assume
 from kaiwo.snapshot.cluster_state import ClusterState
+from kaiwo.snapshot.queue_table import RESOURCES
 from tests.worlds import World
 
 PPM = 1_000_000
@@ -80,7 +82,7 @@ def every_change(world: World, name: str, raise_step: int) -> Iterator[PossibleC
             # Memory has a hundred thousand sizes: every one near the free amounts, and steps in between.
             for value in _values(size, UNITS[dimension], LEAST[dimension], dimension in (GPU_MEMORY, MEMORY)):
                 cost = PPM * (size - value) // size
-                yield PossibleChange(ChangeKind.SMALLER_SIZE, "researcher", f"{role.name}:{dimension}", value, cost)
+                yield PossibleChange(ChangeKind.SMALLER_SIZE, "researcher", RoleSize(role.name, dimension), value, cost)
     asked = {model for role in workload.roles for model in role.request.gpu_models}
     if asked:
         for model in {gpu.model for node in state.node_objects.values() for gpu in node.gpus} - asked:
@@ -100,23 +102,24 @@ def every_change(world: World, name: str, raise_step: int) -> Iterator[PossibleC
     while queue in state.queue_objects:
         found = state.queue_objects[queue]
         for resource in RESOURCES:
-            yield from _raises(state, f"{queue}:{resource}", getattr(found, resource), resource, raise_step)
+            yield from _raises(state, QueueBoundRef(queue, resource, "", ""), getattr(found, resource), raise_step)
         for model, amounts in found.gpu_models.items():
-            yield from _raises(state, f"{queue}:gpu/{model}", amounts, "gpu", raise_step)
+            yield from _raises(state, QueueBoundRef(queue, "gpu", model, ""), amounts, raise_step)
         queue = found.parent
 
 
-def _raises(state: ClusterState, subject: str, amounts: Any, resource: str, step: int) -> Iterator[PossibleChange]:
+def _raises(state: ClusterState, ref: QueueBoundRef, amounts: Any, step: int) -> Iterator[PossibleChange]:
     """Every raise of the limit and of the quota that the door lets in."""
-    step = {"memory": 1_024, "cpu": 500}.get(resource, step)
+    step = {"memory": 1_024, "cpu": 500}.get(ref.resource, step)
     for bound in ("limit", "quota"):
-        for raise_by in range(step, _all_of(state, resource) + step, step):
-            change = PossibleChange(ChangeKind.QUOTA, "admin", f"{subject}:{bound}", raise_by, raise_by)
+        for raise_by in range(step, _all_of(state, ref.resource) + step, step):
+            change = PossibleChange(ChangeKind.QUOTA, "admin", ref._replace(bound=bound), raise_by, raise_by)
             if getattr(amounts, bound) >= 0 and _is_let_in(state, change):
                 yield change
 
 
 def _is_let_in(state: ClusterState, change: PossibleChange) -> bool:
+    assert isinstance(change.subject, QueueBoundRef)
     queue = raised(state, change.subject, change.value)
     return not any(
         finding.is_error for finding in check_queue_tree((state.queue_objects | {queue.name: queue}).values())

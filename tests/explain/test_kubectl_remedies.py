@@ -4,7 +4,7 @@ import pytest
 
 from kaiwo.explain import propose_in_kubernetes, remedy_in_kubernetes, why
 from kaiwo.explain.change_sentences import REPLACE, Proposal
-from kaiwo.explain.possible_changes import ChangeKind
+from kaiwo.explain.possible_changes import ChangeKind, QueueBoundRef
 from kaiwo.model.affinity import VENDOR_LABEL, NodeRule, PodAffinity, TopologySpread
 from kaiwo.model.node import Taint
 from kaiwo.model.obstacle import NodesExcluded, Obstacle, Reason
@@ -23,7 +23,7 @@ def told(world: World, name: str) -> list[str]:
 
 @pytest.mark.parametrize("kind", ChangeKind)
 def test_no_advice_names_a_command_that_is_refused(kind: ChangeKind) -> None:
-    subject = "lab:gpu:limit" if kind is ChangeKind.QUOTA else "lab"
+    subject = QueueBoundRef("lab", "gpu", "", "limit") if kind is ChangeKind.QUOTA else "lab"
     found = propose_in_kubernetes(Proposal(kind, "researcher", "do this", "kaiwo cancel x", subject))
     assert not any(word in f"{found.sentence} {found.command.replace(REPLACE, '')}" for word in REFUSED)
 

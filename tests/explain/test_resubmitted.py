@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from kaiwo.explain import why
 from kaiwo.explain.cheapest_change import cheapest_change
-from kaiwo.explain.possible_changes import ChangeKind, PossibleChange, events_of
+from kaiwo.explain.possible_changes import ChangeKind, PossibleChange, RoleSize, events_of
 from kaiwo.explain.verify_change import WhatIf
 from kaiwo.model.events import ReservationChanged, WorkloadChanged, WorkloadGone
 from kaiwo.model.obstacle import WhyVerdict
@@ -44,7 +44,7 @@ def test_what_others_take_when_the_plan_is_gone_is_not_proposed() -> None:
     assert not world.is_running("other")  # the plan keeps it out
     change = cheapest_change(WhatIf(world.state, MINE, world.policy, world.now_s)).change
     assert change is None or change.kind is ChangeKind.STOP
-    submit_again(world, PossibleChange(ChangeKind.SMALLER_SIZE, "researcher", "main:gpus", 1))
+    submit_again(world, PossibleChange(ChangeKind.SMALLER_SIZE, "researcher", RoleSize("main", "gpus"), 1))
     assert not world.is_running("mine")  # so it is
 
 

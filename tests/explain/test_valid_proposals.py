@@ -17,7 +17,7 @@ from kaiwo.cli.workload_options import make_form
 from kaiwo.clusters.queue_access import check_queue_access
 from kaiwo.explain import Why, why
 from kaiwo.explain.cheapest_change import cheapest_change
-from kaiwo.explain.possible_changes import SHARED_WHOLE, ChangeKind, raised
+from kaiwo.explain.possible_changes import SHARED_WHOLE, QueueBoundRef, raised
 from kaiwo.explain.verify_change import WhatIf
 from kaiwo.manifests import parse
 from kaiwo.manifests.kinds.object_metadata import ManifestDefaults
@@ -161,7 +161,7 @@ def test_a_proposal_typed_with_all_other_flags_kept_is_let_in_and_starts() -> No
 def check_others(world: World, name: str) -> None:
     """A raise leaves a tree of queues that the door lets in."""
     change = cheapest_change(WhatIf(world.state, f"default/{name}", world.policy, world.now_s)).change
-    if change is not None and change.kind is ChangeKind.QUOTA:
+    if change is not None and isinstance(change.subject, QueueBoundRef):
         queue = raised(world.state, change.subject, change.value)
         queues: dict[str, Queue] = world.state.queue_objects | {queue.name: queue}
         assert not [finding for finding in check_queue_tree(queues.values()) if finding.is_error]

@@ -7,7 +7,17 @@ from msgspec.structs import replace
 
 from kaiwo.explain import obstacles_of, why
 from kaiwo.explain.cheapest_change import cheapest_change
-from kaiwo.explain.possible_changes import LEAST, SHARE, UNITS, ChangeKind, PossibleChange, events_of, size_of
+from kaiwo.explain.possible_changes import (
+    LEAST,
+    SHARE,
+    UNITS,
+    ChangeKind,
+    PossibleChange,
+    QueueBoundRef,
+    RoleSize,
+    events_of,
+    size_of,
+)
 from kaiwo.explain.verify_change import WhatIf
 from kaiwo.manifests.values.quantities import MIN_FRACTION_MILLI
 from kaiwo.model.events import WorkloadGone
@@ -79,7 +89,7 @@ def test_exhaustive_search_agrees_on_the_cheapest_change_and_on_there_being_none
         change = ours.change
         found = cheapest_by_search(world, name, RAISE_STEP)
         none += change is None
-        if change is not None and change.kind is ChangeKind.SMALLER_SIZE and change.subject.endswith("memory"):
+        if change is not None and change.kind is ChangeKind.SMALLER_SIZE and str(change.subject).endswith("memory"):
             # The search looks at some sizes of memory only; ours may find one that gives up less.
             assert found is None or found.rank >= change.rank, (seed, name, change, found)
         elif change is not None and not ours.is_complete:
@@ -116,8 +126,8 @@ def _one_less_starts(world: World, name: str, change: PossibleChange) -> bool:
     """One unit less of the change, for the two kinds that have units."""
     workload = world.state.workloads[name]
     less = replace(change, value=change.value - 1)
-    if change.kind is ChangeKind.SMALLER_SIZE:
-        role_name, dimension = change.subject.split(":")
+    if isinstance(change.subject, RoleSize):
+        role_name, dimension = change.subject
         role = next(role for role in workload.roles if role.name == role_name)
         less = replace(change, value=change.value + UNITS[dimension])
         if less.value >= size_of(role, dimension):
@@ -130,7 +140,7 @@ def _one_less_starts(world: World, name: str, change: PossibleChange) -> bool:
 def test_what_another_queue_would_see_of_the_nodes_does_not_rule_out_a_raise() -> None:
     world, name = waiting_world(149, most_nodes=2, most_work=8), "default/w02"  # others have planned starts
     change = cheapest_change(WhatIf(world.state, name, world.policy, world.now_s)).change
-    assert change == PossibleChange(ChangeKind.QUOTA, "admin", "default:gpu:quota", 1000, 1000)
+    assert change == PossibleChange(ChangeKind.QUOTA, "admin", QueueBoundRef("default", "gpu", "", "quota"), 1000, 1000)
 
 
 def test_another_model_is_proposed_where_the_wish_for_it_changes_what_others_may_plan() -> None:
@@ -145,10 +155,14 @@ def test_another_model_is_proposed_where_the_wish_for_it_changes_what_others_may
 def test_a_size_is_proposed_where_only_the_changed_wish_counts_in_what_others_may_plan() -> None:
     world, name = waiting_world(61, most_nodes=2, most_work=8), "default/w00"  # as it is, no device is large enough
     change = cheapest_change(WhatIf(world.state, name, world.policy, world.now_s)).change
-    assert change == PossibleChange(ChangeKind.SMALLER_SIZE, "researcher", "main:gpu-memory", 65_536, 344_640)
+    assert change == PossibleChange(
+        ChangeKind.SMALLER_SIZE, "researcher", RoleSize("main", "gpu-memory"), 65_536, 344_640
+    )
 
 
 def test_a_size_that_is_refused_says_nothing_of_smaller_ones_where_its_wish_did_not_count_before() -> None:
     world, name = waiting_world(256, most_nodes=2, most_work=8), "default/w02"  # too large for any GPU, beside a plan
     change = cheapest_change(WhatIf(world.state, name, world.policy, world.now_s)).change
-    assert change == PossibleChange(ChangeKind.SMALLER_SIZE, "researcher", "main:gpu-memory", 63_536, 364_640)
+    assert change == PossibleChange(
+        ChangeKind.SMALLER_SIZE, "researcher", RoleSize("main", "gpu-memory"), 63_536, 364_640
+    )

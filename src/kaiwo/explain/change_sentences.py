@@ -14,9 +14,10 @@ from kaiwo.explain.possible_changes import (
     SHARE,
     ChangeKind,
     PossibleChange,
+    QueueBoundRef,
+    RoleSize,
     bound_of,
     is_shared_whole,
-    split_bound,
 )
 from kaiwo.model.amounts import amount
 from kaiwo.model.request import Request
@@ -33,7 +34,7 @@ class Proposal(msgspec.Struct, frozen=True):
     by: str
     sentence: str
     command: str
-    subject: str = ""  # as in the PossibleChange
+    subject: str | RoleSize | QueueBoundRef = ""  # as in the PossibleChange
 
 
 def propose(state: ClusterState, name: str, change: PossibleChange, remark: str = "") -> Proposal:
@@ -43,7 +44,8 @@ def propose(state: ClusterState, name: str, change: PossibleChange, remark: str 
 
 def propose_in_kubernetes(proposal: Proposal) -> Proposal:
     """The same for a cluster whose work is managed with kubectl: `kaiwo submit` is refused there."""
-    names = {"sentence": proposal.sentence, "subject": proposal.subject, "queue": split_bound(proposal.subject)[0]}
+    queue = proposal.subject.queue if isinstance(proposal.subject, QueueBoundRef) else ""
+    names = {"sentence": proposal.sentence, "subject": str(proposal.subject), "queue": queue}
     sentence, command = (text.format(**names) for text in _KUBECTL_TEXTS[ChangeKind(proposal.kind)])
     return replace(proposal, sentence=sentence, command=command)
 
@@ -55,31 +57,28 @@ def short_name(workload: str) -> str:
 
 def _words(state: ClusterState, name: str, change: PossibleChange) -> tuple[str, str]:
     """The sentence and the command."""
-    subject = change.subject
-    match change.kind:
-        case ChangeKind.SMALLER_SIZE:
-            return _smaller(state.workloads[name], change)
-        case ChangeKind.OTHER_MODEL:
-            return f"ask for {subject} instead", _again(name, f"--model {quote(subject)}")
-        case ChangeKind.OTHER_QUEUE:
-            return f"submit it to queue '{subject}'", _again(name, f"--queue {subject}")
-        case ChangeKind.QUOTA:
-            queue, resource, model, bound = split_bound(subject)
+    match change.kind, change.subject:
+        case ChangeKind.SMALLER_SIZE, RoleSize() as size:
+            return _smaller(state.workloads[name], size, change.value)
+        case ChangeKind.OTHER_MODEL, str(model):
+            return f"ask for {model} instead", _again(name, f"--model {quote(model)}")
+        case ChangeKind.OTHER_QUEUE, str(queue):
+            return f"submit it to queue '{queue}'", _again(name, f"--queue {queue}")
+        case ChangeKind.QUOTA, QueueBoundRef(queue, resource, model, bound) as ref:
             unit = {"gpu": "milli-gpu", "cpu": "milli-cpu", "memory": "mib"}[resource]
-            total = bound_of(state, subject) + change.value
+            total = bound_of(state, ref) + change.value
             by, to = amount(change.value, unit, total), amount(total, unit, change.value)
             text = f"raise the {model or resource} {bound} of queue '{queue}' by {by}, to {to}"
             return text, "kaiwo apply -f QUEUE.yaml"
-        case ChangeKind.STOP:
-            return f"stop {short_name(subject)}, which is running now", f"kaiwo cancel {short_name(subject)}"
+        case ChangeKind.STOP, str(other):
+            return f"stop {short_name(other)}, which is running now", f"kaiwo cancel {short_name(other)}"
     raise ValueError(f"no such change: {change.kind}")
 
 
-def _smaller(workload: Workload, change: PossibleChange) -> tuple[str, str]:
-    role_name, dimension = change.subject.split(":")
-    role = next(role for role in workload.roles if role.name == role_name)
-    whose = f" for role '{role_name}'" if len(workload.roles) > 1 else ""
-    what, flag = _size(role, dimension, change.value)
+def _smaller(workload: Workload, size: RoleSize, value: int) -> tuple[str, str]:
+    role = next(role for role in workload.roles if role.name == size.role)
+    whose = f" for role '{role.name}'" if len(workload.roles) > 1 else ""
+    what, flag = _size(role, size.dimension, value)
     has_flags = len(workload.roles) == 1 and role.name == Role(role.request).name  # others come from files only
     return f"{what}{whose} instead", _again(workload.name, flag) if has_flags else ""
 

@@ -5,6 +5,7 @@ of the list, then how much of it, then names. A change is always one thing: one 
 """
 
 import enum
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -19,11 +20,10 @@ from kaiwo.model.events import (
     WorkloadGone,
 )
 from kaiwo.model.gpu import SHARED_MILLI, TIME_SLICING
-from kaiwo.model.queue import UNLIMITED, Queue
+from kaiwo.model.queue import UNLIMITED, Queue, QueueAmounts
 from kaiwo.model.request import Request
 from kaiwo.model.workload import ACTIVE_PHASES, Pod, Role, Workload
 from kaiwo.snapshot.cluster_state import ClusterState
-from kaiwo.snapshot.queue_table import RESOURCES
 
 
 class ChangeKind(enum.StrEnum):
@@ -35,18 +35,38 @@ class ChangeKind(enum.StrEnum):
     STOP = "stop-workload"
 
 
+class RoleSize(NamedTuple):
+    role: str
+    dimension: str
+
+    def __str__(self) -> str:
+        return f"{self.role}:{self.dimension}"
+
+
+class QueueBoundRef(NamedTuple):
+    """A quota or a limit of a queue: of a resource, or of one GPU model."""
+
+    queue: str
+    resource: str
+    model: str  # empty: of all GPUs, or of another resource
+    bound: str  # limit | quota
+
+    def __str__(self) -> str:
+        return f"{self.queue}:{self.resource}{'/' if self.model else ''}{self.model}:{self.bound}"
+
+
 class PossibleChange(msgspec.Struct, frozen=True):
     """What to change, by whom, and what it costs."""
 
     kind: ChangeKind
     by: str  # researcher | admin
-    subject: str  # the role and dimension, the model, the queue (with resource and bound), or the workload to stop
+    subject: str | RoleSize | QueueBoundRef  # a text: the model, the queue, or the workload to stop
     value: int = 0  # the new size, or how much the bound is raised
     cost: int = 0  # within the kind: parts per million given up, milli raised, GPU-seconds lost
 
     @property
     def rank(self) -> tuple[int, int, int, str]:
-        return (self.by == "admin", list(ChangeKind).index(self.kind), self.cost, self.subject)
+        return (self.by == "admin", list(ChangeKind).index(self.kind), self.cost, str(self.subject))
 
 
 PODS, GPUS, SHARE, GPU_MEMORY, CPU, MEMORY = "pods", "gpus", "share", "gpu-memory", "cpu", "memory"
@@ -93,81 +113,67 @@ def with_model(workload: Workload, model: str) -> Workload:
     return replace(workload, roles=roles)
 
 
-def bound_name(state: ClusterState, queue: str, column: int, word: str) -> str:
-    """`queue:resource:bound`, or `queue:gpu/model:bound`."""
-    if column < len(RESOURCES):
-        return f"{queue}:{RESOURCES[column]}:{word}"
-    return f"{queue}:gpu/{state.queues.models[column - len(RESOURCES)]}:{word}"
-
-
-def split_bound(subject: str) -> tuple[str, str, str, str]:
-    """The queue, the resource, the GPU model if it is a model's bound, and `limit` or `quota`."""
-    queue, _, rest = subject.partition(":")
-    what, _, word = rest.rpartition(":")
-    resource, _, model = what.partition("/")
-    return queue, resource, model, word
-
-
-def bound_of(state: ClusterState, subject: str) -> int:
+def bound_of(state: ClusterState, ref: QueueBoundRef) -> int:
     """The current limit or quota."""
-    queue, resource, model, word = split_bound(subject)
-    found = state.queue_objects[queue]
-    value: int = getattr(found.gpu_models[model] if model else getattr(found, resource), word)
-    return value
+    found = state.queue_objects[ref.queue]
+    amounts = found.gpu_models[ref.model] if ref.model else _amounts(found, ref.resource)
+    return amounts.quota if ref.bound == "quota" else amounts.limit
 
 
-def highest_raise(state: ClusterState, subject: str, left: int) -> int:
+def _amounts(queue: Queue, resource: str) -> QueueAmounts:
+    return {"gpu": queue.gpu, "cpu": queue.cpu, "memory": queue.memory}[resource]
+
+
+def highest_raise(state: ClusterState, ref: QueueBoundRef, left: int) -> int:
     """A bound above what the cluster has is as good as none; and a quota must stay within the limits."""
-    queue, resource, model, word = split_bound(subject)
+    queue, resource, model, bound = ref
     nodes, found = state.node_objects.values(), state.queue_objects[queue]
     if resource == "gpu":
         there = sum(gpu.milli for node in nodes for gpu in node.gpus if not model or gpu.model == model)
     else:
         there = sum(node.cpu_milli if resource == "cpu" else node.memory_mib for node in nodes)
     highest = max(0, there - left)
-    if word == "quota":
-        limits = [getattr(found, resource).limit, *([found.gpu_models[model].limit] if model else [])]
-        highest = min([highest, *(limit - bound_of(state, subject) for limit in limits if limit != UNLIMITED)])
+    if bound == "quota":
+        limits = [_amounts(found, resource).limit, *([found.gpu_models[model].limit] if model else [])]
+        highest = min([highest, *(limit - bound_of(state, ref) for limit in limits if limit != UNLIMITED)])
     return highest
 
 
-def raised(state: ClusterState, subject: str, raise_by: int) -> Queue:
-    queue, resource, model, word = split_bound(subject)
-    found, higher = state.queue_objects[queue], {word: bound_of(state, subject) + raise_by}
+def raised(state: ClusterState, ref: QueueBoundRef, raise_by: int) -> Queue:
+    queue, resource, model, bound = ref
+    found, higher = state.queue_objects[queue], {bound: bound_of(state, ref) + raise_by}
     if model:
         return replace(found, gpu_models=found.gpu_models | {model: replace(found.gpu_models[model], **higher)})
-    return replace(found, **{resource: replace(getattr(found, resource), **higher)})
+    return replace(found, **{resource: replace(_amounts(found, resource), **higher)})
 
 
 def events_of(state: ClusterState, workload: Workload, change: PossibleChange) -> list[Event]:
-    match change.kind:
-        case ChangeKind.SMALLER_SIZE:
-            role, dimension = change.subject.split(":")
+    match change.kind, change.subject:
+        case ChangeKind.SMALLER_SIZE, RoleSize(role, dimension):
             return [WorkloadChanged(resized(workload, role, dimension, change.value))]
-        case ChangeKind.OTHER_MODEL:
-            return [WorkloadChanged(with_model(workload, change.subject))]
-        case ChangeKind.OTHER_QUEUE:
-            return [WorkloadChanged(replace(workload, queue=change.subject))]
-        case ChangeKind.QUOTA:
-            return [QueueChanged(raised(state, change.subject, change.value))]
-        case ChangeKind.STOP:
-            pods = held_by(state, change.subject)
-            return [WorkloadGone(change.subject), *(PodGone(change.subject, pod.name) for pod in pods)]
+        case ChangeKind.OTHER_MODEL, str(model):
+            return [WorkloadChanged(with_model(workload, model))]
+        case ChangeKind.OTHER_QUEUE, str(queue):
+            return [WorkloadChanged(replace(workload, queue=queue))]
+        case ChangeKind.QUOTA, QueueBoundRef() as ref:
+            return [QueueChanged(raised(state, ref, change.value))]
+        case ChangeKind.STOP, str(name):
+            return [WorkloadGone(name), *(PodGone(name, pod.name) for pod in held_by(state, name))]
     raise ValueError(f"no such change: {change.kind}")
 
 
 def events_to_undo(state: ClusterState, workload: Workload, change: PossibleChange) -> list[Event]:
     """What undoes the change, in the state to which it is about to be applied."""
-    match change.kind:
-        case ChangeKind.QUOTA:
-            return [QueueChanged(state.queue_objects[change.subject.split(":")[0]])]
-        case ChangeKind.STOP:
-            kept = state.nominations.get(change.subject, {})
+    match change.kind, change.subject:
+        case ChangeKind.QUOTA, QueueBoundRef(queue):
+            return [QueueChanged(state.queue_objects[queue])]
+        case ChangeKind.STOP, str(name):
+            kept = state.nominations.get(name, {})
             return [
-                WorkloadChanged(state.workloads[change.subject]),
-                *(PodChanged(pod) for pod in held_by(state, change.subject)),
+                WorkloadChanged(state.workloads[name]),
+                *(PodChanged(pod) for pod in held_by(state, name)),
                 *(NominationChanged(kept[pod]) for pod in sorted(kept)),
-                *([state.last_stop[change.subject]] if change.subject in state.last_stop else []),
+                *([state.last_stop[name]] if name in state.last_stop else []),
             ]
     return [WorkloadChanged(workload)]
 

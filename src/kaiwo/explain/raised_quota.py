@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from kaiwo.decide.cycle import TrialOutcome
 from kaiwo.decide.placement.queue_limits import UsageBound, bounds_on, least_by_model, least_charge
 from kaiwo.explain.placement_check import PlacementCheck
-from kaiwo.explain.possible_changes import ChangeKind, PossibleChange, bound_name, highest_raise
+from kaiwo.explain.possible_changes import ChangeKind, PossibleChange, QueueBoundRef, highest_raise
 from kaiwo.explain.verify_change import WhatIf
 from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.workload import role_of
 from kaiwo.snapshot.backlog import RoleNeeds, needs_of_each_choice
-from kaiwo.snapshot.queue_table import ResourceVector
+from kaiwo.snapshot.queue_table import RESOURCES, ResourceVector
 
 
 def quota_raises(what_if: WhatIf, check: PlacementCheck, most_cost: int) -> Iterator[PossibleChange | None]:
@@ -45,7 +45,7 @@ def only_needed_raise(what_if: WhatIf, check: PlacementCheck) -> tuple[PossibleC
     if len(must) != 1:
         return None
     change = _raised(what_if, must[0], least[must[0].column] - must[0].left)
-    is_possible = change.value <= highest_raise(what_if.state, change.subject, must[0].left)
+    is_possible = change.value <= highest_raise(what_if.state, _bound_ref(what_if, must[0]), must[0].left)
     return (change, least) if is_possible else None
 
 
@@ -60,7 +60,7 @@ class _Search:
         """First the raise for its least charge and for what starts before it; then steps in between."""
         what_if, bound = self._what_if, self._bound
         low = max(0, self._pays[0] - bound.left - 1)
-        top = highest_raise(what_if.state, _raised(what_if, bound, 0).subject, bound.left)
+        top = highest_raise(what_if.state, _bound_ref(what_if, bound), bound.left)
         if top <= low:
             return None
         if len(self._pays) == 1 and low and self._has_fixed_order():
@@ -139,9 +139,14 @@ def _charges_of(what_if: WhatIf, check: PlacementCheck, needs: RoleNeeds) -> lis
 
 
 def _raised(what_if: WhatIf, bound: UsageBound, by: int) -> PossibleChange:
-    queue, word = what_if.view.queues.names[bound.queue], "quota" if bound.is_quota else "limit"
-    subject = bound_name(what_if.state, queue, bound.column, word)
-    return PossibleChange(ChangeKind.QUOTA, "admin", subject, by, by)
+    return PossibleChange(ChangeKind.QUOTA, "admin", _bound_ref(what_if, bound), by, by)
+
+
+def _bound_ref(what_if: WhatIf, bound: UsageBound) -> QueueBoundRef:
+    """The resources are followed by the models with bounds of their own."""
+    state, queue, at = what_if.state, what_if.view.queues.names[bound.queue], bound.column - len(RESOURCES)
+    resource, model = (RESOURCES[bound.column], "") if at < 0 else ("gpu", state.queues.models[at])
+    return QueueBoundRef(queue, resource, model, "quota" if bound.is_quota else "limit")
 
 
 def _taken(what_if: WhatIf, bound: UsageBound, outcome: TrialOutcome) -> dict[str, int]:

@@ -21,6 +21,7 @@ from kaiwo.explain.possible_changes import (
     UNITS,
     ChangeKind,
     PossibleChange,
+    RoleSize,
     resized,
     size_of,
 )
@@ -78,7 +79,7 @@ def smaller_size(role: Role, dimension: str, value: int) -> PossibleChange:
     """The change to a smaller size; its cost is the part of the size that it gives up."""
     size = size_of(role, dimension)
     cost = PPM * (size - value) // size
-    return PossibleChange(ChangeKind.SMALLER_SIZE, "researcher", f"{role.name}:{dimension}", value, cost)
+    return PossibleChange(ChangeKind.SMALLER_SIZE, "researcher", RoleSize(role.name, dimension), value, cost)
 
 
 class _Size(NamedTuple):

@@ -101,7 +101,7 @@ class StopCandidates:
 
     def cheapest_first(self, by: str) -> Iterator[PossibleChange]:
         """A researcher's own workloads, or (`admin`) all others; each once."""
-        seen: set[str] = set()
+        seen = set[object]()
         changes = [variant.cheapest_first(by) for variant in self._variants]
         for change in merge(*changes, key=attrgetter("cost", "subject")):
             if change.subject not in seen:
