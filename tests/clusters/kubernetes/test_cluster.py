@@ -207,7 +207,7 @@ def test_an_eviction_that_is_refused_for_good_is_taken_back(plane: Plane) -> Non
             await scene.until(lambda: scene.state.pods["default/a", "main-0"].phase is Phase.RUNNING)
 
             async def refuse(method: str, path: str, *_: object, **__: object) -> bytes:
-                raise ApiError(403, "Forbidden", f"{method} {path}: you may not")
+                raise ApiError(403, "Forbidden", "you may not", call=f"{method} {path}")
 
             scene.cluster.client.write = refuse  # type: ignore[method-assign]
             await scene.evict("a")
@@ -225,7 +225,7 @@ def test_who_may_neither_bind_nor_read_waits_before_it_tries_again(plane: Plane)
             await scene.until_waiting("a")
 
             async def refuse(*_: object, **__: object) -> bytes:
-                raise ApiError(403, "Forbidden", "POST binding: you may not")
+                raise ApiError(403, "Forbidden", "you may not", call="POST binding")
 
             with pytest.MonkeyPatch.context() as patched:
                 patched.setattr(scene.cluster.client, "write", refuse)
@@ -250,7 +250,7 @@ def test_a_binding_of_which_a_sick_server_cannot_say_what_became_of_it_keeps_its
 
             async def write_and_fail(*words: Any, **more: Any) -> bytes:
                 await write(*words, **more)
-                raise ApiError(500, "InternalError", "POST binding: request timed out")
+                raise ApiError(500, "InternalError", "request timed out", call="POST binding")
 
             async def read_late(path: str, *words: Any, **more: Any) -> bytes:
                 nonlocal reads
@@ -258,7 +258,7 @@ def test_a_binding_of_which_a_sick_server_cannot_say_what_became_of_it_keeps_its
                     reads += 1
                     await asyncio.sleep(0.05)
                     if is_sick:
-                        raise ApiError(500, "InternalError", "GET pod: request timed out")
+                        raise ApiError(500, "InternalError", "request timed out", call="GET pod")
                 return await read(path, *words, **more)
 
             with pytest.MonkeyPatch.context() as patched:

@@ -169,7 +169,7 @@ class Client:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             # aiohttp's timeouts have no text of their own.
             reason = str(error) or ("no answer in time" if isinstance(error, TimeoutError) else type(error).__name__)
-            raise UnreachableError(f"{call}: {reason}") from error
+            raise UnreachableError(reason, str(call)) from error
 
     async def _credential(self, refused: Credential | None) -> Credential:
         """Treat a failing exec plugin like a server that does not answer: both may recover."""
@@ -216,12 +216,11 @@ async def check_connection(access: ClusterAccess) -> str:
             "renew its token or certificate"
         )
     except UnreachableError as error:
-        reason = str(error).removeprefix(f"{call}: ")
-        if "CERTIFICATE_VERIFY_FAILED" not in reason:
-            return f"the API server {access.server} cannot be reached: {reason}"
+        if "CERTIFICATE_VERIFY_FAILED" not in error.message:
+            return f"the API server {access.server} cannot be reached: {error.message}"
         return (
             f"the API server {access.server} shows a certificate that the CA of {whose} did not sign, or that is for "
-            f"another name ({reason}); correct certificate-authority, or the server's address"
+            f"another name ({error.message}); correct certificate-authority, or the server's address"
         )
     finally:
         await client.close()

@@ -25,11 +25,11 @@ class Status(msgspec.Struct, rename="camel"):
 
 
 class ApiError(ClusterError):
-    """The API server refused a call."""
+    """The API server refused a call. `message`: what it said, without the call."""
 
-    def __init__(self, code: int, reason: str, message: str, retry_after_s: float = 0) -> None:
-        super().__init__(message)
-        self.code, self.reason, self.retry_after_s = code, reason, retry_after_s
+    def __init__(self, code: int, reason: str, message: str, retry_after_s: float = 0, call: str = "") -> None:
+        super().__init__(f"{call}: {message}" if call else message)
+        self.code, self.reason, self.message, self.retry_after_s = code, reason, message, retry_after_s
 
     @property
     def is_gone(self) -> bool:
@@ -48,7 +48,7 @@ class ApiError(ClusterError):
     @property
     def is_namespace_terminating(self) -> bool:
         """Its namespace is being deleted, so nothing new can be created there."""
-        return self.code == 403 and "because it is being terminated" in str(self)
+        return self.code == 403 and "because it is being terminated" in self.message
 
     @property
     def is_transient(self) -> bool:
@@ -60,20 +60,24 @@ class StandbyError(ApiError):
     """Only the leader writes. A retry is useless: the leader makes its own decisions."""
 
     def __init__(self, what: str) -> None:
-        super().__init__(0, "Standby", f"{what}: this replica is a standby, which changes nothing; ask the leader")
+        super().__init__(0, "Standby", "this replica is a standby, which changes nothing; ask the leader", call=what)
 
 
 class UnreachableError(ClusterError):
-    """No answer from the API server."""
+    """No answer from the API server. `message`: why, without the call."""
 
     is_transient = True
     retry_after_s = 0.0
 
+    def __init__(self, message: str, call: str = "") -> None:
+        super().__init__(f"{call}: {message}" if call else message)
+        self.message = message
+
 
 def status_error(status: Status, call: str, retry_after_s: float = 0) -> ApiError:
     wait_s = status.details.retry_after_seconds if status.details else 0
-    message = f"{call}: {status.message or status.reason or f'HTTP {status.code}'}"
-    return ApiError(status.code, status.reason, message, float(wait_s or retry_after_s))
+    message = status.message or status.reason or f"HTTP {status.code}"
+    return ApiError(status.code, status.reason, message, float(wait_s or retry_after_s), call)
 
 
 def read_status(code: int, body: bytes, call: str, retry_after: str = "") -> ApiError:

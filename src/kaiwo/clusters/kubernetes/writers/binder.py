@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from kaiwo.clusters.kubernetes.cache.device_grants import grant_annotations
 from kaiwo.clusters.kubernetes.client import ApiError, UnreachableError
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod
-from kaiwo.clusters.kubernetes.writers.pod_writes import AcceptedWrite, PodWrites, pod_path, server_message
+from kaiwo.clusters.kubernetes.writers.pod_writes import AcceptedWrite, PodWrites, pod_path
 from kaiwo.clusters.kubernetes.writers.volume_binder import VolumeBinder
 from kaiwo.clusters.ledger import Misfit
 from kaiwo.clusters.plan_checks import STILL_STOPPING, by_workload, check_devices, check_starts, find_misfit
@@ -134,6 +134,6 @@ class Binder:
             self._writes.succeeded(AcceptedWrite(pod, start=start))
         elif known is not None and known.uid == pod.uid and not known.node:
             # Back off even if the pod cannot be read: without permission to bind and to read, we must not try forever.
-            self._cache.start_backoff.refuse(start.workload, self._now_s(), server_message(error))
+            self._cache.start_backoff.refuse(start.workload, self._now_s(), error.message)
         self._cache.in_flight.end_start(pod)
         self._writes.publish()

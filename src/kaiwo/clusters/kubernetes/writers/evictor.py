@@ -12,7 +12,7 @@ import msgspec
 from kaiwo.clusters.kubernetes.client import ApiError, StandbyError, UnreachableError
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod
 from kaiwo.clusters.kubernetes.writers.coalescing_writer import MAX_CHARACTERS
-from kaiwo.clusters.kubernetes.writers.pod_writes import AcceptedWrite, PodWrites, pod_path, server_message
+from kaiwo.clusters.kubernetes.writers.pod_writes import AcceptedWrite, PodWrites, pod_path
 from kaiwo.clusters.plan_checks import by_workload, check_evictions
 from kaiwo.model.plan import Eviction, EvictionCause
 
@@ -67,7 +67,7 @@ class Evictor:
                     await self._writes.refetch(pod)  # it is gone, or another pod has its name
                     self._writes.publish()
                     return
-                why = "" if isinstance(error, StandbyError) else server_message(error)
+                why = "" if isinstance(error, StandbyError) else error.message
                 is_budget = error.code == TOO_MANY_REQUESTS
                 if tried == 1 and is_budget:
                     self._writes.report("evict-delayed", pod=f"{pod.namespace}/{pod.name}", error=why)

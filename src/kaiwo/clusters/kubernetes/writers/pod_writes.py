@@ -77,8 +77,3 @@ class PodWrites:
 
 def pod_path(pod: CachedPod) -> str:
     return f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
-
-
-def server_message(error: Exception) -> str:
-    """What the server said, without the path of the request."""
-    return str(error).partition(": ")[2] or str(error)

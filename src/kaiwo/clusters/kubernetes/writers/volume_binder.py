@@ -83,7 +83,7 @@ class VolumeBinder:
                 answer = await self._client.patch(path, msgspec.json.encode(body))
                 self._written[step] = int(_read_written(answer).metadata.resource_version)
             except (ApiError, UnreachableError) as error:
-                return f"its volume claim {step.claim[1]}: {str(error).partition(': ')[2] or error}"
+                return f"its volume claim {step.claim[1]}: {error.message}"
         return ""
 
     async def _wait(self, pod: CachedPod, taken: ReservedVolumes, node: str) -> str:
