@@ -64,10 +64,14 @@ def respond(error: ProblemError) -> Response:
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """`; did you mean 'limit'?`, or the whole list when nothing is similar."""
     names = sorted(known)
-    near = difflib.get_close_matches(word[:100], names, n=1, cutoff=0.6)
-    if near:
-        return f"; did you mean '{near[0]}'?"
+    if near := similar_name(word, names):
+        return f"; did you mean '{near}'?"
     return f"; it can be {', '.join(names)}" if names else ""
+
+
+def similar_name(word: str, known: Iterable[str]) -> str:
+    """The most similar name; empty if none is similar."""
+    return next(iter(difflib.get_close_matches(word[:100], sorted(known), n=1, cutoff=0.6)), "")
 
 
 def quote(text: str) -> str:

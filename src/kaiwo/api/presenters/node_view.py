@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import msgspec
 import numpy as np
 
-from kaiwo.api.http.problems import did_you_mean, not_found, quote
+from kaiwo.api.http.problems import not_found, quote, similar_name
 from kaiwo.api.http.query_params import read_cursor, write_cursor
 from kaiwo.api.views import GpuView, NodeView, Page, TenantView, Usage
 from kaiwo.gpus.partitioning.pending_mode_change import pending_change
@@ -150,5 +150,5 @@ def _by_device(held: Iterable[Allocation]) -> dict[str, list[tuple[Allocation, i
 
 def _similar_name(name: str, known: Iterable[str]) -> str:
     """A hint with a similar name, if there is one: a list of all nodes would not help."""
-    hint = did_you_mean(name, known)
-    return hint if "did you mean" in hint else "; see: kaiwo nodes"
+    near = similar_name(name, known)
+    return f"; did you mean '{near}'?" if near else "; see: kaiwo nodes"

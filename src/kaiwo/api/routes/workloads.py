@@ -11,7 +11,7 @@ import msgspec
 from kaiwo import explain
 from kaiwo.api.context import wait_until_visible
 from kaiwo.api.endpoint import EndpointCall, Route
-from kaiwo.api.http.problems import JSON, did_you_mean, invalid, quote, translate
+from kaiwo.api.http.problems import JSON, invalid, quote, similar_name, translate
 from kaiwo.api.http.request_body import Body, read_fields
 from kaiwo.api.presenters.list_pages import WORKLOAD_PARAMS, list_page
 from kaiwo.api.presenters.node_view import unhealthy_devices
@@ -142,12 +142,10 @@ def _similar_name(call: EndpointCall) -> str:
     """A workload of the same name in another namespace, or of a similar name in this one."""
     asked, own = call.path["name"], f"{call.path['namespace']}/"
     names = [record.workload.name for record in call.context.live.cluster.records()]
-    elsewhere = next((name for name in names if name.endswith(f"/{asked}")), "")
-    if elsewhere:
-        return f"did you mean '{elsewhere}'?"
+    near = next((name for name in names if name.endswith(f"/{asked}")), "")
     here = (name.removeprefix(own) for name in names if name.startswith(own) and abs(len(name) - len(own + asked)) < 3)
-    hint = did_you_mean(asked, islice(here, MAX_NEAR))
-    return hint.removeprefix("; ") if "did you mean" in hint else ""
+    near = near or similar_name(asked, islice(here, MAX_NEAR))
+    return f"did you mean '{near}'?" if near else ""
 
 
 def plain_answer(record: WorkloadRecord) -> str:
