@@ -25,7 +25,11 @@ LONGEST_PAUSE_S = 10.0
 
 
 class NoServerError(ClusterError):
-    """No Kaiwo answers at this address."""
+    """No Kaiwo answers at this address: the fact, and what to do about it."""
+
+    def __init__(self, fact: str, todo: str) -> None:
+        super().__init__(f"{fact}; {todo}")
+        self.fact, self.todo = fact, todo
 
 
 class LostServerError(ClusterError):
@@ -100,15 +104,15 @@ class ApiClient(msgspec.Struct):
     def connection_error(self, error: Exception) -> KaiwoError:
         """The error of a connection as a KaiwoError that says what to do."""
         if isinstance(error, ConnectionRefusedError):
-            return NoServerError(self._no_answer_message("connection refused"))
+            return self._no_answer("connection refused")
         if isinstance(error, TimeoutError):
             late = f"{self.url} did not answer within {self.timeout_s:g} s"
-            return NoServerError(f"{late}; check whether it is running with: kaiwo doctor")
+            return NoServerError(late, "check whether it is running with: kaiwo doctor")
         if isinstance(error, ConnectionError) or (isinstance(error, HttpError) and error.is_truncated):
             lost = f"{self.url} closed the connection before its answer was complete"
             return LostServerError(f"{lost}; check with: kaiwo status")
         if isinstance(error, OSError):
-            return NoServerError(self._no_answer_message((error.strerror or str(error)).lower()))
+            return self._no_answer((error.strerror or str(error)).lower())
         return self._unexpected_answer(str(error))
 
     def _read(self, response: HttpResponse) -> bytes:
@@ -133,10 +137,12 @@ class ApiClient(msgspec.Struct):
         fact = f"the token from {self.token_source} is wrong" if self.token else "this needs a token"
         return f"{fact}; give the home folder of the kaiwo at {self.url} with --home, or set KAIWO_TOKEN"
 
-    def _no_answer_message(self, fact: str) -> str:
+    def _no_answer(self, why: str) -> NoServerError:
         if self.url_source.endswith("server.json"):
-            return f"no kaiwo is running (looked in {self.url_source}: {self.url}, {fact}); start one with: kaiwo up"
-        return f"nothing answers at {self.url} ({fact}); check {self.url_source}, or start kaiwo with: kaiwo up"
+            fact = f"no kaiwo is running (looked in {self.url_source}: {self.url}, {why})"
+            return NoServerError(fact, "start one with: kaiwo up")
+        fact = f"nothing answers at {self.url} ({why})"
+        return NoServerError(fact, f"check {self.url_source}, or start kaiwo with: kaiwo up")
 
     def _unexpected_answer(self, fact: str) -> ClusterError:
         return ClusterError(

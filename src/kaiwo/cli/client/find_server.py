@@ -63,11 +63,11 @@ def read_server_file(location: ServerLocation) -> ServerFile:
         with open(path, "rb") as file:
             return msgspec.json.decode(file.read(), type=ServerFile)
     except FileNotFoundError:
-        raise NoServerError(f"no kaiwo is running (looked in {path}); start one with: kaiwo up") from None
+        raise NoServerError(f"no kaiwo is running (looked in {path})", "start one with: kaiwo up") from None
     except OSError as error:
-        raise NoServerError(f"cannot read {path} ({error.strerror}); check --home") from None
+        raise NoServerError(f"cannot read {path} ({error.strerror})", "check --home") from None
     except msgspec.DecodeError:
-        raise NoServerError(f"{path} is damaged; restart kaiwo with: kaiwo up") from None
+        raise NoServerError(f"{path} is damaged", "restart kaiwo with: kaiwo up") from None
 
 
 def _check_url(url: str, url_source: str) -> str:

@@ -146,8 +146,7 @@ def check_page() -> CheckResult:
 
 def _no_server(error: KaiwoError) -> CheckResult:
     if isinstance(error, NoServerError):
-        fact, _, todo = str(error).partition("; ")
-        return CheckResult("server", "warn", fact, todo)
+        return CheckResult("server", "warn", error.fact, error.todo)
     todo = "stop the program that uses this port, or start kaiwo on another: kaiwo up --port 0"
     return CheckResult("server", "fail", str(error), todo)
 

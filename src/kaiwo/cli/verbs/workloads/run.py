@@ -98,7 +98,7 @@ class Foreground:
             if detail and detail.summary.state.is_over:
                 return detail
             if detail is None and patience_s is not None and time.monotonic() - began > patience_s:
-                raise NoServerError("gone")
+                raise LostServerError("gone")
             time.sleep(SHORT_PAUSE_S if time.monotonic() - began < 1 else PAUSE_S)
 
     def _print_reason(self, detail: WorkloadDetail | None) -> None:
