@@ -46,7 +46,7 @@ def shares(stub: Stub) -> list[views.ShareView]:
 
 def test_every_queue_has_its_sum(shares: list[views.ShareView], kaiwo: Type) -> None:
     out = kaiwo("share").out
-    wanted = "share     12 = deserved 8 + 4 (weight 1 of 3, of 13 left, rounded down to whole GPUs) + 0 remainder"
+    wanted = "share 12 = deserved 8 + 4 (weight 1 of 3, of 13 left, rounded down to whole GPUs) + 0 remainder"
     assert out.count(wanted) == len(shares)
     assert "speech, below lab, which divides the rest by FIFO" in out
     assert "lab, a top-level queue; the top level divides the rest by DRF" in out

@@ -165,6 +165,10 @@ def print_table(columns: "Sequence[Column]", rows: Sequence[Sequence[str]], inde
         click.echo(indent + line)
 
 
+def as_sentence(clause: str) -> str:
+    return f"{clause[0].upper()}{clause[1:]}."
+
+
 def print_facts(*facts: tuple[str, str]) -> None:
     """Print aligned `name:   value` lines, without those whose value is empty."""
     shown = [(name, value) for name, value in facts if value]

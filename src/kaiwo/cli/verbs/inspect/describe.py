@@ -98,13 +98,14 @@ def _print_workload(detail: WorkloadDetail, now: int) -> None:
         ("last checkpoint", _ago(min(detail.checkpoint_s, now), now)),
         ("restart cost", duration(detail.restart_s) if detail.restart_s else ""),
         ("earlier runs", f"up to {duration(detail.learned_s)}" if detail.learned_s else ""),
-        ("planned", detail.planned.removeprefix("planned ")),
         ("retries", str(detail.retries) if detail.retries else ""),
         ("after", ", ".join(short_name(name) for name in detail.after)),
         ("command", shlex.join(detail.command)),
         ("image", detail.image),
         ("labels", _pairs(w.labels)),
     )
+    if detail.planned:
+        click.echo("\n" + printing.wrap(printing.as_sentence(detail.planned)))
     if detail.placed:
         pods = [
             [p.name, p.node, p.phase, short_duration(now - p.since_s), device_names(p.devices)] for p in detail.placed

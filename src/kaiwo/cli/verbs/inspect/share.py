@@ -58,9 +58,8 @@ def _print_share(view: ShareView, is_whole: bool) -> None:
     for terms in view.resources if is_whole else view.resources[:1]:
         click.echo(f"  {TITLES.get(terms.resource, terms.resource)}")
         for line in terms.arithmetic:
-            name, _, rest = line.partition(" ")
-            click.echo(printing.wrap(f"{name:<9} {rest}", "    ", " " * 14))
-    click.echo(printing.wrap(f"reclaim   {view.reclaim}", "  ", " " * 12))
+            click.echo(printing.wrap(line, "    ", " " * 6))
+    click.echo(printing.wrap(f"reclaim: {view.reclaim}", "  ", " " * 4))
     click.echo()
 
 

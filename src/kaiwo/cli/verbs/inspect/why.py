@@ -38,11 +38,11 @@ def why(name: str, output: str) -> None:
     if view.position:
         click.echo(printing.wrap(_position(view)))
     if view.planned:
-        click.echo(printing.wrap(_as_sentence(view.planned)))
+        click.echo(printing.wrap(printing.as_sentence(view.planned)))
     click.echo("\nObstacles:")
     printing.print_obstacles(view.obstacles)
     if view.partitions:
-        click.echo("\n" + printing.wrap(_as_sentence(view.partitions)))
+        click.echo("\n" + printing.wrap(printing.as_sentence(view.partitions)))
     if view.change:
         admin = " (needs an administrator)" if view.change.by == "admin" else ""
         click.echo("\n" + printing.wrap(f"To start it now{admin}: {view.change.sentence}"))
@@ -50,10 +50,6 @@ def why(name: str, output: str) -> None:
             click.echo(printing.wrap_command(view.change.command, "    "))
     elif view.no_change:
         click.echo("\n" + printing.wrap(view.no_change))
-
-
-def _as_sentence(clause: str) -> str:
-    return f"{clause[0].upper()}{clause[1:]}."
 
 
 def _position(view: WhyView) -> str:
