@@ -3,6 +3,7 @@
 Quantities are integers: a whole GPU is 1000 milli, memory is in MiB, so sums are exact.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 
 import msgspec
@@ -11,6 +12,7 @@ from msgspec.structs import replace
 from kaiwo.model.gpu_models import GPU_MODELS
 
 WHOLE_MILLI = 1000
+_UUID = re.compile(r"(MIG|GPU)-[0-9A-Za-z/-]+$")
 
 
 class Gpu(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
@@ -34,6 +36,22 @@ class Share(msgspec.Struct, gc=False, frozen=True):
     gpu: str
     milli: int
     mib: int
+
+
+def with_uuid(gpu: str, uuid: str) -> str:
+    """The id of a whole NVIDIA GPU that can be named only by its UUID."""
+    return f"{gpu}-{uuid}"
+
+
+def without_uuid(device: str) -> str:
+    """The id that `with_uuid` was given; any other id stays."""
+    return device.partition("-GPU-")[0]
+
+
+def uuid_of(device: str) -> str:
+    """The UUID at the end of a device's id, of a whole GPU or of a MIG device; empty if it has none."""
+    found = _UUID.search(device)
+    return found[0] if found else ""
 
 
 def with_health_of(known: Gpu, gpu: Gpu) -> Gpu:

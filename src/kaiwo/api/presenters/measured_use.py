@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from kaiwo.api.views import AgentView, GpuView, MeasuredView, NodeView, TenantView
 from kaiwo.devices.agent_messages import GpuSample, ProcessUse
 from kaiwo.gpus.isolation_grades import grade_of
+from kaiwo.model.gpu import without_uuid
 from kaiwo.model.workload import request_of
 from kaiwo.runtime.loop.loop_protocol import LiveLoop
 from kaiwo.runtime.nodes.agent_registry import AgentRegistry, KnownAgent, printable
@@ -37,7 +38,7 @@ def _measured(agents: AgentRegistry, live: LiveLoop, view: GpuView) -> GpuView:
 
 def _physical(view: GpuView) -> str:
     """The id of its GPU. Beside partitioned ones a whole GPU's id has its UUID, too."""
-    return view.parent or view.id.partition("-GPU-")[0]
+    return view.parent or without_uuid(view.id)
 
 
 def _device_use(sample: GpuSample, view: GpuView, ago_s: int) -> MeasuredView:
@@ -75,7 +76,7 @@ def _expected_grade(live: LiveLoop, view: GpuView, tenant: TenantView) -> str:
 
 
 def _processes_on(sample: GpuSample, view: GpuView) -> list[ProcessUse]:
-    return [use for use in sample.processes if use.device in (view.id, view.id.partition("-GPU-")[0])]
+    return [use for use in sample.processes if use.device in (view.id, without_uuid(view.id))]
 
 
 def _sum(uses: Sequence[ProcessUse], field: str) -> int | None:

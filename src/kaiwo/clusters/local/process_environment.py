@@ -1,17 +1,14 @@
 """Make the environment variables of a local process: the user's own, Kaiwo's, and the visible devices."""
 
-import re
-
 from kaiwo.clusters.embedded.lifecycle import PlacedRun
 from kaiwo.manifests.values.names import INDEX_LABEL
-from kaiwo.model.gpu import Gpu
+from kaiwo.model.gpu import Gpu, uuid_of
 from kaiwo.model.gpu_models import GPU_MODELS
 from kaiwo.model.node import Node
 from kaiwo.model.workload import ordered_pods
 from kaiwo.model.workload_record import WorkloadRecord
 
 NO_DEVICE = "-1"
-UUID = re.compile(r"(MIG|GPU)-[0-9A-Za-z/-]+$")
 
 
 def environment(
@@ -63,8 +60,7 @@ def _variables(vendor: str, visible: list[str]) -> dict[str, str]:
 
 def _visible_name(gpu: str, index: int) -> str:
     """With MIG, CUDA does not count devices by index: there the id ends in the device's UUID."""
-    found = UUID.search(gpu)
-    return found[0] if found else str(index)
+    return uuid_of(gpu) or str(index)
 
 
 def _vendor(gpu: Gpu) -> str:

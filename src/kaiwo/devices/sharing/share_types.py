@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from kaiwo.devices.inventory import Inventory, Partition, PhysicalGpu
-from kaiwo.model.gpu import Share
+from kaiwo.model.gpu import Share, with_uuid
 
 IsolationMethod = Literal["whole", "partition", "mps", "cu-mask", "time-slicing"]
 IsolationGrade = Literal["partition", "memory-capped", "cu-mask", "mps", "time-slicing", "none"]
@@ -75,7 +75,7 @@ def devices_by_id(inventory: Inventory) -> dict[str, GpuDevice]:
             device = _device(gpu, part, _uuid(gpu, part, is_only=serials[gpu.serial] == 1))
             found[device.id] = device
             if part is gpu and gpu.serial.startswith("GPU-"):
-                found[f"{gpu.id}-{gpu.serial}"] = device
+                found[with_uuid(gpu.id, gpu.serial)] = device
     return found
 
 

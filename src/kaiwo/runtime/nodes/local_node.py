@@ -16,7 +16,7 @@ from kaiwo.devices.sharing.isolation_method import share_grade
 from kaiwo.devices.sharing.prepare_grants import detect_isolation_support
 from kaiwo.devices.sharing.share_types import IsolationSupport
 from kaiwo.devices.sharing.share_types import devices_by_id as sharing_devices
-from kaiwo.model.gpu import WHOLE_MILLI, Gpu
+from kaiwo.model.gpu import WHOLE_MILLI, Gpu, with_uuid
 from kaiwo.model.gpu_models import GPU_MODELS
 from kaiwo.model.node import DeviceLinks, Node
 from kaiwo.model.partition_modes import Mode, partition_count, partition_milli
@@ -76,7 +76,7 @@ def memory_mib() -> int:
 
 def _device(gpu: PhysicalGpu, part: PhysicalGpu | Partition, has_mig: bool) -> Gpu:
     # Beside partitioned GPUs, CUDA numbers whole ones differently from NVML: the id then contains the UUID.
-    name = f"{part.id}-{gpu.serial}" if has_mig and part is gpu and gpu.serial.startswith("GPU-") else part.id
+    name = with_uuid(part.id, gpu.serial) if has_mig and part is gpu and gpu.serial.startswith("GPU-") else part.id
     is_healthy = part.health == "healthy" and gpu.health != "failed"
     reason = "" if is_healthy else part.reason or gpu.reason
     vendor = "" if gpu.model in GPU_MODELS else gpu.vendor
