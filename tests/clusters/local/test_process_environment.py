@@ -20,6 +20,16 @@ def test_devices_are_shown_by_the_vendors_variables() -> None:
         assert visible_devices(node(model), ["gpu-0"])["ROCR_VISIBLE_DEVICES"] == "0"
 
 
+def test_the_vendor_that_a_machine_reports_counts_more_than_the_name_of_a_model() -> None:
+    unknown = Node("n", gpus=(Gpu("gpu-0", "Aldebaran", 1, vendor="amd"), Gpu("gpu-1", "Mist", 1, vendor="nvidia")))
+    assert visible_devices(unknown, ["gpu-0", "gpu-1"]) == {
+        "ROCR_VISIBLE_DEVICES": "0",
+        "HIP_VISIBLE_DEVICES": "0",
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "CUDA_VISIBLE_DEVICES": "0",
+    }
+
+
 def test_work_without_devices_sees_none() -> None:
     assert visible_devices(node("H100"), [])["CUDA_VISIBLE_DEVICES"] == "-1"
     assert visible_devices(node("MI300X"), [])["HIP_VISIBLE_DEVICES"] == "-1"

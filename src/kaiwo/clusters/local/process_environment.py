@@ -2,8 +2,7 @@
 
 from kaiwo.clusters.embedded.lifecycle import PlacedRun
 from kaiwo.manifests.values.names import INDEX_LABEL
-from kaiwo.model.gpu import Gpu, uuid_of
-from kaiwo.model.gpu_models import GPU_MODELS
+from kaiwo.model.gpu import Gpu, uuid_of, vendor_of
 from kaiwo.model.node import Node
 from kaiwo.model.workload import ordered_pods
 from kaiwo.model.workload_record import WorkloadRecord
@@ -64,8 +63,6 @@ def _visible_name(gpu: str, index: int) -> str:
 
 
 def _vendor(gpu: Gpu) -> str:
-    known = GPU_MODELS.get(gpu.model)
-    if known:
-        return known.vendor
+    """Real machines report it; only on a virtual node can a model be unknown, where its name has to tell."""
     is_amd = gpu.model.upper().startswith(("MI", "GFX", "AMD", "RADEON", "INSTINCT"))
-    return "amd" if is_amd else "nvidia"
+    return vendor_of(gpu) or ("amd" if is_amd else "nvidia")
