@@ -122,7 +122,7 @@ def test_a_refused_start_waits_longer_each_time(kind: Kind) -> None:
     [
         (Request(gpus=2), whole(0), "asks for 2 devices"),
         (Request(gpus=2), whole(0) * 2, "asks for 2 devices"),
-        (Request(gpus=1), (Share("gpu-0", 500, 0),), "asks for 1 of each device"),
+        (Request(gpus=1), (Share("gpu-0", 500, 0),), "asks for a share of 1 of each device"),
         (Request(gpus=1, gpu_milli=600), (Share("gpu-7", 600, 1),), "gpu-7"),
         (Request(gpus=1, gpu_mib=60_000), (Share("gpu-7", 0, 60_000),), "gpu-7"),
         (Request(gpus=1), whole(9), "no device gpu-9"),

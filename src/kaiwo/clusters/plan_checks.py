@@ -113,5 +113,5 @@ def _device_mismatch(request: Request, devices: Sequence[Share]) -> str:
             return f"it asks for {asked} of each device and was given {given}"
         if (request.is_whole or request.is_fraction) and share.milli != request.gpu_milli:
             asked, given = thousandths(request.gpu_milli), thousandths(share.milli)
-            return f"it asks for {asked} of each device and was given {given}"
+            return f"it asks for a share of {asked} of each device and was given {given}"
     return ""

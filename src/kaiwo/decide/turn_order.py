@@ -20,12 +20,6 @@ LaneHead = tuple[TrialPosition, int, WaitingClass]  # the next workload's positi
 MANY_QUEUES = 8  # from this many queues on, one array is quicker than one call each
 
 
-class NextWorkload(NamedTuple):
-    name: str
-    position: int  # its index in the class
-    waiting_class: WaitingClass
-
-
 class NextNeed(NamedTuple):
     """What the first workload of a queue needs to start, and since when it waits."""
 
@@ -53,9 +47,8 @@ class Lane:
         self._heads = savepoint
 
     @property
-    def first(self) -> NextWorkload:
-        (_, name), position, found = self._heads[0]
-        return NextWorkload(name, position, found)
+    def first(self) -> LaneHead:
+        return self._heads[0]
 
     def run_length(self) -> int:
         """How many workloads of the first class come before the first of any other class."""

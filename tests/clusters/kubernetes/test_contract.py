@@ -103,7 +103,7 @@ def test_a_refused_start_waits_longer_each_time(plane: Plane) -> None:
     [
         ((), "asks for 1 devices"),
         (whole(0, 1), "asks for 1 devices"),
-        ((Share("gpu-0", 500, 0),), "asks for 1 of each device"),
+        ((Share("gpu-0", 500, 0),), "asks for a share of 1 of each device"),
         (whole(9), "no device gpu-9"),
         (whole(7), "device gpu-7"),
     ],

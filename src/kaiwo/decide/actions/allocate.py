@@ -194,7 +194,7 @@ class Allocate:
 
     def _take_turn(self, run: "_Run") -> None:
         budget, lane = self._cycle_state.budget, run.turns.lane
-        name, position, found = lane.first
+        (_, name), position, found = lane.first
         if name in self._evicted or name in self._planned.started:  # it is losing pods, or has just started
             budget.used += 1
             lane.advance(1)
@@ -279,7 +279,8 @@ class Allocate:
         state, charges = self._cycle.state, self._cycle_state.charges
         if not charges.may_start(waiting_class):
             return 0
-        workload = state.workloads[run.turns.lane.first.name]
+        (_, name), _, _ = run.turns.lane.first
+        workload = state.workloads[name]
         # First what each workload needs to start, then more; sub-groups and running work grow in their turn.
         grows = waiting_class.choices is not None or not any(need.needed for need in waiting_class.needs)
         placer = self._cycle_state.placer.under(check.mask)

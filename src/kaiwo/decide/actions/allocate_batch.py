@@ -72,7 +72,7 @@ class AllocationBatch:
             if self._milli > plenty and len(self.picked) >= ALWAYS_PICKED:
                 break
             lane = turns.lane
-            found = lane.first.waiting_class
+            _, _, found = lane.first
             supply = self._supply(found) if found.is_single else None
             if self._is_stuck(found, supply):
                 self._set_aside(lane, found)
@@ -130,7 +130,7 @@ class AllocationBatch:
         return count if within_limits(working, queue, _times(supply.charge, count), is_non_preemptible) else 0
 
     def _pick(self, lane: Lane, waiting_class: WaitingClass, supply: ShapeSupply, count: int) -> None:
-        position, first = lane.first.position, len(self.picked)
+        (_, position, _), first = lane.first, len(self.picked)
         supply.left -= count
         self._milli += supply.milli * count
         self._save_lane(lane, waiting_class)

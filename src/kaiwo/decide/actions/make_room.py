@@ -143,7 +143,7 @@ def _give_turns(room: RoomState, action: str, waiting: list[WaitingClass]) -> li
     turns = Turns(lanes, cycle_state.working.view, cycle.plugins, cycle_state.charges.next_of)
     while turns and not cycle_state.budget.is_spent:
         lane = turns.lane
-        name, _, found = lane.first
+        (_, name), _, found = lane.first
         workload = cycle.state.workloads[name]
         cycle_state.budget.used += 1
         placer = room.placer_for(workload, found)
@@ -167,7 +167,7 @@ def _give_turns(room: RoomState, action: str, waiting: list[WaitingClass]) -> li
 def _pass_over(room: RoomState, action: str, lane: Lane, served: frozenset[str]) -> None:
     """Skip work that may not preempt now. It costs no step: a long line of such work must not use up a cycle."""
     while lane:
-        name, _, found = lane.first
+        (_, name), _, found = lane.first
         workload = room.cycle.state.workloads[name]
         if name not in served and workload.stops_others and not is_cooling_down(room, workload, found, action):
             return

@@ -203,7 +203,7 @@ class ClassCharges:
 
     def next_of(self, lane: Lane) -> NextNeed:
         """What the first workload of a lane needs to start, and since when it has waited."""
-        name, _, found = lane.first
+        (_, name), _, found = lane.first
         return NextNeed(self.least(found), self._state.workloads[name].submitted_s)
 
     def one_pod_of(self, waiting_class: WaitingClass, workload: Workload) -> NextNeed:

@@ -93,7 +93,7 @@ class _Planner:
         turns = Turns(lanes, self._cycle_state.working.view, self._cycle.plugins, charges.next_of)
         while turns and count and not self._cycle_state.budget.is_spent:
             lane = turns.lane
-            name, _, found = lane.first
+            (_, name), _, found = lane.first
             if name not in served and name not in self._planned:
                 count -= 1
                 planned = self._plan(self._state.workloads[name], charges.queue_charge(found))
