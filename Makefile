@@ -27,7 +27,7 @@ venv: .venv/stamps/kaiwo ## Make .venv with the locked packages and Kaiwo
 
 ui: $(PAGE) ## Build the web page into the Python package
 
-check: venv ## Format, lint, types, imports, fast tests: under a minute
+check: venv ## Format, lint, types, imports, fast tests: about two minutes
 	@$(MAKE) --no-print-directory -j 2 lint quick
 
 lint: venv

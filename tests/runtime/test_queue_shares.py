@@ -120,7 +120,8 @@ def test_the_queue_that_is_next_is_the_one_that_the_scheduler_tries_next(world: 
     row = turns.row
     on_the_way = [world.state.queues.names[above] for above in world.state.queues.path[row]]
     assert all(found[name].position is not None and found[name].position.place == 1 for name in on_the_way)
-    assert {found[name].position.first.workload for name in on_the_way} == {turns.lane.first[0]}
+    (_, workload), _, _ = turns.lane.first
+    assert {found[name].position.first.workload for name in on_the_way} == {workload}
     shares = fair_shares_of(WorkingCopy(snapshot).view)
     for name, each in found.items():
         assert [terms.share for terms in each.terms] == shares.share[world.state.queues.row[name]].tolist()
