@@ -118,3 +118,25 @@ def test_a_thousandth_of_a_processor_more_than_a_queue_may_use_is_too_much() -> 
     world.submit("new", gpus_each=1, cpu_milli=1, queue="lab").settle()
     found = first(world, "new")
     assert (found.reason, found.need, found.have, found.unit) == (Reason.QUEUE_LIMIT, 1, 0, "milli-cpu")
+
+
+def test_a_queue_that_is_missing_or_has_queues_below_it_counts_as_none() -> None:
+    world = World().queue("lab").queue("below", parent="lab")
+    world.submit("nowhere", gpus_each=1, queue="gone").submit("inside", gpus_each=1, queue="lab").settle()
+    found = [first(world, name) for name in ("nowhere", "inside")]
+    assert [(each.reason, each.need, each.have) for each in found] == [
+        (Reason.NO_QUEUE, 1, 0),
+        (Reason.QUEUE_NOT_LEAF, 1, 0),
+    ]
+
+
+def test_the_largest_free_fraction_is_one_that_would_start() -> None:
+    """In memory: what is left of it, rounded to whole MiB, may allow a little less than what is left in milli."""
+    world = World(nodes=0).node("a", gpus=1, model="MI210").submit("odd", memory_mib=57_345)
+    world.settle()
+    world.submit("much", fraction_milli=900).settle()
+    have = first(world, "much").have
+    world.submit("more", fraction_milli=have + 1).settle()
+    assert not world.is_running("more")
+    world.submit("fits", fraction_milli=have).settle()
+    assert world.is_running("fits")
