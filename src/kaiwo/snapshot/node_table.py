@@ -20,7 +20,7 @@ Allocation = Pod | Nomination
 CPU, MEMORY, PODS, FREE_GPU, EXTENDED = 0, 1, 2, 3, 4  # columns of `free`; extended resources from EXTENDED on
 MILLI, MIB, SIZE, USABLE = 0, 1, 2, 3  # columns of `gpus`, each as wide as the largest node has devices
 DeviceCell: TypeAlias = tuple[int, int]  # row of the node, column of the device
-MAX_DERIVED = 4096
+MAX_DERIVED = 4096  # beyond it, what follows from the nodes is computed again
 _Key = TypeVar("_Key", bound=Hashable)
 T = TypeVar("T")
 
@@ -103,7 +103,7 @@ class NodeTable(ReadOnly):
 class EditableNodeTable(NodeTable):
     """The table that events patch. All others get it from `read_only`."""
 
-    __setattr__ = object.__setattr__  # type: ignore[assignment]  # as if there were no ReadOnly
+    __setattr__ = object.__setattr__  # type: ignore[assignment]  # this one can be written
 
     def __init__(
         self, nodes: Mapping[str, Node] = {}, models: list[str] | None = None, profiles: list[str] | None = None

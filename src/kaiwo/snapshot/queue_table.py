@@ -145,7 +145,7 @@ class QueueTable(ReadOnly):
 class EditableQueueTable(QueueTable):
     """The table whose usage events patch; its queues never change. All others get it from `read_only`."""
 
-    __setattr__ = object.__setattr__  # type: ignore[assignment]  # as if there were no ReadOnly
+    __setattr__ = object.__setattr__  # type: ignore[assignment]  # this one can be written
 
     def __init__(
         self,
