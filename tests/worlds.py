@@ -185,7 +185,8 @@ def _over_limits(state: ClusterState) -> list[str]:
     used: dict[str, int] = defaultdict(int)
     for name, pods in state.pods.items():
         workload = state.workloads.get(name)
-        milli = sum(s.milli for p in pods.values() if p.phase in (Phase.ASSUMED, Phase.RUNNING) for s in p.devices)
+        held = [p for p in pods.values() if p.phase in (Phase.ASSUMED, Phase.RUNNING)]
+        milli = sum(s.charge_milli for p in held for s in p.devices)
         queue = workload.queue if workload else ""
         while queue in state.queue_objects:
             used[queue] += milli

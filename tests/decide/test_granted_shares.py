@@ -65,7 +65,7 @@ def test_a_weight_below_zero_turns_a_score_around_and_forbids_nothing() -> None:
 
 
 def test_a_mistyped_queue_is_answered_with_one_that_exists() -> None:
-    world = World().submit("job", gpus_each=1, queue="defualt")
+    world = World().queue("default", namespaces=("default",)).submit("job", gpus_each=1, queue="defualt")
     world.settle()
     answer = why(world.state, "default/job", world.policy, 0)
     assert answer.change is not None

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from kaiwo.model.events import NodeChanged, NominationChanged, PodChanged, PodGone, WorkloadGone
 from kaiwo.model.gpu import Gpu, Share
 from kaiwo.model.node import Node, Taint
-from kaiwo.model.plan import Nomination
+from kaiwo.model.plan import EvictionCause, Nomination
 from kaiwo.model.policy import Policy
 from kaiwo.model.workload import Phase
 from tests.worlds import World
@@ -142,3 +142,17 @@ def test_space_that_nobody_leaves_is_given_up_and_made_anew() -> None:
     assert world.decide().given_up == ()  # from now on somebody leaves
     world.let_go().settle()
     assert world.is_running("owner")
+
+
+def test_a_gang_that_loses_one_nominated_node_makes_room_on_another() -> None:
+    world = World(nodes=3, gpus_per_node=1).queue("theirs").queue("ours", quota_milli=2000)
+    for number in range(3):
+        world.submit(f"theirs-{number}", gpus_each=1, queue="theirs")
+    world.settle()
+    nominated = world.submit("gang", pods=2, gpus_each=1, queue="ours").decide().nominations
+    lost, kept = nominated[1].node, nominated[0].node
+    world.lose_node(lost).let_go().decide()
+    assert [eviction.cause for eviction in world.decide().evictions] == [EvictionCause.RECLAIM]
+    world.let_go().decide()
+    assert world.nodes_of("gang") == sorted({"node-0", "node-1", "node-2"} - {lost})
+    assert kept in world.nodes_of("gang")

@@ -290,6 +290,26 @@ def test_a_reservation_that_is_too_large_has_what_there_is_and_grows() -> None:
     assert (len(found.devices), found.missing) == (12, 0)
 
 
+def test_nobody_is_stopped_for_a_reservation_that_is_larger_than_the_cluster() -> None:
+    """Lesson 42: 640 of 64 GPUs, a typo, stopped everything."""
+    world = lab_world(2).submit("train", gpus_each=8, queue="lab").submit("serve", gpus_each=4, queue="batch")
+    world.settle()
+    reserve(world, "night", gpus=160, owner=ReservationOwner(user="ada")).settle()
+    assert world.is_running("train")
+    assert world.is_running("serve")
+    reserve(world, "night", gpus=16, owner=ReservationOwner(user="ada")).settle()
+    assert not world.is_running("train"), "a reservation of all that there is was meant"
+
+
+def test_a_reservation_that_lost_a_gpu_is_not_larger_than_the_cluster() -> None:
+    world = lab_world(1)
+    node = world.state.node_objects["node-0"]
+    world.tell(NodeChanged(replace(node, gpus=(replace(node.gpus[0], healthy=False), *node.gpus[1:]))))
+    world.submit("train", gpus_each=4, queue="lab").settle()
+    reserve(world, "night", gpus=8, owner=ReservationOwner(user="ada")).settle()
+    assert not world.is_running("train"), "the broken GPU may come back"
+
+
 def test_two_reservations_of_numbers_never_share_a_device_at_one_time() -> None:
     world = reserve(lab_world(2), "a", gpus=10, owner=ReservationOwner(queue="lab"), start_s=100, end_s=200)
     reserve(world, "b", gpus=10, owner=ReservationOwner(queue="batch"), start_s=150, end_s=300)

@@ -5,13 +5,14 @@ from typing import Any
 from msgspec.structs import replace
 
 from kaiwo.model.events import WorkloadChanged
-from kaiwo.model.workload import Workload
+from kaiwo.model.policy import DEFAULT_POLICY, Policy
+from kaiwo.model.workload import Workload, lost_s
 from tests.worlds import World
 
 
-def two_equals(**second: Any) -> World:
+def two_equals(policy: Policy = DEFAULT_POLICY, **second: Any) -> World:
     """Two of equal size and priority that began together, and an hour later somebody who may have the GPUs of one."""
-    world = World(nodes=1, gpus_per_node=8).queue("red").queue("blue", quota_milli=4_000)
+    world = World(nodes=1, gpus_per_node=8, policy=policy).queue("red").queue("blue", quota_milli=4_000)
     world.submit("first", gpus_each=4, queue="red").submit("second", gpus_each=4, queue="red", **second).decide()
     world.now_s = 3_600
     return world
@@ -36,12 +37,42 @@ def test_of_two_equals_the_one_that_saved_lately_goes() -> None:
 
 
 def test_a_restart_that_costs_more_than_was_lost_turns_it_round() -> None:
-    world = two_equals(restart_s=3_499)  # 100 s since it saved, and the restart: one second less than the other lost
+    world = two_equals(restart_s=1_599)  # 2,000 s since it saved, and the restart: one second less than the other lost
+    says(world, "second", checkpoint_s=1_600)
+    assert who_goes(world) == ["default/second"]
+    world = two_equals(restart_s=1_601)
+    says(world, "second", checkpoint_s=1_600)
+    assert who_goes(world) == ["default/first"]
+
+
+TEN_YEARS_S = 3_650 * 86_400
+
+
+def test_who_claims_a_restart_of_ten_years_is_not_safe_for_ever() -> None:
+    """It counts for no more than the time since the last checkpoint: 100 s twice are less than an hour."""
+    world = two_equals(restart_s=TEN_YEARS_S)
     says(world, "second", checkpoint_s=3_500)
     assert who_goes(world) == ["default/second"]
-    world = two_equals(restart_s=3_501)
+
+
+def test_a_claimed_restart_cost_is_capped_by_the_policy() -> None:
+    """Both have run for an hour; the one that saved half an hour ago claims that much for its restart."""
+    for policy, goes in ((Policy(max_restart_cost_s=60), "second"), (Policy(max_restart_cost_s=1_801), "first")):
+        world = two_equals(policy=policy, restart_s=TEN_YEARS_S)
+        says(world, "second", checkpoint_s=1_799)
+        assert who_goes(world) == [f"default/{goes}"]
+
+
+def test_a_preemption_delay_of_ten_years_gains_nothing_over_others() -> None:
+    """It only holds back whoever claims it: others are not stopped for it, and it is no better protected."""
+    world = two_equals(preemption_delay_s=TEN_YEARS_S)
     says(world, "second", checkpoint_s=3_500)
-    assert who_goes(world) == ["default/first"]
+    assert who_goes(world) == ["default/second"]
+
+
+def test_a_checkpoint_before_the_start_or_in_the_future_protects_nobody() -> None:
+    for claimed_s in (-TEN_YEARS_S, 1, TEN_YEARS_S):
+        assert lost_s(Workload("w", (), checkpoint_s=claimed_s, restart_s=TEN_YEARS_S), 100, 3_700, 60) <= 3_660
 
 
 def test_a_checkpoint_alone_gives_nobody_room_so_nothing_is_tried_again() -> None:

@@ -10,7 +10,7 @@ from kaiwo.decide.actions.make_room import MadeRoom, make_room, postpone_room
 from kaiwo.decide.cycle_state import CycleInput, CycleState, earliest_s
 from kaiwo.decide.make_room.nominations import lost_nominations
 from kaiwo.decide.obstacles.find_obstacles import ObstacleFinder, with_verdicts
-from kaiwo.decide.planned_starts.keep_planned import KeptPlannedStarts, keep_planned_starts
+from kaiwo.decide.planned_starts.keep_planned import KeptPlannedStarts, hold_lost_places, keep_planned_starts
 from kaiwo.decide.planned_starts.plan_new import plan_new_starts, set_deadlines
 from kaiwo.decide.reservations import apply_reservations
 from kaiwo.model.plan import Note, Plan, Start, Wait
@@ -63,17 +63,22 @@ def run_cycle(cycle: CycleInput, cycle_state: CycleState, notes: tuple[Note, ...
     # 5. Start what fits around planned starts.
     placed = allocate(cycle, cycle_state, groups, planned, evicted)
 
+    hold_lost_places(cycle_state, planned, +1)
+
     # 6. Reclaim, preempt, consolidate and stop stale gangs, as the policy orders them.
     cycle_state.budget.limit = cycle.policy.steps
     if any(placed.unreached) and not has_pending_room:
         room = postpone_room(cycle, placed)
     else:
-        room = make_room(cycle, cycle_state, placed, planned.masks, evicted, (*lost, *reserved.given_up))
+        given_up = (*lost.pods, *reserved.given_up)
+        room = make_room(cycle, cycle_state, placed, planned.masks, evicted, given_up)
 
     # 7. Plan starts of large workloads that still wait, and give backfilled work a deadline.
     nominations, evictions = (*placed.nominations, *room.nominations), (*evicted, *room.evictions)
     starts, move_s = set_deadlines(cycle, placed.starts, nominations, planned)
     fresh = plan_new_starts(cycle, cycle_state, planned.kept, placed.starts, room.served, evictions)
+
+    hold_lost_places(cycle_state, planned, -1)
 
     # 8. Find what keeps the rest waiting.
     waits = _changed_waits(cycle, cycle_state, placed, room)
@@ -91,8 +96,8 @@ def run_cycle(cycle: CycleInput, cycle_state: CycleState, notes: tuple[Note, ...
         unfinished=tuple(sorted({found.key for found in unreached})),
         first=tuple(sorted(found.key for found in placed.unreached[0])) if len(placed.unreached) > 1 else (),
         unclaimed=tuple(sorted(room.unreached)),
-        look_again_s=earliest_s(*(step.look_again_s for step in (reserved, planned, room, fresh)), move_s),
-        given_up=tuple(dict.fromkeys((*lost, *reserved.given_up, *placed.given_up, *room.given_up))),
+        look_again_s=earliest_s(*(step.look_again_s for step in (lost, reserved, planned, room, fresh)), move_s),
+        given_up=tuple(dict.fromkeys((*lost.pods, *reserved.given_up, *placed.given_up, *room.given_up))),
         reserved=reserved.picked,
         promises=tuple(start for name, start in sorted(now.items()) if start != before.get(name)),
         unpromised=tuple(sorted({name for name in planned.dropped if name not in now})),
@@ -120,6 +125,8 @@ def outcome_of(
     while True:
         try:
             cycle = CycleInput(snapshot.read(), policy, active, snapshot.now_s)
+            if name in cycle.state.backlog.gated:  # its queue is not for it, for instance
+                return TrialOutcome(False, False, ())
             return _run_until(cycle, CycleState(snapshot, cycle), name)
         except PluginFaultError as fault:
             active = active.without(fault.plugin)

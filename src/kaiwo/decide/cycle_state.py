@@ -96,7 +96,7 @@ def nomination_of(workload: str, pod: str, place: Start | Placed, amounts: Reque
     """One pod's nomination for a place, with what it asks for or holds now."""
     affinity = affinity_of_nomination(amounts.neighbours)
     needs = (amounts.cpu_milli, amounts.memory_mib, amounts.extended, affinity, amounts.beside)
-    return Nomination(workload, pod, place.node, place.devices, *needs)
+    return Nomination(workload, pod, place.node, place.devices, *needs, share_with=amounts.share_with)
 
 
 def earliest_s(*times_s: int) -> int:

@@ -3,9 +3,10 @@
 Good devices stay. A device is replaced as soon as there is a better one if it is gone, broken, on a closed node, named
 by a reservation of exact devices, or held by work that cannot be stopped. Whole nodes are filled first. A GPU that is
 set aside for another partition mode, or is changing to it, is not broken: it stays, but is seldom picked.
+A reservation that asks for more GPUs than there are is probably a mistake: it gets what is free, and stops nobody.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import NamedTuple
 
@@ -57,7 +58,7 @@ class _ReservationStep:
         if view is not None:
             view = self._pick_places(view)
             for reserved in view.reservations:
-                if view.is_active(reserved):
+                if view.is_active(reserved) and not _exceeds_cluster(self._state, reserved.reservation):
                     self._clear(view, reserved)
         for reservation in self._state.reservations.evicting:
             self._end(reservation)
@@ -147,7 +148,7 @@ class _ReservationStep:
         if not has_required_pods(workload, staying):
             staying = set()
         leaving = [pod for pod in up if pod.name not in staying]
-        lost = lost_gpu_s(workload, leaving, self._cycle.now_s)
+        lost = lost_gpu_s(workload, leaving, self._cycle.now_s, self._cycle.policy.max_restart_cost_s)
         for pod in leaving:
             self._evict(Eviction(workload.name, pod.name, EvictionCause.RESERVATION, reservation, lost))
             lost = 0  # counted once
@@ -161,6 +162,24 @@ class _ReservationStep:
     def _active_pods(self, name: str) -> list[Pod]:
         pods = self._state.pods.get(name, {})
         return [pods[pod] for pod in sorted(pods) if pods[pod].phase in ACTIVE_PHASES]
+
+
+def _exceeds_cluster(state: ClusterState, reservation: Reservation) -> bool:
+    is_short = len(reservation.picked) < reservation.gpus
+    return is_short and matching_gpus(state.node_objects, reservation) < reservation.gpus
+
+
+def matching_gpus(nodes: Mapping[str, Node], reservation: Reservation) -> int:
+    """The physical GPUs that the reservation could ever have, even if they are broken, closed or reserved now."""
+    found = 0
+    for node in nodes.values():
+        if all(node.labels.get(key) == value for key, value in reservation.node_selector):
+            models: dict[str, set[str]] = {}
+            for gpu in node.gpus:
+                models.setdefault(gpu.parent or gpu.id, set()).add(gpu.model)
+            allowed = set(reservation.gpu_models)
+            found += sum(1 for each in models.values() if not allowed or each <= allowed)
+    return found
 
 
 def _is_kept_out(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kaiwo.gpus.isolation_grades import closed_by_tenants
+from kaiwo.gpus.share_rules import closed_devices, one_per_device
 from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.request import ANY_PARTITION, Request
 from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows, freeze
@@ -100,15 +100,17 @@ def _times(view: View, want: Request, nodes: Rows) -> IntArray:
         times = ((milli == WHOLE_MILLI) & (mib == size)) * usable
         return times
     if want.is_memory:
-        need_milli = want.gpu_mib * WHOLE_MILLI // np.maximum(size, 1)
+        need_milli, need_mib = device_need(want, size) if want.fraction_milli else (_milli_of(want, size), want.gpu_mib)
         by_milli = np.where(need_milli > 0, milli // np.maximum(need_milli, 1), MANY)
-        times = np.minimum(mib // want.gpu_mib, by_milli)
+        times = np.minimum(mib // need_mib, by_milli)
     else:
         need_mib = np.maximum(want.gpu_milli * size // WHOLE_MILLI, 1)
         times = np.minimum(milli // want.gpu_milli, mib // need_mib)
     times *= usable
-    if (closed := closed_by_tenants(view, want, nodes)) is not None:
+    if (closed := closed_devices(view, want, nodes)) is not None:
         times *= ~closed
+    if (alone := one_per_device(view, want, nodes)) is not None:
+        times = np.minimum(times, np.where(alone, 1, MANY)[:, None])
     return np.maximum(times, 0, out=times)
 
 
@@ -127,11 +129,27 @@ def _must_check_profile(view: View, want: Request) -> bool:
 def device_need(want: Request, size_mib: IntArray) -> tuple[IntArray, IntArray]:
     """Milli and MiB that the request takes of a device of this size.
 
-    A fraction gets its part of the memory; a memory request's milli round down, and the MiB column binds.
+    A fraction gets its part of the memory; a memory request's milli round down, and the MiB column binds. Where it asks
+    for both, the larger need of the two binds.
     """
-    if want.is_memory:
-        return want.gpu_mib * WHOLE_MILLI // np.maximum(size_mib, 1), np.full_like(size_mib, want.gpu_mib)
-    return np.full_like(size_mib, want.gpu_milli), want.gpu_milli * size_mib // WHOLE_MILLI
+    if not want.is_memory:
+        return np.full_like(size_mib, want.gpu_milli), want.gpu_milli * size_mib // WHOLE_MILLI
+    milli = _milli_of(want, size_mib)
+    if not (fraction := want.fraction_milli):
+        return milli, np.full_like(size_mib, want.gpu_mib)
+    return np.maximum(milli, fraction), np.maximum(fraction * size_mib // WHOLE_MILLI, want.gpu_mib)
+
+
+def _milli_of(want: Request, size_mib: IntArray) -> IntArray:
+    milli: IntArray = want.gpu_mib * WHOLE_MILLI // np.maximum(size_mib, 1)
+    return milli
+
+
+def rounding_of(want: Request, size_mib: IntArray, milli: IntArray) -> IntArray:
+    """What a queue pays beyond the milli that a memory request takes of devices of this size: see `Share`."""
+    charge = np.maximum(-(-want.gpu_mib * WHOLE_MILLI // np.maximum(size_mib, 1)), 1)
+    rounding: IntArray = np.maximum(charge - milli, 0)
+    return rounding
 
 
 def need_on(view: View, want: Request, row: int, columns: IntArray) -> tuple[IntArray, IntArray]:

@@ -84,7 +84,7 @@ def smallest_masked_milli(model: str) -> int:
 
 
 def _milli(want: Request, gpu: Gpu) -> int:
-    return want.gpu_mib * WHOLE_MILLI // max(1, gpu.memory_mib) if want.is_memory else want.gpu_milli
+    return want.milli_on(gpu.memory_mib) if want.is_memory else want.gpu_milli
 
 
 def closed_by_tenants(view: View, want: Request, nodes: Rows) -> BoolArray | None:

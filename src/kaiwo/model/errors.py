@@ -3,6 +3,7 @@
     KaiwoError
     ├── ConfigError     what a person wrote is wrong: a manifest, a flag, a cluster file, a policy
     ├── RefusedError    valid, but a queue or the policy refuses it
+    │   └── ForbiddenError  it is not theirs to change
     ├── NotFoundError   the named object does not exist
     ├── ClusterError    the world outside misbehaves: a store, a process, an API server
     └── PluginError     a plugin cannot be loaded, or returned nonsense
@@ -29,6 +30,10 @@ class RefusedError(KaiwoError):
     def __init__(self, message: str, field: str = "") -> None:
         super().__init__(message)
         self.field = field
+
+
+class ForbiddenError(RefusedError):
+    """The object belongs to somebody else."""
 
 
 class NotFoundError(KaiwoError):

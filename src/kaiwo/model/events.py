@@ -91,8 +91,15 @@ class PastUsageChanged(msgspec.Struct, gc=False, frozen=True, tag="past-use"):
     strength_milli: int
 
 
+class SharingRulesInUse(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag="sharing-rules"):
+    """The policy's rule about who may share a GPU, and the words of all rules that have been in use."""
+
+    everywhere: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
+
+
 Event = (
     NodeChanged | NodeGone | QueueChanged | QueueGone | WorkloadChanged | WorkloadGone | PodChanged | PodGone
     | NominationChanged | NominationGone | PlannedStartChanged | PlannedStartGone | ReservationChanged
-    | ReservationGone | PastUsageChanged | StoppedForOthers
+    | ReservationGone | PastUsageChanged | StoppedForOthers | SharingRulesInUse
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""A GPU, a share of one, and the grades of isolation between the tenants of a GPU.
+"""A GPU, a share of one, the grades of isolation between the tenants of a GPU, and rules about who may share one.
 
 Quantities are integers: a whole GPU is 1000 milli, memory is in MiB, so sums are exact.
 """
@@ -32,10 +32,16 @@ class Gpu(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     is_changing: bool = False  # the change has begun; before that, it drains
 
 
-class Share(msgspec.Struct, gc=False, frozen=True):
+class Share(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     gpu: str
     milli: int
     mib: int
+    round_milli: int = 0  # what its queue pays beyond `milli`: memory rounds down on the device, and up in the charge
+    threads_milli: int = 0  # of the multiprocessors that an MPS client may use; 0: as many as its share
+
+    @property
+    def charge_milli(self) -> int:
+        return self.milli + self.round_milli
 
 
 def with_uuid(gpu: str, uuid: str) -> str:
@@ -83,5 +89,80 @@ SMALL_MILLI = 64  # smaller shares may be too small for a CU mask, depending on 
 SHARE_GRADE_LABEL = "kaiwo.ai/gpu-share-grade"  # the best grade of a share, on nodes without an agent
 
 
+MAX_THREADS = "kaiwo.ai/gpu-max-threads"  # a label of nodes: the most threads of a share beyond the share, in percent
+
+
+def threads_on_node(threads_milli: int, share_milli: int, labels: Mapping[str, str]) -> int:
+    """The threads that a share gets there. A label that cannot be read allows no more than the share."""
+    written = labels.get(MAX_THREADS)
+    if written is None:
+        return threads_milli
+    most_milli = 10 * int(written) if re.fullmatch("[0-9]{1,3}", written) else 0
+    return min(threads_milli, max(share_milli, most_milli))
+
+
 def is_grade_enough(grade: str, least: str) -> bool:
     return not least or GRADE_RANKS[grade] >= GRADE_RANKS[least]
+
+
+# A rule lists what must be equal, or says `nobody`. Those of workloads, queues, nodes and the policy add up.
+ANYONE, NOBODY = "anyone", "nobody"
+EQUALITIES = ("queue", "namespace", "user")
+SHARE_WITH = "kaiwo.ai/gpu-share-with"  # an annotation of workloads and a label of nodes
+_SEPARATOR = re.compile(r", ?|\.")  # the value of a label can't have a comma
+
+ShareRule = tuple[str, ...]  # in the order of EQUALITIES, or `nobody` alone; empty: anyone
+
+
+class GpuTenant(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
+    """Who uses a share of a GPU, as far as rules in use ask for it. An unknown user is empty, and equal to nobody."""
+
+    share_with: ShareRule = ()  # its own rule, those of its queues and that of the policy together
+    queue: str = ""
+    namespace: str = ""
+    user: str = ""
+
+
+def outside_tenant(workload: str, own: ShareRule) -> GpuTenant:
+    """Work that no queue has: of another scheduler, or whose end was reported before that of its pods."""
+    return GpuTenant(own, namespace=workload.partition("/")[0])
+
+
+def parse_share_rule(text: str) -> ShareRule | None:
+    """The rule that a text such as `queue,user` states; None if it is not one."""
+    words = _SEPARATOR.split(text)
+    if words in ([ANYONE], [NOBODY]):
+        return () if words == [ANYONE] else (NOBODY,)
+    if any(word not in EQUALITIES for word in words) or len(set(words)) < len(words):
+        return None
+    return joined_rules([words])
+
+
+def rule_of_node(labels: dict[str, str]) -> ShareRule:
+    """The rule of a node's label; a mistyped one counts as the strictest."""
+    text = labels.get(SHARE_WITH)
+    if text is None:
+        return ()
+    rule = parse_share_rule(text)
+    return (NOBODY,) if rule is None else rule
+
+
+def joined_rules(rules: Iterable[Iterable[str]]) -> ShareRule:
+    """The rule under which all of these hold."""
+    words = {word for rule in rules for word in rule}
+    return (NOBODY,) if NOBODY in words else tuple(word for word in EQUALITIES if word in words)
+
+
+def may_share(one: GpuTenant, other: GpuTenant, node_rule: ShareRule = ()) -> bool:
+    """Whether both may use shares of one GPU: the rules of both and that of the node hold."""
+    rule = joined_rules((one.share_with, other.share_with, node_rule))
+    if NOBODY in rule:
+        return False
+    return all(getattr(one, key) == getattr(other, key) != "" for key in rule)
+
+
+def rule_words(rule: ShareRule) -> str:
+    """With whom work of this rule shares: `anyone`, `nobody`, `work of the same queue and user`."""
+    if not rule or NOBODY in rule:
+        return NOBODY if rule else ANYONE
+    return f"work of the same {' and '.join((', '.join(rule[:-1]), rule[-1]) if rule[1:] else rule)}"

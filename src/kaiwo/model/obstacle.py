@@ -19,6 +19,7 @@ class Reason(enum.StrEnum):
     NOT_BEFORE = "not-before"
     NO_QUEUE = "no-such-queue"
     QUEUE_NOT_LEAF = "queue-has-children"
+    QUEUE_ACCESS = "queue-not-for-it"  # its queue lists namespaces or users, and it is of none of them
     QUEUE_LIMIT = "queue-limit"
     QUEUE_QUOTA = "queue-quota"
     NO_NODES = "no-nodes"
@@ -34,6 +35,7 @@ class Reason(enum.StrEnum):
     GPU_MODEL = "no-such-gpu-model"
     GPU_UNHEALTHY = "gpu-unhealthy"
     GPU_ISOLATION = "gpu-isolation-too-weak"
+    MAY_NOT_SHARE = "may-not-share-gpu"  # enough is free on GPUs whose tenants it may not share with
     PARTITION_MODE = "needs-another-partition-mode"
     NOT_ENOUGH_GPUS = "not-enough-gpus"  # no node has that many, even when empty
     NOT_ENOUGH_GPU_MEMORY = "not-enough-gpu-memory"  # no device is that large
@@ -174,6 +176,14 @@ class MoreBesideTenants(msgspec.Struct, gc=False, frozen=True, omit_defaults=Tru
     """More is free on devices whose tenants it could not be isolated from."""
 
 
+class SharedByOthers(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag="shared-by-others"):
+    """GPUs with enough free are used by work with which it may not share them."""
+
+    queues: tuple[str, ...]  # of that work: the first few
+    rule: tuple[str, ...] = ()  # with whom it shares; empty: the others or the node exclude it
+    is_own: bool = False  # it asked for that rule itself
+
+
 class MpsOnAmd(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag="mps-on-amd"):
     """It asks for MPS, and all GPUs are AMD's, which have none."""
 
@@ -204,6 +214,15 @@ class GangBound(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag="
     """The gang would not fit even if nothing ran."""
 
     limit: GangLimit
+
+
+class QueueTakes(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag="queue-takes"):
+    """Whose work the queue takes, and whose it is."""
+
+    field: str  # namespaces | users
+    listed: tuple[str, ...]  # the first few
+    more: int = 0
+    whose: str = ""  # its namespace or its user; empty: its user is unknown
 
 
 class QueueBound(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag="queue-bound"):
@@ -298,7 +317,7 @@ Facts = (
     NodesExcluded | VendorMissing | TopologyLabelMissing | ClosestNode | SizeBound | NotOffered | MoreBesideTenants
     | MpsOnAmd | ModelsPresent | ModeMissing | NoSuchMode | GangBound | QueueBound | NeverReclaims | OverQuota
     | ReclaimBound | NodeBound | SearchGaveUp | WorkProtected | WaitsUntil | RetryReason | RunTime | ReservedBy
-    | ReservationUnusable
+    | ReservationUnusable | QueueTakes | SharedByOthers
 )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ import enum
 import msgspec
 
 from kaiwo.model.affinity import PodAffinity
-from kaiwo.model.gpu import Share
+from kaiwo.model.gpu import Share, ShareRule
 from kaiwo.model.obstacle import Obstacle
 from kaiwo.model.planned_start import PlannedStart
 from kaiwo.model.reservation import PickedDevices
@@ -59,6 +59,9 @@ class Nomination(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     extended: tuple[tuple[str, int], ...] = ()
     neighbours: PodAffinity | None = None  # as made by `affinity_of_nomination`
     beside: str = ""  # what the pod will mean to other tenants: see `Request.beside`
+    lost_s: int = 0  # since when it is kept for the replacement of a lost gang member; 0: for a pod that waits
+    due_s: int = 0  # the replacement does not come before then; 0: it may come at any moment
+    share_with: ShareRule = ()  # with whom the pod will share a GPU, by its own rule: see `Request`
 
 
 class Wait(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):

@@ -3,6 +3,7 @@
 import msgspec
 
 from kaiwo.model.errors import ConfigError
+from kaiwo.model.gpu import ShareRule
 
 ACTIONS = ("allocate", "consolidate", "reclaim", "preempt", "stale-gangs")  # of a cycle
 VICTIM_ORDERS = ("lost-work", "youngest")
@@ -24,6 +25,9 @@ class Policy(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     hold_off_s: int = 600  # preempted work may not preempt others for this long, so that two do not take turns
     past_use_half_life_s: int = 0  # after this time, usage counts half against a queue; 0: it never counts
     past_use_strength_milli: int = 1000  # how much past usage changes a queue's weight: see queues.past_usage
+    keep_lost_place_s: int = 300  # how long the place of a lost gang member is kept for its replacement; 0: never
+    share_with: ShareRule = ()  # with whom all work shares a GPU, whatever else it and its queue ask for
+    max_restart_cost_s: int = 3600  # what a workload says about its restart cost counts for no more than this
 
     def __post_init__(self) -> None:
         if self.steps < 1:

@@ -1,11 +1,13 @@
 """A queue: how much its work may use, how it shares with its siblings, and which users and namespaces may use it."""
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
 
+from kaiwo.model.gpu import ShareRule
+from kaiwo.model.request import Request
 from kaiwo.model.workload import Workload
 
 UNLIMITED = -1
@@ -86,12 +88,25 @@ class Queue(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     fairness: Fairness = Fairness()
     namespaces: tuple[str, ...] = ()  # that may use it; empty: all
     users: tuple[str, ...] = ()
+    share_with: ShareRule = ()  # with whom its work shares a GPU, and that of the queues below it; empty: anyone
+    max_threads_milli: int = 0  # of the multiprocessors, for one share; 0: as the queue above, at the top its share
     created_s: int = 0  # of two equal queues the older is first
+    is_implicit: bool = False  # the default queue as long as nobody has defined it
+    max_priority: int | None = None  # of its work, here and below; None: see `priority_cap`
 
 
 DEFAULT_QUEUE = "default"
-UNBOUNDED_DEFAULT_QUEUE = Queue(DEFAULT_QUEUE, gpu=UNBOUNDED)  # before any queue is created: all work may run
+UNBOUNDED_DEFAULT_QUEUE = Queue(DEFAULT_QUEUE, gpu=UNBOUNDED, is_implicit=True)  # alone, it has everything
+LEFTOVER_DEFAULT_QUEUE = Queue(DEFAULT_QUEUE, is_implicit=True)  # beside others, its work runs on what they leave
 DEFAULT_FAIRNESS = Fairness(SharePolicy.DRF, ReclaimStrategy.AGGRESSIVE, 0)
+
+
+def implicit_default_queue(names: Iterable[str]) -> Queue:
+    """The default queue that nobody has defined, among queues with these names.
+
+    A quota of its own would void those of all others: what one queue deserves cannot be reclaimed for another.
+    """
+    return UNBOUNDED_DEFAULT_QUEUE if all(name == DEFAULT_QUEUE for name in names) else LEFTOVER_DEFAULT_QUEUE
 
 
 def is_same_queue(queue: Queue, before: Queue | None) -> bool:
@@ -99,17 +114,55 @@ def is_same_queue(queue: Queue, before: Queue | None) -> bool:
     return before is not None and msgspec.structs.replace(queue, created_s=before.created_s) == before
 
 
+def is_listed(queues: Mapping[str, Queue], workload: Workload) -> bool:
+    """Whether its queue, or one above it, lists its user or its namespace: somebody said that the queue is for them.
+
+    A queue that lists nobody takes everybody's work, but nobody said that it is theirs to use.
+    """
+    namespace = workload.name.partition("/")[0]
+    at, seen = workload.queue, set[str]()
+    while (queue := queues.get(at)) is not None and at not in seen:
+        seen.add(at)
+        if namespace in queue.namespaces or (workload.user and workload.user in queue.users):
+            return True
+        at = queue.parent
+    return False
+
+
 def queue_that_refuses(
     queues: Mapping[str, Queue], workload: Workload, knows_user: bool = True
 ) -> tuple[Queue, str] | None:
     """The first queue from its own upwards that does not accept its namespace or user, and the field that refuses."""
     namespace = workload.name.partition("/")[0]
-    at, seen = workload.queue, set[str]()
-    while (queue := queues.get(at)) is not None and at not in seen:
-        seen.add(at)  # the queues may form a loop that was not refused
+    for queue in queue_path(queues, workload.queue):
         if queue.namespaces and namespace not in queue.namespaces:
             return queue, "namespaces"
         if knows_user and queue.users and workload.user not in queue.users:
             return queue, "users"
-        at = queue.parent
     return None
+
+
+def queue_path(queues: Mapping[str, Queue], name: str) -> Iterator[Queue]:
+    """The queue and those above it, from its own upwards."""
+    seen = set[str]()
+    while (queue := queues.get(name)) is not None and name not in seen:
+        seen.add(name)  # the queues may form a loop that was not refused
+        yield queue
+        name = queue.parent
+
+
+class ThreadBound(NamedTuple):
+    """The most threads of one share in a queue beyond the share itself, and the queue that says so."""
+
+    milli: int = 0
+    queue: str = ""
+
+    def capped(self, request: Request) -> int:
+        """The threads that the request may have: fewer than its share are always allowed."""
+        return min(request.threads_milli, max(request.fraction_milli, self.milli))
+
+
+def thread_bound(queues: Mapping[str, Queue], name: str) -> ThreadBound:
+    """The lowest bound of the queue and of those above it that have one."""
+    found = [ThreadBound(q.max_threads_milli, q.name) for q in queue_path(queues, name) if q.max_threads_milli]
+    return min(found, default=ThreadBound())

@@ -3,10 +3,24 @@
 Equal requests share one shape: feasibility and scores are computed once per shape, not once per pod.
 """
 
+from collections.abc import Iterable, Sequence
+from typing import ClassVar
+
 import msgspec
+from msgspec.structs import replace
 
 from kaiwo.model.affinity import VENDOR_LABEL, NodeAlternatives, NodePreference, NodeRule, PodAffinity
-from kaiwo.model.gpu import DEMANDS_LIMITS, MIN_LIMITED_GRADE, TAKES_TURNS, WHOLE_MILLI, is_grade_enough
+from kaiwo.model.gpu import (
+    DEMANDS_LIMITS,
+    MIN_LIMITED_GRADE,
+    TAKES_TURNS,
+    WHOLE_MILLI,
+    Gpu,
+    GpuTenant,
+    Share,
+    ShareRule,
+    is_grade_enough,
+)
 from kaiwo.model.partition_modes import smallest_partition_milli
 
 ANY_PARTITION = "any"
@@ -24,13 +38,15 @@ class Toleration(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
 
 
 class Request(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
-    """Whole GPUs, a fraction of each of `gpus` devices, or memory on each of `gpus` devices."""
+    """Whole GPUs, a fraction of each of `gpus` devices, memory on each of them, or both: then the larger need binds."""
+
+    LATER_FIELDS: ClassVar[int] = 3  # see `model.digest`
 
     cpu_milli: int = 0
     memory_mib: int = 0
     gpus: int = 0  # devices
     gpu_milli: int = WHOLE_MILLI  # of each device; 1000 is exclusive
-    gpu_mib: int = 0  # of each device; above 0 this is a memory request and `gpu_milli` is not used
+    gpu_mib: int = 0  # of each device; above 0 this is a memory request, and a `gpu_milli` below 1000 is needed, too
     gpu_models: tuple[str, ...] = ()  # any of these; empty: any model
     device_mib: int = 0  # only devices with at least this much memory
     extended: tuple[tuple[str, int], ...] = ()
@@ -47,6 +63,9 @@ class Request(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     node_choices: tuple[NodeAlternatives, ...] = ()  # one alternative of each must hold
     prefers: tuple[NodePreference, ...] = ()  # preferred nodes
     neighbours: PodAffinity | None = None  # rules between pods; None: none concern it
+    share_with: ShareRule = ()  # with whom it shares a GPU, by its own rule; empty: anyone
+    tenant: GpuTenant | None = None  # filled in where such rules are in use: see snapshot.sharing_rules
+    threads_milli: int = 0  # of the multiprocessors that an MPS client may use; 0: as many as its share
 
     @property
     def is_whole(self) -> bool:
@@ -89,8 +108,39 @@ class Request(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
         return self.is_memory or self.is_partition
 
     @property
-    def charge_milli(self) -> int:
-        """A queue's charge for one pod: at least this for partitions; 0 for memory, which depends on the device."""
+    def fraction_milli(self) -> int:
+        """The fraction of each device that it asks for beside memory; 0: it asks for memory alone."""
+        return self.gpu_milli if self.gpu_milli < WHOLE_MILLI else 0
+
+    @property
+    def least_milli(self) -> int:
+        """What one pod takes of devices, at least: for memory alone 0, because that depends on the device."""
         if self.is_partition:
             return self.gpus * smallest_partition_milli(self.partition, self.gpu_models)
-        return self.gpus * self.gpu_milli if not self.is_memory else 0
+        return self.gpus * (self.fraction_milli if self.is_memory else self.gpu_milli)
+
+    @property
+    def charge_milli(self) -> int:
+        """A queue's charge for one pod, at least: no share is free of charge."""
+        return max(self.least_milli, self.gpus) if self.is_memory else self.least_milli
+
+    def milli_on(self, device_mib: int) -> int:
+        """What a memory request takes of one device of this size: memory rounds down, and the MiB bind."""
+        return max(self.fraction_milli, self.gpu_mib * WHOLE_MILLI // max(1, device_mib))
+
+    def charge_on(self, device_mib: int) -> int:
+        """A queue's charge for a memory request on one device of this size: memory rounds up."""
+        return max(1, self.fraction_milli, -(-self.gpu_mib * WHOLE_MILLI // max(1, device_mib)))
+
+
+def with_rounded_charges(request: Request, shares: Sequence[Share], gpus: Iterable[Gpu]) -> tuple[Share, ...]:
+    """The shares of a memory request with what their queue pays for them: those of 0.1.0 do not say it."""
+    if not request.is_memory:
+        return tuple(shares)
+    sizes = {gpu.id: gpu.memory_mib for gpu in gpus}
+    return tuple(
+        replace(share, round_milli=max(0, request.charge_on(sizes[share.gpu]) - share.milli))
+        if share.gpu in sizes and not share.round_milli
+        else share
+        for share in shares
+    )

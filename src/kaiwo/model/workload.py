@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kaiwo.model.affinity import PodAffinity
-from kaiwo.model.gpu import WHOLE_MILLI, Share
+from kaiwo.model.gpu import WHOLE_MILLI, Share, ShareRule
 from kaiwo.model.request import Request
 
 ROOT = ""
@@ -146,7 +146,7 @@ class Workload(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     estimate_s: int = 0  # the owner's estimate; 0: none
     preemption_delay_s: int = 0  # it waits this long before others are evicted for it
     checkpoint_s: int = 0  # when it last saved its work; 0: never
-    restart_s: int = 0  # how long it takes after a restart to get back to its checkpoint
+    restart_s: int = 0  # how long it takes after a restart to get back to its checkpoint, as its owner says
     stale_grace_s: int | None = None  # how long it may run below its minimum; None: by policy; -1: forever
     broken_since_s: int = 0  # since when it runs below its minimum; 0: it does not
     labels: dict[str, str] = {}
@@ -157,6 +157,7 @@ class Workload(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     expires_s: int = 0  # its allocation is released then, running or not; 0: never
     learned_s: int = 0  # how long similar runs took; 0: unknown
     groups: tuple[SubGroup, ...] = ()  # sub-groups, of which only some must run; empty: every role must
+    class_priority: int = 0  # the value of its PriorityClass, if that lifts it above the default cap: see `PriorityCap`
 
     @property
     def pods(self) -> int:
@@ -192,6 +193,7 @@ class Pod(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     neighbours: PodAffinity | None = None
     until_s: int = 0  # it is backfilled before a planned start: see `Start`
     beside: str = ""  # what it means to other tenants: see `Request.beside`
+    share_with: ShareRule = ()  # with whom it shares a GPU, by its own rule: see `Request`
 
 
 def pod_name(role: Role, index: int) -> str:
@@ -237,6 +239,12 @@ def role_of(workload: Workload, pod: str) -> Role:
     return next(role for role in workload.roles if role.name == name)
 
 
+def find_role(workload: Workload, pod: str) -> Role | None:
+    """The role of a pod; None: the workload has no such role now."""
+    name = role_name(pod)
+    return next((role for role in workload.roles if role.name == name), None)
+
+
 def breaks_gang(workload: Workload, remaining: Iterable[str]) -> bool:
     """Whether it has less than it needs when only these pods remain."""
     count: dict[str, int] = {}
@@ -246,15 +254,22 @@ def breaks_gang(workload: Workload, remaining: Iterable[str]) -> bool:
     return not has_minimum(workload.groups, workload.roles, [count.get(role.name, 0) for role in workload.roles])
 
 
-def lost_s(workload: Workload, since_s: int, now_s: int) -> int:
-    """The work that stopping a pod would lose: since its start or the last checkpoint, plus the restart cost."""
-    return max(0, now_s - max(since_s, workload.checkpoint_s)) + workload.restart_s
+def lost_s(workload: Workload, since_s: int, now_s: int, max_restart_s: int) -> int:
+    """The work that stopping a pod would lose: since its start or the last checkpoint, plus the restart cost.
+
+    The restart cost is what its owner says. So it counts for at most the time since then, which was observed, and for
+    at most `max_restart_s`: otherwise whoever claims years would never be stopped.
+    """
+    ran_s = max(0, now_s - max(since_s, workload.checkpoint_s))
+    return ran_s + min(workload.restart_s, ran_s, max_restart_s)
 
 
-def lost_gpu_s(workload: Workload, pods: Iterable[Pod], now_s: int) -> int:
-    return (
-        sum(lost_s(workload, pod.since_s, now_s) * share.milli for pod in pods for share in pod.devices) // WHOLE_MILLI
-    )
+def lost_gpu_s(workload: Workload, pods: Iterable[Pod], now_s: int, max_restart_s: int) -> int:
+    lost_milli_s = 0
+    for pod in pods:
+        milli = sum([share.milli for share in pod.devices])
+        lost_milli_s += lost_s(workload, pod.since_s, now_s, max_restart_s) * milli
+    return lost_milli_s // WHOLE_MILLI
 
 
 def differs_only_in_checkpoint(before: Workload, after: Workload) -> bool:

@@ -4,6 +4,7 @@ import enum
 
 import msgspec
 
+from kaiwo.model.gpu import Share
 from kaiwo.model.workload import Workload
 
 
@@ -13,6 +14,7 @@ class Program(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     command: tuple[str, ...] = ()
     image: str = ""
     env: dict[str, str] = {}
+    secret_env: dict[str, str] = {}  # values that are secret: stored sealed, and opened only for the process itself
     workdir: str = ""  # empty: the run's own folder
     simulated_s: int = 0  # run time of work without a command; 0: its estimate, or 10 minutes
     retries: int = 0  # how often it is started again after a failure
@@ -37,6 +39,26 @@ class WorkloadState(enum.StrEnum):
         return self in (WorkloadState.SUCCEEDED, WorkloadState.FAILED, WorkloadState.CANCELLED)
 
 
+class PodPlacement(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
+    """Where a pod ran."""
+
+    pod: str
+    node: str
+    devices: tuple[Share, ...] = ()
+
+
+class AttemptRecord(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
+    """One attempt of a workload, kept after its end: where its pods ran, and how it ended."""
+
+    number: int  # the first is 1
+    started_s: int
+    ended_s: int = 0  # 0: it still runs
+    exit_code: int = 0
+    message: str = ""  # why it ended, or who stopped some of its pods; empty: by itself, without a failure
+    pods: tuple[PodPlacement, ...] = ()
+    peak_mib: int = 0  # the most memory that one of its pods used; 0: not known
+
+
 class WorkloadRecord(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     workload: Workload
     program: Program = Program()
@@ -47,3 +69,4 @@ class WorkloadRecord(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     exit_code: int = 0  # of the first pod that failed; a signal's number is negative
     message: str = ""  # why it ended, in one sentence
     version: int = 0  # the store's resource version
+    submission: int = 1  # how often its name has been submitted, with this one

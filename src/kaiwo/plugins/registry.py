@@ -199,7 +199,7 @@ class Registry:
             self._fallback or allocation,
             token,
             _fields(static),
-            digest((_without_steps(policy), token)),
+            digest((_rules_of(policy), token)),
         )
 
     def _enabled(self, policy: Policy, point: str = "") -> list[Plugin]:
@@ -222,8 +222,19 @@ def _fields(filters: tuple[Filter, ...]) -> tuple[str, ...] | None:
     return tuple(sorted({name for fields in named if fields for name in fields}))
 
 
+# Every cycle looks at lost places and restart costs, and the state learns the rule about sharing from an event.
+_OTHERWISE_KNOWN = ("keep_lost_place_s", "share_with", "max_restart_cost_s")
+
+
+def _rules_of(policy: Policy) -> tuple[object, ...]:
+    """What affects the order of work and where it fits: not the step budget, which changes from cycle to cycle, and not
+    how long places are kept and what restarts may cost, which every cycle looks at."""
+    fixed = _without_steps(policy)
+    return tuple(getattr(fixed, name) for name in Policy.__struct_fields__ if name not in _OTHERWISE_KNOWN)
+
+
 def _without_steps(policy: Policy) -> Policy:
-    """The step budget changes from cycle to cycle, and affects neither order nor rules."""
+    """The step budget changes from cycle to cycle."""
     return msgspec.structs.replace(policy, steps=1)
 
 

@@ -24,6 +24,9 @@ def queue_demand_of(view: View) -> QueueDemand:
     """What the cluster has, and what every queue uses and requests, as of the cycle's start."""
     gpu_mib = _average_gpu_mib(view)
     asked = {queue: _charge(demand, gpu_mib) for queue, demand in view.queue_demand.items()}
+    for queue in [queue for queue, demand in view.queue_demand.items() if demand.both_gpus]:
+        gpu_milli, *rest = asked[queue]
+        asked[queue] = (gpu_milli + _memory_beyond_fractions(view, queue, gpu_mib), *rest)
     if view.queues.models:
         asked = {queue: (*charge, *_asked_by_model(view, queue)) for queue, charge in asked.items()}
     request = view.queues.all_used + np.minimum(view.queues.sum_up_tree(asked), MAX_AMOUNT)
@@ -82,6 +85,13 @@ def _average_gpu_mib(view: View) -> int:
     return max(1, int((view.nodes.gpus[:, SIZE] * usable).sum()) // devices) if devices else 1
 
 
+def _memory_beyond_fractions(view: View, queue: str, gpu_mib: int) -> int:
+    """Where a fraction and memory are requested, and the memory is the larger need: how much larger it is."""
+    both = [(want, pods) for want, pods in view.waiting_requests(queue) if want.is_memory and want.fraction_milli]
+    return sum((want.charge_on(gpu_mib) - want.fraction_milli) * want.gpus * pods for want, pods in both)
+
+
 def _charge(demand: Demand, gpu_mib: int) -> ResourceVector:
-    gpu_milli = demand.gpu_milli + demand.gpu_mib * WHOLE_MILLI // gpu_mib
+    # At least what the queue will be charged: who demands less than he needs may not reclaim it.
+    gpu_milli = demand.gpu_milli + demand.gpu_mib * WHOLE_MILLI // gpu_mib + demand.memory_gpus
     return gpu_milli, demand.cpu_milli, demand.memory_mib

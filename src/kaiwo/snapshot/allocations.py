@@ -9,6 +9,7 @@ from kaiwo.model.workload import RELEASING_PHASES, Phase, Pod, Workload
 from kaiwo.snapshot.gpu_model_usage import milli_by_model
 from kaiwo.snapshot.node_table import Allocation
 from kaiwo.snapshot.queue_table import ResourceVector
+from kaiwo.snapshot.sharing_rules import tenant_of
 
 if TYPE_CHECKING:
     from kaiwo.snapshot.cluster_state import ClusterState
@@ -67,6 +68,9 @@ def nomination_changed(state: "ClusterState", event: NominationChanged) -> None:
             charge(state, workload, before, -1)
     _release(state, "nomination", before)
     kept[event.nomination.pod] = event.nomination
+    is_lost = bool(event.nomination.lost_s)
+    key = (event.nomination.workload, event.nomination.pod)
+    (state.lost_places.add if is_lost else state.lost_places.discard)(key)
     _allocate(state, "nomination", event.nomination)
     if workload is not None:
         charge(state, workload, event.nomination, +1)
@@ -78,6 +82,7 @@ def nomination_gone(state: "ClusterState", event: NominationGone) -> None:
         return
     kept = state.writable(state.nominations, event.workload)
     nomination = kept.pop(event.pod)
+    state.lost_places.discard((event.workload, event.pod))
     if not kept:
         del state.nominations[event.workload]
     _release(state, "nomination", nomination)
@@ -96,7 +101,7 @@ def charge(state: "ClusterState", workload: Workload, held: Allocation, sign: in
     """Queues are charged for what is assumed, running or nominated; an evicted pod is not charged while it leaves."""
     if isinstance(held, Pod) and held.phase not in (Phase.ASSUMED, Phase.RUNNING):
         return
-    amounts = (sum(share.milli for share in held.devices), held.cpu_milli, held.memory_mib)
+    amounts = (sum([share.milli + share.round_milli for share in held.devices]), held.cpu_milli, held.memory_mib)
     _add(state.used, workload.queue, amounts, sign)
     if not workload.preemptible:
         _add(state.non_preemptible, workload.queue, amounts, sign)
@@ -112,7 +117,7 @@ def _allocate(state: "ClusterState", kind: str, held: Allocation) -> None:
         if any(mark in state.backlog.awaited_marks for mark in held.neighbours.marks):
             state.retry_all_classes()  # work that must be near such a pod has more places now
     if not state.nodes_stale:
-        state.nodes.add(held, -1, state.version)
+        state.nodes.add(held, -1, state.version, tenant_of(state, held))
 
 
 def _release(state: "ClusterState", kind: str, held: Allocation | None) -> None:
@@ -128,12 +133,25 @@ def _release(state: "ClusterState", kind: str, held: Allocation | None) -> None:
     if held.neighbours is not None:
         state.affinity_counts.add(held.node, held.neighbours, -1)
     if not state.nodes_stale:
-        state.nodes.add(held, +1, state.version)
+        state.nodes.add(held, +1, state.version, tenant_of(state, held))
 
 
 def _add(charges: dict[str, ResourceVector], queue: str, charge: ResourceVector, sign: int) -> None:
     before = charges.get(queue, (0, 0, 0))
     charges[queue] = (before[0] + sign * charge[0], before[1] + sign * charge[1], before[2] + sign * charge[2])
+
+
+def count_as_tenant(state: "ClusterState", name: str, before: Workload | None, after: Workload | None) -> None:
+    """Count the shares that a workload holds as those of another tenant: its queue or user changed, or it is gone."""
+    rules, queues = state.sharing, state.queue_objects
+    if not rules.in_use or state.nodes_stale:
+        return
+    for held in allocations_of(state, name):
+        old, new = (rules.holder(workload, held, queues) for workload in (before, after))
+        kind = "pod" if isinstance(held, Pod) else "nomination"
+        if old != new and (kind, name, pod_name_of(held)) in state.allocations_on.get(held.node, {}):
+            state.nodes.replace_tenant(held, old, new, state.version)
+            state.retry_all_classes()
 
 
 def pod_name_of(held: Allocation) -> str:
@@ -145,4 +163,4 @@ def _held_by(pod: Pod) -> tuple[object, ...]:
     is_charged = pod.phase in (Phase.ASSUMED, Phase.RUNNING)
     is_held = pod.phase is not Phase.DONE
     amounts = (pod.cpu_milli, pod.memory_mib, pod.extended)
-    return (pod.node, pod.devices, amounts, pod.neighbours, pod.beside, is_charged, is_held)
+    return (pod.node, pod.devices, amounts, pod.neighbours, pod.beside, pod.share_with, is_charged, is_held)

@@ -49,5 +49,5 @@ def assumed_pod(start: Start, request: Request, now_s: int) -> Pod:
     return Pod(
         start.workload, start.pod, start.node, Phase.ASSUMED, start.devices,
         request.cpu_milli, request.memory_mib, request.extended, now_s,
-        request.neighbours, start.until_s, request.beside,
+        request.neighbours, start.until_s, request.beside, request.share_with,
     )  # fmt: skip

@@ -97,6 +97,8 @@ class Demand(NamedTuple):
     cpu_milli: int
     memory_mib: int
     gpu_mib: int  # requested by memory: its milli depend on the device
+    memory_gpus: int = 0  # the devices on which that memory is requested: the charge for each rounds up
+    both_gpus: int = 0  # devices of which a fraction and memory are requested; `gpu_milli` has the fraction
 
 
 _NOTHING = Demand(0, 0, 0, 0)
@@ -325,10 +327,12 @@ class Backlog:
     def _demand_of(self, needs: RoleNeeds) -> Demand:
         wants = [(self.shapes[shape], missing) for shape, missing, _ in needs]
         return Demand(
-            sum(want.charge_milli * pods for want, pods in wants),
+            sum(want.least_milli * pods for want, pods in wants),
             sum(want.cpu_milli * pods for want, pods in wants),
             sum(want.memory_mib * pods for want, pods in wants),
-            sum(want.gpu_mib * want.gpus * pods for want, pods in wants if want.is_memory),
+            sum(want.gpu_mib * want.gpus * pods for want, pods in wants if want.is_memory and not want.fraction_milli),
+            sum(want.gpus * pods for want, pods in wants if want.is_memory and not want.fraction_milli),
+            sum(want.gpus * pods for want, pods in wants if want.is_memory and want.fraction_milli),
         )
 
     def _digest(self, signature: ClassSignature) -> str:
@@ -340,12 +344,14 @@ class Backlog:
 
 
 def _add_demand(before: Demand, each: Demand, count: int) -> Demand:
-    gpu_milli, cpu_milli, memory_mib, gpu_mib = each
+    gpu_milli, cpu_milli, memory_mib, gpu_mib, memory_gpus, both_gpus = each
     return Demand(
         before.gpu_milli + count * gpu_milli,
         before.cpu_milli + count * cpu_milli,
         before.memory_mib + count * memory_mib,
         before.gpu_mib + count * gpu_mib,
+        before.memory_gpus + count * memory_gpus,
+        before.both_gpus + count * both_gpus,
     )
 
 

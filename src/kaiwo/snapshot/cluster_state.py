@@ -4,7 +4,7 @@ In:    events, in any order between objects.   Out: a Snapshot for one cycle.
 Never: reads a clock. The same objects give the same state, whatever the order in which they arrived.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -24,6 +24,7 @@ from kaiwo.model.events import (
     QueueGone,
     ReservationChanged,
     ReservationGone,
+    SharingRulesInUse,
     StoppedForOthers,
     WorkloadChanged,
     WorkloadGone,
@@ -31,18 +32,20 @@ from kaiwo.model.events import (
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Nomination, Plan
 from kaiwo.model.planned_start import PlannedStart, expected_run_s
-from kaiwo.model.queue import Queue
+from kaiwo.model.queue import Queue, queue_that_refuses
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod, Role, Workload, differs_only_in_checkpoint, pod_name
 from kaiwo.snapshot.allocations import (
     allocations_of,
     charge,
+    count_as_tenant,
     nomination_changed,
     nomination_gone,
     pod_changed,
     pod_gone,
 )
 from kaiwo.snapshot.backlog import Backlog, OrderFault, OrderKeys, RoleNeed, RoleNeeds, WorkloadOrder, with_required
+from kaiwo.snapshot.capped_priorities import CappedPriorities, may_change_caps
 from kaiwo.snapshot.eligibility import gate_obstacles, is_impossible
 from kaiwo.snapshot.eviction_history import record_stop, recorded_stops
 from kaiwo.snapshot.gpu_model_usage import usage_by_model
@@ -50,6 +53,15 @@ from kaiwo.snapshot.node_table import Allocation, EditableNodeTable
 from kaiwo.snapshot.pod_affinity_counts import AffinityCounts
 from kaiwo.snapshot.queue_table import EditableQueueTable, ResourceVector
 from kaiwo.snapshot.reserved_devices import ReservationIndex
+from kaiwo.snapshot.shared_devices import SharedDevices
+from kaiwo.snapshot.sharing_rules import (
+    SharingRules,
+    rules_of_node_changed,
+    rules_of_policy_changed,
+    rules_of_queue_changed,
+    rules_of_workload_changed,
+    tenant_of,
+)
 from kaiwo.snapshot.snapshot import Snapshot
 from kaiwo.snapshot.subgroup_choices import choices_of
 from kaiwo.snapshot.timed_changes import apply_timed_changes
@@ -71,9 +83,11 @@ class ClusterState:
         self.pods: dict[str, dict[str, Pod]] = {}  # by workload, then pod
         self.allocations_on: dict[str, dict[tuple[str, str, str], Allocation]] = {}  # by node: pods and nominations
         self.nominations: dict[str, dict[str, Nomination]] = {}  # by workload, then pod
+        self.lost_places: set[tuple[str, str]] = set()  # nominations (workload, pod) that wait for a replacement
         self.planned_starts: dict[str, PlannedStart] = {}  # by workload
         self.used: dict[str, ResourceVector] = {}  # by leaf queue: pods and nominations
         self.non_preemptible: dict[str, ResourceVector] = {}  # the non-preemptible part
+        self.priorities = CappedPriorities()
         self.backlog = Backlog(order)
         self.affinity_counts = AffinityCounts()
         self.nodes = EditableNodeTable()
@@ -84,6 +98,7 @@ class ClusterState:
         self.releasing: set[tuple[str, str]] = set()  # (workload, pod) whose space comes free soon
         self.below_minimum: set[str] = set()  # workloads that run below their minimum
         self.reservations = ReservationIndex()
+        self.sharing = SharingRules()  # who may share a GPU with whom
         self.expiring: dict[str, int] = {}  # by workload: when its allocation expires
         self.ended_expired: set[str] = set()  # of those, the workloads that a plan has ended
         self.is_cycle_due = False  # see needs_cycle
@@ -123,6 +138,8 @@ class ClusterState:
             self.version += 1
             self.look_again_s = 0
             self.retry_all_classes()
+            # Even where nothing waits, the place of a lost gang member is given up when its time is over.
+            self.is_cycle_due = self.is_cycle_due or bool(self.lost_places)
         if self.reservations.objects or self.reservations.live or self.expiring:
             apply_timed_changes(self, now_s, self._requeue)
         self.refresh_tables()
@@ -156,12 +173,13 @@ class ClusterState:
             *(QueueChanged(self.queue_objects[name]) for name in sorted(self.queue_objects)),
             *(NodeChanged(self.node_objects[name]) for name in sorted(self.node_objects)),
             *(ReservationChanged(found) for _, found in sorted(self.reservations.objects.items())),
-            *(WorkloadChanged(self.workloads[name]) for name in sorted(self.workloads)),
+            *(WorkloadChanged(self.priorities.as_asked(self.workloads[name])) for name in sorted(self.workloads)),
             *(PodChanged(pods[name]) for _, pods in sorted(self.pods.items()) for name in sorted(pods)),
             *(NominationChanged(kept[pod]) for _, kept in sorted(self.nominations.items()) for pod in sorted(kept)),
             *(PlannedStartChanged(planned) for _, planned in sorted(self.planned_starts.items())),
             *([self.past_usage] if self.past_usage is not None else ()),
             *recorded_stops(self),
+            *([SharingRulesInUse(rules.everywhere, rules.in_use)] if (rules := self.sharing).in_use else ()),
         )
 
     def fork(self) -> "ClusterState":
@@ -182,9 +200,11 @@ class ClusterState:
             id(inner): set(inner) for inner in (other.pods, other.allocations_on, other.nominations)
         }
         other.backlog, other.nodes, other.queues = self.backlog.copy(), self.nodes.copy(), self.queues.copy()
-        other.affinity_counts = self.affinity_counts.copy()
+        other.affinity_counts, other.priorities = self.affinity_counts.copy(), self.priorities.copy()
         other.to_requeue, other.below_minimum, other.releasing = {}, set(self.below_minimum), set(self.releasing)
+        other.lost_places = set(self.lost_places)
         other.reservations, other.ended_expired = self.reservations.copy(), set(self.ended_expired)
+        other.sharing = self.sharing.copy()
         other.caches = {key: dict(value) for key, value in self.caches.items()}
         return other
 
@@ -194,10 +214,13 @@ class ClusterState:
         self.queues_stale = self.queues_stale or bool(self.queues.models)  # its GPU models may have changed
         self.reservations.forget_positions()
         self.retry_all_classes()
+        rules_of_node_changed(self, node)
         if self.nodes_stale or not self.nodes.has_room_for(node):
             self.nodes_stale = True
             return
-        self.nodes.write_node(node, self.allocations_on.get(node.name, {}).values(), self.version)
+        self.nodes.write_node(
+            node, self.allocations_on.get(node.name, {}).values(), self.version, partial(tenant_of, self)
+        )
         self.backlog.recheck_impossible()
 
     def _node_gone(self, event: NodeGone) -> None:
@@ -208,10 +231,14 @@ class ClusterState:
 
     def refresh_tables(self) -> None:
         """Rebuild the tables when the set of nodes or queues changed."""
-        if self.nodes_stale:
+        shared = self.nodes.tenants.shared
+        if self.nodes_stale or (shared is not None and shared.is_full):
             self.nodes = EditableNodeTable(self.node_objects, self.nodes.models, self.nodes.profiles)
+            if self.sharing.in_use:
+                self.nodes.tenants.shared = SharedDevices(len(self.nodes.names), self.nodes.width)
             for name, node in self.node_objects.items():
-                self.nodes.write_node(node, self.allocations_on.get(name, {}).values(), self.version)
+                held = self.allocations_on.get(name, {}).values()
+                self.nodes.write_node(node, held, self.version, partial(tenant_of, self))
             self.caches.clear()
             self.reservations.forget_positions()
             self.backlog.recheck_impossible()
@@ -224,23 +251,53 @@ class ClusterState:
             self.backlog.check_impossible(partial(is_impossible, self.nodes, self.queues, self.backlog.shapes))
 
     def _queue_changed(self, event: QueueChanged) -> None:
+        before = self.queue_objects.get(event.queue.name)
         self.queue_objects[event.queue.name] = event.queue
+        self._rules_changed(before, event.queue)
+        rules_of_queue_changed(self, before, event.queue)
         self.queues_stale = True
         self.reservations.forget_queue_paths()
         self.retry_all_classes()
 
     def _queue_gone(self, event: QueueGone) -> None:
-        if self.queue_objects.pop(event.name, None) is not None:
+        if (gone := self.queue_objects.pop(event.name, None)) is not None:
+            self._rules_changed(gone, None)
+            rules_of_queue_changed(self, gone, None)
             self.queues_stale = True
             self.reservations.forget_queue_paths()
             self.retry_all_classes()
+
+    def _rules_changed(self, before: Queue | None, after: Queue | None) -> None:
+        """Apply changed rules of a queue, which hold for those below it, too: whose work it takes, the top priority."""
+        old, new = ((each.namespaces, each.users, each.parent) if each else ((), (), "") for each in (before, after))
+        has_other_caps = may_change_caps(before, after, self.queue_objects)
+        queue = after or before
+        self.priorities.forget_queues()
+        if queue is None or (old == new and not has_other_caps):
+            return
+        above = {name: found.parent for name, found in self.queue_objects.items()}
+        affected = {name for name in {*above, queue.name} if queue.name in _path(name, above)}
+        if has_other_caps:
+            for workload in [each for each in self.workloads.values() if each.queue in affected]:
+                asked = self.priorities.as_asked(workload)
+                if self.priorities.capped(asked, self.queue_objects) != workload:
+                    self._workload_changed(WorkloadChanged(asked))
+        if old == new:
+            return
+        for name in (*self.backlog.queued_names(), *self.backlog.gated):
+            workload = self.workloads[name]
+            if workload.queue not in affected:
+                continue
+            if name in self.backlog.gated or queue_that_refuses(self.queue_objects, workload) is not None:
+                self.to_requeue[name] = None
+                self.is_cycle_due = self.is_cycle_due or name in self.planned_starts
 
     def _past_usage_changed(self, event: PastUsageChanged) -> None:
         self.past_usage = event
         self.retry_all_classes()  # shares have changed
 
     def _workload_changed(self, event: WorkloadChanged) -> None:
-        workload = event.workload
+        workload = self.priorities.capped(event.workload, self.queue_objects)
         before = self.workloads.get(workload.name)
         if before is not None and differs_only_in_checkpoint(before, workload):
             self.workloads[workload.name] = workload  # frequent, and nothing else can start because of it
@@ -260,6 +317,8 @@ class ClusterState:
         has_other_demand = before is not None and (before.roles, before.queue) != (workload.roles, workload.queue)
         if has_other_demand and self._limits_other_queues(workload.name):
             self.retry_all_classes()
+        rules_of_workload_changed(self, workload)
+        count_as_tenant(self, workload.name, before, workload)
         self.workloads[workload.name] = workload
         if workload.expires_s or workload.name in self.expiring:
             self._set_expiry(workload.name, workload.expires_s)
@@ -275,6 +334,7 @@ class ClusterState:
         if self._limits_other_queues(event.name):
             self.retry_all_classes()
         self.backlog.remove(event.name)
+        self.priorities.forget(event.name)
         self.below_minimum.discard(event.name)
         self.last_stop.pop(event.name, None)
         self._set_expiry(event.name, 0)
@@ -282,6 +342,7 @@ class ClusterState:
         for held in allocations_of(self, event.name):
             charge(self, workload, held, -1)
             self.retry_all_classes()
+        count_as_tenant(self, event.name, workload, None)
         for kept in list(self.nominations.get(event.name, {})):
             nomination_gone(self, NominationGone(event.name, kept))
 
@@ -303,7 +364,9 @@ class ClusterState:
         else:
             choices = choices_of(workload, self.pods.get(name, ())) if workload.groups else None
             self.backlog.add(workload, needs, choices, self._needs_without_nominations(workload, needs))
-            if self.planned_starts:  # it may be short enough to backfill, when others of its class are not
+            if (
+                self.planned_starts or self.lost_places
+            ):  # it may be short enough to backfill, when others of its class are not
                 self.backlog.retry(name)
 
     def _limits_other_queues(self, name: str) -> bool:
@@ -315,12 +378,14 @@ class ClusterState:
         pods = self.pods.get(workload.name)
         needs = []
         number = self.backlog.shapes.shape_of
-        has_access = self.reservations.live or workload.reservation  # without reservations this costs nothing
+        # Without reservations and rules about sharing this costs nothing.
+        has_access = self.reservations.live or workload.reservation or self.sharing.in_use
         for role in workload.roles:
             present = 0 if not pods else sum(1 for i in range(role.count) if pod_name(role, i) in pods)
             missing = role.count - present
             if missing:
-                want = self.request_of(workload, role) if has_access else role.request
+                is_plain = not has_access and not role.request.threads_milli
+                want = role.request if is_plain else self.request_of(workload, role)
                 needs.append(RoleNeed(number(want), missing, max(0, role.needed - present)))
         if workload.groups:
             choices = choices_of(workload, pods or ())
@@ -338,7 +403,8 @@ class ClusterState:
         return tuple(need._replace(missing=count) for need, count in zip(needs, left, strict=True))
 
     def request_of(self, workload: Workload, role: Role) -> Request:
-        return self.reservations.with_access(workload, role.request, self.queue_objects)
+        request = self.reservations.with_access(workload, role.request, self.queue_objects)
+        return self.sharing.with_tenant(workload, request, self.queue_objects)
 
     def _set_expiry(self, name: str, at_s: int) -> None:
         if at_s and self.expiring.get(name) != at_s:
@@ -389,6 +455,14 @@ class ClusterState:
         self.backlog.try_all = True
 
 
+def _path(queue: str, above: Mapping[str, str]) -> list[str]:
+    """A queue and all above it; a loop ends where it closes."""
+    path = [queue]
+    while (parent := above.get(path[-1])) and parent not in path:
+        path.append(parent)
+    return path
+
+
 _PATCHES: dict[type, Callable[[ClusterState, Any], None]] = {
     NodeChanged: ClusterState._node_changed,
     NodeGone: ClusterState._node_gone,
@@ -406,4 +480,5 @@ _PATCHES: dict[type, Callable[[ClusterState, Any], None]] = {
     ReservationGone: ClusterState._reservation_gone,
     PastUsageChanged: ClusterState._past_usage_changed,
     StoppedForOthers: record_stop,
+    SharingRulesInUse: rules_of_policy_changed,
 }

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kaiwo.model.gpu import WHOLE_MILLI
-from kaiwo.model.obstacle import Obstacle, Reason, RetryReason
+from kaiwo.model.obstacle import Obstacle, QueueTakes, Reason, RetryReason
+from kaiwo.model.queue import Queue, queue_that_refuses
 from kaiwo.model.request import Request
 from kaiwo.model.workload import RELEASING_PHASES, Workload
 from kaiwo.snapshot.backlog import WaitingClass
@@ -20,23 +21,34 @@ from kaiwo.snapshot.request_shapes import RequestShapes
 if TYPE_CHECKING:
     from kaiwo.snapshot.cluster_state import ClusterState
 UNCOUNTED = 1 << 40
+MAX_NAMED = 5
 
 
 def gate_obstacles(state: "ClusterState", workload: Workload, now_s: int) -> tuple[Obstacle, ...]:
     found: list[Obstacle] = []
     if workload.held:
         found.append(Obstacle(Reason.HELD, subject=workload.name))
-    found.extend(Obstacle(Reason.DEPENDENCY, 1, 0, "workloads", name) for name in workload.after)
-    found.extend(Obstacle(Reason.DEPENDENCY_FAILED, 1, 0, "workloads", name) for name in workload.after_failed)
+    found += [Obstacle(Reason.DEPENDENCY, 1, 0, "workloads", name) for name in workload.after]
+    found += [Obstacle(Reason.DEPENDENCY_FAILED, 1, 0, "workloads", name) for name in workload.after_failed]
+    if (refusal := queue_that_refuses(state.queue_objects, workload)) is not None:
+        found.append(_not_taken(workload, *refusal))
     if workload.not_before_s > now_s:
         why = RetryReason(workload.not_before_why) if workload.not_before_why else None
         found.append(Obstacle(Reason.NOT_BEFORE, workload.not_before_s, 0, "s", facts=why))
     if 0 < workload.expires_s <= now_s:
         found.append(Obstacle(Reason.EXPIRED, workload.expires_s, 0, "s", workload.name))
-    leaving = sum(1 for pod in state.pods.get(workload.name, {}).values() if pod.phase in RELEASING_PHASES)
+    pods = state.pods.get(workload.name)
+    leaving = sum(1 for pod in pods.values() if pod.phase in RELEASING_PHASES) if pods else 0
     if leaving:
         found.append(Obstacle(Reason.RELEASING, leaving, 0, "pods", workload.name))
     return tuple(found)
+
+
+def _not_taken(workload: Workload, queue: Queue, field: str) -> Obstacle:
+    listed = queue.namespaces if field == "namespaces" else queue.users
+    whose = workload.name.partition("/")[0] if field == "namespaces" else workload.user
+    facts = QueueTakes(field, listed[:MAX_NAMED], max(0, len(listed) - MAX_NAMED), whose)
+    return Obstacle(Reason.QUEUE_ACCESS, subject=queue.name, facts=facts)
 
 
 def is_impossible(nodes: NodeTable, queues: QueueTable, shapes: RequestShapes, waiting_class: WaitingClass) -> bool:
@@ -74,9 +86,10 @@ def _most_pods(nodes: NodeTable, want: Request) -> int:
         could_change = (able & (nodes.gpu_profile > 0)).any(axis=1) | want.is_partition  # by another partition mode
         if want.is_memory:
             able &= size >= want.gpu_mib
-        times = (
-            (size * able).max(axis=1, initial=0) // want.gpu_mib if want.is_memory else WHOLE_MILLI // want.gpu_milli
-        )
+        times = np.full(len(size), WHOLE_MILLI // want.gpu_milli)
+        if want.is_memory:
+            by_mib = (size * able).max(axis=1, initial=0) // want.gpu_mib
+            times = np.minimum(by_mib, times) if want.fraction_milli else by_mib
         devices = able.sum(axis=1)
         by_devices = np.where(devices >= want.gpus, devices * times // want.gpus, 0)
         pods = np.where(could_change, np.where(devices > 0, pods, 0), np.minimum(pods, by_devices))

@@ -15,8 +15,10 @@ if TYPE_CHECKING:
 
 def milli_by_model(nodes: Mapping[str, Node], models: Sequence[str], held: Iterable[Allocation]) -> tuple[int, ...]:
     """What these hold of each model; empty where no model is bounded."""
+    if not models:
+        return ()
     found = dict.fromkeys(models, 0)
-    for each in held if models else ():
+    for each in held:
         for model, milli in _models_of(nodes, each):
             if model in found:
                 found[model] += milli
@@ -49,4 +51,4 @@ def only_model(want: Request, known: Sequence[str]) -> str:
 def _models_of(nodes: Mapping[str, Node], held: Allocation) -> list[tuple[str, int]]:
     node = nodes.get(held.node)
     models = {gpu.id: gpu.model for gpu in node.gpus} if node is not None else {}
-    return [(models[share.gpu], share.milli) for share in held.devices if share.gpu in models]
+    return [(models[share.gpu], share.charge_milli) for share in held.devices if share.gpu in models]

@@ -10,13 +10,24 @@ from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from kaiwo.model.gpu import DEMANDS_LIMITS, SMALL_MILLI, TAKES_TURNS, vendor_of
+from kaiwo.model.gpu import (
+    DEMANDS_LIMITS,
+    SMALL_MILLI,
+    TAKES_TURNS,
+    WHOLE_MILLI,
+    GpuTenant,
+    ShareRule,
+    rule_of_node,
+    vendor_of,
+)
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Nomination
 from kaiwo.model.workload import Pod
 from kaiwo.snapshot.array_types import BoolArray, IntArray, ReadOnly, read_only
+from kaiwo.snapshot.shared_devices import SharedDevices
 
 Allocation = Pod | Nomination
+TenantOf = Callable[[Allocation], GpuTenant | None]
 CPU, MEMORY, PODS, FREE_GPU, EXTENDED = 0, 1, 2, 3, 4  # columns of `free`; extended resources from EXTENDED on
 MILLI, MIB, SIZE, USABLE = 0, 1, 2, 3  # columns of `gpus`, each as wide as the largest node has devices
 DeviceCell: TypeAlias = tuple[int, int]  # row of the node, column of the device
@@ -26,13 +37,14 @@ T = TypeVar("T")
 
 
 class DeviceTenants:
-    """Tenants by device, as far as isolation depends on them."""
+    """Tenants by device, as far as isolation depends on them, or rules about who shares with whom."""
 
-    __slots__ = ("demanding", "small")
+    __slots__ = ("demanding", "shared", "small")
 
     def __init__(self) -> None:
         self.demanding: dict[DeviceCell, int] = {}
         self.small: dict[tuple[int, int, int], int] = {}  # row, column and milli; 0: takes turns, whatever its size
+        self.shared: SharedDevices | None = None  # None: no rule about sharing is in use
 
     def change(self, row: int, column: int, beside: str, milli: int, sign: int) -> None:
         if beside == DEMANDS_LIMITS:
@@ -44,10 +56,13 @@ class DeviceTenants:
         if self.demanding or self.small:
             self.demanding = {place: count for place, count in self.demanding.items() if place[0] != row}
             self.small = {place: count for place, count in self.small.items() if place[0] != row}
+        if self.shared is not None:
+            self.shared.clear_node(row)
 
     def copy(self) -> "DeviceTenants":
         other = DeviceTenants()
         other.demanding, other.small = self.demanding.copy(), self.small.copy()
+        other.shared = self.shared.copy() if self.shared is not None else None
         return other
 
 
@@ -78,6 +93,8 @@ class NodeTable(ReadOnly):
     gpu_profile: IntArray
     device_milli: IntArray  # of the physical GPU, when nothing is held
     schedulable: BoolArray
+    share_rule: IntArray  # by node: the number of its rule in `share_rules`
+    share_rules: Sequence[ShareRule]  # of nodes about who shares a GPU; the first: none
     changed: IntArray  # the version at which free amounts last changed
     node_changed: IntArray  # the version at which the node itself last changed
     _derived: dict[object, Any]
@@ -126,6 +143,8 @@ class EditableNodeTable(NodeTable):
         self.gpu_profile = np.full((rows, width), -1, np.int64)
         self.device_milli = np.zeros((rows, width), np.int64)
         self.schedulable = np.zeros(rows, np.bool_)
+        self.share_rule = np.zeros(rows, np.int64)
+        self.share_rules: list[ShareRule] = [()]
         self.changed = np.zeros(rows, np.int64)
         self.node_changed = np.zeros(rows, np.int64)
         self.vendors: dict[str, str] = {}
@@ -139,7 +158,9 @@ class EditableNodeTable(NodeTable):
         fits = len(node.gpus) <= self.width and all(key in self.extended_names for key in node.extended)
         return node.name in self.row and fits
 
-    def write_node(self, node: Node, held: Iterable[Allocation], version: int) -> None:
+    def write_node(
+        self, node: Node, held: Iterable[Allocation], version: int, tenant_of: TenantOf = lambda _: None
+    ) -> None:
         row = self.row[node.name]
         self.nodes[row] = node
         self._derived.clear()
@@ -148,6 +169,7 @@ class EditableNodeTable(NodeTable):
         self.free[row, :EXTENDED] = node.cpu_milli, node.memory_mib, node.pods, 0
         self.free[row, EXTENDED:] = [node.extended.get(name, 0) for name in self.extended_names]
         self.schedulable[row] = node.ready and not node.cordoned
+        self.share_rule[row] = _index(self.share_rules, rule_of_node(node.labels))
         self.column[row] = MappingProxyType({gpu.id: column for column, gpu in enumerate(node.gpus)})
         count = len(node.gpus)
         self.gpus[row], self.gpu_model[row], self.gpu_profile[row], self.device_milli[row] = 0, -1, -1, 0
@@ -167,10 +189,10 @@ class EditableNodeTable(NodeTable):
         self.node_changed[row] = version
         self.tenants.clear_node(row)
         for each in held:
-            self.add(each, -1, version)
+            self.add(each, -1, version, tenant_of(each))
         self._sum_gpus(row, version)
 
-    def add(self, held: Allocation, sign: int, version: int) -> None:
+    def add(self, held: Allocation, sign: int, version: int, tenant: GpuTenant | None = None) -> None:
         """Give back (+1) or take (-1) what a pod or nomination holds on its node."""
         row = self.row.get(held.node)
         if row is None:
@@ -190,7 +212,23 @@ class EditableNodeTable(NodeTable):
                 self.gpus[row, MIB, column] += sign * share.mib
                 if held.beside or share.milli < SMALL_MILLI:
                     self.tenants.change(row, column, held.beside, share.milli, -sign)
+        if tenant is not None:
+            self._count_tenant(held, tenant, -sign)
         self._sum_gpus(row, version)
+
+    def replace_tenant(self, held: Allocation, before: GpuTenant, after: GpuTenant, version: int) -> None:
+        """Count a pod or nomination as a share of another tenant."""
+        if (row := self.row.get(held.node)) is not None:
+            self._count_tenant(held, before, -1)
+            self._count_tenant(held, after, +1)
+            self.changed[row] = version
+
+    def _count_tenant(self, held: Allocation, tenant: GpuTenant, sign: int) -> None:
+        row, shared = self.row[held.node], self.tenants.shared
+        for share in held.devices if shared is not None else ():
+            column = self.column[row].get(share.gpu)
+            if shared is not None and column is not None and share.milli < WHOLE_MILLI:
+                shared.change(row, column, tenant, sign)
 
     def _sum_gpus(self, row: int, version: int) -> None:
         self.free[row, FREE_GPU] = int(self.gpus[row, MILLI] @ self.gpus[row, USABLE])
@@ -202,6 +240,7 @@ class EditableNodeTable(NodeTable):
         for name in _ARRAYS:
             setattr(other, name, getattr(self, name).copy())
         other.nodes, other.column, other._derived = list(self.nodes), list(self.column), {}
+        other.share_rules = list(self.share_rules)
         other.tenants = self.tenants.copy()
         other.vendors, other.mixed_vendor_nodes = dict(self.vendors), set(self.mixed_vendor_nodes)
         other._read_only = None
@@ -212,7 +251,9 @@ class EditableNodeTable(NodeTable):
         if self._read_only is None:
             shown = {name: read_only(getattr(self, name)) for name in _ARRAYS}
             shown |= {name: getattr(self, name) for name in ("names", "row", "extended_names", "_derived")}
-            shown |= {name: tuple(getattr(self, name)) for name in ("nodes", "column", "models", "profiles")}
+            shown |= {
+                name: tuple(getattr(self, name)) for name in ("nodes", "column", "models", "profiles", "share_rules")
+            }
             shown |= {
                 "vendors": MappingProxyType(self.vendors),
                 "mixed_vendor_nodes": frozenset(self.mixed_vendor_nodes),
@@ -223,11 +264,11 @@ class EditableNodeTable(NodeTable):
 
 _ARRAYS = (
     "free", "gpus", "changed", "cpu_size", "memory_size", "gpu_total", "gpu_model", "gpu_profile", "device_milli",
-    "schedulable", "node_changed",
+    "schedulable", "node_changed", "share_rule",
 )  # fmt: skip
 
 
-def _index(names: list[str], name: str) -> int:
+def _index(names: list[T], name: T) -> int:
     if name not in names:
         names.append(name)
     return names.index(name)

@@ -139,7 +139,8 @@ class QueueTable(ReadOnly):
             return
         for above in self.path[row]:
             for column, each in enumerate(charge):
-                amount[above, column] += sign * each
+                if each:
+                    amount[above, column] += sign * each
 
 
 class EditableQueueTable(QueueTable):

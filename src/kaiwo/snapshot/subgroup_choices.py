@@ -153,4 +153,4 @@ def _join(a: PodsToAdd, b: PodsToAdd) -> PodsToAdd:
 def _cost(role: Role, pods: int) -> Cost:
     want = role.request
     mib = want.gpu_mib * want.gpus if want.is_memory else 0
-    return want.charge_milli * pods, mib * pods, want.cpu_milli * pods, want.memory_mib * pods
+    return want.least_milli * pods, mib * pods, want.cpu_milli * pods, want.memory_mib * pods

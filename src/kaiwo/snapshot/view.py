@@ -10,23 +10,26 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from kaiwo.model.events import PastUsageChanged
-from kaiwo.model.gpu import Share
+from kaiwo.model.gpu import GpuTenant, Share, ShareRule
 from kaiwo.model.request import Request
-from kaiwo.snapshot.array_types import IntArray, ReadOnly, Rows, freeze, read_only
+from kaiwo.snapshot.array_types import BoolArray, IntArray, ReadOnly, Rows, freeze, read_only
 from kaiwo.snapshot.backlog import Demand
 from kaiwo.snapshot.cluster_state import ClusterState
-from kaiwo.snapshot.node_table import DeviceCell, DeviceTenants, NodeTable
+from kaiwo.snapshot.node_table import Allocation, DeviceCell, DeviceTenants, NodeTable
 from kaiwo.snapshot.queue_table import RESOURCES, QueueTable
 from kaiwo.snapshot.reserved_devices import ReservedDevices
+from kaiwo.snapshot.sharing_rules import tenant_of
 
 T = TypeVar("T")
+ClosedTo = Callable[[GpuTenant, ShareRule, Rows], BoolArray]
 
 
 class TenantCounts(NamedTuple):
-    """Tenants by device, as far as isolation depends on them: see `DeviceTenants`."""
+    """Tenants by device, as far as isolation and rules about sharing depend on them: see `DeviceTenants`."""
 
     demanding: Mapping[DeviceCell, int]
     small: Mapping[tuple[int, int, int], int]
+    closed_to: ClosedTo | None = None  # see `SharedDevices`; None: no rule about sharing is in use
 
 
 class NodeAmounts(NamedTuple):
@@ -58,7 +61,7 @@ class View(ReadOnly):
     _state: ClusterState
     _derived: dict[Callable[["View"], Any], Any]  # see `once`
     _own: dict[Callable[[], Any], Any]  # see `own`
-    _gathered: tuple[Rows, int, IntArray, IntArray] | None
+    _gathered: tuple[Rows, int, NodeAmounts] | None
 
     def __init__(self, values: dict[str, Any]) -> None:
         super().__init__(values)
@@ -94,15 +97,16 @@ class View(ReadOnly):
         """`free` and `gpus` of these nodes, gathered once for all callers with the same array."""
         last = self._gathered
         if last is None or last[0] is not nodes or last[1] != self.clock:
-            last = self.__dict__["_gathered"] = (nodes, self.clock, self.free[nodes], self.gpus[nodes])
-            freeze(last[2])
-            freeze(last[3])
-        return NodeAmounts(last[2], last[3])
+            amounts = NodeAmounts(self.free[nodes], self.gpus[nodes])
+            freeze(amounts.free)
+            freeze(amounts.gpus)
+            last = self.__dict__["_gathered"] = (nodes, self.clock, amounts)
+        return last[2]
 
     def with_amounts(self, nodes: Rows, free: IntArray, gpus: IntArray, tenants: TenantCounts | None = None) -> "View":
         """A view with these amounts for these nodes; a node may be in several rows."""
         other = View(self.__dict__)
-        other.__dict__["_gathered"] = (nodes, self.clock, read_only(free), read_only(gpus))
+        other.__dict__["_gathered"] = (nodes, self.clock, NodeAmounts(read_only(free), read_only(gpus)))
         if tenants is not None:
             other.__dict__["tenants"] = tenants
         return other
@@ -115,7 +119,7 @@ class View(ReadOnly):
         return other
 
     def milli_by_model(self, node: str, devices: Sequence[Share]) -> tuple[int, ...]:
-        """What these devices of a node are of each GPU model that some queue bounds; empty where none is bounded."""
+        """A queue's charge for these devices of a node, by GPU model that some queue bounds; empty: none is bounded."""
         models = self.queues.models
         row = self.nodes.row.get(node) if models else None
         if row is None:
@@ -126,8 +130,20 @@ class View(ReadOnly):
             at = column.get(share.gpu)
             model = known[self.nodes.gpu_model[row, at]] if at is not None else ""
             if model in found:
-                found[model] += share.milli
+                found[model] += share.charge_milli
         return tuple(found.values())
+
+    def tenant_of(self, held: Allocation) -> GpuTenant | None:
+        """Whose share of a GPU a pod or nomination holds; None if that does not matter: see `sharing_rules`."""
+        return tenant_of(self._state, held)
+
+    def queues_on(self, row: int, column: int) -> list[str]:
+        """The queues whose work holds shares of a device."""
+        node = self.nodes.nodes[row]
+        gpu, workloads = node.gpus[column].id, self._state.workloads
+        held = self._state.allocations_on.get(node.name, {}).values()
+        here = {each.workload for each in held if any(share.gpu == gpu for share in each.devices)}
+        return sorted({workloads[name].queue for name in here if name in workloads})
 
     def waiting_requests(self, queue: str) -> Iterator[tuple[Request, int]]:
         """The requests of a queue's waiting work, each with its pods, without work that has nominations."""
@@ -162,4 +178,5 @@ def once_per_cycle(compute: Callable[[View], T]) -> Callable[[View], T]:
 
 def tenant_counts(tenants: DeviceTenants) -> TenantCounts:
     """Live counts that cannot be written."""
-    return TenantCounts(MappingProxyType(tenants.demanding), MappingProxyType(tenants.small))
+    closed_to = tenants.shared.closed_to if tenants.shared is not None else None
+    return TenantCounts(MappingProxyType(tenants.demanding), MappingProxyType(tenants.small), closed_to)

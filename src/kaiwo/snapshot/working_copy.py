@@ -107,7 +107,7 @@ class WorkingCopy:
 
     def release(self, held: Pod | Nomination, queue: int, is_non_preemptible: bool) -> None:
         """Free, inside a trial, what a pod or nomination holds; its queue is no longer charged."""
-        milli = sum(share.milli for share in held.devices)
+        milli = sum(share.charge_milli for share in held.devices)
         charge: ResourceVector = (-milli, -held.cpu_milli, -held.memory_mib)
         if self.queues.models:
             charge += tuple(-each for each in self.view.milli_by_model(held.node, held.devices))
@@ -126,7 +126,18 @@ class WorkingCopy:
         columns = np.array([column[share.gpu] for share in shares], np.intp)
         milli = np.array([-share.milli for share in shares], np.int64)
         mib = np.array([-share.mib for share in shares], np.int64)
-        self.take(row, -1, _request_of(held), columns, milli, mib)
+        self.take(row, -1, self._request_of(held), columns, milli, mib)
+
+    def hold(self, kept: Nomination) -> None:
+        """Take what `release_uncharged` freed of a nomination, even where other pods use it by now."""
+        row = self.nodes.row.get(kept.node)
+        if row is None:
+            return
+        column, usable = self.nodes.column[row], self.gpus[row, USABLE]
+        shares = [share for share in kept.devices if share.gpu in column and usable[column[share.gpu]]]
+        columns = np.array([column[share.gpu] for share in shares], np.intp)
+        milli = np.array([share.milli for share in shares], np.int64)
+        self.take(row, 1, self._request_of(kept), columns, milli, np.array([share.mib for share in shares], np.int64))
 
     @property
     def has_releasing_pods(self) -> bool:
@@ -146,9 +157,13 @@ class WorkingCopy:
                 continue
             if pod.neighbours is not None:
                 self.affinity_counts.change(row, pod.neighbours, -sign)
+            tenant = self.view.tenant_of(pod)
             for share in pod.devices:
                 if share.gpu in self.nodes.column[row]:
-                    self._tenants.change(row, self.nodes.column[row][share.gpu], pod.beside, share.milli, -sign)
+                    column = self.nodes.column[row][share.gpu]
+                    self._tenants.change(row, column, pod.beside, share.milli, -sign)
+                    if tenant is not None and self._tenants.shared is not None:
+                        self._tenants.shared.change(row, column, tenant, -sign)
 
     def _sum_releasing(self) -> tuple[Rows, IntArray, IntArray]:
         before = self.free.copy(), self.gpus.copy()
@@ -179,8 +194,9 @@ class WorkingCopy:
         has_room = has_room and all(free[at] >= amount for at, amount in held)
         if not has_room or (gpus[MILLI, columns] < milli).any() or (gpus[MIB, columns] < mib).any():
             return False
-        self.take(row, 1, _request_of(pod), columns, milli, mib)
-        charge: ResourceVector = (int(milli.sum()), pod.cpu_milli, pod.memory_mib)
+        self.take(row, 1, self._request_of(pod), columns, milli, mib)
+        charged = sum(share.charge_milli for share in pod.devices)
+        charge: ResourceVector = (charged, pod.cpu_milli, pod.memory_mib)
         if self.queues.models:
             charge += self.view.milli_by_model(pod.node, pod.devices)
         self.charge(queue, charge)
@@ -231,14 +247,30 @@ class WorkingCopy:
             gpus[MILLI, columns] += sign * milli
             gpus[MIB, columns] += sign * mib
             free[FREE_GPU] += sign * milli.sum()
-        if want.gpus and (want.gpu_milli < SMALL_MILLI or want.gpu_mib or want.least_grade or want.isolation):
+        if want.gpus and (
+            want.gpu_milli < SMALL_MILLI or want.gpu_mib or want.least_grade or want.isolation or want.tenant
+        ):
             self._count_tenants(row, want, columns, -sign if pods > 0 else sign)
 
     def _count_tenants(self, row: int, want: Request, columns: Rows, sign: int) -> None:
-        """Count tenants that have no limits, or demand that others have them."""
+        """Count tenants that have no limits, demand that others have them, or have rules about sharing."""
         for column in columns.tolist():
-            milli = want.gpu_mib * WHOLE_MILLI // max(1, int(self.gpus[row, SIZE, column]))
-            self._tenants.change(row, column, want.beside, milli if want.gpu_mib else want.gpu_milli, sign)
+            milli = want.milli_on(int(self.gpus[row, SIZE, column])) if want.gpu_mib else want.gpu_milli
+            self._tenants.change(row, column, want.beside, milli, sign)
+            if want.tenant is not None and self._tenants.shared is not None:
+                self._tenants.shared.change(row, column, want.tenant, sign)
+
+    def _request_of(self, held: Pod | Nomination) -> Request:
+        """What a pod or nomination holds, as far as its node and its neighbours are concerned."""
+        amounts = Request(held.cpu_milli, held.memory_mib, extended=held.extended, neighbours=held.neighbours)
+        milli = min((share.milli for share in held.devices), default=WHOLE_MILLI)
+        tenant = self.view.tenant_of(held)
+        if not held.beside and milli >= SMALL_MILLI and tenant is None:
+            return amounts
+        method = "time-slicing" if held.beside == TAKES_TURNS else ""
+        grade = MIN_LIMITED_GRADE if held.beside == DEMANDS_LIMITS else ""
+        shares = replace(amounts, gpus=len(held.devices), gpu_milli=milli, isolation=method, least_grade=grade)
+        return shares if tenant is None else replace(shares, tenant=tenant)
 
     def _charge(self, queue: int, charge: ResourceVector, is_non_preemptible: bool, sign: int) -> None:
         for amounts in (self._used, self._non_preemptible) if is_non_preemptible else (self._used,):
@@ -249,17 +281,6 @@ class WorkingCopy:
                 used[2] += sign * charge[2]
                 if len(charge) > len(RESOURCES):
                     used[len(RESOURCES) :] += sign * np.array(charge[len(RESOURCES) :], np.int64)
-
-
-def _request_of(held: Pod | Nomination) -> Request:
-    """What a pod or nomination holds, as far as its node and its neighbours are concerned."""
-    amounts = Request(held.cpu_milli, held.memory_mib, extended=held.extended, neighbours=held.neighbours)
-    milli = min((share.milli for share in held.devices), default=WHOLE_MILLI)
-    if not held.beside and milli >= SMALL_MILLI:
-        return amounts
-    method = "time-slicing" if held.beside == TAKES_TURNS else ""
-    grade = MIN_LIMITED_GRADE if held.beside == DEMANDS_LIMITS else ""
-    return replace(amounts, gpus=len(held.devices), gpu_milli=milli, isolation=method, least_grade=grade)
 
 
 class Trial:

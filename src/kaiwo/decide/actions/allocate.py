@@ -174,7 +174,7 @@ class Allocate:
         cycle_state, shapes = self._cycle_state, self._shapes
         starts: dict[int, Start] = {}
         with cycle_state.working.trial() as attempt:
-            groups = sorted(batch.by_shape.items(), key=lambda item: (-shapes[item[0]].charge_milli, item[1]))
+            groups = sorted(batch.by_shape.items(), key=lambda item: (-shapes[item[0]].least_milli, item[1]))
             for shape, group in groups:
                 placed = cycle_state.placer.place(shape, shapes[shape], len(group))
                 if len(placed) < len(group):

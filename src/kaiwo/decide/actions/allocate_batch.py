@@ -151,7 +151,7 @@ class AllocationBatch:
         if supply is None:
             room, want = self.cycle_state.pods_with_room(shape), self.shapes[shape]
             charge = self.cycle_state.charges.known_charge(want)
-            supply = self._supplies[shape] = ShapeSupply(room, room, want.charge_milli, charge)
+            supply = self._supplies[shape] = ShapeSupply(room, room, want.least_milli, charge)
         return supply
 
 

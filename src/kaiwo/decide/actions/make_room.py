@@ -17,6 +17,7 @@ from kaiwo.decide.planned_starts.backfill import BackfillMasks
 from kaiwo.decide.turn_order import Lane, Turns, classes_left, lanes_of
 from kaiwo.model.obstacle import Obstacle
 from kaiwo.model.plan import Eviction, EvictionCause, Nomination
+from kaiwo.model.policy import Policy
 from kaiwo.model.workload import ACTIVE_PHASES, Workload, has_required_pods
 from kaiwo.snapshot.backlog import ActionKey, ClassKey, WaitingClass
 
@@ -59,7 +60,7 @@ def make_room(
     actions = [action for action in cycle.policy.actions if action != "allocate"]
     for at, action in enumerate(actions):
         if action == "stale-gangs":
-            stop_stale_gangs(room)
+            stop_stale_gangs(room, placed.nominations, (*given_up, *placed.given_up))
             continue
         later = [other for other in actions[at + 1 :] if other in ROOM_ACTIONS]
         sharers = 1 + sum(_has_work(room, other, placed.stuck) for other in later)
@@ -174,9 +175,19 @@ def _pass_over(room: RoomState, action: str, lane: Lane, served: frozenset[str])
         lane.advance(1)
 
 
-def stop_stale_gangs(room: RoomState) -> None:
-    """Stop all pods of every gang that is below its minimum and whose grace period is over."""
+def stale_from_s(workload: Workload, policy: Policy) -> int:
+    """From when a gang that runs below its minimum is stopped; 0: never."""
+    grace_s = policy.stale_gang_grace_s if workload.stale_grace_s is None else workload.stale_grace_s
+    return 0 if grace_s < 0 else workload.broken_since_s + grace_s
+
+
+def stop_stale_gangs(room: RoomState, nominations: Sequence[Nomination], given_up: Sequence[PodKey]) -> None:
+    """Stop all pods of every gang that is below its minimum and whose grace period is over.
+
+    A gang waits longer while space is kept for all that it lacks: others may have stopped for it already.
+    """
     cycle = room.cycle
+    lost = {*given_up, *room.given_up}
     for name in sorted(cycle.state.below_minimum):
         workload = cycle.state.workloads[name]
         pods = cycle.state.pods.get(name, {})
@@ -184,10 +195,13 @@ def stop_stale_gangs(room: RoomState) -> None:
         running = {pod for pod in pods if pods[pod].phase in ACTIVE_PHASES}
         if not running or has_required_pods(workload, running | started):
             continue
-        grace_s = cycle.policy.stale_gang_grace_s if workload.stale_grace_s is None else workload.stale_grace_s
-        if grace_s < 0:
+        kept = {pod for pod in cycle.state.nominations.get(name, ()) if (name, pod) not in lost}
+        kept |= {each.pod for each in (*nominations, *room.nominations) if each.workload == name}
+        if kept and has_required_pods(workload, running | started | kept):
             continue
-        until_s = workload.broken_since_s + grace_s
+        until_s = stale_from_s(workload, cycle.policy)
+        if not until_s:
+            continue
         if until_s > cycle.now_s:
             room.look_again(until_s)
             continue

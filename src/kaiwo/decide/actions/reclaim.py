@@ -66,14 +66,15 @@ def attempt(room: RoomState, placer: Placer, workload: Workload, waiting_class: 
     cycle_state.budget.used += STEPS_PER_PROOF + int(may_lose.sum()) // QUEUES_PER_STEP
     ran_enough = candidates.until_s <= room.cycle.now_s  # surplus pods have no minimum run time
     look_again_s = 0 if ran_enough.all() else int(candidates.until_s[~ran_enough].min())
-    reclaimable = candidates.reclaimable(may_lose, ran_enough, waiting_class.signature.nominated_for)
+    nominated_for = waiting_class.signature.nominated_for
+    reclaimable = candidates.reclaimable(may_lose, ran_enough, nominated_for)
     wants = [NeededPods(need.shape, shapes[need.shape], need.needed) for need in needs if need.needed]
     bounds = ReclaimBounds(cycle_state, shares, request, wants, reclaimable)
     if (short := bounds.short()) is not None:
         return Attempt(None, with_protections(short, _protected(room, shares, request, may_lose)), look_again_s)
     tried = 0
     for rule, is_wide in _searches(needs):
-        lanes = candidates.lanes(needs, may_lose, ran_enough, is_wide)
+        lanes = candidates.lanes(needs, may_lose, ran_enough, is_wide, nominated_for)
         if not lanes:
             break
         cycle_state.budget.used += STEPS_PER_SEARCH
@@ -81,7 +82,7 @@ def attempt(room: RoomState, placer: Placer, workload: Workload, waiting_class: 
         room.budget.refused = None
         made = search.find_room()
         if made is None and room.budget.refused is not None:  # other queues may still have budget
-            lanes = candidates.lanes(needs, may_lose, ran_enough, is_wide)
+            lanes = candidates.lanes(needs, may_lose, ran_enough, is_wide, nominated_for)
             made = VictimSearch(room, placer, workload, needs, rule(shares, request), lanes, True).find_room()
         if made is not None:
             return Attempt(made, None, look_again_s)

@@ -5,13 +5,13 @@ the nodes with the first victims in victim order are chosen. If there are too fe
 """
 
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
 from kaiwo.decide.cycle_state import CycleInput, CycleState
 from kaiwo.decide.make_room.reclaimable import Reclaimable, UnitTable
 from kaiwo.decide.make_room.victim_units import UnitLane, VictimUnit, VictimUnits
-from kaiwo.decide.placement.queue_limits import charge_of
 from kaiwo.model.obstacle import ProtectedByMinRunTime
 from kaiwo.model.workload import Pod
 from kaiwo.queues.current_shares import fair_shares_of
@@ -50,12 +50,12 @@ class CandidateNodes:
         self._evicted_seen = 0
 
     def lanes(
-        self, needs: RoleNeeds, queues: BoolArray, may_stop: BoolArray, is_wide: bool = True
+        self, needs: RoleNeeds, queues: BoolArray, may_stop: BoolArray, is_wide: bool = True, nominated_for: str = ""
     ) -> dict[str, UnitLane]:
         """The units to try, by queue; empty when no set of them could make room."""
         self._drop_evicted()
         chosen = self._alive & queues[self._queue] & may_stop if len(self._queue) else self._alive
-        nodes = self._nodes(needs, chosen, is_wide)
+        nodes = self._nodes(needs, chosen, is_wide, self._free_for(nominated_for))
         if nodes is None:
             return {}
         unit, row, _ = self._pods.T
@@ -99,7 +99,15 @@ class CandidateNodes:
             found.append(ProtectedByMinRunTime(table.names[row], protected, int(table.tree.min_runtime_s[row])))
         return found
 
-    def _nodes(self, needs: RoleNeeds, chosen: BoolArray, is_wide: bool) -> BoolArray | None:
+    def _free_for(self, nominated_for: str) -> IntArray:
+        """The milli-GPU that are free on each node, with what is nominated for this workload already."""
+        free: IntArray = np.maximum(self._working.free[:, FREE_GPU], 0)
+        for each in self._cycle.state.nominations.get(nominated_for, {}).values():
+            if (row := self._working.nodes.row.get(each.node)) is not None:
+                free[row] += sum(share.milli for share in each.devices)
+        return free
+
+    def _nodes(self, needs: RoleNeeds, chosen: BoolArray, is_wide: bool, free: IntArray) -> BoolArray | None:
         """The candidate nodes of all shapes together; None when there are too few for one of them."""
         working = self._working
         found = np.zeros(len(working.nodes.names), np.bool_)
@@ -107,16 +115,17 @@ class CandidateNodes:
             if not needed:
                 continue
             want = self._cycle.state.backlog.shapes[shape]
-            milli = charge_of(want, 1, self._cycle_state.charges.largest_mib)[GPU]
+            largest_mib = self._cycle_state.charges.largest_mib
+            milli = want.gpus * want.milli_on(largest_mib) if want.is_memory else want.least_milli
             most = max(FEWEST_NODES, 2 * needed if is_wide else needed + needed // 8)
-            rows = self._nodes_for(shape, milli, needed, most, chosen)
+            rows = self._nodes_for(_NodesWanted(shape, milli, needed, most), chosen, free)
             if rows is None:
                 return None
             found[rows] = True
         return found
 
-    def _nodes_for(self, shape: int, need_milli: int, needed: int, most: int, chosen: BoolArray) -> Rows | None:
-        free = np.maximum(self._working.free[:, FREE_GPU], 0)
+    def _nodes_for(self, wanted: "_NodesWanted", chosen: BoolArray, free: IntArray) -> Rows | None:
+        shape, need_milli, needed, most = wanted
         unit, row, milli = self._pods.T
         counts = chosen[unit]
         unit, row, milli = unit[counts], row[counts], milli[counts]
@@ -145,6 +154,15 @@ class CandidateNodes:
         if len(evicted) != self._evicted_seen:
             self._evicted_seen = len(evicted)
             self._alive[[self._unit_of_pod[key] for key in evicted if key in self._unit_of_pod]] = False
+
+
+class _NodesWanted(NamedTuple):
+    """Nodes for some pods of one shape."""
+
+    shape: int
+    need_milli: int
+    needed: int  # pods
+    most: int  # nodes
 
 
 def _last_victim(need_milli: int, free: IntArray, unit: IntArray, row: IntArray, milli: IntArray) -> IntArray:

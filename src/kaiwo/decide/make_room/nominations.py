@@ -6,16 +6,17 @@ nominations.
 
 from collections import defaultdict
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 
-from kaiwo.decide.cycle_state import CycleInput, CycleState, PodKey
+from kaiwo.decide.cycle_state import CycleInput, CycleState, PodKey, earliest_s
 from kaiwo.decide.obstacles.find_obstacles import is_overdrawn
 from kaiwo.decide.placement.pod_affinity import nomination_holds
 from kaiwo.decide.placement.shape_scores import allowed
 from kaiwo.model.plan import Nomination
 from kaiwo.model.request import Request
-from kaiwo.model.workload import role_of
+from kaiwo.model.workload import find_role
 from kaiwo.snapshot.array_types import IntArray
 from kaiwo.snapshot.backlog import WaitingClass, needs_to_make_room_for
 from kaiwo.snapshot.cluster_state import ClusterState
@@ -24,12 +25,24 @@ from kaiwo.snapshot.queue_table import ResourceVector
 from kaiwo.snapshot.working_copy import WorkingCopy
 
 
-def lost_nominations(cycle: CycleInput, cycle_state: CycleState) -> tuple[PodKey, ...]:
+class LostNominations(NamedTuple):
+    pods: tuple[PodKey, ...] = ()
+    look_again_s: int = 0  # when the next place of a lost gang member is given up
+
+
+def lost_nominations(cycle: CycleInput, cycle_state: CycleState) -> LostNominations:
     if not cycle.state.nominations:
-        return ()
+        return LostNominations()
     state, working = cycle.state, cycle_state.working
     lost = {*_on_lost_nodes(state, working), *_never_released(state, working), *_unpaid(state, working)}
-    return tuple(sorted(lost.union(_where_not_allowed(cycle, cycle_state))))
+    lost.update(_where_not_allowed(cycle, cycle_state))
+    expired, look_again_s = _expired(cycle)
+    return LostNominations(tuple(sorted(lost.union(expired))), look_again_s)
+
+
+def kept_until_s(nomination: Nomination, keep_s: int) -> int:
+    """Until when the place of a lost gang member is kept for its replacement."""
+    return nomination.lost_s + keep_s
 
 
 def is_fully_nominated(cycle: CycleInput, waiting_class: WaitingClass, given_up: Iterable[PodKey]) -> bool:
@@ -48,6 +61,21 @@ def unpaid_charge(cycle: CycleInput, cycle_state: CycleState, waiting_class: Wai
         return charge
     paid = _charge_of(cycle_state.working, cycle.state.nominations[name].values()).tolist()
     return tuple(max(0, need - has) for need, has in zip(charge, paid, strict=True))
+
+
+def _expired(cycle: CycleInput) -> tuple[list[PodKey], int]:
+    """Places of lost gang members whose replacement did not come in time, or cannot; and when to look again."""
+    keep_s, expired, look_again_s = cycle.policy.keep_lost_place_s, list[PodKey](), 0
+    for workload, pod in cycle.state.lost_places:
+        nomination = cycle.state.nominations[workload][pod]
+        until_s = kept_until_s(nomination, keep_s)
+        owner = cycle.state.workloads.get(workload)
+        is_held = owner is not None and owner.held
+        if until_s <= cycle.now_s or nomination.due_s > until_s or is_held:
+            expired.append((workload, pod))
+        else:
+            look_again_s = earliest_s(look_again_s, until_s)
+    return expired, look_again_s
 
 
 def _on_lost_nodes(state: ClusterState, working: WorkingCopy) -> list[PodKey]:
@@ -72,8 +100,10 @@ def _where_not_allowed(cycle: CycleInput, cycle_state: CycleState) -> list[PodKe
         if (workload := state.workloads.get(name)) is None:
             continue  # the workload is not known yet
         for pod, nomination in kept.items():
-            if nomination.node in rows:
-                want = state.request_of(workload, role_of(workload, pod))
+            # Where no pod of a role is left, its request is unknown until the replacement comes.
+            role = find_role(workload, pod) if nomination.node in rows else None
+            if role is not None:
+                want = state.request_of(workload, role)
                 by_want[want].append(((name, pod), rows[nomination.node]))
     lost = []
     for want, places in by_want.items():
@@ -90,7 +120,8 @@ def _never_released(state: ClusterState, working: WorkingCopy) -> list[PodKey]:
         (workload, pod)
         for workload, kept in state.nominations.items()
         for pod, nomination in kept.items()
-        if nomination.node not in left and is_overdrawn(working.view, nomination)
+        # Work that fills the place of a lost member until its replacement is due is stopped in time: see `backfill`.
+        if not nomination.due_s and nomination.node not in left and is_overdrawn(working.view, nomination)
     ]
 
 
@@ -119,7 +150,7 @@ def _unpaid(state: ClusterState, working: WorkingCopy) -> list[PodKey]:
 def _charge_of(working: WorkingCopy, nominations: Iterable[Nomination]) -> IntArray:
     charges = []
     for each in nominations:
-        milli = sum(share.milli for share in each.devices)
+        milli = sum(share.charge_milli for share in each.devices)
         models = working.view.milli_by_model(each.node, each.devices) or (0,) * len(working.queues.models)
         charges.append((milli, each.cpu_milli, each.memory_mib, *models))
     together: IntArray = np.sum(np.array(charges, np.int64), axis=0)

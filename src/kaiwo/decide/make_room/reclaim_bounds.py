@@ -16,7 +16,6 @@ from kaiwo.decide.make_room.reclaimable import Amounts, Reclaimable
 from kaiwo.decide.obstacles.shortages import availability_in, short_of
 from kaiwo.decide.placement.node_fit import pods_that_fit
 from kaiwo.gpus.device_fit import eligible_devices
-from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.obstacle import (
     NodeBound,
     Obstacle,
@@ -112,9 +111,18 @@ class ReclaimBounds:
     def _everywhere(self, resource: int) -> UpperBound:
         free = np.maximum(self._working.free[:, _COLUMNS[resource]], 0)
         taken = self._excess.given(resource, self._reclaimable.amounts(resource))
-        most = UpperBound(_UNITS[resource], int(self._request.need[resource]), int(free.sum()), taken)
+        need = int(self._request.need[resource]) - (self._rounded_milli if resource == GPU else 0)
+        most = UpperBound(_UNITS[resource], need, int(free.sum()), taken)
         is_short = resource == GPU and most.have < most.need
         return most._replace(moved=self._reclaimable.moves_milli) if is_short else most
+
+    @property
+    def _rounded_milli(self) -> int:
+        """What its queue is charged for memory beyond the milli that devices must have free."""
+        largest_mib = self._cycle_state.charges.largest_mib
+        by_memory = [(want, needed) for _, want, needed in self.wants if want.is_memory]
+        each = (want.charge_on(largest_mib) - want.milli_on(largest_mib) for want, _ in by_memory)
+        return sum(needed * want.gpus * milli for (want, needed), milli in zip(by_memory, each, strict=True))
 
     def _on_devices(self, group: list[NeededPods]) -> Iterator[UpperBound]:
         """The bound of the devices that it may use, if those are not all."""
@@ -170,8 +178,8 @@ def with_protections(verdict: Obstacle, protections: Sequence[Protection]) -> Ob
 
 def _least_milli(want: Request, sizes: IntArray, parts: IntArray) -> int:
     if want.is_memory:
-        return want.gpus * (want.gpu_mib * WHOLE_MILLI // max(1, int(sizes.max())))
-    return want.gpus * int(parts.min()) if want.is_partition else want.charge_milli
+        return want.gpus * want.milli_on(int(sizes.max()))
+    return want.gpus * int(parts.min()) if want.is_partition else want.least_milli
 
 
 class Excess:

@@ -134,7 +134,7 @@ class Reclaimable:
         largest_mib, least_part, gained = int(sizes.max(initial=1)), int(parts.min(initial=WHOLE_MILLI)), 0
         for pod, want, milli in self._stoppable_pods():
             if want.charge_depends_on_device:
-                of_one = want.gpu_mib * WHOLE_MILLI // max(1, largest_mib) if want.is_memory else least_part
+                of_one = want.milli_on(largest_mib) if want.is_memory else least_part
                 gained += max(0, milli - len(pod.devices) * of_one)
         return gained
 
@@ -174,13 +174,13 @@ class Reclaimable:
         return {row: int(found[row]) for row in found.nonzero()[0].tolist()}
 
     def _stoppable_pods(self) -> Iterator[tuple[Pod, Request, int]]:
-        """Every pod on a node that may stop, its request, and the milli that it holds."""
+        """Every pod on a node that may stop, its request, and the milli that its queue pays for it."""
         workloads = self._state.workloads
         for part in self._parts:
             for number in part.holdings.number[part.stops].tolist():
                 pod = part.pods[number]
                 want = role_of(workloads[pod.workload], pod.name).request
-                yield pod, want, sum(share.milli for share in pod.devices)
+                yield pod, want, _milli(pod)
 
     @cached_property
     def _parts(self) -> list[_Part]:
@@ -238,4 +238,4 @@ class Reclaimable:
 
 
 def _milli(pod: Pod) -> int:
-    return sum(share.milli for share in pod.devices)
+    return sum(share.charge_milli for share in pod.devices)

@@ -96,7 +96,7 @@ class RoomState:
         evicted: Iterable[Eviction],
     ) -> None:
         self.cycle, self.cycle_state, self.masks, self.starts = cycle, cycle_state, masks, starts
-        self.victims = VictimUnits(cycle.state, cycle.now_s, cycle.policy.victim_order, starts)
+        self.victims = VictimUnits(cycle.state, cycle.now_s, cycle.policy, starts)
         self.victims.evicted.update((each.workload, each.pod) for each in evicted)
         self.budget = EvictionBudget(cycle.state, cycle.now_s)
         # Workloads that start, or for which space is kept.

@@ -14,7 +14,7 @@ from kaiwo.decide.placement.place_workload import Placement, place_workload
 from kaiwo.decide.placement.pod_affinity import may_return, still_holds
 from kaiwo.decide.placement.queue_limits import Payer, QueueCharge, within_limits
 from kaiwo.decide.turn_order import NO_NEED, Turns
-from kaiwo.gpus.isolation_grades import tenants_allow_return
+from kaiwo.gpus.share_rules import may_share_again
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod, Workload, role_of
 from kaiwo.snapshot.array_types import IntArray
@@ -87,7 +87,8 @@ class VictimSearch:
         kept = self._cycle.state.nominations.get(self._workload.name, {}).values()
         shares = [share for start in placement.starts for share in start.devices]
         return (
-            sum(share.milli for share in shares) - sum(share.milli for each in kept for share in each.devices),
+            sum(share.charge_milli for share in shares)
+            - sum(share.charge_milli for each in kept for share in each.devices),
             sum(want.cpu_milli for want in wants) - sum(each.cpu_milli for each in kept),
             sum(want.memory_mib for want in wants) - sum(each.memory_mib for each in kept),
         )
@@ -133,7 +134,7 @@ class VictimSearch:
         if self._workload.name in self._cycle.state.nominations:
             return True  # what is nominated is not among what is free
         free, shapes = np.maximum(self._working.free[:, FREE_GPU], 0).sum(), self._cycle.state.backlog.shapes
-        if free < sum(shapes[need.shape].charge_milli * need.needed for need in self._needs):
+        if free < sum(shapes[need.shape].least_milli * need.needed for need in self._needs):
             return False
         return all(self._placer.room(need.shape) >= need.needed for need in self._needs)
 
@@ -193,7 +194,7 @@ class VictimSearch:
         row = working.nodes.row.get(pod.node)
         if row is None or not may_return(working, pod.neighbours, row):
             return False
-        return tenants_allow_return(working.view, pod, row) and working.restore(pod, queue)
+        return may_share_again(working.view, pod, row) and working.restore(pod, queue)
 
     def _place_again(self, placer: Placer, unit: VictimUnit) -> list[tuple[Pod, Placed]] | None:
         """New places for the pods of a unit that lost theirs. The rest of a gang restarts where it was."""

@@ -15,6 +15,7 @@ import numpy as np
 
 from kaiwo.model.obstacle import ProtectedByBudget
 from kaiwo.model.plan import Start
+from kaiwo.model.policy import Policy
 from kaiwo.model.workload import (
     Phase,
     Pod,
@@ -63,7 +64,7 @@ class ProtectedWork:
         self._kept: dict[str, list[tuple[Workload, int]]] = {}  # each with its milli-GPU
 
     def add(self, workload: Workload, pods: Iterable[Pod]) -> None:
-        milli = [sum(share.milli for share in pod.devices) for pod in pods]
+        milli = [sum(share.charge_milli for share in pod.devices) for pod in pods]
         if milli:
             self._kept.setdefault(workload.queue, []).append((workload, sum(milli)))
 
@@ -84,8 +85,9 @@ class ProtectedWork:
 class VictimUnits:
     """All running work that may be stopped, by queue; computed when first needed."""
 
-    def __init__(self, state: ClusterState, now_s: int, victim_order: str, starts: Iterable[Start] = ()) -> None:
-        self._state, self._now_s, self._by_lost_work = state, now_s, victim_order == "lost-work"
+    def __init__(self, state: ClusterState, now_s: int, policy: Policy, starts: Iterable[Start] = ()) -> None:
+        self._state, self._now_s, self._by_lost_work = state, now_s, policy.victim_order == "lost-work"
+        self._max_restart_s = policy.max_restart_cost_s
         self._protected = ProtectedWork()
         self.evicted: set[tuple[str, str]] = set()  # (workload, pod) that this cycle stops
         self._started: dict[str, list[str]] = {}  # the pods that this cycle starts, by workload
@@ -201,7 +203,7 @@ class VictimUnits:
 
     def _unit(self, workload: Workload, pods: tuple[Pod, ...], is_surplus: bool, since_s: int, at: int) -> VictimUnit:
         charge = (*_charge(pods), *milli_by_model(self._state.node_objects, self._state.queues.models, pods))
-        lost = 0 if is_surplus else lost_gpu_s(workload, pods, self._now_s)
+        lost = 0 if is_surplus else lost_gpu_s(workload, pods, self._now_s, self._max_restart_s)
         worth = lost if self._by_lost_work else 0
         order = (workload.priority, not is_surplus, worth, -workload.submitted_s, _Reversed(workload.name), at)
         return VictimUnit(workload, pods, is_surplus, since_s, lost, charge, order)
@@ -213,7 +215,7 @@ def _charge(pods: tuple[Pod, ...]) -> tuple[int, int, int]:
         cpu += pod.cpu_milli
         memory += pod.memory_mib
         for share in pod.devices:
-            milli += share.milli
+            milli += share.milli + share.round_milli
     return milli, cpu, memory
 
 

@@ -21,7 +21,6 @@ from kaiwo.decide.placement.queue_limits import UsageBound, bounds_on, least_by_
 from kaiwo.decide.placement.shape_scores import ShapeScores
 from kaiwo.gpus.device_fit import eligible_devices, pods_per_device
 from kaiwo.model.affinity import VENDOR_LABEL
-from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.obstacle import (
     Facts,
     GangBound,
@@ -286,7 +285,7 @@ def _milli_of(view: View, want: Request, model: str, rows: Rows) -> int:
     if not usable.any():
         return 0
     if want.is_memory:
-        return int(want.gpus * (want.gpu_mib * WHOLE_MILLI // view.of(rows).gpus[:, SIZE][usable].max()))
+        return want.gpus * want.charge_on(int(view.of(rows).gpus[:, SIZE][usable].max()))
     if want.is_partition:
         return int(want.gpus * view.nodes.device_milli[rows][usable].max())
     return want.charge_milli

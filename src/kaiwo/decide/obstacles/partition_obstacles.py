@@ -7,6 +7,7 @@ from kaiwo.gpus.isolation_grades import is_mps_on_amd
 from kaiwo.gpus.partitioning.if_repartitioned import available_modes, if_repartitioned, is_isolation_too_weak
 from kaiwo.model.node import Node
 from kaiwo.model.obstacle import (
+    LargerNodes,
     ModelModes,
     ModelsPresent,
     ModeMissing,
@@ -16,6 +17,7 @@ from kaiwo.model.obstacle import (
     Obstacle,
     Reason,
     ReservedBy,
+    SizeBound,
 )
 from kaiwo.model.partition_modes import WHOLE_MODE, read_mode
 from kaiwo.model.request import ANY_PARTITION, Request
@@ -39,6 +41,10 @@ def no_such_device(view: View, want: Request) -> Obstacle:
         return in_other_modes
     if not want.is_exclusive and is_isolation_too_weak(nodes, want):
         return Obstacle(Reason.GPU_ISOLATION, 1, 0, "nodes", "gpu-isolation", NodesExcluded(len(nodes), len(nodes)))
+    largest_mib = max((gpu.memory_mib for node in nodes for gpu in node.gpus), default=0)
+    if 0 < largest_mib < want.device_mib:
+        bound = SizeBound(LargerNodes.NONE)
+        return Obstacle(Reason.NOT_ENOUGH_GPU_MEMORY, want.device_mib, largest_mib, "mib", want.reservation, bound)
     broken = sum(1 for node in nodes for gpu in node.gpus if not gpu.healthy)
     reason = Reason.GPU_UNHEALTHY if broken else Reason.NOT_ENOUGH_GPUS
     return Obstacle(reason, want.gpus, 0, "gpus")

@@ -13,6 +13,7 @@ from kaiwo.decide.obstacles.partition_obstacles import after_mode_change
 from kaiwo.decide.placement.node_fit import extended_free
 from kaiwo.gpus.device_fit import devices_of_reservation, eligible_devices, pods_per_device
 from kaiwo.gpus.isolation_grades import closed_by_tenants
+from kaiwo.gpus.share_rules import closed_by_rules, closed_devices, one_per_device
 from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.obstacle import (
     ClosestNode,
@@ -23,6 +24,7 @@ from kaiwo.model.obstacle import (
     NotOffered,
     Obstacle,
     Reason,
+    SharedByOthers,
     SizeBound,
 )
 from kaiwo.model.request import Request
@@ -33,6 +35,7 @@ from kaiwo.snapshot.view import View
 
 _OF_SIZE = (Reason.NOT_ENOUGH_GPUS, Reason.NOT_ENOUGH_GPU_MEMORY, Reason.GPU_MODEL)
 MAX_EXAMINED = 8  # nodes whose GPUs are examined one by one: 1,250 of them took 60 ms
+MAX_NAMED = 3  # queues
 
 _Resource = tuple[IntArray, Obstacle]  # what each node has free, and the obstacle when none has enough
 
@@ -88,11 +91,17 @@ def _availability(view: View, want: Request, rows: Rows) -> tuple[IntArray, IntA
         return pods_per_device(view, want, rows).sum(axis=1), devices, largest
     if want.is_memory:  # the largest request whose milli, rounded down, are still free
         usable = np.minimum(mib, ((milli + 1) * size - 1) // 1000)
+        if want.fraction_milli:  # memory counts only where the fraction is free, too
+            usable = usable * (pods_per_device(view, _fraction_alone(want), rows) > 0)
     else:  # the largest fraction whose part of the memory, rounded down, is still free
         usable = np.minimum(milli, ((mib + 1) * 1000 - 1) // np.maximum(size, 1))
-    if (closed := closed_by_tenants(view, want, rows)) is not None:
+    if (closed := closed_devices(view, want, rows)) is not None:
         able = able & ~closed
     return _on_each(np.maximum(usable, 0) * able, want.gpus), devices, largest
+
+
+def _fraction_alone(want: Request) -> Request:
+    return replace(want, gpu_mib=0)
 
 
 def _on_each(free: IntArray, devices: int) -> IntArray:
@@ -237,11 +246,34 @@ def _gpus(view: View, want: Request, rows: Rows, offer: NodeAvailability) -> _Re
     if want.is_exclusive:
         return now, Obstacle(Reason.NOT_ENOUGH_FREE_GPUS, want.gpus, have, "gpus", want.reservation)
     several = f"{want.gpus} devices" if want.gpus > 1 else ""
+    if (others := _shared_by_others(view, want, rows, have)) is not None:
+        unit = "mib" if want.is_memory else "milli-gpu"
+        return now, Obstacle(Reason.MAY_NOT_SHARE, want.gpu_mib or want.gpu_milli, have, unit, several, others)
     closed = closed_by_tenants(view, want, rows)
     apart = MoreBesideTenants() if closed is not None and closed.any() else None
+    if want.is_memory and want.fraction_milli and not have:
+        alone = _fraction_alone(want)
+        return _gpus(view, alone, rows, availability_in(view, alone, rows))
     if want.is_memory:
         return now, Obstacle(Reason.NOT_ENOUGH_FREE_GPU_MEMORY, want.gpu_mib, have, "mib", several, apart)
     return now, Obstacle(Reason.NOT_ENOUGH_FREE_GPU_SHARE, want.gpu_milli, have, "milli-gpu", several, apart)
+
+
+def _shared_by_others(view: View, want: Request, rows: Rows, have: int) -> SharedByOthers | None:
+    """Whose work excludes it from devices with enough free; None if rules about sharing are not all that is short."""
+    if want.tenant is None or have >= (want.gpu_mib or want.gpu_milli):
+        return None
+    open_want = replace(want, tenant=None)
+    fits = pods_per_device(view, open_want, rows) > 0
+    closed = closed_by_rules(view, want, rows)
+    if closed is None or not ((fits.sum(axis=1) >= want.gpus) & (fits & closed).any(axis=1)).any():
+        return None
+    queues: dict[str, None] = {}
+    for row, column in zip(*(fits & closed).nonzero(), strict=True):
+        queues |= dict.fromkeys(view.queues_on(int(rows[row]), int(column)))
+        if len(queues) >= MAX_NAMED:
+            break
+    return SharedByOthers(tuple(sorted(queues)[:MAX_NAMED]), want.tenant.share_with, bool(want.share_with))
 
 
 def _size_bound(usable: int, anywhere: int, need: int) -> SizeBound:
@@ -285,8 +317,12 @@ def pods_when_empty(view: View, want: Request, offer: NodeAvailability) -> IntAr
     if want.memory_mib:
         pods = np.minimum(pods, nodes.memory_size // want.memory_mib)
     if want.gpus:
-        each = 1 if want.is_exclusive else WHOLE_MILLI // want.gpu_milli
-        times = offer.largest_mib // want.gpu_mib if want.is_memory else np.full(len(pods), each)
+        times = np.full(len(pods), 1 if want.is_exclusive else WHOLE_MILLI // want.gpu_milli)
+        if want.is_memory:
+            by_mib = offer.largest_mib // want.gpu_mib
+            times = np.minimum(by_mib, times) if want.fraction_milli else by_mib
+        if (alone := one_per_device(view, want, np.arange(len(pods)))) is not None:
+            times = np.where(alone, np.minimum(times, 1), times)
         pods = np.where(offer.devices >= want.gpus, np.minimum(pods, offer.devices * times // want.gpus), 0)
     if view.reservations is not None:
         pods = pods * ~view.reservations.closed_nodes(want.passes, want.holds_s)

@@ -10,8 +10,8 @@ from kaiwo.decide.placement.node_fit import CapacityMask
 from kaiwo.decide.placement.pod_affinity import domains_of, sum_by_domain
 from kaiwo.decide.placement.queue_limits import Payer, headroom, models_with_room
 from kaiwo.decide.placement.shape_scores import NOWHERE, ShapeScores, ShapeState
-from kaiwo.gpus.device_fit import device_need, need_on, pods_per_device
-from kaiwo.model.gpu import WHOLE_MILLI, Share
+from kaiwo.gpus.device_fit import device_need, need_on, pods_per_device, rounding_of
+from kaiwo.model.gpu import WHOLE_MILLI, Share, threads_on_node
 from kaiwo.model.plan import Nomination
 from kaiwo.model.request import Request
 from kaiwo.plugins.guarded_calls import call_plugin
@@ -31,7 +31,7 @@ class Placed(msgspec.Struct, frozen=True):
 
     @property
     def milli(self) -> int:
-        return sum(share.milli for share in self.devices)
+        return sum(share.charge_milli for share in self.devices)
 
 
 class NodeCosts(Protocol):
@@ -156,18 +156,31 @@ class Placer:
         columns, here = columns[here > 0], here[here > 0]
         milli, mib = device_need(want, self.working.gpus[row, SIZE, columns])
         self.working.take(row, int(here.sum()), want, columns, milli * here, mib * here)
-        name, ids = self.working.nodes.names[row], self._device_ids(row)
+        name, shares = self.working.nodes.names[row], self._shares(row, want, columns, milli, mib)
         placed: list[Placed] = []
-        for column, part, size, pods in zip(columns.tolist(), milli.tolist(), mib.tolist(), here.tolist(), strict=True):
-            placed.extend([Placed(name, (Share(ids[column], part, size),))] * pods)
+        for share, pods in zip(shares, here.tolist(), strict=True):
+            placed.extend([Placed(name, (share,))] * pods)
         return placed
 
     def _put_on(self, row: int, want: Request, columns: IntArray) -> Placed:
         milli, mib = need_on(self.working.view, want, row, columns)
         self.working.take(row, 1, want, columns, milli, mib)
+        return Placed(self.working.nodes.names[row], tuple(self._shares(row, want, columns, milli, mib)))
+
+    def _shares(self, row: int, want: Request, columns: IntArray, milli: IntArray, mib: IntArray) -> list[Share]:
         ids = self._device_ids(row)
         amounts = zip(columns.tolist(), milli.tolist(), mib.tolist(), strict=True)
-        return Placed(self.working.nodes.names[row], tuple(Share(ids[c], part, size) for c, part, size in amounts))
+        shares = [Share(ids[column], part, size) for column, part, size in amounts]
+        if want.threads_milli:
+            threads = threads_on_node(want.threads_milli, want.fraction_milli, self.working.nodes.nodes[row].labels)
+            shares = [msgspec.structs.replace(each, threads_milli=threads) for each in shares]
+        if not want.is_memory:
+            return shares
+        rounding = rounding_of(want, self.working.gpus[row, SIZE, columns], milli).tolist()
+        return [
+            Share(each.gpu, each.milli, each.mib, more, each.threads_milli)
+            for each, more in zip(shares, rounding, strict=True)
+        ]
 
     def _device_ids(self, row: int) -> list[str]:
         if row not in self._ids:
@@ -202,7 +215,9 @@ def place_pods(placer: Placer, payer: Payer, shape: int, want: Request, count: i
         return None
     # The same memory is a smaller part of a larger device, which may stay within the limit.
     milli = max(0, headroom(working, payer.queue)) // (count * want.gpus)
-    larger = msgspec.structs.replace(want, device_mib=want.gpu_mib * WHOLE_MILLI // (milli + 1) + 1)
+    if milli < max(1, want.fraction_milli):
+        return None
+    larger = msgspec.structs.replace(want, device_mib=-(-want.gpu_mib * WHOLE_MILLI // milli))
     return place_pods(placer, payer, -1, larger, count)
 
 

@@ -121,7 +121,11 @@ class _Gang:
 
     def _size(self, at: int) -> tuple[int, int, int]:
         want = self._want(at)
-        return (-want.gpus * (want.gpu_milli if not want.is_memory else 1), -want.cpu_milli, at)
+        return (
+            -want.gpus * (want.gpu_milli if not want.is_memory else max(1, want.fraction_milli)),
+            -want.cpu_milli,
+            at,
+        )
 
     def _place_needed(self, at: int) -> bool:
         """The pods of one role without which the workload does not start."""

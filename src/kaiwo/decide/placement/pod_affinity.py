@@ -204,13 +204,19 @@ def _within_skew(
 
 def _counts(nodes: NodeTable, want: Request, own: PodAffinity, rule: TopologySpread) -> BoolArray:
     """Nodes that count for a rule: with a domain on every level, and as its own policies require."""
-    counted: BoolArray = np.logical_and.reduce([domains_of(nodes, other.level) >= 0 for other in own.spread])
+    levels = tuple(dict.fromkeys(other.level for other in own.spread))
+    counted: BoolArray = nodes.once(("spread", levels), lambda: _with_domains(nodes, levels)).copy()
     if rule.by_rules and (own.own_rules or own.own_choices):
         rules = own.own_rules, own.own_choices
         counted &= _nodes_where(nodes, ("rules", *rules), lambda node: matches_node_rules(node.labels, *rules))
     if rule.by_taints:
         counted &= _nodes_where(nodes, want.tolerations, lambda node: tolerates_all(want.tolerations, node))
     return counted
+
+
+def _with_domains(nodes: NodeTable, levels: tuple[str, ...]) -> BoolArray:
+    found: BoolArray = np.logical_and.reduce([domains_of(nodes, level) >= 0 for level in levels])
+    return found
 
 
 def _nodes_where(nodes: NodeTable, key: object, holds: Callable[[Node], bool]) -> BoolArray:

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from kaiwo.decide.turn_order import Lane, NextNeed
-from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Workload
 from kaiwo.queues.resource_division import MAX_AMOUNT
@@ -22,7 +21,7 @@ def charge_of(want: Request, pods: int = 1, device_mib: int = 0) -> ResourceVect
     """What a queue pays for such pods; the device size matters to memory requests only."""
     milli = want.charge_milli
     if want.is_memory and device_mib:
-        milli = want.gpus * (want.gpu_mib * WHOLE_MILLI // device_mib)
+        milli = want.gpus * want.charge_on(device_mib)
     return milli * pods, want.cpu_milli * pods, want.memory_mib * pods
 
 

@@ -167,6 +167,8 @@ def evaluate(
 
 def with_affinity(working: WorkingCopy, want: Request, plain: ShapeState) -> ShapeState:
     """The nodes where the rules between pods allow one more pod; `room` also counts what other placements may open."""
+    if not plain.slots.any():  # the rules cannot open a node to it, however many there are
+        return ShapeState(working.view.clock, plain.slots, plain.score, plain.allowed, 0)
     final = now = np.ones(len(plain.slots), np.bool_)
     for verdict in affinity_verdicts(working, want):
         now = now & verdict.mask

@@ -33,13 +33,17 @@ class ProtectedStart(NamedTuple):
     workload: Workload
     usage: PlannedUsage
     charge: QueueCharge
+    is_lost_place: bool = False  # of a running gang: it binds all other work, however important
 
     def binds(self, other: Workload, now_s: int) -> bool:
         """The other workload would not end in time, and is not more important."""
-        if other.name == self.workload.name or outranks(other, self.workload):
+        if other.name == self.workload.name or self.gives_way_to(other):
             return False
         run_s = bounded_run_s(other)
         return not run_s or now_s + run_s > self.usage.start_s - LEAD_S
+
+    def gives_way_to(self, other: Workload) -> bool:
+        return not self.is_lost_place and outranks(other, self.workload)
 
 
 class BackfillMasks:
@@ -96,21 +100,22 @@ class BackfillMasks:
             facts = RunTime(RunTimeSource.EARLIER_RUNS)
         return Obstacle(Reason.PROMISED, run_s, gap_s, "s", first.planned.workload, facts)
 
-    def planned_on(self, node: str, gpus: set[str]) -> list[Workload]:
-        return [workload for devices, workload in self._planned_by_node.get(node, ()) if not gpus.isdisjoint(devices)]
+    def planned_on(self, node: str, gpus: set[str]) -> list[ProtectedStart]:
+        return [start for devices, start in self._planned_by_node.get(node, ()) if not gpus.isdisjoint(devices)]
 
     @cached_property
-    def _planned_by_node(self) -> dict[str, list[tuple[set[str], Workload]]]:
+    def _planned_by_node(self) -> dict[str, list[tuple[set[str], ProtectedStart]]]:
         """By node: which devices are planned for which workload."""
-        found: dict[str, list[tuple[set[str], Workload]]] = {}
+        found: dict[str, list[tuple[set[str], ProtectedStart]]] = {}
         for each in self._protected:
             for place in each.planned.places:
-                found.setdefault(place.node, []).append(({share.gpu for share in place.devices}, each.workload))
+                found.setdefault(place.node, []).append(({share.gpu for share in place.devices}, each))
         return found
 
     def _binding(self, workload: Workload, charge: QueueCharge) -> list[int]:
         found = [at for at, each in enumerate(self._protected) if each.binds(workload, self._capacity.now_s)]
-        has_precedence = {at for at in found if self._has_precedence(charge, self._protected[at].charge)}
+        by_rank = [at for at in found if not self._protected[at].is_lost_place]
+        has_precedence = {at for at in by_rank if self._has_precedence(charge, self._protected[at].charge)}
         if has_precedence:
             self.by_precedence.add(workload.name)
         return [at for at in found if at not in has_precedence]
@@ -187,7 +192,7 @@ def _backfilled(state: ClusterState, planned: PlannedStart) -> Iterator[Pod]:
 
 def _stop(cycle: CycleInput, name: str, beneficiary: str) -> Iterator[Eviction]:
     pods = [pod for pod in cycle.state.pods[name].values() if pod.phase in ACTIVE_PHASES]
-    lost = lost_gpu_s(cycle.state.workloads[name], pods, cycle.now_s)
+    lost = lost_gpu_s(cycle.state.workloads[name], pods, cycle.now_s, cycle.policy.max_restart_cost_s)
     for pod in sorted(pods, key=lambda pod: pod.name):
         yield Eviction(name, pod.name, EvictionCause.DEADLINE, beneficiary, lost)
         lost = 0  # counted once a workload

@@ -57,11 +57,11 @@ class StartSearch:
         """A time before which it surely cannot start: by how many GPUs each node has left."""
         shape, _, needed = self._needs[0]
         want = self._want(shape)
-        if len(self._needs) > 1 or not want.charge_milli:
+        if len(self._needs) > 1 or not want.least_milli:
             return self._capacity.now_s
         times, left = self._capacity.moments(usages, self._run_s, GPUS)
         allowed = self._cycle_state.scores.state(shape).allowed
-        slots = np.maximum(left[:, :, 0], 0) // want.charge_milli * allowed[:, None]
+        slots = np.maximum(left[:, :, 0], 0) // want.least_milli * allowed[:, None]
         found = _first(times, [(slots, needed)], before_s)
         return found[0] if found else NEVER_S
 

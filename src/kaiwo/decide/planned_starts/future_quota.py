@@ -127,7 +127,7 @@ class FutureQuota:
         row = self._working.queues.row.get(workload.queue)
         if row is None or pod.phase not in ACTIVE_PHASES or (end_s <= self._working.now_s and not pod.until_s):
             return None  # the end of overdue work is unknown
-        charge = (sum(share.milli for share in pod.devices), pod.cpu_milli, pod.memory_mib)
+        charge = (sum(share.charge_milli for share in pod.devices), pod.cpu_milli, pod.memory_mib)
         models = self._working.view.milli_by_model(pod.node, pod.devices) if self._working.queues.models else ()
         return QueueCharge(row, (*charge, *models), not workload.preemptible, end_s=end_s)
 

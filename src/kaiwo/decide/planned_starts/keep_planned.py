@@ -20,6 +20,7 @@ from kaiwo.decide.planned_starts.backfill import (
     stop_overdue,
 )
 from kaiwo.decide.planned_starts.earliest_start import StartSearch
+from kaiwo.decide.planned_starts.fillable_places import fillable_places, has_due_places
 from kaiwo.decide.planned_starts.future_capacity import (
     FutureCapacity,
     PlannedUsage,
@@ -47,18 +48,30 @@ class KeptPlannedStarts(NamedTuple):
     masks: BackfillMasks | None = None  # what all other work has to leave free; None: nothing is planned
     evictions: tuple[Eviction, ...] = ()
     look_again_s: int = 0
+    filled: tuple[Nomination, ...] = ()  # places of lost gang members that count as free until the turns are over
 
 
 def keep_planned_starts(
     cycle: CycleInput, cycle_state: CycleState, evicted: Iterable[Eviction] = ()
 ) -> KeptPlannedStarts:
     """Start what is due, move what can be earlier or must be later, and mask the rest for all other work."""
-    return _PlannedStartStep(cycle, cycle_state).run(evicted) if cycle.state.planned_starts else KeptPlannedStarts()
+    if not cycle.state.planned_starts and not has_due_places(cycle.state):
+        return KeptPlannedStarts()
+    return _PlannedStartStep(cycle, cycle_state).run(evicted)
+
+
+def hold_lost_places(cycle_state: CycleState, planned: KeptPlannedStarts, sign: int) -> None:
+    """From now on the places of lost gang members are taken (+1), so that no room is made and nothing is planned there;
+    or they count as free again (-1), so that obstacles name what is in the way of long work."""
+    for each in planned.filled:
+        (cycle_state.working.hold if sign > 0 else cycle_state.working.release_uncharged)(each)
 
 
 class _PlannedStartStep:
     def __init__(self, cycle: CycleInput, cycle_state: CycleState) -> None:
         self._cycle, self._cycle_state, self._state, self._now_s = cycle, cycle_state, cycle.state, cycle.now_s
+        self._lost_places = fillable_places(cycle, cycle_state)
+        self._lost_usages = [each.usage for each in self._lost_places.protected]
         self._capacity = FutureCapacity(cycle_state.working, timeline_of(cycle.state))
         self._spans = reserved_spans(cycle.state, cycle.now_s)
         self._quota = FutureQuota(cycle.state, cycle_state.working)
@@ -80,11 +93,15 @@ class _PlannedStartStep:
             self._keep_or_move(planned, workload, [each for each, _ in waiting[at + 1 :]])
         self._start_due()
         kept = {each.planned.workload: each.planned for each in self._kept}
-        masks = None
-        if self._kept or self._by_turns:  # until their turn, work that is not entitled to it does not take their place
+        masks, lost = None, self._lost_places
+        if (
+            self._kept or self._by_turns or lost.protected
+        ):  # until their turn, work that is not entitled to it does not take their place
             usages = [each.usage for each in self._started]
-            masks = BackfillMasks(self._capacity, self._quota, [*self._kept, *self._by_turns], usages)
-        evictions, overdue_s = stop_overdue(self._cycle, kept.values(), evicted)
+            protected = [*self._kept, *self._by_turns, *lost.protected]
+            masks = BackfillMasks(self._capacity, self._quota, protected, usages)
+        every = (*kept.values(), *lost.due)
+        evictions, overdue_s = stop_overdue(self._cycle, every, evicted)
         soon_s = self._now_s + 1 if self._by_turns else 0  # then other work may use what they left
         return KeptPlannedStarts(
             tuple(self._starts),
@@ -94,7 +111,8 @@ class _PlannedStartStep:
             tuple(self._class_of(each.planned.workload) for each in self._by_turns),
             masks,
             tuple(evictions),
-            earliest_s(overdue_s, soon_s, next_planned_moment_s(kept.values(), self._now_s)),
+            earliest_s(overdue_s, soon_s, next_planned_moment_s(every, self._now_s)),
+            lost.fillable,
         )
 
     def _still_waits(self, planned: PlannedStart, workload: Workload) -> bool:
@@ -115,7 +133,8 @@ class _PlannedStartStep:
 
     def _keep_or_move(self, planned: PlannedStart, workload: Workload, behind: list[PlannedStart]) -> None:
         """Keep the planned start where it was, move it earlier, or move it later and name the cause."""
-        ahead = [each.usage for each in self._kept] + reserved_for_others(self._cycle, self._spans, workload)
+        ahead = [*self._lost_usages, *(each.usage for each in self._kept)]
+        ahead += reserved_for_others(self._cycle, self._spans, workload)
         usage = usage_of(planned, self._state, max(planned.start_s, self._now_s))
         if usage is not None and self._holds(planned, usage, ahead):
             found: PlannedStart | None = self._earlier(planned, workload, ahead, behind) or planned
@@ -184,7 +203,7 @@ class _PlannedStartStep:
 
     def _is_free(self, planned: PlannedStart) -> bool:
         usage = usage_of(planned, self._state, self._now_s)
-        return usage is not None and self._capacity.fits(usage._replace(end_s=self._now_s + 1), ())
+        return usage is not None and self._capacity.fits(usage._replace(end_s=self._now_s + 1), self._lost_usages)
 
     def _start(self, planned: PlannedStart, workload: Workload) -> list[Start]:
         """Start it exactly where it was planned; nothing when that is no longer allowed."""

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from kaiwo.decide.cycle_state import CycleInput, CycleState, earliest_s
 from kaiwo.decide.placement.queue_limits import QueueCharge
-from kaiwo.decide.planned_starts.backfill import BackfillMasks, outranks
+from kaiwo.decide.planned_starts.backfill import BackfillMasks, ProtectedStart, outranks
 from kaiwo.decide.planned_starts.earliest_start import StartSearch
 from kaiwo.decide.planned_starts.future_capacity import FutureCapacity, charge_of_start, reserved_for_others, usages_of
 from kaiwo.decide.planned_starts.future_quota import FutureQuota
@@ -42,7 +42,7 @@ def set_deadlines(
         owners = _owners(masks, start)
         if not owners or start.workload in planned.dropped:
             continue
-        if workload.name in masks.by_precedence or all(outranks(workload, owner) for owner in owners):
+        if workload.name in masks.by_precedence or all(owner.gives_way_to(workload) for owner in owners):
             look_again_s = now_s + 1
         elif workload.preemptible and (run_s := expected_run_s(workload)):
             found[at] = replace(start, until_s=now_s + run_s)
@@ -119,7 +119,7 @@ class _Planner:
         return self._state.workloads[planned.workload]
 
 
-def _owners(masks: BackfillMasks, placed: Start | Nomination) -> list[Workload]:
+def _owners(masks: BackfillMasks, placed: Start | Nomination) -> list[ProtectedStart]:
     return masks.planned_on(placed.node, {share.gpu for share in placed.devices})
 
 

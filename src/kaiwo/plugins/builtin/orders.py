@@ -45,7 +45,7 @@ class PriorityThenAge:
         if not policy.age_boost_milli and not policy.size_boost_milli:
             return (-workload.priority, workload.submitted_s)
         points = 1000 * workload.priority * HOUR_S - policy.age_boost_milli * workload.submitted_s
-        gpus_milli = sum(role.request.charge_milli * role.count for role in workload.roles)
+        gpus_milli = sum(role.request.least_milli * role.count for role in workload.roles)
         points += policy.size_boost_milli * gpus_milli * HOUR_S // 1000
         return (-points, workload.submitted_s)
 
