@@ -25,7 +25,7 @@ from kaiwo.explain.possible_changes import (
 )
 from kaiwo.model.events import Event, WorkloadChanged, WorkloadGone
 from kaiwo.model.queue_validation import check_queue_tree
-from kaiwo.model.workload import Phase
+from kaiwo.model.workload import Phase, Workload
 from kaiwo.snapshot.assumed_events import assume
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.queue_table import RESOURCES
@@ -89,7 +89,7 @@ def every_change(world: World, name: str, raise_step: int) -> Iterator[PossibleC
             yield PossibleChange(ChangeKind.OTHER_MODEL, "researcher", model)
     parents = {queue.parent for queue in state.queue_objects.values()}
     for queue in state.queue_objects:
-        if queue != workload.queue and queue not in parents and _is_welcome(state, queue, workload.user):
+        if queue != workload.queue and queue not in parents and _is_theirs(state, queue, workload):
             yield PossibleChange(ChangeKind.OTHER_QUEUE, "researcher", queue)
     for other, pods in state.pods.items():
         if other != name and other in state.workloads:
@@ -126,13 +126,16 @@ def _is_let_in(state: ClusterState, change: PossibleChange) -> bool:
     )
 
 
-def _is_welcome(state: ClusterState, queue: str, user: str) -> bool:
+def _is_theirs(state: ClusterState, queue: str, workload: Workload) -> bool:
+    """No queue on the way up refuses the user, and one of them names the user or the namespace."""
+    is_named = False
     while queue in state.queue_objects:
         found = state.queue_objects[queue]
-        if found.users and user not in found.users:
+        if found.users and workload.user not in found.users:
             return False
+        is_named = is_named or bool(found.users) or workload.name.partition("/")[0] in found.namespaces
         queue = found.parent
-    return True
+    return is_named
 
 
 def _all_of(state: ClusterState, resource: str) -> int:

@@ -25,6 +25,8 @@ def waiting_world(seed: int, most_nodes: int = 4, most_work: int = 18) -> World:
         world.tell(QueueChanged(made_queue(rng, name, "org", [-1, 4_000])))
     if rng.random() < 0.3:
         world.tell(QueueChanged(replace(world.state.queue_objects["prod"], users=("ann",))))
+    for name in ("default", "lab"):  # which say that they are for all who submit here
+        world.tell(QueueChanged(replace(world.state.queue_objects[name], namespaces=("default",))))
     for number in range(rng.randint(1, most_nodes)):
         model = rng.choice(sorted(SIZES))
         gpus = tuple(Gpu(f"gpu-{at}", model, SIZES[model]) for at in range(rng.choice([2, 4, 8])))
@@ -50,7 +52,8 @@ def contested_world(seed: int) -> World:
     for name, parent in (("default", ""), ("guests", ""), ("lab", "org"), ("prod", "org")):
         quota, weight = rng.choice([0, 0, 1_000, 2_000, 4_000]), rng.choice([0, 1, 1, 3])
         limit = rng.choice([-1, -1, -1, max(quota, 3_000)])
-        world.tell(QueueChanged(Queue(name, parent, gpu=QueueAmounts(quota, limit, weight))))
+        theirs = ("default",) if name in ("default", "lab") else ()
+        world.tell(QueueChanged(Queue(name, parent, gpu=QueueAmounts(quota, limit, weight), namespaces=theirs)))
     for number in range(rng.randint(1, 2)):
         model = rng.choice(sorted(SIZES))
         gpus = tuple(Gpu(f"gpu-{at}", model, SIZES[model]) for at in range(rng.choice([2, 4, 8])))

@@ -47,9 +47,22 @@ def release(world: World, name: str, *pods: str) -> None:
 def test_the_thirtieth_queue_is_found_when_only_it_has_something_left() -> None:
     world = World(nodes=2).queue("default", gpu_limit=0)
     for number in range(40):
-        world.queue(f"q{number:02d}", gpu_limit=8_000 if number == 29 else 500)
+        world.queue(f"q{number:02d}", gpu_limit=8_000 if number == 29 else 500, namespaces=("default",))
     world.submit("new", gpus_each=1).settle()
     assert proposed(world, "new") == "submit it to queue 'q29'"
+
+
+def test_a_queue_that_names_nobody_is_no_way_around_a_limit() -> None:
+    """An administrator gave the lab four GPUs. That `default` has room does not mean that the lab may have it."""
+    world = World(nodes=2).queue("lab", gpu_limit=4_000, users=("ann",)).queue("above", users=("ann", "bob"))
+    world.queue("inside", parent="above").queue("others", users=("bob",))
+    world.submit("own", gpus_each=4, queue="lab", user="ann").settle()
+    world.submit("new", gpus_each=4, queue="lab", user="ann").settle()
+    assert proposed(world, "new") == "submit it to queue 'inside'", "a queue above it lists her"
+    world.queue("above", users=("bob",)).settle()
+    assert "stop own" in proposed(world, "new"), "her own work is hers to stop"
+    world.queue("lab", gpu_limit=2_000, users=("ann",)).settle()
+    assert "queue 'default'" not in proposed(world, "new")
 
 
 def test_the_one_of_forty_running_workloads_whose_place_nobody_else_wants_is_found() -> None:
@@ -154,20 +167,20 @@ def test_stopping_what_is_being_stopped_already_is_no_change() -> None:
 def test_a_request_for_memory_at_a_limit_names_the_limit() -> None:
     world = World().queue("default", gpu_limit=500).submit("new", memory_mib=150_000)
     world.settle()
-    assert said(world, "new") == ["it needs 0.762 GPU, but queue 'default' has 0.5 GPU left of its limit"]
+    assert said(world, "new") == ["it needs 0.763 GPU, but queue 'default' has 0.5 GPU left of its limit"]
 
 
 def test_a_limit_is_told_by_the_devices_that_may_be_used() -> None:
     world = World(nodes=0).queue("default", gpu_limit=1_000).node("small", gpus=2, model="L40S")
     world.node("large", gpus=2, cordoned=True).submit("new", gpus_each=2, memory_mib=30_000).settle()
-    assert said(world, "new") == ["it needs 1.22 GPUs, but queue 'default' has 1 GPU left of its limit"]
+    assert said(world, "new") == ["it needs 1.222 GPUs, but queue 'default' has 1 GPU left of its limit"]
 
 
 def test_a_raised_limit_is_proposed_to_requests_for_memory() -> None:
     world = World().queue("default", gpu_limit=0)
     roles = tuple(Role(Request(gpus=1, gpu_mib=150_000), name) for name in ("left", "right"))
     world.tell(WorkloadChanged(Workload("default/new", roles))).settle()
-    assert proposed(world, "new") == "raise the gpu limit of queue 'default' by 1.524 GPUs, to 1.524 GPUs"
+    assert proposed(world, "new") == "raise the gpu limit of queue 'default' by 1.526 GPUs, to 1.526 GPUs"
 
 
 def test_a_raised_limit_is_proposed_to_work_that_starts_with_any_pod() -> None:

@@ -130,7 +130,7 @@ def owed_four() -> World:
         ("lab", QueueAmounts(4_000, weight=0)),
         ("guests", QueueAmounts(weight=0)),
     ):
-        world.tell(QueueChanged(Queue(name, gpu=amounts)))
+        world.tell(QueueChanged(Queue(name, gpu=amounts, namespaces=("default",))))
     for number in range(8):
         world.submit(f"old-{number}", gpus_each=1, user="ann")
     world.settle()

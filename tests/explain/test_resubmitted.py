@@ -49,7 +49,8 @@ def test_what_others_take_when_the_plan_is_gone_is_not_proposed() -> None:
 
 
 def test_another_queue_helps_one_who_has_a_plan_in_this_one() -> None:
-    world = World(nodes=2).queue("lab", gpu_limit=8_000).submit("first", gpus_each=8, queue="lab", estimate_s=600)
+    world = World(nodes=2).queue("default", namespaces=("default",)).queue("lab", gpu_limit=8_000)
+    world.submit("first", gpus_each=8, queue="lab", estimate_s=600)
     world.settle()
     world.submit("mine", gpus_each=4, queue="lab", estimate_s=600)
     wait_a_second(world)
@@ -61,7 +62,7 @@ def test_another_queue_helps_one_who_has_a_plan_in_this_one() -> None:
 
 
 def test_another_queue_helps_when_gpus_are_reserved_for_it() -> None:
-    world = World().queue("lab")
+    world = World().queue("lab", namespaces=("default",))
     world.tell(ReservationChanged(Reservation("night", gpus=8, owner=ReservationOwner(queue="lab"))))
     world.settle()
     world.submit("mine", gpus_each=4)

@@ -12,6 +12,7 @@ from typing import Any
 import click
 from msgspec.structs import replace
 
+from kaiwo.cli.name_completion import current_user
 from kaiwo.cli.verbs.workloads.submit import submit
 from kaiwo.cli.workload_options import make_form
 from kaiwo.clusters.queue_access import check_queue_access
@@ -38,7 +39,7 @@ Flags = dict[str, str]  # by their long names; empty for those that stand alone
 def read(name: str, flags: Flags, submitted_s: int = 0) -> Workload:
     """As the command line and the server do it together."""
     words = [part for flag, value in flags.items() for part in ([flag, value] if value else [flag])]
-    ctx = submit.make_context("submit", [name, *words, "--simulate", "1h"])
+    ctx = submit.make_context("submit", [name, "--user", current_user(), *words, "--simulate", "1h"])
     options = {key: value for key, value in ctx.params.items() if key not in ("files", "dry_run", "wait", "output")}
     ((workload, _),) = parse(make_form(ctx, options), ManifestDefaults(submitted_s=submitted_s)).submissions
     return workload

@@ -1,6 +1,6 @@
 """`why` tells the truth: what it proposes works, less does not, and none means none."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 from msgspec.structs import replace
@@ -20,8 +20,10 @@ from kaiwo.explain.possible_changes import (
 )
 from kaiwo.explain.verify_change import WhatIf
 from kaiwo.manifests.values.quantities import MIN_FRACTION_MILLI
-from kaiwo.model.events import WorkloadGone
+from kaiwo.model.events import QueueChanged, WorkloadChanged, WorkloadGone
 from kaiwo.model.obstacle import Reason, WhyVerdict
+from kaiwo.model.priority_cap import priority_cap
+from kaiwo.model.queue import Queue
 from tests.conftest import IS_QUICK, SIZE
 from tests.explain.exhaustive_search import cheapest_by_search, is_submitted_again, submitted_again
 from tests.explain.generated_worlds import waiting_world
@@ -65,6 +67,31 @@ def test_a_proposed_change_starts_the_workload_every_time() -> None:
         ChangeKind.QUOTA,
         ChangeKind.STOP,
     }
+
+
+def test_no_proposal_is_a_way_around_what_an_administrator_set() -> None:
+    """Another queue only if it names the user or the namespace; the rest of the work stays whose and what it is."""
+    for seed, world, name in waiting_states(100 if IS_QUICK else 1000):
+        queues, workload = world.state.queue_objects, world.state.workloads[name]
+        change = cheapest_change(WhatIf(world.state, name, world.policy, world.now_s)).change
+        if change is None or change.by == "admin":
+            continue
+        for told in events_of(world.state, workload, change):
+            if isinstance(told, WorkloadChanged) and told.workload.name == name:
+                after = told.workload
+                assert replace(after, roles=workload.roles, queue=workload.queue) == workload, (seed, name, change)
+                assert after.priority <= priority_cap(queues, after.queue).most, (seed, name, change)
+                on_path = [queues[each] for each in _path(queues, after.queue)]
+                theirs = any(after.user in each.users or "default" in each.namespaces for each in on_path)
+                assert after.queue == workload.queue or theirs, (seed, name, change)
+            else:
+                assert not isinstance(told, QueueChanged), (seed, name, change)
+
+
+def _path(queues: Mapping[str, Queue], name: str) -> Iterator[str]:
+    while name in queues:
+        yield name
+        name = queues[name].parent
 
 
 def test_an_obstacle_always_names_less_than_is_needed() -> None:

@@ -1,21 +1,29 @@
 """Turn obstacles into sentences, and find what would start a workload now."""
 
 from kaiwo.explain.change_sentences import Proposal, propose_in_kubernetes
+from kaiwo.explain.gang_sentences import below_minimum, kept_places
 from kaiwo.explain.obstacle_sentences import remedy, remedy_in_kubernetes, sentence
 from kaiwo.explain.planned_start_sentences import planned_start
+from kaiwo.explain.priority_sentences import capped_priority
+from kaiwo.explain.reservation_effect import ReservationEffect, reservation_effect
 from kaiwo.explain.why import Explained, Why, obstacles_of, why
 from kaiwo.model.amounts import amount
 
 __all__ = [
     "Explained",
     "Proposal",
+    "ReservationEffect",
     "Why",
     "amount",
+    "below_minimum",
+    "capped_priority",
+    "kept_places",
     "obstacles_of",
     "planned_start",
     "propose_in_kubernetes",
     "remedy",
     "remedy_in_kubernetes",
+    "reservation_effect",
     "sentence",
     "why",
 ]

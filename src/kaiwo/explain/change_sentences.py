@@ -60,6 +60,8 @@ def _words(state: ClusterState, name: str, change: PossibleChange) -> tuple[str,
     match change.kind, change.subject:
         case ChangeKind.SMALLER_SIZE, RoleSize() as size:
             return _smaller(state.workloads[name], size, change.value)
+        case ChangeKind.SHARE_WITH_ANYONE, _:
+            return "let anyone share its GPU", _again(name, "--share-with anyone")
         case ChangeKind.OTHER_MODEL, str(model):
             return f"ask for {model} instead", _again(name, f"--model {quote(model)}")
         case ChangeKind.OTHER_QUEUE, str(queue):
@@ -124,6 +126,7 @@ def _again(name: str, flag: str) -> str:
 
 _IN_MANIFEST = ("{sentence}: change its manifest, and create it again", REPLACE)
 _KUBECTL_TEXTS = {  # the sentence and the command
+    ChangeKind.SHARE_WITH_ANYONE: ("{sentence}: remove kaiwo.ai/gpu-share-with from its manifest", REPLACE),
     ChangeKind.SMALLER_SIZE: _IN_MANIFEST,
     ChangeKind.LOOSER_LEVEL: _IN_MANIFEST,
     ChangeKind.OTHER_MODEL: ("{sentence}: set kaiwo.ai/gpu-models: {subject} in its manifest", REPLACE),

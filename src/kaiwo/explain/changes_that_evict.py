@@ -156,7 +156,7 @@ class _Search:
         is_small = len(what_if.state.node_objects) <= SMALL_CLUSTER_NODES
         self._left = MAX_COST * (SMALL_CLUSTER_FACTOR if is_small else 1)
         self._cycle_cost = what_if.cycle_cost
-        self._victims = VictimUnits(what_if.state, what_if.now_s, what_if.policy.victim_order)
+        self._victims = VictimUnits(what_if.state, what_if.now_s, what_if.policy)
         sizes = [gpu.memory_mib for node in what_if.state.node_objects.values() for gpu in node.gpus]
         # Less than a hundredth of a device is charged as nothing, and nothing is evicted for that.
         self._largest_mib = max(sizes, default=0)

@@ -10,13 +10,14 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from kaiwo.explain.placement_check import PlacementCheck
-from kaiwo.explain.possible_changes import ChangeKind, PossibleChange, with_model
+from kaiwo.explain.possible_changes import ChangeKind, PossibleChange, sharing_with_anyone, with_model
 from kaiwo.explain.raised_quota import quota_raises
 from kaiwo.explain.smaller_request import smaller_sizes
 from kaiwo.explain.verify_change import WhatIf
 from kaiwo.explain.workload_to_stop import StopCandidates
+from kaiwo.model.gpu import joined_rules
 from kaiwo.model.obstacle import WhyVerdict
-from kaiwo.model.queue import queue_that_refuses
+from kaiwo.model.queue import is_listed, queue_that_refuses
 from kaiwo.snapshot.cluster_state import ClusterState
 
 Candidates = Iterator[PossibleChange | None]  # cheapest first; None: changes that are not listed might help, too
@@ -83,6 +84,7 @@ def _candidates_by_kind(what_if: WhatIf) -> Kinds:
         return
     again = what_if.resubmitted
     check_again = check if again is what_if else PlacementCheck(again)
+    yield again, _sharing_with_anyone(again, check_again)
     yield again, smaller_sizes(again, check_again, _is_small(what_if))
     yield again, _models_with_room(again, check_again)
     yield again, _queues_with_room(again, check_again)
@@ -108,12 +110,27 @@ def other_models(what_if: WhatIf) -> list[str]:
 
 
 def other_queues(what_if: WhatIf) -> Iterator[str]:
-    """Every other queue that takes work of this user and namespace."""
+    """Every other queue that takes its work and names its user or namespace.
+
+    Any other one would be a way around the limits that an administrator set for the workload's own queue.
+    """
     state, workload = what_if.state, what_if.workload
+    rule = state.sharing.of_queue(workload.queue, state.queue_objects)
     for name, is_leaf in zip(state.queues.names, state.queues.is_leaf, strict=True):
-        is_other = is_leaf and name != workload.queue
-        if is_other and queue_that_refuses(state.queue_objects, replace(workload, queue=name)) is None:
+        if not is_leaf or name == workload.queue:
+            continue
+        moved, kept = replace(workload, queue=name), state.sharing.of_queue(name, state.queue_objects)
+        # A queue whose work shares GPUs with more people is no way around the rule of its own, either.
+        is_theirs = is_listed(state.queue_objects, moved) and joined_rules((rule, kept)) == kept
+        if is_theirs and queue_that_refuses(state.queue_objects, moved) is None:
             yield name
+
+
+def _sharing_with_anyone(what_if: WhatIf, check: PlacementCheck) -> Iterator[PossibleChange]:
+    """Its own rule about who may share a GPU with it may go; those of admins and of others stay."""
+    has_rule = any(role.request.share_with for role in what_if.workload.roles)
+    if has_rule and check.fits(sharing_with_anyone(what_if.workload)):
+        yield PossibleChange(ChangeKind.SHARE_WITH_ANYONE, "researcher", what_if.name)
 
 
 def _models_with_room(what_if: WhatIf, check: PlacementCheck) -> Iterator[PossibleChange]:

@@ -19,6 +19,7 @@ from kaiwo.model.obstacle import (
     NoSuchMode,
     Obstacle,
     QueueBound,
+    QueueTakes,
     Reason,
     ReservationProblem,
     ReservationUnusable,
@@ -108,6 +109,33 @@ def _mode_remedy(o: Obstacle) -> str:
 def _model(o: Obstacle) -> str:
     """The GPU model whose limit or quota it is."""
     return f"{o.facts.model} " if isinstance(o.facts, QueueBound) and o.facts.model else ""
+
+
+def _not_taken(o: Obstacle) -> str:
+    """`queue 'lab' takes work of the users ada and bob only, and its user is unknown`."""
+    if not isinstance(o.facts, QueueTakes):
+        return f"queue '{o.subject}' does not take its work"
+    facts = o.facts
+    names = ", ".join(facts.listed) + (f" and {facts.more} more" if facts.more else "")
+    one, many = ("namespace", "namespaces") if facts.field == "namespaces" else ("user", "users")
+    whose = f"it is of the {one} {facts.whose}" if facts.whose else "its user is unknown"
+    return f"queue '{o.subject}' takes work of the {many if len(facts.listed) > 1 else one} {names} only, and {whose}"
+
+
+def _not_taken_remedy(o: Obstacle) -> str:
+    return f"submit it to a queue that takes it, or ask who administers '{o.subject}' to list {_who(o)}"
+
+
+def _not_taken_kubectl_remedy(o: Obstacle) -> str:
+    remedy = f"name a queue that takes it with kaiwo.ai/queue, or ask who administers '{o.subject}' to list {_who(o)}"
+    is_unknown = isinstance(o.facts, QueueTakes) and not o.facts.whose
+    return (
+        f"create it again while the webhooks answer, so that its user is known; or {remedy}" if is_unknown else remedy
+    )
+
+
+def _who(o: Obstacle) -> str:
+    return o.facts.whose if isinstance(o.facts, QueueTakes) and o.facts.whose else "its user"
 
 
 def _limit_remedy(o: Obstacle) -> str:
@@ -219,6 +247,7 @@ _TEXTS: dict[Reason, ObstacleText] = {
         lambda o: f"submit to one of the queues below '{o.subject}'",
         lambda o: f"name one of the queues below '{o.subject}' with kaiwo.ai/queue",
     ),
+    Reason.QUEUE_ACCESS: ObstacleText(_not_taken, _not_taken_remedy, _not_taken_kubectl_remedy),
     Reason.QUEUE_LIMIT: ObstacleText(
         lambda o: f"it needs {need_words(o)}, but queue '{o.subject}' has {have_words(o)} left of its {_model(o)}limit",
         _limit_remedy,
@@ -298,6 +327,11 @@ _TEXTS: dict[Reason, ObstacleText] = {
             if isinstance(o.facts, MpsOnAmd)
             else "ask for a weaker grade or any method, or for a partition or a whole GPU"
         ),
+    ),
+    Reason.MAY_NOT_SHARE: ObstacleText(
+        shortage_sentences.may_not_share,
+        shortage_sentences.share_with_more,
+        shortage_sentences.share_with_more_in_kubernetes,
     ),
     Reason.PARTITION_MODE: ObstacleText(_mode_missing, _mode_remedy),
     Reason.NOT_ENOUGH_GPUS: ObstacleText(shortage_sentences.too_large, shortage_sentences.smaller),

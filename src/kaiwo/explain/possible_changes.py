@@ -27,6 +27,7 @@ from kaiwo.snapshot.cluster_state import ClusterState
 
 
 class ChangeKind(enum.StrEnum):
+    SHARE_WITH_ANYONE = "share-with-anyone"
     SMALLER_SIZE = "smaller-size"
     OTHER_MODEL = "other-model"
     OTHER_QUEUE = "other-queue"
@@ -82,8 +83,10 @@ def size_of(role: Role, dimension: str) -> int:
     """How large a role is in one dimension; 0 if it does not have it."""
     if dimension == PODS:
         return role.needed
-    if dimension == SHARE and not role.request.is_fraction:
+    if dimension == SHARE and role.request.is_exclusive:
         return 0
+    if dimension == SHARE:
+        return role.request.fraction_milli
     size: int = getattr(role.request, _FIELDS[dimension])
     return size
 
@@ -110,6 +113,12 @@ def with_model(workload: Workload, model: str) -> Workload:
         replace(role, request=replace(role.request, gpu_models=(model,))) if role.request.gpu_models else role
         for role in workload.roles
     )
+    return replace(workload, roles=roles)
+
+
+def sharing_with_anyone(workload: Workload) -> Workload:
+    """The workload without its own rule about who may share a GPU with it."""
+    roles = tuple(replace(role, request=replace(role.request, share_with=())) for role in workload.roles)
     return replace(workload, roles=roles)
 
 
@@ -151,6 +160,8 @@ def events_of(state: ClusterState, workload: Workload, change: PossibleChange) -
     match change.kind, change.subject:
         case ChangeKind.SMALLER_SIZE, RoleSize(role, dimension):
             return [WorkloadChanged(resized(workload, role, dimension, change.value))]
+        case ChangeKind.SHARE_WITH_ANYONE, _:
+            return [WorkloadChanged(sharing_with_anyone(workload))]
         case ChangeKind.OTHER_MODEL, str(model):
             return [WorkloadChanged(with_model(workload, model))]
         case ChangeKind.OTHER_QUEUE, str(queue):

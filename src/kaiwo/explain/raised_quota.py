@@ -161,7 +161,7 @@ def _taken(what_if: WhatIf, bound: UsageBound, outcome: TrialOutcome) -> dict[st
             continue
         if bound.is_quota and workload.preemptible:
             continue
-        milli, want = sum(share.milli for share in start.devices), role_of(workload, start.pod).request
+        milli, want = sum(share.charge_milli for share in start.devices), role_of(workload, start.pod).request
         models = view.milli_by_model(start.node, start.devices)
         charge = (milli, want.cpu_milli, want.memory_mib, *models)
         taken[workload.name] = taken.get(workload.name, 0) + charge[bound.column]

@@ -2,6 +2,7 @@
 
 from kaiwo.explain.possible_changes import MIN_FRACTION_MILLI
 from kaiwo.model.amounts import amount
+from kaiwo.model.gpu import rule_words
 from kaiwo.model.obstacle import (
     ClosestNode,
     GangBound,
@@ -11,6 +12,7 @@ from kaiwo.model.obstacle import (
     NotOffered,
     Obstacle,
     Reason,
+    SharedByOthers,
     SizeBound,
 )
 
@@ -53,6 +55,30 @@ def not_free_on_device(o: Obstacle, of: str = "") -> str:
         return f"it needs {need_words(o)}{of} free{on_each} of one node, but {most}"
     more = "; tenants from which it could not be isolated share GPUs with more" if o.facts else ""
     return f"it needs {need_words(o)}{of} free{on_each}, but {_most_free('GPU', o)}{more}"
+
+
+def may_not_share(o: Obstacle) -> str:
+    what = "memory" if o.unit == "mib" else "share"
+    text = f"GPUs with enough free {what} are used by others with whom it may not share"
+    if not isinstance(o.facts, SharedByOthers):
+        return text
+    facts = o.facts
+    if facts.queues:
+        text += f", of {'queue' if len(facts.queues) == 1 else 'queues'} {', '.join(facts.queues)}"
+    if not facts.rule:
+        return f"{text}: a rule of that work, of its queue or of the node excludes it"
+    whose = "it asked to share" if facts.is_own else "by a rule of its queue or of the policy, it shares"
+    return f"{text}: {whose} a GPU with {rule_words(facts.rule)} only".replace("with nobody only", "with nobody")
+
+
+def share_with_more(o: Obstacle) -> str:
+    is_own = isinstance(o.facts, SharedByOthers) and o.facts.is_own
+    return f"submit it with another --share-with, or {WAIT}" if is_own else WAIT
+
+
+def share_with_more_in_kubernetes(o: Obstacle) -> str:
+    is_own = isinstance(o.facts, SharedByOthers) and o.facts.is_own
+    return f"create it again with another kaiwo.ai/gpu-share-with, or {WAIT}" if is_own else WAIT
 
 
 def no_pod_slots(o: Obstacle) -> str:

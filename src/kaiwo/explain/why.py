@@ -13,6 +13,7 @@ from kaiwo.decide.placement.shape_scores import ShapeScores
 from kaiwo.explain.change_sentences import Proposal, propose, short_name
 from kaiwo.explain.changes_that_evict import change_that_evicts, may_evict_others, raise_that_evicts
 from kaiwo.explain.cheapest_change import ChangeSearch, cheapest_change
+from kaiwo.explain.gang_sentences import below_minimum, kept_places
 from kaiwo.explain.obstacle_sentences import remedy, sentence
 from kaiwo.explain.planned_start_sentences import planned_start
 from kaiwo.explain.possible_changes import PossibleChange
@@ -111,7 +112,7 @@ def _answer(what_if: WhatIf) -> Why:
     state, name, now_s = what_if.state, what_if.name, what_if.now_s
     obstacles = _obstacles(what_if)
     if not obstacles:
-        return Why(name, _placed(state, name), (), 0, 0, None, "", now_s)
+        return Why(name, _placed(what_if), (), 0, 0, None, "", now_s)
     explained = _explained(obstacles)
     found = cheapest_change(what_if)
     remark = f"not every change was tried, only {found.tried}, so a cheaper one may exist"
@@ -120,11 +121,14 @@ def _answer(what_if: WhatIf) -> Why:
         proposal = propose(state, name, found.change, "" if found.is_complete else remark)
     elif name in state.pods:
         verdict, no_change = WhyVerdict.RUNNING, "It is already running, and will grow when there is room."
+        if name in state.below_minimum:
+            no_change = "Its missing pods will start when there is room."
     else:
         verdict, no_change = _without_change(what_if, found)
     doing, position, planned = "waiting", state.backlog.position(name), planned_start(state, name, now_s)
     if name in state.pods:
         doing, position, planned = f"running with {len(state.pods[name])} of {what_if.workload.pods} pods", 0, ""
+        doing = below_minimum(state, name, what_if.policy, now_s) or doing
     return Why(
         workload=name,
         answer=f"{short_name(name)} is {doing}: {explained[0].sentence}",
@@ -194,10 +198,14 @@ def _evicts(what_if: WhatIf, change: PossibleChange) -> str:
     return f"But if you {text}, other work will be evicted to make room for it{when}."
 
 
-def _placed(state: ClusterState, name: str) -> str:
+def _placed(what_if: WhatIf) -> str:
+    state, name = what_if.state, what_if.name
+    if doing := below_minimum(state, name, what_if.policy, what_if.now_s):
+        return f"{short_name(name)} is {doing}"
     nodes = sorted({pod.node for pod in state.pods.get(name, {}).values()})
     where = ", ".join(nodes[:4]) + (" and more" if len(nodes) > 4 else "")
     expires_s = state.workloads[name].expires_s
     until = f", and its allocation is granted until {clock_words(expires_s)}" if expires_s else ""
     placed = f"it has its pods on {where}" if nodes else "it is about to start"
-    return f"{short_name(name)} is not waiting: {placed}{until}"
+    kept = kept_places(state, name, what_if.policy, what_if.now_s)
+    return f"{short_name(name)} is not waiting: {placed}{until}" + (f"; {kept}" if kept else "")

@@ -59,7 +59,7 @@ def started_earlier(what_if: WhatIf) -> list[PodCount]:
         if needed <= pods and _asks_no_more(want, backlog.shapes[shape]):
             ahead = other.waiters.ahead_of(place)
             found += [PodCount(want, needed * ahead)] if ahead else []
-    return sorted(found, key=lambda each: -each.want.charge_milli * each.pods)[:MAX_KINDS]
+    return sorted(found, key=lambda each: -each.want.least_milli * each.pods)[:MAX_KINDS]
 
 
 def _is_plain(waiting_class: WaitingClass) -> bool:
@@ -144,6 +144,7 @@ class _StartVariant:
     def _running(self) -> tuple[list[RunningWorkload], list[RunningWorkload]]:
         """Running work of others, and of its own user, that holds enough devices; the cheapest to stop first."""
         state, user, now_s = self._what_if.state, self._what_if.workload.user, self._what_if.now_s
+        max_restart_s = self._what_if.policy.max_restart_cost_s
         needed_pods = self._needed_pods if self._must_start or len(self._needed_pods) == 1 else []
         least, gaps = _fewest_devices(self._view, needed_pods), _gaps(self._view, needed_pods)
         theirs: list[RunningWorkload] = []
@@ -158,7 +159,7 @@ class _StartVariant:
             if held and other is not None and name != self._what_if.name:
                 mine = own if user and other.user == user else theirs
                 kept = state.nominations.get(name, {}).values()
-                mine.append(RunningWorkload(_lost_gpu_s(other, held, now_s), name, [*held, *kept]))
+                mine.append(RunningWorkload(_lost_gpu_s(other, held, now_s, max_restart_s), name, [*held, *kept]))
         for group in (theirs, own):
             group.sort(key=attrgetter("cost", "name"))
         return theirs, own
@@ -210,7 +211,7 @@ class _StartVariant:
     def _milli_needed_there(self) -> int:
         """What it and the earlier pods need beyond the room elsewhere."""
         every = (*self._needed_pods, *self._earlier)
-        return sum(max(0, pods - int(self._fits_now(want)[1].sum())) * want.charge_milli for want, pods in every)
+        return sum(max(0, pods - int(self._fits_now(want)[1].sum())) * want.least_milli for want, pods in every)
 
     def _fits_now(self, want: Request) -> tuple[BoolArray, IntArray]:
         """The nodes that it may use, and how many pods each of them fits now."""
@@ -235,7 +236,10 @@ def _fewest_devices(view: View, needed_pods: list[PodCount]) -> int:
             missing = pods - int((free // want.gpus).sum())
             fewest = max(fewest, missing * (want.gpus - int((free % want.gpus).max())))
         else:
-            most = (largest_device_mib(view, want) // want.gpu_mib) if want.is_memory else WHOLE_MILLI // want.gpu_milli
+            most = WHOLE_MILLI // want.gpu_milli or 1
+            if want.is_memory:
+                by_mib = largest_device_mib(view, want) // want.gpu_mib
+                most = min(by_mib, most) if want.fraction_milli else by_mib
             parts = pods * want.gpus - int(times.sum())
             fewest = max(fewest, -(-parts // max(1, most)))
     return fewest
@@ -252,17 +256,17 @@ def _gaps(view: View, needed_pods: list[PodCount]) -> dict[str, int]:
     return {}
 
 
-def _lost_gpu_s(workload: Workload, pods: list[Pod], now_s: int) -> int:
+def _lost_gpu_s(workload: Workload, pods: list[Pod], now_s: int, max_restart_s: int) -> int:
     """GPU-seconds of work that would be lost; CPU counts a hundredth."""
     lost = 0
     for pod in pods:
         milli = sum([share.milli for share in pod.devices]) + pod.cpu_milli // 100
-        lost += lost_s(workload, pod.since_s, now_s) * milli
+        lost += lost_s(workload, pod.since_s, now_s, max_restart_s) * milli
     return lost // 1000
 
 
 def _uses(held: list[Allocation], resource: int) -> int:
-    return sum((sum(s.milli for s in each.devices), each.cpu_milli, each.memory_mib)[resource] for each in held)
+    return sum((sum(s.charge_milli for s in each.devices), each.cpu_milli, each.memory_mib)[resource] for each in held)
 
 
 def _given_back(
