@@ -147,3 +147,23 @@ def test_what_a_kubelet_counts_of_shares_asks_for_nothing_here() -> None:
     document = noted({"gpu-sharing": "true", "gpu-devices": "2"}, {"limits": {SHARE_RESOURCE: 2, "example.com/x": 1}})
     assert request_of(document).extended == (("example.com/x", 1),)
     check_halves(request_of(document), 2)
+
+
+@pytest.mark.parametrize(
+    ("written", "rule"), [("anyone", ()), ("nobody", ("nobody",)), ("user, queue", ("queue", "user"))]
+)
+def test_who_may_share_its_gpu_is_read_from_forms_and_annotations(written: str, rule: tuple[str, ...]) -> None:
+    assert request_of(form(gpuFraction=0.5, gpuShareWith=written)).share_with == rule
+    assert request_of(noted({"gpu-fraction": "0.5", "gpu-share-with": written})).share_with == rule
+    assert request_of(noted({"gpu-sharing": "true", "gpu-share-with": written}, AMD)).share_with == rule
+
+
+def test_a_whole_gpu_needs_no_rule_about_who_shares_it() -> None:
+    document = noted({"gpu-share-with": "nobody"}, NVIDIA)
+    assert request_of(document).share_with == ()
+    assert "gpu-share-with is not needed: what it requests is not shared" in warnings_of(document)
+
+
+@pytest.mark.parametrize("written", ["team", "nobody,user", "User", ""])
+def test_a_rule_that_means_nothing_is_refused(written: str) -> None:
+    check_refusal(form(gpuFraction=0.5, gpuShareWith=written), "gpuShareWith", ["anyone, nobody", "queue,user"])

@@ -93,6 +93,7 @@ def test_other_resources_are_kept_by_name() -> None:
         ({"gpu-fraction": "0.5", "gpu-devices": "2"}, {"limits": {"amd.com/gpu": 2}}, (2, 500, 0)),
         ({"gpu-memory": "4000"}, {}, (1, 1000, 4000)),
         ({"gpu-memory": "4Gi", "gpu-devices": "3"}, {}, (3, 1000, 4096)),
+        ({"gpu-fraction": "0.5", "gpu-memory": "4Gi"}, {}, (1, 500, 4096)),
         ({"gpu-sharing": "false"}, AMD, (1, 1000, 0)),
         ({"gpu-sharing": "true"}, AMD, (1, 500, 0)),
     ],
@@ -100,6 +101,12 @@ def test_other_resources_are_kept_by_name() -> None:
 def test_shares_of_gpus(prefix: str, notes: dict[str, str], resources: Any, expected: tuple[int, int, int]) -> None:
     request = request_of(pod({prefix + name: value for name, value in notes.items()}, resources))
     assert (request.gpus, request.gpu_milli, request.gpu_mib) == expected
+
+
+def test_all_of_a_gpu_and_an_amount_of_memory_is_a_whole_gpu_that_has_it() -> None:
+    request = request_of(pod({"kaiwo.ai/gpu-fraction": "1", "kaiwo.ai/gpu-memory": "100Gi"}))
+    assert request.is_whole
+    assert request.device_mib == 102_400
 
 
 def test_our_own_annotation_counts_before_upstreams() -> None:
@@ -112,12 +119,6 @@ def test_our_own_annotation_counts_before_upstreams() -> None:
     [
         ({"gpu-fraction": "1.5"}, {}, "kaiwo.ai/gpu-fraction", ["0.01 to 1", "whole GPUs"]),
         ({"gpu-fraction": "50%"}, {}, "kaiwo.ai/gpu-fraction", ["percent"]),
-        (
-            {"gpu-fraction": "0.5", "gpu-memory": "1"},
-            {},
-            "kaiwo.ai/gpu-memory",
-            ["kaiwo.ai/gpu-fraction", "remove one"],
-        ),
         ({"gpu-fraction": "0.5", "gpu-sharing": "false"}, {}, "kaiwo.ai/gpu-sharing", ["remove one"]),
         ({"gpu-memory": "4000", "gpu-sharing": "false"}, {}, "kaiwo.ai/gpu-sharing", ["kaiwo.ai/gpu-memory"]),
         ({"gpu-sharing": "yes"}, {}, "kaiwo.ai/gpu-sharing", ['"true" or "false"']),

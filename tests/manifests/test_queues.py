@@ -91,6 +91,8 @@ def test_a_gpu_model_has_amounts_of_its_own() -> None:
         ({"parentQueue": "q"}, "spec.parentQueue", ["the queue itself"]),
         ({"parentQueue": "A"}, "spec.parentQueue", ['"a"']),
         ({"priority": "high"}, "spec.priority", ["whole number"]),
+        ({"shareWith": ["nobody", "queue"]}, "spec.shareWith", ["[nobody]", "[queue, user]"]),
+        ({"shareWith": ["a.queue"]}, "spec.shareWith", ["[nobody]"]),
         ({"fairness": {"policy": "Fair"}}, "spec.fairness.policy", ["WeightedFair"]),
         ({"fairness": {"reclaim": "none"}}, "spec.fairness.reclaim", ["reclaimStrategy"]),
         ({"users": "ada"}, "spec.users", ["a list"]),

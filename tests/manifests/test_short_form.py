@@ -148,7 +148,6 @@ LONG = "x" * 64
         ({"gpuFraction": "1.5"}, "gpuFraction", ["0.01 to 1", "whole GPUs"]),
         ({"gpuFraction": "50%"}, "gpuFraction", ["percent"]),
         ({"gpuFraction": "0.5", "gpus": 1}, "gpus", ["remove one", "gpuDevices"]),
-        ({"gpuFraction": "0.5", "gpuMemory": 1}, "gpuMemory", ["gpuFraction", "remove one"]),
         ({"gpuDevices": 2}, "gpuDevices", ["add gpuFraction or gpuMemory"]),
         ({"gpuDevices": 0, "gpuFraction": "0.5"}, "gpuDevices", ["1 to 64"]),
         ({"gpuMemory": -1}, "gpuMemory", ["negative"]),

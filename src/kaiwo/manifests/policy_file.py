@@ -12,6 +12,7 @@ An unknown field is an error: a mistyped field must not be ignored.
 
 from functools import partial
 
+from kaiwo.manifests.kinds.queue import read_share_rule
 from kaiwo.manifests.text.field_errors import FieldPath, show, suggest
 from kaiwo.manifests.text.field_reader import FieldReader
 from kaiwo.manifests.text.read_documents import read_single
@@ -37,6 +38,9 @@ def read_policy(text: str | bytes, where: str = THE_FILE) -> Policy:
         victim_order=VICTIM_ORDERS[fields.choice("victimOrder", VICTIM_ORDERS, "lostWork")],
         age_boost_milli=fields.read("ageBoost", _POINTS, 0),
         size_boost_milli=fields.read("sizeBoost", _POINTS, 0),
+        share_with=read_share_rule(fields, "shareWith"),
+        max_restart_cost_s=fields.read("maxRestartCost", read_duration_s, DEFAULT_POLICY.max_restart_cost_s),
+        keep_lost_place_s=fields.read("keepLostPlace", read_duration_s, DEFAULT_POLICY.keep_lost_place_s),
         stale_gang_grace_s=fields.read("staleGangGrace", read_duration_s, DEFAULT_POLICY.stale_gang_grace_s),
         promises=fields.integer("promises", DEFAULT_POLICY.promises, 0, MAX_PROMISES),
         large_permille=fields.read("largePart", _PERMILLE, DEFAULT_POLICY.large_permille),

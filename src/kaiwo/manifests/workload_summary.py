@@ -3,6 +3,7 @@
 from collections import Counter
 
 from kaiwo.model.amounts import count, cpus, gpus, memory
+from kaiwo.model.gpu import rule_words
 from kaiwo.model.gpu_models import VENDOR_MODELS
 from kaiwo.model.request import ANY_PARTITION, Request
 from kaiwo.model.workload import Role, Workload, subgroup_tree
@@ -25,7 +26,8 @@ def describe_request(request: Request) -> str:
     """The main resource of one pod: its GPUs, or its CPUs if it has none."""
     times = "" if request.gpus == 1 else f"{request.gpus} x "
     if request.is_memory:
-        return times + f"{memory(request.gpu_mib)} of a GPU"
+        fraction = f"{gpus(request.fraction_milli)} with at least " if request.fraction_milli else ""
+        return times + fraction + (memory(request.gpu_mib) if fraction else f"{memory(request.gpu_mib)} of a GPU")
     if request.is_fraction:
         return times + gpus(request.gpu_milli)
     if request.is_partition:
@@ -47,6 +49,10 @@ def describe_role(role: Role) -> str:
     parts = [describe_request(request)] if request.gpus else []
     if request.isolation and (request.is_fraction or request.is_memory):
         parts[0] += f" by {request.isolation}"
+    if request.threads_milli:
+        parts[0] += f" with {request.threads_milli // 10} % of the multiprocessors"
+    if request.share_with and not request.is_exclusive:
+        parts[0] += f", shared with {rule_words(request.share_with)}"
     if request.gpu_models and request.gpus:
         parts[0] += f" ({_models(request.gpu_models)})"
     parts += [cpus(request.cpu_milli)] if request.cpu_milli else []

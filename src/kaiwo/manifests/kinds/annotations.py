@@ -8,7 +8,15 @@ from typing import Any, TypeVar
 
 from kaiwo.manifests.text.field_errors import FieldPath, join, show, suggest
 from kaiwo.manifests.text.field_reader import FieldReader
-from kaiwo.manifests.values.gpu_request import GpuFieldNames, WrittenGpus, read_grade, read_isolation, read_partition
+from kaiwo.manifests.values.gpu_request import (
+    GpuFieldNames,
+    WrittenGpus,
+    read_grade,
+    read_isolation,
+    read_partition,
+    read_share_with,
+    read_threads_milli,
+)
 from kaiwo.manifests.values.names import check_label_key, check_labels
 from kaiwo.manifests.values.quantities import MAX_GPUS, read_fraction_milli, read_gpu_mib
 from kaiwo.manifests.values.setting_values import READERS, read_flag
@@ -20,15 +28,17 @@ OUR_PREFIX = "kaiwo.ai/"
 UPSTREAM_PREFIX = "kaiwo.silogen.ai/"
 KNOWN_ANNOTATIONS = (
     "gpu-fraction", "gpu-memory", "gpu-devices", "gpu-sharing", "gpu-isolation", "gpu-isolation-grade", "gpu-models",
-    "gpu-partition", "queue", "user", "type", "priority", "gang", "gang-size", "leader", "min-pods", "last-checkpoint",
+    "gpu-partition", "gpu-share-with", "gpu-threads",
+    "queue", "user", "type", "priority", "gang", "gang-size", "leader", "min-pods", "last-checkpoint",
     "simulate", "run-locally",
     *(field.annotation.removeprefix(OUR_PREFIX) for field in FIELDS),
 )  # fmt: skip
 # Written by Kaiwo itself, or read elsewhere: an object that was read from a cluster may carry them.
 SCHEDULER_ANNOTATIONS = (
-    "granted-devices", "devices", "kept-space", "planned-start", "planned-place", "fills-until",
+    "granted-devices", "grant-signature", "devices", "kept-space", "planned-start", "planned-place", "fills-until",
     "gpu-grade", "gpu-note", "last-checkpoint",
 )  # fmt: skip
+MAX_CHARACTERS = 1_000  # of a setting; the longest that make sense list GPU models or nodes
 KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
 KUEUE_GROUP = "kueue.x-k8s.io/pod-group-name"
 KUEUE_GROUP_SIZE = "kueue.x-k8s.io/pod-group-total-count"
@@ -48,6 +58,9 @@ class Annotations:
         path = metadata.path_of("annotations")
         notes = metadata.text_map("annotations")
         for key, value in sorted(notes.items(), key=lambda item: not item[0].startswith(OUR_PREFIX)):
+            if len(value) > MAX_CHARACTERS and _short(key) in KNOWN_ANNOTATIONS:
+                fact = f"has more than {MAX_CHARACTERS:,} characters"
+                raise FieldPath(path.owner, key).error(f"{fact}, which no setting needs; shorten it")
             self._found.setdefault(_short(key), (value, FieldPath(path.owner, key)))
         self.labels = check_labels(metadata.text_map("labels"), metadata.path_of("labels")) | self.labels
         for key in notes:
@@ -96,14 +109,18 @@ class Annotations:
             self.read("gpu-isolation", read_isolation, ""),
             self.read("gpu-partition", read_partition, ""),
             self.read("gpu-isolation-grade", read_grade, ""),
+            self.read("gpu-share-with", read_share_with, ()),
+            self.read("gpu-threads", read_threads_milli, 0),
         )
 
     def gpu_field_names(self, whole: str, models: str) -> GpuFieldNames:
         """The names of the annotations, for messages."""
         names = ("fraction", "memory", "devices", "sharing", "isolation", "partition")
         written: dict[str, Any] = {name: self.path_of(f"gpu-{name}").field for name in names}
-        grade = self.path_of("gpu-isolation-grade").field
-        return GpuFieldNames(self.owner, whole, models=models, grade=grade, allows_whole=True, **written)
+        written["grade"] = self.path_of("gpu-isolation-grade").field
+        written["threads"] = self.path_of("gpu-threads").field
+        written["share_with"] = self.path_of("gpu-share-with").field
+        return GpuFieldNames(self.owner, whole, models=models, allows_whole=True, **written)
 
 
 def read_number(value: object, path: FieldPath, least: int, most: int) -> int:

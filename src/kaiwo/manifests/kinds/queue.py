@@ -13,7 +13,7 @@ from kaiwo.manifests.values.gpu_model_names import read_models
 from kaiwo.manifests.values.names import read_name, read_namespace
 from kaiwo.manifests.values.priorities import MAX_PRIORITY
 from kaiwo.manifests.values.quantities import read_cpu_milli, read_duration_s, read_memory_bytes, read_quantity, to_mib
-from kaiwo.model.gpu import WHOLE_MILLI
+from kaiwo.model.gpu import ANYONE, EQUALITIES, NOBODY, WHOLE_MILLI, ShareRule, parse_share_rule
 from kaiwo.model.queue import UNLIMITED, Fairness, GpuModelAmounts, Queue, QueueAmounts, ReclaimStrategy, SharePolicy
 
 MAX_WEIGHT = 1_000_000
@@ -35,12 +35,15 @@ def read_queue(item: ManifestObject) -> Queue:
         parent=spec.read("parentQueue", read_name, ""),
         display_name=spec.text("displayName"),
         priority=spec.integer("priority", 100, -MAX_PRIORITY, MAX_PRIORITY),
+        max_priority=_read_max_priority(spec),
         gpu_models=_read_gpu_models(gpu),
         gpu=_read_amounts(gpu, _gpu_milli, 0),
         cpu=_read_amounts(resources.inner("cpu"), partial(read_cpu_milli, most=MAX_QUEUE_CPU_MILLI), UNLIMITED),
         memory=_read_amounts(resources.inner("memory"), _memory_mib, UNLIMITED),
         fairness=_read_fairness(spec.inner("fairness")),
         namespaces=_read_names(spec, "namespaces", read_namespace),
+        share_with=read_share_rule(spec, "shareWith"),
+        max_threads_milli=10 * spec.integer("maxThreads", 0, 1, 100),
         users=_read_names(spec, "users", lambda value, path: check_user(str(value), path)),
     )
     if queue.parent == queue.name:
@@ -54,6 +57,10 @@ def read_queue(item: ManifestObject) -> Queue:
     item.metadata.text_map("annotations")
     item.finish(strict=True)
     return queue
+
+
+def _read_max_priority(spec: FieldReader) -> int | None:
+    return spec.integer("maxPriority", 0, -MAX_PRIORITY, MAX_PRIORITY) if spec.has("maxPriority") else None
 
 
 def _read_gpu_models(gpu: FieldReader) -> dict[str, GpuModelAmounts]:
@@ -120,6 +127,17 @@ def _read_fairness(fairness: FieldReader) -> Fairness:
     )
     fairness.finish(strict=True)
     return found
+
+
+def read_share_rule(fields: FieldReader, name: str) -> ShareRule:
+    """With whom work shares a GPU: a list of what must be equal, or `anyone` or `nobody` alone."""
+    words = fields.texts(name)
+    rule = parse_share_rule(",".join(words)) if words else ()
+    if rule is None or any(word not in (ANYONE, NOBODY, *EQUALITIES) for word in words):
+        raise fields.path_of(name).error(
+            f"is {show(list(words))}; write [nobody], or what must be equal: [queue], [user], [queue, user], ..."
+        )
+    return rule
 
 
 def _read_names(spec: FieldReader, field: str, reader: Callable[[object, FieldPath], str]) -> tuple[str, ...]:

@@ -29,6 +29,8 @@ from kaiwo.manifests.values.gpu_request import (
     read_grade,
     read_isolation,
     read_partition,
+    read_share_with,
+    read_threads_milli,
     resolve_gpus,
 )
 from kaiwo.manifests.values.names import (
@@ -135,10 +137,19 @@ class _FormReader:
             command=check_command(form.command, self.path_of("command")),
             image=form.image,
             env=check_env(form.env, self.path_of("env")),
+            secret_env=self._secret_env(),
             workdir=form.workdir,
             simulated_s=simulated_s,
             retries=self._integer(form.retries, "retries", 0, 0, MAX_RETRIES),
         )
+
+    def _secret_env(self) -> dict[str, str]:
+        form, path = self.form, self.path_of("secretEnv")
+        if both := sorted(form.env.keys() & form.secret_env.keys()):
+            raise path.error(f"has the variable {both[0]}, which env has, too; remove one of the two")
+        if form.secret_env and not form.command:
+            raise path.error("is for work with a command; add the command, or remove it")
+        return check_env(form.secret_env, path)
 
     def _roles(self) -> tuple[tuple[Role, ...], tuple[SubGroup, ...]]:
         if self.form.sub_groups:
@@ -179,6 +190,8 @@ class _FormReader:
             partition=self.optional(form.gpu_partition, "gpuPartition", read_partition, ""),
             isolation=self.optional(form.gpu_isolation, "gpuIsolation", read_isolation, ""),
             least_grade=self.optional(form.gpu_isolation_grade, "gpuIsolationGrade", read_grade, ""),
+            share_with=self.optional(form.gpu_share_with, "gpuShareWith", read_share_with, ()),
+            threads_milli=self.optional(form.gpu_threads, "gpuThreads", read_threads_milli, 0),
         )
         words = GpuFieldNames(self.owner, "gpus", "gpuFraction", "gpuMemory", "gpuDevices", "gpuModels")
         return resolve_gpus(written, words, self.warnings)

@@ -91,7 +91,10 @@ class Submission(
     gpus: Annotated[int, _number("Whole GPUs for each pod.", 0, MAX_GPUS)] = 0
     gpu_fraction: Annotated[str | float | UnsetType, _about('Fraction of one GPU, from "0.01" to "1".')] = UNSET
     gpu_memory: Annotated[
-        int | str | UnsetType, _about(f'Memory of one GPU: MiB up to {MAX_GPU_MIB}, or such as "16Gi".')
+        int | str | UnsetType,
+        _about(
+            f'Memory of one GPU: MiB up to {MAX_GPU_MIB}, or such as "16Gi". With a fraction, the larger need counts.'
+        ),
     ] = UNSET
     gpu_devices: Annotated[
         int | UnsetType, _number("Number of GPUs to take that fraction or memory of.", 1, MAX_GPUS)
@@ -110,6 +113,17 @@ class Submission(
     gpu_isolation_grade: Annotated[
         str | UnsetType, _about("Weakest acceptable grade: memory-capped, cu-mask, mps or time-slicing.")
     ] = UNSET
+    gpu_share_with: Annotated[
+        str | UnsetType,
+        _about(
+            "Who may share its GPU: anyone (the default), nobody, or work of the same queue, namespace or user, such "
+            'as "queue,user".'
+        ),
+    ] = UNSET
+    gpu_threads: Annotated[
+        int | UnsetType,
+        _number("Percentage of the multiprocessors that a share by MPS may use (default: its fraction).", 1, 100),
+    ] = UNSET
     cpu: Annotated[str | float, _about('CPUs for each pod, such as "4" or "500m".')] = DEFAULT_CPU
     memory: Annotated[str | int, _about('Memory for each pod, such as "16Gi".')] = DEFAULT_MEMORY
     pods: Annotated[int, _number("Number of identical pods, which start together.", 1, MAX_PODS)] = 1
@@ -127,6 +141,9 @@ class Submission(
     command: Annotated[list[str], _about("Command to run as a local process (default: the work is simulated).")] = []
     image: Annotated[str, _text("Container image; without containers its work is simulated.", most=1000)] = ""
     env: dict[str, str] = {}
+    secret_env: Annotated[
+        dict[str, str], _about("Environment variables whose values are stored encrypted and never shown.")
+    ] = {}
     workdir: Annotated[
         str, _text("Working folder of the command, as an absolute path (default: a new folder).", most=4000)
     ] = ""
@@ -189,6 +206,7 @@ _EXAMPLES = {
     "memory": 'write it as "16Gi"',
     "command": 'write a list, such as ["python", "train.py"]',
     "env": 'write a mapping to text in quotes, such as PORT: "8080"',
+    "secretEnv": 'write a mapping to text in quotes, such as API_KEY: "..."',
     "labels": 'write a mapping to text in quotes, such as team: "7"',
     "nodeSelector": 'write a mapping to text in quotes, such as zone: "1"',
     "tolerations": "write a list of mappings, such as [{key: gpu, operator: Exists}]",

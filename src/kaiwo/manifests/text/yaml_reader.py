@@ -105,7 +105,7 @@ class _Builder:
 
     def _take_alias(self, event: yaml.AliasEvent) -> None:
         if event.anchor not in self._anchors:
-            self._fail(event, f"the alias {show(f'*{event.anchor}')} has no finished anchor before it; write the value")
+            self._fail(event, "an alias has no finished anchor before it; put a text that begins with * into quotes")
         value, size, height = self._anchors[str(event.anchor)]
         self._counted(event, size)
         self._put(value, height, event)
@@ -184,7 +184,7 @@ class _Builder:
 
     def _check_tag(self, event: yaml.ScalarEvent | yaml.CollectionStartEvent) -> None:
         if event.tag not in _PLAIN_TAGS:
-            self._fail(event, f"the tag {show(event.tag)} is not allowed; remove it and write the plain value")
+            self._fail(event, "a tag is not allowed; put a text that begins with ! into quotes")
 
     def _counted(self, event: yaml.Event, more: _Size) -> None:
         self._size = _Size(self._size.values + more.values, self._size.characters + more.characters)

@@ -1,4 +1,4 @@
-"""Resolve a GPU request: whole GPUs, a fraction of each, memory on each, or partitions.
+"""Resolve a GPU request: whole GPUs, a fraction of each, memory on each (or both), or partitions.
 
 Whole GPUs that others may share (`gpu-sharing: "true"`) become shares that the ledger can count.
 Never: guesses between fields that contradict each other: that is one ConfigError that says how to fix it.
@@ -10,7 +10,19 @@ from typing import NamedTuple
 from kaiwo.manifests.text.field_errors import FieldPath, show, suggest
 from kaiwo.manifests.values.gpu_model_names import common_vendor, read_models
 from kaiwo.manifests.values.quantities import MAX_GPUS
-from kaiwo.model.gpu import GRADE_RANKS, MAX_SHARERS, SHARED_MILLI, TIME_SLICING, WHOLE_MILLI, is_grade_enough
+from kaiwo.model.gpu import (
+    ANYONE,
+    EQUALITIES,
+    GRADE_RANKS,
+    MAX_SHARERS,
+    NOBODY,
+    SHARED_MILLI,
+    TIME_SLICING,
+    WHOLE_MILLI,
+    ShareRule,
+    is_grade_enough,
+    parse_share_rule,
+)
 from kaiwo.model.gpu_models import CHIPS
 from kaiwo.model.partition_modes import WHOLE_MODE, legal_modes, read_mode
 from kaiwo.model.request import ANY_PARTITION
@@ -30,6 +42,8 @@ class GpuFieldNames(NamedTuple):
     allows_whole: bool = False  # a whole GPU beside a fraction only names the vendor
     partition: str = "gpuPartition"
     grade: str = "gpuIsolationGrade"
+    share_with: str = "gpuShareWith"
+    threads: str = "gpuThreads"
     kubelet_counts_whole: bool = False  # the kubelet gives a GPU that it allocated whole to no other pod
 
     def share(self, written: "WrittenGpus") -> str:
@@ -50,6 +64,8 @@ class WrittenGpus(NamedTuple):
     isolation: str = ""
     partition: str = ""
     least_grade: str = ""
+    share_with: ShareRule = ()
+    threads_milli: int = 0
 
     @property
     def is_share(self) -> bool:
@@ -137,11 +153,14 @@ class GpuRequest(NamedTuple):
     partition: str = ""
     isolation: str = ""
     least_grade: str = ""
+    device_mib: int = 0
+    share_with: ShareRule = ()
+    threads_milli: int = 0
 
 
 def resolve_gpus(written: WrittenGpus, names: GpuFieldNames, warnings: list[str]) -> GpuRequest:
     """The GPU part of a Request; raises ConfigError for contradictions."""
-    written = as_shares(written, names, warnings)
+    written = _with_threads(as_shares(written, names, warnings), names)
     _check_sharing(written, names)
     if written.is_share:
         gpus = _count_shared(written, names)
@@ -160,8 +179,17 @@ def resolve_gpus(written: WrittenGpus, names: GpuFieldNames, warnings: list[str]
             warnings.append(path.sentence(f"is ignored: no GPU is asked for; add {names.whole}"))
         return GpuRequest()
     _check_isolation(written, names, warnings)
-    milli, memory_mib = written.fraction_milli or WHOLE_MILLI, written.memory_mib or 0
-    return GpuRequest(gpus, milli, memory_mib, models, written.partition, written.isolation, written.least_grade)
+    milli, memory_mib, device_mib = written.fraction_milli or WHOLE_MILLI, written.memory_mib or 0, 0
+    if written.fraction_milli == WHOLE_MILLI:  # all of a device that has this much
+        memory_mib, device_mib = 0, memory_mib
+    rule = written.share_with if milli < WHOLE_MILLI or memory_mib else ()
+    if written.share_with and not rule:
+        path = FieldPath(names.owner, names.share_with)
+        warnings.append(path.sentence(f"is not needed: what it requests is not shared; use {names.fraction} to share"))
+    return GpuRequest(
+        gpus, milli, memory_mib, models, written.partition, written.isolation, written.least_grade, device_mib, rule,
+        written.threads_milli,
+    )  # fmt: skip
 
 
 def read_partition(value: object, path: FieldPath) -> str:
@@ -185,6 +213,44 @@ def read_grade(value: object, path: FieldPath) -> str:
     return _read_choice(value, path, GRADES)
 
 
+def read_share_with(value: object, path: FieldPath) -> ShareRule:
+    rule = parse_share_rule(value) if isinstance(value, str) else None
+    if rule is None:
+        words = (ANYONE, NOBODY, *EQUALITIES)
+        hint = suggest(value, words) if isinstance(value, str) else ""
+        raise path.error(
+            f"is {show(value)}; write anyone, nobody, or what must be equal: queue, namespace, user, or several of "
+            f'them, such as "queue,user"{hint}'
+        )
+    return rule
+
+
+def read_threads_milli(value: object, path: FieldPath) -> int:
+    """A percentage of a GPU's multiprocessors, such as "60"."""
+    text = str(value)
+    if isinstance(value, bool) or not (text.isascii() and text.isdigit() and len(text) <= 3 and 1 <= int(text) <= 100):
+        raise path.error(f'is {show(value)}; write the percentage of the multiprocessors, from 1 to 100, such as "60"')
+    return int(text) * 10
+
+
+def _with_threads(written: WrittenGpus, names: GpuFieldNames) -> WrittenGpus:
+    """Threads are a setting of MPS, so a request for them asks for MPS."""
+    if not written.threads_milli:
+        return written
+    path = FieldPath(names.owner, names.threads)
+    if not written.fraction_milli or written.fraction_milli == WHOLE_MILLI or written.partition:
+        raise path.error(f"is for a share by MPS, which has a fraction of the GPU; add {names.fraction}, or remove it")
+    asked = written.vendor or common_vendor(read_models(written.models, path, "", []))
+    if written.isolation == "cu-mask" or asked == "amd":
+        raise path.error(
+            "is a setting of MPS, and AMD GPUs have none: the compute units of a share there are its fraction; "
+            "remove it"
+        )
+    if written.isolation not in ("", "mps"):
+        raise path.error(f'is a setting of MPS, and {names.isolation} is "{written.isolation}"; remove one of the two')
+    return written._replace(isolation="mps")
+
+
 def _read_choice(value: object, path: FieldPath, known: tuple[str, ...]) -> str:
     if value not in known:
         hint = suggest(value, known) if isinstance(value, str) else ""
@@ -206,10 +272,6 @@ def _check_sharing(written: WrittenGpus, names: GpuFieldNames) -> None:
     if written.partition and written.is_share:
         fact = f"asks for partitions, which are taken whole, and {names.share(written)} for a share"
         raise FieldPath(names.owner, names.partition).error(f"{fact}; remove one of the two")
-    if written.fraction_milli is not None and written.memory_mib is not None:
-        raise FieldPath(names.owner, names.memory).error(
-            f"and {names.fraction} are both set, and a share is asked for by one of them; remove one"
-        )
     if written.is_share and written.sharing is False:
         fact = f'is "false", but {names.share(written)} asks for a share of a GPU'
         raise FieldPath(names.owner, names.sharing).error(f"{fact}; remove one of the two")
