@@ -21,6 +21,7 @@ from kaiwo.model.events import (
     QueueGone,
     ReservationChanged,
     ReservationGone,
+    SharingRulesInUse,
     StoppedForOthers,
     WorkloadChanged,
     WorkloadGone,
@@ -57,7 +58,7 @@ def _few(elements: SearchStrategy[T]) -> SearchStrategy[tuple[T, ...]]:
 
 
 extended = _few(st.tuples(names, amounts))
-shares = st.builds(Share, gpu=names, milli=amounts, mib=amounts)
+shares = st.builds(Share, gpu=names, milli=amounts, mib=amounts, threads_milli=amounts)
 gpus = st.builds(Gpu, id=names, model=names, memory_mib=amounts, healthy=st.booleans(), reason=texts)
 taints = st.builds(Taint, key=names, value=texts, effect=names)
 nodes = st.builds(
@@ -190,6 +191,7 @@ EVENTS: dict[type, SearchStrategy[Event]] = {
         PastUsageChanged, st.dictionaries(names, st.tuples(amounts, amounts, amounts), max_size=2), amounts
     ),
     StoppedForOthers: st.builds(StoppedForOthers, names, amounts, _few(names), st.booleans()),
+    SharingRulesInUse: st.builds(SharingRulesInUse, _few(names), _few(names)),
 }
 events: SearchStrategy[Event] = st.one_of(*EVENTS.values())
 batches: SearchStrategy[tuple[Event, ...]] = st.lists(events, min_size=1, max_size=4).map(tuple)

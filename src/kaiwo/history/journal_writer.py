@@ -224,6 +224,7 @@ def _take_folder(folder: Path) -> IO[bytes]:
     """The lock of the only writer. It ends with the process, and its children do not inherit it."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (folder / "lock").touch(mode=0o600)
         lock = (folder / "lock").open("ab")
         try:
             fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
