@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from kaiwo.model.events import PodChanged, PodGone, WorkloadChanged, WorkloadGone
+from kaiwo.model.events import NominationChanged, PodChanged, PodGone, WorkloadChanged, WorkloadGone
 from kaiwo.model.gpu import Gpu, Share
 from kaiwo.model.node import Node
 from kaiwo.model.queue import Queue
@@ -277,6 +277,42 @@ def test_a_pod_that_fails_takes_its_gang_along(kind: Kind) -> None:
             await scene.settle()
             assert scene.told_state.pods == {}
             assert "default/gang" not in scene.told_state.workloads
+
+    run(test())
+
+
+def test_a_gang_that_is_tried_again_gets_its_places_back(kind: Kind) -> None:
+    async def test() -> None:
+        async with opened(kind) as scene:
+            program = Program(simulated_s=600, retries=1)
+            await scene.submit("gang", pods=2, time_limit_s=300, program=program)
+            await scene.start(start_of("gang"), start_of("gang", "main-1", devices=whole(1)))
+            await scene.until(lambda: scene.state("gang") is WorkloadState.WAITING)
+            kept = scene.cluster.state.nominations["default/gang"]
+            assert [(each.pod, each.node, each.devices) for each in kept] == [
+                ("main-0", "node-1", whole(0)),
+                ("main-1", "node-1", whole(1)),
+            ]
+            assert all(0 < each.lost_s < each.due_s == scene.workload("gang").not_before_s for each in kept)
+            await scene.settle()
+            assert [event for event in scene.seen if isinstance(event, NominationChanged)][-2:] == [
+                NominationChanged(each) for each in kept
+            ]
+            await scene.start(start_of("gang"), start_of("gang", "main-1", devices=whole(1)))
+            assert "default/gang" not in scene.cluster.state.nominations
+            await scene.until_state("gang", WorkloadState.FAILED)
+            assert not scene.cluster.state.nominations  # it is not tried a third time
+
+    run(test())
+
+
+def test_a_single_pod_that_is_tried_again_keeps_nothing(kind: Kind) -> None:
+    async def test() -> None:
+        async with opened(kind) as scene:
+            await scene.submit("a", time_limit_s=90, program=Program(simulated_s=600, retries=1))
+            await scene.start(start_of("a"))
+            await scene.until(lambda: scene.state("a") is WorkloadState.WAITING)
+            assert not scene.cluster.state.nominations
 
     run(test())
 

@@ -21,7 +21,7 @@ from kaiwo.history.journal_reader import JournalReader
 from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.node import Node
 from kaiwo.model.workload import Phase
-from kaiwo.model.workload_record import WorkloadState
+from kaiwo.model.workload_record import AttemptRecord, WorkloadState
 from kaiwo.runtime.loop.replay import replay
 
 SLACK_S = 0.005  # a run's end is written down a moment after its process ended
@@ -40,6 +40,10 @@ class Books:
             }
             self.placements = self._all(db, "SELECT data FROM pods", PlacedRun)
             self.runs = {run.id: run for run in self._all(db, "SELECT data FROM runs", Run)}
+            self.attempts = [
+                (workload, msgspec.msgpack.decode(data, type=AttemptRecord))
+                for workload, data in db.execute("SELECT workload, data FROM attempts")
+            ]
             self.kept = [name for (name,) in db.execute("SELECT workload FROM kept ORDER BY workload")]
 
     @staticmethod

@@ -14,6 +14,7 @@ from tests.crash.people import People
 
 # A run that is told to go may just have ended by itself: then its own record says so, and it begins anew all the same.
 TOLD_TO_GO = (ExitReason.STOPPED, ExitReason.NEVER_STARTED, ExitReason.EXITED)
+BY_SCHEDULER = "stopped by the scheduler ("
 
 
 class Effects:
@@ -32,7 +33,7 @@ class Effects:
                 self.ended[workload, pod] += 1
 
 
-def check_effects(home: Path, people: People, lost: set[str]) -> Iterator[str]:
+def check_effects(home: Path, people: People, lost: set[str], was_disk_full: bool = False) -> Iterator[str]:
     """Once everything is over. `lost`: the workloads of which a supervisor was killed."""
     cache, effects = Books(home), Effects(people.effects)
     for name in set(people.accepted) - set(cache.workloads):
@@ -43,7 +44,7 @@ def check_effects(home: Path, people: People, lost: set[str]) -> Iterator[str]:
     for key, times in effects.attempts.items():
         if times > 1:
             yield f"{key} ran {times} times in one attempt"
-    evicted = evictions(home, cache)
+    evicted = evictions(home, cache) + (broken_off(home, cache) if was_disk_full else Counter())
     for name, life in cache.workloads.items():
         yield from (f"{each}{_ends(home, cache, name)}" for each in _check_end(name, life, people, lost, evicted[name]))
         is_moved = name in people.disturbed or name in lost or evicted[name] > 0
@@ -55,9 +56,10 @@ def check_effects(home: Path, people: People, lost: set[str]) -> Iterator[str]:
 
 
 def evictions(home: Path, cache: Books) -> Counter[str]:
-    """How often work of a team was told to go, by its earlier runs' own word: their queues are owed nothing, so the
-    default queue, which is owed everything, may take their place. Nobody else's work is ever reclaimed here. Of runs
-    so old that their folders are gone nobody can say more than that they were."""
+    """How often the scheduler told work to go. The default queue and those of the teams are owed nothing, so each may
+    reclaim what another has beyond its fair share, and backfilled work goes at its deadline. Of a team's work its
+    earlier runs say so themselves; of those so old that their folders are gone nobody can say more than that they were.
+    Of all other work the records say so."""
     earlier = [
         run
         for run in cache.runs.values()
@@ -70,7 +72,20 @@ def evictions(home: Path, cache: Books) -> Counter[str]:
     }
     attempts = {run.workload: cache.workloads[run.workload].record.attempt for run in earlier}
     forgotten = Counter({name: max(0, attempt - RUNS_KEPT) for name, attempt in attempts.items()})
-    return Counter(workload for workload, _ in stopped) + forgotten
+    others = (name for name, each in cache.attempts if kind_of(name) != "team" and BY_SCHEDULER in each.message)
+    return Counter(workload for workload, _ in stopped) + forgotten + Counter(others)
+
+
+def broken_off(home: Path, cache: Books) -> Counter[str]:
+    """How often an attempt ended because one of its runs had no room on the disk to begin, and nobody reclaimed it."""
+    reclaimed = {(name, each.number) for name, each in cache.attempts if "(reclaim for" in each.message}
+    found = {
+        (run.workload, run.attempt)
+        for run in cache.runs.values()
+        if kind_of(run.workload) != "team"
+        and RunFolder(home / "runs" / run.id).end().reason is ExitReason.NEVER_STARTED
+    }
+    return Counter(name for name, _ in found - reclaimed)
 
 
 def _ends(home: Path, cache: Books, name: str) -> str:

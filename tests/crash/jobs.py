@@ -12,6 +12,7 @@ KINDS = (
     "held", "endless", "array", "team",
 )  # fmt: skip
 EXPECTED = {"failing": WorkloadState.FAILED, "limited": WorkloadState.FAILED, "endless": WorkloadState.CANCELLED}
+GPUS = 12  # of the whole cluster: see product.CLUSTER
 DOES_WORK_ONCE = ("single", "gang", "fraction", "memory", "after", "held", "array", "team")
 
 
@@ -62,10 +63,12 @@ def kind_of(name: str) -> str:
 
 
 def _team(name: str, form: dict[str, Any]) -> Submission:
-    """A queue and two workloads in it, in one text: JSON is YAML."""
-    queue = {"apiVersion": "kaiwo.ai/v1alpha2", "kind": "KaiwoQueue", "metadata": {"name": name}}
+    """A queue and two workloads in it, in one text: JSON is YAML. The queue `default` keeps its claim to all GPUs."""
+    kind = {"apiVersion": "kaiwo.ai/v1alpha2", "kind": "KaiwoQueue"}
+    default = {**kind, "metadata": {"name": "default"}, "spec": {"resources": {"gpu": {"quota": GPUS}}}}
+    queue = {**kind, "metadata": {"name": name}}
     forms = [{**form, "name": f"{name}-{index}", "queue": name} for index in range(2)]
-    text = "\n---\n".join(json.dumps(document) for document in (queue, *forms))
+    text = "\n---\n".join(json.dumps(document) for document in (default, queue, *forms))
     return Submission(tuple(f"default/{each['name']}" for each in forms), "/manifests", text)
 
 

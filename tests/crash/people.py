@@ -128,7 +128,8 @@ class People:
         self._act(product, "POST", f"/workloads/{name}/requeue")
 
     def _drain(self, product: Product, node: str) -> None:
-        there, known = product.names(*LIVING), len(self.accepted)
+        known = len(self.accepted)  # first: what is accepted during the question may be missing in the answer
+        there = product.names(*LIVING)
         try:
             _, answer = product.ask("POST", f"/nodes/{node}/drain")
         except GoneError:  # who had to go, nobody said

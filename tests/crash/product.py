@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,10 @@ class GoneError(Exception):
 class Product:
     """One life after the other, in one home."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, env: Mapping[str, str] | None = None, options: Sequence[str] = ()) -> None:
         self.home = home
+        self._env, self._options = env or {}, options
+        self._log = home.with_name(home.name + ".log")
         self._cluster = home.with_name(home.name + ".yaml")
         self._cluster.write_text(CLUSTER)
         self._port = 0
@@ -39,16 +42,33 @@ class Product:
         """Begin a life; `does_wait`: until it answers."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("KAIWO_")}
         command = [sys.executable, "-m", "kaiwo.cli.main", "up", "--port", "0", "--speed", str(SPEED)]
-        with self.home.with_name(self.home.name + ".log").open("a") as log:
+        with self._log.open("a") as log:
             self._process = subprocess.Popen(
-                [*command, "--cluster-file", str(self._cluster)],
-                env={**kept, "KAIWO_HOME": str(self.home)},
+                [*command, "--cluster-file", str(self._cluster), *self._options],
+                env={**kept, **self._env, "KAIWO_HOME": str(self.home)},
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
             )
         if does_wait:
             self._hear()
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def refusal(self) -> str:
+        """Begin a life, and return why it ended at once; empty: it lives."""
+        before = self._log.stat().st_size
+        self.start(does_wait=False)
+        assert self._process is not None
+        assert self._process.stdout is not None
+        if line := self._process.stdout.readline():
+            self._read_address(line)
+            return ""
+        assert self._process.wait() != 0
+        return self._log.read_text()[before:]
 
     def kill(self) -> None:
         """As a power cut would."""
@@ -91,7 +111,9 @@ class Product:
     def _hear(self) -> None:
         assert self._process is not None
         assert self._process.stdout is not None
-        line = self._process.stdout.readline()
+        self._read_address(self._process.stdout.readline())
+
+    def _read_address(self, line: str) -> None:
         found = re.search(r"http://127\.0\.0\.1:(\d+)", line)
         assert found, f"kaiwo up said {line!r}; see {self.home}.log"
         self._port = int(found[1])

@@ -1,11 +1,11 @@
 """The ledger: how much of each node the pods hold. It has the last word on what fits: a wrong plan is refused here."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from kaiwo.model.gpu import Share
+from kaiwo.model.gpu import WHOLE_MILLI, Share
 from kaiwo.model.node import Node
 from kaiwo.model.workload import Phase, Pod
 
@@ -50,10 +50,14 @@ class Misfit(NamedTuple):
 class Ledger:
     def __init__(self) -> None:
         self._usage: dict[str, NodeUsage] = {}
+        self._sharing: dict[tuple[str, str], dict[tuple[str, str], Pod]] = {}  # by node and GPU: pods that share it
 
     def take(self, pod: Pod) -> None:
         if holds(pod):
             self._usage.setdefault(pod.node, NodeUsage()).add(pod)
+            for share in pod.devices:
+                if share.milli < WHOLE_MILLI:
+                    self._sharing.setdefault((pod.node, share.gpu), {})[pod.workload, pod.name] = pod
 
     def give_back(self, pod: Pod) -> None:
         if not holds(pod):
@@ -62,6 +66,15 @@ class Ledger:
         usage.add(pod, -1)
         if not usage.pods:
             del self._usage[pod.node]
+        for share in pod.devices:
+            if (sharing := self._sharing.get((pod.node, share.gpu))) is not None:
+                sharing.pop((pod.workload, pod.name), None)
+                if not sharing:
+                    del self._sharing[pod.node, share.gpu]
+
+    def pods_sharing(self, node: str, gpu: str) -> Iterable[Pod]:
+        """The pods that have shares of a GPU."""
+        return self._sharing.get((node, gpu), {}).values()
 
     def usage_of(self, node: str) -> NodeUsage:
         """What is held of a node; read-only."""

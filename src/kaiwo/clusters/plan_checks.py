@@ -3,15 +3,16 @@
 Never starts only a part of a gang, or evicts a part of a gang that cannot run without it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from kaiwo.clusters.ledger import Ledger, Misfit
 from kaiwo.model.amounts import memory, thousandths
 from kaiwo.model.events import Event, PodChanged, PodGone, WorkloadGone
-from kaiwo.model.gpu import Share
+from kaiwo.model.gpu import WHOLE_MILLI, GpuTenant, Share, joined_rules, may_share, outside_tenant, rule_of_node
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Eviction, Nomination, Start
+from kaiwo.model.queue import Queue, queue_path
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Phase, Pod, Role, Workload, breaks_gang, pod_index, pod_name, role_name
 
@@ -57,8 +58,27 @@ def check_devices(workload: Workload, start: Start) -> Role | Misfit:
     return Misfit("", f"pod {start.pod}: {wrong}") if wrong else role
 
 
+class Owners(NamedTuple):
+    """Whose the pods are: what rules about sharing a GPU depend on."""
+
+    workload: Callable[[str], Workload | None]
+    queues: Mapping[str, Queue]
+
+    def tenant(self, pod: Pod) -> GpuTenant:
+        workload = self.workload(pod.workload)
+        if workload is None:
+            return outside_tenant(pod.workload, pod.share_with)
+        rule = joined_rules((pod.share_with, *(q.share_with for q in queue_path(self.queues, workload.queue))))
+        return GpuTenant(rule, workload.queue, workload.name.partition("/")[0], workload.user)
+
+
 def find_misfit(
-    workload: Workload, starting: Sequence[Pod], placed: Iterable[Pod], nodes: Mapping[str, Node], ledger: Ledger
+    workload: Workload,
+    starting: Sequence[Pod],
+    placed: Iterable[Pod],
+    nodes: Mapping[str, Node],
+    ledger: Ledger,
+    owners: Owners,
 ) -> Misfit | None:
     """Why these pods cannot start now, in addition to those that are already placed."""
     if workload.held:
@@ -68,7 +88,25 @@ def find_misfit(
     staying = [pod.name for pod in placed if pod.phase is not Phase.RELEASING]
     if breaks_gang(workload, [*staying, *(pod.name for pod in starting)]):
         return Misfit("", "the plan starts only a part of its pods")
-    return ledger.first_misfit(nodes, starting)
+    return ledger.first_misfit(nodes, starting) or _sharing_misfit(starting, nodes, ledger, owners)
+
+
+def _sharing_misfit(
+    starting: Sequence[Pod], nodes: Mapping[str, Node], ledger: Ledger, owners: Owners
+) -> Misfit | None:
+    """The first of these pods that may not share a GPU with the pods that have shares of it, or with those before."""
+    before: dict[tuple[str, str], list[Pod]] = {}
+    for pod in starting:
+        for share in pod.devices:
+            if share.milli >= WHOLE_MILLI:
+                continue
+            others = before.setdefault((pod.node, share.gpu), list(ledger.pods_sharing(pod.node, share.gpu)))
+            node_rule = rule_of_node(nodes[pod.node].labels) if others else ()
+            mine = owners.tenant(pod) if others else None
+            if mine is not None and not all(may_share(mine, owners.tenant(other), node_rule) for other in others):
+                return Misfit(pod.node, f"others use {share.gpu} of node {pod.node}, with whom it may not share a GPU")
+            others.append(pod)
+    return None
 
 
 def check_evictions(
@@ -108,10 +146,13 @@ def _device_mismatch(request: Request, devices: Sequence[Share]) -> str:
     for share in devices:
         if share.milli < 0 or share.mib < 0:
             return f"a share of {share.gpu} is below zero"
+        if share.threads_milli > request.threads_milli:
+            return f"it was given more threads of {share.gpu} than it asks for"
         if request.is_memory and share.mib < request.gpu_mib:
             asked, given = memory(request.gpu_mib, share.mib), memory(share.mib, request.gpu_mib)
             return f"it asks for {asked} of each device and was given {given}"
-        if (request.is_whole or request.is_fraction) and share.milli != request.gpu_milli:
+        is_less = request.is_memory and share.milli < request.fraction_milli
+        if is_less or ((request.is_whole or request.is_fraction) and share.milli != request.gpu_milli):
             asked, given = thousandths(request.gpu_milli), thousandths(share.milli)
             return f"it asks for a share of {asked} of each device and was given {given}"
     return ""

@@ -4,9 +4,10 @@
 consoles, virtual time) is a small protocol of its own in `Abilities`; None means that this kind does not have it.
 """
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol
 
+from kaiwo.model.cluster_write import ClusterWrite
 from kaiwo.model.errors import KaiwoError
 from kaiwo.model.events import Event
 from kaiwo.model.gpu import Share
@@ -15,7 +16,7 @@ from kaiwo.model.plan import Plan
 from kaiwo.model.queue import Queue
 from kaiwo.model.reservation import Reservation
 from kaiwo.model.workload import Workload
-from kaiwo.model.workload_record import Program, WorkloadRecord
+from kaiwo.model.workload_record import AttemptRecord, Program, WorkloadRecord
 
 Action = Literal["cancel", "hold", "release", "requeue"]
 
@@ -43,8 +44,10 @@ class PodRun(NamedTuple):
 class WorkControl(Protocol):
     """Submit, change and remove workloads, queues and reservations.
 
-    Raises ConfigError, RefusedError or NotFoundError. `who` is the person for the audit log. Kubernetes keeps these
-    objects itself: there every method refuses and names the kubectl command that does it.
+    Raises ConfigError, RefusedError or NotFoundError. `who` is the person for the audit log. `only_of` is the user
+    whose work that person may change (None: everybody's); it is checked in the same transaction as the change, because
+    a name may be submitted again by somebody else at any moment. Kubernetes keeps these objects itself: there every
+    method refuses and names the kubectl command that does it.
     """
 
     async def put(
@@ -62,7 +65,12 @@ class WorkControl(Protocol):
         """
 
     async def remove(
-        self, queues: Sequence[str], workloads: Sequence[str], who: str = "", reservations: Sequence[str] = ()
+        self,
+        queues: Sequence[str],
+        workloads: Sequence[str],
+        who: str = "",
+        reservations: Sequence[str] = (),
+        only_of: str | None = None,
     ) -> tuple[str, ...]:
         """Remove queues and reservations, cancel and forget workloads, all or none.
 
@@ -72,17 +80,19 @@ class WorkControl(Protocol):
     def reservations(self) -> Sequence[Reservation]:
         """Every known reservation by name: pending, active and expired."""
 
-    async def change(self, action: Action, name: str, who: str = "") -> None:
+    async def change(self, action: Action, name: str, who: str = "", only_of: str | None = None) -> None:
         """Cancel: stop its pods; then it is `cancelled`. Hold: keep a waiting workload from starting. Release: undo a
         hold. Requeue: stop it if it runs, and let it wait again; an ended one waits again with all its retries."""
 
-    async def change_many(self, action: Action, names: Sequence[str], who: str = "") -> tuple[KaiwoError | None, ...]:
+    async def change_many(
+        self, action: Action, names: Sequence[str], who: str = "", only_of: str | None = None
+    ) -> tuple[KaiwoError | None, ...]:
         """Apply the action to many workloads. Returns for each one the refusal, or None when it was done."""
 
-    async def checkpoint(self, name: str, at_s: int = 0, who: str = "") -> int:
+    async def checkpoint(self, name: str, at_s: int = 0, who: str = "", only_of: str | None = None) -> int:
         """Record that it saved its work; 0 or a future time means now. Returns the time of its last checkpoint."""
 
-    async def forget_ended(self, names: Sequence[str], who: str = "") -> None:
+    async def forget_ended(self, names: Sequence[str], who: str = "", only_of: str | None = None) -> None:
         """Drop the records of ended workloads."""
 
 
@@ -112,15 +122,31 @@ class DeviceControl(Protocol):
     def run_of(self, workload: str, pod: str) -> PodRun:
         """How the machine identifies this pod."""
 
-    async def correct_devices(self, pod: tuple[str, str], uid: str, devices: tuple[Share, ...]) -> None:
-        """Record that a pod runs on other devices than it was given."""
+    async def correct_devices(self, node: str, pod: tuple[str, str], uid: str, devices: tuple[Share, ...]) -> None:
+        """Record that a pod runs on other devices than it was given, as the agent of its node says."""
+
+    async def set_holders(self, node: str, holders: Mapping[str, tuple[Share, ...]] | None) -> None:
+        """Which pods hold which devices, by UID, as the agent of their node says; None: it does not say."""
 
 
 class LogFiles(Protocol):
     """The output of processes, in files on this machine."""
 
-    def logs_of(self, name: str, pod: str = "") -> Sequence[LogFile]:
+    def logs_of(self, name: str, pod: str = "", submission: int = 0) -> Sequence[LogFile]:
         """The stored logs of a pod (default: the first pod), from the first attempt to the last."""
+
+
+class PastWork(Protocol):
+    """What is kept of work that has ended. `submission`: 0 means the latest of that name."""
+
+    def submissions_of(self, name: str) -> Sequence[int]:
+        """The numbers of the submissions of this name that are kept, the first one first."""
+
+    def submission(self, name: str, number: int = 0) -> WorkloadRecord:
+        """One submission of a name."""
+
+    def attempts_of(self, name: str, submission: int = 0) -> Sequence[AttemptRecord]:
+        """The attempts that are kept, the first one first."""
 
 
 class Consoles(Protocol):
@@ -128,6 +154,23 @@ class Consoles(Protocol):
 
     def console_of(self, name: str) -> str:
         """The folder with the socket that takes its input; empty: there is none now."""
+
+
+class Confinement(Protocol):
+    """Whether processes on this machine are held to the memory that they asked for."""
+
+    promise: str  # why that is a promise and not a limit; empty: it is a limit
+    remedy: str  # what makes it one
+
+
+class SecretSealer(Protocol):
+    """Encrypts the values of environment variables that are marked secret."""
+
+    def seal(self, workload: str, values: Mapping[str, str]) -> dict[str, str]:
+        """The values as they may be stored; only processes of this workload get them back."""
+
+    def are_same(self, workload: str, sealed: Mapping[str, str], others: Mapping[str, str]) -> bool:
+        """Whether two sets of sealed values hold the same plain ones."""
 
 
 class VirtualTime(Protocol):
@@ -143,6 +186,9 @@ class Abilities(NamedTuple):
     logs: LogFiles | None = None
     console: Consoles | None = None
     virtual_time: VirtualTime | None = None
+    past: PastWork | None = None
+    confinement: Confinement | None = None
+    secrets: SecretSealer | None = None
 
 
 class Cluster(Protocol):
@@ -150,6 +196,8 @@ class Cluster(Protocol):
 
     kind: str  # local | simulated | kubernetes
     name: str
+
+    on_write: Callable[[ClusterWrite], None]  # called with everything that the scheduler itself does here
 
     @property
     def abilities(self) -> Abilities:

@@ -1,9 +1,13 @@
-"""Check whether a queue, and every queue above it, takes work of a namespace and a user."""
+"""Check whether a queue, and every queue above it, takes work of a namespace, of a user and with a priority."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from kaiwo.model.amounts import thousandths
 from kaiwo.model.errors import RefusedError
-from kaiwo.model.queue import Queue, queue_that_refuses
+from kaiwo.model.priority_cap import priority_cap
+from kaiwo.model.queue import Queue, queue_that_refuses, thread_bound
+from kaiwo.model.request import Request
 from kaiwo.model.workload import Workload
 
 MAX_NAMED = 5
@@ -29,6 +33,51 @@ def check_queue_access(queues: Mapping[str, Queue], workload: Workload, knows_us
         f"{whose}; choose another queue, or add the user to spec.users of {queue.name}",
         "queue",
     )
+
+
+def check_priority(queues: Mapping[str, Queue], workload: Workload) -> None:
+    """Raise RefusedError if its priority is above the maximum of its queue."""
+    cap = priority_cap(queues, workload.queue)
+    most = cap.most_for(workload)
+    if workload.priority <= most:
+        return
+    if cap.queue:
+        in_queue = f" in queue {workload.queue}" if cap.queue != workload.queue else ""
+        fact = f"queue {cap.queue} allows at most {most}{in_queue}"
+        way_out = f"ask an administrator to raise spec.maxPriority of {cap.queue}"
+    else:
+        fact = f"queue {workload.queue} allows at most {most}, as every queue that has no maxPriority"
+        way_out = f"ask an administrator to set spec.maxPriority of {workload.queue}"
+    raise RefusedError(
+        f"workload {workload.name} asks for priority {workload.priority}, and {fact}; lower it, or {way_out}",
+        "priority",
+    )
+
+
+def check_threads(queues: Mapping[str, Queue], name: str, queue: str, requests: Iterable[Request]) -> None:
+    """Raise RefusedError if a share asks for more threads than it has of the GPU, and than its queue allows."""
+    bound = thread_bound(queues, queue)
+    by = bound.queue or queue
+    for request in requests:
+        if (most := bound.capped(request)) == request.threads_milli:
+            continue
+        asked = (
+            f"{request.threads_milli // 10} % of the multiprocessors with a share of {thousandths(request.gpu_milli)}"
+        )
+        raise RefusedError(
+            f"workload {name} asks for {asked}, and queue {by} allows at most {most / 10:g} % for it; "
+            f"lower it, or ask an administrator to raise spec.maxThreads of {by}",
+            "gpuThreads",
+        )
+
+
+def queues_of_namespaces(queues: Mapping[str, Queue]) -> dict[str, str]:
+    """By namespace, the only leaf queue that lists it: the queue of its work that names none."""
+    parents = {queue.parent for queue in queues.values()}
+    leaves = [(name, queue.namespaces) for name, queue in queues.items() if name not in parents]
+    listed = [(namespace, name) for name, namespaces in leaves for namespace in namespaces]
+    counts = Counter(namespace for namespace, _ in listed)
+    return {namespace: name for namespace, name in listed if counts[namespace] == 1}
 
 
 def first_names(names: Iterable[str], most: int = MAX_NAMED) -> str:

@@ -1,8 +1,8 @@
 """The clock never goes backwards."""
 
-import time
+from kaiwo.clusters.local.clock import Clock, ClockStart, SystemTime, start_of
 
-from kaiwo.clusters.local.clock import Clock, first_time_ms
+NOW = SystemTime(1_800_000_000_000, "boot", 100.0)
 
 
 class Ticks:
@@ -34,13 +34,11 @@ def test_no_time_is_shown_that_was_not_kept() -> None:
     assert clock.now_ms() == 1_010_000
     ticks.at += 3600
     assert clock.now_ms() == kept_ms
-    again = Clock(first_time_ms(str(kept_ms), is_wall_time=False), 10.0, ticks)
+    again = Clock(start_of(str(kept_ms), "", False, NOW).ms, 10.0, ticks)
     assert again.now_ms() >= clock.now_ms()
 
 
 def test_virtual_time_stands_still_while_kaiwo_is_down_and_wall_time_does_not() -> None:
-    assert first_time_ms("5000", is_wall_time=False) == 5000
-    now_ms = int(time.time() * 1000)
-    assert now_ms <= first_time_ms("5000", is_wall_time=True) <= now_ms + 60_000
-    assert first_time_ms(str(now_ms + 90_000), is_wall_time=True) == now_ms + 90_000
-    assert first_time_ms("", is_wall_time=False) >= now_ms
+    assert start_of("5000", "", False, NOW) == ClockStart(5000)
+    assert start_of("5000", "", True, NOW).ms == NOW.wall_ms
+    assert start_of("", "", False, NOW).ms == NOW.wall_ms

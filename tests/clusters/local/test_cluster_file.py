@@ -3,7 +3,7 @@
 import pytest
 
 from kaiwo.clusters.local import read_cluster_file, virtual_nodes
-from kaiwo.clusters.local.cluster import are_virtual
+from kaiwo.clusters.local.continue_state import are_virtual
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.node import Taint
 

@@ -1,7 +1,6 @@
 """The local cluster itself: what survives a restart, large batches, trouble with the disk, the audit log."""
 
 import asyncio
-import json
 import os
 import signal
 import sqlite3
@@ -268,7 +267,7 @@ def test_a_damaged_or_newer_store_is_refused_with_a_way_out(tmp_path: Path) -> N
         LocalCluster(tmp_path)
     for path in tmp_path.glob("state.db*"):
         path.write_bytes(b"garbage" * 1000)
-    with pytest.raises(ClusterError, match=r"state\.db is damaged .*move it away"):
+    with pytest.raises(ClusterError, match=r"state\.db is damaged .*kaiwo restore"):
         LocalCluster(tmp_path)
 
 
@@ -278,35 +277,15 @@ def test_a_home_that_cannot_be_used_is_named(tmp_path: Path) -> None:
         LocalCluster(tmp_path / "file" / "home")
 
 
-def test_what_people_do_is_in_the_audit_log(tmp_path: Path) -> None:
-    async def test() -> None:
-        cluster = LocalCluster(tmp_path, some_nodes(1))
-        await cluster.work.submit([(work("a"), Program())], who="ada")
-        await cluster.nodes.cordon("node-1", True, who="root")
-        await cluster.work.change("cancel", "default/a", who="ada")
-        with pytest.raises(ConfigError):
-            await cluster.work.submit([(work("b"), Program())] * 2, who="eve")
-        await cluster.work.submit([(work(f"w-{index}"), Program()) for index in range(300)], who="ada")
-        await cluster.close()
-        lines = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
-        assert [(line["who"], line["verb"], line["object"]) for line in lines] == [
-            ("ada", "submit", "default/a"),
-            ("root", "cordon", "node-1"),
-            ("ada", "cancel", "default/a"),
-            ("ada", "submit", "default/w-0 and 299 more"),
-        ]
-        assert all("T" in line["at"] for line in lines)
-
-    run(test())
-
-
-def test_the_audit_log_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kaiwo.clusters.local.home_folder.AUDIT_BYTES", 1000)
+def test_what_earlier_versions_left_readable_is_closed(tmp_path: Path) -> None:
+    (tmp_path / "journal").mkdir(mode=0o755)
+    for name in ("audit.jsonl", "audit.jsonl.1", "run-times.jsonl", "past-use.json"):
+        (tmp_path / name).write_text("{}\n")
+        (tmp_path / name).chmod(0o644)
     home = Home(tmp_path)
-    for index in range(100):
-        home.audit("ada", "submit", [f"default/w-{index}"])
     home.close()
-    assert sum(path.stat().st_size for path in tmp_path.glob("audit*")) < 3000
+    open_to_others = [path.name for path in tmp_path.iterdir() if path.stat().st_mode & 0o077]
+    assert open_to_others == []
 
 
 @pytest.mark.parametrize("speed", [0.0, -1.0, float("nan"), float("inf")])
@@ -328,3 +307,13 @@ def test_virtual_nodes_say_so(tmp_path: Path) -> None:
     assert cluster.clock.speed == 2.0
     assert all(node.labels[VIRTUAL_LABEL] == "true" for node in cluster.state.nodes.values())
     cluster.home.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_a_home_of_another_user_is_refused_and_left_alone(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    os.chown(home, 65534, 65534)
+    with pytest.raises(ClusterError, match=rf"{home} belongs to another user \(uid 65534\).*set KAIWO_HOME"):
+        LocalCluster(home, some_nodes(1))
+    assert list(home.iterdir()) == []

@@ -102,8 +102,8 @@ def test_signals_reach_the_command_as_usual(case: Case) -> None:
 @pytest.mark.parametrize(
     ("command", "workdir", "sentence"),
     [
-        ("no-such-command", "", "the command 'no-such-command' was not found"),
-        ("/etc/passwd", "", "the command '/etc/passwd' cannot be run: Permission denied"),
+        ("no-such-command", "", "the command was not found"),
+        ("/etc/passwd", "", "the command cannot be run: Permission denied"),
         ("true", "/no/such/folder", "the working directory /no/such/folder cannot be used: No such file or directory"),
     ],
 )

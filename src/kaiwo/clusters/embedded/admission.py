@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from kaiwo.clusters.embedded.lifecycle import Ending, TrackedWorkload, array_of
 from kaiwo.clusters.embedded.state import EmbeddedState
 from kaiwo.clusters.ledger import overcommit
-from kaiwo.clusters.queue_access import check_queue_access, describe_living, first_names
+from kaiwo.clusters.queue_access import check_priority, check_queue_access, check_threads, describe_living, first_names
 from kaiwo.manifests.values.names import all_tasks
 from kaiwo.model.errors import ConfigError, NotFoundError, RefusedError
 from kaiwo.model.node import Node
@@ -39,6 +39,8 @@ def admit(state: EmbeddedState, items: Sequence[Item], now_s: int) -> list[Workl
         _check_queue_takes_work(state, queue)
     for workload in batch.values():
         check_queue_access(state.queues, workload)
+        check_priority(state.queues, workload)
+        check_threads(state.queues, workload.name, workload.queue, (role.request for role in workload.roles))
     tasks = _tasks_by_array(batch.values())
     batch = {name: _expand_array_names(state, batch, tasks, workload) for name, workload in batch.items()}
     check_dependency_cycles(state, batch, tasks)
@@ -57,7 +59,7 @@ def admit_queues(state: EmbeddedState, queues: Sequence[Queue], now_s: int) -> l
             _check_takes_children(state, queue.parent)
     others = [queue for name, queue in state.queues.items() if name not in names]
     _check_tree(state, [*others, *queues])
-    created_s = {name: queue.created_s for name, queue in state.queues.items()}
+    created_s = {name: queue.created_s for name, queue in state.queues.items() if not queue.is_implicit}
     return [replace(queue, created_s=created_s.get(queue.name, now_s)) for queue in queues]
 
 
@@ -92,6 +94,17 @@ def find_workload(state: EmbeddedState, name: str) -> TrackedWorkload:
     if tracked is None:
         raise NotFoundError(f"workload {name} does not exist, or ended long ago and was forgotten")
     return tracked
+
+
+def find_submission(state: EmbeddedState, name: str, number: int = 0) -> TrackedWorkload:
+    """One submission of a name; 0: the latest."""
+    tracked = find_workload(state, name)
+    if not number:
+        return tracked
+    if (found := state.submission((name, number))) is not None:
+        return found
+    kept = ", ".join(map(str, state.submissions_of(name)[-20:]))
+    raise NotFoundError(f"workload {name} has no submission {number}, or it was forgotten; there are: {kept}")
 
 
 def find_node(state: EmbeddedState, name: str) -> Node:

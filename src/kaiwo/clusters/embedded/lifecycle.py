@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from kaiwo.clusters.plan_checks import STILL_STOPPING, back_off_s
 from kaiwo.manifests.values.names import ARRAY_LABEL, all_tasks
-from kaiwo.model.amounts import duration
-from kaiwo.model.workload import Phase, Pod, Workload, breaks_gang
+from kaiwo.model.amounts import duration, memory
+from kaiwo.model.workload import Phase, Pod, Workload, breaks_gang, request_of
 from kaiwo.model.workload_record import WorkloadRecord, WorkloadState
 
 SIMULATED_S = 600  # how long simulated work takes by default
@@ -32,6 +32,7 @@ class ExitReason(enum.StrEnum):
     EXITED = "exited"  # by itself
     STOPPED = "stopped"  # on request
     TIME_LIMIT = "time-limit"
+    OUT_OF_MEMORY = "out-of-memory"
     LOST = "lost"  # its supervisor was lost
     NEVER_STARTED = "never-started"
 
@@ -42,6 +43,7 @@ class Exit(msgspec.Struct, frozen=True, omit_defaults=True):
     code: int = 0
     reason: ExitReason = ExitReason.EXITED
     message: str = ""
+    peak_mib: int = 0  # the most memory that it used; 0: not known
 
     @property
     def is_success(self) -> bool:
@@ -61,6 +63,7 @@ class Run(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     is_process: bool = False
     ends_s: int = 0
     is_cut_short: bool = False  # what ends it is the time limit
+    submission: int = 1  # of its workload's name
 
 
 class PlacedRun(msgspec.Struct, frozen=True, gc=False):
@@ -207,6 +210,8 @@ def failure_sentence(workload: Workload, end: Exit, pod: str) -> str:
         return f"stopped at its time limit of {duration(workload.time_limit_s)}"
     if end.message:
         return f"pod {pod}: {end.message}"
+    if end.reason is ExitReason.OUT_OF_MEMORY:
+        return f"pod {pod} used more than the {memory(request_of(workload, pod).memory_mib)} that it asked for"
     if end.reason is ExitReason.STOPPED:
         return f"pod {pod} was stopped from outside"
     if end.code < 0:

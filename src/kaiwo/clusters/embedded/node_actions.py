@@ -1,6 +1,6 @@
 """What people and node agents do to nodes and devices of an embedded cluster: cordon, drain, add, remove, change."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
@@ -22,15 +22,14 @@ class EmbeddedNodes:
 
     async def cordon(self, name: str, cordoned: bool, reason: str = "", who: str = "") -> None:
         await self._runner.transact(lambda transaction: _cordon(transaction, name, cordoned, reason))
-        self._runner.audit(who, "cordon" if cordoned else "uncordon", [name])
 
     async def drain(self, name: str, reason: str = "", who: str = "") -> tuple[str, ...]:
         def act(transaction: Transaction) -> tuple[str, ...]:
             _cordon(transaction, name, True, reason or "drained")
-            return evict_all_pods(transaction, name, f"its node {name} is drained")
+            by = f" by {who}" if who else ""
+            return evict_all_pods(transaction, name, f"its node {name} is drained{by}")
 
         evicted = await self._runner.transact(act)
-        self._runner.audit(who, "drain", [name])
         return evicted
 
     async def put(self, node: Node, who: str = "") -> None:
@@ -40,7 +39,6 @@ class EmbeddedNodes:
                 transaction.put_node(node)
 
         await self._runner.transact(act)
-        self._runner.audit(who, "put-node", [node.name])
 
     async def remove(self, name: str, who: str = "") -> None:
         """Remove a virtual node. Its pods are lost, and their workloads wait again."""
@@ -51,7 +49,6 @@ class EmbeddedNodes:
             evict_all_pods(transaction, name, f"its node {name} is gone")
 
         await self._runner.transact(act)
-        self._runner.audit(who, "remove-node", [name])
 
 
 class EmbeddedDevices:
@@ -80,7 +77,10 @@ class EmbeddedDevices:
         placement = self._runner.state.pods.get((workload, pod))
         return PodRun() if placement is None else PodRun(placement.run.id, self.grade_of(placement.run.id))
 
-    async def correct_devices(self, pod: tuple[str, str], uid: str, devices: tuple[Share, ...]) -> None:
+    async def set_holders(self, node: str, holders: Mapping[str, tuple[Share, ...]] | None) -> None:
+        """This cluster assigns devices itself, and knows who holds them."""
+
+    async def correct_devices(self, node: str, pod: tuple[str, str], uid: str, devices: tuple[Share, ...]) -> None:
         raise RefusedError(f"{'/'.join(pod)} is no pod of a kubelet: this cluster assigns its devices itself")
 
 

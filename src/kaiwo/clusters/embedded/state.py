@@ -3,7 +3,7 @@
 Never reads a clock, writes a file, or does work for more than what changed.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
 from typing import Any, Protocol, TypeVar
@@ -32,13 +32,25 @@ from kaiwo.model.events import (
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Nomination
 from kaiwo.model.planned_start import PlannedStart
-from kaiwo.model.queue import Queue
+from kaiwo.model.queue import DEFAULT_QUEUE, Queue, implicit_default_queue
 from kaiwo.model.reservation import Reservation
-from kaiwo.model.workload_record import WorkloadRecord
+from kaiwo.model.workload_record import AttemptRecord, WorkloadRecord
 
 T = TypeVar("T")
 PodKey = tuple[str, str]  # workload, pod
-TABLES = ("nodes", "queues", "workloads", "pods", "runs", "nominations", "planned_starts", "reservations")
+SubmissionKey = tuple[str, int]  # workload, number of its submission
+TABLES = (
+    "nodes",
+    "queues",
+    "workloads",
+    "earlier",
+    "attempts",
+    "pods",
+    "runs",
+    "nominations",
+    "planned_starts",
+    "reservations",
+)
 
 
 class EmbeddedState:
@@ -48,10 +60,13 @@ class EmbeddedState:
         numbers = count(1)
         self.runs_processes = runs_processes  # False: a command takes simulated time too
         self.new_run_id = new_run_id or (lambda: str(next(numbers)))
+        self.why_no_runs = ""  # why no process can be started now; empty: any can
         self.version = 0
         self.nodes: dict[str, Node] = {}
         self.queues: dict[str, Queue] = {}
         self.workloads: dict[str, TrackedWorkload] = {}
+        self.earlier: dict[SubmissionKey, TrackedWorkload] = {}  # ended work whose name was submitted again
+        self.attempts: dict[tuple[str, int, int], AttemptRecord] = {}  # by workload, submission and attempt
         self.pods: dict[PodKey, PlacedRun] = {}
         self.runs: dict[str, Run] = {}  # runs that have a folder
         self.nominations: dict[str, tuple[Nomination, ...]] = {}  # by workload
@@ -63,12 +78,16 @@ class EmbeddedState:
         self.pods_of: dict[str, dict[str, PlacedRun]] = {}  # by workload
         self.pods_on: dict[str, dict[PodKey, None]] = {}  # by node
         self.pod_of_run: dict[str, PodKey] = {}
-        self.runs_of: dict[str, dict[str, Run]] = {}  # by workload, oldest first
+        self.runs_of: dict[SubmissionKey, dict[str, Run]] = {}  # oldest first
+        self.earlier_of: dict[str, dict[int, None]] = {}  # numbers of the earlier submissions, by workload
         self.dependents: dict[str, dict[str, None]] = {}  # by the workload that they wait for, also if it failed
         self.tasks_of: dict[str, dict[str, None]] = {}  # by array, as `array_of` names it
         self.living_count: dict[str, int] = {}  # by queue: workloads that need it
         self.children: dict[str, dict[str, None]] = {}  # by parent queue
-        self.ended: dict[str, None] = {}  # oldest first
+        # Ended work in the order of its last end. All tasks of an array that were submitted together are one entry:
+        # they are kept or forgotten as one.
+        self.ended: dict[SubmissionKey, dict[SubmissionKey, None]] = {}
+        self.ended_count = 0  # of workloads, not of entries
         self._recent = RecentChanges()
         self._committed = 0  # the version of the last committed transaction
 
@@ -86,10 +105,12 @@ class EmbeddedState:
         self._committed = self.version
 
     def load(self, rows: Mapping[str, Mapping[Any, Any]]) -> None:
-        """Fill an empty state. Ended workloads must come oldest first."""
+        """Fill an empty state."""
         for table in TABLES:
             for key, value in rows[table].items():
                 self.put(table, key, value)
+        ends = {group: max(map(self.ended_s, members)) for group, members in self.ended.items()}
+        self.ended = {group: self.ended[group] for group in sorted(ends, key=ends.__getitem__)}
         self.version = max((tracked.record.version for tracked in self.workloads.values()), default=0)
         self._committed = self.version
         self._recent.begin_at(self.version)
@@ -108,6 +129,20 @@ class EmbeddedState:
             [record for record in found.values() if record is not None],
             [name for name, record in found.items() if record is None],
         )
+
+    def submission(self, key: SubmissionKey) -> TrackedWorkload | None:
+        """The latest submission of a name, or an earlier one that is kept."""
+        current = self.workloads.get(key[0])
+        return current if current is not None and current.record.submission == key[1] else self.earlier.get(key)
+
+    def submissions_of(self, name: str) -> list[int]:
+        """The numbers of all submissions of a name that are kept, the first one first."""
+        current = self.workloads.get(name)
+        return sorted([*self.earlier_of.get(name, ()), *([] if current is None else [current.record.submission])])
+
+    def ended_s(self, key: SubmissionKey) -> int:
+        tracked = self.submission(key)
+        return 0 if tracked is None else tracked.record.ended_s
 
     def as_events(self) -> tuple[Event, ...]:
         events: list[Event] = [NodeChanged(node) for node in self.nodes.values()]
@@ -128,6 +163,8 @@ class EmbeddedState:
         match table:
             case "workloads":
                 self._index_workload(key, before, value)
+            case "earlier":
+                self._index_earlier(key, before, value)
             case "pods":
                 self._index_pod(key, before, value)
             case "runs":
@@ -154,10 +191,36 @@ class EmbeddedState:
                 _drop(self.dependents, other, name)
             for other in new:
                 self.dependents.setdefault(other, {})[name] = None
-        if after is None or not after.is_over:
-            self.ended.pop(name, None)
-        elif before is None or not before.is_over:
-            self.ended[name] = None
+        was = _submission_key(before) if before is not None and before.is_over else None
+        now = _submission_key(after) if after is not None and after.is_over else None
+        if before is not None and was is not None and was != now and was not in self.earlier:
+            self._drop_ended(before)
+        if after is not None and now is not None and now != was:
+            self._add_ended(after)
+
+    def _index_earlier(self, key: SubmissionKey, before: TrackedWorkload | None, after: TrackedWorkload | None) -> None:
+        name, number = key
+        if after is not None:
+            self.earlier_of.setdefault(name, {})[number] = None
+            if key not in self.ended.get(_ended_group(after), ()):
+                self._add_ended(after)
+        elif before is not None:
+            _drop(self.earlier_of, name, number)
+            current = self.workloads.get(name)
+            if current is None or current.record.submission != number or not current.is_over:
+                self._drop_ended(before)
+
+    def _add_ended(self, tracked: TrackedWorkload) -> None:
+        group = _ended_group(tracked)
+        members = self.ended.pop(group, {})
+        self.ended_count += _submission_key(tracked) not in members
+        members[_submission_key(tracked)] = None
+        self.ended[group] = members
+
+    def _drop_ended(self, tracked: TrackedWorkload) -> None:
+        group, key = _ended_group(tracked), _submission_key(tracked)
+        self.ended_count -= key in self.ended.get(group, ())
+        _drop(self.ended, group, key)
 
     def _index_pod(self, key: PodKey, before: PlacedRun | None, after: PlacedRun | None) -> None:
         if before is not None:
@@ -173,9 +236,9 @@ class EmbeddedState:
 
     def _index_run(self, before: Run | None, after: Run | None) -> None:
         if before is not None:
-            _drop(self.runs_of, before.workload, before.id)
+            _drop(self.runs_of, (before.workload, before.submission), before.id)
         if after is not None:
-            self.runs_of.setdefault(after.workload, {})[after.id] = after
+            self.runs_of.setdefault((after.workload, after.submission), {})[after.id] = after
 
 
 class Transaction:
@@ -219,6 +282,20 @@ class Transaction:
         self.put_planned_start(name, None)
         self.events.append(WorkloadGone(name))
 
+    def put_earlier(self, tracked: TrackedWorkload) -> None:
+        """Keep an ended workload under the number of its submission; its name may then be used again."""
+        self._put("earlier", _submission_key(tracked), tracked)
+
+    def drop_earlier(self, key: SubmissionKey) -> None:
+        self._put("earlier", key, None)
+
+    def put_attempt(self, key: SubmissionKey, attempt: AttemptRecord) -> None:
+        self._put("attempts", (*key, attempt.number), attempt)
+
+    def drop_attempt(self, key: SubmissionKey, number: int) -> None:
+        if (*key, number) in self.state.attempts:
+            self._put("attempts", (*key, number), None)
+
     def put_pod(self, placement: PlacedRun) -> None:
         pod = placement.pod
         self._put("pods", (pod.workload, pod.name), placement)
@@ -239,10 +316,18 @@ class Transaction:
     def put_queue(self, queue: Queue) -> None:
         self._put("queues", queue.name, queue)
         self.events.append(QueueChanged(queue))
+        self._update_default_queue()
 
     def drop_queue(self, name: str) -> None:
         self._put("queues", name, None)
         self.events.append(QueueGone(name))
+        self._update_default_queue()
+
+    def _update_default_queue(self) -> None:
+        """As long as nobody has defined it, what it may have depends on whether there are others."""
+        known, fitting = self.state.queues.get(DEFAULT_QUEUE), implicit_default_queue(self.state.queues)
+        if known is not None and known.is_implicit and known != fitting:
+            self.put_queue(fitting)
 
     def put_reservation(self, reservation: Reservation, is_known: bool = False) -> None:
         """Add or change a reservation. `is_known`: the scheduler decided it, so it needs no event."""
@@ -285,8 +370,13 @@ class TransactionRunner(Protocol):
     async def transact(self, act: Callable[[Transaction], T]) -> T:
         """Run one transaction, store it and publish its events."""
 
-    def audit(self, who: str, verb: str, objects: Sequence[str]) -> None:
-        """Record in the audit log what a person did."""
+
+def _submission_key(tracked: TrackedWorkload) -> SubmissionKey:
+    return tracked.workload.name, tracked.record.submission
+
+
+def _ended_group(tracked: TrackedWorkload) -> SubmissionKey:
+    return array_of(tracked.workload) or tracked.workload.name, tracked.record.submission
 
 
 def _array(tracked: TrackedWorkload | None) -> str:
@@ -307,7 +397,7 @@ def _move(index: dict[str, dict[Any, None]], key: Any, before: str | None, after
             index.setdefault(after, {})[key] = None
 
 
-def _drop(index: dict[str, dict[Any, Any]], group: str, key: Any) -> None:
+def _drop(index: dict[Any, dict[Any, Any]], group: Any, key: Any) -> None:
     members = index.get(group)
     if members is not None:
         members.pop(key, None)

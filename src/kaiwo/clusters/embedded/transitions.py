@@ -4,16 +4,16 @@ Changes only the transaction: never starts a process or a timer. A workload's po
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
 
 from msgspec.structs import replace
 
-from kaiwo.clusters.embedded import lifecycle
+from kaiwo.clusters.embedded import ended_work, lifecycle
 from kaiwo.clusters.embedded.lifecycle import Ending, Exit, ExitReason, PlacedRun, Run, TrackedWorkload
 from kaiwo.clusters.embedded.state import Transaction
 from kaiwo.clusters.ledger import Misfit
 from kaiwo.clusters.plan_checks import (
     STILL_STOPPING,
+    Owners,
     by_workload,
     check_devices,
     check_evictions,
@@ -21,8 +21,9 @@ from kaiwo.clusters.plan_checks import (
     find_misfit,
     is_up,
 )
-from kaiwo.model.events import PodGone
-from kaiwo.model.plan import Plan, Start
+from kaiwo.model.affinity import affinity_of_nomination
+from kaiwo.model.events import NominationChanged, PodGone
+from kaiwo.model.plan import Nomination, Plan, Start
 from kaiwo.model.workload import Phase, Pod, Workload
 from kaiwo.model.workload_record import WorkloadState
 from kaiwo.snapshot.assumed_events import assumed_pod
@@ -46,6 +47,7 @@ def start(transaction: Transaction, name: str, starts: Sequence[Start]) -> list[
         return []
     if all(pod.phase is Phase.DONE for pod in placed.values()):
         tracked = lifecycle.begin_attempt(tracked, transaction.now_s)
+    ended_work.record_start(transaction, tracked, pods)
     for pod in pods:
         _place(transaction, tracked, pod)
     _update_state(transaction, tracked)
@@ -61,6 +63,7 @@ def evict(transaction: Transaction, name: str, pods: Sequence[str], message: str
     transaction.events += checked.events
     if tracked is None or not checked.pods:
         return []
+    ended_work.record_eviction(transaction, tracked, message)
     if checked.is_whole:
         tracked = lifecycle.stop_all(tracked, Ending.EVICT, transaction.now_s, message)
     _stop(transaction, [placed[pod] for pod in checked.pods])
@@ -124,6 +127,7 @@ def run_overdue(transaction: Transaction, run_id: str) -> None:
     pod = placement.pod
     tracked = transaction.state.workloads[pod.workload]
     tracked = lifecycle.fail(tracked, lifecycle.OUT_OF_TIME, pod.name, transaction.now_s)
+    _keep_places(transaction, tracked)
     _stop_live_pods(transaction, pod.workload)
     _update_state(transaction, tracked)
 
@@ -135,6 +139,7 @@ def run_ended(transaction: Transaction, run_id: str, end: Exit) -> None:
         return
     pod = placement.pod
     tracked = transaction.state.workloads[pod.workload]
+    ended_work.record_peak(transaction, tracked, end.peak_mib)
     # A pod that finished before it could be stopped has done its work.
     if end.is_success and tracked.ending in (Ending.NONE, Ending.EVICT):
         transaction.put_pod(replace(placement, pod=replace(pod, phase=Phase.DONE)))
@@ -144,9 +149,22 @@ def run_ended(transaction: Transaction, run_id: str, end: Exit) -> None:
             tracked = replace(tracked, record=replace(tracked.record, exit_code=end.code))
     else:
         tracked = lifecycle.fail(tracked, end, pod.name, transaction.now_s)
+        _keep_places(transaction, tracked)
         transaction.drop_pod(pod.workload, pod.name)
         _stop_live_pods(transaction, pod.workload)
     _update_state(transaction, tracked)
+
+
+def adopt_run(transaction: Transaction, tracked: TrackedWorkload, placement: PlacedRun) -> None:
+    """A run that the state did not know: its workload is as it was when the run started."""
+    current = transaction.state.workloads.get(tracked.workload.name)
+    if current is not None and current.record.submission != tracked.record.submission:
+        ended_work.keep_earlier(transaction, tracked.workload.name)
+    transaction.put_workload(tracked)
+    transaction.put_run(placement.run)
+    transaction.put_pod(placement)
+    ended_work.record_start(transaction, tracked, [placement.pod])
+    _update_state(transaction, transaction.state.workloads[tracked.workload.name])
 
 
 def revive(transaction: Transaction, name: str, before: Workload | None = None) -> None:
@@ -170,23 +188,12 @@ def revive(transaction: Transaction, name: str, before: Workload | None = None) 
                 transaction.put_workload(lifecycle.with_workload(tracked, after=after, after_failed=failed))
 
 
-def forget_oldest_ended(transaction: Transaction, kept: int) -> None:
-    surplus = len(transaction.state.ended) - kept
-    if surplus > 0:
-        forget(transaction, list(islice(transaction.state.ended, surplus)))
-
-
-def forget(transaction: Transaction, names: Iterable[str]) -> None:
-    for name in names:
-        for run_id in list(transaction.state.runs_of.get(name, ())):
-            transaction.drop_run(run_id)
-        transaction.drop_workload(name)
-
-
 def _pods_to_place(
     transaction: Transaction, tracked: TrackedWorkload, starts: Iterable[Start], placed: Mapping[str, Pod]
 ) -> list[Pod] | Misfit:
     workload = tracked.workload
+    if transaction.state.why_no_runs and tracked.record.program.command:
+        return Misfit("", transaction.state.why_no_runs)
     pods: list[Pod] = []
     for start in starts:
         role = check_devices(workload, start)
@@ -196,12 +203,13 @@ def _pods_to_place(
     if tracked.ending or tracked.record.state is WorkloadState.STOPPING:
         return Misfit("", STILL_STOPPING)
     state = transaction.state
-    return find_misfit(workload, pods, placed.values(), state.nodes, state.ledger) or pods
+    owners = Owners(lambda name: found.workload if (found := state.workloads.get(name)) else None, state.queues)
+    return find_misfit(workload, pods, placed.values(), state.nodes, state.ledger, owners) or pods
 
 
 def _place(transaction: Transaction, tracked: TrackedWorkload, pod: Pod) -> None:
     record = tracked.record
-    run = Run(transaction.state.new_run_id(), pod.workload, pod.name, record.attempt)
+    run = Run(transaction.state.new_run_id(), pod.workload, pod.name, record.attempt, submission=record.submission)
     if transaction.state.runs_processes and record.program.command:
         run = replace(run, is_process=True)
         placement = PlacedRun(pod, run)
@@ -215,7 +223,8 @@ def _place(transaction: Transaction, tracked: TrackedWorkload, pod: Pod) -> None
 
 
 def _drop_old_runs(transaction: Transaction, run: Run) -> None:
-    mine = [other for other in transaction.state.runs_of[run.workload].values() if other.pod == run.pod]
+    runs = transaction.state.runs_of[run.workload, run.submission].values()
+    mine = [other for other in runs if other.pod == run.pod]
     for old in mine[:-RUNS_KEPT]:
         transaction.drop_run(old.id)
 
@@ -235,16 +244,51 @@ def _stop(transaction: Transaction, placements: Iterable[PlacedRun]) -> None:
             transaction.drop_pod(placement.pod.workload, placement.pod.name)
 
 
+def _keep_places(transaction: Transaction, tracked: TrackedWorkload) -> None:
+    """A gang that will be tried again gets its places back: smaller work would be in its way for longer than its
+    back-off lasts."""
+    workload = tracked.workload
+    if workload.pods < 2 or not tracked.wants_pods:
+        return
+    placed = transaction.state.pods_of.get(workload.name, {}).values()
+    _put_kept_places(
+        transaction, workload.name, [_place_of(each.pod, transaction.now_s) for each in placed if is_up(each.pod)]
+    )
+
+
+def _put_kept_places(transaction: Transaction, name: str, places: Sequence[Nomination]) -> None:
+    """Keep these places instead of those that were kept before. The scheduler learns of it from the events."""
+    others = [each for each in transaction.state.nominations.get(name, ()) if not each.lost_s]
+    taken = {each.pod for each in others}
+    fresh = [each for each in places if each.pod not in taken]
+    transaction.put_nominations(name, (*others, *fresh))
+    transaction.events += [NominationChanged(each) for each in fresh]
+
+
+def _place_of(pod: Pod, now_s: int) -> Nomination:
+    amounts = (pod.cpu_milli, pod.memory_mib, pod.extended, affinity_of_nomination(pod.neighbours), pod.beside)
+    since_s = max(1, now_s)
+    return Nomination(
+        pod.workload, pod.name, pod.node, pod.devices, *amounts, lost_s=since_s, share_with=pod.share_with
+    )
+
+
 def _update_state(transaction: Transaction, tracked: TrackedWorkload) -> None:
     name = tracked.workload.name
     placed = transaction.state.pods_of.get(name, {})
     if all(placement.pod.phase is Phase.DONE for placement in placed.values()):
         is_complete = len(placed) == tracked.workload.pods
         ending = tracked.ending
+        message = tracked.record.message if ending else ""
+        ended_work.record_end(transaction, tracked, message, tracked.record.exit_code)
         if is_complete and ending in (Ending.NONE, Ending.EVICT):
             tracked = lifecycle.succeed(tracked, transaction.now_s)
         elif ending:
             tracked = lifecycle.end(tracked, transaction.now_s)
+            if ending is Ending.FAIL and tracked.wants_pods:  # until its back-off is over, short work may use them
+                kept = [each for each in transaction.state.nominations.get(name, ()) if each.lost_s]
+                due_s = tracked.workload.not_before_s
+                _put_kept_places(transaction, name, [replace(each, due_s=due_s) for each in kept])
         if is_complete or ending not in (Ending.NONE, Ending.EVICT):
             for pod in list(placed):
                 transaction.drop_pod(name, pod)

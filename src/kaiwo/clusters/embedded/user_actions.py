@@ -6,7 +6,7 @@ continues after a refusal.
 
 from collections.abc import Callable, Mapping, Sequence
 
-from kaiwo.clusters.embedded import lifecycle, transitions
+from kaiwo.clusters.embedded import ended_work, lifecycle, transitions
 from kaiwo.clusters.embedded import reservations as reservation_actions
 from kaiwo.clusters.embedded.admission import (
     Item,
@@ -20,9 +20,9 @@ from kaiwo.clusters.embedded.lifecycle import Ending, TrackedWorkload, new_workl
 from kaiwo.clusters.embedded.state import Transaction, TransactionRunner
 from kaiwo.clusters.protocol import Action
 from kaiwo.clusters.queue_access import check_queue_access
-from kaiwo.model.errors import ConfigError, KaiwoError, NotFoundError, RefusedError
-from kaiwo.model.queue import Queue, is_same_queue
-from kaiwo.model.reservation import Reservation, is_same_reservation
+from kaiwo.model.errors import ConfigError, ForbiddenError, KaiwoError, NotFoundError, RefusedError
+from kaiwo.model.queue import Queue
+from kaiwo.model.reservation import Reservation
 from kaiwo.model.workload import Workload
 from kaiwo.model.workload_record import WorkloadRecord, WorkloadState
 
@@ -42,7 +42,6 @@ class EmbeddedWork:
         reservations: Sequence[Reservation] = (),
     ) -> tuple[Queue | None, ...]:
         queues, items = list(queues), list(items)
-        known = dict(self._runner.state.reservations)
 
         def act(transaction: Transaction) -> tuple[Queue | None, ...]:
             before = tuple(transaction.state.queues.get(queue.name) for queue in queues)
@@ -60,44 +59,45 @@ class EmbeddedWork:
             before = await self._runner.transact(act)
         except _DryRunError as dry:
             return dry.before
-        changed = [queue.name for queue, old in zip(queues, before, strict=True) if not is_same_queue(queue, old)]
-        fresh = [each.name for each in reservations if not is_same_reservation(each, known.get(each.name))]
-        self._runner.audit(who, "put-queue", changed)
-        self._runner.audit(who, "put-reservation", fresh)
-        self._runner.audit(who, "submit", [workload.name for workload, _ in items])
         return before
 
     async def submit(self, items: Sequence[Item], who: str = "") -> None:
         await self.put((), items, who)
 
     async def remove(
-        self, queues: Sequence[str], workloads: Sequence[str], who: str = "", reservations: Sequence[str] = ()
+        self,
+        queues: Sequence[str],
+        workloads: Sequence[str],
+        who: str = "",
+        reservations: Sequence[str] = (),
+        only_of: str | None = None,
     ) -> tuple[str, ...]:
         def act(transaction: Transaction) -> tuple[str, ...]:
+            _check_all_submissions(transaction, workloads, only_of)
             reservation_actions.remove(transaction, reservations)
             return _remove(transaction, queues, workloads, _cancelled_by(who))
 
         stopping = await self._runner.transact(act)
-        self._runner.audit(who, "remove-reservation", reservations)
-        self._runner.audit(who, "remove", workloads)
-        self._runner.audit(who, "remove-queue", queues)
         return stopping
 
     def reservations(self) -> Sequence[Reservation]:
         return [found for _, found in sorted(self._runner.state.reservations.items())]
 
-    async def change(self, action: Action, name: str, who: str = "") -> None:
-        (refusal,) = await self.change_many(action, (name,), who)
+    async def change(self, action: Action, name: str, who: str = "", only_of: str | None = None) -> None:
+        (refusal,) = await self.change_many(action, (name,), who, only_of)
         if refusal is not None:
             raise refusal
 
-    async def change_many(self, action: Action, names: Sequence[str], who: str = "") -> tuple[KaiwoError | None, ...]:
+    async def change_many(
+        self, action: Action, names: Sequence[str], who: str = "", only_of: str | None = None
+    ) -> tuple[KaiwoError | None, ...]:
         step = _ACTIONS[action]
 
         def act(transaction: Transaction) -> tuple[KaiwoError | None, ...]:
             refusals: list[KaiwoError | None] = []
             for name in names:
                 try:
+                    _check_user(find_workload(transaction.state, name), only_of)
                     step(transaction, name, who)
                     refusals.append(None)
                 except (ConfigError, NotFoundError, RefusedError) as refusal:
@@ -105,24 +105,25 @@ class EmbeddedWork:
             return tuple(refusals)
 
         refusals = await self._runner.transact(act)
-        done = [name for name, refusal in zip(names, refusals, strict=True) if refusal is None]
-        self._runner.audit(who, action, done)
         return refusals
 
-    async def checkpoint(self, name: str, at_s: int = 0, who: str = "") -> int:
-        saved_s = await self._runner.transact(lambda transaction: _checkpoint(transaction, name, at_s))
-        self._runner.audit(who, "checkpoint", [name])
+    async def checkpoint(self, name: str, at_s: int = 0, who: str = "", only_of: str | None = None) -> int:
+        def act(transaction: Transaction) -> int:
+            _check_user(find_workload(transaction.state, name), only_of)
+            return _checkpoint(transaction, name, at_s)
+
+        saved_s = await self._runner.transact(act)
         return saved_s
 
-    async def forget_ended(self, names: Sequence[str], who: str = "") -> None:
+    async def forget_ended(self, names: Sequence[str], who: str = "", only_of: str | None = None) -> None:
         def act(transaction: Transaction) -> None:
+            _check_all_submissions(transaction, names, only_of)
             for name in names:
                 if not find_workload(transaction.state, name).is_over:
                     raise RefusedError(f"workload {name} has not ended; cancel it first")
-            transitions.forget(transaction, dict.fromkeys(names))
+            ended_work.forget(transaction, dict.fromkeys(names))
 
         await self._runner.transact(act)
-        self._runner.audit(who, "forget", names)
 
 
 class _DryRunError(Exception):
@@ -132,12 +133,30 @@ class _DryRunError(Exception):
         self.before = before
 
 
+def _check_user(tracked: TrackedWorkload, only_of: str | None) -> None:
+    """Work of an unknown user is nobody's."""
+    workload = tracked.workload
+    if only_of is not None and (not workload.user or workload.user != only_of):
+        whose = f"user '{workload.user}'" if workload.user else "no known user"
+        raise ForbiddenError(
+            f"workload {workload.name} belongs to {whose}; only its user, operators and admins may change it"
+        )
+
+
+def _check_all_submissions(transaction: Transaction, names: Sequence[str], only_of: str | None) -> None:
+    """What is forgotten includes earlier submissions of the name, and those may be of somebody else."""
+    for name in names if only_of is not None else ():
+        for number in transaction.state.submissions_of(find_workload(transaction.state, name).workload.name):
+            tracked = transaction.state.submission((name, number))
+            if tracked is not None:
+                _check_user(tracked, only_of)
+
+
 def _start_tracking(transaction: Transaction, workloads: Sequence[Workload], items: Sequence[Item]) -> None:
     for workload, (_, program) in zip(workloads, items, strict=True):
         before = transaction.state.workloads.get(workload.name)
-        if before is not None:
-            transitions.forget(transaction, [workload.name])
-        transaction.put_workload(new_workload(WorkloadRecord(workload, program)))
+        number = ended_work.keep_earlier(transaction, workload.name)
+        transaction.put_workload(new_workload(WorkloadRecord(workload, program, submission=number)))
         if before is not None:
             transitions.revive(transaction, workload.name, before.workload)
 
@@ -150,7 +169,7 @@ def _remove(transaction: Transaction, queues: Sequence[str], names: Sequence[str
         if not tracked.is_over:
             transitions.stop_workload(transaction, tracked, Ending.CANCEL, message)
     stopping = [name for name in workloads if not find_workload(transaction.state, name).is_over]
-    transitions.forget(transaction, [name for name in workloads if name not in stopping])
+    ended_work.forget(transaction, [name for name in workloads if name not in stopping])
     for queue in dict.fromkeys(queues):
         transaction.drop_queue(queue)
     return tuple(stopping)

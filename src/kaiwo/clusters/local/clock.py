@@ -1,11 +1,16 @@
 """The local cluster's clock: wall time, or virtual time at some speed, which stops while Kaiwo is down.
 
-It never goes backwards, not even over a restart: it never passes its limit, which is stored before it takes effect.
+It counts seconds that really pass, so a change of the system's clock does not reach it while Kaiwo runs: a duration is
+never wrong. It never goes backwards over a restart either: it never passes its limit, which is stored before it takes
+effect. Only when the system's clock was changed does the next start follow it, and all stored times with it.
 """
 
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
+PLAUSIBLE_S = 1_700_000_000  # in 2023, before the first Kaiwo
+STEP_S = 60.0  # a smaller difference is not a change of the system's clock, but drift or a moment's delay
 AHEAD_S = 5.0  # how far the limit is ahead, in real time; after a crash virtual time continues at the limit
 
 
@@ -42,9 +47,48 @@ class Clock:
         return self._start_ms + int((self._ticks() - self._start_ticks) * 1000 * self.speed)
 
 
-def first_time_ms(stored: str, is_wall_time: bool) -> int:
-    """Where the clock begins: virtual time where it stopped, wall time now; neither before the stored time."""
-    wall_ms = int(time.time() * 1000)
-    if not stored:
-        return wall_ms
-    return max(int(stored), wall_ms) if is_wall_time else int(stored)
+class SystemTime(NamedTuple):
+    """What this machine's clocks say."""
+
+    wall_ms: int
+    boot: str  # identifies the boot whose ticks these are
+    ticks_s: float
+
+
+class ClockStart(NamedTuple):
+    ms: int  # where the clock begins
+    step_s: int = 0  # by how much the system's clock was changed: all stored times move with it
+    away_s: int = 0  # how long no Kaiwo ran, as far as the clocks say
+
+
+def start_of(stored_ms: str, stored_boot: str, is_wall_time: bool, now: SystemTime) -> ClockStart:
+    """Where the clock begins. Virtual time goes on where it stopped; wall time follows the system's clock.
+
+    `stored_boot`: what `describe_boot` wrote at the last start. In the same boot the ticks say how much time has really
+    passed, and what the system's clock says beyond that is a step. After a reboot nobody knows: a later time counts as
+    time that has passed, an earlier one as a step.
+    """
+    if not stored_ms:
+        return ClockStart(now.wall_ms)
+    last_ms = int(stored_ms)
+    if not is_wall_time or not is_plausible(now.wall_ms):
+        return ClockStart(last_ms)
+    boot, _, offset = stored_boot.partition(" ")
+    is_same_boot = boot == now.boot and offset.lstrip("-").isdecimal()
+    expected_ms = int(offset) + int(now.ticks_s * 1000) if is_same_boot else last_ms
+    step_ms = now.wall_ms - expected_ms
+    if step_ms > 0 and not is_same_boot:
+        return ClockStart(now.wall_ms, away_s=step_ms // 1000)
+    if abs(step_ms) < STEP_S * 1000:
+        return ClockStart(max(last_ms, now.wall_ms))
+    return ClockStart(now.wall_ms, step_s=step_ms // 1000)
+
+
+def is_plausible(wall_ms: int) -> bool:
+    """False for a clock that was never set: such machines begin in 1970, or when their hardware was made."""
+    return wall_ms >= PLAUSIBLE_S * 1000
+
+
+def describe_boot(start: ClockStart, now: SystemTime) -> str:
+    """Relates the clock to the ticks of this boot, for the next start."""
+    return f"{now.boot} {start.ms - int(now.ticks_s * 1000)}"

@@ -9,35 +9,38 @@ import contextlib
 import heapq
 import logging
 import secrets
-import shutil
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from msgspec.structs import replace
-
 from kaiwo.clusters.embedded import transitions
-from kaiwo.clusters.embedded.admission import find_workload
-from kaiwo.clusters.embedded.cluster import ENDED_KEPT, EmbeddedCluster
+from kaiwo.clusters.embedded.admission import find_submission, find_workload
+from kaiwo.clusters.embedded.cluster import EmbeddedCluster
+from kaiwo.clusters.embedded.ended_work import DEFAULT_RETENTION, Retention
 from kaiwo.clusters.embedded.lifecycle import PlacedRun, simulated_exit
-from kaiwo.clusters.embedded.node_actions import evict_all_pods
 from kaiwo.clusters.embedded.state import EmbeddedState, Transaction
-from kaiwo.clusters.ledger import overcommit
-from kaiwo.clusters.local.clock import Clock, first_time_ms, ticks
-from kaiwo.clusters.local.cluster_file import VIRTUAL_LABEL
+from kaiwo.clusters.local.cgroups import NO_CGROUPS, RunCgroups
+from kaiwo.clusters.local.clock import Clock, SystemTime, ticks
+from kaiwo.clusters.local.continue_clock import LONG_AWAY_S, continue_clock
+from kaiwo.clusters.local.continue_state import are_virtual, continue_state
+from kaiwo.clusters.local.disk_space import DEFAULT_DISK_LIMITS, DiskLimits, why_disk_is_low
+from kaiwo.clusters.local.group_flush import GroupFlush
 from kaiwo.clusters.local.home_folder import Home
-from kaiwo.clusters.local.process_environment import environment
 from kaiwo.clusters.local.processes import Processes, RunListener, ShareProvider
-from kaiwo.clusters.local.run_folder import RunCondition, RunFolder, RunSpec
+from kaiwo.clusters.local.run_folder import RunCondition, RunFolder
+from kaiwo.clusters.local.run_sizes import RunSizes
+from kaiwo.clusters.local.run_spec import first_pod, make_spec
 from kaiwo.clusters.local.sqlite_store import Store
+from kaiwo.clusters.local.state_file import back_up_in
+from kaiwo.clusters.local.supervisor import boot_id
 from kaiwo.clusters.protocol import Abilities, Cluster, LogFile
+from kaiwo.clusters.secret_values import SecretValues
 from kaiwo.model.errors import ClusterError, ConfigError, NotFoundError
-from kaiwo.model.gpu import Gpu, with_health_of
 from kaiwo.model.node import Node
-from kaiwo.model.queue import DEFAULT_QUEUE, UNBOUNDED_DEFAULT_QUEUE
-from kaiwo.model.workload import Phase, Workload, ordered_pods, request_of
+from kaiwo.model.workload import Phase, ordered_pods
 
 T = TypeVar("T")
 GRACE_S = 10.0  # between SIGTERM and SIGKILL
@@ -45,6 +48,7 @@ BATCH = 200  # run events in one transaction
 HEARTBEAT_S = 2.0
 RETRY_S = 1.0
 MAX_SPEED = 100_000
+FIRST_BACKUP_S, BACKUP_EVERY_S = 60.0, 600.0
 
 log = logging.getLogger(__name__)
 RunEvent = Callable[[Transaction], None]
@@ -62,26 +66,36 @@ class LocalCluster(EmbeddedCluster):
         *,
         speed: float = 1.0,
         grace_s: float = GRACE_S,
-        ended_kept: int = ENDED_KEPT,
+        retention: Retention = DEFAULT_RETENTION,
         ticks: Callable[[], float] = ticks,
+        wall: Callable[[], float] = time.time,
         default_nodes: Callable[[], Sequence[Node]] | None = None,
         shares: ShareProvider | None = None,
+        disk: DiskLimits = DEFAULT_DISK_LIMITS,
+        cgroups: RunCgroups = NO_CGROUPS,
+        report: Callable[[str], None] = lambda line: None,
     ) -> None:
-        """`nodes`: exactly these; None: those that the cluster had before, or `default_nodes` the first time."""
+        """`nodes`: exactly these; None: those that the cluster had before, or `default_nodes` the first time.
+
+        `report`: called with a line about once a second while a large state file is checked.
+        """
         if not 0 < speed <= MAX_SPEED:
             raise ConfigError(f"--speed is {speed:g}; it must be above 0 and at most {MAX_SPEED:,}", "--speed")
-        super().__init__(EmbeddedState(runs_processes=True, new_run_id=partial(secrets.token_hex, 6)), ended_kept)
+        super().__init__(EmbeddedState(runs_processes=True, new_run_id=partial(secrets.token_hex, 6)), retention)
         self.grace_s = grace_s
+        self.disk = disk
         self.home = Home(Path(home).resolve())
         try:
-            self._store = Store(self.home.state)
+            self._store = Store(self.home.state, report)
             self.state.load(self._store.load())
-            stored_ms = self._store.meta("clock_ms")
-            with self.state.transaction(first_time_ms(stored_ms, False) // 1000) as transaction:
-                _set_up_nodes(transaction, nodes, default_nodes)
-                self._store.save(transaction)
+            now = SystemTime(int(wall() * 1000), boot_id(), ticks())
+            continued = continue_state(self._store, self.state, self.home, nodes, default_nodes, now)
             is_wall_time = speed == 1.0 and not self.is_virtual
-            self.clock = Clock(first_time_ms(stored_ms, is_wall_time), speed, ticks)
+            start, notices = continue_clock(self._store, self.state, continued.clock_ms, is_wall_time, now)
+            self.notices = [*continued.notices, *notices]
+            self.clock = Clock(start.ms, speed, ticks)
+            if start.away_s >= LONG_AWAY_S:
+                self._next_forget_s = self.clock.now_s() + LONG_AWAY_S
             self._store_time()
         except BaseException:
             self.home.close()
@@ -95,20 +109,37 @@ class LocalCluster(EmbeddedCluster):
             ended=self._reporting(transitions.run_ended),
             refused=self._reporting(transitions.run_refused),
         )
-        self._processes = Processes(self.home.runs, self._listener, shares)
+        self.cgroups = cgroups
+        self._secrets = SecretValues(self.home.path)
+        self._processes = Processes(self.home.runs, self._listener, shares, cgroups, self._secrets.unseal)
         self._ends: list[tuple[int, str]] = []  # of simulated runs: when, which
         self._run_events: list[RunEvent] = []
         self._discarded: list[str] = []  # runs whose folders must be removed
+        self._sizes = RunSizes(self.home.runs, self.state.runs)
         self.faults = 0
+        self._next_backup = time.monotonic() + FIRST_BACKUP_S
+        self._backed_up_version = 0
         self._tasks: list[asyncio.Task[None]] = []
         self._writing = asyncio.Lock()
         self._writer = ThreadPoolExecutor(1, "kaiwo-store")
+        self._flush = GroupFlush(self._store.sync)
+        self._carrying_out: set[asyncio.Task[None]] = set()  # changes that wait for their flush
         self._wake = asyncio.Event()
         self._has_discarded = asyncio.Event()
 
     @property
     def abilities(self) -> Abilities:
-        return Abilities(self.work, self.nodes, self.devices, logs=self, console=self, virtual_time=self.clock)
+        return Abilities(
+            self.work,
+            self.nodes,
+            self.devices,
+            logs=self,
+            console=self,
+            virtual_time=self.clock,
+            past=self,
+            confinement=self.cgroups,
+            secrets=self._secrets,
+        )
 
     @property
     def is_virtual(self) -> bool:
@@ -125,8 +156,10 @@ class LocalCluster(EmbeddedCluster):
             asyncio.create_task(self._process_run_events(), name="kaiwo-cluster"),
             asyncio.create_task(self._heartbeat(), name="kaiwo-heartbeat"),
         ]
+        self.state.why_no_runs = why_disk_is_low(self.home.path, self.disk)
         for placement in list(self.state.pods.values()):
             self._run(placement)
+        self._processes.remove_forgotten_cgroups()
         self._processes.check_shares(is_first=True)
 
     async def close(self) -> None:
@@ -139,18 +172,21 @@ class LocalCluster(EmbeddedCluster):
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._processes.close()
         async with self._writing:
+            await self._flush.close()
+            await asyncio.gather(*self._carrying_out, return_exceptions=True)
             await asyncio.to_thread(self._writer.shutdown)  # a heartbeat that was cut short may still be writing
             with contextlib.suppress(ClusterError):
                 self._store.set_meta("clock_ms", str(self.clock.now_ms()))
             self._store.close()
         self.home.close()
 
-    def logs_of(self, name: str, pod: str = "") -> Sequence[LogFile]:
+    def logs_of(self, name: str, pod: str = "", submission: int = 0) -> Sequence[LogFile]:
         """The logs of a pod (default: the first that has one), the first attempt first."""
-        names = [each for each, _ in ordered_pods(find_workload(self.state, name).workload)]
+        record = find_submission(self.state, name, submission).record
+        names = [each for each, _ in ordered_pods(record.workload)]
         if pod and pod not in names:
             raise NotFoundError(f"workload {name} has no pod {pod}; it has {', '.join(names[:5])}")
-        runs = list(self.state.runs_of.get(name, {}).values())
+        runs = list(self.state.runs_of.get((name, record.submission), {}).values())
         for each in [pod] if pod else names:
             if mine := [run for run in runs if run.pod == each]:
                 return [LogFile(run.attempt, str(self._folder(run.id).log), self._is_over(run.id)) for run in mine]
@@ -159,22 +195,42 @@ class LocalCluster(EmbeddedCluster):
     def console_of(self, name: str) -> str:
         """The folder with the socket that takes its input; empty: there is none now."""
         tracked = find_workload(self.state, name)
-        placement = self.state.pods_of.get(name, {}).get(_first_pod(tracked.workload))
+        placement = self.state.pods_of.get(name, {}).get(first_pod(tracked.workload))
         if placement is None or not placement.run.is_process or not tracked.record.program.is_interactive:
             return ""
         return str(self._folder(placement.run.id).path)
 
-    async def transact(self, act: Callable[[Transaction], T]) -> T:
+    async def transact(self, act: Callable[[Transaction], T], is_acknowledged: bool = True) -> T:
         await self.start()
         # When a caller gives up, the next transaction must still wait until the thread has written this one.
-        return await asyncio.shield(asyncio.create_task(self._transact(act)))
+        result, flushed = await asyncio.shield(asyncio.create_task(self._transact(act)))
+        if is_acknowledged:
+            await asyncio.shield(flushed)
+        return result
 
-    async def _transact(self, act: Callable[[Transaction], T]) -> T:
+    async def _transact(self, act: Callable[[Transaction], T]) -> tuple[T, "asyncio.Task[None]"]:
+        """The result, and a task that ends when the change survives a power cut and is being carried out."""
         async with self._writing:
             transaction, result = await self._write(self._commit, act)
+            flushed = self._flush.wait() if transaction.before or self._flush.is_busy else None
             self._publish(transaction)
+        task = asyncio.create_task(self._carry_out_when(flushed, transaction), name="kaiwo-carry-out")
+        self._carrying_out.add(task)
+        task.add_done_callback(self._carried_out)
+        return result, task
+
+    async def _carry_out_when(self, flushed: "asyncio.Future[None] | None", transaction: Transaction) -> None:
+        try:
+            if flushed is not None:
+                await flushed
+        finally:  # also when the flush failed: the change is made, and whoever made it is told of the failure
+            # Those that wait for one flush go on in the order in which they were committed.
             self._carry_out(transaction)
-            return result
+
+    def _carried_out(self, task: "asyncio.Task[None]") -> None:
+        self._carrying_out.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:  # nobody may be waiting for it
+            log.error("the state could not be flushed to the disk: %s", error)
 
     async def _write(self, work: Callable[..., T], *arguments: Any) -> T:
         """On a separate thread: SQLite releases the interpreter lock at every statement, and on the event loop each
@@ -191,21 +247,16 @@ class LocalCluster(EmbeddedCluster):
 
     def _carry_out(self, transaction: Transaction) -> None:
         for placement in transaction.runs_to_start:
+            if placement.run.is_process:
+                self._sizes.add(placement.run.id)
             self._run(placement)
         for placement in transaction.runs_to_stop:
             self._processes.stop(placement.run.id)
         discarded = [run_id for run_id, run in transaction.changed_rows("runs") if run is None]
         if discarded:
+            self._sizes.drop(discarded)
             self._discarded += discarded
             self._has_discarded.set()
-
-    def audit(self, who: str, verb: str, objects: Sequence[str]) -> None:
-        if not objects:
-            return
-        try:
-            self.home.audit(who, verb, objects)
-        except OSError as error:  # the change is made: a full disk must not make it look refused
-            log.error("the audit log cannot be written: %s", error)
 
     def _run(self, placement: PlacedRun) -> None:
         run, pod = placement.run, placement.pod
@@ -215,28 +266,17 @@ class LocalCluster(EmbeddedCluster):
             heapq.heappush(self._ends, (run.ends_s, run.id))
             self._wake.set()
             return
-        self._processes.run(run.id, self._spec(placement), has_begun=pod.phase is Phase.RUNNING)
+        spec = make_spec(
+            self.state,
+            placement,
+            self.home.path,
+            grace_s=self.grace_s,
+            log_bytes=self.disk.log_bytes,
+            speed=self.clock.speed,
+        )
+        self._processes.run(run.id, spec, has_begun=pod.phase is Phase.RUNNING)
         if pod.phase is Phase.RELEASING:
             self._processes.stop(run.id)
-
-    def _spec(self, placement: PlacedRun) -> RunSpec:
-        record = self.state.workloads[placement.run.workload].record
-        request = request_of(record.workload, placement.run.pod)
-        folder, node = self.home.runs / placement.run.id, self.state.nodes.get(placement.pod.node)
-        return RunSpec(
-            command=record.program.command,
-            env=environment(record, placement, node, str(folder), str(self.home.path)),
-            workdir=record.program.workdir or str(folder / "work"),
-            log=str(folder / "log"),
-            time_limit_s=record.workload.time_limit_s / self.clock.speed,  # the supervisor has a real clock
-            grace_s=self.grace_s,
-            workload=placement.run.workload,
-            pod=placement.run.pod,
-            devices=placement.pod.devices,
-            isolation=request.isolation,
-            least_grade=request.least_grade,
-            console=record.program.is_interactive and placement.run.pod == _first_pod(record.workload),
-        )
 
     def _reporting(self, transition: Callable[..., None]) -> Callable[..., None]:
         """A callback that puts the transition on the list of run events."""
@@ -267,7 +307,7 @@ class LocalCluster(EmbeddedCluster):
                 event(transaction)
 
         try:
-            await self.transact(act)
+            await self.transact(act, is_acknowledged=False)
         except ClusterError as error:
             # For example, the disk is full. The events stay at the head of the list and are tried again.
             log.error("run events cannot be stored yet: %s", error)
@@ -295,11 +335,18 @@ class LocalCluster(EmbeddedCluster):
     async def _heartbeat(self) -> None:
         self._discarded += await asyncio.to_thread(self._stray_folders)
         while True:
+            self.state.why_no_runs = why_disk_is_low(self.home.path, self.disk)
             with contextlib.suppress(ClusterError):  # the disk is full: the clock stops until it can be stored
                 async with self._writing:
                     await self._write(self._store_time)
                 if self._store.wants_checkpoint():
                     await asyncio.to_thread(self._store.checkpoint)
+                await self._back_up_when_due()
+            if ended := self._sizes.waiting(self._is_over):
+                self._sizes.keep(await asyncio.to_thread(self._sizes.measure, ended))
+            if self.now_s() >= self._next_forget_s:
+                with contextlib.suppress(ClusterError):
+                    await self.transact(lambda transaction: None)
             discarded, self._discarded = self._discarded, []
             if discarded:
                 await asyncio.to_thread(self._remove_folders, discarded)
@@ -308,6 +355,25 @@ class LocalCluster(EmbeddedCluster):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(HEARTBEAT_S):
                     await self._has_discarded.wait()
+
+    def ended_bytes(self) -> int:
+        return self._sizes.total
+
+    def run_bytes(self, run_id: str) -> int:
+        return self._sizes.of(run_id)
+
+    async def _back_up_when_due(self) -> None:
+        """Every ten minutes, if anything has changed; a large file less often, so that it costs little."""
+        if time.monotonic() < self._next_backup or self.state.version == self._backed_up_version:
+            return
+        began, version = time.monotonic(), self.state.version
+        try:
+            await asyncio.to_thread(back_up_in, self.home.path)
+            self._backed_up_version = version
+        except ClusterError as error:
+            log.error("the automatic backup failed: %s", error)
+        now = time.monotonic()
+        self._next_backup = now + max(BACKUP_EVERY_S, 20 * (now - began))
 
     def _store_time(self) -> None:
         limit_ms = self.clock.next_limit_ms()
@@ -328,51 +394,7 @@ class LocalCluster(EmbeddedCluster):
 
     def _remove_folders(self, run_ids: Sequence[str]) -> None:
         for run_id in run_ids:
-            shutil.rmtree(self.home.runs / run_id, ignore_errors=True)
-
-
-def are_virtual(nodes: Iterable[Node]) -> bool:
-    return all(VIRTUAL_LABEL in node.labels for node in nodes)
-
-
-def _set_up_nodes(
-    transaction: Transaction, nodes: Sequence[Node] | None, find_nodes: Callable[[], Sequence[Node]] | None
-) -> None:
-    """Create the default queue and the nodes. A real machine stays a node even when its driver does not answer."""
-    if DEFAULT_QUEUE not in transaction.state.queues:
-        transaction.put_queue(UNBOUNDED_DEFAULT_QUEUE)
-    existing = transaction.state.nodes.values()
-    if nodes is None and find_nodes is not None and not (existing and are_virtual(existing)):
-        found = find_nodes()
-        nodes = None if existing and are_virtual(found) else found  # a real machine may have changed
-    if nodes is not None:
-        _replace_nodes(transaction, nodes)
-
-
-def _replace_nodes(transaction: Transaction, nodes: Sequence[Node]) -> None:
-    """Pods whose node or devices are gone are evicted, and wait again. A node that was cordoned stays cordoned."""
-    state = transaction.state
-    for name in sorted(set(state.nodes) - {node.name for node in nodes}):
-        transaction.drop_node(name)
-        evict_all_pods(transaction, name, f"its node {name} is gone")
-    for node in nodes:
-        before = state.nodes.get(node.name)
-        if before is not None:
-            node = replace(node, cordoned=before.cordoned, reason=before.reason, gpus=_keep_unhealthy(before, node))
-            if why := overcommit(node, state.ledger.usage_of(node.name)):
-                evict_all_pods(transaction, node.name, why)
-        if node != before:
-            transaction.put_node(node)
-
-
-def _keep_unhealthy(before: Node, node: Node) -> tuple[Gpu, ...]:
-    """A device that was unhealthy before the restart stays unhealthy until its agent reports otherwise."""
-    unhealthy = {gpu.id: gpu for gpu in before.gpus if not gpu.healthy}
-    return tuple(with_health_of(unhealthy[gpu.id], gpu) if gpu.id in unhealthy else gpu for gpu in node.gpus)
-
-
-def _first_pod(workload: Workload) -> str:
-    return ordered_pods(workload)[0][0]
+            self._folder(run_id).remove()
 
 
 if TYPE_CHECKING:

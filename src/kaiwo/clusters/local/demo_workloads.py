@@ -13,12 +13,14 @@ from msgspec.structs import replace
 
 from kaiwo.clusters.protocol import Cluster
 from kaiwo.manifests.values.names import ARRAY_LABEL, INDEX_LABEL
+from kaiwo.model.cluster_write import ClusterWrite
 from kaiwo.model.errors import RefusedError
 from kaiwo.model.queue import Queue, QueueAmounts, is_same_queue
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload
 from kaiwo.model.workload_record import Program, WorkloadRecord
 
+DEMO = "demo"  # who submits the sample, in the audit
 DEMO_LABEL = "kaiwo.ai/demo"
 NAMESPACE = "demo"
 ANCHOR = f"{NAMESPACE}/too-large"  # never starts, so it exists until the demo is cleared
@@ -50,7 +52,8 @@ async def submit_demo(cluster: Cluster) -> tuple[str, ...]:
     items = [item for item in sample() if item[0].name not in existing]
     known = existing | {workload.name for workload, _ in items}
     items = [item for item in items if all(other in known for other in item[0].after)]
-    await cluster.abilities.work.put(queues, items, who="demo")
+    await cluster.abilities.work.put(queues, items, who=DEMO)
+    _tell_submitted(cluster, items)
     return tuple(workload.name for workload, _ in items)
 
 
@@ -82,7 +85,14 @@ async def keep_submitting(cluster: Cluster, seed: int = 0) -> None:
         if sum(record.started_s == 0 for record in living.values()) > MAX_WAITING:
             continue
         with contextlib.suppress(RefusedError):  # its queue was removed
-            await cluster.abilities.work.put((), [_next_job(rng, living)], who="demo")
+            job = _next_job(rng, living)
+            await cluster.abilities.work.put((), [job], who=DEMO)
+            _tell_submitted(cluster, [job])
+
+
+def _tell_submitted(cluster: Cluster, items: Sequence[Item]) -> None:
+    for workload, _ in items:
+        cluster.on_write(ClusterWrite("submit", f"workload/{workload.name}", "kaiwo up --demo", by=DEMO))
 
 
 def sample() -> list[Item]:

@@ -1,18 +1,15 @@
-"""KAIWO_HOME: the paths inside it, its lock for one Kaiwo at a time, and the audit log of what people did."""
+"""KAIWO_HOME: the paths inside it, and its lock for one Kaiwo at a time."""
 
 import contextlib
-import datetime
 import fcntl
-import json
 import os
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 from kaiwo.model.errors import ClusterError
 
-AUDIT_BYTES = 16 << 20
-AUDIT_NAMES = 100  # objects named in one write; of more, only the number is written
+# What earlier versions left readable for other users.
+_ONCE_READABLE = ("audit.jsonl", "audit.jsonl.1", "run-times.jsonl", "past-use.json", "server.json", "journal", "runs")
 LOCK_WAIT_S = 2.0  # a Kaiwo that was killed while it started a process holds the lock a moment longer
 
 
@@ -21,26 +18,17 @@ class Home:
         self.path = path
         self.state = path / "state.db"
         self.runs = path / "runs"
-        self._audit = path / "audit.jsonl"
         try:
             path.mkdir(parents=True, exist_ok=True, mode=0o700)  # environments may hold secrets
+            _check_owner(path)
             self.runs.mkdir(exist_ok=True, mode=0o700)
             self._lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
             raise ClusterError(f"{path} cannot be used ({error.strerror}); set KAIWO_HOME to another folder") from error
         self._take_lock()
-
-    def audit(self, who: str, verb: str, objects: Sequence[str]) -> None:
-        """One line for each object; a large batch is one line with its size."""
-        at = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
-        lines = [{"at": at, "who": who, "verb": verb, "object": name} for name in objects[:AUDIT_NAMES]]
-        if len(objects) > AUDIT_NAMES:
-            lines = [{"at": at, "who": who, "verb": verb, "object": f"{objects[0]} and {len(objects) - 1} more"}]
-        with self._audit.open("a") as file:
-            file.write("".join(json.dumps(line) + "\n" for line in lines))
-            size = file.tell()
-        if size > AUDIT_BYTES:
-            self._audit.replace(self._audit.with_suffix(".jsonl.1"))
+        for name in _ONCE_READABLE:
+            with contextlib.suppress(FileNotFoundError):
+                os.chmod(path / name, 0o700 if (path / name).is_dir() else 0o600)
 
     def close(self) -> None:
         os.close(self._lock)
@@ -62,3 +50,13 @@ class Home:
         with contextlib.suppress(OSError):
             os.ftruncate(self._lock, 0)
             os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
+
+
+def _check_owner(path: Path) -> None:
+    """Whoever owns the folder can replace everything in it: the token, the state and the commands of others."""
+    owner = path.stat().st_uid
+    if owner not in (0, os.geteuid()):
+        raise ClusterError(
+            f"{path} belongs to another user (uid {owner}), who could read and replace what Kaiwo keeps there; "
+            "set KAIWO_HOME to a folder of your own, or run Kaiwo as that user"
+        )

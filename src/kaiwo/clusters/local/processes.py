@@ -5,12 +5,13 @@ A run is never started twice, and never given up while it may still start: the f
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -19,8 +20,11 @@ import msgspec
 
 from kaiwo.clusters.embedded.lifecycle import Exit, ExitReason
 from kaiwo.clusters.local import supervisor
+from kaiwo.clusters.local.cgroups import NO_CGROUPS, RunCgroups
+from kaiwo.clusters.local.run_cgroup import RunCgroup
 from kaiwo.clusters.local.run_folder import RunCondition, RunFolder, RunSpec, StartRecord
-from kaiwo.clusters.local.supervisor import boot_id, start_ticks
+from kaiwo.clusters.local.supervisor import SECRETS, boot_id, start_ticks
+from kaiwo.model.errors import ClusterError, ConfigError
 from kaiwo.model.gpu import Share
 
 SCRIPT = Path(supervisor.__file__)
@@ -28,6 +32,7 @@ POLL_S = 1.0
 MAX_PIDFDS = 400  # of the usual limit of 1024 open files, of which the API needs some; beyond this, ends are polled
 TRIES = 3  # a supervisor may be killed before its run has begun, and then another is started
 RECORD_S = 0.05  # how long to wait for a supervisor that is about to write its record
+LATE_S = 5.0  # after the grace period of a run that was told to stop
 OVERDUE_S = 0.2  # between two checks whether the supervisor has stopped a run at its time limit
 RETRY_S = 1.0
 NO_FOLDER = "its records were removed while it ran"
@@ -78,8 +83,16 @@ class ManagedRun:
 class Processes:
     """Uses one event loop. Supervisors are spawned on a thread, since a fork takes a millisecond or two."""
 
-    def __init__(self, runs: Path, listener: RunListener, shares: ShareProvider | None = None) -> None:
-        self._runs, self._listener, self._shares = runs, listener, shares
+    def __init__(
+        self,
+        runs: Path,
+        listener: RunListener,
+        shares: ShareProvider | None = None,
+        cgroups: RunCgroups = NO_CGROUPS,
+        unseal: Callable[[str, Mapping[str, str]], dict[str, str]] = lambda workload, sealed: {},
+    ) -> None:
+        self._runs, self._listener, self._shares, self._cgroups = runs, listener, shares, cgroups
+        self._unseal = unseal
         self._managed: dict[str, ManagedRun] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._thread = ThreadPoolExecutor(1, "kaiwo-spawn")
@@ -94,6 +107,10 @@ class Processes:
             self._thread.submit(self._shares.keep_only, [id for id, each in self._managed.items() if each.spec.devices])
         self._thread.submit(self._shares.keep_alive)
 
+    def remove_forgotten_cgroups(self) -> None:
+        """At the start, when all runs that are known have been given to `run`."""
+        self._thread.submit(self._cgroups.remove_all_but, list(self._managed))
+
     def run(self, run_id: str, spec: RunSpec, has_begun: bool = False) -> None:
         """Start the run, or continue it in the state that its folder shows.
 
@@ -106,9 +123,19 @@ class Processes:
         """Stop the run, or make sure that it never starts. Harmless when repeated."""
         managed = self._managed.get(run_id)
         if managed is not None:
+            if not managed.is_stopping:
+                late_s = managed.spec.grace_s + LATE_S
+                asyncio.get_running_loop().call_later(late_s, self._kill_when_late, run_id, managed)
             managed.is_stopping = True
             if managed.supervised is not None:
                 managed.supervised.stop()
+
+    def _kill_when_late(self, run_id: str, managed: ManagedRun) -> None:
+        """Its supervisor should have ended it: a run can keep its own supervisor from working, but not its cgroup."""
+        if self._managed.get(run_id) is managed and not self._is_closing:
+            if managed.supervised is not None:
+                managed.supervised.resume()
+            self._thread.submit(lambda: managed.folder.cgroup().kill())
 
     async def close(self) -> None:
         self._is_closing = True
@@ -116,6 +143,7 @@ class Processes:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        self._thread.submit(self._cgroups.remove_top)
         self._thread.shutdown()
 
     async def _manage(self, run_id: str, managed: ManagedRun) -> None:
@@ -128,8 +156,10 @@ class Processes:
                     await asyncio.sleep(RETRY_S)
         finally:
             del self._managed[run_id], self._tasks[run_id]
-            if self._shares is not None and managed.spec.devices and not self._is_closing:
-                self._thread.submit(self._shares.release, run_id)
+            if not self._is_closing:
+                self._thread.submit(self._cgroups.remove, run_id)
+                if self._shares is not None and managed.spec.devices:
+                    self._thread.submit(self._shares.release, run_id)
 
     async def _run_to_end(self, run_id: str, managed: ManagedRun) -> None:
         folder = managed.folder
@@ -139,10 +169,13 @@ class Processes:
                 case RunCondition.ENDED:
                     return self._listener.ended(run_id, folder.end())
                 case RunCondition.NEVER_BEGAN if managed.has_begun:
-                    await asyncio.to_thread(folder.kill_remains)
+                    remains = RunCgroup(self._cgroups.folders_of(run_id))
+                    while not await asyncio.to_thread(folder.kill_remains, remains):
+                        await asyncio.sleep(RETRY_S)
                     return self._listener.ended(run_id, Exit(-signal.SIGKILL, ExitReason.LOST, NO_FOLDER))
                 case RunCondition.LOST:
-                    await asyncio.to_thread(folder.record_loss)
+                    if not await asyncio.to_thread(folder.record_loss):
+                        await asyncio.sleep(RETRY_S)
                 case RunCondition.RUNNING:
                     managed.has_begun = True
                     await self._adopt(run_id, managed)
@@ -152,6 +185,8 @@ class Processes:
                         await self._start(run_id, managed)
                     except OSError as error:
                         tries, why = TRIES, f"its process cannot be started: {error.strerror or error}"
+                    except (ClusterError, ConfigError) as error:  # its secret values cannot be read
+                        tries, why = TRIES, str(error)
                 case RunCondition.NEVER_BEGAN if folder.seal() and not managed.is_stopping:
                     return self._listener.refused(run_id, why)
 
@@ -164,10 +199,15 @@ class Processes:
 
     def _spawn(self, run_id: str, managed: ManagedRun, wants_pidfd: bool) -> tuple["Supervised", int]:
         spec = managed.spec
+        secrets = self._unseal(spec.workload, spec.secret_env)
         if self._shares is not None and spec.devices:
             share = self._shares.prepare(run_id, spec.devices, spec.isolation, spec.least_grade)
             spec = msgspec.structs.replace(spec, env={**spec.env, **share.env}, cgroup=share.cgroup)
-        return spawn_supervisor(managed.folder, spec, wants_pidfd)
+        groups = self._cgroups.make(run_id, spec.memory_mib, spec.cpu_milli, below=spec.cgroup)
+        if spec.cgroup and any(group.startswith(f"{spec.cgroup}/") for group in groups):
+            spec = msgspec.structs.replace(spec, cgroup="")  # it is inside
+        spec = msgspec.structs.replace(spec, groups=groups)
+        return spawn_supervisor(managed.folder, spec, wants_pidfd, secrets)
 
     def _read_notice(self, run_id: str, notice: int) -> None:
         asyncio.get_running_loop().remove_reader(notice)
@@ -203,9 +243,11 @@ class Processes:
     async def _report_when_overdue(self, run_id: str, managed: ManagedRun) -> None:
         """The supervisor counts the time, even without Kaiwo; its folder is not polled before the limit."""
         start = managed.folder.start_record()
-        ran_s = time.time() - start.started if start is not None else 0.0
+        ran_s = seconds_since_tick(start.ticks) if start is not None else 0.0  # the system's clock may be changed
         await asyncio.sleep(max(managed.spec.time_limit_s - ran_s, 0.0))
         while not managed.folder.is_overdue():
+            if managed.supervised is not None:
+                managed.supervised.resume()  # the run may have stopped it
             await asyncio.sleep(OVERDUE_S)
         self._listener.overdue(run_id)
 
@@ -229,13 +271,20 @@ class Supervised:
 
     def stop(self) -> None:
         """Ask it to stop its command. Harmless when repeated, or when it has ended."""
+        self._send(signal.SIGTERM)
+
+    def resume(self) -> None:
+        """Let it go on if some other process has stopped it."""
+        self._send(signal.SIGCONT)
+
+    def _send(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):
             if self._pidfd >= 0:
-                signal.pidfd_send_signal(self._pidfd, signal.SIGTERM)
+                signal.pidfd_send_signal(self._pidfd, number)
             elif self._process is not None:
-                self._process.send_signal(signal.SIGTERM)
+                self._process.send_signal(number)
             elif is_alive(self.pid, self._ticks):
-                os.kill(self.pid, signal.SIGTERM)
+                os.kill(self.pid, number)
 
     def close(self) -> None:
         if self._process is not None and self._process.poll() is None:
@@ -245,11 +294,18 @@ class Supervised:
             self._pidfd = -1
 
 
-def spawn_supervisor(folder: RunFolder, spec: RunSpec, wants_pidfd: bool) -> tuple[Supervised, int]:
-    """Start a supervisor for a run; also returns the descriptor on which it reports that the run has begun."""
+def spawn_supervisor(
+    folder: RunFolder, spec: RunSpec, wants_pidfd: bool, secrets: Mapping[str, str] | None = None
+) -> tuple[Supervised, int]:
+    """Start a supervisor for a run; also returns the descriptor on which it reports that the run has begun.
+
+    `secrets`: variables for the command alone. They are handed over in memory, and never written to a file.
+    """
     folder.prepare(spec)
+    environ = {**os.environ, SECRETS: json.dumps(dict(secrets))} if secrets else None
     notice, notice_write = os.pipe()
     try:
+        (folder.path / "supervisor.log").touch(mode=0o600)
         with (folder.path / "supervisor.log").open("ab") as log:
             # -I -S: nothing of the user's Python reaches it, and it starts in about 20 ms.
             process = subprocess.Popen(
@@ -258,6 +314,7 @@ def spawn_supervisor(folder: RunFolder, spec: RunSpec, wants_pidfd: bool) -> tup
                 stdout=log,
                 stderr=log,
                 cwd="/",
+                env=environ,
                 pass_fds=(notice_write,),
                 start_new_session=True,
             )
@@ -288,6 +345,11 @@ def is_alive(pid: int, ticks: int) -> bool:
         return fields[0] != b"Z" and int(fields[19]) == ticks
     except (OSError, IndexError):
         return False
+
+
+def seconds_since_tick(started_ticks: int) -> float:
+    """How long ago a process of this boot began, by the time that the kernel keeps for it."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - started_ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _open_pidfd(pid: int) -> int:

@@ -8,6 +8,7 @@ import enum
 import fcntl
 import json
 import os
+import shutil
 import signal
 import time
 from collections.abc import Iterator
@@ -16,12 +17,14 @@ from typing import TypeVar
 
 import msgspec
 
-from kaiwo.clusters.embedded.lifecycle import Exit, ExitReason
+from kaiwo.clusters.embedded.lifecycle import Exit, ExitReason, PlacedRun, TrackedWorkload
+from kaiwo.clusters.local.run_cgroup import RunCgroup
 from kaiwo.clusters.local.supervisor import boot_id, start_ticks, write_json
 from kaiwo.model.errors import ClusterError
 from kaiwo.model.gpu import Share
 
 T = TypeVar("T")
+KILL_S = 5.0  # how long killed processes may take to end before the caller is told
 LOST = "its supervisor was killed while it ran, or the machine restarted; what was left of it was stopped"
 
 
@@ -51,6 +54,14 @@ class ExitRecord(msgspec.Struct, frozen=True):
     message: str = ""
     started: float = 0.0
     ended: float = 0.0
+    peak_mib: int = 0  # the most memory that it used; 0: not known
+
+
+class SavedRun(msgspec.Struct, frozen=True):
+    """Its rows in state.db when it started, should that be lost. Its environment is in the RunSpec."""
+
+    tracked: TrackedWorkload
+    placement: PlacedRun
 
 
 class RunSpec(msgspec.Struct, frozen=True):
@@ -69,6 +80,19 @@ class RunSpec(msgspec.Struct, frozen=True):
     isolation: str = ""  # the requested isolation method
     least_grade: str = ""
     console: bool = False  # a client connects to its input
+    open_files: int = 0  # its soft limit; 0: that of Kaiwo
+    log_bytes: int = 0  # the first and the last part of a longer log are kept; 0: everything
+    secret_env: dict[str, str] = {}  # sealed; the supervisor gets the values when it is started
+    saved: SavedRun | None = None  # None: an older Kaiwo wrote it
+    groups: tuple[str, ...] = ()  # its own cgroups; none: it is not confined
+    memory_mib: int = 0  # the limit of its memory, which holds where it has cgroups; 0: none
+    cpu_milli: int = 0
+
+
+class _Groups(msgspec.Struct, frozen=True):
+    """The part of run.json that says where the run's processes are."""
+
+    groups: tuple[str, ...] = ()
 
 
 class RunFolder:
@@ -118,29 +142,57 @@ class RunFolder:
 
     def end(self) -> Exit:
         """Only for a run that has ended."""
-        record = self.exit_record()
+        try:
+            record = self.exit_record()
+        except ClusterError as error:
+            return Exit(-signal.SIGKILL, ExitReason.LOST, f"how it ended is not known: {error}")
         assert record is not None
-        return Exit(record.code, record.reason, record.message)
+        return Exit(record.code, record.reason, record.message, record.peak_mib)
 
-    def record_loss(self) -> None:
-        """Kill what is left of a lost run, and write its exit record in place of its supervisor."""
-        self.kill_remains()
+    def cgroup(self) -> RunCgroup:
+        try:
+            found = self._read("run.json", _Groups)
+        except ClusterError:
+            found = None
+        return RunCgroup(found.groups if found is not None else ())
+
+    def record_loss(self) -> bool:
+        """Kill what is left of a lost run, and write its exit record in place of its supervisor.
+
+        False: some process of it cannot be killed yet. It may still use the run's devices.
+        """
+        cgroup = self.cgroup()
+        if not self.kill_remains(cgroup):
+            return False
+        peak_mib = cgroup.peak_mib()
         with self._locked() as is_ours:
             if is_ours and not (self.path / "exit.json").exists():
                 start = self.start_record()
-                record = ExitRecord(
-                    -signal.SIGKILL, ExitReason.LOST, LOST, start.started if start else 0.0, time.time()
-                )
+                began = start.started if start else 0.0
+                record = ExitRecord(-signal.SIGKILL, ExitReason.LOST, LOST, began, time.time(), peak_mib)
                 write_json(str(self.path), "exit.json", msgspec.to_builtins(record))
+        cgroup.remove()
+        return True
 
-    def kill_remains(self) -> None:
-        """Kill the processes of a lost run: only those that are certainly its own."""
-        deadline = time.monotonic() + 5
+    def kill_remains(self, cgroup: RunCgroup | None = None) -> bool:
+        """Kill the processes of a lost run: only those that are certainly its own. False: its cgroup is not empty."""
+        cgroup = cgroup or self.cgroup()
+        deadline = time.monotonic() + KILL_S
         while (left := self._remains(self.start_record())) and time.monotonic() < deadline:
             for pid in left:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
+            cgroup.kill()
             time.sleep(0.005)
+        return cgroup.end_all(KILL_S)
+
+    def remove(self) -> None:
+        """Remove the folder and what is left of the cgroups. Not while the run may still be running."""
+        cgroup = self.cgroup()
+        if cgroup.folders:
+            cgroup.end_all(KILL_S)
+            cgroup.remove()
+        shutil.rmtree(self.path, ignore_errors=True)
 
     def _remains(self, start: StartRecord | None) -> list[int]:
         if start is not None and start.boot != boot_id():

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from kaiwo.clusters.embedded import transitions
-from kaiwo.clusters.embedded.cluster import ENDED_KEPT, EmbeddedCluster
+from kaiwo.clusters.embedded.cluster import EmbeddedCluster
+from kaiwo.clusters.embedded.ended_work import DEFAULT_RETENTION, Retention
 from kaiwo.clusters.embedded.lifecycle import simulated_exit
 from kaiwo.clusters.embedded.state import EmbeddedState, Transaction
 from kaiwo.clusters.protocol import Cluster
@@ -26,9 +27,13 @@ class SimulatedCluster(EmbeddedCluster):
     is_virtual = True
 
     def __init__(
-        self, nodes: Sequence[Node] = (), queues: Sequence[Queue] = (), start_s: int = 0, ended_kept: int = ENDED_KEPT
+        self,
+        nodes: Sequence[Node] = (),
+        queues: Sequence[Queue] = (),
+        start_s: int = 0,
+        retention: Retention = DEFAULT_RETENTION,
     ) -> None:
-        super().__init__(EmbeddedState(), ended_kept)
+        super().__init__(EmbeddedState(), retention)
         self._now_s = start_s
         self._ends: list[tuple[int, int, str]] = []  # when, in which order, which run
         self._wakes: list[int] = []  # when a waiting workload may be tried again
@@ -61,7 +66,7 @@ class SimulatedCluster(EmbeddedCluster):
             self.advance(seconds)
         return seconds
 
-    async def transact(self, act: Callable[[Transaction], T]) -> T:
+    async def transact(self, act: Callable[[Transaction], T], is_acknowledged: bool = True) -> T:
         return self._transact(act)
 
     def _transact(self, act: Callable[[Transaction], T]) -> T:
