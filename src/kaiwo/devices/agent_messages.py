@@ -44,14 +44,24 @@ class GpuSample(msgspec.Struct, frozen=True, omit_defaults=True):
     processes: tuple[ProcessUse, ...] = ()
 
 
+class HeldDevices(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the agent gave to one pod, which has not ended."""
+
+    namespace: str
+    pod: str
+    uid: str
+    devices: tuple[Share, ...]
+
+
 class Hello(msgspec.Struct, frozen=True, omit_defaults=True, tag="hello"):
-    """The first line of every stream, and again whenever the devices change."""
+    """The first line of every stream, and again whenever the devices or their holders change."""
 
     node: str
     version: str
     boot: str
     inventory: Inventory
     platform: IsolationSupport | None = None  # None: an old agent
+    held: tuple[HeldDevices, ...] | None = None  # None: an agent that does not verify grants
 
 
 class Sample(msgspec.Struct, frozen=True, omit_defaults=True, tag="sample"):

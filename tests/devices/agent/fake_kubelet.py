@@ -191,6 +191,9 @@ class ApiServer:
         self.pods: dict[str, dict[str, Any]] = {}
         self.asked: list[str] = []
         self.patches: list[tuple[str, str, Any]] = []
+        self.events: list[dict[str, Any]] = []
+        self.public_keys: dict[str, str] = {}  # in the ConfigMap
+        self.hides_keys = False
         self.changed = threading.Condition()
         self.is_rude = False
         self.is_late = False  # its cache has not heard of any pod yet
@@ -199,8 +202,14 @@ class ApiServer:
         class Answer(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 api.asked.append(self.path)
+                if "/configmaps/" in self.path and api.hides_keys:
+                    self.send_error(503)
+                    return
                 is_old = api.is_late and "resourceVersion=0" in self.path
                 data = json.dumps({"kind": "PodList", "items": [] if is_old else list(api.pods.values())}).encode()
+                if "/configmaps/" in self.path:
+                    keys = {"keys.json": json.dumps(api.public_keys)} if api.public_keys else {}
+                    data = json.dumps({"kind": "ConfigMap", "data": keys}).encode()
                 self.send_response(200)
                 self.send_header("Content-Length", str(len(data)))
                 self.end_headers()
@@ -219,6 +228,13 @@ class ApiServer:
                 self.end_headers()
                 self.wfile.write(b"{}")
 
+            def do_POST(self) -> None:
+                api.events.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+                self.send_response(201)
+                self.send_header("Content-Length", "2")
+                self.end_headers()
+                self.wfile.write(b"{}")
+
             def log_message(self, *_: object) -> None:
                 return
 
@@ -233,7 +249,7 @@ class ApiServer:
     def bind(self, name: str, shares: tuple[Share, ...], resource: str, **more: Any) -> None:
         """A pod with one container for all of them. `sidecars` come after `init` and stay."""
         wants, first = more.pop("containers", {"main": len(shares)}), more.pop("init", {})
-        sidecars = more.pop("sidecars", {})
+        sidecars, scheduler = more.pop("sidecars", {}), more.pop("scheduler", "kaiwo-scheduler")
         notes = {GRANTED_DEVICES: encode_granted(shares)} if shares else {}
         self.pods[name] = {
             "metadata": {
@@ -242,6 +258,7 @@ class ApiServer:
             },
             "spec": {
                 "nodeName": "node-1",
+                "schedulerName": scheduler,
                 "initContainers": [
                     *(_container(name, resource, count) for name, count in first.items()),
                     *(_container(name, resource, count, restartPolicy="Always") for name, count in sidecars.items()),

@@ -8,8 +8,9 @@ import os
 import socket
 import sys
 
-PIPES = os.environ["CUDA_MPS_PIPE_DIRECTORY"]
+PIPES = os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps")
 CONTROL = os.path.join(PIPES, "control")
+SERVER = "4711"
 PID_FILE = os.path.join(PIPES, "nvidia-cuda-mps-control.pid")
 
 
@@ -30,11 +31,22 @@ def become_daemon() -> int:
         os.dup2(null, number)
     with open(PID_FILE, "w") as file:
         file.write(str(os.getpid()))
+    os.chmod(PID_FILE, 0o666)  # as the real one does
+    settings: dict[str, str] = {}
     while True:
         caller, _ = listener.accept()
         word = caller.recv(4096).decode().strip()
-        if word == "environment":
-            caller.sendall(os.environ["CUDA_VISIBLE_DEVICES"].encode())
+        for line in word.splitlines():
+            if line.startswith("set_"):
+                name, _, value = line.rpartition(" ")
+                settings[name] = value
+        answers = {
+            "environment": os.environ["CUDA_VISIBLE_DEVICES"],
+            "arguments": " ".join(sys.argv[1:]),
+            "settings": "\n".join(f"{name} {settings[name]}" for name in sorted(settings)),
+            "get_server_list": SERVER if os.path.exists(os.path.join(PIPES, "..", "serving")) else "",
+        }
+        caller.sendall(answers.get(word, "").encode())
         caller.close()
         if word == "quit":
             os.unlink(PID_FILE)
@@ -48,10 +60,17 @@ def ask() -> int:
     except OSError:
         print("Cannot find MPS control daemon process")
         return 1
-    caller.sendall(sys.stdin.readline().encode())
+    caller.sendall(sys.stdin.read().encode())
     print(caller.recv(4096).decode(), end="")
     return 0
 
 
+def main(*words: str) -> int:
+    if words == ("--help",):
+        print("OPTIONS:\n  -d,--daemon\n  -M,--multiuser-server")
+        return 0
+    return become_daemon() if words[-1:] == ("-d",) else ask()
+
+
 if __name__ == "__main__":
-    sys.exit(become_daemon() if sys.argv[1:] == ["-d"] else ask())
+    sys.exit(main(*sys.argv[1:]))

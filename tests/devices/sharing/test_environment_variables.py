@@ -45,7 +45,6 @@ def test_an_mps_client_has_its_threads_and_its_memory() -> None:
     found = client_variables([GrantedDevice(FIRST, 300, 43_131)], "/run/mps")
     assert found == {
         "CUDA_MPS_PIPE_DIRECTORY": "/run/mps/pipe",
-        "CUDA_MPS_LOG_DIRECTORY": "/run/mps/log",
         "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "30",
         "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=43131M",
     }

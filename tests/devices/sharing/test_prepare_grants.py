@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from kaiwo.devices.agent.kubelet.container_spec import container_spec
+from kaiwo.devices.agent.kubelet.device_plugin import allocate_response
 from kaiwo.devices.inventory import Inventory, PhysicalGpu
-from kaiwo.devices.sharing import dmem_cgroup, prepare_grants
+from kaiwo.devices.sharing import dmem_cgroup, mps, prepare_grants
 from kaiwo.devices.sharing.mps import MpsDaemon, start_ticks
 from kaiwo.devices.sharing.prepare_grants import GpuSharing
 from kaiwo.devices.sharing.share_types import Grant, GrantRequest, IsolationSupport, Refusal
@@ -90,10 +92,94 @@ def test_two_on_one_gpu_share_a_daemon_that_ends_with_the_last(nvidia: GpuSharin
     nvidia.release("large")  # harmless
 
 
-def test_pipes_are_private_to_the_user(nvidia: GpuSharing) -> None:
+def serve(monkeypatch: pytest.MonkeyPatch, is_for_all: bool) -> None:
+    """As root with a driver that serves all users, or as anybody else."""
+    for module in (mps, prepare_grants):
+        monkeypatch.setattr(module, "serves_all_users", lambda control: is_for_all)
+
+
+def modes_of(folder: str) -> dict[str, str]:
+    return {name: oct(os.stat(os.path.join(folder, name)).st_mode & 0o777) for name in (".", "pipe", "log", "..")}
+
+
+@pytest.mark.parametrize("is_for_all", [True, False])
+def test_a_daemon_of_root_serves_all_users_and_any_other_its_own_user(
+    nvidia: GpuSharing, monkeypatch: pytest.MonkeyPatch, is_for_all: bool
+) -> None:
+    serve(monkeypatch, is_for_all)
+    daemon = nvidia.daemon_of(granted(nvidia.prepare(ask("one", 300))))
+    open_mode = "0o711" if is_for_all else "0o700"
+    # Others get to the socket through a mount of the folder, and not through the folders above it.
+    assert modes_of(daemon.folder) == {".": open_mode, "pipe": open_mode, "log": "0o700", "..": "0o700"}
+    assert daemon.send_command("arguments") == ("-multiuser-server -d" if is_for_all else "-d")
+    assert os.stat(f"{daemon.folder}/pipe/nvidia-cuda-mps-control.pid").st_mode & 0o077 == 0
+
+
+def test_a_container_is_told_where_the_driver_serves_one_user_at_a_time(
+    folder: Path, control: str, modes: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serve(monkeypatch, is_for_all=False)
+    agent = GpuSharing(str(folder), NVIDIA, IsolationSupport(control), in_containers=True)
+    try:
+        assert "serves one user at a time" in granted(agent.prepare(ask("one", 300))).note
+        serve(monkeypatch, is_for_all=True)
+        assert granted(agent.prepare(ask("other", 300))).note == ""
+    finally:
+        agent.release_others(())
+
+
+def test_whether_a_driver_serves_all_users_is_in_its_help(control: str, tmp_path: Path) -> None:
+    old = tmp_path / "old"
+    old.write_text("#!/bin/sh\necho OPTIONS: -d\n")
+    old.chmod(0o755)
+    assert mps.serves_all_users(control) == (os.geteuid() == 0)
+    assert not mps.serves_all_users(str(old))
+    assert not mps.serves_all_users(str(tmp_path / "missing"))
+
+
+def test_no_client_gets_more_than_the_largest_share_whatever_its_variables_say(nvidia: GpuSharing) -> None:
+    daemon = nvidia.daemon_of(granted(nvidia.prepare(ask("small", 300))))
+    assert limits(daemon) == {"threads": "30", "GPU-0": "43131M"}
+    Path(daemon.folder, "serving").touch()  # a server runs: the daemon's defaults are for later ones
+    granted(nvidia.prepare(ask("large", 700)))
+    assert limits(daemon) == limits(daemon, "4711") == {"threads": "70", "GPU-0": "100639M"}
+    nvidia.release("large")
+    assert limits(daemon) == limits(daemon, "4711") == {"threads": "30", "GPU-0": "43131M"}
+
+
+def test_a_daemon_that_was_started_again_has_its_limits(nvidia: GpuSharing) -> None:
+    daemon = nvidia.daemon_of(granted(nvidia.prepare(ask("one", 300))))
+    os.kill(daemon.pid, signal.SIGKILL)
+    nvidia.maintain_daemons()
+    assert limits(daemon) == {"threads": "30", "GPU-0": "43131M"}
+
+
+def limits(daemon: MpsDaemon, server: str = "") -> dict[str, str]:
+    """What the daemon was told last: for servers to come, or for one that runs."""
+    middle = "" if server else "default_"
+    told = [line.split() for line in (daemon.send_command("settings") or "").splitlines()]
+    found = {}
+    for command, *words, value in told:
+        if words[:1] == ([server] if server else []) or (not server and "default" in command):
+            if command == f"set_{middle}active_thread_percentage":
+                found["threads"] = value
+            elif command == f"set_{middle}device_pinned_mem_limit":
+                found[words[-1]] = value
+    return found
+
+
+def test_containers_keep_their_way_to_a_daemon_that_was_started_again(nvidia: GpuSharing) -> None:
     grant = granted(nvidia.prepare(ask("one", 300)))
-    for name in ("CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"):
-        assert os.stat(grant.environment[name]).st_mode & 0o077 == 0
+    mounted = os.stat(grant.environment["CUDA_MPS_PIPE_DIRECTORY"]).st_ino
+    os.kill(nvidia.daemon_of(grant).pid, signal.SIGKILL)
+    nvidia.maintain_daemons()
+    assert os.stat(grant.environment["CUDA_MPS_PIPE_DIRECTORY"]).st_ino == mounted
+
+
+def test_a_container_gets_the_socket_of_its_daemon_read_only_and_nothing_else(nvidia: GpuSharing) -> None:
+    grant = granted(nvidia.prepare(ask("one", 300)))
+    (mount,) = allocate_response(container_spec(grant, NVIDIA), grant).mounts
+    assert (mount.host_path, mount.read_only) == (f"{nvidia.daemon_of(grant).folder}/pipe", True)
 
 
 def test_gpus_have_daemons_of_their_own(nvidia: GpuSharing) -> None:

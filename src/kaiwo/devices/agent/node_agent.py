@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from kaiwo import __version__
-from kaiwo.devices.agent.options import AgentOptions, DevicesOf
+from kaiwo.devices.agent.options import AgentOptions, CheckListener, DevicesOf
 from kaiwo.devices.agent.prometheus_endpoint import MetricsServer, metrics_text
-from kaiwo.devices.agent.report_stream import ReportStream, ReportTarget
-from kaiwo.devices.agent_messages import Hello, Line, Sample
+from kaiwo.devices.agent.report_stream import ReportStream, ReportTarget, refuse_listener
+from kaiwo.devices.agent_messages import HeldDevices, Hello, Line, Sample
 from kaiwo.devices.discover import discover
 from kaiwo.devices.inventory import Health, Inventory
 from kaiwo.devices.sampling.sampler import Sampler
@@ -47,10 +47,14 @@ class NodeAgent:
         log: Callable[[str], None],
         devices_of: DevicesOf | None = None,
         lines: ReportSink | None = None,  # instead of a stream to the server
+        check_listener: CheckListener = refuse_listener,
     ) -> None:
         self.options, self._log, self._devices_of = options, log, devices_of
+        self._check_listener = check_listener
         self._stop = threading.Event()
         self._logged: dict[str, str] = {}
+        self._said_held: tuple[HeldDevices, ...] | None = None
+        self.kubelet: KubeletServices | None = None
         self._current = CurrentInventory(self._discover, options.root)
         self.inventory, self._platform = self._current.inventory, self._detect_support()
         self._sampler = Sampler(self.inventory, options.root)
@@ -100,6 +104,8 @@ class NodeAgent:
             health: dict[str, Health] = {one.id: one.health for one in self.sample.gpus}
             for about, text in self.kubelet.update(health, number):
                 self.log_once(about, text)
+            if self.stream and self.kubelet.held() != self._said_held:
+                self.stream.send(self.hello())
             if self._devices_of:
                 self.kubelet.annotation.write(self._devices_of(with_health(self.inventory, self.sample)))
 
@@ -122,14 +128,15 @@ class NodeAgent:
                 boot = file.read().strip()
         except OSError:
             boot = ""
-        return Hello(self.options.node, __version__, boot, self.inventory, self._platform)
+        held = self._said_held = self.kubelet.held() if self.kubelet else None
+        return Hello(self.options.node, __version__, boot, self.inventory, self._platform, held)
 
     def _open_stream(self) -> ReportStream | None:
         options = self.options
         if not options.server:
             return None
         target = ReportTarget(options.server, options.node, options.token_file, options.ca_file, options.token)
-        return ReportStream(target, self.hello, lambda text: self.log_once("stream", text))
+        return ReportStream(target, self.hello, lambda text: self.log_once("stream", text), self._check_listener)
 
     def _metrics(self) -> str:
         return metrics_text(self.inventory, self.sample)

@@ -1,5 +1,6 @@
 """The options of the node agent."""
 
+import socket
 from collections.abc import Callable
 
 import msgspec
@@ -9,6 +10,8 @@ from kaiwo.model.gpu import Gpu
 
 # Turns an inventory into the devices that the scheduler knows; the runtime supplies it.
 DevicesOf = Callable[[Inventory], tuple[Gpu, ...]]
+# Raises if the program at the other end of a connection on this machine must not get the token; the CLI supplies it.
+CheckListener = Callable[[socket.socket], None]
 
 
 class AgentOptions(msgspec.Struct, frozen=True):
@@ -25,4 +28,6 @@ class AgentOptions(msgspec.Struct, frozen=True):
     api: str = ""
     account: str = ""
     state_folder: str = ""
+    grant_keys: str = ""  # namespace/name of the ConfigMap with the public keys; empty: grants are not verified
+    schedulers: tuple[str, ...] = ("kaiwo-scheduler",)  # whose pods get devices, where grants are verified
     interval_s: float = 1.0

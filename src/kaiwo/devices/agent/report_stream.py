@@ -1,6 +1,7 @@
 """Stream the agent's messages to Kaiwo: lines of JSON in a long request, over TLS, with a token.
 
-Never: sends the token unencrypted to another machine; queues old samples, since only the newest matters.
+Never: sends the token unencrypted to another machine, or on this one to a program of another user; queues old samples,
+       since only the newest matters.
 """
 
 import collections
@@ -16,6 +17,7 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
+from kaiwo.devices.agent.options import CheckListener
 from kaiwo.devices.agent_messages import MEDIA_TYPE, Hello, Line, Sample, encode_line
 from kaiwo.model.errors import ClusterError, ConfigError
 
@@ -66,6 +68,11 @@ MAX_QUEUED = 1000
 MAX_TOKEN = 65_536
 
 
+def refuse_listener(connection: socket.socket) -> None:
+    """Where nobody can tell who listens."""
+    raise ClusterError("nobody checks who listens there, so nothing was sent; use https://")
+
+
 class ReportTarget(msgspec.Struct, frozen=True):
     url: str
     node: str
@@ -77,8 +84,15 @@ class ReportTarget(msgspec.Struct, frozen=True):
 class ReportStream:
     """Sends messages on its own thread; `send` may be called from any thread."""
 
-    def __init__(self, target: ReportTarget, hello: Callable[[], Hello], log: Callable[[str], None]) -> None:
-        self._target, self._hello, self._log = target, hello, log
+    def __init__(
+        self,
+        target: ReportTarget,
+        hello: Callable[[], Hello],
+        log: Callable[[str], None],
+        check_listener: CheckListener = refuse_listener,
+    ) -> None:
+        """`check_listener`: asked about the other end of each connection without TLS, before anything is sent."""
+        self._target, self._hello, self._log, self._check_listener = target, hello, log, check_listener
         parts = urlsplit(target.url)
         if parts.scheme not in ("https", "http") or not parts.hostname:
             raise ConfigError(f"'{target.url}' is not an address; write it like https://kaiwo.example:8443", "server")
@@ -151,7 +165,14 @@ class ReportStream:
     def _connect(self) -> http.client.HTTPConnection:
         host, port = self._parts.hostname or "", self._parts.port
         if self._parts.scheme == "http":
-            return http.client.HTTPConnection(host, port, timeout=CONNECT_TIMEOUT_S)
+            connection = http.client.HTTPConnection(host, port, timeout=CONNECT_TIMEOUT_S)
+            try:
+                connection.connect()
+                self._check_listener(connection.sock)
+            except BaseException:
+                connection.close()
+                raise
+            return connection
         trust = ssl.create_default_context(cafile=self._target.ca_file or None)
         if self._target.ca_file:
             trust.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # the file may contain the server's own certificate

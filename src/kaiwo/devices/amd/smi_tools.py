@@ -245,7 +245,7 @@ def mode_in(value: Any, modes: tuple[str, ...]) -> str:
     return text if text in modes else ""
 
 
-_NUMBER = re.compile(r"\s*\(?\s*(-?\d{1,20}(?:\.\d{1,12})?)\s*([A-Za-z%]*)")
+_NUMBER = re.compile(r"\s*(?:\(\s*)?(-?\d{1,20}(?:\.\d{1,12})?)\s*([A-Za-z%]*)")
 _MIB = {"": 1, "B": 1 / (1 << 20), "KB": 1 / 1024, "MB": 1, "GB": 1024, "TB": 1 << 20}
 
 

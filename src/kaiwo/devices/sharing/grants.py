@@ -37,7 +37,10 @@ def decide_grant(
         choices.append(choice)
     if not choices:
         return Grant(request.owner, "whole", "partition", ())
-    held = [GrantedDevice(devices[share.gpu], share.milli, share.mib, name=share.gpu) for share in request.shares]
+    held = [
+        GrantedDevice(devices[share.gpu], share.milli, share.mib, name=share.gpu, threads_milli=share.threads_milli)
+        for share in request.shares
+    ]
     return _make_grant(
         request, min(choices, key=lambda choice: GRADE_RANKS[choice.grade]), _in_visible_order(held), grants
     )

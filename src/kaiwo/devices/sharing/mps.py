@@ -3,15 +3,17 @@
 Never: mistakes another process for its daemon: a process is identified by pid and start time.
 
 Like the workloads that use it, the daemon survives a restart of Kaiwo, which finds it again by its folder.
+A daemon of root serves the processes of all users side by side. One of another user serves that user alone.
 """
 
 import contextlib
+import functools
 import os
 import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from kaiwo.devices.atomic_write import write_atomically
 from kaiwo.devices.sharing.share_types import GrantedDevice
@@ -43,12 +45,15 @@ def set_compute_mode(uuid: str, mode: int) -> bool:
 PIPES, LOGS = "pipe", "log"
 
 
+def client_milli(held: Sequence[GrantedDevice]) -> int:
+    """The threads of a client: one number for all its devices."""
+    return min(share.threads_milli or share.milli for share in held)
+
+
 def client_variables(held: Sequence[GrantedDevice], folder: str) -> dict[str, str]:
-    milli = min(share.milli for share in held)  # one variable for all devices
     variables = {
         "CUDA_MPS_PIPE_DIRECTORY": f"{folder}/{PIPES}",
-        "CUDA_MPS_LOG_DIRECTORY": f"{folder}/{LOGS}",
-        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": percent(milli),
+        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": percent(client_milli(held)),
     }
     limits = [f"{index}={share.mib}M" for index, share in enumerate(held) if share.mib]
     if limits:
@@ -77,10 +82,25 @@ MAX_PATH = 80  # socket paths are limited to 108 bytes, and the daemon appends n
 MAX_WAIT_S = 10.0
 COMMAND_S = 5.0
 POLL_S = 0.02
+MULTI_USER = "-multiuser-server"  # root only: one server for all users, which nobody else can signal
+# Others may connect to a socket whose name they know, and list nothing.
+FOLDER_MODE, FOLDER_MODE_FOR_ALL = 0o700, 0o711
 
 
 def find_mps_control() -> str:
     return shutil.which(CONTROL) or shutil.which(CONTROL, path=os.pathsep.join(CONTROL_FOLDERS)) or ""
+
+
+@functools.cache
+def serves_all_users(control: str) -> bool:
+    """True if a daemon that we start serves several users at once: as root, with a driver that can do it."""
+    if os.geteuid() or not control:
+        return False
+    try:
+        done = subprocess.run([control, "--help"], capture_output=True, text=True, timeout=COMMAND_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return MULTI_USER in done.stdout + done.stderr
 
 
 class MpsDaemon:
@@ -133,13 +153,26 @@ class MpsDaemon:
         with contextlib.suppress(OSError):
             os.unlink(os.path.join(self.folder, "daemon"))
 
+    def limit_clients(self, threads_milli: int, mib_by_uuid: Mapping[str, int]) -> None:
+        """Bound every client that starts from now on, whatever its own variables say; they can only ask for less."""
+        threads = percent(threads_milli)
+        commands = [f"set_default_active_thread_percentage {threads}"]
+        commands += [f"set_default_device_pinned_mem_limit {uuid} {mib}M" for uuid, mib in mib_by_uuid.items()]
+        for server in self.servers():  # the defaults are for servers that start later
+            commands.append(f"set_active_thread_percentage {server} {threads}")
+            commands += [f"set_device_pinned_mem_limit {server} {uuid} {mib}M" for uuid, mib in mib_by_uuid.items()]
+        if self.send_command("\n".join(commands)) is None:
+            raise ClusterError(
+                f"the MPS daemon of {', '.join(self.uuids)} does not take limits; see {self.folder}/{LOGS}"
+            )
+
     def servers(self) -> list[int]:
-        """The pids of its servers, one for each user with clients."""
+        """The pids of its servers: one for all users, or one for the user whose clients run now."""
         answer = self.send_command("get_server_list") or ""
         return [int(word) for word in answer.split() if word.isdecimal()]
 
     def send_command(self, command: str) -> str | None:
-        """Send a command; return the answer, or None if there is none."""
+        """Send a command, or several lines of them; return the answer, or None if there is none."""
         try:
             done = subprocess.run(
                 [self._control], input=f"{command}\n", env=self._variables, capture_output=True, text=True,
@@ -150,14 +183,16 @@ class MpsDaemon:
         return None if done.returncode or "Cannot find MPS control daemon" in done.stdout else done.stdout
 
     def _start(self) -> None:
+        is_for_all = serves_all_users(self._control)
         pipes = os.path.join(self.folder, PIPES)
-        shutil.rmtree(pipes, ignore_errors=True)  # sockets of a crashed daemon
-        for folder in (self.folder, pipes, os.path.join(self.folder, LOGS)):
-            os.makedirs(folder, mode=0o700, exist_ok=True)
+        self._make_folders(FOLDER_MODE_FOR_ALL if is_for_all else FOLDER_MODE)
+        for name in os.listdir(pipes):  # sockets of a crashed daemon; containers have the folder itself mounted
+            os.unlink(os.path.join(pipes, name))
         try:
             done = subprocess.run(
-                [self._control, "-d"], env=self._variables, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                timeout=MAX_WAIT_S, check=False, start_new_session=True,
+                [self._control, *((MULTI_USER,) if is_for_all else ()), "-d"], env=self._variables,
+                stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=MAX_WAIT_S, check=False,
+                start_new_session=True,
             )  # fmt: skip
         except (OSError, subprocess.TimeoutExpired) as error:
             raise ClusterError(f"the MPS daemon of {', '.join(self.uuids)} did not start: {error}") from error
@@ -165,12 +200,18 @@ class MpsDaemon:
             raise ClusterError(f"the MPS daemon of {', '.join(self.uuids)} did not start: {_failure_text(done)}")
         self._record_pid(os.path.join(pipes, f"{CONTROL}.pid"))
 
+    def _make_folders(self, mode: int) -> None:
+        for folder in (self.folder, os.path.join(self.folder, PIPES), os.path.join(self.folder, LOGS)):
+            os.makedirs(folder, mode=FOLDER_MODE, exist_ok=True)
+            os.chmod(folder, FOLDER_MODE if folder.endswith(LOGS) else mode)  # the log names everybody's processes
+
     def _record_pid(self, pid_file: str) -> None:
         deadline = time.monotonic() + MAX_WAIT_S
         while time.monotonic() < deadline:
             with contextlib.suppress(OSError, ValueError), open(pid_file, encoding="ascii") as file:
                 pid = int(file.read())
                 if (ticks := start_ticks(pid)) and self.send_command("get_server_list") is not None:
+                    os.chmod(pid_file, 0o600)  # the daemon leaves it writable by everybody
                     write_atomically(os.path.join(self.folder, "daemon"), f"{pid} {ticks}\n".encode())
                     return
             time.sleep(POLL_S)

@@ -4,6 +4,7 @@ Never: gives one compute unit to two masks; loses a grant when Kaiwo is killed.
 `GpuSharing.prepare` may wait about 20 ms for a daemon: call it from a thread.
 """
 
+import contextlib
 import hashlib
 import os
 import threading
@@ -22,11 +23,23 @@ from kaiwo.devices.sharing.grants import (
     with_current_devices,
 )
 from kaiwo.devices.sharing.isolation_method import dmem_region
-from kaiwo.devices.sharing.mps import DEFAULT, EXCLUSIVE_PROCESS, MpsDaemon, find_mps_control, set_compute_mode
+from kaiwo.devices.sharing.mps import (
+    DEFAULT,
+    EXCLUSIVE_PROCESS,
+    MpsDaemon,
+    client_milli,
+    find_mps_control,
+    serves_all_users,
+    set_compute_mode,
+)
 from kaiwo.devices.sharing.share_types import Grant, GrantRequest, IsolationSupport, Refusal, devices_by_id
 from kaiwo.model.errors import ClusterError
 
 NOT_ENFORCED = "a process that removes its MPS variables can use the whole GPU: only root can set the compute mode"
+ONE_USER_AT_A_TIME = (
+    "this driver's MPS serves one user at a time: processes of another user wait until the first user's have ended; "
+    "run the pods of one GPU as one user, or update the driver"
+)
 UNKNOWN_ORDER = (
     "ROCr's index of {} is unknown, because part of the driver's topology can't be read, "
     "and a wrong index would be another pod's GPU; run kaiwo discover to see which part"
@@ -45,6 +58,9 @@ class GpuSharing:
     ) -> None:
         self._in_containers = in_containers  # a container numbers only the devices that it was given
         self.folder = os.path.abspath(folder)
+        # The daemons' sockets in it are open to all users: those who get here are the ones it is mounted for.
+        os.makedirs(self.folder, mode=0o700, exist_ok=True)
+        os.chmod(self.folder, 0o700)
         self._is_platform_given = platform is not None
         self.platform = replace(platform or detect_isolation_support(), in_containers=in_containers)
         self._devices = devices_by_id(inventory)
@@ -100,8 +116,8 @@ class GpuSharing:
                 return
             if grant.cgroup:
                 dmem_cgroup.remove_group(grant.cgroup)
-            if grant.method == "mps" and not any(_same_gpus(grant, other) for other in self._grants.values()):
-                self.daemon_of(grant).stop()
+            if grant.method == "mps":
+                self._release_client(grant)
             self._set_compute_modes(grant)
             self._records.delete(owner)
 
@@ -132,6 +148,7 @@ class GpuSharing:
                 daemon = self.daemon_of(grant)
                 try:
                     if daemon.ensure() != "kept":
+                        self._limit_clients(grant)
                         done.append(f"the MPS daemon of {', '.join(daemon.uuids)} was gone and has been restarted")
                 except ClusterError as error:
                     done.append(str(error))
@@ -155,8 +172,11 @@ class GpuSharing:
         except ClusterError:
             self.release(grant.owner)
             raise
-        if not self._set_compute_modes(grant) and NOT_ENFORCED not in grant.note:
-            grant = replace(grant, note="; ".join(filter(None, (grant.note, NOT_ENFORCED))))
+        notes = [] if self._set_compute_modes(grant) else [NOT_ENFORCED]
+        if grant.method == "mps" and self._in_containers and not serves_all_users(self.platform.mps_control):
+            notes.append(ONE_USER_AT_A_TIME)
+        if new := [note for note in notes if note not in grant.note]:
+            grant = replace(grant, note="; ".join(filter(None, (grant.note, *new))))
             self._store(grant)
         return grant
 
@@ -173,6 +193,27 @@ class GpuSharing:
     def _ensure_daemon(self, grant: Grant) -> None:
         if grant.method == "mps":
             self.daemon_of(grant).ensure()
+            self._limit_clients(grant)
+
+    def _release_client(self, grant: Grant) -> None:
+        """The last client of a daemon stops it; otherwise the limits are those of the clients that remain."""
+        if not any(_same_gpus(grant, other) for other in self._grants.values()):
+            self.daemon_of(grant).stop()
+            return
+        with contextlib.suppress(ClusterError):  # the daemon is gone: it gets its limits when it is started again
+            self._limit_clients(grant)
+
+    def _limit_clients(self, grant: Grant) -> None:
+        """No client of the daemon gets more than the largest share that it serves, even without its variables."""
+        clients = [other for other in self._grants.values() if _same_gpus(grant, other)]
+        held = [one for client in clients for one in client.held]
+        mib_by_uuid = {one.device.uuid: one.device.memory_mib for one in held}
+        for uuid in mib_by_uuid:
+            shares = [one.mib for one in held if one.device.uuid == uuid]
+            if all(shares):  # a share without an amount of memory has no limit
+                mib_by_uuid[uuid] = max(shares)
+        limits = {uuid: mib for uuid, mib in mib_by_uuid.items() if mib}
+        self.daemon_of(grant).limit_clients(max(client_milli(client.held) for client in clients), limits)
 
     def _set_compute_modes(self, grant: Grant) -> bool:
         """Reserve a GPU for MPS while all its pods are clients of one daemon; False if the mode could not be set."""

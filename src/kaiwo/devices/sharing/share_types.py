@@ -44,6 +44,7 @@ class GrantedDevice(msgspec.Struct, frozen=True):
     mib: int
     units: tuple[int, ...] = ()  # compute units of its mask; empty: no mask
     name: str = ""  # the scheduler's name: the device's id, or a longer form
+    threads_milli: int = 0  # of the multiprocessors that an MPS client may use; 0: as many as its share
 
 
 class Grant(msgspec.Struct, frozen=True):

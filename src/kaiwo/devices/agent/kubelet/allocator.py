@@ -3,22 +3,45 @@
 The kubelet names devices but no pod. Allocate finds the pod that waits for this request; of several, the one bound
 first. Before the container starts, the kubelet's pod resources say which pod it was (`verify_allocation`). A container
 never starts on another pod's devices: two pods of equal size swap devices, which is reported to Kaiwo, or it fails.
+Where grants are verified, a pod whose grant the scheduler did not sign gets nothing. Neither does a pod whose devices
+another living pod holds. An Event says why.
 """
 
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Protocol
 
 from msgspec.structs import replace
 
 from kaiwo.devices.agent.kubelet.allocation_records import AllocationRecords, DeviceAllocation, is_earlier_init
-from kaiwo.devices.agent.kubelet.bound_pods import BoundPod, PodLister, unfinished_uids
+from kaiwo.devices.agent.kubelet.bound_pods import (
+    SHARE_RESOURCE,
+    BoundPod,
+    PodLister,
+    decode_granted,
+    unfinished_uids,
+)
 from kaiwo.devices.agent.kubelet.match_pod import PodMatch, find_match, no_waiting_pod
 from kaiwo.devices.agent.kubelet.pod_resources import PodResources
 from kaiwo.devices.agent.kubelet.verify_allocation import AllocationVerifier
-from kaiwo.devices.agent_messages import Correction
+from kaiwo.devices.agent_messages import Correction, HeldDevices
 from kaiwo.devices.sharing.prepare_grants import GpuSharing
 from kaiwo.devices.sharing.share_types import Grant, GrantRequest, Refusal
 from kaiwo.model.errors import ClusterError
+from kaiwo.model.gpu import WHOLE_MILLI
+from kaiwo.model.gpu_models import RESOURCE_VENDORS
+
+RESOURCES = frozenset({*RESOURCE_VENDORS, SHARE_RESOURCE})
+GRANT_REFUSED, DEVICE_IN_USE = "GrantRefused", "DeviceInUse"  # reasons of Events
+
+
+class GrantCheck(Protocol):
+    def checked(self, pods: Sequence[BoundPod], served: Mapping[str, str]) -> list[BoundPod]:
+        """The pods with what they may have, or with the reason why not. `served`: by UID, what they were given."""
+
+
+class RefusalEvents(Protocol):
+    def write(self, pod: BoundPod, reason: str, sentence: str, related: BoundPod | None = None) -> None: ...
 
 
 class Allocator:
@@ -26,6 +49,8 @@ class Allocator:
         self, node: str, pods: PodLister, records: AllocationRecords, sharing: GpuSharing, resources: PodResources
     ) -> None:
         self.node = node
+        self.grant_check: GrantCheck | None = None  # None: every grant is honoured
+        self.events: RefusalEvents | None = None
         self._pods, self._records, self._sharing = pods, records, sharing
         self._lock = threading.Lock()
         self._verifier = AllocationVerifier(self._bound_pods, records, sharing, resources)
@@ -72,6 +97,13 @@ class Allocator:
                 self.report(line)
             self._check_usable(self._records.find(resource, ids))
 
+    def held(self) -> tuple[HeldDevices, ...]:
+        """Which pods hold which devices now."""
+        owners = {one.owner: one.match for one in self._records.allocations}
+        pods = {match.pod.uid: match.pod for match in owners.values()}
+        shares = {uid: tuple(s for m in owners.values() if m.pod.uid == uid for s in m.shares) for uid in pods}
+        return tuple(HeldDevices(pod.namespace, pod.name, uid, shares[uid]) for uid, pod in sorted(pods.items()))
+
     def release_ended(self) -> list[str]:
         """Release the devices of ended pods; return their owners."""
         with self._lock:
@@ -116,6 +148,7 @@ class Allocator:
         if is_new and allocation.match.is_certain and (why := self._why_unusable(allocation)):
             raise ClusterError(why)  # the pod fails, and its controller creates another, which starts elsewhere
         self._free_names(allocation)
+        self._check_overlap(allocation)
         grant = self._sharing.prepare(_grant_request(allocation), self._never_concurrent(allocation))
         if isinstance(grant, Refusal) and self._release_ended():  # an ended pod may have held these devices
             grant = self._sharing.prepare(_grant_request(allocation), self._never_concurrent(allocation))
@@ -124,6 +157,40 @@ class Allocator:
         self._refused.discard(pod.uid)
         self._records.add(allocation)
         return grant
+
+    def _check_overlap(self, allocation: DeviceAllocation) -> None:
+        """Refuse a device that another living pod holds, whoever granted it."""
+        pod = allocation.match.pod
+        found = self._holder_of_same(allocation)
+        if found is not None and self._release_ended():
+            found = self._holder_of_same(allocation)
+        if found is None:
+            return
+        gpu, other = found
+        why = f"{gpu} is held by pod {other.namespace}/{other.name}, which has not ended; delete one of the two"
+        if self.events is not None:
+            self.events.write(pod, DEVICE_IN_USE, f"refused by the agent of {self.node}: {why}", other)
+        raise ClusterError(f"pod {pod.namespace}/{pod.name}: {why}")
+
+    def _holder_of_same(self, allocation: DeviceAllocation) -> tuple[str, BoundPod] | None:
+        """A device of this allocation that others hold so much of that it does not fit, and one of them."""
+        mine = allocation.match.pod
+        others = {
+            one.match.pod.uid: one.match.pod for one in self._records.allocations if one.match.pod.uid != mine.uid
+        }
+        for gpu in dict.fromkeys(share.gpu for share in allocation.match.shares):
+            wanted = self._granted_milli(mine, gpu)
+            held = [(milli, pod) for pod in others.values() if (milli := self._granted_milli(pod, gpu)) is not None]
+            amounts = [wanted or 0, *(milli for milli, _ in held)]
+            if held and (max(amounts) >= WHOLE_MILLI or sum(amounts) > WHOLE_MILLI):
+                return gpu, max(held, key=lambda one: one[0])[1]
+        return None
+
+    def _granted_milli(self, pod: BoundPod, gpu: str) -> int | None:
+        """How much of a device a pod was given; None: it has none of it."""
+        shares = decode_granted(self._records.corrected.get(pod.uid, pod.assigned))
+        own = [share.milli for share in shares if share.gpu == gpu]
+        return sum(own) if own else None
 
     def _check_usable(self, here: Sequence[DeviceAllocation]) -> None:
         """Check again before the start: Allocate may have been for another pod. A device that recovers can be used."""
@@ -183,7 +250,21 @@ class Allocator:
     def _bound_pods(self, is_fresh: bool = False) -> list[BoundPod]:
         corrected = self._records.corrected
         pods = self._pods.bound(is_fresh)
+        if self.grant_check is not None:
+            pods = self.grant_check.checked(
+                pods, {one.match.pod.uid: one.match.pod.assigned for one in self._records.allocations}
+            )
+            self._report_refused(pods)
         return [replace(pod, assigned=corrected.get(pod.uid, pod.assigned)) for pod in pods]
+
+    def _report_refused(self, pods: Sequence[BoundPod]) -> None:
+        for pod in pods:
+            if (
+                pod.refusal
+                and self.events is not None
+                and any(RESOURCES & one.devices.keys() for one in pod.containers)
+            ):
+                self.events.write(pod, GRANT_REFUSED, f"refused by the agent of {self.node}: {pod.refusal}")
 
 
 def _grant_request(allocation: DeviceAllocation) -> GrantRequest:

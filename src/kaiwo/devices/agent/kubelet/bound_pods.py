@@ -12,6 +12,7 @@ import msgspec
 from kaiwo.devices.agent.kubelet.kubernetes_api import KubernetesApi
 from kaiwo.model.errors import ClusterError, ConfigError
 from kaiwo.model.gpu import WHOLE_MILLI, Share
+from kaiwo.model.grant_signature import SIGNATURE_ANNOTATION
 
 GRANTED_DEVICES = "kaiwo.ai/granted-devices"
 ISOLATION = "kaiwo.ai/gpu-isolation"
@@ -33,7 +34,8 @@ def decode_granted(text: str) -> tuple[Share, ...]:
         raise ConfigError(f"{GRANTED_DEVICES} is invalid: {error}", GRANTED_DEVICES) from error
     for share in shares:
         # A share with little memory has 0 milli.
-        if not share.gpu or not 0 <= share.milli <= WHOLE_MILLI or share.mib < 0:
+        amounts = (share.milli, share.threads_milli)
+        if not share.gpu or not all(0 <= milli <= WHOLE_MILLI for milli in amounts) or share.mib < 0:
             raise ConfigError(f"{GRANTED_DEVICES} contains an impossible share: {share}", GRANTED_DEVICES)
     return shares
 
@@ -52,6 +54,9 @@ class BoundPod(msgspec.Struct, frozen=True):
     namespace: str
     name: str
     assigned: str = ""  # the scheduler's annotation
+    signature: str = ""  # its signature
+    scheduler: str = ""
+    refusal: str = ""  # why its annotation is not honoured
     isolation: str = ""
     least_grade: str = ""
     bound: str = ""  # time in seconds; sorts as text
@@ -82,6 +87,7 @@ class _Container(msgspec.Struct):
 
 
 class _Spec(msgspec.Struct):
+    scheduler: str = msgspec.field(default="", name="schedulerName")
     containers: list[_Container] = []
     init: list[_Container] = msgspec.field(default_factory=list, name="initContainers")
 
@@ -137,6 +143,8 @@ def _bound(pod: _Pod) -> BoundPod:
         namespace=pod.metadata.namespace,
         name=pod.metadata.name,
         assigned=notes.get(GRANTED_DEVICES, ""),
+        signature=notes.get(SIGNATURE_ANNOTATION, ""),
+        scheduler=pod.spec.scheduler,
         isolation=_annotation(notes, ISOLATION) or _isolation_of_shared(notes),
         least_grade=_annotation(notes, MIN_GRADE),
         created=pod.metadata.created,

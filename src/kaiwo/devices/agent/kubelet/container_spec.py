@@ -23,7 +23,7 @@ class ContainerSpec(msgspec.Struct, frozen=True):
 
     environment: dict[str, str]
     nodes: tuple[str, ...]
-    folders: tuple[str, ...]
+    folders: tuple[str, ...]  # read-only
 
 
 def container_spec(grant: Grant, inventory: Inventory, root: str = "/") -> ContainerSpec:
@@ -32,9 +32,7 @@ def container_spec(grant: Grant, inventory: Inventory, root: str = "/") -> Conta
     if any(gpu.vendor == "nvidia" for gpu in inventory.gpus):
         # Read by NVIDIA's container runtime: a container with AMD GPUs sees no NVIDIA GPUs, whatever its image says.
         environment["NVIDIA_VISIBLE_DEVICES"] = ",".join(uuids) or NO_NVIDIA
-    folders = [
-        environment[name] for name in ("CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY") if name in environment
-    ]
+    folders = [environment[name] for name in ("CUDA_MPS_PIPE_DIRECTORY",) if name in environment]
     there = {part.id for gpu in inventory.gpus for part in gpu.partitions or (gpu,)}
     if gone := [one.device.id for one in grant.held if one.device.id not in there]:
         raise ClusterError(

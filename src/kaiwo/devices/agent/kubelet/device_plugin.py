@@ -141,7 +141,7 @@ class DevicePlugin:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"kaiwo: {problem}")
         try:
             grants = self._allocator.allocate(self.resource, requests)
-            answers = [_allocate_response(self._spec(grant), grant) for grant in grants]
+            answers = [allocate_response(self._spec(grant), grant) for grant in grants]
         except (KaiwoError, OSError) as error:
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"kaiwo: {error}")
         return PLUGIN["AllocateResponse"](container_responses=answers)
@@ -181,10 +181,10 @@ def _device(offer: OfferedDevice) -> Any:
     return device
 
 
-def _allocate_response(spec: ContainerSpec, grant: Grant) -> Any:
+def allocate_response(spec: ContainerSpec, grant: Grant) -> Any:
     return PLUGIN["ContainerAllocateResponse"](
         envs=spec.environment,
-        mounts=[PLUGIN["Mount"](container_path=path, host_path=path) for path in spec.folders],
+        mounts=[PLUGIN["Mount"](container_path=path, host_path=path, read_only=True) for path in spec.folders],
         devices=[PLUGIN["DeviceSpec"](container_path=path, host_path=path, permissions="rw") for path in spec.nodes],
         annotations={"kaiwo.ai/gpu-grade": grant.grade, **({"kaiwo.ai/gpu-note": grant.note} if grant.note else {})},
     )

@@ -5,15 +5,16 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 
 from kaiwo.devices.agent.kubelet.allocation_records import AllocationRecords
-from kaiwo.devices.agent.kubelet.allocator import Allocator
+from kaiwo.devices.agent.kubelet.allocator import Allocator, GrantCheck
 from kaiwo.devices.agent.kubelet.bound_pods import ApiPodLister
 from kaiwo.devices.agent.kubelet.container_spec import ContainerSpec, container_spec
 from kaiwo.devices.agent.kubelet.device_plugin import DevicePlugin, PluginRegistration, offered_devices, why_unusable
 from kaiwo.devices.agent.kubelet.kubernetes_api import KubernetesApi
 from kaiwo.devices.agent.kubelet.node_annotation import NodeAnnotationWriter
+from kaiwo.devices.agent.kubelet.pod_events import PodEventWriter
 from kaiwo.devices.agent.kubelet.pod_resources import SOCKET, PodResources
 from kaiwo.devices.agent.options import AgentOptions
-from kaiwo.devices.agent_messages import Correction
+from kaiwo.devices.agent_messages import Correction, HeldDevices
 from kaiwo.devices.inventory import Health, Inventory
 from kaiwo.devices.sharing.current_inventory import CurrentInventory
 from kaiwo.devices.sharing.prepare_grants import GpuSharing
@@ -46,6 +47,9 @@ class KubeletServices:
         self.allocator = Allocator(options.node, ApiPodLister(api, options.node), records, self.sharing, resources)
         self.allocator.report, self.allocator.ensure_current = report, self._ensure_current
         self.allocator.why_unusable = self._why_unusable
+        self.allocator.events = PodEventWriter(api, options.node, log)
+        if options.grant_keys:
+            self.allocator.grant_check = _grant_verifier(api, options)
         self.plugins: dict[str, DevicePlugin] = {}
         self._inventory_lock = threading.Lock()  # also used on the kubelet's threads
         self._offered: tuple[Inventory, Mapping[str, Health]] | None = None
@@ -64,6 +68,10 @@ class KubeletServices:
             yield "daemons", "; ".join(self.sharing.maintain_daemons())
         if number % RELEASE_EVERY == 0:
             yield "pods", self._release_ended()
+
+    def held(self) -> tuple[HeldDevices, ...] | None:
+        """Which pods hold which devices; None if grants are not verified, so that the list says too little."""
+        return self.allocator.held() if self.options.grant_keys else None
 
     def close(self) -> None:
         self.annotation.close()
@@ -103,3 +111,10 @@ class KubeletServices:
 
     def _spec(self, grant: Grant) -> ContainerSpec:
         return container_spec(grant, self.inventory, self.options.root)
+
+
+def _grant_verifier(api: KubernetesApi, options: AgentOptions) -> GrantCheck:
+    """Imported here: an agent that does not verify needs no cryptography."""
+    from kaiwo.devices.agent.kubelet.grant_verifier import GrantVerifier
+
+    return GrantVerifier(api, options.grant_keys, options.node, options.schedulers)

@@ -98,6 +98,8 @@ def _waiting_match(resource: str, count: int, pod: BoundPod, served: Collection[
 def _match(resource: str, pod: BoundPod, container: Container) -> PodMatch | str:
     first, count = _device_range(resource, pod, container)
     owner = f"pod {pod.namespace}/{pod.name}"
+    if pod.refusal:
+        return f"{owner} asks for {count} {resource}, but {pod.refusal}"
     if not pod.assigned:
         return f"{owner} asks for {count} {resource} but has no {GRANTED_DEVICES}; let Kaiwo schedule it: {BY_KAIWO}"
     try:
