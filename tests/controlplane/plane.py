@@ -21,6 +21,7 @@ from tests.waiting import PATIENCE_S
 HERE = Path(__file__).resolve().parent
 TOKEN = "a-token-for-the-tests"
 ADMIN = "admin"
+TRIES = 5  # of a command that meets the write of somebody else
 # The PodGroup and Workload API is alpha in this version: it takes a gate, and its version must be switched on.
 POD_GROUPS = ("--feature-gates=GenericWorkload=true", "--runtime-config=scheduling.k8s.io/v1alpha2=true")
 
@@ -168,14 +169,17 @@ class Plane:
         return path
 
     def kubectl(self, *words: str, text: str | None = None, check: bool = True) -> str:
-        """What a person would type."""
-        done = subprocess.run(
-            [self.programs / "kubectl", f"--kubeconfig={self.kubeconfig}", *words],
-            input=text, capture_output=True, text=True, timeout=PATIENCE_S,
-        )  # fmt: skip
-        if check and done.returncode:
-            raise RuntimeError(f"kubectl {' '.join(words)}: {done.stderr.strip()}")
-        return done.stdout if check else done.stdout + done.stderr
+        """What a person would type, and repeat when somebody wrote the object between kubectl's read and its write."""
+        for _ in range(TRIES):
+            done = subprocess.run(
+                [self.programs / "kubectl", f"--kubeconfig={self.kubeconfig}", *words],
+                input=text, capture_output=True, text=True, timeout=PATIENCE_S,
+            )  # fmt: skip
+            if not (check and done.returncode):
+                return done.stdout if check else done.stdout + done.stderr
+            if "the object has been modified" not in done.stderr:
+                break
+        raise RuntimeError(f"kubectl {' '.join(words)}: {done.stderr.strip()}")
 
 
 @contextlib.contextmanager

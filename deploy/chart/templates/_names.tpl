@@ -43,6 +43,11 @@ app.kubernetes.io/version: {{ (index . 0).Chart.AppVersion | quote }}
 {{- if and .Values.agent.enabled .Values.webhooks.enabled }}true{{ end }}
 {{- end }}
 
+{{- /* The Secret with the keys of grants, and the ConfigMap with their public parts. */ -}}
+{{- define "kaiwo.grants" -}}
+{{ include "kaiwo.name" . }}-grants
+{{- end }}
+
 {{- /* YAML reads the bare words on and off as true and false. */ -}}
 {{- define "kaiwo.partitions" -}}
 {{- $policy := .Values.partitions.policy }}

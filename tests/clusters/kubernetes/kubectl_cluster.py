@@ -18,7 +18,7 @@ from kaiwo.model.plan import Eviction, EvictionCause, Plan, Start
 from kaiwo.model.workload import Phase, Pod, Workload
 from tests.clusters.told_state import ToldState
 from tests.controlplane.plane import Plane
-from tests.waiting import until
+from tests.waiting import until, until_answer
 
 WHOLE_MIB = 192 * 1024
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/default/leases/kaiwo-scheduler"
@@ -172,8 +172,10 @@ async def opened_here(plane: Plane, kubectl: Kubectl) -> AsyncIterator[Scene]:
     try:
         await until(lambda: scene.seen or reader.done(), "the first batch")
         yield scene
-        truth = await scene.truth()
-        await until(lambda: vars(scene.state) == vars(truth), "the events to tell the truth")
+        # Asked again each time: the scheduler may still be writing.
+        truth = await until_answer(
+            scene.truth, lambda now: vars(scene.state) == vars(now), "the events to tell the truth"
+        )
         assert truth.overcommitted() == []
     finally:
         await cluster.close()

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from kaiwo.clusters.kubernetes.cache.affinity_index import MAX_SELECTORS
 from kaiwo.clusters.kubernetes.cache.cluster_cache import SCHEDULER, ClusterCache
 from kaiwo.model.affinity import NodePreference, NodeRule, PodAffinity, RequiredPodAntiAffinity
 from kaiwo.model.events import PodChanged, WorkloadChanged
@@ -162,3 +163,46 @@ def test_a_pod_that_preempts_nobody_makes_a_workload_that_stops_nobody() -> None
     (told,) = cache.flush()
     assert isinstance(told, WorkloadChanged)
     assert not told.workload.stops_others
+
+
+def anti_affinity(*keys: str) -> dict[str, object]:
+    terms = [
+        {
+            "labelSelector": {"matchExpressions": [{"key": key, "operator": "DoesNotExist"}]},
+            "topologyKey": "kubernetes.io/hostname",
+            "namespaceSelector": {},
+        }
+        for key in keys
+    ]
+    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+
+
+def test_the_pods_of_a_namespace_use_only_so_many_selectors_and_the_next_one_waits_until_one_is_gone() -> None:
+    cache = cache_with_nodes()
+    for number in range(MAX_SELECTORS // 32):
+        keys = [f"k{32 * number + each}" for each in range(32)]
+        cache.upsert_pod(cached_pod(f"greedy-{number}", affinity=anti_affinity(*keys)))
+    cache.upsert_pod(cached_pod("one-more", affinity=anti_affinity("more")))
+    cache.upsert_pod(cached_pod("same", affinity=anti_affinity("k0")))
+    cache.upsert_pod(cached_pod("of-another", namespace="other", affinity=anti_affinity("mine")))
+    cache.flush()
+    assert "default/one-more" not in cache.published.workloads
+    assert "use 256 different selectors" in cache.blocked_pods["default", "one-more"]
+    assert {"default/same", "other/of-another"} <= cache.published.workloads.keys()
+    cache.delete_pod(cached_pod("greedy-1"))
+    cache.flush()
+    assert "default/one-more" in cache.published.workloads
+
+
+def test_a_pod_with_more_rules_than_anybody_needs_is_not_tried_and_says_why() -> None:
+    cache = cache_with_nodes()
+    cache.upsert_pod(cached_pod("many", affinity=anti_affinity(*(f"k{number}" for number in range(33)))))
+    terms = [{"matchExpressions": [{"key": f"k{number}", "operator": "Exists"}]} for number in range(101)]
+    required = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+    cache.upsert_pod(cached_pod("nodes", affinity=required))
+    cache.upsert_pod(cached_pod("tolerant", tolerations=[{"key": f"k{n}", "operator": "Exists"} for n in range(101)]))
+    cache.flush()
+    assert cache.blocked_pods["default", "tolerant"].startswith("it has 101 tolerations, and the maximum is 100")
+    said = cache.blocked_pods["default", "many"], cache.blocked_pods["default", "nodes"]
+    assert said[0] == "it has 33 rules of one kind about other pods, and the maximum is 32; use fewer"
+    assert said[1] == "it has 101 rules about nodes, and the maximum is 100; use fewer, or label nodes"

@@ -23,7 +23,7 @@ from tests.clusters.kubernetes.test_replicas import count_events
 from tests.clusters.kubernetes.test_scheduler import CERTIFICATE, audit, bound, prepared
 from tests.conftest import SIZE
 from tests.controlplane.plane import Plane
-from tests.waiting import PATIENCE_S, is_in_time, run
+from tests.waiting import PATIENCE_S, is_in_time, run, until_answer
 
 RESUMES_S = 5.0
 GRACE_S = 1
@@ -31,10 +31,10 @@ GRACE_S = 1
 SETTLED_S = PATIENCE_S
 
 
-def write_policy(folder: Path) -> str:
+def write_policy(folder: Path, grace_s: float = GRACE_S) -> str:
     """A short grace, so that a test sees its end."""
     path = folder / "policy.yaml"
-    path.write_text(f"staleGangGrace: {GRACE_S}s\n")
+    path.write_text(f"staleGangGrace: {grace_s:g}s\n")
     return str(path)
 
 
@@ -61,10 +61,12 @@ def test_a_killed_scheduler_leaves_nothing_half_done(plane: Plane, tmp_path: Pat
 
 
 @asynccontextmanager
-async def working(plane: Plane, home: Path, nodes: int, kubeconfig: Path | None = None) -> AsyncIterator[Kubectl]:
+async def working(
+    plane: Plane, home: Path, nodes: int, kubeconfig: Path | None = None, grace_s: float = GRACE_S
+) -> AsyncIterator[Kubectl]:
     async with prepared(plane, nodes) as kubectl:
         options = SchedulerOptions(
-            str(home), port=0, kubeconfig=str(kubeconfig or plane.kubeconfig), policy=write_policy(home)
+            str(home), port=0, kubeconfig=str(kubeconfig or plane.kubeconfig), policy=write_policy(home, grace_s)
         )
         async with scheduling(options) as kaiwo:
             yield kubectl
@@ -88,6 +90,21 @@ def test_a_node_that_vanishes_under_gangs_leaves_none_of_them_by_halves(
                 await gangs.until_settled(10 * whole, SETTLED_S, without=lost)
                 evicted = await count_events(kubectl, before, "Evicted")
                 assert max(evicted.values(), default=0) <= 1  # nobody is told to go twice
+
+    run(test())
+
+
+def test_a_gang_that_cannot_be_whole_again_is_told_so_before_it_is_stopped(plane: Plane, tmp_path: Path) -> None:
+    async def test() -> None:
+        async with working(plane, tmp_path, nodes=2, grace_s=PATIENCE_S) as kubectl:
+            gangs = Gangs(kubectl, count=1, size=12)
+            async with kept(gangs):
+                before = await gangs.until_settled(12, SETTLED_S)
+                await kubectl.delete("/api/v1/nodes/node-1")
+                rest = [pod for pod in before if pod["spec"]["nodeName"] != "node-1"]
+                told = await until_answer(lambda: count_events(kubectl, rest, "GangIncomplete"), bool, "the Event")
+                assert list(told.values()) == [1]  # on the first of those that run
+                assert not await count_events(kubectl, rest, "Evicted")
 
     run(test())
 

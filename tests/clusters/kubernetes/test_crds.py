@@ -62,6 +62,7 @@ FULL_QUEUE = {
     "displayName": "Robotics",
     "parentQueue": "lab",
     "priority": 200,
+    "maxPriority": 50,
     "resources": {
         "gpu": {
             "quota": "15.5",
@@ -75,6 +76,8 @@ FULL_QUEUE = {
     "fairness": {"policy": "DRF", "reclaimStrategy": "conservative", "minRuntime": "10m"},
     "namespaces": ["robots"],
     "users": ["ada@example.com"],
+    "shareWith": ["queue", "user"],
+    "maxThreads": 60,
 }
 
 
@@ -82,6 +85,7 @@ def test_a_queue_with_every_field_is_taken_here_and_there(kinds: Plane) -> None:
     document = _queue(**FULL_QUEUE)
     assert "created (server dry run)" in _apply(kinds, document)
     assert parse(document).queues[0].gpu.quota == 15_500
+    assert parse(document).queues[0].max_priority == 50
 
 
 def test_every_name_that_a_queue_can_have_can_be_a_parents(kinds: Plane) -> None:
@@ -116,6 +120,11 @@ def test_every_name_that_a_queue_can_have_can_be_a_parents(kinds: Plane) -> None
         ("q", {"fairness": {"policy": "Fair"}}, "supported values"),
         ("q", {"fairness": {"minRuntime": "soon"}}, "a time such as"),
         ("q", {"priority": 2_000_000_000}, "less than or equal to"),
+        ("q", {"maxPriority": 2_000_000_000}, "less than or equal to"),
+        ("q", {"maxThreads": 0}, "greater than or equal to 1"),
+        ("q", {"maxThreads": 101}, "less than or equal to 100"),
+        ("q", {"shareWith": ["team"]}, "supported values"),
+        ("q", {"shareWith": ["nobody", "user"]}, "anyone and nobody stand alone"),
         ("q", {"displayName": "x" * 254}, "may not be more than 253"),
     ],
 )

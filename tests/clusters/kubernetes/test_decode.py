@@ -8,9 +8,11 @@ from kaiwo.clusters.kubernetes.cache.device_grants import GRANT_ANNOTATION, leas
 from kaiwo.clusters.kubernetes.cache.workload_unit import assign_slots
 from kaiwo.clusters.kubernetes.decode.node_decoder import find_model, read_node
 from kaiwo.clusters.kubernetes.decode.pod_request import NODE_NAME, PodRequest
+from kaiwo.clusters.kubernetes.decode.workload_annotations import read_workload_settings
 from kaiwo.clusters.kubernetes.gangs.metadata import Reference
 from kaiwo.clusters.ledger import NodeUsage
 from kaiwo.model.affinity import NodeRule
+from kaiwo.model.errors import ConfigError
 from kaiwo.model.gpu import Gpu, Share
 from kaiwo.model.node import Taint
 from kaiwo.model.workload import Pod
@@ -157,6 +159,18 @@ def test_what_is_only_preferred_is_no_reason_to_refuse(spec: dict[str, object]) 
 def test_only_the_annotations_that_matter_are_kept_of_a_long_list() -> None:
     notes = {f"example.com/{number}": "x" * 50 for number in range(10)} | {"kaiwo.ai/queue": "lab"}
     assert cached_pod("a", annotations=notes).annotations == {"kaiwo.ai/queue": "lab"}
+
+
+def test_long_annotations_do_not_fill_the_memory() -> None:
+    notes = {
+        "kaiwo.ai/queue": "x" * 100_000,
+        "kaiwo.ai/unknown": "x" * 100_000,
+        "kaiwo.ai/granted-devices": "x" * 2_000,
+    }
+    pod = cached_pod("a", annotations=notes)
+    assert len(pod.annotations_text) < 4_000
+    with pytest.raises(ConfigError, match=r"kaiwo.ai/queue has more than 1,000 characters"):
+        read_workload_settings("Pod 'a'", [(pod.annotations, {})], 0, False)
 
 
 def test_owners_are_shared() -> None:

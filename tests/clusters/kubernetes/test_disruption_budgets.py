@@ -15,6 +15,7 @@ from kaiwo.decide.make_room.victim_units import VictimUnits
 from kaiwo.model.events import NodeChanged, PodChanged, QueueChanged, WorkloadChanged
 from kaiwo.model.gpu import Gpu, Share
 from kaiwo.model.node import Node
+from kaiwo.model.policy import Policy
 from kaiwo.model.queue import UNBOUNDED_DEFAULT_QUEUE
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Phase, Pod, Role, Workload
@@ -74,7 +75,7 @@ def test_no_more_pods_go_than_a_budget_allows(may_go: int, units: list[int]) -> 
         [NodeChanged(node), QueueChanged(UNBOUNDED_DEFAULT_QUEUE), WorkloadChanged(workload), *map(PodChanged, pods)]
     )
     state.refresh_tables()
-    roster = VictimUnits(state, 0, "priority")
+    roster = VictimUnits(state, 0, Policy(victim_order="youngest"))
     assert [len(unit.pods) for unit in roster.units("default")] == units
 
 

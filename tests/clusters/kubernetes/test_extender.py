@@ -1,6 +1,7 @@
 """The extender protocol with the real kube-scheduler: it places, and the devices are chosen and written at bind."""
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,6 +12,7 @@ import msgspec
 import pytest
 import yaml
 
+from kaiwo.app.extender_tls import extender_context
 from kaiwo.app.options import SchedulerOptions
 from kaiwo.app.scheduler import RunningScheduler, scheduling
 from kaiwo.clusters.kubernetes.cache.device_grants import GRANT_ANNOTATION
@@ -124,7 +126,7 @@ def test_whoever_does_not_lead_says_so(plane: Plane, tmp_path: Path) -> None:
             cleaned(plane),
             scheduling(_options(plane, tmp_path / "a", 0, leader_elect=True)),
             scheduling(_options(plane, tmp_path / "b", port, leader_elect=True)),
-            aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session,
+            as_kube_scheduler(port, tmp_path / "b") as session,
             session.post("/filter", data=b"{}") as answer,
         ):
             assert (answer.status, await answer.text()) == (503, "this replica of Kaiwo does not lead")
@@ -148,7 +150,7 @@ def test_a_pod_that_was_never_stored_gets_an_answer(plane: Plane, tmp_path: Path
             await kubectl.node("node-1")
             async with (
                 scheduling(_options(plane, tmp_path / "a", port)),
-                aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session,
+                as_kube_scheduler(port, tmp_path / "a") as session,
             ):
                 for verb, body in (("filter", asked), ("prioritize", asked), ("preempt", victims)):
                     async with session.post(f"/{verb}", json=body) as answer:
@@ -156,6 +158,41 @@ def test_a_pod_that_was_never_stored_gets_an_answer(plane: Plane, tmp_path: Path
                         assert "node-1" in await answer.text()
 
     run(test())
+
+
+def test_nobody_without_the_certificate_is_answered(plane: Plane, tmp_path: Path) -> None:
+    """Whoever is answered may bind any pod to any node, and other users of this machine reach its loopback, too."""
+
+    async def test() -> None:
+        (port,) = free_ports(1)
+        files = tmp_path / "a" / "extender"
+        async with cleaned(plane), scheduling(_options(plane, tmp_path / "a", port)):
+            for file in (files, *files.iterdir()):
+                assert file.stat().st_mode & 0o077 == 0, file
+            async with as_kube_scheduler(port, tmp_path / "a") as session, session.post("/bind", data=b"[]") as answer:
+                assert answer.status == 400
+            trusting = ssl.create_default_context(cafile=str(files / "ca.crt"))
+            forged, other = ssl.create_default_context(cafile=str(files / "ca.crt")), tmp_path / "other"
+            extender_context(str(other))  # a folder of another user, with the same names
+            forged.load_cert_chain(other / "extender" / "client.crt", other / "extender" / "client.key")
+            for url, context in (("http", None), ("https", trusting), ("https", forged)):
+                connector = aiohttp.TCPConnector(ssl=context or True)
+                async with aiohttp.ClientSession(f"{url}://127.0.0.1:{port}", connector=connector) as session:
+                    with pytest.raises(aiohttp.ClientError):
+                        await session.post("/bind", data=b"{}")
+        before = {file.name: file.read_bytes() for file in files.iterdir()}
+        extender_context(str(tmp_path / "a"))  # kube-scheduler keeps what it read at its start
+        assert {file.name: file.read_bytes() for file in files.iterdir()} == before
+
+    run(test())
+
+
+def as_kube_scheduler(port: int, home: Path) -> aiohttp.ClientSession:
+    """With the certificate in that home."""
+    files = home / "extender"
+    context = ssl.create_default_context(cafile=str(files / "ca.crt"))
+    context.load_cert_chain(files / "client.crt", files / "client.key")
+    return aiohttp.ClientSession(f"https://127.0.0.1:{port}", connector=aiohttp.TCPConnector(ssl=context))
 
 
 @asynccontextmanager
@@ -180,7 +217,7 @@ async def extended(
             await kubectl.node(f"node-{number}")
         async with scheduling(_options(plane, folder, port)) as kaiwo:
             path = folder / "kube-scheduler.yaml"
-            path.write_text(yaml.safe_dump(_configuration(plane, port, knows_nodes)))
+            path.write_text(yaml.safe_dump(_configuration(plane, port, knows_nodes, folder / "extender")))
             plane.run("kube-scheduler", f"--config={path}", "--secure-port=0", "--v=1")
             try:
                 yield kubectl, kaiwo
@@ -195,11 +232,17 @@ def _options(plane: Plane, home: Path, port: int, leader_elect: bool = False) ->
     )
 
 
-def _configuration(plane: Plane, port: int, knows_nodes: bool) -> dict[str, Any]:
+def _configuration(plane: Plane, port: int, knows_nodes: bool, files: Path) -> dict[str, Any]:
     """The one in docs/kubernetes.md, on this port."""
+    shown = {
+        "caFile": str(files / "ca.crt"),
+        "certFile": str(files / "client.crt"),
+        "keyFile": str(files / "client.key"),
+    }
     extender = {
-        "urlPrefix": f"http://127.0.0.1:{port}", "filterVerb": "filter", "prioritizeVerb": "prioritize", "weight": 1,
-        "preemptVerb": "preempt", "bindVerb": "bind", "nodeCacheCapable": knows_nodes, "httpTimeout": "5s",
+        "urlPrefix": f"https://127.0.0.1:{port}", "enableHTTPS": True, "tlsConfig": shown, "filterVerb": "filter",
+        "prioritizeVerb": "prioritize", "weight": 1, "preemptVerb": "preempt", "bindVerb": "bind",
+        "nodeCacheCapable": knows_nodes, "httpTimeout": "5s",
     }  # fmt: skip
     return {
         "apiVersion": "kubescheduler.config.k8s.io/v1",

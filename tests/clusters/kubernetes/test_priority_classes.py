@@ -96,3 +96,42 @@ def test_nobody_of_a_class_goes_for_a_pod_without_one(plane: Plane, tmp_path: Pa
                     await kubectl.delete(f"{PATH}/{name}")
 
     run(test())
+
+
+def test_a_class_counts_only_while_it_exists_and_a_system_class_only_in_kube_system() -> None:
+    priorities = classes(("gold", 50_000, False), ("system-node-critical", 2_000_001_000, False))
+    gold = cached_pod("w", priority=50_000, priorityClassName="gold")
+    assert priorities.value_of_class(gold) == 50_000
+    assert priorities.value_of_class(cached_pod("w", priority=50_000, priorityClassName="gone")) == 0
+    assert priorities.value_of_class(cached_pod("w", priority=50_000)) == 0
+    system = {"priority": 2_000_001_000, "priorityClassName": "system-node-critical"}
+    assert priorities.value_of_class(cached_pod("w", **system)) == 0
+    assert priorities.value_of_class(cached_pod("w", namespace="kube-system", **system)) == 2_000_001_000
+    assert priorities.delete(PriorityClass(Meta("gold")), [gold]) == [gold.key], "its pods are read again"
+    assert priorities.value_of_class(gold) == 0
+
+
+def test_who_writes_himself_a_billion_stops_nobody(plane: Plane, tmp_path: Path) -> None:
+    """No webhook answers: the scheduler alone holds him to the maximum. A class of the administrator's counts."""
+
+    async def test() -> None:
+        async with scheduled(plane, tmp_path) as kubectl:
+            await kubectl.create(PATH, {"metadata": {"name": "t-gold"}, "value": 50_000})
+            try:
+                await kubectl.node("node-1")
+                high = {"annotations": {"kaiwo.ai/priority": "1000"}, "terminationGracePeriodSeconds": 0}
+                await kubectl.pod("victim", gpus=8, **high)
+                await until_bound(kubectl, "victim")
+                await kubectl.phase("victim", "Running")
+                await kubectl.pod("greedy", gpus=8, annotations={"kaiwo.ai/priority": "1000000000"})
+                await kubectl.pod("system", gpus=8, priorityClassName="system-node-critical")
+                await until_said(kubectl, "greedy", "GPU")
+                await until_said(kubectl, "system", "GPU")
+                await kubectl.pod("gold", gpus=8, priorityClassName="t-gold")
+                await until_bound(kubectl, "gold")
+                left = {pod["metadata"]["name"] for pod in (await kubectl.get("/api/v1/pods"))["items"]}
+                assert left == {"greedy", "system", "gold"}
+            finally:
+                await kubectl.delete(f"{PATH}/t-gold")
+
+    run(test())

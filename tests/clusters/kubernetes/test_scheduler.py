@@ -158,3 +158,80 @@ def test_watches_that_are_cut_again_and_again_lose_nothing(plane: Plane, tmp_pat
                 assert kaiwo.loop.health.failures == 0
 
     run(test())
+
+
+def test_pods_share_a_gpu_only_with_those_whom_every_rule_allows(plane: Plane, tmp_path: Path) -> None:
+    """Of the pod itself, of a queue and of the node; the one that finds no place says which queues are in its way."""
+    from tests.conftest import ROOT
+
+    plane.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy" / "crds"))
+    plane.kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd/kaiwoqueues.kaiwo.ai")
+    queues = "/apis/kaiwo.ai/v1alpha2/kaiwoqueues"
+
+    async def share(kubectl: Kubectl, name: str, **notes: str) -> str:
+        """The GPU of a new pod with a share."""
+        keys = {"gpu_share_with": "kaiwo.ai/gpu-share-with", "queue": "kaiwo.ai/queue"}
+        annotations = {keys[key]: value for key, value in notes.items()} | {"kaiwo.ai/gpu-fraction": "0.2"}
+        await kubectl.pod(name, gpus=0, annotations=annotations)
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                pod = await kubectl.read_pod(name)
+                if pod["spec"].get("nodeName"):
+                    (given,) = msgspec.json.decode(pod["metadata"]["annotations"][GRANT_ANNOTATION])
+                    return str(given["gpu"])
+                await asyncio.sleep(0.05)
+
+    async def test() -> None:
+        async with scheduled(plane, tmp_path, nodes=0) as (kubectl, kaiwo):
+            for name, rule in (("lab", ["queue"]), ("ops", [])):
+                body = {"apiVersion": "kaiwo.ai/v1alpha2", "kind": "KaiwoQueue", "metadata": {"name": name}}
+                await kubectl.create(queues, body | {"spec": {"shareWith": rule}})
+            labels = {"kaiwo.ai/gpu-sharing": "true", "kaiwo.ai/gpu-share-with": "namespace"}
+            await kubectl.node("shared", gpus=3, labels=labels)
+            first, second = await share(kubectl, "a", queue="lab"), await share(kubectl, "b", queue="ops")
+            assert first != second
+            assert await share(kubectl, "c", queue="lab") == first
+            alone = await share(kubectl, "d", queue="ops", gpu_share_with="nobody")
+            assert alone not in (first, second)
+            note = {"kaiwo.ai/gpu-fraction": "0.2", "kaiwo.ai/queue": "lab", "kaiwo.ai/gpu-share-with": "nobody"}
+            await kubectl.pod("e", gpus=0, annotations=note)
+            async with asyncio.timeout(PATIENCE_S):
+                while "with whom it may not share" not in (said := (await kubectl.condition("e")).get("message", "")):
+                    await asyncio.sleep(0.05)
+            assert "of queues lab, ops: it asked to share a GPU with nobody" in said
+            await kubectl.delete(pod_path("d"))
+            async with asyncio.timeout(PATIENCE_S):
+                while not (await kubectl.read_pod("e"))["spec"].get("nodeName"):
+                    await asyncio.sleep(0.05)
+            assert kaiwo.loop.health.failures == 0
+            for name in ("lab", "ops"):
+                await kubectl.delete(f"{queues}/{name}")
+
+    run(test())
+
+
+def test_the_threads_of_a_share_are_part_of_its_grant(plane: Plane, tmp_path: Path) -> None:
+    """As far as its queue allows, with no webhook that refuses more."""
+    from tests.conftest import ROOT
+
+    plane.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy" / "crds"))
+    plane.kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd/kaiwoqueues.kaiwo.ai")
+    queues = "/apis/kaiwo.ai/v1alpha2/kaiwoqueues"
+
+    async def test() -> None:
+        async with scheduled(plane, tmp_path, nodes=0) as (kubectl, _):
+            body = {"apiVersion": "kaiwo.ai/v1alpha2", "kind": "KaiwoQueue", "metadata": {"name": "lab"}}
+            await kubectl.create(queues, body | {"spec": {"maxThreads": 60}})
+            labels = {"kaiwo.ai/gpu-sharing": "true", "nvidia.com/gpu.product": "NVIDIA-H200"}
+            await kubectl.node("shared", gpus=1, resource="nvidia.com/gpu", labels=labels)
+            for name, threads in (("few", "10"), ("more", "50"), ("most", "90")):
+                notes = {"kaiwo.ai/gpu-fraction": "0.3", "kaiwo.ai/gpu-threads": threads, "kaiwo.ai/queue": "lab"}
+                await kubectl.pod(name, gpus=0, annotations=notes)
+            given = {}
+            for pod in await bound(kubectl, 3):
+                (share,) = msgspec.json.decode(pod["metadata"]["annotations"][GRANT_ANNOTATION])
+                given[pod["metadata"]["name"]] = (share["milli"], share["threads_milli"])
+            assert given == {"few": (300, 100), "more": (300, 500), "most": (300, 600)}
+            await kubectl.delete(f"{queues}/lab")
+
+    run(test())

@@ -9,23 +9,29 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 
 from kaiwo.api.routes.metrics import webhook_metrics
-from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
 from kaiwo.clusters.kubernetes.client import Client
 from kaiwo.clusters.kubernetes.client.credentials import ClusterAccess, Credential, FixedCredential, Trust
+from kaiwo.clusters.kubernetes.webhooks.http_server import listen
+from kaiwo.clusters.kubernetes.webhooks.process_messages import Counted, read_to_scheduler
+from kaiwo.clusters.kubernetes.webhooks.process_status import WebhookStatus
 from kaiwo.clusters.kubernetes.webhooks.request_counts import BOUNDS_S, RequestCounts
 from kaiwo.clusters.kubernetes.webhooks.submitting_user import WebhookPolicy
 from kaiwo.clusters.kubernetes.webhooks.webhook_server import WebhookServer
+from tests.clusters.kubernetes.known_state import KnownState
 
 
 class Scraped:
     def __init__(self, tally: RequestCounts) -> None:
-        self._tally = tally
+        self._status = WebhookStatus()
+        message = read_to_scheduler(msgspec.json.encode(tally.as_message()))  # as it comes from the other process
+        assert isinstance(message, Counted)
+        self._status.add(message)
 
     def describe(self) -> Any:
         return iter(())
 
     def collect(self) -> Any:
-        return webhook_metrics(self._tally)
+        return webhook_metrics(self._status)
 
 
 def scraped(tally: RequestCounts) -> list[str]:
@@ -45,10 +51,11 @@ def test_answers_are_counted_with_their_reason_and_their_time() -> None:
     async def test() -> list[str]:
         client = Client(ClusterAccess("http://127.0.0.1:9", Trust(), FixedCredential(Credential())))
         webhooks = WebhookServer(
-            client, ClusterCache(), WebhookPolicy("kaiwo-scheduler", frozenset()), lambda *_, **__: None
+            client, KnownState(), WebhookPolicy("kaiwo-scheduler", frozenset()), lambda *_, **__: None
         )
-        await webhooks.start("127.0.0.1", 0, None)
-        url = f"http://127.0.0.1:{webhooks.port}"
+        listener = listen("127.0.0.1", 0)
+        webhooks.start(listener, None)
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         bodies = (
             review("good"),
             review("granted", **{"kaiwo.ai/granted-devices": "[]"}),
@@ -62,7 +69,10 @@ def test_answers_are_counted_with_their_reason_and_their_time() -> None:
                     async with session.post(f"{url}/work", data=body) as answer:
                         assert answer.status == 200
                 async with session.post(f"{url}/queues", data=review("lab", "KaiwoQueue")) as answer:
-                    assert answer.status == 200  # nobody answers there: it is broken, and passes
+                    assert answer.status == 200  # no API server answers: it is judged by what was heard of the others
+                odd = {"uid": "odd", "kind": {"kind": "KaiwoQueue"}, "object": [], "userInfo": {"username": "ada"}}
+                async with session.post(f"{url}/queues", data=msgspec.json.encode({"request": odd})) as answer:
+                    assert answer.status == 200  # it cannot be reviewed at all: it is broken, and passes
         finally:
             await webhooks.close()
             await client.close()
@@ -73,11 +83,12 @@ def test_answers_are_counted_with_their_reason_and_their_time() -> None:
         'kaiwo_webhook_requests_total{answer="changed",webhook="work"} 1.0',
         'kaiwo_webhook_requests_total{answer="refused",webhook="work"} 4.0',
         'kaiwo_webhook_requests_total{answer="broken",webhook="queues"} 1.0',
+        'kaiwo_webhook_requests_total{answer="refused",webhook="queues"} 1.0',
         'kaiwo_webhook_refusals_total{reason="stamp",webhook="work"} 2.0',
         'kaiwo_webhook_refusals_total{reason="gpu-request",webhook="work"} 1.0',
         'kaiwo_webhook_refusals_total{reason="annotation",webhook="work"} 1.0',
         'kaiwo_webhook_seconds_bucket{le="+Inf",webhook="work"} 5.0',
-        'kaiwo_webhook_seconds_count{webhook="queues"} 1.0',
+        'kaiwo_webhook_seconds_count{webhook="queues"} 2.0',
     ):
         assert line in lines, "\n".join(lines)
 

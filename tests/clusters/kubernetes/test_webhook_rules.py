@@ -24,6 +24,8 @@ from tests.waiting import run
 
 OURS = "kaiwo-scheduler"
 POLICY = WebhookPolicy(OURS)
+TRUSTED = frozenset(("system:kube-controller-manager", "kube-system:job-controller", "jobset-system:manager"))
+TRUSTING = WebhookPolicy(OURS, trusted_controllers=TRUSTED)
 QUEUES = {"default": UNBOUNDED_DEFAULT_QUEUE}
 Json = dict[str, Any]
 
@@ -123,6 +125,7 @@ def test_nobody_hides_behind_a_template() -> None:
     [
         ("system:serviceaccount:kube-system:job-controller", True),
         ("system:serviceaccount:jobset-system:manager", True),
+        ("system:serviceaccount:other:manager", False),  # of another namespace, but not in the list
         ("system:kube-controller-manager", True),
         ("system:serviceaccount:n:builder", False),  # a tenant's own
         ("alice", False),
@@ -131,9 +134,9 @@ def test_nobody_hides_behind_a_template() -> None:
 def test_who_is_a_controller(name: str, is_controller: bool) -> None:
     owned = pod("p", "n", ownerReferences=[{"controller": True, "kind": "Job", "name": "j", "uid": "u"}])
     work = read_workload_object(msgspec.json.encode(owned), "Pod", "", "n")
-    assert Requester(name).created_by_controller(work) is is_controller
+    assert Requester(name).created_by_controller(work, TRUSTING) is is_controller
     assert not Requester(name).created_by_controller(
-        read_workload_object(msgspec.json.encode(pod("p", "n")), "Pod", "", "n")
+        read_workload_object(msgspec.json.encode(pod("p", "n")), "Pod", "", "n"), TRUSTING
     )
 
 
@@ -145,6 +148,56 @@ def test_a_queue_for_this_namespace_is_its_default() -> None:
         "b2": Queue("b2", parent="all", namespaces=("b",)),
     }
     assert [queue_of(name, queues) for name in ("a", "b", "c")] == ["a", "default", "default"]
+
+
+def test_a_priority_above_the_maximum_of_its_queue_is_refused_and_pods_of_controllers_are_not() -> None:
+    def asking(number: int) -> Json:
+        return pod("p", "n", annotations={"kaiwo.ai/priority": str(number)})
+
+    refusal = review(asking(1_000_000_000), "Pod").refusal
+    assert "asks for priority 1000000000, and queue default allows at most 1000, as every queue" in refusal
+    assert not review(asking(1000), "Pod").refusal
+    with_class = asking(5000)
+    with_class["spec"]["priorityClassName"] = "gold"
+    assert not review(with_class, "Pod").refusal, "the scheduler holds it to what the class is worth"
+    capped = QUEUES | {"lab": Queue("lab", max_priority=7), "team": Queue("team", "lab")}
+    with_class["metadata"]["annotations"]["kaiwo.ai/queue"] = "team"
+    refusal = review_workload(question(with_class, "Pod"), capped, POLICY, True).refusal
+    assert refusal.endswith(
+        "asks for priority 5000, and queue lab allows at most 7 in queue team; lower it, or ask an administrator to "
+        "raise spec.maxPriority of lab"
+    )
+    owned = pod("p", "n", ownerReferences=[{"controller": True, "kind": "Job", "name": "j", "uid": "u"}])
+    owned["metadata"]["annotations"] = {"kaiwo.ai/priority": "5000"}
+    controller = {"username": "system:serviceaccount:kube-system:job-controller"}
+    by_controller = question(owned, "Pod", userInfo=controller)
+    found = review_workload(by_controller, QUEUES, TRUSTING, True)
+    assert not found.refusal
+    assert "its priority counts as the maximum" in found.warnings[-1]
+
+
+def test_the_threads_of_a_share_are_held_to_the_bound_of_its_queue() -> None:
+    def asking(threads: str, name: str) -> dict[str, Any]:
+        notes = {"kaiwo.ai/gpu-fraction": "0.4", "kaiwo.ai/gpu-threads": threads, "kaiwo.ai/queue": name}
+        found = pod("p", "n")
+        found["metadata"]["annotations"] = notes
+        return found
+
+    queues = QUEUES | {
+        "lab": Queue("lab", max_threads_milli=600),
+        "team": Queue("team", "lab"),
+        "plain": Queue("plain"),
+    }
+    for threads, name, words in (
+        ("40", "plain", ""),
+        ("41", "plain", "queue plain allows at most 40 % for it"),
+        ("60", "team", ""),
+        ("61", "team", "queue lab allows at most 60 % for it; lower it, or ask an administrator to raise"),
+        ("0", "team", "from 1 to 100"),
+    ):
+        refusal = review_workload(question(asking(threads, name), "Pod"), queues, POLICY, True).refusal
+        assert words in refusal
+        assert bool(refusal) is bool(words)
 
 
 def test_a_mistake_of_long_ago_keeps_nobody_from_mending_another() -> None:

@@ -15,11 +15,10 @@ from kaiwo.clusters.kubernetes.client import ApiError, Client
 from kaiwo.clusters.kubernetes.client.kubeconfig import read_kubeconfig
 from kaiwo.clusters.kubernetes.webhooks.certificate_secret import WebhookSite
 from kaiwo.clusters.kubernetes.webhooks.certificates import CertificateSet, Lifetimes, renew
-from kaiwo.clusters.kubernetes.webhooks.submitting_user import WebhookPolicy
-from kaiwo.clusters.kubernetes.webhooks.webhook_server import Webhooks
+from kaiwo.clusters.kubernetes.webhooks.webhook_supervisor import ProcessOptions, WebhookSupervisor
 from tests.clusters.kubernetes.installed_webhooks import CERTIFICATE_OF, Installed, installed, pod, queue
 from tests.controlplane.plane import MissingError, Plane, find_programs, free_ports
-from tests.waiting import PATIENCE_S, run, until
+from tests.waiting import PATIENCE_S, run
 
 OURS = "kaiwo-scheduler"
 SHORT = Lifetimes(authority_s=12, certificate_s=6, trust_delay_s=2)
@@ -99,7 +98,7 @@ def test_certificates_change_under_load_and_no_request_is_refused(plane: Plane, 
                 """As an API server does that connects anew, with what the configuration trusts right now."""
                 while not done.is_set():
                     for replica in (first, second):
-                        serials.add(await _serial(client, site, replica.server.port))
+                        serials.add(await _serial(client, site, replica.port))
                     assert first.certificates.current.authority is not None
                     authorities.add(first.certificates.current.authority.certificate)
                     await asyncio.sleep(0.05)
@@ -112,7 +111,7 @@ def test_certificates_change_under_load_and_no_request_is_refused(plane: Plane, 
                 done.set()
                 await asyncio.gather(*tasks)
             assert refused == []
-            assert first.server.counts.answers["work", "broken"] == 0
+            assert first.status.counts.answers["work", "broken"] == 0
             assert reported.count("webhook-certificates-renewed") >= len(serials) - 1
         await client.close()
         return passed, serials, authorities
@@ -124,10 +123,12 @@ def test_certificates_change_under_load_and_no_request_is_refused(plane: Plane, 
 
 
 @pytest.mark.usefixtures("helmed")
-def test_without_an_answer_work_passes_and_queues_wait(plane: Plane, namespace: str) -> None:
+def test_without_an_answer_work_and_queues_pass_by_the_rules_of_the_cluster(plane: Plane, namespace: str) -> None:
     """The chart's own policies, with nobody there to answer."""
     with installed(plane, "t-webhooks-away") as away:
-        asyncio.run(until(lambda: "failed calling webhook" in away.create(queue("q")), "the configuration to count"))
+        assert "a queue cannot be its own parent" in away.create(queue("q", parentQueue="q"))
+        assert away.stored(queue("q"))["metadata"]["name"] == "q"
+        plane.kubectl("delete", "kaiwoqueue", "q")
         assert away.stored(pod("p", namespace, OURS))["spec"]["schedulerName"] == OURS
         system = pod("p", "kube-system", OURS, annotations={"kaiwo.ai/slip": "x"})
         assert "annotations" in away.stored(system)["metadata"]
@@ -135,14 +136,14 @@ def test_without_an_answer_work_passes_and_queues_wait(plane: Plane, namespace: 
 
 
 @contextlib.asynccontextmanager
-async def _replica(site: Installed, port: int, reported: list[str]) -> AsyncIterator[Webhooks]:
+async def _replica(site: Installed, port: int, reported: list[str]) -> AsyncIterator[WebhookSupervisor]:
     access = read_kubeconfig(site.kubeconfig)
     where = WebhookSite(CERTIFICATE_OF, site.namespace)
-    admission = Webhooks(
+    admission = WebhookSupervisor(
         access,
         ClusterCache(),
         where,
-        WebhookPolicy(OURS),
+        ProcessOptions(str(site.kubeconfig), "", OURS),
         report=lambda event, **_: reported.append(event),
         lifetimes=SHORT,
         rotate_s=0.3,

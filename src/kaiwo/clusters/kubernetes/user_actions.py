@@ -42,23 +42,30 @@ class KubernetesWork:
         raise _refusal("kubectl apply takes queues, reservations and work")
 
     async def remove(
-        self, queues: Sequence[str], workloads: Sequence[str], who: str = "", reservations: Sequence[str] = ()
+        self,
+        queues: Sequence[str],
+        workloads: Sequence[str],
+        who: str = "",
+        reservations: Sequence[str] = (),
+        only_of: str | None = None,
     ) -> tuple[str, ...]:
         raise _refusal("kubectl delete removes queues, reservations and work")
 
     def reservations(self) -> Sequence[Reservation]:
         return [found for _, found in sorted(self._cache.reservations.items())]
 
-    async def change(self, action: Action, name: str, who: str = "") -> None:
+    async def change(self, action: Action, name: str, who: str = "", only_of: str | None = None) -> None:
         raise _refusal(WAYS_OUT[action])
 
-    async def change_many(self, action: Action, names: Sequence[str], who: str = "") -> tuple[KaiwoError | None, ...]:
+    async def change_many(
+        self, action: Action, names: Sequence[str], who: str = "", only_of: str | None = None
+    ) -> tuple[KaiwoError | None, ...]:
         return tuple(_refusal(WAYS_OUT[action]) for _ in names)
 
-    async def checkpoint(self, name: str, at_s: int = 0, who: str = "") -> int:
+    async def checkpoint(self, name: str, at_s: int = 0, who: str = "", only_of: str | None = None) -> int:
         raise _refusal("write on its pods: kubectl annotate --overwrite pod POD kaiwo.ai/last-checkpoint=$(date +%s)")
 
-    async def forget_ended(self, names: Sequence[str], who: str = "") -> None:
+    async def forget_ended(self, names: Sequence[str], who: str = "", only_of: str | None = None) -> None:
         """There is nothing to forget: ended work is not kept here."""
 
 
@@ -71,7 +78,8 @@ class KubernetesNodes:
     async def cordon(self, name: str, cordoned: bool, reason: str = "", who: str = "") -> None:
         body = msgspec.json.encode({"spec": {"unschedulable": cordoned}})
         try:
-            await self._client.patch(f"/api/v1/nodes/{name}", body)
+            by = " ".join(filter(None, ("cordoned" if cordoned else "uncordoned", who and f"by {who}")))
+            await self._client.patch(f"/api/v1/nodes/{name}", body, reason=f"{by}: {reason}" if reason else by)
         except ApiError as error:
             if error.is_not_found:
                 raise NotFoundError(f"there is no node {name}") from None

@@ -3,11 +3,14 @@
 In:    pods with their affinity rules, and the labels of namespaces.
 Out:   the PodAffinity of a pod, and which pods a new rule affects. Equal selectors always get the same, readable mark.
 Where no pod has such a rule, nothing is computed and no label is read.
+
+A selector may be about the pods of all namespaces, and then every pod has its mark. So the pods of one namespace may
+use only so many different selectors. A pod with one more waits, so that others need not wait for the scheduler.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -32,16 +35,27 @@ from kaiwo.model.affinity import (
 
 Selectors = tuple[PodSelector, ...]  # of the pods that all of these select
 MAX_CACHED = 20_000
+MAX_SELECTORS = 256  # in use by the pods of one namespace that wait for us or that we placed
+MAX_FOREIGN_SELECTORS = 1024  # the same for pods of other schedulers; the rules of more of them do not count
+
+
+class _MarksOfPod(NamedTuple):
+    owner: tuple[str, bool]  # its namespace, and whether it is ours to place
+    marks: tuple[str, ...]  # in its rules
 
 
 class AffinityIndex:
     """The marks in use, and the pods whose rules mention them."""
 
-    def __init__(self) -> None:
+    def __init__(self, scheduler: str = "") -> None:
+        self._scheduler = scheduler
+        self._in_use: dict[tuple[str, bool], Counter[str]] = {}  # marks by the namespace of their pods and who places
+        self._refused: dict[str, CachedPod] = {}  # by UID: pods with a selector too many
+        self._has_released = False  # since the last `take_touched`
         self._selectors: dict[str, Selectors] = {}  # by mark
         self._by_namespace: dict[str | None, dict[str, Selectors]] = {}  # None: selectors for several namespaces
         self._users: Counter[str] = Counter()  # by mark: how many pods have a rule that mentions it
-        self._marks_of: dict[str, tuple[str, ...]] = {}  # by UID: the marks in a pod's rules
+        self._marks_of: dict[str, _MarksOfPod] = {}  # by UID
         self._namespace_labels: dict[str, dict[str, str]] = {}  # by namespace
         self._new_marks: dict[str, Selectors] = {}  # since the last `take_touched`
         self._relabelled: set[str] = set()  # namespaces with new labels
@@ -54,16 +68,35 @@ class AffinityIndex:
             return
         found = _all_selectors(rules, pod.namespace, pod.labels) if rules is not None else ()
         groups = {selector_text(*group): group for group in found}
-        before = self._marks_of.get(pod.uid, ())
-        self._marks_of[pod.uid] = tuple(groups)
+        before = self._marks_of.get(pod.uid)
+        owner = (pod.namespace, pod.scheduler == self._scheduler)
+        if self._are_too_many(pod, groups, owner):
+            self.delete_pod(pod.uid)
+            self._refused[pod.uid] = pod
+            return
+        self._refused.pop(pod.uid, None)
+        self._marks_of[pod.uid] = _MarksOfPod(owner, tuple(groups))
+        in_use = self._in_use.setdefault(owner, Counter())
         for mark, group in groups.items():
             if not self._users[mark]:
                 self._add_mark(mark, group)
             self._users[mark] += 1
+            in_use[mark] += 1
         self._release(before)
 
     def delete_pod(self, uid: str) -> None:
-        self._release(self._marks_of.pop(uid, ()))
+        self._refused.pop(uid, None)
+        self._release(self._marks_of.pop(uid, None))
+
+    def explain_refusal(self, pod: CachedPod) -> str:
+        """Why a waiting pod cannot be tried; empty: it can."""
+        if not self._refused or pod.uid not in self._refused:
+            return ""
+        return (
+            f"the pods of namespace {pod.namespace} use {MAX_SELECTORS} different selectors in rules between pods "
+            "(affinity, anti-affinity, spread), which is the maximum; use fewer different ones, or wait until some of "
+            "these pods are gone"
+        )
 
     def upsert_namespace(self, name: str, labels: dict[str, str] | None) -> None:
         """A namespace is new or changed; without labels it is gone."""
@@ -82,11 +115,15 @@ class AffinityIndex:
         """Of these pods, those that a new mark selects, or whose namespace has new labels."""
         new, self._new_marks = self._new_marks, {}
         relabelled, self._relabelled = self._relabelled, set()
+        retried = self._retry_refused()
+        if retried:
+            new |= self._new_marks
+            self._new_marks = {}
         if not new and not relabelled:
-            return []
+            return retried
         namespaces = {_only_namespace(group) for group in new.values()}  # None: some mark is about several
         selected: dict[tuple[str, bytes], bool] = {}
-        touched = []
+        touched = list(retried)
         for pod in pods:
             if None not in namespaces and pod.namespace not in namespaces and pod.namespace not in relabelled:
                 continue
@@ -116,9 +153,33 @@ class AffinityIndex:
         self._by_namespace.setdefault(_only_namespace(selectors), {})[mark] = selectors
         self._cached.clear()
 
-    def _release(self, marks: Iterable[str]) -> None:
+    def _are_too_many(self, pod: CachedPod, groups: Mapping[str, Selectors], owner: tuple[str, bool]) -> bool:
+        in_use = self._in_use.get(owner)
+        if in_use is None or (pod.node and owner[1]):
+            return False  # the rules of a pod that we placed hold as long as it runs
+        most = MAX_SELECTORS if owner[1] else MAX_FOREIGN_SELECTORS
+        return len(in_use) + len(groups) > most and len(in_use.keys() | groups.keys()) > most
+
+    def _retry_refused(self) -> list[Key]:
+        """Of the pods that had a selector too many, those that have no more."""
+        if not self._has_released or not self._refused:
+            return []
+        self._has_released = False
+        waiting = list(self._refused.values())
+        for pod in waiting:
+            self.upsert_pod(pod)
+        return [pod.key for pod in waiting if pod.uid not in self._refused]
+
+    def _release(self, gone: "_MarksOfPod | None") -> None:
         """Pods that carry an unused mark keep it until they are published again; it does no harm."""
-        for mark in marks:
+        if gone is None:
+            return
+        in_use = self._in_use[gone.owner]
+        for mark in gone.marks:
+            in_use[mark] -= 1
+            if not in_use[mark]:
+                del in_use[mark]
+                self._has_released = True
             self._users[mark] -= 1
             if self._users[mark]:
                 continue

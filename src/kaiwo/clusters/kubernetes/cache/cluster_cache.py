@@ -6,7 +6,7 @@ comparison takes back a decision that could not be carried out.
 Never: calls the API server, or reads a clock.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from msgspec.structs import replace
 
@@ -18,6 +18,7 @@ from kaiwo.clusters.kubernetes.cache.gang_index import ForeignMembers, GangIndex
 from kaiwo.clusters.kubernetes.cache.in_flight import InFlight
 from kaiwo.clusters.kubernetes.cache.kaiwo_object_cache import QueueCache, ReservationCache
 from kaiwo.clusters.kubernetes.cache.kueue_gates import KueueWorkloads
+from kaiwo.clusters.kubernetes.cache.lost_places import LostPlaces, UnitMembers
 from kaiwo.clusters.kubernetes.cache.node_cache import NodeCache
 from kaiwo.clusters.kubernetes.cache.nomination_annotations import NominationAnnotations
 from kaiwo.clusters.kubernetes.cache.placed_pods import PlacedPods, SlotIndex
@@ -28,6 +29,7 @@ from kaiwo.clusters.kubernetes.cache.start_backoff import GangBackoff, StartBack
 from kaiwo.clusters.kubernetes.cache.workload_unit import build_unit
 from kaiwo.clusters.kubernetes.decode import wire_objects
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod, Key
+from kaiwo.clusters.kubernetes.gangs.registry import GangId
 from kaiwo.clusters.kubernetes.volumes.volume_cache import ClaimUsers, VolumeCache
 from kaiwo.model.affinity import affinity_of_nomination
 from kaiwo.model.events import Event, NodeChanged, PodChanged, QueueChanged, ReservationChanged
@@ -97,7 +99,7 @@ class ClusterCache:
         self.queues, self.queue_history = self.queue_cache.items, self.queue_cache.history
         self.reservation_cache = ReservationCache(self.gang_index)
         self.reservations = self.reservation_cache.items
-        self.affinity_index = AffinityIndex()
+        self.affinity_index = AffinityIndex(scheduler)
         self.kueue = KueueWorkloads()
         self.budgets = DisruptionBudgets()
         self.priorities = PriorityClasses()
@@ -107,6 +109,7 @@ class ClusterCache:
         self.start_backoff = StartBackoff(self.gang_index)
         self.gang_backoff = GangBackoff()
         self.nominations = NominationAnnotations()
+        self.lost_places = LostPlaces(self.gang_index)
         self.planned_starts = PlannedStartAnnotations()
         # What follows for the workloads.
         self.claim_users = ClaimUsers(self.volumes, self.pods, self.in_flight.starts)
@@ -115,8 +118,8 @@ class ClusterCache:
         self.blocked_pods = BlockedPods()
         self.checkpoints = CheckpointTimes()
         self._run_durations = RunDurations()
-        self._grants = DeviceGrants(self.published.ledger)
-        self.placed = PlacedPods(scheduler, self.in_flight, self.node_cache, self._grants, self.affinity_index)
+        self.grants = DeviceGrants(self.published.ledger)
+        self.placed = PlacedPods(scheduler, self.in_flight, self.node_cache, self.grants, self.affinity_index)
         self._events: list[Event] = []
 
     # What comes from the API server.
@@ -129,6 +132,8 @@ class ClusterCache:
             return
         if before is not None and before.uid != pod.uid:
             self.delete_pod(before)  # another pod of the same name: the watch did not show the end of the old one
+        if pod.phase == "Failed" or pod.is_terminating:
+            self._lose_member(pod)
         self.pods[pod.key] = pod
         if pod.is_finished and (before is None or not before.is_finished):
             self._record_end(pod)
@@ -156,13 +161,14 @@ class ClusterCache:
         known = self.pods.get(pod.key)
         if known is None or known.uid != pod.uid:
             return
+        self._lose_member(known)
         del self.pods[pod.key]
         if not known.is_finished:
             self._record_end(known)
         self.in_flight.delete_pod(pod.uid)
         self.nominations.delete_pod(pod.uid)
         self.planned_starts.delete_pod(pod.uid)
-        self._grants.delete_pod(known)
+        self.grants.delete_pod(known)
         if known.spec.claims:
             self.touch(self.claim_users.delete_pod(known))
         self.gang_index.touch_gang(self.foreign_members.delete_pod(pod.key))
@@ -177,6 +183,10 @@ class ClusterCache:
     def overlay_node(self, name: str, overlay: Callable[[Node], Node] | None) -> None:
         """Change a node's devices to what its agent reports; None: remove that overlay."""
         self._node_changed(self.nodes.get(name), self.node_cache.overlay(name, overlay))
+
+    def set_holders(self, node: str, holders: Mapping[str, Shares] | None) -> None:
+        """Which pods of a node hold which devices, by UID, as its agent says; None: its agent does not say."""
+        self.touch(self.grants.set_holders(node, holders))
 
     def delete_node(self, wire: wire_objects.Node) -> None:
         if (event := self.node_cache.delete(wire.metadata.name)) is not None:
@@ -226,6 +236,8 @@ class ClusterCache:
     def discard_decisions(self) -> None:
         """Another replica leads: from now on only what is in the objects counts."""
         self.nominations.discard_decisions()
+        for name in self.lost_places.discard():
+            self.gang_index.touch_workload(name)
         self.queue_history.discard_decisions()
         for name in self.planned_starts.discard_decisions():
             self.gang_index.touch_workload(name)
@@ -243,7 +255,7 @@ class ClusterCache:
         events += self._publish_touched(now_s)
         changed = {event.pod.node for event in events if isinstance(event, PodChanged) and event.pod.devices}
         if changed:
-            self.touch(self._grants.conflicts(self.nodes, changed))
+            self.touch(self.grants.conflicts(self.nodes, changed))
         events += self._publish_touched(now_s)
         return tuple(events)
 
@@ -263,6 +275,17 @@ class ClusterCache:
 
     # How it is published.
 
+    def _lose_member(self, pod: CachedPod) -> None:
+        """A pod of a gang fails or goes, and the scheduler did not stop it: its place is kept for its replacement."""
+        unit = self.gang_index.unit_of.get(pod.key)
+        if pod.phase == "Succeeded" or not isinstance(unit, GangId) or pod.uid in self.in_flight.evictions:
+            return
+        name = self.names.find(unit)
+        slot = self.slots.units[name].slots.get(pod.uid) if name in self.slots.units else None
+        place = self.published.pods.get(name, {}).get(str(slot)) if name is not None else None
+        if name is not None and place is not None and place.phase is Phase.RUNNING and place.node == pod.node:
+            self.lost_places.lose(name, pod, place)
+
     def _record_end(self, pod: CachedPod) -> None:
         if (name := self.workload_of(pod.key)) is not None:
             self._run_durations.record_end(name, pod)
@@ -272,7 +295,7 @@ class ClusterCache:
             return
         self._events.append(event)
         if before is None or [gpu.id for gpu in before.gpus] != [gpu.id for gpu in event.node.gpus]:
-            self.touch(self._grants.take_pods_on(event.node.name))
+            self.touch(self.grants.take_pods_on(event.node.name))
 
     def _publish_touched(self, now_s: int) -> list[Event]:
         events: list[Event] = []
@@ -304,6 +327,7 @@ class ClusterCache:
         if name is None:
             return []
         self.slots.units.pop(name, None)
+        self.lost_places.delete_workload(name)
         self.planned_starts.delete_workload(name)
         self.start_backoff.clear(name)
         self.checkpoints.delete_workload(name)
@@ -323,6 +347,8 @@ class ClusterCache:
         if workload is not None and placed:
             workload = self._with_eviction_facts(workload, live, now_s)
         nominations = self._nominations(name, by_slot, live)
+        members = UnitMembers(by_slot, placed, nominations.keys())
+        nominations |= self.lost_places.nominations(name, gang, members, self.nodes, now_s, self.report)
         planned = self._planned_start(name, live)
         last_stop = None if name in self.published.workloads else self.queue_history.last_stop(name)
         return UnitState(name, workload, placed, found.blocked, nominations, planned, last_stop)
@@ -340,6 +366,9 @@ class ClusterCache:
         self.nominations.expire(pod for pod in live if pod.uid not in uids)
         found: dict[str, Nomination] = {}
         for slot, pod in by_slot.items():
+            if pod.node:
+                self.nominations.expire_bound(pod)
+                continue
             nomination = self.nominations.of(name, slot, pod)
             if nomination is not None and not self.slots.is_fixed(pod):
                 affinity = self.affinity_index.affinity_of(pod)

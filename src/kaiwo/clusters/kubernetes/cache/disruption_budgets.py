@@ -15,6 +15,7 @@ from kaiwo.model.affinity import NodeRules
 PATH = "/apis/policy/v1/poddisruptionbudgets"
 ANY = -1  # no budget covers it
 # The Eviction API refuses a pod that two budgets cover, whatever they allow.
+TOO_MANY = "disruption budget {budget} allows {allowed} evictions now, and more of its pods would have to stop together"
 TWO_BUDGETS = "more than one disruption budget covers pod {}, so the server never evicts it"
 
 
@@ -85,6 +86,18 @@ class DisruptionBudgets:
         if any(len(each) > 1 for each in found):
             return 0
         return min((budget.allowed for each in found for budget in each), default=ANY)
+
+    def pods_over(self, pods: Sequence[CachedPod]) -> dict[str, str]:
+        """By UID: those of these pods that are too many for a budget, if all are to be evicted together."""
+        counts: dict[tuple[str, str], int] = {}
+        over: dict[str, str] = {}
+        for pod in pods:
+            for budget in self._covering(pod):
+                key = (budget.namespace, budget.name)
+                counts[key] = counts.get(key, 0) + 1
+                if counts[key] > budget.allowed:
+                    over[pod.uid] = TOO_MANY.format(budget="/".join(key), allowed=budget.allowed)
+        return over
 
     def explain_never(self, pods: Iterable[CachedPod]) -> str:
         """Why one of these cannot be evicted as long as its budgets stay as they are."""

@@ -13,6 +13,7 @@ from kaiwo.clusters.kubernetes.gangs.labels import USED_ANNOTATIONS, USED_LABELS
 from kaiwo.clusters.kubernetes.gangs.metadata import Owner, TemplateSpec, WorkloadReference, read_gang_name
 from kaiwo.clusters.kubernetes.gangs.ownership import Member
 from kaiwo.clusters.kubernetes.gangs.registry import GangId
+from kaiwo.clusters.kubernetes.gangs.replacements import may_be_replaced, replacement_delay_s
 
 Unit = GangId | Key  # a gang, or a pod on its own
 _GANG_ANNOTATION = b'.ai/gang"'
@@ -163,6 +164,13 @@ class GangIndex:
 
     def is_in_gang(self, key: Key) -> bool:
         return isinstance(self.unit_of.get(key), GangId)
+
+    def replaces(self, pod: CachedPod) -> bool:
+        """Whether the owner of a lost pod may still make another one."""
+        return may_be_replaced(member_of(pod), self._gangs.owners)
+
+    def replacement_delay_s(self, pod: CachedPod) -> int:
+        return replacement_delay_s(member_of(pod), self._gangs.owners)
 
     def owner_metadata(self, pod: CachedPod) -> list[OwnerMetadata]:
         """The annotations and labels of a pod's owners, nearest first."""

@@ -3,12 +3,14 @@
 A readable version stays in force when the next one cannot be read.
 """
 
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from kaiwo.clusters.kubernetes.cache.gang_index import GangIndex
 from kaiwo.clusters.kubernetes.cache.queue_history import QueueHistory
+from kaiwo.clusters.queue_access import queues_of_namespaces
 from kaiwo.model.events import Event, QueueChanged, QueueGone, ReservationChanged, ReservationGone
-from kaiwo.model.queue import DEFAULT_QUEUE, UNBOUNDED_DEFAULT_QUEUE, Queue
+from kaiwo.model.queue import DEFAULT_QUEUE, UNBOUNDED_DEFAULT_QUEUE, Queue, implicit_default_queue
 from kaiwo.model.reservation import Reservation
 
 T = TypeVar("T")
@@ -52,25 +54,43 @@ class QueueCache(LastReadable[Queue]):
         super().__init__(gang_index)
         self.items[DEFAULT_QUEUE] = UNBOUNDED_DEFAULT_QUEUE
         self.generations: dict[str, int] = {}  # of the queues that are objects of the cluster
+        self._of_namespace: dict[str, str] = {}
         self.history = QueueHistory()
+        self.on_change: Callable[[], None] = lambda: None
+
+    def queue_of(self, namespace: str) -> str:
+        """The queue of work that names none."""
+        return self._of_namespace.get(namespace, DEFAULT_QUEUE)
 
     def upsert(self, queue: Queue) -> list[Event]:
         is_added = queue.name not in self.items
         if not self._put(queue.name, queue):
             return []
-        if is_added:
-            self._gang_index.touch_all()  # a Kueue label may name it
-        return [QueueChanged(queue)]
+        if self._have_namespaces_changed() or is_added:
+            self._gang_index.touch_all()  # work that names no queue, and Kueue labels that may name this one
+        self.on_change()
+        return [QueueChanged(queue), *self._update_default()]
 
     def delete(self, name: str) -> list[Event]:
         self.generations.pop(name, None)
         self.history.delete(name)
         if name == DEFAULT_QUEUE:
-            return self.upsert(UNBOUNDED_DEFAULT_QUEUE)
+            return self.upsert(implicit_default_queue(self.items))
         if not self._pop(name):
             return []
+        self._have_namespaces_changed()
         self._gang_index.touch_all()
-        return [QueueGone(name)]
+        self.on_change()
+        return [QueueGone(name), *self._update_default()]
+
+    def _have_namespaces_changed(self) -> bool:
+        before, self._of_namespace = self._of_namespace, queues_of_namespaces(self.items)
+        return self._of_namespace != before
+
+    def _update_default(self) -> list[Event]:
+        """As long as no object defines it, what it may have depends on whether there are others."""
+        fitting = implicit_default_queue(self.items)
+        return self.upsert(fitting) if self.items[DEFAULT_QUEUE].is_implicit else []
 
 
 class ReservationCache(LastReadable[Reservation]):

@@ -37,8 +37,11 @@ class NominationAnnotations:
         return replace(found, workload=workload, pod=slot) if is_countable(found) else None
 
     def upsert_pod(self, pod: CachedPod) -> None:
-        if pod.uid not in self.being_written and self.wanted.get(pod.uid) == pod.annotation(NOMINATION_ANNOTATION):
+        text = pod.annotation(NOMINATION_ANNOTATION)
+        if pod.uid not in self.being_written and self.wanted.get(pod.uid) == text:
             del self.wanted[pod.uid]
+        if not text:
+            self._expired.pop(pod.uid, None)
 
     def delete_pod(self, uid: str) -> None:
         """A pod is gone, or its annotation could not be written: then the annotation on the pod counts."""
@@ -52,9 +55,14 @@ class NominationAnnotations:
                 self.wanted[pod.uid] = ""
                 self._expired[pod.uid] = pod
 
+    def expire_bound(self, pod: CachedPod) -> None:
+        """The pod is bound: its annotation keeps nothing any more, and goes."""
+        if pod.uid not in self.being_written and pod.annotation(NOMINATION_ANNOTATION):
+            self._expired[pod.uid] = pod
+
     def discard_decisions(self) -> None:
-        """Another replica leads: what is on the pods counts."""
-        self.wanted, self._expired = {}, {}
+        """Another replica leads: what is on the pods counts. What is left on bound pods goes in any case."""
+        self.wanted, self._expired = {}, {uid: pod for uid, pod in self._expired.items() if pod.node}
 
     def take_expired(self) -> list[CachedPod]:
         expired, self._expired = self._expired, {}

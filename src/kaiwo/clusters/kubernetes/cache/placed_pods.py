@@ -36,9 +36,14 @@ class PlacedPods:
         is_ours = pod.scheduler == self._scheduler
         is_leaving = pod.is_terminating or pod.uid in self._in_flight.evictions
         phase = Phase.RELEASING if is_ours and is_leaving else Phase.RUNNING
-        is_granted = is_ours or pod.scheduler == self.extended_scheduler
         node, has_agent = self._nodes.nodes.get(pod.node), pod.node in self._nodes.with_agent
-        return self.at(workload, slot, pod, phase, pod.node, self._grants.of(pod, node, is_granted, has_agent))
+        return self.at(
+            workload, slot, pod, phase, pod.node, self._grants.of(pod, node, self.is_granted(pod), has_agent)
+        )
+
+    def is_granted(self, pod: CachedPod) -> bool:
+        """Its devices come from us: as its scheduler, or as the extender of its scheduler."""
+        return pod.scheduler in (self._scheduler, self.extended_scheduler)
 
     def at(self, workload: str, slot: str, pod: CachedPod, phase: Phase, node: str, devices: Shares) -> Pod:
         request = pod.spec.request
@@ -55,6 +60,7 @@ class PlacedPods:
             self._affinity.affinity_of(pod),
             fills_until_s(pod) if pod.scheduler == self._scheduler else 0,
             request.beside,
+            request.share_with,
         )
 
 

@@ -22,6 +22,7 @@ from kaiwo.clusters.kubernetes.gangs.gang import Gang
 from kaiwo.clusters.kubernetes.gangs.labels import KUEUE_REQUIRED
 from kaiwo.clusters.kubernetes.volumes.volume_cache import ClaimUsers
 from kaiwo.model.errors import ConfigError
+from kaiwo.model.priority_cap import DEFAULT_MAX_PRIORITY
 from kaiwo.model.queue import UNBOUNDED_DEFAULT_QUEUE
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, SubGroup, Workload, has_minimum
@@ -140,8 +141,8 @@ def _read_pod(pod: CachedPod, parts: UnitParts) -> _UnitPod | str | None:
     kueue_reason = _explain_kueue(pod, parts)
     if pod.is_gated:
         return kueue_reason or None  # otherwise Kubernetes itself writes the reason on a gated pod
-    if pod.spec.refusal or kueue_reason:
-        return pod.spec.refusal or kueue_reason
+    if reason := pod.spec.refusal or kueue_reason or parts.affinity_index.explain_refusal(pod):
+        return reason
     request = _request(pod, parts)
     if not pod.spec.claims:
         return _UnitPod(pod, request, False)
@@ -158,10 +159,21 @@ def _request(pod: CachedPod, parts: UnitParts) -> Request:
 
 
 def _settings(pod: CachedPod, parts: UnitParts, read: Callable[..., Workload] = read_workload_settings) -> Workload:
-    """The workload's settings, from the annotations of a pod and its owners. May raise ConfigError."""
+    """The workload's settings, from the annotations of a pod and its owners. May raise ConfigError.
+
+    Work that no webhook saw names no queue: it gets the one that the webhook would have given it.
+    """
     sources = [(pod.annotations, pod.labels), *parts.gang_index.owner_metadata(pod)]
     priority, has_class = parts.priorities.of(pod)
-    return read(f"Pod '{pod.name}'", sources, priority, has_class, parts.queue_cache.items.__contains__)
+    queues = parts.queue_cache
+    default = queues.queue_of(pod.namespace)
+    settings = read(f"Pod '{pod.name}'", sources, priority, has_class, queues.items.__contains__, default)
+    if settings.time_limit_s and not settings.preemptible:
+        # Nothing enforces `kaiwo.ai/time` here. It must not let work into a gap that nothing makes it leave.
+        expected_s = min(filter(None, (settings.estimate_s, settings.time_limit_s)))
+        settings = replace(settings, time_limit_s=0, estimate_s=expected_s)
+    value = parts.priorities.value_of_class(pod) if has_class else 0
+    return replace(settings, class_priority=value) if value > DEFAULT_MAX_PRIORITY else settings
 
 
 def _block_waiting(kept: Sequence[_UnitPod], reason: str, blocked: dict[Key, str]) -> list[_UnitPod]:
@@ -186,7 +198,7 @@ def _explain_fault(settings: Workload, parts: UnitParts) -> str:
     """Why the workload waits until its queue or its reservation is corrected: no version of it can be read."""
     queues, reservations = parts.queue_cache, parts.reservation_cache
     fault = queues.faults.get(settings.queue)
-    if fault and queues.items.get(settings.queue, UNBOUNDED_DEFAULT_QUEUE) is UNBOUNDED_DEFAULT_QUEUE:
+    if fault and queues.items.get(settings.queue, UNBOUNDED_DEFAULT_QUEUE).is_implicit:
         return f"its queue '{settings.queue}' cannot be read: {fault}"
     fault = reservations.faults.get(settings.reservation)
     if fault and settings.reservation not in reservations.items:

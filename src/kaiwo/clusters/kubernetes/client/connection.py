@@ -12,12 +12,15 @@ from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 import aiohttp
+import msgspec
 from yarl import URL
 
 import kaiwo
 from kaiwo.clusters.kubernetes.client.backoff import Backoff
 from kaiwo.clusters.kubernetes.client.credentials import ClusterAccess, Credential
 from kaiwo.clusters.kubernetes.client.errors import ApiError, StandbyError, UnreachableError, read_status
+from kaiwo.clusters.kubernetes.client.write_records import describe_write
+from kaiwo.model.cluster_write import ClusterWrite, ignore_write
 from kaiwo.model.errors import ClusterError
 
 CONNECT_S = 5.0
@@ -53,6 +56,8 @@ class Client:
         self, access: ClusterAccess, writes: int = WRITES, may_write_s: Callable[[], float] = lambda: CALL_S
     ) -> None:
         self.access = access
+        self.account = access.name  # whose credential is used, for the audit
+        self.on_write: Callable[[ClusterWrite], None] = ignore_write
         self._may_write_s = may_write_s  # how long writes are still allowed; zero or less: not at all
         self._writes = asyncio.Semaphore(writes)
         self._unanswered_writes = 0
@@ -74,18 +79,32 @@ class Client:
         content_type: str = JSON,
         params: Params | None = None,
         tries: int = TRIES,
+        reason: str = "",
     ) -> bytes:
-        """Send a change. With several tries it must be safe to repeat, or the caller must handle the refusal."""
-        async with self._writes:
-            return await self._retry(ApiRequest(method, path, params, body, content_type), CALL_S, tries)
+        """Send a change. With several tries it must be safe to repeat, or the caller must handle the refusal.
+
+        `reason`: why it is made, for the audit.
+        """
+        failure: Exception | None = None
+        try:
+            async with self._writes:
+                return await self._retry(ApiRequest(method, path, params, body, content_type), CALL_S, tries)
+        except (ApiError, UnreachableError) as error:
+            failure = error
+            raise
+        finally:
+            if (write := describe_write(method, path, body, reason, self.account, failure)) is not None:
+                self.on_write(write)
 
     async def apply(self, path: str, body: bytes, manager: str, force: bool = True) -> bytes:
         """Server-side apply: these fields are ours, the others stay as they are."""
         params = {"fieldManager": manager, "force": "true" if force else "false"}
-        return await self.write("PATCH", path, body, content_type=APPLY, params=params)
+        return await self.write("PATCH", path, body, content_type=APPLY, params=params, reason=f"kept by {manager}")
 
-    async def patch(self, path: str, body: bytes, content_type: str = MERGE, tries: int = TRIES) -> bytes:
-        return await self.write("PATCH", path, body, content_type=content_type, tries=tries)
+    async def patch(
+        self, path: str, body: bytes, content_type: str = MERGE, tries: int = TRIES, reason: str = ""
+    ) -> bytes:
+        return await self.write("PATCH", path, body, content_type=content_type, tries=tries, reason=reason)
 
     @asynccontextmanager
     async def stream(self, path: str, params: Params, silence_s: float) -> AsyncIterator[aiohttp.StreamReader]:
@@ -225,3 +244,29 @@ async def check_connection(access: ClusterAccess) -> str:
     finally:
         await client.close()
     return ""
+
+
+class _UserInfo(msgspec.Struct):
+    username: str = ""
+
+
+class _ReviewStatus(msgspec.Struct):
+    user_info: _UserInfo = msgspec.field(default_factory=_UserInfo, name="userInfo")
+
+
+class _SelfReview(msgspec.Struct):
+    status: _ReviewStatus = msgspec.field(default_factory=_ReviewStatus)
+
+
+async def find_account(access: ClusterAccess) -> str:
+    """The account of these credentials, as the server names it; the name of the context where it does not say."""
+    client = Client(access)
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+    try:
+        answer = await client.write("POST", path, msgspec.json.encode(body), tries=1)
+        return msgspec.json.decode(answer, type=_SelfReview).status.user_info.username or access.name
+    except (ApiError, UnreachableError, msgspec.DecodeError):
+        return access.name
+    finally:
+        await client.close()

@@ -18,6 +18,7 @@ from kaiwo.clusters.kubernetes.decode.wire_objects import (
 from kaiwo.model.affinity import NodeAlternatives, NodeRule, NodeRules
 
 EVERY_ADDRESS = "0.0.0.0"
+MAX_RULES = 32  # affinity terms, anti-affinity terms and spread constraints of one pod; more are not read
 
 
 class PodSelector(msgspec.Struct, frozen=True, gc=False):
@@ -82,13 +83,21 @@ def read_affinity_rules(
     if not (near or apart or hard or ports):
         return None
     return AffinityRules(
-        tuple(_term(each) for each in near or ()),
-        tuple(_term(each) for each in apart or ()),
-        tuple(_spread(each) for each in hard),
+        tuple(_term(each) for each in (near or ())[:MAX_RULES]),
+        tuple(_term(each) for each in (apart or ())[:MAX_RULES]),
+        tuple(_spread(each) for each in hard[:MAX_RULES]),
         tuple(sorted(ports)),
         rules if hard else (),
         choices if hard else (),
     )
+
+
+def count_rules(spec: PodSpec) -> int:
+    """How many rules about other pods it has, of any one kind."""
+    affinity = spec.affinity
+    near = affinity.pod_affinity.required if affinity and affinity.pod_affinity else None
+    apart = affinity.pod_anti_affinity.required if affinity and affinity.pod_anti_affinity else None
+    return max(len(near or ()), len(apart or ()), len(spec.topology_spread_constraints or ()))
 
 
 def read_selector(selector: LabelSelector | None) -> NodeRules | None:

@@ -26,10 +26,22 @@ from kaiwo.clusters.kubernetes.decode.wire_objects import (
 )
 from kaiwo.clusters.kubernetes.gangs.labels import KUEUE_REQUIRED, USED_ANNOTATIONS
 from kaiwo.clusters.kubernetes.gangs.metadata import Reference
-from kaiwo.manifests.kinds.annotations import OUR_PREFIX, UPSTREAM_PREFIX
+from kaiwo.manifests.kinds.annotations import (
+    KNOWN_ANNOTATIONS,
+    MAX_CHARACTERS,
+    OUR_PREFIX,
+    SCHEDULER_ANNOTATIONS,
+    UPSTREAM_PREFIX,
+)
 
 MAX_ANNOTATIONS_BYTES = 256  # longer annotations are cut down to those that are read
 GANG_ANNOTATIONS = frozenset((*USED_ANNOTATIONS, KUEUE_REQUIRED))
+_OUR_ANNOTATIONS = frozenset(
+    prefix + name for prefix in (OUR_PREFIX, UPSTREAM_PREFIX) for name in SCHEDULER_ANNOTATIONS
+)
+_SETTINGS = GANG_ANNOTATIONS.union(
+    prefix + name for prefix in (OUR_PREFIX, UPSTREAM_PREFIX) for name in KNOWN_ANNOTATIONS
+)
 _LEADER_BYTES = b'"leaderworkerset.sigs.k8s.io/'
 _GPU_KEYS = (OUR_PREFIX + "gpu-", UPSTREAM_PREFIX + "gpu-")
 _GPU_KEY_BYTES = tuple(key.encode() for key in _GPU_KEYS)
@@ -187,10 +199,11 @@ class PodDecoder:
 def _keep_read(text: bytes) -> bytes:
     if len(text) <= MAX_ANNOTATIONS_BYTES:
         return text
+    # A pod may have 256 kB of annotations. One character more than is allowed shows that a value is too long.
     kept = {
-        key: value
+        key: value if key in _OUR_ANNOTATIONS else value[: MAX_CHARACTERS + 1]
         for key, value in _read_texts(text).items()
-        if key in GANG_ANNOTATIONS or key.startswith((OUR_PREFIX, UPSTREAM_PREFIX))
+        if key in _SETTINGS or key in _OUR_ANNOTATIONS
     }
     return msgspec.json.encode(kept) if kept else b""
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from kaiwo.clusters.kubernetes.decode.affinity_rules import AffinityRules, read_affinity_rules
+from kaiwo.clusters.kubernetes.decode.affinity_rules import MAX_RULES, AffinityRules, count_rules, read_affinity_rules
 from kaiwo.clusters.kubernetes.decode.quantities import largest_counted, read_requested
 from kaiwo.clusters.kubernetes.decode.wire_objects import (
     AllocatedResources,
@@ -34,6 +34,8 @@ from kaiwo.model.request import Request, Toleration
 SHARING_LABEL = OUR_PREFIX + "gpu-sharing"  # on nodes whose agent serves shares of a GPU
 FIELD = "field:"  # prefix of the fields of a Kubernetes node that are labels of our Node
 NODE_NAME = FIELD + "metadata.name"
+MAX_NODE_TERMS = 100  # requirements of one pod in its node affinity: each is looked at on every node
+MAX_TOLERATIONS = 100  # of one pod
 
 
 class Claims(NamedTuple):
@@ -179,7 +181,16 @@ def _with_gpus(plain: Request, whole: dict[str, int], gpu_annotations: Mapping[s
     if not is_share:
         return replace(request, node_rules=rules)
     check_share_count(owner, resource, count, request.gpus)
-    return replace(request, node_rules=rules, gpu_milli=WHOLE_MILLI, gpu_mib=0, isolation="", least_grade="")
+    return replace(
+        request,
+        node_rules=rules,
+        gpu_milli=WHOLE_MILLI,
+        gpu_mib=0,
+        isolation="",
+        least_grade="",
+        device_mib=0,
+        share_with=(),
+    )
 
 
 def kubelet_field_names(annotations: Annotations, resource: str) -> GpuFieldNames:
@@ -201,4 +212,18 @@ def _refusal(spec: PodSpec) -> str:
     """The first requirement that this version cannot meet. Such a pod must not be placed as if it had none."""
     if spec.resource_claims or any(item.resources and item.resources.claims for item in spec.containers):
         return "it asks for device claims (resourceClaims), which Kaiwo does not allocate yet; ask with amd.com/gpu"
+    if (count := count_rules(spec)) > MAX_RULES:
+        return f"it has {count} rules of one kind about other pods, and the maximum is {MAX_RULES}; use fewer"
+    if (count := count_node_terms(spec)) > MAX_NODE_TERMS:
+        return f"it has {count:,} rules about nodes, and the maximum is {MAX_NODE_TERMS}; use fewer, or label nodes"
+    if len(spec.tolerations or ()) > MAX_TOLERATIONS:
+        return f"it has {len(spec.tolerations or ()):,} tolerations, and the maximum is {MAX_TOLERATIONS}; use fewer"
     return ""
+
+
+def count_node_terms(spec: PodSpec) -> int:
+    """The single requirements in its node affinity."""
+    affinity = spec.affinity.node_affinity if spec.affinity else None
+    terms = affinity.required.node_selector_terms or () if affinity and affinity.required else ()
+    preferred = [each.preference for each in (affinity and affinity.preferred) or ()]
+    return sum(len(term.match_expressions or ()) + len(term.match_fields or ()) for term in (*terms, *preferred))

@@ -32,6 +32,7 @@ def read_workload_settings(
     priority: int,
     has_class: bool,
     is_ours: Callable[[str], bool] = lambda _: True,
+    default_queue: str = DEFAULT_QUEUE,
 ) -> Workload:
     """`layers`: annotations and labels, the nearest first. Raises ConfigError for settings that make no sense.
 
@@ -39,11 +40,12 @@ def read_workload_settings(
     type replaces a missing class. The default type must not: it would lift every pod above classes with small values,
     and preempt them.
     `is_ours`: whether there is such a queue. Kueue's label names one of its own, which may be ours by the same name.
+    `default_queue`: where nothing names one.
     """
     pairs = [(keep_settings(of_layer), keep_settings(labels)) for of_layer, labels in layers]
     pairs = [pair for pair in pairs if any(pair)]
     if not pairs:
-        return Workload("", (), priority=priority)
+        return Workload("", (), queue=default_queue, priority=priority)
     annotations = Annotations(owner)
     for of_layer, labels in pairs:
         annotations.add(FieldReader({"annotations": of_layer, "labels": labels}, owner, []))
@@ -54,7 +56,7 @@ def read_workload_settings(
     return Workload(
         "",
         (),
-        queue=_queue(annotations, owner, is_ours),
+        queue=_queue(annotations, owner, is_ours) or default_queue,
         user=check_user(user, FieldPath(owner, "user")),
         kind=kind,
         priority=annotations.read("priority", _read_priority, TYPE_PRIORITIES[kind] if by_type else priority),
@@ -68,16 +70,17 @@ def read_valid_settings(
     priority: int,
     has_class: bool,
     is_ours: Callable[[str], bool] = lambda _: True,
+    default_queue: str = DEFAULT_QUEUE,
 ) -> Workload:
     """The settings of work that already runs: invalid annotations are ignored."""
     left = [(keep_settings(annotations), keep_settings(labels)) for annotations, labels in layers]
     while True:
         try:
-            return read_workload_settings(owner, left, priority, has_class, is_ours)
+            return read_workload_settings(owner, left, priority, has_class, is_ours, default_queue)
         except ConfigError as error:
             texts = [each for pair in left for each in pair if error.field in each]
             if not texts:
-                return Workload("", (), priority=priority)
+                return Workload("", (), queue=default_queue, priority=priority)
             for each in texts:
                 del each[error.field]
 
@@ -102,7 +105,7 @@ def _queue(annotations: Annotations, owner: str, is_ours: Callable[[str], bool])
     ):
         if value and (field != KUEUE_QUEUE or is_ours(value)):
             return read_name(value, FieldPath(owner, field))
-    return DEFAULT_QUEUE
+    return ""
 
 
 def _read_priority(value: object, place: FieldPath) -> int:

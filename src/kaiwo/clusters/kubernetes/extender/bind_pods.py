@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import msgspec
 
 from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
-from kaiwo.clusters.kubernetes.cache.device_grants import GRANT_ANNOTATION, write_grant
+from kaiwo.clusters.kubernetes.cache.device_grants import grant_annotations
 from kaiwo.clusters.kubernetes.client import ApiError, Client, UnreachableError
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod, PodDecoder
 from kaiwo.clusters.kubernetes.decode.wire_objects import Meta, Wire
@@ -115,12 +115,13 @@ class ExtenderBinder:
             self._cache.upsert_pod(pod)
 
     async def _write(self, pod: CachedPod, node: str, devices: tuple[Share, ...]) -> None:
-        annotations = {"annotations": {GRANT_ANNOTATION: write_grant(devices)}} if devices else {}
+        annotations = grant_annotations(self._cache.grants.signatures, pod.uid, node, devices) if devices else {}
         body: dict[str, Any] = {
             "apiVersion": "v1",
             "kind": "Binding",
-            "metadata": {"name": pod.name, "uid": pod.uid, **annotations},
+            "metadata": {"name": pod.name, "uid": pod.uid, "annotations": annotations},
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
         path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/binding"
-        await self._client.write("POST", path, msgspec.json.encode(body), tries=1)
+        reason = "bound for kube-scheduler, which chose the node"
+        await self._client.write("POST", path, msgspec.json.encode(body), tries=1, reason=reason)

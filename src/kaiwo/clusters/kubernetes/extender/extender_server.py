@@ -1,9 +1,10 @@
 """Serve the scheduler-extender protocol to a kube-scheduler on the same machine.
 
-Listens on loopback only, since any client that can reach it may bind pods.
+Listens on loopback only, and over TLS with a client certificate: any client that it answers may bind pods.
 """
 
 import asyncio
+import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
@@ -47,7 +48,7 @@ class ExtenderServer:
         self.port = 0
         self.answers: Counter[str] = Counter()  # by verb
 
-    async def start(self, port: int) -> None:
+    async def start(self, port: int, context: ssl.SSLContext) -> None:
         app = web.Application(client_max_size=MAX_BYTES)
         app.router.add_post("/filter", self._handler("filter", self._filter))
         app.router.add_post("/prioritize", self._handler("prioritize", self._prioritize))
@@ -55,7 +56,7 @@ class ExtenderServer:
         app.router.add_post("/bind", self._handler("bind", self._bind))
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0, handle_signals=False)
         await self._runner.setup()
-        await web.TCPSite(self._runner, LOOPBACK, port).start()
+        await web.TCPSite(self._runner, LOOPBACK, port, ssl_context=context).start()
         self.port = self._runner.addresses[0][1]
 
     async def close(self) -> None:
@@ -109,6 +110,10 @@ class ExtenderServer:
             return messages.preempted(victims, list(victims))
         uids = {node: [each.uid for each in gone.pods or ()] for node, gone in victims.items()}
         nodes = await self._gpus.nodes_with_room_after(self._name_of(pod.key), pod.spec.request, uids)
+        if not nodes:  # as for a filter that refuses every node
+            await self._binder.refresh_node(pod.nominated_node)
+            await asyncio.sleep(WATCH_LAG_S)
+            nodes = await self._gpus.nodes_with_room_after(self._name_of(pod.key), pod.spec.request, uids)
         return messages.preempted(victims, nodes)
 
     async def _bind(self, body: bytes) -> Answer:

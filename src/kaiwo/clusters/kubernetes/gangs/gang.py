@@ -63,6 +63,7 @@ class Gang(msgspec.Struct, frozen=True, gc=False):
     done: int = 0  # pods that have done their work and are not made again
     blocked_by: str = ""  # why it cannot be tried yet; empty when it can
     subgroups: tuple[SubGroup, ...] = ()  # of which only some must start; empty: every role must
+    is_suspended: bool = False
     previous_run: tuple[str, ...] = ()  # pods of an earlier run that still hold a node; nothing waits for them
 
     @property
@@ -131,6 +132,7 @@ def build_gang(
         later=sum(want.later for want in wants),
         done=sum(want.done for want in wants),
         blocked_by=f"{key} is suspended; resume it" if is_suspended else _explain_missing(key, roles, minimum),
+        is_suspended=bool(is_suspended),
     )
 
 

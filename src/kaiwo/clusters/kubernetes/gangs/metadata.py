@@ -117,6 +117,20 @@ class Owner(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     def annotations(self) -> Texts:
         return self.metadata.annotations or {}
 
+    @property
+    def makes_pods(self) -> bool:
+        """Whether its controller may still make pods: not if it is being deleted, or has ended."""
+        return self.metadata.deletion_timestamp is None
+
+
+class OwnerCondition(msgspec.Struct, frozen=True, gc=False):
+    type: str = ""
+    status: str = ""
+
+
+def has_condition(conditions: Iterable[OwnerCondition] | None, *types: str) -> bool:
+    return any(each.type in types and each.status == "True" for each in conditions or ())
+
 
 class Unreadable(Owner, frozen=True, gc=False):
     """An object of a known kind that could not be decoded as that kind."""

@@ -115,7 +115,12 @@ class ClusterWatch(InformerSet):
                 lambda budget: cache.retry_evictions(budgets.upsert(budget, cache.pods.values())),
                 lambda budget: cache.retry_evictions(budgets.delete(budget, cache.pods.values())),
             ),
-            KindHandler(classes, as_is, cache.priorities.upsert, cache.priorities.delete),
+            KindHandler(
+                classes,
+                as_is,
+                lambda found: cache.touch(cache.priorities.upsert(found, cache.pods.values())),
+                lambda found: cache.touch(cache.priorities.delete(found, cache.pods.values())),
+            ),
         ]
 
     def _optional_kinds(self) -> list[ObjectHandler]:

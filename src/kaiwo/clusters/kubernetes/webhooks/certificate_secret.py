@@ -6,9 +6,7 @@ or overwrites what another replica wrote meanwhile: the slower replica reads aga
 
 import asyncio
 import base64
-import os
 import ssl
-import tempfile
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -18,6 +16,7 @@ import msgspec
 from kaiwo.clusters.kubernetes.client import ApiError, Client, UnreachableError
 from kaiwo.clusters.kubernetes.client.connection import STRATEGIC
 from kaiwo.clusters.kubernetes.webhooks.certificates import CertificateSet, KeyPair, Lifetimes, renew
+from kaiwo.clusters.kubernetes.webhooks.tls_context import load_certificate
 
 ROTATE_S = 15.0
 KINDS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
@@ -70,6 +69,7 @@ class CertificateRotation:
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
         self.current = CertificateSet()
         self._loaded: KeyPair | None = None
+        self.on_change: Callable[[KeyPair], None] = lambda _: None  # another certificate is to be served
         self._failures = 0
 
     async def run(self) -> None:
@@ -96,6 +96,7 @@ class CertificateRotation:
         if renewed.server is not None and renewed.server != self._loaded:
             load_certificate(self.context, renewed.server)
             self._loaded = renewed.server
+            self.on_change(renewed.server)
 
     async def _read(self) -> tuple[dict[str, Any], CertificateSet]:
         document = msgspec.json.decode(await self._client.read(self._site.secret), type=dict[str, Any])
@@ -144,16 +145,3 @@ class CertificateRotation:
         body = msgspec.json.encode({"data": {AUTHORITY: certificates.trusted}})
         await self._client.patch(self._site.config_map, body)
         return False
-
-
-def load_certificate(context: ssl.SSLContext, pair: KeyPair) -> None:
-    """Use this certificate for new connections; open ones continue with theirs."""
-    # OpenSSL reads certificates from files only; this one is removed at once.
-    descriptor, path = tempfile.mkstemp(prefix="kaiwo-", suffix=".pem")  # readable by us alone
-    try:
-        with os.fdopen(descriptor, "w") as file:
-            file.write(pair.certificate + pair.key)
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(path)  # a broken pair must not replace a working one
-        context.load_cert_chain(path)
-    finally:
-        os.unlink(path)

@@ -4,6 +4,8 @@ Never reads a clock. `cryptography` (30 ms, 9 MB) is loaded only where webhooks 
 """
 
 import datetime
+import enum
+import ipaddress
 from typing import NamedTuple
 
 import msgspec
@@ -49,8 +51,19 @@ def make_authority(now_s: float, life_s: float) -> KeyPair:
     return _signed(builder.sign(key, hashes.SHA256()), key)
 
 
-def make_certificate(authority: KeyPair, names: tuple[str, ...], now_s: float, life_s: float) -> KeyPair:
-    """A certificate for a server of these names. It does not outlive its authority."""
+class CertificateUse(enum.Enum):
+    SERVER = ExtendedKeyUsageOID.SERVER_AUTH
+    CLIENT = ExtendedKeyUsageOID.CLIENT_AUTH
+
+
+def make_certificate(
+    authority: KeyPair,
+    names: tuple[str, ...],
+    now_s: float,
+    life_s: float,
+    usage: CertificateUse = CertificateUse.SERVER,
+) -> KeyPair:
+    """A certificate for a server or client of these names or addresses. It does not outlive its authority."""
     issuer = x509.load_pem_x509_certificate(authority.certificate.encode())
     signer = serialization.load_pem_private_key(authority.key.encode(), None)
     assert isinstance(signer, ec.EllipticCurvePrivateKey)
@@ -58,13 +71,20 @@ def make_certificate(authority: KeyPair, names: tuple[str, ...], now_s: float, l
     life_s = min(life_s, authority.times[1] - now_s)
     builder = (
         _builder(_name(names[0][:60]), issuer.subject, key.public_key(), now_s, life_s)
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name) for name in names]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([_general_name(name) for name in names]), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(digital_signature=True), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([usage.value]), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
     )
     return _signed(builder.sign(signer, hashes.SHA256()), key)
+
+
+def _general_name(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
 
 
 def _name(common: str) -> x509.Name:

@@ -11,7 +11,7 @@ import msgspec
 from kaiwo.clusters.kubernetes.decode.kaiwo_objects import QueueObject, read_queue
 from kaiwo.clusters.kubernetes.webhooks.admission_review import ALLOWED, AdmissionRequest, AdmissionVerdict
 from kaiwo.clusters.queue_access import describe_living, first_names
-from kaiwo.model.queue import Queue
+from kaiwo.model.queue import Queue, implicit_default_queue
 from kaiwo.model.queue_validation import check_queue_tree
 
 Queues = Mapping[str, Queue]
@@ -33,9 +33,10 @@ def review_queue(request: AdmissionRequest, queues: Queues, living: Mapping[str,
     return _compare(queues, after, queue.name, warnings)
 
 
-def read_queues(items: list[QueueObject], default: Queue) -> dict[str, Queue]:
+def read_queues(items: list[QueueObject]) -> dict[str, Queue]:
     """The queues of a list, without those that cannot be read, as in the scheduler."""
     readable = [queue for item in items if isinstance(queue := read_queue(item), Queue)]
+    default = implicit_default_queue(queue.name for queue in readable)
     return {queue.name: queue for queue in (default, *readable)}
 
 

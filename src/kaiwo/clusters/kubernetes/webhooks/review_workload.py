@@ -31,21 +31,20 @@ from kaiwo.clusters.kubernetes.webhooks.workload_objects import (
     settings_of,
     whole_gpus,
 )
-from kaiwo.clusters.queue_access import check_queue_access
-from kaiwo.manifests.kinds.annotations import OUR_PREFIX, SCHEDULER_ANNOTATIONS, Annotations, read_number
+from kaiwo.clusters.queue_access import check_priority, check_queue_access, check_threads
+from kaiwo.manifests.kinds.annotations import OUR_PREFIX, Annotations, read_number
+from kaiwo.manifests.kinds.key_table import RESERVED
 from kaiwo.manifests.text.field_errors import FieldPath as Field
 from kaiwo.manifests.text.field_reader import FieldReader
-from kaiwo.manifests.values.gpu_request import resolve_gpus
+from kaiwo.manifests.values.gpu_request import GpuRequest, resolve_gpus
+from kaiwo.manifests.values.priorities import MAX_PRIORITY
 from kaiwo.manifests.values.timestamps import read_past_timestamp_s
 from kaiwo.model.errors import ConfigError, RefusedError
 from kaiwo.model.queue import Queue
+from kaiwo.model.request import Request
 from kaiwo.model.workload import Workload
 
-# An object that was copied from a cluster may have the others.
-WRITTEN_BY_SCHEDULER = tuple(
-    OUR_PREFIX + name for name in ("granted-devices", "kept-space", "planned-start", "planned-place", "fills-until")
-)
-assert all(key.removeprefix(OUR_PREFIX) in SCHEDULER_ANNOTATIONS for key in WRITTEN_BY_SCHEDULER)
+WRITTEN_BY_SCHEDULER = tuple(OUR_PREFIX + name for name in RESERVED)
 
 
 def review_workload(
@@ -83,7 +82,8 @@ def _review_change(
         return AdmissionVerdict(patch=patch, warnings=tuple(checkpoint_warnings(work)))
     annotations = {USER: user} | work.annotations if user else work.annotations
     # The user who changes it need not be the one who submitted it, whose annotation stays.
-    submitter = replace(requester, username=user) if user and not requester.created_by_controller(work) else requester
+    is_by_controller = requester.created_by_controller(work, policy)
+    submitter = replace(requester, username=user) if user and not is_by_controller else requester
     found = check_workload(work, annotations, submitter, queues, policy, old.annotations)
     return found if found.refusal else found._replace(patch=patch)
 
@@ -106,14 +106,18 @@ def check_workload(
         _check_reserved_annotations(work, requester, policy, before or {})
         reason = "gpu-request"
         own = [(annotations, work.metadata_layers[-1][1])]
+        gpus: list[GpuRequest] = []
         for template in work.templates:
             layer = (template.annotations, template.labels)
-            _check_gpus(work.owner, template, [*([] if work.is_pod else [layer]), *own], warnings)
+            gpus.append(_check_gpus(work.owner, template, [*([] if work.is_pod else [layer]), *own], warnings))
         reason = "annotation"
         settings = read_workload_settings(work.owner, [*work.metadata_layers[:-1], *own], 0, False, queues.__contains__)
         warnings += checkpoint_warnings(work)
         reason = "queue"
-        _check_queue(work, settings, requester, queues, warnings)
+        _check_queue(work, settings, requester, queues, policy, warnings)
+        if settings.queue in queues and not requester.created_by_controller(work, policy):
+            name = f"{work.namespace}/{work.metadata.get('name') or work.metadata.get('generateName', '')}"
+            check_threads(queues, name, settings.queue, [Request(**each._asdict()) for each in gpus])
     except (ConfigError, RefusedError) as error:
         return AdmissionVerdict(str(error), reason=reason)
     return AdmissionVerdict(warnings=tuple(warnings))
@@ -134,7 +138,7 @@ def _check_reserved_annotations(
     work: WorkloadObject, requester: Requester, policy: WebhookPolicy, before: Strings
 ) -> None:
     """Refuse work in another user's name, and annotations that only the scheduler may write."""
-    if requester.created_by_controller(work):
+    if requester.created_by_controller(work, policy):
         return
     for key, name in named_users(work):
         if not requester.may_submit_for(name, policy):
@@ -147,7 +151,9 @@ def _check_reserved_annotations(
             raise ConfigError(f"{work.owner}: {key} is written by the scheduler; remove it")
 
 
-def _check_gpus(owner: str, template: PodTemplate, layers: list[tuple[Strings, Strings]], warnings: list[str]) -> None:
+def _check_gpus(
+    owner: str, template: PodTemplate, layers: list[tuple[Strings, Strings]], warnings: list[str]
+) -> GpuRequest:
     """Check the GPU request of one pod template, with the annotations of its object, and the sizes of gangs."""
     annotations = Annotations(owner)
     for own, labels in layers:
@@ -165,10 +171,16 @@ def _check_gpus(owner: str, template: PodTemplate, layers: list[tuple[Strings, S
         )
     for name in ("gang-size", "min-pods"):
         annotations.read(name, lambda value, where: read_number(value, where, 1, MAX_PODS), 1)
+    return resolved
 
 
 def _check_queue(
-    work: WorkloadObject, settings: Workload, requester: Requester, queues: Mapping[str, Queue], warnings: list[str]
+    work: WorkloadObject,
+    settings: Workload,
+    requester: Requester,
+    queues: Mapping[str, Queue],
+    policy: WebhookPolicy,
+    warnings: list[str],
 ) -> None:
     """A queue that does not exist yet is a warning: the work waits for it. One that exists must take the work."""
     queue = settings.queue
@@ -178,8 +190,21 @@ def _check_queue(
     if any(other.parent == queue for other in queues.values()):
         warnings.append(f"{work.owner}: queue {queue} has child queues and takes no work; name one of those")
     name = f"{work.namespace}/{work.metadata.get('name') or work.metadata.get('generateName', '')}"
-    knows_user = bool(settings.user) or not requester.created_by_controller(work)
+    is_by_controller = requester.created_by_controller(work, policy)
+    knows_user = bool(settings.user) or not is_by_controller
     check_queue_access(queues, Workload(name, (), queue, settings.user), knows_user)
+    try:
+        check_priority(queues, replace(settings, name=name, class_priority=_most_of_class(work)))
+    except RefusedError as error:
+        if not is_by_controller:
+            raise
+        # Its owner was admitted before the maximum was set: without its pods it could never end.
+        warnings.append(f"{error}; until then, its priority counts as the maximum")
+
+
+def _most_of_class(work: WorkloadObject) -> int:
+    """What its PriorityClass may be worth at most: only the scheduler, which holds to it, knows the classes."""
+    return MAX_PRIORITY if any(template.spec.get("priorityClassName") for template in work.templates) else 0
 
 
 def _read(request: AdmissionRequest, raw: msgspec.Raw) -> WorkloadObject:

@@ -13,6 +13,9 @@ MASTERS = "system:masters"
 class WebhookPolicy(NamedTuple):
     scheduler: str
     may_name_users: frozenset[str] = frozenset()  # users and groups who may submit for others
+    trusted_controllers: frozenset[str] = frozenset(
+        (MANAGER,)
+    )  # who make pods for others; accounts as `namespace:name`
 
 
 class Requester(Wire):
@@ -21,16 +24,16 @@ class Requester(Wire):
     username: str = ""
     groups: tuple[str, ...] | None = None
 
-    def created_by_controller(self, work: WorkloadObject) -> bool:
-        """The object was made by a controller for another object, which was reviewed already.
+    def created_by_controller(self, work: WorkloadObject, policy: WebhookPolicy) -> bool:
+        """The object was made by a trusted controller for another object, which was reviewed already.
 
-        A service account of the object's own namespace does not count: a tenant could write any owner on a pod.
+        Nobody else counts: a tenant can write any owner on a pod.
         """
-        if not work.controller:
-            return False
-        if self.username.startswith(ACCOUNT):
-            return self.username.removeprefix(ACCOUNT).partition(":")[0] != work.namespace
-        return self.username == MANAGER
+        return bool(work.controller) and self.is_trusted_controller(policy)
+
+    def is_trusted_controller(self, policy: WebhookPolicy) -> bool:
+        account = self.username.removeprefix(ACCOUNT) if self.username.startswith(ACCOUNT) else ""
+        return (account or self.username) in policy.trusted_controllers
 
     def may_submit_for(self, user: str, policy: WebhookPolicy) -> bool:
         names = {self.username, *(self.groups or ())}

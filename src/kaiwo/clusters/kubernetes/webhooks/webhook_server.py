@@ -1,42 +1,55 @@
-"""Serve the admission webhooks over TLS, with certificates of their own.
+"""Answer the reviews of the API server: the webhooks' paths, what is asked for each, and what is counted.
 
-A review of a workload makes no API call. A review of a queue, which is rare, reads the current queues, since a parent
-and its child may be created right after one another.
+A review of a workload makes no API call, unless a trusted controller made the object. A review of a queue, which is
+rare, reads the current queues, since a parent and its child may be created right after one another.
 """
 
 import asyncio
+import socket
 import ssl
 import time
-from collections import Counter
-from collections.abc import Awaitable, Callable
-from functools import partial
+from collections.abc import Callable, Mapping
+from typing import Protocol
 
 import msgspec
-from aiohttp import web
 
-from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
-from kaiwo.clusters.kubernetes.client import ApiError, Client, ClusterAccess, UnreachableError
-from kaiwo.clusters.kubernetes.client.backoff import Backoff
+from kaiwo.clusters.kubernetes.client import ApiError, Client, UnreachableError
 from kaiwo.clusters.kubernetes.decode.kaiwo_objects import QUEUES, QueueObject
 from kaiwo.clusters.kubernetes.decode.wire_objects import Wire
 from kaiwo.clusters.kubernetes.webhooks.admission_review import (
     ALLOWED,
     AdmissionRequest,
     AdmissionVerdict,
+    is_absent,
     read_review,
     write_review,
 )
-from kaiwo.clusters.kubernetes.webhooks.certificate_secret import ROTATE_S, CertificateRotation, WebhookSite
-from kaiwo.clusters.kubernetes.webhooks.certificates import LIFETIMES, Lifetimes
+from kaiwo.clusters.kubernetes.webhooks.connection_limits import ServerLimits
+from kaiwo.clusters.kubernetes.webhooks.http_request import RefusedRequestError
+from kaiwo.clusters.kubernetes.webhooks.http_server import BoundedHttpServer
+from kaiwo.clusters.kubernetes.webhooks.owner_lookup import OwnerLookup
 from kaiwo.clusters.kubernetes.webhooks.request_counts import RequestCounts
 from kaiwo.clusters.kubernetes.webhooks.review_queue import read_queues, review_queue
 from kaiwo.clusters.kubernetes.webhooks.review_workload import review_workload
 from kaiwo.clusters.kubernetes.webhooks.submitting_user import WebhookPolicy
-from kaiwo.model.queue import UNBOUNDED_DEFAULT_QUEUE
+from kaiwo.clusters.kubernetes.webhooks.workload_objects import read_workload_object
+from kaiwo.model.errors import ConfigError
+from kaiwo.model.queue import Queue
 
-MAX_BYTES = 8 << 20  # a review carries an object twice, and one has at most 1.5 MiB
 SHUTDOWN_S = 2.0
-Reviewer = Callable[[AdmissionRequest], Awaitable[AdmissionVerdict]]
+LIMITS = ServerLimits()
+PATHS = frozenset(("/work", "/invited", "/queues"))
+TOO_DEEP = AdmissionVerdict("the object is nested too deeply to be reviewed; flatten it", reason="depth")
+
+
+class SchedulerState(Protocol):
+    """What the scheduler knows and reviews need."""
+
+    @property
+    def queues(self) -> Mapping[str, Queue]: ...
+
+    async def living(self) -> Mapping[str, int]:
+        """How many workloads each queue has."""
 
 
 class _Queues(Wire):
@@ -44,102 +57,78 @@ class _Queues(Wire):
 
 
 class WebhookServer:
-    def __init__(self, client: Client, cache: ClusterCache, policy: WebhookPolicy, report: Callable[..., None]) -> None:
-        self._client, self._cache, self._policy, self._report = client, cache, policy, report
-        self._runner: web.AppRunner | None = None
-        self.port = 0
-        self.counts = RequestCounts()
-
-    async def start(self, host: str, port: int, context: ssl.SSLContext | None) -> None:
-        app = web.Application(client_max_size=MAX_BYTES)
-        app.router.add_post("/work", self._handler("work", partial(self._review_work, is_invited=False)))
-        app.router.add_post("/invited", self._handler("invited", partial(self._review_work, is_invited=True)))
-        app.router.add_post("/queues", self._handler("queues", self._review_queue))
-        # The API server keeps connections open: with a shorter time-out we would close one that it is about to use.
-        self._runner = web.AppRunner(
-            app, access_log=None, keepalive_timeout=120, shutdown_timeout=SHUTDOWN_S, handle_signals=False
-        )
-        await self._runner.setup()
-        await web.TCPSite(self._runner, host, port, ssl_context=context, backlog=512).start()
-        self.port = self._runner.addresses[0][1]
-
-    async def close(self) -> None:
-        if self._runner is not None:
-            await self._runner.cleanup()
-
-    def _handler(self, endpoint: str, review: Reviewer) -> Callable[[web.Request], Awaitable[web.Response]]:
-        async def handle(http: web.Request) -> web.Response:
-            began = time.perf_counter()
-            try:
-                request = read_review(await http.read())
-            except msgspec.DecodeError as error:
-                return web.Response(status=400, text=f"this is not an AdmissionReview ({error})\n")
-            try:
-                verdict = await review(request)
-                answer = "refused" if verdict.refusal else "changed" if verdict.patch else "passed"
-            except Exception as error:  # a bug here must not stop the cluster: count it, log it, and allow the object
-                self._report("webhook-broken", level="error", kind=request.kind.kind, error=repr(error)[:500])
-                verdict, answer = ALLOWED, "broken"
-            self.counts.count(endpoint, answer, verdict.reason, time.perf_counter() - began)
-            return web.Response(body=write_review(request.uid, verdict), content_type="application/json")
-
-        return handle
-
-    async def _review_work(self, request: AdmissionRequest, is_invited: bool) -> AdmissionVerdict:
-        return review_workload(request, self._cache.queues, self._policy, is_invited)
-
-    async def _review_queue(self, request: AdmissionRequest) -> AdmissionVerdict:
-        async with asyncio.timeout(3):
-            listed = msgspec.json.decode(await self._client.read(QUEUES, tries=1), type=_Queues)
-        living = Counter(workload.queue for workload in self._cache.published.workloads.values())
-        return review_queue(request, read_queues(listed.items, UNBOUNDED_DEFAULT_QUEUE), living)
-
-
-class Webhooks:
-    """Certificates and server of one replica. A standby answers too: the API server does not know which one leads."""
-
     def __init__(
         self,
-        access: ClusterAccess,
-        cache: ClusterCache,
-        site: WebhookSite,
+        client: Client,
+        state: SchedulerState,
         policy: WebhookPolicy,
-        report: Callable[..., None] = lambda *_, **__: None,
-        lifetimes: Lifetimes = LIFETIMES,
-        rotate_s: float = ROTATE_S,
+        report: Callable[..., None],
+        limits: ServerLimits = LIMITS,
     ) -> None:
-        self.client = Client(access)  # may always write: any replica renews certificates
-        self.certificates = CertificateRotation(self.client, site, report, lifetimes, rotate_s)
-        self.server = WebhookServer(self.client, cache, policy, report)
-        self._report = report
-        self._serves = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._client, self._state, self._policy, self._report = client, state, policy, report
+        self._owners = OwnerLookup(client)
+        self._next_queues: asyncio.Task[Mapping[str, Queue]] | None = None
+        self._reading = asyncio.Lock()
+        self.http = BoundedHttpServer(PATHS, self.answer, limits)
+        self.counts = RequestCounts()
 
-    async def start(self, host: str, port: int, within_s: float) -> None:
-        """Wait until it serves, but at most for this time; after that it keeps trying in the background."""
-        self._task = asyncio.create_task(self._run(host, port), name="kaiwo-webhooks")
-        serves = asyncio.create_task(self._serves.wait())
-        await asyncio.wait((self._task, serves), timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
-        serves.cancel()
-        if self._task.done():
-            self._task.result()
+    def start(
+        self, listener: socket.socket, context: ssl.SSLContext | None, client_names: frozenset[str] = frozenset()
+    ) -> None:
+        self.http.start(listener, context, client_names)
 
     async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-        await self.server.close()
-        await self.client.close()
+        await self.http.close(SHUTDOWN_S)
 
-    async def _run(self, host: str, port: int) -> None:
-        backoff = Backoff(longest_s=10)
-        while self.certificates.current.server is None:
-            try:
-                await self.certificates.rotate()
-                continue
-            except (ApiError, UnreachableError) as error:
-                self._report("webhooks-not-ready", level="warning", error=str(error)[:300])
-            await asyncio.sleep(backoff.next_s())
-        await self.server.start(host, port, self.certificates.context)
-        self._serves.set()
-        await self.certificates.run()
+    async def answer(self, path: str, body: bytes) -> bytes:
+        endpoint, began = path.removeprefix("/"), time.perf_counter()
+        try:
+            request = read_review(body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise RefusedRequestError(400, f"this is not an AdmissionReview ({error})") from error
+        try:
+            verdict = await self._review(endpoint, request)
+            answer = "refused" if verdict.refusal else "changed" if verdict.patch else "passed"
+        except RecursionError:
+            verdict, answer = TOO_DEEP, "refused"
+        except ConfigError as error:  # it cannot be read as work at all
+            verdict, answer = AdmissionVerdict(str(error), reason="unreadable"), "refused"
+        except Exception as error:  # a bug here must not stop the cluster: count it, log it, and allow the object
+            self._report("webhook-broken", level="error", kind=request.kind.kind, error=repr(error)[:500])
+            verdict, answer = ALLOWED, "broken"
+        self.counts.count(endpoint, answer, verdict.reason, time.perf_counter() - began)
+        return write_review(request.uid, verdict)
+
+    async def _review(self, endpoint: str, request: AdmissionRequest) -> AdmissionVerdict:
+        if endpoint == "queues":
+            return review_queue(request, await self.read_queues(), await self._state.living())
+        policy = self._policy
+        if request.user_info.is_trusted_controller(policy) and not await self._has_owner(request):
+            policy = policy._replace(trusted_controllers=frozenset())  # nobody reviewed what it was made for
+        return review_workload(request, self._state.queues, policy, endpoint == "invited")
+
+    async def _has_owner(self, request: AdmissionRequest) -> bool:
+        raw = request.old_object if is_absent(request.object) else request.object
+        work = read_workload_object(bytes(raw), request.kind.kind, request.kind.group, request.namespace)
+        return bool(work.controller) and await self._owners.exists(request.namespace, work.controller)
+
+    async def read_queues(self) -> Mapping[str, Queue]:
+        """The queues as of now. Reviews that wait for the same moment share one read, so a flood reads one by one."""
+        if self._next_queues is None:
+            self._next_queues = asyncio.create_task(self._read_next())
+        return await asyncio.shield(self._next_queues)
+
+    async def _read_next(self) -> Mapping[str, Queue]:
+        async with self._reading:
+            self._next_queues = None  # who asks from here on may know of a newer queue
+            return await self._read_queues()
+
+    async def _read_queues(self) -> Mapping[str, Queue]:
+        """As we last heard of them if the API server that asks does not answer."""
+        try:
+            async with asyncio.timeout(3):
+                listed = msgspec.json.decode(await self._client.read(QUEUES, tries=1), type=_Queues)
+        except (ApiError, UnreachableError, TimeoutError) as error:
+            self._report("queues-not-read", level="warning", error=str(error)[:300])
+            return self._state.queues
+        return read_queues(listed.items)

@@ -17,6 +17,7 @@ from kaiwo.clusters.kubernetes.webhooks.workload_objects import (
     WorkloadObject,
     mentions_kaiwo,
 )
+from kaiwo.clusters.queue_access import queues_of_namespaces
 from kaiwo.manifests.kinds.annotations import KUEUE_QUEUE, OUR_PREFIX, UPSTREAM_PREFIX
 from kaiwo.model.queue import DEFAULT_QUEUE, Queue
 
@@ -38,7 +39,7 @@ def default_workload(
         return AppliedDefaults(annotations=work.annotations)
     patch = [_add(f"{template.path}/spec/schedulerName", policy.scheduler) for template in claimed]
     added: Strings = {}
-    if not requester.created_by_controller(work):
+    if not requester.created_by_controller(work, policy):
         if not names_queue(work):
             added[QUEUE] = queue_of(work.namespace, queues)
         if not named_users(work):
@@ -70,9 +71,7 @@ def names_queue(work: WorkloadObject) -> bool:
 
 def queue_of(namespace: str, queues: Mapping[str, Queue]) -> str:
     """The only leaf queue for this namespace; if there is none or more than one, the default queue."""
-    parents = {queue.parent for queue in queues.values()}
-    found = [name for name, queue in queues.items() if namespace in queue.namespaces and name not in parents]
-    return found[0] if len(found) == 1 else DEFAULT_QUEUE
+    return queues_of_namespaces(queues).get(namespace, DEFAULT_QUEUE)
 
 
 def named_users(work: WorkloadObject) -> list[tuple[str, str]]:

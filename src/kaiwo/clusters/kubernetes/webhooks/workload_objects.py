@@ -4,6 +4,7 @@ Pod templates are found by their shape, so that new kinds need no code here.
 """
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, NamedTuple
 
 import msgspec
@@ -21,6 +22,7 @@ from kaiwo.model.errors import ConfigError
 from kaiwo.model.gpu_models import RESOURCE_VENDORS
 
 DEEPEST = 8  # nested mappings from `spec` to a pod template: five in a CronJob, six in a JobSet
+MAX_TEMPLATES = 200  # a RayCluster has some dozens at most; every check is made for each of them
 DEFAULT_SCHEDULER = "default-scheduler"
 BUILT_IN = ("", "apps", "batch")  # groups whose pod templates keep their annotations; other kinds may prune them
 Json = dict[str, Any]
@@ -82,8 +84,13 @@ class WorkloadObject(NamedTuple):
 def read_workload_object(raw: bytes, kind: str, group: str, namespace: str) -> WorkloadObject:
     document = msgspec.json.decode(raw, type=Json)
     metadata, spec = document.get("metadata") or {}, document.get("spec") or {}
-    templates = [PodTemplate("", metadata, spec)] if kind == "Pod" and not group else list(_templates(spec, "/spec", 0))
-    return WorkloadObject(kind, group, namespace, metadata, tuple(templates))
+    if kind == "Pod" and not group:
+        return WorkloadObject(kind, group, namespace, metadata, (PodTemplate("", metadata, spec),))
+    templates = tuple(islice(_templates(spec, "/spec", 0), MAX_TEMPLATES + 1))
+    work = WorkloadObject(kind, group, namespace, metadata, templates)
+    if len(templates) > MAX_TEMPLATES:
+        raise ConfigError(f"{work.owner} has more than {MAX_TEMPLATES} pod templates; divide it into several objects")
+    return work
 
 
 def string_values(metadata: Json, name: str) -> Strings:

@@ -9,13 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from kaiwo.clusters.kubernetes.cache.device_grants import grant_annotations
+from kaiwo.clusters.kubernetes.cache.device_grants import start_annotations
 from kaiwo.clusters.kubernetes.client import ApiError, UnreachableError
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod
 from kaiwo.clusters.kubernetes.writers.pod_writes import AcceptedWrite, PodWrites, pod_path
 from kaiwo.clusters.kubernetes.writers.volume_binder import VolumeBinder
 from kaiwo.clusters.ledger import Misfit
-from kaiwo.clusters.plan_checks import STILL_STOPPING, by_workload, check_devices, check_starts, find_misfit
+from kaiwo.clusters.plan_checks import STILL_STOPPING, Owners, by_workload, check_devices, check_starts, find_misfit
+from kaiwo.manifests.kinds.annotations import OUR_PREFIX
 from kaiwo.model.events import PodGone
 from kaiwo.model.plan import Start
 from kaiwo.model.workload import Phase, Pod, Workload, leading_roles, role_name
@@ -88,8 +89,10 @@ class Binder:
         if any(pod.phase is Phase.RELEASING for pod in placed.values()):
             return Misfit("", STILL_STOPPING)
         starting = [assumed for _, assumed in found]
-        nodes, ledger = self._cache.nodes, self._cache.published.ledger
-        return find_misfit(workload, starting, placed.values(), nodes, ledger) or self._volumes.reserve(found) or found
+        nodes, published = self._cache.nodes, self._cache.published
+        owners = Owners(published.workloads.get, self._cache.queues)
+        misfit = find_misfit(workload, starting, placed.values(), nodes, published.ledger, owners)
+        return misfit or self._volumes.reserve(found) or found
 
     def _refuse(self, name: str, misfit: Misfit) -> None:
         if self._cache.start_backoff.refuse(name, self._now_s(), misfit.why, misfit.node):
@@ -108,14 +111,17 @@ class Binder:
             self._cache.in_flight.end_start(pod)
             self._writes.publish()
             return
+        annotations = start_annotations(self._cache.grants.signatures, pod.uid, start)
+        annotations |= _settled_annotations(pod, self._cache.published.workloads.get(start.workload))
         body = {
             "apiVersion": "v1",
             "kind": "Binding",
-            "metadata": {"name": pod.name, "uid": pod.uid, "annotations": grant_annotations(start)},
+            "metadata": {"name": pod.name, "uid": pod.uid, "annotations": annotations},
             "target": {"apiVersion": "v1", "kind": "Node", "name": start.node},
         }
         try:
-            await self._writes.client.write("POST", f"{pod_path(pod)}/binding", msgspec.json.encode(body))
+            encoded, reason = msgspec.json.encode(body), f"starts {start.workload}, as planned"
+            await self._writes.client.write("POST", f"{pod_path(pod)}/binding", encoded, reason=reason)
         except (ApiError, UnreachableError) as error:
             await self._bind_failed(start, pod, error)
             return
@@ -137,3 +143,13 @@ class Binder:
             self._cache.start_backoff.refuse(start.workload, self._now_s(), error.message)
         self._cache.in_flight.end_start(pod)
         self._writes.publish()
+
+
+def _settled_annotations(pod: CachedPod, workload: Workload | None) -> dict[str, str]:
+    """What is settled when a pod starts, where only its owner or a default says it: who pays, and whether it may be
+    stopped. On a bound pod these annotations cannot change; its owner can change at any time, and others would pay.
+    """
+    if workload is None:
+        return {}
+    settled = {"queue": workload.queue, "preemptible": str(workload.preemptible).lower()}
+    return {OUR_PREFIX + key: value for key, value in settled.items() if not pod.annotation(OUR_PREFIX + key)}

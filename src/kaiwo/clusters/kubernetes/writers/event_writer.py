@@ -39,6 +39,13 @@ class WaitReason(NamedTuple):
     would_nodes_help: bool
 
 
+class GangNotice(NamedTuple):
+    """A running gang lacks pods that find no place: what that means for those that run."""
+
+    workload: str
+    sentence: str
+
+
 class PodReason(NamedTuple):
     """Why a pod waits, as its condition says it."""
 
@@ -98,6 +105,17 @@ class EventWriter:
             for pod in self._cache.slots.pods(each.workload).values():
                 if not pod.node and pod.uid not in self._cache.in_flight.starts:
                     self._put_reason(pod, reason)
+
+    def publish_refusal(self, pod: CachedPod, reason: str, sentence: str) -> None:
+        self._put_event(pod, "Warning", reason, sentence, "Signing")
+
+    def publish_gangs(self, notices: Iterable[GangNotice]) -> None:
+        """An Event on the first running pod of each gang, and on those of its pods that wait."""
+        for each in notices:
+            pods = [pod for _, pod in sorted(self._cache.slots.pods(each.workload).items())]
+            running = [pod for pod in pods if pod.node and not pod.is_terminating]
+            for pod in (*running[:1], *(pod for pod in pods if not pod.node)):
+                self._put_event(pod, "Warning", "GangIncomplete", each.sentence, "Scheduling")
 
     def resync(self) -> None:
         """Forget what was written: another leader may have written other reasons since."""

@@ -1,11 +1,14 @@
 """Evict the pods that a plan stops, through the Eviction API, which respects disruption budgets.
 
+All that stops for one beneficiary is a set: it is evicted as a whole or not at all. Budgets are counted for the whole
+set, then every pod is tried with a dry run, and only when the server would evict all of them does the first one go.
 Outcomes come back through the cache. Never begins the same eviction twice, or evicts a part of a gang that cannot run
 without it.
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -13,7 +16,7 @@ from kaiwo.clusters.kubernetes.client import ApiError, StandbyError, Unreachable
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod
 from kaiwo.clusters.kubernetes.writers.coalescing_writer import MAX_CHARACTERS
 from kaiwo.clusters.kubernetes.writers.pod_writes import AcceptedWrite, PodWrites, pod_path
-from kaiwo.clusters.plan_checks import by_workload, check_evictions
+from kaiwo.clusters.plan_checks import by_workload, check_evictions, eviction_sentence
 from kaiwo.model.plan import Eviction, EvictionCause
 
 EVICTION_TRIES = 10  # over about two minutes, in which a disruption budget may open
@@ -21,6 +24,18 @@ ERROR_TRIES = 3  # for a server error, which is also the answer for a pod that c
 TOO_MANY_REQUESTS = 429  # a disruption budget refuses the eviction
 REFUSED_S = 600.0  # how long a pod counts as not evictable after a final refusal
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
+
+
+class PodEviction(NamedTuple):
+    eviction: Eviction
+    pod: CachedPod
+
+
+class EvictionRefusal(NamedTuple):
+    why: str  # what the server said; empty: nothing that is final
+    is_budget: bool = False
+    is_transient: bool = False
+    retry_after_s: float = 0.0
 
 
 class Evictor:
@@ -31,35 +46,86 @@ class Evictor:
 
     def evict(self, evictions: Sequence[Eviction]) -> list[str]:
         """Begin every eviction that passes the checks. Returns `workload/pod` of what was begun."""
-        return [
-            f"{name}/{slot}" for name, own in by_workload(evictions).items() for slot in self._evict_workload(name, own)
-        ]
+        begun: list[str] = []
+        sets: dict[str, list[PodEviction]] = {}
+        for name, own in by_workload(evictions).items():
+            found = self._begin(name, own)
+            begun += [f"{name}/{slot}" for slot in found]
+            sets.setdefault(own[0].beneficiary or name, []).extend(found.values())
+        for each in filter(None, sets.values()):
+            self._writes.spawn(self._evict_set(each))
+        return begun
 
-    def _evict_workload(self, name: str, evictions: Sequence[Eviction]) -> list[str]:
+    def _begin(self, name: str, evictions: Sequence[Eviction]) -> dict[str, PodEviction]:
         cache = self._cache
         workload, placed = cache.published.workloads.get(name), cache.published.pods.get(name, {})
         checked = check_evictions(name, workload, [each.pod for each in evictions], placed)
         cache.queue_events(checked.events)
-        begun: list[str] = []
+        begun: dict[str, PodEviction] = {}
         for slot in checked.pods:
             pod = cache.slots.find(name, slot)
             if pod is not None and pod.node and pod.uid not in cache.in_flight.evictions:
                 cache.published.assume_releasing(name, slot)
                 cache.in_flight.begin_eviction(pod)
-                self._writes.spawn(self._evict(evictions[0], pod))
-                begun.append(slot)
+                begun[slot] = PodEviction(evictions[0], pod)
         if begun and evictions[0].cause is EvictionCause.STALE_GANG:
             cache.gang_backoff.record_stop(name, self._now_s())
         return begun
 
+    async def _evict_set(self, evictions: Sequence[PodEviction]) -> None:
+        if any(each.pod.uid in self._cache.in_flight.refused_evictions for each in evictions):
+            await asyncio.sleep(LONGEST_PAUSE_S)  # one was refused for good, and still has to stop: try rarely
+        if len(evictions) > 1 and (refused := await self._refusals(evictions)) is not None:
+            self._writes.report("evict-set-refused", level="warning", pods=len(evictions), refused=len(refused))
+            for eviction, pod in evictions:
+                self._not_evicted(eviction, pod, refused.get(pod.uid, ""))
+            return
+        for eviction, pod in evictions:
+            self._writes.spawn(self._evict(eviction, pod))
+
+    async def _refusals(self, evictions: Sequence[PodEviction]) -> dict[str, str] | None:
+        """By UID, why the server would not evict some of these; None: it would evict all of them.
+
+        A disruption budget may open within two minutes; any other refusal is final.
+        """
+        over = self._cache.budgets.pods_over([each.pod for each in evictions])
+        if over:
+            return over
+        pause_s, refused = FIRST_PAUSE_S, dict[str, str]()
+        for tried in range(1, EVICTION_TRIES + 1):
+            answers = await asyncio.gather(*(self._try(each.pod) for each in evictions))
+            found = {each.pod.uid: answer for each, answer in zip(evictions, answers, strict=True) if answer}
+            if not found:
+                return None
+            refused = {uid: answer.why for uid, answer in found.items() if answer.why}
+            is_over = tried >= ERROR_TRIES and not all(each.is_budget or not each.why for each in found.values())
+            if is_over or not all(each.is_transient for each in found.values()):
+                break
+            pause_s = max(pause_s, *(each.retry_after_s for each in found.values()))
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+        return refused
+
+    async def _try(self, pod: CachedPod) -> EvictionRefusal | None:
+        """Why the server would not evict a pod now; None: it would, or the pod is gone."""
+        try:
+            await self._writes.client.write("POST", f"{pod_path(pod)}/eviction?dryRun=All", _eviction(pod), tries=1)
+        except ApiError as error:
+            if error.is_not_found or error.is_conflict:
+                return None
+            why = "" if isinstance(error, StandbyError) else error.message
+            return EvictionRefusal(why, error.code == TOO_MANY_REQUESTS, error.is_transient, error.retry_after_s)
+        except UnreachableError:
+            return EvictionRefusal("", is_transient=True)
+        return None
+
     async def _evict(self, eviction: Eviction, pod: CachedPod) -> None:
         """A disruption budget may refuse for a while; after that the pod stays, and the scheduler learns of it."""
-        if pod.uid in self._cache.in_flight.refused_evictions:
-            await asyncio.sleep(LONGEST_PAUSE_S)  # it was refused for good, and still has to stop: try rarely
         pause_s, why = FIRST_PAUSE_S, ""
         for tried in range(1, EVICTION_TRIES + 1):
             try:
-                await self._writes.client.write("POST", f"{pod_path(pod)}/eviction", _eviction(pod), tries=1)
+                path, reason = f"{pod_path(pod)}/eviction", eviction_sentence(eviction)
+                await self._writes.client.write("POST", path, _eviction(pod), tries=1, reason=reason)
                 self._writes.succeeded(AcceptedWrite(pod, eviction=eviction))
                 return
             except ApiError as error:

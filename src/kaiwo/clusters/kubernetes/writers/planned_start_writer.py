@@ -47,5 +47,6 @@ class PlannedStartWriter:
         for pod, text in self._cache.planned_starts.pods_to_write(workload, self._cache.slots.waiting(workload)):
             annotations = {PLACE_ANNOTATION: text or None, START_ANNOTATION: format_start_time(text)}
             body = {"metadata": {"uid": pod.uid, "annotations": annotations}}
-            await self._client.patch(f"{pod_path(pod)}/status", msgspec.json.encode(body))
+            reason = "its start is planned" if text else "its start is no longer planned"
+            await self._client.patch(f"{pod_path(pod)}/status", msgspec.json.encode(body), reason=reason)
             self._cache.planned_starts.record_write(pod, text)

@@ -33,7 +33,7 @@ class StatusWriter(CoalescingWriter[Status]):
 
     async def _patch(self, name: str, status: Status) -> None:
         body = msgspec.json.encode({"status": status})
-        await self._client.patch(f"{self._path}/{quote(name)}/status", body, tries=1)
+        await self._client.patch(f"{self._path}/{quote(name)}/status", body, tries=1, reason="its status changed")
         self.written[name] = self.written.get(name, {}) | status
 
 

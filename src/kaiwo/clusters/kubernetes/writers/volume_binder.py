@@ -80,7 +80,8 @@ class VolumeBinder:
         for step in taken.fresh:
             path, body = _volume_write(step) if step.volume else _claim_write(step)
             try:
-                answer = await self._client.patch(path, msgspec.json.encode(body))
+                reason = f"binds the claim {step.claim[1]} of a pod that starts"
+                answer = await self._client.patch(path, msgspec.json.encode(body), reason=reason)
                 self._written[step] = int(_read_written(answer).metadata.resource_version)
             except (ApiError, UnreachableError) as error:
                 return f"its volume claim {step.claim[1]}: {error.message}"

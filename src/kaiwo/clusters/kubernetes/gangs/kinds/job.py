@@ -18,17 +18,31 @@ from kaiwo.clusters.kubernetes.gangs.gang import (
     owner_key,
 )
 from kaiwo.clusters.kubernetes.gangs.labels import KUEUE_MINIMUM
-from kaiwo.clusters.kubernetes.gangs.metadata import Owner, Template, read_annotation, read_count
+from kaiwo.clusters.kubernetes.gangs.metadata import (
+    Owner,
+    OwnerCondition,
+    Template,
+    has_condition,
+    read_annotation,
+    read_count,
+)
 from kaiwo.clusters.kubernetes.gangs.ownership import Member, OwnerIndex, OwnerLink
 
 GROUP = "batch"
 
 
-class JobSpec(msgspec.Struct, frozen=True, gc=False):
+FIRST_DELAY_S, LONGEST_DELAY_S = 10, 360  # of the Job controller, before it replaces a pod that failed
+DEFAULT_BACKOFF_LIMIT = 6
+OVER = ("Complete", "Failed", "SuccessCriteriaMet", "FailureTarget", "Suspended")
+
+
+class JobSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     parallelism: int | None = None
     completions: int | None = None
     suspend: bool | None = False
     template: Template | None = None
+    backoff_limit: int | None = None
+    backoff_limit_per_index: int | None = None
 
     @property
     def at_once(self) -> int:
@@ -39,12 +53,34 @@ class JobSpec(msgspec.Struct, frozen=True, gc=False):
 
 class JobStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     succeeded: int | None = 0
+    failed: int | None = 0
+    conditions: tuple[OwnerCondition, ...] | None = None
     failed_indexes: str | None = ""  # `1,3-5`; only of a Job with a limit of failures for each index
 
 
 class Job(Owner, frozen=True, gc=False):
     spec: JobSpec | None = None
     status: JobStatus | None = None
+
+    @property
+    def makes_pods(self) -> bool:
+        """Not when it is suspended or over, or has failed more often than it may."""
+        spec, status = self.spec or JobSpec(), self.status or JobStatus()
+        limit = DEFAULT_BACKOFF_LIMIT if spec.backoff_limit is None else spec.backoff_limit
+        is_spent = spec.backoff_limit_per_index is None and (status.failed or 0) > limit
+        is_over = bool(spec.suspend) or has_condition(status.conditions, *OVER)
+        return super().makes_pods and not is_spent and not is_over
+
+    @property
+    def delay_s(self) -> int:
+        """The least time before its controller replaces a pod that failed; 0: unknown.
+
+        The delay doubles with every failure since the last success. The status may lag behind: then it is shorter.
+        """
+        failed, succeeded = (self.status and self.status.failed) or 0, (self.status and self.status.succeeded) or 0
+        if not failed or succeeded:
+            return 0
+        return min(FIRST_DELAY_S << min(failed - 1, 10), LONGEST_DELAY_S)
 
 
 def find_key(member: Member, chain: Sequence[OwnerLink], owners: OwnerIndex) -> GangKey | None:

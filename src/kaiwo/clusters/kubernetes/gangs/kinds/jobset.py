@@ -84,11 +84,17 @@ class Progress(msgspec.Struct, frozen=True, gc=False):
 
 class JobSetStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     replicated_jobs_status: tuple[Progress, ...] | None = None
+    terminal_state: str | None = ""
 
 
 class JobSet(Owner, frozen=True, gc=False):
     spec: JobSetSpec | None = None
     status: JobSetStatus | None = None
+
+    @property
+    def makes_pods(self) -> bool:
+        is_over = bool(self.spec and self.spec.suspend) or bool(self.status and self.status.terminal_state)
+        return super().makes_pods and not is_over
 
     @property
     def is_in_order(self) -> bool:

@@ -74,6 +74,10 @@ class RaySpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 class RayCluster(Owner, frozen=True, gc=False):
     spec: RaySpec | None = None
 
+    @property
+    def makes_pods(self) -> bool:
+        return super().makes_pods and not (self.spec and self.spec.suspend)
+
 
 def find_key(member: Member, chain: Sequence[OwnerLink], owners: OwnerIndex) -> GangKey | None:
     """Its own pods only: a Job that cleans up after it is not part of the cluster."""

@@ -20,18 +20,20 @@ from kaiwo.clusters.kubernetes.gangs.gang import (
     wanted_together,
 )
 from kaiwo.clusters.kubernetes.gangs.labels import TRAINING_ROLES
-from kaiwo.clusters.kubernetes.gangs.metadata import Owner, Template, read_gang_names
+from kaiwo.clusters.kubernetes.gangs.metadata import Owner, OwnerCondition, Template, has_condition, read_gang_names
 from kaiwo.clusters.kubernetes.gangs.ownership import Member, OwnerIndex, OwnerLink
 
 GROUP = "kubeflow.org"
 KINDS = ("PyTorchJob", "MPIJob", "TFJob", "JAXJob", "PaddleJob", "XGBoostJob")
 # A minimum for the whole job is spread in this order, since the workers depend on the first roles.
 ROLES = ("launcher", "master", "chief", "ps", "worker")
+OVER = ("Succeeded", "Failed", "Suspended")  # conditions in which it makes no more pods
 
 
-class ReplicaSpec(msgspec.Struct, frozen=True, gc=False):
+class ReplicaSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     replicas: int | None = 1
     template: Template | None = None
+    restart_policy: str | None = None
 
 
 class ElasticPolicy(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -80,8 +82,24 @@ class TrainingSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
         return dict(sorted(roles.items(), key=lambda item: _rank(item[0])))
 
 
+class TrainingStatus(msgspec.Struct, frozen=True, gc=False):
+    conditions: tuple[OwnerCondition, ...] | None = None
+
+
 class TrainingJob(Owner, frozen=True, gc=False):
     spec: TrainingSpec | None = None
+    status: TrainingStatus | None = None
+
+    @property
+    def makes_pods(self) -> bool:
+        run = (self.spec and self.spec.run_policy) or RunPolicy()
+        is_over = self.status is not None and has_condition(self.status.conditions, *OVER)
+        return super().makes_pods and not run.suspend and not is_over
+
+    def replaces_failed(self, member: Member) -> bool:
+        """By the restart policy of its role."""
+        roles = self.spec.roles if self.spec else {}
+        return roles.get(_role_of(member), ReplicaSpec()).restart_policy != "Never"
 
 
 def find_key(member: Member, chain: Sequence[OwnerLink], owners: OwnerIndex) -> GangKey | None:

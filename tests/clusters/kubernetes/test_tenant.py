@@ -1,0 +1,206 @@
+"""A hostile tenant on the real API server: what he writes on pods while Kaiwo is down, and what he is answered.
+
+The numbers are those of the table in docs/security.md.
+"""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from tests.clusters.kubernetes.tenant import HOME, Json, Tenant, pod, tenant_of
+from tests.controlplane.plane import Plane
+
+GRANT = '[{"gpu":"gpu-0","milli":1000,"mib":196608}]'
+FORGED = {"kaiwo.ai/granted-devices": GRANT}
+ALONE = "is written by Kaiwo's scheduler alone"
+ME = f"system:serviceaccount:{HOME}:tenant"
+UNREADABLE, NOT_MINE, TOO_LONG = "cannot read", f"must be {ME}", "is too long"
+BOUND = "cannot change once it is bound"
+OWNER: Json = {
+    "apiVersion": "batch/v1", "kind": "Job", "name": "made-up", "uid": "0d1c0000-0000-4000-8000-000000000000",
+    "controller": True,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def tenant(plane: Plane) -> Iterator[Tenant]:
+    with tenant_of(plane) as found:
+        for name, metadata in {
+            "mine": {"annotations": {"kaiwo.ai/gpu-fraction": "0.5"}},
+            "ours": {"scheduler": "kaiwo-scheduler"},
+            "bound": {"spec": {"nodeName": "node-1"}, "annotations": {"kaiwo.ai/gpu-fraction": "0.5"}},
+        }.items():
+            assert "created" in found.create(pod(name, **metadata))
+        # What the scheduler writes with its own account.
+        found.patch_as_scheduler("bound", **FORGED, **{"kaiwo.ai/kept-space": "x"})
+        yield found
+
+
+CREATED = {
+    1: (pod("t1", annotations=FORGED), ALONE),
+    2: (pod("t2", "kaiwo-scheduler", annotations=FORGED), ALONE),
+    3: (pod("t3", annotations=FORGED, spec={"nodeName": "node-1"}), ALONE),
+    4: (pod("t4", "my-own-scheduler", annotations=FORGED), ALONE),
+    5: (pod("", annotations=FORGED, generateName="t5-"), ALONE),
+    6: (pod("t6", annotations=FORGED, ownerReferences=[OWNER]), ALONE),
+    7: (pod("t7", annotations={"kaiwo.ai/grant-signature": "v1.0123456789abcdef." + "0" * 128}), ALONE),
+    8: (pod("t8", annotations={"kaiwo.ai/kept-space": '{"node":"node-1"}'}), ALONE),
+    9: (pod("t9", annotations={"kaiwo.ai/planned-place": "{}", "kaiwo.ai/planned-start": "soon"}), ALONE),
+    10: (pod("t10", annotations={"kaiwo.ai/fills-until": "99999999999"}), ALONE),
+    11: (pod("t11", annotations={"kaiwo.ai/gpu-grade": "partition"}), ALONE),
+    12: (pod("t12", labels={"kaiwo.ai/granted-devices": "gpu-0"}), ALONE),
+    13: (pod("t13", annotations={"kaiwo.ai/user": "alice"}), NOT_MINE),
+    14: (pod("t14", annotations={"kaiwo.silogen.ai/user": "alice"}), NOT_MINE),
+    15: (pod("t15", labels={"kaiwo.silogen.ai/user": "alice"}), NOT_MINE),
+    16: (pod("t16", annotations={"kaiwo.ai/user": "alice"}, ownerReferences=[OWNER]), NOT_MINE),
+    17: (pod("t17", annotations={"kaiwo.ai/gpu-fraction": "-3"}), UNREADABLE),
+    18: (pod("t18", annotations={"kaiwo.ai/gpu-fraction": "1e-9"}), UNREADABLE),
+    19: (pod("t19", annotations={"kaiwo.silogen.ai/gpu-memory": "all of it"}), UNREADABLE),
+    20: (pod("t20", annotations={"kaiwo.ai/priority": "9" * 40}), UNREADABLE),
+    21: (pod("t21", annotations={"kaiwo.ai/queue": "../root"}), UNREADABLE),
+    22: (pod("t22", annotations={"kaiwo.ai/time": "9" * 60}), UNREADABLE),
+    23: (pod("t23", annotations={"kaiwo.ai/gpu-models": "MI300X," * 1000}), TOO_LONG),
+    24: (pod("t24", annotations={"kaiwo.ai/last-checkpoint": "0" * 200_000}), TOO_LONG),
+    25: (pod("t25", annotations={"kaiwo.ai/invented": "x" * 5000}), TOO_LONG),
+}
+
+
+@pytest.mark.parametrize("number", CREATED)
+def test_what_a_tenant_cannot_create(tenant: Tenant, number: int) -> None:
+    document, refusal = CREATED[number]
+    assert refusal in tenant.create(document)
+
+
+ANNOTATE = ("annotate", "--overwrite", "pod")
+CHANGED = {
+    26: ((*ANNOTATE, "mine", f"kaiwo.ai/granted-devices={GRANT}"), ALONE),
+    27: ((*ANNOTATE, "ours", f"kaiwo.ai/granted-devices={GRANT}"), ALONE),
+    28: ((*ANNOTATE, "bound", "kaiwo.ai/granted-devices=[]"), ALONE),
+    29: ((*ANNOTATE, "bound", "kaiwo.ai/granted-devices-"), ALONE),
+    30: ((*ANNOTATE, "bound", "kaiwo.ai/kept-space-"), ALONE),
+    31: ((*ANNOTATE, "mine", "kaiwo.ai/user=alice"), NOT_MINE),
+    32: ((*ANNOTATE, "mine", "kaiwo.ai/gpu-fraction=-1"), UNREADABLE),
+    33: ((*ANNOTATE, "bound", "kaiwo.ai/gpu-fraction=0.9"), BOUND),
+    34: ((*ANNOTATE, "bound", "kaiwo.ai/gpu-fraction-"), BOUND),
+    35: ((*ANNOTATE, "bound", "kaiwo.ai/gpu-isolation=time-slicing"), BOUND),
+    36: (("label", "pod", "mine", "kaiwo.ai/granted-devices=gpu-0"), ALONE),
+    46: ((*ANNOTATE, "bound", "kaiwo.ai/queue=rich"), BOUND),
+    47: ((*ANNOTATE, "bound", "kaiwo.silogen.ai/queue=rich"), BOUND),
+    48: ((*ANNOTATE, "bound", "kaiwo.ai/preemptible=false"), BOUND),
+}
+NOTE = json.dumps({"metadata": {"annotations": FORGED}})
+STEP = json.dumps([{"op": "add", "path": "/metadata/annotations/kaiwo.ai~1granted-devices", "value": GRANT}])
+PATCHES = {
+    37: ("--type=merge", f"--patch={NOTE}", "--subresource=status"),
+    38: ("--type=merge", f"--patch={NOTE}", "--subresource=ephemeralcontainers"),
+    39: ("--type=merge", f"--patch={NOTE}", "--subresource=resize"),
+    40: ("--type=strategic", f"--patch={NOTE}"),
+    41: ("--type=json", f"--patch={STEP}"),
+}
+
+
+@pytest.mark.parametrize("number", CHANGED)
+def test_what_a_tenant_cannot_change(tenant: Tenant, number: int) -> None:
+    words, refusal = CHANGED[number]
+    assert refusal in tenant.kubectl(*words)
+
+
+@pytest.mark.parametrize("number", PATCHES)
+def test_no_subresource_or_patch_is_a_way_around(tenant: Tenant, number: int) -> None:
+    said = tenant.kubectl("patch", "pod", "mine", *PATCHES[number])
+    # The API server ignores metadata of some subresources; what counts is what is stored.
+    assert ALONE in said or "kaiwo.ai/granted-devices" not in tenant.annotations("mine"), said
+    assert "kaiwo.ai/granted-devices" not in tenant.annotations("mine")
+
+
+def test_42_server_side_apply_is_no_way_around(tenant: Tenant) -> None:
+    said = tenant.kubectl(
+        "apply", "--server-side", "--force-conflicts", "-f", "-", document=pod("t42", annotations=FORGED)
+    )
+    assert ALONE in said
+
+
+def binding(**annotations: str) -> Json:
+    meta = {"name": "ours", "annotations": annotations}
+    target = {"apiVersion": "v1", "kind": "Node", "name": "node-1"}
+    return {"apiVersion": "v1", "kind": "Binding", "metadata": meta, "target": target}
+
+
+@pytest.mark.parametrize(
+    ("number", "path"), [(43, "pods/ours/binding"), (44, "bindings")], ids=["43-binding", "44-bindings"]
+)
+def test_a_tenants_binding_carries_no_key_of_ours(tenant: Tenant, number: int, path: str) -> None:
+    assert ALONE in tenant.raw("create", path, binding(**FORGED))
+    assert "a Binding cannot set" in tenant.raw("create", path, binding(**{"kaiwo.ai/priority": "5"}))
+    assert "kaiwo.ai/granted-devices" not in tenant.annotations("ours")
+
+
+def test_45_the_keys_and_the_policies_themselves_are_out_of_reach(tenant: Tenant) -> None:
+    for words in (
+        ("get", "secret", "kaiwo-grants", "--namespace=t-tenant-kaiwo"),
+        ("get", "configmap", "kaiwo-grants", "--namespace=t-tenant-kaiwo"),
+        ("delete", "validatingadmissionpolicy", "kaiwo-pod-keys.t-tenant-kaiwo"),
+        ("delete", "validatingadmissionpolicybinding", "kaiwo-pod-keys.t-tenant-kaiwo"),
+        ("create", "token", "kaiwo", "--namespace=t-tenant-kaiwo"),
+        ("annotate", "node", "--all", "kaiwo.ai/devices=[]"),
+    ):
+        assert "forbidden" in tenant.kubectl(*words).lower(), words
+
+
+def test_what_a_tenant_may_write_works_while_kaiwo_is_down(tenant: Tenant) -> None:
+    notes = {
+        "kaiwo.ai/gpu-fraction": "0.25", "kaiwo.ai/queue": "team-a", "kaiwo.ai/priority": "-10", "kaiwo.ai/user": ME,
+        "kaiwo.ai/time": "2h30m", "kaiwo.ai/gang": "g", "kaiwo.ai/gang-size": "2", "example.com/other": "x" * 9999,
+        "kaiwo.ai/expires": "2030-01-31T18:00:00Z", "kaiwo.ai/last-checkpoint": "not a time: a warning, no refusal",
+    }  # fmt: skip
+    assert "created" in tenant.create(pod("fine", "kaiwo-scheduler", annotations=notes))
+    assert "annotated" in tenant.kubectl(*ANNOTATE, "fine", "kaiwo.ai/gpu-fraction=0.5", "kaiwo.ai/queue=team-b")
+    assert "annotated" in tenant.kubectl(*ANNOTATE, "bound", "kaiwo.ai/last-checkpoint=1700000000")
+    assert "labeled" in tenant.kubectl("label", "pod", "bound", "mine=too")
+
+
+def test_a_trusted_controller_names_the_user_of_what_it_owns_and_grants_nothing(tenant: Tenant) -> None:
+    def by(account: str, document: Json) -> str:
+        return tenant.plane.kubectl(
+            "create", "-f", "-", f"--namespace={HOME}", f"--as=system:serviceaccount:{account}",
+            "--as-group=system:serviceaccounts", text=json.dumps(document), check=False,
+        )  # fmt: skip
+
+    rule = ("create", "rolebinding", "jobs", "--role=tenant", f"--namespace={HOME}")
+    accounts = ("kube-system:job-controller", "other:controller")
+    tenant.plane.kubectl(*rule, *(f"--serviceaccount={account}" for account in accounts))
+    user = {"kaiwo.ai/user": "alice"}
+    assert "created" in by("kube-system:job-controller", pod("of-job", annotations=user, ownerReferences=[OWNER]))
+    assert "must be" in by("kube-system:job-controller", pod("ownerless", annotations=user))
+    assert "must be" in by("other:controller", pod("of-other", annotations=user, ownerReferences=[OWNER]))
+    assert ALONE in by("kube-system:job-controller", pod("granted", annotations=FORGED, ownerReferences=[OWNER]))
+
+
+@pytest.mark.parametrize("kind", ["Job", "Deployment", "CronJob"])
+def test_a_template_is_checked_like_a_pod(tenant: Tenant, kind: str) -> None:
+    """By somebody who may create such objects: his pods are made by a trusted controller."""
+
+    def document(notes: dict[str, str]) -> Json:
+        template: Json = {"metadata": {"annotations": notes, "labels": {"a": "b"}}, "spec": pod("x")["spec"]}
+        if kind != "Deployment":
+            template["spec"]["restartPolicy"] = "Never"
+        spec: Json = {"template": template}
+        if kind == "Deployment":
+            spec["selector"] = {"matchLabels": {"a": "b"}}
+        if kind == "CronJob":
+            spec = {"schedule": "* * * * *", "jobTemplate": {"spec": spec}}
+        group = "apps/v1" if kind == "Deployment" else "batch/v1"
+        return {"apiVersion": group, "kind": kind, "metadata": {"name": "w"}, "spec": spec}
+
+    def create(notes: dict[str, str]) -> str:
+        words = ("create", "--dry-run=server", "-f", "-", f"--namespace={HOME}", "--as=bob")
+        return tenant.plane.kubectl(*words, text=json.dumps(document(notes)), check=False)
+
+    rights = ("create", "role", f"all-{kind.lower()}", "--verb=*", "--resource=jobs,deployments,cronjobs")
+    tenant.plane.kubectl(*rights, f"--namespace={HOME}")
+    role = (f"--role=all-{kind.lower()}", "--user=bob", f"--namespace={HOME}")
+    tenant.plane.kubectl("create", "rolebinding", f"all-{kind.lower()}", *role)
+    assert ALONE in create(FORGED)
+    assert "must be bob" in create({"kaiwo.ai/user": "alice"})
+    assert "created" in create({"kaiwo.ai/user": "bob", "kaiwo.ai/gpu-fraction": "0.5"})
