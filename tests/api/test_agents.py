@@ -229,7 +229,7 @@ def test_on_kubernetes_the_node_says_which_devices_and_the_agent_how_they_are() 
         async def change_devices(self, name: str, how: Any) -> None:
             self.shown = how(node(name, gpus=2))
 
-        async def correct_devices(self, pod: tuple[str, str], uid: str, devices: tuple[Share, ...]) -> None:
+        async def correct_devices(self, node: str, pod: tuple[str, str], uid: str, devices: tuple[Share, ...]) -> None:
             self.corrected = (pod, uid, devices)
 
     async def look() -> None:

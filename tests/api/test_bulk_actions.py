@@ -1,13 +1,13 @@
 """Many workloads steered with one request: one change, one answer for each, and the same rights as for a single one."""
 
-import json
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.api.world import world
+from tests.api.world import WRONG, world
+from tests.audit_records import audit_of
 from tests.waiting import is_in_time, run
 
 
@@ -32,8 +32,13 @@ def test_each_name_has_its_answer(tmp_path: Path) -> None:
             assert await kaiwo.state_of("a") == "cancelled"
 
     run(work())
-    audit = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
-    assert [line["object"] for line in audit if line["verb"] == "cancel"] == ["default/a"]
+    cancelled = [each for each in audit_of(tmp_path) if each.action == "cancel"]
+    assert [(each.object, each.outcome) for each in cancelled if each.outcome == "done"] == [
+        ("workload/default/a", "done")
+    ]
+    assert {each.object for each in cancelled if each.outcome == "refused"} == {
+        "workload/default/done", "workload/default/ghost", "workload/no name",
+    }  # fmt: skip
 
 
 def test_hold_release_and_requeue_take_many_too(tmp_path: Path) -> None:
@@ -71,7 +76,7 @@ def test_it_takes_the_token(tmp_path: Path) -> None:
     async def work() -> None:
         async with world(tmp_path) as kaiwo:
             await kaiwo.submit("a", hold=True)
-            refused = await kaiwo.client.post("/api/v1/workloads/cancel", json={"names": ["default/a"]})
+            refused = await kaiwo.client.post("/api/v1/workloads/cancel", json={"names": ["default/a"]}, headers=WRONG)
             assert refused.status_code == 401
             assert await kaiwo.state_of("a") == "held"
 

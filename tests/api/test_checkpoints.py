@@ -1,13 +1,13 @@
 """Running work says that it has saved what it did."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kaiwo.runtime.loop.replay import replay
-from tests.api.world import world
+from tests.api.world import WRONG, world
+from tests.audit_records import done_by_people
 from tests.waiting import run, until
 
 PATH = "/workloads/default/train/checkpoint"
@@ -30,8 +30,7 @@ def test_it_is_said_kept_shown_and_in_the_log(tmp_path: Path) -> None:
             assert said[0].startswith("workload default/train last saved its work at 20")
 
     run(work())
-    audit = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
-    assert [line["object"] for line in audit if line["verb"] == "checkpoint"] == ["default/train"]
+    assert ("checkpoint", "workload/default/train") in done_by_people(tmp_path)
 
 
 def test_a_moment_may_be_named_and_one_to_come_is_now(tmp_path: Path) -> None:
@@ -76,7 +75,7 @@ def test_it_takes_the_token_a_workload_and_work_that_ran(tmp_path: Path) -> None
     async def work() -> None:
         async with world(tmp_path) as kaiwo:
             await kaiwo.submit("train", hold=True)
-            assert (await kaiwo.client.post(f"/api/v1{PATH}")).status_code == 401
+            assert (await kaiwo.client.post(f"/api/v1{PATH}", headers=WRONG)).status_code == 401
             assert (await kaiwo.post("/workloads/default/ghost/checkpoint")).status_code == 404
             refused = await kaiwo.post(PATH)
             assert refused.status_code == 409

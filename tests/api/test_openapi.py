@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from kaiwo.api import views
-from kaiwo.api.application import API_ROUTES, BASE, document, make_app
+from kaiwo.api.application import API_ROUTES, BASE, context_of, document, make_app
 from kaiwo.api.settings import Settings
 from tests.api.fake_loop import FakeLoop
 from tests.waiting import run
@@ -35,7 +35,9 @@ def references(part: Any) -> list[str]:
 def test_it_is_served_as_it_is_made(tmp_path: Path, path: str) -> None:
     async def work() -> Any:
         app = make_app(FakeLoop(), Settings(home=str(tmp_path)))
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+        headers = {"Authorization": f"Bearer {context_of(app).access.token}"}
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as client:
             return (await client.get(path)).json()
 
     assert run(work()) == DOCUMENT
@@ -49,7 +51,15 @@ def test_its_structure_is_that_of_openapi_3_1() -> None:
     for path, method, found in operations():
         assert path.startswith("/")
         assert method in METHODS
-        assert set(found) <= {"operationId", "summary", "security", "responses", "parameters", "requestBody"}
+        assert set(found) <= {
+            "operationId",
+            "summary",
+            "security",
+            "responses",
+            "parameters",
+            "requestBody",
+            "x-kaiwo-right",
+        }
         assert found["responses"], path
         for code, answer in found["responses"].items():
             assert re.fullmatch(r"[1-5][0-9][0-9]", code)
@@ -75,13 +85,13 @@ def test_names_are_unique_and_references_lead_somewhere() -> None:
         assert name in DOCUMENT["components"][kind], reference
 
 
-def test_every_route_is_in_it_and_writes_need_a_right() -> None:
+def test_every_route_is_in_it_and_needs_a_token_unless_it_is_a_probe_or_the_login_itself() -> None:
     written = {(path, method) for path, method, _ in operations()}
     for route in API_ROUTES:
         assert (BASE + route.path, route.method.lower()) in written
-    for path, method, found in operations():
-        is_free = {} in found["security"]
-        assert is_free == (method == "get"), path
+    for path, _, found in operations():
+        is_free = found["security"] == []
+        assert is_free == (path in ("/healthz", "/livez", "/readyz", "/api/v1/sessions")), path
         if not is_free:
             assert {"401", "403", "429"} <= set(found["responses"])
 

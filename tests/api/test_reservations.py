@@ -1,13 +1,13 @@
 """Reservations through the API: created, listed, used, audited, counted and deleted."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import httpx
 
 from kaiwo.api.views import Outcome, Page, ReservationView, WhyView, WorkloadDetail
-from tests.api.world import World, decode, world
+from tests.api.world import WRONG, World, decode, world
+from tests.audit_records import audit_of, done_by_people
 from tests.waiting import run, until
 
 MANIFEST = """
@@ -97,8 +97,8 @@ def test_what_is_wrong_is_said_with_its_field(tmp_path: Path) -> None:
                 answer = await kaiwo.post("/reservations", form)
                 assert (answer.status_code, words in answer.text) == (status, True), answer.text
             assert (await kaiwo.get("/reservations/ghost")).status_code == 404
-            assert (await kaiwo.client.post("/api/v1/reservations", json={"name": "x", "gpus": 1})).status_code == 401
-            assert (await kaiwo.client.delete("/api/v1/reservations/x")).status_code == 401
+            assert (await kaiwo.client.delete("/api/v1/reservations/y", headers=WRONG)).status_code == 401
+            assert (await kaiwo.client.post("/api/v1/reservations", headers=WRONG)).status_code == 401
 
     run(work())
 
@@ -132,11 +132,42 @@ def test_writes_are_audited_and_all_of_it_is_counted(tmp_path: Path) -> None:
         'kaiwo_allocations_total{stage="released"} 1.0',
     ):
         assert line in text, line
-    audit = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
-    assert [(line["verb"], line["object"]) for line in audit] == [
-        ("put-reservation", "a"),
-        ("put-reservation", "b"),
-        ("remove-reservation", "b"),
-        ("submit", "default/short"),
-        ("expire", "default/short"),
+    assert done_by_people(tmp_path) == [
+        ("put-reservation", "reservation/a"),
+        ("put-reservation", "reservation/b"),
+        ("remove-reservation", "reservation/b"),
+        ("submit", "workload/default/short"),
     ]
+    assert ("scheduler", "expire", "workload/default/short") in [
+        (each.person, each.action, each.object) for each in audit_of(tmp_path)
+    ]
+
+
+def test_a_reservation_that_stops_running_work_is_refused_until_the_client_insists(tmp_path: Path) -> None:
+    """Lesson 42: a typo emptied the cluster without a word."""
+
+    async def work() -> None:
+        async with world(tmp_path) as kaiwo:
+            await kaiwo.submit("train", gpus=8, pods=2, simulate="1h")
+            await kaiwo.until_state("train", "running")
+            night = {"name": "night", "gpus": 16, "owner": {"user": "ada"}}
+            refused = await kaiwo.post("/reservations", night)
+            assert refused.status_code == 409
+            assert refused.json()["field"] == "stop_running"
+            assert "night stops 1 running workload: default/train" in refused.json()["message"]
+            dry = decode(await kaiwo.post("/reservations", night, dry_run="true"), Outcome)
+            assert dry.warnings == ["reservation night stops 1 running workload: default/train"]
+            large = await kaiwo.post("/reservations", night | {"gpus": 160})
+            assert "night asks for 160 GPUs, but the cluster has 16 that match" in large.json()["message"]
+            later = await kaiwo.post("/reservations", night | {"start": "2h"})
+            assert later.status_code == 409, "it would stop the same work when it starts"
+            in_file = MANIFEST.replace("gpus: 8", "gpus: 16")
+            assert "stops 1 running workload" in (await kaiwo.post("/manifests", in_file)).text
+            assert decode(await kaiwo.get("/reservations"), Page[ReservationView]).items == []
+            assert await kaiwo.state_of("train") == "running"
+            assert (await kaiwo.post("/reservations", night, stop_running="true")).status_code == 201
+            await kaiwo.until_state("train", "waiting")
+            again = await kaiwo.post("/reservations", night)
+            assert again.status_code == 201, "it changes nothing"
+
+    run(work())

@@ -104,7 +104,7 @@ def test_the_page_is_served_carefully(tmp_path: Path) -> None:
 
     async def work() -> None:
         app = make_app(FakeLoop(), Settings(home=str(tmp_path / "home"), static=str(static)))
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
             for path in ("/nothing", "/version", "/workloads/default/x", "/favicon.ico"):
                 lost = await client.get(path)
                 assert (lost.status_code, lost.json()["kind"]) == (404, "not-found"), path
@@ -127,7 +127,7 @@ def test_the_page_is_served_carefully(tmp_path: Path) -> None:
 def test_without_a_page_it_says_how_to_get_one(tmp_path: Path) -> None:
     async def work() -> None:
         app = make_app(FakeLoop(), Settings(home=str(tmp_path), static=str(tmp_path / "none")))
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
             answer = await client.get("/")
             assert (answer.status_code, "make ui" in answer.text) == (200, True)
 
@@ -137,7 +137,9 @@ def test_without_a_page_it_says_how_to_get_one(tmp_path: Path) -> None:
 def test_large_answers_are_zipped_and_metrics_are_text(tmp_path: Path) -> None:
     async def work() -> None:
         app = make_app(FakeLoop(nodes=40), Settings(home=str(tmp_path)))
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+        headers = {"Authorization": f"Bearer {context_of(app).access.token}"}
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as client:
             assert (await client.get("/api/v1/nodes")).headers["content-encoding"] == "gzip"
             metrics = await client.get("/metrics")
             assert metrics.headers["content-type"].startswith("text/plain")

@@ -121,7 +121,8 @@ def test_the_metrics_have_every_queue(tmp_path: Path) -> None:
             await lab(kaiwo)
             text = (await kaiwo.client.get("/metrics")).text
             for line in (
-                'kaiwo_queue_quota{queue="default",resource="gpu"} +Inf',
+                'kaiwo_queue_quota{queue="default",resource="gpu"} 0.0',
+                'kaiwo_queue_quota{queue="default",resource="cpu"} +Inf',
                 'kaiwo_queue_quota{queue="lab",resource="gpu"} 4.0',
                 'kaiwo_queue_limit{queue="lab",resource="gpu"} 16.0',
                 'kaiwo_queue_used{queue="lab",resource="gpu"} 16.0',

@@ -12,6 +12,8 @@ import pytest
 
 from kaiwo.api.application import context_of, make_app
 from kaiwo.api.context import Context
+from kaiwo.api.http.problems import ProblemError
+from kaiwo.api.http.streaming_response import OpenStreams
 from kaiwo.api.presenters import live_pages
 from kaiwo.api.settings import Settings
 from kaiwo.app.http_server import serve
@@ -28,11 +30,15 @@ async def serving(home: Path, loop: FakeLoop, **settings: Any) -> AsyncIterator[
     app = make_app(loop, Settings(home=str(home), **settings))
     context = context_of(app)
     server, url = await serve(app, "127.0.0.1", 0, on_stop=context.closing.set)
-    async with httpx.AsyncClient(base_url=url, timeout=PATIENCE_S) as client:
+    async with httpx.AsyncClient(base_url=url, timeout=PATIENCE_S, headers=bearer(context)) as client:
         try:
             yield client, context
         finally:
             await server.stop()
+
+
+def bearer(context: Context) -> dict[str, str]:
+    return {"Authorization": f"Bearer {context.access.token}"}
 
 
 async def shows_what_a_look_shows(client: httpx.AsyncClient, reader: Reader, path: str) -> None:
@@ -265,18 +271,32 @@ def test_readers_of_one_page_share_its_computation(tmp_path: Path, monkeypatch: 
 
 def test_one_stream_too_many_is_refused(tmp_path: Path) -> None:
     async def work() -> None:
-        async with serving(tmp_path, FakeLoop(), streams=2) as (client, context):
+        async with serving(tmp_path, FakeLoop(), streams_of_person=2) as (client, context):
             async with following(client, "view=status") as first, following(client, "view=nodes") as second:
                 await first.next()
                 await second.next()
                 refused = await client.get("/api/v1/stream?view=gpus")
                 assert refused.status_code == 429
-                assert "2 streams are open" in refused.json()["message"]
+                assert "2 streams of" in refused.json()["message"]
             await until(lambda: context.streams.count == 0, "the streams to end")
             async with following(client, "view=gpus") as third:
                 await third.next()
 
     run(work())
+
+
+def test_the_streams_of_others_never_keep_an_admin_out() -> None:
+    streams = OpenStreams(limit=3, limit_of_person=2, report=lambda error, where: None)
+    for person in ("ann", "ann", "ben"):
+        streams.check_limit(person)
+        streams.opened(person)
+    with pytest.raises(ProblemError, match="3 streams are open"):
+        streams.check_limit("cem")
+    with pytest.raises(ProblemError, match="2 streams of ann"):
+        streams.check_limit("ann", has_reserve=True)
+    streams.check_limit("cem", has_reserve=True)
+    streams.ended("ben")
+    streams.check_limit("cem")
 
 
 def test_a_client_that_does_not_read_blocks_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -287,7 +307,9 @@ def test_a_client_that_does_not_read_blocks_nobody(tmp_path: Path, monkeypatch: 
         async with serving(tmp_path, loop) as (client, context):
             host, port = client.base_url.host, client.base_url.port
             _, stuck = await asyncio.open_connection(host, port, limit=1024)
-            stuck.write(f"GET /api/v1/stream?view=nodes&limit=200 HTTP/1.1\r\nHost: localhost:{port}\r\n\r\n".encode())
+            login = f"Authorization: {bearer(context)['Authorization']}\r\n"
+            head = f"GET /api/v1/stream?view=nodes&limit=200 HTTP/1.1\r\nHost: localhost:{port}\r\n{login}\r\n"
+            stuck.write(head.encode())
             await stuck.drain()
             await until(lambda: context.streams.count == 1, "the stream to open")
             async with following(client, "view=nodes&limit=200") as reader:
@@ -327,8 +349,12 @@ def test_a_page_that_cannot_be_made_does_not_stop_the_others(tmp_path: Path) -> 
 def test_open_streams_end_with_the_server(tmp_path: Path) -> None:
     async def work() -> None:
         app = make_app(FakeLoop(), Settings(home=str(tmp_path)))
+        headers = bearer(context_of(app))
         server, url = await serve(app, "127.0.0.1", 0, on_stop=context_of(app).closing.set)
-        async with httpx.AsyncClient(base_url=url) as client, following(client, "view=status") as reader:
+        async with (
+            httpx.AsyncClient(base_url=url, headers=headers) as client,
+            following(client, "view=status") as reader,
+        ):
             await reader.next()
             await asyncio.wait_for(server.stop(), PATIENCE_S / 3)
             with pytest.raises((EOFError, httpx.HTTPError)):

@@ -67,6 +67,7 @@ def test_cycles_that_keep_failing_are_not_ready_and_are_counted(
     async def ask() -> list[tuple[int, str]]:
         async with running(UpOptions(str(tmp_path), port=0, nodes=2)) as kaiwo, httpx.AsyncClient() as client:
             snapshot = kaiwo.loop.state.snapshot
+            scrape = {"Authorization": f"Bearer {kaiwo.context.access.metrics_token}"}
 
             def broken(_: int) -> Snapshot:
                 raise OverflowError("Python int too large to convert to C long")
@@ -75,7 +76,10 @@ def test_cycles_that_keep_failing_are_not_ready_and_are_counted(
             while kaiwo.loop.health.failures < 3:
                 kaiwo.loop.wake()
                 await asyncio.sleep(0.01)
-            answers = [await client.get(f"{kaiwo.url}/readyz"), await client.get(f"{kaiwo.url}/metrics")]
+            answers = [
+                await client.get(f"{kaiwo.url}/readyz"),
+                await client.get(f"{kaiwo.url}/metrics", headers=scrape),
+            ]
             kaiwo.loop.state.snapshot = snapshot  # type: ignore[method-assign]
             while kaiwo.loop.health.problem:
                 kaiwo.loop.wake()

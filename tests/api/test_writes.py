@@ -3,10 +3,11 @@
 import json
 from pathlib import Path
 
-from kaiwo.api.endpoint import process_owner
+from kaiwo.api.security.process_identity import process_owner
 from kaiwo.api.views import Outcome, Page, Problem, QueueView, WhyView, WorkloadDetail, WorkloadView
 from kaiwo.clusters.local.demo_workloads import submit_demo
-from tests.api.world import decode, world
+from tests.api.world import WRONG, decode, world
+from tests.audit_records import audit_of
 from tests.waiting import run, until
 
 QUEUES = """
@@ -48,7 +49,7 @@ def test_every_write_is_in_both_logs(tmp_path: Path) -> None:
     async def work() -> None:
         async with world(tmp_path) as kaiwo:
             await kaiwo.submit("one", hold=True)
-            await kaiwo.client.post("/api/v1/workloads/default/one/hold")
+            await kaiwo.client.post("/api/v1/workloads/default/one/hold", headers=WRONG)
 
     run(work())
     lines = [json.loads(line) for line in (tmp_path / "api.log").read_text().splitlines()]
@@ -56,9 +57,9 @@ def test_every_write_is_in_both_logs(tmp_path: Path) -> None:
         ("token", "POST", 201),
         ("", "POST", 401),
     ]
-    audit = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
-    assert [(line["who"], line["verb"], line["object"]) for line in audit] == [
-        (process_owner(), "submit", "default/one")
+    assert [(each.person, each.action, each.object, each.outcome) for each in audit_of(tmp_path)] == [
+        (process_owner(), "submit", "workload/default/one", "done"),
+        ("", "hold", "workload/default/one", "refused"),
     ]
     assert (tmp_path / "api.log").stat().st_mode & 0o077 == 0
 
@@ -338,5 +339,33 @@ def test_nodes_are_cordoned_and_drained(tmp_path: Path) -> None:
             await kaiwo.until_state("one", "waiting")
             assert (await kaiwo.post("/nodes/node-0/uncordon")).status_code == 200
             await kaiwo.until_state("one", "running")
+
+    run(work())
+
+
+def test_a_priority_above_the_maximum_of_its_queue_is_refused_and_an_older_one_counts_as_the_maximum(
+    tmp_path: Path,
+) -> None:
+    async def work() -> None:
+        async with world(tmp_path) as kaiwo:
+            await kaiwo.post("/manifests", QUEUES.replace("{gpu: {quota: 4}}", "{gpu: {quota: 4}}, maxPriority: 5000"))
+            refused = await kaiwo.post("/workloads", {"name": "one", "priority": 1_000_000_000})
+            assert refused.status_code == 409
+            assert decode(refused, Problem).field == "priority"
+            assert (
+                "asks for priority 1000000000, and queue default allows at most 1000"
+                in decode(refused, Problem).message
+            )
+            await kaiwo.submit("two", queue="team", priority=5000, simulate="1h")
+            await kaiwo.post("/manifests", QUEUES.replace("{gpu: {quota: 4}}", "{gpu: {quota: 4}}, maxPriority: 7"))
+            queue = decode(await kaiwo.get("/queues/team"), QueueView)
+            assert queue.max_priority == 7
+            detail = decode(await kaiwo.get("/workloads/default/two"), WorkloadDetail)
+            assert (detail.summary.priority, detail.asked_priority) == (7, 5000)
+            assert detail.capped_priority == "its priority counts as 7, the maximum of queue lab; it asks for 5000"
+            await kaiwo.submit("three", gpus=60, queue="team", priority=7, simulate="1h")
+            await kaiwo.post("/manifests", QUEUES.replace("{gpu: {quota: 4}}", "{gpu: {quota: 4}}, maxPriority: 3"))
+            answer = decode(await kaiwo.get("/workloads/default/three/why"), WhyView)
+            assert answer.capped_priority == "its priority counts as 3, the maximum of queue lab; it asks for 7"
 
     run(work())

@@ -21,6 +21,7 @@ from kaiwo.runtime.loop.scheduling_loop import SchedulingLoop
 from tests.waiting import until
 
 T = TypeVar("T")
+WRONG = {"Authorization": "Bearer wrong"}  # instead of the right token
 
 
 def node(name: str, gpus: int = 8, **fields: Any) -> Node:
@@ -35,8 +36,8 @@ class World:
     def __init__(self, loop: SchedulingLoop, server: Server, url: str, context: Context) -> None:
         self.loop, self.server, self.url, self.context = loop, server, url, context
         self.cluster = loop.cluster
-        self.client = httpx.AsyncClient(base_url=url, timeout=60)
         self.bearer = {"Authorization": f"Bearer {context.access.token}"}
+        self.client = httpx.AsyncClient(base_url=url, timeout=60, headers=self.bearer)
 
     async def get(self, path: str, **query: Any) -> httpx.Response:
         return await self.client.get(f"/api/v1{path}", params=query)

@@ -40,7 +40,7 @@ def test_the_command_line_knows_its_own_kaiwo_by_its_certificate_and_no_other(
             assert url.startswith("https://127.0.0.1:")
             file = json.loads((tmp_path / "server.json").read_bytes())
             assert file["ca"] == str(certificate)
-            place = ServerLocation(home=str(tmp_path))
+            place = ServerLocation(server=url, home=str(tmp_path))
             assert await asyncio.to_thread(connect(place).get, "/") == b"https"
             (tmp_path / "server.json").write_text(json.dumps({**file, "ca": str(other)}))
             with pytest.raises(NoServerError, match="certificate"):

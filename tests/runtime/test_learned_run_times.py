@@ -1,6 +1,7 @@
 """Run times learned from history: for the same kind of work only, kept over restarts, and never taken for a limit."""
 
 import asyncio
+import time
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,18 @@ def test_nine_of_ten_runs_took_no_longer() -> None:
 )
 def test_the_number_in_a_name_does_not_count(name: str, is_like: bool) -> None:
     assert (taught(60, 60, 60).expected_s(work(name)) == 60) == is_like
+
+
+def test_a_name_of_numbers_keeps_its_first_part() -> None:
+    assert kind_of(work("-7")).owner.endswith("default/-7")
+    assert kind_of(work("7-7")).owner.endswith("default/7")
+
+
+def test_a_hostile_name_costs_no_time() -> None:
+    """Each `-22222` can be read as a number or as random letters; a pattern for all of them tried every combination."""
+    began = time.thread_time()
+    kind_of(work("a" + "-22222" * 41 + "-a"))
+    assert time.thread_time() - began < 0.1
 
 
 def test_other_owners_queues_and_pods_are_other_kinds() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kaiwo.clusters.local.cluster import are_virtual
+from kaiwo.clusters.local.continue_state import are_virtual
 from kaiwo.clusters.local.process_environment import visible_devices
 from kaiwo.devices.discover import discover
 from kaiwo.devices.inventory import Inventory, Partition, PhysicalGpu

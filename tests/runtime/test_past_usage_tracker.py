@@ -58,6 +58,22 @@ def test_a_policy_without_a_half_life_keeps_nothing(tmp_path: Path) -> None:
     )
 
 
+def test_past_use_goes_on_after_the_clock_was_set_back(tmp_path: Path) -> None:
+    world = two_teams()
+    world.running("long", gpus=8, queue="heavy")
+    watch(world, kept(tmp_path), HALF_LIFE_S)
+    before_s = world.now_s
+    world.now_s -= 86_400
+    past_use = kept(tmp_path)
+    watch(world, past_use, HALF_LIFE_S)
+    stored = PastUsageFile(str(tmp_path)).load()
+    assert all(at_s <= world.now_s for at_s, _ in stored.values()), "no time is left that hides what is used until then"
+    again = kept(tmp_path)
+    world.now_s += SAMPLE_S
+    assert again.update(world.state, world.now_s) is not None
+    assert world.now_s < before_s
+
+
 def test_who_used_much_lately_gets_less_of_what_both_want(tmp_path: Path) -> None:
     world = two_teams()
     world.running("long", gpus=8, queue="heavy")

@@ -19,6 +19,7 @@ from kaiwo.api.http.problems import JSON, ProblemError, respond
 from kaiwo.api.openapi import make_document
 from kaiwo.api.routes import (
     agents,
+    audit,
     cluster,
     consoles,
     health,
@@ -30,6 +31,7 @@ from kaiwo.api.routes import (
     reservations,
     stream,
     submissions,
+    tokens,
     workloads,
 )
 from kaiwo.api.routes.web_page import WebPage
@@ -41,6 +43,7 @@ BASE = "/api/v1"
 API_ROUTES: tuple[Route, ...] = (
     *cluster.ROUTES, *nodes.ROUTES, *agents.ROUTES, *partitions.ROUTES, *queues.ROUTES, *reservations.ROUTES,
     *workloads.ROUTES, *logs.ROUTES, *consoles.ROUTES, *submissions.ROUTES, *stream.ROUTES, *login.ROUTES,
+    *audit.ROUTES, *tokens.ROUTES,
 )  # fmt: skip
 NOT_ZIPPED = ("text/event-stream", "text/plain", "image/png", "font/woff2")  # streams must not wait for a full block
 
@@ -91,7 +94,7 @@ OPENAPI = Route("GET", "/openapi.json", "This document.", _openapi, {"type": "ob
 
 def _routes(context: Context) -> list[Any]:
     inside = [*_endpoints(context, (*API_ROUTES, OPENAPI)), Mount("/", _not_found)]
-    outside = _endpoints(context, (*health.ROUTES, login.LOGIN_ROUTE, agents.REPORT_ROUTE, OPENAPI))
+    outside = _endpoints(context, (*health.ROUTES, agents.REPORT_ROUTE, OPENAPI))
     return [*outside, Mount(BASE, routes=inside), Mount("/api", _not_found), Mount("/", WebPage(context))]
 
 

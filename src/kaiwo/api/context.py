@@ -3,17 +3,24 @@
 import asyncio
 import contextlib
 import traceback
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from kaiwo import __version__
+from kaiwo.api.http.connection_counts import ConnectionCounts
 from kaiwo.api.http.request_log import LineLog
 from kaiwo.api.http.streaming_response import OpenStreams
 from kaiwo.api.presenters.live_pages import LivePages
-from kaiwo.api.security.access import AccessControl
+from kaiwo.api.security.access import AccessControl, RateLimit
 from kaiwo.api.settings import Settings
 from kaiwo.api.views import ReservationView
-from kaiwo.clusters.kubernetes.webhooks.request_counts import RequestCounts
+from kaiwo.clusters.kubernetes.webhooks.process_status import WebhookStatus
+from kaiwo.history.audit import AuditEntry, AuditLog
+from kaiwo.history.audit.audit_files import FOLDER as AUDIT_FOLDER
+from kaiwo.model.cluster_write import ClusterWrite
+from kaiwo.model.errors import ClusterError
 from kaiwo.runtime.kubernetes.leadership import SINGLE_REPLICA, Leadership
 from kaiwo.runtime.loop.loop_metrics import CycleTimes, LoopLag
 from kaiwo.runtime.loop.loop_protocol import LiveLoop
@@ -22,6 +29,9 @@ from kaiwo.runtime.overview.cluster_overview import ClusterOverview
 from kaiwo.runtime.partitioning.partitioning_loop import PartitioningLoop
 
 VISIBLE_S = 1.0
+GATHER_S = 0.05  # writes of the scheduler within this time are recorded together
+SLICE = 200
+SYNC_S = 1.0  # how often the audit is flushed to the disk
 
 
 class Context:
@@ -33,27 +43,76 @@ class Context:
         self.agents = AgentRegistry(live.cluster.abilities.devices)
         self.partitions = PartitioningLoop(live, self.agents, settings.home, settings.partitions)
         self.log = LineLog(Path(settings.home) / "api.log")
+        self.audit = AuditLog(
+            Path(settings.home) / AUDIT_FOLDER, max_bytes=settings.audit_bytes, keep_s=settings.audit_keep_s
+        )
+        self.refusals = RateLimit(per_s=0.2, burst=50)  # of requests of strangers, in the audit
+        self.unrecorded_refusals = 0
+        self.agent_nodes: set[str] = set()  # whose agents have reported since the start
+        self._cluster_writes: list[ClusterWrite] = []
+        self._audit_thread = ThreadPoolExecutor(1, "kaiwo-audit")
+        self._is_audit_closed = False
+        live.cluster.on_write = self.cluster_wrote  # which hands over at once what was written before
         self.live_pages = LivePages(self.overview, self.report)
         self.lag = LoopLag()
         self.cycles = CycleTimes()
-        self.streams = OpenStreams(settings.streams, self.report)
+        self.streams = OpenStreams(settings.streams, settings.streams_of_person, self.report)
+        self.connections = ConnectionCounts()
         self.closing = self.streams.closing  # open streams end when this is set
         self.leadership: Leadership = SINGLE_REPLICA
         self.reservations: list[ReservationView] = []  # as of the last time that metrics were read
-        self.webhooks: RequestCounts | None = None  # answers of the webhooks; None: they are not served
+        self.webhooks: WebhookStatus | None = None  # None: they are not served
         self.bugs = 0
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        work = (self.live_pages.run(), self.lag.run(), self._watch_cycles(), self.agents.watch(), self.partitions.run())
+        work = (
+            self.live_pages.run(), self.lag.run(), self._watch_cycles(), self.agents.watch(), self.partitions.run(),
+            self._sync_audit(), self.access.people.run(),
+        )  # fmt: skip
         tasks = [asyncio.create_task(each) for each in work]
         try:
             yield
         finally:
             self.closing.set()
+            with contextlib.suppress(ClusterError):
+                await self.access.people.save_uses()
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.to_thread(self._close_audit)
+
+    def cluster_wrote(self, write: ClusterWrite) -> None:
+        """Record what the scheduler itself did. Writes of one moment go into the audit together, on a thread."""
+        if not self._cluster_writes:
+            asyncio.get_running_loop().call_later(GATHER_S, self._hand_over_writes)
+        self._cluster_writes.append(write)
+
+    def _hand_over_writes(self) -> None:
+        writes, self._cluster_writes = self._cluster_writes, []
+        if not self._is_audit_closed:
+            self._audit_thread.submit(self._record_writes, writes)
+
+    def _record_writes(self, writes: Sequence[ClusterWrite]) -> None:
+        for start in range(0, len(writes), SLICE):  # in slices: a person's write may wait for one of them
+            self.audit.record(*map(_audit_entry, writes[start : start + SLICE]))
+
+    def record_start(self, **facts: str) -> None:
+        """Who started Kaiwo, and with what."""
+        person = self.access.owner.name
+        entry = AuditEntry(action="start-kaiwo", object="kaiwo", person=person, new={"version": __version__, **facts})
+        self.audit.record(entry)
+
+    async def _sync_audit(self) -> None:
+        while True:
+            await asyncio.sleep(SYNC_S)
+            await asyncio.to_thread(self.audit.sync)
+
+    def _close_audit(self) -> None:
+        self._hand_over_writes()
+        self._is_audit_closed = True
+        self._audit_thread.shutdown()
+        self.audit.close()
 
     async def _watch_cycles(self) -> None:
         seen = -1
@@ -65,6 +124,13 @@ class Context:
         self.bugs += 1
         trace = "".join(traceback.format_exception(error)[-12:])
         self.log.emit("bug", where=where, error=repr(error)[:500], trace=trace[-8000:])
+
+
+def _audit_entry(write: ClusterWrite) -> AuditEntry:
+    return AuditEntry(
+        action=write.action, object=write.object, person=write.by, credential=write.account, old=write.old,
+        new=write.new, reason=write.reason, outcome=write.outcome, detail=write.detail,
+    )  # fmt: skip
 
 
 async def wait_until_visible(live: LiveLoop, is_seen: Callable[[], bool]) -> None:

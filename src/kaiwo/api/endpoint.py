@@ -4,10 +4,8 @@ In:    a request.   Out: the endpoint's answer as JSON, or a Problem.
 Never: lets an exception out, or answers with a status code that the table does not name.
 """
 
-import getpass
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from functools import cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -19,6 +17,9 @@ from kaiwo.api.http.problems import JSON, ProblemError, not_ready, respond, tran
 from kaiwo.api.http.query_params import Param, read_query
 from kaiwo.api.http.request_body import Body, read_body
 from kaiwo.api.security.access import SAFE_METHODS
+from kaiwo.api.security.roles import NOBODY, Identity, Right
+from kaiwo.api.security.route_rights import right_needed
+from kaiwo.api.write_trail import REASON, WriteTrail
 from kaiwo.model.errors import KaiwoError
 
 
@@ -28,12 +29,17 @@ class EndpointCall(NamedTuple):
     query: dict[str, Any]
     path: dict[str, str]
     body: bytes
-    credential: str  # what allowed the write: `token`, or the name of a session; empty for reads
+    person: Identity
+    trail: WriteTrail  # takes what a write changes, for the audit
 
     @property
     def user(self) -> str:
-        """The user who started this process: only they have the token, or a login that the token gave out."""
-        return process_owner()
+        """Who owns what this call submits, and is named in the audit."""
+        return self.person.name
+
+    async def until_over(self) -> None:
+        """Wait until the credential of this call is worth nothing any more; its streams end then."""
+        await self.context.access.until_over(self.person, self.request)
 
 
 class Route(msgspec.Struct, frozen=True):
@@ -49,12 +55,20 @@ class Route(msgspec.Struct, frozen=True):
     body: Body | None = None
     errors: tuple[int, ...] = ()  # further status codes that it answers with a Problem
     needs_state: bool = True  # answers 503 until the first state has arrived
-    is_for_agents: bool = False  # takes a node agent's token
-    is_public: bool = False  # needs no token, even from other machines: probes and the login itself
+
+    @property
+    def right(self) -> Right:
+        """What the client must have."""
+        return right_needed(self.method, self.path)
 
     @property
     def is_write(self) -> bool:
         return self.method not in SAFE_METHODS
+
+    @property
+    def all_params(self) -> tuple[Param, ...]:
+        """People can give a reason for every change."""
+        return (*self.params, REASON) if self.is_write and self.right is not Right.REPORT else self.params
 
     def statuses(self) -> list[int]:
         """Every code that it can answer with, apart from success."""
@@ -94,51 +108,51 @@ class Endpoint:
 
 
 async def answer_request(request: Request, context: Context, route: Route) -> Response:
-    """Run an endpoint and turn whatever happens into an answer; writes go to the log."""
+    """Run an endpoint and turn whatever happens into an answer; writes go to the audit and the log."""
     began = time.perf_counter()
-    credential = ""
+    person, problem = NOBODY, ""
+    trail = WriteTrail(context, route.method, route.path, request.path_params)
+    is_report = route.right is Right.REPORT
     try:
-        if route.is_for_agents:
-            credential = await context.access.check_agent(request)
-        elif route.is_write:
-            credential = context.access.check_write(request)
-        if not route.is_write and not route.is_public:
-            context.access.check_read(request)
-        response = await _run(request, context, route, credential)
+        if is_report:
+            person = await context.access.check_agent(request)
+        else:
+            person = await context.access.check(request, route.right)
+            if route.is_write:
+                context.access.check_write_rate()
+        trail.person = person
+        response = await _run(request, context, route, trail)
     except ProblemError as error:
-        response = respond(error)
+        response, problem = respond(error), str(error)
+        trail.person = getattr(request.state, "person", person)
     except KaiwoError as error:
-        response = respond(translate(error))
+        response, problem = respond(translate(error)), str(error)
     except ClientDisconnect:
-        response = Response(status_code=400)  # the client is gone
+        response, problem = Response(status_code=400), "the client closed the connection"
     # The edge of the API: a bug is answered as a Problem, and the log says where it is.
     except Exception as error:
         context.report(error, f"{request.method} {route.path}")
         broken = "this request failed because of a bug in Kaiwo; KAIWO_HOME/api.log has the details"
-        response = respond(ProblemError(500, "broken", broken))
-    if route.is_write and not route.is_for_agents:
+        response, problem = respond(ProblemError(500, "broken", broken)), broken
+    if route.is_write:
+        await trail.end(response.status_code, problem)
+    if route.is_write and not is_report:
         context.overview.mark_changed()
         ms = round((time.perf_counter() - began) * 1000, 1)
         path = request.url.path[:500]
-        context.log.emit("write", who=credential, method=request.method, path=path, status=response.status_code, ms=ms)
+        who = person.credential
+        context.log.emit("write", who=who, method=request.method, path=path, status=response.status_code, ms=ms)
     return response
 
 
-async def _run(request: Request, context: Context, route: Route, credential: str) -> Response:
-    query = read_query(request.query_params, route.params)
+async def _run(request: Request, context: Context, route: Route, trail: WriteTrail) -> Response:
+    query = read_query(request.query_params, route.all_params)
     if route.needs_state and not context.live.ready:
         raise not_ready("Kaiwo is still reading the cluster's state; try again in a moment")
     body = b"" if route.body is None else await read_body(request, route.body, context.settings)
-    answer = await route.endpoint(EndpointCall(request, context, query, request.path_params, body, credential))
+    if route.is_write and route.right is not Right.REPORT and not query.get("dry_run"):
+        trail.begin(query["reason"])
+    answer = await route.endpoint(EndpointCall(request, context, query, request.path_params, body, trail.person, trail))
     if isinstance(answer, Response):
         return answer
     return Response(msgspec.json.encode(answer), route.status, {"Cache-Control": "no-store"}, media_type=JSON)
-
-
-@cache
-def process_owner() -> str:
-    """The user who runs this process; empty if unknown."""
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):
-        return ""

@@ -10,7 +10,7 @@ from kaiwo import __version__
 from kaiwo.api.endpoint import Route
 from kaiwo.api.http.problems import JSON
 from kaiwo.api.http.query_params import Param
-from kaiwo.api.security.access import COOKIE
+from kaiwo.api.security.roles import Right
 from kaiwo.api.views import Problem
 
 STATUS_WORDS = {
@@ -50,8 +50,11 @@ def make_document(base: str, routes: Sequence[Route], outside: Sequence[Route]) 
         "components": {
             "schemas": components,
             "securitySchemes": {
-                "token": {"type": "http", "scheme": "bearer", "description": "The token in KAIWO_HOME/token."},
-                "login": {"type": "apiKey", "in": "cookie", "name": COOKIE},
+                "token": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "The token in KAIWO_HOME/token, or that of a session.",
+                },
             },
         },
     }
@@ -70,16 +73,16 @@ def _schemas(routes: Iterable[Route]) -> tuple[dict[Any, dict[str, Any]], dict[s
 def _operation(path: str, route: Route, schemas: dict[Any, dict[str, Any]]) -> dict[str, Any]:
     success = {"description": STATUS_WORDS[route.status], "content": _content(route.answer, schemas)}
     answers = {str(route.status): success} | {str(code): _problem(code, schemas) for code in route.statuses()}
-    rights: list[dict[str, list[str]]] = [{"token": []}, {"login": []}]
     operation: dict[str, Any] = {
         "operationId": "_".join([route.method.lower(), *re.findall(r"\w+", path.removeprefix("/api/v1"))]),
         "summary": route.summary,
-        "security": rights if route.is_write else [{}, *rights],
+        "security": [] if route.right is Right.NONE else [{"token": []}],
+        "x-kaiwo-right": route.right.value,
         "responses": dict(sorted(answers.items())),
     }
     in_path = {"in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
     parameters = [{"name": name, **in_path} for name in re.findall(r"{(\w+)}", path)]
-    parameters += [_query_parameter(param) for param in route.params]
+    parameters += [_query_parameter(param) for param in route.all_params]
     if parameters:
         operation["parameters"] = parameters
     if route.body is not None:

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from kaiwo.model.obstacle import WhyVerdict
+from kaiwo.model.priority_cap import DEFAULT_MAX_PRIORITY
 from kaiwo.model.queue import ReclaimStrategy, SharePolicy
 from kaiwo.model.reservation import AtEnd, ReservationPhase
 from kaiwo.model.workload import Phase
@@ -47,6 +48,77 @@ class LoginView(msgspec.Struct, frozen=True):
     path: str
 
 
+class SessionForm(msgspec.Struct, frozen=True):
+    """The code of a login address."""
+
+    code: str
+
+
+class SessionView(msgspec.Struct, frozen=True):
+    """A token for one browser."""
+
+    token: str
+    expires_in_s: int
+
+
+class IdentityView(msgspec.Struct, frozen=True):
+    """Who makes this request, as the server sees it."""
+
+    name: str
+    role: str
+    queues: list[str]  # into which they may submit, with those below; `*`: all
+    rights: list[str]
+    credential: str  # the ID of the token, or the name of the login
+    expires_in_s: int  # 0: never
+
+
+class TokenView(msgspec.Struct, frozen=True):
+    """A person's token. Its secret is shown once, when it is made."""
+
+    id: str
+    name: str  # of the person
+    role: str
+    state: str  # valid | expired | revoked
+    queues: list[str]
+    created_s: int
+    created_by: str
+    expires_s: int  # 0: never
+    last_used_s: int  # exact to the hour; 0: never
+    revoked_s: int  # 0: not
+    rotations: int
+    former_until_s: int  # until then the secret before the last rotation is good; 0: it is not
+
+
+class NewTokenView(msgspec.Struct, frozen=True):
+    """A token with its new secret, which is not stored and cannot be shown again."""
+
+    token: TokenView
+    secret: str
+
+
+MAX_NAME = 63  # characters of a person's name
+MAX_TOKEN_QUEUES = 100
+MAX_TOKEN_S = 10 * 366 * 86_400
+MAX_GRACE_S = 30 * 86_400
+Lifetime = Annotated[int, Meta(ge=0, le=MAX_TOKEN_S)]
+
+
+class TokenForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A new token for a person."""
+
+    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+:-]*$", max_length=MAX_NAME)]
+    role: Literal["viewer", "user", "operator", "admin", "scraper"]
+    queues: Annotated[list[str], Meta(max_length=MAX_TOKEN_QUEUES)] = []  # for the role user; ["*"]: all
+    expires_in_s: Lifetime = 90 * 86_400  # 0: never
+
+
+class RotateForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How long the present secret stays good, and when the token ends (unset: as before)."""
+
+    grace_s: Annotated[int, Meta(ge=0, le=MAX_GRACE_S)] = 86_400
+    expires_in_s: Lifetime | UnsetType = UNSET
+
+
 class StreamReset(msgspec.Struct, frozen=True):
     """Data of the event `reset`: the whole page. `key`: how items are named, `name`, `node/id` or `cluster`."""
 
@@ -82,6 +154,8 @@ class ClusterView(msgspec.Struct, frozen=True):
     is_virtual: bool  # the nodes are made up
     speed: float
     now_s: int
+    memory_promise: str = ""  # why --memory is a promise and not a limit here; empty: it is a limit
+    memory_remedy: str = ""  # what makes it a limit
 
 
 class CycleView(msgspec.Struct, frozen=True):
@@ -195,6 +269,32 @@ class ReasonForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reason: str = ""
 
 
+class AuditRecordView(msgspec.Struct, frozen=True):
+    """One change: who made it, and how it ended. `old` and `new` are JSON; empty: there was none."""
+
+    n: int
+    at: str
+    person: str
+    role: str
+    credential: str
+    action: str
+    object: str
+    old: str
+    new: str
+    reason: str
+    outcome: str  # done | refused | failed | begun: nothing says how it ended
+    detail: str
+
+
+class AuditPageView(msgspec.Struct, frozen=True):
+    """Records of the audit, the newest first. `next` is `before` of the next page; 0 at the end."""
+
+    items: list[AuditRecordView]
+    next: int
+    count: int  # number of the last record of all
+    head: str  # its hash
+
+
 class TakenView(msgspec.Struct, frozen=True):
     """Number of report lines that were accepted."""
 
@@ -298,6 +398,9 @@ class QueueView(msgspec.Struct, frozen=True):
     namespaces: list[str]  # namespaces that may submit to it; empty: all
     users: list[str]
     created_s: int
+    max_priority: int = DEFAULT_MAX_PRIORITY  # of its work; its own or inherited
+    share_with: list[str] = []  # who may share a GPU with its work, by its own rule; empty: anyone
+    max_threads: int = 0  # percent of the multiprocessors for one share, by its own bound; 0: it has none
 
 
 class TermsView(msgspec.Struct, frozen=True):
@@ -463,6 +566,19 @@ class WorkloadView(msgspec.Struct, frozen=True):
     planned_s: int = 0  # its planned start, while it waits; 0: it has none
 
 
+class PastAttemptView(msgspec.Struct, frozen=True):
+    """One attempt of a workload: where it ran, and how it ended."""
+
+    attempt: int  # the first is 1
+    started_s: int
+    ended_s: int  # 0: it still runs
+    exit_code: int
+    message: str  # why it ended, or who stopped it
+    nodes: list[str]
+    devices: list[str]  # node/device; a share as node/device:500m
+    peak_mib: int = 0  # the most memory that one of its pods used; 0: not known
+
+
 class WorkloadDetail(msgspec.Struct, frozen=True):
     """All details of one workload."""
 
@@ -486,12 +602,22 @@ class WorkloadDetail(msgspec.Struct, frozen=True):
     preemption_delay_s: int = 0  # it waits this long before it may preempt others
     checkpoint_s: int = 0  # its last checkpoint; 0: none was reported
     restart_s: int = 0  # how long it takes after a restart to get back to that checkpoint
+    submission: int = 1  # how often its name has been submitted, with this one
+    submissions: list[int] = []  # the submissions of its name that are kept, the first one first
+    attempts: list[PastAttemptView] = []  # the attempts that are kept, the first one first
+    incomplete: str = ""  # a gang below its minimum: what runs, and when that is stopped
+    kept_places: str = ""  # places that are kept for the replacements of its lost pods
+    asked_priority: int | None = None  # where less counts: the priority that it asks for
+    capped_priority: str = ""  # why less counts
+    memory_promise: str = ""  # why its --memory is a promise and not a limit; empty: it is a limit, or not given
+    hidden: str = ""  # what is not shown to you, and why; empty: you see everything
+    secret_env: list[str] = []  # names of its variables whose values are secret
 
 
 class ChangeView(msgspec.Struct, frozen=True):
     """One change that would start the workload now."""
 
-    kind: str  # smaller-size | other-model | other-queue | looser-level | quota | stop-workload
+    kind: str  # share-with-anyone | smaller-size | other-model | other-queue | looser-level | quota | stop-workload
     by: str  # researcher | admin
     sentence: str
     command: str  # what to type; empty when there is no one command for it
@@ -513,6 +639,7 @@ class WhyView(msgspec.Struct, frozen=True):
     planned: str = ""  # when and where it is planned to start, and why then
     verdict: WhyVerdict | None = None  # what the search for a change found; None: an older server
     searched_all: bool = True  # False: not every possible change was tried
+    capped_priority: str = ""  # why less counts than the priority that it asks for
 
 
 class AttemptView(msgspec.Struct, frozen=True):

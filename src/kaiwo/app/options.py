@@ -10,6 +10,7 @@ import msgspec
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 7600
+SOCKET = "api.sock"  # in KAIWO_HOME: the CLI talks to Kaiwo through it
 
 
 class ServerOptions(msgspec.Struct, frozen=True):
@@ -18,9 +19,12 @@ class ServerOptions(msgspec.Struct, frozen=True):
     port: int = DEFAULT_PORT  # 0: any free one
     tls_cert: str = ""  # empty: plain HTTP
     tls_key: str = ""  # empty: in the certificate's file
+    insecure_http: bool = False  # True: other machines may connect without TLS
     agent_token_file: str = ""  # empty: KAIWO_HOME/agent-token
     policy: str = ""  # a file; empty: the default policy
     partitions: str = ""  # off | dry-run | on; empty: as before
+    audit_keep: str = "730d"  # how long records of the audit are kept
+    audit_size: str = "1G"  # how much of it is kept; the oldest goes first
 
 
 class UpOptions(ServerOptions, frozen=True):
@@ -30,6 +34,11 @@ class UpOptions(ServerOptions, frozen=True):
     gpu_model: str = ""  # empty: not given
     cluster_file: str = ""  # empty: none
     root: str = "/"  # where /sys and /dev of this machine are
+    keep_for: str = "30d"  # how long ended work and its logs are kept
+    keep_free: str = ""  # no work starts when the disk has less room; empty: 500 MB, or 5 % of a small disk
+    log_size: str = "500M"  # of one run's log
+    max_processes: int = -1  # of one run, with threads; 0: any number; -1: a quarter of what the machine can have
+    keep_size: str = "5G"  # how much of it is kept; the oldest goes first
 
 
 class SchedulerOptions(ServerOptions, frozen=True):
@@ -43,10 +52,15 @@ class SchedulerOptions(ServerOptions, frozen=True):
     host_names: tuple[str, ...] = ()  # names under which people reach Kaiwo, such as that of its Service
     webhooks: str = ""  # name of the Service, the Secret and the configurations; empty: no webhooks
     webhook_port: int = 9443
+    webhook_client_ca: str = ""  # a file; whoever asks needs a certificate of this authority; empty: nobody does
+    webhook_client_names: tuple[str, ...] = ()  # common names that such a certificate may have; empty: any
     agents: str = ""  # a ConfigMap that tells node agents which server to trust; empty: they share one token
     agents_port: int = 7601
     agent_account: str = ""  # namespace:name of the agents' service account
+    kubernetes_tokens: bool = False  # people are known by their Kubernetes tokens, and their rights by RBAC
+    grant_keys: str = ""  # name of the Secret and the ConfigMap with the keys of grants; empty: grants are not signed
     may_name_users: tuple[str, ...] = ()  # users and groups who may submit work for others
+    trusted_controllers: tuple[str, ...] = ()  # service accounts, namespace:name, that make pods for others
     extender_port: int = 0  # for kube-scheduler; 0: none
     extends: str = "default-scheduler"  # the scheduler whose pods the extender places
 

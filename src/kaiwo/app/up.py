@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import signal
+import sys
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -10,16 +11,22 @@ from typing import NamedTuple
 from kaiwo.api.application import context_of, make_app
 from kaiwo.api.context import Context
 from kaiwo.api.settings import Settings
-from kaiwo.app.http_server import Tls, check_tls, serve
+from kaiwo.app.audit_limits import audit_limits
+from kaiwo.app.http_server import Tls, check_exposure, check_tls, serve
 from kaiwo.app.interpreter_tuning import tune_interpreter
 from kaiwo.app.load_policy import load_policy
 from kaiwo.app.options import UpOptions
+from kaiwo.clusters.embedded.ended_work import Retention
 from kaiwo.clusters.local import LocalCluster, read_cluster_file, virtual_nodes
+from kaiwo.clusters.local.cgroups import find_cgroups
 from kaiwo.clusters.local.cluster_file import DEFAULT_MODEL, DEFAULT_NODES
+from kaiwo.clusters.local.disk_space import DiskLimits
 from kaiwo.devices.discover import discover
 from kaiwo.history.journal_writer import Journal
+from kaiwo.manifests.text.field_errors import FieldPath
+from kaiwo.manifests.values.quantities import read_duration_s, read_memory_bytes
 from kaiwo.model.node import Node
-from kaiwo.runtime.log import emit
+from kaiwo.runtime.log import emit, log_loop_error
 from kaiwo.runtime.loop.learned_run_times import RunTimeFile, RunTimes
 from kaiwo.runtime.loop.past_usage_tracker import PastUsageFile, PastUsageTracker
 from kaiwo.runtime.loop.scheduling_loop import SchedulingLoop, first_of
@@ -49,6 +56,8 @@ async def running(options: UpOptions) -> AsyncIterator[Running]:
     """Start everything, and stop it at the end of the block."""
     tls = Tls(options.tls_cert, options.tls_key)
     check_tls(tls)
+    check_exposure(options.host, tls, options.insecure_http)
+    asyncio.get_running_loop().set_exception_handler(log_loop_error)
     policy = load_policy(options.policy)
     find_gpus = lambda: discover(options.root, has_telemetry=False)  # noqa: E731
     cluster = LocalCluster(
@@ -57,16 +66,22 @@ async def running(options: UpOptions) -> AsyncIterator[Running]:
         speed=options.speed,
         default_nodes=lambda: _default_nodes(options.root),
         shares=LocalGpuShares(Path(options.home) / "sharing", find_gpus, options.root),
+        retention=_retention(options),
+        disk=_disk_limits(options),
+        cgroups=await asyncio.to_thread(find_cgroups, options.home, options.max_processes),
+        report=lambda line: print(line, file=sys.stderr, flush=True),
     )
     past_use = PastUsageTracker.of(policy, PastUsageFile(options.home))
     run_times = RunTimes(RunTimeFile(options.home))
     journal = Journal(Path(options.home) / "journal")
     loop = SchedulingLoop(cluster, journal, policy, past_use=past_use, run_times=run_times)
     settings = Settings(
-        home=options.home, host=options.host, agent_token_file=options.agent_token_file, partitions=options.partitions
-    )
+        home=options.home, host=options.host, agent_token_file=options.agent_token_file, partitions=options.partitions,
+        **audit_limits(options),
+    )  # fmt: skip
     app = make_app(loop, settings)
     context = context_of(app)
+    context.record_start(partitions=options.partitions)
     scheduling = asyncio.create_task(loop.run(), name="kaiwo-loop")
     try:
         await first_of(loop.changed(0), scheduling)  # until the state is loaded, so that the first page is not empty
@@ -76,7 +91,9 @@ async def running(options: UpOptions) -> AsyncIterator[Running]:
                 for name in cluster.state.nodes:
                     context.partitions.changer.machine = _machine(context, name, options)
                     await stack.enter_async_context(in_process_agent(context.agents, name, options.root))
-            server, url = await serve(app, options.host, options.port, options.home, context.closing.set, tls)
+            server, url = await serve(
+                app, options.host, options.port, options.home, context.closing.set, tls, context.connections
+            )
             stack.push_async_callback(server.stop)
             yield Running(cluster, loop, context, url, scheduling)
     finally:
@@ -112,6 +129,16 @@ def _nodes(options: UpOptions) -> Sequence[Node] | None:
     return [with_saved_modes(node, saved) for node in nodes]
 
 
+def _retention(options: UpOptions) -> Retention:
+    keep_s = read_duration_s(options.keep_for, FieldPath("", "--keep-for"))
+    return Retention(keep_s, read_memory_bytes(options.keep_size, FieldPath("", "--keep-size")))
+
+
+def _disk_limits(options: UpOptions) -> DiskLimits:
+    keep_free = read_memory_bytes(options.keep_free, FieldPath("", "--keep-free")) if options.keep_free else -1
+    return DiskLimits(keep_free, read_memory_bytes(options.log_size, FieldPath("", "--log-size")))
+
+
 def _default_nodes(root: str) -> Sequence[Node]:
     machine = real_node(root)
     return virtual_nodes() if machine is None else (machine,)
@@ -145,16 +172,23 @@ def describe_nodes(nodes: Sequence[Node], is_virtual: bool) -> str:
     return f"{len(nodes)} {kind}{'' if len(nodes) == 1 else 's'}, {gpus} GPU{'' if gpus == 1 else 's'}"
 
 
+def _memory_notice(cluster: LocalCluster) -> str:
+    if not cluster.cgroups.promise:
+        return ""
+    return f"--memory is a promise, not a limit: {cluster.cgroups.promise}; to get a limit, {cluster.cgroups.remedy}"
+
+
 def _print_summary(options: UpOptions, kaiwo: Running) -> None:
     cluster = describe_nodes(list(kaiwo.cluster.state.nodes.values()), kaiwo.cluster.is_virtual)
     access = kaiwo.context.access
-    login = kaiwo.url + access.login_path()
+    login = kaiwo.url + access.login_path(access.owner)
+    notices = (access.token_notice, *kaiwo.cluster.notices, _memory_notice(kaiwo.cluster))
     lines = [
         f"Kaiwo is up at {kaiwo.url}",
         f"  cluster   {cluster}" + (f", time x{options.speed:g}" if options.speed != 1 else ""),
-        f"  page      {login}   (works once; it lets this browser change things)",
+        f"  page      {login}   (works once, for 5 minutes; then: kaiwo login)",
         f"  state     {options.home}",
-        *([f"  note      {access.token_notice}"] if access.token_notice else []),
+        *(f"  note      {notice}" for notice in notices if notice),
         "  try       kaiwo submit hello --gpus 1 -- sh -c 'echo hello from $KAIWO_GPUS'",
         "Ctrl-C stops Kaiwo; running workloads continue, and the next `kaiwo up` finds them.",
     ]

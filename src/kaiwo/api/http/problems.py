@@ -7,7 +7,7 @@ import msgspec
 from starlette.responses import Response
 
 from kaiwo.api.views import Problem
-from kaiwo.model.errors import ClusterError, ConfigError, KaiwoError, NotFoundError, RefusedError
+from kaiwo.model.errors import ClusterError, ConfigError, ForbiddenError, KaiwoError, NotFoundError, RefusedError
 
 JSON = "application/json"
 
@@ -47,6 +47,8 @@ def translate(error: KaiwoError) -> ProblemError:
     match error:
         case ConfigError():
             return invalid(message, error.field)
+        case ForbiddenError():
+            return forbidden(403, message)
         case RefusedError():
             return ProblemError(409, "refused", message, error.field)
         case NotFoundError():

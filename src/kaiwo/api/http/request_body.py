@@ -10,8 +10,6 @@ from kaiwo.api.http.problems import ProblemError, did_you_mean, invalid, quote
 from kaiwo.api.settings import Settings
 from kaiwo.manifests import read_json
 
-DRAIN_FACTOR = 8  # keep reading this far past the limit, so that the client receives the answer
-
 
 class Body(msgspec.Struct, frozen=True):
     kinds: tuple[str, ...]  # media types; the first is the one to name
@@ -51,11 +49,8 @@ async def _read(request: Request, limit: int) -> bytes:
     parts, size = [], 0
     async for chunk in request.stream():
         size += len(chunk)
-        if size <= limit:
-            parts.append(chunk)
-        elif size > limit * DRAIN_FACTOR:
-            break
-    if size > limit:
-        way_out = "split it into several requests"
-        raise ProblemError(413, "invalid", f"the body is larger than {limit // 1000} kB; {way_out}")
+        if size > limit:  # the server reads and drops the rest, so that the client receives the answer
+            way_out = "split it into several requests"
+            raise ProblemError(413, "invalid", f"the body is larger than {limit // 1000} kB; {way_out}")
+        parts.append(chunk)
     return b"".join(parts)

@@ -28,12 +28,15 @@ def status_view(overview: ClusterOverview) -> StatusView:
 
 def cluster_view(live: LiveLoop) -> ClusterView:
     cluster, virtual_time = live.cluster, live.cluster.abilities.virtual_time
+    confinement = cluster.abilities.confinement
     return ClusterView(
         kind=cluster.kind,
         name=cluster.name or cluster.kind,
         is_virtual=cluster.is_virtual,
         speed=1.0 if virtual_time is None else virtual_time.speed,
         now_s=cluster.now_s(),
+        memory_promise="" if confinement is None else confinement.promise,
+        memory_remedy="" if confinement is None else confinement.remedy,
     )
 
 

@@ -15,6 +15,7 @@ from kaiwo.api.views import (
     WaitingWorkloadView,
 )
 from kaiwo.model.amounts import gpus, memory, thousandths
+from kaiwo.model.priority_cap import priority_cap
 from kaiwo.model.queue import DEFAULT_FAIRNESS, UNLIMITED, QueueAmounts, ReclaimStrategy, SharePolicy
 from kaiwo.queues.fair_share import ShareBreakdown
 from kaiwo.runtime.overview.cluster_overview import ClusterOverview, QueueTotals
@@ -104,7 +105,8 @@ class QueueHeads:
 
 
 def queue_page(overview: ClusterOverview) -> Page[QueueView]:
-    items = [_queue_view(sums) for sums in overview.sum_queues()]
+    queues = overview.live.state.queue_objects
+    items = [_queue_view(sums, priority_cap(queues, sums.shares.queue.name).most) for sums in overview.sum_queues()]
     return Page(items, len(items))
 
 
@@ -115,7 +117,7 @@ def share_page(queues: list[QueueShareRow], heads: QueueHeads) -> Page[ShareView
     return Page(items, len(items))
 
 
-def _queue_view(sums: QueueTotals) -> QueueView:
+def _queue_view(sums: QueueTotals, max_priority: int) -> QueueView:
     each = sums.shares
     queue = each.queue
     return QueueView(
@@ -135,8 +137,11 @@ def _queue_view(sums: QueueTotals) -> QueueView:
         reclaim_strategy=each.reclaim_strategy,
         min_runtime_s=each.min_runtime_s,
         namespaces=list(queue.namespaces),
+        share_with=list(queue.share_with),
+        max_threads=queue.max_threads_milli // 10,
         users=list(queue.users),
         created_s=queue.created_s,
+        max_priority=max_priority,
     )
 
 

@@ -2,15 +2,19 @@
 
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from kaiwo import explain
 from kaiwo.api.http.query_params import write_cursor
-from kaiwo.api.views import ObstacleView, Page, PodView, Usage, WorkloadDetail, WorkloadView
+from kaiwo.api.views import ObstacleView, Page, PastAttemptView, PodView, Usage, WorkloadDetail, WorkloadView
+from kaiwo.clusters.protocol import Confinement, PastWork
 from kaiwo.manifests import describe_role, describe_workload
-from kaiwo.model.gpu import WHOLE_MILLI
+from kaiwo.model.gpu import WHOLE_MILLI, Share
 from kaiwo.model.obstacle import Obstacle, Reason
+from kaiwo.model.policy import Policy
 from kaiwo.model.workload import Phase, Pod, pod_index, role_name
 from kaiwo.model.workload_fields import FIELDS
-from kaiwo.model.workload_record import WorkloadRecord, WorkloadState
+from kaiwo.model.workload_record import AttemptRecord, WorkloadRecord, WorkloadState
 from kaiwo.runtime.overview.cluster_overview import ClusterOverview
 from kaiwo.runtime.overview.workload_table import GPU, WorkloadQuery, select
 from kaiwo.snapshot.cluster_state import ClusterState
@@ -38,7 +42,7 @@ def workload_view(state: ClusterState, record: WorkloadRecord, gpu_milli: int) -
         user=workload.user,
         kind=workload.kind,
         state=record.state,
-        priority=workload.priority,
+        priority=state.workloads.get(workload.name, workload).priority,
         wants=describe_workload(workload),
         gpu_milli=gpu_milli,
         pods=Usage(workload.pods, len(pods)),
@@ -73,10 +77,16 @@ def waiting_obstacles(state: ClusterState, name: str) -> tuple[Obstacle, ...]:
 
 
 def workload_detail(
-    state: ClusterState, record: WorkloadRecord, gpu_milli: int, obstacles: Iterable[ObstacleView], now_s: int
+    state: ClusterState,
+    record: WorkloadRecord,
+    gpu_milli: int,
+    obstacles: Iterable[ObstacleView],
+    policy: Policy,
+    now_s: int,
 ) -> WorkloadDetail:
     workload, program = record.workload, record.program
     pods = state.pods.get(workload.name, {})
+    capped = explain.capped_priority(state, workload.name)
     return WorkloadDetail(
         summary=workload_view(state, record, gpu_milli),
         placed=[pod_view(pods[name]) for name in sorted(pods, key=_numbered)],
@@ -84,20 +94,63 @@ def workload_detail(
         requests=[describe_role(role) for role in workload.roles],
         command=list(program.command),
         image=program.image,
+        secret_env=sorted(program.secret_env),
         after=[*workload.after, *workload.after_failed],
         learned_s=state.workloads.get(workload.name, workload).learned_s,
         retries=program.retries,
         exit_code=record.exit_code,
         message=record.message,
         planned=explain.planned_start(state, workload.name, now_s),
+        incomplete=explain.below_minimum(state, workload.name, policy, now_s),
+        kept_places=explain.kept_places(state, workload.name, policy, now_s),
         checkpoint_s=workload.checkpoint_s,
+        asked_priority=workload.priority if capped else None,
+        capped_priority=capped,
         **{field.name: getattr(workload, field.name) for field in FIELDS},
     )
 
 
 def pod_view(pod: Pod) -> PodView:
-    devices = [each.gpu if each.milli == WHOLE_MILLI else f"{each.gpu}:{each.milli}m" for each in pod.devices]
-    return PodView(pod.name, pod.node, pod.phase, pod.since_s, devices)
+    return PodView(pod.name, pod.node, pod.phase, pod.since_s, [_device_name(each) for each in pod.devices])
+
+
+def with_past(detail: WorkloadDetail, past: PastWork, record: WorkloadRecord) -> WorkloadDetail:
+    """Add what is kept of earlier attempts and submissions; ended work shows the nodes of its last attempt."""
+    name = record.workload.name
+    attempts = [_past_attempt(each) for each in past.attempts_of(name, record.submission)]
+    summary = detail.summary
+    if record.state.is_over:
+        summary = replace(summary, nodes=attempts[-1].nodes if attempts else [])
+    return replace(
+        detail,
+        summary=summary,
+        submission=record.submission,
+        submissions=[*past.submissions_of(name)],
+        attempts=attempts,
+    )
+
+
+def with_confinement(detail: WorkloadDetail, confinement: Confinement, record: WorkloadRecord) -> WorkloadDetail:
+    """Say so where nothing holds its processes to the memory that it asked for."""
+    asks_for_memory = record.program.command and any(role.request.memory_mib for role in record.workload.roles)
+    return replace(detail, memory_promise=confinement.promise) if asks_for_memory else detail
+
+
+def _past_attempt(attempt: AttemptRecord) -> PastAttemptView:
+    return PastAttemptView(
+        attempt=attempt.number,
+        started_s=attempt.started_s,
+        ended_s=attempt.ended_s,
+        exit_code=attempt.exit_code,
+        message=attempt.message,
+        nodes=sorted({pod.node for pod in attempt.pods}),
+        devices=[f"{pod.node}/{_device_name(each)}" for pod in attempt.pods for each in pod.devices],
+        peak_mib=attempt.peak_mib,
+    )
+
+
+def _device_name(share: Share) -> str:
+    return share.gpu if share.milli == WHOLE_MILLI else f"{share.gpu}:{share.milli}m"
 
 
 def obstacle_view(obstacle: Obstacle, kind: str) -> ObstacleView:

@@ -36,6 +36,9 @@ async def report(call: EndpointCall) -> TakenView:
                 _check(line, node, taken)
                 await agents.receive(line, stream)
                 taken += 1
+                if node not in call.context.agent_nodes:  # not again for each report: they come every second
+                    call.context.agent_nodes.add(node)
+                    call.trail.record_now(new={"version": getattr(line, "version", "")})
     finally:
         agents.close_stream(node, stream)
     if not taken or reader.has_partial_line:
@@ -93,5 +96,5 @@ def _check(line: Line, node: str, taken: int) -> None:
 ROUTES = (Route("GET", "/agents", "The node agents that have reported.", list_agents, Page[AgentView]),)
 REPORT_ROUTE = Route(
     "POST", "/api/agents/{node}/reports", "A node agent's stream of reports: lines of JSON.", report, TakenView,
-    errors=(404, 415), is_for_agents=True,
+    errors=(404, 415),
 )  # fmt: skip

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from kaiwo.api.endpoint import EndpointCall, Route
 from kaiwo.api.http.query_params import Param
 from kaiwo.api.routes.workloads import NAMED, find_record
+from kaiwo.api.security.own_work import check_sight
 from kaiwo.api.security.process_identity import process_identity
 from kaiwo.api.views import ConsoleView
 from kaiwo.clusters.protocol import Cluster
@@ -24,6 +25,7 @@ INPUT_FROM = Param(
 
 async def console(call: EndpointCall) -> ConsoleView:
     record = find_record(call)
+    check_sight(call.context.access, call.person, record, "console")
     console = call.context.live.cluster.abilities.console
     folder = console.console_of(record.workload.name) if console and record.program.is_interactive else ""
     return ConsoleView(record.program.is_interactive, folder)

@@ -23,6 +23,8 @@ async def alive(call: EndpointCall) -> Response:
 async def ready(call: EndpointCall) -> Response:
     """The cluster's state is loaded and cycles finish. A standby is ready too, and says that it is one."""
     problem = why_not_ready(call.context.live)
+    if not problem and call.context.webhooks is not None:
+        problem = call.context.webhooks.problem  # the Service then asks another replica
     if problem:
         raise not_ready(problem)
     leadership = call.context.leadership
@@ -54,8 +56,8 @@ def why_not_ready(live: LiveLoop) -> str:
 
 
 ROUTES = (
-    Route("GET", "/healthz", "The process is alive.", alive, TEXT, needs_state=False, is_public=True),
-    Route("GET", "/livez", "The process is alive.", alive, TEXT, needs_state=False, is_public=True),
-    Route("GET", "/readyz", "It is ready for work.", ready, TEXT, needs_state=False, is_public=True, errors=(503,)),
+    Route("GET", "/healthz", "The process is alive.", alive, TEXT, needs_state=False),
+    Route("GET", "/livez", "The process is alive.", alive, TEXT, needs_state=False),
+    Route("GET", "/readyz", "It is ready for work.", ready, TEXT, needs_state=False, errors=(503,)),
     Route("GET", "/metrics", "Prometheus metrics.", metrics, TEXT, needs_state=False),
 )

@@ -1,18 +1,23 @@
 """Routes that read and follow the logs of workloads. A growing file is read in steps, without a waiting thread."""
 
 import asyncio
+import errno
 import os
 import stat
 from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import NamedTuple
 
 from kaiwo.api.endpoint import EndpointCall, Route
 from kaiwo.api.http.problems import not_found
 from kaiwo.api.http.query_params import Param
 from kaiwo.api.http.streaming_response import Streaming
-from kaiwo.api.routes.workloads import NAMED, find_record
+from kaiwo.api.routes.workloads import NAMED, SUBMISSION, find_submission
+from kaiwo.api.security.own_work import check_sight
+from kaiwo.api.security.roles import AccessRole
 from kaiwo.api.views import AttemptsView, AttemptView
 from kaiwo.clusters.protocol import LogFile
 from kaiwo.model.errors import NotFoundError
+from kaiwo.model.workload_record import WorkloadRecord
 
 TEXT = "text/plain; charset=utf-8"
 MAX_ATTEMPTS = 1_000_000
@@ -22,6 +27,7 @@ LOG_PARAMS = (
     Param("follow", "flag", "Keep following until the attempt ends, or the workload when no attempt is given.", False),
     Param("tail", "int", "Only the last N lines of the attempt.", None, 0, 10**6),
     Param("attempt", "int", "Attempt number (default: latest).", None, 1, MAX_ATTEMPTS),
+    SUBMISSION,
 )
 Find = Callable[[], Sequence[LogFile]]
 CHUNK = 64 * 1024
@@ -32,11 +38,11 @@ async def read_all(path: str, tail: int | None) -> AsyncGenerator[bytes, None]:
     """The file as it is now; nothing when there is none."""
     at, end = await asyncio.to_thread(_begin, path, tail)
     while at < end:
-        content, _ = await asyncio.to_thread(_read, path, at, min(CHUNK, end - at))
-        if not content:
+        found = await asyncio.to_thread(_read, path, at, min(CHUNK, end - at))
+        if not found.content:
             return
-        at += len(content)
-        yield content
+        at = found.next
+        yield found.content
 
 
 async def follow_file(path: str, is_over: Callable[[], bool], tail: int | None) -> AsyncGenerator[bytes, None]:
@@ -45,13 +51,13 @@ async def follow_file(path: str, is_over: Callable[[], bool], tail: int | None) 
     pause_s = QUICK_S
     while True:
         was_over = is_over()  # asked first, so that everything written before the end is read
-        content, size = await asyncio.to_thread(_read, path, at, CHUNK)
-        if content:
-            at += len(content)
+        found = await asyncio.to_thread(_read, path, at, CHUNK)
+        if found.content:
+            at = found.next
             pause_s = QUICK_S
-            yield content
+            yield found.content
             continue
-        if size < at:  # it was truncated
+        if found.size < at:  # it was truncated
             at = 0
             continue
         if was_over:
@@ -86,15 +92,37 @@ def _begin(path: str, tail: int | None) -> tuple[int, int]:
         return at, size
 
 
-def _read(path: str, at: int, size: int) -> tuple[bytes, int]:
-    """Content, and the file's size."""
+class _Part(NamedTuple):
+    content: bytes
+    next: int  # where the next part begins
+    size: int  # of the file
+
+
+def _read(path: str, at: int, size: int) -> _Part:
+    """The next part of a file. In place of a hole, which the supervisor makes in a long log, a line says so."""
     file = _open(path)
     if file is None:
-        return b"", at
+        return _Part(b"", at, at)
     try:
-        return os.pread(file, size, at), os.fstat(file).st_size
+        end = os.fstat(file).st_size
+        if at >= end:
+            return _Part(b"", at, end)
+        data = _seek(file, at, os.SEEK_DATA, end)
+        if data > at:
+            line = f"\n[kaiwo: {(data - at) / 1e6:,.1f} MB of this log were removed: it was longer than --log-size]\n"
+            return _Part(line.encode(), data, end)
+        content = os.pread(file, min(size, _seek(file, at, os.SEEK_HOLE, end) - at), at)
+        return _Part(content, at + len(content), end)
     finally:
         os.close(file)
+
+
+def _seek(file: int, at: int, how: int, end: int) -> int:
+    """Where the next data or the next hole begins; the end, if there is none."""
+    try:
+        return os.lseek(file, at, how)
+    except OSError as error:
+        return end if error.errno == errno.ENXIO else at if how == os.SEEK_DATA else end
 
 
 def _open(path: str) -> int | None:
@@ -110,27 +138,30 @@ def _open(path: str) -> int | None:
 
 
 async def attempts(call: EndpointCall) -> AttemptsView:
-    record = find_record(call)
-    found = _logs_of(call)
+    record = find_submission(call)
+    found = _logs_of(call, record)
     return AttemptsView([AttemptView(each.attempt, each.is_over) for each in found], record.state)
 
 
 async def logs(call: EndpointCall) -> Streaming:
     """Without an attempt, following starts with the first one that is kept."""
-    name, cluster = find_record(call).workload.name, call.context.live.cluster
-    found, tail = _logs_of(call), call.query["tail"]
+    record, cluster = find_submission(call), call.context.live.cluster
+    check_sight(call.context.access, call.person, record, "log")
+    name = record.workload.name
+    found, tail = _logs_of(call, record), call.query["tail"]
     chosen = _chosen(found, call.query["attempt"], name)
-    call.context.streams.check_limit()
+    call.context.streams.check_limit(call.user, call.person.role is AccessRole.ADMIN)
 
     def find() -> Sequence[LogFile]:
         try:
-            return _logs_of(call)
+            return _logs_of(call, record)
         except NotFoundError:
             return ()
 
     def is_over() -> bool:
         try:
-            return bool(cluster.record(name).state.is_over)
+            now = cluster.record(name)
+            return now.state.is_over or now.submission != record.submission
         except NotFoundError:
             return True
 
@@ -142,7 +173,7 @@ async def logs(call: EndpointCall) -> Streaming:
     else:
         seen = chosen.attempt - 1 if chosen and tail is not None else 0
         chunks = follow_attempts(find, is_over, tail, seen)
-    return Streaming(call.context.streams, chunks, TEXT)
+    return Streaming(call.context.streams, call.user, chunks, TEXT, until_over=call.until_over)
 
 
 async def follow_attempts(
@@ -178,14 +209,17 @@ def _chosen(found: Sequence[LogFile], attempt: int | None, name: str) -> LogFile
     raise not_found(f"workload {name} has no log of attempt {attempt}; there are logs of attempts: {kept}")
 
 
-def _logs_of(call: EndpointCall) -> Sequence[LogFile]:
-    """The log files of a workload; empty if the cluster keeps no logs of its own."""
-    logs, name = call.context.live.cluster.abilities.logs, f"{call.path['namespace']}/{call.path['name']}"
-    return () if logs is None else logs.logs_of(name, call.query["pod"] or "")
+def _logs_of(call: EndpointCall, record: WorkloadRecord) -> Sequence[LogFile]:
+    """The log files of exactly this submission: the name may be submitted again, by somebody else.
+
+    Empty if the cluster keeps no logs of its own.
+    """
+    logs = call.context.live.cluster.abilities.logs
+    return () if logs is None else logs.logs_of(record.workload.name, call.query["pod"] or "", record.submission)
 
 
 ROUTES = (
     Route("GET", NAMED + "/logs", "Its log.", logs, "text/plain", params=LOG_PARAMS, errors=(404,)),
-    Route("GET", NAMED + "/attempts", "Which attempts have a log.", attempts, AttemptsView, params=(POD,),
+    Route("GET", NAMED + "/attempts", "Which attempts have a log.", attempts, AttemptsView, params=(POD, SUBMISSION),
           errors=(404,)),
 )  # fmt: skip

@@ -13,7 +13,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from kaiwo.api.context import Context
 from kaiwo.api.presenters.queue_view import queue_page
 from kaiwo.api.views import ReservationView
-from kaiwo.clusters.kubernetes.webhooks.request_counts import RequestCounts
+from kaiwo.clusters.kubernetes.webhooks.process_status import WebhookStatus
 from kaiwo.model.queue import UNLIMITED
 from kaiwo.model.reservation import ReservationPhase
 from kaiwo.runtime.loop.loop_metrics import Allocations
@@ -57,9 +57,10 @@ def reservation_metrics(views: Sequence[ReservationView], counts: Allocations) -
     yield _counters("kaiwo_allocations_total", stages, ["stage"], by_stage)
 
 
-def webhook_metrics(counts: RequestCounts | None) -> Iterator[Metric]:
-    if counts is None:
+def webhook_metrics(status: WebhookStatus | None) -> Iterator[Metric]:
+    if status is None:
         return
+    counts = status.counts
     answers, refusals = dict(sorted(counts.answers.items())), dict(sorted(counts.refusals.items()))
     questions = "Questions of the API server, by webhook and answer."
     yield _counters("kaiwo_webhook_requests_total", questions, ["webhook", "answer"], answers)
@@ -69,6 +70,13 @@ def webhook_metrics(counts: RequestCounts | None) -> Iterator[Metric]:
     for webhook in counts.endpoints():
         times.add_metric([webhook], list(counts.buckets(webhook)), counts.sums_s[webhook])
     yield times
+    up = "1: the webhooks' process answers; 0: it is being restarted."
+    yield GaugeMetricFamily("kaiwo_webhook_up", up, int(status.is_serving))
+    yield CounterMetricFamily("kaiwo_webhook_restarts_total", "Restarts of the webhooks' process.", status.restarts)
+    yield GaugeMetricFamily("kaiwo_webhook_connections", "Open connections to the webhooks.", status.connections)
+    dropped = {(cause,): count for cause, count in sorted(status.dropped.items())}
+    ended = "Connections to the webhooks that were ended, and requests that were refused, by cause."
+    yield _counters("kaiwo_webhook_dropped_total", ended, ["cause"], dropped)
 
 
 _registries: weakref.WeakKeyDictionary[Context, CollectorRegistry] = weakref.WeakKeyDictionary()
@@ -176,4 +184,9 @@ def _process(context: Context) -> Iterator[Metric]:
     modes = "GPUs whose partition mode was changed, by outcome."
     yield _counters("kaiwo_partition_changes_total", modes, ["status"], changed)
     yield GaugeMetricFamily("kaiwo_streams", "Open streams.", context.streams.count)
+    connections = context.connections
+    yield GaugeMetricFamily("kaiwo_connections", "Open connections to the port.", connections.open)
+    closed = "Connections that were closed early or refused, by cause."
+    by_cause = {(cause.value,): count for cause, count in connections.closed.items()}
+    yield _counters("kaiwo_connections_closed_total", closed, ["cause"], by_cause)
     yield GaugeMetricFamily("kaiwo_bugs", "Requests that failed because of a bug.", context.bugs)

@@ -31,24 +31,27 @@ async def get_node(call: EndpointCall) -> NodeView:
 
 
 async def cordon(call: EndpointCall) -> Outcome:
-    name = call.path["name"]
+    name, before = call.path["name"], _cordoned(call)
     await _control(call).cordon(name, True, _reason(call), who=call.user)
     await _wait_until_seen(call, True)
+    call.trail.changed(f"node/{name}", before, {"cordoned": True})
     return Outcome([f"node {name} cordoned"])
 
 
 async def uncordon(call: EndpointCall) -> Outcome:
-    name = call.path["name"]
+    name, before = call.path["name"], _cordoned(call)
     _reason(call)
     await _control(call).cordon(name, False, who=call.user)
     await _wait_until_seen(call, False)
+    call.trail.changed(f"node/{name}", before, {"cordoned": False})
     return Outcome([f"node {name} uncordoned"])
 
 
 async def drain(call: EndpointCall) -> Outcome:
-    name = call.path["name"]
+    name, before = call.path["name"], _cordoned(call)
     gone = await _control(call).drain(name, _reason(call), who=call.user)
     await _wait_until_seen(call, True)
+    call.trail.changed(f"node/{name}", before, {"cordoned": True, "evicted": list(gone)})
     return Outcome([f"node {name} drained", *(f"workload {workload} waits again" for workload in gone)], [], list(gone))
 
 
@@ -63,10 +66,17 @@ async def _wait_until_seen(call: EndpointCall, cordoned: bool) -> None:
     await wait_until_visible(call.context.live, lambda: name not in nodes or nodes[name].cordoned == cordoned)
 
 
+def _cordoned(call: EndpointCall) -> dict[str, bool]:
+    node = call.context.live.state.node_objects.get(call.path["name"])
+    return {"cordoned": node is not None and node.cordoned}
+
+
 def _reason(call: EndpointCall) -> str:
-    reason = read_fields(call.body, "reason").get("reason", "")
+    """In the body, or as the query parameter that every change takes."""
+    reason = read_fields(call.body, "reason").get("reason", call.query["reason"])
     if not isinstance(reason, str) or len(reason) > REASON_MAX or not reason.isprintable():
         raise invalid(f"reason must be one line of text with at most {REASON_MAX} characters", "reason")
+    call.trail.reason = reason
     return reason
 
 

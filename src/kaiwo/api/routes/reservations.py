@@ -1,5 +1,8 @@
 """Routes that list, show, create and delete reservations."""
 
+from collections.abc import Sequence
+from functools import partial
+
 from kaiwo.api.context import wait_until_visible
 from kaiwo.api.endpoint import EndpointCall, Route
 from kaiwo.api.http.problems import JSON, did_you_mean, not_found, quote
@@ -7,13 +10,18 @@ from kaiwo.api.http.query_params import Param
 from kaiwo.api.http.request_body import Body
 from kaiwo.api.presenters.reservation_view import reservation_view
 from kaiwo.api.views import Outcome, Page, ReservationForm, ReservationView
+from kaiwo.explain import reservation_effect
 from kaiwo.manifests import read_json
 from kaiwo.manifests.kinds.reservation import read_reservation_form
+from kaiwo.model.errors import RefusedError
 from kaiwo.model.reservation import Reservation, ReservationPhase, is_same_reservation
 from kaiwo.snapshot.reservation_status import reservation_statuses
 
 PHASE = Param("phase", "choices", "Only in this phase; repeat it for several.", choices=tuple(ReservationPhase))
 DRY_RUN = Param("dry_run", "flag", "Only say what would happen.", False)
+STOP_RUNNING = Param(
+    "stop_running", "flag", "Reserve even if that stops running work, or is more than the cluster has.", False
+)
 
 
 async def list_reservations(call: EndpointCall) -> Page[ReservationView]:
@@ -36,20 +44,40 @@ async def make_reservation(call: EndpointCall) -> Outcome:
     live, dry_run = call.context.live, call.query["dry_run"]
     reservation = read_reservation_form(read_json(call.body), live.cluster.now_s())
     before = {each.name: each for each in live.cluster.abilities.work.reservations()}.get(reservation.name)
+    warnings = await check_effects(call, (reservation,))
     await live.cluster.abilities.work.put((), (), who=call.user, dry_run=dry_run, reservations=(reservation,))
     if not dry_run:
+        call.trail.changed(f"reservation/{reservation.name}", before, reservation)
         await wait_until_visible(
             live, lambda: is_same_reservation(reservation, live.state.reservations.objects.get(reservation.name))
         )
     suffix = " (dry run)" if dry_run else ""
-    return Outcome([put_words(reservation, before) + suffix], [], [] if dry_run else [reservation.name])
+    return Outcome([put_words(reservation, before) + suffix], warnings, [] if dry_run else [reservation.name])
 
 
 async def delete_reservation(call: EndpointCall) -> Outcome:
     live, name = call.context.live, call.path["name"]
+    before = {each.name: each for each in live.cluster.abilities.work.reservations()}.get(name)
     await live.cluster.abilities.work.remove((), (), who=call.user, reservations=(name,))
+    call.trail.changed(f"reservation/{name}", before)
     await wait_until_visible(live, lambda: name not in live.state.reservations.objects)
     return Outcome([f"reservation {name} deleted"], [], [name])
+
+
+async def check_effects(call: EndpointCall, reservations: Sequence[Reservation]) -> list[str]:
+    """What they would do to running work. Refuses those that do harm, unless the client insists or only asks."""
+    live, now_s = call.context.live, call.context.live.cluster.now_s()
+    known = live.state.reservations.objects
+    fresh = [each for each in reservations if not is_same_reservation(each, known.get(each.name))]
+    found = [
+        await live.ask(partial(reservation_effect, reservation=each, policy=live.policy, now_s=now_s)) for each in fresh
+    ]
+    harmful = [each.sentence for each in found if not each.is_harmless]
+    if harmful and not (call.query["dry_run"] or call.query.get(STOP_RUNNING.name)):
+        raise RefusedError(
+            f"{'; '.join(harmful)}; if you mean it, add {STOP_RUNNING.name}=true (kaiwo: --yes)", STOP_RUNNING.name
+        )
+    return harmful
 
 
 def put_words(reservation: Reservation, before: Reservation | None) -> str:
@@ -68,7 +96,7 @@ ROUTES = (
     Route("GET", "/reservations/{name}", "One reservation.", get_reservation, ReservationView, errors=(404,)),
     Route(
         "POST", "/reservations", "Create or change a reservation.", make_reservation, Outcome, 201,
-        params=(DRY_RUN,), body=FORM,
+        params=(DRY_RUN, STOP_RUNNING), body=FORM,
     ),
     Route(
         "DELETE", "/reservations/{name}", "Delete a reservation; work on its GPUs keeps running.", delete_reservation,

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
+from functools import partial
 from typing import Any
 
 from kaiwo.api.endpoint import EndpointCall, Route
@@ -9,6 +10,7 @@ from kaiwo.api.http.query_params import Param, read_query
 from kaiwo.api.http.streaming_response import Streaming
 from kaiwo.api.presenters.list_pages import LISTINGS
 from kaiwo.api.presenters.live_pages import LivePage
+from kaiwo.api.security.roles import AccessRole
 
 HEARTBEAT_S = 15.0
 EVENTS = "text/event-stream"
@@ -21,10 +23,11 @@ async def follow(call: EndpointCall) -> Streaming:
     listing = LISTINGS[call.query["view"]]
     params = read_query(call.request.query_params, (VIEW, *listing.params))
     query = listing.to_query(params)
-    context.streams.check_limit()
+    context.streams.check_limit(call.user, call.person.role is AccessRole.ADMIN)
     page = await context.live_pages.subscribe(listing, query)
     seen = call.request.headers.get("last-event-id", "")
-    return Streaming(context.streams, events(page, seen), EVENTS, lambda: context.live_pages.unsubscribe(page))
+    leave = partial(context.live_pages.unsubscribe, page)
+    return Streaming(context.streams, call.user, events(page, seen), EVENTS, leave, call.until_over)
 
 
 async def events(page: LivePage, seen: str) -> AsyncGenerator[bytes, None]:

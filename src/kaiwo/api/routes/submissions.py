@@ -6,7 +6,7 @@ Never: parses on the event loop; a large YAML text takes seconds.
 
 import asyncio
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import fields, replace
@@ -17,7 +17,8 @@ from kaiwo.api.http.problems import JSON
 from kaiwo.api.http.request_body import Body
 from kaiwo.api.routes.consoles import INPUT_FROM, with_input
 from kaiwo.api.routes.partitions import drop_plans, put_plans
-from kaiwo.api.routes.reservations import DRY_RUN, change_verb, put_words
+from kaiwo.api.routes.reservations import DRY_RUN, STOP_RUNNING, change_verb, check_effects, put_words
+from kaiwo.api.security.own_work import check_change, check_documents, check_submissions, only_of
 from kaiwo.api.views import Outcome
 from kaiwo.clusters.protocol import Cluster
 from kaiwo.gpus.isolation_grades import is_mps_on_amd
@@ -26,8 +27,10 @@ from kaiwo.manifests.values.names import all_tasks
 from kaiwo.model.errors import ConfigError, NotFoundError, RefusedError
 from kaiwo.model.queue import Queue, is_same_queue
 from kaiwo.model.queue_validation import check_queue_tree
+from kaiwo.model.reservation import Reservation, is_same_reservation
 from kaiwo.model.workload import Workload
 from kaiwo.model.workload_record import Program, WorkloadRecord, WorkloadState
+from kaiwo.runtime.overview.workload_table import asked_milli
 from kaiwo.snapshot.cluster_state import ClusterState
 
 YAML = ("application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml")
@@ -45,6 +48,7 @@ _WORDS = {
     "stops_others": "whether others are preempted for it",
     "groups": "its sub-groups",
     "env": "its environment",
+    "secret_env": "its secret environment",
     "simulated_s": "its simulated run time",
     "is_interactive": "whether a terminal is its input",
 }
@@ -58,6 +62,7 @@ def find_unchanged(cluster: Cluster, items: Sequence[tuple[Workload, Program]]) 
         # Work that is stopping may be about to end for good: the cluster knows, and says so.
         if record is None or record.state.is_over or record.state is WorkloadState.STOPPING:
             continue
+        program = _with_same_secrets(cluster, workload.name, record.program, program)
         if other := _differences(record.workload, workload) + _differences(record.program, program):
             raise ConfigError(
                 f"workload {workload.name} exists, is {record.state}, and differs in: {', '.join(other)}. Workloads "
@@ -66,6 +71,14 @@ def find_unchanged(cluster: Cluster, items: Sequence[tuple[Workload, Program]]) 
             )
         names.append(workload.name)
     return names
+
+
+def _with_same_secrets(cluster: Cluster, name: str, there: Program, given: Program) -> Program:
+    """Equal values are sealed differently each time."""
+    sealer = cluster.abilities.secrets
+    if sealer is None or not there.secret_env or not sealer.are_same(name, there.secret_env, given.secret_env):
+        return given
+    return replace(given, secret_env=there.secret_env)
 
 
 def _record(cluster: Cluster, name: str) -> WorkloadRecord | None:
@@ -90,6 +103,7 @@ def _differences(there: Workload | Program, given: Workload | Program) -> list[s
 async def submit(call: EndpointCall) -> Outcome:
     with _counting_refusals(call):
         parsed = await _parse(call, _parse_form)
+        _check_rights(call, parsed)
         if input_from := call.query["input_from"]:
             parsed = with_input(call.context.live.cluster, parsed, input_from)
         return await _put(call, parsed)
@@ -98,19 +112,25 @@ async def submit(call: EndpointCall) -> Outcome:
 async def apply(call: EndpointCall) -> Outcome:
     with _counting_refusals(call):
         parsed = await _parse(call, parse_all)
+        _check_rights(call, parsed)
         return await _put(call, parsed, find_unchanged(call.context.live.cluster, parsed.submissions))
 
 
 async def delete(call: EndpointCall) -> Outcome:
     parsed = await _parse(call, parse_all)
+    check_documents(call.context.access, call.person, parsed)
     live = call.context.live
     names = [workload.name for workload, _ in parsed.submissions]
     queues = [queue.name for queue in parsed.queues]
     reservations = [reservation.name for reservation in parsed.reservations]
-    stopping = await live.cluster.abilities.work.remove(queues, names, who=call.user, reservations=reservations)
+    before = _objects_before(call, parsed)
+    work = live.cluster.abilities.work
+    stopping = await work.remove(queues, names, call.user, reservations, only_of(call.person))
+    for name, old in before.items():
+        call.trail.changed(name, old, action=f"remove-{name.partition('/')[0]}")
     done = [*await _wait_until_stopped(call, names, stopping), *(f"queue {name} deleted" for name in queues)]
     done += [f"reservation {name} deleted" for name in reservations]
-    done += await drop_plans(call.context.partitions, parsed.partitioning)
+    done += await drop_plans(call, parsed.partitioning)
     known, reserved = live.state.queue_objects, live.state.reservations.objects
     await wait_until_visible(live, lambda: known.keys().isdisjoint(queues) and reserved.keys().isdisjoint(reservations))
     return Outcome(done, list(parsed.warnings), names)
@@ -121,6 +141,8 @@ async def clear_demo(call: EndpointCall) -> Outcome:
 
     live = call.context.live
     cleared = await clear_demo(live.cluster, who=call.user)
+    for name in (*(f"workload/{each}" for each in cleared.names), *(f"queue/{each}" for each in cleared.queues)):
+        call.trail.changed(name)
     done = await _wait_until_stopped(call, cleared.names, cleared.stopping)
     done += [f"queue {name} deleted" for name in cleared.queues]
     await wait_until_visible(live, lambda: not any(name in live.state.queue_objects for name in cleared.queues))
@@ -136,9 +158,36 @@ def _counting_refusals(call: EndpointCall) -> Iterator[None]:
         raise
 
 
+def _check_rights(call: EndpointCall, parsed: Parsed) -> None:
+    """Before anything is compared with what exists: a refusal must not describe the work of others."""
+    access, live = call.context.access, call.context.live
+    check_documents(access, call.person, parsed)
+    workloads = [workload for workload, _ in parsed.submissions]
+    check_submissions(access, call.person, workloads, live.state.queue_objects)
+    for workload in workloads:
+        record = _record(live.cluster, workload.name)
+        if record is not None and not record.state.is_over:
+            check_change(access, call.person, record)
+
+
 async def _parse(call: EndpointCall, parse: Any) -> Parsed:
     defaults = ManifestDefaults(submitted_s=call.context.live.cluster.now_s(), user=call.user)
-    return await asyncio.to_thread(parse, call.body, defaults)
+    parsed: Parsed = await asyncio.to_thread(parse, call.body, defaults)
+    if not any(program.secret_env for _, program in parsed.submissions):
+        return parsed
+    return await asyncio.to_thread(_seal, parsed, call.context.live.cluster)
+
+
+def _seal(parsed: Parsed, cluster: Cluster) -> Parsed:
+    """Encrypt secret values before any other code sees them."""
+    sealer = cluster.abilities.secrets
+    if sealer is None:
+        raise RefusedError("this cluster keeps no secret values; use a Secret of Kubernetes", "secretEnv")
+    sealed = [
+        (workload, replace(program, secret_env=sealer.seal(workload.name, program.secret_env)))
+        for workload, program in parsed.submissions
+    ]
+    return replace(parsed, submissions=tuple(sealed))
 
 
 async def _put(call: EndpointCall, parsed: Parsed, there_already: Sequence[str] = ()) -> Outcome:
@@ -148,12 +197,17 @@ async def _put(call: EndpointCall, parsed: Parsed, there_already: Sequence[str] 
     _refuse_mps_on_amd(live.state, items)
     work = live.cluster.abilities.work
     there = {each.name: each for each in work.reservations()} if reservations else {}
+    effects = await check_effects(call, reservations) if reservations else []
     before = await work.put(queues, items, who=call.user, dry_run=dry_run, reservations=reservations)
     suffix = " (dry run)" if dry_run else ""
     verbs = [change_verb(old is None, is_same_queue(queue, old)) for queue, old in zip(queues, before, strict=True)]
     done = [f"queue {queue.name} {verb}{suffix}" for queue, verb in zip(queues, verbs, strict=True)]
     done += [put_words(each, there.get(each.name)) + suffix for each in reservations]
-    done += await put_plans(call.context.partitions, parsed.partitioning, dry_run)
+    if not dry_run:
+        _trail_put(
+            call, zip(queues, before, strict=True), items, [(each, there.get(each.name)) for each in reservations]
+        )
+    done += await put_plans(call, parsed.partitioning, dry_run)
     names = [workload.name for workload, _ in parsed.submissions]
     words = {name: "unchanged" if name in there_already else "submitted" for name in names}
     done += [f"workload {name} {word}{suffix}" for name, word in words.items()]
@@ -167,8 +221,51 @@ async def _put(call: EndpointCall, parsed: Parsed, there_already: Sequence[str] 
 
         await wait_until_visible(live, is_visible)
     on_queues = await asyncio.to_thread(_queue_warnings, dict(live.state.queue_objects), queues) if queues else []
-    warnings = [*parsed.warnings, *on_queues, *([] if dry_run else _ambiguous_names(live.cluster, items))]
+    warnings = [*parsed.warnings, *effects, *on_queues, *([] if dry_run else _ambiguous_names(live.cluster, items))]
     return Outcome(done, warnings, names)
+
+
+def _trail_put(
+    call: EndpointCall,
+    queues: Iterable[tuple[Queue, Queue | None]],
+    items: Sequence[tuple[Workload, Program]],
+    reservations: Iterable[tuple[Reservation, Reservation | None]],
+) -> None:
+    for queue, old in queues:
+        if not is_same_queue(queue, old):
+            call.trail.changed(f"queue/{queue.name}", old, queue, "put-queue")
+    for reservation, before in reservations:
+        if not is_same_reservation(reservation, before):
+            call.trail.changed(f"reservation/{reservation.name}", before, reservation, "put-reservation")
+    for workload, _ in items:
+        call.trail.changed(f"workload/{workload.name}", None, workload_summary(workload), "submit")
+
+
+def workload_summary(workload: Workload) -> dict[str, Any]:
+    """What the audit keeps of a workload: neither its command nor its environment, which may hold secrets."""
+    pods = sum(role.count for role in workload.roles)
+    return {
+        "queue": workload.queue,
+        "user": workload.user,
+        "priority": workload.priority,
+        "pods": pods,
+        "gpu_milli": asked_milli(workload),
+    }
+
+
+def _objects_before(call: EndpointCall, parsed: Parsed) -> dict[str, Any]:
+    """The objects that the documents name, as they are now."""
+    live = call.context.live
+    found: dict[str, Any] = {}
+    for workload, _ in parsed.submissions:
+        record = _record(live.cluster, workload.name)
+        old = {**workload_summary(record.workload), "state": record.state} if record is not None else None
+        found[f"workload/{workload.name}"] = old
+    for queue in parsed.queues:
+        found[f"queue/{queue.name}"] = live.state.queue_objects.get(queue.name)
+    for reservation in parsed.reservations:
+        found[f"reservation/{reservation.name}"] = live.state.reservations.objects.get(reservation.name)
+    return found
 
 
 def _refuse_mps_on_amd(state: ClusterState, items: Sequence[tuple[Workload, Program]]) -> None:
@@ -192,7 +289,7 @@ async def _wait_until_stopped(call: EndpointCall, names: Sequence[str], stopping
                 await live.changed(live.revision)
     over = [name for name in stopping if name not in left and _record(cluster, name) is not None]
     if over:
-        await cluster.abilities.work.forget_ended(over, who=call.user)
+        await cluster.abilities.work.forget_ended(over, call.user, only_of(call.person))
     return [f"workload {name} {'is stopping' if name in left else 'deleted'}" for name in names]
 
 
@@ -234,7 +331,13 @@ DOCUMENTS = Body(YAML, {"type": "string", "minLength": 1})
 ROUTES = (
     Route("POST", "/workloads", "Submit a workload.", submit, Outcome, 201, params=(DRY_RUN, INPUT_FROM), body=FORM),
     Route(
-        "POST", "/manifests", "Apply every document, all or nothing.", apply, Outcome, params=(DRY_RUN,), body=DOCUMENTS
+        "POST",
+        "/manifests",
+        "Apply every document, all or nothing.",
+        apply,
+        Outcome,
+        params=(DRY_RUN, STOP_RUNNING),
+        body=DOCUMENTS,
     ),
     Route(
         "POST", "/manifests/delete", "Delete what the documents name.", delete, Outcome, body=DOCUMENTS, errors=(404,)

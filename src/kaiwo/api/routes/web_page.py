@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import FileResponse, HTMLResponse, Response
+from starlette.responses import FileResponse, HTMLResponse, RedirectResponse, Response
 
 from kaiwo.api.context import Context
 from kaiwo.api.http.problems import ProblemError, respond
@@ -14,6 +14,7 @@ from kaiwo.api.http.problems import ProblemError, respond
 FOREVER = "public, max-age=31536000, immutable"  # the name of a built asset changes with its content
 ALWAYS_ASK = "no-cache"
 PAGE = "index.html"
+LOGIN = "login"  # the page itself: it exchanges the code in its address
 MISSING = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Kaiwo</title>
 <body><h1>Kaiwo is running</h1><p>The web page is not part of this build. In a checkout, <code>make ui</code> builds it;
 the API is at <a href="/api/v1/status">/api/v1/status</a>, and the command line works: <code>kaiwo status</code>.</p>
@@ -25,6 +26,7 @@ class WebPage:
 
     def __init__(self, context: Context) -> None:
         self._folder = Path(context.settings.static)
+        self._address = context.settings.host if context.settings.host.startswith("127.") else ""
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         response = self._answer(Request(scope))
@@ -35,6 +37,13 @@ class WebPage:
             message = f"this address does not take {request.method}; it takes GET, HEAD"
             return respond(ProblemError(405, "invalid", message, headers={"Allow": "GET, HEAD"}))
         wanted = request.url.path.lstrip("/") or PAGE
+        if wanted == LOGIN:
+            wanted = PAGE
+        if wanted == PAGE and self._address and request.url.hostname == "localhost":
+            # Another user may listen on this port of ::1, which is localhost too, and would share the page's secret.
+            return RedirectResponse(
+                str(request.url.replace(hostname=self._address)), 307, {"Cache-Control": "no-store"}
+            )
         found = self._find(wanted)
         if found is not None:
             is_built = wanted.startswith("assets/")

@@ -12,10 +12,19 @@ from kaiwo import explain
 from kaiwo.api.context import wait_until_visible
 from kaiwo.api.endpoint import EndpointCall, Route
 from kaiwo.api.http.problems import JSON, invalid, quote, similar_name, translate
+from kaiwo.api.http.query_params import Param
 from kaiwo.api.http.request_body import Body, read_fields
 from kaiwo.api.presenters.list_pages import WORKLOAD_PARAMS, list_page
 from kaiwo.api.presenters.node_view import unhealthy_devices
-from kaiwo.api.presenters.workload_view import KUBERNETES, WAITS, obstacle_view, workload_detail
+from kaiwo.api.presenters.workload_view import (
+    KUBERNETES,
+    WAITS,
+    obstacle_view,
+    with_confinement,
+    with_past,
+    workload_detail,
+)
+from kaiwo.api.security.own_work import check_change, conceal, only_of
 from kaiwo.api.views import (
     MAX_NAMES,
     ActionResult,
@@ -39,11 +48,12 @@ from kaiwo.model.obstacle import Obstacle, Reason, WhyVerdict
 from kaiwo.model.reservation import clock_words
 from kaiwo.model.workload_record import WorkloadRecord, WorkloadState
 from kaiwo.runtime.loop.loop_protocol import LiveLoop
-from kaiwo.runtime.overview.workload_table import GPU
+from kaiwo.runtime.overview.workload_table import GPU, asked_milli
 from kaiwo.runtime.partitioning.wait_sentences import wait_sentence
 from kaiwo.snapshot.cluster_state import ClusterState
 
 RETRY_S = 1.0
+SUBMISSION = Param("submission", "int", "Number of the submission of this name (default: latest).", None, 1, 10**9)
 MAX_NEAR = 1_000  # names to compare with an unknown one: takes some milliseconds
 NAMED = "/workloads/{namespace}/{name}"
 ACTION_DONE = {"cancel": "cancelled", "hold": "held", "release": "released", "requeue": "requeued"}
@@ -54,17 +64,25 @@ async def list_workloads(call: EndpointCall) -> Page[WorkloadView]:
 
 
 async def get_workload(call: EndpointCall) -> WorkloadDetail:
-    record = find_record(call)
+    record = find_submission(call)
     live = call.context.live
+    past = live.cluster.abilities.past
+    if past is not None and record.submission != live.cluster.record(record.workload.name).submission:
+        gpu_milli, now_s = asked_milli(record.workload), live.cluster.now_s()
+        detail = workload_detail(ClusterState(), record, gpu_milli, [], live.policy, now_s)
+        return conceal(with_past(detail, past, record), call.person, record)
     rows = await call.context.overview.fresh()
     name, now_s = record.workload.name, live.cluster.now_s()
     at = rows.find(name)
     gpu_milli = 0 if at is None else int(rows.table[GPU, at])
     obstacles: tuple[Obstacle, ...] = ()
-    if record.state in WAITS:
+    if _is_explained(live, record):
         obstacles = await live.ask(lambda state: explain.obstacles_of(state, name, live.policy, now_s))
     views = [obstacle_view(each, live.cluster.kind) for each in obstacles]
-    return workload_detail(live.state, record, gpu_milli, views, now_s)
+    detail = workload_detail(live.state, record, gpu_milli, views, live.policy, now_s)
+    if (confinement := live.cluster.abilities.confinement) is not None:
+        detail = with_confinement(detail, confinement, record)
+    return conceal(detail if past is None else with_past(detail, past, record), call.person, record)
 
 
 async def why(call: EndpointCall) -> WhyView:
@@ -73,7 +91,7 @@ async def why(call: EndpointCall) -> WhyView:
     name, now_s = record.workload.name, live.cluster.now_s()
     if record.state in WAITS and not record.message:  # a moment ago it may have been submitted
         await wait_until_visible(live, lambda: name in live.state.workloads)
-    found = await _explain(live, name, now_s) if record.state in WAITS else None
+    found = await _explain(live, name, now_s) if _is_explained(live, record) else None
     if found is None and record.state is WorkloadState.HELD and record.message:
         answer = f"{name.removeprefix('default/')} is waiting: {record.message}"
         return WhyView(name, record.state, answer, [], 0, 0, None, record.message, now_s, verdict=WhyVerdict.BLOCKED)
@@ -97,7 +115,14 @@ async def why(call: EndpointCall) -> WhyView:
         planned=found.planned,
         verdict=found.verdict,
         searched_all=found.searched_all,
+        capped_priority=explain.capped_priority(live.state, name),
     )
+
+
+def _is_explained(live: LiveLoop, record: WorkloadRecord) -> bool:
+    """It waits, or it is a gang that lacks pods: the state alone does not say what is in its way."""
+    name = record.workload.name
+    return record.state in WAITS or name in live.state.below_minimum or name in live.state.nominations
 
 
 async def _explain(live: LiveLoop, name: str, now_s: int) -> explain.Why | None:
@@ -115,6 +140,15 @@ async def _explain(live: LiveLoop, name: str, now_s: int) -> explain.Why | None:
                     await live.changed(live.revision)
                 found = await live.ask(question)
     return found
+
+
+def find_submission(call: EndpointCall) -> WorkloadRecord:
+    """The submission that the request names, or the latest one."""
+    record, number = find_record(call), call.query["submission"]
+    past = call.context.live.cluster.abilities.past
+    if past is None and number is not None:
+        raise NotFoundError("this cluster does not number submissions; leave out the submission")
+    return record if past is None or number is None else past.submission(record.workload.name, number)
 
 
 def find_record(call: EndpointCall) -> WorkloadRecord:
@@ -160,8 +194,11 @@ def plain_answer(record: WorkloadRecord) -> str:
 
 
 async def _act(call: EndpointCall, verb: Action) -> Outcome:
-    name = find_record(call).workload.name
-    await call.context.live.cluster.abilities.work.change(verb, name, call.user)
+    record = find_record(call)
+    check_change(call.context.access, call.person, record)
+    name = record.workload.name
+    await call.context.live.cluster.abilities.work.change(verb, name, call.user, only_of(call.person))
+    call.trail.changed(f"workload/{name}", record.state, call.context.live.cluster.record(name).state)
     return Outcome([f"workload {name} {ACTION_DONE[verb]}"], [], [name])
 
 
@@ -174,8 +211,22 @@ async def _act_on_all(call: EndpointCall, verb: Action) -> BulkOutcome:
             f'names must be a list of 1 to {MAX_NAMES} workloads, such as {{"names": ["default/train"]}}'
         ) from None
     names = list(dict.fromkeys(form.names))
-    refusals = await call.context.live.cluster.abilities.work.change_many(verb, names, call.user)
+    before = {name: _state_of(call, name) for name in names}
+    work = call.context.live.cluster.abilities.work
+    refusals = await work.change_many(verb, names, call.user, only_of(call.person))
+    for name, refusal in zip(names, refusals, strict=True):
+        if refusal is None:
+            call.trail.changed(f"workload/{name}", before[name], _state_of(call, name))
+        else:
+            call.trail.refused(f"workload/{name}", str(refusal))
     return BulkOutcome([_result(verb, *each) for each in zip(names, refusals, strict=True)])
+
+
+def _state_of(call: EndpointCall, name: str) -> str | None:
+    try:
+        return call.context.live.cluster.record(name).state.value
+    except NotFoundError:
+        return None
 
 
 def _result(verb: str, name: str, refusal: KaiwoError | None) -> ActionResult:
@@ -186,10 +237,13 @@ def _result(verb: str, name: str, refusal: KaiwoError | None) -> ActionResult:
 
 async def checkpoint(call: EndpointCall) -> Outcome:
     """A time in the future counts as now, so that a fast clock does not hide lost work."""
-    name, fields = find_record(call).workload.name, read_fields(call.body, "at")
+    record, fields = find_record(call), read_fields(call.body, "at")
+    check_change(call.context.access, call.person, record)
+    name = record.workload.name
     at_s = read_past_timestamp_s(fields["at"], FieldPath("checkpoint", "at")) if "at" in fields else 0
     live = call.context.live
-    saved_s = await live.cluster.abilities.work.checkpoint(name, at_s, who=call.user)
+    saved_s = await live.cluster.abilities.work.checkpoint(name, at_s, call.user, only_of(call.person))
+    call.trail.changed(f"workload/{name}", record.workload.checkpoint_s, saved_s)
     await wait_until_visible(
         live, lambda: name not in live.state.workloads or live.state.workloads[name].checkpoint_s >= saved_s
     )
@@ -208,7 +262,9 @@ NAMES = Body((JSON,), NamesForm)
 WHEN = Body((JSON,), CheckpointForm, required=False)
 ROUTES = (
     Route("GET", "/workloads", "List workloads.", list_workloads, Page[WorkloadView], params=WORKLOAD_PARAMS),
-    _route("GET", "", "All details of one workload.", get_workload, WorkloadDetail),
+    Route(
+        "GET", NAMED, "All details of one workload.", get_workload, WorkloadDetail, params=(SUBMISSION,), errors=(404,)
+    ),
     _route("DELETE", "", "Cancel it.", partial(_act, verb="cancel"), Outcome),
     _route("POST", "/hold", "Keep it from starting.", partial(_act, verb="hold"), Outcome),
     _route("POST", "/release", "Undo hold.", partial(_act, verb="release"), Outcome),

@@ -1,6 +1,8 @@
 """Identify a process by machine, file system and user: equal identities see the same files."""
 
+import getpass
 import os
+from functools import cache
 
 
 def process_identity() -> str:
@@ -10,4 +12,13 @@ def process_identity() -> str:
             boot = file.read().strip()
         return f"{boot}:{os.stat('/proc/self/ns/mnt').st_ino}:{os.getuid()}"
     except OSError:
+        return ""
+
+
+@cache
+def process_owner() -> str:
+    """The user who runs this process; empty if unknown."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
         return ""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kaiwo.model.errors import ClusterError, ConfigError
 
-FILE, AGENT_FILE = "token", "agent-token"
+FILE, AGENT_FILE, METRICS_FILE = "token", "agent-token", "metrics-token"
 _GOOD = re.compile(r"[A-Za-z0-9_-]{32,200}")
 
 
@@ -65,14 +65,27 @@ def _make(path: Path) -> str:
     return token
 
 
-def write_private(path: Path, text: str) -> None:
-    """Replace the whole file at once, readable by its owner alone."""
+def write_private(path: Path, text: str, is_flushed: bool = False) -> None:
+    """Replace the whole file at once, readable by its owner alone. `is_flushed`: it survives a power cut."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(file, "w") as content:
             content.write(text)
+            if is_flushed:
+                content.flush()
+                os.fsync(content.fileno())
         os.replace(temporary, path)
+        if is_flushed:
+            _flush_folder(path.parent)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def _flush_folder(folder: Path) -> None:
+    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)

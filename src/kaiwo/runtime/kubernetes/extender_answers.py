@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import numpy as np
+from msgspec.structs import replace
 
 from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
 from kaiwo.clusters.kubernetes.decode.pod_request import SHARING_LABEL, VENDOR_LABEL
@@ -15,7 +16,8 @@ from kaiwo.decide.placement.place_pods import Placer
 from kaiwo.decide.placement.shape_scores import ShapeScores, ShapeState
 from kaiwo.model.affinity import matches_node_rules
 from kaiwo.model.amounts import memory, thousandths
-from kaiwo.model.gpu import Share
+from kaiwo.model.gpu import Share, joined_rules, outside_tenant
+from kaiwo.model.queue import ThreadBound
 from kaiwo.model.request import Request, Toleration
 from kaiwo.model.workload import Pod
 from kaiwo.runtime.loop.scheduling_loop import SchedulingLoop
@@ -105,7 +107,8 @@ class ExtenderAnswers:
 
     async def _ask(self, workload: str, request: Request, question: Callable[[ExtenderSnapshot], T]) -> T:
         def answer(state: ClusterState) -> T:
-            gpus = ExtenderSnapshot(state, self._loop.cluster.now_s(), self._loop, request)
+            wanted = _with_tenant(state, workload, request)
+            gpus = ExtenderSnapshot(state, self._loop.cluster.now_s(), self._loop, wanted)
             for pod in state.pods.get(workload, {}).values():
                 gpus.view.release_uncharged(pod)  # what it holds itself is free for it
             for name, pod in list(self._assumed.items()):
@@ -140,9 +143,20 @@ def only_gpus(request: Request) -> Request:
         partition=request.partition,
         isolation=request.isolation,
         least_grade=request.least_grade,
+        share_with=request.share_with,
+        tenant=request.tenant,
+        threads_milli=ThreadBound().capped(request),  # no queue allows it more than its share
         node_rules=tuple(rule for rule in request.node_rules if rule.key.startswith((SHARING_LABEL, VENDOR_LABEL))),
         tolerations=ANY_TAINT,
     )
+
+
+def _with_tenant(state: ClusterState, workload: str, request: Request) -> Request:
+    """The request of a pod that no queue has, where rules about sharing a GPU are in use."""
+    if not state.sharing.in_use or not request.gpus or request.is_exclusive:
+        return request
+    rule = joined_rules((request.share_with, state.sharing.everywhere))
+    return replace(request, tenant=outside_tenant(workload, rule))
 
 
 def _why_not(gpus: ExtenderSnapshot, name: str) -> str:
@@ -160,7 +174,8 @@ def _gpus_text(request: Request) -> str:
     if request.is_fraction:
         return f"{thousandths(request.gpu_milli)} of {request.gpus}"
     if request.is_memory:
-        return f"{memory(request.gpu_mib)} on {request.gpus}"
+        fraction = f"{thousandths(request.fraction_milli)} with at least " if request.fraction_milli else ""
+        return f"{fraction}{memory(request.gpu_mib)} on {request.gpus}"
     return f"{request.gpus} {request.partition}".strip()
 
 
@@ -174,4 +189,6 @@ def _hold(view: WorkingCopy, pod: Pod) -> None:
     columns = np.array([column[share.gpu] for share in shares], np.intp)
     milli = np.array([share.milli for share in shares], np.int64)
     mib = np.array([share.mib for share in shares], np.int64)
-    view.take(row, 1, Request(), columns, milli, mib)
+    tenant = view.view.tenant_of(pod)
+    held = Request(gpus=len(shares), gpu_milli=int(milli.min()), tenant=tenant) if tenant is not None else Request()
+    view.take(row, 1, held, columns, milli, mib)

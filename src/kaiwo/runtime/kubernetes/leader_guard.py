@@ -1,7 +1,7 @@
 """Let the loop decide only while this replica leads: caches warm, Lease held, the former leader's writes known."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 from kaiwo.runtime.kubernetes.leadership import Leadership
@@ -19,6 +19,8 @@ class LeaderGuard:
 
     def __init__(self, leadership: Leadership) -> None:
         self.leadership = leadership
+        self.before_leading: Callable[[], Awaitable[None]] | None = None  # awaited in each term before it decides
+        self._listed_term = 0  # the term that began before anything was listed
         self._caught_up_term = 0  # the term before which all that was done is known
         self._tasks: list[asyncio.Task[None]] = []
         self._is_over = False
@@ -30,7 +32,9 @@ class LeaderGuard:
         """Try for the Lease once before anything is listed: what is listed afterwards need not be listed again."""
         await self.leadership.step()
         if self.leadership.is_held:
-            self._caught_up_term = self.leadership.term
+            self._listed_term = self.leadership.term
+            if self.before_leading is None:
+                self._caught_up_term = self.leadership.term
 
     def start(self, cluster: "KubernetesCluster", loop: SchedulingLoop) -> "Sequence[asyncio.Task[None]]":
         """Take part in the election. The tasks end only when they fail."""
@@ -61,9 +65,11 @@ class LeaderGuard:
     async def _lead(self, cluster: "KubernetesCluster", loop: SchedulingLoop) -> None:
         while True:
             term = await self.leadership.won()
-            if term != self._caught_up_term:
+            if term != self._listed_term:
                 await cluster.catch_up()
-                self._caught_up_term = term
+            if self.before_leading is not None:
+                await self.before_leading()
+            self._caught_up_term = term
             loop.wake()
             # A new one for each term: what an earlier leader published may not be true any more.
             publishing = WaitReasonPublisher().run(loop, cluster.event_writer)

@@ -14,7 +14,7 @@ from kaiwo.decide import decide
 from kaiwo.decide.cycle import BUILTIN
 from kaiwo.history.journal_entries import Base, Cycle, Setting
 from kaiwo.history.journal_writer import Journal
-from kaiwo.model.events import Event
+from kaiwo.model.events import Event, SharingRulesInUse
 from kaiwo.model.plan import Note, Plan
 from kaiwo.model.policy import DEFAULT_POLICY, Policy
 from kaiwo.plugins.registry import Registry
@@ -67,6 +67,8 @@ class CycleRunner:
     def __init__(self, journal: Journal | None, policy: Policy = DEFAULT_POLICY, plugins: Registry = BUILTIN) -> None:
         self.journal, self.policy, self.plugins = journal, policy, plugins
         self.state = ClusterState(plugins.ordering(policy))
+        if policy.share_with:
+            self.state.patch([SharingRulesInUse(policy.share_with)])
         self._budget = AdaptiveStepBudget(policy.steps)
         self._number = 0
         self._is_behind = False  # the state does not match the journal's last entry: a base must come first

@@ -25,8 +25,8 @@ RUNS_KEPT = 20  # the last runs of one kind
 KINDS_KEPT = 2_000  # the kinds that ended last
 UPDATE_S = 60  # between two updates of workloads that have not ended
 WORTH_UPDATE = 8  # a change by an eighth
-# A number, or the letters that Kubernetes and `kaiwo run` append to a name, once or more.
-_NUMBER = re.compile(r"(?:[-_.](?:[0-9]+|[bcdfghjklmnpqrstvwxz2456789]{5}))+$")
+# A number, or the letters that Kubernetes and `kaiwo run` append to a name.
+_is_number = re.compile(r"[0-9]+|[bcdfghjklmnpqrstvwxz2456789]{5}").fullmatch
 
 
 class WorkloadKind(NamedTuple):
@@ -120,8 +120,16 @@ def kind_of(workload: Workload) -> WorkloadKind:
 
 def _owner(workload: Workload) -> str:
     namespace, _, name = workload.name.partition("/")
-    stem = workload.labels.get(ARRAY_LABEL) or _NUMBER.sub("", name) or name
+    stem = workload.labels.get(ARRAY_LABEL) or _without_numbers(name)
     return f"{workload.user}|{workload.queue}|{namespace}/{stem}"
+
+
+def _without_numbers(name: str) -> str:
+    """The name up to its trailing numbers. One part at a time: a single pattern for all tries every way to divide."""
+    parts = re.split(r"([-_.])", name)
+    while len(parts) > 2 and _is_number(parts[-1]):
+        del parts[-2:]
+    return "".join(parts) or name
 
 
 FILE = "run-times.jsonl"
@@ -153,11 +161,14 @@ class RunTimeFile:
 
     def add(self, kind: WorkloadKind, run_s: int) -> None:
         """Append a run. If the disk is full, the run is forgotten at the next restart."""
-        with contextlib.suppress(OSError), self._path.open("ab") as file:
-            file.write(msgspec.json.encode((*kind, run_s)) + b"\n")
+        with contextlib.suppress(OSError):
+            self._path.touch(mode=0o600)
+            with self._path.open("ab") as file:
+                file.write(msgspec.json.encode((*kind, run_s)) + b"\n")
 
     def _rewrite(self, runs: list[tuple[WorkloadKind, int]]) -> None:
         temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         with contextlib.suppress(OSError):
+            temporary.touch(mode=0o600)
             temporary.write_bytes(b"".join(msgspec.json.encode((*kind, run_s)) + b"\n" for kind, run_s in runs))
             os.replace(temporary, self._path)

@@ -22,6 +22,7 @@ from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.queue_table import RESOURCES
 
 SAMPLE_S = 10
+AHEAD_S = 60  # by this much the clocks of two replicas may differ
 UPDATE_S = 60  # each update makes all waiting work be tried again
 WORTH_UPDATE = WHOLE_PART // 1000  # a thousandth of the cluster
 WORTH_KEEPING = WHOLE_PART * WHOLE_PART // 100
@@ -51,7 +52,7 @@ class PastUsageTracker:
         """Account for the time since the last update. The state's tables must be fresh and must not change."""
         if self._sent is not None and now_s - self._at_s < SAMPLE_S:
             return None
-        is_first = self._load()
+        is_first = self._load(now_s)
         queues = state.queues
         parts = [self._parts.get(name, NOTHING) for name in queues.names]
         before = PastUsage(np.array(parts, np.int64).reshape(len(parts), len(RESOURCES)))
@@ -68,9 +69,12 @@ class PastUsageTracker:
         self._sent, self._sent_s = usage, now_s
         return usage
 
-    def _load(self) -> bool:
+    def _load(self, now_s: int) -> bool:
         """Load the store if it is newer than our data, at the start or after another replica led; True if it was."""
         stored = self._store.load()
+        if early := {name: (now_s, parts) for name, (at_s, parts) in stored.items() if at_s > now_s + AHEAD_S}:
+            self._store.save(early)  # the clock was set back: these times would hide all use until they are reached
+            stored = {**stored, **early}
         newest_s = max((at_s for at_s, _ in stored.values()), default=0)
         is_first = self._sent is None or newest_s > self._at_s
         if is_first:
@@ -127,6 +131,7 @@ class PastUsageFile:
         self._past = self._past | past
         temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         with contextlib.suppress(OSError):
+            temporary.touch(mode=0o600)
             temporary.write_bytes(msgspec.json.encode(self._past))
             os.replace(temporary, self._path)
 

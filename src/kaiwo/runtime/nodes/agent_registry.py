@@ -42,6 +42,7 @@ class KnownAgent(msgspec.Struct):
     stream: int = 0  # the one that sent the hello; 0: this process
     implausible: Mapping[str, str] = {}  # by GPU: why a value that its agent reports is impossible
     notes: tuple[str, ...] = ()  # what was left out of the inventory
+    lists_holders: bool = False  # it says which pods hold which devices
 
     def gpu(self, device: str) -> GpuSample | None:
         return next((gpu for gpu in self.sample.gpus if gpu.id == device), None) if self.sample else None
@@ -97,7 +98,7 @@ class AgentRegistry:
                 await self._publish(agent)
             case Correction():
                 with contextlib.suppress(NotFoundError, RefusedError):  # the pod is gone, or not one of Kubernetes
-                    await self._devices.correct_devices((line.namespace, line.pod), line.uid, line.devices)
+                    await self._devices.correct_devices(line.node, (line.namespace, line.pod), line.uid, line.devices)
                 emit("devices-corrected", level="warning", node=line.node, pod=line.pod, reason=printable(line.reason))
 
     async def watch(self, every_s: float = 1.0) -> None:
@@ -126,8 +127,9 @@ class AgentRegistry:
             emit("agent-odd", level="warning", node=line.node, notes=[printable(note) for note in notes])
         version = line.version if stream else IN_PROCESS
         agent = KnownAgent(
-            line.node, version, inventory, line.platform, stream=stream, implausible=implausible, notes=notes
-        )
+            line.node, version, inventory, line.platform, stream=stream, implausible=implausible, notes=notes,
+            lists_holders=line.held is not None,
+        )  # fmt: skip
         if before is not None:
             agent.is_lost = before.is_lost
             agent.sample = before.sample
@@ -135,6 +137,9 @@ class AgentRegistry:
                 agent.sample = check_sample(before.sample, inventory, implausible)
         self._agents[line.node] = agent
         self._mark_seen(agent)
+        if line.held is not None or (before is not None and before.lists_holders):
+            holders = None if line.held is None else {one.uid: one.devices for one in line.held}
+            await self._devices.set_holders(line.node, holders)
         await self._publish(agent)
 
     def _mark_seen(self, agent: KnownAgent) -> None:

@@ -143,7 +143,7 @@ class WorkloadRows:
         at = self.find(name)
         if at is not None:
             row = self.table[:, at].tolist()
-            row[GPU] = clamp(max(given_milli, _asked_milli(self.records[at].workload)))
+            row[GPU] = clamp(max(given_milli, asked_milli(self.records[at].workload)))
             self._set(at, row)
 
     def _set(self, at: int, row: Sequence[int]) -> None:
@@ -190,7 +190,7 @@ class WorkloadRows:
 
     def _row(self, record: WorkloadRecord, given_milli: int = 0) -> tuple[int, ...]:
         workload = record.workload
-        gpu, cpu, memory = _asked_milli(workload), 0, 0
+        gpu, cpu, memory = asked_milli(workload), 0, 0
         for role in workload.roles:
             cpu += role.count * role.request.cpu_milli
             memory += role.count * role.request.memory_mib
@@ -202,8 +202,8 @@ class WorkloadRows:
         return (*codes, *map(clamp, (workload.priority, *times, gpu, cpu, memory)))
 
 
-def _asked_milli(workload: Workload) -> int:
-    return sum(role.count * role.request.charge_milli for role in workload.roles)
+def asked_milli(workload: Workload) -> int:
+    return sum(role.count * role.request.least_milli for role in workload.roles)
 
 
 def clamp(value: int) -> int:

@@ -49,6 +49,7 @@ def read_state(path: Path) -> SavedState:
 def write_state(path: Path, state: SavedState) -> None:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.touch(mode=0o600)
     with open(temporary, "wb") as file:
         file.write(msgspec.json.encode(state))
         file.flush()

@@ -1,0 +1,229 @@
+"""Another user of the machine tries to read, change or impersonate a running `kaiwo up`, and gains nothing.
+
+The attempts run as another user in a process of its own; docs/security.md has the same table.
+"""
+
+import http.client
+import json
+import os
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.browser.product import Product
+from tests.cli.test_strangers import BECOME, NOBODY, Listener, _reachable, needs_root
+from tests.conftest import ROOT
+from tests.docs.markdown import table
+
+pytestmark = [needs_root, pytest.mark.slow]
+SECRET = "hush-4711"  # in the environment of a job, in its output and in its arguments' file
+READS = (
+    "version", "status", "cycles", "nodes", "gpus", "agents", "partitions", "queues", "shares", "reservations",
+    "workloads", "workloads/default/job", "workloads/default/job/logs", "workloads/default/job/why",
+    "workloads/default/job/attempts", "workloads/default/job/console", "stream?view=workloads", "openapi.json",
+)  # fmt: skip
+
+# Each attempt returns what it gained; nothing is empty. It runs as the other user.
+ATTEMPTS = (
+    "import encodings.idna, email.parser, http.client, json, signal"  # while the library can still be read
+    + BECOME
+    + """
+home, port, pids = sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3])
+
+def send(method, path, body=None, **headers):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    try:
+        connection.request(method, path, body, {"Content-Type": "application/json", **headers})
+        answer = connection.getresponse()
+        return answer.status, answer.read(2000).decode(errors="replace"), dict(answer.getheaders())
+    finally:
+        connection.close()
+
+def allowed(*answers):
+    return [f"{status} {text[:80]}" for status, text, _ in answers if status < 400]
+
+def readable(paths):
+    found = []
+    for path in paths:
+        try:
+            open(path, "rb").read(1)
+            found.append(path)
+        except OSError:
+            pass
+    return found
+
+def files():
+    return readable(os.path.join(folder, name) for folder, _, names in os.walk(home) for name in names)
+
+def write_home():
+    gained = []
+    for name in ("server.json", "api.sock", "token", "runs/x", "journal/x"):
+        try:
+            open(os.path.join(home, name), "w").close()
+            gained.append(name)
+        except OSError:
+            pass
+    return gained
+
+def own_socket():
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.connect(os.path.join(home, "api.sock"))
+        return ["connected"]
+    except OSError:
+        return []
+
+def memory():
+    return readable(f"/proc/{pid}/{name}" for pid in pids for name in ("environ", "mem", "maps", "fd/0", "cwd/token"))
+
+def kill():
+    gained = []
+    for pid in pids:
+        try:
+            os.kill(pid, signal.SIGTERM)
+            gained.append(pid)
+        except OSError:
+            pass
+    return gained
+
+def arguments():
+    lines = [open(f"/proc/{pid}/cmdline").read() for pid in pids if os.path.exists(f"/proc/{pid}")]
+    return [line for line in lines if sys.argv[4] in line or "token" in line.lower()]
+
+def codes():
+    return allowed(*(send("POST", "/api/v1/sessions", json.dumps({"code": f"guess-{n}"})) for n in range(40)))
+
+def tokens():
+    return allowed(*(send("GET", "/api/v1/status", Authorization=f"Bearer guess-{n}") for n in range(40)))
+
+def cookies():
+    answers = [send("GET", path) for path in ("/", "/login?code=x", "/api/v1/status", "/healthz")]
+    stolen = [headers for _, _, headers in answers if any(name.lower() == "set-cookie" for name in headers)]
+    return stolen + allowed(send("GET", "/api/v1/status", Cookie="kaiwo_session=x"))
+
+reads, writes = json.loads(sys.argv[5]), [
+    ("POST", "/api/v1/workloads", json.dumps({"name": "evil", "command": ["id"]})),
+    ("DELETE", "/api/v1/workloads/default/job", None), ("POST", "/api/v1/workloads/default/job/hold", None),
+    ("POST", "/api/v1/nodes/node-1/drain", None), ("DELETE", "/api/v1/demo", None),
+    ("POST", "/api/v1/partitions/policy", '{"policy": "on"}'), ("POST", "/api/v1/logins", None),
+    ("DELETE", "/api/v1/logins", None), ("POST", "/api/v1/reservations", '{"name": "x", "gpus": 64}'),
+    ("POST", "/api/agents/node-1/reports", "{}"), ("POST", "/api/v1/manifests", "kind: KaiwoQueue"),
+]
+own_page = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "cors", "Origin": f"http://127.0.0.1:{port + 1}"}
+attempts = {
+    "read files of the home": files,
+    "write files into the home": write_home,
+    "connect to the socket": own_socket,
+    "read the memory or the environment of processes": memory,
+    "find secrets in arguments": arguments,
+    "send signals": kill,
+    "read through the API": lambda: allowed(*(send("GET", f"/api/v1/{path}") for path in reads)),
+    "read heads through the API": lambda: allowed(*(send("HEAD", f"/api/v1/{path}") for path in reads)),
+    "read metrics": lambda: allowed(send("GET", "/metrics")),
+    "change something through the API": lambda: allowed(*(send(*each) for each in writes)),
+    "guess tokens": tokens,
+    "guess login codes": codes,
+    "obtain or replay a cookie": cookies,
+    "fetch from a page of another port": lambda: allowed(send("GET", "/api/v1/status", **own_page)),
+    "use another host name": lambda: allowed(send("GET", "/api/v1/status", Host="evil.example")),
+    "leave the folder of the page": lambda: [
+        text for path in ("/..%2f..%2ftoken", "/%2e%2e/%2e%2e/token", "/assets/..%2f..%2f..%2f..%2fetc/passwd")
+        for status, text, _ in [send("GET", path)] if status < 400
+    ],
+}
+print(json.dumps({name: attempt() for name, attempt in attempts.items()}))
+"""
+)
+OTHERS = (
+    "be taken for Kaiwo on localhost, which is also ::1",
+    "be taken for Kaiwo on its port after it was killed",
+    "replay what an open page sends to that port",
+)
+
+
+@pytest.fixture
+def product(tmp_path: Path) -> Iterator[Product]:
+    """A Kaiwo in a folder that others may enter: its files must hold on their own."""
+    home = tmp_path / "home"
+    home.mkdir(mode=0o755)
+    product = Product(home)
+    product.start()
+    (home / "up.log").chmod(0o600)  # what the test's own shell wrote
+    product.run("submit", "job", "--env", f"KEY={SECRET}", "--", "sh", "-c", "echo my $KEY; sleep 600")
+    product.run("wait", "job", "--for", "running")
+    with _reachable(home):
+        yield product
+    with suppress(AssertionError):
+        product.run("cancel", "job")
+    product.stop()
+
+
+def test_another_user_gains_nothing(product: Product) -> None:
+    pids = _processes(product.home)
+    assert len(pids) >= 3, "Kaiwo, the supervisor and the job"
+    words = [str(NOBODY), str(product.home), str(product.port), json.dumps(pids), SECRET, json.dumps(READS)]
+    done = subprocess.run([sys.executable, "-c", ATTEMPTS, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    gained = json.loads(done.stdout)
+    assert len(gained) >= 12
+    assert {name: what for name, what in gained.items() if what} == {}
+    assert "running" in product.run("get", "workloads"), "and nothing was stopped"
+    rows = [row[0] for row in table(ROOT / "docs" / "security.md", "attempt")]
+    assert rows == [*gained, *OTHERS]
+
+
+def test_another_user_is_not_taken_for_kaiwo(product: Product) -> None:
+    """Neither on ::1 while it runs, nor on its port when it was killed; and what he hears is worth nothing later."""
+    beside = Listener(NOBODY, "::1", product.port)
+    assert product.run("status")
+    connection = http.client.HTTPConnection("127.0.0.1", product.port)
+    connection.request("GET", "/", headers={"Host": f"localhost:{product.port}"})
+    answer = connection.getresponse()
+    assert (answer.status, answer.headers["Location"]) == (307, product.url), "a page of localhost could be his"
+    connection.close()
+    assert "HTTP" not in beside.heard()
+    session = _log_in(product)
+    assert _status(product, session) == 200
+    product.kill()
+    stranger = Listener(NOBODY, port=product.port)
+    with pytest.raises(AssertionError, match="no kaiwo is running"):
+        product.run("status")
+    with suppress(OSError, ValueError):
+        _status(product, session)  # an open page tries again
+    assert session in stranger.heard()
+    product.start()
+    assert _status(product, session) == 401
+
+
+def _log_in(product: Product) -> str:
+    body = json.dumps({"code": product.new_login().rpartition("=")[2]}).encode()
+    request = urllib.request.Request(f"{product.url}api/v1/sessions", body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request) as answer:
+        return str(json.load(answer)["token"])
+
+
+def _status(product: Product, token: str) -> Any:
+    request = urllib.request.Request(f"{product.url}api/v1/status", headers={"Authorization": f"Bearer {token}"})
+    try:
+        with urllib.request.urlopen(request, timeout=5) as answer:
+            return answer.status
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def _processes(home: Path) -> list[int]:
+    """Kaiwo, and all processes of its runs."""
+    first = int((home / "lock").read_text())
+    found = {first}
+    for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))):
+        with suppress(OSError):
+            if str(home) in Path(f"/proc/{pid}/environ").read_text(errors="replace"):
+                found.add(pid)
+    return sorted(found - {os.getpid()})
