@@ -25,7 +25,7 @@ def test_a_healthy_installation_is_told_so(stub: Stub, kaiwo: Type, monkeypatch:
     done = kaiwo("doctor")
     assert done.code == 0, done.out
     assert done.lines()[-1] == "all checks passed"
-    names = ["python", "home", "disk", "token", "server", "clock", "gpus", "page"]
+    names = ["python", "home", "disk", "token", "server", "clock", "gpus", "memory", "page"]
     assert [line.split()[1] for line in done.lines()[: len(names)]] == names
     assert all(line.startswith("ok") for line in done.lines()[: len(names)])
 

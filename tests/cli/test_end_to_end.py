@@ -78,7 +78,8 @@ class Product:
         return subprocess.Popen([KAIWO, *args], env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def api(self, path: str) -> Any:
-        with urllib.request.urlopen(f"{self.url}/api/v1{path}") as answer:
+        headers = {"Authorization": f"Bearer {(self.home / 'token').read_text().strip()}"}
+        with urllib.request.urlopen(urllib.request.Request(f"{self.url}/api/v1{path}", headers=headers)) as answer:
             return json.load(answer)
 
 
@@ -102,15 +103,27 @@ def test_the_first_look(kaiwo: Product) -> None:
     assert kaiwo("queue", "-o", "name").lines() == ["default"]
 
 
-def test_a_browser_is_let_in_once(kaiwo: Product) -> None:
+def test_a_browser_is_let_in_once_and_out_again(kaiwo: Product) -> None:
+    def send(method: str, path: str, body: bytes | None = None, token: str = "") -> tuple[int, Any]:
+        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
+        request = urllib.request.Request(f"{kaiwo.url}/api/v1{path}", body, headers, method=method)
+        try:
+            with urllib.request.urlopen(request) as answer:
+                return answer.status, json.load(answer)
+        except urllib.error.HTTPError as refused:
+            return refused.code, json.load(refused)
+
     address = kaiwo("login").out.strip()
-    opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
-    with opener.open(address) as answer:
-        assert answer.url == kaiwo.url + "/"
-    with pytest.raises(urllib.error.HTTPError) as refused:
-        urllib.request.urlopen(address)
-    assert refused.value.code == 403
-    assert "`kaiwo login` prints a new one" in refused.value.read().decode()
+    with urllib.request.urlopen(address) as answer:
+        assert b"<!doctype html>" in answer.read().lower()
+    code = json.dumps({"code": address.rpartition("=")[2]}).encode()
+    status, session = send("POST", "/sessions", code)
+    assert status == 201
+    assert send("GET", "/status", token=session["token"])[0] == 200
+    status, refused = send("POST", "/sessions", code)
+    assert (status, "`kaiwo login` prints a new one" in refused["message"]) == (403, True)
+    assert kaiwo("logout").out == "1 browser logged out\n"
+    assert send("GET", "/status", token=session["token"])[0] == 401
 
 
 def test_a_second_up_in_the_same_home_is_refused(kaiwo: Product) -> None:

@@ -67,3 +67,17 @@ def test_slips_are_told_with_the_way_out(kaiwo: Product) -> None:
     dry = kaiwo("reservations", "create", "x", "--gpus", "1", "--dry-run")
     assert dry.out == "reservation x created (dry run)\n"
     assert kaiwo("reservations", "-o", "name").lines() == []
+
+
+def test_it_asks_before_it_stops_running_work(kaiwo: Product) -> None:
+    kaiwo("submit", "busy", "--gpus", "1", "--simulate", "1h")
+    assert kaiwo("wait", "busy", "--for", "running", "--timeout", "20").code == 0
+    whole = ("reservations", "create", "whole", "--node", "node-1", "--node", "node-2", "--for-user", "ada")
+    asked = kaiwo(*whole)
+    assert asked.code == 3
+    assert "stops 1 running workload: default/busy" in asked.err
+    assert "--yes" in asked.err
+    assert kaiwo("reservations", "-o", "name").lines() == []
+    assert kaiwo(*whole, "--yes").out == "reservation whole created\n"
+    kaiwo("reservations", "delete", "whole")
+    kaiwo("cancel", "busy")

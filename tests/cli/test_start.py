@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from kaiwo.app.http_server import NO_TLS, Tls, check_exposure
 from kaiwo.cli.verb_table import ENTRIES
 from tests.cli.conftest import Type
 from tests.cli.stub_server import Stub
@@ -122,3 +123,17 @@ def test_the_module_can_be_run() -> None:
         env=os.environ | {"PYTHONWARNINGS": "error"},
     )
     assert done.stdout.startswith("kaiwo ")
+
+
+@pytest.mark.parametrize("verb", ["up", "scheduler"])
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "gpu.lab"])
+def test_other_machines_are_not_served_in_the_clear_unless_one_insists(kaiwo: Type, verb: str, host: str) -> None:
+    done = kaiwo(verb, "--host", host, "--port", "0")
+    assert done.code == 2
+    assert f"--host {host} lets other machines connect" in done.err
+    assert "--tls-cert" in done.err
+    assert "--insecure-http" in done.err
+    check_exposure(host, NO_TLS, is_insisted=True)
+    check_exposure(host, Tls("a.pem"), is_insisted=False)
+    for local in ("127.0.0.1", "127.0.0.2", "::1", "localhost"):
+        check_exposure(local, NO_TLS, is_insisted=False)

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from kaiwo.api import views
-from kaiwo.cli.name_completion import resolve_user
+from kaiwo.cli.name_completion import current_user
 from kaiwo.cli.workload_options import make_name
 from tests.cli.conftest import Type
 from tests.cli.stub_server import Stub, problem_body, workload
@@ -196,7 +196,7 @@ def test_my_own_work_is_submitted_and_found_under_one_name(stub: Stub, kaiwo: Ty
         names.append(stub.last_form()["user"])
     kaiwo("get", "workloads", "-u", "me")
     names += next(query["user"] for _, path, query, *_ in reversed(stub.seen) if path == "/workloads")
-    assert names == [resolve_user("me")] * 3
+    assert names == [current_user()] * 3
     assert "for your own" in kaiwo("get", "--help").out
 
 

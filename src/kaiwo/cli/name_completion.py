@@ -37,15 +37,37 @@ complete_node, complete_queue, complete_reservation = map(_completion, ("/nodes"
 
 
 def resolve_user(name: str) -> str:
-    """The user name that was given; `me` is the current user."""
+    """The user name that was given; `me` is the person whose token is used, or else the current user."""
     if name != "me":
         return name
+    return _person_of_token() or current_user()
+
+
+def current_user() -> str:
+    """The user of this machine who runs this command."""
     import pwd
 
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
         return os.environ.get("USER", "")
+
+
+def _person_of_token() -> str:
+    """Empty for the token of the server's owner, who may submit for others, and for servers that know no people."""
+    from kaiwo.cli.verb_base import connect_server, server_location
+    from kaiwo.model.errors import NotFoundError
+
+    server = connect_server()
+    if server.token_source not in ("KAIWO_TOKEN", server_location().saved_tokens_file):
+        return ""
+    from kaiwo.api.views import IdentityView
+
+    try:
+        person = server.decode(server.get("/whoami"), IdentityView)
+    except NotFoundError:
+        return ""
+    return "" if person.credential == "token" else person.name
 
 
 def resolve_workloads(server: "ApiClient", name: str) -> list[str]:

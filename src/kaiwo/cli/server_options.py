@@ -26,10 +26,15 @@ host_option = click.option(
     "--host", metavar="ADDRESS", default=DEFAULT_HOST, show_default=True, help="Address to listen on."
 )
 server_options = add_options(
+    click.option(
+        "--insecure-http", is_flag=True, help="Serve other machines without TLS: tokens can be read on the way."
+    ),
     _file("--tls-cert", "Serve HTTPS with this certificate (PEM)."),
     _file("--tls-key", "Private key, if it is not in the certificate file."),
     _file("--agent-token-file", "File with the node agents' token (default: KAIWO_HOME/agent-token)."),
     _file("--policy", "YAML file with the scheduling policy; see docs/policy.md."),
+    click.option("--audit-keep", metavar="LENGTH", help="How long records of the audit are kept (default: 730d)."),
+    click.option("--audit-size", metavar="SIZE", help="How much of the audit is kept (default: 1G)."),
     click.option(
         "--partitions",
         type=click.Choice(PARTITIONS),

@@ -66,6 +66,14 @@ def add_options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return add
 
 
+def reason_option() -> Callable[[Any], Any]:
+    return click.option("--reason", metavar="TEXT", default="", help="Why you change it, for the audit.")
+
+
+def reason_query(reason: str) -> dict[str, str]:
+    return {"reason": reason} if reason else {}
+
+
 def location_options() -> list[click.Parameter]:
     """--server and --home; their values are kept in the click context."""
     text = "Kaiwo server to use (default: the one running on this machine)."

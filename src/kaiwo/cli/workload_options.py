@@ -32,7 +32,10 @@ _FLAGS_OF_FIELDS = {
     "gpuSharing": "--shared",
     "gpuIsolationGrade": "--isolation-grade",
     "gpuIsolation": "--isolation",
+    "gpuShareWith": "--share-with",
+    "gpuThreads": "--gpu-threads",
     "minPods": "--min-pods",
+    "secretEnv": "--secret-env",
     "nodeSelector": "--node-selector",
     "labels": "--label",
     **{field: f"--{field}" for field in _SAME.split()},
@@ -93,12 +96,14 @@ _WORK: tuple[Callable[[Any], Any], ...] = (
     _option("--name", "name_option", default="", metavar="NAME", help="Name (default: made from the command)."),
     _option("-g", "--gpus", type=WholeGpus(), metavar="N", help="Whole GPUs for each pod."),
     _option("--fraction", metavar="PART", help="Fraction of a GPU, such as 0.5."),
-    _option("--gpu-memory", metavar="SIZE", help="GPU memory, in MiB or such as 24Gi."),
+    _option("--gpu-memory", metavar="SIZE", help="GPU memory: MiB, or 24Gi. With --fraction the larger need counts."),
     _option("--devices", type=int, metavar="N", help="Number of GPUs to take that fraction or memory of."),
     _option("--partition", metavar="MODE", help="Use GPU partitions: CPX, CPX+NPS4 or any; --gpus counts them."),
     _option("--shared", is_flag=True, help="Let others share its whole GPUs; it counts as half of each."),
     _option("--isolation", metavar="METHOD", help="How fractions are isolated: mps, cu-mask or time-slicing."),
     _option("--isolation-grade", metavar="GRADE", help="Weakest acceptable grade: memory-capped, cu-mask, mps, ..."),
+    _option("--share-with", metavar="WHO", help="Who may share its GPU: anyone, nobody, or the same queue,user."),
+    _option("--gpu-threads", type=int, metavar="PERCENT", help="Multiprocessors that a share by MPS may use."),
     _option("--model", "models", multiple=True, metavar="MODEL", help="Only this GPU model. Repeatable."),
     _option("--cpu", metavar="AMOUNT", help="CPUs for each pod, such as 4 or 500m."),
     _option("--memory", metavar="SIZE", help="Memory for each pod, such as 16Gi."),
@@ -119,6 +124,10 @@ _WORK: tuple[Callable[[Any], Any], ...] = (
     _option("-l", "--label", "labels", multiple=True, metavar="KEY=VALUE", help="Label. Repeatable."),
     _option("-e", "--env", multiple=True, metavar="NAME[=VALUE]",
             help="Environment variable (default: its value here)."),
+    _option("--secret-env", multiple=True, metavar="NAME[=VALUE]",
+            help="Variable that is stored encrypted and never shown (default: its value here)."),
+    _option("--secret-env-file", metavar="FILE", type=click.Path(dir_okay=False),
+            help="File with secret variables, one NAME=VALUE a line."),
     _option("--node-selector", multiple=True, metavar="KEY=VALUE", help="Only nodes with this label. Repeatable."),
     _option("--workdir", metavar="DIR", help="Working folder of the command (default: the current one)."),
     _option("--user", metavar="NAME", help="User it belongs to (default: you)."),
@@ -153,6 +162,7 @@ def make_form(ctx: click.Context, options: dict[str, Any]) -> dict[str, Any]:
             "nodeSelector": dict(parse_pair(text, "label of a node") for text in options["node_selector"]),
             "command": command,
             "env": dict(_variable(text) for text in options["env"]),
+            "secretEnv": _secret_variables(options),
             "workdir": _workdir(options, command),
             "after": [full_name(part) for text in options["after"] for part in text.removesuffix(",").split(",")],
             "hold": options.get("hold") or None,
@@ -232,3 +242,30 @@ def _variable(text: str) -> tuple[str, str]:
     if text not in os.environ:
         raise ConfigError(f"--env {text}: no such variable in your environment; write {text}=value")
     return text, os.environ[text]
+
+
+def _secret_variables(options: dict[str, Any]) -> dict[str, str]:
+    """From the file first; a flag overrides it. No message shows a value."""
+    found: dict[str, str] = {}
+    if path := options["secret_env_file"]:
+        try:
+            with open(path) as file:
+                lines = file.read().splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is not text"
+            raise ConfigError(f"cannot read {path} ({why}); check --secret-env-file") from None
+        for number, line in enumerate(lines, 1):
+            name, equals, value = line.partition("=")
+            if not line.strip() or line.lstrip().startswith("#"):
+                continue
+            if not equals or not name.strip():
+                raise ConfigError(f"{path}, line {number} is not NAME=VALUE; correct it")
+            found[name.strip().removeprefix("export ")] = value
+    for text in options["secret_env"]:
+        name, equals, value = text.partition("=")
+        if equals and not name:
+            raise ConfigError("--secret-env needs a name before the =; write NAME=VALUE, or NAME")
+        if not equals and name not in os.environ:  # not shown: it may be the secret itself
+            raise ConfigError("--secret-env names a variable that is not in your environment; write NAME=VALUE")
+        found[name] = value if equals else os.environ[name]
+    return found

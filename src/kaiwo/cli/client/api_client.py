@@ -12,7 +12,15 @@ import msgspec
 
 from kaiwo import __version__
 from kaiwo.api.views import Problem
-from kaiwo.cli.client.http_connection import HttpError, HttpResponse, ServerTrust, send_request
+from kaiwo.cli.client.http_connection import (
+    TRUST_NOBODY,
+    HttpError,
+    HttpResponse,
+    ServerAddress,
+    ServerTrust,
+    StrangerError,
+    send_request,
+)
 from kaiwo.model.errors import ClusterError, ConfigError, KaiwoError, NotFoundError, RefusedError
 
 T = TypeVar("T")
@@ -44,7 +52,8 @@ class ApiClient(msgspec.Struct):
     url_source: str  # --server, KAIWO_SERVER, or the path of a server.json
     timeout_s: float = 30
     token_source: str = ""  # KAIWO_TOKEN, or the path of a token file
-    trust: ServerTrust = ServerTrust()
+    trust: ServerTrust = TRUST_NOBODY
+    socket_folder: str = ""  # has the server's socket, which is used instead of the URL; empty: none
 
     def get(self, path: str, query: Query | None = None) -> bytes:
         return self._read(self.open("GET", path, query))
@@ -68,8 +77,8 @@ class ApiClient(msgspec.Struct):
         """Send a request; the body is still to be read. `may_be_silent`: for hours."""
         parts = urlsplit(self.url)
         is_tls = parts.scheme == "https"
-        trust = self.trust if is_tls else None
-        address = (parts.hostname or "", parts.port or (443 if is_tls else 80))
+        port = parts.port or (443 if is_tls else 80)
+        address = ServerAddress(parts.hostname or "", port, is_tls, self.socket_folder)
         target = parts.path + BASE + path + (f"?{urlencode(query, doseq=True)}" if query else "")
         sent = {"User-Agent": f"kaiwo/{__version__}", **(headers or {})}
         if self.token:
@@ -77,7 +86,9 @@ class ApiClient(msgspec.Struct):
         until = time.monotonic() + MAX_RETRY_S
         while True:
             try:
-                answer = send_request(method, address, target, sent, body, self.timeout_s, may_be_silent, trust)
+                answer = send_request(method, address, target, sent, body, self.timeout_s, may_be_silent, self.trust)
+            except StrangerError as error:
+                raise NoServerError(error.fact, error.todo) from error
             except (OSError, HttpError) as error:
                 raise self.connection_error(error) from error
             pause_s = _retry_after_s(answer)
@@ -128,8 +139,9 @@ class ApiClient(msgspec.Struct):
             problem = msgspec.json.decode(body, type=Problem)
         except msgspec.DecodeError:
             return self._unexpected_answer(f"HTTP {response.status}")
-        # The server's message about tokens is written for API clients.
-        return ClusterError(self._unauthorized_message()) if response.status == 401 else problem_error(problem)
+        # The server's message about a wrong token is written for API clients; that about an ended one is for people.
+        is_wrong = response.status == 401 and problem.field != "token"
+        return ClusterError(self._unauthorized_message()) if is_wrong else problem_error(problem)
 
     def _unauthorized_message(self) -> str:
         if self.token_source == "KAIWO_TOKEN":

@@ -1,13 +1,17 @@
 """A small HTTP/1.1 client; the body of a response is read at once, in parts, or line by line.
 
-Never: reuses a connection, follows a redirect, or uses a proxy.
+Never: reuses a connection, follows a redirect, uses a proxy, or sends anything before it knows who listens.
 Why not http.client: importing it costs 28 ms of the 150 ms in which every verb must start.
 """
 
 import contextlib
+import os
 import socket
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
+
+from kaiwo.app.options import SOCKET
+from kaiwo.cli.client.peer_user import is_on_loopback, user_behind_socket, users_behind_port
 
 LONGEST_LINE = 64 * 1024
 MAX_HEADERS = 100
@@ -15,10 +19,29 @@ PART = 64 * 1024
 
 
 class ServerTrust(NamedTuple):
-    """How a server is authenticated over TLS."""
+    """How a server is authenticated: over TLS by its certificate, on this machine by its user."""
 
     ca_file: str = ""  # CA certificates, instead of the system's
     pinned: str = ""  # exactly this certificate, whatever its host name; it comes from the server's home folder
+    users: frozenset[int] = frozenset()  # who may run it on this machine
+
+
+TRUST_NOBODY = ServerTrust()
+
+
+class ServerAddress(NamedTuple):
+    host: str
+    port: int
+    is_tls: bool = False
+    folder: str = ""  # a folder with a socket: it is used instead of the host and the port
+
+
+class StrangerError(Exception):
+    """Nothing was sent, because the other end could not be trusted: the fact, and what to do."""
+
+    def __init__(self, fact: str, todo: str) -> None:
+        super().__init__(f"{fact}; {todo}")
+        self.fact, self.todo = fact, todo
 
 
 class HttpError(Exception):
@@ -111,21 +134,32 @@ class HttpResponse:
 
 def send_request(
     method: str,
-    address: tuple[str, int],
+    address: ServerAddress,
     target: str,
     headers: Mapping[str, str],
     body: bytes = b"",
     timeout_s: float | None = 30,
     may_be_silent: bool = False,
-    trust: ServerTrust | None = None,
+    trust: ServerTrust = TRUST_NOBODY,
 ) -> HttpResponse:
-    """Send one request and read the head of its answer. `may_be_silent`: for hours. `trust`: use TLS."""
-    # As bytes: for text Python imports the IDNA codec, which takes 1 ms and an ASCII name does not need.
-    host = address[0].encode() if address[0].isascii() else address[0]
-    connection = socket.create_connection((host, address[1]), timeout_s)  # type: ignore[arg-type]
+    """Send one request to a server that `trust` accepts, and read the head of its answer.
+
+    `may_be_silent`: for hours. Raises StrangerError, before anything is sent, if the server is not trusted.
+    """
+    connection = _connect_socket(address.folder, timeout_s) if address.folder else _connect_port(address, timeout_s)
     try:
-        if trust is not None:
-            connection = _start_tls(connection, address[0], trust)
+        if address.folder:
+            _check_users({user_behind_socket(connection)}, trust, os.path.join(address.folder, SOCKET))
+        elif address.is_tls:
+            connection = _start_tls(connection, address.host, trust)
+        elif is_on_loopback(connection):
+            check_listener(connection, trust)
+        elif "Authorization" in headers:
+            where = f"{address.host}:{address.port}"
+            raise StrangerError(
+                f"the token is never sent to another machine without encryption ({where})",
+                "serve Kaiwo with --tls-cert, and use https",
+            )
         # A server that stops reading a large body may have said why, so read its answer.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             connection.sendall(_request_head(method, address, target, headers, body) + body)
@@ -139,6 +173,42 @@ def send_request(
         raise
 
 
+def check_listener(connection: socket.socket, trust: ServerTrust) -> None:
+    """Raise StrangerError if a user whom `trust` does not name listens at the other end, on this machine."""
+    _check_users(users_behind_port(connection), trust, f"port {connection.getpeername()[1]} of this machine")
+
+
+def _connect_port(address: ServerAddress, timeout_s: float | None) -> socket.socket:
+    # As bytes: for text Python imports the IDNA codec, which takes 1 ms and an ASCII name does not need.
+    host = address.host.encode() if address.host.isascii() else address.host
+    return socket.create_connection((host, address.port), timeout_s)  # type: ignore[arg-type]
+
+
+def _connect_socket(folder: str, timeout_s: float | None) -> socket.socket:
+    """Connect through the folder's descriptor: a socket path is limited to 107 bytes, and a home may be deeper."""
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.settimeout(timeout_s)
+        at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            connection.connect(f"/proc/self/fd/{at}/{SOCKET}")
+        finally:
+            os.close(at)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _check_users(users: set[int], trust: ServerTrust, where: str) -> None:
+    if strangers := users - trust.users:
+        whose = "an unknown user" if min(strangers) < 0 else f"another user (uid {min(strangers)})"
+        raise StrangerError(
+            f"{where} belongs to {whose}, so nothing was sent",
+            "start your own with: kaiwo up, or name the user whose Kaiwo you trust in KAIWO_SERVER_USER",
+        )
+
+
 def _start_tls(connection: socket.socket, host: str, trust: ServerTrust) -> socket.socket:
     import ssl
 
@@ -148,9 +218,9 @@ def _start_tls(connection: socket.socket, host: str, trust: ServerTrust) -> sock
     return context.wrap_socket(connection, server_hostname=host)
 
 
-def _request_head(method: str, address: tuple[str, int], target: str, headers: Mapping[str, str], body: bytes) -> bytes:
-    host = f"[{address[0]}]" if ":" in address[0] else address[0]
-    lines = [f"{method} {target} HTTP/1.1", f"Host: {host}:{address[1]}", "Connection: close"]
+def _request_head(method: str, address: ServerAddress, target: str, headers: Mapping[str, str], body: bytes) -> bytes:
+    host = f"[{address.host}]" if ":" in address.host else address.host
+    lines = [f"{method} {target} HTTP/1.1", f"Host: {host}:{address.port}", "Connection: close"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
     if body or method != "GET":
         lines.append(f"Content-Length: {len(body)}")

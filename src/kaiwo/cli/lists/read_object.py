@@ -20,9 +20,11 @@ _COMPLETIONS = {
 }
 
 
-def read_object(server: ApiClient, kind: ObjectKind, name: str) -> bytes:
+def read_object(server: ApiClient, kind: ObjectKind, name: str, submission: int | None = None) -> bytes:
+    """`submission`: only of workloads; None: the latest."""
     if kind is WORKLOADS:
-        return server.get(workload_path(full_name(name)))
+        query = {} if submission is None else {"submission": submission}
+        return server.get(workload_path(full_name(name)), query)
     if kind in (NODES, QUEUES, RESERVATIONS):
         return server.get(object_path(kind.plural, name))
     if kind is GPUS:

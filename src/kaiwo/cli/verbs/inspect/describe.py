@@ -5,7 +5,7 @@ import shlex
 
 import click
 
-from kaiwo.api.views import CycleView, GpuView, NodeView, QueueView, ReservationView, WorkloadDetail
+from kaiwo.api.views import CycleView, GpuView, NodeView, PastAttemptView, QueueView, ReservationView, WorkloadDetail
 from kaiwo.cli.lists import columns
 from kaiwo.cli.lists.object_kinds import GPUS, KINDS, NODES, QUEUES, RESERVATIONS, WORKLOADS, find_kind, require_kind
 from kaiwo.cli.lists.read_object import complete_object, read_object, server_time
@@ -17,6 +17,8 @@ from kaiwo.cli.verb_base import Verb, connect_server
 from kaiwo.model.amounts import count, duration, gpus, rounded_memory, short_duration, thousandths
 from kaiwo.model.workload_record import WorkloadState
 
+PROMISE = "a promise, not a limit"
+
 
 def _complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     kinds = [kind.singular for kind in KINDS if kind.singular.startswith(incomplete)]
@@ -26,21 +28,30 @@ def _complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -
 @click.command(cls=Verb)
 @click.argument("kind", metavar="[KIND]", shell_complete=_complete)
 @click.argument("name", required=False, metavar="NAME", shell_complete=complete_object)
+@click.option(
+    "--submission",
+    metavar="N",
+    type=click.IntRange(1),
+    help="Submission of a workload's name that was used again (default: latest).",
+)
 @printing.output_option("table", "json", "yaml")
-def describe(kind: str, name: str | None, output: str) -> None:
+def describe(kind: str, name: str | None, submission: int | None, output: str) -> None:  # fmt: skip
     """Show one workload, node, queue, gpu, cycle or reservation in detail.
 
     \b
     Examples:
       kaiwo describe train
+      kaiwo describe train --submission 1
       kaiwo describe node node-1
       kaiwo describe gpu node-1/gpu-0
     """
     if name is None and (found := find_kind(kind)) is not None:
         raise click.UsageError(f"give the name of the {found.singular} to describe", click.get_current_context())
     chosen = WORKLOADS if name is None else require_kind(kind)
+    if submission is not None and chosen is not WORKLOADS:
+        raise click.UsageError("only workloads have submissions; leave out --submission", click.get_current_context())
     server = connect_server()
-    body = read_object(server, chosen, name or kind)
+    body = read_object(server, chosen, name or kind, submission)
     if output != "table":
         printing.print_body(body, output)
     elif chosen is WORKLOADS:
@@ -90,6 +101,8 @@ def _print_workload(detail: WorkloadDetail, now: int) -> None:
         ("submitted", f"{short_duration(now - w.submitted_s)} ago"),
         ("started", f"{_ago(w.started_s, now)}, attempt {w.attempt}" if w.started_s else ""),
         ("ended", _ago(w.ended_s, now) + _exit_text(detail) if w.ended_s else ""),
+        ("memory", f"{PROMISE}: {detail.memory_promise}; see: kaiwo doctor" if detail.memory_promise else ""),
+        ("peak memory", rounded_memory(detail.attempts[-1].peak_mib) if _has_peak(detail) else ""),
         ("time limit", duration(detail.time_limit_s) if detail.time_limit_s else ""),
         ("reservation", detail.reservation),
         ("expires", expires),
@@ -102,19 +115,50 @@ def _print_workload(detail: WorkloadDetail, now: int) -> None:
         ("after", ", ".join(short_name(name) for name in detail.after)),
         ("command", shlex.join(detail.command)),
         ("image", detail.image),
+        ("not shown", detail.hidden),
+        ("variables", ", ".join(f"{name} (secret)" for name in detail.secret_env)),
         ("labels", _pairs(w.labels)),
+        ("submission", _submissions(detail)),
     )
-    if detail.planned:
-        click.echo("\n" + printing.wrap(printing.as_sentence(detail.planned)))
+    incomplete = f"{short_name(w.name)} is {detail.incomplete}" if detail.incomplete else ""
+    for sentence in filter(None, (detail.capped_priority, detail.planned, incomplete, detail.kept_places)):
+        click.echo("\n" + printing.wrap(printing.as_sentence(sentence)))
     if detail.placed:
         pods = [
             [p.name, p.node, p.phase, short_duration(now - p.since_s), device_names(p.devices)] for p in detail.placed
         ]
         _print_table(("POD", "NODE", "PHASE", "SINCE", "DEVICES"), pods)
+    if attempts := [each for each in detail.attempts if each.ended_s or len(detail.attempts) > 1]:
+        rows = [
+            [str(a.attempt), _ago(a.started_s, now), short_duration((a.ended_s or now) - a.started_s),
+             ", ".join(a.nodes), device_names([device.partition("/")[2] for device in a.devices]), _ending(a)]
+            for a in attempts
+        ]  # fmt: skip
+        _print_table(("ATTEMPT", "STARTED", "TOOK", "NODES", "DEVICES", "ENDED"), rows)
     if detail.obstacles:
         click.echo("\nObstacles:")
         printing.print_obstacles(detail.obstacles)
         click.echo(f"\nsee what would start it: kaiwo why {short_name(w.name)}")
+
+
+def _has_peak(detail: WorkloadDetail) -> bool:
+    """Whether the memory use of its last attempt is known."""
+    return bool(detail.attempts and detail.attempts[-1].peak_mib)
+
+
+def _submissions(detail: WorkloadDetail) -> str:
+    """Empty for a name that was submitted once."""
+    if detail.submissions in ([], [detail.submission]):
+        return "" if detail.submission == 1 else str(detail.submission)
+    others = ", ".join(str(number) for number in detail.submissions if number != detail.submission)
+    command = f"kaiwo describe {short_name(detail.summary.name)} --submission N"
+    return f"{detail.submission}; also kept: {others} (see {command})"
+
+
+def _ending(attempt: PastAttemptView) -> str:
+    if not attempt.ended_s:
+        return attempt.message or "still running"
+    return attempt.message or f"exit code {attempt.exit_code}"
 
 
 def _print_node(node: NodeView) -> None:

@@ -15,6 +15,7 @@ from kaiwo.cli.output.table_layout import text_columns
 from kaiwo.cli.verb_base import Verb, connect_server
 from kaiwo.model.amounts import duration, rounded_memory, thousandths
 from kaiwo.model.errors import ConfigError
+from kaiwo.model.gpu import rule_words
 
 RESOURCES = ("RESOURCE", "USED", "FIXED", "SHARE", "QUOTA", "LIMIT", "WEIGHT", "WAITING REQUESTS")
 
@@ -58,11 +59,14 @@ def print_queue(view: QueueView) -> None:
         ("queue", view.name + (f" ({view.display_name})" if view.display_name else "")),
         ("parent", view.parent or "none"),
         ("priority", str(view.priority)),
+        ("max priority", f"{view.max_priority} (of its workloads)"),
         ("takes workloads", "yes" if view.is_leaf else "no, only the queues below it do"),
         ("divides by", "" if view.is_leaf else view.policy.value),
         ("reclaim", view.reclaim_strategy.value),
         ("min run time", duration(view.min_runtime_s) if view.min_runtime_s else ""),
         ("namespaces", ", ".join(view.namespaces)),
+        ("max threads", f"{view.max_threads} % of the multiprocessors" if view.max_threads else ""),
+        ("shares GPUs with", rule_words(tuple(view.share_with)) if view.share_with else ""),
         ("users", ", ".join(view.users)),
         ("GPU models", "; ".join(_model_text(name, amounts) for name, amounts in sorted(view.gpu_models.items()))),
         ("workloads", f"{view.running} running, {view.waiting} waiting"),

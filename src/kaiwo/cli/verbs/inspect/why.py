@@ -37,6 +37,8 @@ def why(name: str, output: str) -> None:
         return
     if view.position:
         click.echo(printing.wrap(_position(view)))
+    if view.capped_priority:
+        click.echo(printing.wrap(printing.as_sentence(view.capped_priority)))
     if view.planned:
         click.echo(printing.wrap(printing.as_sentence(view.planned)))
     click.echo("\nObstacles:")

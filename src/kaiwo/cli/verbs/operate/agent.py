@@ -12,7 +12,7 @@ from kaiwo.model.amounts import count
 from kaiwo.model.errors import ConfigError
 
 if TYPE_CHECKING:
-    from kaiwo.devices.agent.options import DevicesOf
+    from kaiwo.devices.agent.options import CheckListener, DevicesOf
 
 DEFAULT_KUBELET = "/var/lib/kubelet"
 
@@ -32,6 +32,21 @@ DEFAULT_KUBELET = "/var/lib/kubelet"
 @click.option("--kubelet-dir", metavar="DIR", default=DEFAULT_KUBELET, show_default=True, help="The kubelet's folder.")
 @click.option("--api", metavar="URL", default="", help="Kubernetes API server (default: the cluster's own).")
 @click.option("--state", "state_folder", metavar="DIR", default="", help="Folder for the records of allocated devices.")
+@click.option(
+    "--grant-keys",
+    metavar="NAMESPACE/NAME",
+    default="",
+    help="ConfigMap with the keys that verify grants (with --kubelet).",
+)
+@click.option(
+    "--scheduler-name",
+    "schedulers",
+    metavar="NAME",
+    multiple=True,
+    default=("kaiwo-scheduler",),
+    show_default=True,
+    help="Honour verified grants of pods with this schedulerName. Repeatable.",
+)
 @click.option("--once", is_flag=True, help="Print one sample as JSON and exit.")
 def agent(node: str, metrics: str, kubelet: bool, kubelet_dir: str, once: bool, **options: Any) -> None:
     """Sample this machine's GPUs every second and report to Kaiwo, Prometheus and the kubelet.
@@ -56,6 +71,12 @@ def agent(node: str, metrics: str, kubelet: bool, kubelet_dir: str, once: bool, 
         raise ConfigError("nothing to report to; give --server, --metrics, --kubelet or --once")
     if kubelet and not (find_spec("grpc") and find_spec("google") and find_spec("google.protobuf")):
         raise ConfigError("--kubelet needs gRPC, which is not installed; run: pip install 'kaiwo[agent]'")
+    if options["grant_keys"] and (options["grant_keys"].count("/") != 1 or not all(options["grant_keys"].split("/"))):
+        raise ConfigError(
+            f"--grant-keys '{options['grant_keys']}' is no ConfigMap; write it like kaiwo-system/kaiwo-grants"
+        )
+    if options["grant_keys"] and not find_spec("cryptography"):
+        raise ConfigError("--grant-keys needs cryptography, which is not installed; run: pip install 'kaiwo[agent]'")
     host, port = _parse_address(metrics)
     settings = AgentOptions(
         node=node or node_name(),
@@ -66,13 +87,33 @@ def agent(node: str, metrics: str, kubelet: bool, kubelet_dir: str, once: bool, 
         pod_resources=os.path.join(kubelet_dir, "pod-resources", "kubelet.sock") if kubelet else "",
         **options,
     )
-    running = NodeAgent(settings, printing.hint, _devices_of() if kubelet else None)
+    running = NodeAgent(
+        settings,
+        printing.hint,
+        _devices_of() if kubelet else None,
+        check_listener=_listener_check(settings.token_file),
+    )
+    if kubelet and not options["grant_keys"]:
+        printing.hint("grants are not verified: anyone who may annotate pods can choose devices; give --grant-keys")
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: running.stop())
     if running.endpoint:
         printing.hint(f"serving metrics on port {running.endpoint.port}")
     printing.hint(f"sampling {count(len(running.inventory.gpus), 'GPU')} of {settings.node} every second")
     running.run()
+
+
+def _listener_check(token_file: str) -> "CheckListener":
+    """The check of the CLI itself: on this machine, the token goes to a program of a trusted user only."""
+    from kaiwo.cli.client.find_server import trusted_users
+    from kaiwo.cli.client.http_connection import ServerTrust, check_listener
+
+    try:
+        owner = os.stat(token_file).st_uid if token_file else None
+    except OSError:
+        owner = None  # the stream says what is wrong with it
+    trust = ServerTrust(users=trusted_users(owner))
+    return lambda connection: check_listener(connection, trust)
 
 
 def _devices_of() -> "DevicesOf":

@@ -9,7 +9,8 @@ import click
 from kaiwo.api.views import Outcome
 from kaiwo.cli.client.api_client import ApiClient
 from kaiwo.cli.output import printing
-from kaiwo.cli.verb_base import Verb, connect_server
+from kaiwo.cli.stop_running import insist, yes_option
+from kaiwo.cli.verb_base import Verb, connect_server, reason_option, reason_query
 from kaiwo.model.errors import ConfigError
 
 MAX_BYTES = 16 * 1024 * 1024
@@ -39,17 +40,22 @@ def _read_file(path: str) -> bytes:
     return text
 
 
-def post_manifests(server: ApiClient, path: str, files: Sequence[str], dry_run: bool = False) -> bytes:
+def post_manifests(
+    server: ApiClient, path: str, files: Sequence[str], dry_run: bool = False, yes: bool = False, reason: str = ""
+) -> bytes:
     """Send all files as one stream of documents, so that the server applies all of them or none."""
     text = b"\n---\n".join(_read_file(file) for file in files)
-    return server.send("POST", path, {"dry_run": "true"} if dry_run else {}, text, "application/yaml")
+    query = ({"dry_run": "true"} if dry_run else {}) | reason_query(reason)
+    return insist(lambda more: server.send("POST", path, query | more, text, "application/yaml"), yes)
 
 
 @click.command(cls=Verb)
 @file_option(required=True)
 @click.option("--dry-run", is_flag=True, help="Check only; change nothing.")
+@yes_option
+@reason_option()
 @printing.output_option("table", "json", "yaml", "name")
-def apply(files: tuple[str, ...], dry_run: bool, output: str) -> None:
+def apply(files: tuple[str, ...], dry_run: bool, yes: bool, reason: str, output: str) -> None:
     """Create or update the objects in YAML files: all of them or, on an error, none.
 
     The files contain queues (KaiwoQueue), reservations (KaiwoReservation), partition modes (PartitioningPlan) and
@@ -61,14 +67,15 @@ def apply(files: tuple[str, ...], dry_run: bool, output: str) -> None:
       cat job.yaml | kaiwo apply -f - --dry-run
     """
     server = connect_server()
-    body = post_manifests(server, "/manifests", files, dry_run)
+    body = post_manifests(server, "/manifests", files, dry_run, yes, reason)
     printing.print_outcome(body, server.decode(body, Outcome), output)
 
 
 @click.command(cls=Verb)
 @file_option(required=True)
+@reason_option()
 @printing.output_option("table", "json", "yaml")
-def delete(files: tuple[str, ...], output: str) -> None:
+def delete(files: tuple[str, ...], reason: str, output: str) -> None:
     """Delete the objects in YAML files. Running workloads are cancelled first.
 
     The files contain queues (KaiwoQueue), reservations (KaiwoReservation), partition modes (PartitioningPlan) and
@@ -79,5 +86,5 @@ def delete(files: tuple[str, ...], output: str) -> None:
       kaiwo delete -f queues.yaml
     """
     server = connect_server()
-    body = post_manifests(server, "/manifests/delete", files)
+    body = post_manifests(server, "/manifests/delete", files, reason=reason)
     printing.print_outcome(body, server.decode(body, Outcome), output)

@@ -7,7 +7,7 @@ from kaiwo.cli.lists.columns import NUMBER, table_row
 from kaiwo.cli.output import printing
 from kaiwo.cli.output.table_layout import Column
 from kaiwo.cli.server_options import PARTITIONS
-from kaiwo.cli.verb_base import Verb, connect_server
+from kaiwo.cli.verb_base import Verb, connect_server, reason_option, reason_query
 from kaiwo.model.amounts import count, short_duration
 
 STEPS = (
@@ -31,8 +31,9 @@ NODES = (
 
 @click.command(cls=Verb)
 @click.option("--policy", type=click.Choice(PARTITIONS), help="Set the policy: off, plan only, or change modes.")
+@reason_option()
 @printing.output_option("table", "json", "yaml")
-def partitions(policy: str | None, output: str) -> None:
+def partitions(policy: str | None, reason: str, output: str) -> None:
     """Show which GPUs should change their partition mode for waiting workloads, and which changes are running.
 
     A GPU never changes under a running pod: it takes no new pods and changes when its pods have ended. To set the mode
@@ -45,7 +46,7 @@ def partitions(policy: str | None, output: str) -> None:
     """
     server = connect_server()
     if policy:
-        body = server.post("/partitions/policy", {"policy": policy})
+        body = server.post("/partitions/policy", {"policy": policy}, reason_query(reason))
         printing.print_outcome(body, server.decode(body, Outcome), output)
         return
     body = server.get("/partitions")

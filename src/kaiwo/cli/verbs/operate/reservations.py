@@ -12,7 +12,8 @@ from kaiwo.cli.lists.show_list import list_options, show_list
 from kaiwo.cli.name_completion import complete_node, complete_queue, complete_reservation
 from kaiwo.cli.output import printing
 from kaiwo.cli.output.formatting import full_name, given_fields, parse_pair, short_name
-from kaiwo.cli.verb_base import VerbGroup, connect_server, run_for_each
+from kaiwo.cli.stop_running import insist, yes_option
+from kaiwo.cli.verb_base import VerbGroup, connect_server, reason_option, reason_query, run_for_each
 from kaiwo.model.amounts import count, duration, thousandths
 from kaiwo.model.errors import ConfigError
 
@@ -73,9 +74,13 @@ def describe(name: str, output: str) -> None:
 @click.option("--end", metavar="WHEN", help="End time, or 8h after the start (default: never).")
 @click.option("--evict-at-end", is_flag=True, help="Stop the owner's workloads on these GPUs at the end.")
 @click.option("--dry-run", is_flag=True, help="Check only; change nothing.")
+@yes_option
+@reason_option()
 @printing.output_option("table", "json", "yaml", "name")
-def create(name: str, dry_run: bool, output: str, **options: Any) -> None:
+def create(name: str, dry_run: bool, yes: bool, reason: str, output: str, **options: Any) -> None:
     """Reserve GPUs for a queue, a user or a workload, or else as a pool for workloads that name it.
+
+    If this stops running work, or asks for more GPUs than the cluster has, it says so and asks first.
 
     \b
     Examples:
@@ -84,13 +89,15 @@ def create(name: str, dry_run: bool, output: str, **options: Any) -> None:
       kaiwo reservations create pool --device node-1/gpu-0 --device node-1/gpu-1
     """
     form, server = _reservation_form(name, options), connect_server()
-    body = server.post("/reservations", form, {"dry_run": "true"} if dry_run else {})
+    query = ({"dry_run": "true"} if dry_run else {}) | reason_query(reason)
+    body = insist(lambda more: server.post("/reservations", form, query | more), yes)
     printing.print_outcome(body, server.decode(body, Outcome), output)
 
 
 @reservations.command("delete")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete_reservation)
-def delete(names: tuple[str, ...]) -> int:
+@reason_option()
+def delete(names: tuple[str, ...], reason: str) -> int:
     """Delete reservations; workloads that run on their GPUs continue.
 
     \b
@@ -100,7 +107,7 @@ def delete(names: tuple[str, ...]) -> int:
     server = connect_server()
 
     def delete_one(name: str) -> None:
-        body = server.send("DELETE", object_path("reservations", name))
+        body = server.send("DELETE", object_path("reservations", name), reason_query(reason))
         printing.print_outcome(body, server.decode(body, Outcome))
 
     return run_for_each(names, delete_one)

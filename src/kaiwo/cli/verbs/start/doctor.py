@@ -40,8 +40,9 @@ def run_checks(location: ServerLocation) -> list[CheckResult]:
     try:
         server = connect(location, timeout_s=5)
     except KaiwoError as error:
-        return [*findings, _no_server(error), check_gpus(None), check_page()]
-    return [*findings, check_server(server), check_clock(server), check_gpus(server), check_page()]
+        return [*findings, _no_server(error), check_gpus(None), check_memory(None), check_page()]
+    checks = [check_server(server), check_clock(server), check_gpus(server), check_memory(server), check_page()]
+    return findings + checks
 
 
 def check_python() -> CheckResult:
@@ -135,6 +136,26 @@ def check_gpus(server: ApiClient | None) -> CheckResult:
     return CheckResult("gpus", "ok", f"this machine has {here}{seen}")
 
 
+def check_memory(server: ApiClient | None) -> CheckResult:
+    """Whether --memory is a limit: what the running Kaiwo says, or what one that is started from here could do."""
+    if server:
+        try:
+            cluster = server.decode(server.get("/status"), StatusView).cluster
+        except KaiwoError:
+            return check_memory(None)
+        if cluster.kind != "local":
+            return CheckResult("memory", "ok", "pods have the limits of their containers")
+        why, remedy = cluster.memory_promise, cluster.memory_remedy
+    else:
+        from kaiwo.clusters.local.cgroup_place import choose_place
+
+        choice = choose_place()
+        why, remedy = choice.why_not, choice.remedy
+    if why:
+        return CheckResult("memory", "warn", f"--memory is a promise, not a limit: {why}", remedy)
+    return CheckResult("memory", "ok", "--memory is a limit: each run has its own cgroup")
+
+
 def check_page() -> CheckResult:
     import kaiwo
 
@@ -184,7 +205,7 @@ def _has_compute_units(properties: str) -> bool:
 @click.command(cls=Verb)
 @printing.output_option("table", "json", "yaml")
 def doctor(output: str) -> int:
-    """Check this installation: Python, the home folder, disk, token, server, clock, GPUs and the web page.
+    """Check this installation: Python, the home folder, disk, token, server, clock, GPUs, memory limit, web page.
 
     Exits with 1 if a check fails; warnings do not count.
 

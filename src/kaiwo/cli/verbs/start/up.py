@@ -26,6 +26,15 @@ _OPTIONS = (
             help="YAML file that describes the nodes."),
     _option("--root", metavar="DIR", default="/", type=click.Path(exists=True, file_okay=False),
             help="Folder that contains this machine's /sys and /dev."),
+    _option("--keep-for", metavar="TIME", help="Keep ended workloads and their logs this long (default: 30d)."),
+    _option("--keep-free", metavar="SIZE",
+            help="Start nothing when the disk has less room (default: 500M, or 5 % of a small disk)."),
+    _option("--log-size", metavar="SIZE",
+            help="Keep the first and the last half of a log that grows beyond this; 0: keep all (default: 500M)."),
+    _option("--max-processes", metavar="N", type=click.IntRange(0),
+            help="Processes and threads of one run; 0: any number (default: a quarter of what the machine can have)."),
+    _option("--keep-size", metavar="SIZE",
+            help="Keep at most this much of them, such as 5G; the oldest are removed first (default: 5G)."),
 )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from kaiwo.cli.lists.show_list import fetch_list, make_list_request
 from kaiwo.cli.name_completion import array_members, complete_queue, complete_workload
 from kaiwo.cli.output import printing
 from kaiwo.cli.output.formatting import UNFINISHED_STATES, full_name
-from kaiwo.cli.verb_base import Verb, add_options, connect_server, exit_code
+from kaiwo.cli.verb_base import Verb, add_options, connect_server, exit_code, reason_option, reason_query
 from kaiwo.model.errors import ConfigError
 
 ALL_TASKS = "-*"  # `sweep-*` means all tasks of the array, as `describe` and `why` print it
@@ -21,10 +21,11 @@ ALL_TASKS = "-*"  # `sweep-*` means all tasks of the array, as `describe` and `w
 class BulkAction:
     """Applies one verb to workloads. An array's name means its tasks in `states`."""
 
-    def __init__(self, server: ApiClient, verb: str, states: Sequence[str]) -> None:
+    def __init__(self, server: ApiClient, verb: str, states: Sequence[str], reason: str = "") -> None:
         self._server = server
         self._verb = verb
         self._states = states
+        self._query = reason_query(reason)
         self._code = 0
 
     def apply(self, names: Sequence[str]) -> int:
@@ -55,7 +56,9 @@ class BulkAction:
 
     def _post(self, names: Sequence[str]) -> Iterator[ActionResult]:
         for at in range(0, len(names), MAX_NAMES):
-            answer = self._server.post(f"/workloads/{self._verb}", NamesForm(list(names[at : at + MAX_NAMES])))
+            answer = self._server.post(
+                f"/workloads/{self._verb}", NamesForm(list(names[at : at + MAX_NAMES])), self._query
+            )
             yield from self._server.decode(answer, BulkOutcome).results
 
     def _report(self, result: ActionResult, is_alone: bool) -> None:
@@ -86,6 +89,7 @@ def _selection_options(default_states: tuple[str, ...]) -> Callable[[Any], Any]:
                      help="All workloads in this queue and below."),
         click.option("--state", "states", multiple=True, metavar="STATE",
                      help=f"With -l or -q: only in this state (default: {', '.join(default_states)})."),
+        reason_option(),
     )  # fmt: skip
 
 
@@ -153,6 +157,7 @@ def _apply_to_selection(
     labels: tuple[str, ...],
     queue: str,
     states: tuple[str, ...],
+    reason: str,
 ) -> int:
     """Apply the verb to the named or selected workloads, whatever happens to the others."""
     if bool(names) == bool(labels or queue):
@@ -165,4 +170,4 @@ def _apply_to_selection(
         names = tuple(item["name"] for item in fetch_list(server, WORKLOADS, request)[0])
         if not names:
             printing.hint("no workloads match; nothing changed")
-    return BulkAction(server, verb, TASK_STATES.get(verb, default_states)).apply(names)
+    return BulkAction(server, verb, TASK_STATES.get(verb, default_states), reason).apply(names)

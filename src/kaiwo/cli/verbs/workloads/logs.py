@@ -28,34 +28,41 @@ LONGEST_PAUSE_S = 1.0
 @click.option("--pod", metavar="POD", default="", help="Pod to print (default: the first).")
 @click.option("--tail", metavar="N", type=click.IntRange(0), help="Print only the last N lines of the latest attempt.")
 @click.option("--attempt", metavar="N", type=click.IntRange(1), help="Attempt number (default: latest).")
-def logs(name: str, follow: bool, pod: str, tail: int | None, attempt: int | None) -> int:
+@click.option(
+    "--submission",
+    metavar="N",
+    type=click.IntRange(1),
+    help="Submission of a name that was used again (default: latest).",
+)
+def logs(name: str, follow: bool, pod: str, tail: int | None, attempt: int | None, submission: int | None) -> int:
     """Print a workload's output.
 
     Exits with 1 if the workload has not started; with -f, waits for it. A workload that is retried has a log for each
-    attempt, and the last three are kept. -f prints them one after another and names each on standard error. Workloads
-    that run in simulated time have no output.
+    attempt, and the last three are kept. -f prints them one after another and names each on standard error. A name that
+    was submitted again keeps the logs of its earlier submissions. Workloads that run in simulated time have no output.
 
     \b
     Examples:
       kaiwo logs train
       kaiwo logs -f train --tail 20
       kaiwo logs train --attempt 1
+      kaiwo logs train --submission 2
       kaiwo logs big --pod main-3
     """
-    query = given_fields({"pod": pod, "tail": tail, "attempt": attempt})
+    query = given_fields({"pod": pod, "tail": tail, "attempt": attempt, "submission": submission})
     server, full = connect_server(), full_name(name)
-    if follow and not _will_have_output(server, full):
+    if follow and submission is None and not _will_have_output(server, full):
         return 0
     if follow and attempt is None:
         copied = follow_log(server, full, query)
     else:
         copied = copy_log(server, full, {**query, "follow": "true"} if follow else query)
-    return 0 if copied else _explain_no_output(server, full)
+    return 0 if copied else _explain_no_output(server, full, submission)
 
 
 def follow_log(server: ApiClient, name: str, query: dict[str, Any]) -> int:
     """Copy the logs of all attempts, one after another, until the workload ends; return the number of bytes."""
-    chosen = {"pod": query["pod"]} if "pod" in query else {}
+    chosen: dict[str, Any] = {key: query[key] for key in ("pod", "submission") if key in query}
     copied = seen = 0
     pause_s = PAUSE_S
     while True:
@@ -111,8 +118,8 @@ def _will_have_output(server: ApiClient, name: str) -> bool:
     return True
 
 
-def _explain_no_output(server: ApiClient, name: str) -> int:
-    detail, short = _detail(server, name), short_name(name)
+def _explain_no_output(server: ApiClient, name: str, submission: int | None) -> int:
+    detail, short = _detail(server, name, submission), short_name(name)
     state = detail.summary.state
     if state in NOT_STARTED:
         printing.hint(f"{short} has not started; see: kaiwo why {short}")
@@ -130,8 +137,9 @@ def _print_simulated(name: str) -> None:
     printing.hint(f"{short_name(name)} has no output: it runs in simulated time")
 
 
-def _detail(server: ApiClient, name: str) -> WorkloadDetail:
-    return server.decode(server.get(workload_path(name)), WorkloadDetail)
+def _detail(server: ApiClient, name: str, submission: int | None = None) -> WorkloadDetail:
+    query = {} if submission is None else {"submission": submission}
+    return server.decode(server.get(workload_path(name), query), WorkloadDetail)
 
 
 def _is_simulated(server: ApiClient, detail: WorkloadDetail) -> bool:
