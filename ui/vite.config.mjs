@@ -16,7 +16,6 @@ export default defineConfig({
   server: {
     proxy: {
       '/api': { target: server, changeOrigin: true },
-      '/login': { target: server, changeOrigin: true },
     },
   },
 })

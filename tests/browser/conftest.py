@@ -43,7 +43,7 @@ def product(browser: Page, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 @pytest.fixture
 def page(browser: Page, product: Product) -> Iterator[Page]:
     """A fresh window on the product. Nothing may be logged, and nobody else may be asked."""
-    browser.open(product.url)
+    browser.open(product.new_login())
     yield browser
     assert browser.errors() == []
     assert browser.foreign_hosts() == []

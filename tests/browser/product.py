@@ -71,6 +71,10 @@ class Product:
         assert done.returncode == 0, f"kaiwo {' '.join(words)}: {done.stdout}{done.stderr}"
         return done.stdout
 
+    def new_login(self, after: str = "") -> str:
+        """Another one-time address; `after`: what the page shows then, such as `#work=default/x`."""
+        return self.run("login").strip() + after
+
     def login_address(self) -> str:
         """The one-time address that `kaiwo up` printed."""
         found = re.search(r"http://\S+/login\?code=[\w-]+", self._log.read_text())
@@ -79,7 +83,9 @@ class Product:
 
     def names(self, state: str) -> list[str]:
         """The workloads in a state, as the API lists them."""
-        with urllib.request.urlopen(f"{self.url}api/v1/workloads?state={state}&limit=500") as answer:
+        headers = {"Authorization": f"Bearer {(self.home / 'token').read_text().strip()}"}
+        request = urllib.request.Request(f"{self.url}api/v1/workloads?state={state}&limit=500", headers=headers)
+        with urllib.request.urlopen(request) as answer:
             return [item["name"] for item in json.load(answer)["items"]]
 
     def _is_ready(self) -> bool:

@@ -1,4 +1,4 @@
-"""The page comes up fast, outlives its server, and teaches when there is nothing to show."""
+"""The page comes up fast, outlives its server and its login, and teaches when there is nothing to show."""
 
 import time
 from pathlib import Path
@@ -17,7 +17,7 @@ def test_a_living_cluster_is_visible_five_seconds_after_the_start(browser: Page,
     product = Product(tmp_path, "--demo")
     began = product.start()
     try:
-        browser.open(product.url)
+        browser.open(product.new_login())
         browser.see(".work-table .state.running")
         browser.see("canvas")
         took_s = time.monotonic() - began
@@ -26,11 +26,11 @@ def test_a_living_cluster_is_visible_five_seconds_after_the_start(browser: Page,
         product.stop()
 
 
-def test_the_page_recovers_by_itself_when_the_server_is_killed(browser: Page, tmp_path: Path) -> None:
+def test_the_page_outlives_its_server_and_a_restart_asks_for_a_new_login(browser: Page, tmp_path: Path) -> None:
     product = Product(tmp_path, "--demo")
     product.start()
     try:
-        browser.open(product.url)
+        browser.open(product.new_login())
         browser.see(".work-table tbody tr")
         browser.see(".line.live")
         browser.evaluate("window.stillTheSamePage = true")
@@ -38,17 +38,22 @@ def test_the_page_recovers_by_itself_when_the_server_is_killed(browser: Page, tm
         browser.see(".line.reconnecting")
         assert browser.count(".work-table tbody tr") > 0, "what was known stays on the screen"
         product.start()
+        browser.see(".login", "Your login has ended")
+        browser.see(".login", "kaiwo login")
+        assert browser.evaluate("window.stillTheSamePage") is True
+        browser.open_beside(product.new_login())
         browser.see(".line.live")
         product.run("submit", "after-the-fall", "--fraction", "0.1", "--simulate", "10m")
+        browser.look_at(0)
         browser.see(".work-table tr", "after-the-fall")
-        assert browser.evaluate("window.stillTheSamePage") is True
+        assert browser.evaluate("window.stillTheSamePage") is True, "the other window's login is this one's, too"
     finally:
         product.stop()
 
 
 def test_several_windows_are_all_up_to_date(browser: Page, product: Product) -> None:
     """A browser opens six connections to one host in all, and a window that streams takes four."""
-    browser.open(product.url)
+    browser.open(product.new_login())
     browser.see(".work-table tbody tr")
     for _ in range(2):
         browser.open_beside(product.url)
@@ -71,7 +76,7 @@ def test_an_empty_cluster_teaches_how_to_submit(browser: Page, tmp_path: Path) -
     product = Product(tmp_path)
     product.start()
     try:
-        browser.open(product.url)
+        browser.open(product.new_login())
         browser.see(".teach", "No work yet")
         browser.see(".teach code", "kaiwo submit")
         words = browser.text(".teach code").split()

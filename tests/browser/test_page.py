@@ -49,7 +49,7 @@ def test_a_link_to_a_workload_opens_it(page: Page, product: Product) -> None:
 
 
 def test_a_workload_that_is_gone_is_said_to_be_gone(browser: Page, product: Product) -> None:
-    browser.open(f"{product.url}#work=default/never-was")
+    browser.open(product.new_login("#work=default/never-was"))
     browser.see(".detail .trouble", "never-was")
 
 
@@ -69,12 +69,38 @@ def test_search_and_queue_narrow_the_list(page: Page, product: Product) -> None:
     )
 
 
-def test_without_a_login_a_change_says_how_to_log_in(browser: Page, product: Product) -> None:
+def test_without_a_login_the_page_shows_nothing_and_says_how_to_log_in(browser: Page, product: Product) -> None:
     product.run("submit", "not-yours", *TOO_LARGE)
     browser.open(f"{product.url}#work=default/not-yours")
-    browser.click(".detail button", "Hold")
-    browser.see(".detail .trouble", "kaiwo login")
-    assert "default/not-yours" in product.names("waiting")
+    browser.see(".login", "kaiwo login")
+    assert browser.count(".work-table, .detail, canvas") == 0
+    assert "not-yours" not in browser.evaluate("document.body.innerText")
+    browser.goto(product.new_login("#work=default/not-yours"))
+    browser.see(".detail h2", "not-yours")
+    assert browser.evaluate("document.cookie") == ""
+
+
+def test_a_login_address_that_was_used_says_so(browser: Page, product: Product) -> None:
+    address = product.new_login()
+    browser.open(address)
+    browser.see(".work-table")
+    browser.open(address)  # another browser
+    browser.see(".login", "was already used")
+    browser.see(".login", "kaiwo login")
+
+
+def test_logging_out_ends_the_login_in_every_window_and_for_good(browser: Page, product: Product) -> None:
+    browser.open(product.new_login())
+    browser.see(".line.live")
+    token = browser.evaluate("localStorage.getItem('kaiwo-token')")
+    browser.open_beside(product.url)
+    browser.see(".work-table")
+    browser.click(".top button", "Log out")
+    browser.see(".login")
+    browser.look_at(0)
+    browser.see(".login")
+    again = f"fetch('/api/v1/status', {{headers: {{authorization: 'Bearer {token}'}}}}).then((answer) => answer.status)"
+    assert browser.evaluate(again) == 401
 
 
 def test_work_is_held_released_and_cancelled_after_the_one_time_login(browser: Page, product: Product) -> None:

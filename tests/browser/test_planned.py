@@ -29,7 +29,7 @@ def busy(browser: Page, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pr
 
 
 def test_the_list_and_the_detail_say_when_waiting_work_is_planned_to_start(browser: Page, busy: Product) -> None:
-    browser.open(busy.url)
+    browser.open(busy.new_login())
     browser.see(".work-table tr", "large")
     browser.until("/^planned to start in (29|30) min$/.test(document.querySelector('.work-table .planned')?.innerText)")
     assert browser.count(".work-table .planned") == 1, "what runs has no planned start"
@@ -43,7 +43,7 @@ def test_the_list_and_the_detail_say_when_waiting_work_is_planned_to_start(brows
 
 def test_what_is_planned_is_gone_when_the_work_is_held(browser: Page, busy: Product) -> None:
     busy.run("submit", "second", "--pods", "2", "--gpus", "8", "--simulate", "20m", "--estimate", "20m")
-    browser.open(f"{busy.url}#work=default/second")
+    browser.open(busy.new_login("#work=default/second"))
     browser.see(".detail .why .planned")
     busy.run("hold", "second")
     browser.see(".detail .state", "held")
@@ -57,7 +57,7 @@ def test_earlier_runs_stand_beside_the_estimate(browser: Page, busy: Product) ->
     for number in range(1, 4):
         busy.run("wait", f"sweep-{number}", "--for", "succeeded")
     busy.run("submit", "sweep-4", "--cpu", "1", "--simulate", "1h")
-    browser.open(f"{busy.url}#work=default/sweep-4")
+    browser.open(busy.new_login("#work=default/sweep-4"))
     browser.see(".detail .facts div", "Earlier runs")
     facts = browser.evaluate("[...document.querySelectorAll('.detail .facts div')].map((fact) => fact.innerText)")
     (earlier,) = [fact for fact in facts if fact.startswith("Earlier runs")]
@@ -69,7 +69,7 @@ def test_need_and_have_are_as_exact_as_the_sentence(browser: Page, busy: Product
     (busy.home / "small.yaml").write_text(SMALL)
     busy.run("apply", "-f", "small.yaml")
     busy.run("submit", "just-over", "--pods", "9", "--fraction", "0.889", "-q", "small", "--simulate", "1h")
-    browser.open(f"{busy.url}#work=default/just-over")
+    browser.open(busy.new_login("#work=default/just-over"))
     browser.see(".detail .obstacles li", "8.001 GPUs")
     numbers = browser.evaluate("[...document.querySelectorAll('.detail .need-have')].map((each) => each.innerText)")
     assert any("8.001 GPUs" in each and "8 GPUs" in each.splitlines() for each in numbers), numbers

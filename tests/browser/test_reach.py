@@ -62,7 +62,7 @@ def test_the_theme_follows_the_system_until_one_is_chosen(page: Page) -> None:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_text_stands_out_from_its_ground(browser: Page, product: Product, scheme: str) -> None:
     product.run("submit", f"contrast-{scheme}", "--pods", "40", "--gpus", "8", "--simulate", "10m")
-    browser.open(f"{product.url}#work=default/contrast-{scheme}", scheme=scheme)
+    browser.open(product.new_login(f"#work=default/contrast-{scheme}"), scheme=scheme)
     browser.see(".work-table")
     browser.see(".detail .obstacles li")
     browser.until("document.getAnimations().every(a => a.playState !== 'running')")
@@ -74,7 +74,7 @@ def test_no_width_scrolls_sideways(browser: Page, product: Product, width: int, 
     name = "a-workload-with-quite-a-long-name-that-nobody-would-type-twice"
     if f"default/{name}" not in product.names("waiting"):
         product.run("submit", name, "--pods", "40", "--gpus", "8", "--simulate", "10m")
-    browser.open(product.url, width=width, height=height)
+    browser.open(product.new_login(), width=width, height=height)
     browser.see(".work-table tr", name)
     sideways = "document.documentElement.scrollWidth > window.innerWidth"
     assert browser.evaluate(sideways) is False

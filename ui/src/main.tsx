@@ -1,5 +1,6 @@
 import { StrictMode } from 'react'
 import { createRoot } from 'react-dom/client'
+import { logInByAddress } from './api/session'
 import { App } from './page/App'
 import './styles/theme.css'
 import './styles/page.css'
@@ -8,6 +9,7 @@ import './styles/queues.css'
 import './styles/work.css'
 import './styles/detail.css'
 
+await logInByAddress()
 createRoot(document.getElementById('root')!).render(
   <StrictMode>
     <App />

@@ -1,8 +1,8 @@
 // Call the API. In: a path under /api/v1. Out: its JSON, or an ApiError with one sentence. It never retries or caches.
 
+import { BASE } from './base'
+import { authorization, endLogin } from './session'
 import type { Outcome, Problem } from './views'
-
-export const BASE = '/api/v1'
 
 /** The API refused, or could not be reached (status 0). */
 export class ApiError extends Error {
@@ -14,8 +14,7 @@ export class ApiError extends Error {
   }
 }
 
-const LOGIN =
-  'This browser is not logged in. Run `kaiwo login` in a terminal and open the address that it prints. The address works once; afterwards this page can make changes.'
+const LOGIN = 'This browser is not logged in. Run `kaiwo login` in a terminal and open the address that it prints.'
 
 export type Verb = 'hold' | 'release' | 'requeue' | 'cancel'
 
@@ -34,24 +33,26 @@ export function workloadPath(workload: string): string {
 }
 
 async function send<T>(method: string, path: string, signal?: AbortSignal): Promise<T> {
+  const login = authorization()
   let response: Response
   try {
     response = await fetch(BASE + path, {
       method,
       signal: signal ?? null,
-      credentials: 'same-origin',
-      headers: { accept: 'application/json' },
+      credentials: 'omit',
+      headers: { accept: 'application/json', ...login },
     })
   } catch (error) {
     if (signal?.aborted) throw error
     throw new ApiError(0, 'Kaiwo does not answer. The page keeps trying.')
   }
   if (response.ok) return (await response.json()) as T
+  if (response.status === 401) endLogin(login)
   throw new ApiError(response.status, await problemSentence(response))
 }
 
 async function problemSentence(response: Response): Promise<string> {
-  if (response.status === 401 || response.status === 403) return LOGIN
+  if (response.status === 401) return LOGIN
   try {
     const problem = (await response.json()) as Partial<Problem>
     if (problem.message) return problem.message

@@ -50,6 +50,30 @@ export interface AttemptsView {
   state: WorkloadState
 }
 
+/** Records of the audit, the newest first. `next` is `before` of the next page; 0 at the end. */
+export interface AuditPageView {
+  items: AuditRecordView[]
+  next: number
+  count: number
+  head: string
+}
+
+/** One change: who made it, and how it ended. `old` and `new` are JSON; empty: there was none. */
+export interface AuditRecordView {
+  n: number
+  at: string
+  person: string
+  role: string
+  credential: string
+  action: string
+  object: string
+  old: string
+  new: string
+  reason: string
+  outcome: string
+  detail: string
+}
+
 /** One result for each name, in their order; a duplicate name has one. */
 export interface BulkOutcome {
   results: ActionResult[]
@@ -70,6 +94,8 @@ export interface ClusterView {
   is_virtual: boolean
   speed: number
   now_s: number
+  memory_promise: string
+  memory_remedy: string
 }
 
 /** Whether it reads from a terminal, and the folder on the server with the socket for that. */
@@ -114,6 +140,16 @@ export interface GpuView {
   change: string
 }
 
+/** Who makes this request, as the server sees it. */
+export interface IdentityView {
+  name: string
+  role: string
+  queues: string[]
+  rights: string[]
+  credential: string
+  expires_in_s: number
+}
+
 /** An address that logs one browser in once. */
 export interface LoginView {
   path: string
@@ -136,6 +172,12 @@ export interface ModelAmountView {
   used: number
   fixed: number
   share: number
+}
+
+/** A token with its new secret, which is not stored and cannot be shown again. */
+export interface NewTokenView {
+  token: TokenView
+  secret: string
 }
 
 /** One node with its GPUs. */
@@ -200,6 +242,18 @@ export interface PartitionsView {
   history: PartitionStepView[]
 }
 
+/** One attempt of a workload: where it ran, and how it ended. */
+export interface PastAttemptView {
+  attempt: number
+  started_s: number
+  ended_s: number
+  exit_code: number
+  message: string
+  nodes: string[]
+  devices: string[]
+  peak_mib: number
+}
+
 /** Where a pod is between the decision and its end. */
 export type Phase = 'assumed' | 'done' | 'releasing' | 'running' | 'stuck'
 
@@ -254,6 +308,9 @@ export interface QueueView {
   namespaces: string[]
   users: string[]
   created_s: number
+  max_priority: number
+  share_with: string[]
+  max_threads: number
 }
 
 /** How much a queue may reclaim from others. */
@@ -283,6 +340,17 @@ export interface ReservationView {
   devices: DeviceView[]
   others: string[]
   message: string
+}
+
+/** The code of a login address. */
+export interface SessionForm {
+  code: string
+}
+
+/** A token for one browser. */
+export interface SessionView {
+  token: string
+  expires_in_s: number
 }
 
 /** How the queues directly below a queue divide what is left when each has what it deserves. */
@@ -352,6 +420,22 @@ export interface TermsView {
   arithmetic: string[]
 }
 
+/** A person's token. Its secret is shown once, when it is made. */
+export interface TokenView {
+  id: string
+  name: string
+  role: string
+  state: string
+  queues: string[]
+  created_s: number
+  created_by: string
+  expires_s: number
+  last_used_s: number
+  revoked_s: number
+  rotations: number
+  former_until_s: number
+}
+
 /** A queue's turn among the siblings with waiting work. Its keys count in this order. */
 export interface TurnView {
   place: number
@@ -406,6 +490,7 @@ export interface WhyView {
   planned: string
   verdict: WhyVerdict | null
   searched_all: boolean
+  capped_priority: string
 }
 
 /** All details of one workload. */
@@ -430,6 +515,16 @@ export interface WorkloadDetail {
   preemption_delay_s: number
   checkpoint_s: number
   restart_s: number
+  submission: number
+  submissions: number[]
+  attempts: PastAttemptView[]
+  incomplete: string
+  kept_places: string
+  asked_priority: number | null
+  capped_priority: string
+  memory_promise: string
+  hidden: string
+  secret_env: string[]
 }
 
 /** Where a workload is in its life. */

@@ -1,12 +1,13 @@
 // Follow one view of the API.
 //
 // In: a view and its query. Out: calls of `onChange` with the newest table and the state of the connection.
-// It never gives up. The browser reconnects a stream by itself and resumes it with Last-Event-ID; where it will not (the
-// server answered with an error), we open a new one, which begins with a `reset`. A window that leaves the streams to
-// another one polls the same page.
+// It never gives up while this browser is logged in. A stream that broke is opened again, with Last-Event-ID, and then
+// begins with what was missed or with a `reset`. A window that leaves the streams to another one polls the same page.
 
-import { BASE, ApiError, getJson } from '../api/client'
+import { BASE } from '../api/base'
+import { ApiError, getJson } from '../api/client'
 import type { Page, StatusView } from '../api/views'
+import { StreamRefused, readEvents } from './eventStream'
 import { repeat } from './repeat'
 import { type Delta, type Reset, type Table, applyDelta, fromReset } from './table'
 import { followStreamRole } from './streamingWindow'
@@ -53,43 +54,43 @@ function stream<T>(
   update: Update<T>,
   disconnected: (problem: string) => void,
 ) {
-  let source: EventSource
+  const stop = new AbortController()
+  const url = `${BASE}/stream?view=${view}${query && `&${query}`}`
   let retry = FIRST_RETRY_MS
+  let lastId = ''
   let timer: number | undefined
 
-  const open = () => {
-    source = new EventSource(`${BASE}/stream?view=${view}${query && `&${query}`}`)
-    source.addEventListener('reset', (event) => {
-      retry = FIRST_RETRY_MS
-      update({ table: fromReset(JSON.parse(event.data) as Reset<T>), connection: 'live', problem: '' })
-    })
-    source.addEventListener('delta', (event) => {
-      const before = table()
-      if (before) update({ table: applyDelta(before, JSON.parse(event.data) as Delta<T>), connection: 'live' })
-    })
-    source.addEventListener('open', () => {
-      if (table()) update({ connection: 'live', problem: '' }) // resumed: nothing need have changed
-    })
-    source.addEventListener('error', () => {
-      if (source.readyState === EventSource.CLOSED) void explainThenReopen()
-      else disconnected('')
-    })
-  }
-
-  /** An EventSource hides the server's answer, so the same view is asked for once in the plain role. */
-  const explainThenReopen = async () => {
-    const refused = source
+  const open = async () => {
+    let refused = false
+    try {
+      await readEvents(url, lastId, stop.signal, onOpen, (event) => {
+        lastId = event.id || lastId
+        retry = FIRST_RETRY_MS
+        if (event.kind === 'reset') {
+          update({ table: fromReset(JSON.parse(event.data) as Reset<T>), connection: 'live', problem: '' })
+        } else if (event.kind === 'delta') {
+          const before = table()
+          if (before) update({ table: applyDelta(before, JSON.parse(event.data) as Delta<T>), connection: 'live' })
+        }
+      })
+    } catch (error) {
+      refused = error instanceof StreamRefused
+    }
+    if (stop.signal.aborted) return
     disconnected('')
-    timer = window.setTimeout(open, retry)
+    timer = window.setTimeout(() => void open(), retry)
     retry = Math.min(retry * 2, LAST_RETRY_MS)
-    const problem = await fetchPage(view, query).then(() => '', problemOf)
-    if (source === refused) disconnected(problem)
+    // The list answers with the sentence that says why.
+    if (refused) disconnected(await fetchPage(view, query, stop.signal).then(() => '', problemOf))
+  }
+  const onOpen = () => {
+    if (table()) update({ connection: 'live', problem: '' }) // resumed: nothing need have changed
   }
 
-  open()
+  void open()
   return () => {
     window.clearTimeout(timer)
-    source.close()
+    stop.abort()
   }
 }
 

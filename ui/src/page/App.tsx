@@ -1,6 +1,7 @@
 // The whole page: four streams in, five panels out.
 
-import { useCallback, useEffect } from 'react'
+import { useCallback, useEffect, useSyncExternalStore } from 'react'
+import { currentLogin, onLoginChange } from '../api/session'
 import type { QueueView, StatusView } from '../api/views'
 import { Now, useClusterClock } from '../live/clock'
 import type { ConnectionState } from '../live/follow'
@@ -11,11 +12,25 @@ import { countIn } from '../words/work'
 import { Detail } from '../work/Detail'
 import { WorkPanel } from '../work/WorkPanel'
 import { Header } from './Header'
+import { LoginPage } from './LoginPage'
 import { ErrorMessage } from './Panel'
 import { Summary } from './Summary'
 import { usePageState } from './address'
 
 export function App() {
+  const login = useSyncExternalStore(onLoginChange, currentLogin)
+  if (login === 'in') return <Cluster />
+  return (
+    <>
+      <Header cluster={undefined} connection={null} now_s={0} />
+      <main>
+        <LoginPage login={login} />
+      </main>
+    </>
+  )
+}
+
+function Cluster() {
   const [pageState, go] = usePageState()
   const statusLive = useLive<StatusView>('status')
   const queueLive = useLive<QueueView>('queues')

@@ -1,5 +1,6 @@
 // The top of the page: which cluster this is, whether the page is live, the cluster's clock, and the theme.
 
+import { logOut } from '../api/session'
 import type { ClusterView } from '../api/views'
 import type { ConnectionState } from '../live/follow'
 import { clock } from '../words/times'
@@ -7,7 +8,7 @@ import { useTheme } from './theme'
 
 interface Props {
   cluster: ClusterView | undefined
-  connection: ConnectionState
+  connection: ConnectionState | null // null: not logged in
   now_s: number
 }
 
@@ -30,7 +31,12 @@ export function Header({ cluster, connection, now_s }: Props) {
             {clock(now_s)}
           </time>
         )}
-        <ConnectionMark connection={connection} />
+        {connection && <ConnectionMark connection={connection} />}
+        {connection && (
+          <button type="button" onClick={() => void logOut()}>
+            Log out
+          </button>
+        )}
         <ThemeButton />
       </div>
     </header>

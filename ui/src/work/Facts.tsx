@@ -14,7 +14,7 @@ export function Facts({ detail }: { detail: WorkloadDetail }) {
     ['Queue', work.queue],
     ['User', work.user],
     ['Type', work.kind],
-    ['Priority', String(work.priority)],
+    ['Priority', detail.asked_priority == null ? String(work.priority) : `${work.priority} (asks for ${detail.asked_priority})`],
     ['Requests', detail.requests.join('; ')],
     ['Pods', `${work.pods.used} of ${work.pods.total} placed`],
     ['Submitted', `${span(now_s - work.submitted_s)} ago`],
@@ -33,6 +33,7 @@ export function Facts({ detail }: { detail: WorkloadDetail }) {
     ['After', detail.after.map(shortName).join(', ')],
     ['Image', detail.image],
     ['Command', detail.command.length ? <code key="command">{detail.command.join(' ')}</code> : ''],
+    ['Not shown', detail.hidden ?? ''],
     ['Labels', labels.join(', ')],
   ]
   return (

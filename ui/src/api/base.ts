@@ -1,0 +1,1 @@
+export const BASE = '/api/v1'
