@@ -19,7 +19,7 @@ import httpx
 from msgspec.structs import replace
 
 from bench._agent_cost import resident_mib, used_s
-from kaiwo.app.http_server import raise_file_limit
+from kaiwo.clusters.local.open_files import raise_open_files
 from kaiwo.devices.agent_messages import MEDIA_TYPE, GpuSample, Hello, Sample, encode_line
 from kaiwo.devices.inventory import Inventory, PhysicalGpu, Telemetry
 
@@ -42,7 +42,7 @@ def cost_of_streams(agents: int, seconds: float) -> dict[str, Any]:
 
 
 async def _measure(pid: int, place: dict[str, Any], agents: int, seconds: float) -> dict[str, Any]:
-    raise_file_limit()
+    raise_open_files()
     reporters = [_Agent(f"node-{number:04d}", place) for number in range(agents)]
     for agent in reporters:
         await agent.open()
@@ -50,7 +50,8 @@ async def _measure(pid: int, place: dict[str, Any], agents: int, seconds: float)
     await asyncio.sleep(WARM_UP_S)
     sent, spent, began = sum(agent.sent for agent in reporters), used_s(pid), time.monotonic()
     seen_s = []
-    async with httpx.AsyncClient(base_url=place["url"]) as client:
+    headers = {"Authorization": f"Bearer {place['owner_token']}"}
+    async with httpx.AsyncClient(base_url=place["url"], headers=headers) as client:
         while time.monotonic() - began < seconds:
             seen_s.append(await _time_to_see(client, reporters[len(seen_s)]))
         took_s = time.monotonic() - began
@@ -133,7 +134,7 @@ async def _serve(home: Path, nodes: int) -> None:
     from kaiwo.runtime.loop.scheduling_loop import SchedulingLoop
     from kaiwo.runtime.nodes.local_node import devices_of
 
-    raise_file_limit()
+    raise_open_files()
     made = [Node(f"node-{at:04d}", 192_000, 1 << 20, gpus=devices_of(inventory(""))) for at in range(nodes)]
     loop = SchedulingLoop(LocalCluster(home, made), Journal(home / "journal"))
     running = asyncio.create_task(loop.run())
@@ -142,7 +143,10 @@ async def _serve(home: Path, nodes: int) -> None:
     await loop.changed(0)
     tune_interpreter()
     _, url = await serve(app, "127.0.0.1", 0, "", context.closing.set)
-    place = {"url": url, "port": int(url.rpartition(":")[2]), "token": context.access.agent_token, "pid": os.getpid()}
+    place = {
+        "url": url, "port": int(url.rpartition(":")[2]), "token": context.access.agent_token,
+        "owner_token": context.access.token, "pid": os.getpid(),
+    }  # fmt: skip
     print(json.dumps(place), flush=True)
     await running
 

@@ -1,4 +1,4 @@
-"""Readers of a busy Kaiwo's API, in a process of their own: `python -m bench._api_readers URL`.
+"""Readers of a busy Kaiwo's API, in a process of their own: `python -m bench._api_readers URL TOKEN`.
 
 Five readers follow a stream and three send a request every 100 ms, until standard input ends. Then the process prints
 JSON: how many answers and events came, and how long the answers took.
@@ -23,7 +23,8 @@ ASK_S = 0.1
 
 
 class ApiReaders:
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, token: str) -> None:
+        self._headers = {"Authorization": f"Bearer {token}"}
         self._address = urlsplit(url).netloc
         self._is_over = threading.Event()
         self._waiting: list[str] = []
@@ -47,7 +48,7 @@ class ApiReaders:
 
     def _follow(self, query: str) -> None:
         connection = http.client.HTTPConnection(self._address)
-        connection.request("GET", f"/api/v1/stream?{query}")
+        connection.request("GET", f"/api/v1/stream?{query}", headers=self._headers)
         answer = connection.getresponse()
         while not self._is_over.is_set():
             line = answer.readline()
@@ -61,7 +62,7 @@ class ApiReaders:
         while not self._is_over.wait(ASK_S):
             path = self._path(kind, draw)
             began = time.perf_counter()
-            connection.request("GET", f"/api/v1{path}")
+            connection.request("GET", f"/api/v1{path}", headers=self._headers)
             answer = connection.getresponse()
             body = answer.read()
             self.took_ms[kind].append((time.perf_counter() - began) * 1000)
@@ -84,7 +85,7 @@ def _p99(took: list[float]) -> float:
 
 
 if __name__ == "__main__":
-    readers = ApiReaders(sys.argv[1])
+    readers = ApiReaders(*sys.argv[1:])
     readers.begin()
     sys.stdin.read()
     print(json.dumps(readers.end()))

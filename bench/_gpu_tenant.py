@@ -1,6 +1,8 @@
 """A tenant of a GPU: one process that does one thing there and says how it went, as one line of JSON.
 
 python -m bench._gpu_tenant spin BEGIN END BLOCKS | allocate MIB... | fill MIB | fault | work
+
+With TENANT_UID in the environment it becomes that user first: other users can't read every checkout.
 """
 
 import contextlib
@@ -17,6 +19,10 @@ STEP_MIB = 256
 
 
 def main(what: str, *words: str) -> int:
+    if uid := int(os.environ.get("TENANT_UID", "0")):
+        os.setgroups([])
+        os.setgid(uid)
+        os.setuid(uid)
     result: dict[str, Any] = {"pid": os.getpid()}
     try:
         cuda = Cuda()

@@ -4,53 +4,22 @@ Two grants on one GPU: a tenant that attacks and a neighbour that works. The res
 happened, the verdict, and what the grade guarantees.
 """
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
+from bench._container_tenants import command_service
+from bench._gpu_tenants import ended, environment, neighbour, tenant
 from bench._isolation_guarantees import ESCAPES, GUARANTEES
 from kaiwo.devices.sharing.mps import MpsDaemon
 from kaiwo.devices.sharing.share_types import Grant
 
 NOBODY = 65534
-PATIENCE_S = 60
-
-
-def environment(grant: Grant, **changes: str | None) -> dict[str, str]:
-    """A tenant's environment: the shell's without CUDA variables, then the grant's, then the tenant's own changes."""
-    found = {name: value for name, value in os.environ.items() if not name.startswith("CUDA_")}
-    found |= grant.environment
-    for name, value in changes.items():
-        if value is None:
-            found.pop(name, None)
-        else:
-            found[name] = value
-    return found
-
-
-def start(env: dict[str, str], *words: str) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "bench._gpu_tenant", *words]
-    return subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-
-def finish(process: "subprocess.Popen[str]") -> dict[str, Any]:
-    try:
-        out, _ = process.communicate(timeout=PATIENCE_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        return {"error": "hung"}
-    lines = out.strip().splitlines()
-    return json.loads(lines[-1]) if lines else {"error": f"exit status {process.returncode}"}
-
-
-def tenant(env: dict[str, str], *words: str) -> dict[str, Any]:
-    return finish(start(env, *words))
 
 
 class EscapeAttempts:
@@ -139,24 +108,12 @@ class EscapeAttempts:
         seen = f"the neighbour's end: {outcome.get('error', 'worked on')}"
         return "error" not in outcome, f"{seen}; a new process: {after.get('error', 'works')}"
 
-
-@contextmanager
-def neighbour(grant: Grant) -> Iterator["subprocess.Popen[str]"]:
-    process = start(environment(grant), "work")
-    assert process.stdout is not None
-    process.stdout.readline()  # it computes
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-
-
-def ended(process: "subprocess.Popen[str]") -> dict[str, Any]:
-    """Let it work a little longer, then read how it ended."""
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(0.5)
-    return finish(process)
+    def command_service(self) -> tuple[bool, str]:
+        assert self.daemon is not None, "only MPS has a service to command"
+        with neighbour(self.theirs) as other:
+            is_held, seen = command_service(self.daemon)
+            outcome = ended(other)
+        return is_held and "error" not in outcome, seen
 
 
 @contextmanager

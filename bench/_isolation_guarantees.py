@@ -20,6 +20,7 @@ ESCAPES: Mapping[str, str] = {
     "kill-neighbour": "kill a neighbour's process, as another user",
     "change-mode": "set the GPU's compute mode, as another user",
     "kill-service": "kill the MPS server, as the same user",
+    "command-service": "kill the MPS server or command its daemon, as another user",
 }
 
 GUARANTEES: Mapping[str, Mapping[str, Verdict]] = {
@@ -34,6 +35,7 @@ GUARANTEES: Mapping[str, Mapping[str, Verdict]] = {
         "kill-neighbour": "held",
         "change-mode": "held",
         "kill-service": "open",
+        "command-service": "held",
     },
     "time-slicing": {
         "more-memory": "open",

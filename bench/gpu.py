@@ -14,8 +14,10 @@ import time
 from typing import Any
 
 from bench._agent_cost import agent_cost
+from bench._container_tenants import two_users
 from bench._cuda import BLOCKS_A_UNIT
-from bench._isolation_attacks import EscapeAttempts, ended, environment, finish, neighbour, start, tenant
+from bench._gpu_tenants import ended, environment, finish, neighbour, start, tenant
+from bench._isolation_attacks import EscapeAttempts
 from bench._nvidia_smi import disagreements, driver_version
 from kaiwo.devices.discover import discover
 from kaiwo.devices.inventory import Inventory
@@ -25,7 +27,7 @@ from kaiwo.devices.sharing.prepare_grants import GpuSharing
 from kaiwo.devices.sharing.share_types import Grant, GrantRequest, Refusal
 from kaiwo.model.gpu import Share
 
-SMALL, LARGE = 300, 700
+SMALL, LARGE, EQUAL = 300, 700, 400
 MAX_OFF = 0.15
 ROUNDS, SECONDS, START_S = 3, 3.0, 3.0
 MAX_AGENT_PERCENT = 1.0
@@ -124,12 +126,24 @@ class Bench:
             "ways_out": ways.try_all(),
         }
         if daemon:
+            result["two_users"] = two_users(small, large, self.blocks)
             set_compute_mode(self.gpu.serial, DEFAULT)  # as where Kaiwo is not root
             is_held, seen = ways.leave_service()
             result["leave_service_without_root"] = {"verdict": "held" if is_held else "open", "seen": seen}
         self.sharing.release("small")
         self.sharing.release("large")
+        if daemon:
+            result["equal_shares"] = self.equal_shares()
         return result
+
+    def equal_shares(self) -> dict[str, Any]:
+        """Without its variables a client gets what the largest share has: among equals, its own."""
+        mine, theirs = (self.grant(name, EQUAL, "mps") for name in ("mine", "theirs"))
+        ways = EscapeAttempts(mine, theirs, self.sharing.daemon_of(mine), self.gpus)
+        tried = {"memory-variable": ways.memory_variable(), "more-threads": ways.more_threads()}
+        self.sharing.release("mine")
+        self.sharing.release("theirs")
+        return {way: {"verdict": "held" if is_held else "open", "seen": seen} for way, (is_held, seen) in tried.items()}
 
     def memory(self, grant: Grant) -> dict[str, Any]:
         limit = grant.held[0].mib
@@ -178,6 +192,12 @@ def missed(result: dict[str, Any]) -> list[str]:
         found.append(f"the shares under MPS are {mps['farthest_off']:.0%} off 3:7, at most {MAX_OFF:.0%} is due")
     if mps["memory"]["below"] != "ok" or mps["memory"]["above"] == "ok":
         found.append(f"the memory limit does not hold: {mps['memory']}")
+    users = mps["two_users"]
+    if "error" in users or abs(users["ratio"] * LARGE / SMALL - 1) > MAX_OFF or users["got_mib"] > users["limit_mib"]:
+        found.append(f"two users do not get their shares side by side: {users}")
+    for way, row in mps["equal_shares"].items():
+        if row["verdict"] != "held":
+            found.append(f"{way} among equal shares: {row['verdict']}, and held is promised: {row['seen']}")
     if None in mps["seen_by_agent"]:
         found.append("the agent does not see the tenants' processes")
     for row in (*mps["ways_out"], *slices["ways_out"]):

@@ -55,7 +55,7 @@ async def measure(home: str, nodes: int, waiting: int) -> dict[str, float]:
     capacity = nodes * GPUS
     async with running(UpOptions(home, port=0, nodes=nodes)) as kaiwo:
         visitors = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "bench._api_readers", kaiwo.url,
+            sys.executable, "-m", "bench._api_readers", kaiwo.url, kaiwo.context.access.token,
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
         )  # fmt: skip
         await until(lambda: kaiwo.context.streams.count == 5)
