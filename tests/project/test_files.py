@@ -50,6 +50,12 @@ def test_no_file_names_a_package_registry() -> None:
     assert found == []
 
 
+def test_the_images_base_has_a_digest() -> None:
+    text = (ROOT / "deploy" / "Dockerfile").read_text()
+    assert re.search(r"^ARG BASE=\S+@sha256:[0-9a-f]{64}$", text, re.MULTILINE)
+    assert set(re.findall(r"^FROM (\S+)", text, re.MULTILINE)) == {"${BASE}"}
+
+
 def test_no_lock_file_holds_a_download_address() -> None:
     for lock in LOCKS:
         assert "://" not in lock.read_text(), lock
