@@ -8,6 +8,7 @@ import yaml
 
 from tests.conftest import ROOT
 from tests.controlplane.plane import Plane, find_programs
+from tests.waiting import wait_until
 
 CHART = ROOT / "deploy" / "chart"
 Json = dict[str, Any]
@@ -22,6 +23,26 @@ def helm(*words: str, plane: Plane | None = None) -> str:
     if done.returncode:
         raise RuntimeError(done.stderr.strip())
     return done.stdout
+
+
+def uninstall(plane: Plane, namespace: str) -> None:
+    """Remove the release, and wait until nothing of it acts any more."""
+    helm("uninstall", "kaiwo", f"--namespace={namespace}", "--cascade=background", plane=plane)
+    wait_until_unguarded(plane)
+
+
+def wait_until_unguarded(plane: Plane) -> None:
+    """The API server forgets a deleted admission policy a moment later, and refuses our keys to others until then."""
+    probe = yaml.safe_dump(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "probe", "annotations": {"kaiwo.ai/granted-devices": "[]"}},
+            "spec": {"containers": [{"name": "main", "image": "work"}]},
+        }
+    )
+    words = ("create", "--dry-run=server", "--namespace=default", "-f", "-")
+    wait_until(lambda: "created" in plane.kubectl(*words, text=probe, check=False), "the admission policies to be gone")
 
 
 def rendered(*options: str) -> list[Json]:

@@ -10,10 +10,11 @@ import yaml
 
 from kaiwo.app.options import SchedulerOptions
 from kaiwo.app.scheduler import scheduling
-from tests.clusters.kubernetes.chart import CHART, account_kubeconfig, helm
+from tests.clusters.kubernetes.chart import CHART, account_kubeconfig, helm, uninstall
 from tests.controlplane.plane import Plane, free_ports
 
 CERTIFICATE_OF = "kaiwo-webhooks"
+TRUSTED = tuple(yaml.safe_load((CHART / "values.yaml").read_text())["admission"]["trustedControllers"])
 
 
 class Installed(NamedTuple):
@@ -29,7 +30,7 @@ class Installed(NamedTuple):
         """What the Deployment runs, with the rights of its account."""
         wanted = SchedulerOptions(
             str(home), port=0, kubeconfig=str(self.kubeconfig), lease_namespace=self.namespace, leader_elect=False,
-            webhooks=CERTIFICATE_OF, webhook_port=self.port, **options,
+            webhooks=CERTIFICATE_OF, webhook_port=self.port, trusted_controllers=TRUSTED, **options,
         )  # fmt: skip
         async with scheduling(wanted):
             yield
@@ -57,7 +58,7 @@ def installed(plane: Plane, namespace: str, *options: str) -> Iterator[Installed
         point_at_localhost(plane, namespace)
         yield Installed(plane, namespace, port, account_kubeconfig(plane, namespace, "kaiwo"))
     finally:
-        helm("uninstall", "kaiwo", where, "--cascade=background", plane=plane)
+        uninstall(plane, namespace)
 
 
 def point_at_localhost(plane: Plane, namespace: str) -> None:

@@ -21,7 +21,17 @@ from kaiwo.clusters.kubernetes.watch.operator_kinds import OWNERS
 from kaiwo.clusters.kubernetes.webhooks.certificate_secret import AUTHORITY
 from kaiwo.manifests.policy_file import read_policy
 from kaiwo.model.policy import Policy
-from tests.clusters.kubernetes.chart import ALL_ON, CHART, Json, helm, names, one, rendered
+from tests.clusters.kubernetes.chart import (
+    ALL_ON,
+    CHART,
+    Json,
+    helm,
+    names,
+    one,
+    rendered,
+    uninstall,
+    wait_until_unguarded,
+)
 from tests.conftest import ROOT
 from tests.controlplane.plane import MissingError, Plane, find_programs
 from tests.docs.markdown import code_words, table
@@ -134,6 +144,17 @@ def test_names_and_ports_agree_with_each_other() -> None:
     assert mounted == {each["name"] for each in _pod_spec(documents, "Deployment")["volumes"]}
 
 
+def test_an_agent_sees_no_other_files_of_its_node_than_it_uses() -> None:
+    """The kubelet's whole folder has the Secrets and volumes of every pod there."""
+    pod = _pod_spec(_plain("agent.yaml"), "DaemonSet")
+    folders = {each["hostPath"]["path"] for each in pod["volumes"] if "hostPath" in each}
+    kubelet = "/var/lib/kubelet"
+    assert folders == {"/dev", "/var/lib/kaiwo/agent", f"{kubelet}/device-plugins", f"{kubelet}/pod-resources"}
+    mounts = {each["mountPath"]: each.get("readOnly", False) for each in pod["containers"][0]["volumeMounts"]}
+    assert folders <= set(mounts)
+    assert mounts[f"{kubelet}/pod-resources"]
+
+
 def test_an_agent_reports_where_the_scheduler_listens_with_a_token_that_it_takes() -> None:
     documents = _plain("scheduler.yaml") + _plain("agent.yaml")
     (scheduler,) = _pod_spec(documents, "Deployment")["containers"]
@@ -171,8 +192,8 @@ def test_the_managers_profiles_are_one_config_map_and_no_other() -> None:
 @pytest.mark.usefixtures("helmed")
 def test_without_agents_or_without_certificates_nobody_listens_for_them() -> None:
     for option in ("agent.enabled=false", "agent.enabled=true,webhooks.enabled=false"):
-        text = yaml.safe_dump_all(rendered(f"--set={option}"))
-        for word in ("tokenreviews", "kaiwo-agents", "--agents", "--server=", "7601"):
+        text = yaml.safe_dump_all(rendered(f"--set={option},people.enabled=false"))
+        for word in ("tokenreviews", "subjectaccessreviews", "kaiwo-agents", "--agents", "--server=", "7601"):
             assert word not in text, (option, word)
 
 
@@ -184,7 +205,8 @@ def test_the_page_says_which_rights_the_scheduler_has() -> None:
         for verb in code_words(row[1])
     }
     above = {kind.lower() + "s" for _, kind in OWNERS}
-    documents = _plain("scheduler.yaml")
+    component = "app.kubernetes.io/component"
+    documents = [each for each in _plain("scheduler.yaml") if each["metadata"]["labels"].get(component) != "people"]
     rules = [rule for each in documents if each["kind"] in ("ClusterRole", "Role") for rule in each["rules"]]
     assert said == {
         (resource, verb) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]
@@ -212,11 +234,15 @@ def test_a_policy_reaches_the_scheduler_as_it_was_written() -> None:
 def test_prometheus_gets_the_token_from_the_same_secret() -> None:
     documents = rendered(*ALL_ON, "--set=serviceMonitor.enabled=true")
     spec = one(documents, "ServiceMonitor")["spec"]
-    assert spec["endpoints"][0]["authorization"]["credentials"] == {"name": "kaiwo-token", "key": "token"}
+    assert spec["endpoints"][0]["authorization"]["credentials"] == {"name": "kaiwo-token", "key": "metrics-token"}
     labels = one(documents, "Service")["metadata"]["labels"]
     assert spec["selector"]["matchLabels"].items() <= labels.items()
     pod = _pod_spec(documents, "Deployment")
-    assert [each["secret"]["secretName"] for each in pod["volumes"] if "secret" in each] == ["kaiwo-token"]
+    (secret,) = [each["secret"] for each in pod["volumes"] if "secret" in each]
+    assert secret["secretName"] == "kaiwo-token"
+    assert {item["path"] for item in secret["items"]} == {"token", "metrics-token"}
+    (copy,) = pod["initContainers"]
+    assert copy["command"][-3:] == ["/etc/kaiwo/token", "/etc/kaiwo/metrics-token", "/var/lib/kaiwo/"]
 
 
 def test_helm_installs_changes_and_removes_it(plane: Plane, namespace: str) -> None:
@@ -227,7 +253,7 @@ def test_helm_installs_changes_and_removes_it(plane: Plane, namespace: str) -> N
         helm("upgrade", "kaiwo", str(CHART), where, *ALL_ON, plane=plane)
         assert _there(plane, namespace) == names(_namespaced(rendered(*ALL_ON)))
     finally:  # its webhooks would refuse every queue of the tests that come after
-        helm("uninstall", "kaiwo", where, "--cascade=background", plane=plane)
+        uninstall(plane, namespace)
     assert _there(plane, namespace) == set()
     assert f"{namespace}:kaiwo" not in plane.kubectl("get", "clusterroles,clusterrolebindings", "-o", "name")
     assert "kaiwoqueues.kaiwo.ai" in plane.kubectl("get", "crd", "-o", "name")  # queues outlive the scheduler
@@ -253,6 +279,7 @@ def installed(plane: Plane) -> Iterator[str]:
     # The kinds stay: other tests use them. So does the namespace: nobody here would end its deletion.
     mine = [each for each in yaml.safe_load_all(text) if each and each["kind"] not in KEPT]
     plane.kubectl("delete", "--ignore-not-found", "--wait=false", "-f", "-", text=yaml.safe_dump_all(mine))
+    wait_until_unguarded(plane)
 
 
 KEPT = ("CustomResourceDefinition", "Namespace")

@@ -3,10 +3,12 @@
 import asyncio
 from typing import Any
 
+import msgspec
+import pytest
 from aiohttp import web
 
 from kaiwo.clusters.kubernetes.cache.nomination_annotations import NOMINATION_ANNOTATION, write_nomination
-from kaiwo.clusters.kubernetes.client import Client
+from kaiwo.clusters.kubernetes.client import ApiError, Client
 from kaiwo.clusters.kubernetes.client.credentials import ClusterAccess, Credential, FixedCredential, Trust
 from kaiwo.clusters.kubernetes.writers.nomination_writer import NominationWriter
 from kaiwo.decide.cycle import BUILTIN
@@ -76,7 +78,8 @@ def test_space_is_kept_until_its_pod_starts(plane: Plane) -> None:
             await scene.start(start_of("w", devices=whole(0, 1)))
             await scene.until(lambda: not scene.cluster.cache.in_flight.starts, "the Binding")
             assert (await scene.kubectl.read_pod("w"))["spec"]["nodeName"] == "node-1"
-            assert scene.cluster.cache.nominations.wanted == {}
+            await note_of(scene, "w", wanted=False)
+            await scene.until(lambda: not scene.cluster.cache.nominations.wanted, "the annotation to be gone")
             async with opened_here(plane, scene.kubectl) as other:
                 assert kept_in(other) == {}
 
@@ -177,5 +180,51 @@ def test_space_that_is_given_up_while_it_is_being_written_is_taken_away() -> Non
             cache.flush()
             assert cache.published.nominations == {}
             await client.close()
+
+    run(test())
+
+
+REFUSED_BY_A_POLICY = {
+    "code": 422,
+    "reason": "Invalid",
+    "message": "denied",
+    "details": {"causes": [{"message": "no"}]},
+}
+OF_ANOTHER_POD = {"code": 422, "reason": "Invalid", "details": {"causes": [{"field": "metadata.uid"}]}}
+
+
+@pytest.mark.parametrize(("status", "is_reported"), [(REFUSED_BY_A_POLICY, True), (OF_ANOTHER_POD, False)])
+def test_a_refused_nomination_is_reported_unless_its_pod_is_gone(status: dict[str, Any], is_reported: bool) -> None:
+    async def answer(_: web.Request) -> web.StreamResponse:
+        return web.json_response(status, status=422)
+
+    async def test() -> None:
+        said: list[str] = []
+        async with server_that(answer) as address:
+            client, cache = Client(ClusterAccess(address, Trust(), FixedCredential(Credential()))), cache_with_nodes()
+            writer = NominationWriter(client, cache, lambda: None, lambda event, **_: said.append(event))
+            cache.upsert_pod(cached_pod("a"))
+            cache.flush()
+            writer.apply(Plan(nominations=(Nomination("default/a", "main-0", "node-1", whole(0)),)))
+            await until(lambda: not writer._writer._tasks, "the refusal")
+            await client.close()
+        assert said == (["space-not-kept"] if is_reported else [])
+
+    run(test())
+
+
+def test_the_server_says_that_a_pod_was_replaced(plane: Plane) -> None:
+    async def test() -> None:
+        async with opened(plane) as scene:
+            first = await scene.kubectl.pod("w")
+            await scene.kubectl.delete("/api/v1/namespaces/default/pods/w")
+            body = {"metadata": {"uid": first["metadata"]["uid"], "annotations": {"a": "b"}}}
+            for _ in range(2):
+                with pytest.raises(ApiError) as refusal:
+                    await scene.kubectl.client.patch(
+                        "/api/v1/namespaces/default/pods/w/status", msgspec.json.encode(body)
+                    )
+                assert refusal.value.is_replaced, refusal.value
+                await scene.kubectl.pod("w") if refusal.value.is_not_found else None
 
     run(test())

@@ -31,7 +31,7 @@ from kaiwo.devices.agent.kubelet.kubernetes_api import KubernetesApi
 from kaiwo.devices.agent.kubelet.node_annotation import DEVICES_ANNOTATION, MERGE, NodeAnnotationWriter
 from kaiwo.model.errors import ClusterError
 from kaiwo.model.plan import Eviction, EvictionCause, Plan
-from tests.clusters.kubernetes.chart import ALL_ON, CHART, account_kubeconfig, helm, one, rendered
+from tests.clusters.kubernetes.chart import ALL_ON, CHART, account_kubeconfig, helm, one, rendered, uninstall
 from tests.clusters.kubernetes.installed_webhooks import point_at_localhost, queue
 from tests.clusters.kubernetes.kubectl_cluster import Json, Kubectl, pod_path
 from tests.clusters.kubernetes.test_volumes import CLAIMS, CLASSES, VOLUMES, claim, storage_class, using, volume
@@ -78,7 +78,7 @@ def accounts(plane: Plane) -> Iterator[Accounts]:
     point_at_localhost(plane, NAMESPACE)  # where nobody answers, work passes at once
     plane.kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd/kaiwoqueues.kaiwo.ai")
     yield Accounts(*(account_kubeconfig(plane, NAMESPACE, name) for name in ("kaiwo", "kaiwo-agent")))
-    helm("uninstall", "kaiwo", where, "--cascade=background", plane=plane)
+    uninstall(plane, NAMESPACE)
 
 
 def test_the_deployments_own_command_schedules_with_the_rights_of_its_account(
@@ -122,12 +122,16 @@ def test_the_role_has_exactly_the_rights_that_are_used(
                 lease_namespace=NAMESPACE,
                 webhooks="kaiwo-webhooks",
                 webhook_port=WEBHOOKS,
+                grant_keys="kaiwo-grants",
                 agents="kaiwo-agents",
                 agents_port=0,
                 agent_account=f"{NAMESPACE}:kaiwo-agent",
+                kubernetes_tokens=True,
             )
             async with scheduling(options) as kaiwo:
                 await _look_like_an_agent(kaiwo.url)
+                person = plane.kubectl("create", "token", "kaiwo-agent", f"--namespace={NAMESPACE}").strip()
+                await _look_like_a_person(kaiwo.url, person)
                 await kubectl.pod("goes")
                 await kubectl.pod("stays", gpus=9)
                 await _until_bound(kubectl, "goes")
@@ -157,7 +161,11 @@ def test_the_role_has_exactly_the_rights_that_are_used(
     above = {(group, kind.lower() + "s", verb) for group, kind in kinds for verb in ("list", "watch")}
     granted = _granted("ClusterRole", "kaiwo-system:kaiwo") | _granted("Role", "kaiwo")
     granted |= _granted("ClusterRole", "kaiwo-system:kaiwo-webhooks") | _granted("Role", "kaiwo-webhooks")
+    granted |= _granted("Role", "kaiwo-grants")
     assert above <= granted
+    # Looked up when a controller makes a ReplicaSet or a Job.
+    above |= {("apps", "deployments", "list"), ("batch", "cronjobs", "list")}
+    used.discard(("authentication.k8s.io", "selfsubjectreviews", "create"))  # every account may ask who it is
     # A pod is read by its name only after a Binding that broke off, of which there was none here.
     assert granted - above == (used - above) | {("", "pods", "get")}
 
@@ -186,6 +194,13 @@ async def _until_volumes_chosen(kubectl: Kubectl) -> None:
         where = f"{path}/{document['metadata']['name']}"
         await kubectl.patch(where, {"metadata": {"finalizers": None}})
         await kubectl.delete(where)
+
+
+async def _look_like_a_person(url: str, token: str) -> None:
+    """One without any right: it was asked who they are, and what they may do."""
+    headers = {"Authorization": f"Bearer {token}"}
+    async with aiohttp.ClientSession(headers=headers) as session, session.get(f"{url}/api/v1/status") as answer:
+        assert answer.status == 403, await answer.text()
 
 
 async def _look_like_an_agent(url: str) -> None:
@@ -281,7 +296,9 @@ def test_the_agent_reads_pods_and_writes_one_annotation_on_its_own_node(
                 await asyncio.to_thread(api.call, "GET", "/api/v1/nodes/node-1")
 
     run(test())
-    assert _granted("ClusterRole", "kaiwo-system:kaiwo-agent") == {("", "pods", "list"), ("", "nodes", "patch")}
+    rights = {("", "pods", "list"), ("", "nodes", "patch"), ("", "events", "create")}
+    assert _granted("ClusterRole", "kaiwo-system:kaiwo-agent") == rights
+    assert _granted("Role", "kaiwo-agent") == {("", "configmaps", "get")}  # the public keys, by their name
 
 
 OTHER_NOTE = b'{"metadata": {"annotations": {"other": "note"}}}'

@@ -6,14 +6,15 @@ In:    an API server, plans.   Out: events, of which the first batch is the whol
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import msgspec
 
 from kaiwo.clusters.kubernetes.cache.cluster_cache import SCHEDULER, ClusterCache
-from kaiwo.clusters.kubernetes.cache.device_grants import GRANT_ANNOTATION, write_grant
+from kaiwo.clusters.kubernetes.cache.device_grants import grant_annotations
 from kaiwo.clusters.kubernetes.cache.workload_unit import BlockedWorkload
 from kaiwo.clusters.kubernetes.client import ApiError, Client, ClusterAccess
 from kaiwo.clusters.kubernetes.client.connection import CALL_S
@@ -35,7 +36,8 @@ from kaiwo.clusters.kubernetes.writers.topology_status_writer import TopologySta
 from kaiwo.clusters.ledger import devices_in_use
 from kaiwo.clusters.protocol import Abilities, Cluster, PodRun, RecordChanges
 from kaiwo.manifests.kinds.annotations import OUR_PREFIX
-from kaiwo.model.errors import NotFoundError
+from kaiwo.model.cluster_write import ClusterWrite
+from kaiwo.model.errors import NotFoundError, RefusedError
 from kaiwo.model.events import Event
 from kaiwo.model.gpu import Share
 from kaiwo.model.node import Node
@@ -129,10 +131,23 @@ class KubernetesCluster(Records):
             client, cache, decoder, self._reservations, self.partitioning_plans, self._topologies, self.publish_soon,
             report,
         )  # fmt: skip
+        self._early_writes = deque[ClusterWrite](maxlen=10_000)  # before anybody listens
+        client.on_write = self._early_writes.append
         self._outbox: asyncio.Queue[tuple[Event, ...] | None] | None = None
         self._is_started = False
         self._publish_timer: asyncio.TimerHandle | None = None
         self._pause_s = SHORTEST_PAUSE_S
+
+    @property
+    def on_write(self) -> Callable[[ClusterWrite], None]:
+        """Called with everything that is written to the API server."""
+        return self.client.on_write
+
+    @on_write.setter
+    def on_write(self, listener: Callable[[ClusterWrite], None]) -> None:
+        self.client.on_write = listener
+        while self._early_writes:
+            listener(self._early_writes.popleft())
 
     def now_s(self) -> int:
         """Wall time, as in the timestamps of the cluster's objects."""
@@ -181,6 +196,10 @@ class KubernetesCluster(Records):
         self.cache.overlay_node(name, change)
         self.publish_soon()
 
+    async def set_holders(self, node: str, holders: Mapping[str, tuple[Share, ...]] | None) -> None:
+        self.cache.set_holders(node, holders)
+        self.publish_soon()
+
     @property
     def left_out(self) -> int:
         """How many objects could not be read since the start."""
@@ -194,14 +213,19 @@ class KubernetesCluster(Records):
         found = self.cache.slots.find(workload, pod)
         return PodRun() if found is None else PodRun(found.uid, found.annotations.get(OUR_PREFIX + "gpu-grade", ""))
 
-    async def correct_devices(self, pod: tuple[str, str], uid: str, devices: tuple[Share, ...]) -> None:
+    async def correct_devices(self, node: str, pod: tuple[str, str], uid: str, devices: tuple[Share, ...]) -> None:
         """Write on the pod which devices it really has. A patch of the status may change annotations too."""
-        body = {"metadata": {"uid": uid, "annotations": {GRANT_ANNOTATION: write_grant(devices)}}}
+        known = self.cache.pods.get(pod)
+        if known is not None and known.uid == uid and known.node != node:
+            raise RefusedError(f"pod {'/'.join(pod)} is not on {node}, so the agent there cannot say what it has")
+        annotations = grant_annotations(self.cache.grants.signatures, uid, node, devices)
+        body = {"metadata": {"uid": uid, "annotations": annotations}}
         path = f"/api/v1/namespaces/{quote(pod[0])}/pods/{quote(pod[1])}/status"
         try:
-            await self.client.patch(path, msgspec.json.encode(body))
+            reason = f"the agent on {node} says that it runs on other devices"
+            await self.client.patch(path, msgspec.json.encode(body), reason=reason)
         except ApiError as error:
-            if error.code in (404, 409, 422):  # it is gone, or another pod has its name
+            if error.is_replaced:
                 raise NotFoundError(f"pod {'/'.join(pod)} is gone") from error
             raise
 

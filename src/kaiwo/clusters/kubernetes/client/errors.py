@@ -11,8 +11,13 @@ import msgspec
 from kaiwo.model.errors import ClusterError
 
 
+class Cause(msgspec.Struct):
+    field: str = ""
+
+
 class Details(msgspec.Struct, rename="camel"):
     retry_after_seconds: int = 0
+    causes: tuple[Cause, ...] | None = None
 
 
 class Status(msgspec.Struct, rename="camel"):
@@ -25,11 +30,20 @@ class Status(msgspec.Struct, rename="camel"):
 
 
 class ApiError(ClusterError):
-    """The API server refused a call. `message`: what it said, without the call."""
+    """The API server refused a call. `message`: what it said, without the call; `fields`: which ones it refused."""
 
-    def __init__(self, code: int, reason: str, message: str, retry_after_s: float = 0, call: str = "") -> None:
+    def __init__(
+        self,
+        code: int,
+        reason: str,
+        message: str,
+        retry_after_s: float = 0,
+        call: str = "",
+        fields: tuple[str, ...] = (),
+    ) -> None:
         super().__init__(f"{call}: {message}" if call else message)
         self.code, self.reason, self.message, self.retry_after_s = code, reason, message, retry_after_s
+        self.fields = fields
 
     @property
     def is_gone(self) -> bool:
@@ -44,6 +58,11 @@ class ApiError(ClusterError):
     def is_conflict(self) -> bool:
         """Another client changed or created the object first."""
         return self.code == 409
+
+    @property
+    def is_replaced(self) -> bool:
+        """The object that the write names by its UID is gone; another one may have its name."""
+        return self.is_not_found or self.is_conflict or (self.code == 422 and "metadata.uid" in self.fields)
 
     @property
     def is_namespace_terminating(self) -> bool:
@@ -75,9 +94,12 @@ class UnreachableError(ClusterError):
 
 
 def status_error(status: Status, call: str, retry_after_s: float = 0) -> ApiError:
-    wait_s = status.details.retry_after_seconds if status.details else 0
+    details = status.details or Details()
     message = status.message or status.reason or f"HTTP {status.code}"
-    return ApiError(status.code, status.reason, message, float(wait_s or retry_after_s), call)
+    fields = tuple(cause.field for cause in details.causes or ())
+    return ApiError(
+        status.code, status.reason, message, float(details.retry_after_seconds or retry_after_s), call, fields
+    )
 
 
 def read_status(code: int, body: bytes, call: str, retry_after: str = "") -> ApiError:

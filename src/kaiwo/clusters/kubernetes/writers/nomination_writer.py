@@ -10,7 +10,7 @@ import msgspec
 
 from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
 from kaiwo.clusters.kubernetes.cache.nomination_annotations import NOMINATION_ANNOTATION, write_nomination
-from kaiwo.clusters.kubernetes.client import Client
+from kaiwo.clusters.kubernetes.client import ApiError, Client
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod
 from kaiwo.clusters.kubernetes.writers.coalescing_writer import AT_ONCE, CoalescingWriter, Report, WriteError
 from kaiwo.clusters.kubernetes.writers.pod_writes import pod_path
@@ -34,6 +34,9 @@ class NominationWriter:
     def apply(self, plan: Plan) -> None:
         nominations = {(each.workload, each.pod): each for each in plan.nominations}
         for workload, slot in plan.given_up:
+            if self._cache.lost_places.give_up(workload, slot):
+                self._report("place-not-kept", workload=workload, pod=slot)
+                self._cache.published.assume_nomination_gone(workload, slot)
             pod = self._cache.slots.find(workload, slot)
             if (workload, slot) not in nominations and pod is not None and not pod.node:
                 self._cache.published.assume_nomination_gone(workload, slot)
@@ -73,7 +76,8 @@ class NominationWriter:
             "metadata": {"uid": uid, "annotations": {NOMINATION_ANNOTATION: text or None}},
             "status": {"nominatedNodeName": node},
         }
-        await self._client.patch(f"{pod_path(pod)}/status", msgspec.json.encode(body))
+        reason = "space is kept for this pod" if text else "no space is kept for this pod any more"
+        await self._client.patch(f"{pod_path(pod)}/status", msgspec.json.encode(body), reason=reason)
         if not self._writer.has_newer(uid, nomination):
             self._cache.nominations.being_written.discard(uid)
             now = self._cache.pods.get(pod.key)
@@ -82,9 +86,12 @@ class NominationWriter:
 
     def _failed(self, uid: str, nomination: PodNomination, error: WriteError) -> None:
         pod = nomination.pod
-        self._report("space-not-kept", level="warning", pod=f"{pod.namespace}/{pod.name}", error=str(error))
+        now = self._cache.pods.get(pod.key)
         self._writer.drop(uid)
         self._cache.nominations.being_written.discard(uid)
         self._cache.nominations.delete_pod(uid)
-        self._cache.gang_index.touch(pod.key)
-        self._publish()
+        if not (isinstance(error, ApiError) and error.is_replaced):
+            self._report("space-not-kept", level="warning", pod=f"{pod.namespace}/{pod.name}", error=str(error))
+        if now is not None and now.uid == uid and not now.node:  # what is left on a bound pod harms nobody
+            self._cache.gang_index.touch(pod.key)
+            self._publish()
