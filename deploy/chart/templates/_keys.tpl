@@ -4,6 +4,7 @@
 "kaiwo.ai/granted-devices",
 "kaiwo.ai/grant-signature",
 "kaiwo.ai/kept-space",
+"kaiwo.ai/lost-places",
 "kaiwo.ai/planned-start",
 "kaiwo.ai/planned-place",
 "kaiwo.ai/fills-until",

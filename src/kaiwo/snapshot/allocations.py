@@ -71,6 +71,8 @@ def nomination_changed(state: "ClusterState", event: NominationChanged) -> None:
     is_lost = bool(event.nomination.lost_s)
     key = (event.nomination.workload, event.nomination.pod)
     (state.lost_places.add if is_lost else state.lost_places.discard)(key)
+    # Its time may be over already, and only a cycle says when to look again: nothing else may ask for one.
+    state.is_cycle_due = state.is_cycle_due or is_lost
     _allocate(state, "nomination", event.nomination)
     if workload is not None:
         charge(state, workload, event.nomination, +1)

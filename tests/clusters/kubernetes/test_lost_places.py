@@ -148,6 +148,7 @@ def test_no_place_is_kept_for_a_pod_that_nothing_makes_again() -> None:
 
 def test_no_place_is_kept_for_a_pod_that_the_scheduler_stopped() -> None:
     cache, _, pods = running_job()
+    cache.lost_places.is_leading = True
     pod = cache.pods["default", pods[1]["metadata"]["name"]]
     slot = str(cache.slots.units[NAME].slots[pod.uid])
     cache.published.assume_releasing(NAME, slot)

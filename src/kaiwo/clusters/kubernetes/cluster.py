@@ -24,6 +24,7 @@ from kaiwo.clusters.kubernetes.watch.cluster_watch import WRITTEN_BY_LEADER, Clu
 from kaiwo.clusters.kubernetes.writers.binder import Binder
 from kaiwo.clusters.kubernetes.writers.event_writer import EventWriter
 from kaiwo.clusters.kubernetes.writers.evictor import Evictor
+from kaiwo.clusters.kubernetes.writers.lost_place_writer import LostPlaceWriter
 from kaiwo.clusters.kubernetes.writers.node_writer import NodeWriter
 from kaiwo.clusters.kubernetes.writers.nomination_writer import NominationWriter
 from kaiwo.clusters.kubernetes.writers.partitioning_plan_status_writer import PartitioningPlanStatusWriter
@@ -120,6 +121,7 @@ class KubernetesCluster(Records):
         self._reservations = ReservationStatusWriter(client, cache, self.now_s, report)
         self._topologies = TopologyStatusWriter(client, cache.node_cache, report)
         self._nominations = NominationWriter(client, cache, self.publish_soon, report)
+        self._lost_places = LostPlaceWriter(client, cache, report)
         self._planned_starts = PlannedStartWriter(client, cache, report)
         self._queue_history = QueueHistoryWriter(client, cache, self.now_s, report)
         self._pod_writes = PodWrites(
@@ -185,8 +187,10 @@ class KubernetesCluster(Records):
 
     async def apply(self, plan: Plan) -> tuple[str, ...]:
         """Begin the writes. Returns the ids of what was begun (`workload/pod`) at once."""
+        self.cache.lost_places.is_leading = True
         for writer in (self._nominations, self._planned_starts, self._queue_history, self._reservations):
             writer.apply(plan)
+        self._lost_places.flush()
         begun = (*self._evictor.evict(plan.evictions), *self._binder.bind(plan.starts))
         self.publish_soon()
         return begun
@@ -237,8 +241,8 @@ class KubernetesCluster(Records):
             self._outbox.put_nowait(None)
         await self._pod_writes.close()
         writers = (
-            self._nominations, self._planned_starts, self._queue_history, self.queue_status, self._reservations,
-            self.partitioning_plans, self._topologies, self.event_writer,
+            self._nominations, self._lost_places, self._planned_starts, self._queue_history, self.queue_status,
+            self._reservations, self.partitioning_plans, self._topologies, self.event_writer,
         )  # fmt: skip
         await asyncio.gather(*(writer.close() for writer in writers))
         await self.watch.close()
@@ -261,6 +265,7 @@ class KubernetesCluster(Records):
         if self.client.may_write:
             self.event_writer.publish_changes()
             self._nominations.flush()
+            self._lost_places.flush()
             self._planned_starts.flush()
         else:
             self.cache.blocked_pods.take_new()  # the leader writes them

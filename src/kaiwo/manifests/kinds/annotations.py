@@ -35,8 +35,8 @@ KNOWN_ANNOTATIONS = (
 )  # fmt: skip
 # Written by Kaiwo itself, or read elsewhere: an object that was read from a cluster may carry them.
 SCHEDULER_ANNOTATIONS = (
-    "granted-devices", "grant-signature", "devices", "kept-space", "planned-start", "planned-place", "fills-until",
-    "gpu-grade", "gpu-note", "last-checkpoint",
+    "granted-devices", "grant-signature", "devices", "kept-space", "lost-places", "planned-start", "planned-place",
+    "fills-until", "gpu-grade", "gpu-note", "last-checkpoint",
 )  # fmt: skip
 MAX_CHARACTERS = 1_000  # of a setting; the longest that make sense list GPU models or nodes
 KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"

@@ -50,6 +50,7 @@ KEYS = (
     KeyRow("granted-devices", _OURS),
     KeyRow("grant-signature", _OURS),
     KeyRow("kept-space", _OURS),
+    KeyRow("lost-places", _OURS),
     KeyRow("planned-start", _OURS),
     KeyRow("planned-place", _OURS),
     KeyRow("fills-until", _OURS),

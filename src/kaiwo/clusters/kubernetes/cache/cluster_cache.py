@@ -109,7 +109,7 @@ class ClusterCache:
         self.start_backoff = StartBackoff(self.gang_index)
         self.gang_backoff = GangBackoff()
         self.nominations = NominationAnnotations()
-        self.lost_places = LostPlaces(self.gang_index)
+        self.lost_places = LostPlaces(self.gang_index, lambda: self.grants.signatures)
         self.planned_starts = PlannedStartAnnotations()
         # What follows for the workloads.
         self.claim_users = ClaimUsers(self.volumes, self.pods, self.in_flight.starts)
@@ -139,6 +139,7 @@ class ClusterCache:
             self._record_end(pod)
         self.in_flight.upsert_pod(pod)
         self.nominations.upsert_pod(pod)
+        self.lost_places.upsert_pod(pod)
         self.planned_starts.upsert_pod(pod)
         is_ours = pod.scheduler == self.scheduler
         if pod.spec.claims:
@@ -167,6 +168,7 @@ class ClusterCache:
             self._record_end(known)
         self.in_flight.delete_pod(pod.uid)
         self.nominations.delete_pod(pod.uid)
+        self.lost_places.delete_pod(pod.uid)
         self.planned_starts.delete_pod(pod.uid)
         self.grants.delete_pod(known)
         if known.spec.claims:
@@ -280,6 +282,8 @@ class ClusterCache:
         unit = self.gang_index.unit_of.get(pod.key)
         if pod.phase == "Succeeded" or not isinstance(unit, GangId) or pod.uid in self.in_flight.evictions:
             return
+        if pod.is_evicted and not self.lost_places.is_leading:
+            return  # perhaps by the former leader, who gives its place to others
         name = self.names.find(unit)
         slot = self.slots.units[name].slots.get(pod.uid) if name in self.slots.units else None
         place = self.published.pods.get(name, {}).get(str(slot)) if name is not None else None

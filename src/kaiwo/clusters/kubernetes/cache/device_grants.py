@@ -37,6 +37,12 @@ class GrantSignatures(Protocol):
     def is_honoured(self, pod: CachedPod, devices: str) -> bool:
         """False: the scheduler did not sign this grant."""
 
+    def seal(self, covered: bytes) -> str:
+        """The signature of anything else that the scheduler writes; empty: nothing is signed."""
+
+    def is_sealed(self, signature: str, covered: bytes) -> bool:
+        """False: the scheduler did not sign this."""
+
 
 class UnsignedGrants:
     """Where there are no keys, whatever is written on a pod of ours counts."""
@@ -45,6 +51,12 @@ class UnsignedGrants:
         return ""
 
     def is_honoured(self, pod: CachedPod, devices: str) -> bool:
+        return True
+
+    def seal(self, covered: bytes) -> str:
+        return ""
+
+    def is_sealed(self, signature: str, covered: bytes) -> bool:
         return True
 
 

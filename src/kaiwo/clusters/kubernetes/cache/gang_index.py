@@ -165,12 +165,12 @@ class GangIndex:
     def is_in_gang(self, key: Key) -> bool:
         return isinstance(self.unit_of.get(key), GangId)
 
-    def replaces(self, pod: CachedPod) -> bool:
+    def replaces(self, member: Member) -> bool:
         """Whether the owner of a lost pod may still make another one."""
-        return may_be_replaced(member_of(pod), self._gangs.owners)
+        return may_be_replaced(member, self._gangs.owners)
 
-    def replacement_delay_s(self, pod: CachedPod) -> int:
-        return replacement_delay_s(member_of(pod), self._gangs.owners)
+    def replacement_delay_s(self, member: Member) -> int:
+        return replacement_delay_s(member, self._gangs.owners)
 
     def owner_metadata(self, pod: CachedPod) -> list[OwnerMetadata]:
         """The annotations and labels of a pod's owners, nearest first."""

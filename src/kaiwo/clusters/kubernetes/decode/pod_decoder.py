@@ -19,6 +19,7 @@ from kaiwo.clusters.kubernetes.decode.wire_objects import (
     Pod,
     PodBody,
     PodContainer,
+    PodMeta,
     PodSpec,
     PodStatus,
     Volume,
@@ -42,6 +43,7 @@ _OUR_ANNOTATIONS = frozenset(
 _SETTINGS = GANG_ANNOTATIONS.union(
     prefix + name for prefix in (OUR_PREFIX, UPSTREAM_PREFIX) for name in KNOWN_ANNOTATIONS
 )
+_EVICTED_BYTES = b'"EvictionByEvictionAPI"'  # the reason in the condition DisruptionTarget
 _LEADER_BYTES = b'"leaderworkerset.sigs.k8s.io/'
 _GPU_KEYS = (OUR_PREFIX + "gpu-", UPSTREAM_PREFIX + "gpu-")
 _GPU_KEY_BYTES = tuple(key.encode() for key in _GPU_KEYS)
@@ -85,6 +87,8 @@ class CachedPod(msgspec.Struct, frozen=True, gc=False):
     nominated_node: str = ""  # the node on which its own scheduler keeps space for it
     is_ready: bool = False  # only for pods of a LeaderWorkerSet; nothing else needs it
     group_text: bytes = b""  # its group in Kubernetes' own PodGroup and Workload API
+    deleted_s: int = 0  # when it was told to go; 0: it was not
+    is_evicted: bool = False  # it was told to go through the Eviction API
 
     @property
     def key(self) -> Key:
@@ -144,6 +148,8 @@ class PodDecoder:
             share(status.nominated_node_name, status.nominated_node_name),
             _LEADER_BYTES in bytes(meta.labels) and _is_ready(status),
             _group_text(spec),
+            _deleted_s(meta),
+            meta.deletion_timestamp is not None and _EVICTED_BYTES in bytes(status.conditions),
         )
 
     def drop_unused(self, pods: Iterable[CachedPod]) -> None:
@@ -218,6 +224,13 @@ def _is_ready(status: PodStatus) -> bool:
     if status.phase != "Running":
         return False
     return any(item.type == "Ready" and item.status == "True" for item in _read_conditions(status.conditions or b"[]"))
+
+
+def _deleted_s(meta: PodMeta) -> int:
+    """The server stores when the grace period ends, not when it began."""
+    if meta.deletion_timestamp is None:
+        return 0
+    return max(1, read_time_s(meta.deletion_timestamp) - (meta.deletion_grace_period_seconds or 0))
 
 
 def _group_text(body: PodBody) -> bytes:

@@ -197,6 +197,7 @@ class PodMeta(Wire):
     resource_version: str = ""
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
+    deletion_grace_period_seconds: int | None = None
     labels: Raw = NOTHING
     annotations: Raw = NOTHING
     owner_references: Raw = NOTHING

@@ -36,10 +36,12 @@ class GrantSigner:
 
     def sign(self, uid: str, node: str, devices: str) -> str:
         """The annotation that goes beside the grant; empty while there is no key."""
+        return self.seal(signed_bytes(uid, node, devices))
+
+    def seal(self, covered: bytes) -> str:
         current = self.keys.current
         if current is None or self._private is None:
             return ""
-        covered = signed_bytes(uid, node, devices)
         text = write_signature(GrantSignature(current.id, self._private.sign(covered)))
         self._remember((text, covered), True)
         return text
@@ -49,10 +51,12 @@ class GrantSigner:
         return self.keys.is_first_signing or self.is_signed(pod, devices)
 
     def is_signed(self, pod: CachedPod, devices: str) -> bool:
-        text = pod.annotation(SIGNATURE_ANNOTATION)
-        if not text:
+        return self.is_sealed(pod.annotation(SIGNATURE_ANNOTATION), signed_bytes(pod.uid, pod.node, devices))
+
+    def is_sealed(self, signature: str, covered: bytes) -> bool:
+        if not signature:
             return False
-        asked = (text, signed_bytes(pod.uid, pod.node, devices))
+        asked = (signature, covered)
         known = self._known.get(asked)
         return self._remember(asked, self._verify(*asked)) if known is None else known
 
