@@ -97,7 +97,7 @@ def test_a_plan_that_gives_more_threads_than_were_asked_for_is_refused() -> None
     work = Workload("default/work", (Role(share(300)),))
     for threads, is_right in ((0, True), (300, True), (301, False)):
         start = Start("default/work", "main-0", "a", (Share("gpu-0", 400, 100, threads_milli=threads),))
-        assert isinstance(check_devices(work, start), Misfit) is not is_right
+        assert isinstance(check_devices(work, start, {}), Misfit) is not is_right
 
 
 @pytest.mark.parametrize(("threads", "percent"), [(0, "40"), (150, "15"), (900, "90")])

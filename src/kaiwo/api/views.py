@@ -401,6 +401,8 @@ class QueueView(msgspec.Struct, frozen=True):
     max_priority: int = DEFAULT_MAX_PRIORITY  # of its work; its own or inherited
     share_with: list[str] = []  # who may share a GPU with its work, by its own rule; empty: anyone
     max_threads: int = 0  # percent of the multiprocessors for one share, by its own bound; 0: it has none
+    default_threads: int = 0  # percent of the multiprocessors of a share that asks for none; 0: as its share
+    max_share_mib: int = 0  # memory of one share on one device, by its own bound; 0: it has none
 
 
 class TermsView(msgspec.Struct, frozen=True):

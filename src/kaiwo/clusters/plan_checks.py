@@ -12,8 +12,9 @@ from kaiwo.model.events import Event, PodChanged, PodGone, WorkloadGone
 from kaiwo.model.gpu import WHOLE_MILLI, GpuTenant, Share, joined_rules, may_share, outside_tenant, rule_of_node
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Eviction, Nomination, Start
-from kaiwo.model.queue import Queue, queue_path
+from kaiwo.model.queue import Queue, queue_path, share_limits
 from kaiwo.model.request import Request
+from kaiwo.model.share_limits import ShareLimits, most_share_mib
 from kaiwo.model.workload import Phase, Pod, Role, Workload, breaks_gang, pod_index, pod_name, role_name
 
 STILL_STOPPING = "its former pods are still stopping"
@@ -48,13 +49,13 @@ def check_starts(name: str, is_known: bool, starts: Sequence[Start], placed: Map
     return CheckedStarts(tuple({start.pod: start for start in starts if start.pod not in placed}.values()), events)
 
 
-def check_devices(workload: Workload, start: Start) -> Role | Misfit:
-    """The role of the pod that a start names, if that pod exists and is given what its role requests."""
+def check_devices(workload: Workload, start: Start, queues: Mapping[str, Queue]) -> Role | Misfit:
+    """The role of the pod that a start names, if that pod exists and is given what its role and its queue allow."""
     name = role_name(start.pod)
     role = next((role for role in workload.roles if role.name == name), None)
     if role is None or not 0 <= (index := pod_index(start.pod)) < role.count or pod_name(role, index) != start.pod:
         return Misfit("", f"it has no pod {start.pod}")
-    wrong = _device_mismatch(role.request, start.devices)
+    wrong = _device_mismatch(role.request, start.devices, share_limits(queues, workload.queue))
     return Misfit("", f"pod {start.pod}: {wrong}") if wrong else role
 
 
@@ -100,6 +101,11 @@ def _sharing_misfit(
         for share in pod.devices:
             if share.milli >= WHOLE_MILLI:
                 continue
+            if share.mib > (most := most_share_mib(nodes[pod.node].labels)) and not _is_partition(
+                nodes[pod.node], share
+            ):
+                given, allowed = memory(share.mib, most), memory(most, share.mib)
+                return Misfit(pod.node, f"a share of {given} of {share.gpu} is more than {pod.node} allows: {allowed}")
             others = before.setdefault((pod.node, share.gpu), list(ledger.pods_sharing(pod.node, share.gpu)))
             node_rule = rule_of_node(nodes[pod.node].labels) if others else ()
             mine = owners.tenant(pod) if others else None
@@ -107,6 +113,10 @@ def _sharing_misfit(
                 return Misfit(pod.node, f"others use {share.gpu} of node {pod.node}, with whom it may not share a GPU")
             others.append(pod)
     return None
+
+
+def _is_partition(node: Node, share: Share) -> bool:
+    return any(gpu.id == share.gpu and gpu.parent for gpu in node.gpus)
 
 
 def check_evictions(
@@ -140,14 +150,19 @@ def back_off_s(times: int) -> int:
     return min(1 << min(times, 10), LONGEST_BACK_OFF_S)
 
 
-def _device_mismatch(request: Request, devices: Sequence[Share]) -> str:
+def _device_mismatch(request: Request, devices: Sequence[Share], limits: ShareLimits) -> str:
     if len(devices) != request.gpus or len({share.gpu for share in devices}) != request.gpus:
         return f"it asks for {request.gpus} devices and was given {len(devices)}"
     for share in devices:
         if share.milli < 0 or share.mib < 0:
             return f"a share of {share.gpu} is below zero"
-        if share.threads_milli > request.threads_milli:
-            return f"it was given more threads of {share.gpu} than it asks for"
+        # Without a number of its own it may have the default of its queue or of the node.
+        allowed = max(request.fraction_milli or share.milli, limits.max_threads_milli)
+        if share.threads_milli > min(request.threads_milli or allowed, allowed):
+            return f"it was given more threads of {share.gpu} than it asks for and its queue allows"
+        if not request.is_exclusive and share.mib > limits.max_mib:
+            most, given = memory(limits.max_mib, share.mib), memory(share.mib, limits.max_mib)
+            return f"it was given {given} of {share.gpu}, and queue {limits.queue} allows at most {most} for one share"
         if request.is_memory and share.mib < request.gpu_mib:
             asked, given = memory(request.gpu_mib, share.mib), memory(share.mib, request.gpu_mib)
             return f"it asks for {asked} of each device and was given {given}"

@@ -1,12 +1,12 @@
 """Check whether a queue, and every queue above it, takes work of a namespace, of a user and with a priority."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
-from kaiwo.model.amounts import thousandths
+from kaiwo.model.amounts import memory, thousandths
 from kaiwo.model.errors import RefusedError
 from kaiwo.model.priority_cap import priority_cap
-from kaiwo.model.queue import Queue, queue_that_refuses, thread_bound
+from kaiwo.model.queue import Queue, queue_that_refuses, share_limits, thread_bound
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Workload
 
@@ -54,6 +54,12 @@ def check_priority(queues: Mapping[str, Queue], workload: Workload) -> None:
     )
 
 
+def check_shares(queues: Mapping[str, Queue], name: str, queue: str, requests: Sequence[Request]) -> None:
+    """Raise RefusedError if a share asks for more threads or memory than its queue allows."""
+    check_threads(queues, name, queue, requests)
+    _check_share_memory(queues, name, queue, requests)
+
+
 def check_threads(queues: Mapping[str, Queue], name: str, queue: str, requests: Iterable[Request]) -> None:
     """Raise RefusedError if a share asks for more threads than it has of the GPU, and than its queue allows."""
     bound = thread_bound(queues, queue)
@@ -69,6 +75,19 @@ def check_threads(queues: Mapping[str, Queue], name: str, queue: str, requests: 
             f"lower it, or ask an administrator to raise spec.maxThreads of {by}",
             "gpuThreads",
         )
+
+
+def _check_share_memory(queues: Mapping[str, Queue], name: str, queue: str, requests: Iterable[Request]) -> None:
+    """The memory of a fraction depends on the GPU: such work waits if it is too large everywhere."""
+    limits = share_limits(queues, queue)
+    for request in requests:
+        if request.is_memory and request.gpu_mib > limits.max_mib:
+            asked, most = memory(request.gpu_mib, limits.max_mib), memory(limits.max_mib, request.gpu_mib)
+            raise RefusedError(
+                f"workload {name} asks for a share of {asked}, and queue {limits.queue} allows at most {most} for one "
+                f"share; ask for less, or ask an administrator to raise spec.maxShareMemory of {limits.queue}",
+                "gpuMemory",
+            )
 
 
 def queues_of_namespaces(queues: Mapping[str, Queue]) -> dict[str, str]:

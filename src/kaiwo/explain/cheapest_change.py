@@ -116,12 +116,15 @@ def other_queues(what_if: WhatIf) -> Iterator[str]:
     """
     state, workload = what_if.state, what_if.workload
     rule = state.sharing.of_queue(workload.queue, state.queue_objects)
+    most_mib = state.sharing.limits_of(workload.queue, state.queue_objects).max_mib
     for name, is_leaf in zip(state.queues.names, state.queues.is_leaf, strict=True):
         if not is_leaf or name == workload.queue:
             continue
         moved, kept = replace(workload, queue=name), state.sharing.of_queue(name, state.queue_objects)
-        # A queue whose work shares GPUs with more people is no way around the rule of its own, either.
-        is_theirs = is_listed(state.queue_objects, moved) and joined_rules((rule, kept)) == kept
+        # Nor is a queue whose work shares GPUs with more people, or has larger shares.
+        is_as_strict = joined_rules((rule, kept)) == kept
+        is_as_strict = is_as_strict and state.sharing.limits_of(name, state.queue_objects).max_mib <= most_mib
+        is_theirs = is_listed(state.queue_objects, moved) and is_as_strict
         if is_theirs and queue_that_refuses(state.queue_objects, moved) is None:
             yield name
 

@@ -333,6 +333,9 @@ _TEXTS: dict[Reason, ObstacleText] = {
         shortage_sentences.share_with_more,
         shortage_sentences.share_with_more_in_kubernetes,
     ),
+    Reason.SHARE_TOO_LARGE: ObstacleText(
+        shortage_sentences.share_too_large, _always("ask for a smaller share; waiting does not help")
+    ),
     Reason.PARTITION_MODE: ObstacleText(_mode_missing, _mode_remedy),
     Reason.NOT_ENOUGH_GPUS: ObstacleText(shortage_sentences.too_large, shortage_sentences.smaller),
     Reason.NOT_ENOUGH_GPU_MEMORY: ObstacleText(shortage_sentences.device_too_small, shortage_sentences.smaller),

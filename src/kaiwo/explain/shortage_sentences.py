@@ -12,6 +12,7 @@ from kaiwo.model.obstacle import (
     NotOffered,
     Obstacle,
     Reason,
+    ShareBound,
     SharedByOthers,
     SizeBound,
 )
@@ -69,6 +70,12 @@ def may_not_share(o: Obstacle) -> str:
         return f"{text}: a rule of that work, of its queue or of the node excludes it"
     whose = "it asked to share" if facts.is_own else "by a rule of its queue or of the policy, it shares"
     return f"{text}: {whose} a GPU with {rule_words(facts.rule)} only".replace("with nobody only", "with nobody")
+
+
+def share_too_large(o: Obstacle) -> str:
+    queue = o.facts.queue if isinstance(o.facts, ShareBound) else ""
+    bound = f"queue {queue} allows at most" if queue else "no node allows more than"
+    return f"its share would take {need_words(o)} of one GPU, but {bound} {have_words(o)} for one share"
 
 
 def share_with_more(o: Obstacle) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 from kaiwo.gpus.share_rules import closed_devices, one_per_device
 from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.request import ANY_PARTITION, Request
+from kaiwo.model.share_limits import ANY_MIB
 from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows, freeze
 from kaiwo.snapshot.node_table import MIB, MILLI, SIZE, USABLE
 from kaiwo.snapshot.view import View
@@ -18,7 +19,19 @@ MANY = np.int64(1) << 40
 
 
 def eligible_devices(view: View, want: Request, nodes: Rows) -> BoolArray:
-    """Healthy devices of the requested model, size and partition profile, whether free or not."""
+    """Healthy devices of the requested model, size and partition profile that it may use, whether free or not."""
+    suitable = _suitable_devices(view, want, nodes)
+    return suitable & _is_within_share_bound(view, want, nodes) if _is_share_bounded(view, want) else suitable
+
+
+def devices_beyond_share_bound(view: View, want: Request, nodes: Rows) -> BoolArray | None:
+    """Devices that would serve it, but for a bound on the memory of one share; None: there is no bound."""
+    if not _is_share_bounded(view, want):
+        return None
+    return _suitable_devices(view, want, nodes) & ~_is_within_share_bound(view, want, nodes)
+
+
+def _suitable_devices(view: View, want: Request, nodes: Rows) -> BoolArray:
     gpus = view.of(nodes).gpus
     usable: BoolArray = gpus[:, USABLE] > 0
     if want.device_mib:
@@ -32,6 +45,28 @@ def eligible_devices(view: View, want: Request, nodes: Rows) -> BoolArray:
     if not want.gpu_models and not _must_check_vendor(view, want):
         return usable
     return usable & _is_among(view.nodes.gpu_model[nodes], _wanted_models(view, want))
+
+
+def _is_share_bounded(view: View, want: Request) -> bool:
+    """True if its queue or some node bounds the memory of one share."""
+    if not want.gpus or want.is_exclusive:
+        return False
+    if want.limits and want.limits.max_mib < ANY_MIB:
+        return True
+    nodes = view.nodes
+    return nodes.once("bounds shares", lambda: bool((nodes.max_share_mib < ANY_MIB).any()))
+
+
+def _is_within_share_bound(view: View, want: Request, nodes: Rows) -> BoolArray:
+    need_mib = device_need(want, view.of(nodes).gpus[:, SIZE])[1]
+    within: BoolArray = need_mib <= share_bound(view, want, nodes)[:, None]
+    return within
+
+
+def share_bound(view: View, want: Request, nodes: Rows) -> IntArray:
+    """The most memory of one share of this request on each of these nodes."""
+    bound: IntArray = np.minimum(view.nodes.max_share_mib[nodes], want.limits.max_mib if want.limits else ANY_MIB)
+    return bound
 
 
 def _must_check_vendor(view: View, want: Request) -> bool:
@@ -90,7 +125,7 @@ def _times(view: View, want: Request, nodes: Rows) -> IntArray:
     milli, mib, size = gpus[:, MILLI], gpus[:, MIB], gpus[:, SIZE]
     is_limited = view.reservations is not None or want.reservation
     is_chosen = want.gpu_models or want.device_mib or is_limited or _must_check_profile(view, want)
-    is_chosen = is_chosen or _must_check_vendor(view, want)
+    is_chosen = is_chosen or _must_check_vendor(view, want) or _is_share_bounded(view, want)
     usable = eligible_devices(view, want, nodes) if is_chosen else gpus[:, USABLE]
     times: IntArray
     if want.is_partition:

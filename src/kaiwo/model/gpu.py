@@ -89,18 +89,6 @@ SMALL_MILLI = 64  # smaller shares may be too small for a CU mask, depending on 
 SHARE_GRADE_LABEL = "kaiwo.ai/gpu-share-grade"  # the best grade of a share, on nodes without an agent
 
 
-MAX_THREADS = "kaiwo.ai/gpu-max-threads"  # a label of nodes: the most threads of a share beyond the share, in percent
-
-
-def threads_on_node(threads_milli: int, share_milli: int, labels: Mapping[str, str]) -> int:
-    """The threads that a share gets there. A label that cannot be read allows no more than the share."""
-    written = labels.get(MAX_THREADS)
-    if written is None:
-        return threads_milli
-    most_milli = 10 * int(written) if re.fullmatch("[0-9]{1,3}", written) else 0
-    return min(threads_milli, max(share_milli, most_milli))
-
-
 def is_grade_enough(grade: str, least: str) -> bool:
     return not least or GRADE_RANKS[grade] >= GRADE_RANKS[least]
 

@@ -36,6 +36,7 @@ class Reason(enum.StrEnum):
     GPU_UNHEALTHY = "gpu-unhealthy"
     GPU_ISOLATION = "gpu-isolation-too-weak"
     MAY_NOT_SHARE = "may-not-share-gpu"  # enough is free on GPUs whose tenants it may not share with
+    SHARE_TOO_LARGE = "gpu-share-too-large"  # its queue or every node allows less memory for one share
     PARTITION_MODE = "needs-another-partition-mode"
     NOT_ENOUGH_GPUS = "not-enough-gpus"  # no node has that many, even when empty
     NOT_ENOUGH_GPU_MEMORY = "not-enough-gpu-memory"  # no device is that large
@@ -184,6 +185,12 @@ class SharedByOthers(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, 
     is_own: bool = False  # it asked for that rule itself
 
 
+class ShareBound(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag="share-bound"):
+    """Who bounds the memory of one share."""
+
+    queue: str = ""  # empty: the nodes do
+
+
 class MpsOnAmd(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag="mps-on-amd"):
     """It asks for MPS, and all GPUs are AMD's, which have none."""
 
@@ -317,7 +324,7 @@ Facts = (
     NodesExcluded | VendorMissing | TopologyLabelMissing | ClosestNode | SizeBound | NotOffered | MoreBesideTenants
     | MpsOnAmd | ModelsPresent | ModeMissing | NoSuchMode | GangBound | QueueBound | NeverReclaims | OverQuota
     | ReclaimBound | NodeBound | SearchGaveUp | WorkProtected | WaitsUntil | RetryReason | RunTime | ReservedBy
-    | ReservationUnusable | QueueTakes | SharedByOthers
+    | ReservationUnusable | QueueTakes | SharedByOthers | ShareBound
 )  # fmt: skip
 
 

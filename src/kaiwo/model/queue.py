@@ -8,6 +8,7 @@ import msgspec
 
 from kaiwo.model.gpu import ShareRule
 from kaiwo.model.request import Request
+from kaiwo.model.share_limits import ANY_MIB, NO_LIMITS, ShareLimits
 from kaiwo.model.workload import Workload
 
 UNLIMITED = -1
@@ -90,6 +91,8 @@ class Queue(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     users: tuple[str, ...] = ()
     share_with: ShareRule = ()  # with whom its work shares a GPU, and that of the queues below it; empty: anyone
     max_threads_milli: int = 0  # of the multiprocessors, for one share; 0: as the queue above, at the top its share
+    default_threads_milli: int = 0  # of shares by MPS that do not ask for any; 0: as the queue above
+    max_share_mib: int = 0  # the memory of one share on one device; 0: as the queue above, at the top all of it
     created_s: int = 0  # of two equal queues the older is first
     is_implicit: bool = False  # the default queue as long as nobody has defined it
     max_priority: int | None = None  # of its work, here and below; None: see `priority_cap`
@@ -166,3 +169,14 @@ def thread_bound(queues: Mapping[str, Queue], name: str) -> ThreadBound:
     """The lowest bound of the queue and of those above it that have one."""
     found = [ThreadBound(q.max_threads_milli, q.name) for q in queue_path(queues, name) if q.max_threads_milli]
     return min(found, default=ThreadBound())
+
+
+def share_limits(queues: Mapping[str, Queue], name: str) -> ShareLimits:
+    """What the queue and those above it say about one share: the lowest bound, and the default of the nearest."""
+    path = list(queue_path(queues, name))
+    sizes = [(queue.max_share_mib, queue.name) for queue in path if queue.max_share_mib]
+    defaults = [queue.default_threads_milli for queue in path if queue.default_threads_milli]
+    if not sizes and not defaults and not any(queue.max_threads_milli for queue in path):
+        return NO_LIMITS
+    most_mib, by = min(sizes, default=(ANY_MIB, ""))
+    return ShareLimits(most_mib, by, thread_bound(queues, name).milli, defaults[0] if defaults else 0)

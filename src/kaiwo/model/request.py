@@ -22,6 +22,7 @@ from kaiwo.model.gpu import (
     is_grade_enough,
 )
 from kaiwo.model.partition_modes import smallest_partition_milli
+from kaiwo.model.share_limits import ShareLimits
 
 ANY_PARTITION = "any"
 # No cluster has this much. Larger requests are stored as this, so that sums fit in 64 bits.
@@ -40,7 +41,7 @@ class Toleration(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
 class Request(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     """Whole GPUs, a fraction of each of `gpus` devices, memory on each of them, or both: then the larger need binds."""
 
-    LATER_FIELDS: ClassVar[int] = 3  # see `model.digest`
+    LATER_FIELDS: ClassVar[int] = 4  # see `model.digest`
 
     cpu_milli: int = 0
     memory_mib: int = 0
@@ -66,6 +67,7 @@ class Request(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     share_with: ShareRule = ()  # with whom it shares a GPU, by its own rule; empty: anyone
     tenant: GpuTenant | None = None  # filled in where such rules are in use: see snapshot.sharing_rules
     threads_milli: int = 0  # of the multiprocessors that an MPS client may use; 0: as many as its share
+    limits: ShareLimits | None = None  # filled in where its queues bound its shares: see snapshot.sharing_rules
 
     @property
     def is_whole(self) -> bool:

@@ -378,8 +378,8 @@ class ClusterState:
         pods = self.pods.get(workload.name)
         needs = []
         number = self.backlog.shapes.shape_of
-        # Without reservations and rules about sharing this costs nothing.
-        has_access = self.reservations.live or workload.reservation or self.sharing.in_use
+        # Without reservations, and rules about sharing and shares, this costs nothing.
+        has_access = self.reservations.live or workload.reservation or self.sharing.in_use or self.sharing.has_limits
         for role in workload.roles:
             present = 0 if not pods else sum(1 for i in range(role.count) if pod_name(role, i) in pods)
             missing = role.count - present

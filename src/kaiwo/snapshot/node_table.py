@@ -22,6 +22,7 @@ from kaiwo.model.gpu import (
 )
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Nomination
+from kaiwo.model.share_limits import ANY_MIB, most_share_mib
 from kaiwo.model.workload import Pod
 from kaiwo.snapshot.array_types import BoolArray, IntArray, ReadOnly, read_only
 from kaiwo.snapshot.shared_devices import SharedDevices
@@ -95,6 +96,7 @@ class NodeTable(ReadOnly):
     schedulable: BoolArray
     share_rule: IntArray  # by node: the number of its rule in `share_rules`
     share_rules: Sequence[ShareRule]  # of nodes about who shares a GPU; the first: none
+    max_share_mib: IntArray  # by node: the most memory of one share
     changed: IntArray  # the version at which free amounts last changed
     node_changed: IntArray  # the version at which the node itself last changed
     _derived: dict[object, Any]
@@ -145,6 +147,7 @@ class EditableNodeTable(NodeTable):
         self.schedulable = np.zeros(rows, np.bool_)
         self.share_rule = np.zeros(rows, np.int64)
         self.share_rules: list[ShareRule] = [()]
+        self.max_share_mib = np.full(rows, ANY_MIB, np.int64)
         self.changed = np.zeros(rows, np.int64)
         self.node_changed = np.zeros(rows, np.int64)
         self.vendors: dict[str, str] = {}
@@ -170,6 +173,7 @@ class EditableNodeTable(NodeTable):
         self.free[row, EXTENDED:] = [node.extended.get(name, 0) for name in self.extended_names]
         self.schedulable[row] = node.ready and not node.cordoned
         self.share_rule[row] = _index(self.share_rules, rule_of_node(node.labels))
+        self.max_share_mib[row] = most_share_mib(node.labels)
         self.column[row] = MappingProxyType({gpu.id: column for column, gpu in enumerate(node.gpus)})
         count = len(node.gpus)
         self.gpus[row], self.gpu_model[row], self.gpu_profile[row], self.device_milli[row] = 0, -1, -1, 0
@@ -264,7 +268,7 @@ class EditableNodeTable(NodeTable):
 
 _ARRAYS = (
     "free", "gpus", "changed", "cpu_size", "memory_size", "gpu_total", "gpu_model", "gpu_profile", "device_milli",
-    "schedulable", "node_changed", "share_rule",
+    "schedulable", "node_changed", "share_rule", "max_share_mib",
 )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The rules in use about who may share a GPU with whom, and whose share each request and pod is.
+"""The rules in use about who may share a GPU with whom, whose share each request and pod is, and how large it may be.
 
 Requests name their tenant only as far as a rule in use asks for it. So clusters without rules have as few shapes as
 before, and a rule about queues does not make a shape of every user's request. What has been in use once stays in use:
@@ -22,8 +22,9 @@ from kaiwo.model.gpu import (
     rule_of_node,
 )
 from kaiwo.model.node import Node
-from kaiwo.model.queue import Queue, queue_path, thread_bound
+from kaiwo.model.queue import Queue, queue_path, share_limits, thread_bound
 from kaiwo.model.request import Request
+from kaiwo.model.share_limits import NO_LIMITS, ShareLimits
 from kaiwo.model.workload import RELEASING_PHASES, Pod, Workload
 from kaiwo.snapshot.node_table import Allocation
 
@@ -38,7 +39,9 @@ class SharingRules:
     def __init__(self) -> None:
         self.in_use: tuple[str, ...] = ()  # words of rules; empty: there has never been a rule
         self.everywhere: ShareRule = ()  # the policy's rule
+        self.has_limits = False  # some queue bounds its shares, or has a default for them
         self._queue_rules: dict[str, ShareRule] = {}  # by queue, with those above it
+        self._queue_limits: dict[str, ShareLimits] = {}
 
     def add(self, words: Iterable[str]) -> bool:
         """Whether one of these words was not in use before."""
@@ -48,8 +51,10 @@ class SharingRules:
             self.in_use = tuple(word for word in (*EQUALITIES, NOBODY) if word in known)
         return is_new
 
-    def forget_queues(self) -> None:
-        self._queue_rules = {}
+    def follow_queues(self, queues: Mapping[str, Queue]) -> None:
+        """A queue was added, changed or removed."""
+        self._queue_rules, self._queue_limits = {}, {}
+        self.has_limits = any(has_share_limits(queue) for queue in queues.values())
 
     def tenant(self, workload: Workload, own: ShareRule, queues: Mapping[str, Queue]) -> GpuTenant:
         rule = joined_rules((own, self.of_queue(workload.queue, queues), self.everywhere))
@@ -70,11 +75,15 @@ class SharingRules:
         return outside_tenant(held.workload, joined_rules((held.share_with, self.everywhere)))
 
     def with_tenant(self, workload: Workload, request: Request, queues: Mapping[str, Queue]) -> Request:
-        """The request of one of its roles, with its tenant where that matters, and within the bound on its threads."""
+        """The request of one of its roles, with its tenant and the limits of its shares where that matters."""
         if request.threads_milli:
             # Work that came in past the edge gets no more than its queue allows.
             request = replace(request, threads_milli=thread_bound(queues, workload.queue).capped(request))
-        if not self.in_use or not request.gpus or request.is_exclusive:
+        if not request.gpus or request.is_exclusive:
+            return request
+        if self.has_limits and (limits := self.limits_of(workload.queue, queues)) != NO_LIMITS:
+            request = replace(request, limits=limits)
+        if not self.in_use:
             return request
         return replace(request, tenant=self.tenant(workload, request.share_with, queues))
 
@@ -86,10 +95,28 @@ class SharingRules:
             self._queue_rules[name] = rule
         return rule
 
+    def limits_of(self, name: str, queues: Mapping[str, Queue]) -> ShareLimits:
+        """What a queue and those above it say about each share of its work."""
+        limits = self._queue_limits.get(name)
+        if limits is None:
+            limits = self._queue_limits[name] = share_limits(queues, name)
+        return limits
+
     def copy(self) -> "SharingRules":
         other = SharingRules()
-        other.in_use, other.everywhere, other._queue_rules = self.in_use, self.everywhere, dict(self._queue_rules)
+        other.in_use, other.everywhere, other.has_limits = self.in_use, self.everywhere, self.has_limits
+        other._queue_rules, other._queue_limits = dict(self._queue_rules), dict(self._queue_limits)
         return other
+
+
+def has_share_limits(queue: Queue) -> bool:
+    return _limits_as_written(queue) != (0, 0, 0)
+
+
+def _limits_as_written(queue: Queue | None) -> tuple[int, int, int]:
+    if queue is None:
+        return 0, 0, 0
+    return queue.max_threads_milli, queue.default_threads_milli, queue.max_share_mib
 
 
 def tenant_of(state: "ClusterState", held: Allocation) -> GpuTenant | None:
@@ -107,11 +134,11 @@ def rules_of_policy_changed(state: "ClusterState", event: SharingRulesInUse) -> 
 
 def rules_of_queue_changed(state: "ClusterState", before: Queue | None, after: Queue | None) -> None:
     old, new = ((each.share_with, each.parent) if each else ((), "") for each in (before, after))
-    bounds = [each.max_threads_milli if each is not None else 0 for each in (before, after)]
-    state.sharing.forget_queues()
+    has_other_limits = _limits_as_written(before) != _limits_as_written(after)
+    state.sharing.follow_queues(state.queue_objects)
     has_other_rule = old != new and bool(state.sharing.in_use or new[0])
-    has_moved = old[1] != new[1] and any(queue.max_threads_milli for queue in state.queue_objects.values())
-    use_rules(state, new[0], has_other_rule or has_moved or bounds[0] != bounds[1])
+    has_moved = old[1] != new[1] and state.sharing.has_limits
+    use_rules(state, new[0], has_other_rule or has_moved or has_other_limits)
 
 
 def rules_of_node_changed(state: "ClusterState", node: Node) -> None:

@@ -78,6 +78,8 @@ FULL_QUEUE = {
     "users": ["ada@example.com"],
     "shareWith": ["queue", "user"],
     "maxThreads": 60,
+    "defaultThreads": 30,
+    "maxShareMemory": "16Gi",
 }
 
 
@@ -86,6 +88,7 @@ def test_a_queue_with_every_field_is_taken_here_and_there(kinds: Plane) -> None:
     assert "created (server dry run)" in _apply(kinds, document)
     assert parse(document).queues[0].gpu.quota == 15_500
     assert parse(document).queues[0].max_priority == 50
+    assert parse(document).queues[0].max_share_mib == 16 << 10
 
 
 def test_every_name_that_a_queue_can_have_can_be_a_parents(kinds: Plane) -> None:
@@ -123,6 +126,13 @@ def test_every_name_that_a_queue_can_have_can_be_a_parents(kinds: Plane) -> None
         ("q", {"maxPriority": 2_000_000_000}, "less than or equal to"),
         ("q", {"maxThreads": 0}, "greater than or equal to 1"),
         ("q", {"maxThreads": 101}, "less than or equal to 100"),
+        ("q", {"defaultThreads": 0}, "greater than or equal to 1"),
+        ("q", {"defaultThreads": 101}, "less than or equal to 100"),
+        ("q", {"maxShareMemory": 0}, "an amount of memory above 0"),
+        ("q", {"maxShareMemory": "much"}, "an amount of memory above 0"),
+        ("q", {"maxShareMemory": "-1Gi"}, "an amount of memory above 0"),
+        ("q", {"maxShareMemory": "2Ti"}, "the maximum is 1Ti"),
+        ("q", {"maxShareMemory": 1048577}, "the maximum is 1Ti"),
         ("q", {"shareWith": ["team"]}, "supported values"),
         ("q", {"shareWith": ["nobody", "user"]}, "anyone and nobody stand alone"),
         ("q", {"displayName": "x" * 254}, "may not be more than 253"),

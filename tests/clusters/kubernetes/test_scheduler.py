@@ -210,8 +210,8 @@ def test_pods_share_a_gpu_only_with_those_whom_every_rule_allows(plane: Plane, t
     run(test())
 
 
-def test_the_threads_of_a_share_are_part_of_its_grant(plane: Plane, tmp_path: Path) -> None:
-    """As far as its queue allows, with no webhook that refuses more."""
+def test_the_threads_and_the_memory_of_a_share_keep_to_the_limits_of_its_queue(plane: Plane, tmp_path: Path) -> None:
+    """With no webhook that refuses more. The threads are part of its grant."""
     from tests.conftest import ROOT
 
     plane.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy" / "crds"))
@@ -221,17 +221,22 @@ def test_the_threads_of_a_share_are_part_of_its_grant(plane: Plane, tmp_path: Pa
     async def test() -> None:
         async with scheduled(plane, tmp_path, nodes=0) as (kubectl, _):
             body = {"apiVersion": "kaiwo.ai/v1alpha2", "kind": "KaiwoQueue", "metadata": {"name": "lab"}}
-            await kubectl.create(queues, body | {"spec": {"maxThreads": 60}})
+            await kubectl.create(
+                queues, body | {"spec": {"maxThreads": 60, "defaultThreads": 20, "maxShareMemory": "50Gi"}}
+            )
             labels = {"kaiwo.ai/gpu-sharing": "true", "nvidia.com/gpu.product": "NVIDIA-H200"}
             await kubectl.node("shared", gpus=1, resource="nvidia.com/gpu", labels=labels)
-            for name, threads in (("few", "10"), ("more", "50"), ("most", "90")):
-                notes = {"kaiwo.ai/gpu-fraction": "0.3", "kaiwo.ai/gpu-threads": threads, "kaiwo.ai/queue": "lab"}
+            asked = {"large": "0.4", "plain": "0.1", "few": "0.2", "more": "0.2", "most": "0.2"}
+            threads = {"few": "10", "more": "50", "most": "90"}
+            for name, fraction in asked.items():
+                notes = {"kaiwo.ai/gpu-fraction": fraction, "kaiwo.ai/queue": "lab"}
+                notes |= {"kaiwo.ai/gpu-threads": threads[name]} if name in threads else {}
                 await kubectl.pod(name, gpus=0, annotations=notes)
             given = {}
-            for pod in await bound(kubectl, 3):
+            for pod in await bound(kubectl, 4):
                 (share,) = msgspec.json.decode(pod["metadata"]["annotations"][GRANT_ANNOTATION])
                 given[pod["metadata"]["name"]] = (share["milli"], share["threads_milli"])
-            assert given == {"few": (300, 100), "more": (300, 500), "most": (300, 600)}
+            assert given == {"plain": (100, 200), "few": (200, 100), "more": (200, 500), "most": (200, 600)}
             await kubectl.delete(f"{queues}/lab")
 
     run(test())

@@ -176,6 +176,16 @@ def test_a_priority_above_the_maximum_of_its_queue_is_refused_and_pods_of_contro
     assert "its priority counts as the maximum" in found.warnings[-1]
 
 
+def test_the_memory_of_a_share_is_held_to_the_bound_of_its_queue() -> None:
+    queues = QUEUES | {"lab": Queue("lab", max_share_mib=1000), "team": Queue("team", "lab")}
+    for amount, words in (("1000", ""), ("1001", "allows at most 1000 MiB for one share; ask for less, or ask")):
+        asking = pod("p", "n")
+        asking["metadata"]["annotations"] = {"kaiwo.ai/gpu-memory": amount, "kaiwo.ai/queue": "team"}
+        refusal = review_workload(question(asking, "Pod"), queues, POLICY, True).refusal
+        assert words in refusal
+        assert bool(refusal) is bool(words)
+
+
 def test_the_threads_of_a_share_are_held_to_the_bound_of_its_queue() -> None:
     def asking(threads: str, name: str) -> dict[str, Any]:
         notes = {"kaiwo.ai/gpu-fraction": "0.4", "kaiwo.ai/gpu-threads": threads, "kaiwo.ai/queue": name}

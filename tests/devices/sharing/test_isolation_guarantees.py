@@ -33,5 +33,6 @@ def test_every_annotation_on_the_page_is_ours() -> None:
         "kaiwo.ai/gpu-fraction", "kaiwo.ai/gpu-memory", "kaiwo.ai/gpu-isolation", "kaiwo.ai/gpu-isolation-grade",
         "kaiwo.ai/gpu-share", "kaiwo.ai/gpu-share-grade", "kaiwo.ai/gpu-sharing",
         "kaiwo.ai/gpu-devices", "kaiwo.ai/gpu-share-with", "kaiwo.ai/gpu-threads", "kaiwo.ai/gpu-max-threads",
+        "kaiwo.ai/gpu-default-threads", "kaiwo.ai/gpu-max-share-memory",
         "kaiwo.ai/devices", "kaiwo.ai/granted-devices", "kaiwo.ai/grant-signature",
     }  # fmt: skip

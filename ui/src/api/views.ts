@@ -311,6 +311,8 @@ export interface QueueView {
   max_priority: number
   share_with: string[]
   max_threads: number
+  default_threads: number
+  max_share_mib: number
 }
 
 /** How much a queue may reclaim from others. */

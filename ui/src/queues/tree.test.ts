@@ -17,7 +17,7 @@ function queue(name: string, parent = '', fields: Partial<QueueView> = {}): Queu
   const none = amount({})
   const amounts = { gpu_milli: none, cpu_milli: none, memory_mib: none }
   const rest = { display_name: '', priority: 0, depth: 0, is_leaf: true, running: 0, waiting: 0, gpu_models: {} }
-  const rules = { policy: 'DRF', reclaim_strategy: 'aggressive', min_runtime_s: 0, created_s: 0, max_priority: 0, max_threads: 0 } as const
+  const rules = { policy: 'DRF', reclaim_strategy: 'aggressive', min_runtime_s: 0, created_s: 0, max_priority: 0, max_threads: 0, default_threads: 0, max_share_mib: 0 } as const
   return { name, parent, ...amounts, ...rest, ...rules, namespaces: [], users: [], share_with: [], ...fields }
 }
 

@@ -139,6 +139,8 @@ def _queue_view(sums: QueueTotals, max_priority: int) -> QueueView:
         namespaces=list(queue.namespaces),
         share_with=list(queue.share_with),
         max_threads=queue.max_threads_milli // 10,
+        default_threads=queue.default_threads_milli // 10,
+        max_share_mib=queue.max_share_mib,
         users=list(queue.users),
         created_s=queue.created_s,
         max_priority=max_priority,

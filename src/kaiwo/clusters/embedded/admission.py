@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from kaiwo.clusters.embedded.lifecycle import Ending, TrackedWorkload, array_of
 from kaiwo.clusters.embedded.state import EmbeddedState
 from kaiwo.clusters.ledger import overcommit
-from kaiwo.clusters.queue_access import check_priority, check_queue_access, check_threads, describe_living, first_names
+from kaiwo.clusters.queue_access import check_priority, check_queue_access, check_shares, describe_living, first_names
 from kaiwo.manifests.values.names import all_tasks
 from kaiwo.model.errors import ConfigError, NotFoundError, RefusedError
 from kaiwo.model.node import Node
@@ -40,7 +40,7 @@ def admit(state: EmbeddedState, items: Sequence[Item], now_s: int) -> list[Workl
     for workload in batch.values():
         check_queue_access(state.queues, workload)
         check_priority(state.queues, workload)
-        check_threads(state.queues, workload.name, workload.queue, (role.request for role in workload.roles))
+        check_shares(state.queues, workload.name, workload.queue, [role.request for role in workload.roles])
     tasks = _tasks_by_array(batch.values())
     batch = {name: _expand_array_names(state, batch, tasks, workload) for name, workload in batch.items()}
     check_dependency_cycles(state, batch, tasks)

@@ -196,7 +196,7 @@ def _pods_to_place(
         return Misfit("", transaction.state.why_no_runs)
     pods: list[Pod] = []
     for start in starts:
-        role = check_devices(workload, start)
+        role = check_devices(workload, start, transaction.state.queues)
         if isinstance(role, Misfit):
             return role
         pods.append(assumed_pod(start, role.request, transaction.now_s))

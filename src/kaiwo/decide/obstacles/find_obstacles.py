@@ -6,6 +6,7 @@ import numpy as np
 
 from kaiwo.decide.obstacles.partition_obstacles import no_such_device
 from kaiwo.decide.obstacles.reservation_obstacles import beside_reserved, reserved_obstacles
+from kaiwo.decide.obstacles.share_bounds import over_share_bound
 from kaiwo.decide.obstacles.shortages import (
     AvailabilityCache,
     fits_when_empty,
@@ -185,6 +186,8 @@ class ObstacleFinder:
             return []
         offer = self._availability.of(shape)
         if want.gpus and not offer.devices.any():
+            if (too_large_share := over_share_bound(self._view, want, self._rows)) is not None:
+                return [*too_large(self._view, want, offer), too_large_share]
             return [*too_large(self._view, want, offer), no_such_device(self._view, want)]
         # Calling each filter for each node would take a millisecond.
         if state.allowed.all() and not self._active.free_filters and want.neighbours is None:

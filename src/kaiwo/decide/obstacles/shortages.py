@@ -10,6 +10,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from kaiwo.decide.obstacles.partition_obstacles import after_mode_change
+from kaiwo.decide.obstacles.share_bounds import over_share_bound
 from kaiwo.decide.placement.node_fit import extended_free
 from kaiwo.gpus.device_fit import devices_of_reservation, eligible_devices, pods_per_device
 from kaiwo.gpus.isolation_grades import closed_by_tenants
@@ -33,7 +34,10 @@ from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.node_table import CPU, MEMORY, MIB, MILLI, PODS, SIZE, USABLE
 from kaiwo.snapshot.view import View
 
-_OF_SIZE = (Reason.NOT_ENOUGH_GPUS, Reason.NOT_ENOUGH_GPU_MEMORY, Reason.GPU_MODEL)
+_OF_SIZE = (Reason.NOT_ENOUGH_GPUS, Reason.NOT_ENOUGH_GPU_MEMORY, Reason.GPU_MODEL, Reason.SHARE_TOO_LARGE)
+_IN_OTHER_UNITS = (
+    Reason.NOT_ENOUGH_GPUS, Reason.NOT_ENOUGH_GPU_MEMORY, Reason.PARTITION_MODE, Reason.SHARE_TOO_LARGE,
+)  # fmt: skip
 MAX_EXAMINED = 8  # nodes whose GPUs are examined one by one: 1,250 of them took 60 ms
 MAX_NAMED = 3  # queues
 
@@ -226,13 +230,15 @@ def _in_another_mode(
 
 def _least(want: Request, obstacle: Obstacle) -> int:
     """What a node must have free; bounds on sizes are in another unit."""
-    if obstacle.reason in (Reason.NOT_ENOUGH_GPUS, Reason.NOT_ENOUGH_GPU_MEMORY, Reason.PARTITION_MODE):
+    if obstacle.reason in _IN_OTHER_UNITS:
         return want.gpus if want.is_exclusive else want.gpu_mib or want.gpu_milli
     return obstacle.need
 
 
 def _gpus(view: View, want: Request, rows: Rows, offer: NodeAvailability) -> _Resource:
     now = offer.now[rows]
+    if (too_large_share := over_share_bound(view, want, rows)) is not None:
+        return now, too_large_share
     if want.is_memory and (largest := int(offer.largest_mib[rows].max())) < want.gpu_mib:
         bound = _size_bound(largest, int(offer.largest_mib.max()), want.gpu_mib)
         return now, Obstacle(Reason.NOT_ENOUGH_GPU_MEMORY, want.gpu_mib, largest, "mib", want.reservation, bound)

@@ -11,9 +11,11 @@ from kaiwo.decide.placement.pod_affinity import domains_of, sum_by_domain
 from kaiwo.decide.placement.queue_limits import Payer, headroom, models_with_room
 from kaiwo.decide.placement.shape_scores import NOWHERE, ShapeScores, ShapeState
 from kaiwo.gpus.device_fit import device_need, need_on, pods_per_device, rounding_of
-from kaiwo.model.gpu import WHOLE_MILLI, Share, threads_on_node
+from kaiwo.gpus.isolation_grades import grade_of
+from kaiwo.model.gpu import WHOLE_MILLI, Share
 from kaiwo.model.plan import Nomination
 from kaiwo.model.request import Request
+from kaiwo.model.share_limits import DEFAULT_THREADS, NO_LIMITS, default_threads, threads_on_node
 from kaiwo.plugins.guarded_calls import call_plugin
 from kaiwo.plugins.registry import ActivePlugins
 from kaiwo.snapshot.array_types import IntArray
@@ -171,15 +173,29 @@ class Placer:
         ids = self._device_ids(row)
         amounts = zip(columns.tolist(), milli.tolist(), mib.tolist(), strict=True)
         shares = [Share(ids[column], part, size) for column, part, size in amounts]
-        if want.threads_milli:
-            threads = threads_on_node(want.threads_milli, want.fraction_milli, self.working.nodes.nodes[row].labels)
-            shares = [msgspec.structs.replace(each, threads_milli=threads) for each in shares]
+        shares = self._with_threads(row, want, columns, shares)
         if not want.is_memory:
             return shares
         rounding = rounding_of(want, self.working.gpus[row, SIZE, columns], milli).tolist()
         return [
             Share(each.gpu, each.milli, each.mib, more, each.threads_milli)
             for each, more in zip(shares, rounding, strict=True)
+        ]
+
+    def _with_threads(self, row: int, want: Request, columns: IntArray, shares: list[Share]) -> list[Share]:
+        """Asked for, or the default of the queue or the node; as far as both allow."""
+        node = self.working.nodes.nodes[row]
+        if want.threads_milli:
+            threads = threads_on_node(want.threads_milli, want.fraction_milli, node.labels)
+            return [msgspec.structs.replace(each, threads_milli=threads) for each in shares]
+        limits = want.limits or NO_LIMITS
+        if not limits.default_threads_milli and DEFAULT_THREADS not in node.labels:
+            return shares
+        return [
+            msgspec.structs.replace(each, threads_milli=default_threads(limits, each.milli, node.labels))
+            if grade_of(want, node.gpus[column], node.labels) == "mps"  # other methods have no such number
+            else each
+            for each, column in zip(shares, columns.tolist(), strict=True)
         ]
 
     def _device_ids(self, row: int) -> list[str]:

@@ -12,7 +12,14 @@ from kaiwo.manifests.text.field_reader import FieldReader
 from kaiwo.manifests.values.gpu_model_names import read_models
 from kaiwo.manifests.values.names import read_name, read_namespace
 from kaiwo.manifests.values.priorities import MAX_PRIORITY
-from kaiwo.manifests.values.quantities import read_cpu_milli, read_duration_s, read_memory_bytes, read_quantity, to_mib
+from kaiwo.manifests.values.quantities import (
+    read_cpu_milli,
+    read_duration_s,
+    read_gpu_mib,
+    read_memory_bytes,
+    read_quantity,
+    to_mib,
+)
 from kaiwo.model.gpu import ANYONE, EQUALITIES, NOBODY, WHOLE_MILLI, ShareRule, parse_share_rule
 from kaiwo.model.queue import UNLIMITED, Fairness, GpuModelAmounts, Queue, QueueAmounts, ReclaimStrategy, SharePolicy
 
@@ -44,6 +51,8 @@ def read_queue(item: ManifestObject) -> Queue:
         namespaces=_read_names(spec, "namespaces", read_namespace),
         share_with=read_share_rule(spec, "shareWith"),
         max_threads_milli=10 * spec.integer("maxThreads", 0, 1, 100),
+        default_threads_milli=10 * spec.integer("defaultThreads", 0, 1, 100),
+        max_share_mib=spec.read("maxShareMemory", read_gpu_mib, 0),
         users=_read_names(spec, "users", lambda value, path: check_user(str(value), path)),
     )
     if queue.parent == queue.name:

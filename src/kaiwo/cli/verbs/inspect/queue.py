@@ -13,7 +13,7 @@ from kaiwo.cli.output import printing
 from kaiwo.cli.output.formatting import UNFINISHED_STATES, limit_or_dash
 from kaiwo.cli.output.table_layout import text_columns
 from kaiwo.cli.verb_base import Verb, connect_server
-from kaiwo.model.amounts import duration, rounded_memory, thousandths
+from kaiwo.model.amounts import duration, memory, rounded_memory, thousandths
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.gpu import rule_words
 
@@ -66,6 +66,8 @@ def print_queue(view: QueueView) -> None:
         ("min run time", duration(view.min_runtime_s) if view.min_runtime_s else ""),
         ("namespaces", ", ".join(view.namespaces)),
         ("max threads", f"{view.max_threads} % of the multiprocessors" if view.max_threads else ""),
+        ("default threads", f"{view.default_threads} % of the multiprocessors" if view.default_threads else ""),
+        ("max share memory", f"{memory(view.max_share_mib)} of one GPU" if view.max_share_mib else ""),
         ("shares GPUs with", rule_words(tuple(view.share_with)) if view.share_with else ""),
         ("users", ", ".join(view.users)),
         ("GPU models", "; ".join(_model_text(name, amounts) for name, amounts in sorted(view.gpu_models.items()))),

@@ -31,7 +31,7 @@ from kaiwo.clusters.kubernetes.webhooks.workload_objects import (
     settings_of,
     whole_gpus,
 )
-from kaiwo.clusters.queue_access import check_priority, check_queue_access, check_threads
+from kaiwo.clusters.queue_access import check_priority, check_queue_access, check_shares
 from kaiwo.manifests.kinds.annotations import OUR_PREFIX, Annotations, read_number
 from kaiwo.manifests.kinds.key_table import RESERVED
 from kaiwo.manifests.text.field_errors import FieldPath as Field
@@ -117,7 +117,7 @@ def check_workload(
         _check_queue(work, settings, requester, queues, policy, warnings)
         if settings.queue in queues and not requester.created_by_controller(work, policy):
             name = f"{work.namespace}/{work.metadata.get('name') or work.metadata.get('generateName', '')}"
-            check_threads(queues, name, settings.queue, [Request(**each._asdict()) for each in gpus])
+            check_shares(queues, name, settings.queue, [Request(**each._asdict()) for each in gpus])
     except (ConfigError, RefusedError) as error:
         return AdmissionVerdict(str(error), reason=reason)
     return AdmissionVerdict(warnings=tuple(warnings))

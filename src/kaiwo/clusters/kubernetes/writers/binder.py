@@ -82,7 +82,7 @@ class Binder:
             pod = self._cache.slots.find(workload.name, start.pod)
             if pod is None:
                 return Misfit("", f"it has no pod {start.pod}")
-            if isinstance(checked := check_devices(workload, start), Misfit):
+            if isinstance(checked := check_devices(workload, start, self._cache.queues), Misfit):
                 return checked
             assumed = self._cache.placed.at(workload.name, start.pod, pod, Phase.ASSUMED, start.node, start.devices)
             found.append((pod, replace(assumed, until_s=start.until_s)))
