@@ -23,10 +23,13 @@ from kaiwo.model.events import (
     ReservationGone,
     SharingRulesInUse,
     StoppedForOthers,
+    TopologyChanged,
+    TopologyGone,
     WorkloadChanged,
     WorkloadGone,
 )
 from kaiwo.model.gpu import Gpu, Share
+from kaiwo.model.network.topology import Attachment, Domain, NetworkLink, Topology, TopologyLevel
 from kaiwo.model.node import Node, Taint
 from kaiwo.model.obstacle import (
     ClosestNode,
@@ -171,6 +174,15 @@ reservations = st.builds(
     created_s=amounts,
     picked=_few(devices),
 )
+topologies = st.builds(
+    Topology,
+    name=names,
+    levels=_few(st.builds(TopologyLevel, name=names, node_label=texts)),
+    domains=_few(st.builds(Domain, name=names, level=names, parents=_few(names), nodes=_few(names))),
+    attachments=_few(st.builds(Attachment, node=names, domain=names, rail=numbers, mb_s=amounts, dead=amounts)),
+    links=_few(st.builds(NetworkLink, lower=names, upper=names, mb_s=amounts, count=amounts, used_mb_s=amounts)),
+    source=texts,
+)
 
 EVENTS: dict[type, SearchStrategy[Event]] = {
     NodeChanged: st.builds(NodeChanged, nodes),
@@ -192,6 +204,8 @@ EVENTS: dict[type, SearchStrategy[Event]] = {
     ),
     StoppedForOthers: st.builds(StoppedForOthers, names, amounts, _few(names), st.booleans()),
     SharingRulesInUse: st.builds(SharingRulesInUse, _few(names), _few(names)),
+    TopologyChanged: st.builds(TopologyChanged, topologies),
+    TopologyGone: st.builds(TopologyGone, names),
 }
 events: SearchStrategy[Event] = st.one_of(*EVENTS.values())
 batches: SearchStrategy[tuple[Event, ...]] = st.lists(events, min_size=1, max_size=4).map(tuple)

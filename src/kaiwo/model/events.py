@@ -2,6 +2,7 @@
 
 import msgspec
 
+from kaiwo.model.network.topology import Topology
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Nomination
 from kaiwo.model.planned_start import PlannedStart
@@ -75,6 +76,16 @@ class ReservationGone(msgspec.Struct, gc=False, frozen=True, tag="reservation-go
     name: str
 
 
+class TopologyChanged(msgspec.Struct, gc=False, frozen=True, tag="topology"):
+    """A topology is new, or was read again."""
+
+    topology: Topology
+
+
+class TopologyGone(msgspec.Struct, gc=False, frozen=True, tag="topology-gone"):
+    name: str
+
+
 class StoppedForOthers(msgspec.Struct, gc=False, frozen=True, tag="stopped-for-others"):
     """A workload, or a part of it, was evicted so that others may start."""
 
@@ -101,5 +112,6 @@ class SharingRulesInUse(msgspec.Struct, gc=False, frozen=True, omit_defaults=Tru
 Event = (
     NodeChanged | NodeGone | QueueChanged | QueueGone | WorkloadChanged | WorkloadGone | PodChanged | PodGone
     | NominationChanged | NominationGone | PlannedStartChanged | PlannedStartGone | ReservationChanged
-    | ReservationGone | PastUsageChanged | StoppedForOthers | SharingRulesInUse
+    | ReservationGone | PastUsageChanged | StoppedForOthers | SharingRulesInUse | TopologyChanged
+    | TopologyGone
 )  # fmt: skip

@@ -26,9 +26,12 @@ from kaiwo.model.events import (
     ReservationGone,
     SharingRulesInUse,
     StoppedForOthers,
+    TopologyChanged,
+    TopologyGone,
     WorkloadChanged,
     WorkloadGone,
 )
+from kaiwo.model.network.topology import Topology
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Nomination, Plan
 from kaiwo.model.planned_start import PlannedStart, expected_run_s
@@ -79,6 +82,8 @@ class ClusterState:
         self.version = 0
         self.node_objects: dict[str, Node] = {}
         self.queue_objects: dict[str, Queue] = {}
+        self.topology_objects: dict[str, Topology] = {}
+        self.topologies_stale: set[str] = set()  # those whose domains are not in `nodes.topologies` yet
         self.workloads: dict[str, Workload] = {}
         self.pods: dict[str, dict[str, Pod]] = {}  # by workload, then pod
         self.allocations_on: dict[str, dict[tuple[str, str, str], Allocation]] = {}  # by node: pods and nominations
@@ -172,6 +177,7 @@ class ClusterState:
         return (
             *(QueueChanged(self.queue_objects[name]) for name in sorted(self.queue_objects)),
             *(NodeChanged(self.node_objects[name]) for name in sorted(self.node_objects)),
+            *(TopologyChanged(self.topology_objects[name]) for name in sorted(self.topology_objects)),
             *(ReservationChanged(found) for _, found in sorted(self.reservations.objects.items())),
             *(WorkloadChanged(self.priorities.as_asked(self.workloads[name])) for name in sorted(self.workloads)),
             *(PodChanged(pods[name]) for _, pods in sorted(self.pods.items()) for name in sorted(pods)),
@@ -192,8 +198,8 @@ class ClusterState:
         other = object.__new__(ClusterState)
         other.__dict__.update(self.__dict__)
         for name in (
-            "node_objects", "queue_objects", "workloads", "used", "non_preemptible", "pods", "allocations_on",
-            "nominations", "last_stop", "recent_stops", "planned_starts", "expiring",
+            "node_objects", "queue_objects", "topology_objects", "workloads", "used", "non_preemptible", "pods",
+            "allocations_on", "nominations", "last_stop", "recent_stops", "planned_starts", "expiring",
         ):  # fmt: skip
             setattr(other, name, dict(getattr(self, name)))
         other._shared_with_original = {
@@ -202,7 +208,7 @@ class ClusterState:
         other.backlog, other.nodes, other.queues = self.backlog.copy(), self.nodes.copy(), self.queues.copy()
         other.affinity_counts, other.priorities = self.affinity_counts.copy(), self.priorities.copy()
         other.to_requeue, other.below_minimum, other.releasing = {}, set(self.below_minimum), set(self.releasing)
-        other.lost_places = set(self.lost_places)
+        other.lost_places, other.topologies_stale = set(self.lost_places), set(self.topologies_stale)
         other.reservations, other.ended_expired = self.reservations.copy(), set(self.ended_expired)
         other.sharing = self.sharing.copy()
         other.caches = {key: dict(value) for key, value in self.caches.items()}
@@ -218,9 +224,12 @@ class ClusterState:
         if self.nodes_stale or not self.nodes.has_room_for(node):
             self.nodes_stale = True
             return
+        domains = self.nodes.topologies.version
         self.nodes.write_node(
             node, self.allocations_on.get(node.name, {}).values(), self.version, partial(tenant_of, self)
         )
+        if self.nodes.topologies.version != domains:
+            self.caches.clear()  # places that were computed for the domains of before
         self.backlog.recheck_impossible()
 
     def _node_gone(self, event: NodeGone) -> None:
@@ -228,6 +237,17 @@ class ClusterState:
             self.nodes_stale = True
             self.queues_stale = self.queues_stale or bool(self.queues.models)
             self.retry_all_classes()  # nothing is freed, but obstacles name nodes
+
+    def _topology_changed(self, event: TopologyChanged) -> None:
+        if self.topology_objects.get(event.topology.name) != event.topology:
+            self.topology_objects[event.topology.name] = event.topology
+            self.topologies_stale.add(event.topology.name)
+            self.retry_all_classes()
+
+    def _topology_gone(self, event: TopologyGone) -> None:
+        if self.topology_objects.pop(event.name, None) is not None:
+            self.topologies_stale.add(event.name)
+            self.retry_all_classes()
 
     def refresh_tables(self) -> None:
         """Rebuild the tables when the set of nodes or queues changed."""
@@ -239,10 +259,15 @@ class ClusterState:
             for name, node in self.node_objects.items():
                 held = self.allocations_on.get(name, {}).values()
                 self.nodes.write_node(node, held, self.version, partial(tenant_of, self))
+            self.topologies_stale.update(self.topology_objects)
             self.caches.clear()
             self.reservations.forget_positions()
             self.backlog.recheck_impossible()
             self.nodes_stale = False
+        if self.topologies_stale:
+            self.nodes.write_topologies(sorted(self.topologies_stale), self.topology_objects)
+            self.topologies_stale.clear()
+            self.caches.clear()  # places that were computed for the domains of before
         if self.queues_stale:
             self.queues = EditableQueueTable(self.queue_objects, self.used, self.non_preemptible, usage_by_model(self))
             self.queues_stale = False
@@ -481,4 +506,6 @@ _PATCHES: dict[type, Callable[[ClusterState, Any], None]] = {
     PastUsageChanged: ClusterState._past_usage_changed,
     StoppedForOthers: record_stop,
     SharingRulesInUse: rules_of_policy_changed,
+    TopologyChanged: ClusterState._topology_changed,
+    TopologyGone: ClusterState._topology_gone,
 }

@@ -20,10 +20,12 @@ from kaiwo.model.gpu import (
     rule_of_node,
     vendor_of,
 )
+from kaiwo.model.network.topology import Topology
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Nomination
 from kaiwo.model.workload import Pod
 from kaiwo.snapshot.array_types import BoolArray, IntArray, ReadOnly, read_only
+from kaiwo.snapshot.network.topology_tables import TopologyTables
 from kaiwo.snapshot.shared_devices import SharedDevices
 
 Allocation = Pod | Nomination
@@ -97,6 +99,7 @@ class NodeTable(ReadOnly):
     share_rules: Sequence[ShareRule]  # of nodes about who shares a GPU; the first: none
     changed: IntArray  # the version at which free amounts last changed
     node_changed: IntArray  # the version at which the node itself last changed
+    topologies: TopologyTables  # the domains of every node
     _derived: dict[object, Any]
 
     @property
@@ -150,6 +153,7 @@ class EditableNodeTable(NodeTable):
         self.vendors: dict[str, str] = {}
         self.mixed_vendor_nodes: set[str] = set()
         self.tenants = DeviceTenants()
+        self.topologies = TopologyTables()
         self._derived = {}
         self._read_only: NodeTable | None = None  # until a node changes
 
@@ -162,7 +166,8 @@ class EditableNodeTable(NodeTable):
         self, node: Node, held: Iterable[Allocation], version: int, tenant_of: TenantOf = lambda _: None
     ) -> None:
         row = self.row[node.name]
-        self.nodes[row] = node
+        before, self.nodes[row] = self.nodes[row], node
+        self.topologies = self.topologies.with_node(row, before, self.nodes)
         self._derived.clear()
         self._read_only = None
         self.cpu_size[row], self.memory_size[row] = node.cpu_milli, node.memory_mib
@@ -216,6 +221,15 @@ class EditableNodeTable(NodeTable):
             self._count_tenant(held, tenant, -sign)
         self._sum_gpus(row, version)
 
+    def write_topologies(self, changed: Iterable[str], topologies: Mapping[str, Topology]) -> None:
+        """Write the domains of these topologies; those that are gone are dropped."""
+        for name in changed:
+            found = topologies.get(name)
+            tables = self.topologies
+            self.topologies = tables.with_topology(found, self.nodes) if found else tables.without(name)
+        self._derived.clear()
+        self._read_only = None
+
     def replace_tenant(self, held: Allocation, before: GpuTenant, after: GpuTenant, version: int) -> None:
         """Count a pod or nomination as a share of another tenant."""
         if (row := self.row.get(held.node)) is not None:
@@ -250,7 +264,9 @@ class EditableNodeTable(NodeTable):
         """The same rows, for those who may only read them."""
         if self._read_only is None:
             shown = {name: read_only(getattr(self, name)) for name in _ARRAYS}
-            shown |= {name: getattr(self, name) for name in ("names", "row", "extended_names", "_derived")}
+            shown |= {
+                name: getattr(self, name) for name in ("names", "row", "extended_names", "topologies", "_derived")
+            }
             shown |= {
                 name: tuple(getattr(self, name)) for name in ("nodes", "column", "models", "profiles", "share_rules")
             }

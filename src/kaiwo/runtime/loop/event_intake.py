@@ -68,6 +68,7 @@ _REMOVALS: dict[type, Callable[[Any], Event]] = {
     kinds.NominationChanged: lambda event: kinds.NominationGone(event.nomination.workload, event.nomination.pod),
     kinds.PlannedStartChanged: lambda event: kinds.PlannedStartGone(event.promise.workload),
     kinds.ReservationChanged: lambda event: kinds.ReservationGone(event.reservation.name),
+    kinds.TopologyChanged: lambda event: kinds.TopologyGone(event.topology.name),
 }
 
 

@@ -1,0 +1,89 @@
+"""A network topology: levels of domains, the links between them, and how each node is attached.
+
+A level is read from a node label, from the domains that a source writes down (a Slurm file, a dump of the fabric, a
+KaiwoTopology), or from both. The tables in `snapshot/network` turn either into the same arrays. Rates are MB/s in one
+direction (400 Gbit/s are 50,000 MB/s); 0 means that the rate is not known.
+"""
+
+import msgspec
+
+MB_S_PER_GBIT = 125
+NO_RAIL = -1
+
+
+class TopologyLevel(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
+    """One level, such as spine or leaf."""
+
+    name: str
+    node_label: str = ""  # nodes with the same value are in one domain; empty: only written domains count
+
+
+class Domain(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
+    """Nodes, or narrower domains, that share a switch, a rack or a block. Its name is unique in its topology."""
+
+    name: str
+    level: str
+    parents: tuple[str, ...] = ()  # wider domains; in a tree there is at most one
+    nodes: tuple[str, ...] = ()  # directly in it; a node may be in several domains of a level (rails)
+
+
+class NetworkLink(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
+    """Equal parallel links between two domains, or between a domain and a switch above it."""
+
+    lower: str  # a domain
+    upper: str  # a wider domain, or a switch that is no domain, such as a spine that every leaf is connected to
+    mb_s: int = 0  # of one link
+    count: int = 1  # links that should work
+    dead: int = 0  # of them, those that are down
+    used_mb_s: int = 0  # current traffic of all links together, in the busier direction
+
+    @property
+    def live_mb_s(self) -> int:
+        """What the working links carry together."""
+        return self.mb_s * max(0, self.count - self.dead)
+
+    @property
+    def state(self) -> str:
+        if not self.dead:
+            return "up"
+        return "degraded" if self.dead < self.count else "down"
+
+
+class Attachment(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
+    """The ports that connect a node to one domain. The node counts as one of the domain's nodes."""
+
+    node: str
+    domain: str
+    rail: int = NO_RAIL  # which of the node's rails; NO_RAIL: the network has none, or it is not known
+    mb_s: int = 0  # of one port
+    count: int = 1  # ports that should work
+    dead: int = 0
+    used_mb_s: int = 0
+
+    @property
+    def live_mb_s(self) -> int:
+        return self.mb_s * max(0, self.count - self.dead)
+
+
+class Topology(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One source's picture of the network."""
+
+    name: str
+    levels: tuple[TopologyLevel, ...]  # the widest first
+    domains: tuple[Domain, ...] = ()
+    attachments: tuple[Attachment, ...] = ()
+    links: tuple[NetworkLink, ...] = ()
+    source: str = ""  # where it was read, for people: "node labels", "ibnetdiscover /etc/kaiwo/fabric.out"
+
+    def connected_domains(self) -> frozenset[tuple[str, str]]:
+        """Pairs of domains with a working path of one link, or of two links over one switch; each in both orders."""
+        below: dict[str, set[str]] = {}
+        for link in self.links:
+            if link.dead < link.count:
+                below.setdefault(link.upper, set()).add(link.lower)
+        known = {domain.name for domain in self.domains}
+        pairs: set[tuple[str, str]] = set()
+        for upper, lower in below.items():
+            group = sorted(lower | ({upper} & known))
+            pairs.update((one, other) for one in group for other in group if one != other)
+        return frozenset(pairs)
