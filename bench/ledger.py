@@ -117,7 +117,7 @@ def one_after_another(state: ClusterState, shape: int, want: Request) -> list[fl
     snapshot = state.snapshot(0)
     start, working = WorkingCopy(snapshot).view, WorkingCopy(snapshot)
     active = BUILTIN.active(DEFAULT_POLICY)
-    placer = Placer(working, ShapeScores(state, start, working, active), active, packs=True)
+    placer = Placer(working, ShapeScores(state, start, working, active), active)
     placer.place(shape, want, 1)  # the first of a shape looks at every node: its cost is in the cycle's figure
     took = []
     for _ in range(ROUNDS):

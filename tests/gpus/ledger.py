@@ -77,7 +77,7 @@ class Ledger:
             self.refused += 1
             return node
         active = self.draw.choice(self.placers)
-        placed = Placer(working, ShapeScores(self.state, view, working, active), active, True).put(row, want, 1)[0]
+        placed = Placer(working, ShapeScores(self.state, view, working, active), active).put(row, want, 1)[0]
         self.check_grant(node, want, placed.devices)
         name = f"p{self.made}"
         self.made += 1

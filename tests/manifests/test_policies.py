@@ -8,7 +8,7 @@ import pytest
 from kaiwo.app.load_policy import load_policy
 from kaiwo.manifests.policy_file import read_policy
 from kaiwo.model.errors import ConfigError
-from kaiwo.model.policy import DEFAULT_POLICY, Policy
+from kaiwo.model.policy import DEFAULT_POLICY, Policy, TopologyWeights
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -36,11 +36,12 @@ def test_every_field_has_a_name() -> None:
         largePart: 0.25
         holdOff: 5m
         pastUse: {halfLife: 7d, strength: 1.5}
+        topology: {strategy: balanced, weights: {availability: 50, performance: 0}}
     """
     policy = read_policy(text)
     expected = Policy(
         5000, "first-fit", "spread", {"pack": 3}, ("taints",), ("allocate", "consolidate"), "youngest", 500, -2000, 120,
-        2, 250, 300, 7 * 86_400, 1500, 90, ("queue", "user"), 7200,
+        2, 250, 300, 7 * 86_400, 1500, 90, ("queue", "user"), 7200, "balanced", TopologyWeights(50, 30, 20, 0),
     )  # fmt: skip
     assert policy == expected
     assert all(getattr(policy, name) != getattr(DEFAULT_POLICY, name) for name in Policy.__struct_fields__)
@@ -60,6 +61,11 @@ def test_every_field_has_a_name() -> None:
         ("largePart: 2", "largePart is 2, but must be 0 to 1"),
         ("pastUse: {strength: 1}", "pastUse.halfLife is missing"),
         ("pastUse: {halfLife: soon}", 'pastUse.halfLife is "soon", which is not a duration'),
+        (
+            "topology: {strategy: near}",
+            'topology.strategy is "near"; write consolidated, distributed, balanced, stated',
+        ),
+        ("topology: {weights: {speed: 1}}", "topology.weights.speed is not a known field"),
         ("steps: 0", "steps is 0, but must be 1 to"),
         ("a: 1\n---\nb: 2", "has 2 documents"),
         ("- allocate", "is a list, not a mapping"),

@@ -28,7 +28,7 @@ def refusal(document: dict[str, Any] | str) -> ConfigError:
     with pytest.raises(ConfigError) as caught:
         _parsed(document)
     assert "\n" not in str(caught.value)
-    assert len(str(caught.value)) < 600
+    assert len(str(caught.value)) < 800
     return caught.value
 
 

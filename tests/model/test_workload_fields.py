@@ -1,5 +1,7 @@
 """Every setting in the table of workload fields reaches all places that the table feeds."""
 
+import re
+
 import click
 import msgspec
 import pytest
@@ -9,6 +11,7 @@ from kaiwo.cli.verbs.workloads.run import run
 from kaiwo.cli.verbs.workloads.submit import submit
 from kaiwo.clusters.kubernetes.decode.workload_annotations import read_workload_settings
 from kaiwo.manifests import SUBMISSION_FORM, parse
+from kaiwo.model.errors import ConfigError
 from kaiwo.model.workload import Workload
 from kaiwo.model.workload_fields import FIELDS, ValueKind, WorkloadField
 
@@ -17,7 +20,13 @@ EXAMPLES = {
     ValueKind.DURATION: ("2h30m", "2h30m", 9000),
     ValueKind.TIMESTAMP: ("1970-01-02T00:00:00Z", "1970-01-02T00:00:00Z", 86_400),
     ValueKind.NAME: ("lab", "lab", "lab"),
+    ValueKind.COUNT: (8, "8", 8),
+    ValueKind.LEVEL: ("net.example/leaf", "net.example/leaf", "net.example/leaf"),
+    ValueKind.STRATEGY: ("balanced", "balanced", "balanced"),
 }
+# Settings that mean nothing without another one.
+BESIDE = {"topology": "required_level", "segment_size": "segment_level", "segment_level": "segment_size"}
+BY_NAME = {field.name: field for field in FIELDS}
 every_field = pytest.mark.parametrize("field", FIELDS, ids=[field.name for field in FIELDS])
 
 
@@ -31,7 +40,8 @@ def test_it_has_the_default_and_the_type_that_a_workload_has(field: WorkloadFiel
 @every_field
 def test_the_short_form_takes_it(field: WorkloadField) -> None:
     written, _, value = EXAMPLES[field.kind]
-    ((workload, _),) = parse({"name": "train", field.short: written}).submissions
+    beside = {each.short: EXAMPLES[each.kind][0] for each in _beside(field)}
+    ((workload, _),) = parse({"name": "train", field.short: written, **beside}).submissions
     assert getattr(workload, field.name) == value
     assert field.help in str(msgspec.json.schema(SUBMISSION_FORM)["$defs"]["Submission"]["properties"][field.short])
 
@@ -39,9 +49,28 @@ def test_the_short_form_takes_it(field: WorkloadField) -> None:
 @every_field
 def test_an_annotation_on_a_kubernetes_object_sets_it(field: WorkloadField) -> None:
     _, written, value = EXAMPLES[field.kind]
-    assert (
-        getattr(read_workload_settings("Pod 'a'", [({field.annotation: written}, {})], 0, False), field.name) == value
-    )
+    annotations = {field.annotation: written} | {each.annotation: EXAMPLES[each.kind][1] for each in _beside(field)}
+    assert getattr(read_workload_settings("Pod 'a'", [(annotations, {})], 0, False), field.name) == value
+
+
+def _beside(field: WorkloadField) -> list[WorkloadField]:
+    return [BY_NAME[BESIDE[field.name]]] if field.name in BESIDE else []
+
+
+@pytest.mark.parametrize(
+    ("written", "says"),
+    [
+        ({"segmentSize": 4}, "segmentSize is set without segmentLevel; give both, or neither"),
+        ({"segmentLevel": "leaf"}, "segmentLevel is set without segmentSize; give both, or neither"),
+        ({"topology": "fabric"}, "topology is set without a level; add requiredLevel or preferredLevel"),
+        ({"segmentSize": 0, "segmentLevel": "leaf"}, "segmentSize is 0; write a whole number from 1 to 1,000,000"),
+        ({"placementStrategy": "near"}, "choose from: consolidated, distributed, balanced, stated"),
+        ({"requiredLevel": "a b"}, "has the key"),
+    ],
+)
+def test_levels_that_make_no_sense_are_refused_with_a_way_out(written: dict[str, object], says: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(says)):
+        parse({"name": "train", **written})
 
 
 @every_field

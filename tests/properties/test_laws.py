@@ -107,7 +107,7 @@ def test_undo_leaves_no_trace(events: list[Event]) -> None:
     snapshot = world.snapshot()
     working = WorkingCopy(snapshot)
     active = BUILTIN.active(DEFAULT_POLICY)
-    placer = Placer(working, ShapeScores(world.state, WorkingCopy(snapshot).view, working, active), active, packs=True)
+    placer = Placer(working, ShapeScores(world.state, WorkingCopy(snapshot).view, working, active), active)
     before = (working.free.tobytes(), working.gpus.tobytes(), working.view.queue_used.tobytes())
     for workload in world.state.workloads.values():
         if workload.queue in working.queues.row:

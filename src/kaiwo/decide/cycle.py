@@ -105,6 +105,7 @@ def run_cycle(cycle: CycleInput, cycle_state: CycleState, notes: tuple[Note, ...
         notes=notes,
         steps=cycle_state.budget.used,
         rules=cycle.plugins.rules,
+        domains=(*placed.domains, *room.domains),
     )
 
 

@@ -56,7 +56,7 @@ class CycleState:
     def __init__(self, snapshot: Snapshot, cycle: CycleInput) -> None:
         self.working = WorkingCopy(snapshot)
         self.scores = ShapeScores(cycle.state, WorkingCopy(snapshot).view, self.working, cycle.plugins)
-        self.placer = Placer(self.working, self.scores, cycle.plugins, packs=cycle.policy.placement == "pack")
+        self.placer = Placer(self.working, self.scores, cycle.plugins, cycle.policy)
         self.charges = ClassCharges(cycle.state, self.working)
         self.budget = StepBudget(cycle.policy.steps)
         self._steps_per_shape = 1 + len(self.working.nodes.names) // NODES_PER_STEP

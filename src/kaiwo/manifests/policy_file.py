@@ -17,7 +17,8 @@ from kaiwo.manifests.text.field_errors import FieldPath, show, suggest
 from kaiwo.manifests.text.field_reader import FieldReader
 from kaiwo.manifests.text.read_documents import read_single
 from kaiwo.manifests.values.quantities import read_duration_s, read_quantity
-from kaiwo.model.policy import ACTIONS, DEFAULT_POLICY, Policy
+from kaiwo.model.network.constraint import STRATEGIES
+from kaiwo.model.policy import ACTIONS, DEFAULT_POLICY, Policy, TopologyWeights
 
 THE_FILE = "the policy file"
 PLACEMENTS = ("pack", "spread")
@@ -27,7 +28,8 @@ MAX_STEPS, MAX_POINTS, MAX_STRENGTH, MAX_PROMISES, MAX_WEIGHT = 1_000_000, 1_000
 
 def read_policy(text: str | bytes, where: str = THE_FILE) -> Policy:
     fields = FieldReader(read_single(text, where, "write all fields in one", "placement: spread"), where, [])
-    past, weights = fields.inner("pastUse"), fields.inner("scoreWeights")
+    past, weights, levels = fields.inner("pastUse"), fields.inner("scoreWeights"), fields.inner("topology")
+    terms = levels.inner("weights")
     policy = Policy(
         steps=fields.integer("steps", DEFAULT_POLICY.steps, 1, MAX_STEPS),
         gpu_strategy=fields.text("gpuStrategy", DEFAULT_POLICY.gpu_strategy),
@@ -47,10 +49,19 @@ def read_policy(text: str | bytes, where: str = THE_FILE) -> Policy:
         hold_off_s=fields.read("holdOff", read_duration_s, DEFAULT_POLICY.hold_off_s),
         past_use_half_life_s=past.read("halfLife", read_duration_s, 0),
         past_use_strength_milli=past.read("strength", _STRENGTH, DEFAULT_POLICY.past_use_strength_milli),
+        topology_strategy=levels.choice("strategy", STRATEGIES, DEFAULT_POLICY.topology_strategy),
+        topology_weights=TopologyWeights(
+            *(
+                terms.integer(name, getattr(DEFAULT_POLICY.topology_weights, name), 0, MAX_WEIGHT)
+                for name in TopologyWeights.__struct_fields__
+            )
+        ),
     )
     if past.names() and not policy.past_use_half_life_s:
         raise past.path_of("halfLife").error('is missing; write after what time use counts half, such as "7d"')
     past.finish()
+    terms.finish()
+    levels.finish()
     fields.finish()
     return policy
 

@@ -64,6 +64,23 @@ class Nomination(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     share_with: ShareRule = ()  # with whom the pod will share a GPU, by its own rule: see `Request`
 
 
+class DomainChoice(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
+    """The domain of the network that was chosen for a workload or a part of it, and what spoke for it."""
+
+    workload: str
+    part: str = ""  # a sub-group, a role, or a segment of a role; empty: the whole workload
+    topology: str = ""  # empty: the level is a node label
+    level: str = ""  # empty: no single domain had room, so its pods are in as few as possible
+    domain: str = ""
+    strategy: str = ""
+    score: int = 0  # the weighted terms, from 0 to 1000
+    availability: int = 0
+    alignment: int = 0
+    utilisation: int = 0
+    performance: int = 0
+    candidates: int = 0  # domains of this level that had room
+
+
 class Wait(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     """A class of equal waiting workloads of one queue, and everything that keeps them waiting."""
 
@@ -95,6 +112,7 @@ class Plan(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     notes: tuple[Note, ...] = ()
     steps: int = 0
     rules: str = ""  # a digest of the policy and the plugins: when it changes, every class is tried again
+    domains: tuple[DomainChoice, ...] = ()  # of work with levels that starts, is nominated or gets a planned start
 
     @property
     def is_empty(self) -> bool:

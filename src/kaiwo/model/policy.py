@@ -4,9 +4,24 @@ import msgspec
 
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.gpu import ShareRule
+from kaiwo.model.network.constraint import CONSOLIDATED, STRATEGIES
 
 ACTIONS = ("allocate", "consolidate", "reclaim", "preempt", "stale-gangs")  # of a cycle
 VICTIM_ORDERS = ("lost-work", "youngest")
+
+
+class TopologyWeights(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
+    """How much each term counts when a domain of the network is chosen: see decide.placement.domain_choice."""
+
+    availability: int = 40
+    alignment: int = 30
+    utilisation: int = 20
+    performance: int = 10
+
+    def __post_init__(self) -> None:
+        weights = (self.availability, self.alignment, self.utilisation, self.performance)
+        if min(weights) < 0 or not sum(weights):
+            raise ConfigError("the policy's topology_weights must be 0 or more, and one of them above 0")
 
 
 class Policy(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
@@ -28,6 +43,8 @@ class Policy(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     keep_lost_place_s: int = 300  # how long the place of a lost gang member is kept for its replacement; 0: never
     share_with: ShareRule = ()  # with whom all work shares a GPU, whatever else it and its queue ask for
     max_restart_cost_s: int = 3600  # what a workload says about its restart cost counts for no more than this
+    topology_strategy: str = CONSOLIDATED  # of work that states levels but no strategy: see STRATEGIES
+    topology_weights: TopologyWeights = TopologyWeights()
 
     def __post_init__(self) -> None:
         if self.steps < 1:
@@ -37,6 +54,7 @@ class Policy(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
         for name, given, known in (
             ("actions", self.actions, ACTIONS),
             ("victim_order", (self.victim_order,), VICTIM_ORDERS),
+            ("topology_strategy", (self.topology_strategy,), STRATEGIES),
         ):
             unknown = [each for each in given if each not in known]
             if unknown:

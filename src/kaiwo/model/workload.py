@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from kaiwo.model.affinity import PodAffinity
 from kaiwo.model.gpu import WHOLE_MILLI, Share, ShareRule
+from kaiwo.model.network.constraint import TopologyConstraint
 from kaiwo.model.request import Request
 
 ROOT = ""
@@ -26,6 +27,7 @@ class SubGroup(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     name: str = ROOT
     parent: str = ROOT
     minimum: int = -1  # -1: all of them
+    levels: TopologyConstraint | None = None  # how near to each other its pods run; None: as around it
 
 
 class SubGroupTree(NamedTuple):
@@ -119,6 +121,7 @@ class Role(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     minimum: int = -1  # -1: all of them
     group: str = ""  # its sub-group; empty: the workload itself
     leads: bool = False  # the others need it: it starts first, and is given up last
+    levels: TopologyConstraint | None = None  # how near to each other its pods run; None: as around it
 
     @property
     def needed(self) -> int:
@@ -158,10 +161,25 @@ class Workload(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     learned_s: int = 0  # how long similar runs took; 0: unknown
     groups: tuple[SubGroup, ...] = ()  # sub-groups, of which only some must run; empty: every role must
     class_priority: int = 0  # the value of its PriorityClass, if that lifts it above the default cap: see `PriorityCap`
+    topology: str = ""  # whose levels the next settings name: see `TopologyConstraint`
+    required_level: str = ""
+    preferred_level: str = ""
+    placement_strategy: str = ""
+    segment_size: int = 0
+    segment_level: str = ""
 
     @property
     def pods(self) -> int:
         return sum(role.count for role in self.roles)
+
+    @property
+    def levels(self) -> TopologyConstraint | None:
+        """How near to each other all its pods run; None: it does not say."""
+        asked = self.required_level or self.preferred_level or self.placement_strategy or self.segment_level
+        if not asked:
+            return None
+        levels = (self.required_level, self.preferred_level, self.placement_strategy)
+        return TopologyConstraint(self.topology, *levels, self.segment_size, self.segment_level)
 
 
 class Phase(enum.StrEnum):

@@ -9,6 +9,8 @@ user, type and priority are not here: their meaning depends on where they are wr
 import enum
 from typing import NamedTuple
 
+from kaiwo.model.network.constraint import STRATEGIES
+
 
 class ValueKind(enum.Enum):
     """What people write as a setting's value. `manifests.values.setting_values` reads each kind."""
@@ -17,6 +19,9 @@ class ValueKind(enum.Enum):
     DURATION = enum.auto()
     TIMESTAMP = enum.auto()
     NAME = enum.auto()
+    COUNT = enum.auto()
+    LEVEL = enum.auto()  # of a topology, or a node label
+    STRATEGY = enum.auto()  # how pods are placed in the domains of a level
 
 
 class WorkloadField(NamedTuple):
@@ -46,4 +51,18 @@ FIELDS = (
                   default="", help="Run only on the GPUs of this pool or reservation."),
     WorkloadField("expires_s", ValueKind.TIMESTAMP, "expires", "kaiwo.ai/expires", "--expires", "WHEN",
                   help="Release its GPUs then, running or not: 2h from now, or 2026-01-31T18:00:00Z."),
+    WorkloadField("topology", ValueKind.NAME, "topology", "kaiwo.ai/topology", "--topology", "NAME", default="",
+                  help="Topology that the levels are of (default: the first that has them)."),
+    WorkloadField("required_level", ValueKind.LEVEL, "requiredLevel", "kaiwo.ai/required-level", "--required-level",
+                  "LEVEL", default="", help="Run all pods in one domain of this level, such as leaf; else wait."),
+    WorkloadField("preferred_level", ValueKind.LEVEL, "preferredLevel", "kaiwo.ai/preferred-level",
+                  "--preferred-level", "LEVEL", default="",
+                  help="Run all pods in one domain of this level if one has room, else in as few as possible."),
+    WorkloadField("placement_strategy", ValueKind.STRATEGY, "placementStrategy", "kaiwo.ai/placement-strategy",
+                  "--placement-strategy", "STRATEGY", default="",
+                  help=f"Where pods go on these levels: {', '.join(STRATEGIES)}."),
+    WorkloadField("segment_size", ValueKind.COUNT, "segmentSize", "kaiwo.ai/segment-size", "--segment-size", "N",
+                  help="This many pods, by index, share one domain of the segment level."),
+    WorkloadField("segment_level", ValueKind.LEVEL, "segmentLevel", "kaiwo.ai/segment-level", "--segment-level",
+                  "LEVEL", default="", help="Level of which each segment of pods uses one domain."),
 )  # fmt: skip

@@ -11,6 +11,7 @@ from heapq import heappop, heappush
 from typing import NamedTuple, TypeAlias
 
 from kaiwo.model.digest import digest as digest_of
+from kaiwo.model.network.level_groups import WorkloadLevels, levels_of
 from kaiwo.model.obstacle import Obstacle, Reason
 from kaiwo.model.workload import Workload
 from kaiwo.snapshot.queue_table import ResourceVector
@@ -112,6 +113,8 @@ class ClassSignature(NamedTuple):
     nominated_for: str  # the workload that holds nominations: it is a class of its own; empty: none does
     may_preempt: bool
     choices: SubGroupChoices | None  # the ways in which its sub-groups may start; None: it has none
+    levels: WorkloadLevels | None = None  # how near to each other its pods run; None: it does not matter
+    joins: str = ""  # the workload whose running pods decide where its others may run: it is a class of its own
 
 
 class WaitingClass:
@@ -127,9 +130,12 @@ class WaitingClass:
         self.signature = signature
         self.needs: RoleNeeds = signature.needs  # what each of its workloads needs, by role
         self.choices: SubGroupChoices | None = signature.choices
-        # One pod of each workload is missing, and it has no nomination.
+        # One pod of each workload is missing, it has no nomination, and may run on any node that it fits on.
         self.is_single = (
-            len(self.needs) == 1 and self.needs[0].missing == self.needs[0].needed == 1 and not signature.nominated_for
+            len(self.needs) == 1
+            and self.needs[0].missing == self.needs[0].needed == 1
+            and not signature.nominated_for
+            and signature.levels is None
         )
         self.digest, self.demand = digest, demand
         self.key: ClassKey = (queue, digest)  # how plans name this class, the same in every process
@@ -173,13 +179,18 @@ class Backlog:
         needs: RoleNeeds,
         choices: SubGroupChoices | None = None,
         unnominated: RoleNeeds | None = None,
+        has_pods: bool = False,
     ) -> None:
-        """Add a workload to its class. A workload with nominations is a class of its own.
+        """Add a workload to its class. A workload with nominations is a class of its own, and so is one with levels
+        that has pods already.
 
         `unnominated`: what it needs besides its nominations, which are charged already; None: it has no nominations.
         """
         nominated_for = workload.name if unnominated is not None else ""
-        signature = ClassSignature(needs, workload.preemptible, nominated_for, workload.stops_others, choices)
+        levels = levels_of(workload)
+        joins = workload.name if levels is not None and has_pods else ""
+        may_preempt = workload.stops_others
+        signature = ClassSignature(needs, workload.preemptible, nominated_for, may_preempt, choices, levels, joins)
         classes = self.by_queue.setdefault(workload.queue, {})
         found = classes.get(signature)
         if found is None:
@@ -338,7 +349,7 @@ class Backlog:
     def _digest(self, signature: ClassSignature) -> str:
         """The digest must not depend on the order in which shapes arrived."""
         needs, *rest = signature
-        if rest[-1] is None:
+        while rest[-1] is None or rest[-1] == "":  # sub-groups and levels count only where there are any
             rest.pop()
         return digest_of(([(self.shapes[shape], missing, needed) for shape, missing, needed in needs], rest))
 

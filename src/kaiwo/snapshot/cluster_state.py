@@ -388,7 +388,8 @@ class ClusterState:
             self.backlog.add_gated(workload, obstacles)
         else:
             choices = choices_of(workload, self.pods.get(name, ())) if workload.groups else None
-            self.backlog.add(workload, needs, choices, self._needs_without_nominations(workload, needs))
+            unnominated = self._needs_without_nominations(workload, needs)
+            self.backlog.add(workload, needs, choices, unnominated, has_pods=bool(self.pods.get(name)))
             if (
                 self.planned_starts or self.lost_places
             ):  # it may be short enough to backfill, when others of its class are not

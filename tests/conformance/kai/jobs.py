@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
+from kaiwo.model.network.constraint import STATED, TopologyConstraint
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Phase, Pod, Role, SubGroup, Workload, has_minimum
 from tests.conformance.kai.machines import Devices
@@ -76,6 +79,9 @@ def load_job(job: Case, requests: Requests, devices: Devices) -> LoadedJob:
         broken_since_s=_broken_since_s(job, roles, groups, loaded.pods),
         groups=groups,
     )
+    if not groups and (own := _constraint(job["subgroups"])) is not None:
+        stated = {"required_level": own.required, "preferred_level": own.preferred}
+        loaded.workload = replace(loaded.workload, topology=own.topology, placement_strategy=own.strategy, **stated)
     return loaded
 
 
@@ -159,7 +165,8 @@ def _broken_since_s(job: Case, roles: list[Role], groups: tuple[SubGroup, ...], 
 def _sub_groups(tree: Case) -> tuple[SubGroup, ...]:
     """The tree above the pod sets, where it says that only some of them must run."""
     every = list(_sets(tree, ""))
-    return tuple(every) if any(group.minimum >= 0 for group in every) else ()
+    has_levels = any(group.levels is not None for group in every if group.name)
+    return tuple(every) if has_levels or any(group.minimum >= 0 for group in every) else ()
 
 
 def _with_roles(groups: tuple[SubGroup, ...], roles: list[Role]) -> tuple[SubGroup, ...]:
@@ -170,9 +177,19 @@ def _with_roles(groups: tuple[SubGroup, ...], roles: list[Role]) -> tuple[SubGro
 
 def _sets(tree: Case, parent: str) -> Iterator[SubGroup]:
     minimum = tree.get("minSubGroup")
-    yield SubGroup(tree["name"], parent, -1 if minimum is None else minimum)
+    yield SubGroup(tree["name"], parent, -1 if minimum is None else minimum, _constraint(tree))
     for child in tree.get("children", ()):
         if child["kind"] == "podset":
-            yield SubGroup(child["name"], tree["name"])  # its roles are the kinds of pods in it
+            levels = _constraint(child)
+            yield SubGroup(child["name"], tree["name"], levels=levels)  # its roles are the kinds of pods in it
         else:
             yield from _sets(child, tree["name"])
+
+
+def _constraint(tree: Case) -> TopologyConstraint | None:
+    """The levels of a set or pod set. Only what is stated counts: no tighter level is looked for."""
+    told = tree.get("topology")
+    if not told:
+        return None
+    levels = (told.get("RequiredLevel") or "", told.get("PreferredLevel") or "")
+    return TopologyConstraint(told.get("Topology") or "", *levels, STATED)

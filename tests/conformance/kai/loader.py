@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from kaiwo.model.events import Event, NodeChanged, PodChanged, QueueChanged, WorkloadChanged
+from kaiwo.model.events import Event, NodeChanged, PodChanged, QueueChanged, TopologyChanged, WorkloadChanged
 from kaiwo.model.gpu import WHOLE_MILLI
+from kaiwo.model.network.topology import Topology, TopologyLevel
 from kaiwo.model.queue import UNLIMITED, Fairness, Queue, QueueAmounts
 from tests.conformance.kai.fields import unread_in
 from tests.conformance.kai.jobs import ASIDE, PHASES, load_job
@@ -46,6 +47,7 @@ def load(case: Case) -> Loaded:
     loaded = Loaded(_memory_unit(case), unread=unread, missing=list(dict.fromkeys((*missing, *_strange(case)))))
     weight_unit = _weight_unit(case)
     loaded.events += [NodeChanged(load_node(*each, loaded.memory_unit)) for each in sorted(case["nodes"].items())]
+    loaded.events += [TopologyChanged(load_topology(topology)) for topology in case.get("topologies") or ()]
     loaded.events += [QueueChanged(load_queue(queue, loaded.memory_unit, weight_unit)) for queue in case["queues"]]
     devices, requests = Devices(case["nodes"]), Requests(case["jobs"], loaded.memory_unit)
     for job in case["jobs"]:
@@ -57,6 +59,12 @@ def load(case: Case) -> Loaded:
         loaded.aside += [task["id"] for task in job["tasks"] if task["state"] in ASIDE]
         loaded.events += [WorkloadChanged(found.workload), *map(PodChanged, found.pods)]
     return loaded
+
+
+def load_topology(topology: Case) -> Topology:
+    """A level is named by its node label."""
+    labels = [level["NodeLabel"] for level in topology["Spec"]["Levels"]]
+    return Topology(topology["ObjectMeta"]["Name"], tuple(TopologyLevel(label, label) for label in labels))
 
 
 def load_queue(queue: Case, memory_unit: int, weight_unit: int = 1) -> Queue:
@@ -102,14 +110,8 @@ def _strange(case: Case) -> Iterator[str]:
     if any(node.get("numa") for node in case["nodes"].values()):
         yield "NUMA zones"
     for job in case["jobs"]:
-        if _has_level(job["subgroups"]):
-            yield "topology levels"
         for task in job["tasks"]:
             if task.get("annotations"):
                 yield "NUMA placement"
             if task["state"] not in (*PHASES, *ASIDE, "Pending"):
                 yield f"tasks that are {task['state']}"
-
-
-def _has_level(tree: Case) -> bool:
-    return bool(tree.get("topology")) or any(map(_has_level, tree.get("children", ())))

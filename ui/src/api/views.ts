@@ -524,6 +524,12 @@ export interface WorkloadDetail {
   kept_places: string
   asked_priority: number | null
   capped_priority: string
+  topology: string
+  required_level: string
+  preferred_level: string
+  placement_strategy: string
+  segment_size: number
+  segment_level: string
   memory_promise: string
   hidden: string
   secret_env: string[]

@@ -14,8 +14,9 @@ from kaiwo.decide.placement.place_pods import Placed, charge_of_placed, place_po
 from kaiwo.decide.placement.place_workload import ALL_PODS, Placement, first_missing_pod, place_workload
 from kaiwo.decide.planned_starts.keep_planned import KeptPlannedStarts
 from kaiwo.decide.turn_order import Lane, NextNeed, Turns, classes_left, is_planned, lanes_of
+from kaiwo.model.network.level_groups import WorkloadLevels
 from kaiwo.model.obstacle import Obstacle
-from kaiwo.model.plan import Eviction, Nomination, Start
+from kaiwo.model.plan import DomainChoice, Eviction, Nomination, Start
 from kaiwo.snapshot.backlog import ClassKey, RoleNeeds, WaitingClass, needs_of_each_choice, needs_to_make_room_for
 
 MAX_PASSED = 256  # workloads of one class, to find one that fits into a gap
@@ -29,6 +30,7 @@ class AllocationResult(NamedTuple):
     stuck: dict[ClassKey, WaitingClass]  # tried in this cycle, or barred from a try
     too_long: dict[ClassKey, Obstacle]  # classes that would fit if they ran for less time
     unreached: tuple[tuple[WaitingClass, ...], ...]  # by group of candidates: the budget did not reach them
+    domains: tuple[DomainChoice, ...] = ()  # of the network, for work with levels
 
 
 def allocate(
@@ -74,7 +76,9 @@ class Allocate:
         self._given_up: list[PodKey] = []
         self._too_long: dict[ClassKey, Obstacle] = {}
         self._passed_over: dict[ClassKey, int] = {}  # by class: they wait for a planned start, or run too long
-        self._never_released: set[RoleNeeds] = set()  # needs that do not fit even once all leaving pods are gone
+        self._domains: list[DomainChoice] = []
+        # Needs that do not fit even once all leaving pods are gone.
+        self._never_released: set[tuple[RoleNeeds, WorkloadLevels | None, str]] = set()
 
     def line_up(
         self, candidates: Sequence[WaitingClass], always: WaitingClass | None = None
@@ -121,6 +125,7 @@ class Allocate:
             self.stuck.by_key,
             self._too_long,
             tuple(tuple(group) for group in unreached),
+            tuple(self._domains),
         )
 
     def _check_fit(self, waiting_class: WaitingClass, name: str) -> "_FitCheck":
@@ -234,7 +239,7 @@ class Allocate:
         """Space that is being released could be nominated for it."""
         if not self._cycle_state.working.has_releasing_pods or waiting_class.signature.nominated_for:
             return False
-        return waiting_class.needs not in self._never_released
+        return _what_it_needs(waiting_class) not in self._never_released
 
     def _waits_for_release(self, name: str, waiting_class: WaitingClass, check: "_FitCheck") -> bool:
         """Nominate a workload for space that pods being stopped will release, if it fits there."""
@@ -252,9 +257,10 @@ class Allocate:
         working.count_releasing(-1)
         if placement is None:
             if self._cycle_state.charges.may_start(waiting_class):
-                self._never_released.add(waiting_class.needs)
+                self._never_released.add(_what_it_needs(waiting_class))
             return False
         self._given_up.extend(placement.given_up)
+        self._domains.extend(placement.domains)
         self._nominations.extend(nominate(state, workload, placement))
         return True
 
@@ -292,6 +298,7 @@ class Allocate:
             run.growing.setdefault(waiting_class.queue, []).append(_Growing(placement, need))
         self.starts.extend(placement.starts)
         self._given_up.extend(placement.given_up)
+        self._domains.extend(placement.domains)
         return len(placement.starts)
 
     def _grow(self, lanes: dict[str, list["_Growing"]], is_over: Callable[[], bool]) -> None:
@@ -304,6 +311,10 @@ class Allocate:
             if not starts or turns.is_last_queue:
                 del lane[0]
             turns.requeue()
+
+
+def _what_it_needs(waiting_class: WaitingClass) -> tuple[RoleNeeds, WorkloadLevels | None, str]:
+    return waiting_class.needs, waiting_class.signature.levels, waiting_class.signature.joins
 
 
 class _Growing(NamedTuple):

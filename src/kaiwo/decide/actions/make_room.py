@@ -16,7 +16,7 @@ from kaiwo.decide.placement.place_pods import Placer
 from kaiwo.decide.planned_starts.backfill import BackfillMasks
 from kaiwo.decide.turn_order import Lane, Turns, classes_left, lanes_of
 from kaiwo.model.obstacle import Obstacle
-from kaiwo.model.plan import Eviction, EvictionCause, Nomination
+from kaiwo.model.plan import DomainChoice, Eviction, EvictionCause, Nomination
 from kaiwo.model.policy import Policy
 from kaiwo.model.workload import ACTIVE_PHASES, Workload, has_required_pods
 from kaiwo.snapshot.backlog import ActionKey, ClassKey, WaitingClass
@@ -42,6 +42,7 @@ class MadeRoom(NamedTuple):
     unreached: set[ActionKey]  # actions and classes that the budget did not reach
     served: set[str]  # workloads that start, or for which space is kept
     look_again_s: int
+    domains: tuple[DomainChoice, ...] = ()
 
 
 def make_room(
@@ -72,7 +73,7 @@ def make_room(
     if has_releasing_pods:
         cycle_state.working.count_releasing(-1)  # obstacles name what is free now
     decided = (tuple(room.evictions), tuple(room.nominations), tuple(room.given_up), room.refusals)
-    return MadeRoom(*decided, unreached, room.served, room.look_again_s)
+    return MadeRoom(*decided, unreached, room.served, room.look_again_s, tuple(room.domains))
 
 
 def postpone_room(cycle: CycleInput, placed: AllocationResult) -> MadeRoom:

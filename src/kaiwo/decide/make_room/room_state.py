@@ -12,7 +12,7 @@ from kaiwo.decide.placement.place_pods import Placed, Placer
 from kaiwo.decide.placement.place_workload import Placement
 from kaiwo.decide.planned_starts.backfill import BackfillMasks
 from kaiwo.model.obstacle import EvictionBudgetSpent, Obstacle
-from kaiwo.model.plan import DISPLACING_CAUSES, Eviction, EvictionCause, Nomination, Start
+from kaiwo.model.plan import DISPLACING_CAUSES, DomainChoice, Eviction, EvictionCause, Nomination, Start
 from kaiwo.model.workload import Pod, Workload
 from kaiwo.snapshot.backlog import ClassKey, WaitingClass
 from kaiwo.snapshot.cluster_state import ClusterState
@@ -104,6 +104,7 @@ class RoomState:
         self.evictions: list[Eviction] = []
         self.nominations: list[Nomination] = []
         self.given_up: list[PodKey] = []
+        self.domains: list[DomainChoice] = []
         self.refusals: dict[ClassKey, Obstacle] = {}  # why room could not be made
         self.look_again_s = 0
 
@@ -132,6 +133,7 @@ class RoomState:
         """Evict the victims; nominate the beneficiary, and pods that move, for their places."""
         self.served.add(workload.name)
         self.given_up.extend(room.placement.given_up)
+        self.domains.extend(room.placement.domains)
         self.nominations.extend(nominate(self.cycle.state, workload, room.placement))
         for unit in room.stopped:
             lost = unit.lost_gpu_s

@@ -10,10 +10,12 @@ from kaiwo.decide.placement.node_fit import CapacityMask
 from kaiwo.decide.placement.pod_affinity import domains_of, sum_by_domain
 from kaiwo.decide.placement.queue_limits import Payer, headroom, models_with_room
 from kaiwo.decide.placement.shape_scores import NOWHERE, ShapeScores, ShapeState
+from kaiwo.decide.placement.spread_over_domains import PlacementArea, pods_by_node
 from kaiwo.gpus.device_fit import device_need, need_on, pods_per_device, rounding_of
 from kaiwo.gpus.isolation_grades import grade_of
 from kaiwo.model.gpu import WHOLE_MILLI, Share
 from kaiwo.model.plan import Nomination
+from kaiwo.model.policy import DEFAULT_POLICY, Policy
 from kaiwo.model.request import Request
 from kaiwo.model.share_limits import DEFAULT_THREADS, NO_LIMITS, default_threads, threads_on_node
 from kaiwo.plugins.guarded_calls import call_plugin
@@ -48,42 +50,57 @@ class NodeCosts(Protocol):
 
 
 class Placer:
-    """Places pods on one cycle's working copy under a mask. Costs, where given, come before scores."""
+    """Places pods on one cycle's working copy under a mask, and within an area. Costs, where given, precede scores."""
 
     def __init__(
         self,
         working: WorkingCopy,
         scores: ShapeScores,
         plugins: ActivePlugins,
-        packs: bool,
+        policy: Policy = DEFAULT_POLICY,
         costs: NodeCosts | None = None,
     ) -> None:
-        self.working, self._scores, self._plugins = working, scores, plugins
-        self._packs, self._costs = packs, costs
+        self.working, self._scores, self._plugins, self.policy = working, scores, plugins, policy
+        self._packs, self._costs = policy.placement == "pack", costs
         self._mask: CapacityMask | None = None
+        self._area: PlacementArea | None = None
         self._ids: dict[int, list[str]] = {}  # of the devices, by node, for the nodes that get pods
 
     def under(self, mask: CapacityMask | None) -> "Placer":
         """The same placer, for work that must leave free what the mask takes away."""
-        return self if mask is self._mask else self._copy(mask, self._costs)
+        return self if mask is self._mask else self._copy(mask, self._costs, self._area)
 
     def with_costs(self, costs: NodeCosts) -> "Placer":
         """The same placer, where taking a place has a cost."""
-        return self._copy(self._mask, costs)
+        return self._copy(self._mask, costs, self._area)
 
-    def _copy(self, mask: CapacityMask | None, costs: NodeCosts | None) -> "Placer":
-        other = Placer(self.working, self._scores, self._plugins, self._packs, costs)
-        other._mask, other._ids = mask, self._ids
+    def within(self, area: PlacementArea) -> "Placer":
+        """The same placer, for pods that may run only in this area."""
+        return self._copy(self._mask, self._costs, area)
+
+    def _copy(self, mask: CapacityMask | None, costs: NodeCosts | None, area: PlacementArea | None) -> "Placer":
+        other = Placer(self.working, self._scores, self._plugins, self.policy, costs)
+        other._mask, other._ids, other._area = mask, self._ids, area
         return other
 
     def room(self, shape: int) -> int:
         return self._scores.state(shape, self._mask).room
+
+    def slots(self, shape: int, want: Request) -> IntArray:
+        """How many pods fit on each node. Shape -1: `want` has no shape."""
+        return self._state(shape, want).slots
+
+    def costs_of(self, want: Request) -> IntArray | None:
+        """Per node: what a pod there would cost; None: places cost nothing."""
+        return None if self._costs is None else self._costs.of_nodes(want)
 
     def room_for(self, want: Request) -> int:
         return self._scores.state_of(want, self._mask).room
 
     def place(self, shape: int, want: Request, count: int) -> list[Placed]:
         """Packing fills the best node first; spreading looks again after each pod. Shape -1: `want` has no shape."""
+        if self._area is not None and self._costs is None and self._fills_at_once(want):
+            return self._place_by_domain(self._area, shape, want, count)
         placed: list[Placed] = []
         while len(placed) < count:
             state = self._state(shape, want)
@@ -95,18 +112,43 @@ class Placer:
             row = int(score.argmax())  # the first of the best: rows are sorted by name
             if state.slots[row] <= 0:
                 break
-            # Shares on several devices, and pods that must be spread, change what the next pod finds.
-            is_spread = want.neighbours is not None and bool(want.neighbours.spread)
-            at_once = self._packs and (want.is_whole or want.gpus <= 1) and not is_spread
             slots = int(state.slots[row])
-            here = min(count - len(placed), slots) if at_once else 1
+            here = min(count - len(placed), slots) if self._fills_at_once(want) else 1
             placed.extend(self.put(row, want, here))
             if here == slots and shape >= 0 and self._mask is None and want.neighbours is None:
                 self._scores.mark_filled(shape, row)
         return placed
 
+    def _fills_at_once(self, want: Request) -> bool:
+        """Shares on several devices, and pods that must be spread, change what the next pod finds."""
+        is_spread = want.neighbours is not None and bool(want.neighbours.spread)
+        return self._packs and (want.is_whole or want.gpus <= 1) and not is_spread
+
+    def _place_by_domain(self, area: PlacementArea, shape: int, want: Request, count: int) -> list[Placed]:
+        """In as few domains of the area as possible, or as its strategy says; the order follows the domains."""
+        state = self._state(shape, want)
+        placed: list[Placed] = []
+        if want.neighbours is None:
+            for row, pods in pods_by_node(state.slots, state.score, area, count):
+                placed.extend(self.put(row, want, pods))
+            return placed
+        while len(placed) < count:  # each pod may close nodes to the next one
+            first = next(iter(pods_by_node(state.slots, state.score, area, 1)), None)
+            if first is None:
+                break
+            placed.extend(self.put(first.row, want, 1))
+            area.pods[first.row] += 1
+            state = self._state(shape, want)
+        return placed
+
     def _state(self, shape: int, want: Request) -> ShapeState:
-        return self._scores.state(shape, self._mask) if shape >= 0 else self._scores.state_of(want, self._mask)
+        state = self._scores.state(shape, self._mask) if shape >= 0 else self._scores.state_of(want, self._mask)
+        if self._area is None:
+            return state
+        inside = self._area.mask & (state.slots > 0)
+        slots = np.where(inside, state.slots, 0)
+        score = np.where(inside, state.score, NOWHERE)
+        return ShapeState(state.version, slots, score, state.allowed, int(slots.sum()))
 
     def _prefer_roomy_domains(self, want: Request, state: ShapeState, score: IntArray, count: int) -> IntArray:
         """Pods that must be near each other begin in a domain with room for all of them, if there is one."""

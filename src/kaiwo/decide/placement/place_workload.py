@@ -3,11 +3,13 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from kaiwo.decide.placement.place_by_level import LevelSearch, PodBatch
 from kaiwo.decide.placement.place_pods import Placed, Placer, charge_of_placed, place_pods
 from kaiwo.decide.placement.queue_limits import Payer, charge_of, times_within_limits
-from kaiwo.model.plan import Start
+from kaiwo.model.network.level_groups import levels_of
+from kaiwo.model.plan import DomainChoice, Start
 from kaiwo.model.request import Request
-from kaiwo.model.workload import Workload, leading_roles, pod_name, pods_per_role, role_name
+from kaiwo.model.workload import ACTIVE_PHASES, Workload, leading_roles, pod_name, pods_per_role, role_name
 from kaiwo.snapshot.backlog import RoleNeeds, with_required
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.subgroup_choices import PodsByRole, choices_of, ways_to_grow
@@ -20,6 +22,7 @@ class Placement:
     starts: list[Start] = field(default_factory=list)
     given_up: list[tuple[str, str]] = field(default_factory=list)
     gang: "_Gang | None" = None  # if it could use more pods
+    domains: list[DomainChoice] = field(default_factory=list)  # of the network, for work with levels
 
     def grow(self, most: int) -> list[Start]:
         return [] if self.gang is None else self.gang.grow(most)
@@ -78,6 +81,8 @@ class _Gang:
         self._payer = Payer(placer.working.queues.row[workload.queue], not workload.preemptible, limits)
         self.grows = True
         self.kept = state.nominations.get(workload.name, {})
+        self._levels = levels_of(workload)
+        self._search: LevelSearch | None = None  # None: its pods may run on any node
 
     def place(self, pools_nominations: bool) -> Placement | None:
         if self._workload.groups and not self.kept and not self._could_fit():
@@ -86,14 +91,17 @@ class _Gang:
             self._missing = _missing_pods(self._state, self._workload)
             self._placement = Placement()
             with self._working.trial() as attempt:
+                if self._levels is not None:
+                    self._search = self._search_by_level()
                 if pools_nominations:
                     self._pool_nominations()
                 else:
                     self._use_nominations()
-                if all(self._place_needed(at) for at in order):
+                if self._place_all_needed(order):
                     if self.grows:
                         self._grow_by_steps() if self._workload.groups else self._grow(ALL_PODS)
                     if self._placement.starts:
+                        self._placement.domains = self._search.choices() if self._search is not None else []
                         self._placement.starts = leaders_first(self._workload, self._placement.starts)
                         self._placement.gang = self if any(self._missing) and not self._workload.groups else None
                         attempt.keep()
@@ -127,11 +135,56 @@ class _Gang:
             at,
         )
 
-    def _place_needed(self, at: int) -> bool:
-        """The pods of one role without which the workload does not start."""
+    def _search_by_level(self) -> LevelSearch:
+        """The search for domains, which knows where pods of the workload run."""
+        assert self._levels is not None, "only work with levels is placed by level"
+        search = LevelSearch(self._placer, self._payer, self._workload.name, self._levels)
+        rows = self._working.nodes.row
+        numbers = {role.name: number for number, role in enumerate(self._workload.roles)}
+        for name, pod in sorted(self._state.pods.get(self._workload.name, {}).items()):
+            number = numbers.get(role_name(name))
+            if pod.phase in ACTIVE_PHASES and pod.node in rows and number is not None:
+                search.add_pod(number, name, rows[pod.node])
+        present = self._state.pods.get(self._workload.name, ())
+        counts = pods_per_role(self._workload, present)
+        self._numbers = [at for at, role in enumerate(self._workload.roles) if counts[at] < role.count]
+        return search
+
+    def _place_all_needed(self, order: list[int]) -> bool:
+        """The pods without which the workload does not start."""
+        if self._search is None:
+            return all(self._place_needed(at) for at in order)
+        return self._place_by_level([(at, self._still_needed(at)) for at in order])
+
+    def _still_needed(self, at: int) -> int:
+        """The pods of one role that are needed and were not placed where they are nominated."""
         _, count, needed = self._needs[at]
-        needed -= count - len(self._missing[at])  # pods that were placed where they are nominated
-        if needed <= 0:
+        return max(0, needed - (count - len(self._missing[at])))
+
+    def _place_by_level(self, wanted: list[tuple[int, int]]) -> bool:
+        """These numbers of pods, by role, in domains as their levels ask for."""
+        assert self._search is not None, "only work with levels is placed by level"
+        batches: list[PodBatch] = []
+        owners: list[int] = []
+        for at, pods in wanted:
+            if pods:
+                names, shape = self._missing[at][:pods], self._needs[at].shape
+                found = self._search.batches(self._numbers[at], names, shape, self._want(at))
+                batches += found
+                owners += [at] * len(found)
+        placed = self._search.place(batches) if batches else []
+        if placed is None:
+            return False
+        for at, batch, found_places in zip(owners, batches, placed, strict=True):
+            for name, each in zip(batch.names, found_places, strict=True):
+                self._missing[at].remove(name)
+                self._placement.starts.append(_start(self._workload, name, each))
+        return True
+
+    def _place_needed(self, at: int) -> bool:
+        """The needed pods of one role, on any nodes."""
+        needed = self._still_needed(at)
+        if not needed:
             return True
         placed = place_pods(self._placer, self._payer, self._needs[at].shape, self._want(at), needed)
         self._start(at, placed or [])
@@ -140,6 +193,8 @@ class _Gang:
     def _grow(self, most: int) -> None:
         """Elastic roles take more, within the limits, up to `most` pods."""
         full = len(self._placement.starts) + most
+        if self._search is not None:
+            return self._grow_by_level(full)
         for at, (shape, _, _) in enumerate(self._needs):
             want = self._want(at)
             left = min(len(self._missing[at]), full - len(self._placement.starts))
@@ -154,6 +209,17 @@ class _Gang:
             placed = self._placer.place(shape, want, count) if count else []
             self._working.charge(queue, charge_of_placed(self._working, want, placed), is_non_preemptible)
             self._start(at, placed)
+
+    def _grow_by_level(self, full: int) -> None:
+        """Many pods at once while they fit into the domains of their parts, then fewer."""
+        for at in range(len(self._needs)):
+            pods = left = min(len(self._missing[at]), full - len(self._placement.starts))
+            while pods and left:
+                if self._place_by_level([(at, pods)]):
+                    left -= pods
+                    pods = min(pods, left)
+                else:
+                    pods //= 2
 
     def _grow_by_steps(self) -> None:
         """Sub-groups join as a whole or not at all; complete roles grow pod by pod."""
@@ -179,6 +245,8 @@ class _Gang:
         return tuple(sorted((self._needs[at].shape, pods) for at, pods in step))
 
     def _place_step(self, step: PodsByRole) -> bool:
+        if self._search is not None:
+            return self._place_by_level(list(step))
         found: list[tuple[int, list[Placed]]] = []
         with self._working.trial() as attempt:
             for at, pods in step:
@@ -199,6 +267,8 @@ class _Gang:
             if at is None or (self._workload.groups and not self._needs[at].needed):
                 continue  # a sub-group starts completely or not at all
             want = self._want(at)
+            if not self._is_in_domain(at, pod, nomination.node):
+                continue
             with self._working.trial() as attempt:
                 self._working.release(nomination, self._payer.queue, self._payer.is_non_preemptible)
                 placed = self._placer.put_exactly(self._needs[at].shape, want, nomination)
@@ -209,6 +279,15 @@ class _Gang:
                 attempt.keep()
             self._missing[at].remove(pod)
             self._placement.starts.append(_start(self._workload, pod, placed))
+            if self._search is not None:
+                self._search.add_pod(self._numbers[at], pod, self._working.nodes.row[placed.node])
+
+    def _is_in_domain(self, at: int, pod: str, node: str) -> bool:
+        """The node is still in the domains that the levels of the pod require."""
+        if self._search is None:
+            return True
+        row = self._working.nodes.row.get(node)
+        return row is not None and self._search.allows(self._numbers[at], pod, row)
 
     def _pool_nominations(self) -> None:
         for nomination in self.kept.values():

@@ -87,8 +87,7 @@ class StartSearch:
         free, gpus, since_s = self._capacity.amounts_at(moments, at_s)
         then = now.as_of(at_s, free.copy(), np.concatenate([gpus, now.gpus[:, SIZE:]], axis=1))
         scores = ShapeScores(cycle.state, then.view, then, cycle.plugins, keeps=False)
-        packs = cycle.policy.placement == "pack"
-        placer = Placer(then, scores, cycle.plugins, packs, IdleTimeCosts(at_s, since_s))
+        placer = Placer(then, scores, cycle.plugins, cycle.policy, IdleTimeCosts(at_s, since_s))
         return place_workload(placer, cycle.state, self._workload, self._needs, limits=False, grows=False)
 
     def _planned_start(self, at_s: int, placement: Placement) -> PlannedStart:

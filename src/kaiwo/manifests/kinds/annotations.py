@@ -19,7 +19,7 @@ from kaiwo.manifests.values.gpu_request import (
 )
 from kaiwo.manifests.values.names import check_label_key, check_labels
 from kaiwo.manifests.values.quantities import MAX_GPUS, read_fraction_milli, read_gpu_mib
-from kaiwo.manifests.values.setting_values import READERS, read_flag
+from kaiwo.manifests.values.setting_values import READERS, check_levels, read_flag
 from kaiwo.model.workload_fields import FIELDS
 
 T = TypeVar("T")
@@ -38,6 +38,7 @@ SCHEDULER_ANNOTATIONS = (
     "granted-devices", "grant-signature", "devices", "kept-space", "lost-places", "planned-start", "planned-place",
     "fills-until", "gpu-grade", "gpu-note", "last-checkpoint",
 )  # fmt: skip
+_NAMES = {field.name: field.annotation.removeprefix(OUR_PREFIX) for field in FIELDS}
 MAX_CHARACTERS = 1_000  # of a setting; the longest that make sense list GPU models or nodes
 KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
 KUEUE_GROUP = "kueue.x-k8s.io/pod-group-name"
@@ -94,6 +95,7 @@ class Annotations:
             name = field.annotation.removeprefix(OUR_PREFIX)
             if name in self._found:
                 found[field.name] = READERS[field.kind].read_text(*self._found[name])
+        check_levels(found, self.path_of, _NAMES)
         return found
 
     def written_gpus(self, whole: int, vendor: str, models: tuple[str, ...]) -> WrittenGpus:

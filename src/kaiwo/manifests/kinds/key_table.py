@@ -13,6 +13,7 @@ from kaiwo.manifests.values.gpu_request import GRADES, ISOLATIONS
 from kaiwo.manifests.values.names import MAX_NAME, NAME
 from kaiwo.manifests.values.priorities import TYPE_PRIORITIES
 from kaiwo.model.gpu import ANYONE, EQUALITIES, NOBODY
+from kaiwo.model.network.constraint import STRATEGIES
 from kaiwo.model.workload_fields import FIELDS, ValueKind
 
 
@@ -38,11 +39,15 @@ _COUNT = "[0-9]{1,12}"
 _EQUAL = f"(?:{'|'.join(EQUALITIES)})"
 _SHARE_RULE = rf"{ANYONE}|{NOBODY}|{_EQUAL}(?:(?:,|, |\.){_EQUAL}){{0,2}}"
 _DATE, _TIME = "[0-9]{4}-[0-9]{2}-[0-9]{2}", r"[0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,9})?)?"
+MAX_LEVEL = 317  # a node label: a prefix of 253 characters and a name
 _SETTINGS = {
     ValueKind.BOOLEAN: _FLAG,
     ValueKind.DURATION: r" *(?:[0-9]{1,12}|(?:[0-9]{1,12}(?:\.[0-9]{1,9})?(?:ms|[wdhms])){1,6}) *",
     ValueKind.TIMESTAMP: rf" *{_DATE}[Tt ]{_TIME}(?:[Zz]|[+-][0-9]{{2}}:[0-9]{{2}}) *",
     ValueKind.NAME: NAME,
+    ValueKind.COUNT: "[0-9]{1,9}",
+    ValueKind.LEVEL: rf"(?:{NAME}/)?[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?",
+    ValueKind.STRATEGY: "|".join(STRATEGIES),
 }
 _OURS, _USERS = KeyWriter.SCHEDULER, KeyWriter.USERS
 
@@ -82,6 +87,7 @@ KEYS = (
             field.annotation.removeprefix("kaiwo.ai/"),
             _USERS,
             _SETTINGS[field.kind],
+            MAX_LEVEL if field.kind is ValueKind.LEVEL else 63,
             # Work above its queue's quota starts because it may be stopped: it cannot say otherwise later.
             is_request=field.name == "preemptible",
         )

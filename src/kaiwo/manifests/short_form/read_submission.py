@@ -41,12 +41,14 @@ from kaiwo.manifests.values.names import (
     check_env,
     check_labels,
     read_array,
+    read_level,
     read_name,
     read_namespace,
     read_reference,
 )
 from kaiwo.manifests.values.priorities import MAX_PRIORITY, TYPE_PRIORITIES
 from kaiwo.manifests.values.setting_values import read_form_settings
+from kaiwo.model.network.constraint import TopologyConstraint
 from kaiwo.model.request import Request, Toleration
 from kaiwo.model.workload import ROOT, Role, SubGroup, Workload, subgroup_problem
 from kaiwo.model.workload_record import Program
@@ -245,7 +247,8 @@ def _read_sub_groups(form: Submission, request: Request, owner: str) -> tuple[tu
         raise path.error(fault)
     if sum(role.count for role in roles) > MAX_PODS:
         raise path.error(f"asks for more than {MAX_PODS} pods in all; use fewer")
-    return roles, () if all(group.minimum < 0 for group in groups) else tuple(groups)
+    is_needed = any(group.minimum >= 0 or group.levels is not None for group in groups)
+    return roles, tuple(groups) if is_needed else ()
 
 
 def _sub_group_role(entry: SubGroupForm, request: Request, path: FieldPath) -> Role:
@@ -257,7 +260,9 @@ def _sub_group_role(entry: SubGroupForm, request: Request, path: FieldPath) -> R
     if entry.min_sub_groups is not UNSET:
         raise path.inner("minSubGroups").error("cannot be used with pods; use minPods, or remove pods")
     minimum = -1 if minimum == pods else minimum
-    return Role(_sub_group_request(entry, request, path), name, pods, minimum, _parent(entry, path), entry.leader)
+    levels = _levels(entry, path)
+    own = _sub_group_request(entry, request, path)
+    return Role(own, name, pods, minimum, _parent(entry, path), entry.leader, levels)
 
 
 def _group(entry: SubGroupForm, path: FieldPath) -> SubGroup:
@@ -266,7 +271,19 @@ def _group(entry: SubGroupForm, path: FieldPath) -> SubGroup:
     if entry.leader:
         raise path.inner("leader").error("is set on an entry without pods; set it on the one whose pods lead")
     minimum = _minimum(entry.min_sub_groups, path.inner("minSubGroups"), MAX_SUB_GROUPS)
-    return SubGroup(read_name(entry.name, path.inner("name")), _parent(entry, path), minimum)
+    return SubGroup(read_name(entry.name, path.inner("name")), _parent(entry, path), minimum, _levels(entry, path))
+
+
+def _levels(entry: SubGroupForm, path: FieldPath) -> TopologyConstraint | None:
+    """The levels of its own; None: only those of the sub-groups around it count."""
+    if not (entry.required_level or entry.preferred_level):
+        if entry.topology:
+            raise path.inner("topology").error("is set without a level; add requiredLevel or preferredLevel")
+        return None
+    topology = read_name(entry.topology, path.inner("topology")) if entry.topology else ""
+    required = read_level(entry.required_level, path.inner("requiredLevel")) if entry.required_level else ""
+    preferred = read_level(entry.preferred_level, path.inner("preferredLevel")) if entry.preferred_level else ""
+    return TopologyConstraint(topology, required, preferred)
 
 
 def _parent(entry: SubGroupForm, path: FieldPath) -> str:

@@ -70,6 +70,9 @@ class SubGroupForm(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_f
     )
     cpu: Annotated[str | float | UnsetType, _about("Default: as the workload.")] = UNSET
     memory: Annotated[str | int | UnsetType, _about("Default: as the workload.")] = UNSET
+    topology: Annotated[str, _about("Topology that its levels are of (default: the first that has them).")] = ""
+    required_level: Annotated[str, _about("All its pods run in one domain of this level.")] = ""
+    preferred_level: Annotated[str, _about("All its pods run in one domain of this level if one has room.")] = ""
 
 
 class Submission(

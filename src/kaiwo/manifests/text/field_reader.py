@@ -11,7 +11,7 @@ from kaiwo.manifests.text.field_errors import FieldPath, join, name_type, show, 
 from kaiwo.model.errors import ConfigError
 
 T = TypeVar("T")
-MAX_LISTED = 600  # characters of field names in one sentence
+MAX_LISTED = 800  # characters of field names in one sentence
 
 
 class FieldReader:

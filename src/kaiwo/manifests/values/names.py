@@ -88,6 +88,14 @@ def check_label_key(key: str, path: FieldPath) -> None:
         )
 
 
+def read_level(value: object, path: FieldPath) -> str:
+    """A level of a topology: its name, or the node label that it is read from."""
+    if not isinstance(value, str) or not value:
+        raise path.error(f'is {show(value)}, which is not a level; write its name or its node label, such as "leaf"')
+    check_label_key(value, path)
+    return value
+
+
 def check_env(env: Mapping[str, str], path: FieldPath) -> dict[str, str]:
     """Refuse names and values that no process environment accepts. The values are never shown."""
     for name, value in env.items():

@@ -96,7 +96,7 @@ class ExtenderAnswers:
             row = gpus.view.nodes.row.get(node)
             if row is None or gpus.shape().slots[row] <= 0:
                 return f"node {node}: {_why_not(gpus, node)}"
-            (placed,) = Placer(gpus.view, gpus.scores, gpus.active, packs=True).put(row, gpus.request, 1)
+            (placed,) = Placer(gpus.view, gpus.scores, gpus.active).put(row, gpus.request, 1)
             return placed.devices
 
         return await self._ask(workload, request, question)

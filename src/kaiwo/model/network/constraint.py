@@ -1,0 +1,30 @@
+"""What a workload, a sub-group or a role asks of the network: how near to each other its pods must run.
+
+A level is named as in its topology, or by the node label that the level is read from. Without a topology, a level is a
+node label.
+"""
+
+import msgspec
+
+CONSOLIDATED, DISTRIBUTED, BALANCED, STATED = "consolidated", "distributed", "balanced", "stated"
+STRATEGIES = (CONSOLIDATED, DISTRIBUTED, BALANCED, STATED)
+
+
+class TopologyConstraint(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
+    """Levels that must or should hold for the pods of one part of a workload."""
+
+    topology: str = ""  # empty: the first topology that has the level
+    required: str = ""  # all pods run in one domain of this level
+    preferred: str = ""  # they do so if there is one with room; else in one of the next wider level, and so on
+    strategy: str = ""  # see STRATEGIES; empty: as the policy says
+    segment: int = 0  # this many pods in the order of their index share one domain of `segment_level`; 0: no segments
+    segment_level: str = ""
+
+    @property
+    def of_segment(self) -> "TopologyConstraint":
+        """What each segment asks for."""
+        return TopologyConstraint(self.topology, required=self.segment_level, strategy=self.strategy)
+
+    @property
+    def has_segments(self) -> bool:
+        return self.segment > 0 and bool(self.segment_level)
