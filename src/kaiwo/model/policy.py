@@ -28,6 +28,7 @@ class Policy(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     keep_lost_place_s: int = 300  # how long the place of a lost gang member is kept for its replacement; 0: never
     share_with: ShareRule = ()  # with whom all work shares a GPU, whatever else it and its queue ask for
     max_restart_cost_s: int = 3600  # what a workload says about its restart cost counts for no more than this
+    spare_ending_s: int = 0  # running work that is expected to end within this time is not stopped for others
 
     def __post_init__(self) -> None:
         if self.steps < 1:
