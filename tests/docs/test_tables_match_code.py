@@ -27,7 +27,7 @@ from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod, Role, Workload
 from kaiwo.model.workload_record import WorkloadRecord, WorkloadState
 from kaiwo.plugins.builtin import builtin_registry
-from kaiwo.plugins.contract import Allocation, Filter, QueueOrder, Score, WorkloadOrder
+from kaiwo.plugins.contract import Allocation, Filter, GpuScore, QueueOrder, Score, VictimFilter, WorkloadOrder
 from kaiwo.plugins.registry import POINTS
 from tests.conftest import ROOT
 from tests.docs.markdown import PAGES, Block, blocks, code_words, page_code_words, table
@@ -140,7 +140,9 @@ def test_the_concepts_page_has_every_variable_of_a_process() -> None:
 
 
 def test_the_plugins_page_has_every_point_and_every_plugin_of_ours() -> None:
-    methods = [_method(point) for point in (Filter, Score, QueueOrder, WorkloadOrder, Allocation)]
+    methods = [
+        _method(point) for point in (Filter, Score, GpuScore, QueueOrder, WorkloadOrder, VictimFilter, Allocation)
+    ]
     assert methods == list(POINTS)
     assert [code_words(row[0])[0] for row in table(DOCS / "plugins.md", "point")] == methods
     plugins = builtin_registry()._plugins.values()

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from kaiwo.decide.cycle import decide
 from kaiwo.decide.cycle_state import CycleInput, CycleState
 from kaiwo.decide.make_room.nominations import unpaid_charge
+from kaiwo.decide.make_room.victim_filters import victim_filters
 from kaiwo.decide.make_room.victim_units import VictimUnits
 from kaiwo.decide.placement.queue_limits import is_within, least_charge
 from kaiwo.explain.cheapest_change import SMALL_CLUSTER_NODES, other_models, other_queues
@@ -156,7 +157,8 @@ class _Search:
         is_small = len(what_if.state.node_objects) <= SMALL_CLUSTER_NODES
         self._left = MAX_COST * (SMALL_CLUSTER_FACTOR if is_small else 1)
         self._cycle_cost = what_if.cycle_cost
-        self._victims = VictimUnits(what_if.state, what_if.now_s, what_if.policy)
+        may_stop = victim_filters(what_if.view, what_if.active, what_if.policy)
+        self._victims = VictimUnits(what_if.state, what_if.now_s, what_if.policy, may_stop=may_stop)
         sizes = [gpu.memory_mib for node in what_if.state.node_objects.values() for gpu in node.gpus]
         # Less than a hundredth of a device is charged as nothing, and nothing is evicted for that.
         self._largest_mib = max(sizes, default=0)

@@ -42,6 +42,7 @@ def read_policy(text: str | bytes, where: str = THE_FILE) -> Policy:
         size_boost_milli=fields.read("sizeBoost", _POINTS, 0),
         share_with=read_share_rule(fields, "shareWith"),
         max_restart_cost_s=fields.read("maxRestartCost", read_duration_s, DEFAULT_POLICY.max_restart_cost_s),
+        spare_ending_s=fields.read("spareEnding", read_duration_s, DEFAULT_POLICY.spare_ending_s),
         keep_lost_place_s=fields.read("keepLostPlace", read_duration_s, DEFAULT_POLICY.keep_lost_place_s),
         stale_gang_grace_s=fields.read("staleGangGrace", read_duration_s, DEFAULT_POLICY.stale_gang_grace_s),
         promises=fields.integer("promises", DEFAULT_POLICY.promises, 0, MAX_PROMISES),

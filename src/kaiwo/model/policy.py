@@ -45,6 +45,7 @@ class Policy(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     max_restart_cost_s: int = 3600  # what a workload says about its restart cost counts for no more than this
     topology_strategy: str = CONSOLIDATED  # of work that states levels but no strategy: see STRATEGIES
     topology_weights: TopologyWeights = TopologyWeights()
+    spare_ending_s: int = 0  # running work that is expected to end within this time is not stopped for others
 
     def __post_init__(self) -> None:
         if self.steps < 1:

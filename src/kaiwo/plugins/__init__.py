@@ -1,1 +1,57 @@
-"""The plugin contract, the registry, guarded calls, and the built-in plugins."""
+"""The plugin contract, the registry, guarded calls, and the built-in plugins.
+
+The names below are all that a plugin needs; a test pins them. Everything else in Kaiwo may change from one version to
+the next.
+"""
+
+from kaiwo.model.node import Node
+from kaiwo.model.obstacle import Reason
+from kaiwo.model.policy import Policy
+from kaiwo.model.queue import Queue
+from kaiwo.model.request import Request
+from kaiwo.model.workload import Workload
+from kaiwo.plugins.contract import (
+    TOP_SCORE,
+    Allocation,
+    Filter,
+    GpuScore,
+    QueueOrder,
+    Score,
+    VictimFilter,
+    VictimTable,
+    WorkloadOrder,
+)
+from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows
+from kaiwo.snapshot.node_table import CPU, EXTENDED, FREE_GPU, MEMORY, MIB, MILLI, PODS, SIZE, USABLE
+from kaiwo.snapshot.view import View
+
+__all__ = [
+    "CPU",
+    "EXTENDED",
+    "FREE_GPU",
+    "MEMORY",
+    "MIB",
+    "MILLI",
+    "PODS",
+    "SIZE",
+    "TOP_SCORE",
+    "USABLE",
+    "Allocation",
+    "BoolArray",
+    "Filter",
+    "GpuScore",
+    "IntArray",
+    "Node",
+    "Policy",
+    "Queue",
+    "QueueOrder",
+    "Reason",
+    "Request",
+    "Rows",
+    "Score",
+    "VictimFilter",
+    "VictimTable",
+    "View",
+    "Workload",
+    "WorkloadOrder",
+]

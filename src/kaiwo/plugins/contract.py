@@ -6,6 +6,7 @@ follows from a view alone, `view.once(function)` calls the function once a cycle
 A plugin is pure: no clock, no I/O, no randomness, no state.
 """
 
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from kaiwo.model.obstacle import Reason
@@ -50,6 +51,19 @@ class Score(Plugin, Protocol):
 
 
 @runtime_checkable
+class GpuScore(Plugin, Protocol):
+    """Prefers devices of a node; the allocation strategy orders those with equal scores.
+
+    One with `gpu_applies(view, want) -> bool` is called where that is true only.
+    """
+
+    weight: int
+
+    def gpu_score(self, view: View, want: Request, node: int, columns: IntArray) -> IntArray:
+        """One integer per eligible device, 0..1000; higher is better."""
+
+
+@runtime_checkable
 class QueueOrder(Plugin, Protocol):
     """Orders sibling queues, at each level of the tree from the roots down.
 
@@ -82,3 +96,31 @@ class Allocation(Plugin, Protocol):
 
     def allocation(self, view: View, want: Request, node: int, columns: IntArray) -> IntArray:
         """One integer per eligible device, the lowest first; equal ones are ordered by position."""
+
+
+@dataclass(frozen=True, slots=True)
+class VictimTable:
+    """Running work that may be stopped for other work, one entry per unit of pods that stop together."""
+
+    workloads: tuple[str, ...]  # `namespace/name`; the units of an elastic workload have the same name
+    queues: tuple[str, ...]
+    priority: IntArray
+    gpu_milli: IntArray
+    since_s: IntArray  # when the workload began to run
+    ends_s: IntArray  # when it is expected to end; 0: unknown
+    lost_gpu_s: IntArray  # GPU-seconds of work that stopping it would lose
+    is_surplus: BoolArray  # the rest of the workload would run on
+
+    def __len__(self) -> int:
+        return len(self.workloads)
+
+
+@runtime_checkable
+class VictimFilter(Plugin, Protocol):
+    """Protects running work from reclaim, preemption and consolidation. Called once a cycle, when room must be made.
+
+    It can only protect more: work that is not preemptible or that a disruption budget protects is never among them.
+    """
+
+    def victim_filter(self, view: View, victims: VictimTable, policy: Policy) -> BoolArray:
+        """One boolean per unit: whether it may be stopped."""

@@ -71,5 +71,7 @@ def _answer(name: str, point: Callable[..., Any], arguments: tuple[Any, ...]) ->
         return point(*arguments)
     except KeyboardInterrupt:
         raise  # the user pressed Ctrl-C
+    except PluginFaultError as fault:  # of a plugin in another process; it speaks for itself only
+        raise PluginFaultError(name, fault.detail) from fault
     except BaseException as error:  # foreign code may raise anything, even SystemExit; the plan's notes report it
         raise PluginFaultError(name, f"raised {type(error).__name__}: {error}") from error

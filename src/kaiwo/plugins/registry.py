@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -12,14 +12,25 @@ from kaiwo.model.obstacle import Reason
 from kaiwo.model.policy import Policy
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Workload
-from kaiwo.plugins.contract import TOP_WEIGHT, Allocation, Filter, Plugin, QueueOrder, Score, WorkloadOrder
+from kaiwo.plugins.contract import (
+    TOP_WEIGHT,
+    Allocation,
+    Filter,
+    GpuScore,
+    Plugin,
+    QueueOrder,
+    Score,
+    VictimFilter,
+    WorkloadOrder,
+)
 from kaiwo.snapshot.backlog import OrderFault, OrderKeys
 
 LAST = 2**62
-POINTS = ("filter", "score", "queue_order", "workload_order", "allocation")  # methods of the contract
+# Methods of the contract.
+POINTS = ("filter", "score", "gpu_score", "queue_order", "workload_order", "victim_filter", "allocation")
 PLACEMENTS = ("pack", "spread")
-_ATTRIBUTES = {"filter": ("reason", "is_static"), "score": ("weight",)}
-_OPTIONAL = ("applies", "queue_order_of")  # methods
+_ATTRIBUTES = {"filter": ("reason", "is_static"), "score": ("weight",), "gpu_score": ("weight",)}
+_OPTIONAL = ("applies", "gpu_applies", "queue_order_of")  # methods
 
 
 def check_plugin(plugin: Plugin) -> frozenset[str]:
@@ -45,7 +56,7 @@ def check_plugin(plugin: Plugin) -> frozenset[str]:
 def _check_values(plugin: Plugin, served: Collection[str]) -> None:
     weight = getattr(plugin, "weight", None)
     is_weight = isinstance(weight, int) and not isinstance(weight, bool) and 0 <= weight <= TOP_WEIGHT
-    if "score" in served and not is_weight:
+    if {"score", "gpu_score"} & set(served) and not is_weight:
         raise _wrong(plugin, "weight", f"must be a whole number from 0 to {TOP_WEIGHT:,}")
     if "filter" in served and not isinstance(getattr(plugin, "reason", None), Reason):
         raise _wrong(plugin, "reason", "must be one of kaiwo.model.obstacle.Reason, such as Reason.PLUGIN")
@@ -99,7 +110,9 @@ class ActivePlugins:
     static_filters: tuple[Filter, ...]  # called again only when a node is redefined
     free_filters: tuple[Filter, ...]  # called again whenever a node changes
     scores: tuple[tuple[Score, int], ...]  # with their weights
+    gpu_scores: tuple[tuple[GpuScore, int], ...]
     queue_orders: tuple[QueueOrder, ...]
+    victim_filters: tuple[VictimFilter, ...]
     allocation: Allocation
     fallback: Allocation  # takes over when the chosen strategy misbehaves
     token: tuple[tuple[str, str, int], ...]  # name, version, weight: what cached results depend on
@@ -123,7 +136,9 @@ class ActivePlugins:
             static_filters=static,
             free_filters=tuple(p for p in self.free_filters if p.name != name),
             scores=tuple((p, weight) for p, weight in self.scores if p.name != name),
+            gpu_scores=tuple((p, weight) for p, weight in self.gpu_scores if p.name != name),
             queue_orders=tuple(p for p in self.queue_orders if p.name != name),
+            victim_filters=tuple(p for p in self.victim_filters if p.name != name),
             allocation=self.fallback if name == self.allocation.name else self.allocation,
             token=tuple(entry for entry in self.token if entry[0] != name),
             static_fields=_fields(static),
@@ -133,7 +148,8 @@ class ActivePlugins:
         return left
 
     def _served(self) -> tuple[tuple[Plugin, ...], ...]:
-        return self.filters, tuple(plugin for plugin, _ in self.scores), self.queue_orders, (self.allocation,)
+        scores = tuple(plugin for plugin, _ in (*self.scores, *self.gpu_scores))
+        return self.filters, scores, self.queue_orders, self.victim_filters, (self.allocation,)
 
 
 class Registry:
@@ -161,6 +177,11 @@ class Registry:
         self._recent = []
 
     @property
+    def plugins(self) -> tuple[Plugin, ...]:
+        """In order of registration."""
+        return tuple(self._plugins.values())
+
+    @property
     def versions(self) -> tuple[tuple[str, str], ...]:
         """Name and version of every plugin, for journal entries."""
         return tuple(sorted((plugin.name, plugin.version) for plugin in self._plugins.values()))
@@ -183,10 +204,9 @@ class Registry:
                 known = ", ".join(sorted(self._plugins))
                 raise PluginError(f"{field} names unknown plugins: {', '.join(unknown)}; there are: {known}")
         filters = cast(list[Filter], self._enabled(policy, "filter"))
-        asked = cast(list[Score], self._enabled(policy, "score"))
-        weighted = [(p, policy.score_weights.get(p.name, _weight(p, policy))) for p in asked]
-        scores = tuple((plugin, weight) for plugin, weight in weighted if weight)
-        weights = {plugin.name: weight for plugin, weight in scores}
+        scores = _weighted(cast(list[Score], self._enabled(policy, "score")), policy)
+        gpu_scores = _weighted(cast(list[GpuScore], self._enabled(policy, "gpu_score")), policy)
+        weights = {plugin.name: weight for plugin, weight in (*scores, *gpu_scores)}
         static = tuple(p for p in filters if p.is_static)
         allocation = self._allocation(policy.gpu_strategy)
         token = tuple((p.name, p.version, weights.get(p.name, 0)) for p in self._enabled(policy))
@@ -194,7 +214,9 @@ class Registry:
             static,
             tuple(p for p in filters if not p.is_static),
             scores,
+            gpu_scores,
             tuple(cast(list[QueueOrder], self._enabled(policy, "queue_order"))),
+            tuple(cast(list[VictimFilter], self._enabled(policy, "victim_filter"))),
             allocation,
             self._fallback or allocation,
             token,
@@ -238,7 +260,16 @@ def _without_steps(policy: Policy) -> Policy:
     return msgspec.structs.replace(policy, steps=1)
 
 
-def _weight(plugin: Score, policy: Policy) -> int:
+Weighted = TypeVar("Weighted", Score, GpuScore)
+
+
+def _weighted(plugins: list[Weighted], policy: Policy) -> tuple[tuple[Weighted, int], ...]:
+    """Those that count, with their weights."""
+    found = [(plugin, policy.score_weights.get(plugin.name, _weight(plugin, policy))) for plugin in plugins]
+    return tuple((plugin, weight) for plugin, weight in found if weight)
+
+
+def _weight(plugin: Score | GpuScore, policy: Policy) -> int:
     """0 for a score that is meant for the other placement."""
     only = getattr(plugin, "placement", policy.placement)
     return plugin.weight if only == policy.placement else 0

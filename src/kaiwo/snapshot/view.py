@@ -62,6 +62,7 @@ class View(ReadOnly):
     _derived: dict[Callable[["View"], Any], Any]  # see `once`
     _own: dict[Callable[[], Any], Any]  # see `own`
     _gathered: tuple[Rows, int, NodeAmounts] | None
+    has_own_amounts = False  # True: `of` gives other amounts than `free` and `gpus`
 
     def __init__(self, values: dict[str, Any]) -> None:
         super().__init__(values)
@@ -106,6 +107,7 @@ class View(ReadOnly):
     def with_amounts(self, nodes: Rows, free: IntArray, gpus: IntArray, tenants: TenantCounts | None = None) -> "View":
         """A view with these amounts for these nodes; a node may be in several rows."""
         other = View(self.__dict__)
+        other.__dict__["has_own_amounts"] = True
         other.__dict__["_gathered"] = (nodes, self.clock, NodeAmounts(read_only(free), read_only(gpus)))
         if tenants is not None:
             other.__dict__["tenants"] = tenants

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from kaiwo.decide.cycle_state import CycleInput, CycleState, PodKey, earliest_s, nominate, nomination_of
 from kaiwo.decide.make_room.candidate_nodes import CandidateNodes
+from kaiwo.decide.make_room.victim_filters import victim_filters
 from kaiwo.decide.make_room.victim_units import VictimUnit, VictimUnits
 from kaiwo.decide.placement.place_pods import Placed, Placer
 from kaiwo.decide.placement.place_workload import Placement
@@ -96,7 +97,8 @@ class RoomState:
         evicted: Iterable[Eviction],
     ) -> None:
         self.cycle, self.cycle_state, self.masks, self.starts = cycle, cycle_state, masks, starts
-        self.victims = VictimUnits(cycle.state, cycle.now_s, cycle.policy, starts)
+        may_stop = victim_filters(cycle_state.working.view, cycle.plugins, cycle.policy)
+        self.victims = VictimUnits(cycle.state, cycle.now_s, cycle.policy, starts, may_stop)
         self.victims.evicted.update((each.workload, each.pod) for each in evicted)
         self.budget = EvictionBudget(cycle.state, cycle.now_s)
         # Workloads that start, or for which space is kept.

@@ -6,7 +6,7 @@ Never: names work that may not be preempted, that is leaving already, or that is
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from operator import attrgetter
 
@@ -30,13 +30,14 @@ from kaiwo.model.workload import (
     role_name,
     subgroup_tree,
 )
-from kaiwo.snapshot.array_types import Rows
+from kaiwo.snapshot.array_types import BoolArray, Rows
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.gpu_model_usage import milli_by_model
 from kaiwo.snapshot.queue_table import QueueTable, ResourceVector
 
 Order = tuple[int | str, ...]
 Pieces = list[tuple[Pod, ...]]
+MayStop = Callable[[Sequence["VictimUnit"]], BoolArray]
 
 
 class VictimUnit(msgspec.Struct, frozen=True):
@@ -85,7 +86,15 @@ class ProtectedWork:
 class VictimUnits:
     """All running work that may be stopped, by queue; computed when first needed."""
 
-    def __init__(self, state: ClusterState, now_s: int, policy: Policy, starts: Iterable[Start] = ()) -> None:
+    def __init__(
+        self,
+        state: ClusterState,
+        now_s: int,
+        policy: Policy,
+        starts: Iterable[Start] = (),
+        may_stop: MayStop | None = None,  # None: no plugin protects work
+    ) -> None:
+        self._may_stop = may_stop
         self._state, self._now_s, self._by_lost_work = state, now_s, policy.victim_order == "lost-work"
         self._max_restart_s = policy.max_restart_cost_s
         self._protected = ProtectedWork()
@@ -165,7 +174,7 @@ class VictimUnits:
                 found.setdefault(workload.queue, []).extend(units)
         for units in found.values():
             units.sort(key=attrgetter("order"))
-        return found
+        return found if self._may_stop is None else _without_spared(found, self._may_stop)
 
     def _units_of(self, workload: Workload, pods: dict[str, Pod]) -> list[VictimUnit]:
         if not workload.may_go:
@@ -207,6 +216,26 @@ class VictimUnits:
         worth = lost if self._by_lost_work else 0
         order = (workload.priority, not is_surplus, worth, -workload.submitted_s, _Reversed(workload.name), at)
         return VictimUnit(workload, pods, is_surplus, since_s, lost, charge, order)
+
+
+def _without_spared(found: Mapping[str, list[VictimUnit]], may_stop: MayStop) -> dict[str, list[VictimUnit]]:
+    """The units that the plugins let stop. Where they spare a unit, those of its workload that stop later stay too:
+    otherwise its needed pods would stop before its surplus."""
+    units = [unit for queue in sorted(found) for unit in found[queue]]
+    refused = [unit for unit, may in zip(units, may_stop(units).tolist(), strict=True) if not may]
+    first_spared: dict[str, Order] = {}
+    for unit in refused:
+        known = first_spared.get(unit.workload.name)
+        first_spared[unit.workload.name] = unit.order if known is None else min(known, unit.order)
+    kept = {
+        queue: [
+            unit
+            for unit in found[queue]
+            if unit.workload.name not in first_spared or unit.order < first_spared[unit.workload.name]
+        ]
+        for queue in found
+    }
+    return {queue: left for queue, left in kept.items() if left}
 
 
 def _charge(pods: tuple[Pod, ...]) -> tuple[int, int, int]:

@@ -18,7 +18,7 @@ from kaiwo.model.plan import Nomination
 from kaiwo.model.policy import DEFAULT_POLICY, Policy
 from kaiwo.model.request import Request
 from kaiwo.model.share_limits import DEFAULT_THREADS, NO_LIMITS, default_threads, threads_on_node
-from kaiwo.plugins.guarded_calls import call_plugin
+from kaiwo.plugins.guarded_calls import call_for_int, call_plugin, call_score
 from kaiwo.plugins.registry import ActivePlugins
 from kaiwo.snapshot.array_types import IntArray
 from kaiwo.snapshot.node_table import SIZE
@@ -250,11 +250,23 @@ class Placer:
         columns = self._scores.pods_per_device_on(want, row, self._mask).nonzero()[0]
         plugin = self._plugins.allocation
         rank = call_plugin(plugin.name, plugin.allocation, len(columns), self.working.view, want, row, columns)
-        ranked: IntArray = columns[np.argsort(rank, kind="stable")]
-        if self.working.reservations is not None:
-            turn = self.working.reservations.device_rank(want.passes)[row, ranked]
-            ranked = ranked[np.argsort(turn, kind="stable")]
+        order = np.argsort(rank, kind="stable")
+        for score in self._device_scores(row, want, columns):
+            order = order[np.argsort(-score[order], kind="stable")]
+        ranked: IntArray = columns[order]
         return ranked if self._costs is None else self._costs.cheapest_first(row, ranked, want)
+
+    def _device_scores(self, row: int, want: Request, columns: IntArray) -> list[IntArray]:
+        """The sum of all device scores; none when no plugin has an opinion about this request."""
+        total: IntArray | None = None
+        view = self.working.view
+        for plugin, weight in self._plugins.gpu_scores:
+            applies = getattr(plugin, "gpu_applies", None)
+            if applies is not None and not call_for_int(plugin.name, applies, view, want):
+                continue
+            score = weight * call_score(plugin.name, plugin.gpu_score, len(columns), view, want, row, columns)
+            total = score if total is None else total + score
+        return [] if total is None else [total]
 
 
 def place_pods(placer: Placer, payer: Payer, shape: int, want: Request, count: int) -> list[Placed] | None:

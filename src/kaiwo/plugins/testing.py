@@ -1,0 +1,41 @@
+"""What a plugin's own tests need: a view of a small cluster, made of plain values.
+
+view = view_of([Node("a", cpu_milli=8_000), Node("b", cpu_milli=4_000)])
+assert MyScore().score(view, Request(1_000), all_nodes(view)).tolist() == [1000, 500]
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from kaiwo.model.events import Event, NodeChanged, PodChanged, QueueChanged, WorkloadChanged
+from kaiwo.model.node import Node
+from kaiwo.model.queue import Queue
+from kaiwo.model.workload import Pod, Workload
+from kaiwo.snapshot.array_types import Rows
+from kaiwo.snapshot.cluster_state import ClusterState
+from kaiwo.snapshot.view import View
+from kaiwo.snapshot.working_copy import WorkingCopy
+
+
+def view_of(
+    nodes: Sequence[Node],
+    queues: Sequence[Queue] = (Queue("default"),),
+    workloads: Sequence[Workload] = (),
+    pods: Sequence[Pod] = (),
+    now_s: int = 0,
+) -> View:
+    """The view that a cycle would show: nodes and queues are sorted by name, and running pods hold what they say."""
+    state = ClusterState()
+    events: list[Event] = [*map(QueueChanged, queues), *map(NodeChanged, nodes)]
+    state.patch([*events, *map(WorkloadChanged, workloads), *map(PodChanged, pods)])
+    return WorkingCopy(state.snapshot(now_s)).view
+
+
+def all_nodes(view: View) -> Rows:
+    """The rows of all nodes, as a score or a filter gets them."""
+    return np.arange(len(view.nodes.names))
+
+
+def all_queues(view: View) -> Rows:
+    return np.arange(len(view.queues.names))

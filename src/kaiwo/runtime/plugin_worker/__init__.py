@@ -1,0 +1,1 @@
+"""Plugins that strangers wrote: found, allowed, loaded and run in confined worker processes."""

@@ -1,0 +1,176 @@
+"""A plugin in a worker process, as an object like any other plugin: `decide` does not know the difference.
+
+It is asked in batches, which is part of the contract. A filter or score is asked for all nodes when a shape is first
+examined in a view, and again after ASK_EVERY changes of the nodes; a queue order for all queues at the start of a
+cycle, and for one queue again after ASK_TURNS of its turns; an allocation and a device score for each node that gets
+pods. The counts depend on the snapshot alone, never on a clock, so a plan can be decided again.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from kaiwo.model.obstacle import Reason
+from kaiwo.model.policy import Policy
+from kaiwo.model.request import Request
+from kaiwo.model.workload import Workload
+from kaiwo.plugins.contract import VictimTable
+from kaiwo.plugins.guarded_calls import PluginFaultError
+from kaiwo.runtime.plugin_worker import messages
+from kaiwo.runtime.plugin_worker.worker_process import WorkerProcess
+from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows
+from kaiwo.snapshot.view import View
+
+ASK_EVERY = 512  # changes of the nodes
+ASK_TURNS = 64
+MAX_KNOWN = 4_096  # requests whose `applies` is remembered
+
+
+class _Batch:
+    """The answers for all nodes, as of a clock of the view."""
+
+    __slots__ = ("answer", "clock")
+
+    def __init__(self, answer: Any, clock: int) -> None:
+        self.answer, self.clock = answer, clock
+
+
+class _Memory:
+    """What was answered in one view: it ends with the cycle."""
+
+    def __init__(self) -> None:
+        self.batches: dict[tuple[str, Request], _Batch] = {}
+        self.queue_keys: dict[int, tuple[tuple[int, ...], int]] = {}  # by queue: the key, and the turns since
+
+
+class ConfinedPlugin:
+    """Has the methods of the points that the plugin serves, and what it declares."""
+
+    def __init__(self, name: str, version: str, worker: WorkerProcess) -> None:
+        self.name, self.version, self.worker = name, version, worker
+        self._defined: tuple[object, object, int] | None = None
+        self._sent: list[object] = []
+        self._sent_queues: object = None
+        self._applies: dict[Request, bool] = {}
+        for field, value in worker.loaded.declared.items():
+            setattr(self, field, _declared(field, value))
+        for point in worker.loaded.points:
+            setattr(self, point, getattr(self, f"_{point}"))
+        if worker.loaded.has_applies:
+            self.applies = self._ask_applies
+        if "queue_order" in worker.loaded.points:
+            self.queue_order_of = self._queue_order_of
+
+    def _new_memory(self) -> _Memory:
+        return _Memory()
+
+    def _filter(self, view: View, want: Request, nodes: Rows) -> BoolArray:
+        return self._batched("filter", view, want, nodes)
+
+    def _score(self, view: View, want: Request, nodes: Rows) -> IntArray:
+        return self._batched("score", view, want, nodes)
+
+    def _batched(self, point: str, view: View, want: Request, nodes: Rows) -> Any:
+        if view.has_own_amounts:
+            own = view.of(nodes)
+            arrays = self._amounts(view) | {"rows": nodes, "own_free": own.free, "own_gpus": own.gpus}
+            return self._ask(point, view, arrays, want=want)
+        known = view.own(self._new_memory).batches
+        batch = known.get((point, want))
+        if batch is None or view.clock - batch.clock >= ASK_EVERY:
+            rows = np.arange(len(view.nodes.names))
+            answer = self._ask(point, view, self._amounts(view) | {"rows": rows}, want=want)
+            if not isinstance(answer, np.ndarray) or answer.shape != rows.shape:
+                return answer  # the caller says what is wrong with it
+            batch = known[point, want] = _Batch(answer, view.clock)
+        return batch.answer[nodes]
+
+    def _gpu_score(self, view: View, want: Request, node: int, columns: IntArray) -> IntArray:
+        return self._ask_about_node("gpu_score", view, want, node, columns)
+
+    def _allocation(self, view: View, want: Request, node: int, columns: IntArray) -> IntArray:
+        return self._ask_about_node("allocation", view, want, node, columns)
+
+    def _ask_about_node(self, point: str, view: View, want: Request, node: int, columns: IntArray) -> Any:
+        arrays = {"free": view.free[node], "gpus": view.gpus[node], "columns": columns}
+        return self._ask(point, view, arrays, want=want, node=int(node))
+
+    def _queue_order(self, view: View, queues: Rows, next_need: IntArray, next_since_s: IntArray) -> IntArray:
+        arrays = {"rows": np.asarray(queues), "next_need": next_need, "next_since_s": next_since_s}
+        answer: Any = self._ask("queue_order", view, self._amounts(view) | arrays)
+        if isinstance(answer, np.ndarray) and len(answer) == len(queues) and answer.dtype.kind in "ib":
+            keys = view.own(self._new_memory).queue_keys
+            for row, key in zip(queues.tolist(), answer.reshape(len(queues), -1).tolist(), strict=True):
+                keys[row] = (tuple(key), 0)
+        return answer
+
+    def _queue_order_of(self, view: View, queue: int, next_need: tuple[int, ...], next_since_s: int) -> tuple[int, ...]:
+        keys = view.own(self._new_memory).queue_keys
+        key, turns = keys.get(queue, ((), ASK_TURNS))
+        if turns >= ASK_TURNS:
+            need = np.array([next_need], np.int64)
+            answer = self._queue_order(view, np.array([queue]), need, np.array([next_since_s], np.int64))
+            if queue not in keys or keys[queue][1]:
+                raise PluginFaultError(self.name, f"returned {answer!r:.80}; expected integers for one queue")
+            key, turns = keys[queue]
+        keys[queue] = (key, turns + 1)
+        return key
+
+    def _workload_order(self, workload: Workload, policy: Policy) -> tuple[int, ...]:
+        answer = self._ask("workload_order", None, {}, workload=workload, policy=policy)
+        return tuple(answer) if isinstance(answer, list) else answer
+
+    def _victim_filter(self, view: View, victims: VictimTable, policy: Policy) -> BoolArray:
+        numbers = (victims.priority, victims.gpu_milli, victims.since_s, victims.ends_s, victims.lost_gpu_s)
+        arrays = {"victims": np.array(numbers, np.int64), "is_surplus": victims.is_surplus}
+        more = {"names": victims.workloads, "queues": victims.queues, "policy": policy}
+        answer: BoolArray = self._ask("victim_filter", view, self._amounts(view) | arrays, **more)
+        return answer
+
+    def _ask_applies(self, want: Request) -> bool:
+        """A pure plugin gives equal requests equal answers."""
+        known = self._applies.get(want)
+        if known is None:
+            if len(self._applies) >= MAX_KNOWN:
+                self._applies.clear()
+            known = self._applies[want] = bool(self._ask("applies", None, {}, want=want))
+        return known
+
+    def _amounts(self, view: View) -> dict[str, Any]:
+        return {
+            "free": view.free, "gpus": view.gpus, "all_used": view.all_used,
+            "all_non_preemptible": view.all_non_preemptible,
+        }  # fmt: skip
+
+    def _ask(self, point: str, view: View | None, arrays: dict[str, Any], **more: Any) -> Any:
+        self.worker.check()
+        if view is not None:
+            self._define(view)
+            more |= {"now_s": view.now_s, "clock": view.clock}
+        places = self.worker.put(arrays)
+        return self.worker.ask(messages.Ask(self.worker.next_number(), point, places, **more))
+
+    def _define(self, view: View) -> None:
+        """Tell the worker which nodes and queues are new, if any: most questions find it up to date."""
+        nodes = view.nodes
+        now = (nodes.names, view.queues.queues, int(nodes.node_changed.max(initial=-1)))
+        if self._defined is not None and self._is_as_defined(now):
+            return
+        begins = self._defined is None or self._defined[0] is not nodes.names
+        changed = [node for at, node in enumerate(nodes.nodes) if begins or node is not self._sent[at]]
+        queues = None if view.queues.queues is self._sent_queues else tuple(view.queues.queues)
+        names = tuple(nodes.names) if begins else None
+        models, profiles = tuple(nodes.models), tuple(nodes.profiles)
+        number = self.worker.next_number()
+        self.worker.define(messages.Define(number, names, tuple(changed), models, profiles, queues))
+        self._defined, self._sent, self._sent_queues = now, list(nodes.nodes), view.queues.queues
+
+    def _is_as_defined(self, now: tuple[object, object, int]) -> bool:
+        known = self._defined
+        return known is not None and known[0] is now[0] and known[1] is now[1] and known[2] == now[2]
+
+
+def _declared(field: str, value: Any) -> Any:
+    if field == "reason":
+        return Reason(value)
+    return tuple(value) if field == "depends_on" and isinstance(value, list) else value

@@ -1,0 +1,225 @@
+"""The worker process of one confined plugin: loads it, then answers one question after the other.
+
+In:    the file descriptors of two pipes and two pieces of shared memory, as arguments.
+Never: trusts the plugin. What it may do, the kernel enforces: see `confinement`. The audit hook only names what a
+       plugin tried, so that people read more than "killed by SIGSYS".
+"""
+
+import importlib
+import os
+import site
+import sys
+import sysconfig
+import warnings
+from typing import Any, NoReturn
+
+import msgspec
+import numpy as np
+
+import kaiwo
+from kaiwo.model.obstacle import Reason
+from kaiwo.plugins.contract import VictimTable
+from kaiwo.plugins.registry import POINTS
+from kaiwo.runtime.plugin_worker import messages
+from kaiwo.runtime.plugin_worker.confinement import Grade, confine
+from kaiwo.runtime.plugin_worker.shared_memory import MESSAGE_PLACE, InputReader, OutputWriter
+from kaiwo.snapshot.array_types import read_only
+from kaiwo.snapshot.node_table import EditableNodeTable, NodeTable
+from kaiwo.snapshot.queue_table import EditableQueueTable
+from kaiwo.snapshot.view import NO_TENANTS, View
+
+DECLARED = ("weight", "is_static", "depends_on", "placement", "fills")
+MAX_WORDS = 500
+# What no plugin does: see the events that CPython audits.
+FORBIDDEN = (
+    "socket.", "subprocess.", "os.fork", "os.exec", "os.posix_spawn", "os.spawn", "os.system", "os.kill", "signal.",
+    "os.putenv", "os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.chmod", "os.chown", "os.truncate", "os.link",
+    "os.symlink", "ctypes.dlopen", "pty.", "shutil.", "webbrowser.", "_thread.start_new_thread", "resource.setrlimit",
+)  # fmt: skip
+
+
+class Worker:
+    def __init__(self, asks: int, answers: int, shared_input: int, shared_output: int) -> None:
+        self._asks, self._answers = asks, answers
+        self._input, self._output = InputReader(shared_input), OutputWriter(shared_output)
+        self._plugin: Any = None
+        self._tables = ViewTables()
+        self._readable: tuple[str, ...] = ()
+        self._is_loading = True
+        self._number = messages.READY
+
+    def run(self) -> NoReturn:
+        load = self._next()
+        if not isinstance(load, messages.Load):
+            os._exit(3)
+        self._load(load)
+        while True:
+            message = self._next()
+            assert not isinstance(message, messages.Load)
+            self._number = message.number
+            try:
+                if isinstance(message, messages.Define):
+                    self._tables.define(message)
+                    self._answer(messages.VALUE, messages.encoder.encode(None))
+                else:
+                    self._reply(self._call(message))
+            except BaseException as error:  # foreign code may raise anything, even SystemExit
+                self._fault(error)
+
+    def _next(self) -> messages.Message:
+        place = os.read(self._asks, MESSAGE_PLACE.size)
+        if len(place) < MESSAGE_PLACE.size:
+            os._exit(0)  # the scheduler is gone
+        return messages.decoder.decode(self._input.message(place))
+
+    def _load(self, load: messages.Load) -> None:
+        self._readable = (*_code_folders(), load.folder)
+        sys.path.insert(0, load.folder)
+        sys.dont_write_bytecode = True
+        warnings.simplefilter("ignore")  # showing one reads source files
+        os.environ.clear()
+        grade = confine((*self._readable, "/dev/null", "/dev/urandom"), load.memory_mib)
+        sys.addaudithook(self._audit)
+        try:
+            module, _, attribute = load.object.partition(":")
+            made = getattr(importlib.import_module(module), attribute)
+            self._plugin = _make(made, load.config)
+            loaded = _describe(self._plugin, grade)
+        except BaseException as error:  # the same: the plugin's own code ran
+            self._fault(error)
+            os._exit(0)
+        self._is_loading = False
+        self._answer(messages.VALUE, messages.encoder.encode(loaded))
+
+    def _call(self, ask: messages.Ask) -> Any:
+        arrays = {name: self._input.array(place) for name, place in ask.arrays.items()}
+        if ask.point == "applies":
+            return bool(self._plugin.applies(ask.want))
+        if ask.point == "workload_order":
+            return self._plugin.workload_order(ask.workload, ask.policy)
+        if ask.point in ("gpu_score", "allocation"):
+            view = self._tables.view_of_node(ask, arrays)
+            return getattr(self._plugin, ask.point)(view, ask.want, ask.node, arrays["columns"])
+        view = self._tables.view(ask, arrays)
+        if ask.point == "queue_order":
+            return self._plugin.queue_order(view, arrays["rows"], arrays["next_need"], arrays["next_since_s"])
+        if ask.point == "victim_filter":
+            priority, gpu_milli, since_s, ends_s, lost_gpu_s = arrays["victims"]
+            victims = VictimTable(
+                ask.names, ask.queues, priority, gpu_milli, since_s, ends_s, lost_gpu_s, arrays["is_surplus"]
+            )
+            return self._plugin.victim_filter(view, victims, ask.policy)
+        return getattr(self._plugin, ask.point)(view, ask.want, arrays["rows"])
+
+    def _reply(self, answer: Any) -> None:
+        if isinstance(answer, np.ndarray):
+            self._answer(messages.ARRAY, messages.encode_array(answer))
+        else:
+            self._answer(messages.VALUE, messages.encoder.encode(answer))
+
+    def _answer(self, kind: int, data: bytes) -> None:
+        self._output.put(data)
+        os.write(self._answers, messages.ANSWER.pack(self._number, kind, len(data)))
+
+    def _fault(self, error: BaseException) -> None:
+        words = f"raised {type(error).__name__}: {error}"[:MAX_WORDS]
+        self._answer(messages.FAULT, words.encode("utf-8", "replace"))
+
+    def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """Report what a plugin tried, and end: the kernel would refuse it without a word that people understand."""
+        words = ""
+        if event == "open" and not self._may_open(arguments[0]):
+            words = f"tried to open {str(arguments[0])[:200]}"
+        elif event.startswith(FORBIDDEN):
+            words = f"tried {event}"
+        if words:
+            self._answer(messages.FAULT, words.encode("utf-8", "replace"))
+            os._exit(0)
+
+    def _may_open(self, path: Any) -> bool:
+        """While it is loaded, modules are read from the allowed folders; later nothing is read."""
+        if not self._is_loading or not isinstance(path, str | bytes):
+            return False
+        found = os.path.abspath(os.fsdecode(path))
+        return any(found.startswith(each.rstrip("/") + "/") for each in self._readable)
+
+
+class ViewTables:
+    """The tables of the last definitions, from which each view is made."""
+
+    def __init__(self) -> None:
+        self._nodes = EditableNodeTable()
+        self._queues = EditableQueueTable().read_only()
+        self._shown: NodeTable = self._nodes.read_only()
+        self._free = self._gpus = np.zeros(0, np.int64)
+
+    def define(self, new: messages.Define) -> None:
+        if new.names is not None:
+            self._nodes = EditableNodeTable({node.name: node for node in new.nodes}, list(new.models),
+                                            list(new.profiles))  # fmt: skip
+        for node in new.nodes:
+            self._nodes.write_node(node, (), 0)
+        if new.queues is not None:
+            self._queues = EditableQueueTable({queue.name: queue for queue in new.queues}).read_only()
+        self._shown = self._nodes.read_only()
+        self._free, self._gpus = np.zeros_like(self._nodes.free), np.zeros_like(self._nodes.gpus)
+
+    def view(self, ask: messages.Ask, arrays: dict[str, np.ndarray[Any, Any]]) -> View:
+        view = self._make_view(
+            ask, {name: arrays[name] for name in ("free", "gpus", "all_used", "all_non_preemptible")}
+        )
+        if "own_free" in arrays:
+            return view.with_amounts(arrays["rows"], arrays["own_free"], arrays["own_gpus"])
+        return view
+
+    def view_of_node(self, ask: messages.Ask, arrays: dict[str, np.ndarray[Any, Any]]) -> View:
+        """Only this node has amounts: others may be out of date, and a plan must not depend on that."""
+        self._free[:], self._gpus[:] = 0, 0
+        self._free[ask.node], self._gpus[ask.node] = arrays["free"], arrays["gpus"]
+        none = np.zeros((len(self._queues.names), 3), np.int64)
+        return self._make_view(ask, {"free": read_only(self._free), "gpus": read_only(self._gpus), "all_used": none,
+                                     "all_non_preemptible": none})  # fmt: skip
+
+    def _make_view(self, ask: messages.Ask, amounts: dict[str, Any]) -> View:
+        fixed = {
+            "now_s": ask.now_s, "clock": ask.clock, "nodes": self._shown, "queues": self._queues, "tenants": NO_TENANTS,
+            "reservations": None, "past_usage": None, "_derived": {},
+        }  # fmt: skip
+        return View(fixed | amounts)
+
+
+def _make(made: Any, config: dict[str, Any]) -> Any:
+    """An instance of the plugin's class, with its checked configuration where it has one."""
+    if not isinstance(made, type):
+        return made
+    wanted = getattr(made, "Config", None)
+    if wanted is None:
+        if config:
+            raise ValueError(f"it takes no configuration, but {', '.join(sorted(config))} is configured")
+        return made()
+    return made(msgspec.convert(config, wanted))
+
+
+def _describe(plugin: Any, grade: Grade) -> messages.Loaded:
+    declared = {name: getattr(plugin, name) for name in DECLARED if hasattr(plugin, name)}
+    if hasattr(plugin, "reason"):
+        declared["reason"] = Reason(plugin.reason).value
+    points = tuple(point for point in POINTS if callable(getattr(plugin, point, None)))
+    has_applies = callable(getattr(plugin, "applies", None))
+    return messages.Loaded(points, grade, declared, has_applies, str(getattr(plugin, "version", "")))
+
+
+def _code_folders() -> list[str]:
+    """Where Python, its packages and Kaiwo lie."""
+    paths = sysconfig.get_paths()
+    found = {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    found |= {*site.getsitepackages(), os.path.dirname(os.path.abspath(kaiwo.__file__)), "/usr/lib", "/lib", "/lib64"}
+    return sorted(found)
+
+
+def main() -> NoReturn:
+    Worker(*map(int, sys.argv[1:5])).run()
+
+
+if __name__ == "__main__":
+    main()

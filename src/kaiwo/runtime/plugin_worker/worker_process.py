@@ -1,0 +1,171 @@
+"""The scheduler's side of one worker process: start it, ask it with a deadline, and kill it.
+
+In:    messages.   Out: the plugin's answers, or PluginFaultError. Whatever the worker sends is checked: after the
+       plugin was loaded, it may come from the plugin.
+"""
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from kaiwo.plugins.guarded_calls import PluginFaultError
+from kaiwo.runtime.plugin_worker import messages
+from kaiwo.runtime.plugin_worker.shared_memory import OUTPUT_BYTES, InputWriter, OutputReader
+
+LOAD_S = 20.0  # to start Python and import the plugin, on a busy machine
+DEFINE_MS = 5_000
+# Before the worker clears its environment: one thread for NumPy, or its first import starts one for each core.
+ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
+
+class CallCosts(msgspec.Struct):
+    """What the calls of one plugin took, for people and metrics."""
+
+    calls: int = 0
+    total_us: int = 0
+    longest_us: int = 0
+
+    def add(self, took_us: int) -> None:
+        self.calls += 1
+        self.total_us += took_us
+        self.longest_us = max(self.longest_us, took_us)
+
+    @property
+    def mean_us(self) -> int:
+        return self.total_us // self.calls if self.calls else 0
+
+
+class WorkerProcess:
+    """One worker. It is asked by one thread at a time, and never again after a fault."""
+
+    def __init__(
+        self,
+        load: messages.Load,
+        deadline_ms: int,
+        on_fault: Callable[[str, str], None] = lambda name, detail: None,
+    ) -> None:
+        self.name, self._deadline_ms, self._on_fault = load.name, deadline_ms, on_fault
+        self.costs = CallCosts()
+        self.fault = ""  # why it was stopped
+        self.input, self._output = InputWriter(), OutputReader()
+        self._lock = threading.Lock()
+        self._number = messages.READY
+        self._start()
+        self._is_open = True
+        data = self._exchange(messages.READY, messages.encoder.encode(load), int(LOAD_S * 1000))
+        try:
+            self.loaded = msgspec.msgpack.decode(data, type=messages.Loaded)
+        except msgspec.MsgspecError as error:
+            raise self._stop(f"does not say what it is: {error}") from error
+
+    def _start(self) -> None:
+        asks, self._asks = os.pipe()
+        self._answers, answers = os.pipe()
+        fds = (asks, answers, self.input.fd, self._output.fd)
+        module = "kaiwo.runtime.plugin_worker.worker_main"
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-B", "-m", module, *map(str, fds)],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, pass_fds=fds,
+            env=ENVIRONMENT, cwd="/", start_new_session=True,
+        )  # fmt: skip
+        os.close(asks)
+        os.close(answers)
+        self._poll = select.poll()
+        self._poll.register(self._answers, select.POLLIN)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def define(self, new: messages.Define) -> None:
+        self._exchange(new.number, messages.encoder.encode(new), DEFINE_MS)
+
+    def ask(self, ask: messages.Ask) -> Any:
+        """The plugin's answer: an array, or a plain value. The arrays of the question are in `input` already."""
+        began = time.perf_counter_ns()
+        data = self._exchange(ask.number, messages.encoder.encode(ask), self._deadline_ms)
+        self.costs.add((time.perf_counter_ns() - began) // 1000)
+        return data
+
+    def next_number(self) -> int:
+        self._number += 1
+        return self._number
+
+    def put(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, messages.ArrayPlace]:
+        self.check()
+        try:
+            return self.input.put(arrays)
+        except ValueError as error:
+            raise self._stop(str(error)) from error
+
+    def check(self) -> None:
+        """Raises PluginFaultError when it was stopped before."""
+        if not self._is_open:
+            raise PluginFaultError(self.name, self.fault or "was stopped")
+
+    def _exchange(self, number: int, message: bytes, deadline_ms: int) -> Any:
+        with self._lock:
+            self.check()
+            try:
+                os.write(self._asks, self.input.put_message(message))
+            except (OSError, ValueError) as error:
+                raise self._stop(self._how_it_ended() or str(error)) from error
+            ready = self._poll.poll(deadline_ms)
+            if not ready:
+                raise self._stop(f"did not answer within {deadline_ms} ms")
+            answer = os.read(self._answers, messages.ANSWER.size)
+            if len(answer) < messages.ANSWER.size:
+                raise self._stop(self._how_it_ended() or "ended without an answer")
+            got, kind, length = messages.ANSWER.unpack(answer)
+            if kind == messages.FAULT and length <= OUTPUT_BYTES:
+                raise self._stop(self._output.copy(length).decode("utf-8", "replace")[:500])
+            if got != number or length > OUTPUT_BYTES:
+                raise self._stop("sent an answer that does not belong to a question")
+            return self._decode(kind, self._output.copy(length), number)
+
+    def _decode(self, kind: int, data: bytes, number: int) -> Any:
+        if number == messages.READY:
+            return data
+        try:
+            return messages.decode_array(data) if kind == messages.ARRAY else msgspec.msgpack.decode(data)
+        except (ValueError, TypeError, msgspec.MsgspecError) as error:
+            raise self._stop(f"returned what cannot be read: {error}") from error
+
+    def _how_it_ended(self) -> str:
+        try:
+            code = self._process.wait(1)
+        except subprocess.TimeoutExpired:
+            return ""
+        if code >= 0:
+            return f"ended its process with status {code}"
+        if -code == signal.SIGSYS:
+            return "was killed: it made a system call that plugins may not make"
+        return f"was killed by {signal.Signals(-code).name}"
+
+    def _stop(self, detail: str) -> PluginFaultError:
+        self.fault = detail
+        self.close()
+        self._on_fault(self.name, detail)
+        return PluginFaultError(self.name, detail)
+
+    def close(self) -> None:
+        if not self._is_open:
+            return
+        self._is_open = False
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+        self._process.wait()
+        for fd in (self._asks, self._answers):
+            os.close(fd)
+        self.input.close()
+        self._output.close()

@@ -1,0 +1,1 @@
+"""Plugins of strangers for tests; they are read as files by worker processes."""

@@ -1,0 +1,239 @@
+"""Plugins that misbehave, each in its own way, after some good answers. They are loaded into a worker process only."""
+
+# ruff: noqa: B018, SIM115
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+
+GOOD_ANSWERS = 3
+
+
+class Hostile:
+    version, weight = "1", 50
+    calls = 0
+
+    def score(self, view, want, nodes):
+        self.calls += 1
+        if self.calls <= GOOD_ANSWERS:
+            return np.full(len(nodes), 500)
+        return self.misbehave(view, want, nodes)
+
+
+def kind(words):
+    """A kind of misbehaviour, and what the report about it says."""
+
+    def make(function):
+        cls = type(function.__name__, (Hostile,), {"name": function.__name__, "words": words})
+        cls.misbehave = lambda self, view, want, nodes: function(self, view, nodes)
+        KINDS[function.__name__] = cls
+        return cls
+
+    return make
+
+
+KINDS: dict = {}
+
+
+@kind("raised ZeroDivisionError")
+def raises(self, view, nodes):
+    1 // 0
+
+
+@kind("expected .* integers")
+def returns_nan(self, view, nodes):
+    return np.full(len(nodes), np.nan)
+
+
+@kind("expected .* integers")
+def returns_too_few(self, view, nodes):
+    return np.zeros(len(nodes) - 1, np.int64)
+
+
+@kind("expected .* integers")
+def returns_a_matrix(self, view, nodes):
+    return np.zeros((len(nodes), 2), np.int64)
+
+
+@kind("expected 0 to 1000")
+def returns_too_much(self, view, nodes):
+    return np.full(len(nodes), 2**60)
+
+
+@kind("expected .* integers")
+def returns_nothing(self, view, nodes):
+    return None
+
+
+@kind("cannot be read|raised")
+def returns_objects(self, view, nodes):
+    return np.array([object()] * len(nodes))
+
+
+@kind("raised ValueError: .*read-only")
+def writes_to_the_view(self, view, nodes):
+    view.free[:] = 0
+
+
+@kind("raised ValueError")
+def makes_the_view_writable(self, view, nodes):
+    view.gpus.flags.writeable = True
+
+
+@kind("SIGSEGV|SIGBUS")
+def writes_to_the_memory_of_the_view(self, view, nodes):
+    ctypes.memset(view.free.ctypes.data, 0, 64)
+
+
+@kind("SIGSEGV|SIGBUS")
+def makes_the_memory_writable_and_writes(self, view, nodes):
+    page = view.free.ctypes.data & ~4095
+    ctypes.pythonapi.mprotect(ctypes.c_void_p(page), ctypes.c_size_t(4096), 3)
+    ctypes.memset(view.free.ctypes.data, 0, 64)
+
+
+@kind("did not answer within")
+def loops_forever(self, view, nodes):
+    while True:
+        pass
+
+
+@kind("did not answer within")
+def sleeps(self, view, nodes):
+    time.sleep(60)
+
+
+@kind("status 7")
+def exits(self, view, nodes):
+    os._exit(7)
+
+
+@kind("raised SystemExit")
+def leaves_by_exception(self, view, nodes):
+    sys.exit(0)
+
+
+@kind("raised RecursionError|SIGSEGV")
+def recurses(self, view, nodes):
+    return recurses_more(nodes)
+
+
+def recurses_more(nodes):
+    return recurses_more(nodes)
+
+
+@kind("tried os.fork")
+def forks(self, view, nodes):
+    while True:
+        os.fork()
+
+
+@kind("system call")
+def forks_behind_pythons_back(self, view, nodes):
+    ctypes.pythonapi.fork()
+
+
+@kind("tried subprocess.Popen|tried os.posix_spawn")
+def starts_a_program(self, view, nodes):
+    subprocess.run(["/bin/true"], check=False)
+
+
+@kind("tried _thread.start_new_thread|system call")
+def starts_a_thread(self, view, nodes):
+    threading.Thread(target=time.sleep, args=(60,)).start()
+
+
+@kind("raised MemoryError|raised .*ArrayMemoryError|raised .*MemoryError")
+def takes_ten_gigabytes(self, view, nodes):
+    np.ones(10 * 2**30, np.uint8)
+
+
+@kind("MemoryError|did not answer|SIGKILL")
+def leaks(self, view, nodes):
+    kept = self.__dict__.setdefault("kept", [])
+    while True:
+        kept.append(np.ones(8 << 20, np.uint8))
+
+
+@kind("tried socket")
+def opens_a_socket(self, view, nodes):
+    socket.socket().connect(("127.0.0.1", 80))
+
+
+@kind("system call")
+def opens_a_socket_behind_pythons_back(self, view, nodes):
+    ctypes.pythonapi.socket(2, 1, 0)
+
+
+@kind("tried to open .*token")
+def reads_the_service_account_token(self, view, nodes):
+    open("/var/run/secrets/kubernetes.io/serviceaccount/token").read()
+
+
+@kind("tried to open .*signing.key")
+def reads_a_signing_key(self, view, nodes):
+    open(os.path.join(os.path.dirname(__file__), "..", "signing.key")).read()
+
+
+@kind("raised RuntimeError: nothing could be read")
+def reads_a_signing_key_behind_pythons_back(self, view, nodes):
+    path = os.path.join(os.path.dirname(__file__), "..", "signing.key")
+    if ctypes.pythonapi.open(path.encode(), 0) < 0:
+        raise RuntimeError("nothing could be read")
+    return np.zeros(len(nodes), np.int64)
+
+
+@kind("raised RuntimeError: nothing could be written")
+def writes_a_file_behind_pythons_back(self, view, nodes):
+    if ctypes.pythonapi.open(b"/tmp/kaiwo-plugin-was-here", os.O_CREAT | os.O_WRONLY, 0o600) < 0:
+        raise RuntimeError("nothing could be written")
+    return np.zeros(len(nodes), np.int64)
+
+
+@kind("tried os.kill")
+def signals_the_parent(self, view, nodes):
+    os.kill(os.getppid(), signal.SIGTERM)
+
+
+@kind("system call")
+def signals_the_parent_behind_pythons_back(self, view, nodes):
+    ctypes.pythonapi.kill(os.getppid(), 9)
+
+
+@kind("system call")
+def looks_into_the_parent(self, view, nodes):
+    ctypes.pythonapi.ptrace(16, os.getppid(), 0, 0)
+
+
+@kind("does not belong to a question|did not answer|cannot be read|expected")
+def forges_answers(self, view, nodes):
+    for fd in range(3, 256):
+        for _ in range(50):
+            try:
+                os.write(fd, b"\x01" * 17)
+            except OSError:
+                break
+    return np.zeros(len(nodes), np.int64)
+
+
+@kind("did not answer within")
+def answers_after_the_deadline(self, view, nodes):
+    time.sleep(2)
+    return np.full(len(nodes), 1000)
+
+
+@kind("status|ended without an answer|raised OSError|did not answer")
+def closes_its_pipes(self, view, nodes):
+    os.closerange(3, 64)
+    return np.zeros(len(nodes), np.int64)
+
+
+@kind("raised KeyboardInterrupt")
+def pretends_a_ctrl_c(self, view, nodes):
+    raise KeyboardInterrupt
