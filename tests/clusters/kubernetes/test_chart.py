@@ -151,8 +151,54 @@ def test_an_agent_sees_no_other_files_of_its_node_than_it_uses() -> None:
     kubelet = "/var/lib/kubelet"
     assert folders == {"/dev", "/var/lib/kaiwo/agent", f"{kubelet}/device-plugins", f"{kubelet}/pod-resources"}
     mounts = {each["mountPath"]: each.get("readOnly", False) for each in pod["containers"][0]["volumeMounts"]}
-    assert folders <= set(mounts)
+    assert folders - {"/dev"} <= set(mounts)
     assert mounts[f"{kubelet}/pod-resources"]
+    assert mounts["/node/dev"]  # their names, which it may not open
+    assert "/dev" not in mounts
+
+
+NO_RIGHTS = {
+    "runAsUser": 0,
+    "readOnlyRootFilesystem": True,
+    "privileged": False,
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+PRIVILEGED = {"runAsUser": 0, "readOnlyRootFilesystem": True, "privileged": True}
+
+
+@pytest.mark.parametrize(
+    ("values", "sees_processes", "rights", "said"),
+    [
+        ((), False, NO_RIGHTS, {"--no-mps", "--no-processes"}),
+        (("agent.processes=true",), True, NO_RIGHTS, {"--no-mps", "--processes"}),
+        (("agent.mps=true",), True, PRIVILEGED, {"--mps", "--processes"}),
+    ],
+)
+def test_an_agent_has_only_the_rights_that_its_tasks_need(
+    values: tuple[str, ...], sees_processes: bool, rights: Json, said: set[str]
+) -> None:
+    options = [word for value in ("agent.enabled=true", *values) for word in ("--set", value)]
+    pod = _pod_spec(rendered(*options), "DaemonSet")
+    (agent,) = pod["containers"]
+    assert (pod.get("hostPID", False), agent["securityContext"]) == (sees_processes, rights)
+    assert not {"hostNetwork", "hostIPC"} & set(pod)
+    assert said == {word for word in agent["args"] if word.removeprefix("--").removeprefix("no-") in MPS_OR_PROCESSES}
+    writable = [each["mountPath"] for each in agent["volumeMounts"] if each["name"] == "dev" and "readOnly" not in each]
+    assert writable == (["/dev"] if "agent.mps=true" in values else [])
+
+
+MPS_OR_PROCESSES = ("mps", "processes")
+
+
+def test_nvidias_runtime_gives_an_agent_the_gpus_without_further_rights() -> None:
+    options = ("--set", "agent.enabled=true", "--set", "agent.runtimeClassName=nvidia")
+    for more, libraries in (((), "utility"), (("--set", "agent.mps=true"), "utility,compute")):
+        (agent,) = _pod_spec(rendered(*options, *more), "DaemonSet")["containers"]
+        said = {each["name"]: each.get("value") for each in agent["env"]}
+        assert said["NVIDIA_VISIBLE_DEVICES"] == "all"
+        assert said["NVIDIA_DRIVER_CAPABILITIES"] == libraries
 
 
 def test_an_agent_reports_where_the_scheduler_listens_with_a_token_that_it_takes() -> None:
@@ -259,6 +305,13 @@ def test_helm_installs_changes_and_removes_it(plane: Plane, namespace: str) -> N
     assert "kaiwoqueues.kaiwo.ai" in plane.kubectl("get", "crd", "-o", "name")  # queues outlive the scheduler
 
 
+# The rules of the `restricted` standard, as the API server names them in a refusal.
+RESTRICTED = (
+    "host namespaces", "hostPID", "privileged", "capabilities", "allowPrivilegeEscalation", "hostPath", "hostPort",
+    "runAsNonRoot", "runAsUser=0", "seccompProfile", "seLinuxOptions", "procMount",
+)  # fmt: skip
+
+
 @pytest.mark.usefixtures("helmed")
 def test_the_scheduler_passes_the_strictest_pod_rules_and_the_agent_says_that_it_cannot(
     plane: Plane, namespace: str
@@ -268,7 +321,13 @@ def test_the_scheduler_passes_the_strictest_pod_rules_and_the_agent_says_that_it
     assert "created" in _try_pod(plane, namespace, _pod_spec(documents, "Deployment"))
     refused = _try_pod(plane, namespace, _pod_spec(documents, "DaemonSet", "kaiwo-agent"))
     assert "violates PodSecurity" in refused
-    assert "privileged" in refused
+    # What the kubelet's sockets ask for, and nothing else.
+    rules = refused.partition('"restricted:latest": ')[2]
+    assert [rule for rule in RESTRICTED if rule in rules] == ["hostPath", "runAsNonRoot", "runAsUser=0"]
+    with_mps = rendered(*ALL_ON, "--set", "agent.mps=true")
+    refused = _try_pod(plane, namespace, _pod_spec(with_mps, "DaemonSet", "kaiwo-agent"))
+    assert "privileged (" in refused
+    assert "hostPID=true" in refused
 
 
 @pytest.fixture

@@ -53,7 +53,7 @@ def test_the_scheduler_is_told_the_same(groups: Path, kubelet: Kubelet, start_ag
     want = Request(gpus=1, gpu_milli=300, least_grade="memory-capped")
     with_kubelet, alone = start_agent(), start_agent(kubelet_folder="")
     for told in (
-        _devices_of()(with_kubelet.inventory),
+        _devices_of(True)(with_kubelet.inventory),
         devices_of(with_kubelet.inventory, with_kubelet.hello().platform),
     ):
         assert {grade_of(want, gpu, {}) for gpu in told} == {"cu-mask"}

@@ -57,7 +57,7 @@ class NodeAgent:
         self.kubelet: KubeletServices | None = None
         self._current = CurrentInventory(self._discover, options.root)
         self.inventory, self._platform = self._current.inventory, self._detect_support()
-        self._sampler = Sampler(self.inventory, options.root)
+        self._sampler = Sampler(self.inventory, options.root, sees_processes=options.processes)
         self.sample = self._sampler.sample(time.time())
         self.stream = lines or self._open_stream()
         has_endpoint = options.metrics_port >= 0
@@ -112,7 +112,7 @@ class NodeAgent:
     def _use_inventory(self, found: Inventory) -> None:
         self._sampler.close()
         self.inventory, self._platform = found, self._detect_support()
-        self._sampler = Sampler(found, self.options.root)
+        self._sampler = Sampler(found, self.options.root, sees_processes=self.options.processes)
         if self.stream:
             self.stream.send(self.hello())
 
@@ -120,7 +120,7 @@ class NodeAgent:
         return msgspec.structs.replace(discover(self.options.root, has_telemetry=False), node=self.options.node)
 
     def _detect_support(self) -> IsolationSupport:
-        return detect_isolation_support(in_containers=bool(self.options.kubelet_folder))
+        return detect_isolation_support(bool(self.options.kubelet_folder), self.options.mps)
 
     def hello(self) -> Hello:
         try:

@@ -30,4 +30,7 @@ class AgentOptions(msgspec.Struct, frozen=True):
     state_folder: str = ""
     grant_keys: str = ""  # namespace/name of the ConfigMap with the public keys; empty: grants are not verified
     schedulers: tuple[str, ...] = ("kaiwo-scheduler",)  # whose pods get devices, where grants are verified
+    device_folder: str = ""  # where the node's /dev is; empty: under the root
+    mps: bool = True  # False: it has no right to start MPS daemons
+    processes: bool = True  # False: it does not see the node's processes, so nobody knows whose they are
     interval_s: float = 1.0

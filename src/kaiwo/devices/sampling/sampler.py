@@ -28,7 +28,8 @@ MAX_BYTES = 1 << 20
 class Sampler:
     """Keeps files and libraries open between samples; create a new one when the devices change."""
 
-    def __init__(self, inventory: Inventory, root: str = "/", nvml: Any = None) -> None:
+    def __init__(self, inventory: Inventory, root: str = "/", nvml: Any = None, *, sees_processes: bool = True) -> None:
+        """`sees_processes`: False in a container with process ids of its own. The drivers name the node's."""
         self.inventory = inventory
         paths = MachinePaths(root)
         mine = [gpu for gpu in inventory.gpus if gpu.vendor == "amd"]
@@ -37,7 +38,7 @@ class Sampler:
         self._kfd = _processes(paths, inventory)
         self.notes: list[str] = []
         self._nvidia = self._open_nvidia(nvml)
-        self._owners = ProcessOwners(root)
+        self._owners = ProcessOwners(root, sees_processes)
         self._number = 0
 
     def sample(self, time_s: float) -> Sample:
@@ -145,12 +146,14 @@ def _oversubscription(gpu: PhysicalGpu, uses: tuple[ProcessUse, ...]) -> str:
 
 
 class ProcessOwners:
-    def __init__(self, root: str) -> None:
-        self._folder = os.path.join(root, "proc")
+    def __init__(self, root: str, sees_processes: bool) -> None:
+        self._folder, self._sees_processes = os.path.join(root, "proc"), sees_processes
         self._known: dict[int, str] = {}
 
     def owner(self, pid: int) -> str:
-        """The owner of a process; it never changes, so it is read once."""
+        """The owner of a process; it never changes, so it is read once. Empty: it is unknown."""
+        if not self._sees_processes:
+            return ""  # a process of ours may have the same number
         if pid not in self._known:
             self._known[pid] = self._pod(pid) or self._run(pid)
         return self._known[pid]

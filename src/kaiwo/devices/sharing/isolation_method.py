@@ -21,6 +21,9 @@ NO_MPS_ON_AMD = (
     "the chip) or time-slicing"
 )
 
+NO_CONTROL = "nvidia-cuda-mps-control is not installed here"
+NO_RIGHT = "the agent has no right to start MPS daemons here"
+
 
 class IsolationChoice(msgspec.Struct, frozen=True):
     method: IsolationMethod
@@ -72,9 +75,10 @@ def _method(
 def _nvidia(request: GrantRequest, platform: IsolationSupport) -> IsolationChoice | Refusal:
     if platform.mps_control:
         return IsolationChoice("mps", "mps")
+    why, remedy = (NO_CONTROL, "install it") if platform.may_use_mps else (NO_RIGHT, "set agent.mps in the chart")
     if request.isolation == "mps":
-        return Refusal("nvidia-cuda-mps-control is not installed here; install it, or ask for time-slicing")
-    return IsolationChoice("time-slicing", "time-slicing", "nvidia-cuda-mps-control is not installed here")
+        return Refusal(f"{why}; {remedy}, or ask for time-slicing")
+    return IsolationChoice("time-slicing", "time-slicing", why)
 
 
 def _amd(

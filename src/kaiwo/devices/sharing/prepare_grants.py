@@ -46,15 +46,22 @@ UNKNOWN_ORDER = (
 )
 
 
-def detect_isolation_support(in_containers: bool = False) -> IsolationSupport:
+def detect_isolation_support(in_containers: bool = False, may_use_mps: bool = True) -> IsolationSupport:
+    """`may_use_mps`: False where we have no right to start MPS daemons, whatever is installed."""
+    control = find_mps_control() if may_use_mps else ""
     return IsolationSupport(
-        mps_control=find_mps_control(), dmem_regions=dmem_cgroup.regions(), in_containers=in_containers
+        mps_control=control, dmem_regions=dmem_cgroup.regions(), in_containers=in_containers, may_use_mps=may_use_mps
     )
 
 
 class GpuSharing:
     def __init__(
-        self, folder: str, inventory: Inventory, platform: IsolationSupport | None = None, in_containers: bool = False
+        self,
+        folder: str,
+        inventory: Inventory,
+        platform: IsolationSupport | None = None,
+        in_containers: bool = False,
+        may_use_mps: bool = True,
     ) -> None:
         self._in_containers = in_containers  # a container numbers only the devices that it was given
         self.folder = os.path.abspath(folder)
@@ -62,7 +69,9 @@ class GpuSharing:
         os.makedirs(self.folder, mode=0o700, exist_ok=True)
         os.chmod(self.folder, 0o700)
         self._is_platform_given = platform is not None
-        self.platform = replace(platform or detect_isolation_support(), in_containers=in_containers)
+        self._may_use_mps = may_use_mps
+        detected = platform or detect_isolation_support(may_use_mps=may_use_mps)
+        self.platform = replace(detected, in_containers=in_containers)
         self._devices = devices_by_id(inventory)
         self._records = GrantStore(os.path.join(self.folder, "grants"))
         self._grants, self.notes = self._records.load()
@@ -75,7 +84,9 @@ class GpuSharing:
 
     def refresh(self, inventory: Inventory) -> None:
         """Use a new inventory: devices or their indices have changed."""
-        platform = self.platform if self._is_platform_given else detect_isolation_support(self._in_containers)
+        platform = self.platform
+        if not self._is_platform_given:
+            platform = detect_isolation_support(self._in_containers, self._may_use_mps)
         with self._lock:
             self._devices, self.platform = devices_by_id(inventory), platform
 

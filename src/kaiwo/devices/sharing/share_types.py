@@ -65,6 +65,7 @@ class IsolationSupport(msgspec.Struct, frozen=True):
     mps_control: str = ""  # path of nvidia-cuda-mps-control; empty: not installed
     dmem_regions: tuple[str, ...] = ()  # memory regions that the kernel can cap, such as drm/0000:05:00.0/vram
     in_containers: bool = False  # pods run under a kubelet, which creates their cgroups too late to cap memory
+    may_use_mps: bool = True  # False: nobody gave us the right to start MPS daemons
 
 
 def devices_by_id(inventory: Inventory) -> dict[str, GpuDevice]:

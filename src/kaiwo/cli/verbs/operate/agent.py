@@ -47,6 +47,13 @@ DEFAULT_KUBELET = "/var/lib/kubelet"
     show_default=True,
     help="Honour verified grants of pods with this schedulerName. Repeatable.",
 )
+@click.option("--dev-dir", "device_folder", metavar="DIR", default="", help="The machine's /dev (default: ROOT/dev).")
+@click.option("--mps/--no-mps", default=True, help="Share NVIDIA GPUs with MPS where it is installed.  [default: mps]")
+@click.option(
+    "--processes/--no-processes",
+    default=True,
+    help="Say whose processes use a GPU; needs the machine's process ids.  [default: processes]",
+)
 @click.option("--once", is_flag=True, help="Print one sample as JSON and exit.")
 def agent(node: str, metrics: str, kubelet: bool, kubelet_dir: str, once: bool, **options: Any) -> None:
     """Sample this machine's GPUs every second and report to Kaiwo, Prometheus and the kubelet.
@@ -90,7 +97,7 @@ def agent(node: str, metrics: str, kubelet: bool, kubelet_dir: str, once: bool, 
     running = NodeAgent(
         settings,
         printing.hint,
-        _devices_of() if kubelet else None,
+        _devices_of(settings.mps) if kubelet else None,
         check_listener=_listener_check(settings.token_file),
     )
     if kubelet and not options["grant_keys"]:
@@ -116,11 +123,11 @@ def _listener_check(token_file: str) -> "CheckListener":
     return lambda connection: check_listener(connection, trust)
 
 
-def _devices_of() -> "DevicesOf":
+def _devices_of(may_use_mps: bool) -> "DevicesOf":
     from kaiwo.devices.sharing.prepare_grants import detect_isolation_support
     from kaiwo.runtime.nodes.local_node import devices_of
 
-    platform = detect_isolation_support(in_containers=True)
+    platform = detect_isolation_support(True, may_use_mps)
     return lambda inventory: devices_of(inventory, platform)
 
 

@@ -26,7 +26,7 @@ class ContainerSpec(msgspec.Struct, frozen=True):
     folders: tuple[str, ...]  # read-only
 
 
-def container_spec(grant: Grant, inventory: Inventory, root: str = "/") -> ContainerSpec:
+def container_spec(grant: Grant, inventory: Inventory, root: str = "/", device_folder: str = "") -> ContainerSpec:
     environment = {name: value for name, value in grant.environment.items() if name not in HOST_INDEX_VARIABLES}
     uuids = [one.device.uuid for one in grant.held if one.device.vendor == "nvidia"]
     if any(gpu.vendor == "nvidia" for gpu in inventory.gpus):
@@ -38,11 +38,11 @@ def container_spec(grant: Grant, inventory: Inventory, root: str = "/") -> Conta
         raise ClusterError(
             f"this machine no longer has the device {gone[0]}; delete the pod to have it scheduled again"
         )
-    nodes = tuple(dict.fromkeys(_nodes(grant, inventory, root)))
+    nodes = tuple(dict.fromkeys(_nodes(grant, inventory, root, device_folder or os.path.join(root, "dev"))))
     return ContainerSpec(environment, nodes, tuple(folders))
 
 
-def _nodes(grant: Grant, inventory: Inventory, root: str) -> Iterator[str]:
+def _nodes(grant: Grant, inventory: Inventory, root: str, device_folder: str) -> Iterator[str]:
     held = {one.device.id for one in grant.held}
     for gpu in inventory.gpus:
         for part in gpu.partitions or (gpu,):
@@ -52,11 +52,11 @@ def _nodes(grant: Grant, inventory: Inventory, root: str) -> Iterator[str]:
                 yield "/dev/kfd"
                 yield from (f"/dev/dri/{name}" for name in (part.render, part.card) if name)
             elif gpu.vendor == "nvidia":
-                yield from _nvidia_nodes(gpu.pci, root)
+                yield from _nvidia_nodes(gpu.pci, root, device_folder)
 
 
-def _nvidia_nodes(pci: str, root: str) -> Iterator[str]:
-    """The driver lists the minor number of each GPU under /dev."""
+def _nvidia_nodes(pci: str, root: str, device_folder: str) -> Iterator[str]:
+    """The driver lists the minor number of each GPU. Of the nodes under /dev, those count that the machine has."""
     path = os.path.join(root, "proc/driver/nvidia/gpus", pci, "information")
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
@@ -64,4 +64,4 @@ def _nvidia_nodes(pci: str, root: str) -> Iterator[str]:
     except OSError:
         return
     names = [f"nvidia{minor}" for minor in minors if minor.isdecimal()] + list(NVIDIA_ALWAYS)
-    yield from (f"/dev/{name}" for name in names if os.path.exists(os.path.join(root, "dev", name)))
+    yield from (f"/dev/{name}" for name in names if os.path.exists(os.path.join(device_folder, name)))

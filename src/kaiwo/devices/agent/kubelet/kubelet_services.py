@@ -37,7 +37,9 @@ class KubeletServices:
     ) -> None:
         self.options, self._current, self.inventory = options, current, current.inventory
         folder = options.state_folder or STATE
-        self.sharing = GpuSharing(os.path.join(folder, "sharing"), self.inventory, in_containers=True)
+        self.sharing = GpuSharing(
+            os.path.join(folder, "sharing"), self.inventory, in_containers=True, may_use_mps=options.mps
+        )
         records = AllocationRecords(os.path.join(folder, "allocations.json"))
         self.sharing.release_others([one.owner for one in records.allocations])
         self._notes = [*self.sharing.notes, records.problem]
@@ -110,7 +112,7 @@ class KubeletServices:
         return ""
 
     def _spec(self, grant: Grant) -> ContainerSpec:
-        return container_spec(grant, self.inventory, self.options.root)
+        return container_spec(grant, self.inventory, self.options.root, self.options.device_folder)
 
 
 def _grant_verifier(api: KubernetesApi, options: AgentOptions) -> GrantCheck:
