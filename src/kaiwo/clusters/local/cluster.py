@@ -24,7 +24,7 @@ from kaiwo.clusters.embedded.lifecycle import PlacedRun, simulated_exit
 from kaiwo.clusters.embedded.state import EmbeddedState, Transaction
 from kaiwo.clusters.local.cgroups import NO_CGROUPS, RunCgroups
 from kaiwo.clusters.local.clock import Clock, SystemTime, ticks
-from kaiwo.clusters.local.continue_clock import LONG_AWAY_S, continue_clock
+from kaiwo.clusters.local.continue_clock import LONG_AWAY_S, continue_clock, describe_step, follow_clock
 from kaiwo.clusters.local.continue_state import are_virtual, continue_state
 from kaiwo.clusters.local.disk_space import DEFAULT_DISK_LIMITS, DiskLimits, why_disk_is_low
 from kaiwo.clusters.local.group_flush import GroupFlush
@@ -88,10 +88,11 @@ class LocalCluster(EmbeddedCluster):
         try:
             self._store = Store(self.home.state, report)
             self.state.load(self._store.load())
-            now = SystemTime(int(wall() * 1000), boot_id(), ticks())
+            self._system_time = lambda: SystemTime(int(wall() * 1000), boot_id(), ticks())
+            now = self._system_time()
             continued = continue_state(self._store, self.state, self.home, nodes, default_nodes, now)
-            is_wall_time = speed == 1.0 and not self.is_virtual
-            start, notices = continue_clock(self._store, self.state, continued.clock_ms, is_wall_time, now)
+            self._is_wall_time = speed == 1.0 and not self.is_virtual
+            start, notices = continue_clock(self._store, self.state, continued.clock_ms, self._is_wall_time, now)
             self.notices = [*continued.notices, *notices]
             self.clock = Clock(start.ms, speed, ticks)
             if start.away_s >= LONG_AWAY_S:
@@ -139,6 +140,7 @@ class LocalCluster(EmbeddedCluster):
             past=self,
             confinement=self.cgroups,
             secrets=self._secrets,
+            wall_clock=self if self._is_wall_time else None,
         )
 
     @property
@@ -147,6 +149,22 @@ class LocalCluster(EmbeddedCluster):
 
     def now_s(self) -> int:
         return self.clock.now_s()
+
+    async def follow_system_clock(self) -> int:
+        now = self._system_time()
+        step_s = self.clock.step_s(now.wall_ms)
+        if not step_s:
+            return 0
+        async with self._writing:
+            transaction = await self._write(follow_clock, self._store, self.state, self.clock, step_s, now)
+            # At once, so that no simulated run ends early or late. Real ones count their own seconds.
+            self.clock.move(step_s)
+            self._ends = [(at_s + step_s, run_id) for at_s, run_id in self._ends]
+            self._next_forget_s += step_s
+            self._publish(transaction)
+        self._wake.set()
+        log.warning("%s", describe_step(step_s))
+        return step_s
 
     async def start(self) -> None:
         """Continue where the last Kaiwo in this home folder stopped: find its processes, and finish what it began."""
@@ -263,7 +281,9 @@ class LocalCluster(EmbeddedCluster):
         if pod.phase is Phase.DONE:
             return
         if not run.is_process:
-            heapq.heappush(self._ends, (run.ends_s, run.id))
+            # Its times may have moved since the start was stored.
+            key = self.state.pod_of_run.get(run.id)
+            heapq.heappush(self._ends, (self.state.pods[key].run.ends_s if key else run.ends_s, run.id))
             self._wake.set()
             return
         spec = make_spec(
