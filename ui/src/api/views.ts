@@ -526,6 +526,7 @@ export interface WorkloadDetail {
   capped_priority: string
   memory_promise: string
   hidden: string
+  may_change: boolean
   secret_env: string[]
 }
 
