@@ -34,7 +34,7 @@ from kaiwo.clusters.local.run_folder import RunCondition, RunFolder
 from kaiwo.clusters.local.run_sizes import RunSizes
 from kaiwo.clusters.local.run_spec import first_pod, make_spec
 from kaiwo.clusters.local.sqlite_store import Store
-from kaiwo.clusters.local.state_file import back_up_in
+from kaiwo.clusters.local.state_file import back_up_in, remove_mark, write_mark
 from kaiwo.clusters.local.supervisor import boot_id
 from kaiwo.clusters.protocol import Abilities, Cluster, LogFile
 from kaiwo.clusters.secret_values import SecretValues
@@ -49,6 +49,7 @@ HEARTBEAT_S = 2.0
 RETRY_S = 1.0
 MAX_SPEED = 100_000
 FIRST_BACKUP_S, BACKUP_EVERY_S = 60.0, 600.0
+MARK_EVERY_S = 60.0  # how often the state file is flushed and marked as stored until then
 
 log = logging.getLogger(__name__)
 RunEvent = Callable[[Transaction], None]
@@ -120,6 +121,7 @@ class LocalCluster(EmbeddedCluster):
         self.faults = 0
         self._next_backup = time.monotonic() + FIRST_BACKUP_S
         self._backed_up_version = 0
+        self._next_mark = 0.0
         self._tasks: list[asyncio.Task[None]] = []
         self._writing = asyncio.Lock()
         self._writer = ThreadPoolExecutor(1, "kaiwo-store")
@@ -156,6 +158,7 @@ class LocalCluster(EmbeddedCluster):
         if not step_s:
             return 0
         async with self._writing:
+            remove_mark(self.home.state)
             transaction = await self._write(follow_clock, self._store, self.state, self.clock, step_s, now)
             # At once, so that no simulated run ends early or late. Real ones count their own seconds.
             self.clock.move(step_s)
@@ -362,6 +365,7 @@ class LocalCluster(EmbeddedCluster):
                 if self._store.wants_checkpoint():
                     await asyncio.to_thread(self._store.checkpoint)
                 await self._back_up_when_due()
+                await self._mark_when_due()
             if ended := self._sizes.waiting(self._is_over):
                 self._sizes.keep(await asyncio.to_thread(self._sizes.measure, ended))
             if self.now_s() >= self._next_forget_s:
@@ -394,6 +398,17 @@ class LocalCluster(EmbeddedCluster):
             log.error("the automatic backup failed: %s", error)
         now = time.monotonic()
         self._next_backup = now + max(BACKUP_EVERY_S, 20 * (now - began))
+
+    async def _mark_when_due(self) -> None:
+        """Once a minute, so that a start knows whether the file has lost what was flushed before."""
+        if time.monotonic() < self._next_mark:
+            return
+        self._next_mark = time.monotonic() + MARK_EVERY_S
+        now_ms = self.clock.now_ms()  # it is stored: the clock never passes what is
+        await asyncio.to_thread(self._store.sync)
+        async with self._writing:
+            if now_ms <= self.clock.now_ms():  # else it was set back meanwhile
+                await self._write(write_mark, self.home.state, now_ms)
 
     def _store_time(self) -> None:
         limit_ms = self.clock.next_limit_ms()
