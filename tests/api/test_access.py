@@ -10,8 +10,9 @@ import httpx
 import pytest
 
 from kaiwo.api.application import context_of, make_app
-from kaiwo.api.security.access import RateLimit, host_name
+from kaiwo.api.security.access import host_name
 from kaiwo.api.security.browser_sessions import CODE_S, MAX_CODES, MAX_SESSIONS, SESSION_S, Sessions
+from kaiwo.api.security.rate_limits import RateLimit
 from kaiwo.api.security.roles import AccessRole, Identity
 from kaiwo.api.security.token_file import read_or_make_token
 from kaiwo.api.settings import Settings

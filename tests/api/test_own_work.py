@@ -137,6 +137,26 @@ def test_the_work_of_others_is_changed_by_operators_only(tmp_path: Path) -> None
     run(work())
 
 
+def test_the_details_say_whether_one_may_change_it_as_the_server_does(tmp_path: Path) -> None:
+    """The page shows its buttons by this answer, so it must be that of the routes themselves."""
+
+    async def work() -> None:
+        async with people(tmp_path, "viewer", "operator", "admin") as (_, who):
+            for owner in ("ada", "bob"):
+                assert (await who[owner].submit(f"{owner}s", queue="vision", hold=True)).status_code == 201
+            answers = {}
+            for name, each in who.items():
+                for other in ("adas", "bobs"):
+                    detail = (await each.ask("GET", f"/workloads/default/{other}")).json()
+                    status = await each.status("POST", f"/workloads/default/{other}/hold")
+                    assert detail["may_change"] is (status != 403), (name, other, status)
+                    answers[name, other] = detail["may_change"]
+            assert answers["viewer", "adas"] is answers["ada", "bobs"] is False
+            assert answers["ada", "adas"] is answers["operator", "bobs"] is answers["admin", "adas"] is True
+
+    run(work())
+
+
 def test_queues_reservations_and_plans_in_a_manifest_need_the_right_of_their_route(tmp_path: Path) -> None:
     reservation = 'kind: KaiwoReservation\nmetadata: {name: night}\nspec: {gpus: 1, end: "2099-01-31T18:00:00Z"}\n'
     queue = "kind: KaiwoQueue\nmetadata: {name: mine}\nspec: {}\n"

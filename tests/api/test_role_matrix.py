@@ -14,7 +14,7 @@ import pytest
 
 from kaiwo.api.application import API_ROUTES, OPENAPI
 from kaiwo.api.routes import agents, health
-from kaiwo.api.security.access import RateLimit
+from kaiwo.api.security.rate_limits import RateLimit
 from tests.api.people import bearer, person, token_for
 from tests.api.world import World, world
 from tests.waiting import run

@@ -1,5 +1,8 @@
 """The page shows a living cluster, says why work waits, and lets a person who logged in change things."""
 
+import json
+import urllib.request
+
 import pytest
 
 from tests.browser.driver import Page
@@ -121,6 +124,22 @@ def test_work_is_held_released_and_cancelled_after_the_one_time_login(browser: P
     browser.click(".detail button", "Yes, cancel it")
     browser.see(".detail .state", "cancelled")
     assert "default/mine" in product.names("cancelled")
+    assert browser.errors() == []
+
+
+def test_a_viewer_is_offered_nothing_that_the_server_would_refuse(browser: Page, product: Product) -> None:
+    product.run("submit", "not-hers", *TOO_LARGE)
+    made = json.loads(product.run("tokens", "create", "eve", "--role", "viewer", "-o", "json"))
+    bearer = {"Authorization": f"Bearer {made['secret']}"}
+    asked = urllib.request.Request(f"{product.url}api/v1/logins", method="POST", headers=bearer)
+    with urllib.request.urlopen(asked) as answer:
+        path = json.load(answer)["path"]
+    browser.open(product.url.rstrip("/") + path + "#work=default/not-hers")
+    browser.see(".detail .state", "waiting")
+    browser.see(".detail .answer, .detail dl")
+    assert browser.evaluate("document.querySelectorAll('.detail .actions button').length") == 0
+    browser.open(product.new_login("#work=default/not-hers"))
+    browser.see(".detail .actions button", "Cancel")
     assert browser.errors() == []
 
 

@@ -3,59 +3,16 @@
 import contextlib
 import os
 import random
-import shutil
 import signal
-import struct
 import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from tests.crash.product import supervisors
+from tests.stepped_clock import SteppedClock
 
 HOUR_S = 3600
-# It changes the clock of one process, and not that of the processes that it starts.
-CLOCK_SHIM = """
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <fcntl.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <sys/mman.h>
-#include <time.h>
-static volatile int64_t *step;
-__attribute__((constructor)) static void find(void) {
-    step = mmap(0, 8, PROT_READ, MAP_SHARED, open(getenv("TEST_CLOCK_STEP"), O_RDONLY), 0);
-    unsetenv("LD_PRELOAD");
-}
-int clock_gettime(clockid_t clock, struct timespec *at) {
-    static int (*real)(clockid_t, struct timespec *);
-    if (!real) real = dlsym(RTLD_NEXT, "clock_gettime");
-    int failed = real(clock, at);
-    if (!failed && clock == CLOCK_REALTIME) at->tv_sec += *step;
-    return failed;
-}
-"""
-
-
-class SteppedClock:
-    """The system's clock of one process, which can be changed while it runs; nothing without a C compiler."""
-
-    def __init__(self, folder: Path) -> None:
-        self.env: dict[str, str] = {}
-        self._step = folder / "clock-step"
-        if shutil.which("cc") is None:
-            return
-        library, source = folder / "clock.so", folder / "clock.c"
-        source.write_text(CLOCK_SHIM)
-        subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
-        self._step.write_bytes(struct.pack("q", 0))
-        self.env = {"LD_PRELOAD": str(library), "TEST_CLOCK_STEP": str(self._step)}
-
-    def set(self, seconds: int) -> None:
-        if self.env:
-            with self._step.open("r+b") as file:
-                file.write(struct.pack("q", seconds))
 
 
 @contextlib.contextmanager

@@ -12,9 +12,10 @@ import pytest
 from kaiwo.clusters.local.run_folder import RunFolder
 from tests.crash.audit import Books, audit, span_of
 from tests.crash.effects import Effects, check_effects
-from tests.crash.faults import Faults, SteppedClock, damage, small_disk
+from tests.crash.faults import Faults, damage, small_disk
 from tests.crash.people import People
 from tests.crash.product import Product, wait_for_no_supervisors
+from tests.stepped_clock import SteppedClock
 from tests.waiting import PATIENCE_S, wait_until
 
 SEED = 15

@@ -12,14 +12,13 @@ from kaiwo.clusters.queue_access import check_shares
 from kaiwo.explain import why
 from kaiwo.manifests import parse
 from kaiwo.model.errors import RefusedError
-from kaiwo.model.gpu import Gpu, Share
+from kaiwo.model.gpu import ANY_MIB, Gpu, Share, most_share_mib
 from kaiwo.model.gpu_models import GPU_MODELS
 from kaiwo.model.node import Node
 from kaiwo.model.obstacle import Reason
 from kaiwo.model.plan import Start
 from kaiwo.model.queue import Queue
 from kaiwo.model.request import Request
-from kaiwo.model.share_limits import ANY_MIB, most_share_mib
 from kaiwo.model.workload import Pod, Role, Workload
 from kaiwo.snapshot.cluster_state import ClusterState
 from tests.manifests.texts import check_refusal, queue

@@ -13,7 +13,8 @@ from kaiwo.api.http.connection_counts import ConnectionCounts
 from kaiwo.api.http.request_log import LineLog
 from kaiwo.api.http.streaming_response import OpenStreams
 from kaiwo.api.presenters.live_pages import LivePages
-from kaiwo.api.security.access import AccessControl, RateLimit
+from kaiwo.api.security.access import AccessControl
+from kaiwo.api.security.rate_limits import RateLimit
 from kaiwo.api.settings import Settings
 from kaiwo.api.views import ReservationView
 from kaiwo.clusters.kubernetes.webhooks.process_status import WebhookStatus

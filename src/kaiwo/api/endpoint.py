@@ -119,7 +119,7 @@ async def answer_request(request: Request, context: Context, route: Route) -> Re
         else:
             person = await context.access.check(request, route.right)
             if route.is_write:
-                context.access.check_write_rate()
+                context.access.check_write_rate(person)
         trail.person = person
         response = await _run(request, context, route, trail)
     except ProblemError as error:

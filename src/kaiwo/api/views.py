@@ -619,6 +619,7 @@ class WorkloadDetail(msgspec.Struct, frozen=True):
     segment_level: str = ""
     memory_promise: str = ""  # why its --memory is a promise and not a limit; empty: it is a limit, or not given
     hidden: str = ""  # what is not shown to you, and why; empty: you see everything
+    may_change: bool = False  # whoever asks may hold, requeue and cancel it here
     secret_env: list[str] = []  # names of its variables whose values are secret
 
 

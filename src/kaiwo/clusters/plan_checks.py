@@ -9,12 +9,21 @@ from typing import NamedTuple, TypeVar
 from kaiwo.clusters.ledger import Ledger, Misfit
 from kaiwo.model.amounts import memory, thousandths
 from kaiwo.model.events import Event, PodChanged, PodGone, WorkloadGone
-from kaiwo.model.gpu import WHOLE_MILLI, GpuTenant, Share, joined_rules, may_share, outside_tenant, rule_of_node
+from kaiwo.model.gpu import (
+    WHOLE_MILLI,
+    GpuTenant,
+    Share,
+    ShareLimits,
+    joined_rules,
+    may_share,
+    most_share_mib,
+    outside_tenant,
+    rule_of_node,
+)
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Eviction, Nomination, Start
 from kaiwo.model.queue import Queue, queue_path, share_limits
 from kaiwo.model.request import Request
-from kaiwo.model.share_limits import ShareLimits, most_share_mib
 from kaiwo.model.workload import Phase, Pod, Role, Workload, breaks_gang, pod_index, pod_name, role_name
 
 STILL_STOPPING = "its former pods are still stopping"

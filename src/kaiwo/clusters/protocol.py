@@ -179,6 +179,17 @@ class VirtualTime(Protocol):
     speed: float  # virtual seconds in a real one
 
 
+class WallClock(Protocol):
+    """A clock of this machine, which people may set while it is used."""
+
+    async def follow_system_clock(self) -> int:
+        """Set the cluster's clock as the system's clock was set, and move all its times with it: by how many seconds.
+
+        Call it between two cycles, because a plan contains times. Unless it returns 0, the event `ClockMoved` follows,
+        with all objects whose times moved; decide nothing before it has been applied.
+        """
+
+
 class Abilities(NamedTuple):
     work: WorkControl
     nodes: NodeControl
@@ -189,6 +200,7 @@ class Abilities(NamedTuple):
     past: PastWork | None = None
     confinement: Confinement | None = None
     secrets: SecretSealer | None = None
+    wall_clock: WallClock | None = None
 
 
 class Cluster(Protocol):

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from kaiwo.gpus.share_rules import closed_devices, one_per_device
-from kaiwo.model.gpu import WHOLE_MILLI
+from kaiwo.model.gpu import ANY_MIB, WHOLE_MILLI
 from kaiwo.model.request import ANY_PARTITION, Request
-from kaiwo.model.share_limits import ANY_MIB
 from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows, freeze
 from kaiwo.snapshot.node_table import MIB, MILLI, SIZE, USABLE
 from kaiwo.snapshot.view import View

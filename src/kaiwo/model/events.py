@@ -109,9 +109,16 @@ class SharingRulesInUse(msgspec.Struct, gc=False, frozen=True, omit_defaults=Tru
     words: tuple[str, ...] = ()
 
 
+class ClockMoved(msgspec.Struct, gc=False, frozen=True, tag="clock-moved"):
+    """The cluster's clock was set ahead or back. The objects of the same batch have their moved times already; times
+    that only the state remembers move with this event."""
+
+    by_s: int
+
+
 Event = (
     NodeChanged | NodeGone | QueueChanged | QueueGone | WorkloadChanged | WorkloadGone | PodChanged | PodGone
     | NominationChanged | NominationGone | PlannedStartChanged | PlannedStartGone | ReservationChanged
-    | ReservationGone | PastUsageChanged | StoppedForOthers | SharingRulesInUse | TopologyChanged
+    | ReservationGone | PastUsageChanged | StoppedForOthers | SharingRulesInUse | ClockMoved | TopologyChanged
     | TopologyGone
 )  # fmt: skip

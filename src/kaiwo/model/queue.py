@@ -6,9 +6,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from kaiwo.model.gpu import ShareRule
+from kaiwo.model.gpu import ANY_MIB, NO_LIMITS, ShareLimits, ShareRule
 from kaiwo.model.request import Request
-from kaiwo.model.share_limits import ANY_MIB, NO_LIMITS, ShareLimits
 from kaiwo.model.workload import Workload
 
 UNLIMITED = -1

@@ -18,11 +18,11 @@ from kaiwo.model.gpu import (
     Gpu,
     GpuTenant,
     Share,
+    ShareLimits,
     ShareRule,
     is_grade_enough,
 )
 from kaiwo.model.partition_modes import smallest_partition_milli
-from kaiwo.model.share_limits import ShareLimits
 
 ANY_PARTITION = "any"
 # No cluster has this much. Larger requests are stored as this, so that sums fit in 64 bits.

@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Any
 
 from kaiwo.model.events import (
+    ClockMoved,
     Event,
     NodeChanged,
     NodeGone,
@@ -67,7 +68,7 @@ from kaiwo.snapshot.sharing_rules import (
 )
 from kaiwo.snapshot.snapshot import Snapshot
 from kaiwo.snapshot.subgroup_choices import choices_of
-from kaiwo.snapshot.timed_changes import apply_timed_changes
+from kaiwo.snapshot.timed_changes import apply_timed_changes, clock_moved
 
 
 def by_priority_then_age(workload: Workload) -> tuple[OrderKeys, tuple[OrderFault, ...]]:
@@ -509,4 +510,5 @@ _PATCHES: dict[type, Callable[[ClusterState, Any], None]] = {
     SharingRulesInUse: rules_of_policy_changed,
     TopologyChanged: ClusterState._topology_changed,
     TopologyGone: ClusterState._topology_gone,
+    ClockMoved: clock_moved,
 }

@@ -11,19 +11,20 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 
 from kaiwo.model.gpu import (
+    ANY_MIB,
     DEMANDS_LIMITS,
     SMALL_MILLI,
     TAKES_TURNS,
     WHOLE_MILLI,
     GpuTenant,
     ShareRule,
+    most_share_mib,
     rule_of_node,
     vendor_of,
 )
 from kaiwo.model.network.topology import Topology
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Nomination
-from kaiwo.model.share_limits import ANY_MIB, most_share_mib
 from kaiwo.model.workload import Pod
 from kaiwo.snapshot.array_types import BoolArray, IntArray, ReadOnly, read_only
 from kaiwo.snapshot.network.topology_tables import TopologyTables

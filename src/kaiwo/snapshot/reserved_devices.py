@@ -166,6 +166,10 @@ class ReservationIndex:
         if self.objects.pop(name, None) is not None:
             self._is_changed = True
 
+    def read_calendar_again(self) -> None:
+        """The clock was set ahead or back: one that was active may be pending again."""
+        self._is_changed = True
+
     def forget_positions(self) -> None:
         self._located = None
 

@@ -13,9 +13,11 @@ from msgspec.structs import replace
 from kaiwo.model.events import SharingRulesInUse
 from kaiwo.model.gpu import (
     EQUALITIES,
+    NO_LIMITS,
     NOBODY,
     WHOLE_MILLI,
     GpuTenant,
+    ShareLimits,
     ShareRule,
     joined_rules,
     outside_tenant,
@@ -24,7 +26,6 @@ from kaiwo.model.gpu import (
 from kaiwo.model.node import Node
 from kaiwo.model.queue import Queue, queue_path, share_limits, thread_bound
 from kaiwo.model.request import Request
-from kaiwo.model.share_limits import NO_LIMITS, ShareLimits
 from kaiwo.model.workload import RELEASING_PHASES, Pod, Workload
 from kaiwo.snapshot.node_table import Allocation
 

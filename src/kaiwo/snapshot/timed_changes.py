@@ -1,10 +1,12 @@
-"""What time alone changes in the cluster's state: reservations start and end, allocations expire."""
+"""What time alone changes in the cluster's state: reservations start and end, allocations expire, the clock is set."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec.structs import replace
 
+from kaiwo.model.events import ClockMoved, StoppedForOthers
 from kaiwo.model.reservation import NEVER_S
 from kaiwo.model.workload import ACTIVE_PHASES
 
@@ -21,6 +23,19 @@ def apply_timed_changes(state: "ClusterState", now_s: int, requeue: Requeue) -> 
         if state.backlog.is_queued(name):  # from now on it is gated
             state.version += 1
             requeue(name, now_s)
+
+
+def clock_moved(state: "ClusterState", event: ClockMoved) -> None:
+    """The clock was set ahead or back: what was stopped for others stays as long ago; the calendar is read again."""
+
+    def moved(stop: StoppedForOthers) -> StoppedForOthers:
+        return replace(stop, at_s=stop.at_s + event.by_s)
+
+    state.last_stop = {name: moved(stop) for name, stop in state.last_stop.items()}
+    state.recent_stops = {name: tuple(map(moved, stops)) for name, stops in state.recent_stops.items()}
+    state.reservations.read_calendar_again()
+    state.is_cycle_due = True
+    state.retry_all_classes()
 
 
 def expired_workloads(state: "ClusterState", now_s: int) -> list[str]:

@@ -4,10 +4,8 @@ import contextlib
 import json
 import os
 import re
-import shutil
 import signal
 import sqlite3
-import struct
 import subprocess
 import sys
 import time
@@ -27,6 +25,7 @@ from kaiwo.model.workload import Phase, Pod
 from kaiwo.model.workload_record import WorkloadRecord, WorkloadState
 from tests.clusters.kinds import some_nodes, whole, work
 from tests.devices.amd_trees import Box, write_box
+from tests.stepped_clock import SteppedClock, can_step_clocks
 from tests.waiting import PATIENCE_S, run, wait_until
 
 NOW_S = 1_800_000_000
@@ -99,7 +98,9 @@ def test_a_changed_clock_changes_no_duration_and_the_calendar_follows_it(
         before = ages(first)
         if is_while_running:
             machine.wall_s += step_s
-            assert ages(first) == before, "while it runs nothing notices"
+            assert await first.follow_system_clock() == step_s
+            assert ages(first) == before, "while it runs no age changes"
+            assert first.now_s() == machine.wall_s
         await first.close()
         if not is_while_running:
             machine.wall_s += step_s
@@ -109,7 +110,7 @@ def test_a_changed_clock_changes_no_duration_and_the_calendar_follows_it(
         for name, age_s in ages(second).items():
             assert abs(age_s - before[name] - 10) <= 5, name
         assert second.state.reservations["tomorrow"].start_s == NOW_S + DAY_S
-        assert any("clock was set" in notice for notice in second.notices)
+        assert any("clock was set" in notice for notice in second.notices) is not is_while_running
         await second.transact(lambda transaction: None)
         assert "default/old" in second.state.workloads, "nothing is forgotten because of a step"
         await second.close()
@@ -205,56 +206,22 @@ def test_a_short_absence_and_drift_are_no_change_of_the_clock() -> None:
     assert older == ClockStart((NOW_S + 3605) * 1000, away_s=3605)
 
 
-SHIM = """
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <fcntl.h>
-#include <stdlib.h>
-#include <stdint.h>
-#include <sys/mman.h>
-#include <time.h>
-static volatile int64_t *step;
-__attribute__((constructor)) static void find(void) {
-    int file = open(getenv("TEST_CLOCK_STEP"), O_RDONLY);
-    step = mmap(0, 8, PROT_READ, MAP_SHARED, file, 0);
-}
-int clock_gettime(clockid_t clock, struct timespec *at) {
-    static int (*real)(clockid_t, struct timespec *);
-    if (!real) real = dlsym(RTLD_NEXT, "clock_gettime");
-    int failed = real(clock, at);
-    if (!failed && clock == CLOCK_REALTIME) at->tv_sec += *step;
-    return failed;
-}
-"""
-
-
 class SteppedKaiwo:
     """A real `kaiwo up` on a machine with a GPU, whose system clock can be changed while it runs."""
 
     def __init__(self, folder: Path) -> None:
-        self.home, self._step, library = folder / "home", folder / "step", folder / "step.so"
-        (folder / "step.c").write_text(SHIM)
-        self.set_step(0)
-        subprocess.run(["cc", "-shared", "-fPIC", "-o", library, folder / "step.c", "-ldl"], check=True)
+        self.home, self.clock = folder / "home", SteppedClock(folder, for_children=True)
         self._root = write_box(folder / "box", Box(gpus=1))
         self._env = {name: value for name, value in os.environ.items() if not name.startswith("KAIWO_")}
-        self._env |= {"KAIWO_HOME": str(self.home), "TEST_CLOCK_STEP": str(self._step)}
-        self._preload = {"LD_PRELOAD": str(library)}
+        self._env |= {"KAIWO_HOME": str(self.home)} | self.clock.env
         self._log = folder / "log"
         self.process: subprocess.Popen[str] | None = None
-
-    def set_step(self, seconds: int) -> None:
-        mode = "r+b" if self._step.exists() else "wb"
-        with self._step.open(mode) as file:
-            file.write(struct.pack("q", seconds))
 
     def start(self) -> str:
         """What it says at its start."""
         command = [sys.executable, "-m", "kaiwo.cli.main", "up", "--port", "0", "--root", str(self._root)]
         with self._log.open("a") as log:
-            self.process = subprocess.Popen(
-                command, env=self._env | self._preload, stdout=subprocess.PIPE, stderr=log, text=True
-            )
+            self.process = subprocess.Popen(command, env=self._env, stdout=subprocess.PIPE, stderr=log, text=True)
         assert self.process.stdout is not None
         said = []
         for line in self.process.stdout:
@@ -272,9 +239,7 @@ class SteppedKaiwo:
 
     def kaiwo(self, *words: str) -> str:
         command = [sys.executable, "-m", "kaiwo.cli.main", *words]
-        done = subprocess.run(
-            command, env=self._env | self._preload, capture_output=True, text=True, timeout=PATIENCE_S
-        )
+        done = subprocess.run(command, env=self._env, capture_output=True, text=True, timeout=PATIENCE_S)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
@@ -285,7 +250,7 @@ class SteppedKaiwo:
 
 @pytest.fixture
 def stepped(tmp_path: Path) -> Iterator[SteppedKaiwo]:
-    if shutil.which("cc") is None:
+    if not can_step_clocks():
         pytest.skip("no C compiler, which makes the library that changes the clock of one process")
     kaiwo = SteppedKaiwo(tmp_path)
     yield kaiwo
@@ -302,7 +267,7 @@ def test_a_real_kaiwo_is_killed_and_its_clock_changed_in_both_directions(stepped
     stepped.kaiwo("submit", "long", "--gpus", "1", "--time", "1h", "--", "sleep", "600")
     wait_until(lambda: stepped.of("long")["state"] == "running", "it to run")
     for step_s in (3600, -3600, 40 * DAY_S, IN_2100_S - int(time.time()), -int(time.time()), 0):
-        stepped.set_step(step_s)
+        stepped.clock.set(step_s)
         stepped.kaiwo("submit", f"at{step_s}", "--", "true")  # while it runs
         stepped.kill()
         said = stepped.start()
@@ -310,3 +275,20 @@ def test_a_real_kaiwo_is_killed_and_its_clock_changed_in_both_directions(stepped
         assert stepped.of("old")["state"] == "succeeded", (step_s, said)
         stepped.kaiwo("submit", f"now{step_s}", "--wait", "--", "true")
     assert stepped.of("long")["attempt"] == 1
+
+
+@pytest.mark.slow
+def test_a_running_kaiwo_follows_its_clock_into_a_reservation_and_out_of_it(stepped: SteppedKaiwo) -> None:
+    stepped.start()
+    stepped.kaiwo("submit", "limited", "--time", "1h", "--", "sleep", "600")
+    stepped.kaiwo("submit", "long", "--gpus", "1", "--retries", "9", "--", "sleep", "600")
+    wait_until(lambda: stepped.of("long")["state"] == "running", "it to run")
+    stepped.kaiwo("reservations", "create", "r", "--gpus", "1", "--for-user", "ada", "--start", "30m", "--yes")
+    stepped.clock.set(3600)
+    wait_until(lambda: stepped.of("long")["state"] == "waiting", "the reservation to begin")
+    stepped.clock.set(0)
+    wait_until(lambda: stepped.of("long")["state"] == "running", "the reservation to be of the future again")
+    found = stepped.of("limited")
+    assert (found["state"], found["attempt"]) == ("running", 1), "its hour has not passed"
+    assert abs(found["started_s"] - time.time()) < 600, "people see the time of their clock"
+    stepped.kaiwo("cancel", "limited")

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import random
+import shutil
 import signal
 import sqlite3
 import threading
@@ -83,6 +84,51 @@ def test_a_new_job_never_gets_the_gpu_of_a_live_one_after_the_state_was_lost(tmp
         assert await second.apply(Plan(starts=(start_of("other"),))) == ()  # gpu-0 is in use
         assert await second.apply(Plan(starts=(start_of("other", devices=whole(1)),)))
         await end(second)
+
+    run(test())
+
+
+def test_a_kaiwo_on_a_copy_of_the_home_leaves_the_processes_of_the_original_alone(tmp_path: Path) -> None:
+    """Somebody tries a restore, or an upgrade, on a copy."""
+
+    async def test() -> None:
+        first = await with_a_running_job(tmp_path / "home")
+        (placement,) = first.state.pods.values()
+        start = RunFolder(tmp_path / "home" / "runs" / placement.run.id).start_record()
+        assert start is not None
+        await first.close()
+        shutil.copytree(tmp_path / "home", tmp_path / "copy")
+        copy = LocalCluster(tmp_path / "copy", some_nodes(1), grace_s=0.5)
+        await copy.start()
+        await until(lambda: copy.record("default/train").state.is_over)
+        await copy.work.forget_ended(["default/train"])  # its folder goes, and the processes stay
+        await until(lambda: not any((tmp_path / "copy" / "runs").iterdir()))
+        await copy.close()
+        assert is_alive(start.pid, start.ticks)
+        again = LocalCluster(tmp_path / "home", some_nodes(1), grace_s=0.5)
+        await again.start()
+        await until(lambda: again.record("default/train").state is WorkloadState.RUNNING)
+        assert again.record("default/train").attempt == 1
+        await end(again)
+
+    run(test())
+
+
+def test_a_lost_run_of_a_home_that_was_moved_is_still_its_own(tmp_path: Path) -> None:
+    async def test() -> None:
+        first = await with_a_running_job(tmp_path / "home")
+        (placement,) = first.state.pods.values()
+        folder = RunFolder(tmp_path / "home" / "runs" / placement.run.id)
+        start = folder.start_record()
+        assert start is not None
+        await first.close()
+        os.kill(start.supervisor, signal.SIGKILL)
+        (tmp_path / "home").rename(tmp_path / "moved")
+        moved = LocalCluster(tmp_path / "moved", some_nodes(1), grace_s=0.5)
+        await moved.start()
+        await until(lambda: moved.record("default/train").state.is_over)
+        assert not is_alive(start.pid, start.ticks)
+        await moved.close()
 
     run(test())
 

@@ -532,6 +532,7 @@ export interface WorkloadDetail {
   segment_level: string
   memory_promise: string
   hidden: string
+  may_change: boolean
   secret_env: string[]
 }
 

@@ -2,7 +2,7 @@ import { describe, expect, test } from 'vitest'
 import type { WorkloadView } from '../api/views'
 import { counted, cpus, gpus, inUnit, memory, milliseconds, ofMemory, percent } from './amounts'
 import { clock, span } from './times'
-import { asSentence, countIn, nodeWords, plannedStart, ran, shortName, verbsFor, nodesOrReason } from './work'
+import { TABS, asSentence, countIn, nodeWords, plannedStart, ran, shortName, verbsFor, nodesOrReason } from './work'
 
 describe('amounts', () => {
   test.each([
@@ -143,10 +143,15 @@ describe('work', () => {
   })
 
   test('only what makes sense can be done', () => {
-    expect(verbsFor('waiting')).toContain('hold')
-    expect(verbsFor('held')).toContain('release')
-    expect(verbsFor('running')).toContain('cancel')
-    expect(verbsFor('succeeded')).toEqual(['requeue'])
-    expect(verbsFor('stopping')).toEqual([])
+    expect(verbsFor('waiting', true)).toContain('hold')
+    expect(verbsFor('held', true)).toContain('release')
+    expect(verbsFor('running', true)).toContain('cancel')
+    expect(verbsFor('succeeded', true)).toEqual(['requeue'])
+    expect(verbsFor('stopping', true)).toEqual([])
+  })
+
+  test('whom the server would refuse is offered nothing', () => {
+    const states = Object.values(TABS).flatMap((tab) => tab.states)
+    expect(states.flatMap((state) => verbsFor(state, false))).toEqual([])
   })
 })

@@ -38,7 +38,9 @@ export const PHASES: Record<Phase, string> = {
   done: 'succeeded',
 }
 
-export function verbsFor(state: WorkloadState): Verb[] {
+/** What this person may do to it now: nothing that the server would refuse. */
+export function verbsFor(state: WorkloadState, mayChange: boolean): Verb[] {
+  if (!mayChange) return []
   if (state === 'waiting') return ['hold', 'cancel']
   if (state === 'held') return ['release', 'cancel']
   if (isOver(state)) return ['requeue']

@@ -9,12 +9,13 @@ import { isWaiting, verbsFor } from '../words/work'
 interface Props {
   workload: string
   state: WorkloadState
+  mayChange: boolean // as the server says
   onDone: () => void
 }
 
 const TITLES: Record<Verb, string> = { hold: 'Hold', release: 'Release', requeue: 'Requeue', cancel: 'Cancel' }
 
-export function Actions({ workload, state, onDone }: Props) {
+export function Actions({ workload, state, mayChange, onDone }: Props) {
   const [busy, setBusy] = useState<Verb | ''>('')
   const [isAsking, setAsking] = useState(false)
   const [outcome, setOutcome] = useState('')
@@ -24,7 +25,7 @@ export function Actions({ workload, state, onDone }: Props) {
     setOutcome('')
     setErrorMessage('')
   }, [workload])
-  useEffect(() => setAsking(false), [state])
+  useEffect(() => setAsking(false), [state, mayChange])
 
   const run = async (verb: Verb) => {
     setBusy(verb)
@@ -41,7 +42,7 @@ export function Actions({ workload, state, onDone }: Props) {
     setBusy('')
   }
 
-  const verbs = verbsFor(state)
+  const verbs = verbsFor(state, mayChange)
   return (
     <div className="actions">
       {isAsking ? (

@@ -46,7 +46,7 @@ export function Detail({ name, onClose }: { name: string; onClose: () => void })
         !detail.problem && <Skeleton rows={6} />
       ) : (
         <>
-          <Actions workload={name} state={work.state} onDone={() => setActed(acted + 1)} />
+          <Actions workload={name} state={work.state} mayChange={detail.value.may_change} onDone={() => setActed(acted + 1)} />
           {detail.value.message && <p className="answer">{detail.value.message}</p>}
           {waits && (
             <Why

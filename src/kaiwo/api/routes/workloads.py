@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from kaiwo import explain
 from kaiwo.api.context import wait_until_visible
@@ -24,7 +25,7 @@ from kaiwo.api.presenters.workload_view import (
     with_past,
     workload_detail,
 )
-from kaiwo.api.security.own_work import check_change, conceal, only_of
+from kaiwo.api.security.own_work import check_change, conceal, may_change, only_of
 from kaiwo.api.views import (
     MAX_NAMES,
     ActionResult,
@@ -80,6 +81,9 @@ async def get_workload(call: EndpointCall) -> WorkloadDetail:
         obstacles = await live.ask(lambda state: explain.obstacles_of(state, name, live.policy, now_s))
     views = [obstacle_view(each, live.cluster.kind) for each in obstacles]
     detail = workload_detail(live.state, record, gpu_milli, views, live.policy, now_s)
+    # On Kubernetes everybody changes work with kubectl.
+    is_ours = live.cluster.kind != KUBERNETES
+    detail = replace(detail, may_change=is_ours and may_change(call.person, record))
     if (confinement := live.cluster.abilities.confinement) is not None:
         detail = with_confinement(detail, confinement, record)
     return conceal(detail if past is None else with_past(detail, past, record), call.person, record)

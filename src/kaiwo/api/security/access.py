@@ -12,8 +12,7 @@ import hmac
 import ipaddress
 import math
 import re
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -22,6 +21,7 @@ from starlette.requests import Request
 from kaiwo.api.http.problems import ProblemError, forbidden, quote, too_many
 from kaiwo.api.security.browser_sessions import SESSION, Sessions
 from kaiwo.api.security.process_identity import process_owner
+from kaiwo.api.security.rate_limits import RateLimit, WriteRates
 from kaiwo.api.security.roles import NOBODY, RIGHT_WORDS, AccessRole, Identity, Right, role_with, roles_with
 from kaiwo.api.security.token_file import AGENT_FILE, METRICS_FILE, read_given_token, read_or_make_token
 from kaiwo.api.security.token_store import TokenStore
@@ -37,31 +37,6 @@ _NEEDS_TOKEN = (
     "send `Authorization: Bearer TOKEN` with your token or the one in KAIWO_HOME/token, "
     "or log in with the address that `kaiwo login` prints"
 )
-
-
-class RateLimit:
-    """A token bucket: `burst` uses at once, then `per_s` a second."""
-
-    def __init__(self, per_s: float, burst: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self.per_s = per_s
-        self.burst = burst
-        self._clock = clock
-        self._left = burst
-        self._at = clock()
-
-    def take(self) -> bool:
-        now = self._clock()
-        self._left = min(self.burst, self._left + (now - self._at) * self.per_s)
-        self._at = now
-        if self._left < 1:
-            return False
-        self._left -= 1
-        return True
-
-    @property
-    def wait_s(self) -> int:
-        """When to try again, in whole seconds."""
-        return max(1, math.ceil((1 - self._left) / self.per_s))
 
 
 class AgentTokenReviewer(Protocol):
@@ -104,7 +79,7 @@ class AccessControl:
         self.owner = Identity(process_owner(), AccessRole.ADMIN, TOKEN)
         self.people = TokenStore(settings.home)
         self.sessions = Sessions()
-        self._writes = RateLimit(settings.writes_per_s, settings.writes_burst)
+        self._writes = WriteRates(settings.writes_per_s, settings.writes_burst)
         self._failures = RateLimit(per_s=2, burst=30)
         self._names = {name.lower() for name in (*LOOPBACK_NAMES, settings.host, *settings.names)}
 
@@ -171,9 +146,11 @@ class AccessControl:
         left_s = self.people.left_s(person) if person.token_id else math.inf
         return min(left_s, self.sessions.left_s(person.credential)) if is_session(person) else left_s
 
-    def check_write_rate(self) -> None:
-        if not self._writes.take():
-            raise too_many("too many changes at once; try again in a moment", self._writes.wait_s)
+    def check_write_rate(self, person: Identity) -> None:
+        """Whoever can read KAIWO_HOME/token has room of their own; others have a share each."""
+        name = "" if person.credential == TOKEN else person.name or person.credential
+        if wait_s := self._writes.take(name):
+            raise too_many("too many changes at once; try again in a moment", wait_s)
 
     async def check_agent(self, request: Request) -> Identity:
         """A node agent, with its own token or the server's. Its own is good for nothing else."""

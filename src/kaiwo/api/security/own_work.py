@@ -36,6 +36,11 @@ def conceal(detail: WorkloadDetail, person: Identity, record: WorkloadRecord) ->
     return detail if may_see(person, record) else replace(detail, command=[], image="", secret_env=[], hidden=HIDDEN)
 
 
+def may_change(person: Identity, record: WorkloadRecord) -> bool:
+    """Whether they may hold, requeue and cancel it: what `check_change` and the right of those routes say together."""
+    return person.has(Right.SUBMIT) and (person.has(Right.OPERATE) or person.owns(record.workload.user))
+
+
 def only_of(person: Identity) -> str | None:
     """The user whose work this person may change; None: everybody's."""
     return None if person.has(Right.OPERATE) else person.name

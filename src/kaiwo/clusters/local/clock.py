@@ -1,8 +1,8 @@
 """The local cluster's clock: wall time, or virtual time at some speed, which stops while Kaiwo is down.
 
-It counts seconds that really pass, so a change of the system's clock does not reach it while Kaiwo runs: a duration is
-never wrong. It never goes backwards over a restart either: it never passes its limit, which is stored before it takes
-effect. Only when the system's clock was changed does the next start follow it, and all stored times with it.
+It counts seconds that really pass, so a duration is never wrong. It does not go backwards over a restart: it never
+passes its limit, which is stored before it takes effect. Only when the system's clock was changed does it follow, and
+all stored times with it: at a start, and between two cycles.
 """
 
 import time
@@ -38,6 +38,16 @@ class Clock:
     def set_limit(self, stored_ms: int) -> None:
         """Call once this time is stored: after a crash the clock continues there."""
         self._limit_ms = stored_ms
+
+    def step_s(self, wall_ms: int) -> int:
+        """By how much the system's clock was set since this one began; 0: not at all, or to a time nobody believes."""
+        step_ms = wall_ms - self._true_ms()
+        return int(step_ms / 1000) if is_plausible(wall_ms) and abs(step_ms) >= STEP_S * 1000 else 0
+
+    def move(self, by_s: int) -> None:
+        """Call once all stored times have moved as far."""
+        self._start_ms += by_s * 1000
+        self._limit_ms += by_s * 1000
 
     def real_s_until(self, at_s: int) -> float:
         """Real seconds until the clock shows `at_s`; 0 when it already does."""

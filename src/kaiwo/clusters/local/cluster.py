@@ -24,7 +24,7 @@ from kaiwo.clusters.embedded.lifecycle import PlacedRun, simulated_exit
 from kaiwo.clusters.embedded.state import EmbeddedState, Transaction
 from kaiwo.clusters.local.cgroups import NO_CGROUPS, RunCgroups
 from kaiwo.clusters.local.clock import Clock, SystemTime, ticks
-from kaiwo.clusters.local.continue_clock import LONG_AWAY_S, continue_clock
+from kaiwo.clusters.local.continue_clock import LONG_AWAY_S, continue_clock, describe_step, follow_clock
 from kaiwo.clusters.local.continue_state import are_virtual, continue_state
 from kaiwo.clusters.local.disk_space import DEFAULT_DISK_LIMITS, DiskLimits, why_disk_is_low
 from kaiwo.clusters.local.group_flush import GroupFlush
@@ -34,7 +34,7 @@ from kaiwo.clusters.local.run_folder import RunCondition, RunFolder
 from kaiwo.clusters.local.run_sizes import RunSizes
 from kaiwo.clusters.local.run_spec import first_pod, make_spec
 from kaiwo.clusters.local.sqlite_store import Store
-from kaiwo.clusters.local.state_file import back_up_in
+from kaiwo.clusters.local.state_file import back_up_in, remove_mark, write_mark
 from kaiwo.clusters.local.supervisor import boot_id
 from kaiwo.clusters.protocol import Abilities, Cluster, LogFile
 from kaiwo.clusters.secret_values import SecretValues
@@ -49,6 +49,7 @@ HEARTBEAT_S = 2.0
 RETRY_S = 1.0
 MAX_SPEED = 100_000
 FIRST_BACKUP_S, BACKUP_EVERY_S = 60.0, 600.0
+MARK_EVERY_S = 60.0  # how often the state file is flushed and marked as stored until then
 
 log = logging.getLogger(__name__)
 RunEvent = Callable[[Transaction], None]
@@ -88,10 +89,11 @@ class LocalCluster(EmbeddedCluster):
         try:
             self._store = Store(self.home.state, report)
             self.state.load(self._store.load())
-            now = SystemTime(int(wall() * 1000), boot_id(), ticks())
+            self._system_time = lambda: SystemTime(int(wall() * 1000), boot_id(), ticks())
+            now = self._system_time()
             continued = continue_state(self._store, self.state, self.home, nodes, default_nodes, now)
-            is_wall_time = speed == 1.0 and not self.is_virtual
-            start, notices = continue_clock(self._store, self.state, continued.clock_ms, is_wall_time, now)
+            self._is_wall_time = speed == 1.0 and not self.is_virtual
+            start, notices = continue_clock(self._store, self.state, continued.clock_ms, self._is_wall_time, now)
             self.notices = [*continued.notices, *notices]
             self.clock = Clock(start.ms, speed, ticks)
             if start.away_s >= LONG_AWAY_S:
@@ -119,6 +121,7 @@ class LocalCluster(EmbeddedCluster):
         self.faults = 0
         self._next_backup = time.monotonic() + FIRST_BACKUP_S
         self._backed_up_version = 0
+        self._next_mark = 0.0
         self._tasks: list[asyncio.Task[None]] = []
         self._writing = asyncio.Lock()
         self._writer = ThreadPoolExecutor(1, "kaiwo-store")
@@ -139,6 +142,7 @@ class LocalCluster(EmbeddedCluster):
             past=self,
             confinement=self.cgroups,
             secrets=self._secrets,
+            wall_clock=self if self._is_wall_time else None,
         )
 
     @property
@@ -147,6 +151,23 @@ class LocalCluster(EmbeddedCluster):
 
     def now_s(self) -> int:
         return self.clock.now_s()
+
+    async def follow_system_clock(self) -> int:
+        now = self._system_time()
+        step_s = self.clock.step_s(now.wall_ms)
+        if not step_s:
+            return 0
+        async with self._writing:
+            remove_mark(self.home.state)
+            transaction = await self._write(follow_clock, self._store, self.state, self.clock, step_s, now)
+            # At once, so that no simulated run ends early or late. Real ones count their own seconds.
+            self.clock.move(step_s)
+            self._ends = [(at_s + step_s, run_id) for at_s, run_id in self._ends]
+            self._next_forget_s += step_s
+            self._publish(transaction)
+        self._wake.set()
+        log.warning("%s", describe_step(step_s))
+        return step_s
 
     async def start(self) -> None:
         """Continue where the last Kaiwo in this home folder stopped: find its processes, and finish what it began."""
@@ -263,7 +284,9 @@ class LocalCluster(EmbeddedCluster):
         if pod.phase is Phase.DONE:
             return
         if not run.is_process:
-            heapq.heappush(self._ends, (run.ends_s, run.id))
+            # Its times may have moved since the start was stored.
+            key = self.state.pod_of_run.get(run.id)
+            heapq.heappush(self._ends, (self.state.pods[key].run.ends_s if key else run.ends_s, run.id))
             self._wake.set()
             return
         spec = make_spec(
@@ -342,6 +365,7 @@ class LocalCluster(EmbeddedCluster):
                 if self._store.wants_checkpoint():
                     await asyncio.to_thread(self._store.checkpoint)
                 await self._back_up_when_due()
+                await self._mark_when_due()
             if ended := self._sizes.waiting(self._is_over):
                 self._sizes.keep(await asyncio.to_thread(self._sizes.measure, ended))
             if self.now_s() >= self._next_forget_s:
@@ -374,6 +398,17 @@ class LocalCluster(EmbeddedCluster):
             log.error("the automatic backup failed: %s", error)
         now = time.monotonic()
         self._next_backup = now + max(BACKUP_EVERY_S, 20 * (now - began))
+
+    async def _mark_when_due(self) -> None:
+        """Once a minute, so that a start knows whether the file has lost what was flushed before."""
+        if time.monotonic() < self._next_mark:
+            return
+        self._next_mark = time.monotonic() + MARK_EVERY_S
+        now_ms = self.clock.now_ms()  # it is stored: the clock never passes what is
+        await asyncio.to_thread(self._store.sync)
+        async with self._writing:
+            if now_ms <= self.clock.now_ms():  # else it was set back meanwhile
+                await self._write(write_mark, self.home.state, now_ms)
 
     def _store_time(self) -> None:
         limit_ms = self.clock.next_limit_ms()

@@ -1,4 +1,4 @@
-"""Continue the clock at a start. When the system's clock was changed, all stored times move with it.
+"""Continue the clock at a start, and follow the system's clock later: all stored times move with it.
 
 So every age and run time is kept. What people wrote into the calendar stays where it is: the times of reservations, and
 the ends of allocations.
@@ -11,9 +11,10 @@ from msgspec.structs import replace
 
 from kaiwo.clusters.embedded.lifecycle import PlacedRun, Run, TrackedWorkload, with_workload
 from kaiwo.clusters.embedded.state import EmbeddedState, Transaction
-from kaiwo.clusters.local.clock import ClockStart, SystemTime, describe_boot, is_plausible, start_of
+from kaiwo.clusters.local.clock import Clock, ClockStart, SystemTime, describe_boot, is_plausible, start_of
 from kaiwo.clusters.local.sqlite_store import Store
 from kaiwo.model.amounts import duration
+from kaiwo.model.events import ClockMoved
 
 LONG_AWAY_S = 86_400  # after a longer absence, or a clock that went wrong, nothing is forgotten for as long
 WRONG_CLOCK = "Kaiwo's own goes on from where it was. Correct the system's clock, and start Kaiwo again"
@@ -34,10 +35,28 @@ def continue_clock(
     return start, list(_notices(state, start, is_wall_time, now))
 
 
+def follow_clock(store: Store, state: EmbeddedState, clock: Clock, step_s: int, now: SystemTime) -> Transaction:
+    """Store all times, moved as the system's clock was. The caller moves the clock itself, and publishes the events."""
+    moved = ClockStart(now.wall_ms, step_s)
+    meta = {
+        "clock_ms": str(clock.next_limit_ms() + step_s * 1000),
+        "clock_boot": describe_boot(moved, now),
+    }
+    with state.transaction(now.wall_ms // 1000) as transaction:
+        move_times(transaction, step_s)
+        transaction.events.append(ClockMoved(step_s))
+        store.save(transaction, meta)
+    return transaction
+
+
+def describe_step(step_s: int) -> str:
+    direction = "ahead" if step_s > 0 else "back"
+    return f"the system's clock was set {direction} by {duration(abs(step_s))}; {MOVED}"
+
+
 def _notices(state: EmbeddedState, start: ClockStart, is_wall_time: bool, now: SystemTime) -> Iterator[str]:
     if start.step_s:
-        direction = "ahead" if start.step_s > 0 else "back"
-        yield f"the system's clock was set {direction} by {duration(abs(start.step_s))}; {MOVED}"
+        yield describe_step(start.step_s)
     if is_wall_time and not is_plausible(now.wall_ms):
         yield f"the system's clock says {time.gmtime(now.wall_ms / 1000).tm_year}; {WRONG_CLOCK}"
     if start.away_s >= LONG_AWAY_S and state.ended_count:

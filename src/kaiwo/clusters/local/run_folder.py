@@ -93,6 +93,7 @@ class _Groups(msgspec.Struct, frozen=True):
     """The part of run.json that says where the run's processes are."""
 
     groups: tuple[str, ...] = ()
+    log: str = ""  # in the folder for which it was written
 
 
 class RunFolder:
@@ -150,11 +151,26 @@ class RunFolder:
         return Exit(record.code, record.reason, record.message, record.peak_mib)
 
     def cgroup(self) -> RunCgroup:
+        found = self._groups()
+        return RunCgroup(found.groups if found is not None and not self.is_copy() else ())
+
+    def is_copy(self) -> bool:
+        """Whether the processes of this run belong to another folder: somebody copied the home, which is still there.
+
+        A home that was moved is the same folder, or the path of the former one is gone.
+        """
+        found = self._groups()
+        original = os.path.dirname(found.log) if found is not None else ""
         try:
-            found = self._read("run.json", _Groups)
+            return original not in ("", str(self.path)) and not os.path.samefile(original, self.path)
+        except OSError:
+            return False
+
+    def _groups(self) -> _Groups | None:
+        try:
+            return self._read("run.json", _Groups)
         except ClusterError:
-            found = None
-        return RunCgroup(found.groups if found is not None else ())
+            return None
 
     def record_loss(self) -> bool:
         """Kill what is left of a lost run, and write its exit record in place of its supervisor.
@@ -195,7 +211,7 @@ class RunFolder:
         shutil.rmtree(self.path, ignore_errors=True)
 
     def _remains(self, start: StartRecord | None) -> list[int]:
-        if start is not None and start.boot != boot_id():
+        if (start is not None and start.boot != boot_id()) or self.is_copy():
             return []
         run_variable = f"KAIWO_RUN_DIR={self.path}".encode()
         pids = [int(name) for name in os.listdir("/proc") if name.isdecimal()]

@@ -16,9 +16,11 @@ from kaiwo.clusters.local.state_file import (
     Report,
     check_file,
     check_not_lost,
+    check_not_rolled_back,
     is_blank,
     latest_backup,
     refuse_damaged,
+    remove_mark,
 )
 from kaiwo.clusters.local.stored_tables import STORED, TABLES_SQL, StoredTable, decode_rows, encode
 from kaiwo.model.errors import ClusterError
@@ -43,6 +45,8 @@ class Store:
                 path.touch(mode=0o600)  # environments may hold secrets
             elif damage := check_file(path, report):
                 raise refuse_damaged(path, damage)
+            check_not_rolled_back(path)
+            remove_mark(path)  # this start may set the clock back
             self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=64)
             self._db.execute("PRAGMA journal_mode=WAL")
             # With a write-ahead log, NORMAL loses nothing that was committed when the process dies, however it dies:

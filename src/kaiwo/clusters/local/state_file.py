@@ -48,9 +48,8 @@ def check_file(path: Path, report: Report = lambda line: None) -> str:
 
 def is_blank(path: Path) -> bool:
     """The file does not exist, or no Kaiwo has written its state into it."""
-    if not path.exists() or path.stat().st_size == 0:
-        wal = path.with_name(path.name + "-wal")
-        return not wal.exists() or wal.stat().st_size == 0
+    if not _size(path):
+        return True  # whatever its log says: SQLite deletes the log of an empty file
     try:
         with contextlib.closing(sqlite3.connect(path)) as db:
             return not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'meta'").fetchall()
@@ -69,13 +68,50 @@ def refuse_damaged(path: Path, damage: str) -> ClusterError:
 
 def check_not_lost(path: Path) -> None:
     """Refuse to begin with nothing where there was a state before."""
-    backup = latest_backup(path.parent)
+    backup, log = latest_backup(path.parent), _log_of(path)
+    fact = "is empty" if path.exists() else "is missing"
+    if not _size(path) and _size(log):
+        raise ClusterError(
+            f"{path} {fact}, but its log {log} is there; save what it says: kaiwo restore; "
+            f"or, to begin without it, move {log} away"
+        )
     if backup is not None and is_blank(path):
-        fact = "is empty" if path.exists() else "is missing"
         raise ClusterError(
             f"{path} {fact}, but there is a backup of {_time_of(backup)}; restore it: kaiwo restore; "
             f"or, to begin without it, move {backup.parent} away"
         )
+
+
+def check_not_rolled_back(path: Path) -> None:
+    """Refuse a file that ends before the time until which it was flushed: its log was cut, or it is an old copy.
+
+    SQLite takes a log that was cut for one whose writer died, and goes on from there in silence.
+    """
+    mark = _mark_of(path)
+    marked_ms = _read_mark(mark)
+    stored_ms = _clock_ms_of(path)
+    if marked_ms is not None and stored_ms is not None and stored_ms < marked_ms:
+        raise ClusterError(
+            f"{path} has lost its last changes: it ends at {_as_time(stored_ms)}, but was stored until "
+            f"{_as_time(marked_ms)}; bring back what is known: kaiwo restore; or, if you put this file there yourself, "
+            f"remove {mark}"
+        )
+
+
+def write_mark(path: Path, clock_ms: int) -> None:
+    """Say that the state file was flushed up to this time of its clock. Call it after the flush."""
+    mark = _mark_of(path)
+    temporary = mark.with_name(f".{mark.name}")
+    with contextlib.suppress(OSError):  # on a full disk the last mark stays, which is true as well
+        temporary.unlink(missing_ok=True)
+        temporary.touch(mode=0o600)
+        temporary.write_text(str(clock_ms))
+        temporary.replace(mark)
+
+
+def remove_mark(path: Path) -> None:
+    """Before its clock is set back, or the file is replaced on purpose."""
+    _mark_of(path).unlink(missing_ok=True)
 
 
 def back_up(source: Path, target: Path) -> None:
@@ -116,14 +152,16 @@ def latest_backup(home: Path) -> Path | None:
 def restore(home: Path, given: Path | None = None) -> Restored:
     """Make a new state file from a backup (default: the latest), and from what the old file still says.
 
-    Rows of the old file are newer than those of the backup, so they win. With a `given` backup the old file is not
-    read. No Kaiwo may use the home folder meanwhile.
+    Rows of the old file are newer than those of the backup, so they win, unless the old file ends before the backup was
+    made. If only the log of the old file is left, it is read without the file. With a `given` backup the old file is
+    not read. No Kaiwo may use the home folder meanwhile.
     """
     state = home / "state.db"
     backup = given or latest_backup(home)
     if given is not None and not given.exists():
         raise NotFoundError(f"there is no file {given}; list the backups with: ls {home / 'backups'}")
-    if backup is None and is_blank(state):
+    has_log_alone = not _size(state) and _size(_log_of(state)) > 0
+    if backup is None and is_blank(state) and not has_log_alone:
         raise NotFoundError(f"there is no backup in {home / 'backups'}, and {state} has nothing to save")
     if backup is not None and (damage := check_file(backup) or ("it is empty" if is_blank(backup) else "")):
         raise ConfigError(f"{backup} is not a usable backup ({damage}); name another: kaiwo restore FILE")
@@ -135,16 +173,39 @@ def restore(home: Path, given: Path | None = None) -> Restored:
         if backup is not None:
             with contextlib.closing(sqlite3.connect(f"file:{backup}?mode=ro", uri=True)) as source:
                 source.backup(db)
-        if given is None and not is_blank(state):
+        if given is None and has_log_alone:
+            _write_blank_file(state)
+        if given is None and not is_blank(state) and not _is_older(state, backup):
             saved = _overlay(state, db)
         db.execute("CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID")
         # The next start then also reads back runs that began or ended after the backup.
         db.execute("INSERT INTO meta VALUES ('restored', '1') ON CONFLICT DO UPDATE SET value = excluded.value")
     _sync(fresh)
     set_aside = _set_aside(state)
+    remove_mark(state)
     fresh.replace(state)
     _sync(home)
     return Restored(backup, saved, set_aside)
+
+
+def _write_blank_file(state: Path) -> None:
+    """A file without tables in place of the lost one: SQLite then reads the pages that the log has."""
+    blank = state.with_name(f".{state.name}.blank.{os.getpid()}")
+    blank.unlink(missing_ok=True)
+    blank.touch(mode=0o600)
+    with contextlib.closing(sqlite3.connect(blank)) as db:
+        db.execute("PRAGMA journal_mode=WAL")
+    blank.replace(state)
+    state.with_name(state.name + "-shm").unlink(missing_ok=True)  # it is made again from the log
+
+
+def _is_older(state: Path, backup: Path | None) -> bool:
+    """The file has lost its last changes, and the backup has some of them."""
+    marked_ms, stored_ms = _read_mark(_mark_of(state)), _clock_ms_of(state)
+    if backup is None or marked_ms is None or stored_ms is None or stored_ms >= marked_ms:
+        return False
+    kept_ms = _clock_ms_of(backup)
+    return kept_ms is not None and stored_ms < kept_ms
 
 
 def _overlay(damaged: Path, db: sqlite3.Connection) -> int:
@@ -221,6 +282,40 @@ def _report_progress(db: sqlite3.Connection, path: Path, report: Report) -> None
         return 0
 
     db.set_progress_handler(count_steps, HANDLER_STEPS)
+
+
+def _log_of(path: Path) -> Path:
+    return path.with_name(path.name + "-wal")
+
+
+def _size(path: Path) -> int:
+    """In bytes; 0: it is empty or missing."""
+    return path.stat().st_size if path.exists() else 0
+
+
+def _mark_of(path: Path) -> Path:
+    return path.with_name("state.mark")
+
+
+def _read_mark(mark: Path) -> int | None:
+    with contextlib.suppress(OSError, ValueError):
+        return int(mark.read_text())
+    return None
+
+
+def _clock_ms_of(path: Path) -> int | None:
+    """When a state file was last written, by its own clock; None: it does not say."""
+    with contextlib.suppress(sqlite3.DatabaseError, ValueError):
+        with contextlib.closing(sqlite3.connect(path)) as db:
+            row = db.execute("SELECT value FROM meta WHERE key = 'clock_ms'").fetchone()
+        return int(row[0]) if row else None
+    return None
+
+
+def _as_time(clock_ms: int) -> str:
+    with contextlib.suppress(OverflowError, ValueError, OSError):  # virtual time may be far ahead
+        return datetime.datetime.fromtimestamp(clock_ms / 1000, datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return f"second {clock_ms // 1000}"
 
 
 def _is_damage(error: sqlite3.OperationalError) -> bool:

@@ -13,11 +13,10 @@ from kaiwo.decide.placement.shape_scores import NOWHERE, ShapeScores, ShapeState
 from kaiwo.decide.placement.spread_over_domains import PlacementArea, pods_by_node
 from kaiwo.gpus.device_fit import device_need, need_on, pods_per_device, rounding_of
 from kaiwo.gpus.isolation_grades import grade_of
-from kaiwo.model.gpu import WHOLE_MILLI, Share
+from kaiwo.model.gpu import DEFAULT_THREADS, NO_LIMITS, WHOLE_MILLI, Share, default_threads, threads_on_node
 from kaiwo.model.plan import Nomination
 from kaiwo.model.policy import DEFAULT_POLICY, Policy
 from kaiwo.model.request import Request
-from kaiwo.model.share_limits import DEFAULT_THREADS, NO_LIMITS, default_threads, threads_on_node
 from kaiwo.plugins.guarded_calls import call_for_int, call_plugin, call_score
 from kaiwo.plugins.registry import ActivePlugins
 from kaiwo.snapshot.array_types import IntArray

@@ -48,6 +48,12 @@ class PastUsageTracker:
             return None
         return cls(store, policy.past_use_half_life_s, policy.past_use_strength_milli)
 
+    def move_times(self, by_s: int) -> None:
+        """The clock was set ahead or back: what was measured stays as long ago."""
+        self._at_s += by_s if self._at_s else 0
+        self._sent_s += by_s
+        self._saved = {name: (at_s + by_s, parts) for name, (at_s, parts) in self._saved.items()}
+
     def update(self, state: ClusterState, now_s: int) -> PastUsageChanged | None:
         """Account for the time since the last update. The state's tables must be fresh and must not change."""
         if self._sent is not None and now_s - self._at_s < SAMPLE_S:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from kaiwo.clusters.protocol import Cluster
 from kaiwo.decide.cycle import BUILTIN
 from kaiwo.history.journal_writer import Journal
-from kaiwo.model.events import Event
+from kaiwo.model.events import ClockMoved, Event
 from kaiwo.model.plan import Plan
 from kaiwo.model.policy import DEFAULT_POLICY, Policy
 from kaiwo.plugins.registry import Registry
@@ -32,6 +32,7 @@ T = TypeVar("T")
 SLICE = 200  # events patched before the event loop gets a turn: about 2 ms
 GATHER_S = 0.005  # events that come within this time share a cycle
 RECHECK_S = 0.25  # how often the end of a back-off is checked
+CLOCK_CHECK_S = 5.0  # how often an idle loop looks whether the system's clock was changed
 AFTER_FAILURE_S = 1.0
 
 
@@ -49,6 +50,9 @@ class SchedulingLoop:
         self._past_use, self._run_times = past_use, run_times
         self.cluster, self.journal, self.policy, self.plugins = cluster, journal, policy, plugins
         self._may_decide = may_decide
+        # Where nothing else is due, the system's clock may still be changed.
+        self._wall_clock = cluster.abilities.wall_clock
+        self._idle_s = CLOCK_CHECK_S if self._wall_clock is not None else None
         self._runner = CycleRunner(journal, policy, plugins)
         self.state = self._runner.state
         self.last_cycle: CycleSummary | None = None
@@ -63,6 +67,7 @@ class SchedulingLoop:
         self._wake = asyncio.Event()
         self._state_lock = asyncio.Lock()
         self._waiters: list[asyncio.Future[None]] = []
+        self._clock_moves = 0  # changes of the system's clock whose events have not been applied yet
         # One thread: the journal has one writer, and the event loop shares the interpreter with one of them, not three.
         self._thread = ThreadPoolExecutor(1, "kaiwo-decide")
 
@@ -111,7 +116,7 @@ class SchedulingLoop:
         has_open = backlog.to_try or backlog.pending_actions or backlog.try_all
         if not (has_open and self.ready and self._may_decide()):
             is_time_due = backlog.next_due_s is not None or self.state.look_again_s > 0
-            timeout = RECHECK_S if is_time_due else SAMPLE_S if self._past_use is not None else None
+            timeout = RECHECK_S if is_time_due else SAMPLE_S if self._past_use is not None else self._idle_s
             # Not `wait_for`: when the event is set in the same turn, Python 3.11's swallows a cancellation.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(timeout):
@@ -127,6 +132,10 @@ class SchedulingLoop:
             if self.ready:  # the first batch is what existed before
                 self.allocations.count_events(self.state, batch)
             applied = await self._patch(batch)
+            if batch and isinstance(batch[-1], ClockMoved):
+                self._clock_moves -= 1
+                if self._past_use is not None:
+                    self._past_use.move_times(batch[-1].by_s)
             await self._on_thread(self._runner.journal_events, applied)
             self.ready = True  # the first batch is the whole state: nothing is decided before it
 
@@ -151,7 +160,7 @@ class SchedulingLoop:
             await asyncio.sleep(AFTER_FAILURE_S)
 
     async def _cycle(self) -> None:
-        if not self.ready:
+        if not self.ready or await self._is_clock_moving():
             return
         if self._past_use is not None:
             await self._update_past_usage(self._past_use)
@@ -172,6 +181,13 @@ class SchedulingLoop:
         self._notify()
         if not decision.plan.is_empty or decision.plan.given_up:
             await self.cluster.apply(decision.plan)
+
+    async def _is_clock_moving(self) -> bool:
+        """Whether the system's clock was changed and the state does not have the moved times yet."""
+        clock = self._wall_clock
+        if clock is not None and not self._clock_moves and await clock.follow_system_clock():
+            self._clock_moves += 1
+        return self._clock_moves > 0
 
     async def _update_past_usage(self, past_use: PastUsageTracker) -> None:
         async with self._state_lock:
