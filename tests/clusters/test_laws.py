@@ -197,18 +197,38 @@ def vars_of(use: NodeUsage) -> tuple[Any, ...]:
     return use.cpu_milli, use.memory_mib, use.pods, held
 
 
-def test_news_that_are_too_old_are_told_whole() -> None:
-    recent = RecentChanges(kept=3)
-    for version, name in enumerate("abcda", start=1):
+@given(st.text("abcdefgh", max_size=40), st.integers(1, 5), st.integers(0, 20))
+def test_news_are_told_once_the_latest_first_and_those_that_are_too_old_are_told_whole(
+    changes: str, kept: int, begun_at: int
+) -> None:
+    recent = RecentChanges(kept)
+    recent.begin_at(begun_at)
+    for version, name in enumerate(changes, start=begun_at + 1):
         recent.note(name, version)
-    assert recent.since(0) is None
-    assert recent.since(1) is None
-    assert recent.since(2) == ["a", "d", "c"]
-    assert recent.since(4) == ["a"]
-    assert recent.since(5) == []
-    recent.begin_at(7)
-    assert recent.since(6) is None
-    assert recent.since(7) == []
+    for ago in range(len(changes) + 1):
+        latest_first = list(dict.fromkeys(reversed(changes[len(changes) - ago :])))
+        told = recent.since(begun_at + len(changes) - ago)
+        assert told == latest_first or (told is None and len(set(changes)) > kept)
+        assert told is not None or len(latest_first) >= kept, "what changed so recently is known"
+    if begun_at:
+        assert recent.since(begun_at - 1) is None
+
+
+def test_of_many_news_only_so_many_are_kept() -> None:
+    recent = RecentChanges(kept=3)
+    for version in range(1, 1001):
+        recent.note(f"w{version}", version)
+    assert recent.since(990) is None
+    assert recent.since(997) == ["w1000", "w999", "w998"]
+    assert recent.since(1000) == []
+
+
+def test_a_reader_gets_thousands_of_news_as_well_as_a_few() -> None:
+    recent = RecentChanges()
+    for version in range(1, 3001):
+        recent.note(f"w{version}", version)
+    for count in (0, 1, 255, 256, 257, 511, 512, 513, 3000):
+        assert recent.since(3000 - count) == [f"w{version}" for version in range(3000, 3000 - count, -1)]
 
 
 def test_queues_of_the_simulation_can_be_given_at_once() -> None:

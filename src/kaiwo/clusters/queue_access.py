@@ -62,9 +62,12 @@ def check_shares(queues: Mapping[str, Queue], name: str, queue: str, requests: S
 
 def check_threads(queues: Mapping[str, Queue], name: str, queue: str, requests: Iterable[Request]) -> None:
     """Raise RefusedError if a share asks for more threads than it has of the GPU, and than its queue allows."""
+    asking = [request for request in requests if request.threads_milli]  # hardly any does
+    if not asking:
+        return
     bound = thread_bound(queues, queue)
     by = bound.queue or queue
-    for request in requests:
+    for request in asking:
         if (most := bound.capped(request)) == request.threads_milli:
             continue
         asked = (

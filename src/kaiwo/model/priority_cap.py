@@ -29,9 +29,11 @@ DEFAULT_CAP = PriorityCap()
 
 def priority_cap(queues: Mapping[str, Queue], name: str) -> PriorityCap:
     """The cap of a queue: of equal ones, that of the nearest queue."""
-    found, seen = DEFAULT_CAP, set[str]()
-    while (queue := queues.get(name)) is not None and name not in seen:
-        seen.add(name)  # the queues may form a loop that was not refused
+    found = DEFAULT_CAP
+    for _ in range(len(queues)):  # no path is longer, even if the queues form a loop that was not refused
+        queue = queues.get(name)
+        if queue is None:
+            break
         if queue.max_priority is not None and (not found.queue or queue.max_priority < found.most):
             found = PriorityCap(queue.max_priority, name)
         name = queue.parent

@@ -19,9 +19,10 @@ class CappedPriorities:
 
     def capped(self, workload: Workload, queues: Mapping[str, Queue]) -> Workload:
         """The workload with the priority that counts."""
-        most = self._cap(workload.queue, queues).most_for(workload)
-        if workload.priority <= most:
-            self._asked.pop(workload.name, None)
+        cap = self._caps.get(workload.queue) or self._cap(workload.queue, queues)
+        if workload.priority <= cap.most or workload.priority <= (most := cap.most_for(workload)):
+            if self._asked:
+                self._asked.pop(workload.name, None)
             return workload
         self._asked[workload.name] = workload.priority
         return replace(workload, priority=most)
@@ -43,9 +44,6 @@ class CappedPriorities:
         return other
 
     def _cap(self, queue: str, queues: Mapping[str, Queue]) -> PriorityCap:
-        cap = self._caps.get(queue)
-        if cap is not None:
-            return cap
         if queue not in queues:  # anybody may write any name: those are not kept
             return DEFAULT_CAP
         cap = self._caps[queue] = priority_cap(queues, queue)

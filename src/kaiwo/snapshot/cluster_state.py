@@ -344,7 +344,8 @@ class ClusterState:
         if has_other_demand and self._limits_other_queues(workload.name):
             self.retry_all_classes()
         rules_of_workload_changed(self, workload)
-        count_as_tenant(self, workload.name, before, workload)
+        if self.sharing.in_use:
+            count_as_tenant(self, workload.name, before, workload)
         self.workloads[workload.name] = workload
         if workload.expires_s or workload.name in self.expiring:
             self._set_expiry(workload.name, workload.expires_s)

@@ -36,6 +36,8 @@ def keep_earlier(transaction: Transaction, name: str) -> int:
     if tracked is not None:
         transaction.put_earlier(tracked)
         transaction.drop_workload(name)
+    elif name not in transaction.state.earlier_of:  # most names are new
+        return 1
     return max(transaction.state.submissions_of(name), default=0) + 1
 
 

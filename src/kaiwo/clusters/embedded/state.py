@@ -63,6 +63,7 @@ class EmbeddedState:
         self.why_no_runs = ""  # why no process can be started now; empty: any can
         self.version = 0
         self.nodes: dict[str, Node] = {}
+        self.nodes_version = 0  # how often a node changed
         self.queues: dict[str, Queue] = {}
         self.workloads: dict[str, TrackedWorkload] = {}
         self.earlier: dict[SubmissionKey, TrackedWorkload] = {}  # ended work whose name was submitted again
@@ -169,6 +170,8 @@ class EmbeddedState:
                 self._index_pod(key, before, value)
             case "runs":
                 self._index_run(before, value)
+            case "nodes":
+                self.nodes_version += 1
             case "queues":
                 _move(self.children, key, before and before.parent, value and value.parent)
         return before

@@ -11,7 +11,6 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -27,7 +26,7 @@ from kaiwo.clusters.local.clock import Clock, SystemTime, ticks
 from kaiwo.clusters.local.continue_clock import LONG_AWAY_S, continue_clock, describe_step, follow_clock
 from kaiwo.clusters.local.continue_state import are_virtual, continue_state
 from kaiwo.clusters.local.disk_space import DEFAULT_DISK_LIMITS, DiskLimits, why_disk_is_low
-from kaiwo.clusters.local.group_flush import GroupFlush
+from kaiwo.clusters.local.group_commit import Committed, GroupCommit
 from kaiwo.clusters.local.home_folder import Home
 from kaiwo.clusters.local.processes import Processes, RunListener, ShareProvider
 from kaiwo.clusters.local.run_folder import RunCondition, RunFolder
@@ -83,6 +82,7 @@ class LocalCluster(EmbeddedCluster):
         if not 0 < speed <= MAX_SPEED:
             raise ConfigError(f"--speed is {speed:g}; it must be above 0 and at most {MAX_SPEED:,}", "--speed")
         super().__init__(EmbeddedState(runs_processes=True, new_run_id=partial(secrets.token_hex, 6)), retention)
+        self._is_virtual: tuple[int, bool] | None = None  # found at this version of the nodes
         self.grace_s = grace_s
         self.disk = disk
         self.home = Home(Path(home).resolve())
@@ -123,10 +123,7 @@ class LocalCluster(EmbeddedCluster):
         self._backed_up_version = 0
         self._next_mark = 0.0
         self._tasks: list[asyncio.Task[None]] = []
-        self._writing = asyncio.Lock()
-        self._writer = ThreadPoolExecutor(1, "kaiwo-store")
-        self._flush = GroupFlush(self._store.sync)
-        self._carrying_out: set[asyncio.Task[None]] = set()  # changes that wait for their flush
+        self._commits = GroupCommit(self._commit, self._store.sync, self._publish, self._carry_out)
         self._wake = asyncio.Event()
         self._has_discarded = asyncio.Event()
 
@@ -147,7 +144,10 @@ class LocalCluster(EmbeddedCluster):
 
     @property
     def is_virtual(self) -> bool:
-        return are_virtual(list(self.state.nodes.values()))
+        version = self.state.nodes_version
+        if self._is_virtual is None or self._is_virtual[0] != version:  # every status asks for it
+            self._is_virtual = (version, are_virtual(list(self.state.nodes.values())))
+        return self._is_virtual[1]
 
     def now_s(self) -> int:
         return self.clock.now_s()
@@ -192,13 +192,10 @@ class LocalCluster(EmbeddedCluster):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._processes.close()
-        async with self._writing:
-            await self._flush.close()
-            await asyncio.gather(*self._carrying_out, return_exceptions=True)
-            await asyncio.to_thread(self._writer.shutdown)  # a heartbeat that was cut short may still be writing
-            with contextlib.suppress(ClusterError):
-                self._store.set_meta("clock_ms", str(self.clock.now_ms()))
-            self._store.close()
+        await self._commits.close()
+        with contextlib.suppress(ClusterError):
+            self._store.set_meta("clock_ms", str(self.clock.now_ms()))
+        self._store.close()
         self.home.close()
 
     def logs_of(self, name: str, pod: str = "", submission: int = 0) -> Sequence[LogFile]:
@@ -223,48 +220,13 @@ class LocalCluster(EmbeddedCluster):
 
     async def transact(self, act: Callable[[Transaction], T], is_acknowledged: bool = True) -> T:
         await self.start()
-        # When a caller gives up, the next transaction must still wait until the thread has written this one.
-        result, flushed = await asyncio.shield(asyncio.create_task(self._transact(act)))
-        if is_acknowledged:
-            await asyncio.shield(flushed)
-        return result
+        return await self._commits.run(act, is_acknowledged)
 
-    async def _transact(self, act: Callable[[Transaction], T]) -> tuple[T, "asyncio.Task[None]"]:
-        """The result, and a task that ends when the change survives a power cut and is being carried out."""
-        async with self._writing:
-            transaction, result = await self._write(self._commit, act)
-            flushed = self._flush.wait() if transaction.before or self._flush.is_busy else None
-            self._publish(transaction)
-        task = asyncio.create_task(self._carry_out_when(flushed, transaction), name="kaiwo-carry-out")
-        self._carrying_out.add(task)
-        task.add_done_callback(self._carried_out)
-        return result, task
-
-    async def _carry_out_when(self, flushed: "asyncio.Future[None] | None", transaction: Transaction) -> None:
-        try:
-            if flushed is not None:
-                await flushed
-        finally:  # also when the flush failed: the change is made, and whoever made it is told of the failure
-            # Those that wait for one flush go on in the order in which they were committed.
-            self._carry_out(transaction)
-
-    def _carried_out(self, task: "asyncio.Task[None]") -> None:
-        self._carrying_out.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:  # nobody may be waiting for it
-            log.error("the state could not be flushed to the disk: %s", error)
-
-    async def _write(self, work: Callable[..., T], *arguments: Any) -> T:
-        """On a separate thread: SQLite releases the interpreter lock at every statement, and on the event loop each
-        would wait until the other threads release it again, up to 150 ms for one small transaction."""
-        if self._is_closed:
-            raise ClusterError("the cluster is closed")
-        return await asyncio.get_running_loop().run_in_executor(self._writer, work, *arguments)
-
-    def _commit(self, act: Callable[[Transaction], T]) -> tuple[Transaction, T]:
+    def _commit(self, act: Callable[[Transaction], Any]) -> Committed:
         with self.state.transaction(self.now_s()) as transaction:
             result = self._act(act, transaction)
             self._store.save(transaction)
-        return transaction, result
+        return Committed(transaction, result)
 
     def _carry_out(self, transaction: Transaction) -> None:
         for placement in transaction.runs_to_start:
@@ -360,8 +322,7 @@ class LocalCluster(EmbeddedCluster):
         while True:
             self.state.why_no_runs = why_disk_is_low(self.home.path, self.disk)
             with contextlib.suppress(ClusterError):  # the disk is full: the clock stops until it can be stored
-                async with self._writing:
-                    await self._write(self._store_time)
+                await self._commits.write(self._store_time)
                 if self._store.wants_checkpoint():
                     await asyncio.to_thread(self._store.checkpoint)
                 await self._back_up_when_due()

@@ -66,7 +66,7 @@ class RunTimes:
 
     def expected_s(self, workload: Workload) -> int:
         """Nine of ten recent runs of its kind took at most this long; 0: too few are known."""
-        if _owner(workload) not in self._owners:
+        if not self._owners or _owner(workload) not in self._owners:
             return 0
         return conservative_s(self._runs.get(kind_of(workload), ()))
 
@@ -126,10 +126,12 @@ def _owner(workload: Workload) -> str:
 
 def _without_numbers(name: str) -> str:
     """The name up to its trailing numbers. One part at a time: a single pattern for all tries every way to divide."""
-    parts = re.split(r"([-_.])", name)
-    while len(parts) > 2 and _is_number(parts[-1]):
-        del parts[-2:]
-    return "".join(parts) or name
+    end = len(name)
+    while True:
+        at = max(name.rfind("-", 0, end), name.rfind("_", 0, end), name.rfind(".", 0, end))
+        if at < 0 or not _is_number(name, at + 1, end):
+            return name[:end] or name
+        end = at
 
 
 FILE = "run-times.jsonl"

@@ -6,6 +6,7 @@ A page of a query begins after a key (the sorted value, then the name), so rows 
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Sequence
 from itertools import compress
+from typing import TypeVar
 
 import msgspec
 import numpy as np
@@ -13,6 +14,8 @@ import numpy as np
 from kaiwo.model.workload import Workload
 from kaiwo.model.workload_record import WorkloadRecord, WorkloadState
 from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows
+
+T = TypeVar("T")
 
 
 class Interned:
@@ -177,16 +180,10 @@ class WorkloadRows:
             for row in part.tolist():
                 self._count(row)
         columns = np.concatenate(parts).T
-        at = np.array([bisect_left(self.names, record.workload.name) for record in fresh])
+        at = [bisect_left(self.names, record.workload.name) for record in fresh]
         self.table = np.insert(self.table, at, columns, axis=1)
-        if len(fresh) < 50:
-            for record in fresh:
-                place = bisect_left(self.names, record.workload.name)
-                self.names.insert(place, record.workload.name)
-                self.records.insert(place, record)
-        else:
-            self.records = sorted(self.records + fresh, key=lambda record: record.workload.name)
-            self.names = [record.workload.name for record in self.records]
+        self.records = _inserted(self.records, at, fresh)
+        self.names = _inserted(self.names, at, [record.workload.name for record in fresh])
 
     def _row(self, record: WorkloadRecord, given_milli: int = 0) -> tuple[int, ...]:
         workload = record.workload
@@ -200,6 +197,19 @@ class WorkloadRows:
         codes = self.queues.code(workload.queue), self.users.code(workload.user), STATE_CODE[record.state]
         times = workload.submitted_s, record.started_s, record.ended_s
         return (*codes, *map(clamp, (workload.priority, *times, gpu, cpu, memory)))
+
+
+def _inserted(known: list[T], places: Sequence[int], fresh: Sequence[T]) -> list[T]:
+    """A list with new items before these places, which ascend. It costs as many steps as there are new items."""
+    merged: list[T] = []
+    start = 0
+    for place, item in zip(places, fresh, strict=True):
+        if place > start:
+            merged += known[start:place]
+            start = place
+        merged.append(item)
+    merged += known[start:]
+    return merged
 
 
 def asked_milli(workload: Workload) -> int:
