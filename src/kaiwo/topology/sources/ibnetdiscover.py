@@ -25,7 +25,7 @@ _WAY_OUT = "run ibnetdiscover again and give its whole output"
 _SHOWN = 60
 
 
-class Port(NamedTuple):
+class FabricPort(NamedTuple):
     """One end of a cable."""
 
     number: int
@@ -35,19 +35,19 @@ class Port(NamedTuple):
     line: int
 
 
-class Device(NamedTuple):
+class FabricDevice(NamedTuple):
     """A switch or a host adapter."""
 
     guid: str
     description: str
-    ports: tuple[Port, ...]
+    ports: tuple[FabricPort, ...]
     is_switch: bool
     line: int
 
 
 class FabricDump(NamedTuple):
-    switches: dict[str, Device]  # by GUID
-    adapters: dict[str, Device]
+    switches: dict[str, FabricDevice]  # by GUID
+    adapters: dict[str, FabricDevice]
     findings: tuple[TopologyFinding, ...] = ()
 
 
@@ -61,10 +61,10 @@ def read_ibnetdiscover(text: str, where: str = "the dump") -> FabricDump:
     return FabricDump(switches, adapters, tuple(findings))
 
 
-def _read_sections(text: str, where: str) -> dict[str, Device]:
-    found: dict[str, Device] = {}
-    current: Device | None = None
-    ports: list[Port] = []
+def _read_sections(text: str, where: str) -> dict[str, FabricDevice]:
+    found: dict[str, FabricDevice] = {}
+    current: FabricDevice | None = None
+    ports: list[FabricPort] = []
 
     def close() -> None:
         if current is not None:
@@ -85,9 +85,9 @@ def _read_sections(text: str, where: str) -> dict[str, Device]:
                 raise ConfigError(
                     f"{where} line {number}: {guid} was described on line {first} already; {_WAY_OUT}", guid
                 )
-            current = Device(guid, section[4] or "", (), kind == "Switch", number)
+            current = FabricDevice(guid, section[4] or "", (), kind == "Switch", number)
         elif (port := _PORT.match(line)) and current is not None:
-            ports.append(Port(int(port[1]), port[3].lower(), int(port[4]), _rate(port[5]), number))
+            ports.append(FabricPort(int(port[1]), port[3].lower(), int(port[4]), _rate(port[5]), number))
         else:
             raise ConfigError(
                 f"{where} line {number} is no line of ibnetdiscover: {line[:_SHOWN]!r}; {_WAY_OUT}", where
@@ -101,7 +101,7 @@ def _rate(rest: str) -> int:
     return int(match[1]) * LANE_GBIT.get(match[2], 0) * MB_S_PER_GBIT if match else 0
 
 
-def _check_both_ends(found: dict[str, Device], where: str) -> list[TopologyFinding]:
+def _check_both_ends(found: dict[str, FabricDevice], where: str) -> list[TopologyFinding]:
     """Every cable's other end has a section; where the two ends disagree, that is told and the switch's end counts."""
     findings = []
     for device in found.values():
