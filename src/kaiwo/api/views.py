@@ -391,6 +391,8 @@ class TopologyLinkView(msgspec.Struct, frozen=True):
 
 
 class TopologyFindingView(msgspec.Struct, frozen=True):
+    """One thing about the network that people should know."""
+
     kind: str
     subject: str
     detail: str

@@ -203,9 +203,9 @@ def _wider_levels(
     count = 0
     for tier in range(top, 0, -1):
         inside = [guid for guid, each in tiers.items() if each <= tier]
-        cables = [
-            [guid, peer] for guid in inside for peer in _switch_peers(dump.switches[guid], dump) if tiers[peer] <= tier
-        ]
+        cables = {
+            (guid, peer) for guid in inside for peer in _switch_peers(dump.switches[guid], dump) if tiers[peer] <= tier
+        }
         groups = [sorted(set(group).intersection(leaves)) for group in connected_groups(inside, cables)]
         groups = sorted(group for group in groups if group)
         if tier != top and len(groups) <= count:
@@ -232,8 +232,10 @@ def _links(
     if not found:
         return (), []
     pairs: Counter[tuple[str, str]] = Counter()
-    for (lower, upper, _), count in found.items():
+    rates_of: dict[tuple[str, str], list[tuple[int, int]]] = {}
+    for (lower, upper, mb_s), count in sorted(found.items()):
         pairs[lower, upper] += count
+        rates_of.setdefault((lower, upper), []).append((mb_s, count))
     lowers, uppers = sorted({lower for lower, _ in pairs}), sorted({upper for _, upper in pairs})
     # A spine outside a leaf's pod is no missing cable: only pairs whose pod has other cables count.
     usual, share = Counter(pairs.values()).most_common(1)[0]
@@ -244,7 +246,7 @@ def _links(
         for upper in uppers:
             dead = max(0, usual - pairs[lower, upper]) if is_regular else 0
             missing[lower] += dead
-            rates = sorted((mb_s, count) for (low, up, mb_s), count in found.items() if (low, up) == (lower, upper))
+            rates = rates_of.get((lower, upper), [])
             for at, (mb_s, count) in enumerate(rates):
                 gone = dead if at == len(rates) - 1 else 0
                 links.append(NetworkLink(shown[lower], shown[upper], mb_s, count + gone, gone))

@@ -8,7 +8,7 @@ from kaiwo.cli.lists.columns import NUMBER, table_row
 from kaiwo.cli.output import printing
 from kaiwo.cli.output.table_layout import Column
 from kaiwo.cli.verb_base import Verb, connect_server
-from kaiwo.model.amounts import count, gpus
+from kaiwo.model.amounts import count, thousandths
 from kaiwo.model.errors import NotFoundError
 
 NAMED = 3  # workloads in a cell
@@ -25,8 +25,8 @@ DOMAINS = (
     Column("DOMAIN", lambda row, _: row[0]),
     Column("LEVEL", lambda row, _: row[1].level),
     Column("NODES", lambda row, _: str(len(row[1].nodes)), NUMBER),
-    Column("GPUS", lambda row, _: gpus(row[1].gpu_milli), NUMBER),
-    Column("FREE", lambda row, _: gpus(row[1].free_gpu_milli), NUMBER),
+    Column("GPUS", lambda row, _: thousandths(row[1].gpu_milli), NUMBER),
+    Column("FREE", lambda row, _: thousandths(row[1].free_gpu_milli), NUMBER),
     Column("LINKS UP", lambda row, _: _links(row[1]), NUMBER),
     Column("RATIO", lambda row, _: _ratio(row[1].oversubscription_milli), NUMBER),
     Column("SHARE", lambda row, _: _rate(row[1].share_mb_s), NUMBER),
@@ -75,7 +75,8 @@ def topology(name: str | None, links: bool, output: str) -> None:
 
 def _print(view: NetworkTopologyView, has_links: bool) -> None:
     levels = " > ".join(f"{level.name} ({level.domains})" for level in view.levels)
-    click.echo(printing.bold(f"Topology {view.name}, from {view.source or 'an event'}: {levels}"))
+    placed = count(view.levels[-1].nodes if view.levels else 0, "node")
+    click.echo(printing.bold(f"Topology {view.name}, from {view.source or 'an event'}: {levels}, {placed}"))
     if view.fault:
         click.echo(
             printing.wrap(f"Its source changed and cannot be read; the last version stays in force: {view.fault}")
