@@ -93,8 +93,8 @@ class SchedulingLoop:
         return self.revision
 
     async def add_events(self, events: Sequence[Event]) -> None:
-        while not self.ready:  # the first batch is the cluster's whole state
-            await self.changed(self.revision)
+        while not self.ready:  # the first batch is the cluster's whole state; nobody is told when it is journaled
+            await asyncio.sleep(GATHER_S)
         self._inbox.append(tuple(events))
         self._wake.set()
 

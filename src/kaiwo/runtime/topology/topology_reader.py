@@ -18,6 +18,7 @@ from kaiwo.runtime.topology.read_source import adapter_guids, read_source
 from kaiwo.topology.sources.node_labels import find_presets
 
 REREAD_S = 2.0
+FIRST_S = 0.05  # until the cluster's state is there
 
 
 class TopologyReader:
@@ -35,14 +36,13 @@ class TopologyReader:
 
     async def run(self) -> None:
         """Read until cancelled."""
-        while not self._live.ready:
-            await self._live.changed(self._live.revision)
         while True:
             try:
-                await self.refresh()
+                if self._live.ready:
+                    await self.refresh()
             except Exception as error:  # scheduling goes on with the topologies in force: log it and try again
                 emit("topology-reader-failed", level="error", error=f"{type(error).__name__}: {error}")
-            await asyncio.sleep(self.every_s)
+            await asyncio.sleep(self.every_s if self._live.ready else FIRST_S)
 
     async def refresh(self) -> None:
         if events := await self.read_again():

@@ -78,9 +78,7 @@ def _print(view: NetworkTopologyView, has_links: bool) -> None:
     placed = count(view.levels[-1].nodes if view.levels else 0, "node")
     click.echo(printing.bold(f"Topology {view.name}, from {view.source or 'an event'}: {levels}, {placed}"))
     if view.fault:
-        click.echo(
-            printing.wrap(f"Its source changed and cannot be read; the last version stays in force: {view.fault}")
-        )
+        click.echo(printing.wrap(f"The source cannot be read; the last good version stays in force: {view.fault}"))
     rows = list(_tree(view.domains))
     printing.print_table(DOMAINS, [table_row(DOMAINS, row, 0) for row in rows])
     hurt = view.links if has_links else [link for link in view.links if link.state != "up"]
