@@ -97,6 +97,10 @@ class FakeLoop:
             await self._news.wait()
         return self.revision
 
+    async def add_events(self, events: Sequence[Event]) -> None:
+        self.state.patch(events)
+        self.tell()
+
     async def ask(self, question: Callable[[ClusterState], T]) -> T:
         return question(self.state)
 

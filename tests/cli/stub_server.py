@@ -87,6 +87,7 @@ class Stub:
         self.details: dict[str, views.WorkloadDetail] = {}
         self.nodes = [node("node-1"), node("node-2", "cordoned")]
         self.queues = [queue("lab", is_leaf=False), queue("default"), queue("vision", "lab", 1)]
+        self.topology = views.TopologyView(NOW, [], [], [])
         self.cycles = [cycle(812), cycle(811)]
         self.why: views.WhyView | None = None
         self.logs: list[bytes] = [b"step 1\n", b"step 2\n"]
@@ -159,6 +160,8 @@ class Stub:
             self.json(http, {"version": __version__, "api": "v1"})
         elif path == "/status":
             self.json(http, self.status())
+        elif path == "/topology":
+            self.json(http, self.topology)
         elif words[0] == "workloads" and len(words) >= 3:
             self.read_workload(http, f"{words[1]}/{words[2]}", words[3:])
         elif len(words) == 2:

@@ -1,5 +1,7 @@
 """The verbs that look: what they say, in every format."""
 
+from typing import Any
+
 import msgspec
 import pytest
 import yaml
@@ -315,3 +317,83 @@ def test_version_works_without_a_server(kaiwo: Type) -> None:
     done = kaiwo("version")
     assert done.code == 0
     assert "not running" in done.out
+
+
+def domain(name: str, level: str, parents: list[str], **more: Any) -> views.TopologyDomainView:
+    facts: dict[str, Any] = {
+        "nodes": ["node-1", "node-2"], "gpu_milli": 16000, "free_gpu_milli": 500, "links": 0, "dead_links": 0,
+        "link_mb_s": 0, "port_mb_s": 0, "oversubscription_milli": 0, "active_nodes": 0, "share_mb_s": 0, "used_by": [],
+    }  # fmt: skip
+    return views.TopologyDomainView(name=name, level=level, parents=parents, **(facts | more))
+
+
+def network() -> views.TopologyView:
+    leaf = domain(
+        "leaf-1", "leaf", ["spine-1"], links=3, dead_links=1, oversubscription_milli=1334, share_mb_s=145_500,
+        used_by=["a", "b", "c", "d"],
+    )  # fmt: skip
+    links = [
+        views.TopologyLinkView("leaf-1", "spine-1", 50_000, 4, 1, "degraded", 75_000, ["a"]),
+        views.TopologyLinkView("leaf-2", "spine-1", 50_000, 4, 0, "up", 0, []),
+    ]
+    levels = [views.TopologyLevelView("spine", "", 1, 2), views.TopologyLevelView("leaf", "", 1, 2)]
+    found = [views.TopologyFindingView("missing-leaf", "leaf-9", "is not in the dump")]
+    told = [views.TopologyFindingView("contradiction", "node-1", "is in leaf 3 by its label, and in leaf-5 by a dump")]
+    fabric = views.NetworkTopologyView(
+        "fabric", "a dump", "line 7 is odd", levels, [leaf, domain("spine-1", "spine", [])], links, found
+    )
+    return views.TopologyView(NOW, [fabric], told, ["topology racks: no such file"])
+
+
+def test_a_topology_is_a_tree_with_links_findings_and_contradictions(stub: Stub, kaiwo: Type) -> None:
+    stub.topology = network()
+    done = kaiwo("topology")
+    assert done.code == 0
+    assert done.lines()[0] == "Topology fabric, from a dump: spine (1) > leaf (1), 2 nodes"
+    rows = [line.split() for line in done.lines()]
+    assert ["spine-1", "spine", "2", "16", "0.5"] in rows
+    assert "  leaf-1" in done.out  # below its spine
+    wanted = [
+        "leaf-1",
+        "leaf",
+        "2",
+        "16",
+        "0.5",
+        "3/4",
+        "1.34:1",
+        "145.5",
+        "GB/s",
+        "a,",
+        "b,",
+        "c",
+        "and",
+        "1",
+        "other",
+    ]
+    assert wanted in rows
+    assert ["leaf-1", "spine-1", "3/4", "50.0", "GB/s", "degraded", "50", "%", "a"] in rows
+    assert "leaf-2" not in done.out
+    assert "the last good version stays in force: line 7 is odd" in done.out
+    assert "missing-leaf: leaf-9 is not in the dump" in done.out
+    assert "contradiction: node-1 is in leaf 3 by its label, and in leaf-5 by a dump" in done.out
+    assert "Not read: topology racks: no such file" in done.out
+    assert "leaf-2" in kaiwo("topology", "fabric", "--links").out
+
+
+def test_a_topology_in_json_is_the_apis_own(stub: Stub, kaiwo: Type) -> None:
+    stub.topology = network()
+    assert kaiwo("topology", "-o", "json").json == msgspec.to_builtins(stub.topology)
+    assert kaiwo("topology", "fabric", "-o", "json").json == msgspec.to_builtins(stub.topology.topologies[0])
+
+
+def test_an_unknown_topology_names_those_that_exist(stub: Stub, kaiwo: Type) -> None:
+    stub.topology = network()
+    done = kaiwo("topology", "fabrik")
+    assert done.code == 1
+    assert "there is no topology fabrik; there are: fabric" in done.err
+
+
+def test_without_a_topology_the_next_step_is_shown(stub: Stub, kaiwo: Type) -> None:
+    done = kaiwo("topology")
+    assert "No topology is known" in done.out
+    assert "kaiwo up --topology" in done.out + done.err

@@ -11,7 +11,10 @@ from tests.conftest import ROOT
 from tests.docs.console_blocks import Terminal, agrees, script
 from tests.docs.markdown import blocks
 
-TYPED = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("quick-start", "fairness", "reservations"))]
+TYPED = [
+    ROOT / "README.md",
+    *(ROOT / "docs" / f"{name}.md" for name in ("quick-start", "fairness", "reservations", "topology")),
+]
 
 
 @pytest.fixture

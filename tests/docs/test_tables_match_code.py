@@ -231,7 +231,7 @@ YAML = [block for page in PAGES for block in blocks(page, "yaml")]
 @pytest.mark.parametrize("block", YAML, ids=lambda block: block.place)
 def test_every_manifest_on_a_page_is_accepted(block: Block) -> None:
     parsed = parse_all(block.text)
-    assert parsed.submissions or parsed.queues or parsed.reservations or parsed.partitioning
+    assert parsed.submissions or parsed.queues or parsed.reservations or parsed.partitioning or parsed.topologies
     assert not parsed.warnings
 
 

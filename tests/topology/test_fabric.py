@@ -101,6 +101,23 @@ def test_a_made_fabric_is_read_as_it_was_made() -> None:
     assert leaf.names == ("leaf-01-01+leaf-02-01", "leaf-01-03+leaf-02-03")
 
 
+@settings(deadline=None)
+@given(st.integers(1, 3), st.integers(1, 3), st.integers(1, 4), st.integers(1, 3), st.integers(1, 2))
+def test_a_rendered_dump_is_read_as_itself(units: int, rails: int, hosts: int, spines: int, links: int) -> None:
+    made = rail_fabric(units, rails, hosts, spines, links)
+    dump = read_ibnetdiscover(made.dump(), "dump")
+    assert {guid: device.description for guid, device in dump.switches.items()} == made.switches
+    assert {guid: device.description for guid, device in dump.adapters.items()} == made.adapters
+    assert dump.findings == ()
+    leaves = {cable.leaf for cable in made.cables}
+    assert {
+        Cable(device.guid, port.number, port.peer, port.peer_port)
+        for device in dump.switches.values()
+        if device.guid in leaves
+        for port in device.ports
+    } == set(made.cables)
+
+
 @given(st.integers(2, 4), st.integers(2, 4), st.data())
 def test_any_missing_leaf_is_named(units: int, rails: int, data: st.DataObject) -> None:
     rail, unit = data.draw(st.integers(1, rails)), data.draw(st.integers(1, units))

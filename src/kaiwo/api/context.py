@@ -28,6 +28,7 @@ from kaiwo.runtime.loop.loop_protocol import LiveLoop
 from kaiwo.runtime.nodes.agent_registry import AgentRegistry
 from kaiwo.runtime.overview.cluster_overview import ClusterOverview
 from kaiwo.runtime.partitioning.partitioning_loop import PartitioningLoop
+from kaiwo.runtime.topology.topology_reader import TopologyReader
 
 VISIBLE_S = 1.0
 GATHER_S = 0.05  # writes of the scheduler within this time are recorded together
@@ -43,6 +44,7 @@ class Context:
         self.overview = ClusterOverview(live)
         self.agents = AgentRegistry(live.cluster.abilities.devices)
         self.partitions = PartitioningLoop(live, self.agents, settings.home, settings.partitions)
+        self.topology = TopologyReader(live)
         self.log = LineLog(Path(settings.home) / "api.log")
         self.audit = AuditLog(
             Path(settings.home) / AUDIT_FOLDER, max_bytes=settings.audit_bytes, keep_s=settings.audit_keep_s
@@ -69,7 +71,7 @@ class Context:
     async def running(self) -> AsyncIterator[None]:
         work = (
             self.live_pages.run(), self.lag.run(), self._watch_cycles(), self.agents.watch(), self.partitions.run(),
-            self._sync_audit(), self.access.people.run(),
+            self._sync_audit(), self.access.people.run(), self.topology.run(),
         )  # fmt: skip
         tasks = [asyncio.create_task(each) for each in work]
         try:

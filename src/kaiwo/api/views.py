@@ -349,6 +349,76 @@ class PartitionsView(msgspec.Struct, frozen=True):
     history: list[PartitionStepView]
 
 
+class TopologyLevelView(msgspec.Struct, frozen=True):
+    """One level of a topology."""
+
+    name: str
+    node_label: str  # empty: its domains are written down
+    domains: int
+    nodes: int  # nodes that are in one of them
+
+
+class TopologyDomainView(msgspec.Struct, frozen=True):
+    """A set of nodes that share a switch, a rack or a block."""
+
+    name: str
+    level: str
+    parents: list[str]
+    nodes: list[str]
+    gpu_milli: int
+    free_gpu_milli: int
+    links: int  # working links up
+    dead_links: int
+    link_mb_s: int  # what the working links carry together; 0: not known
+    port_mb_s: int  # what the ports of its nodes can send; 0: not known
+    oversubscription_milli: int  # 1200: its nodes can send 1.2 times what its links carry; 0: not known
+    active_nodes: int  # nodes whose workloads also run in other domains of this level
+    share_mb_s: int  # what each active node gets of the links; 0: not known
+    used_by: list[str]  # these workloads
+
+
+class TopologyLinkView(msgspec.Struct, frozen=True):
+    """Equal parallel links."""
+
+    lower: str
+    upper: str
+    mb_s: int  # of one link; 0: not known
+    count: int
+    dead: int
+    state: str  # up | degraded | down
+    used_mb_s: int  # measured traffic of all of them
+    used_by: list[str]  # workloads with pods below it and elsewhere
+
+
+class TopologyFindingView(msgspec.Struct, frozen=True):
+    """One thing about the network that people should know."""
+
+    kind: str
+    subject: str
+    detail: str
+
+
+class NetworkTopologyView(msgspec.Struct, frozen=True):
+    """One source's picture of the network."""
+
+    name: str
+    source: str
+    fault: str  # why the current version of its source is not in force; empty: it is
+    levels: list[TopologyLevelView]  # the widest first
+    domains: list[TopologyDomainView]
+    links: list[TopologyLinkView]
+    findings: list[TopologyFindingView]
+
+
+class TopologyView(msgspec.Struct, frozen=True):
+    """The network: domains, links, who uses them, and where its sources disagree."""
+
+    as_of_s: int
+    topologies: list[NetworkTopologyView]
+    contradictions: list[TopologyFindingView]
+    faults: list[str]  # of sources that could never be read
+
+
 class PolicyForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether partition modes change for waiting work."""
 

@@ -33,6 +33,7 @@ class UpOptions(ServerOptions, frozen=True):
     nodes: int = 0  # virtual nodes; 0: not given
     gpu_model: str = ""  # empty: not given
     cluster_file: str = ""  # empty: none
+    topology: tuple[str, ...] = ()  # KIND=VALUE, beside the sources of the cluster file
     root: str = "/"  # where /sys and /dev of this machine are
     keep_for: str = "30d"  # how long ended work and its logs are kept
     keep_free: str = ""  # no work starts when the disk has less room; empty: 500 MB, or 5 % of a small disk

@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from kaiwo.api.application import context_of, make_app
 from kaiwo.api.context import Context
 from kaiwo.api.settings import Settings
@@ -19,12 +21,19 @@ from kaiwo.app.options import UpOptions
 from kaiwo.clusters.embedded.ended_work import Retention
 from kaiwo.clusters.local import LocalCluster, read_cluster_file, virtual_nodes
 from kaiwo.clusters.local.cgroups import find_cgroups
-from kaiwo.clusters.local.cluster_file import DEFAULT_MODEL, DEFAULT_NODES
+from kaiwo.clusters.local.cluster_file import (
+    DEFAULT_MODEL,
+    DEFAULT_NODES,
+    parse_topology_option,
+    read_topology_sources,
+)
 from kaiwo.clusters.local.disk_space import DiskLimits
 from kaiwo.devices.discover import discover
 from kaiwo.history.journal_writer import Journal
 from kaiwo.manifests.text.field_errors import FieldPath
 from kaiwo.manifests.values.quantities import read_duration_s, read_memory_bytes
+from kaiwo.model.errors import ConfigError
+from kaiwo.model.network.topology_source import SourceKind, TopologySource
 from kaiwo.model.node import Node
 from kaiwo.runtime.log import emit, log_loop_error
 from kaiwo.runtime.loop.learned_run_times import RunTimeFile, RunTimes
@@ -35,6 +44,7 @@ from kaiwo.runtime.nodes.local_gpu_shares import LocalGpuShares
 from kaiwo.runtime.nodes.local_node import real_node
 from kaiwo.runtime.partitioning.local_machine import LocalMachine
 from kaiwo.runtime.partitioning.saved_state import FILE, read_state, with_saved_modes
+from kaiwo.runtime.topology.read_source import with_inner_links
 
 
 def run(options: UpOptions) -> None:
@@ -60,9 +70,10 @@ async def running(options: UpOptions) -> AsyncIterator[Running]:
     asyncio.get_running_loop().set_exception_handler(log_loop_error)
     policy = load_policy(options.policy)
     find_gpus = lambda: discover(options.root, has_telemetry=False)  # noqa: E731
+    sources = _topology_sources(options)
     cluster = LocalCluster(
         options.home,
-        _nodes(options),
+        _nodes(options, sources),
         speed=options.speed,
         default_nodes=lambda: _default_nodes(options.root),
         shares=LocalGpuShares(Path(options.home) / "sharing", find_gpus, options.root),
@@ -81,11 +92,13 @@ async def running(options: UpOptions) -> AsyncIterator[Running]:
     )  # fmt: skip
     app = make_app(loop, settings)
     context = context_of(app)
+    context.topology.sources = sources
     context.record_start(partitions=options.partitions)
     scheduling = asyncio.create_task(loop.run(), name="kaiwo-loop")
     try:
         await first_of(loop.changed(0), scheduling)  # until the state is loaded, so that the first page is not empty
         tune_interpreter()
+        await context.topology.refresh()
         async with contextlib.AsyncExitStack() as stack:
             if not cluster.is_virtual:
                 for name in cluster.state.nodes:
@@ -117,7 +130,23 @@ async def _run(options: UpOptions) -> None:
                 await asyncio.gather(demo, return_exceptions=True)
 
 
-def _nodes(options: UpOptions) -> Sequence[Node] | None:
+def _topology_sources(options: UpOptions) -> tuple[TopologySource, ...]:
+    """Those of the cluster file, whose paths are relative to it, and those of the command line."""
+    found = []
+    if options.cluster_file:
+        folder = Path(options.cluster_file).parent
+        for source in read_topology_sources(Path(options.cluster_file).read_bytes(), options.cluster_file):
+            found.append(replace(source, path=str(folder / source.path)) if source.path else source)
+    found += [parse_topology_option(text) for text in options.topology]
+    names = [source.name for source in found if source.kind != SourceKind.NCCL]
+    if twice := next((name for name in names if names.count(name) > 1), ""):
+        raise ConfigError(
+            f"two topologies are named {twice}; give one in the cluster file a name of its own", "topology"
+        )
+    return tuple(found)
+
+
+def _nodes(options: UpOptions, sources: Sequence[TopologySource]) -> Sequence[Node] | None:
     """The requested nodes, with their saved partition modes; None: the same nodes as the last time."""
     if options.cluster_file:
         nodes = read_cluster_file(Path(options.cluster_file).read_bytes(), options.cluster_file)
@@ -126,7 +155,7 @@ def _nodes(options: UpOptions) -> Sequence[Node] | None:
     else:
         return None
     saved = read_state(Path(options.home) / FILE)
-    return [with_saved_modes(node, saved) for node in nodes]
+    return [with_saved_modes(node, saved) for node in with_inner_links(nodes, sources)]
 
 
 def _retention(options: UpOptions) -> Retention:
@@ -182,7 +211,8 @@ def _print_summary(options: UpOptions, kaiwo: Running) -> None:
     cluster = describe_nodes(list(kaiwo.cluster.state.nodes.values()), kaiwo.cluster.is_virtual)
     access = kaiwo.context.access
     login = kaiwo.url + access.login_path(access.owner)
-    notices = (access.token_notice, *kaiwo.cluster.notices, _memory_notice(kaiwo.cluster))
+    faults = (f"topology {name}: {fault}" for name, fault in sorted(kaiwo.context.topology.faults.items()))
+    notices = (access.token_notice, *kaiwo.cluster.notices, _memory_notice(kaiwo.cluster), *faults)
     lines = [
         f"Kaiwo is up at {kaiwo.url}",
         f"  cluster   {cluster}" + (f", time x{options.speed:g}" if options.speed != 1 else ""),

@@ -39,6 +39,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "queue": ("inspect.queue", "Show the queue tree, or one queue in detail."),
         "share": ("inspect.share", "Show how fair shares are computed, step by step."),
         "gpus": ("inspect.gpus", "List GPUs and the workloads on them."),
+        "topology": ("inspect.topology", "Show the network: domains, links, their load and who uses them."),
         "get": ("inspect.get", "List workloads, nodes, queues, GPUs, cycles or reservations."),
         "describe": ("inspect.describe", "Show one object in detail."),
     },

@@ -1,4 +1,4 @@
-"""Parse text or documents of all kinds into workloads, queues, reservations and partitioning plans."""
+"""Parse text or documents of all kinds into workloads, queues, reservations, topologies and partitioning plans."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from kaiwo.manifests.kinds import partitioning_plan
+from kaiwo.manifests.kinds import partitioning_plan, topology
 from kaiwo.manifests.kinds.job import read_job_object, read_pod_object
 from kaiwo.manifests.kinds.kaiwojob import read_kaiwojob
 from kaiwo.manifests.kinds.object_metadata import NO_DEFAULTS, ManifestDefaults, ManifestObject, ManifestWork, Parsed
@@ -18,6 +18,7 @@ from kaiwo.manifests.text.document_limits import check_tree
 from kaiwo.manifests.text.field_errors import FieldPath, quote_name, show, suggest
 from kaiwo.manifests.text.read_documents import LIMIT_BYTES, read_documents
 from kaiwo.model.errors import ConfigError
+from kaiwo.model.network.topology import Topology
 from kaiwo.model.partitioning_plan import PartitioningPlan
 from kaiwo.model.queue import Queue
 from kaiwo.model.reservation import Reservation
@@ -38,6 +39,7 @@ _VERSIONS = {kind: version for version, kind in _WORK} | {
     RESERVATION: "kaiwo.ai/v1alpha2",
     "Workload": "kaiwo.ai/v1alpha2",
     partitioning_plan.KIND: partitioning_plan.API_VERSION,
+    topology.KIND: topology.API_VERSION,
 }
 # These describe no workload, so a file may contain them.
 _SKIPPED = frozenset(
@@ -72,6 +74,7 @@ class _Reader:
         self.queues: list[Queue] = []
         self.reservations: list[Reservation] = []
         self.partitioning: list[PartitioningPlan] = []
+        self.topologies: list[Topology] = []
         self.warnings: list[str] = []
         self._pods = 0
 
@@ -96,12 +99,18 @@ class _Reader:
         _check_unique([queue.name for queue in self.queues], "queue")
         _check_unique([reservation.name for reservation in self.reservations], "reservation")
         _check_unique([plan.name for plan in self.partitioning], "PartitioningPlan")
+        _check_unique([each.name for each in self.topologies], topology.KIND)
         warnings = list(dict.fromkeys(self.warnings))
         more = len(warnings) - MAX_WARNINGS
         if more > 0:
             warnings[MAX_WARNINGS:] = [f"and {more} more warnings"]
         return Parsed(
-            tuple(submissions), tuple(self.queues), tuple(warnings), tuple(self.reservations), tuple(self.partitioning)
+            tuple(submissions),
+            tuple(self.queues),
+            tuple(warnings),
+            tuple(self.reservations),
+            tuple(self.partitioning),
+            tuple(self.topologies),
         )
 
     def _read_object(self, kind: str, item: ManifestObject, where: str) -> None:
@@ -109,6 +118,8 @@ class _Reader:
             self.queues.append(read_queue(item))
         elif kind == partitioning_plan.KIND:
             self.partitioning.append(partitioning_plan.read_plan(item))
+        elif kind == topology.KIND:
+            self.topologies.append(topology.read_topology(item))
         elif kind == RESERVATION:
             self.reservations.append(read_reservation(item))
         else:

@@ -140,12 +140,19 @@ def _rail(rail: RailRates, uses: BoolArray, others: IntArray) -> IntArray:
 def _share(domain_of_node: IntArray, uplink_mb_s: IntArray, uses: BoolArray, others: IntArray) -> IntArray:
     """By candidate: the smallest share of a domain's links among its nodes, if it spans several domains."""
     known = domain_of_node >= 0
-    if not len(uplink_mb_s) or not known.any():
+    count = len(uplink_mb_s)
+    if not count or not known.any():
         return np.full(len(uses), UNLIMITED, np.int64)
-    member = np.zeros((len(domain_of_node), len(uplink_mb_s)), np.int64)
-    member[np.flatnonzero(known), domain_of_node[known]] = 1
-    own = uses.astype(np.int64) @ member  # candidates x domains: the candidate's nodes in each
-    busy = ((uses | (others > 0)).astype(np.int64)) @ member
+    base = np.bincount(domain_of_node[known & (others > 0)], minlength=count)
+    own = _count_in_domains(uses & known, domain_of_node, count)
+    busy = base + _count_in_domains(uses & known & (others == 0), domain_of_node, count)
     spans = (own > 0).sum(axis=1) > 1
     share = np.where((own > 0) & (uplink_mb_s >= 0), uplink_mb_s // np.maximum(busy, 1), UNLIMITED)
     return np.where(spans, share.min(axis=1), UNLIMITED)
+
+
+def _count_in_domains(uses: BoolArray, domain_of_node: IntArray, count: int) -> IntArray:
+    """Candidates x domains: the candidate's nodes in each."""
+    candidate, node = uses.nonzero()
+    found: IntArray = np.bincount(candidate * count + domain_of_node[node], minlength=len(uses) * count)
+    return found.reshape(len(uses), count)

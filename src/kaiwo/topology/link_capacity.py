@@ -24,21 +24,19 @@ class DomainCapacity(NamedTuple):
 
 def domain_capacities(attachments: Iterable[Attachment], links: Iterable[NetworkLink]) -> dict[str, DomainCapacity]:
     """By domain, for all that have ports or links."""
-    found: dict[str, DomainCapacity] = {}
-    nothing = DomainCapacity(0, 0, 0, 0, 0, 0)
+    found: dict[str, list[int]] = {}
     for port in attachments:
-        now = found.get(port.domain, nothing)
+        sums = found.setdefault(port.domain, [0] * 6)
         live = max(0, port.count - port.dead)
-        found[port.domain] = now._replace(ports=now.ports + live, ports_mb_s=now.ports_mb_s + port.live_mb_s)
+        sums[0] += live
+        sums[1] += live * port.mb_s
     for link in links:
-        now = found.get(link.lower, nothing)
-        found[link.lower] = now._replace(
-            links=now.links + max(0, link.count - link.dead),
-            links_mb_s=now.links_mb_s + link.live_mb_s,
-            dead=now.dead + min(link.dead, link.count),
-            used_mb_s=now.used_mb_s + link.used_mb_s,
-        )
-    return found
+        sums = found.setdefault(link.lower, [0] * 6)
+        sums[2] += max(0, link.count - link.dead)
+        sums[3] += link.live_mb_s
+        sums[4] += min(link.dead, link.count)
+        sums[5] += link.used_mb_s
+    return {name: DomainCapacity(*sums) for name, sums in found.items()}
 
 
 def oversubscribed_leaves(attachments: Iterable[Attachment], links: Iterable[NetworkLink]) -> list[TopologyFinding]:

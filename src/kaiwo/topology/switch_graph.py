@@ -13,7 +13,7 @@ def connected_groups(members: Iterable[str], joined: Iterable[Sequence[str]]) ->
             name = group[name]
         return name
 
-    for names in joined:
+    for names in set(map(tuple, joined)):  # the order does not matter: the first name of a group stands for it
         known = [name for name in names if name in group]
         for other in known[1:]:
             one, two = first(known[0]), first(other)

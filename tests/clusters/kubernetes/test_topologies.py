@@ -4,11 +4,12 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
-from kaiwo.clusters.kubernetes.decode.kaiwo_objects import TOPOLOGIES, TopologySpec
+from kaiwo.clusters.kubernetes.decode.kaiwo_objects import TOPOLOGIES, TopologyObject, read_topology_object
+from kaiwo.clusters.kubernetes.decode.wire_objects import Meta
 from kaiwo.clusters.kubernetes.writers.topology_status_writer import find_coverage, status_fields
+from kaiwo.model.network.topology import Topology
 from tests.clusters.kubernetes.kubectl_cluster import Json, Kubectl
 from tests.clusters.kubernetes.running_scheduler import scheduled
 from tests.conftest import ROOT
@@ -26,8 +27,14 @@ NODES = {
 NOW = "2030-01-01T00:00:00Z"
 
 
-def spec(document: Json) -> TopologySpec:
-    return msgspec.convert(document, TopologySpec)
+def read(document: Json) -> Topology | str:
+    return read_topology_object(TopologyObject(Meta(name="fabric"), document))
+
+
+def spec(document: Json) -> Topology:
+    topology = read(document)
+    assert not isinstance(topology, str)
+    return topology
 
 
 def test_levels_are_read_from_labels() -> None:
@@ -77,8 +84,13 @@ def test_written_domains_reach_up_to_their_parents_and_may_name_nodes_that_are_g
 )
 def test_a_mistake_is_said(domains: list[Json], words: str) -> None:
     written = {"levels": [{"name": "spine"}, {"name": "leaf"}], "domains": domains}
-    status = status_fields(find_coverage(spec(written), NODES), 1, {}, NOW)
-    assert status["message"].startswith(words)
+    problem = read(written)
+    assert isinstance(problem, str)
+    assert problem.startswith(f"KaiwoTopology 'fabric': {words}")
+    coverage = find_coverage(spec(BY_LABELS), NODES)._replace(problem=problem)  # the version before stays in force
+    status = status_fields(coverage, 1, {}, NOW)
+    assert status["message"] == problem
+    assert status["domains"] == 5
     assert (status["conditions"][0]["status"], status["conditions"][0]["reason"]) == ("False", "Mistake")
 
 

@@ -174,6 +174,17 @@ export interface ModelAmountView {
   share: number
 }
 
+/** One source's picture of the network. */
+export interface NetworkTopologyView {
+  name: string
+  source: string
+  fault: string
+  levels: TopologyLevelView[]
+  domains: TopologyDomainView[]
+  links: TopologyLinkView[]
+  findings: TopologyFindingView[]
+}
+
 /** A token with its new secret, which is not stored and cannot be shown again. */
 export interface NewTokenView {
   token: TokenView
@@ -436,6 +447,59 @@ export interface TokenView {
   revoked_s: number
   rotations: number
   former_until_s: number
+}
+
+/** A set of nodes that share a switch, a rack or a block. */
+export interface TopologyDomainView {
+  name: string
+  level: string
+  parents: string[]
+  nodes: string[]
+  gpu_milli: number
+  free_gpu_milli: number
+  links: number
+  dead_links: number
+  link_mb_s: number
+  port_mb_s: number
+  oversubscription_milli: number
+  active_nodes: number
+  share_mb_s: number
+  used_by: string[]
+}
+
+/** One thing about the network that people should know. */
+export interface TopologyFindingView {
+  kind: string
+  subject: string
+  detail: string
+}
+
+/** One level of a topology. */
+export interface TopologyLevelView {
+  name: string
+  node_label: string
+  domains: number
+  nodes: number
+}
+
+/** Equal parallel links. */
+export interface TopologyLinkView {
+  lower: string
+  upper: string
+  mb_s: number
+  count: number
+  dead: number
+  state: string
+  used_mb_s: number
+  used_by: string[]
+}
+
+/** The network: domains, links, who uses them, and where its sources disagree. */
+export interface TopologyView {
+  as_of_s: number
+  topologies: NetworkTopologyView[]
+  contradictions: TopologyFindingView[]
+  faults: string[]
 }
 
 /** A queue's turn among the siblings with waiting work. Its keys count in this order. */

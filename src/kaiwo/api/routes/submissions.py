@@ -173,6 +173,12 @@ def _check_rights(call: EndpointCall, parsed: Parsed) -> None:
 async def _parse(call: EndpointCall, parse: Any) -> Parsed:
     defaults = ManifestDefaults(submitted_s=call.context.live.cluster.now_s(), user=call.user)
     parsed: Parsed = await asyncio.to_thread(parse, call.body, defaults)
+    if parsed.topologies:
+        raise RefusedError(
+            f"KaiwoTopology '{parsed.topologies[0].name}' is not changed through the API; start Kaiwo with "
+            "`kaiwo up --topology kaiwo=FILE`, or use kubectl on Kubernetes",
+            "kind",
+        )
     if not any(program.secret_env for _, program in parsed.submissions):
         return parsed
     return await asyncio.to_thread(_seal, parsed, call.context.live.cluster)

@@ -119,7 +119,7 @@ class KubernetesCluster(Records):
         self.queue_status = QueueStatusWriter(client, cache, report)
         self.partitioning_plans = PartitioningPlanStatusWriter(client, report)
         self._reservations = ReservationStatusWriter(client, cache, self.now_s, report)
-        self._topologies = TopologyStatusWriter(client, cache.node_cache, report)
+        self._topologies = TopologyStatusWriter(client, cache, report)
         self._nominations = NominationWriter(client, cache, self.publish_soon, report)
         self._lost_places = LostPlaceWriter(client, cache, report)
         self._planned_starts = PlannedStartWriter(client, cache, report)

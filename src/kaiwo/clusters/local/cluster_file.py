@@ -11,13 +11,18 @@
         labels: {topology.kaiwo.ai/leaf: leaf-1}
         taints: [{key: reserved, value: lab, effect: NoSchedule}]
 
-A ConfigError names the file, the field and the allowed values.
+    topology:                # where the network is described; default: the labels above
+      - {ibnetdiscover: fabric.out}
+      - {labels: [example.com/block, example.com/rack]}
+
+Paths are relative to the file. A ConfigError names the file, the field and the allowed values.
 """
 
 from collections.abc import Sequence
 
 import msgspec
 
+from kaiwo.manifests.kinds.topology import read_topology_spec
 from kaiwo.manifests.text.field_errors import FieldPath, show, suggest
 from kaiwo.manifests.text.field_reader import FieldReader
 from kaiwo.manifests.text.read_documents import read_single
@@ -26,6 +31,7 @@ from kaiwo.manifests.values.quantities import read_cpu_milli, read_gpu_mib, read
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.gpu_models import GPU_MODELS
+from kaiwo.model.network.topology_source import SourceKind, TopologySource
 from kaiwo.model.node import MAX_VIRTUAL_NODES, Node, Taint
 from kaiwo.model.partition_modes import Mode, legal_modes, partition_gpu, read_mode
 
@@ -76,11 +82,35 @@ def read_cluster_file(text: str | bytes, where: str = THE_FILE) -> tuple[Node, .
     way_out, example = "write one list `nodes` in one document", f"nodes: [{EXAMPLE}]"
     fields = FieldReader(read_single(text, where, way_out, example, "nodes"), where, [])
     groups = fields.items("nodes")
+    fields.skip("topology")
     fields.finish()
     if not groups:
         fact = "is empty" if fields.has("nodes") else "is missing"
         raise fields.path_of("nodes").error(f"{fact}; write at least one, such as - {EXAMPLE}")
     return nodes_of([_read_group(group) for group in groups], where)
+
+
+def read_topology_sources(text: str | bytes, where: str = THE_FILE) -> tuple[TopologySource, ...]:
+    """The entries of `topology`; the nodes are not checked."""
+    document = read_single(text, where, "write it as one document", "nodes: []", "topology")
+    fields = FieldReader(document, where, [])
+    found = [_read_source(source) for source in fields.items("topology")]
+    names = [source.name for source in found if source.kind != SourceKind.NCCL]
+    if twice := next((name for name in names if names.count(name) > 1), ""):
+        raise fields.path_of("topology").error(f"has two topologies named {twice}; give each a name of its own")
+    return tuple(found)
+
+
+def parse_topology_option(text: str) -> TopologySource:
+    """`KIND=VALUE` of `kaiwo up --topology`: `ibnetdiscover=fabric.out`, `labels=a,b`, `preset=aws`."""
+    kind, equals, value = text.partition("=")
+    kinds = [each.value for each in SourceKind if each != SourceKind.WRITTEN]
+    if not equals or not value or kind not in kinds:
+        raise FieldPath("", "--topology").error(
+            f"is {show(text)}; write KIND=VALUE with KIND one of {', '.join(kinds)}"
+        )
+    keys = tuple(value.split(",")) if kind in (SourceKind.LABELS, SourceKind.PRESET) else ()
+    return TopologySource(SourceKind(kind), keys[0] if kind == SourceKind.PRESET else kind, "" if keys else value, keys)
 
 
 def nodes_of(groups: Sequence[NodeGroup], where: str = THE_FILE) -> tuple[Node, ...]:
@@ -133,6 +163,31 @@ def _read_group(fields: FieldReader) -> NodeGroup:
             f"is {show(group.partition)}, which {group.model} cannot be cut into; {way_out}"
         )
     return group
+
+
+def _read_source(fields: FieldReader) -> TopologySource:
+    kinds = [kind for kind in SourceKind if fields.has(kind)]
+    if len(kinds) != 1:
+        fact = f"has both {kinds[0]} and {kinds[1]}" if kinds else "names no source"
+        known = ", ".join(SourceKind)
+        raise FieldPath(fields.owner, fields.prefix).error(f"{fact}; write exactly one of {known}")
+    kind = kinds[0]
+    if kind == SourceKind.WRITTEN:
+        name = fields.read("name", read_name, "written")
+        where = f"{fields.owner}: {fields.prefix}"
+        return TopologySource(kind, name, written=read_topology_spec(fields, name, where, fields.owner))
+    keys = fields.texts(kind) if kind == SourceKind.LABELS else ()
+    value = "" if keys else fields.text(kind)
+    name = fields.read("name", read_name, value if kind == SourceKind.PRESET else str(kind))
+    nodes = fields.texts("nodes") if kind == SourceKind.NCCL else ()
+    fields.finish()
+    if not keys and not value:
+        raise fields.path_of(kind).error("is empty; write a path, a preset or label keys")
+    if kind == SourceKind.PRESET:
+        return TopologySource(kind, name, keys=(value,))
+    for at, key in enumerate(keys):
+        check_label_key(key, fields.path_of(f"{kind}[{at}]"))
+    return TopologySource(kind, name, value, keys, nodes)
 
 
 def _read_taint(fields: FieldReader) -> Taint:

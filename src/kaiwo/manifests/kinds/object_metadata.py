@@ -11,6 +11,7 @@ from kaiwo.manifests.text.field_reader import FieldReader
 from kaiwo.manifests.values.names import DEFAULT_NAMESPACE, check_labels, read_name, read_namespace
 from kaiwo.manifests.values.priorities import DEFAULT_TYPE, MAX_PRIORITY, TYPE_PRIORITIES, class_priority, read_type
 from kaiwo.manifests.values.timestamps import read_past_timestamp_s
+from kaiwo.model.network.topology import Topology
 from kaiwo.model.partitioning_plan import PartitioningPlan
 from kaiwo.model.queue import DEFAULT_QUEUE, Queue
 from kaiwo.model.reservation import Reservation
@@ -44,6 +45,7 @@ class Parsed(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...] = ()
     reservations: tuple[Reservation, ...] = ()
     partitioning: tuple[PartitioningPlan, ...] = ()
+    topologies: tuple[Topology, ...] = ()
 
 
 class ManifestWork(NamedTuple):

@@ -46,6 +46,15 @@ def read_documents(
     return documents
 
 
+def read_values(text: str | bytes, limit_bytes: int = LIMIT_BYTES) -> list[Any]:
+    """Every YAML or JSON document, whatever it is: a mapping, a list or a single value."""
+    plain = _decode(text, limit_bytes)
+    documents = _try_json(plain) or _read_yaml(plain)
+    for number, document in enumerate(documents, start=1):
+        check_tree(document, f"document {number}")
+    return documents
+
+
 def read_json(text: str | bytes, limit_bytes: int = LIMIT_BYTES) -> dict[str, Any]:
     """The one mapping of a JSON text."""
     try:

@@ -1,11 +1,12 @@
 """The protocol through which the overview, the partitioning loop and the API use the scheduling loop."""
 
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar
 
 from kaiwo.clusters.protocol import Cluster
 from kaiwo.history.journal_writer import Journal
+from kaiwo.model.events import Event
 from kaiwo.model.policy import Policy
 from kaiwo.runtime.loop.cycle_runner import CycleSummary
 from kaiwo.runtime.loop.loop_metrics import Allocations, Health
@@ -31,6 +32,9 @@ class LiveLoop(Protocol):
 
     def changed(self, after: int) -> Awaitable[int]:
         """Wait until the revision is above this."""
+
+    def add_events(self, events: Sequence[Event]) -> Awaitable[None]:
+        """Events of a source beside the cluster, such as a file with a topology."""
 
     def ask(self, question: Callable[[ClusterState], T]) -> Awaitable[T]:
         """Run this in a worker thread while the cluster state does not change."""

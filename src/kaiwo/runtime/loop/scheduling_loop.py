@@ -97,6 +97,12 @@ class SchedulingLoop:
             await waiter
         return self.revision
 
+    async def add_events(self, events: Sequence[Event]) -> None:
+        while not self.ready:  # the first batch is the cluster's whole state; nobody is told when it is journaled
+            await asyncio.sleep(GATHER_S)
+        self._inbox.append(tuple(events))
+        self._wake.set()
+
     async def ask(self, question: Callable[[ClusterState], T]) -> T:
         """Run this in a thread while the state does not change."""
         async with self._state_lock:

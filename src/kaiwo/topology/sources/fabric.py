@@ -25,7 +25,7 @@ from kaiwo.model.network.topology import (
     TopologyLevel,
 )
 from kaiwo.topology.link_capacity import oversubscribed_leaves
-from kaiwo.topology.sources.ibnetdiscover import Device, FabricDump
+from kaiwo.topology.sources.ibnetdiscover import FabricDevice, FabricDump
 from kaiwo.topology.switch_graph import connected_groups, switch_tiers
 
 AGGREGATION = "Aggregation Node"  # a switch's own adapter for in-network reductions
@@ -34,7 +34,7 @@ _SWITCH_NAME = re.compile(r"(?:MF[0-9]+;)?([^:]*)(?::.*)?")
 _NUMBERS = re.compile(r"([0-9]+)")
 
 
-class HostPort(NamedTuple):
+class AdapterPort(NamedTuple):
     """An adapter's port on a leaf."""
 
     leaf: str  # GUID
@@ -92,7 +92,7 @@ def fabric_topology(
     return topology
 
 
-def host_ports(dump: FabricDump, nodes_by_guid: Mapping[str, str]) -> list[HostPort]:
+def host_ports(dump: FabricDump, nodes_by_guid: Mapping[str, str]) -> list[AdapterPort]:
     """All ports of hosts, joined to the adapters' sections by GUID, without the switches' own adapters."""
     found = []
     for switch in dump.switches.values():
@@ -102,7 +102,7 @@ def host_ports(dump: FabricDump, nodes_by_guid: Mapping[str, str]) -> list[HostP
                 continue
             host, scheme, number = _host_of(adapter.description)
             host = nodes_by_guid.get(adapter.guid, host)
-            found.append(HostPort(switch.guid, port.number, adapter.guid, host, scheme, number, port.mb_s))
+            found.append(AdapterPort(switch.guid, port.number, adapter.guid, host, scheme, number, port.mb_s))
     seen = Counter((port.host, port.scheme, port.adapter) for port in found)
     # Two adapters with the same name are on two machines (`localhost`, `ubuntu`): the name tells nothing.
     return [
@@ -119,7 +119,7 @@ def _host_of(description: str) -> tuple[str, str, int]:
     return match[1], match[2], int(match[3])
 
 
-def _switch_names(switches: Mapping[str, Device]) -> dict[str, str]:
+def _switch_names(switches: Mapping[str, FabricDevice]) -> dict[str, str]:
     """A readable name for each switch: its description without the chassis, or its GUID where that is not unique."""
     short = {}
     for guid, device in switches.items():
@@ -129,7 +129,7 @@ def _switch_names(switches: Mapping[str, Device]) -> dict[str, str]:
     return {guid: name if taken[name] == 1 else guid for guid, name in short.items()}
 
 
-def _units(ports: Iterable[HostPort], leaves: list[str], shown: Mapping[str, str]) -> dict[str, str]:
+def _units(ports: Iterable[AdapterPort], leaves: list[str], shown: Mapping[str, str]) -> dict[str, str]:
     """By leaf: the name of its unit. Leaves that share a host are in one."""
     by_host: dict[str, list[str]] = {}
     for port in ports:
@@ -151,7 +151,7 @@ def _unit_key(leaves: list[str], shown: Mapping[str, str]) -> tuple[tuple[int, .
     return min(numbers), shown[leaves[0]]
 
 
-def _name_by_position(ports: list[HostPort], unit_of: Mapping[str, str]) -> list[HostPort]:
+def _name_by_position(ports: list[AdapterPort], unit_of: Mapping[str, str]) -> list[AdapterPort]:
     """Name unnamed adapters by the host that the unit's other leaves have at the same port, where all of them agree."""
     at: dict[tuple[str, int], set[str]] = {}
     on_leaf: set[tuple[str, str]] = set()
@@ -168,7 +168,7 @@ def _name_by_position(ports: list[HostPort], unit_of: Mapping[str, str]) -> list
     return named
 
 
-def _rails(ports: Iterable[HostPort]) -> dict[str, int]:
+def _rails(ports: Iterable[AdapterPort]) -> dict[str, int]:
     """By leaf: the rank of its adapters' usual number among all leaves that use the same scheme of names."""
     seen: dict[str, Counter[tuple[str, int]]] = {}
     for port in ports:
@@ -183,7 +183,7 @@ def _rails(ports: Iterable[HostPort]) -> dict[str, int]:
     return {leaf: ranks[usual[leaf][0]][usual[leaf][1]] if leaf in usual else NO_RAIL for leaf in seen}
 
 
-def _switch_peers(device: Device, dump: FabricDump) -> list[str]:
+def _switch_peers(device: FabricDevice, dump: FabricDump) -> list[str]:
     return [port.peer for port in device.ports if port.peer in dump.switches]
 
 
@@ -203,9 +203,9 @@ def _wider_levels(
     count = 0
     for tier in range(top, 0, -1):
         inside = [guid for guid, each in tiers.items() if each <= tier]
-        cables = [
-            [guid, peer] for guid in inside for peer in _switch_peers(dump.switches[guid], dump) if tiers[peer] <= tier
-        ]
+        cables = {
+            (guid, peer) for guid in inside for peer in _switch_peers(dump.switches[guid], dump) if tiers[peer] <= tier
+        }
         groups = [sorted(set(group).intersection(leaves)) for group in connected_groups(inside, cables)]
         groups = sorted(group for group in groups if group)
         if tier != top and len(groups) <= count:
@@ -232,8 +232,10 @@ def _links(
     if not found:
         return (), []
     pairs: Counter[tuple[str, str]] = Counter()
-    for (lower, upper, _), count in found.items():
+    rates_of: dict[tuple[str, str], list[tuple[int, int]]] = {}
+    for (lower, upper, mb_s), count in sorted(found.items()):
         pairs[lower, upper] += count
+        rates_of.setdefault((lower, upper), []).append((mb_s, count))
     lowers, uppers = sorted({lower for lower, _ in pairs}), sorted({upper for _, upper in pairs})
     # A spine outside a leaf's pod is no missing cable: only pairs whose pod has other cables count.
     usual, share = Counter(pairs.values()).most_common(1)[0]
@@ -244,7 +246,7 @@ def _links(
         for upper in uppers:
             dead = max(0, usual - pairs[lower, upper]) if is_regular else 0
             missing[lower] += dead
-            rates = sorted((mb_s, count) for (low, up, mb_s), count in found.items() if (low, up) == (lower, upper))
+            rates = rates_of.get((lower, upper), [])
             for at, (mb_s, count) in enumerate(rates):
                 gone = dead if at == len(rates) - 1 else 0
                 links.append(NetworkLink(shown[lower], shown[upper], mb_s, count + gone, gone))
@@ -266,7 +268,7 @@ def _links(
 
 
 def _attachments(
-    ports: Iterable[HostPort], shown: Mapping[str, str], rail_of: Mapping[str, int]
+    ports: Iterable[AdapterPort], shown: Mapping[str, str], rail_of: Mapping[str, int]
 ) -> Iterable[Attachment]:
     found: Counter[tuple[str, str, int, int]] = Counter()
     for port in ports:
@@ -318,7 +320,9 @@ def _guess_name(own: Mapping[int, str], example: str, rails: Mapping[str, int], 
     return ""
 
 
-def _mixed_rails(ports: list[HostPort], rail_of: Mapping[str, int], shown: Mapping[str, str]) -> list[TopologyFinding]:
+def _mixed_rails(
+    ports: list[AdapterPort], rail_of: Mapping[str, int], shown: Mapping[str, str]
+) -> list[TopologyFinding]:
     """Adapters whose number belongs to another rail than their leaf. Machines of another make count their own way."""
     named = [port for port in ports if port.scheme]
     usual = Counter((port.scheme, port.adapter, rail_of[port.leaf]) for port in named)
@@ -339,7 +343,7 @@ def _mixed_rails(ports: list[HostPort], rail_of: Mapping[str, int], shown: Mappi
     ]
 
 
-def _unnamed(ports: Iterable[HostPort], shown: Mapping[str, str]) -> list[TopologyFinding]:
+def _unnamed(ports: Iterable[AdapterPort], shown: Mapping[str, str]) -> list[TopologyFinding]:
     by_leaf: Counter[str] = Counter(shown[port.leaf] for port in ports if not port.host)
     if not by_leaf:
         return []

@@ -1,6 +1,6 @@
 """Levels from node labels: the keys that the usual tools and clouds write, or any keys in any order."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.network.topology import Topology, TopologyLevel
@@ -58,13 +58,18 @@ def preset_topology(preset: str, name: str, nodes: Sequence[Labels]) -> Topology
     """The levels of a preset that these nodes have; None: they have none of its labels."""
     if preset not in PRESETS:
         raise ConfigError(f"there is no preset {preset!r}; write one of {', '.join(PRESETS)}", "preset")
-    levels = tuple(level for level in PRESETS[preset] if any(level.node_label in each for each in nodes))
+    return _present_levels(preset, name, set().union(*nodes))
+
+
+def _present_levels(preset: str, name: str, keys: Set[str]) -> Topology | None:
+    levels = tuple(level for level in PRESETS[preset] if level.node_label in keys)
     return Topology(name, levels, source=f"node labels (preset {preset})") if levels else None
 
 
 def find_presets(nodes: Sequence[Labels]) -> tuple[Topology, ...]:
     """The topology of every preset whose labels are on the nodes."""
-    found = (preset_topology(preset, preset, nodes) for preset in PRESETS)
+    keys: set[str] = set().union(*nodes)
+    found = (_present_levels(preset, preset, keys) for preset in PRESETS)
     return tuple(topology for topology in found if topology is not None)
 
 

@@ -16,7 +16,7 @@ from kaiwo.clusters.kubernetes.cache.device_grants import DeviceGrants, Shares
 from kaiwo.clusters.kubernetes.cache.disruption_budgets import DisruptionBudgets
 from kaiwo.clusters.kubernetes.cache.gang_index import ForeignMembers, GangIndex, Unit, WorkloadNames
 from kaiwo.clusters.kubernetes.cache.in_flight import InFlight
-from kaiwo.clusters.kubernetes.cache.kaiwo_object_cache import QueueCache, ReservationCache
+from kaiwo.clusters.kubernetes.cache.kaiwo_object_cache import QueueCache, ReservationCache, TopologyCache
 from kaiwo.clusters.kubernetes.cache.kueue_gates import KueueWorkloads
 from kaiwo.clusters.kubernetes.cache.lost_places import LostPlaces, UnitMembers
 from kaiwo.clusters.kubernetes.cache.node_cache import NodeCache
@@ -32,7 +32,7 @@ from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod, Key
 from kaiwo.clusters.kubernetes.gangs.registry import GangId
 from kaiwo.clusters.kubernetes.volumes.volume_cache import ClaimUsers, VolumeCache
 from kaiwo.model.affinity import affinity_of_nomination
-from kaiwo.model.events import Event, NodeChanged, PodChanged, QueueChanged, ReservationChanged
+from kaiwo.model.events import Event, NodeChanged, PodChanged, QueueChanged, ReservationChanged, TopologyChanged
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Nomination, Start
 from kaiwo.model.planned_start import PlannedStart
@@ -99,6 +99,7 @@ class ClusterCache:
         self.queues, self.queue_history = self.queue_cache.items, self.queue_cache.history
         self.reservation_cache = ReservationCache(self.gang_index)
         self.reservations = self.reservation_cache.items
+        self.topology_cache = TopologyCache(self.gang_index)
         self.affinity_index = AffinityIndex(scheduler)
         self.kueue = KueueWorkloads()
         self.budgets = DisruptionBudgets()
@@ -267,6 +268,7 @@ class ClusterCache:
             *(QueueChanged(self.queues[name]) for name in sorted(self.queues)),
             *(NodeChanged(self.nodes[name]) for name in sorted(self.nodes)),
             *(ReservationChanged(found) for _, found in sorted(self.reservations.items())),
+            *(TopologyChanged(found) for _, found in sorted(self.topology_cache.items.items())),
             *self.published.whole_state(),
             *self.queue_history.all_stops(),
         )

@@ -1,4 +1,4 @@
-"""Cache queues and reservations by name: the last version that could be read, and why the current one cannot.
+"""Cache queues, reservations and topologies by name: the last readable version, and why the current one is not.
 
 A readable version stays in force when the next one cannot be read.
 """
@@ -9,7 +9,16 @@ from typing import Generic, TypeVar
 from kaiwo.clusters.kubernetes.cache.gang_index import GangIndex
 from kaiwo.clusters.kubernetes.cache.queue_history import QueueHistory
 from kaiwo.clusters.queue_access import queues_of_namespaces
-from kaiwo.model.events import Event, QueueChanged, QueueGone, ReservationChanged, ReservationGone
+from kaiwo.model.events import (
+    Event,
+    QueueChanged,
+    QueueGone,
+    ReservationChanged,
+    ReservationGone,
+    TopologyChanged,
+    TopologyGone,
+)
+from kaiwo.model.network.topology import Topology
 from kaiwo.model.queue import DEFAULT_QUEUE, UNBOUNDED_DEFAULT_QUEUE, Queue, implicit_default_queue
 from kaiwo.model.reservation import Reservation
 
@@ -99,3 +108,11 @@ class ReservationCache(LastReadable[Reservation]):
 
     def delete(self, name: str) -> list[Event]:
         return [ReservationGone(name)] if self._pop(name) else []
+
+
+class TopologyCache(LastReadable[Topology]):
+    def upsert(self, topology: Topology) -> list[Event]:
+        return [TopologyChanged(topology)] if self._put(topology.name, topology) else []
+
+    def delete(self, name: str) -> list[Event]:
+        return [TopologyGone(name)] if self._pop(name) else []

@@ -2,14 +2,17 @@
 
 from typing import Any
 
-import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
 from kaiwo.clusters.kubernetes.decode.quantities import read_time_s
 from kaiwo.clusters.kubernetes.decode.wire_objects import NOTHING, Meta, Wire
 from kaiwo.manifests import Parsed, parse
+from kaiwo.manifests.kinds.object_metadata import NO_DEFAULTS, ManifestObject
+from kaiwo.manifests.kinds.topology import KIND as TOPOLOGY_KIND
+from kaiwo.manifests.kinds.topology import read_topology
 from kaiwo.model.errors import ConfigError
+from kaiwo.model.network.topology import Topology
 from kaiwo.model.partitioning_plan import PartitioningPlan
 from kaiwo.model.queue import Queue
 from kaiwo.model.reservation import PhysicalDevice, Reservation
@@ -39,30 +42,7 @@ class PlanObject(KaiwoObject):
     """A PartitioningPlan."""
 
 
-class TopologyLevel(Wire):
-    """One level, read from a label, from the written domains, or from both."""
-
-    name: str
-    node_label: str = ""
-
-
-class TopologyDomain(Wire):
-    name: str
-    level: str
-    parents: tuple[str, ...] = ()
-    nodes: tuple[str, ...] = ()
-
-
-class TopologySpec(Wire):
-    """Levels from the widest to the narrowest."""
-
-    levels: tuple[TopologyLevel, ...] = ()
-    domains: tuple[TopologyDomain, ...] = ()
-
-
-class TopologyObject(Wire):
-    metadata: Meta
-    spec: TopologySpec = msgspec.field(default_factory=TopologySpec)
+class TopologyObject(KaiwoObject):
     status: dict[str, Any] | None = None
 
 
@@ -80,6 +60,14 @@ def read_reservation(item: ReservationObject) -> Reservation | str:
         return parsed
     found, created_s = parsed.reservations[0], read_time_s(item.metadata.creation_timestamp)
     return replace(found, created_s=created_s, picked=_picked(item.status) if found.gpus else ())
+
+
+def read_topology_object(item: TopologyObject) -> Topology | str:
+    document = {"kind": TOPOLOGY_KIND, "metadata": {"name": item.metadata.name}, "spec": item.spec or {}}
+    try:
+        return read_topology(ManifestObject(document, "", NO_DEFAULTS, []))
+    except ConfigError as error:
+        return str(error)
 
 
 def read_partitioning_plan(item: PlanObject) -> PartitioningPlan | str:

@@ -3,19 +3,24 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from kaiwo.clusters.kubernetes.cache.node_cache import NodeCache
+from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
 from kaiwo.clusters.kubernetes.client import Client
-from kaiwo.clusters.kubernetes.decode.kaiwo_objects import TOPOLOGIES, TopologyLevel, TopologyObject, TopologySpec
+from kaiwo.clusters.kubernetes.decode.kaiwo_objects import TOPOLOGIES, TopologyObject, read_topology_object
 from kaiwo.clusters.kubernetes.writers.coalescing_writer import Report, report_failures
 from kaiwo.clusters.kubernetes.writers.status_writer import StatusWriter, condition, utc_now
 from kaiwo.clusters.queue_access import first_names
+from kaiwo.model.network.topology import Topology
+from kaiwo.model.node import Node
+from kaiwo.snapshot.network.topology_tables import LevelTable, build_table, node_aliases
 
 Labels = Mapping[str, Mapping[str, str]]  # by node
 
 
 class TopologyStatusWriter:
-    def __init__(self, client: Client, nodes: NodeCache, report: Report) -> None:
-        self._nodes = nodes
+    """Also hands the topologies over to the cache: one that cannot be read leaves the one before in force."""
+
+    def __init__(self, client: Client, cache: ClusterCache, report: Report) -> None:
+        self._cache, self._report = cache, report
         self._objects: dict[str, TopologyObject] = {}
         self._changes = 0
         self._reviewed: object = None  # the state of objects and nodes that was reviewed last
@@ -27,25 +32,34 @@ class TopologyStatusWriter:
 
     def upsert(self, item: TopologyObject) -> None:
         """An object is new or changed, perhaps only in its status."""
-        self._objects[item.metadata.name] = item
-        self._writer.written[item.metadata.name] = item.status or {}
+        name, topology = item.metadata.name, read_topology_object(item)
+        self._objects[name] = item
+        self._writer.written[name] = item.status or {}
         self._changes += 1
+        if not isinstance(topology, str):
+            self._cache.queue_events(self._cache.topology_cache.upsert(topology))
+        elif self._cache.topology_cache.upsert_fault(name, topology):
+            self._report("topology-unreadable", level="warning", topology=name, error=topology)
 
     def delete(self, item: TopologyObject) -> None:
         self._objects.pop(item.metadata.name, None)
         self._writer.drop(item.metadata.name)
+        self._cache.queue_events(self._cache.topology_cache.delete(item.metadata.name))
 
     def _stand_by(self) -> None:
         self._reviewed = None
 
     def _review(self) -> None:
-        now = (self._changes, self._nodes.changes)
+        nodes, topologies = self._cache.node_cache, self._cache.topology_cache
+        now = (self._changes, nodes.changes)
         if now == self._reviewed:
             return
         self._reviewed = now
-        labels = {name: node.labels for name, node in self._nodes.without_overlay.items()}
+        labels = {name: node.labels for name, node in nodes.without_overlay.items()}
         for name, item in sorted(self._objects.items()):
-            coverage, written = find_coverage(item.spec, labels), self._writer.written.get(name, {})
+            in_force = topologies.items.get(name, Topology(name, ()))
+            coverage = find_coverage(in_force, labels)._replace(problem=topologies.faults.get(name, ""))
+            written = self._writer.written.get(name, {})
             self._writer.put_changed(name, status_fields(coverage, item.metadata.generation, written, utc_now()))
 
 
@@ -64,26 +78,21 @@ class TopologyCoverage(NamedTuple):
     unknown: tuple[str, ...] = ()  # nodes that it names and that do not exist
 
 
-def find_coverage(spec: TopologySpec, labels: Labels) -> TopologyCoverage:
-    problem = _problem(spec)
-    parents = {} if problem else {domain.name: domain.parents for domain in spec.domains}
-    level_of = {domain.name: domain.level for domain in spec.domains}
-    inside: dict[str, dict[str, set[str]]] = {level.name: {} for level in spec.levels}  # level -> domain -> nodes
-    for domain in spec.domains:
-        inside.setdefault(domain.level, {}).setdefault(domain.name, set())
-    for level in spec.levels:
-        for node, own in labels.items():
-            if level.node_label and (value := own.get(level.node_label)):
-                inside[level.name].setdefault(value, set()).add(node)
-    for domain in spec.domains:
-        for name in (domain.name, *_above(domain.name, parents)):
-            if name in level_of:
-                inside[level_of[name]][name].update(node for node in domain.nodes if node in labels)
-    found = {name: set().union(*domains.values()) for name, domains in inside.items()}
-    levels = tuple(_level(level, len(inside[level.name]), len(found[level.name])) for level in spec.levels)
-    placed = set(labels).intersection(*found.values()) if found else set()
-    unknown = sorted({node for domain in spec.domains for node in domain.nodes if node not in labels})
-    return TopologyCoverage(levels, len(placed), tuple(sorted(labels.keys() - placed)), problem, tuple(unknown))
+def find_coverage(topology: Topology, labels: Labels) -> TopologyCoverage:
+    """How many domains each level has for these nodes, and which nodes are in none."""
+    nodes = [Node(name, labels=dict(own)) for name, own in sorted(labels.items())]
+    table = build_table(topology, nodes)
+    levels, placed = [], {node.name for node in nodes}
+    for level in table.levels:
+        inside = {node.name for node, number in zip(nodes, level.domain_of_node.tolist(), strict=True) if number >= 0}
+        written = {domain.name for domain in topology.domains if domain.level == level.name}
+        counted = len(written.union(*([set(level.names)] if level.node_label else [])))
+        levels.append(_level(level, counted, len(inside)))
+        placed &= inside
+    known = node_aliases([node.name for node in nodes])
+    unknown = sorted({name for domain in topology.domains for name in domain.nodes if name not in known})
+    outside = tuple(sorted(labels.keys() - placed)) if levels else tuple(sorted(labels))
+    return TopologyCoverage(tuple(levels), len(labels) - len(outside), outside, "", tuple(unknown))
 
 
 def status_fields(coverage: TopologyCoverage, generation: int, before: Mapping[str, Any], now: str) -> dict[str, Any]:
@@ -103,40 +112,9 @@ def status_fields(coverage: TopologyCoverage, generation: int, before: Mapping[s
     }
 
 
-def _level(level: TopologyLevel, domains: int, nodes: int) -> LevelCoverage:
+def _level(level: LevelTable, domains: int, nodes: int) -> LevelCoverage:
     missing = f"they lack the label {level.node_label}" if level.node_label else "no domain names them"
     return LevelCoverage(level.name, domains, nodes, missing)
-
-
-def _above(name: str, parents: Mapping[str, tuple[str, ...]]) -> list[str]:
-    """All domains that contain this one. There is no cycle: `_problem` rules that out."""
-    found: dict[str, None] = {}
-    left = list(parents.get(name, ()))
-    while left:
-        each = left.pop()
-        if each not in found:
-            found[each] = None
-            left += parents.get(each, ())
-    return list(found)
-
-
-def _problem(spec: TopologySpec) -> str:
-    """What no schema can check: parents that do not exist, or are not wider."""
-    rank = {level.name: at for at, level in enumerate(spec.levels)}
-    level_of = {domain.name: domain.level for domain in spec.domains}
-    labelled = {level.name for level in spec.levels if level.node_label}
-    for domain in spec.domains:
-        for parent in domain.parents:
-            if parent not in level_of:
-                if any(rank[name] < rank.get(domain.level, 0) for name in labelled):
-                    continue  # it may be a value of a wider level's label
-                return f"domain {domain.name} names the parent {parent}, which is not in domains; add it, or remove it"
-            if rank.get(level_of[parent], 0) >= rank.get(domain.level, 0):
-                return (
-                    f"domain {domain.name} of level {domain.level} names the parent {parent} of level "
-                    f"{level_of[parent]}, which is not wider; name one of an earlier level"
-                )
-    return ""
 
 
 def _gaps(coverage: TopologyCoverage) -> str:

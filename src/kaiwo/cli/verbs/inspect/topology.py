@@ -1,0 +1,138 @@
+"""`kaiwo topology`: show the network as a tree, with links, load, contradictions and who uses what."""
+
+import click
+import msgspec
+
+from kaiwo.api.views import NetworkTopologyView, TopologyDomainView, TopologyFindingView, TopologyLinkView, TopologyView
+from kaiwo.cli.lists.columns import NUMBER, table_row
+from kaiwo.cli.output import printing
+from kaiwo.cli.output.table_layout import Column
+from kaiwo.cli.verb_base import Verb, connect_server
+from kaiwo.model.amounts import count, thousandths
+from kaiwo.model.errors import NotFoundError
+
+NAMED = 3  # workloads in a cell
+LINKS = (
+    Column("FROM", lambda link, _: link.lower),
+    Column("TO", lambda link, _: link.upper),
+    Column("LINKS", lambda link, _: f"{link.count - link.dead}/{link.count}", NUMBER),
+    Column("RATE", lambda link, _: _rate(link.mb_s), NUMBER),
+    Column("STATE", lambda link, _: link.state, is_state=True),
+    Column("LOAD", lambda link, _: _load(link), NUMBER),
+    Column("USED BY", lambda link, _: _names(link.used_by)),
+)
+DOMAINS = (
+    Column("DOMAIN", lambda row, _: row[0]),
+    Column("LEVEL", lambda row, _: row[1].level),
+    Column("NODES", lambda row, _: str(len(row[1].nodes)), NUMBER),
+    Column("GPUS", lambda row, _: thousandths(row[1].gpu_milli), NUMBER),
+    Column("FREE", lambda row, _: thousandths(row[1].free_gpu_milli), NUMBER),
+    Column("LINKS UP", lambda row, _: _links(row[1]), NUMBER),
+    Column("RATIO", lambda row, _: _ratio(row[1].oversubscription_milli), NUMBER),
+    Column("SHARE", lambda row, _: _rate(row[1].share_mb_s), NUMBER),
+    Column("USED BY", lambda row, _: _names(row[1].used_by)),
+)
+
+
+@click.command(cls=Verb)
+@click.argument("name", required=False)
+@click.option("--links", is_flag=True, help="Also list every link.")
+@printing.output_option("table", "json", "yaml")
+def topology(name: str | None, links: bool, output: str) -> None:
+    """Show the network: the domains as a tree, their links up and who uses them, and where the sources disagree.
+
+    RATIO is what the nodes of a domain can send, divided by what its links carry. SHARE is what each node gets of
+    them, if its workload also runs in other domains. USED BY names these workloads.
+
+    \b
+    Examples:
+      kaiwo topology
+      kaiwo topology fabric --links
+      kaiwo topology -o json
+    """
+    server = connect_server()
+    body = server.get("/topology")
+    if output != "table" and name is None:
+        printing.print_body(body, output)
+        return
+    view = server.decode(body, TopologyView)
+    chosen = [each for each in view.topologies if name in (None, each.name)]
+    if name is not None and not chosen:
+        known = ", ".join(each.name for each in view.topologies) or "none"
+        raise NotFoundError(f"there is no topology {name}; there are: {known}")
+    if output != "table":
+        printing.print_data(msgspec.to_builtins(chosen[0]), output)
+        return
+    for each in chosen:
+        _print(each, links)
+    _print_findings("Contradictions between sources:", view.contradictions)
+    for fault in view.faults:
+        click.echo(printing.wrap(f"Not read: {fault}"))
+    if not chosen and not view.faults:
+        click.echo("No topology is known: no node has a label of a known tool, and no source is configured.")
+        printing.hint("next: kaiwo up --topology labels=KEY,KEY, or kubectl apply a KaiwoTopology")
+
+
+def _print(view: NetworkTopologyView, has_links: bool) -> None:
+    levels = " > ".join(f"{level.name} ({level.domains})" for level in view.levels)
+    placed = count(view.levels[-1].nodes if view.levels else 0, "node")
+    click.echo(printing.bold(f"Topology {view.name}, from {view.source or 'an event'}: {levels}, {placed}"))
+    if view.fault:
+        click.echo(printing.wrap(f"The source cannot be read; the last good version stays in force: {view.fault}"))
+    rows = list(_tree(view.domains))
+    printing.print_table(DOMAINS, [table_row(DOMAINS, row, 0) for row in rows])
+    hurt = view.links if has_links else [link for link in view.links if link.state != "up"]
+    if hurt:
+        click.echo("\nLinks:" if has_links else "\nLinks that are not whole:")
+        printing.print_table(LINKS, [table_row(LINKS, link, 0) for link in hurt])
+    _print_findings("Findings:", view.findings)
+    click.echo()
+
+
+def _tree(domains: list[TopologyDomainView]) -> list[tuple[str, TopologyDomainView]]:
+    """Domains below the first of their parents, indented."""
+    by_name = {domain.name for domain in domains}
+    below: dict[str, list[TopologyDomainView]] = {}
+    for domain in domains:
+        above = next((name for name in domain.parents if name in by_name and name != domain.name), "")
+        below.setdefault(above, []).append(domain)
+    found: list[tuple[str, TopologyDomainView]] = []
+    left = [("", domain) for domain in reversed(below.get("", []))]
+    while left:
+        indent, domain = left.pop()
+        found.append((indent + domain.name, domain))
+        left += [(indent + "  ", each) for each in reversed(below.pop(domain.name, []))]
+    return found
+
+
+def _print_findings(title: str, findings: list[TopologyFindingView]) -> None:
+    if findings:
+        click.echo(f"\n{title}")
+        for each in findings:
+            click.echo(printing.wrap(f"  {each.kind}: {each.subject} {each.detail}"))
+
+
+def _links(domain: TopologyDomainView) -> str:
+    if not domain.links and not domain.dead_links:
+        return ""
+    total = domain.links + domain.dead_links
+    return f"{domain.links}/{total}" if domain.dead_links else str(total)
+
+
+def _ratio(milli: int) -> str:
+    hundredths = -(-milli // 10)
+    return f"{hundredths // 100}.{hundredths % 100:02d}:1" if milli else ""
+
+
+def _rate(mb_s: int) -> str:
+    return f"{mb_s / 1000:.1f} GB/s" if mb_s else ""
+
+
+def _load(link: TopologyLinkView) -> str:
+    live = link.mb_s * (link.count - link.dead)
+    return f"{100 * link.used_mb_s // live} %" if live and link.used_mb_s else ""
+
+
+def _names(names: list[str]) -> str:
+    more = len(names) - NAMED
+    return ", ".join(names[:NAMED]) + (f" and {count(more, 'other')}" if more > 0 else "")

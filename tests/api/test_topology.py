@@ -1,0 +1,74 @@
+"""GET /api/v1/topology: the tree, the links, who uses them, and where the sources disagree."""
+
+from kaiwo.api.presenters.topology_view import topology_view
+from kaiwo.api.views import TopologyDomainView, TopologyView
+from kaiwo.model.events import NodeChanged, PodChanged, TopologyChanged, WorkloadChanged
+from kaiwo.model.gpu import Gpu, Share
+from kaiwo.model.network.topology import Attachment, Domain, NetworkLink, Topology, TopologyLevel
+from kaiwo.model.node import Node
+from kaiwo.model.request import Request
+from kaiwo.model.workload import Phase, Pod, Role, Workload
+from kaiwo.snapshot.cluster_state import ClusterState
+
+LEAF = "example.com/leaf"
+FABRIC = Topology(
+    "fabric",
+    (TopologyLevel("spine"), TopologyLevel("leaf")),
+    (Domain("s", "spine"), Domain("l1", "leaf", ("s",)), Domain("l2", "leaf", ("s",)), Domain("l3", "leaf", ("s",))),
+    tuple(Attachment(f"n{at}", f"l{1 + at // 2}", mb_s=50_000) for at in range(4)),
+    (NetworkLink("l1", "s", 50_000, 2, 1, 10_000), NetworkLink("l2", "s", 50_000, 2), NetworkLink("l3", "s", 50_000)),
+    "a file",
+)
+
+
+def world() -> ClusterState:
+    state = ClusterState()
+    gpus = tuple(Gpu(f"gpu-{at}", "MI300X", 1000) for at in range(8))
+    labels = {"n0": "l1", "n1": "l1", "n2": "l2", "n3": "l1"}
+    state.patch(NodeChanged(Node(name, 1000, 1000, gpus=gpus, labels={LEAF: leaf})) for name, leaf in labels.items())
+    state.patch([TopologyChanged(FABRIC), TopologyChanged(Topology("labels", (TopologyLevel("leaf", LEAF),)))])
+    for name, nodes in {"wide": ("n0", "n2"), "narrow": ("n0", "n1"), "small": ("n3",)}.items():
+        state.patch([WorkloadChanged(Workload(name, (Role(Request(gpus=1), count=len(nodes)),)))])
+        state.patch(
+            PodChanged(Pod(name, f"{name}-{node}", node, Phase.RUNNING, (Share(f"gpu-{len(name)}", 1000, 1000),)))
+            for node in nodes
+        )
+    return state
+
+
+def domain(view: TopologyView, name: str, topology: str = "fabric") -> TopologyDomainView:
+    (network,) = [each for each in view.topologies if each.name == topology]
+    (found,) = [each for each in network.domains if each.name == name]
+    return found
+
+
+def test_a_link_is_used_by_workloads_on_both_sides() -> None:
+    view = topology_view(world(), {}, 7)
+    network = view.topologies[0]
+    assert [(link.lower, link.state, link.used_mb_s, link.used_by) for link in network.links] == [
+        ("l1", "degraded", 10_000, ["wide"]),
+        ("l2", "up", 0, ["wide"]),
+        ("l3", "up", 0, []),
+    ]
+    assert view.as_of_s == 7
+    assert [(level.name, level.domains, level.nodes) for level in network.levels] == [("spine", 1, 4), ("leaf", 3, 4)]
+
+
+def test_a_domain_has_its_load() -> None:
+    view = topology_view(world(), {}, 7)
+    first = domain(view, "l1")
+    assert (first.nodes, first.parents, first.gpu_milli, first.free_gpu_milli) == (["n0", "n1"], ["s"], 16_000, 13_000)
+    assert (first.links, first.dead_links, first.link_mb_s, first.port_mb_s) == (1, 1, 50_000, 100_000)
+    assert (first.oversubscription_milli, first.active_nodes, first.share_mb_s) == (2000, 1, 48_500)
+    assert domain(view, "l2").share_mb_s == 97_000
+    assert domain(view, "s").nodes == ["n0", "n1", "n2", "n3"]
+    assert domain(view, "s").used_by == []
+    assert domain(view, "l3").nodes == []
+    assert domain(view, "l1", "labels").nodes == ["n0", "n1", "n3"]
+
+
+def test_contradictions_and_faults_are_told() -> None:
+    view = topology_view(world(), {"fabric": "line 3 is odd", "other": "no such file"}, 7)
+    assert [(each.subject, each.kind) for each in view.contradictions] == [("n3", "contradiction")]
+    assert view.topologies[0].fault == "line 3 is odd"
+    assert view.faults == ["topology other: no such file"]
