@@ -141,8 +141,8 @@ class LevelSearch:
         levels = self._levels_of(key)
         mask = self._areas[around].mask if around is not None else np.ones(len(self._working.nodes.names), np.bool_)
         rows = self._rows.get(key)
+        mask = mask & self._required_mask(key, levels)
         if rows:
-            mask = mask & self._required_mask(key, levels)
             yield from self._around_pods(levels, mask, rows, batches)
         elif not levels.unknown:
             yield from self._free_choice(levels, mask, batches)
