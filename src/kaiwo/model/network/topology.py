@@ -5,6 +5,8 @@ KaiwoTopology), or from both. The tables in `snapshot/network` turn either into 
 direction (400 Gbit/s are 50,000 MB/s); 0 means that the rate is not known.
 """
 
+from enum import StrEnum
+
 import msgspec
 
 MB_S_PER_GBIT = 125
@@ -16,6 +18,8 @@ class TopologyLevel(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
 
     name: str
     node_label: str = ""  # nodes with the same value are in one domain; empty: only written domains count
+    uplink_mb_s: int = 0  # of one link out of a domain of this level, unless links say otherwise; 0: not known
+    uplinks: int = 0  # how many such links each domain has
 
 
 class Domain(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
@@ -65,6 +69,26 @@ class Attachment(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
         return self.mb_s * max(0, self.count - self.dead)
 
 
+class FindingKind(StrEnum):
+    """Codes of findings. They are API: never renamed, never reused."""
+
+    CONTRADICTION = "contradiction"  # two sources, or two lines of one, disagree
+    MISSING_LEAF = "missing-leaf"  # the other units have a leaf on this rail
+    MISSING_LINKS = "missing-links"  # fewer links than the other switches of its tier have
+    OVERSUBSCRIBED = "oversubscribed"  # the nodes below can send more than the links up can carry
+    MIXED_RAILS = "mixed-rails"  # a node's adapter is cabled to another rail than its neighbours'
+    UNNAMED_PORT = "unnamed-port"  # no node is known for a port
+    IGNORED = "ignored"  # something that was read and has no meaning here
+
+
+class TopologyFinding(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
+    """One thing about the network that people should know."""
+
+    kind: FindingKind
+    subject: str  # the switch, node or label that it is about
+    detail: str  # a clause that follows the subject: "has 18 node ports and 15 links up (1.20:1)"
+
+
 class Topology(msgspec.Struct, frozen=True, omit_defaults=True):
     """One source's picture of the network."""
 
@@ -74,6 +98,9 @@ class Topology(msgspec.Struct, frozen=True, omit_defaults=True):
     attachments: tuple[Attachment, ...] = ()
     links: tuple[NetworkLink, ...] = ()
     source: str = ""  # where it was read, for people: "node labels", "ibnetdiscover /etc/kaiwo/fabric.out"
+    findings: tuple[TopologyFinding, ...] = ()  # what reading it has found
+    node_port_mb_s: int = 0  # of one network port of a node without attachments; 0: not known
+    node_ports: int = 0  # how many such ports each node has
 
     def connected_domains(self) -> frozenset[tuple[str, str]]:
         """Pairs of domains with a working path of one link, or of two links over one switch; each in both orders."""

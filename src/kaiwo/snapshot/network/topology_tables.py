@@ -103,6 +103,15 @@ def build_table(topology: Topology, nodes: Sequence[Node]) -> TopologyTable:
     return TopologyTable(topology, tuple(levels), tuple(conflicts))
 
 
+def node_aliases(names: Sequence[str]) -> dict[str, str]:
+    """The names that a source may use for each node: its own, and its host name without the domain, if it is unique."""
+    short: dict[str, str] = {}
+    for name in names:
+        first = name.split(".", 1)[0]
+        short[first] = "" if first in short else name
+    return {**{first: name for first, name in short.items() if name}, **{name: name for name in names}}
+
+
 def _moved(table: TopologyTable, row: int, node: Node) -> TopologyTable | None:
     """The table with one node moved between known domains; None: domains appear or vanish, so number them anew."""
     if table.topology.domains or table.topology.attachments:
@@ -156,12 +165,14 @@ def _written_names(topology: Topology, nodes: Sequence[Node]) -> dict[str, dict[
     result: dict[str, dict[str, str]] = {level.name: {} for level in topology.levels}
     if not topology.domains:
         return result
-    known = {node.name for node in nodes}
+    known = node_aliases([node.name for node in nodes])
     by_name = {domain.name: domain for domain in topology.domains}
-    direct: dict[str, set[str]] = {domain.name: known.intersection(domain.nodes) for domain in topology.domains}
+    direct: dict[str, set[str]] = {
+        domain.name: {known[name] for name in domain.nodes if name in known} for domain in topology.domains
+    }
     for port in topology.attachments:
         if port.domain in direct and port.node in known:
-            direct[port.domain].add(port.node)
+            direct[port.domain].add(known[port.node])
     inside: dict[str, dict[str, set[str]]] = {level: {} for level in result}  # level -> domain -> nodes
     for name, members in direct.items():
         for each in _with_wider(name, by_name):

@@ -1,0 +1,127 @@
+"""Check that a topology makes sense before it replaces the one in force.
+
+In:    a Topology and the words for its place ("KaiwoTopology 'fabric'").   Out: nothing, or one ConfigError.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from kaiwo.model.errors import ConfigError
+from kaiwo.model.network.topology import Domain, Topology
+
+MAX_LEVELS = 8
+MAX_DOMAINS = 20_000
+
+
+def check_topology(topology: Topology, where: str, is_tree: bool = False) -> None:
+    """In a tree a domain has one parent, and a node is in one domain of a level."""
+    _check_levels(topology, where)
+    by_name = _domains_by_name(topology, where)
+    rank = {level.name: at for at, level in enumerate(topology.levels)}
+    labelled = {level.name for level in topology.levels if level.node_label}
+    for domain in topology.domains:
+        _check_parents(domain, by_name, rank, labelled, where)
+        if is_tree and len(domain.parents) > 1:
+            first, second = domain.parents[:2]
+            raise ConfigError(
+                f"{where}: {domain.level} {domain.name} is below both {first} and {second}, and a tree allows one; "
+                f"remove it from one of the two",
+                domain.name,
+            )
+    for end, what in _ends(topology):
+        if end not in by_name:
+            raise ConfigError(f"{where}: {what} names the domain {end}, which is not in it; add the domain", end)
+    if is_tree:
+        _check_single_places(topology.domains, where)
+
+
+def check_tree_cycle(parents: Mapping[str, Iterable[str]], where: str) -> None:
+    """Raise a ConfigError that shows the circle, if going up from some name comes back to it."""
+    done: set[str] = set()
+    for start in sorted(parents):
+        path: list[str] = []
+        on_path: set[str] = set()
+        left: list[tuple[str, bool]] = [(start, False)]
+        while left:
+            name, is_leaving = left.pop()
+            if is_leaving:
+                path.pop()
+                on_path.discard(name)
+                done.add(name)
+            elif name in on_path:
+                circle = " > ".join([*path[path.index(name) :], name])
+                raise ConfigError(f"{where}: {name} is above itself ({circle}); remove one of these links", name)
+            elif name not in done:
+                path.append(name)
+                on_path.add(name)
+                left.append((name, True))
+                left += [(above, False) for above in sorted(parents.get(name, ()))]
+
+
+def _check_levels(topology: Topology, where: str) -> None:
+    names = [level.name for level in topology.levels]
+    if not names:
+        raise ConfigError(f"{where} has no levels; name at least one, such as leaf", "levels")
+    if len(names) > MAX_LEVELS:
+        raise ConfigError(f"{where} has {len(names)} levels and the maximum is {MAX_LEVELS}; leave some out", "levels")
+    if twice := next((name for name in names if names.count(name) > 1), ""):
+        raise ConfigError(f"{where} has two levels named {twice}; rename one of them", "levels")
+
+
+def _domains_by_name(topology: Topology, where: str) -> dict[str, Domain]:
+    if len(topology.domains) > MAX_DOMAINS:
+        count = f"{len(topology.domains):,}"
+        raise ConfigError(f"{where} has {count} domains and the maximum is {MAX_DOMAINS:,}; split it", "domains")
+    levels = {level.name for level in topology.levels}
+    found: dict[str, Domain] = {}
+    for domain in topology.domains:
+        if domain.name in found:
+            raise ConfigError(f"{where} has two domains named {domain.name}; rename one of them", domain.name)
+        if domain.level not in levels:
+            known = ", ".join(level.name for level in topology.levels)
+            raise ConfigError(
+                f"{where}: domain {domain.name} names the level {domain.level}, which is not in levels; "
+                f"write one of {known}",
+                domain.name,
+            )
+        found[domain.name] = domain
+    return found
+
+
+def _check_parents(
+    domain: Domain, by_name: Mapping[str, Domain], rank: Mapping[str, int], labelled: set[str], where: str
+) -> None:
+    for name in domain.parents:
+        parent = by_name.get(name)
+        if parent is None:
+            if any(rank[level] < rank[domain.level] for level in labelled):
+                continue  # it may be a value of a wider level's label
+            raise ConfigError(
+                f"{where}: domain {domain.name} names the parent {name}, which is not in domains; add it, or remove it",
+                domain.name,
+            )
+        if rank[parent.level] >= rank[domain.level]:
+            raise ConfigError(
+                f"{where}: domain {domain.name} of level {domain.level} names the parent {name} of level "
+                f"{parent.level}, which is not wider; name one of an earlier level",
+                domain.name,
+            )
+
+
+def _ends(topology: Topology) -> Iterable[tuple[str, str]]:
+    for link in topology.links:
+        yield link.lower, f"the link to {link.upper}"
+    for port in topology.attachments:
+        yield port.domain, f"the port of node {port.node}"
+
+
+def _check_single_places(domains: Iterable[Domain], where: str) -> None:
+    seen: dict[tuple[str, str], str] = {}
+    for domain in domains:
+        for node in domain.nodes:
+            other = seen.setdefault((domain.level, node), domain.name)
+            if other != domain.name:
+                raise ConfigError(
+                    f"{where}: node {node} is in both {other} and {domain.name}, and a tree allows one {domain.level}; "
+                    "remove it from one of them",
+                    node,
+                )
