@@ -88,6 +88,10 @@ class Placer:
         """How many pods fit on each node. Shape -1: `want` has no shape."""
         return self._state(shape, want).slots
 
+    def slots_and_score(self, shape: int, want: Request) -> tuple[IntArray, IntArray]:
+        state = self._state(shape, want)
+        return state.slots, state.score
+
     def costs_of(self, want: Request) -> IntArray | None:
         """Per node: what a pod there would cost; None: places cost nothing."""
         return None if self._costs is None else self._costs.of_nodes(want)
