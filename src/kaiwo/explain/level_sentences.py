@@ -2,6 +2,7 @@
 
 from kaiwo.model.amounts import amount
 from kaiwo.model.obstacle import LevelShort, Obstacle
+from kaiwo.model.plan import DomainChoice
 
 
 def no_domain_with_room(o: Obstacle) -> str:
@@ -39,3 +40,14 @@ def looser_level_in_kubernetes(o: Obstacle) -> str:
 def _pods(o: Obstacle) -> str:
     pods = amount(o.need, "pods")
     return f"{pods} of '{o.subject}'" if o.subject else f"its {pods}"
+
+
+def chosen_domain(choice: DomainChoice) -> str:
+    """`its pods were placed in leaf-3, one of 4 domains of level leaf with room (score 812 of 1000: ...)`."""
+    pods = f"the pods of '{choice.part}'" if choice.part else "its pods"
+    if not choice.domain:
+        return f"{pods} were placed in as few domains as possible, because no single one had room ({choice.strategy})"
+    others = f"one of {choice.candidates} domains" if choice.candidates > 1 else "the only domain"
+    terms = f"availability {choice.availability}, alignment {choice.alignment}, utilisation {choice.utilisation}"
+    why = f"score {choice.score} of 1000: {terms}, performance {choice.performance}; {choice.strategy}"
+    return f"{pods} were placed in {choice.domain}, {others} of level {choice.level} with room ({why})"
