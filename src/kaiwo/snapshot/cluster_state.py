@@ -203,7 +203,8 @@ class ClusterState:
         other.__dict__.update(self.__dict__)
         for name in (
             "node_objects", "queue_objects", "topology_objects", "domain_choices", "workloads", "used",
-            "non_preemptible", "pods", "allocations_on", "nominations", "last_stop", "recent_stops", "planned_starts", "expiring",
+            "non_preemptible", "pods", "allocations_on", "nominations", "last_stop", "recent_stops",
+            "planned_starts", "expiring",
         ):  # fmt: skip
             setattr(other, name, dict(getattr(self, name)))
         other._shared_with_original = {

@@ -2,9 +2,12 @@
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from kaiwo.decide.placement.domain_choice import DomainRanking, NodeUse, PodsWanted, fewest_inside
 from kaiwo.decide.placement.spread_over_domains import PlacementArea, even_shares, pods_by_node
+from kaiwo.model.events import NodeChanged, TopologyChanged
+from kaiwo.model.network.topology import Topology, TopologyLevel
 from kaiwo.model.policy import Policy, TopologyWeights
 from tests.decide.levels.fabrics import LEAF, busy, chosen, fabric, leaf_of, leaves_of, nodes_of
 
@@ -59,6 +62,29 @@ def test_small_work_opens_no_empty_leaf() -> None:
     world.submit("small", pods=1, gpus_each=8, required_level=LEAF)
     world.decide()
     assert leaves_of(world, "small") == {"l0"}
+
+
+def test_small_work_without_levels_opens_no_empty_leaf_either() -> None:
+    """By name, the nodes of the empty leaf would come first."""
+    world = busy(fabric(2, 2, gpus=4), "l1-n0", 4)
+    for number in range(2):
+        world.submit(f"small-{number}", pods=1, gpus_each=2)
+    world.settle()
+    assert leaves_of(world, "small-0") | leaves_of(world, "small-1") == {"l1"}
+    world.submit("more", pods=1, gpus_each=2).settle()
+    assert leaves_of(world, "more") == {"l0"}  # nothing else fits
+
+
+def test_a_new_spine_is_opened_last() -> None:
+    world = busy(fabric(1, 1, 1, leaves_per_spine=1, gpus=4), "l1-n0", 4)
+    world.tell(
+        TopologyChanged(Topology("fabric", (TopologyLevel("spine", "net/other"), TopologyLevel(LEAF, "net/leaf"))))
+    )
+    for name, spine in (("l0-n0", "a"), ("l1-n0", "b"), ("l2-n0", "b")):
+        node = world.state.node_objects[name]
+        world.tell(NodeChanged(replace(node, labels={**node.labels, "net/other": spine})))
+    world.submit("small", pods=1, gpus_each=2).settle()
+    assert leaves_of(world, "small") == {"l2"}
 
 
 def test_work_that_fills_an_empty_leaf_may_have_it() -> None:
