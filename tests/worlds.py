@@ -25,7 +25,7 @@ from kaiwo.model.events import (
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.gpu_models import GPU_MODELS
 from kaiwo.model.node import Node
-from kaiwo.model.obstacle import Reason
+from kaiwo.model.obstacle import Obstacle, Reason
 from kaiwo.model.plan import Plan
 from kaiwo.model.policy import DEFAULT_POLICY, Policy
 from kaiwo.model.queue import UNLIMITED, Queue, QueueAmounts
@@ -135,8 +135,10 @@ class World:
         return self.tell(NodeGone(name), *(PodGone(pod.workload, pod.name) for pod in lost))
 
     def why(self, name: str) -> list[Reason]:
-        found = obstacles_of(self.state, _full(name), self.policy, self.now_s)
-        return [obstacle.reason for obstacle in found]
+        return [obstacle.reason for obstacle in self.obstacles(name)]
+
+    def obstacles(self, name: str) -> list[Obstacle]:
+        return list(obstacles_of(self.state, _full(name), self.policy, self.now_s))
 
     def nodes_of(self, name: str) -> list[str]:
         return sorted(pod.node for pod in self.state.pods.get(_full(name), {}).values())

@@ -651,6 +651,22 @@ class PastAttemptView(msgspec.Struct, frozen=True):
     peak_mib: int = 0  # the most memory that one of its pods used; 0: not known
 
 
+class DomainChoiceView(msgspec.Struct, frozen=True):
+    """The domain of the network that was chosen for a workload or a part of it, and what spoke for it."""
+
+    part: str  # a sub-group, a role, or a segment of a role; empty: the whole workload
+    topology: str
+    level: str  # empty: no single domain had room
+    domain: str
+    strategy: str
+    score: int  # the weighted terms; each is from 0 to 1000
+    availability: int
+    alignment: int
+    utilisation: int
+    performance: int
+    sentence: str
+
+
 class WorkloadDetail(msgspec.Struct, frozen=True):
     """All details of one workload."""
 
@@ -687,6 +703,7 @@ class WorkloadDetail(msgspec.Struct, frozen=True):
     placement_strategy: str = ""  # how its pods are placed on these levels; empty: as the policy says
     segment_size: int = 0  # this many pods share one domain of the segment level; 0: it has no segments
     segment_level: str = ""
+    domains: list[DomainChoiceView] = []  # of the network, where its pods were placed
     memory_promise: str = ""  # why its --memory is a promise and not a limit; empty: it is a limit, or not given
     hidden: str = ""  # what is not shown to you, and why; empty: you see everything
     may_change: bool = False  # whoever asks may hold, requeue and cancel it here

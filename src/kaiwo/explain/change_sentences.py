@@ -13,6 +13,7 @@ from kaiwo.explain.possible_changes import (
     PODS,
     SHARE,
     ChangeKind,
+    LevelRef,
     PossibleChange,
     QueueBoundRef,
     RoleSize,
@@ -20,6 +21,7 @@ from kaiwo.explain.possible_changes import (
     is_shared_whole,
 )
 from kaiwo.model.amounts import amount
+from kaiwo.model.network.level_groups import levels_of
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload
 from kaiwo.snapshot.cluster_state import ClusterState
@@ -34,7 +36,7 @@ class Proposal(msgspec.Struct, frozen=True):
     by: str
     sentence: str
     command: str
-    subject: str | RoleSize | QueueBoundRef = ""  # as in the PossibleChange
+    subject: str | RoleSize | QueueBoundRef | LevelRef = ""  # as in the PossibleChange
 
 
 def propose(state: ClusterState, name: str, change: PossibleChange, remark: str = "") -> Proposal:
@@ -66,6 +68,8 @@ def _words(state: ClusterState, name: str, change: PossibleChange) -> tuple[str,
             return f"ask for {model} instead", _again(name, f"--model {quote(model)}")
         case ChangeKind.OTHER_QUEUE, str(queue):
             return f"submit it to queue '{queue}'", _again(name, f"--queue {queue}")
+        case ChangeKind.LOOSER_LEVEL, LevelRef() as looser:
+            return _looser(state.workloads[name], looser)
         case ChangeKind.QUOTA, QueueBoundRef(queue, resource, model, bound) as ref:
             unit = {"gpu": "milli-gpu", "cpu": "milli-cpu", "memory": "mib"}[resource]
             total = bound_of(state, ref) + change.value
@@ -75,6 +79,22 @@ def _words(state: ClusterState, name: str, change: PossibleChange) -> tuple[str,
         case ChangeKind.STOP, str(other):
             return f"stop {short_name(other)}, which is running now", f"kaiwo cancel {short_name(other)}"
     raise ValueError(f"no such change: {change.kind}")
+
+
+def _looser(workload: Workload, looser: LevelRef) -> tuple[str, str]:
+    """A wider level, or none; only that of the whole workload has a flag."""
+    levels = levels_of(workload)
+    parts = levels.parts if levels is not None else ()
+    required = next((each.constraint.required for each in parts if each.name == looser.part), "")
+    whose = f" of '{looser.part}'" if looser.part else ""
+    has_flag = not looser.part and bool(workload.required_level)
+    if looser.level:
+        text = f"let the pods{whose} run in one {looser.level} instead of one {required}"
+        flag = f"--required-level {quote(looser.level)}"
+    else:
+        text = f"only prefer that the pods{whose} run in one {required}"
+        flag = f"--preferred-level {quote(required)}"
+    return text, _again(workload.name, flag) if has_flag else ""
 
 
 def _smaller(workload: Workload, size: RoleSize, value: int) -> tuple[str, str]:

@@ -9,13 +9,23 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from kaiwo.decide.placement.levels import constraint_levels
 from kaiwo.explain.placement_check import PlacementCheck
-from kaiwo.explain.possible_changes import ChangeKind, PossibleChange, sharing_with_anyone, with_model
+from kaiwo.explain.possible_changes import (
+    ChangeKind,
+    LevelRef,
+    PossibleChange,
+    sharing_with_anyone,
+    with_level,
+    with_model,
+)
 from kaiwo.explain.raised_quota import quota_raises
 from kaiwo.explain.smaller_request import smaller_sizes
 from kaiwo.explain.verify_change import WhatIf
 from kaiwo.explain.workload_to_stop import StopCandidates
 from kaiwo.model.gpu import joined_rules
+from kaiwo.model.network.constraint import CONSOLIDATED
+from kaiwo.model.network.level_groups import levels_of
 from kaiwo.model.obstacle import WhyVerdict
 from kaiwo.model.queue import is_listed, queue_that_refuses
 from kaiwo.snapshot.cluster_state import ClusterState
@@ -85,6 +95,7 @@ def _candidates_by_kind(what_if: WhatIf) -> Kinds:
     again = what_if.resubmitted
     check_again = check if again is what_if else PlacementCheck(again)
     yield again, _sharing_with_anyone(again, check_again)
+    yield again, looser_levels(again, check_again)
     yield again, smaller_sizes(again, check_again, _is_small(what_if))
     yield again, _models_with_room(again, check_again)
     yield again, _queues_with_room(again, check_again)
@@ -149,6 +160,21 @@ def _queues_with_room(what_if: WhatIf, check: PlacementCheck) -> Iterator[Possib
     for name in other_queues(what_if):
         if (has_room or name in brings_room) and check.fits(replace(workload, queue=name)):
             yield PossibleChange(ChangeKind.OTHER_QUEUE, "researcher", name)
+
+
+def looser_levels(what_if: WhatIf, check: PlacementCheck) -> Iterator[PossibleChange]:
+    """Each required level, one level wider after the other; then it is only preferred."""
+    workload = what_if.workload
+    levels = levels_of(workload)
+    for part in levels.parts if levels is not None else ():
+        if not part.constraint.required:
+            continue
+        found = constraint_levels(what_if.state.nodes, part.constraint, CONSOLIDATED)
+        wider = [level.name for level in reversed(found.levels[: max(0, found.required)])]
+        for cost, level in enumerate([*wider, ""]):
+            looser = LevelRef(part.name, level)
+            if check.fits(with_level(workload, looser)):
+                yield PossibleChange(ChangeKind.LOOSER_LEVEL, "researcher", looser, cost=cost)
 
 
 def _with_reservations(state: ClusterState) -> set[str]:

@@ -6,7 +6,7 @@ A new code needs one row in the table at the end.
 from collections.abc import Callable
 from typing import NamedTuple
 
-from kaiwo.explain import reclaim_sentences, shortage_sentences
+from kaiwo.explain import level_sentences, reclaim_sentences, shortage_sentences
 from kaiwo.explain.change_sentences import short_name
 from kaiwo.explain.shortage_sentences import have_words, need_words
 from kaiwo.model.amounts import amount, rounded_duration
@@ -351,6 +351,9 @@ _TEXTS: dict[Reason, ObstacleText] = {
     Reason.NOT_ENOUGH_PODS: ObstacleText(shortage_sentences.no_pod_slots, shortage_sentences.fewer_pods),
     Reason.NOT_ENOUGH_EXTENDED: ObstacleText(shortage_sentences.extended_not_free, shortage_sentences.less_of_extended),
     Reason.GANG: ObstacleText(shortage_sentences.gang_does_not_fit, shortage_sentences.smaller_gang),
+    Reason.LEVEL: ObstacleText(
+        level_sentences.no_domain_with_room, level_sentences.looser_level, level_sentences.looser_level_in_kubernetes
+    ),
     Reason.OVER_FAIR_SHARE: ObstacleText(
         reclaim_sentences.may_not_reclaim,
         lambda o: (

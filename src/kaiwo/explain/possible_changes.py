@@ -20,6 +20,7 @@ from kaiwo.model.events import (
     WorkloadGone,
 )
 from kaiwo.model.gpu import SHARED_MILLI, TIME_SLICING
+from kaiwo.model.network.constraint import TopologyConstraint
 from kaiwo.model.queue import UNLIMITED, Queue, QueueAmounts
 from kaiwo.model.request import Request
 from kaiwo.model.workload import ACTIVE_PHASES, Pod, Role, Workload
@@ -28,10 +29,10 @@ from kaiwo.snapshot.cluster_state import ClusterState
 
 class ChangeKind(enum.StrEnum):
     SHARE_WITH_ANYONE = "share-with-anyone"
+    LOOSER_LEVEL = "looser-level"
     SMALLER_SIZE = "smaller-size"
     OTHER_MODEL = "other-model"
     OTHER_QUEUE = "other-queue"
-    LOOSER_LEVEL = "looser-level"
     QUOTA = "quota"
     STOP = "stop-workload"
 
@@ -56,12 +57,22 @@ class QueueBoundRef(NamedTuple):
         return f"{self.queue}:{self.resource}{'/' if self.model else ''}{self.model}:{self.bound}"
 
 
+class LevelRef(NamedTuple):
+    """The level that a workload or a part of it would require instead."""
+
+    part: str  # a sub-group or a role; empty: the whole workload
+    level: str  # empty: none; the level that it requires now becomes its preferred one
+
+    def __str__(self) -> str:
+        return f"{self.part}:{self.level}"
+
+
 class PossibleChange(msgspec.Struct, frozen=True):
     """What to change, by whom, and what it costs."""
 
     kind: ChangeKind
     by: str  # researcher | admin
-    subject: str | RoleSize | QueueBoundRef  # a text: the model, the queue, or the workload to stop
+    subject: str | RoleSize | QueueBoundRef | LevelRef  # a text: the model, the queue, or the workload to stop
     value: int = 0  # the new size, or how much the bound is raised
     cost: int = 0  # within the kind: parts per million given up, milli raised, GPU-seconds lost
 
@@ -122,6 +133,32 @@ def sharing_with_anyone(workload: Workload) -> Workload:
     return replace(workload, roles=roles)
 
 
+def with_level(workload: Workload, ref: LevelRef) -> Workload:
+    """The workload with another required level, or none."""
+    if not ref.part:
+        required = workload.required_level
+        if workload.levels is None or not required:  # the levels of the whole stand in its tree of sub-groups
+            return _with_group_level(workload, ref)
+        return replace(workload, required_level=ref.level, preferred_level=workload.preferred_level or required)
+    roles = tuple(
+        replace(role, levels=_looser(role.levels, ref.level)) if role.name == ref.part and role.levels else role
+        for role in workload.roles
+    )
+    return _with_group_level(replace(workload, roles=roles), ref)
+
+
+def _with_group_level(workload: Workload, ref: LevelRef) -> Workload:
+    groups = tuple(
+        replace(group, levels=_looser(group.levels, ref.level)) if group.name == ref.part and group.levels else group
+        for group in workload.groups
+    )
+    return replace(workload, groups=groups)
+
+
+def _looser(constraint: TopologyConstraint, level: str) -> TopologyConstraint:
+    return replace(constraint, required=level, preferred=constraint.preferred or constraint.required)
+
+
 def bound_of(state: ClusterState, ref: QueueBoundRef) -> int:
     """The current limit or quota."""
     found = state.queue_objects[ref.queue]
@@ -166,6 +203,8 @@ def events_of(state: ClusterState, workload: Workload, change: PossibleChange) -
             return [WorkloadChanged(with_model(workload, model))]
         case ChangeKind.OTHER_QUEUE, str(queue):
             return [WorkloadChanged(replace(workload, queue=queue))]
+        case ChangeKind.LOOSER_LEVEL, LevelRef() as looser:
+            return [WorkloadChanged(with_level(workload, looser))]
         case ChangeKind.QUOTA, QueueBoundRef() as ref:
             return [QueueChanged(raised(state, ref, change.value))]
         case ChangeKind.STOP, str(name):

@@ -46,6 +46,11 @@ def not_enough_reclaimable(o: Obstacle) -> str:
     """Proved: by sums over queues, by what single nodes could have, or by how many of its pods find room."""
     need, have = amount(o.need, o.unit, o.have), amount(o.have, o.unit, o.need)
     match o.facts:
+        case NodeBound(level=level, domain=domain) if level:
+            closest = (
+                f"{domain} would have room for only {o.have}" if o.have else "none would have room for any of them"
+            )
+            return f"its {need} must run in one {level}, but {closest} {ALL_EVICTED}{_in_brackets(o)}"
         case NodeBound(None) if o.need == 1:
             return f"no node would have room for it {ALL_EVICTED}{_in_brackets(o)}"
         case NodeBound(None):

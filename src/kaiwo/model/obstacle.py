@@ -48,6 +48,7 @@ class Reason(enum.StrEnum):
     NOT_ENOUGH_PODS = "not-enough-pod-slots"
     NOT_ENOUGH_EXTENDED = "not-enough-extended-resource"
     GANG = "gang-does-not-fit"
+    LEVEL = "no-domain-with-room"  # no domain of a required level has room for all of its pods
     OVER_FAIR_SHARE = "queue-at-fair-share"  # so it may not reclaim from other queues
     NOT_ENOUGH_RECLAIMABLE = "not-enough-reclaimable"  # proved: evicting all that may be evicted is not enough
     NO_WAY_TO_RECLAIM = "no-way-to-reclaim"  # undecided: enough may be reclaimed, but the search found no victims
@@ -223,6 +224,16 @@ class GangBound(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag="
     limit: GangLimit
 
 
+class LevelShort(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag="level-short"):
+    """The domain of a required level that comes closest."""
+
+    level: str
+    domain: str = ""  # empty: no node is in a domain of this level
+    topology: str = ""
+    is_home: bool = False  # other pods of it run there, so no other domain counts
+    known: tuple[str, ...] = ()  # where the level does not exist: those that do
+
+
 class QueueTakes(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag="queue-takes"):
     """Whose work the queue takes, and whose it is."""
 
@@ -270,6 +281,8 @@ class NodeBound(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag="
     short_of: Reason | None = None  # None: there is room for too few pods
     resource: str = ""  # an extended resource
     protections: tuple[Protection, ...] = ()
+    level: str = ""  # no domain of this level would have room for all pods
+    domain: str = ""  # the one that comes closest
 
 
 class SearchGaveUp(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag="search-gave-up"):
@@ -324,7 +337,7 @@ Facts = (
     NodesExcluded | VendorMissing | TopologyLabelMissing | ClosestNode | SizeBound | NotOffered | MoreBesideTenants
     | MpsOnAmd | ModelsPresent | ModeMissing | NoSuchMode | GangBound | QueueBound | NeverReclaims | OverQuota
     | ReclaimBound | NodeBound | SearchGaveUp | WorkProtected | WaitsUntil | RetryReason | RunTime | ReservedBy
-    | ReservationUnusable | QueueTakes | SharedByOthers | ShareBound
+    | ReservationUnusable | QueueTakes | SharedByOthers | ShareBound | LevelShort
 )  # fmt: skip
 
 

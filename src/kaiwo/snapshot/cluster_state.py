@@ -34,7 +34,7 @@ from kaiwo.model.events import (
 )
 from kaiwo.model.network.topology import Topology
 from kaiwo.model.node import Node
-from kaiwo.model.plan import Nomination, Plan
+from kaiwo.model.plan import DomainChoice, Nomination, Plan
 from kaiwo.model.planned_start import PlannedStart, expected_run_s
 from kaiwo.model.queue import Queue, queue_that_refuses
 from kaiwo.model.request import Request
@@ -84,6 +84,7 @@ class ClusterState:
         self.node_objects: dict[str, Node] = {}
         self.queue_objects: dict[str, Queue] = {}
         self.topology_objects: dict[str, Topology] = {}
+        self.domain_choices: dict[str, tuple[DomainChoice, ...]] = {}  # by workload: the last plan's for each part
         self.topologies_stale: set[str] = set()  # those whose domains are not in `nodes.topologies` yet
         self.workloads: dict[str, Workload] = {}
         self.pods: dict[str, dict[str, Pod]] = {}  # by workload, then pod
@@ -164,6 +165,9 @@ class ClusterState:
         self.is_cycle_due = False
         self.ended_expired.update(plan.expired)
         self.look_again_s = min(filter(None, (self.look_again_s, plan.look_again_s)), default=0)
+        for choice in plan.domains:
+            others = [each for each in self.domain_choices.get(choice.workload, ()) if each.part != choice.part]
+            self.domain_choices[choice.workload] = (*others, choice)
         for wait in plan.waits:
             found = self.backlog.by_key.get((wait.queue, wait.shape))
             if found is not None:
@@ -199,8 +203,9 @@ class ClusterState:
         other = object.__new__(ClusterState)
         other.__dict__.update(self.__dict__)
         for name in (
-            "node_objects", "queue_objects", "topology_objects", "workloads", "used", "non_preemptible", "pods",
-            "allocations_on", "nominations", "last_stop", "recent_stops", "planned_starts", "expiring",
+            "node_objects", "queue_objects", "topology_objects", "domain_choices", "workloads", "used",
+            "non_preemptible", "pods", "allocations_on", "nominations", "last_stop", "recent_stops",
+            "planned_starts", "expiring",
         ):  # fmt: skip
             setattr(other, name, dict(getattr(self, name)))
         other._shared_with_original = {
@@ -358,6 +363,7 @@ class ClusterState:
         workload = self.workloads.pop(event.name, None)
         if workload is None:
             return
+        self.domain_choices.pop(event.name, None)
         if self._limits_other_queues(event.name):
             self.retry_all_classes()
         self.backlog.remove(event.name)

@@ -11,6 +11,7 @@ import yaml
 
 from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
 from kaiwo.clusters.kubernetes.cache.kueue_gates import KueueWorkload, read_kueue_state
+from kaiwo.model.network.constraint import TopologyConstraint
 from tests.clusters.kubernetes.api_objects import cached_pod, wire_node
 from tests.clusters.kubernetes.kubectl_cluster import Json, Kubectl, pod_path
 from tests.clusters.kubernetes.running_scheduler import scheduled, until_bound, until_said
@@ -127,13 +128,38 @@ REQUIRED = {
 }
 
 
-def test_a_domain_that_nobody_chose_is_waited_for() -> None:
+def test_a_domain_that_nobody_chose_is_chosen_by_us() -> None:
     cache = ClusterCache()
     for number in range(2):
         cache.upsert_pod(cached_pod(f"p-{number}", annotations=REQUIRED))
     cache.flush()
-    assert cache.published.workloads == {}
-    assert "must share one example.com/rack" in cache.blocked_pods["default", "p-0"]
+    (workload,) = cache.published.workloads.values()
+    assert [role.levels for role in workload.roles] == [TopologyConstraint(required="example.com/rack")]
+    assert cache.blocked_pods == {}
+
+
+@pytest.mark.parametrize(
+    ("annotations", "levels"),
+    [
+        ({"podset-preferred-topology": "rack"}, TopologyConstraint(preferred="rack")),
+        ({"podset-unconstrained-topology": "true"}, None),
+        (
+            {"podset-required-topology": "block", "podset-slice-required-topology": "rack", "podset-slice-size": "2"},
+            TopologyConstraint(required="block", segment=2, segment_level="rack"),
+        ),
+        ({"podset-slice-required-topology": "rack", "podset-slice-size": "many"}, None),
+    ],
+    ids=["preferred", "unconstrained", "slices", "bad size"],
+)
+def test_the_other_annotations_of_kueue(annotations: dict[str, str], levels: TopologyConstraint | None) -> None:
+    cache = ClusterCache()
+    written = {f"kueue.x-k8s.io/{key}": value for key, value in annotations.items()}
+    for number in range(2):
+        gang = {"kaiwo.ai/gang": "g", "kaiwo.ai/gang-size": "2"}
+        cache.upsert_pod(cached_pod(f"p-{number}", annotations={**gang, **written}))
+    cache.flush()
+    (workload,) = cache.published.workloads.values()
+    assert [role.levels for role in workload.roles] == [levels]
 
 
 @pytest.mark.parametrize(

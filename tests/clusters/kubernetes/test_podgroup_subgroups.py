@@ -7,13 +7,14 @@ from kaiwo.clusters.kubernetes.cache.gang_index import OwnerObject
 from kaiwo.clusters.kubernetes.gangs.metadata import Owner
 from kaiwo.clusters.kubernetes.gangs.registry import read_owner
 from kaiwo.model.events import WorkloadChanged
+from kaiwo.model.network.constraint import TopologyConstraint
 from kaiwo.model.workload import Workload, has_required_pods
 from tests.clusters.kubernetes.api_objects import cache_with_nodes, cached_pod
 
 
-def some_tree(*leaves: dict[str, Any], minimum: int | None = None) -> ClusterCache:
+def some_tree(*leaves: dict[str, Any], minimum: int | None = None, **more: Any) -> ClusterCache:
     cache = cache_with_nodes()
-    spec = {"subGroups": list(leaves), **({} if minimum is None else {"minSubGroup": minimum})}
+    spec = {"subGroups": list(leaves), **({} if minimum is None else {"minSubGroup": minimum}), **more}
     metadata = {"name": "tree", "namespace": "default", "uid": "tree"}
     group = {"apiVersion": "scheduling.run.ai/v2alpha2", "kind": "PodGroup", "metadata": metadata, "spec": spec}
     owner = read_owner(group)
@@ -65,3 +66,33 @@ def test_a_tree_that_is_not_sound_says_so() -> None:
     put(cache, "a-0", "a")
     assert cache.flush() == ()
     assert "the sub-group 'nowhere', which it does not have" in cache.blocked_pods["default", "a-0"]
+
+
+def test_a_topology_constraint_is_a_level_of_the_whole_or_of_a_sub_group() -> None:
+    rack = {"topology": "cluster", "requiredTopologyLevel": "rack"}
+    zone = {"topology": "cluster", "preferredTopologyLevel": "zone"}
+    cache = some_tree(
+        {"name": "up", "topologyConstraint": rack}, {"name": "a", "parent": "up"}, topologyConstraint=zone
+    )
+    put(cache, "a-0", "a")
+    workload = workload_of(cache)
+    by_name = {group.name: group.levels for group in workload.groups}
+    assert by_name["up"] == TopologyConstraint("cluster", "rack", "", "stated")
+    assert by_name[""] == TopologyConstraint("cluster", "", "zone", "stated")
+    assert by_name["a"] is None
+
+
+def test_a_pod_group_without_sub_groups_has_levels_too() -> None:
+    level = {"topology": "cluster", "requiredTopologyLevel": "zone", "preferredTopologyLevel": "rack"}
+    cache = some_tree(minMember=2, topologyConstraint=level)
+    for number in range(2):
+        cache.upsert_pod(cached_pod(f"p-{number}", 1, annotations={"pod-group-name": "tree"}))
+    workload = workload_of(cache)
+    assert workload.levels == TopologyConstraint("cluster", "zone", "rack", "stated")
+
+
+def test_our_own_annotation_counts_before_the_pod_group() -> None:
+    cache = some_tree(minMember=1, topologyConstraint={"requiredTopologyLevel": "zone"})
+    notes = {"pod-group-name": "tree", "kaiwo.ai/required-level": "net.example/leaf"}
+    cache.upsert_pod(cached_pod("p-0", 1, annotations=notes))
+    assert workload_of(cache).levels == TopologyConstraint(required="net.example/leaf")

@@ -122,6 +122,21 @@ export interface DeviceView {
   gpu: string
 }
 
+/** The domain of the network that was chosen for a workload or a part of it, and what spoke for it. */
+export interface DomainChoiceView {
+  part: string
+  topology: string
+  level: string
+  domain: string
+  strategy: string
+  score: number
+  availability: number
+  alignment: number
+  utilisation: number
+  performance: number
+  sentence: string
+}
+
 /** One GPU and its tenants. */
 export interface GpuView {
   node: string
@@ -594,6 +609,7 @@ export interface WorkloadDetail {
   placement_strategy: string
   segment_size: number
   segment_level: string
+  domains: DomainChoiceView[]
   memory_promise: string
   hidden: string
   may_change: boolean

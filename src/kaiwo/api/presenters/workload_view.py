@@ -6,11 +6,21 @@ from msgspec.structs import replace
 
 from kaiwo import explain
 from kaiwo.api.http.query_params import write_cursor
-from kaiwo.api.views import ObstacleView, Page, PastAttemptView, PodView, Usage, WorkloadDetail, WorkloadView
+from kaiwo.api.views import (
+    DomainChoiceView,
+    ObstacleView,
+    Page,
+    PastAttemptView,
+    PodView,
+    Usage,
+    WorkloadDetail,
+    WorkloadView,
+)
 from kaiwo.clusters.protocol import Confinement, PastWork
 from kaiwo.manifests import describe_role, describe_workload
 from kaiwo.model.gpu import WHOLE_MILLI, Share
 from kaiwo.model.obstacle import Obstacle, Reason
+from kaiwo.model.plan import DomainChoice
 from kaiwo.model.policy import Policy
 from kaiwo.model.workload import Phase, Pod, pod_index, role_name
 from kaiwo.model.workload_fields import FIELDS
@@ -104,10 +114,17 @@ def workload_detail(
         incomplete=explain.below_minimum(state, workload.name, policy, now_s),
         kept_places=explain.kept_places(state, workload.name, policy, now_s),
         checkpoint_s=workload.checkpoint_s,
+        domains=[_domain_view(each) for each in state.domain_choices.get(workload.name, ()) if pods],
         asked_priority=workload.priority if capped else None,
         capped_priority=capped,
         **{field.name: getattr(workload, field.name) for field in FIELDS},
     )
+
+
+def _domain_view(choice: DomainChoice) -> DomainChoiceView:
+    terms = (choice.score, choice.availability, choice.alignment, choice.utilisation, choice.performance)
+    place = (choice.part, choice.topology, choice.level, choice.domain, choice.strategy)
+    return DomainChoiceView(*place, *terms, explain.chosen_domain(choice))
 
 
 def pod_view(pod: Pod) -> PodView:

@@ -5,12 +5,15 @@ from collections.abc import Iterator
 import numpy as np
 
 from kaiwo.decide.make_room.nominations import unpaid_charge
-from kaiwo.decide.make_room.reclaim_bounds import NeededPods, ReclaimBounds, node_bounds, with_protections
+from kaiwo.decide.make_room.reclaim_bounds import NeededPods, ReclaimBounds, level_bounds, node_bounds, with_protections
 from kaiwo.decide.make_room.room_state import Attempt, RoomState
 from kaiwo.decide.make_room.victim_rules import MoveRule, ReclaimRule
 from kaiwo.decide.make_room.victim_search import VictimSearch
+from kaiwo.decide.placement.level_room import rows_by_part
+from kaiwo.decide.placement.levels import NO_LEVEL, constraint_levels
 from kaiwo.decide.placement.place_pods import Placer
 from kaiwo.decide.placement.queue_limits import is_within
+from kaiwo.model.network.constraint import CONSOLIDATED
 from kaiwo.model.obstacle import NeverReclaims, Obstacle, OverQuota, Protection, Reason
 from kaiwo.model.workload import Workload
 from kaiwo.queues.current_shares import current_shares
@@ -29,6 +32,7 @@ from kaiwo.snapshot.queue_table import GPU
 QUEUES_PER_STEP = 10
 STEPS_PER_PROOF = 40  # what computing the reclaim bounds costs, in pods placed
 STEPS_PER_SEARCH = 60  # about what listing the victims of a large cluster costs, in pods placed
+MAX_DOMAINS = 4  # in which victims are looked for, for work that must run in one
 MANY_PODS = 64  # of a gang: looking at more nodes than it needs is expensive
 
 
@@ -73,16 +77,19 @@ def attempt(room: RoomState, placer: Placer, workload: Workload, waiting_class: 
     if (short := bounds.short()) is not None:
         return Attempt(None, with_protections(short, _protected(room, shares, request, may_lose)), look_again_s)
     tried = 0
-    for rule, is_wide in _searches(needs):
-        lanes = candidates.lanes(needs, may_lose, ran_enough, is_wide, nominated_for)
-        if not lanes:
+    areas = _areas(room, workload, waiting_class, may_lose, ran_enough)
+    for rule, is_wide, area in ((*each, area) for each in _searches(needs) for area in areas):
+        lanes = candidates.lanes(needs, may_lose, ran_enough, is_wide, nominated_for, area)
+        if not lanes and area is None:
             break
+        if not lanes:
+            continue
         cycle_state.budget.used += STEPS_PER_SEARCH
         search = VictimSearch(room, placer, workload, needs, rule(shares, request), lanes)
         room.budget.refused = None
         made = search.find_room()
         if made is None and room.budget.refused is not None:  # other queues may still have budget
-            lanes = candidates.lanes(needs, may_lose, ran_enough, is_wide, nominated_for)
+            lanes = candidates.lanes(needs, may_lose, ran_enough, is_wide, nominated_for, area)
             made = VictimSearch(room, placer, workload, needs, rule(shares, request), lanes, True).find_room()
         if made is not None:
             return Attempt(made, None, look_again_s)
@@ -91,7 +98,11 @@ def attempt(room: RoomState, placer: Placer, workload: Workload, waiting_class: 
     if room.budget.refused is not None:
         look_again_s = min(look_again_s or room.budget.again_s, room.budget.again_s)
         protected.append(room.budget.refusal)
-    verdict = node_bounds(cycle_state, reclaimable, wants, waiting_class.queue) or bounds.undecided(tried)
+    verdict = (
+        node_bounds(cycle_state, reclaimable, wants, waiting_class.queue)
+        or level_bounds(room.cycle, cycle_state, reclaimable, workload, waiting_class)
+        or bounds.undecided(tried)
+    )
     return Attempt(None, with_protections(verdict, protected), look_again_s)
 
 
@@ -148,6 +159,27 @@ def _before_the_cycle(room: RoomState, queue: str) -> QueueShares:
     used = np.minimum(shares.used, shares.queues.all_used)
     used[path] = shares.used[path]
     return shares._replace(used=used, non_preemptible=shares.non_preemptible.copy())
+
+
+def _areas(
+    room: RoomState, workload: Workload, waiting_class: WaitingClass, may_lose: BoolArray, ran_enough: BoolArray
+) -> list[BoolArray | None]:
+    """Where to look for victims: one domain after the other, if the whole workload must run in one."""
+    levels = waiting_class.signature.levels
+    part = next((each for each in levels.parts if not each.name), None) if levels is not None else None
+    if levels is None or part is None or not part.constraint.required:
+        return [None]
+    nodes = room.cycle_state.working.nodes
+    found = constraint_levels(nodes, part.constraint, CONSOLIDATED)
+    if found.unknown or found.required == NO_LEVEL:
+        return []
+    domains = found.levels[found.required].domain_of_node
+    home = domains[rows_by_part(room.cycle.state, nodes, workload, levels).get(levels.parts.index(part), [])]
+    nominated_for = waiting_class.signature.nominated_for
+    needs = needs_to_make_room_for(waiting_class)
+    able = room.candidates.domains_with_room(needs, may_lose, ran_enough, domains, nominated_for)
+    chosen = [number for number in able if not len(home) or number in home][:MAX_DOMAINS]
+    return [domains == number for number in chosen]
 
 
 def _searches(needs: RoleNeeds) -> Iterator[tuple[type[ReclaimRule], bool]]:

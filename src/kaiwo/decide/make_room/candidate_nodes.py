@@ -50,12 +50,18 @@ class CandidateNodes:
         self._evicted_seen = 0
 
     def lanes(
-        self, needs: RoleNeeds, queues: BoolArray, may_stop: BoolArray, is_wide: bool = True, nominated_for: str = ""
+        self,
+        needs: RoleNeeds,
+        queues: BoolArray,
+        may_stop: BoolArray,
+        is_wide: bool = True,
+        nominated_for: str = "",
+        area: BoolArray | None = None,
     ) -> dict[str, UnitLane]:
-        """The units to try, by queue; empty when no set of them could make room."""
+        """The units to try, by queue; empty when no set of them could make room. `area`: on these nodes only."""
         self._drop_evicted()
         chosen = self._alive & queues[self._queue] & may_stop if len(self._queue) else self._alive
-        nodes = self._nodes(needs, chosen, is_wide, self._free_for(nominated_for))
+        nodes = self._nodes(needs, chosen, is_wide, self._free_for(nominated_for), area)
         if nodes is None:
             return {}
         unit, row, _ = self._pods.T
@@ -66,6 +72,28 @@ class CandidateNodes:
             each = self._units[number]
             found.setdefault(each.workload.queue, []).append(each)
         return {name: UnitLane(units) for name, units in sorted(found.items())}
+
+    def domains_with_room(
+        self, needs: RoleNeeds, queues: BoolArray, may_stop: BoolArray, domains: IntArray, nominated_for: str = ""
+    ) -> list[int]:
+        """The domains that would have room if all units there stopped; those first in which the least must stop."""
+        self._drop_evicted()
+        chosen = self._alive & queues[self._queue] & may_stop if len(self._queue) else self._alive
+        free, size = self._free_for(nominated_for), int(domains.max(initial=-1)) + 1
+        unit, row, milli = self._pods.T
+        total = free.copy()
+        np.add.at(total, row[chosen[unit]], milli[chosen[unit]])
+        fits, inside = np.ones(size, np.bool_), domains >= 0
+        for shape, _, needed in needs:
+            want = self._cycle.state.backlog.shapes[shape]
+            if needed and want.least_milli:
+                may = inside & self._cycle_state.scores.state(shape).allowed
+                pods = np.bincount(domains[may], total[may] // want.least_milli, size)
+                fits &= pods >= needed
+        idle = np.bincount(domains[inside], free[inside], size)
+        found = np.flatnonzero(fits)
+        ordered: list[int] = found[np.lexsort((found, -idle[found]))].tolist()
+        return ordered
 
     def reclaimable(self, queues: BoolArray, may_stop: BoolArray, nominated_for: str) -> Reclaimable:
         """All units that may stop, for a workload that may hold nominations (else `nominated_for` is empty)."""
@@ -107,7 +135,9 @@ class CandidateNodes:
                 free[row] += sum(share.milli for share in each.devices)
         return free
 
-    def _nodes(self, needs: RoleNeeds, chosen: BoolArray, is_wide: bool, free: IntArray) -> BoolArray | None:
+    def _nodes(
+        self, needs: RoleNeeds, chosen: BoolArray, is_wide: bool, free: IntArray, area: BoolArray | None
+    ) -> BoolArray | None:
         """The candidate nodes of all shapes together; None when there are too few for one of them."""
         working = self._working
         found = np.zeros(len(working.nodes.names), np.bool_)
@@ -118,22 +148,26 @@ class CandidateNodes:
             largest_mib = self._cycle_state.charges.largest_mib
             milli = want.gpus * want.milli_on(largest_mib) if want.is_memory else want.least_milli
             most = max(FEWEST_NODES, 2 * needed if is_wide else needed + needed // 8)
-            rows = self._nodes_for(_NodesWanted(shape, milli, needed, most), chosen, free)
+            rows = self._nodes_for(_NodesWanted(shape, milli, needed, most), chosen, free, area)
             if rows is None:
                 return None
             found[rows] = True
         return found
 
-    def _nodes_for(self, wanted: "_NodesWanted", chosen: BoolArray, free: IntArray) -> Rows | None:
+    def _nodes_for(
+        self, wanted: "_NodesWanted", chosen: BoolArray, free: IntArray, area: BoolArray | None
+    ) -> Rows | None:
         shape, need_milli, needed, most = wanted
         unit, row, milli = self._pods.T
         counts = chosen[unit]
         unit, row, milli = unit[counts], row[counts], milli[counts]
         if not need_milli:
-            return np.arange(len(free))
+            return np.arange(len(free)) if area is None else np.flatnonzero(area)
         total = free.copy()
         np.add.at(total, row, milli)
         serves = (total >= need_milli) & self._cycle_state.scores.state(shape).allowed
+        if area is not None:
+            serves &= area
         if int((total[serves] // need_milli).sum()) < needed:
             return None
         if int(serves.sum()) <= most:

@@ -11,12 +11,14 @@ from typing import NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
-from kaiwo.decide.cycle_state import CycleState
+from kaiwo.decide.cycle_state import CycleInput, CycleState
 from kaiwo.decide.make_room.reclaimable import Amounts, Reclaimable
 from kaiwo.decide.obstacles.shortages import availability_in, short_of
+from kaiwo.decide.placement.level_room import level_obstacle, rows_by_part, tightest_room, wanted_by_role
 from kaiwo.decide.placement.node_fit import pods_that_fit
 from kaiwo.gpus.device_fit import eligible_devices
 from kaiwo.model.obstacle import (
+    LevelShort,
     NodeBound,
     Obstacle,
     Protection,
@@ -27,8 +29,10 @@ from kaiwo.model.obstacle import (
     SearchGaveUp,
 )
 from kaiwo.model.request import Request
+from kaiwo.model.workload import Workload
 from kaiwo.queues.reclaim_rules import QueueShares, ReclaimRequest, entitled
 from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows
+from kaiwo.snapshot.backlog import WaitingClass, needs_to_make_room_for
 from kaiwo.snapshot.node_table import CPU, EXTENDED, FREE_GPU, MEMORY, MILLI, SIZE
 from kaiwo.snapshot.queue_table import GPU
 from kaiwo.snapshot.view import NO_TENANTS
@@ -271,3 +275,31 @@ def node_bounds(
                     return Obstacle(Reason.NOT_ENOUGH_RECLAIMABLE, each.need, each.have, each.unit, queue, facts)
             return Obstacle(Reason.NOT_ENOUGH_RECLAIMABLE, needed, room, "pods", queue, NodeBound())
     return None
+
+
+def level_bounds(
+    cycle: CycleInput,
+    cycle_state: CycleState,
+    reclaimable: Reclaimable,
+    workload: Workload,
+    waiting_class: WaitingClass,
+) -> Obstacle | None:
+    """Prove that no domain of a required level would have room even if everything stopped that may."""
+    levels = waiting_class.signature.levels
+    if levels is None or not levels.requires:
+        return None
+    free, gpus = reclaimable.amounts_if_all_stopped
+    nodes, every = cycle_state.working.nodes, np.arange(len(free))
+    after = cycle_state.working.view.with_amounts(every, free, gpus, NO_TENANTS)
+
+    def slots_of(shape: int) -> IntArray:
+        fitting: IntArray = pods_that_fit(after, cycle.state.backlog.shapes[shape], every)
+        return fitting * cycle_state.scores.state(shape).allowed
+
+    wanted = wanted_by_role(cycle.state, workload, needs_to_make_room_for(waiting_class))
+    homes = rows_by_part(cycle.state, nodes, workload, levels)
+    found = tightest_room(nodes, levels, wanted, slots_of, homes)
+    if found is None or not isinstance(facts := level_obstacle(levels, found).facts, LevelShort):
+        return None
+    bound = NodeBound(level=facts.level, domain=facts.domain)
+    return Obstacle(Reason.NOT_ENOUGH_RECLAIMABLE, found.need, found.have, "pods", waiting_class.queue, bound)

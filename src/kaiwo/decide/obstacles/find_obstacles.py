@@ -16,6 +16,13 @@ from kaiwo.decide.obstacles.shortages import (
     short_of,
     too_large,
 )
+from kaiwo.decide.placement.level_room import (
+    level_obstacle,
+    packing_obstacle,
+    rows_by_part,
+    tightest_room,
+    wanted_by_role,
+)
 from kaiwo.decide.placement.node_fit import pods_that_fit
 from kaiwo.decide.placement.pod_affinity import NodeVerdict, missing_topology_label, verdicts_by_reason
 from kaiwo.decide.placement.queue_limits import UsageBound, bounds_on, least_by_model, least_charge
@@ -80,6 +87,7 @@ class ObstacleFinder:
             by_nodes = self._by_needs[needs] = tuple(self._node_obstacles(needs))
         if waiting_class.choices is not None:
             by_nodes = self._subgroup_obstacles(waiting_class, waiting_class.choices, by_nodes)
+        by_nodes = (*self._level_obstacles(waiting_class), *by_nodes)
         if every := (*leaving, *self._queue_obstacles(waiting_class, self._largest_mib), *by_nodes):
             return every
         return tuple(self._queue_obstacles(waiting_class, self._largest_free_mib)) or self._model_obstacles(
@@ -101,6 +109,18 @@ class ObstacleFinder:
         short = [title for title in need if have[title] < need[title]]
         obstacles = [Obstacle(Reason.GANG, need[title], have[title], "pods", title) for title in short[:MAX_NAMED]]
         return (*obstacles, *rest) if short else by_nodes
+
+    def _level_obstacles(self, waiting_class: WaitingClass) -> tuple[Obstacle, ...]:
+        """The required level of which no domain has room, first of all that the nodes lack."""
+        levels = waiting_class.signature.levels
+        if levels is None or not levels.requires or not len(self._rows):
+            return ()
+        state, nodes = self._state, self._view.nodes
+        workload = state.workloads[waiting_class.waiters.name_at(0)]
+        wanted = wanted_by_role(state, workload, needs_to_make_room_for(waiting_class))
+        homes = rows_by_part(state, nodes, workload, levels)
+        room = tightest_room(nodes, levels, wanted, lambda shape: self._scores.state(shape).slots, homes)
+        return () if room is None else (level_obstacle(levels, room),)
 
     def _fits(self, waiting_class: WaitingClass) -> bool:
         ways = needs_of_each_choice(waiting_class) if waiting_class.choices is not None else (waiting_class.needs,)
@@ -136,6 +156,10 @@ class ObstacleFinder:
             wants = [(shapes[shape], needed, rooms[shape]) for shape, _, needed in waiting_class.needs]
             if short := short_models(self._view, row, not waiting_class.signature.is_preemptible, wants):
                 return tuple(short)
+        levels = waiting_class.signature.levels
+        if levels is not None and levels.requires:
+            needs = needs_to_make_room_for(waiting_class)
+            return (packing_obstacle(levels, sum(need.needed for need in needs)),)
         return (self._gang(waiting_class.needs),)
 
     def _largest_mib(self, shape: int) -> int:

@@ -109,6 +109,8 @@ class DomainRanking:
         first[self._domains[rows][::-1]] = rows[::-1]
         for domains in (*self._wider, self._domains):
             size = int(domains.max(initial=-1)) + 1
+            if not size:
+                continue
             at = domains[first[chosen]]
             used = _sum_by(domains, use.used, size)
             fills = np.ones(size, np.bool_)

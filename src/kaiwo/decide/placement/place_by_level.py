@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kaiwo.decide.placement.domain_choice import DomainRanking, DomainTerms, NodeUse, PodsWanted
+from kaiwo.decide.placement.domain_choice import FULL, DomainRanking, DomainTerms, NodeUse, PodsWanted
 from kaiwo.decide.placement.levels import NO_LEVEL, ConstraintLevels, constraint_levels
 from kaiwo.decide.placement.place_pods import Placed, Placer, place_pods
 from kaiwo.decide.placement.queue_limits import Payer
-from kaiwo.decide.placement.spread_over_domains import PlacementArea
-from kaiwo.model.network.constraint import STATED
+from kaiwo.decide.placement.spread_over_domains import PlacementArea, pods_by_node
+from kaiwo.model.network.constraint import CONSOLIDATED, STATED
 from kaiwo.model.network.level_groups import PartKey, WorkloadLevels
 from kaiwo.model.plan import DomainChoice
 from kaiwo.model.request import Request
@@ -23,7 +23,11 @@ from kaiwo.model.workload import pod_index
 from kaiwo.snapshot.array_types import BoolArray, IntArray
 from kaiwo.snapshot.node_table import CPU, FREE_GPU
 from kaiwo.snapshot.working_copy import WorkingCopy
+from kaiwo.topology.collective_time import bus_bandwidth
+from kaiwo.topology.network_rates import NetworkRates, network_rates
 
+MAX_PREDICTED = 8  # domains of each level whose bandwidth is predicted
+PREDICTION_STEP = 10  # thousandths of the best bandwidth: less is no reason to choose another domain
 MAX_TRIES = 128  # placements of one part's pods; most gangs need one for each part
 
 
@@ -141,29 +145,80 @@ class LevelSearch:
         levels = self._levels_of(key)
         mask = self._areas[around].mask if around is not None else np.ones(len(self._working.nodes.names), np.bool_)
         rows = self._rows.get(key)
+        mask = mask & self._required_mask(key, levels)
         if rows:
-            mask = mask & self._required_mask(key, levels)
             yield from self._around_pods(levels, mask, rows, batches)
         elif not levels.unknown:
-            yield from self._free_choice(levels, mask, batches)
+            yield from self._free_choice(levels, mask, batches, self._strategy(key))
         if levels.required == NO_LEVEL and not levels.unknown:
             yield ChosenArea(mask, NO_LEVEL, 0, None if rows else _NO_TERMS, 0)
 
     def _free_choice(
-        self, levels: ConstraintLevels, mask: BoolArray, batches: Sequence[PodBatch]
+        self, levels: ConstraintLevels, mask: BoolArray, batches: Sequence[PodBatch], strategy: str
     ) -> Iterator[ChosenArea]:
         """The domains of the tightest level that fits, then those of the next wider one, up to the required level."""
         wants = self._wants(batches, mask)
         costs = self._placer.costs_of(batches[0].want) if batches else None
-        last = len(levels.levels) - 1
-        for at in range(levels.tightest, max(levels.widest, 0) - 1, -1):
-            domains = levels.levels[at].domain_of_node
-            inside = levels.levels[at + 1].domain_of_node if at < last else None
-            wider = [level.domain_of_node for level in levels.levels[:at]]
-            ranking = DomainRanking(wider, domains, inside, wants)
-            found = ranking.ranked(self._node_use(), self._placer.policy.topology_weights, costs)
-            for number, terms in found:
-                yield ChosenArea(mask & (domains == number), at, number, terms, len(found))
+        by_level = (
+            self._ranked(levels, mask, wants, at, costs) for at in range(levels.tightest, max(levels.widest, 0) - 1, -1)
+        )
+        network = self._network(levels)
+        if network is None or costs is not None or strategy != CONSOLIDATED:
+            for found in by_level:
+                yield from found
+            return
+        largest = max(batches, key=lambda batch: len(batch.names) * batch.want.least_milli)
+        every = [list(found) for found in by_level]
+        if levels.required == NO_LEVEL:
+            every.append([ChosenArea(mask, NO_LEVEL, 0, _NO_TERMS, 0)])
+        yield from self._fastest_first(levels, network, every, largest)
+
+    def _ranked(
+        self, levels: ConstraintLevels, mask: BoolArray, wants: list[PodsWanted], at: int, costs: IntArray | None
+    ) -> Iterator[ChosenArea]:
+        domains = levels.levels[at].domain_of_node
+        inside = levels.levels[at + 1].domain_of_node if at < len(levels.levels) - 1 else None
+        wider = [level.domain_of_node for level in levels.levels[:at]]
+        ranking = DomainRanking(wider, domains, inside, wants)
+        found = ranking.ranked(self._node_use(), self._placer.policy.topology_weights, costs)
+        for number, terms in found:
+            yield ChosenArea(mask & (domains == number), at, number, terms, len(found))
+
+    def _fastest_first(
+        self, levels: ConstraintLevels, network: NetworkRates, every: list[list[ChosenArea]], batch: PodBatch
+    ) -> Iterator[ChosenArea]:
+        """Where link rates are known, the domains with the highest predicted bandwidth come first; those that are about
+        as fast stay in the order of levels and scores."""
+        areas = [area for found in every for area in found[:MAX_PREDICTED]]
+        placer = self._placer
+        gpus = np.zeros((len(areas), len(self._working.nodes.names)), np.int64)
+        for at, area in enumerate(areas):
+            around = self._area_in(levels, area, CONSOLIDATED, ())
+            slots, score = placer.within(around).slots_and_score(batch.shape, batch.want)
+            for row, pods in pods_by_node(slots, score, around, len(batch.names)):
+                gpus[at, row] = pods * max(1, batch.want.gpus)
+        use = (self._node_use().used > 0).astype(np.int64)
+        speed = bus_bandwidth(network, gpus, use)
+        best = int(speed.max(initial=0))
+        if best <= 0:
+            yield from (area for found in every for area in found)
+            return
+        loss = np.where(speed < 0, FULL, FULL - speed * FULL // best) // PREDICTION_STEP
+        order = np.argsort(loss, kind="stable")
+        for at in order.tolist():
+            terms = areas[at].terms
+            aligned = int(np.clip(speed[at] * FULL // best, 0, FULL))
+            yield areas[at]._replace(terms=terms._replace(alignment=aligned) if terms else None)
+        yield from (area for found in every for area in found[MAX_PREDICTED:])
+
+    def _network(self, levels: ConstraintLevels) -> NetworkRates | None:
+        """The rates of the topology's links; None: no port or link has one."""
+        nodes = self._working.nodes
+        table = nodes.topologies.by_name.get(levels.topology) if levels.topology else None
+        if table is None:
+            return None
+        rates = nodes.once(("rates", levels.topology), lambda: network_rates(table, nodes.nodes))
+        return rates if rates.has_ports else None
 
     def _around_pods(
         self, levels: ConstraintLevels, mask: BoolArray, rows: list[int], batches: Sequence[PodBatch]
@@ -202,11 +257,14 @@ class LevelSearch:
     def _area(self, keys: tuple[PartKey, ...]) -> PlacementArea:
         """The area of the innermost part."""
         key = keys[-1]
-        area, levels, strategy = self._areas[key], self._levels_of(key), self._strategy(key)
+        return self._area_in(self._levels_of(key), self._areas[key], self._strategy(key), self._rows.get(key, ()))
+
+    def _area_in(self, levels: ConstraintLevels, area: ChosenArea, strategy: str, rows: Sequence[int]) -> PlacementArea:
         pods = np.zeros(len(area.mask), np.int64)
-        np.add.at(pods, self._rows.get(key, []), 1)
+        np.add.at(pods, list(rows), 1)
         inside = () if strategy == STATED else tuple(each.domain_of_node for each in levels.levels[area.level + 1 : -1])
-        return PlacementArea(area.mask, inside, strategy, self._node_use().used > 0, pods)
+        network = self._network(levels) if strategy == CONSOLIDATED else None
+        return PlacementArea(area.mask, inside, strategy, self._node_use().used > 0, pods, network)
 
     def _node_use(self) -> NodeUse:
         if self._use is None:

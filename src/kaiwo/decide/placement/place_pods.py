@@ -20,11 +20,12 @@ from kaiwo.model.request import Request
 from kaiwo.plugins.guarded_calls import call_for_int, call_plugin, call_score
 from kaiwo.plugins.registry import ActivePlugins
 from kaiwo.snapshot.array_types import IntArray
-from kaiwo.snapshot.node_table import SIZE
+from kaiwo.snapshot.node_table import FREE_GPU, SIZE
 from kaiwo.snapshot.queue_table import ResourceVector
 from kaiwo.snapshot.working_copy import WorkingCopy
 
 COST_WEIGHT = 1 << 32  # above every score
+OPEN_WEIGHT = 1 << 28  # above the scores of nodes, below every cost
 _NO_COLUMNS = np.zeros(0, np.int64)
 
 
@@ -89,6 +90,10 @@ class Placer:
         """How many pods fit on each node. Shape -1: `want` has no shape."""
         return self._state(shape, want).slots
 
+    def slots_and_score(self, shape: int, want: Request) -> tuple[IntArray, IntArray]:
+        state = self._state(shape, want)
+        return state.slots, state.score
+
     def costs_of(self, want: Request) -> IntArray | None:
         """Per node: what a pod there would cost; None: places cost nothing."""
         return None if self._costs is None else self._costs.of_nodes(want)
@@ -108,6 +113,8 @@ class Placer:
             score = state.score if self._costs is None else state.score - self._costs.of_nodes(want) * COST_WEIGHT
             if count > 1 and not placed:
                 score = self._prefer_roomy_domains(want, state, score, count)
+            if self._packs and want.gpus and self.working.nodes.topologies.by_name:
+                score = score - self._levels_opened() * OPEN_WEIGHT
             row = int(score.argmax())  # the first of the best: rows are sorted by name
             if state.slots[row] <= 0:
                 break
@@ -117,6 +124,21 @@ class Placer:
             if here == slots and shape >= 0 and self._mask is None and want.neighbours is None:
                 self._scores.mark_filled(shape, row)
         return placed
+
+    def _levels_opened(self) -> IntArray:
+        """By node: on how many levels a pod there would be the first to use GPUs of its domain.
+
+        Empty leaves stay whole for work that needs them, whoever is placed.
+        """
+        nodes = self.working.nodes
+        used = np.maximum(nodes.gpu_total - self.working.free[:, FREE_GPU], 0)
+        opened = np.zeros(len(used), np.int64)
+        for name in sorted(nodes.topologies.by_name):
+            for level in nodes.topologies.by_name[name].levels:
+                domains = level.domain_of_node
+                by_domain = np.append(sum_by_domain(domains, used), 1)  # the last: nodes without a domain open none
+                opened += by_domain[domains] == 0
+        return opened
 
     def _fills_at_once(self, want: Request) -> bool:
         """Shares on several devices, and pods that must be spread, change what the next pod finds."""

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from kaiwo.decide.cycle_state import CycleInput, CycleState, earliest_s
+from kaiwo.decide.placement.level_room import obeys_levels
 from kaiwo.decide.placement.place_pods import charge_of_placed
 from kaiwo.decide.placement.place_workload import leaders_first
 from kaiwo.decide.placement.queue_limits import QueueCharge
@@ -153,6 +154,10 @@ class _PlannedStartStep:
         for need in self._class_of(planned.workload).needs:
             if need.needed and not self._cycle_state.scores.state(need.shape).allowed[usage.rows].all():
                 return False
+        places = {place.pod: place.node for place in planned.places}
+        workload = self._state.workloads[planned.workload]
+        if not obeys_levels(self._state, self._cycle_state.working.nodes, workload, places):
+            return False  # its nodes are in other domains by now
         at_s = planned.start_s
         if at_s <= self._now_s:
             at_s = max(at_s + OVERDUE_S, self._now_s + 1)

@@ -82,6 +82,17 @@ def _ago(at_s: int, now: int) -> str:
     return f"{short_duration(now - at_s)} ago" if at_s else ""
 
 
+def _levels(detail: WorkloadDetail) -> str:
+    """`one leaf required, one node preferred`."""
+    parts = [
+        f"one {detail.required_level} required" if detail.required_level else "",
+        f"one {detail.preferred_level} preferred" if detail.preferred_level else "",
+        f"{detail.segment_size} pods in one {detail.segment_level}" if detail.segment_size else "",
+        detail.placement_strategy,
+    ]
+    return ", ".join(filter(None, parts))
+
+
 def _print_workload(detail: WorkloadDetail, now: int) -> None:
     w = detail.summary
     if detail.expires_s > now:
@@ -105,6 +116,7 @@ def _print_workload(detail: WorkloadDetail, now: int) -> None:
         ("peak memory", rounded_memory(detail.attempts[-1].peak_mib) if _has_peak(detail) else ""),
         ("time limit", duration(detail.time_limit_s) if detail.time_limit_s else ""),
         ("reservation", detail.reservation),
+        ("levels", _levels(detail)),
         ("expires", expires),
         ("estimate", duration(detail.estimate_s) if detail.estimate_s else ""),
         ("preemption delay", delay if detail.preemption_delay_s else ""),
@@ -121,7 +133,8 @@ def _print_workload(detail: WorkloadDetail, now: int) -> None:
         ("submission", _submissions(detail)),
     )
     incomplete = f"{short_name(w.name)} is {detail.incomplete}" if detail.incomplete else ""
-    for sentence in filter(None, (detail.capped_priority, detail.planned, incomplete, detail.kept_places)):
+    placed = [each.sentence for each in detail.domains]
+    for sentence in filter(None, (detail.capped_priority, detail.planned, incomplete, detail.kept_places, *placed)):
         click.echo("\n" + printing.wrap(printing.as_sentence(sentence)))
     if detail.placed:
         pods = [

@@ -4,8 +4,15 @@ import msgspec
 
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod, Key
 from kaiwo.clusters.kubernetes.decode.wire_objects import Condition, Meta, Wire
-from kaiwo.clusters.kubernetes.gangs.labels import KUEUE_GROUP, KUEUE_REQUIRED
+from kaiwo.clusters.kubernetes.gangs.labels import (
+    KUEUE_GROUP,
+    KUEUE_PREFERRED,
+    KUEUE_REQUIRED,
+    KUEUE_SLICE_REQUIRED,
+    KUEUE_SLICE_SIZE,
+)
 from kaiwo.manifests.kinds.node_affinity import HOSTNAME
+from kaiwo.model.network.constraint import TopologyConstraint
 
 GROUP, KIND = "kueue.x-k8s.io", "Workload"
 MAX_CHARACTERS = 300  # of Kueue's own message
@@ -85,16 +92,24 @@ def is_managed_by_kueue(pod: CachedPod) -> bool:
     return _PREFIX_BYTES in pod.labels_text or _PREFIX_BYTES in pod.annotations_text
 
 
-def unassigned_topology(pod: CachedPod) -> str:
-    """The topology level of which all its pods need the same domain, if none is chosen yet; else empty.
+def kueue_levels(pod: CachedPod) -> TopologyConstraint | None:
+    """The levels that Kueue's annotations ask for the pods of its pod set; None: none, or Kueue has chosen the domain.
 
     Kueue labels the pods for which it chooses, and writes the domain into their node selectors before it ungates them.
     """
     if _PREFIX_BYTES not in pod.annotations_text:
-        return ""
-    level = pod.annotations.get(KUEUE_REQUIRED, "")
+        return None
+    notes = pod.annotations
+    required, preferred = notes.get(KUEUE_REQUIRED, ""), notes.get(KUEUE_PREFERRED, "")
+    slice_level, slice_size = notes.get(KUEUE_SLICE_REQUIRED, ""), notes.get(KUEUE_SLICE_SIZE, "")
+    has_slices = bool(slice_level) and slice_size.isdecimal() and int(slice_size[:9]) > 0
+    if not (required or preferred or has_slices):
+        return None
     chosen = {rule.key for rule in pod.spec.request.node_rules if rule.operator == "In"}
-    return "" if TAS_LABEL in pod.labels or chosen & {level, HOSTNAME} else level
+    if TAS_LABEL in pod.labels or chosen & {required or preferred, HOSTNAME}:
+        return None
+    segment = (int(slice_size[:9]), slice_level) if has_slices else (0, "")
+    return TopologyConstraint("", required, preferred, "", *segment)
 
 
 class _Spec(Wire):

@@ -14,14 +14,14 @@ from kaiwo.clusters.kubernetes.cache.affinity_index import AffinityIndex
 from kaiwo.clusters.kubernetes.cache.gang_index import ForeignMembers, GangIndex
 from kaiwo.clusters.kubernetes.cache.in_flight import InFlight
 from kaiwo.clusters.kubernetes.cache.kaiwo_object_cache import QueueCache, ReservationCache
-from kaiwo.clusters.kubernetes.cache.kueue_gates import KueueWorkloads, unassigned_topology
+from kaiwo.clusters.kubernetes.cache.kueue_gates import KueueWorkloads, kueue_levels
 from kaiwo.clusters.kubernetes.cache.priority_classes import PriorityClasses
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod, Key
 from kaiwo.clusters.kubernetes.decode.workload_annotations import read_valid_settings, read_workload_settings
 from kaiwo.clusters.kubernetes.gangs.gang import Gang
-from kaiwo.clusters.kubernetes.gangs.labels import KUEUE_REQUIRED
 from kaiwo.clusters.kubernetes.volumes.volume_cache import ClaimUsers
 from kaiwo.model.errors import ConfigError
+from kaiwo.model.network.constraint import TopologyConstraint
 from kaiwo.model.priority_cap import DEFAULT_MAX_PRIORITY
 from kaiwo.model.queue import UNBOUNDED_DEFAULT_QUEUE
 from kaiwo.model.request import Request
@@ -109,6 +109,8 @@ def build_unit(name: str, pods: Sequence[CachedPod], gang: Gang | None, old_slot
     roles, slots = _roles(kept, gang, old_slots)
     by_slot = {str(slots[each.pod.uid]): each.pod.key for each in kept}
     workload = replace(_workload(name, kept, roles, settings), groups=_sub_groups(gang, roles))
+    if gang is not None and gang.levels is not None and workload.levels is None:
+        workload = _with_levels(workload, gang.levels)
     return UnitPods(workload, slots, blocked, by_slot)
 
 
@@ -138,10 +140,9 @@ def _read_pod(pod: CachedPod, parts: UnitParts) -> _UnitPod | str | None:
         return _UnitPod(pod, _request(pod, parts), True)
     if pod.is_terminating:
         return None
-    kueue_reason = _explain_kueue(pod, parts)
     if pod.is_gated:
-        return kueue_reason or None  # otherwise Kubernetes itself writes the reason on a gated pod
-    if reason := pod.spec.refusal or kueue_reason or parts.affinity_index.explain_refusal(pod):
+        return parts.kueue.explain(pod) or None  # otherwise Kubernetes itself writes the reason on a gated pod
+    if reason := pod.spec.refusal or parts.affinity_index.explain_refusal(pod):
         return reason
     request = _request(pod, parts)
     if not pod.spec.claims:
@@ -206,18 +207,6 @@ def _explain_fault(settings: Workload, parts: UnitParts) -> str:
     return ""
 
 
-def _explain_kueue(pod: CachedPod, parts: UnitParts) -> str:
-    if pod.is_gated:
-        return parts.kueue.explain(pod)
-    level = unassigned_topology(pod) if parts.gang_index.is_in_gang(pod.key) else ""
-    if not level:
-        return ""
-    return (
-        f"its pods must share one {level} ({KUEUE_REQUIRED}), and none has been chosen; let Kueue admit it, "
-        "or remove the annotation"
-    )
-
-
 def _explain_gang(gang: Gang | None, kept: Sequence[_UnitPod], blocked: Mapping[Key, str], parts: UnitParts) -> str:
     """Why the unbound pods of a gang must wait, however much room there is."""
     if gang is None or all(each.is_fixed for each in kept):
@@ -260,7 +249,9 @@ def _roles(kept: Sequence[_UnitPod], gang: Gang | None, old_slots: Slots) -> tup
             title = name if len(shapes) == 1 else f"{name}.{number}"
             share = min(minimum, len(same))
             minimum -= share
-            roles.append(Role(request, title, len(same), share, leaf, name in leaders))
+            # A part of a role: Kueue's annotations are about the pods of one template, which are alike.
+            levels = kueue_levels(same[0].pod) if gang is not None else None
+            roles.append(Role(request, title, len(same), share, leaf, name in leaders, levels))
             slots |= _slots(title, same, old_slots)
     return tuple(roles), slots
 
@@ -274,8 +265,19 @@ def _sub_groups(gang: Gang | None, roles: Sequence[Role]) -> tuple[SubGroup, ...
         if leaf.minimum:
             own = [role for role in roles if role.group == leaf.name]
             is_short = sum(role.count for role in own) < leaf.minimum
-            leaves.append(SubGroup(leaf.name, leaf.group, len(own) + 1 if is_short else -1))
+            leaves.append(SubGroup(leaf.name, leaf.group, len(own) + 1 if is_short else -1, leaf.levels))
     return (*gang.subgroups, *leaves)
+
+
+def _with_levels(workload: Workload, levels: TopologyConstraint) -> Workload:
+    """The levels of the gang's own object, where no annotation of ours says something else."""
+    return replace(
+        workload,
+        topology=levels.topology,
+        required_level=levels.required,
+        preferred_level=levels.preferred,
+        placement_strategy=levels.strategy,
+    )
 
 
 def _named_roles(kept: Sequence[_UnitPod], gang: Gang | None) -> Iterable[tuple[str, int, list[_UnitPod]]]:

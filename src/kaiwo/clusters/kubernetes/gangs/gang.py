@@ -13,6 +13,7 @@ import msgspec
 from kaiwo.clusters.kubernetes.gangs.labels import JOBSET_ROLE, RAY_GROUP, TRAINING_ROLES
 from kaiwo.clusters.kubernetes.gangs.metadata import Owner, Reference, read_annotation
 from kaiwo.clusters.kubernetes.gangs.ownership import Member, OwnerIndex, OwnerLink, explain_unknown
+from kaiwo.model.network.constraint import TopologyConstraint
 from kaiwo.model.workload import SubGroup
 
 # Roles whose pods the others connect to, in LeaderWorkerSets, MPIJobs, Ray, PyTorchJobs and TFJobs, or by annotation.
@@ -44,6 +45,7 @@ class GangRole(msgspec.Struct, frozen=True, gc=False):
     minimum: int
     members: tuple[str, ...] = ()  # names of pods that exist and have not finished
     group: str = ""  # the sub-group that it is a part of
+    levels: TopologyConstraint | None = None  # how near to each other its pods run, as its object says
 
     @property
     def needed(self) -> int:
@@ -65,6 +67,7 @@ class Gang(msgspec.Struct, frozen=True, gc=False):
     subgroups: tuple[SubGroup, ...] = ()  # of which only some must start; empty: every role must
     is_suspended: bool = False
     previous_run: tuple[str, ...] = ()  # pods of an earlier run that still hold a node; nothing waits for them
+    levels: TopologyConstraint | None = None  # how near to each other all its pods run, as its object says
 
     @property
     def members(self) -> tuple[str, ...]:

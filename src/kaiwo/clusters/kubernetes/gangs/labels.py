@@ -30,6 +30,9 @@ KUEUE_FAST = "kueue.x-k8s.io/pod-group-fast-admission"
 KUEUE_SERVING = "kueue.x-k8s.io/pod-group-serving"
 KUEUE_MINIMUM = "kueue.x-k8s.io/job-min-parallelism"
 KUEUE_REQUIRED = "kueue.x-k8s.io/podset-required-topology"
+KUEUE_PREFERRED = "kueue.x-k8s.io/podset-preferred-topology"
+KUEUE_SLICE_REQUIRED = "kueue.x-k8s.io/podset-slice-required-topology"
+KUEUE_SLICE_SIZE = "kueue.x-k8s.io/podset-slice-size"
 
 # Names of PodGroups of other schedulers, with the API group that the name is to be found in.
 OTHER_LABELS = {

@@ -14,6 +14,7 @@ from kaiwo.clusters.kubernetes.gangs.kinds.declared_sizes import build_minimum_g
 from kaiwo.clusters.kubernetes.gangs.labels import KAI_SUB_GROUP, OTHER_ANNOTATIONS, OTHER_LABELS
 from kaiwo.clusters.kubernetes.gangs.metadata import Owner
 from kaiwo.clusters.kubernetes.gangs.ownership import Member, OwnerIndex, OwnerLink
+from kaiwo.model.network.constraint import STATED, TopologyConstraint
 from kaiwo.model.request import Request
 from kaiwo.model.workload import ROOT, Role, SubGroup, Workload, has_minimum, subgroup_problem
 from kaiwo.snapshot.subgroup_choices import ways_to_start
@@ -22,11 +23,32 @@ GROUPS = tuple(dict.fromkeys((*OTHER_LABELS.values(), *OTHER_ANNOTATIONS.values(
 RULE = "the sub-groups of the pod group"
 
 
+class LevelSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """KAI-Scheduler's topologyConstraint. Its levels are node labels."""
+
+    topology: str | None = None
+    required_topology_level: str | None = None
+    preferred_topology_level: str | None = None
+
+    @property
+    def constraint(self) -> TopologyConstraint | None:
+        """Only what it states counts: no tighter level is looked for, as in KAI-Scheduler."""
+        required, preferred = self.required_topology_level or "", self.preferred_topology_level or ""
+        if not (required or preferred):
+            return None
+        return TopologyConstraint(self.topology or "", required, preferred, STATED)
+
+
 class SubGroupSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     name: str
     min_member: int | None = None
     min_sub_group: int | None = None
     parent: str | None = None
+    topology_constraint: LevelSpec | None = None
+
+    @property
+    def levels(self) -> TopologyConstraint | None:
+        return self.topology_constraint.constraint if self.topology_constraint else None
 
     @property
     def above(self) -> str:
@@ -41,6 +63,7 @@ class OtherSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     min_member: int | None = 1
     min_sub_group: int | None = None
     sub_groups: tuple[SubGroupSpec, ...] | None = None
+    topology_constraint: LevelSpec | None = None
 
 
 class OtherPodGroup(Owner, frozen=True, gc=False):
@@ -65,13 +88,18 @@ def assemble(key: GangKey, members: Sequence[Member], owners: OwnerIndex) -> Gan
     if not isinstance(owner, OtherPodGroup):
         return build_ownerless_gang(key, members, owner)
     if owner.spec and owner.spec.sub_groups:
-        return _build_tree_gang(key, members, owner.spec.sub_groups, owner.spec.min_sub_group)
+        whole = SubGroupSpec(
+            ROOT, min_sub_group=owner.spec.min_sub_group, topology_constraint=owner.spec.topology_constraint
+        )
+        return _build_tree_gang(key, members, owner.spec.sub_groups, whole)
     minimum = (owner.spec and owner.spec.min_member) or 1
-    return build_minimum_gang(key, members, minimum, "the pod group's minimum", owners)
+    gang = build_minimum_gang(key, members, minimum, "the pod group's minimum", owners)
+    levels = owner.spec.topology_constraint if owner.spec else None
+    return gang if levels is None else msgspec.structs.replace(gang, levels=levels.constraint)
 
 
 def _build_tree_gang(
-    key: GangKey, members: Sequence[Member], entries: Sequence[SubGroupSpec], min_sub_group: int | None
+    key: GangKey, members: Sequence[Member], entries: Sequence[SubGroupSpec], whole: SubGroupSpec
 ) -> Gang:
     above = {entry.above for entry in entries}
     pods = names_by_role(members, _leaf_of)
@@ -80,7 +108,6 @@ def _build_tree_gang(
     done = {entry.name for entry in leaves if entry.name not in pods and ended[entry.name] >= entry.least_pods}
     done = _with_branches(done, entries, above)
     roles = [_leaf(each, pods.pop(each.name, []), ended[each.name]) for each in leaves if each.name not in done]
-    whole = SubGroupSpec(ROOT, min_sub_group=min_sub_group)
     branches = [each for each in entries if each.name in above and each.name not in done]
     finished = Counter(entry.above for entry in entries if entry.name in done)
     groups = tuple(_group(each, finished[each.name]) for each in (whole, *branches))
@@ -109,13 +136,13 @@ def _leaf(entry: SubGroupSpec, names: list[str], done: int) -> GangRole:
     minimum = entry.least_pods
     if len(names) < minimum:
         minimum = max(1, minimum - done)
-    return GangRole(entry.name, max(len(names), minimum), minimum, tuple(sorted(names)), entry.above)
+    return GangRole(entry.name, max(len(names), minimum), minimum, tuple(sorted(names)), entry.above, entry.levels)
 
 
 def _group(entry: SubGroupSpec, done: int) -> SubGroup:
     written = entry.min_sub_group
     minimum = -1 if written is None else max(1, written - done) if written > 0 else written
-    return SubGroup(entry.name, entry.above, minimum)
+    return SubGroup(entry.name, entry.above, minimum, entry.levels)
 
 
 def _explain_missing(key: GangKey, groups: tuple[SubGroup, ...], roles: Sequence[GangRole]) -> str:
