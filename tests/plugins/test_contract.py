@@ -29,6 +29,7 @@ PUBLIC = [
     "Allocation",
     "BoolArray",
     "Filter",
+    "Gpu",
     "GpuScore",
     "IntArray",
     "Node",

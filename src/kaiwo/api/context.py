@@ -27,6 +27,7 @@ from kaiwo.runtime.loop.loop_protocol import LiveLoop
 from kaiwo.runtime.nodes.agent_registry import AgentRegistry
 from kaiwo.runtime.overview.cluster_overview import ClusterOverview
 from kaiwo.runtime.partitioning.partitioning_loop import PartitioningLoop
+from kaiwo.runtime.plugin_worker.plugin_set import PluginSet
 
 VISIBLE_S = 1.0
 GATHER_S = 0.05  # writes of the scheduler within this time are recorded together
@@ -61,6 +62,7 @@ class Context:
         self.closing = self.streams.closing  # open streams end when this is set
         self.leadership: Leadership = SINGLE_REPLICA
         self.reservations: list[ReservationView] = []  # as of the last time that metrics were read
+        self.plugins = PluginSet()  # without strangers' plugins; the program that has some puts them here
         self.webhooks: WebhookStatus | None = None  # None: they are not served
         self.bugs = 0
 
@@ -68,7 +70,7 @@ class Context:
     async def running(self) -> AsyncIterator[None]:
         work = (
             self.live_pages.run(), self.lag.run(), self._watch_cycles(), self.agents.watch(), self.partitions.run(),
-            self._sync_audit(), self.access.people.run(),
+            self._sync_audit(), self.access.people.run(), self.plugins.run(self.live),
         )  # fmt: skip
         tasks = [asyncio.create_task(each) for each in work]
         try:

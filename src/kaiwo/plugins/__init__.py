@@ -4,6 +4,7 @@ The names below are all that a plugin needs; a test pins them. Everything else i
 the next.
 """
 
+from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node
 from kaiwo.model.obstacle import Reason
 from kaiwo.model.policy import Policy
@@ -39,6 +40,7 @@ __all__ = [
     "Allocation",
     "BoolArray",
     "Filter",
+    "Gpu",
     "GpuScore",
     "IntArray",
     "Node",

@@ -5,7 +5,6 @@ Never: trusts the plugin. What it may do, the kernel enforces: see `confinement`
        plugin tried, so that people read more than "killed by SIGSYS".
 """
 
-import importlib
 import os
 import site
 import sys
@@ -13,7 +12,6 @@ import sysconfig
 import warnings
 from typing import Any, NoReturn
 
-import msgspec
 import numpy as np
 
 import kaiwo
@@ -22,6 +20,7 @@ from kaiwo.plugins.contract import VictimTable
 from kaiwo.plugins.registry import POINTS
 from kaiwo.runtime.plugin_worker import messages
 from kaiwo.runtime.plugin_worker.confinement import Grade, confine
+from kaiwo.runtime.plugin_worker.plugin_object import make_plugin
 from kaiwo.runtime.plugin_worker.shared_memory import MESSAGE_PLACE, InputReader, OutputWriter
 from kaiwo.snapshot.array_types import read_only
 from kaiwo.snapshot.node_table import EditableNodeTable, NodeTable
@@ -81,9 +80,7 @@ class Worker:
         grade = confine((*self._readable, "/dev/null", "/dev/urandom"), load.memory_mib)
         sys.addaudithook(self._audit)
         try:
-            module, _, attribute = load.object.partition(":")
-            made = getattr(importlib.import_module(module), attribute)
-            self._plugin = _make(made, load.config)
+            self._plugin = make_plugin(load)
             loaded = _describe(self._plugin, grade)
         except BaseException as error:  # the same: the plugin's own code ran
             self._fault(error)
@@ -186,18 +183,6 @@ class ViewTables:
             "reservations": None, "past_usage": None, "_derived": {},
         }  # fmt: skip
         return View(fixed | amounts)
-
-
-def _make(made: Any, config: dict[str, Any]) -> Any:
-    """An instance of the plugin's class, with its checked configuration where it has one."""
-    if not isinstance(made, type):
-        return made
-    wanted = getattr(made, "Config", None)
-    if wanted is None:
-        if config:
-            raise ValueError(f"it takes no configuration, but {', '.join(sorted(config))} is configured")
-        return made()
-    return made(msgspec.convert(config, wanted))
 
 
 def _describe(plugin: Any, grade: Grade) -> messages.Loaded:
