@@ -77,11 +77,10 @@ def test_a_plugin_lives_through_a_day(product: Product, tmp_path: Path) -> None:
     assert product.run("plugins", "enable", "favourite") == "plugin favourite is active\n"
     assert product.run("plugins", "disable", "favourite", "--reason", "enough") == "plugin favourite is disabled\n"
     assert product.run("plugins", "reload", "favourite") == "plugin favourite is active\n"
-    audit = json.loads(product.run("audit", "-o", "json"))["items"]
-    assert {"enable-plugin", "disable-plugin", "reload-plugin"} <= {each["action"] for each in audit}
-    assert any(each["reason"] == "enough" for each in audit)
+    audit = product.run("audit", "-o", "wide")
+    assert all(action in audit for action in ("enable-plugin", "disable-plugin", "reload-plugin", "enough"))
     assert "favourite" in product.run("plugins")
-    assert "not there" not in product.run("plugins", "list", "-o", "wide")
+    assert "confined" in product.run("plugins", "list", "-o", "wide")
 
 
 def metrics(product: Product) -> str:

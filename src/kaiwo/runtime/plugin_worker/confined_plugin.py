@@ -49,7 +49,7 @@ class ConfinedPlugin:
     def __init__(self, name: str, version: str, worker: WorkerProcess) -> None:
         self.name, self.version, self.worker = name, version, worker
         self._defined: tuple[object, object, int] | None = None
-        self._sent: list[object] = []
+        self._sent: dict[str, object] = {}  # nodes that the worker knows, by name
         self._sent_queues: object = None
         self._applies: dict[Request, bool] = {}
         for field, value in worker.loaded.declared.items():
@@ -156,14 +156,16 @@ class ConfinedPlugin:
         now = (nodes.names, view.queues.queues, int(nodes.node_changed.max(initial=-1)))
         if self._defined is not None and self._is_as_defined(now):
             return
-        begins = self._defined is None or self._defined[0] is not nodes.names
-        changed = [node for at, node in enumerate(nodes.nodes) if begins or node is not self._sent[at]]
+        names = None if self._defined is not None and self._defined[0] is nodes.names else tuple(nodes.names)
+        sent = self._sent
+        changed = tuple(node for node in nodes.nodes if sent.get(node.name) is not node)
         queues = None if view.queues.queues is self._sent_queues else tuple(view.queues.queues)
-        names = tuple(nodes.names) if begins else None
-        models, profiles = tuple(nodes.models), tuple(nodes.profiles)
+        places = self.worker.put({name: getattr(nodes, name) for name in messages.NODE_COLUMNS})
+        lists = (tuple(nodes.models), tuple(nodes.profiles), tuple(nodes.extended_names), dict(nodes.vendors))
         number = self.worker.next_number()
-        self.worker.define(messages.Define(number, names, tuple(changed), models, profiles, queues))
-        self._defined, self._sent, self._sent_queues = now, list(nodes.nodes), view.queues.queues
+        self.worker.define(messages.Define(number, names, changed, places, *lists, queues))
+        self._sent = {node.name: node for node in nodes.nodes}
+        self._defined, self._sent_queues = now, view.queues.queues
 
     def _is_as_defined(self, now: tuple[object, object, int]) -> bool:
         known = self._defined

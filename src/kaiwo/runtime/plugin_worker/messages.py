@@ -41,14 +41,23 @@ class Loaded(msgspec.Struct, frozen=True):
 
 
 class Define(msgspec.Struct, frozen=True, tag=True):
-    """Nodes and queues that are new to the worker. It answers with None."""
+    """Nodes and queues that are new to the worker; the columns of the node table are in the input. It answers None."""
 
     number: int
-    names: tuple[str, ...] | None  # of all nodes, when the table begins anew
-    nodes: tuple[Node, ...]
+    names: tuple[str, ...] | None  # of all nodes; None: as before
+    nodes: tuple[Node, ...]  # that are new or were redefined
+    arrays: dict[str, ArrayPlace]
     models: tuple[str, ...] = ()
     profiles: tuple[str, ...] = ()
+    extended_names: tuple[str, ...] = ()
+    vendors: dict[str, str] = {}
     queues: tuple[Queue, ...] | None = None  # None: as before
+
+
+# Columns of the node table that a confined plugin sees.
+NODE_COLUMNS = (
+    "cpu_size", "memory_size", "gpu_total", "gpu_model", "gpu_profile", "device_milli", "schedulable", "node_changed",
+)  # fmt: skip
 
 
 class Ask(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
