@@ -6,6 +6,7 @@ Out:   microseconds of one batch, and the part of the throughput that is lost. T
 """
 
 import argparse
+import gc
 import json
 import statistics
 import sys
@@ -97,6 +98,7 @@ def drain(nodes: int, backlog: Sequence[Event], registry: Registry, worker: Work
         while scheduler.cycle(now_s=0):
             pass
         take(scheduler, backlog)
+        gc.collect()  # what earlier runs left must not be this one's cost
         pods, began, cpu_s = 0, time.perf_counter(), _cpu_s(worker)
         while decision := scheduler.cycle(now_s=0):
             assert not decision.plan.notes or decision.plan.notes[0].code == "budget-spent", decision.plan.notes

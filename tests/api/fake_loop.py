@@ -73,6 +73,9 @@ class FakeLoop:
         self._news = asyncio.Event()
         self.patch([QueueChanged(Queue("default")), *(NodeChanged(node(f"n-{at:05d}")) for at in range(nodes))])
 
+    def clock(self) -> tuple[int, int]:
+        return 1000, 0
+
     def recent_notes(self) -> Sequence[Any]:
         return ()
 

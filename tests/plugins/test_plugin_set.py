@@ -278,10 +278,13 @@ class Loop:
     async def ask(self, question: Callable[[ClusterState], T]) -> T:
         return question(ClusterState())
 
+    def clock(self) -> tuple[int, int]:
+        return 60, 4
+
     async def changed(self, after: int) -> int:
-        if after >= 1:
-            await asyncio.sleep(3600)
-        return after + 1
+        while after >= self.revision:
+            await asyncio.sleep(0.01)
+        return self.revision
 
 
 HANGS = CODE.replace("        return np.array", "        while True: pass\n        return np.array")
@@ -308,6 +311,25 @@ def test_a_plugin_that_hangs_is_set_aside_by_the_watcher(site: Site, has_notes: 
     assert "favourite" not in dict(plugins.registry.versions)
 
 
+def test_a_plugin_that_was_enabled_again_does_not_fall_for_what_it_did_before(site: Site) -> None:
+    site.plugin("favourite")
+    plugins = site.allow("favourite").load()
+    loop = Loop([Note("plugin-set-aside", "favourite", "it did something")])
+
+    async def story() -> None:
+        watcher = asyncio.create_task(plugins.run(loop))
+        while plugins.status("favourite").state == "active":
+            await asyncio.sleep(0.01)
+        await plugins.enable("favourite", ask)
+        loop.revision += 1  # something changed, but no cycle was decided
+        await asyncio.sleep(0.1)
+        watcher.cancel()
+
+    asyncio.run(asyncio.wait_for(story(), 60))
+    assert plugins.status("favourite").state == "active"
+    assert plugins.status("favourite").faults == 1
+
+
 ORDERS = CODE.replace("def score(self, view, want, nodes):", "def workload_order(self, workload, policy):").replace(
     "return np.array([1000 * (view.nodes.names[row] == self.config.best) for row in nodes])",
     "return (len(workload.name),)",
@@ -323,3 +345,30 @@ def test_a_workload_order_is_used_from_the_start_and_not_switched_live(site: Sit
     assert [start.workload for start in plan.starts] == ["default/b"]
     with pytest.raises(RefusedError, match="restart Kaiwo"):
         asyncio.run(plugins.disable("favourite", ask))
+
+
+SINKS = CODE.replace("def score(self, view, want, nodes):", "def sink(self, sample):").replace(
+    "return np.array([1000 * (view.nodes.names[row] == self.config.best) for row in nodes])",
+    "return f'{sample.nodes} nodes'",
+)
+
+
+class Sampled(Loop):
+    ready = True
+
+
+def test_a_confined_sink_writes_through_kaiwo_and_takes_part_in_no_decision(site: Site) -> None:
+    site.plugin("favourite", SINKS, kinds='["sink"]')
+    plugins = site.allow("favourite").load()
+    assert plugins.status("favourite").state == "active"
+    assert "favourite" not in dict(plugins.registry.versions)
+    path = site.home / "sinks" / "favourite.log"
+
+    async def story() -> None:
+        feeding = asyncio.create_task(plugins.feed_sinks(Sampled([]), 0.01))
+        while not path.exists() or not path.read_text():
+            await asyncio.sleep(0.01)
+        feeding.cancel()
+
+    asyncio.run(asyncio.wait_for(story(), 60))
+    assert path.read_text().startswith("0 nodes\n")

@@ -8,14 +8,14 @@ import pytest
 
 from kaiwo.cli.verbs.operate.plugins import KINDS as OFFERED
 from kaiwo.model.errors import ConfigError
-from kaiwo.plugins.registry import POINTS
+from kaiwo.plugins.registry import ALL_POINTS
 from kaiwo.runtime.plugin_worker.plugin_files import plugin_in
 from kaiwo.runtime.plugin_worker.plugin_template import KINDS, write_project
 from kaiwo.runtime.plugin_worker.try_plugin import try_plugin
 
 
 def test_there_is_a_template_for_every_kind() -> None:
-    assert set(KINDS) == set(OFFERED) == set(POINTS)
+    assert set(KINDS) == set(OFFERED) == set(ALL_POINTS)
 
 
 @pytest.mark.timeout(300)

@@ -71,6 +71,7 @@ class Context:
         work = (
             self.live_pages.run(), self.lag.run(), self._watch_cycles(), self.agents.watch(), self.partitions.run(),
             self._sync_audit(), self.access.people.run(), self.plugins.run(self.live),
+            self.plugins.feed_sinks(self.live),
         )  # fmt: skip
         tasks = [asyncio.create_task(each) for each in work]
         try:

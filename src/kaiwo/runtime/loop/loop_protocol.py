@@ -32,6 +32,9 @@ class LiveLoop(Protocol):
     busy_since: float | None
     health: Health
 
+    def clock(self) -> tuple[int, int]:
+        """The cluster's time, and the number of the last cycle."""
+
     def recent_notes(self) -> Sequence[Note]:
         """What the last cycle noted."""
 

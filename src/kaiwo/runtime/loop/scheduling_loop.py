@@ -92,6 +92,10 @@ class SchedulingLoop:
             await waiter
         return self.revision
 
+    def clock(self) -> tuple[int, int]:
+        """The cluster's time, and the number of the last cycle."""
+        return self.cluster.now_s(), self.last_cycle.number if self.last_cycle is not None else 0
+
     def recent_notes(self) -> Sequence[Note]:
         """What the last cycle noted, such as a plugin that was set aside."""
         return self.last_cycle.notes if self.last_cycle is not None else ()

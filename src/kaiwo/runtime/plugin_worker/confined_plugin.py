@@ -6,6 +6,7 @@ cycle, and for one queue again after ASK_TURNS of its turns; an allocation and a
 pods. The counts depend on the snapshot alone, never on a clock, so a plan can be decided again.
 """
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from kaiwo.model.obstacle import Reason
 from kaiwo.model.policy import Policy
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Workload
-from kaiwo.plugins.contract import VictimTable
+from kaiwo.plugins.contract import MonitoringSample, VictimTable
 from kaiwo.plugins.guarded_calls import PluginFaultError
 from kaiwo.runtime.plugin_worker import messages
 from kaiwo.runtime.plugin_worker.worker_process import WorkerProcess
@@ -52,6 +53,7 @@ class ConfinedPlugin:
         self._sent: dict[str, object] = {}  # nodes that the worker knows, by name
         self._sent_queues: object = None
         self._applies: dict[Request, bool] = {}
+        self._lock = threading.Lock()
         for field, value in worker.loaded.declared.items():
             setattr(self, field, _declared(field, value))
         for point in worker.loaded.points:
@@ -127,6 +129,10 @@ class ConfinedPlugin:
         answer: BoolArray = self._ask("victim_filter", view, self._amounts(view) | arrays, **more)
         return answer
 
+    def _sink(self, sample: MonitoringSample) -> str:
+        text: str = self._ask("sink", None, {}, sample=sample)
+        return text
+
     def _ask_applies(self, want: Request) -> bool:
         """A pure plugin gives equal requests equal answers."""
         known = self._applies.get(want)
@@ -143,12 +149,14 @@ class ConfinedPlugin:
         }  # fmt: skip
 
     def _ask(self, point: str, view: View | None, arrays: dict[str, Any], **more: Any) -> Any:
-        self.worker.check()
-        if view is not None:
-            self._define(view)
-            more |= {"now_s": view.now_s, "clock": view.clock}
-        places = self.worker.put(arrays)
-        return self.worker.ask(messages.Ask(self.worker.next_number(), point, places, **more))
+        """One question at a time: cycles, arriving workloads and sinks are asked about on different threads."""
+        with self._lock:
+            self.worker.check()
+            if view is not None:
+                self._define(view)
+                more |= {"now_s": view.now_s, "clock": view.clock}
+            places = self.worker.put(arrays)
+            return self.worker.ask(messages.Ask(self.worker.next_number(), point, places, **more))
 
     def _define(self, view: View) -> None:
         """Tell the worker which nodes and queues are new, if any: most questions find it up to date."""

@@ -11,6 +11,7 @@ from kaiwo.model.policy import Policy
 from kaiwo.model.queue import Queue
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Workload
+from kaiwo.plugins.contract import MonitoringSample
 from kaiwo.runtime.plugin_worker.confinement import MEMORY_MIB, Grade
 from kaiwo.runtime.plugin_worker.shared_memory import ArrayPlace
 
@@ -74,6 +75,7 @@ class Ask(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     policy: Policy | None = None
     names: tuple[str, ...] = ()  # of the workloads of victims
     queues: tuple[str, ...] = ()  # of the same
+    sample: MonitoringSample | None = None
 
 
 Message = Load | Define | Ask

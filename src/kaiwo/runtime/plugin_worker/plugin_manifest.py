@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from kaiwo.model.errors import PluginError
-from kaiwo.plugins.registry import POINTS
+from kaiwo.plugins.registry import ALL_POINTS
 
 MANIFEST = "kaiwo-plugin.toml"
 MAX_BYTES = 64 << 10
@@ -47,10 +47,10 @@ def read_manifest(text: bytes, where: str) -> PluginManifest:
         raise PluginError(f"{where}: name is {found.name!r:.80}; use lower-case letters, digits and '-'")
     if not _OBJECT.match(found.object):
         raise PluginError(f"{where}: object is {found.object!r:.80}; write it as module:Class")
-    unknown = [kind for kind in found.kinds if kind not in POINTS]
+    unknown = [kind for kind in found.kinds if kind not in ALL_POINTS]
     if unknown or not found.kinds:
         wrong = f"names the kind {unknown[0]!r:.40}" if unknown else "names no kind"
-        raise PluginError(f"{where} {wrong}; there are: {', '.join(POINTS)}")
+        raise PluginError(f"{where} {wrong}; there are: {', '.join(ALL_POINTS)}")
     if not found.version:
         raise PluginError(f'{where} has an empty version; write one such as "1.0.0"')
     _bounds(found.kaiwo, where)

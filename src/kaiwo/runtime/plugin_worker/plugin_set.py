@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -22,10 +22,11 @@ from kaiwo.model.plan import Note
 from kaiwo.plugins.builtin import builtin_registry
 from kaiwo.plugins.contract import Plugin
 from kaiwo.plugins.guarded_calls import PluginFaultError
-from kaiwo.plugins.registry import Registry, check_plugin
+from kaiwo.plugins.registry import POINTS, Registry, check_plugin
 from kaiwo.runtime.log import emit
 from kaiwo.runtime.plugin_worker.confined_plugin import ConfinedPlugin
 from kaiwo.runtime.plugin_worker.messages import Load
+from kaiwo.runtime.plugin_worker.monitoring_sinks import EVERY_S, SampledLoop, SinkPlugin, feed_sinks
 from kaiwo.runtime.plugin_worker.plugin_files import FoundPlugin, installed_plugins, plugin_in, read_files
 from kaiwo.runtime.plugin_worker.plugin_manifest import PluginManifest, dependents, fits_version, load_order
 from kaiwo.runtime.plugin_worker.plugin_settings import PluginSetting, read_plugin_settings
@@ -50,6 +51,8 @@ class WatchedLoop(Protocol):
     def ask(self, question: Callable[[ClusterState], T]) -> Awaitable[T]: ...
 
     def recent_notes(self) -> Sequence[Note]: ...
+
+    def clock(self) -> tuple[int, int]: ...
 
 
 class PluginStatus(msgspec.Struct, frozen=True):
@@ -184,11 +187,18 @@ class PluginSet:
 
     async def run(self, live: WatchedLoop) -> None:
         """Set aside what misbehaved in the last cycle."""
-        seen = -1
+        seen, judged = -1, -1
         while True:
             seen = await live.changed(seen)
-            if found := self._new_faults(live.recent_notes()):
+            cycle = live.clock()[1]
+            # A cycle is judged once: a plugin that was enabled since must not fall for what it did before.
+            notes, judged = (live.recent_notes() if cycle != judged else ()), cycle
+            if found := self._new_faults(notes):
                 await live.ask(lambda _, found=found: self.set_aside(found))  # type: ignore[misc]
+
+    async def feed_sinks(self, live: SampledLoop, every_s: float = EVERY_S) -> None:
+        """Give a sample to every active sink now and then."""
+        await feed_sinks(live, self._home, self._sinks, lambda name, why: self.set_aside([(name, why)]), every_s)
 
     def close(self) -> None:
         for entry in self._entries.values():
@@ -320,8 +330,15 @@ class PluginSet:
 
     def _publish(self) -> None:
         """Strangers' plugins come first: of two orders, the first counts most, and ours is the default."""
-        active = (self._entries[name].plugin for name in self._order if self._entries[name].state == ACTIVE)
-        self.registry.replace_all((*filter(None, active), *self._builtin))
+        active = [plugin for plugin in self._active() if check_plugin(plugin) & set(POINTS)]
+        self.registry.replace_all((*active, *self._builtin))
+
+    def _active(self) -> list[Plugin]:
+        entries = [self._entries[name] for name in self._order if self._entries[name].state == ACTIVE]
+        return [entry.plugin for entry in entries if entry.plugin is not None]
+
+    def _sinks(self) -> list[SinkPlugin]:
+        return [cast(SinkPlugin, plugin) for plugin in self._active() if "sink" in check_plugin(plugin)]
 
     def _foreign(self, name: str) -> _Entry:
         if any(each.name == name for each in self._builtin):

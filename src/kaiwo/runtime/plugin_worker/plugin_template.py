@@ -82,6 +82,15 @@ KINDS: dict[str, KindTemplate] = {
 ''',
         "assert plugin.config.full_at == 8_000",
     ),
+    "sink": KindTemplate(
+        ("MonitoringSample",),
+        "",
+        '''    def sink(self, sample: MonitoringSample) -> str:
+        """One line a sample, while the cluster is not full."""
+        return "" if sample.gpu_used_milli > self.config.full_at else f"{sample.at_s} {sample.gpu_used_milli}"
+''',
+        'assert plugin.sink(MonitoringSample(7, 1, 2, 2, 16_000, 500, 0, 1)) == "7 500"',
+    ),
 }
 
 
@@ -129,8 +138,8 @@ def _code(title: str, name: str, template: KindTemplate) -> str:
 
 def _test(module: str, title: str, template: KindTemplate) -> str:
     numpy = "import numpy as np\n" if "np." in template.test else ""
-    optional = [each for each in ("Policy", "Request", "Workload") if each in template.test]
-    names = ["Gpu", "Node", *optional]
+    optional = [each for each in ("MonitoringSample", "Policy", "Request", "Workload") if each in template.test]
+    names = sorted(["Gpu", "Node", *optional])
     helpers = "all_nodes, view_of" if "all_nodes" in template.test else "view_of"
     return (
         f"{numpy}from kaiwo.plugins import {', '.join(names)}\n"

@@ -21,7 +21,7 @@ from kaiwo.model.policy import DEFAULT_POLICY
 from kaiwo.model.queue import Queue
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload
-from kaiwo.plugins.contract import VictimTable
+from kaiwo.plugins.contract import MonitoringSample, QueueSample, VictimTable
 from kaiwo.plugins.guarded_calls import PluginFaultError, call_for_rows, call_plugin, call_score
 from kaiwo.plugins.registry import check_plugin
 from kaiwo.plugins.testing import all_nodes, all_queues, view_of
@@ -145,6 +145,14 @@ def _ask_victim_filter(plugin: Any, view: View, number: int) -> object:
     return call_plugin(plugin.name, plugin.victim_filter, 2, view, victims, DEFAULT_POLICY)
 
 
+def _ask_sink(plugin: Any, view: View, number: int) -> object:
+    queues = tuple(QueueSample(name, 1_000, 8_000) for name in view.queues.names)
+    text = plugin.sink(MonitoringSample(number, number, len(view.nodes.names), 1, 8_000, 1_000, 1, 1, queues))
+    if not isinstance(text, str):
+        raise PluginFaultError(plugin.name, f"returned {type(text).__name__}; expected text")
+    return text
+
+
 _QUESTIONS: dict[str, Callable[[Any, View, int], object]] = {
     "filter": _ask_filter,
     "score": _ask_score,
@@ -153,4 +161,5 @@ _QUESTIONS: dict[str, Callable[[Any, View, int], object]] = {
     "queue_order": _ask_queue_order,
     "workload_order": _ask_workload_order,
     "victim_filter": _ask_victim_filter,
+    "sink": _ask_sink,
 }

@@ -20,7 +20,7 @@ import kaiwo
 from kaiwo.model.node import Node
 from kaiwo.model.obstacle import Reason
 from kaiwo.plugins.contract import VictimTable
-from kaiwo.plugins.registry import POINTS
+from kaiwo.plugins.registry import ALL_POINTS
 from kaiwo.runtime.plugin_worker import messages
 from kaiwo.runtime.plugin_worker.confinement import Grade, confine
 from kaiwo.runtime.plugin_worker.plugin_object import make_plugin
@@ -98,6 +98,8 @@ class Worker:
         arrays = self._arrays(ask)
         if ask.point == "applies":
             return bool(self._plugin.applies(ask.want))
+        if ask.point == "sink":
+            return self._plugin.sink(ask.sample)
         if ask.point == "workload_order":
             return self._plugin.workload_order(ask.workload, ask.policy)
         if ask.point in ("gpu_score", "allocation"):
@@ -211,7 +213,7 @@ def _describe(plugin: Any, grade: Grade) -> messages.Loaded:
     declared = {name: getattr(plugin, name) for name in DECLARED if hasattr(plugin, name)}
     if hasattr(plugin, "reason"):
         declared["reason"] = Reason(plugin.reason).value
-    points = tuple(point for point in POINTS if callable(getattr(plugin, point, None)))
+    points = tuple(point for point in ALL_POINTS if callable(getattr(plugin, point, None)))
     has_applies = callable(getattr(plugin, "applies", None))
     return messages.Loaded(points, grade, declared, has_applies, str(getattr(plugin, "version", "")))
 

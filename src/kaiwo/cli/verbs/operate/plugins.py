@@ -15,7 +15,7 @@ from kaiwo.cli.verb_base import LocalVerb, VerbGroup, connect_server, reason_opt
 from kaiwo.model.amounts import short_duration
 from kaiwo.model.errors import ConfigError
 
-KINDS = ("score", "filter", "gpu_score", "allocation", "queue_order", "workload_order", "victim_filter")
+KINDS = ("score", "filter", "gpu_score", "allocation", "queue_order", "workload_order", "victim_filter", "sink")
 COLUMNS = (
     Column("NAME", lambda p, _: p.name),
     Column("VERSION", lambda p, _: p.version or "-"),
