@@ -32,6 +32,7 @@ from kaiwo.snapshot.view import NO_TENANTS, View
 
 DECLARED = ("weight", "is_static", "depends_on", "placement", "fills")
 MAX_WORDS = 500
+MAX_DESCRIPTORS = 65_536
 # What no plugin does: see the events that CPython audits.
 FORBIDDEN = (
     "socket.", "subprocess.", "os.fork", "os.exec", "os.posix_spawn", "os.spawn", "os.system", "os.kill", "signal.",
@@ -44,6 +45,7 @@ class Worker:
     def __init__(self, asks: int, answers: int, shared_input: int, shared_output: int) -> None:
         self._asks, self._answers = asks, answers
         self._input, self._output = InputReader(shared_input), OutputWriter(shared_output)
+        _close_all_but(asks, answers)  # `mmap` has kept copies of the descriptors of its memory
         self._plugin: Any = None
         self._tables = ViewTables()
         self._readable: tuple[str, ...] = ()
@@ -216,6 +218,13 @@ def _describe(plugin: Any, grade: Grade) -> messages.Loaded:
     points = tuple(point for point in ALL_POINTS if callable(getattr(plugin, point, None)))
     has_applies = callable(getattr(plugin, "applies", None))
     return messages.Loaded(points, grade, declared, has_applies, str(getattr(plugin, "version", "")))
+
+
+def _close_all_but(*kept: int) -> None:
+    begin = 3
+    for fd in (*sorted(kept), MAX_DESCRIPTORS):
+        os.closerange(begin, fd)
+        begin = fd + 1
 
 
 def _code_folders() -> list[str]:
