@@ -24,10 +24,11 @@ from kaiwo.plugins.testing import all_nodes, view_of
 from kaiwo.runtime.loop.cycle_runner import CycleRunner
 from kaiwo.runtime.loop.replay import replay
 from kaiwo.runtime.plugin_worker import confined_plugin
-from kaiwo.runtime.plugin_worker.confined_plugin import ConfinedPlugin
+from kaiwo.runtime.plugin_worker.confined_plugin import ConfinedPlugin, _version
 from kaiwo.runtime.plugin_worker.confinement import Grade
 from kaiwo.runtime.plugin_worker.messages import Load
 from kaiwo.runtime.plugin_worker.worker_process import WorkerProcess
+from kaiwo.snapshot.working_copy import WorkingCopy
 from tests.api.world import node
 from tests.plugins.strangers import well_behaved
 from tests.worlds import World
@@ -131,6 +132,18 @@ def test_only_new_nodes_are_told_and_removed_ones_are_forgotten(confined: Starte
         decide(world.snapshot(), DEFAULT_POLICY, registry(plugin))
     names = ["node-0", "node-1", "node-2"]
     assert told == [(names, names), (None, ["node-1"]), (["new", *names], ["new"])]
+
+
+def test_a_question_about_a_change_does_not_confuse_the_worker(confined: Started) -> None:
+    """A fork of the state reaches the same version with another definition of the node."""
+    plugin, world = confined("CountsLabels"), World(nodes=2)
+    fork = world.state.fork()
+    fork.patch([NodeChanged(replace(fork.node_objects["node-0"], labels={"a": "1", "b": "2"}))])
+    world.tell(NodeChanged(replace(world.state.node_objects["node-0"], labels={"c": "3"})))
+    views = [WorkingCopy(state.snapshot(0)).view for state in (world.state, fork, world.state)]
+    assert _version(views[0]) == _version(views[1])
+    found = [plugin._score(view, Request(1_000), all_nodes(view)).tolist() for view in views]
+    assert found == [[1, 0], [2, 0], [1, 0]]
 
 
 def test_every_journaled_plan_is_decided_again_with_a_new_worker(

@@ -98,3 +98,10 @@ class CountsVariables:
 
     def score(self, view, want, nodes):
         return np.full(len(nodes), len(os.environ))
+
+
+class CountsLabels:
+    name, version, weight = "counts-labels", "1", 1
+
+    def score(self, view, want, nodes):
+        return np.array([len(view.nodes.nodes[row].labels) for row in nodes])

@@ -7,6 +7,7 @@ pods. The counts depend on the snapshot alone, never on a clock, so a plan can b
 """
 
 import threading
+import weakref
 from typing import Any
 
 import numpy as np
@@ -44,12 +45,32 @@ class _Memory:
         self.queue_keys: dict[int, tuple[tuple[int, ...], int]] = {}  # by queue: the key, and the turns since
 
 
+class _Defined:
+    """Which nodes and queues the worker knows. A question about a change is asked of a copy of the state, whose nodes
+    may differ at the same version: so the state belongs to it."""
+
+    __slots__ = ("_queues", "_state", "_version", "names")
+
+    def __init__(self, view: View) -> None:
+        self.names, self._queues = view.nodes.names, view.queues.queues
+        self._version = _version(view)
+        self._state = weakref.ref(view._state)
+
+    def is_of(self, view: View) -> bool:
+        is_same = self.names is view.nodes.names and self._queues is view.queues.queues
+        return is_same and self._version == _version(view) and self._state() is view._state
+
+
+def _version(view: View) -> int:
+    return int(view.nodes.node_changed.max(initial=-1))
+
+
 class ConfinedPlugin:
     """Has the methods of the points that the plugin serves, and what it declares."""
 
     def __init__(self, name: str, version: str, worker: WorkerProcess) -> None:
         self.name, self.version, self.worker = name, version, worker
-        self._defined: tuple[object, object, int] | None = None
+        self._defined: _Defined | None = None  # None: the worker knows nothing yet
         self._sent: dict[str, object] = {}  # nodes that the worker knows, by name
         self._sent_queues: object = None
         self._applies: dict[Request, bool] = {}
@@ -160,11 +181,10 @@ class ConfinedPlugin:
 
     def _define(self, view: View) -> None:
         """Tell the worker which nodes and queues are new, if any: most questions find it up to date."""
-        nodes = view.nodes
-        now = (nodes.names, view.queues.queues, int(nodes.node_changed.max(initial=-1)))
-        if self._defined is not None and self._is_as_defined(now):
+        nodes, known = view.nodes, self._defined
+        if known is not None and known.is_of(view):
             return
-        names = None if self._defined is not None and self._defined[0] is nodes.names else tuple(nodes.names)
+        names = None if known is not None and known.names is nodes.names else tuple(nodes.names)
         sent = self._sent
         changed = tuple(node for node in nodes.nodes if sent.get(node.name) is not node)
         queues = None if view.queues.queues is self._sent_queues else tuple(view.queues.queues)
@@ -173,11 +193,7 @@ class ConfinedPlugin:
         number = self.worker.next_number()
         self.worker.define(messages.Define(number, names, changed, places, *lists, queues))
         self._sent = {node.name: node for node in nodes.nodes}
-        self._defined, self._sent_queues = now, view.queues.queues
-
-    def _is_as_defined(self, now: tuple[object, object, int]) -> bool:
-        known = self._defined
-        return known is not None and known[0] is now[0] and known[1] is now[1] and known[2] == now[2]
+        self._defined, self._sent_queues = _Defined(view), view.queues.queues
 
 
 def _declared(field: str, value: Any) -> Any:
