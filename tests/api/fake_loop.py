@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from kaiwo.clusters.protocol import Abilities, RecordChanges
+from kaiwo.decide.cycle import BUILTIN
 from kaiwo.model.errors import NotFoundError
 from kaiwo.model.events import Event, NodeChanged, QueueChanged, WorkloadChanged
 from kaiwo.model.policy import DEFAULT_POLICY
@@ -60,6 +61,7 @@ class FakeLoop:
         self.state = ClusterState()
         self.cluster: Any = FakeCluster()
         self.policy = DEFAULT_POLICY
+        self.plugins = BUILTIN
         self.journal = None
         self.last_cycle = None
         self.evicted: Counter[tuple[str, str]] = Counter()
@@ -70,6 +72,12 @@ class FakeLoop:
         self.health = Health()
         self._news = asyncio.Event()
         self.patch([QueueChanged(Queue("default")), *(NodeChanged(node(f"n-{at:05d}")) for at in range(nodes))])
+
+    def clock(self) -> tuple[int, int]:
+        return 1000, 0
+
+    def recent_notes(self) -> Sequence[Any]:
+        return ()
 
     def patch(self, events: Sequence[Event]) -> None:
         self.state.patch(events)

@@ -36,6 +36,9 @@ VERBS = {
     "reservations describe": ("reservations describe night", READERS),
     "partitions": ("partitions", READERS),
     "agents": ("agents", READERS),
+    "plugins": ("plugins", READERS),
+    "plugins list": ("plugins list", READERS),
+    "plugins info": ("plugins info pack", READERS),
     "version": ("version", READERS),
     "doctor": ("doctor", READERS),
     "login": ("login", READERS),
@@ -57,6 +60,9 @@ VERBS = {
     "reservations create": (RESERVE, OPERATORS),
     "reservations delete": ("reservations delete none", OPERATORS),
     "demo clear": ("demo clear", ADMINS),
+    "plugins enable": ("plugins enable none", ADMINS),
+    "plugins disable": ("plugins disable none", ADMINS),
+    "plugins reload": ("plugins reload none", ADMINS),
     "tokens": ("tokens", ADMINS),
     "tokens list": ("tokens list", ADMINS),
     "tokens create": ("tokens create NAME --role viewer", ADMINS),
@@ -73,7 +79,7 @@ MORE = {
 }
 NEED_NO_SERVER = {
     "up", "scheduler", "install", "discover", "backup", "restore", "replay", "agent", "completion", "demo",
-    "audit head", "audit verify",
+    "audit head", "audit verify", "plugins check", "plugins bench", "plugins new",
 }  # fmt: skip
 ROLES = {"a": "admin", "o": "operator", "u": "user", "v": "viewer", "s": "scraper"}
 REFUSALS = ("has the role", "only reads /metrics", "belongs to", "in their own name")

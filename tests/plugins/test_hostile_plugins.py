@@ -15,6 +15,7 @@ from kaiwo.model.policy import DEFAULT_POLICY
 from kaiwo.plugins.builtin import builtin_registry
 from kaiwo.plugins.guarded_calls import PluginFaultError
 from kaiwo.plugins.registry import Registry
+from kaiwo.runtime.plugin_worker import worker_process
 from kaiwo.runtime.plugin_worker.confined_plugin import ConfinedPlugin
 from kaiwo.runtime.plugin_worker.messages import Load
 from kaiwo.runtime.plugin_worker.worker_process import WorkerProcess
@@ -98,3 +99,32 @@ def test_a_stopped_plugin_answers_no_more_and_says_why(folder: Path) -> None:
     assert [name for name, _ in faults] == ["exits"]
     with pytest.raises(PluginFaultError, match="ended its process with status 7"):
         plugin.worker.check()
+
+
+def test_a_worker_that_waits_for_a_processor_gets_more_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel says that it was ready to run all the time; the plugin itself sleeps for two seconds."""
+    waited = iter(range(0, 10**15, 10**12))
+    monkeypatch.setattr(worker_process, "run_delay_ns", lambda pid: next(waited))
+    plugin = start("answers_after_the_deadline", folder, [])
+    registry = with_plugin(plugin)
+    notes = [note for plan, _, _ in stream(World(nodes=8), registry) for note in plan.notes]
+    plugin.worker.close()
+    assert notes == []
+
+
+def test_a_worker_that_never_gets_a_processor_is_stopped_in_the_end(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited = iter(range(0, 10**15, 10**12))
+    monkeypatch.setattr(worker_process, "run_delay_ns", lambda pid: next(waited))
+    monkeypatch.setattr(worker_process, "MAX_LATE", 1)
+    plugin = start("sleeps", folder, [])
+    registry = with_plugin(plugin)
+    notes = [note.subject for plan, _, _ in stream(World(nodes=8), registry) for note in plan.notes]
+    plugin.worker.close()
+    assert set(notes) == {"sleeps"}
+
+
+def test_the_kernel_says_how_long_a_process_waited() -> None:
+    assert worker_process.run_delay_ns(os.getpid()) >= 0
+    assert worker_process.run_delay_ns(2**22 + 1) == 0

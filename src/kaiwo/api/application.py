@@ -27,6 +27,7 @@ from kaiwo.api.routes import (
     logs,
     nodes,
     partitions,
+    plugins,
     queues,
     reservations,
     stream,
@@ -44,7 +45,7 @@ BASE = "/api/v1"
 API_ROUTES: tuple[Route, ...] = (
     *cluster.ROUTES, *nodes.ROUTES, *agents.ROUTES, *partitions.ROUTES, *queues.ROUTES, *reservations.ROUTES,
     *workloads.ROUTES, *logs.ROUTES, *consoles.ROUTES, *submissions.ROUTES, *stream.ROUTES, *login.ROUTES,
-    *audit.ROUTES, *tokens.ROUTES, *topology.ROUTES,
+    *audit.ROUTES, *tokens.ROUTES, *topology.ROUTES, *plugins.ROUTES,
 )  # fmt: skip
 NOT_ZIPPED = ("text/event-stream", "text/plain", "image/png", "font/woff2")  # streams must not wait for a full block
 

@@ -28,6 +28,7 @@ from kaiwo.runtime.loop.loop_protocol import LiveLoop
 from kaiwo.runtime.nodes.agent_registry import AgentRegistry
 from kaiwo.runtime.overview.cluster_overview import ClusterOverview
 from kaiwo.runtime.partitioning.partitioning_loop import PartitioningLoop
+from kaiwo.runtime.plugin_worker.plugin_set import PluginSet
 from kaiwo.runtime.topology.topology_reader import TopologyReader
 
 VISIBLE_S = 1.0
@@ -64,6 +65,7 @@ class Context:
         self.closing = self.streams.closing  # open streams end when this is set
         self.leadership: Leadership = SINGLE_REPLICA
         self.reservations: list[ReservationView] = []  # as of the last time that metrics were read
+        self.plugins = PluginSet()  # without strangers' plugins; the program that has some puts them here
         self.webhooks: WebhookStatus | None = None  # None: they are not served
         self.bugs = 0
 
@@ -71,7 +73,8 @@ class Context:
     async def running(self) -> AsyncIterator[None]:
         work = (
             self.live_pages.run(), self.lag.run(), self._watch_cycles(), self.agents.watch(), self.partitions.run(),
-            self._sync_audit(), self.access.people.run(), self.topology.run(),
+            self._sync_audit(), self.access.people.run(), self.topology.run(), self.plugins.run(self.live),
+            self.plugins.feed_sinks(self.live),
         )  # fmt: skip
         tasks = [asyncio.create_task(each) for each in work]
         try:

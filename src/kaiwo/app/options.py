@@ -22,6 +22,7 @@ class ServerOptions(msgspec.Struct, frozen=True):
     insecure_http: bool = False  # True: other machines may connect without TLS
     agent_token_file: str = ""  # empty: KAIWO_HOME/agent-token
     policy: str = ""  # a file; empty: the default policy
+    plugins: str = ""  # a file that allows plugins; empty: none but Kaiwo's own
     partitions: str = ""  # off | dry-run | on; empty: as before
     audit_keep: str = "730d"  # how long records of the audit are kept
     audit_size: str = "1G"  # how much of it is kept; the oldest goes first

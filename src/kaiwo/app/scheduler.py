@@ -34,6 +34,7 @@ from kaiwo.runtime.log import emit
 from kaiwo.runtime.loop.learned_run_times import RunTimeFile, RunTimes
 from kaiwo.runtime.loop.past_usage_tracker import PastUsageInQueues, PastUsageTracker
 from kaiwo.runtime.loop.scheduling_loop import SchedulingLoop, first_of
+from kaiwo.runtime.plugin_worker.plugin_set import PluginSet
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -73,7 +74,9 @@ async def scheduling(options: SchedulerOptions) -> AsyncIterator[RunningSchedule
         if is_given:
             _check_cryptography(flag)
     _check_agents(options)
-    policy = load_policy(options.policy)
+    plugins = PluginSet(options.home, options.plugins)
+    await asyncio.to_thread(plugins.load_on_thread)
+    policy = load_policy(options.policy, plugins.registry)
     access = find_access(options.kubeconfig, options.context)
     problem = await check_connection(access)
     if problem:
@@ -85,8 +88,11 @@ async def scheduling(options: SchedulerOptions) -> AsyncIterator[RunningSchedule
     past_use = PastUsageTracker.of(policy, PastUsageInQueues(cluster.cache.queue_history))
     journal = Journal(Path(options.home) / "journal")
     run_times = RunTimes(RunTimeFile(options.home))
-    loop = SchedulingLoop(cluster, journal, policy, may_decide=guard.may_decide, past_use=past_use, run_times=run_times)
+    loop = SchedulingLoop(
+        cluster, journal, policy, plugins.registry, may_decide=guard.may_decide, past_use=past_use, run_times=run_times
+    )
     async with contextlib.AsyncExitStack() as stack:
+        stack.callback(plugins.close)
         stack.push_async_callback(cluster.close)
         stack.push_async_callback(guard.hand_over, cluster)
         if options.grant_keys:
@@ -99,7 +105,7 @@ async def scheduling(options: SchedulerOptions) -> AsyncIterator[RunningSchedule
         ending = asyncio.create_task(_first_to_end(tasks), name="kaiwo-scheduling")
         stack.push_async_callback(_cancel, [*tasks, ending])
         app, context = await _make_api(options, loop)
-        context.leadership = guard.leadership
+        context.leadership, context.plugins = guard.leadership, plugins
         if options.kubernetes_tokens:
             reviews = Client(access)  # not the cluster's own client: a standby answers people, too
             stack.push_async_callback(reviews.close)

@@ -44,6 +44,7 @@ from kaiwo.runtime.nodes.local_gpu_shares import LocalGpuShares
 from kaiwo.runtime.nodes.local_node import real_node
 from kaiwo.runtime.partitioning.local_machine import LocalMachine
 from kaiwo.runtime.partitioning.saved_state import FILE, read_state, with_saved_modes
+from kaiwo.runtime.plugin_worker.plugin_set import REFUSED, PluginSet
 from kaiwo.runtime.topology.read_source import with_inner_links
 
 
@@ -68,7 +69,9 @@ async def running(options: UpOptions) -> AsyncIterator[Running]:
     check_tls(tls)
     check_exposure(options.host, tls, options.insecure_http)
     asyncio.get_running_loop().set_exception_handler(log_loop_error)
-    policy = load_policy(options.policy)
+    plugins = PluginSet(options.home, options.plugins)
+    await asyncio.to_thread(plugins.load_on_thread)
+    policy = load_policy(options.policy, plugins.registry)
     find_gpus = lambda: discover(options.root, has_telemetry=False)  # noqa: E731
     sources = _topology_sources(options)
     cluster = LocalCluster(
@@ -85,7 +88,7 @@ async def running(options: UpOptions) -> AsyncIterator[Running]:
     past_use = PastUsageTracker.of(policy, PastUsageFile(options.home))
     run_times = RunTimes(RunTimeFile(options.home))
     journal = Journal(Path(options.home) / "journal")
-    loop = SchedulingLoop(cluster, journal, policy, past_use=past_use, run_times=run_times)
+    loop = SchedulingLoop(cluster, journal, policy, plugins.registry, past_use=past_use, run_times=run_times)
     settings = Settings(
         home=options.home, host=options.host, agent_token_file=options.agent_token_file, partitions=options.partitions,
         **audit_limits(options),
@@ -93,6 +96,7 @@ async def running(options: UpOptions) -> AsyncIterator[Running]:
     app = make_app(loop, settings)
     context = context_of(app)
     context.topology.sources = sources
+    context.plugins = plugins
     context.record_start(partitions=options.partitions)
     scheduling = asyncio.create_task(loop.run(), name="kaiwo-loop")
     try:
@@ -113,6 +117,7 @@ async def running(options: UpOptions) -> AsyncIterator[Running]:
         scheduling.cancel()
         await asyncio.gather(scheduling, return_exceptions=True)
         await cluster.close()
+        plugins.close()
 
 
 async def _run(options: UpOptions) -> None:
@@ -207,12 +212,20 @@ def _memory_notice(cluster: LocalCluster) -> str:
     return f"--memory is a promise, not a limit: {cluster.cgroups.promise}; to get a limit, {cluster.cgroups.remedy}"
 
 
+def _plugin_notices(context: Context) -> list[str]:
+    refused = [each for each in context.plugins.statuses() if each.state == REFUSED]
+    return [f"plugin {each.name} is not used: {each.detail}" for each in refused] + context.plugins.problems
+
+
 def _print_summary(options: UpOptions, kaiwo: Running) -> None:
     cluster = describe_nodes(list(kaiwo.cluster.state.nodes.values()), kaiwo.cluster.is_virtual)
     access = kaiwo.context.access
     login = kaiwo.url + access.login_path(access.owner)
     faults = (f"topology {name}: {fault}" for name, fault in sorted(kaiwo.context.topology.faults.items()))
-    notices = (access.token_notice, *kaiwo.cluster.notices, _memory_notice(kaiwo.cluster), *faults)
+    notices = (
+        access.token_notice, *kaiwo.cluster.notices, _memory_notice(kaiwo.cluster), *faults,
+        *_plugin_notices(kaiwo.context),
+    )  # fmt: skip
     lines = [
         f"Kaiwo is up at {kaiwo.url}",
         f"  cluster   {cluster}" + (f", time x{options.speed:g}" if options.speed != 1 else ""),

@@ -33,6 +33,7 @@ server_options = add_options(
     _file("--tls-key", "Private key, if it is not in the certificate file."),
     _file("--agent-token-file", "File with the node agents' token (default: KAIWO_HOME/agent-token)."),
     _file("--policy", "YAML file with the scheduling policy; see docs/policy.md."),
+    _file("--plugins", "YAML file that allows plugins of others; see docs/plugins.md."),
     click.option("--audit-keep", metavar="LENGTH", help="How long records of the audit are kept (default: 730d)."),
     click.option("--audit-size", metavar="SIZE", help="How much of the audit is kept (default: 1G)."),
     click.option(

@@ -54,6 +54,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "partitions": ("operate.partitions", "Show GPU partition changes: planned, running and done."),
         "audit": ("operate.audit", "Show who changed what; check that the records are whole."),
         "tokens": ("operate.tokens", "List, create, rotate or revoke the tokens of people."),
+        "plugins": ("operate.plugins", "List, check, enable, disable or reload plugins."),
         "agents": ("operate.agents", "List node agents and when each last reported."),
         "agent": ("operate.agent", "Report this machine's GPUs and allocate them to pods."),
     },

@@ -3,6 +3,7 @@
 Never: reads a clock, draws a random number, does I/O, or changes the snapshot. The budget is a count of steps.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kaiwo.decide.actions.allocate import Allocate, AllocationResult, allocate
@@ -26,10 +27,21 @@ BUILTIN = builtin_registry()
 ROOM_PART = 4  # a quarter of the budget is reserved for making room that the last cycle did not get to
 
 
-def decide(snapshot: Snapshot, policy: Policy = DEFAULT_POLICY, plugins: Registry = BUILTIN) -> Plan:
-    """What to start now, and what keeps the rest waiting. Equal snapshots give equal plans, byte for byte."""
+def decide(
+    snapshot: Snapshot,
+    policy: Policy = DEFAULT_POLICY,
+    plugins: Registry = BUILTIN,
+    set_aside: Sequence[Note] = (),
+) -> Plan:
+    """What to start now, and what keeps the rest waiting. Equal snapshots give equal plans, byte for byte.
+
+    `set_aside`: notes of plugins that take no part from the beginning. A plugin in another process may have missed its
+    deadline, which nothing in the snapshot tells; a replay gets it from the journal.
+    """
     state, active = snapshot.read(), plugins.active(policy)
     notes = _order_faults(state)
+    for note in set_aside:
+        notes, active = (*notes, note), active.without(note.subject)
     if not _to_try(state, active) and not state.backlog.pending_actions and not state.needs_cycle:
         return Plan(notes=notes)
     while True:

@@ -4,6 +4,7 @@ The names below are all that a plugin needs; a test pins them. Everything else i
 the next.
 """
 
+from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node
 from kaiwo.model.obstacle import Reason
 from kaiwo.model.policy import Policy
@@ -15,8 +16,11 @@ from kaiwo.plugins.contract import (
     Allocation,
     Filter,
     GpuScore,
+    MonitoringSample,
     QueueOrder,
+    QueueSample,
     Score,
+    Sink,
     VictimFilter,
     VictimTable,
     WorkloadOrder,
@@ -39,16 +43,20 @@ __all__ = [
     "Allocation",
     "BoolArray",
     "Filter",
+    "Gpu",
     "GpuScore",
     "IntArray",
+    "MonitoringSample",
     "Node",
     "Policy",
     "Queue",
     "QueueOrder",
+    "QueueSample",
     "Reason",
     "Request",
     "Rows",
     "Score",
+    "Sink",
     "VictimFilter",
     "VictimTable",
     "View",

@@ -9,6 +9,8 @@ A plugin is pure: no clock, no I/O, no randomness, no state.
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+import msgspec
+
 from kaiwo.model.obstacle import Reason
 from kaiwo.model.policy import Policy
 from kaiwo.model.request import Request
@@ -124,3 +126,31 @@ class VictimFilter(Plugin, Protocol):
 
     def victim_filter(self, view: View, victims: VictimTable, policy: Policy) -> BoolArray:
         """One boolean per unit: whether it may be stopped."""
+
+
+class QueueSample(msgspec.Struct, frozen=True):
+    name: str
+    used_milli: int  # GPUs, with all queues below it
+    quota_milli: int  # -1: unlimited
+
+
+class MonitoringSample(msgspec.Struct, frozen=True):
+    """The cluster at one moment, for monitoring."""
+
+    at_s: int  # the cluster's clock
+    cycle: int  # the number of the last cycle
+    nodes: int
+    nodes_ready: int
+    gpu_milli: int  # of all working GPUs
+    gpu_used_milli: int
+    waiting: int  # workloads
+    running: int  # workloads with pods
+    queues: tuple[QueueSample, ...] = ()
+
+
+@runtime_checkable
+class Sink(Plugin, Protocol):
+    """Turns samples into text for other monitoring. It runs outside of cycles, and Kaiwo writes what it returns."""
+
+    def sink(self, sample: MonitoringSample) -> str:
+        """Lines to append to the sink's file; empty: none."""

@@ -28,6 +28,8 @@ from kaiwo.snapshot.backlog import OrderFault, OrderKeys
 LAST = 2**62
 # Methods of the contract.
 POINTS = ("filter", "score", "gpu_score", "queue_order", "workload_order", "victim_filter", "allocation")
+EDGE_POINTS = ("sink",)  # methods that are called outside of cycles; no plan depends on them
+ALL_POINTS = (*POINTS, *EDGE_POINTS)
 PLACEMENTS = ("pack", "spread")
 _ATTRIBUTES = {"filter": ("reason", "is_static"), "score": ("weight",), "gpu_score": ("weight",)}
 _OPTIONAL = ("applies", "gpu_applies", "queue_order_of")  # methods
@@ -42,9 +44,9 @@ def check_plugin(plugin: Plugin) -> frozenset[str]:
         value = getattr(plugin, field)
         if not isinstance(value, str) or not value:
             raise _wrong(plugin, field, 'must be text, such as "1"')
-    served = [method for method in POINTS if callable(getattr(plugin, method, None))]
+    served = [method for method in ALL_POINTS if callable(getattr(plugin, method, None))]
     if not served:
-        raise PluginError(f"plugin '{name}' implements no extension point; give it one of: {', '.join(POINTS)}")
+        raise PluginError(f"plugin '{name}' implements no extension point; give it one of: {', '.join(ALL_POINTS)}")
     for method in served:
         for field in _ATTRIBUTES.get(method, ()):
             if not hasattr(plugin, field):
@@ -169,6 +171,11 @@ class Registry:
             raise PluginError(f"plugin '{plugin.name}' is registered already; rename one of them")
         self._plugins[plugin.name], self._points[plugin.name] = plugin, points
         self._recent = []
+
+    def replace_all(self, plugins: Iterable[Plugin]) -> None:
+        """These instead of all before, in this order. Nothing changes when one of them is not right."""
+        other = Registry(plugins, self._fallback)
+        self._plugins, self._points, self._recent = other._plugins, other._points, []
 
     def remove(self, name: str) -> None:
         if self._plugins.pop(name, None) is None:

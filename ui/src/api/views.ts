@@ -298,6 +298,27 @@ export interface PlanView {
   nodes: PlanNodeView[]
 }
 
+/** A plugin: where it comes from, whether it is confined, what it costs, and when it last failed. */
+export interface PluginView {
+  name: string
+  version: string
+  state: string
+  kinds: string[]
+  run: string
+  source: string
+  sha256: string
+  grade: string
+  detail: string
+  calls: number
+  mean_us: number
+  longest_us: number
+  faults: number
+  last_fault: string
+  last_fault_s: number
+  dependencies: string[]
+  description: string
+}
+
 /** One pod and the devices it holds. */
 export interface PodView {
   name: string

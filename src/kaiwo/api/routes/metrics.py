@@ -17,6 +17,7 @@ from kaiwo.clusters.kubernetes.webhooks.process_status import WebhookStatus
 from kaiwo.model.queue import UNLIMITED
 from kaiwo.model.reservation import ReservationPhase
 from kaiwo.runtime.loop.loop_metrics import Allocations
+from kaiwo.runtime.plugin_worker.plugin_set import PluginStatus
 
 Samples = Mapping[Any, float]  # by the values of the labels, as a tuple
 
@@ -82,6 +83,19 @@ def webhook_metrics(status: WebhookStatus | None) -> Iterator[Metric]:
 _registries: weakref.WeakKeyDictionary[Context, CollectorRegistry] = weakref.WeakKeyDictionary()
 
 
+def plugin_metrics(plugins: Sequence[PluginStatus]) -> Iterator[Metric]:
+    """Of the plugins of others: whether each takes part, what it costs, and how often it was set aside."""
+    found = {(each.name,): each for each in plugins if each.run != "built-in"}
+    active = {name: int(each.state == "active") for name, each in found.items()}
+    yield _gauges("kaiwo_plugin_active", "1 when the plugin takes part in decisions.", ["plugin"], active)
+    calls = {name: each.calls for name, each in found.items()}
+    yield _counters("kaiwo_plugin_calls_total", "Batches that the plugin answered.", ["plugin"], calls)
+    seconds = {name: each.calls * each.mean_us / 1e6 for name, each in found.items()}
+    yield _counters("kaiwo_plugin_seconds_total", "Time that its answers took.", ["plugin"], seconds)
+    faults = {name: each.faults for name, each in found.items()}
+    yield _counters("kaiwo_plugin_faults_total", "How often it was set aside.", ["plugin"], faults)
+
+
 def write_metrics(context: Context) -> tuple[bytes, str]:
     registry = _registries.get(context)
     if registry is None:
@@ -106,6 +120,7 @@ class _Collector:
         yield from reservation_metrics(context.reservations, context.live.allocations)
         yield from _process(context)
         yield from webhook_metrics(context.webhooks)
+        yield from plugin_metrics(context.plugins.statuses())
 
 
 def _cluster(context: Context) -> Iterator[Metric]:

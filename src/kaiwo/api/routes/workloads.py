@@ -78,7 +78,7 @@ async def get_workload(call: EndpointCall) -> WorkloadDetail:
     gpu_milli = 0 if at is None else int(rows.table[GPU, at])
     obstacles: tuple[Obstacle, ...] = ()
     if _is_explained(live, record):
-        obstacles = await live.ask(lambda state: explain.obstacles_of(state, name, live.policy, now_s))
+        obstacles = await live.ask(lambda state: explain.obstacles_of(state, name, live.policy, now_s, live.plugins))
     views = [obstacle_view(each, live.cluster.kind) for each in obstacles]
     detail = workload_detail(live.state, record, gpu_milli, views, live.policy, now_s)
     # On Kubernetes everybody changes work with kubectl.
@@ -133,7 +133,7 @@ async def _explain(live: LiveLoop, name: str, now_s: int) -> explain.Why | None:
     """If the next cycle will try the work, ask again after that cycle, for a limited time."""
 
     def question(state: ClusterState) -> explain.Why | None:
-        return explain.why(state, name, live.policy, now_s) if name in state.workloads else None
+        return explain.why(state, name, live.policy, now_s, live.plugins) if name in state.workloads else None
 
     found = await live.ask(question)
     with contextlib.suppress(TimeoutError):

@@ -17,6 +17,7 @@ _BY_RIGHT: dict[Right, tuple[str, ...]] = {
         "GET /workloads", "GET /workloads/{namespace}/{name}", "GET /workloads/{namespace}/{name}/why",
         "GET /workloads/{namespace}/{name}/logs", "GET /workloads/{namespace}/{name}/attempts",
         "GET /workloads/{namespace}/{name}/console",
+        "GET /plugins", "GET /plugins/{name}",
         "GET /whoami", "POST /logins", "DELETE /logins",
     ),
     Right.SUBMIT: (
@@ -33,6 +34,7 @@ _BY_RIGHT: dict[Right, tuple[str, ...]] = {
     ),
     Right.ADMINISTER: (
         "POST /partitions/policy", "DELETE /demo",
+        "POST /plugins/{name}/enable", "POST /plugins/{name}/disable", "POST /plugins/{name}/reload",
         "GET /tokens", "POST /tokens", "POST /tokens/{id}/rotate", "DELETE /tokens/{id}",
     ),
 }  # fmt: skip

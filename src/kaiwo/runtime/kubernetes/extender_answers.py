@@ -20,6 +20,7 @@ from kaiwo.model.gpu import Share, joined_rules, outside_tenant
 from kaiwo.model.queue import ThreadBound
 from kaiwo.model.request import Request, Toleration
 from kaiwo.model.workload import Pod
+from kaiwo.plugins.guarded_calls import PluginFaultError
 from kaiwo.runtime.loop.scheduling_loop import SchedulingLoop
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.snapshot import Snapshot
@@ -33,10 +34,14 @@ ANY_TAINT = (Toleration(operator="Exists"),)
 class ExtenderSnapshot:
     """The GPUs of the cluster at one moment, for one request."""
 
-    def __init__(self, state: ClusterState, now_s: int, loop: SchedulingLoop, request: Request) -> None:
+    def __init__(
+        self, state: ClusterState, now_s: int, loop: SchedulingLoop, request: Request, set_aside: Sequence[str] = ()
+    ) -> None:
         self.state, self.request = state, only_gpus(request)
         self.view = WorkingCopy(Snapshot(state, now_s))
         self.active = loop.plugins.active(loop.policy)
+        for name in set_aside:
+            self.active = self.active.without(name)
         self.scores = ShapeScores(state, self.view.view, self.view, self.active)
 
     def shape(self) -> ShapeState:
@@ -107,8 +112,17 @@ class ExtenderAnswers:
 
     async def _ask(self, workload: str, request: Request, question: Callable[[ExtenderSnapshot], T]) -> T:
         def answer(state: ClusterState) -> T:
+            """A plugin that misbehaves is set aside, as in `decide`, and the question is asked again."""
+            set_aside: list[str] = []
+            while True:
+                try:
+                    return answer_without(state, set_aside)
+                except PluginFaultError as fault:
+                    set_aside.append(fault.plugin)
+
+        def answer_without(state: ClusterState, set_aside: list[str]) -> T:
             wanted = _with_tenant(state, workload, request)
-            gpus = ExtenderSnapshot(state, self._loop.cluster.now_s(), self._loop, wanted)
+            gpus = ExtenderSnapshot(state, self._loop.cluster.now_s(), self._loop, wanted, set_aside)
             for pod in state.pods.get(workload, {}).values():
                 gpus.view.release_uncharged(pod)  # what it holds itself is free for it
             for name, pod in list(self._assumed.items()):

@@ -7,7 +7,9 @@ from typing import Protocol, TypeVar
 from kaiwo.clusters.protocol import Cluster
 from kaiwo.history.journal_writer import Journal
 from kaiwo.model.events import Event
+from kaiwo.model.plan import Note
 from kaiwo.model.policy import Policy
+from kaiwo.plugins.registry import Registry
 from kaiwo.runtime.loop.cycle_runner import CycleSummary
 from kaiwo.runtime.loop.loop_metrics import Allocations, Health
 from kaiwo.snapshot.cluster_state import ClusterState
@@ -21,6 +23,7 @@ class LiveLoop(Protocol):
     state: ClusterState
     cluster: Cluster
     policy: Policy
+    plugins: Registry
     journal: Journal
     last_cycle: CycleSummary | None
     evicted: Counter[tuple[str, str]]  # pods by queue and cause, since the start
@@ -29,6 +32,12 @@ class LiveLoop(Protocol):
     revision: int
     busy_since: float | None
     health: Health
+
+    def clock(self) -> tuple[int, int]:
+        """The cluster's time, and the number of the last cycle."""
+
+    def recent_notes(self) -> Sequence[Note]:
+        """What the last cycle noted."""
 
     def changed(self, after: int) -> Awaitable[int]:
         """Wait until the revision is above this."""

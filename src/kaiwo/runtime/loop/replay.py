@@ -56,12 +56,14 @@ def replay(home: str, cycle: int, plugins: Registry = BUILTIN) -> ReplayResult:
 def _decide_again(state: ClusterState, cycle: Cycle, entries: int, plugins: Registry) -> ReplayResult:
     waiting = len(state.backlog)
     before = {key: found.obstacles for key, found in state.backlog.by_key.items()}
-    now = decide(state.snapshot(cycle.head.now_s), cycle.setting.policy, plugins)
     then, differences = cycle.decode_plan(), []
+    known = {plugin.name for plugin in plugins.plugins}
+    set_aside = [note for note in then.notes if note.code == "plugin-set-aside" and note.subject in known]
+    now = decide(state.snapshot(cycle.head.now_s), cycle.setting.policy, plugins, set_aside)
     if cycle.setting.version != kaiwo.__version__:
         differences.append(f"code {cycle.setting.version} then, {kaiwo.__version__} now")
     if cycle.setting.plugins != plugins.versions:
-        differences.append("the plugins or their versions are others now")
+        differences += _plugin_differences(dict(cycle.setting.plugins), dict(plugins.versions))
     return ReplayResult(
         head=cycle.head,
         setting=cycle.setting,
@@ -73,6 +75,16 @@ def _decide_again(state: ClusterState, cycle: Cycle, entries: int, plugins: Regi
         waiting=waiting,
         differences=tuple(differences),
     )
+
+
+def _plugin_differences(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """A cycle can be decided again only with the plugins that took part."""
+    missing = [f"plugin {name} {version} took part and is missing now" for name, version in then.items() - now.items()
+               if name not in now]  # fmt: skip
+    added = [f"plugin {name} {version} did not take part" for name, version in now.items() if name not in then]
+    others = [f"plugin {name} was {then[name]} then, {now[name]} now" for name in then
+              if name in now and then[name] != now[name]]  # fmt: skip
+    return sorted(missing) + sorted(added) + sorted(others)
 
 
 def _is_same_in_numbers(then: Plan, now: Plan, before: Mapping[ClassKey, tuple[Obstacle, ...]]) -> bool:

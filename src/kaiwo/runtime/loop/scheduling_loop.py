@@ -16,7 +16,7 @@ from kaiwo.clusters.protocol import Cluster
 from kaiwo.decide.cycle import BUILTIN
 from kaiwo.history.journal_writer import Journal
 from kaiwo.model.events import ClockMoved, Event
-from kaiwo.model.plan import Plan
+from kaiwo.model.plan import Note, Plan
 from kaiwo.model.policy import DEFAULT_POLICY, Policy
 from kaiwo.plugins.registry import Registry
 from kaiwo.runtime.log import emit
@@ -103,6 +103,14 @@ class SchedulingLoop:
         self._inbox.append(tuple(events))
         self._wake.set()
 
+    def clock(self) -> tuple[int, int]:
+        """The cluster's time, and the number of the last cycle."""
+        return self.cluster.now_s(), self.last_cycle.number if self.last_cycle is not None else 0
+
+    def recent_notes(self) -> Sequence[Note]:
+        """What the last cycle noted, such as a plugin that was set aside."""
+        return self.last_cycle.notes if self.last_cycle is not None else ()
+
     async def ask(self, question: Callable[[ClusterState], T]) -> T:
         """Run this in a thread while the state does not change."""
         async with self._state_lock:
@@ -172,8 +180,8 @@ class SchedulingLoop:
             await self._update_past_usage(self._past_use)
         async with self._state_lock:
             snapshot = self.state.snapshot(self.cluster.now_s())
-        if self._runner.is_idle:
-            return
+            if self._runner.is_idle:  # inside: plugins change only while the lock is held
+                return
         self.busy_since = time.monotonic()
         try:
             decision = await self._on_thread(self._runner.decide, snapshot)

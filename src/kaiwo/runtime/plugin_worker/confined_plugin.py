@@ -6,6 +6,8 @@ cycle, and for one queue again after ASK_TURNS of its turns; an allocation and a
 pods. The counts depend on the snapshot alone, never on a clock, so a plan can be decided again.
 """
 
+import threading
+import weakref
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,7 @@ from kaiwo.model.obstacle import Reason
 from kaiwo.model.policy import Policy
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Workload
-from kaiwo.plugins.contract import VictimTable
+from kaiwo.plugins.contract import MonitoringSample, VictimTable
 from kaiwo.plugins.guarded_calls import PluginFaultError
 from kaiwo.runtime.plugin_worker import messages
 from kaiwo.runtime.plugin_worker.worker_process import WorkerProcess
@@ -43,15 +45,36 @@ class _Memory:
         self.queue_keys: dict[int, tuple[tuple[int, ...], int]] = {}  # by queue: the key, and the turns since
 
 
+class _Defined:
+    """Which nodes and queues the worker knows. A question about a change is asked of a copy of the state, whose nodes
+    may differ at the same version: so the state belongs to it."""
+
+    __slots__ = ("_queues", "_state", "_version", "names")
+
+    def __init__(self, view: View) -> None:
+        self.names, self._queues = view.nodes.names, view.queues.queues
+        self._version = _version(view)
+        self._state = weakref.ref(view._state)
+
+    def is_of(self, view: View) -> bool:
+        is_same = self.names is view.nodes.names and self._queues is view.queues.queues
+        return is_same and self._version == _version(view) and self._state() is view._state
+
+
+def _version(view: View) -> int:
+    return int(view.nodes.node_changed.max(initial=-1))
+
+
 class ConfinedPlugin:
     """Has the methods of the points that the plugin serves, and what it declares."""
 
     def __init__(self, name: str, version: str, worker: WorkerProcess) -> None:
         self.name, self.version, self.worker = name, version, worker
-        self._defined: tuple[object, object, int] | None = None
-        self._sent: list[object] = []
+        self._defined: _Defined | None = None  # None: the worker knows nothing yet
+        self._sent: dict[str, object] = {}  # nodes that the worker knows, by name
         self._sent_queues: object = None
         self._applies: dict[Request, bool] = {}
+        self._lock = threading.Lock()
         for field, value in worker.loaded.declared.items():
             setattr(self, field, _declared(field, value))
         for point in worker.loaded.points:
@@ -127,6 +150,10 @@ class ConfinedPlugin:
         answer: BoolArray = self._ask("victim_filter", view, self._amounts(view) | arrays, **more)
         return answer
 
+    def _sink(self, sample: MonitoringSample) -> str:
+        text: str = self._ask("sink", None, {}, sample=sample)
+        return text
+
     def _ask_applies(self, want: Request) -> bool:
         """A pure plugin gives equal requests equal answers."""
         known = self._applies.get(want)
@@ -143,31 +170,30 @@ class ConfinedPlugin:
         }  # fmt: skip
 
     def _ask(self, point: str, view: View | None, arrays: dict[str, Any], **more: Any) -> Any:
-        self.worker.check()
-        if view is not None:
-            self._define(view)
-            more |= {"now_s": view.now_s, "clock": view.clock}
-        places = self.worker.put(arrays)
-        return self.worker.ask(messages.Ask(self.worker.next_number(), point, places, **more))
+        """One question at a time: cycles, arriving workloads and sinks are asked about on different threads."""
+        with self._lock:
+            self.worker.check()
+            if view is not None:
+                self._define(view)
+                more |= {"now_s": view.now_s, "clock": view.clock}
+            places = self.worker.put(arrays)
+            return self.worker.ask(messages.Ask(self.worker.next_number(), point, places, **more))
 
     def _define(self, view: View) -> None:
         """Tell the worker which nodes and queues are new, if any: most questions find it up to date."""
-        nodes = view.nodes
-        now = (nodes.names, view.queues.queues, int(nodes.node_changed.max(initial=-1)))
-        if self._defined is not None and self._is_as_defined(now):
+        nodes, known = view.nodes, self._defined
+        if known is not None and known.is_of(view):
             return
-        begins = self._defined is None or self._defined[0] is not nodes.names
-        changed = [node for at, node in enumerate(nodes.nodes) if begins or node is not self._sent[at]]
+        names = None if known is not None and known.names is nodes.names else tuple(nodes.names)
+        sent = self._sent
+        changed = tuple(node for node in nodes.nodes if sent.get(node.name) is not node)
         queues = None if view.queues.queues is self._sent_queues else tuple(view.queues.queues)
-        names = tuple(nodes.names) if begins else None
-        models, profiles = tuple(nodes.models), tuple(nodes.profiles)
+        places = self.worker.put({name: getattr(nodes, name) for name in messages.NODE_COLUMNS})
+        lists = (tuple(nodes.models), tuple(nodes.profiles), tuple(nodes.extended_names), dict(nodes.vendors))
         number = self.worker.next_number()
-        self.worker.define(messages.Define(number, names, tuple(changed), models, profiles, queues))
-        self._defined, self._sent, self._sent_queues = now, list(nodes.nodes), view.queues.queues
-
-    def _is_as_defined(self, now: tuple[object, object, int]) -> bool:
-        known = self._defined
-        return known is not None and known[0] is now[0] and known[1] is now[1] and known[2] == now[2]
+        self.worker.define(messages.Define(number, names, changed, places, *lists, queues))
+        self._sent = {node.name: node for node in nodes.nodes}
+        self._defined, self._sent_queues = _Defined(view), view.queues.queues
 
 
 def _declared(field: str, value: Any) -> Any:

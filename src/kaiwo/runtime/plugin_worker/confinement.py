@@ -109,7 +109,7 @@ def _drop_capabilities() -> None:
 
 
 def _limit_resources(memory_mib: int) -> None:
-    with open("/proc/self/statm", encoding="ascii") as file:
+    with open("/proc/self/statm", "rb") as file:
         used = int(file.read().split()[0]) * resource.getpagesize()
     most = used + (memory_mib << 20)
     limits = {

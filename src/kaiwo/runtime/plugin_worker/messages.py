@@ -11,6 +11,7 @@ from kaiwo.model.policy import Policy
 from kaiwo.model.queue import Queue
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Workload
+from kaiwo.plugins.contract import MonitoringSample
 from kaiwo.runtime.plugin_worker.confinement import MEMORY_MIB, Grade
 from kaiwo.runtime.plugin_worker.shared_memory import ArrayPlace
 
@@ -41,14 +42,23 @@ class Loaded(msgspec.Struct, frozen=True):
 
 
 class Define(msgspec.Struct, frozen=True, tag=True):
-    """Nodes and queues that are new to the worker. It answers with None."""
+    """Nodes and queues that are new to the worker; the columns of the node table are in the input. It answers None."""
 
     number: int
-    names: tuple[str, ...] | None  # of all nodes, when the table begins anew
-    nodes: tuple[Node, ...]
+    names: tuple[str, ...] | None  # of all nodes; None: as before
+    nodes: tuple[Node, ...]  # that are new or were redefined
+    arrays: dict[str, ArrayPlace]
     models: tuple[str, ...] = ()
     profiles: tuple[str, ...] = ()
+    extended_names: tuple[str, ...] = ()
+    vendors: dict[str, str] = {}
     queues: tuple[Queue, ...] | None = None  # None: as before
+
+
+# Columns of the node table that a confined plugin sees.
+NODE_COLUMNS = (
+    "cpu_size", "memory_size", "gpu_total", "gpu_model", "gpu_profile", "device_milli", "schedulable", "node_changed",
+)  # fmt: skip
 
 
 class Ask(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
@@ -65,6 +75,7 @@ class Ask(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     policy: Policy | None = None
     names: tuple[str, ...] = ()  # of the workloads of victims
     queues: tuple[str, ...] = ()  # of the same
+    sample: MonitoringSample | None = None
 
 
 Message = Load | Define | Ask

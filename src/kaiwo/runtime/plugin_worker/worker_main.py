@@ -5,31 +5,34 @@ Never: trusts the plugin. What it may do, the kernel enforces: see `confinement`
        plugin tried, so that people read more than "killed by SIGSYS".
 """
 
-import importlib
 import os
 import site
 import sys
 import sysconfig
 import warnings
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NoReturn
 
-import msgspec
 import numpy as np
 
 import kaiwo
+from kaiwo.model.node import Node
 from kaiwo.model.obstacle import Reason
 from kaiwo.plugins.contract import VictimTable
-from kaiwo.plugins.registry import POINTS
+from kaiwo.plugins.registry import ALL_POINTS
 from kaiwo.runtime.plugin_worker import messages
 from kaiwo.runtime.plugin_worker.confinement import Grade, confine
+from kaiwo.runtime.plugin_worker.plugin_object import make_plugin
 from kaiwo.runtime.plugin_worker.shared_memory import MESSAGE_PLACE, InputReader, OutputWriter
 from kaiwo.snapshot.array_types import read_only
-from kaiwo.snapshot.node_table import EditableNodeTable, NodeTable
+from kaiwo.snapshot.node_table import EXTENDED, EditableNodeTable, NodeTable
 from kaiwo.snapshot.queue_table import EditableQueueTable
 from kaiwo.snapshot.view import NO_TENANTS, View
 
 DECLARED = ("weight", "is_static", "depends_on", "placement", "fills")
 MAX_WORDS = 500
+MAX_DESCRIPTORS = 65_536
 # What no plugin does: see the events that CPython audits.
 FORBIDDEN = (
     "socket.", "subprocess.", "os.fork", "os.exec", "os.posix_spawn", "os.spawn", "os.system", "os.kill", "signal.",
@@ -42,6 +45,7 @@ class Worker:
     def __init__(self, asks: int, answers: int, shared_input: int, shared_output: int) -> None:
         self._asks, self._answers = asks, answers
         self._input, self._output = InputReader(shared_input), OutputWriter(shared_output)
+        _close_all_but(asks, answers)  # `mmap` has kept copies of the descriptors of its memory
         self._plugin: Any = None
         self._tables = ViewTables()
         self._readable: tuple[str, ...] = ()
@@ -59,7 +63,7 @@ class Worker:
             self._number = message.number
             try:
                 if isinstance(message, messages.Define):
-                    self._tables.define(message)
+                    self._tables.define(message, self._arrays(message))
                     self._answer(messages.VALUE, messages.encoder.encode(None))
                 else:
                     self._reply(self._call(message))
@@ -81,9 +85,7 @@ class Worker:
         grade = confine((*self._readable, "/dev/null", "/dev/urandom"), load.memory_mib)
         sys.addaudithook(self._audit)
         try:
-            module, _, attribute = load.object.partition(":")
-            made = getattr(importlib.import_module(module), attribute)
-            self._plugin = _make(made, load.config)
+            self._plugin = make_plugin(load)
             loaded = _describe(self._plugin, grade)
         except BaseException as error:  # the same: the plugin's own code ran
             self._fault(error)
@@ -91,10 +93,15 @@ class Worker:
         self._is_loading = False
         self._answer(messages.VALUE, messages.encoder.encode(loaded))
 
+    def _arrays(self, message: messages.Define | messages.Ask) -> dict[str, np.ndarray[Any, Any]]:
+        return {name: self._input.array(place) for name, place in message.arrays.items()}
+
     def _call(self, ask: messages.Ask) -> Any:
-        arrays = {name: self._input.array(place) for name, place in ask.arrays.items()}
+        arrays = self._arrays(ask)
         if ask.point == "applies":
             return bool(self._plugin.applies(ask.want))
+        if ask.point == "sink":
+            return self._plugin.sink(ask.sample)
         if ask.point == "workload_order":
             return self._plugin.workload_order(ask.workload, ask.policy)
         if ask.point in ("gpu_score", "allocation"):
@@ -148,21 +155,37 @@ class ViewTables:
     """The tables of the last definitions, from which each view is made."""
 
     def __init__(self) -> None:
-        self._nodes = EditableNodeTable()
+        self._names: tuple[str, ...] = ()
+        self._known: dict[str, tuple[Node, Mapping[str, int]]] = {}  # each with the columns of its devices
         self._queues = EditableQueueTable().read_only()
-        self._shown: NodeTable = self._nodes.read_only()
+        self._shown: NodeTable = EditableNodeTable().read_only()
         self._free = self._gpus = np.zeros(0, np.int64)
 
-    def define(self, new: messages.Define) -> None:
-        if new.names is not None:
-            self._nodes = EditableNodeTable({node.name: node for node in new.nodes}, list(new.models),
-                                            list(new.profiles))  # fmt: skip
+    def define(self, new: messages.Define, arrays: dict[str, np.ndarray[Any, Any]]) -> None:
+        """Only what changed is decoded: a node that joins a large cluster must not cost as much as all of them."""
         for node in new.nodes:
-            self._nodes.write_node(node, (), 0)
+            self._known[node.name] = node, MappingProxyType({gpu.id: at for at, gpu in enumerate(node.gpus)})
+        if new.names is not None:
+            self._names = new.names
+            self._known = {name: self._known[name] for name in new.names}
+        columns = {name: read_only(arrays[name].copy()) for name in messages.NODE_COLUMNS}
+        fixed = {
+            "names": self._names,
+            "row": MappingProxyType({name: row for row, name in enumerate(self._names)}),
+            "nodes": tuple(self._known[name][0] for name in self._names),
+            "column": tuple(self._known[name][1] for name in self._names),
+            "models": new.models,
+            "profiles": new.profiles,
+            "extended_names": new.extended_names,
+            "vendors": MappingProxyType(new.vendors),
+            "_derived": {},
+        }
+        self._shown = NodeTable(fixed | columns)
         if new.queues is not None:
             self._queues = EditableQueueTable({queue.name: queue for queue in new.queues}).read_only()
-        self._shown = self._nodes.read_only()
-        self._free, self._gpus = np.zeros_like(self._nodes.free), np.zeros_like(self._nodes.gpus)
+        rows, width = arrays["gpu_model"].shape
+        self._free = np.zeros((rows, EXTENDED + len(new.extended_names)), np.int64)
+        self._gpus = np.zeros((rows, 4, width), np.int64)
 
     def view(self, ask: messages.Ask, arrays: dict[str, np.ndarray[Any, Any]]) -> View:
         view = self._make_view(
@@ -188,25 +211,20 @@ class ViewTables:
         return View(fixed | amounts)
 
 
-def _make(made: Any, config: dict[str, Any]) -> Any:
-    """An instance of the plugin's class, with its checked configuration where it has one."""
-    if not isinstance(made, type):
-        return made
-    wanted = getattr(made, "Config", None)
-    if wanted is None:
-        if config:
-            raise ValueError(f"it takes no configuration, but {', '.join(sorted(config))} is configured")
-        return made()
-    return made(msgspec.convert(config, wanted))
-
-
 def _describe(plugin: Any, grade: Grade) -> messages.Loaded:
     declared = {name: getattr(plugin, name) for name in DECLARED if hasattr(plugin, name)}
     if hasattr(plugin, "reason"):
         declared["reason"] = Reason(plugin.reason).value
-    points = tuple(point for point in POINTS if callable(getattr(plugin, point, None)))
+    points = tuple(point for point in ALL_POINTS if callable(getattr(plugin, point, None)))
     has_applies = callable(getattr(plugin, "applies", None))
     return messages.Loaded(points, grade, declared, has_applies, str(getattr(plugin, "version", "")))
+
+
+def _close_all_but(*kept: int) -> None:
+    begin = 3
+    for fd in (*sorted(kept), MAX_DESCRIPTORS):
+        os.closerange(begin, fd)
+        begin = fd + 1
 
 
 def _code_folders() -> list[str]:

@@ -71,11 +71,13 @@ def _json(value: Any) -> str:
 
 @click.command(cls=LocalVerb)
 @click.argument("cycle", type=click.IntRange(0))
+@click.option("--plugins", metavar="FILE", default="", help="File that allowed the plugins of others, as for kaiwo up.")
 @printing.output_option("table", "json", "yaml")
-def replay(cycle: int, output: str) -> int:
+def replay(cycle: int, plugins: str, output: str) -> int:
     """Rebuild the input of a past cycle, decide again, and compare the two plans byte by byte.
 
-    It reads the journal in the home folder and needs no running Kaiwo. Exits with 1 if the plans differ.
+    It reads the journal in the home folder and needs no running Kaiwo. Exits with 1 if the plans differ. A cycle in
+    which plugins of others took part can be decided again only with them: give the same --plugins file.
 
     \b
     Examples:
@@ -83,8 +85,15 @@ def replay(cycle: int, output: str) -> int:
       kaiwo replay 812
     """
     from kaiwo.runtime.loop.replay import replay as decide_again
+    from kaiwo.runtime.plugin_worker.plugin_set import PluginSet
 
-    result = decide_again(server_location().home_path, cycle)
+    home = server_location().home_path
+    loaded = PluginSet(home, plugins)
+    loaded.load_on_thread()
+    try:
+        result = decide_again(home, cycle, loaded.registry)
+    finally:
+        loaded.close()
     if output == "table":
         _print(result)
     else:

@@ -1,0 +1,241 @@
+"""`kaiwo plugins`: list plugins, enable, disable or reload them, and write, check or measure a new one."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from kaiwo.api.views import Page, PluginView
+from kaiwo.cli.client.api_client import object_path
+from kaiwo.cli.lists.columns import NUMBER, WIDE, table_row
+from kaiwo.cli.output import printing
+from kaiwo.cli.output.table_layout import Column
+from kaiwo.cli.verb_base import LocalVerb, VerbGroup, connect_server, reason_option, reason_query, run_for_each
+from kaiwo.model.amounts import short_duration
+from kaiwo.model.errors import ConfigError
+
+KINDS = ("score", "filter", "gpu_score", "allocation", "queue_order", "workload_order", "victim_filter", "sink")
+COLUMNS = (
+    Column("NAME", lambda p, _: p.name),
+    Column("VERSION", lambda p, _: p.version or "-"),
+    Column("STATE", lambda p, _: p.state, is_state=True),
+    Column("KINDS", lambda p, _: ", ".join(p.kinds) or "-"),
+    Column("RUNS", lambda p, _: p.run + (f" ({p.grade})" if p.grade and p.grade != "full" else "")),
+    Column("CALLS", lambda p, _: f"{p.calls:,}" if p.calls else "-", NUMBER),
+    Column("EACH", lambda p, _: f"{p.mean_us:,} µs" if p.calls else "-", NUMBER),
+    Column("LAST FAULT", lambda p, now: _last_fault(p, now)),
+    Column("SOURCE", lambda p, _: p.source or "-", False, WIDE),
+    Column("SHA256", lambda p, _: p.sha256[:12] or "-", False, WIDE),
+    Column("DETAIL", lambda p, _: p.detail or "-", False, WIDE),
+)
+
+
+@click.group(cls=VerbGroup, invoke_without_command=True, describe="kaiwo plugins info")
+@printing.output_option("table", "wide", "json", "yaml", "name")
+@click.pass_context
+def plugins(ctx: click.Context, output: str) -> None:
+    """List plugins; enable, disable or reload them; write, check or measure a new one.
+
+    Kaiwo runs a plugin of others only if its name and the sha256 of its files are in the file that `kaiwo up
+    --plugins` or `kaiwo scheduler --plugins` names. It runs in a process of its own without rights, and is set aside
+    when it misbehaves. See docs/plugins.md.
+
+    \b
+    Examples:
+      kaiwo plugins
+      kaiwo plugins info prefer-cheap-nodes
+      kaiwo plugins new prefer-cheap-nodes --kind score
+      kaiwo plugins check examples/plugins/prefer-cheap-nodes
+    """
+    if ctx.invoked_subcommand is None:
+        _print_list(output)
+
+
+@plugins.command("list")
+@printing.output_option("table", "wide", "json", "yaml", "name")
+def list_plugins(output: str) -> None:
+    """List all plugins: where each comes from, whether it is confined, what it costs, and when it last failed.
+
+    \b
+    Example:
+      kaiwo plugins list -o wide
+    """
+    _print_list(output)
+
+
+@plugins.command("info")
+@click.argument("name")
+@printing.output_option("table", "json", "yaml")
+def info(name: str, output: str) -> None:
+    """Show one plugin, with the sha256 of its files.
+
+    \b
+    Example:
+      kaiwo plugins info prefer-cheap-nodes
+    """
+    server = connect_server()
+    body = server.get(object_path("plugins", name))
+    if output != "table":
+        printing.print_body(body, output)
+        return
+    plugin = server.decode(body, PluginView)
+    cost = f"{plugin.calls:,} calls, {plugin.mean_us:,} µs each, at most {plugin.longest_us:,} µs"
+    rows = {
+        "state": plugin.state, "detail": plugin.detail, "kinds": ", ".join(plugin.kinds), "runs": plugin.run,
+        "confinement": plugin.grade, "from": plugin.source, "sha256": plugin.sha256,
+        "needs": ", ".join(plugin.dependencies), "cost": cost if plugin.calls else "",
+        "faults": f"{plugin.faults}; the last: {plugin.last_fault}" if plugin.faults else "",
+        "about": plugin.description,
+    }  # fmt: skip
+    click.echo(printing.bold(f"{plugin.name} {plugin.version}"))
+    for title, text in rows.items():
+        if text:
+            click.echo(f"  {title:<12} {text}")
+
+
+@plugins.command("enable")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@reason_option()
+def enable(names: tuple[str, ...], reason: str) -> int:
+    """Start plugins that are disabled or were set aside. Lasts until Kaiwo restarts.
+
+    \b
+    Example:
+      kaiwo plugins enable prefer-cheap-nodes
+    """
+    return _change(names, "enable", reason)
+
+
+@plugins.command("disable")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@reason_option()
+def disable(names: tuple[str, ...], reason: str) -> int:
+    """Stop plugins. Lasts until Kaiwo restarts; to make it last, write `enabled: false` into the file.
+
+    \b
+    Example:
+      kaiwo plugins disable prefer-cheap-nodes --reason "too slow"
+    """
+    return _change(names, "disable", reason)
+
+
+@plugins.command("reload")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@reason_option()
+def reload(names: tuple[str, ...], reason: str) -> int:
+    """Read the file of allowed plugins and the plugins' own files again, and start what they are now.
+
+    \b
+    Example:
+      kaiwo plugins reload prefer-cheap-nodes
+    """
+    return _change(names, "reload", reason)
+
+
+@plugins.command("check", cls=LocalVerb)
+@click.argument("folder", type=click.Path(exists=True, file_okay=False))
+@click.option("--config", metavar="JSON", default="{}", help="Its configuration, as a JSON object.")
+def check(folder: str, config: str) -> None:
+    """Load the plugin in a folder, confined, and call it on a made-up cluster. Needs no running Kaiwo.
+
+    It prints the lines with which an administrator allows the plugin.
+
+    \b
+    Example:
+      kaiwo plugins check examples/plugins/prefer-cheap-nodes
+    """
+    tried = _try(folder, config, nodes=100, calls=1)
+    click.echo(printing.bold(f"{tried.name} {tried.version} works"))
+    click.echo(f"  kinds        {', '.join(tried.kinds)}")
+    click.echo(f"  confinement  {tried.grade}")
+    click.echo("  to allow it, add this to the file of --plugins:")
+    click.echo(f"    - name: {tried.name}\n      sha256: {tried.sha256}\n      path: {tried.source}")
+
+
+@plugins.command("bench", cls=LocalVerb)
+@click.argument("folder", type=click.Path(exists=True, file_okay=False))
+@click.option("--nodes", type=click.IntRange(1, 20_000), default=1_000, show_default=True, help="Size of the cluster.")
+@click.option("--calls", type=click.IntRange(1, 100_000), default=200, show_default=True, help="How often to call it.")
+@click.option("--config", metavar="JSON", default="{}", help="Its configuration, as a JSON object.")
+@printing.output_option("table", "json", "yaml")
+def bench(folder: str, nodes: int, calls: int, config: str, output: str) -> None:
+    """Measure what a call of the plugin in a folder costs, confined. Needs no running Kaiwo.
+
+    \b
+    Example:
+      kaiwo plugins bench examples/plugins/prefer-cheap-nodes --nodes 5000
+    """
+    import msgspec
+
+    tried = _try(folder, config, nodes, calls)
+    if output != "table":
+        printing.print_data(msgspec.to_builtins(tried), output)
+        return
+    click.echo(printing.bold(f"{tried.name}: {calls} calls for {nodes:,} nodes"))
+    for cost in tried.costs:
+        click.echo(f"  {cost.point:<14} median {cost.median_us:,} µs, 90th percentile {cost.p90_us:,} µs")
+
+
+@plugins.command("new", cls=LocalVerb)
+@click.argument("name")
+@click.option("--kind", type=click.Choice(KINDS), metavar="KIND", default="score", show_default=True,
+              help=f"What it does: {', '.join(KINDS)}.")  # fmt: skip
+@click.option("--folder", type=click.Path(file_okay=False), help="Where to write it (default: ./NAME).")
+def new(name: str, kind: str, folder: str | None) -> None:
+    """Write a new plugin project with a manifest, code, and a test that passes.
+
+    \b
+    Example:
+      kaiwo plugins new prefer-cheap-nodes --kind score
+    """
+    from kaiwo.runtime.plugin_worker.plugin_template import write_project
+
+    target = Path(folder or name)
+    for path in write_project(name, kind, target):
+        click.echo(str(path))
+    printing.hint(f"test it: cd {target} && pytest && kaiwo plugins check .")
+
+
+def _try(folder: str, config: str, nodes: int, calls: int) -> Any:
+    from kaiwo.manifests import read_json
+    from kaiwo.runtime.plugin_worker.plugin_files import plugin_in
+    from kaiwo.runtime.plugin_worker.try_plugin import try_plugin
+
+    try:
+        fields = read_json(config)
+    except ConfigError as error:
+        raise ConfigError(f"--config: {error}", "--config") from error
+    return try_plugin(plugin_in(folder), fields, nodes, calls)
+
+
+def _change(names: tuple[str, ...], action: str, reason: str) -> int:
+    server = connect_server()
+
+    def change_one(name: str) -> None:
+        body = server.send("POST", f"{object_path('plugins', name)}/{action}", reason_query(reason))
+        plugin = server.decode(body, PluginView)
+        click.echo(f"plugin {plugin.name} is {plugin.state}")
+
+    return run_for_each(names, change_one)
+
+
+def _print_list(output: str) -> None:
+    server = connect_server()
+    body = server.get("/plugins")
+    if output in ("json", "yaml"):
+        printing.print_body(body, output)
+        return
+    items = server.decode(body, Page[PluginView]).items
+    if output == "name":
+        for plugin in items:
+            click.echo(plugin.name)
+        return
+    columns = [column for column in COLUMNS if output == "wide" or not column.is_wide]
+    printing.print_table(columns, [table_row(columns, plugin, time.time()) for plugin in items])
+
+
+def _last_fault(plugin: PluginView, now: float) -> str:
+    if not plugin.last_fault_s:
+        return "-"
+    return f"{short_duration(now - plugin.last_fault_s)} ago"

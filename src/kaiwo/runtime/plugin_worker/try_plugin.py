@@ -1,0 +1,165 @@
+"""Try a plugin on a made-up cluster, confined as it would be: what is wrong with it, and what a call costs.
+
+`kaiwo plugins check` and `kaiwo plugins bench` use this; neither needs a running Kaiwo.
+"""
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+import kaiwo
+from kaiwo.model.errors import PluginError
+from kaiwo.model.gpu import Gpu
+from kaiwo.model.node import Node
+from kaiwo.model.policy import DEFAULT_POLICY
+from kaiwo.model.queue import Queue
+from kaiwo.model.request import Request
+from kaiwo.model.workload import Role, Workload
+from kaiwo.plugins.contract import MonitoringSample, QueueSample, VictimTable
+from kaiwo.plugins.guarded_calls import PluginFaultError, call_for_rows, call_plugin, call_score
+from kaiwo.plugins.registry import check_plugin
+from kaiwo.plugins.testing import all_nodes, all_queues, view_of
+from kaiwo.runtime.plugin_worker.confined_plugin import ConfinedPlugin
+from kaiwo.runtime.plugin_worker.messages import Load
+from kaiwo.runtime.plugin_worker.plugin_files import FoundPlugin, read_files
+from kaiwo.runtime.plugin_worker.plugin_manifest import fits_version
+from kaiwo.runtime.plugin_worker.plugin_set import check_kinds, version_of
+from kaiwo.runtime.plugin_worker.worker_process import WorkerProcess
+from kaiwo.snapshot.view import View
+
+DEVICES, MI300X_MIB = 8, 196_608
+TRY_DEADLINE_MS = 2_000
+
+
+class PointCost(msgspec.Struct, frozen=True):
+    point: str
+    median_us: int
+    p90_us: int
+
+
+class TriedPlugin(msgspec.Struct, frozen=True):
+    name: str
+    version: str
+    kinds: tuple[str, ...]
+    source: str
+    sha256: str
+    grade: str
+    nodes: int
+    costs: tuple[PointCost, ...]
+
+
+def try_plugin(found: FoundPlugin, config: dict[str, Any], nodes: int = 100, calls: int = 1) -> TriedPlugin:
+    """Raises PluginError with what is wrong."""
+    manifest, files = found.manifest, read_files(found)
+    if not fits_version(manifest, kaiwo.__version__):
+        raise PluginError(f"'{manifest.name}' needs Kaiwo {manifest.kaiwo}, and this is {kaiwo.__version__}")
+    with tempfile.TemporaryDirectory(prefix="kaiwo-plugin-") as folder:
+        staged = Path(folder) / "staged"
+        files.write(staged)
+        try:
+            worker = WorkerProcess(Load(manifest.name, str(staged), manifest.object, config), TRY_DEADLINE_MS)
+        except PluginFaultError as fault:
+            raise PluginError(f"'{manifest.name}' cannot be loaded: it {fault.detail}") from fault
+        try:
+            plugin = ConfinedPlugin(manifest.name, version_of(manifest, files.sha256, config), worker)
+            served = check_plugin(plugin)
+            check_kinds(manifest, served)
+            costs = tuple(_cost(plugin, point, nodes, calls) for point in sorted(served))
+        except PluginFaultError as fault:
+            raise PluginError(f"'{manifest.name}' {fault.detail}") from fault
+        finally:
+            worker.close()
+    grade = worker.loaded.grade.words
+    return TriedPlugin(
+        manifest.name, plugin.version, manifest.kinds, found.source, files.sha256, grade, nodes, costs
+    )  # fmt: skip
+
+
+def _cost(plugin: ConfinedPlugin, point: str, nodes: int, calls: int) -> PointCost:
+    view, ask = sample_view(nodes), _QUESTIONS[point]
+    ask(plugin, view, 0)  # the first question also tells the worker about the nodes
+    took = []
+    for number in range(1, calls + 1):
+        began = time.perf_counter_ns()
+        ask(plugin, view, number)
+        took.append((time.perf_counter_ns() - began) // 1000)
+    ordered = sorted(took)
+    return PointCost(point, int(statistics.median(took)), ordered[len(ordered) * 9 // 10])
+
+
+def sample_view(nodes: int) -> View:
+    gpus = tuple(Gpu(f"gpu-{number}", "MI300X", MI300X_MIB) for number in range(DEVICES))
+    made = [Node(f"node-{at:05d}", cpu_milli=192_000, memory_mib=2**21, gpus=gpus) for at in range(nodes)]
+    return view_of(made, [Queue("default"), Queue("lab"), Queue("team")])
+
+
+def _request(number: int) -> Request:
+    """A new shape each time: nothing is remembered from the last call."""
+    return Request(1_000 + number, 1_024, gpus=1)
+
+
+def _ask_filter(plugin: Any, view: View, number: int) -> object:
+    rows = all_nodes(view)
+    return call_plugin(plugin.name, plugin.filter, len(rows), view, _request(number), rows)
+
+
+def _ask_score(plugin: Any, view: View, number: int) -> object:
+    rows = all_nodes(view)
+    return call_score(plugin.name, plugin.score, len(rows), view, _request(number), rows)
+
+
+def _ask_gpu_score(plugin: Any, view: View, number: int) -> object:
+    columns = np.arange(DEVICES)
+    return call_score(plugin.name, plugin.gpu_score, DEVICES, view, _request(number), 0, columns)
+
+
+def _ask_allocation(plugin: Any, view: View, number: int) -> object:
+    columns = np.arange(DEVICES)
+    return call_plugin(plugin.name, plugin.allocation, DEVICES, view, _request(number), 0, columns)
+
+
+def _ask_queue_order(plugin: Any, view: View, number: int) -> object:
+    rows = all_queues(view)
+    need, since_s = np.ones((len(rows), 3), np.int64), np.arange(len(rows)) + number
+    return call_for_rows(plugin.name, plugin.queue_order, len(rows), view, rows, need, since_s)
+
+
+def _ask_workload_order(plugin: Any, view: View, number: int) -> object:
+    workload = Workload("default/sample", (Role(_request(number)),), submitted_s=number)
+    key = plugin.workload_order(workload, DEFAULT_POLICY)
+    if not isinstance(key, tuple) or not all(isinstance(part, int) for part in key):
+        raise PluginFaultError(plugin.name, f"returned {key!r:.80}; expected a tuple of integers")
+    return key
+
+
+def _ask_victim_filter(plugin: Any, view: View, number: int) -> object:
+    zeros = np.zeros(2, np.int64)
+    is_surplus = np.array([True, False])
+    victims = VictimTable(("a/b", "a/b"), ("lab", "lab"), zeros, zeros + 1000, zeros, zeros, zeros, is_surplus)
+    return call_plugin(plugin.name, plugin.victim_filter, 2, view, victims, DEFAULT_POLICY)
+
+
+def _ask_sink(plugin: Any, view: View, number: int) -> object:
+    queues = tuple(QueueSample(name, 1_000, 8_000) for name in view.queues.names)
+    text = plugin.sink(MonitoringSample(number, number, len(view.nodes.names), 1, 8_000, 1_000, 1, 1, queues))
+    if not isinstance(text, str):
+        raise PluginFaultError(plugin.name, f"returned {type(text).__name__}; expected text")
+    return text
+
+
+_QUESTIONS: dict[str, Callable[[Any, View, int], object]] = {
+    "filter": _ask_filter,
+    "score": _ask_score,
+    "gpu_score": _ask_gpu_score,
+    "allocation": _ask_allocation,
+    "queue_order": _ask_queue_order,
+    "workload_order": _ask_workload_order,
+    "victim_filter": _ask_victim_filter,
+    "sink": _ask_sink,
+}

@@ -1,0 +1,199 @@
+"""A confined plugin answers as it would inside the scheduler, in batches, and its plans can be decided again."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from kaiwo.decide import decide
+from kaiwo.history import Journal
+from kaiwo.model.events import NodeChanged, PodGone, QueueChanged, WorkloadChanged, WorkloadGone
+from kaiwo.model.plan import encode_plan
+from kaiwo.model.policy import DEFAULT_POLICY, Policy
+from kaiwo.model.queue import Queue
+from kaiwo.model.request import Request
+from kaiwo.model.workload import Role, Workload
+from kaiwo.plugins.builtin import builtin_registry
+from kaiwo.plugins.registry import Registry
+from kaiwo.plugins.testing import all_nodes, view_of
+from kaiwo.runtime.loop.cycle_runner import CycleRunner
+from kaiwo.runtime.loop.replay import replay
+from kaiwo.runtime.plugin_worker import confined_plugin
+from kaiwo.runtime.plugin_worker.confined_plugin import ConfinedPlugin, _version
+from kaiwo.runtime.plugin_worker.confinement import Grade
+from kaiwo.runtime.plugin_worker.messages import Load
+from kaiwo.runtime.plugin_worker.worker_process import WorkerProcess
+from kaiwo.snapshot.working_copy import WorkingCopy
+from tests.api.world import node
+from tests.plugins.strangers import well_behaved
+from tests.worlds import World
+
+FOLDER = str(Path(well_behaved.__file__).parent)
+
+
+class Started:
+    """Workers of one test."""
+
+    def __init__(self) -> None:
+        self.plugins: list[ConfinedPlugin] = []
+
+    def __call__(self, name: str) -> ConfinedPlugin:
+        worker = WorkerProcess(Load(name, FOLDER, f"well_behaved:{name}"), deadline_ms=10_000)
+        self.plugins.append(ConfinedPlugin(getattr(well_behaved, name).name, "1", worker))
+        return self.plugins[-1]
+
+
+@pytest.fixture
+def confined() -> Iterator[Started]:
+    started = Started()
+    yield started
+    for plugin in started.plugins:
+        plugin.worker.close()
+
+
+def registry(plugin: Any) -> Registry:
+    found = builtin_registry()
+    found.replace_all((plugin, *found.plugins))
+    return found
+
+
+def story(plugins: Registry, policy: Policy) -> list[bytes]:
+    """The plans of a small cluster with two queues, shares, and work that must make room."""
+    world = World(nodes=4, policy=policy, plugins=plugins).queue("zebra").queue("ant")
+    plans = []
+    for number in range(4):
+        for queue in ("ant", "zebra"):
+            world.submit(f"{queue}-{number}", gpus_each=2 + number, queue=queue, submitted_s=number)
+        world.submit(f"share-{number}", fraction_milli=300, queue="ant").submit(f"cpu-{number}", cpu_milli=2_000)
+        plan = decide(world.snapshot(), policy, plugins)
+        assert plan.notes == ()
+        plans.append(encode_plan(replace(plan, rules="")))
+        world.after(plan).let_go()
+    full = World(nodes=2, policy=policy, plugins=plugins).submit("old-1", gpus_each=8).submit("old-2", gpus_each=8)
+    full.settle()
+    full.submit("urgent", gpus_each=8, priority=9)
+    plan = decide(full.snapshot(), policy, plugins)
+    return [*plans, encode_plan(replace(plan, rules=""))]
+
+
+@pytest.mark.parametrize("name", well_behaved.KINDS)
+def test_every_kind_gives_the_same_plans_inside_and_confined(name: str, confined: Started) -> None:
+    policy = Policy(gpu_strategy="last-device" if name == "LastDevice" else DEFAULT_POLICY.gpu_strategy)
+    inside = story(registry(getattr(well_behaved, name)()), policy)
+    assert story(registry(confined(name)), policy) == inside
+    assert inside != story(builtin_registry(), DEFAULT_POLICY), "the plugin has no effect in this story"
+
+
+def test_a_score_is_asked_once_for_all_nodes_and_again_after_a_fixed_count(
+    confined: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(confined_plugin, "ASK_EVERY", 10)
+    plugin, view = confined("MostFreeCpu"), view_of([node(f"n-{at}") for at in range(5)])
+    want, rows = Request(1_000), all_nodes(view)
+    first = plugin._score(view, want, rows)
+    assert plugin._score(view, want, rows[2:3]).tolist() == first[2:3].tolist()
+    assert plugin.worker.costs.calls == 1
+    begin = view.clock
+    for more, calls in ((9, 1), (10, 2), (19, 2), (20, 3)):
+        view.__dict__["clock"] = begin + more
+        plugin._score(view, want, rows[:1])
+        assert plugin.worker.costs.calls == calls
+    plugin._score(view, Request(2_000), rows[:1])
+    assert plugin.worker.costs.calls == 4
+
+
+def test_a_view_with_amounts_of_its_own_is_asked_about_as_it_is(confined: Started) -> None:
+    plugin, view = confined("MostFreeCpu"), view_of([node("a"), node("b")])
+    rows = np.array([1])
+    other = view.with_amounts(rows, view.free[rows] // 2, view.gpus[rows])
+    assert plugin._score(view, Request(1_000), rows).tolist() == [1000]
+    assert plugin._score(other, Request(1_000), rows).tolist() == [500]
+
+
+def test_only_new_nodes_are_told_and_removed_ones_are_forgotten(confined: Started) -> None:
+    plugin, world = confined("MostFreeCpu"), World(nodes=3)
+    told: list[tuple[list[str] | None, list[str]]] = []
+    define = plugin.worker.define
+
+    def listen(new: Any) -> None:
+        told.append((None if new.names is None else list(new.names), [each.name for each in new.nodes]))
+        define(new)
+
+    plugin.worker.define = listen  # type: ignore[method-assign]
+    for change in (lambda: None, lambda: world.node("node-1", cordoned=True), lambda: world.node("new")):
+        change()
+        world.submit(f"w{len(told)}", cpu_milli=1_000)
+        decide(world.snapshot(), DEFAULT_POLICY, registry(plugin))
+        decide(world.snapshot(), DEFAULT_POLICY, registry(plugin))
+    names = ["node-0", "node-1", "node-2"]
+    assert told == [(names, names), (None, ["node-1"]), (["new", *names], ["new"])]
+
+
+def test_a_question_about_a_change_does_not_confuse_the_worker(confined: Started) -> None:
+    """A fork of the state reaches the same version with another definition of the node."""
+    plugin, world = confined("CountsLabels"), World(nodes=2)
+    fork = world.state.fork()
+    fork.patch([NodeChanged(replace(fork.node_objects["node-0"], labels={"a": "1", "b": "2"}))])
+    world.tell(NodeChanged(replace(world.state.node_objects["node-0"], labels={"c": "3"})))
+    views = [WorkingCopy(state.snapshot(0)).view for state in (world.state, fork, world.state)]
+    assert _version(views[0]) == _version(views[1])
+    found = [plugin._score(view, Request(1_000), all_nodes(view)).tolist() for view in views]
+    assert found == [[1, 0], [2, 0], [1, 0]]
+
+
+def test_every_journaled_plan_is_decided_again_with_a_new_worker(
+    confined: Started, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The scheduler's caches and the batches of earlier cycles must not show in a plan."""
+    monkeypatch.setattr(confined_plugin, "ASK_EVERY", 3)
+    cycles = []
+    with Journal(tmp_path / "journal") as journal:
+        runner = CycleRunner(journal, DEFAULT_POLICY, registry(confined("MostFreeCpu")))
+        events: list[Any] = [QueueChanged(Queue("default")), *(NodeChanged(node(f"n-{at}")) for at in range(6))]
+        for now_s in range(1, 13):
+            for at in range(4):
+                request = Request(1_000 * (1 + (now_s + at) % 5), 1_024, gpus=at % 3)
+                events.append(WorkloadChanged(Workload(f"default/w{now_s}-{at}", (Role(request),), submitted_s=now_s)))
+            if now_s % 3 == 0:
+                for name in sorted(runner.state.pods)[:3]:
+                    events += [WorkloadGone(name), *(PodGone(name, pod) for pod in runner.state.pods[name])]
+            runner.state.patch(events)
+            runner.journal_events(events)
+            events = []
+            decision = runner.cycle(now_s)
+            assert decision is not None
+            assert decision.plan.notes == ()
+            cycles.append(decision.summary.number)
+    plugins = registry(confined("MostFreeCpu"))
+    results = [replay(str(tmp_path), number, plugins) for number in cycles]
+    assert [result.is_same for result in results] == [True] * len(cycles)
+    assert {result.differences for result in results} == {()}
+    missing = replay(str(tmp_path), cycles[-1])
+    assert missing.differences == ("plugin most-free-cpu 1 took part and is missing now",)
+
+
+WEAKER = """
+import platform
+platform.machine = lambda: "unknown"
+from kaiwo.runtime.plugin_worker.confinement import confine
+grade = confine(["/usr"])
+print(grade.words)
+"""
+
+
+def test_a_machine_without_a_measure_shows_the_weaker_grade() -> None:
+    done = subprocess.run([sys.executable, "-c", WEAKER], capture_output=True, text=True)
+    assert done.stdout == "weaker: without no-capabilities, seccomp\n", done.stderr
+    assert Grade(("seccomp",)).words == "full"
+
+
+def test_a_worker_has_an_empty_environment_and_no_open_files_but_its_pipes(confined: Started) -> None:
+    plugin, view = confined("CountsOpenFiles"), view_of([node("a")])
+    assert plugin._score(view, Request(1_000), all_nodes(view)).tolist() == [2]
+    plugin, view = confined("CountsVariables"), view_of([node("a")])
+    assert plugin._score(view, Request(1_000), all_nodes(view)).tolist() == [0]

@@ -1,0 +1,374 @@
+"""The life of a plugin: allowed by name and hash, loaded, enabled, disabled, reloaded, set aside."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from kaiwo.decide import decide
+from kaiwo.model.errors import ConfigError, NotFoundError, RefusedError
+from kaiwo.model.plan import Note
+from kaiwo.model.policy import DEFAULT_POLICY
+from kaiwo.runtime.plugin_worker import plugin_set as plugin_set_module
+from kaiwo.runtime.plugin_worker.plugin_files import plugin_in, read_files
+from kaiwo.runtime.plugin_worker.plugin_set import PluginSet
+from kaiwo.snapshot.cluster_state import ClusterState
+from tests.worlds import World
+
+T = TypeVar("T")
+CODE = """
+import msgspec
+import numpy as np
+class Config(msgspec.Struct, forbid_unknown_fields=True):
+    best: str = "node-1"
+class Favourite:
+    name, version, weight = "{name}", "1", 100
+    Config = Config
+    def __init__(self, config=Config()):
+        self.config = config
+    def score(self, view, want, nodes):
+        return np.array([1000 * (view.nodes.names[row] == self.config.best) for row in nodes])
+"""
+
+
+class Site:
+    """A machine with plugins in folders, and an administrator's file."""
+
+    def __init__(self, home: Path) -> None:
+        self.home, self.file = home, home / "plugins.yaml"
+        self.allowed: dict[str, dict[str, Any]] = {}
+        self.sets: list[PluginSet] = []
+
+    def plugin(self, name: str, code: str = CODE, needs: str = "[]", kaiwo: str = "", kinds: str = '["score"]') -> str:
+        folder = self.home / "code" / name / name.replace("-", "_")
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "__init__.py").write_text(code.replace("{name}", name))
+        lines = [f'name = "{name}"', 'version = "1.0"', f"kinds = {kinds}", f'object = "{folder.name}:Favourite"']
+        (folder / "kaiwo-plugin.toml").write_text("\n".join([*lines, f'kaiwo = "{kaiwo}"', f"dependencies = {needs}"]))
+        return str(folder.parent)
+
+    def allow(self, name: str, **fields: Any) -> "Site":
+        path = str(self.home / "code" / name)
+        sha256 = read_files(plugin_in(path)).sha256
+        self.allowed[name] = {"name": name, "path": path, "sha256": sha256} | fields
+        import yaml
+
+        self.file.write_text(yaml.safe_dump({"plugins": list(self.allowed.values())}))
+        return self
+
+    def load(self) -> PluginSet:
+        found = PluginSet(str(self.home), str(self.file))
+        self.sets.append(found)
+        found.load_on_thread()
+        return found
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    made = Site(tmp_path)
+    yield made
+    for each in made.sets:
+        each.close()
+
+
+async def ask(question: Callable[[ClusterState], T]) -> T:
+    return question(ClusterState())
+
+
+def place(plugins: PluginSet) -> str:
+    world = World(nodes=3, plugins=plugins.registry).submit("a", gpus_each=1)
+    (start,) = decide(world.snapshot(), DEFAULT_POLICY, plugins.registry).starts
+    return start.node
+
+
+def test_an_allowed_plugin_takes_part_confined(site: Site) -> None:
+    site.plugin("favourite")
+    plugins = site.allow("favourite").load()
+    status = plugins.status("favourite")
+    assert (status.state, status.run, status.detail) == ("active", "confined", "")
+    assert place(plugins) == "node-1"
+    assert plugins.status("favourite").calls == 1
+    assert dict(plugins.registry.versions)["favourite"] == f"1.0+{status.sha256[:12]}"
+
+
+def test_its_configuration_is_checked_and_counts_for_its_version(site: Site) -> None:
+    site.plugin("favourite")
+    plugins = site.allow("favourite", config={"best": "node-2"}).load()
+    assert place(plugins) == "node-2"
+    version = dict(plugins.registry.versions)["favourite"]
+    assert version.startswith(f"1.0+{plugins.status('favourite').sha256[:12]}.")
+
+
+@pytest.mark.parametrize("run", ["confined", "trusted"])
+@pytest.mark.parametrize(("config", "words"), [({"best": 7}, "Expected `str`"), ({"worst": "x"}, "unknown field")])
+def test_a_configuration_that_is_not_right_is_refused(site: Site, config: Any, words: str, run: str) -> None:
+    site.plugin("favourite")
+    status = site.allow("favourite", config=config, run=run).load().status("favourite")
+    assert status.state == "refused"
+    assert words in status.detail
+
+
+def test_a_trusted_plugin_runs_inside_the_scheduler(site: Site) -> None:
+    site.plugin("favourite")
+    plugins = site.allow("favourite", run="trusted").load()
+    assert (plugins.status("favourite").run, plugins.status("favourite").grade) == ("trusted", "")
+    assert place(plugins) == "node-1"
+
+
+MARKED = """
+import pathlib
+pathlib.Path("{mark}").write_text("imported")
+"""
+
+
+@pytest.mark.parametrize("run", ["confined", "trusted"])
+def test_changed_files_are_never_imported(site: Site, run: str) -> None:
+    mark = site.home / "mark"
+    folder = site.plugin("favourite")
+    site.allow("favourite", run=run)
+    (Path(folder) / "favourite" / "__init__.py").write_text(MARKED.replace("{mark}", str(mark)))
+    status = site.load().status("favourite")
+    assert status.state == "refused"
+    assert "does not allow" in status.detail
+    assert not mark.exists()
+
+
+def test_a_new_file_changes_the_hash_and_a_compiled_one_does_not(site: Site) -> None:
+    folder = Path(site.plugin("favourite")) / "favourite"
+    before = read_files(plugin_in(str(folder))).sha256
+    (folder / "__pycache__").mkdir()
+    (folder / "__pycache__" / "x.pyc").write_text("x")
+    assert read_files(plugin_in(str(folder))).sha256 == before
+    (folder / "more.py").write_text("")
+    assert read_files(plugin_in(str(folder))).sha256 != before
+
+
+def test_a_link_in_a_package_is_refused(site: Site) -> None:
+    folder = Path(site.plugin("favourite")) / "favourite"
+    site.allow("favourite")
+    (folder / "secret").symlink_to("/etc/passwd")
+    assert "is a link" in site.load().status("favourite").detail
+
+
+def test_an_installed_plugin_that_is_not_allowed_is_listed_and_not_imported(site: Site, monkeypatch: Any) -> None:
+    found = plugin_in(site.plugin("favourite", "raise SystemExit"))
+    monkeypatch.setattr(plugin_set_module, "installed_plugins", lambda: ([found], []))
+    site.file.write_text("plugins: []")
+    status = site.load().status("favourite")
+    assert (status.state, len(status.sha256)) == ("not-allowed", 64)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"kaiwo": ">=99"}, "needs Kaiwo >=99"),
+        ({"kinds": '["filter"]'}, "its manifest names the kinds filter, and its code serves score"),
+        ({"needs": '["nobody"]'}, "needs the plugin 'nobody'"),
+        ({"code": "raise RuntimeError('no')"}, "raised RuntimeError: no"),
+        ({"code": "import os; os._exit(4)"}, "ended its process with status 4"),
+        ({"code": "import socket; socket.socket()"}, "tried socket"),
+        ({"code": "open('/etc/passwd')"}, "tried to open /etc/passwd"),
+        ({"code": "Favourite = 5"}, "no extension point"),
+        ({"code": CODE.replace("100", "-1")}, "`weight` of plugin 'favourite' is -1"),
+    ],
+)
+def test_a_plugin_that_cannot_be_used_is_refused_and_the_rest_works(site: Site, change: Any, words: str) -> None:
+    site.plugin("favourite", **change)
+    plugins = site.allow("favourite").load()
+    status = plugins.status("favourite")
+    assert status.state == "refused"
+    assert words in status.detail
+    assert place(plugins) == "node-0"
+
+
+def test_a_missing_folder_and_the_name_of_a_built_in_are_refused(site: Site) -> None:
+    site.plugin("favourite")
+    site.plugin("pack")
+    site.allow("favourite", path=str(site.home / "nowhere")).allow("pack")
+    plugins = site.load()
+    assert "has no kaiwo-plugin.toml" in plugins.status("favourite").detail
+    assert "a built-in plugin has this name" in next(each for each in plugins.statuses() if each.name == "pack").detail
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("plugins: [{name: a}]", "sha256"),
+        ("plugins: [{name: a, sha256: abc}]", "no valid sha256"),
+        ("plugins: 5", "plugins"),
+        ("plugin: []", "plugin"),
+        (f"plugins: [{{name: a, sha256: {'0' * 64}, path: here}}]", "absolute"),
+        (f"plugins: [{{name: a, sha256: {'0' * 64}, run: wild}}]", "wild"),
+        (f"plugins: [{{name: a, sha256: {'0' * 64}, deadlineMs: 0}}]", "deadlineMs"),
+        (f"plugins: [{{name: a, sha256: {'0' * 64}, memoryMib: 1}}]", "memoryMib"),
+        (f"plugins: [{{name: a, sha256: {'0' * 64}}}, {{name: a, sha256: {'0' * 64}}}]", "twice"),
+    ],
+)
+def test_a_file_that_is_not_right_stops_the_start(site: Site, text: str, words: str) -> None:
+    site.file.write_text(text)
+    with pytest.raises(ConfigError, match=words):
+        site.load()
+
+
+def test_it_is_disabled_enabled_and_reloaded_live(site: Site) -> None:
+    folder = Path(site.plugin("favourite")) / "favourite"
+    plugins = site.allow("favourite").load()
+
+    async def story() -> None:
+        assert (await plugins.disable("favourite", ask)).state == "disabled"
+        assert place(plugins) == "node-0"
+        assert (await plugins.enable("favourite", ask)).state == "active"
+        assert place(plugins) == "node-1"
+        (folder / "__init__.py").write_text(CODE.replace("{name}", "favourite").replace("node-1", "node-2"))
+        with pytest.raises(RefusedError, match="does not allow"):
+            await plugins.reload("favourite", ask)
+        assert place(plugins) == "node-0"
+        site.allow("favourite")
+        assert (await plugins.reload("favourite", ask)).state == "active"
+        assert place(plugins) == "node-2"
+
+    asyncio.run(story())
+
+
+def test_what_is_needed_is_not_disabled_and_falls_with_what_it_needs(site: Site) -> None:
+    site.plugin("base")
+    site.plugin("upper", needs='["base"]')
+    plugins = site.allow("base").allow("upper").load()
+    assert [plugins.status(name).state for name in ("base", "upper")] == ["active", "active"]
+
+    async def story() -> None:
+        with pytest.raises(RefusedError, match="'base' is needed by upper"):
+            await plugins.disable("base", ask)
+        plugins.set_aside([("base", "it hangs")])
+        assert [plugins.status(name).state for name in ("base", "upper")] == ["set-aside", "set-aside"]
+        assert plugins.status("base").last_fault == "it hangs"
+        assert "needs 'base'" in plugins.status("upper").detail
+        with pytest.raises(RefusedError, match="needs 'base', which is not active"):
+            await plugins.enable("upper", ask)
+        await plugins.enable("base", ask)
+        assert (await plugins.enable("upper", ask)).state == "active"
+
+    asyncio.run(story())
+
+
+def test_built_in_and_unknown_plugins_are_not_switched(site: Site) -> None:
+    site.file.write_text("plugins: []")
+    plugins = site.load()
+
+    async def story() -> None:
+        with pytest.raises(RefusedError, match="is built in"):
+            await plugins.disable("pack", ask)
+        with pytest.raises(NotFoundError):
+            await plugins.enable("nobody", ask)
+
+    asyncio.run(story())
+
+
+class Loop:
+    """A loop whose last cycle noted something."""
+
+    def __init__(self, notes: list[Note]) -> None:
+        self.notes, self.revision = notes, 0
+
+    def recent_notes(self) -> list[Note]:
+        return self.notes
+
+    async def ask(self, question: Callable[[ClusterState], T]) -> T:
+        return question(ClusterState())
+
+    def clock(self) -> tuple[int, int]:
+        return 60, 4
+
+    async def changed(self, after: int) -> int:
+        while after >= self.revision:
+            await asyncio.sleep(0.01)
+        return self.revision
+
+
+HANGS = CODE.replace("        return np.array", "        while True: pass\n        return np.array")
+
+
+@pytest.mark.parametrize("has_notes", [True, False])
+def test_a_plugin_that_hangs_is_set_aside_by_the_watcher(site: Site, has_notes: bool) -> None:
+    """The watcher learns it from the cycle's notes, or from the worker, when a question was asked outside a cycle."""
+    site.plugin("favourite", HANGS)
+    plugins = site.allow("favourite", deadlineMs=50).load()
+    world = World(nodes=3, plugins=plugins.registry).submit("a", gpus_each=1)
+    plan = decide(world.snapshot(), DEFAULT_POLICY, plugins.registry)
+    assert [note.code for note in plan.notes] == ["plugin-set-aside"]
+
+    async def story() -> None:
+        watcher = asyncio.create_task(plugins.run(Loop(list(plan.notes) if has_notes else [])))
+        while plugins.status("favourite").state == "active":
+            await asyncio.sleep(0.01)
+        watcher.cancel()
+
+    asyncio.run(asyncio.wait_for(story(), 30))
+    status = plugins.status("favourite")
+    assert (status.state, status.faults, status.last_fault) == ("set-aside", 1, "did not answer within 50 ms")
+    assert "favourite" not in dict(plugins.registry.versions)
+
+
+def test_a_plugin_that_was_enabled_again_does_not_fall_for_what_it_did_before(site: Site) -> None:
+    site.plugin("favourite")
+    plugins = site.allow("favourite").load()
+    loop = Loop([Note("plugin-set-aside", "favourite", "it did something")])
+
+    async def story() -> None:
+        watcher = asyncio.create_task(plugins.run(loop))
+        while plugins.status("favourite").state == "active":
+            await asyncio.sleep(0.01)
+        await plugins.enable("favourite", ask)
+        loop.revision += 1  # something changed, but no cycle was decided
+        await asyncio.sleep(0.1)
+        watcher.cancel()
+
+    asyncio.run(asyncio.wait_for(story(), 60))
+    assert plugins.status("favourite").state == "active"
+    assert plugins.status("favourite").faults == 1
+
+
+ORDERS = CODE.replace("def score(self, view, want, nodes):", "def workload_order(self, workload, policy):").replace(
+    "return np.array([1000 * (view.nodes.names[row] == self.config.best) for row in nodes])",
+    "return (len(workload.name),)",
+)
+
+
+def test_a_workload_order_is_used_from_the_start_and_not_switched_live(site: Site) -> None:
+    site.plugin("favourite", ORDERS, kinds='["workload_order"]')
+    plugins = site.allow("favourite").load()
+    world = World(nodes=1, gpus_per_node=1, plugins=plugins.registry).submit("long-name", gpus_each=1)
+    world.submit("b", gpus_each=1, priority=-5)
+    plan = decide(world.snapshot(), DEFAULT_POLICY, plugins.registry)
+    assert [start.workload for start in plan.starts] == ["default/b"]
+    with pytest.raises(RefusedError, match="restart Kaiwo"):
+        asyncio.run(plugins.disable("favourite", ask))
+
+
+SINKS = CODE.replace("def score(self, view, want, nodes):", "def sink(self, sample):").replace(
+    "return np.array([1000 * (view.nodes.names[row] == self.config.best) for row in nodes])",
+    "return f'{sample.nodes} nodes'",
+)
+
+
+class Sampled(Loop):
+    ready = True
+
+
+def test_a_confined_sink_writes_through_kaiwo_and_takes_part_in_no_decision(site: Site) -> None:
+    site.plugin("favourite", SINKS, kinds='["sink"]')
+    plugins = site.allow("favourite").load()
+    assert plugins.status("favourite").state == "active"
+    assert "favourite" not in dict(plugins.registry.versions)
+    path = site.home / "sinks" / "favourite.log"
+
+    async def story() -> None:
+        feeding = asyncio.create_task(plugins.feed_sinks(Sampled([]), 0.01))
+        while not path.exists() or not path.read_text():
+            await asyncio.sleep(0.01)
+        feeding.cancel()
+
+    asyncio.run(asyncio.wait_for(story(), 60))
+    assert path.read_text().startswith("0 nodes\n")
