@@ -147,6 +147,10 @@ class View(ReadOnly):
         here = {each.workload for each in held if any(share.gpu == gpu for share in each.devices)}
         return sorted({workloads[name].queue for name in here if name in workloads})
 
+    def held_on(self, row: int) -> tuple[Allocation, ...]:
+        """The pods and nominations on a node, as of the start of the cycle."""
+        return tuple(self._state.allocations_on.get(self.nodes.names[row], {}).values())
+
     def waiting_requests(self, queue: str) -> Iterator[tuple[Request, int]]:
         """The requests of a queue's waiting work, each with its pods, without work that has nominations."""
         backlog = self._state.backlog

@@ -1,0 +1,169 @@
+"""`kaiwo simulate`: run the shipped scheduler on a recorded trace, on a virtual clock. It needs no running Kaiwo."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from kaiwo.cli.output import printing
+from kaiwo.cli.output.table_layout import lay_out, text_columns
+from kaiwo.cli.verb_base import LocalVerb
+from kaiwo.model.errors import ConfigError
+
+if TYPE_CHECKING:
+    from kaiwo.simulate.openb_run import OpenbFigures, OpenbProgress
+
+INTERRUPTED = 130  # what a shell expects after Ctrl-C
+BAR_WIDTH = 30
+MOST_SEEDS = 1_000
+TITLES = ("SEED", "AT 100 %", "AT 130 %", "FRAG 60 %", "FRAG 80 %", "FRAG 90 %", "P50 MS", "P99 MS", "RSS MB")
+
+
+@click.group()
+def simulate() -> None:
+    """Run the shipped scheduler on a recorded trace, on a virtual clock.
+
+    Every decision is made by the code that schedules real clusters. Nothing sleeps, and nothing real is touched.
+
+    \b
+    Examples:
+      kaiwo simulate openb --data traces/openb
+      kaiwo simulate openb --data traces/openb --variant gpuspec33 --policy fgd --seeds 42-46
+    """
+
+
+@simulate.command(cls=LocalVerb)
+@click.option("--data", metavar="DIR", required=True, help="Folder with the trace; file names as published.")
+@click.option("--variant", metavar="NAME", default="default", show_default=True, help="Which pod list to run.")
+@click.option("--seeds", metavar="LIST", default="42-46", show_default=True, help="Arrival orders: 42-46 or 42,45.")
+@click.option("--policy", metavar="NAME", default="", help="Placement policy (default: Kaiwo's own).")
+@click.option(
+    "--mix",
+    type=click.Choice(["learned", "known"]),
+    default="learned",
+    show_default=True,
+    help="Whether Kaiwo's policy learns the mix of requests as they arrive, or knows it in advance.",
+)
+@click.option("--jobs", type=click.IntRange(1), metavar="N", help="Runs at the same time (default: one per core).")
+@click.option("--json", "is_json", is_flag=True, help="Print one JSON object.")
+def openb(data: str, variant: str, seeds: str, policy: str, mix: str, jobs: int | None, is_json: bool) -> int:
+    """Place the pods of the openb trace one by one, and measure how much of the GPUs they get.
+
+    The protocol is that of "Beware of Fragmentation" (USENIX ATC'23). Pods arrive in a published order until they have
+    asked for 130 % of all GPUs. None leaves. A pod that fits nowhere is dropped, and counts as arrived. AT 100 % is the
+    part of all GPUs that is allocated when as much as the cluster has was asked for. FRAG is the part of the free GPU
+    amounts that typical pods could not use.
+
+    \b
+    DIR must have these files, plain or gzipped (.gz):
+      openb_node_list_gpu_node.csv     sn,cpu_milli,memory_mib,gpu,model
+      openb_pod_list_VARIANT.csv       name,cpu_milli,memory_mib,num_gpu,gpu_milli[,gpu_spec]
+      paper_orders.npz                 VARIANT/SEED and rank/VARIANT/SEED
+    \b
+    Policies:
+      fragmentation-aware (default), first-fit, worst-fit, round-robin, load-balanced
+      fgd, best-fit, gpu-packing, gpu-clustering, dot-product, random    as published
+      seed                                                               the nodes in turn
+    \b
+    Examples:
+      kaiwo simulate openb --data traces/openb
+      kaiwo simulate openb --data traces/openb --policy fgd --seeds 42 --json
+
+    Ctrl-C prints the runs that have finished.
+    """
+    from kaiwo.simulate.parallel_seeds import OpenbOrder, run_seeds
+    from kaiwo.simulate.placement_policies import DEFAULT_STRATEGY, POLICY_NAMES
+
+    name, numbers = policy or DEFAULT_STRATEGY, seed_numbers(seeds)
+    if name not in POLICY_NAMES:
+        raise ConfigError(f"there is no placement policy '{name}'; choose one of: {', '.join(POLICY_NAMES)}")
+    folder = Path(data)
+    _check_variant(folder, variant)
+    bar = ProgressBar(len(numbers))
+    try:
+        runs, is_complete = run_seeds(OpenbOrder(folder, variant, name, mix), numbers, bar.show, jobs or 0)
+    finally:
+        bar.clear()
+    if is_json:
+        click.echo(msgspec.json.encode({"variant": variant, "policy": name, "runs": runs}).decode())
+    else:
+        _print(variant, name, runs)
+    if not is_complete:
+        printing.hint(f"interrupted: {len(runs)} of {len(numbers)} runs had finished")
+    return 0 if is_complete else INTERRUPTED
+
+
+def seed_numbers(text: str) -> list[int]:
+    """`42-46` or `42,45`, each once, in order."""
+    found: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise ConfigError(f"--seeds is '{text}'; write a range such as 42-46, or a list such as 42,45")
+        begin, end = int(first), int(last or first)
+        if end < begin or end - begin >= MOST_SEEDS:
+            raise ConfigError(f"--seeds has the range {part.strip()}; it must go up, over at most {MOST_SEEDS:,} seeds")
+        found += range(begin, end + 1)
+    return list(dict.fromkeys(found))
+
+
+def _check_variant(folder: Path, variant: str) -> None:
+    """A sentence before any process starts."""
+    from kaiwo.simulate.openb_trace import variants_in
+
+    known = variants_in(folder) if folder.is_dir() else []
+    if folder.is_dir() and variant not in known:
+        there = f"there are: {', '.join(known)}" if known else "it has no openb_pod_list_*.csv at all"
+        raise ConfigError(f"{folder} has no variant '{variant}'; {there}")
+
+
+def _print(variant: str, policy: str, runs: "list[OpenbFigures]") -> None:
+    click.echo(printing.bold(f"openb {variant}, {policy}"))
+    rows = [_cells(str(run.seed), [run]) for run in runs]
+    if len(runs) > 1:
+        rows.append(_cells("mean", runs))
+    for line in lay_out(text_columns(TITLES, TITLES), rows, printing.terminal_width()):
+        click.echo(line)
+
+
+def _cells(title: str, runs: "list[OpenbFigures]") -> list[str]:
+    return [
+        title,
+        _mean([run.allocated_at_100 for run in runs]),
+        _mean([run.allocated_at_130 for run in runs]),
+        *(_mean([run.fragmentation_ratio[load] for run in runs]) for load in ("60", "80", "90")),
+        _mean([run.p50_ms for run in runs]),
+        _mean([run.p99_ms for run in runs]),
+        f"{max(run.peak_rss_mb for run in runs):.0f}",
+    ]
+
+
+def _mean(values: list[float | None]) -> str:
+    """A dash where a run has no such figure."""
+    there = [value for value in values if value is not None]
+    return f"{sum(there) / len(there):.2f}" if len(there) == len(values) else "-"
+
+
+class ProgressBar:
+    """One line on a terminal's stderr; nothing elsewhere."""
+
+    def __init__(self, runs: int) -> None:
+        self._runs, self._is_shown = runs, sys.stderr.isatty()
+        self._parts: dict[int, float] = {}
+
+    def show(self, progress: "OpenbProgress") -> None:
+        self._parts[progress.seed] = progress.done / max(1, progress.total)
+        if self._is_shown:
+            done = sum(self._parts.values()) / self._runs
+            click.echo(f"\r{bar_text(done)} {done:4.0%}", nl=False, err=True)
+
+    def clear(self) -> None:
+        if self._is_shown:
+            click.echo("\r" + " " * (BAR_WIDTH + 8) + "\r", nl=False, err=True)
+
+
+def bar_text(done: float) -> str:
+    filled = round(BAR_WIDTH * done)
+    return "[" + "#" * filled + "." * (BAR_WIDTH - filled) + "]"

@@ -1,0 +1,1 @@
+"""Discrete-event runs of the shipped `decide` on a virtual clock: traces in, figures out."""

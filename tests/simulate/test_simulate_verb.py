@@ -1,0 +1,100 @@
+"""`kaiwo simulate openb`, as people type it."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from kaiwo.cli.main import main
+from kaiwo.cli.verbs.operate.simulate import bar_text, seed_numbers
+from kaiwo.model.errors import ConfigError
+from tests.simulate.small_trace import write_trace
+
+PODS = ["w,100,10,1,1000,"] * 3 + ["h,100,10,1,500,"] * 2
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_trace(tmp_path / "openb", ["a,8000,1024,2,T4", "b,8000,1024,2,T4"], PODS)
+
+
+def test_json_has_exactly_the_published_fields(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "openb", "--data", str(folder), "--seeds", "42", "--policy", "fgd", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert list(answer) == ["variant", "policy", "runs"]
+    assert (answer["variant"], answer["policy"]) == ("default", "fgd")
+    (run,) = answer["runs"]
+    assert list(run) == [
+        "seed", "allocated_at_100", "allocated_at_130", "fragmentation_ratio", "p50_ms", "p99_ms", "peak_rss_mb",
+    ]  # fmt: skip
+    assert (run["seed"], run["allocated_at_100"]) == (42, 100)
+    assert list(run["fragmentation_ratio"]) == ["60", "80", "90"]
+    assert 0 < run["p50_ms"] <= run["p99_ms"]
+    assert run["peak_rss_mb"] > 10
+
+
+def test_a_load_that_the_trace_never_reaches_is_null(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Not a number that looks measured, and not an invalid JSON word."""
+    assert main(["simulate", "openb", "--data", str(folder), "--seeds", "42", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["runs"][0]["allocated_at_130"] is None
+
+
+def test_the_table_has_the_same_figures(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "openb", "--data", str(folder), "--seeds", "42"]) == 0
+    title, columns, row = capsys.readouterr().out.splitlines()
+    assert title == "openb default, fragmentation-aware"
+    assert columns.split()[:2] == ["SEED", "AT"]
+    assert row.split()[:3] == ["42", "100.00", "-"]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--data", "DIR", "--seeds", "41"], "has no array default/41; its seeds are 42"),
+        (["--data", "DIR", "--variant", "cpu9"], "has no variant 'cpu9'; there are: default"),
+        (["--data", "DIR", "--policy", "fdg"], "there is no placement policy 'fdg'"),
+        (["--data", "/no/such"], "there is no folder /no/such; --data must name the folder"),
+        (["--data", "DIR", "--seeds", "4x"], "--seeds is '4x'; write a range such as 42-46"),
+        ([], "--data"),
+    ],
+)
+def test_bad_input_is_one_sentence(
+    folder: Path, capsys: pytest.CaptureFixture[str], options: list[str], says: str
+) -> None:
+    assert main(["simulate", "openb", *(str(folder) if each == "DIR" else each for each in options)]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert says in shown.err
+    assert "Traceback" not in shown.err
+
+
+def test_seeds_are_ranges_and_lists() -> None:
+    assert seed_numbers("42-44") == [42, 43, 44]
+    assert seed_numbers("42, 45,42") == [42, 45]
+    for wrong in ("44-42", "", "1-", "-3", "1-1001"):
+        with pytest.raises(ConfigError):
+            seed_numbers(wrong)
+    assert len(seed_numbers("1-1000")) == 1000
+
+
+def test_the_bar_grows_from_empty_to_full() -> None:
+    assert (bar_text(0), bar_text(1)) == ("[" + "." * 30 + "]", "[" + "#" * 30 + "]")
+    assert bar_text(0.5).count("#") == 15
+
+
+@pytest.mark.slow
+def test_ctrl_c_prints_what_has_finished(tmp_path: Path) -> None:
+    """The interrupt comes while the second of two runs is under way."""
+    folder = write_trace(tmp_path, ["a,8000,1024,2,T4"], PODS, order=[0, 1, 2, 3, 4] * 8_000)
+    code = "import sys; from kaiwo.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", code, "simulate", "openb", "--data", str(folder), "--seeds", "42", "--json"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    time.sleep(2)  # the interrupt may come at any moment: there is nothing to wait for
+    process.send_signal(2)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert json.loads(out) == {"variant": "default", "policy": "fragmentation-aware", "runs": []}
+    assert "interrupted: 0 of 1 runs had finished" in err
