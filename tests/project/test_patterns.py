@@ -217,7 +217,7 @@ ALL = list(patterns())
 
 def test_the_patterns_are_found() -> None:
     assert len(ALL) > 60
-    assert any("learned_run_times" in each.where for each in ALL)
+    assert any("recent_runs" in each.where for each in ALL)
 
 
 @pytest.mark.parametrize("pattern", ALL, ids=lambda pattern: pattern.where)

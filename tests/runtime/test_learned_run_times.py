@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from kaiwo.clusters.simulated import SimulatedCluster
 from kaiwo.explain import planned_start, why
+from kaiwo.forecast.recent_runs import KINDS_KEPT, RUNS_KEPT, conservative_s
 from kaiwo.history import Journal
 from kaiwo.manifests.values.names import ARRAY_LABEL
 from kaiwo.model.events import Event, WorkloadChanged, WorkloadGone
@@ -21,11 +22,8 @@ from kaiwo.model.workload import Role, Workload
 from kaiwo.model.workload_record import Program
 from kaiwo.runtime.loop.learned_run_times import (
     FILE,
-    KINDS_KEPT,
-    RUNS_KEPT,
     RunTimeFile,
     RunTimes,
-    conservative_s,
     kind_of,
 )
 from kaiwo.runtime.loop.replay import replay

@@ -6,32 +6,20 @@ array, one CronJob, one script. The learned time is part of the event, so a jour
 
 import contextlib
 import os
-import re
-from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
+from kaiwo.forecast.recent_runs import KINDS_KEPT, RUNS_KEPT, RecentRuns, WorkloadKind, name_without_numbers
 from kaiwo.manifests.values.names import ARRAY_LABEL
 from kaiwo.model.digest import digest
 from kaiwo.model.events import Event, WorkloadChanged, WorkloadGone
 from kaiwo.model.workload import Workload
 
-FEWEST_RUNS = 3  # fewer are not enough to predict the next one
-RUNS_KEPT = 20  # the last runs of one kind
-KINDS_KEPT = 2_000  # the kinds that ended last
 UPDATE_S = 60  # between two updates of workloads that have not ended
 WORTH_UPDATE = 8  # a change by an eighth
-# A number, or the letters that Kubernetes and `kaiwo run` append to a name.
-_is_number = re.compile(r"[0-9]+|[bcdfghjklmnpqrstvwxz2456789]{5}").fullmatch
-
-
-class WorkloadKind(NamedTuple):
-    owner: str  # user, queue, and the name without its number
-    pods: str  # a digest of what its pods ask for
 
 
 class RunTimes:
@@ -39,12 +27,11 @@ class RunTimes:
 
     def __init__(self, store: "RunTimeFile | None" = None) -> None:
         self._store = store
-        self._runs: dict[WorkloadKind, deque[int]] = {}  # the kind that ended last comes last
-        self._owners: dict[str, int] = {}  # number of kinds by owner: a quick check, since most workloads have none
+        self._runs = RecentRuns()
         self._living: dict[str, Workload] = {}  # those that have not ended, as the scheduler knows them
         self._updated_s: dict[WorkloadKind, int] = {}
         for kind, run_s in self._store.load() if self._store is not None else ():
-            self._remember(kind, run_s)
+            self._runs.add(kind, run_s)
 
     def add_run_times(self, events: Sequence[Event], now_s: int) -> list[Event]:
         """The events with learned run times, then the workloads whose learned run time changed."""
@@ -56,7 +43,8 @@ class RunTimes:
                 workload = self._living.pop(event.name, None)
                 if workload is not None and event.run_s:
                     kind = kind_of(workload)
-                    self._remember(kind, event.run_s)
+                    if (forgotten := self._runs.add(kind, event.run_s)) is not None:
+                        self._updated_s.pop(forgotten, None)
                     if self._store is not None:
                         self._store.add(kind, event.run_s)
                     learned[kind] = None
@@ -66,9 +54,9 @@ class RunTimes:
 
     def expected_s(self, workload: Workload) -> int:
         """Nine of ten recent runs of its kind took at most this long; 0: too few are known."""
-        if not self._owners or _owner(workload) not in self._owners:
+        if self._runs.is_empty or not self._runs.knows(_owner(workload)):
             return 0
-        return conservative_s(self._runs.get(kind_of(workload), ()))
+        return self._runs.expected_s(kind_of(workload))
 
     def _with_run_time(self, event: WorkloadChanged) -> Event:
         workload = event.workload
@@ -80,7 +68,7 @@ class RunTimes:
         return WorkloadChanged(self._living[workload.name])
 
     def _update_living(self, kind: WorkloadKind, now_s: int) -> Iterator[Event]:
-        learned_s = conservative_s(self._runs[kind])
+        learned_s = self._runs.expected_s(kind)
         if not learned_s or now_s - self._updated_s.get(kind, -UPDATE_S) < UPDATE_S:
             return
         self._updated_s[kind] = now_s
@@ -90,28 +78,6 @@ class RunTimes:
                 self._living[name] = replace(workload, learned_s=learned_s)
                 yield WorkloadChanged(self._living[name])
 
-    def _remember(self, kind: WorkloadKind, run_s: int) -> None:
-        runs = self._runs.pop(kind, None)
-        if runs is None:
-            runs = deque(maxlen=RUNS_KEPT)
-            self._owners[kind.owner] = self._owners.get(kind.owner, 0) + 1
-        runs.append(run_s)
-        self._runs[kind] = runs
-        if len(self._runs) > KINDS_KEPT:
-            oldest = next(iter(self._runs))
-            del self._runs[oldest]
-            self._updated_s.pop(oldest, None)
-            self._owners[oldest.owner] -= 1
-            if not self._owners[oldest.owner]:
-                del self._owners[oldest.owner]
-
-
-def conservative_s(runs: Sequence[int]) -> int:
-    """The ninth of ten in ascending order; of fewer, the longest. 0: too few runs are known."""
-    if len(runs) < FEWEST_RUNS:
-        return 0
-    return sorted(runs)[-(-9 * len(runs) // 10) - 1]
-
 
 def kind_of(workload: Workload) -> WorkloadKind:
     pods = [(role.name, role.request, role.count, role.needed) for role in workload.roles]
@@ -120,18 +86,8 @@ def kind_of(workload: Workload) -> WorkloadKind:
 
 def _owner(workload: Workload) -> str:
     namespace, _, name = workload.name.partition("/")
-    stem = workload.labels.get(ARRAY_LABEL) or _without_numbers(name)
+    stem = workload.labels.get(ARRAY_LABEL) or name_without_numbers(name)
     return f"{workload.user}|{workload.queue}|{namespace}/{stem}"
-
-
-def _without_numbers(name: str) -> str:
-    """The name up to its trailing numbers. One part at a time: a single pattern for all tries every way to divide."""
-    end = len(name)
-    while True:
-        at = max(name.rfind("-", 0, end), name.rfind("_", 0, end), name.rfind(".", 0, end))
-        if at < 0 or not _is_number(name, at + 1, end):
-            return name[:end] or name
-        end = at
 
 
 FILE = "run-times.jsonl"

@@ -1,0 +1,1 @@
+"""Forecast run times, demand and starts from what has happened."""
