@@ -157,14 +157,19 @@ class LocalCluster(EmbeddedCluster):
         step_s = self.clock.step_s(now.wall_ms)
         if not step_s:
             return 0
-        async with self._writing:
+
+        def store() -> Transaction:
             remove_mark(self.home.state)
-            transaction = await self._write(follow_clock, self._store, self.state, self.clock, step_s, now)
-            # At once, so that no simulated run ends early or late. Real ones count their own seconds.
+            return follow_clock(self._store, self.state, self.clock, step_s, now)
+
+        def move(transaction: Transaction) -> None:
+            """At once, so that no simulated run ends early or late. Real ones count their own seconds."""
             self.clock.move(step_s)
             self._ends = [(at_s + step_s, run_id) for at_s, run_id in self._ends]
             self._next_forget_s += step_s
             self._publish(transaction)
+
+        await self._commits.write(store, move)
         self._wake.set()
         log.warning("%s", describe_step(step_s))
         return step_s
@@ -367,9 +372,12 @@ class LocalCluster(EmbeddedCluster):
         self._next_mark = time.monotonic() + MARK_EVERY_S
         now_ms = self.clock.now_ms()  # it is stored: the clock never passes what is
         await asyncio.to_thread(self._store.sync)
-        async with self._writing:
+
+        def mark() -> None:
             if now_ms <= self.clock.now_ms():  # else it was set back meanwhile
-                await self._write(write_mark, self.home.state, now_ms)
+                write_mark(self.home.state, now_ms)
+
+        await self._commits.write(mark)
 
     def _store_time(self) -> None:
         limit_ms = self.clock.next_limit_ms()

@@ -68,10 +68,10 @@ class GroupCommit:
             await asyncio.shield(mine.carried_out)
         return result
 
-    async def write(self, work: Callable[[], None]) -> None:
-        """Something else that writes to the store."""
+    async def write(self, work: Callable[[], T], then: Callable[[T], None] = lambda _: None) -> None:
+        """Something else that writes to the store. `then` runs on the event loop before anything else is written."""
         async with self._writing:
-            await self._on_thread(work)
+            then(await self._on_thread(work))
 
     async def close(self) -> None:
         async with self._writing:
