@@ -72,11 +72,19 @@ def tenant_of(plane: Plane) -> Iterator[Tenant]:
         plane.kubectl("create", "-f", "-", text=ROLE)
         account = f"--serviceaccount={HOME}:tenant"
         plane.kubectl("create", "rolebinding", "tenant", "--role=tenant", account, f"--namespace={HOME}")
+        # What kubelets and controllers may do; the tests act in their names.
+        plane.kubectl(
+            "create", "clusterrole", "t-status", "--verb=get,patch", "--resource=pods,pods/status", check=False
+        )
+        plane.kubectl(
+            "create", "clusterrolebinding", "t-status", "--clusterrole=t-status", "--group=t-status", check=False
+        )
         accounts = account_kubeconfig(plane, HOME, "tenant"), account_kubeconfig(plane, RELEASE, "kaiwo")
         tenant = Tenant(plane, *accounts)
         _wait_until_guarded(tenant)
         yield tenant
     finally:
+        plane.kubectl("delete", "clusterrole,clusterrolebinding", "t-status", check=False)
         plane.kubectl("delete", "namespace", HOME, "--wait=false", check=False)
         uninstall(plane, RELEASE)
 

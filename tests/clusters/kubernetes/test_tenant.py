@@ -29,6 +29,9 @@ def tenant(plane: Plane) -> Iterator[Tenant]:
         for name, metadata in {
             "mine": {"annotations": {"kaiwo.ai/gpu-fraction": "0.5"}},
             "ours": {"scheduler": "kaiwo-scheduler"},
+            "ours-bound": {"scheduler": "kaiwo-scheduler", "spec": {"nodeName": "node-1"}},
+            "knows": {"scheduler": "kaiwo-scheduler", "spec": {"nodeName": "node-1"}},
+            "knows-foreign": {},
             "bound": {"spec": {"nodeName": "node-1"}, "annotations": {"kaiwo.ai/gpu-fraction": "0.5"}},
         }.items():
             assert "created" in found.create(pod(name, **metadata))
@@ -114,6 +117,50 @@ def test_no_subresource_or_patch_is_a_way_around(tenant: Tenant, number: int) ->
     # The API server ignores metadata of some subresources; what counts is what is stored.
     assert ALONE in said or "kaiwo.ai/granted-devices" not in tenant.annotations("mine"), said
     assert "kaiwo.ai/granted-devices" not in tenant.annotations("mine")
+
+
+STATUS = {
+    66: ("mine", {"nominatedNodeName": "node-1"}),
+    67: ("ours-bound", {"phase": "Succeeded"}),
+    68: ("ours-bound", {"phase": "Failed", "reason": "Evicted"}),
+    69: ("ours-bound", {"startTime": "1999-01-01T00:00:00Z"}),
+    70: (
+        "ours-bound",
+        {"containerStatuses": [{"name": "main", "image": "work", "imageID": "", "ready": True, "restartCount": 0,
+                                "resources": {"requests": {"cpu": "190"}}, "allocatedResources": {"cpu": "190"}}]},
+    ),
+    71: ("ours-bound", {"resources": {"requests": {"cpu": "190"}}}),
+    72: ("ours", {"phase": "Running"}),
+    73: ("ours", {"nominatedNodeName": "node-1"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("number", STATUS)
+def test_a_tenant_cannot_say_how_his_pod_is_doing(tenant: Tenant, number: int) -> None:
+    name, status = STATUS[number]
+    body = json.dumps({"status": status})
+    said = tenant.kubectl("patch", "pod", name, "--subresource=status", "--type=merge", f"--patch={body}")
+    assert "is said by its kubelet and its scheduler" in said
+    found = json.loads(tenant.plane.kubectl("get", "pod", name, f"--namespace={HOME}", "-o", "json"))["status"]
+    assert {key: found.get(key) for key in status} != status
+
+
+def test_who_knows_how_a_pod_is_doing_may_say_it(tenant: Tenant) -> None:
+    """Conditions are everybody's: readiness gates are written by controllers of all kinds."""
+    gate = {"status": {"conditions": [{"type": "example.com/ready", "status": "True"}]}}
+    said = tenant.kubectl("patch", "pod", "ours", "--subresource=status", f"--patch={json.dumps(gate)}")
+    assert "patched" in said
+    for user, group, status in (
+        ("system:node:node-1", "system:nodes", {"phase": "Running", "startTime": "2026-01-01T00:00:00Z"}),
+        ("system:kube-controller-manager", "system:authenticated", {"reason": "NodeLost"}),
+        ("system:serviceaccount:kube-system:pod-garbage-collector", "system:authenticated", {"message": "gone"}),
+        ("system:kube-scheduler", "system:authenticated", {"nominatedNodeName": "node-1"}),
+    ):
+        for name in ("knows", "knows-foreign") if "nominatedNodeName" not in status else ("knows-foreign",):
+            words = ("--subresource=status", "--type=merge", f"--patch={json.dumps({'status': status})}")
+            mine = tenant.plane.kubectl("patch", "pod", name, f"--namespace={HOME}", *words, f"--as={user}",
+                                        f"--as-group={group}", "--as-group=t-status", check=False)  # fmt: skip
+            assert "patched" in mine, (user, mine)
 
 
 def test_42_server_side_apply_is_no_way_around(tenant: Tenant) -> None:
