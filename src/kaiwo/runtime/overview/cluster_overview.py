@@ -21,7 +21,7 @@ from kaiwo.snapshot.node_table import MEMORY as NODE_MEMORY
 from kaiwo.snapshot.node_table import MILLI, PODS, USABLE
 
 STILL_FRESH_S = 0.1
-REST_FACTOR = 3  # after a large update, rows may be as old as three of them take
+REST_FACTOR = 6  # after a large update, rows may be as old as six of them take: a seventh of one core is enough
 
 
 class ClusterTotals(msgspec.Struct, frozen=True):
