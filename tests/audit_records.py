@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from kaiwo.history.audit import AuditFilter, AuditRecord, read_page, verify_audit
+from kaiwo.history.audit import AuditFilter, AuditRecord, read_page
+from kaiwo.history.audit.verify_audit import verify_audit
 
 
 def audit_of(home: Path) -> list[AuditRecord]:

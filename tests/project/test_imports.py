@@ -17,7 +17,12 @@ def test_the_import_contracts_hold() -> None:
 
 @pytest.mark.parametrize(
     ("module", "heavy"),
-    [("kaiwo.cli.main", {"numpy"}), ("kaiwo.app.up", {"aiohttp", "yaml", "cryptography"})],
+    [
+        ("kaiwo.cli.main", {"numpy"}),
+        ("kaiwo.app.up", {"aiohttp", "yaml", "cryptography"}),
+        ("kaiwo.app.up", {"kaiwo.clusters.kubernetes.decode.wire_objects", "kaiwo.devices.agent.node_agent"}),
+        ("kaiwo.app.up", {"kaiwo.history.audit.verify_audit"}),
+    ],
 )
 def test_what_a_process_never_uses_it_never_imports(module: str, heavy: set[str]) -> None:
     """Imports cost start-up time and memory: a verb needs no arrays, one machine needs no Kubernetes client."""

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kaiwo import __version__
 from kaiwo.api.http.connection_counts import ConnectionCounts
@@ -17,7 +18,6 @@ from kaiwo.api.security.access import AccessControl
 from kaiwo.api.security.rate_limits import RateLimit
 from kaiwo.api.settings import Settings
 from kaiwo.api.views import ReservationView
-from kaiwo.clusters.kubernetes.webhooks.process_status import WebhookStatus
 from kaiwo.history.audit import AuditEntry, AuditLog
 from kaiwo.history.audit.audit_files import FOLDER as AUDIT_FOLDER
 from kaiwo.model.cluster_write import ClusterWrite
@@ -30,6 +30,9 @@ from kaiwo.runtime.overview.cluster_overview import ClusterOverview
 from kaiwo.runtime.partitioning.partitioning_loop import PartitioningLoop
 from kaiwo.runtime.plugin_worker.plugin_set import PluginSet
 from kaiwo.runtime.topology.topology_reader import TopologyReader
+
+if TYPE_CHECKING:  # `kaiwo up` has no webhooks
+    from kaiwo.clusters.kubernetes.webhooks.process_status import WebhookStatus
 
 VISIBLE_S = 1.0
 GATHER_S = 0.05  # writes of the scheduler within this time are recorded together

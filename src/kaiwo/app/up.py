@@ -39,7 +39,6 @@ from kaiwo.runtime.log import emit, log_loop_error
 from kaiwo.runtime.loop.learned_run_times import RunTimeFile, RunTimes
 from kaiwo.runtime.loop.past_usage_tracker import PastUsageFile, PastUsageTracker
 from kaiwo.runtime.loop.scheduling_loop import SchedulingLoop, first_of
-from kaiwo.runtime.nodes.in_process_agent import in_process_agent
 from kaiwo.runtime.nodes.local_gpu_shares import LocalGpuShares
 from kaiwo.runtime.nodes.local_node import real_node
 from kaiwo.runtime.partitioning.local_machine import LocalMachine
@@ -105,6 +104,8 @@ async def running(options: UpOptions) -> AsyncIterator[Running]:
         await context.topology.refresh()
         async with contextlib.AsyncExitStack() as stack:
             if not cluster.is_virtual:
+                from kaiwo.runtime.nodes.in_process_agent import in_process_agent  # virtual nodes have none
+
                 for name in cluster.state.nodes:
                     context.partitions.changer.machine = _machine(context, name, options)
                     await stack.enter_async_context(in_process_agent(context.agents, name, options.root))

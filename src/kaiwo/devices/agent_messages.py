@@ -88,6 +88,16 @@ _decoder = msgspec.json.Decoder(Line)
 _encoder = msgspec.json.Encoder()
 
 
+def with_health(inventory: Inventory, sample: Sample) -> Inventory:
+    """The devices with the health that this sample reports."""
+    seen = {one.id: one for one in sample.gpus}
+    gpus = (
+        msgspec.structs.replace(gpu, health=one.health, reason=one.reason) if (one := seen.get(gpu.id)) else gpu
+        for gpu in inventory.gpus
+    )
+    return msgspec.structs.replace(inventory, gpus=tuple(gpus))
+
+
 def encode_line(line: Line) -> bytes:
     return _encoder.encode(line) + b"\n"
 

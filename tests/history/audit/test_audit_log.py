@@ -10,9 +10,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kaiwo.history.audit import AuditEntry, AuditFilter, AuditLog, read_page, verify_audit
+from kaiwo.history.audit import AuditEntry, AuditFilter, AuditLog, read_page
 from kaiwo.history.audit.audit_files import encode_head, read_head, segment_path, segments
-from kaiwo.history.audit.verify_audit import Tampering
+from kaiwo.history.audit.verify_audit import Tampering, verify_audit
 from kaiwo.model.errors import ClusterError
 from tests.small_disk import mounted_disk
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kaiwo.history.audit import AuditEntry, AuditLog, AuditReport, verify_audit
+from kaiwo.history.audit import AuditEntry, AuditLog
 from kaiwo.history.audit.audit_files import read_head, segment_path, segments
 from kaiwo.history.audit.audit_record import encode_line, utc_now
-from kaiwo.history.audit.verify_audit import Tampering
+from kaiwo.history.audit.verify_audit import AuditReport, Tampering, verify_audit
 
 RECORDS = 24
 Place = tuple[str, int]  # file and line

@@ -4,7 +4,7 @@ import weakref
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -13,11 +13,13 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from kaiwo.api.context import Context
 from kaiwo.api.presenters.queue_view import queue_page
 from kaiwo.api.views import ReservationView
-from kaiwo.clusters.kubernetes.webhooks.process_status import WebhookStatus
 from kaiwo.model.queue import UNLIMITED
 from kaiwo.model.reservation import ReservationPhase
 from kaiwo.runtime.loop.loop_metrics import Allocations
 from kaiwo.runtime.plugin_worker.plugin_set import PluginStatus
+
+if TYPE_CHECKING:  # `kaiwo up` has no webhooks
+    from kaiwo.clusters.kubernetes.webhooks.process_status import WebhookStatus
 
 Samples = Mapping[Any, float]  # by the values of the labels, as a tuple
 
@@ -58,7 +60,7 @@ def reservation_metrics(views: Sequence[ReservationView], counts: Allocations) -
     yield _counters("kaiwo_allocations_total", stages, ["stage"], by_stage)
 
 
-def webhook_metrics(status: WebhookStatus | None) -> Iterator[Metric]:
+def webhook_metrics(status: "WebhookStatus | None") -> Iterator[Metric]:
     if status is None:
         return
     counts = status.counts

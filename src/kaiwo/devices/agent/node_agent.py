@@ -15,7 +15,7 @@ from kaiwo import __version__
 from kaiwo.devices.agent.options import AgentOptions, CheckListener, DevicesOf
 from kaiwo.devices.agent.prometheus_endpoint import MetricsServer, metrics_text
 from kaiwo.devices.agent.report_stream import ReportStream, ReportTarget, refuse_listener
-from kaiwo.devices.agent_messages import HeldDevices, Hello, Line, Sample
+from kaiwo.devices.agent_messages import HeldDevices, Hello, Line, with_health
 from kaiwo.devices.discover import discover
 from kaiwo.devices.inventory import Health, Inventory
 from kaiwo.devices.sampling.sampler import Sampler
@@ -155,15 +155,6 @@ class NodeAgent:
         for part in (self.stream, self.endpoint, self.kubelet, self._sampler):
             if part:
                 part.close()
-
-
-def with_health(inventory: Inventory, sample: Sample) -> Inventory:
-    seen = {one.id: one for one in sample.gpus}
-    gpus = (
-        msgspec.structs.replace(gpu, health=one.health, reason=one.reason) if (one := seen.get(gpu.id)) else gpu
-        for gpu in inventory.gpus
-    )
-    return msgspec.structs.replace(inventory, gpus=tuple(gpus))
 
 
 def node_name() -> str:

@@ -9,17 +9,20 @@ import contextlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 
-from kaiwo.clusters.kubernetes.cache.queue_history import QueueHistory, StoredUsage
 from kaiwo.model.events import PastUsageChanged
 from kaiwo.model.policy import Policy
 from kaiwo.queues.past_usage import DECAY_SCALE, WHOLE_PART, PastUsage, advance, decay_factor
 from kaiwo.snapshot.array_types import IntArray
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.queue_table import RESOURCES
+
+if TYPE_CHECKING:  # `kaiwo up` has no use for it
+    from kaiwo.clusters.kubernetes.cache.queue_history import QueueHistory
 
 SAMPLE_S = 10
 AHEAD_S = 60  # by this much the clocks of two replicas may differ
@@ -145,12 +148,14 @@ class PastUsageFile:
 class PastUsageInQueues:
     """Stores past usage in the status of Kubernetes queues, where another replica finds it."""
 
-    def __init__(self, history: QueueHistory) -> None:
+    def __init__(self, history: "QueueHistory") -> None:
         self._history = history
 
     def load(self) -> dict[str, Past]:
         return {name: (past.at_s, past.part) for name, past in list(self._history.usage.items())}
 
     def save(self, past: dict[str, Past]) -> None:
+        from kaiwo.clusters.kubernetes.cache.queue_history import StoredUsage
+
         for name, (at_s, part) in past.items():
             self._history.record_usage(name, StoredUsage(at_s, part))

@@ -14,8 +14,7 @@ from msgspec.structs import replace
 
 from kaiwo.clusters.local.cluster_file import VIRTUAL_LABEL
 from kaiwo.clusters.protocol import DeviceControl
-from kaiwo.devices.agent.node_agent import with_health
-from kaiwo.devices.agent_messages import Correction, GpuSample, Hello, Line, Sample
+from kaiwo.devices.agent_messages import Correction, GpuSample, Hello, Line, Sample, with_health
 from kaiwo.devices.inventory import Inventory
 from kaiwo.devices.sharing.share_types import IsolationSupport
 from kaiwo.model.errors import ConfigError, NotFoundError, RefusedError

@@ -21,7 +21,7 @@ from kaiwo.snapshot.node_table import MEMORY as NODE_MEMORY
 from kaiwo.snapshot.node_table import MILLI, PODS, USABLE
 
 STILL_FRESH_S = 0.1
-REST_FACTOR = 3  # after a large update, rows may be as old as three of them take
+LONG_S, REST_FACTOR = 0.02, 6  # after an update that took long, rows may be as old as six of them take
 
 
 class ClusterTotals(msgspec.Struct, frozen=True):
@@ -75,7 +75,7 @@ class ClusterOverview:
             changes = self.live.cluster.records_since(self._version)
             if changes.is_all or len(changes.records) + len(changes.gone) > MANY:
                 self.rows, took_s = await asyncio.to_thread(_timed, _updated, self.rows, changes)
-                self._rest_s = REST_FACTOR * took_s
+                self._rest_s = REST_FACTOR * took_s if took_s > LONG_S else 0.0
             else:
                 self.rows.apply(changes.records, changes.gone)
                 self._rest_s = 0.0

@@ -158,7 +158,7 @@ def verify(expected: str, output: str) -> int:
     """
     import msgspec
 
-    from kaiwo.history.audit import verify_audit
+    from kaiwo.history.audit.verify_audit import verify_audit
 
     report = verify_audit(_folder(), expected.strip().rpartition(" ")[2])
     if output != "table":
