@@ -39,6 +39,7 @@ LET_IN = {
     "GET /gpus": READERS,
     "GET /agents": READERS,
     "GET /partitions": READERS,
+    "GET /topology": READERS,
     "GET /queues": READERS,
     "GET /queues/{name}": READERS,
     "GET /shares": READERS,

@@ -13,7 +13,7 @@ from kaiwo.topology.contradictions import find_contradictions
 from kaiwo.topology.sources.node_labels import (
     PRESETS,
     find_presets,
-    kueue_levels,
+    kueue_topology,
     labelled_topology,
     order_keys,
     preset_topology,
@@ -70,10 +70,26 @@ def test_presets_are_found_by_their_labels() -> None:
 
 def test_the_levels_of_a_kueue_topology_are_read() -> None:
     text = (find_shared_dir() / "fixtures/gpu/kueue/site/static/examples/tas/sample-queues.yaml").read_text()
-    topology = next(each for each in yaml.safe_load_all(text) if each["kind"] == "Topology")
-    levels = kueue_levels(level["nodeLabel"] for level in topology["spec"]["levels"])
-    assert [level.name for level in levels] == ["topology-block", "topology-rack"]
-    assert [level.node_label for level in levels] == [level.node_label for level in PRESETS["kueue-example"]]
+    topology = kueue_topology(yaml.safe_load_all(text), "kueue", "queues.yaml")
+    assert [level.name for level in topology.levels] == ["topology-block", "topology-rack"]
+    assert [level.node_label for level in topology.levels] == [level.node_label for level in PRESETS["kueue-example"]]
+
+
+@pytest.mark.parametrize(
+    ("documents", "words"),
+    [
+        ([], "has no Topology of Kueue"),
+        ([{"kind": "ResourceFlavor"}, 4], "has no Topology of Kueue"),
+        ([{"kind": "Topology"}], "spec.levels is no list"),
+        ([{"kind": "Topology", "spec": {"levels": 4}}], "spec.levels is no list"),
+        ([{"kind": "Topology", "spec": {"levels": [{"nodeLabel": 4}]}}], "spec.levels is no list"),
+        ([{"kind": "Topology", "spec": {"levels": [{"nodeLabel": "kubernetes.io/hostname"}]}}], "has no levels"),
+    ],
+)
+def test_what_is_no_kueue_topology_is_refused(documents: list[object], words: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        kueue_topology(documents, "kueue", "queues.yaml")
+    assert words in str(raised.value)
 
 
 def tables(nodes: list[Node], *topologies: Topology) -> TopologyTables:

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
 from kaiwo.clusters.kubernetes.decode.kaiwo_objects import TOPOLOGIES, TopologyObject, read_topology_object
 from kaiwo.clusters.kubernetes.decode.wire_objects import Meta
-from kaiwo.clusters.kubernetes.writers.topology_status_writer import find_coverage, status_fields
+from kaiwo.clusters.kubernetes.writers.topology_status_writer import TopologyStatusWriter, find_coverage, status_fields
+from kaiwo.model.events import Event, TopologyChanged, TopologyGone
 from kaiwo.model.network.topology import Topology
 from tests.clusters.kubernetes.kubectl_cluster import Json, Kubectl
 from tests.clusters.kubernetes.running_scheduler import scheduled
@@ -92,6 +94,47 @@ def test_a_mistake_is_said(domains: list[Json], words: str) -> None:
     assert status["message"] == problem
     assert status["domains"] == 5
     assert (status["conditions"][0]["status"], status["conditions"][0]["reason"]) == ("False", "Mistake")
+
+
+def test_a_topology_reaches_the_scheduler_and_a_mistake_leaves_the_last_one_in_force() -> None:
+    cache, told = ClusterCache("kaiwo-scheduler"), []
+    client: Any = None  # nothing is written before `start`
+    writer = TopologyStatusWriter(client, cache, lambda event, **facts: told.append((event, facts["topology"])))
+
+    def put(document: Json) -> list[Event]:
+        writer.upsert(TopologyObject(Meta(name="fabric"), document))
+        return list(cache.flush())
+
+    topology = spec(BY_LABELS)
+    assert put(BY_LABELS) == [TopologyChanged(topology)]
+    assert put(BY_LABELS) == []
+    wrong = {"levels": [{"name": "leaf"}], "domains": [{"name": "a", "level": "rack"}]}
+    assert put(wrong) == []
+    assert put(wrong) == []
+    assert told == [("topology-unreadable", "fabric")]
+    assert TopologyChanged(topology) in cache.whole_state()
+    writer.delete(TopologyObject(Meta(name="fabric"), BY_LABELS))
+    assert list(cache.flush()) == [TopologyGone("fabric")]
+    assert TopologyChanged(topology) not in cache.whole_state()
+
+
+def test_a_topology_has_the_rates_of_its_links() -> None:
+    written = {
+        "levels": [{"name": "spine"}, {"name": "leaf", "uplinkGbps": 400, "uplinks": 4}],
+        "nodePortGbps": 400,
+        "domains": [
+            {"name": "s1", "level": "spine"},
+            {"name": "s2", "level": "spine"},
+            {"name": "l", "level": "leaf", "parents": ["s1", "s2"], "nodes": ["a"], "uplinkGbps": 800, "uplinks": 3},
+        ],
+    }
+    topology = spec(written)
+    assert [(link.lower, link.upper, link.mb_s, link.count) for link in topology.links] == [
+        ("l", "s1", 100_000, 2),
+        ("l", "s2", 100_000, 1),
+    ]
+    assert (topology.node_port_mb_s, topology.node_ports) == (50_000, 1)
+    assert (topology.levels[1].uplink_mb_s, topology.levels[1].uplinks) == (50_000, 4)
 
 
 def test_the_time_of_a_condition_is_that_of_its_last_change() -> None:

@@ -11,7 +11,7 @@ _BY_RIGHT: dict[Right, tuple[str, ...]] = {
     Right.REPORT: ("POST /api/agents/{node}/reports",),
     Right.READ: (
         "GET /openapi.json", "GET /version", "GET /status", "GET /cycles", "GET /stream",
-        "GET /nodes", "GET /nodes/{name}", "GET /gpus", "GET /agents", "GET /partitions",
+        "GET /nodes", "GET /nodes/{name}", "GET /gpus", "GET /agents", "GET /partitions", "GET /topology",
         "GET /queues", "GET /queues/{name}", "GET /shares", "GET /shares/{name}",
         "GET /reservations", "GET /reservations/{name}",
         "GET /workloads", "GET /workloads/{namespace}/{name}", "GET /workloads/{namespace}/{name}/why",

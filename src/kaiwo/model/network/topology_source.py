@@ -15,11 +15,12 @@ class SourceKind(StrEnum):
     IBNETDISCOVER = "ibnetdiscover"  # a file with the output of that command
     SLURM = "slurm"  # topology.conf or topology.yaml
     KAIWO = "kaiwo"  # a file with a KaiwoTopology
+    KUEUE = "kueue"  # a file with a Topology of Kueue
     NCCL = "nccl"  # the links inside nodes: NCCL_TOPO_DUMP_FILE
     WRITTEN = "levels"  # written in the cluster file itself
 
 
-FILE_KINDS = (SourceKind.IBNETDISCOVER, SourceKind.SLURM, SourceKind.KAIWO, SourceKind.NCCL)
+FILE_KINDS = (SourceKind.IBNETDISCOVER, SourceKind.SLURM, SourceKind.KAIWO, SourceKind.KUEUE, SourceKind.NCCL)
 
 
 class TopologySource(msgspec.Struct, frozen=True):

@@ -19,7 +19,7 @@ from kaiwo.model.node import Node
 from kaiwo.topology.sources.fabric import fabric_topology
 from kaiwo.topology.sources.ibnetdiscover import read_ibnetdiscover
 from kaiwo.topology.sources.nccl_xml import read_nccl_xml
-from kaiwo.topology.sources.node_labels import labelled_topology, preset_topology
+from kaiwo.topology.sources.node_labels import kueue_topology, labelled_topology, preset_topology
 from kaiwo.topology.sources.slurm import read_topology_conf, read_topology_yaml
 
 MAX_BYTES = 64 << 20
@@ -48,6 +48,8 @@ def read_topology_text(source: TopologySource, text: str, guids: Mapping[str, st
             documents = read_values(text, MAX_BYTES)
             return read_topology_yaml(documents[0] if len(documents) == 1 else None, source.name, source.path)
         return read_topology_conf(text, source.name, source.path)
+    if source.kind == SourceKind.KUEUE:
+        return kueue_topology(read_values(text, MAX_BYTES), source.name, source.path)
     document = read_single(text, source.path, "write one KaiwoTopology", f"kind: {KIND}")
     if document.get("kind") != KIND:
         raise ConfigError(f"{source.path} is no {KIND}; write `kind: {KIND}` with a spec", "kind")

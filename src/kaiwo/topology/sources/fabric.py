@@ -29,7 +29,7 @@ from kaiwo.topology.sources.ibnetdiscover import FabricDevice, FabricDump
 from kaiwo.topology.switch_graph import connected_groups, switch_tiers
 
 AGGREGATION = "Aggregation Node"  # a switch's own adapter for in-network reductions
-_HOST = re.compile(r"(\S+)\s+([A-Za-z]+[A-Za-z_-]*[0-9]*[_-]?)([0-9]{1,3})")
+MAX_DIGITS = 3  # of an adapter's number
 _SWITCH_NAME = re.compile(r"(?:MF[0-9]+;)?([^:]*)(?::.*)?")
 _NUMBERS = re.compile(r"([0-9]+)")
 
@@ -113,10 +113,13 @@ def host_ports(dump: FabricDump, nodes_by_guid: Mapping[str, str]) -> list[Adapt
 
 def _host_of(description: str) -> tuple[str, str, int]:
     """`dgx-01 HCA-5` is adapter 5 of dgx-01. An adapter that nobody named describes its model in several words."""
-    match = _HOST.fullmatch(description.strip())
-    if match is None:
+    words = description.split()
+    if len(words) != 2 or not words[1][0].isalpha():
         return "", "", NO_RAIL
-    return match[1], match[2], int(match[3])
+    host, adapter = words
+    scheme = adapter.rstrip("0123456789")
+    digits = adapter[len(scheme) :]
+    return (host, scheme, int(digits)) if 0 < len(digits) <= MAX_DIGITS else ("", "", NO_RAIL)
 
 
 def _switch_names(switches: Mapping[str, FabricDevice]) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence, Set
 
 from kaiwo.model.errors import ConfigError
+from kaiwo.model.network.check_topology import check_topology
 from kaiwo.model.network.topology import Topology, TopologyLevel
 
 Labels = Mapping[str, str]
@@ -82,11 +83,28 @@ def labelled_topology(keys: Sequence[str], name: str, nodes: Sequence[Labels]) -
     return Topology(name, levels, source="node labels")
 
 
-def kueue_levels(keys: Iterable[str]) -> tuple[TopologyLevel, ...]:
-    """The levels of a Kueue Topology. Its last one is often the host, where each node is a domain of its own."""
-    written = [key for key in keys if key != HOST_LABEL]
-    names = _level_names(written)
-    return tuple(TopologyLevel(names[key], key) for key in written)
+def kueue_topology(documents: Iterable[object], name: str, where: str) -> Topology:
+    """The levels of the first Kueue Topology. Its last one is often the host, where each node is its own domain."""
+    for document in documents:
+        if isinstance(document, dict) and document.get("kind") == "Topology":
+            keys = [key for key in _kueue_keys(document.get("spec"), where) if key != HOST_LABEL]
+            names = _level_names(keys)
+            levels = tuple(TopologyLevel(names[key], key) for key in keys)
+            topology = Topology(name, levels, source=f"Kueue Topology in {where}")
+            check_topology(topology, where)
+            return topology
+    way_out = "save one with: kubectl get topologies.kueue.x-k8s.io NAME -o yaml"
+    raise ConfigError(f"{where} has no Topology of Kueue; {way_out}")
+
+
+def _kueue_keys(spec: object, where: str) -> list[str]:
+    levels = spec.get("levels") if isinstance(spec, dict) else None
+    entries = levels if isinstance(levels, list) else []
+    keys = [each.get("nodeLabel") if isinstance(each, dict) else None for each in entries]
+    if not keys or not all(isinstance(key, str) and key for key in keys):
+        fact = f"{where}: spec.levels is no list of entries with a nodeLabel"
+        raise ConfigError(f"{fact}; write one for each level", "levels")
+    return [str(key) for key in keys]
 
 
 def order_keys(keys: Sequence[str], nodes: Sequence[Labels]) -> list[str]:

@@ -25,8 +25,8 @@ _OPTIONS = (
     _option("--cluster-file", metavar="FILE", type=click.Path(exists=True, dir_okay=False, readable=True),
             help="YAML file that describes the nodes."),
     _option("--topology", metavar="KIND=VALUE", multiple=True,
-            help="Where the network is described: ibnetdiscover=FILE, slurm=FILE, kaiwo=FILE, nccl=FILE, "
-            "labels=KEY,KEY or preset=NAME. Files are read again when they change. May be repeated."),
+            help="Where the network is described: ibnetdiscover=FILE, slurm=FILE, kaiwo=FILE, kueue=FILE, "
+            "nccl=FILE, labels=KEY,KEY or preset=NAME. Files are read again when they change. May be repeated."),
     _option("--root", metavar="DIR", default="/", type=click.Path(exists=True, file_okay=False),
             help="Folder that contains this machine's /sys and /dev."),
     _option("--keep-for", metavar="TIME", help="Keep ended workloads and their logs this long (default: 30d)."),
