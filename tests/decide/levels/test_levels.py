@@ -162,7 +162,7 @@ def test_work_that_prefers_a_level_grows_beyond_its_domain() -> None:
 
 
 def test_placements_in_vain_count_for_the_step_budget() -> None:
-    """By number, each leaf has room for two pods of three GPUs and one of two. On 4 + 4 GPUs they do not fit together."""
+    """By number, each leaf has room for two pods of three GPUs and one of two. Together they do not fit."""
     world = fabric(2, 2, 2, 2)
     for leaf in range(4):
         for node in range(2):
