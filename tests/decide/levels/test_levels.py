@@ -3,7 +3,6 @@
 from msgspec.structs import replace
 
 from kaiwo.explain import sentence
-from kaiwo.model.affinity import NODE_LEVEL
 from kaiwo.model.events import NodeChanged, PodGone, WorkloadChanged
 from kaiwo.model.network.constraint import TopologyConstraint
 from kaiwo.model.obstacle import Reason
@@ -47,7 +46,7 @@ def test_the_tightest_level_that_fits_is_chosen() -> None:
     world = fabric(1, 2, 2).submit("pair", pods=2, gpus_each=4, required_level=SPINE)
     plan = world.decide()
     assert len(set(nodes_of(world, "pair").values())) == 1  # one node is tighter than a leaf or a spine
-    assert chosen(plan, "pair")[0] == NODE_LEVEL
+    assert chosen(plan, "pair")[0] == "node"
 
 
 def test_only_the_stated_level_counts_when_the_work_says_so() -> None:
@@ -177,3 +176,12 @@ def test_placements_in_vain_count_for_the_step_budget() -> None:
         "its 3 pods must run in one leaf; by number they would fit, but not all together on its nodes"
     )
     assert len(world.tell(WorkloadChanged(gang("mixed", parts))).decide().starts) == 3
+
+
+def test_a_single_node_is_the_narrowest_level() -> None:
+    for key in ("node", "host", "kubernetes.io/hostname"):
+        world = fabric(2).submit("pair", pods=2, gpus_each=4, required_level=key)
+        world.submit("trio", pods=3, gpus_each=8, required_level=key).decide()
+        assert len(set(nodes_of(world, "pair").values())) == 1
+        found = world.obstacles("trio")[0]
+        assert sentence(found) == "its 3 pods must run in one node; l0-n1 comes closest, with room for 1"
