@@ -112,7 +112,7 @@ class Plan(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     notes: tuple[Note, ...] = ()
     steps: int = 0
     rules: str = ""  # a digest of the policy and the plugins: when it changes, every class is tried again
-    domains: tuple[DomainChoice, ...] = ()  # of work with levels that starts, is nominated or gets a planned start
+    domains: tuple[DomainChoice, ...] = ()  # for work with levels that starts or is nominated
 
     @property
     def is_empty(self) -> bool:

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from kaiwo.decide.placement.domain_choice import DomainRanking, NodeUse, PodsWanted, fewest_inside
 from kaiwo.decide.placement.spread_over_domains import PlacementArea, even_shares, pods_by_node
+from kaiwo.explain import chosen_domain
 from kaiwo.model.events import NodeChanged, TopologyChanged
 from kaiwo.model.network.topology import Topology, TopologyLevel
 from kaiwo.model.policy import Policy, TopologyWeights
@@ -163,6 +164,17 @@ def test_the_terms_are_recorded_and_told() -> None:
     )  # fmt: skip
     assert (choice.availability, choice.alignment, choice.utilisation, choice.performance) == (1000, 1000, 0, 500)
     assert (choice.score, choice.candidates) == (750, 1)
+    assert chosen_domain(choice) == (
+        "its pods were placed in leaf-1, the only domain of level leaf with room "
+        "(score 750 of 1000: availability 1000, alignment 1000, utilisation 0, performance 500; consolidated)"
+    )
     assert world.state.domain_choices["default/train"] == (choice,)
     world.finish("train")
     assert "default/train" not in world.state.domain_choices
+
+
+def test_pods_over_several_domains_are_told_as_such() -> None:
+    world = fabric(1, 1, leaves_per_spine=1)
+    (choice,) = world.submit("train", pods=2, gpus_each=8, preferred_level=LEAF).decide().domains
+    assert (choice.level, choice.domain, choice.score) == ("", "", 0)
+    assert chosen_domain(choice).startswith("its pods were placed in as few domains as possible")

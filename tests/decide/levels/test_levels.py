@@ -2,9 +2,10 @@
 
 from msgspec.structs import replace
 
-from kaiwo.model.affinity import NODE_LEVEL
+from kaiwo.explain import sentence
 from kaiwo.model.events import NodeChanged, PodGone, WorkloadChanged
 from kaiwo.model.network.constraint import TopologyConstraint
+from kaiwo.model.obstacle import Reason
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, SubGroup
 from tests.decide.levels.fabrics import LEAF, SPINE, busy, chosen, fabric, gang, leaf_of, leaves_of, nodes_of, roles_of
@@ -45,7 +46,7 @@ def test_the_tightest_level_that_fits_is_chosen() -> None:
     world = fabric(1, 2, 2).submit("pair", pods=2, gpus_each=4, required_level=SPINE)
     plan = world.decide()
     assert len(set(nodes_of(world, "pair").values())) == 1  # one node is tighter than a leaf or a spine
-    assert chosen(plan, "pair")[0] == NODE_LEVEL
+    assert chosen(plan, "pair")[0] == "node"
 
 
 def test_only_the_stated_level_counts_when_the_work_says_so() -> None:
@@ -157,3 +158,30 @@ def test_work_that_prefers_a_level_grows_beyond_its_domain() -> None:
     world.settle()
     assert len(nodes_of(world, "train")) == 3
     assert len(leaves_of(world, "train")) == 2
+
+
+def test_placements_in_vain_count_for_the_step_budget() -> None:
+    """By number, each leaf has room for two pods of three GPUs and one of two. Together they do not fit."""
+    world = fabric(2, 2, 2, 2)
+    for leaf in range(4):
+        for node in range(2):
+            busy(world, f"l{leaf}-n{node}", 4)
+    parts = roles_of(("a", 2, 3, None), ("b", 1, 2, None))
+    plan = world.tell(WorkloadChanged(gang("mixed", parts, required_level=LEAF))).decide()
+    assert plan.starts == ()
+    assert plan.steps >= 8, "four leaves were tried, and in each of them two roles"
+    (found,) = world.obstacles("mixed")
+    assert (found.reason, found.need, found.have) == (Reason.LEVEL, 3, 3)
+    assert sentence(found) == (
+        "its 3 pods must run in one leaf; by number they would fit, but not all together on its nodes"
+    )
+    assert len(world.tell(WorkloadChanged(gang("mixed", parts))).decide().starts) == 3
+
+
+def test_a_single_node_is_the_narrowest_level() -> None:
+    for key in ("node", "host", "kubernetes.io/hostname"):
+        world = fabric(2).submit("pair", pods=2, gpus_each=4, required_level=key)
+        world.submit("trio", pods=3, gpus_each=8, required_level=key).decide()
+        assert len(set(nodes_of(world, "pair").values())) == 1
+        found = world.obstacles("trio")[0]
+        assert sentence(found) == "its 3 pods must run in one node; l0-n1 comes closest, with room for 1"

@@ -212,7 +212,7 @@ class Allocate:
                 started = self._start_single(found, position, check)
             elif check.could_fit:
                 started = self._start_one(run, found, check)
-        budget.used += max(1, started)
+        budget.used += max(1, started) + self._cycle_state.placer.take_retries()
         if started or self._waits_for_release(name, found, check) or self._passes_over(name, found, check):
             lane.advance(1)
             if found.key in self._passed_over and found not in lane.rest():

@@ -50,7 +50,7 @@ class VictimSearch:
         """The room found; None, with nothing changed, if there is none."""
         with self._working.trial() as attempt:
             room = self._remove_until_it_fits()
-            self._cycle_state.budget.used += 1 + len(self.removed) // UNITS_PER_STEP
+            self._cycle_state.budget.used += 1 + len(self.removed) // UNITS_PER_STEP + self._placer.take_retries()
             if room is not None:
                 attempt.keep()
             return room

@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kaiwo.model.affinity import NODE_LEVEL
 from kaiwo.model.network.constraint import BALANCED, CONSOLIDATED, TopologyConstraint
 from kaiwo.snapshot.array_types import IntArray
 from kaiwo.snapshot.network.topology_tables import TopologyTable
 from kaiwo.snapshot.node_table import NodeTable
 
 NO_LEVEL = -1
-NODE_KEYS = (NODE_LEVEL, "node", "host")  # how people name the level of single nodes
+SINGLE_NODES = "node"  # the narrowest level of every topology
+NODE_KEYS = (SINGLE_NODES, "host", "kubernetes.io/hostname")  # how people name it
 
 
 class Level(NamedTuple):
@@ -44,7 +44,7 @@ def _resolve(nodes: NodeTable, constraint: TopologyConstraint, strategy: str) ->
     table = _table(nodes, constraint)
     levels = _levels_of_table(table) if table is not None else _levels_of_labels(nodes, constraint)
     names = tuple(nodes.names)
-    levels = (*levels, Level(NODE_LEVEL, np.arange(len(names), dtype=np.int64), names))
+    levels = (*levels, Level(SINGLE_NODES, np.arange(len(names), dtype=np.int64), names))
     required, preferred = (_find(table, levels, key) for key in (constraint.required, constraint.preferred))
     stated = max(required, preferred)
     last = len(levels) - 1

@@ -126,6 +126,9 @@ class LevelSearch:
     def parts_of(self, batch: PodBatch) -> tuple[PartKey, ...]:
         return self._levels.parts_of(batch.role, pod_index(batch.names[0]))
 
+    def add_retries(self, count: int) -> None:
+        self._placer.add_retries(count)
+
     def has_area(self, key: PartKey) -> bool:
         return key in self._areas
 
@@ -327,7 +330,9 @@ class _Tries:
             savepoints.pop()
             at -= 1
             if at < 0 or tries >= MAX_TRIES:
+                self._search.add_retries(tries)
                 return None
+        self._search.add_retries(tries - len(self._batches))
         return self._placed
 
     def _options(self, step: _Step) -> Iterator[ChosenArea]:

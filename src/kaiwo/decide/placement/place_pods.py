@@ -49,6 +49,15 @@ class NodeCosts(Protocol):
         return columns
 
 
+class Retries:
+    """Placements that were tried in vain, for the step budget of the cycle."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
 class Placer:
     """Places pods on one cycle's working copy under a mask, and within an area. Costs, where given, precede scores."""
 
@@ -64,6 +73,7 @@ class Placer:
         self._packs, self._costs = policy.placement == "pack", costs
         self._mask: CapacityMask | None = None
         self._area: PlacementArea | None = None
+        self._retries = Retries()
         self._ids: dict[int, list[str]] = {}  # of the devices, by node, for the nodes that get pods
 
     def under(self, mask: CapacityMask | None) -> "Placer":
@@ -80,8 +90,16 @@ class Placer:
 
     def _copy(self, mask: CapacityMask | None, costs: NodeCosts | None, area: PlacementArea | None) -> "Placer":
         other = Placer(self.working, self._scores, self._plugins, self.policy, costs)
-        other._mask, other._ids, other._area = mask, self._ids, area
+        other._mask, other._ids, other._area, other._retries = mask, self._ids, area, self._retries
         return other
+
+    def add_retries(self, count: int) -> None:
+        self._retries.count += count
+
+    def take_retries(self) -> int:
+        """The placements that were tried in vain since the last call, by all copies of this placer together."""
+        count, self._retries.count = self._retries.count, 0
+        return count
 
     def room(self, shape: int) -> int:
         return self._scores.state(shape, self._mask).room
