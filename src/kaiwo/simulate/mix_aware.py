@@ -21,8 +21,8 @@ from kaiwo.snapshot.view import View
 
 LEVELS = 100  # whole numbers, so that nearly equal nodes are equal
 COVERED = 0.99  # rarer requests are left out
-# How much the reach of the CPU counts, in tenths, against whether one pod fits. Sums are of integers, so that a node has
-# the same value whichever nodes are looked at together.
+# How much the reach of the CPU counts, in tenths, against whether one pod fits. Sums are of integers, so that a node
+# has the same value whichever nodes are looked at together.
 CPU_TENTHS, TENTHS, PPM = 4, 10, 1_000_000
 SIZE_EXPONENT = -0.6  # large requests count less than their number: they are few, and whole nodes serve them anyway
 PRESSURE_WEIGHT, MOST_PRESSURE = 0.5, 1.5
