@@ -44,7 +44,7 @@ def simulate() -> None:
     type=click.Choice(["learned", "known"]),
     default="learned",
     show_default=True,
-    help="Whether Kaiwo's policy learns the mix of requests as they arrive, or knows it in advance.",
+    help="Whether the policy mix-aware learns the mix of requests as they arrive, or knows it in advance.",
 )
 @click.option("--jobs", type=click.IntRange(1), metavar="N", help="Runs at the same time (default: one per core).")
 @click.option("--json", "is_json", is_flag=True, help="Print one JSON object.")
@@ -64,6 +64,7 @@ def openb(data: str, variant: str, seeds: str, policy: str, mix: str, jobs: int 
     \b
     Policies:
       fragmentation-aware (default), first-fit, worst-fit, round-robin, load-balanced
+      mix-aware                        keeps what the mix of requests can use (see --mix)
       fgd, best-fit, gpu-packing, gpu-clustering, dot-product, random    as published
       seed                                                               the nodes in turn
     \b
