@@ -1,8 +1,8 @@
 """How good the forecasts of run times and demand are, on real traces and on a generated one.
 
 In:    Philly's jobs in the order of submission; at each submission only jobs that have ended by then are known.
-       Philly's active nodes and the running GPUs of Helios' virtual clusters, a sample a minute. A generated trace with users,
-       names and images. `--traces` names the folder; `../shared/traces` by default.
+       Philly's active nodes and the running GPUs of Helios' virtual clusters, a sample a minute. A generated trace with
+       users, names and images. `--traces` names the folder; `../shared/traces` by default.
 Out:   how many unseen jobs the 80 % range holds; how much of the gain of shortest-job-first with known run times over
        first come, first served the learned run times recover, against the mean of the jobs of the same virtual cluster
        and size, on pools of several sizes; the error (SMAPE) of the hourly demand 1 and 3 hours ahead, against the

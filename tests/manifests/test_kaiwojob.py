@@ -3,10 +3,16 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from kaiwo.decide import decide
 from kaiwo.manifests import describe_workload
+from kaiwo.manifests.kinds.kaiwojob import CPU_MILLI_PER_GPU, GPUS_PER_NODE, MAX_TOTAL_GPUS, split_replicas
+from kaiwo.model.events import WorkloadChanged
 from kaiwo.model.gpu_models import VENDOR_MODELS
 from tests.manifests.texts import check_refusal, kaiwojob, one, pod, request_of, warnings_of
+from tests.worlds import World
 
 
 def with_template(**spec: Any) -> dict[str, Any]:
@@ -25,7 +31,8 @@ def with_template(**spec: Any) -> dict[str, Any]:
         ({"ray": True, "gpus": 16}, "2 pods x 8 GPUs"),
         ({"ray": True, "gpus": 14}, "2 pods x 7 GPUs"),
         ({"ray": True, "gpus": 4}, "4 GPUs"),
-        ({"ray": True, "gpus": 17}, "3 pods x 6 GPUs"),
+        ({"ray": True, "gpus": 9}, "5 GPUs + 4 GPUs"),
+        ({"ray": True, "gpus": 17}, "2 pods x 6 GPUs + 5 GPUs"),
         ({"ray": True, "replicas": 3, "gpusPerReplica": 4}, "3 pods x 4 GPUs"),
         ({"ray": True, "replicas": 3, "gpusPerReplica": 4, "gpus": 99}, "3 pods x 4 GPUs"),
         ({"ray": True, "replicas": 3, "gpus": 16}, "2 pods x 8 GPUs"),
@@ -157,3 +164,42 @@ def test_a_bad_kaiwojob_gets_one_sentence(spec: dict[str, Any], field: str, part
 
 def test_a_pod_is_no_kaiwojob() -> None:
     check_refusal({**pod(), "kind": "KaiwoJob"}, "apiVersion", ["kaiwo.silogen.ai/v1alpha1"])
+
+
+@given(st.integers(1, MAX_TOTAL_GPUS))
+def test_pods_have_exactly_the_gpus_that_were_asked_for(gpus: int) -> None:
+    pods, smaller_pods, each = split_replicas(gpus)
+    assert pods * each + smaller_pods * (each - 1) == gpus
+    assert pods >= 1
+    assert smaller_pods >= 0
+    assert each <= GPUS_PER_NODE
+    assert pods + smaller_pods == -(-gpus // GPUS_PER_NODE), "no more pods than hold them"
+    assert not smaller_pods or each > 1, "no pod without a GPU"
+
+
+@pytest.mark.parametrize("gpus", range(1, 130))
+def test_a_job_asks_for_exactly_its_gpus(gpus: int) -> None:
+    roles = one(kaiwojob(ray=True, gpus=gpus))[0].roles
+    assert sum(role.count * role.request.gpus for role in roles) == gpus
+    assert sum(role.count * role.request.cpu_milli for role in roles) == gpus * CPU_MILLI_PER_GPU
+    assert sum(role.count * role.request.memory_mib for role in roles) == gpus * 32 * 1024
+    assert len({role.name for role in roles}) == len(roles)
+
+
+def test_written_resources_are_those_of_every_pod() -> None:
+    wants = {"requests": {"cpu": "2", "memory": "1Gi"}}
+    roles = one(kaiwojob(ray=True, gpus=9, resources=wants))[0].roles
+    assert [(role.request.gpus, role.request.cpu_milli, role.request.memory_mib) for role in roles] == [
+        (5, 2000, 1024),
+        (4, 2000, 1024),
+    ]
+
+
+def test_uneven_pods_start_together_on_exactly_their_gpus() -> None:
+    job = one(kaiwojob(ray=True, gpus=9))[0]
+    world = World(nodes=2).tell(WorkloadChanged(job))
+    plan = decide(world.snapshot())
+    assert sorted(len(start.devices) for start in plan.starts) == [4, 5]
+    assert len({start.node for start in plan.starts}) == 2
+    alone = World(nodes=1).tell(WorkloadChanged(job))
+    assert decide(alone.snapshot()).starts == (), "all of its pods or none"

@@ -1,9 +1,14 @@
 """Read upstream's KaiwoJob as one workload and its program.
 
-As upstream documents it: without Ray it is one pod; with Ray, `gpus` in total are spread over as few pods as hold them;
+As upstream documents it: without Ray it is one pod; with Ray, `gpus` in total are spread over as few pods as hold them,
+and unlike there never more than `gpus`: 9 are a pod of 5 and one of 4;
 `gpus`, `gpusPerReplica` and `gpuVendor` decide about GPUs, whatever the containers say; a job that has neither a
 template nor resources gets 4 CPU and 32 GiB for each GPU.
 """
+
+from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from kaiwo.manifests.kinds.annotations import Annotations
 from kaiwo.manifests.kinds.container_resources import Requirements, read_requirements
@@ -23,10 +28,11 @@ from kaiwo.manifests.values.names import check_labels
 from kaiwo.manifests.values.quantities import MAX_GPUS, MIB, read_duration_s, read_memory_bytes, to_mib
 from kaiwo.model.amounts import count, memory
 from kaiwo.model.gpu_models import GPU_MODELS, RESOURCE_VENDORS, VENDOR_MODELS
-from kaiwo.model.request import ANY_PARTITION
+from kaiwo.model.request import ANY_PARTITION, Request
 from kaiwo.model.workload import Role
 
 GPUS_PER_NODE = 8  # what upstream learns from the cluster
+SMALLER = "smaller"  # the role of the pods with one GPU less
 CPU_MILLI_PER_GPU = 4000
 MEMORY_PER_GPU = 32 << 30
 MAX_TOTAL_GPUS = 100_000
@@ -41,19 +47,20 @@ def read_kaiwojob(item: ManifestObject) -> ManifestWork:
     is_ray = _is_ray(spec)
     has_template = spec.has("job") and not is_ray
     annotations = _read_annotations(item, job)
-    pods, gpus = _read_size(spec, is_ray)
-    resources = _read_resources(spec, gpus.whole, has_template)
+    size = _read_size(spec, is_ray)
+    gpus = size.gpus
+    resources, is_by_gpu = _read_resources(spec, gpus.whole, has_template)
     overrides = PodOverrides(resources, gpus, spec.text("entrypoint"), spec.text("image"), read_env(spec), "Never")
     if has_template:
         plan = _read_template(spec, job, annotations, overrides)
-        role = plan.role
+        roles: tuple[Role, ...] = (plan.role,)
     else:
         one_container = {"template": {"spec": {"containers": [{"name": "main"}]}}}
         fields = FieldReader(one_container, item.owner, item.warnings, "spec.job.spec")
         plan = read_job_spec(fields, annotations, 0, overrides)
-        role = Role(plan.role.request, count=pods)
-    workload = build_workload(item, annotations, (role,), _read_settings(item, job, plan))
-    _warn_about_ignored_fields(spec, is_ray, pods)
+        roles = _roles(plan.role.request, size, is_by_gpu)
+    workload = build_workload(item, annotations, roles, _read_settings(item, job, plan))
+    _warn_about_ignored_fields(spec, is_ray, size.pods + size.smaller_pods)
     spec.finish()
     item.finish()
     return ManifestWork(workload, plan.program, item.owner)
@@ -104,8 +111,25 @@ def _read_settings(item: ManifestObject, job: FieldReader, plan: JobPlan) -> Obj
     )
 
 
-def _read_size(spec: FieldReader, is_ray: bool) -> tuple[int, ObjectGpus]:
-    """The number of pods, and the GPUs of each."""
+class _Size(NamedTuple):
+    pods: int
+    smaller_pods: int  # with one GPU less
+    gpus: ObjectGpus  # of each of the `pods`
+
+
+def _roles(request: Request, size: _Size, is_by_gpu: bool) -> tuple[Role, ...]:
+    """One role of equal pods; where they cannot share the GPUs evenly, another one whose pods have one GPU less."""
+    roles = (Role(request, count=size.pods),)
+    if not size.smaller_pods:
+        return roles
+    fewer = replace(request, gpus=request.gpus - 1)
+    if is_by_gpu:
+        cpu_milli, memory_mib = fewer.gpus * CPU_MILLI_PER_GPU, to_mib(fewer.gpus * MEMORY_PER_GPU)
+        fewer = replace(fewer, cpu_milli=cpu_milli, memory_mib=memory_mib)
+    return (*roles, Role(fewer, SMALLER, count=size.smaller_pods))
+
+
+def _read_size(spec: FieldReader, is_ray: bool) -> _Size:
     branch = spec.inner("gpuResources")
     models = spec.texts("gpuModels") or branch.texts("models")
     vendor = spec.read("gpuVendor", read_vendor, "") or branch.read("vendor", read_vendor, "")
@@ -123,21 +147,28 @@ def _read_size(spec: FieldReader, is_ray: bool) -> tuple[int, ObjectGpus]:
         is_partitioned = False
         branch.warn("partitioned", "is not used with totalVram: memory comes from GPUs that are not partitioned")
     branch.finish()
-    pods = replicas if is_ray else 1
+    pods, smaller_pods = replicas if is_ray else 1, 0
     if is_ray and in_all and not (spec.has("replicas") and each):
-        pods, each = spread(in_all)
-        if pods * each != in_all:
-            spec.warn("gpus", f"is {in_all}, which {pods} identical pods cannot share evenly: each gets {each}")
+        pods, smaller_pods, each = split_replicas(in_all)
     if replicas > 1 and not is_ray and not spec.has("job"):
         spec.warn("replicas", "is not used: without `ray: true` a KaiwoJob is one pod")
     partition = ANY_PARTITION if is_partitioned else ""
-    return pods, ObjectGpus(each or in_all, field, vendor, models, memory_mib, devices, partition)
+    given = ObjectGpus(each or in_all, field, vendor, models, memory_mib, devices, partition)
+    return _Size(pods, smaller_pods, given)
 
 
-def spread(gpus: int) -> tuple[int, int]:
-    """The smallest number of equal pods that fit on a node each, and the GPUs of each pod."""
+class ReplicaSplit(NamedTuple):
+    pods: int
+    smaller_pods: int  # with one GPU less
+    each: int
+
+
+def split_replicas(gpus: int) -> ReplicaSplit:
+    """The fewest pods that fit on a node each and have exactly these GPUs together, as equal as possible."""
     pods = -(-gpus // GPUS_PER_NODE)
-    return pods, -(-gpus // pods)
+    each = -(-gpus // pods)
+    smaller_pods = pods * each - gpus
+    return ReplicaSplit(pods - smaller_pods, smaller_pods, each)
 
 
 def _read_total_memory(branch: FieldReader, vendor: str) -> tuple[int | None, int | None]:
@@ -160,16 +191,18 @@ def _read_total_memory(branch: FieldReader, vendor: str) -> tuple[int | None, in
     return each_mib, devices
 
 
-def _read_resources(spec: FieldReader, gpus: int, has_template: bool) -> Requirements:
+def _read_resources(spec: FieldReader, gpus: int, has_template: bool) -> tuple[Requirements, bool]:
+    """What each pod asks for besides GPUs, and whether that follows from its number of GPUs."""
     requests, limits = read_requirements(spec)
     if any(name in RESOURCE_VENDORS for name in requests | limits):
         spec.warn("resources", "names GPUs, which are not used: gpus, gpusPerReplica and gpuVendor count")
     requests, limits = (
         {name: amount for name, amount in part.items() if name not in RESOURCE_VENDORS} for part in (requests, limits)
     )
-    if not requests and not limits and gpus and not has_template:
+    is_by_gpu = not requests and not limits and gpus > 0 and not has_template
+    if is_by_gpu:
         requests = {"cpu": gpus * CPU_MILLI_PER_GPU, "memory": gpus * MEMORY_PER_GPU}
-    return requests, limits
+    return (requests, limits), is_by_gpu
 
 
 def _warn_about_ignored_fields(spec: FieldReader, is_ray: bool, pods: int) -> None:
