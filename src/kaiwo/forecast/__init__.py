@@ -1,1 +1,1 @@
-"""Forecast run times, demand and starts from what has happened."""
+"""Forecast run times and demand from what has happened."""

@@ -28,7 +28,7 @@ RUN = 256  # one run, in the units of a group's counts
 WHOLE = 1 << 20  # certainty, in the units of probabilities and weights
 PRIOR_RUNS = 2  # the next larger group counts as much as two runs
 SHARED_PART = 64  # one part in 64 of the weight is divided evenly after each run, so that no group is lost for good
-MAX_GROUPS = 20_000  # those that ended last; about 10 MB
+MAX_GROUPS = 20_000  # those that ended last; about 33 MB
 MAX_TRUSTS = 2_000  # queues and sizes
 
 
