@@ -15,9 +15,7 @@ from kaiwo.model.network.topology import MB_S_PER_GBIT, FindingKind, TopologyFin
 # Gbit/s of data on one lane; 4xNDR is 400 Gbit/s.
 LANE_GBIT = {"SDR": 2, "DDR": 4, "QDR": 8, "FDR10": 10, "FDR": 14, "EDR": 25, "HDR": 50, "NDR": 100, "XDR": 200}
 _SECTION = re.compile(r'(Switch|Ca|Rt)\s+[0-9]+\s+"([SHR])-([0-9a-fA-F]{1,16})"\s*(?:#\s*"([^"]*)")?')
-_PORT = re.compile(
-    r'\[([0-9]{1,5})\](?:\([0-9a-fA-F]*\))?\s+"([SHR])-([0-9a-fA-F]{1,16})"\[([0-9]{1,5})\](?:\([0-9a-fA-F]*\))?([^\n]*)'
-)
+_PORT = re.compile(r'\[([0-9]{1,5})\](?:\([0-9a-fA-F]*\))?\s+"[SHR]-([0-9a-fA-F]{1,16})"\[([0-9]{1,5})\]')
 _RATE = re.compile(r"([0-9]{1,2})x([A-Z]{3}(?:10)?)")
 _SKIPPED = ("#", "vendid=0x", "devid=0x", "sysimgguid=0x", "switchguid=0x", "caguid=0x", "rtguid=0x")
 _WAY_OUT = "run ibnetdiscover again and give its whole output"
@@ -75,8 +73,8 @@ def _read_sections(text: str, where: str) -> dict[str, FabricDevice]:
             continue
         port = _PORT.match(line) if current is not None else None
         if port is not None:
-            here, _, peer, there, rest = port.groups()
-            ports.append(FabricPort(int(here), peer.lower(), int(there), _rate(rest[rest.rfind(" ") + 1 :]), number))
+            here, peer, there = port.groups()
+            ports.append(FabricPort(int(here), peer.lower(), int(there), _rate(line[line.rfind(" ") + 1 :]), number))
         elif section := _SECTION.match(line):
             close()
             guid = section[3].lower()
