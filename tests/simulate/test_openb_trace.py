@@ -23,7 +23,7 @@ def test_nodes_and_requests_keep_their_amounts(tmp_path: Path) -> None:
     assert trace.nodes[0].gpus[0].model == "T4"
     assert trace.requests == (
         Request(1000, 64, 1, 500),
-        Request(2000, 128, 2, 1000, gpu_models=("G2", "T4")),
+        Request(2000, 128, 2, 1000, gpu_models=("T4", "G2", "T4")),
         Request(3000, 256),
     )
     assert trace.gpu_milli == 3000

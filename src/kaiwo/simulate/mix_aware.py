@@ -68,7 +68,8 @@ def request_mix(counts: Mapping[Request, int], nodes: Sequence[Node]) -> Request
     kinds = Counter[tuple[int, int, int, tuple[str, ...]]]()
     for request, times in counts.items():
         if request.gpus:
-            kinds[request.cpu_milli, request.gpu_milli, request.gpus, request.gpu_models] += times
+            models = tuple(sorted(set(request.gpu_models)))
+            kinds[request.cpu_milli, request.gpu_milli, request.gpus, models] += times
     weights = {kind: times * (kind[1] * kind[2] / WHOLE_MILLI) ** SIZE_EXPONENT for kind, times in kinds.items()}
     ranked = sorted(weights, key=lambda kind: (-weights[kind], kind))
     total, reached, kept = sum(weights[kind] for kind in ranked), 0.0, list[tuple[int, int, int, tuple[str, ...]]]()
