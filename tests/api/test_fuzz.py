@@ -110,7 +110,7 @@ def test_no_stream_breaks_anything(case: Any, running: Running) -> None:
 @fuzzed
 def test_nothing_breaks_on_things_that_exist(case: Any, running: Running) -> None:
     names = {"/workloads/": "held", "/nodes/": "node-0", "/queues/": "default", "/shares/": "default"}
-    names["/reservations/"] = "night"
+    names |= {"/reservations/": "night", "/plugins/": "pack"}
     name = next(name for part, name in names.items() if part in case.path)
     case.path_parameters = {"name": name} | ({"namespace": "default"} if "{namespace}" in case.path else {})
     query = case.query if isinstance(case.query, dict) else {}

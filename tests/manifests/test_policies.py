@@ -32,6 +32,7 @@ def test_every_field_has_a_name() -> None:
         keepLostPlace: 90s
         shareWith: [user, queue]
         maxRestartCost: 2h
+        spareEnding: 3m
         promises: 2
         largePart: 0.25
         holdOff: 5m
@@ -42,6 +43,7 @@ def test_every_field_has_a_name() -> None:
     expected = Policy(
         5000, "first-fit", "spread", {"pack": 3}, ("taints",), ("allocate", "consolidate"), "youngest", 500, -2000, 120,
         2, 250, 300, 7 * 86_400, 1500, 90, ("queue", "user"), 7200, "balanced", TopologyWeights(50, 30, 20, 0),
+        180,
     )  # fmt: skip
     assert policy == expected
     assert all(getattr(policy, name) != getattr(DEFAULT_POLICY, name) for name in Policy.__struct_fields__)

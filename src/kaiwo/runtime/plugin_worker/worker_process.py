@@ -27,7 +27,7 @@ DEFINE_MS = 5_000
 ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
-MAX_LATE = 10  # deadlines that a worker may wait for a processor
+MAX_LATE = 4  # deadlines that a worker may wait for a processor
 
 
 def run_delay_ns(pid: int) -> int:
