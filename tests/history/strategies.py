@@ -7,6 +7,7 @@ from hypothesis.strategies import SearchStrategy
 
 from kaiwo.model.affinity import NodeRule
 from kaiwo.model.events import (
+    ClockMoved,
     Event,
     NodeChanged,
     NodeGone,
@@ -206,6 +207,7 @@ EVENTS: dict[type, SearchStrategy[Event]] = {
     SharingRulesInUse: st.builds(SharingRulesInUse, _few(names), _few(names)),
     TopologyChanged: st.builds(TopologyChanged, topologies),
     TopologyGone: st.builds(TopologyGone, names),
+    ClockMoved: st.builds(ClockMoved, st.integers(-86_400, 86_400)),
 }
 events: SearchStrategy[Event] = st.one_of(*EVENTS.values())
 batches: SearchStrategy[tuple[Event, ...]] = st.lists(events, min_size=1, max_size=4).map(tuple)
