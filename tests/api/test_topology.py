@@ -1,5 +1,7 @@
 """GET /api/v1/topology: the tree, the links, who uses them, and where the sources disagree."""
 
+from pathlib import Path
+
 from kaiwo.api.presenters.topology_view import topology_view
 from kaiwo.api.views import TopologyDomainView, TopologyView
 from kaiwo.model.events import NodeChanged, PodChanged, TopologyChanged, WorkloadChanged
@@ -9,6 +11,8 @@ from kaiwo.model.node import Node
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Phase, Pod, Role, Workload
 from kaiwo.snapshot.cluster_state import ClusterState
+from tests.api.world import world as running_world
+from tests.waiting import run, until_answer
 
 LEAF = "example.com/leaf"
 FABRIC = Topology(
@@ -72,3 +76,23 @@ def test_contradictions_and_faults_are_told() -> None:
     assert [(each.subject, each.kind) for each in view.contradictions] == [("n3", "contradiction")]
     assert view.topologies[0].fault == "line 3 is odd"
     assert view.faults == ["topology other: no such file"]
+
+
+def test_the_metrics_tell_how_domains_are_used_and_chosen(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running_world(tmp_path) as kaiwo:
+            leaves = Domain("l1", "leaf", nodes=("node-0", "node-1")), Domain("l2", "leaf")
+            await kaiwo.loop.add_events([TopologyChanged(Topology("net", (TopologyLevel("leaf"),), leaves))])
+            await kaiwo.submit("plain", gpus=2)
+            await kaiwo.until_state("plain", "running")
+            await kaiwo.submit("near", gpus=6, pods=2, requiredLevel="leaf")
+            await kaiwo.until_state("near", "running")
+            text = await until_answer(kaiwo.metrics, lambda text: 'level="leaf",strategy' in text, "the choice")
+            domain = '{domain="l1",level="leaf",topology="net"}'
+            assert f"topology_domain_utilization_ratio{domain} 1.0" in text
+            assert f"topology_gpu_allocation_ratio{domain} 0.875" in text
+            choice = '{level="leaf",strategy="consolidated",topology="net"}'
+            assert f"topology_placement_decisions_total{choice} 1.0" in text
+            assert "topology_scheduler_latency_seconds_count 1.0" in text  # that of "plain" chose no domain
+
+    run(test())

@@ -42,6 +42,9 @@ class World:
     async def get(self, path: str, **query: Any) -> httpx.Response:
         return await self.client.get(f"/api/v1{path}", params=query)
 
+    async def metrics(self) -> str:
+        return (await self.client.get("/metrics")).text
+
     async def post(self, path: str, body: Any = None, **query: Any) -> httpx.Response:
         """A write with the token; text goes as YAML."""
         if isinstance(body, str):

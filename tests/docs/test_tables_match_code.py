@@ -117,7 +117,7 @@ def test_the_api_page_has_every_route() -> None:
 def test_the_api_page_has_every_metric() -> None:
     listed = [word for row in table(DOCS / "api.md", "metric") for word in code_words(row[0])]
     code = "".join(path.read_text() for path in sorted((SOURCE / "api").rglob("*metrics.py")))
-    assert sorted(listed) == sorted(set(re.findall(r'"(kaiwo_\w+)"', code)))
+    assert sorted(listed) == sorted(set(re.findall(r'"((?:kaiwo|topology)_\w+)"', code)))
 
 
 def test_the_concepts_page_has_every_obstacle() -> None:

@@ -30,6 +30,7 @@ from kaiwo.runtime.overview.cluster_overview import ClusterOverview
 from kaiwo.runtime.partitioning.partitioning_loop import PartitioningLoop
 from kaiwo.runtime.plugin_worker.plugin_set import PluginSet
 from kaiwo.runtime.topology.topology_reader import TopologyReader
+from kaiwo.topology.domain_use import DomainUse
 
 if TYPE_CHECKING:  # `kaiwo up` has no webhooks
     from kaiwo.clusters.kubernetes.webhooks.process_status import WebhookStatus
@@ -63,6 +64,8 @@ class Context:
         self.live_pages = LivePages(self.overview, self.report)
         self.lag = LoopLag()
         self.cycles = CycleTimes()
+        self.level_cycles = CycleTimes()  # those that chose domains of the network
+        self.domain_use: Sequence[DomainUse] = ()  # as of the last scrape
         self.streams = OpenStreams(settings.streams, settings.streams_of_person, self.report)
         self.connections = ConnectionCounts()
         self.closing = self.streams.closing  # open streams end when this is set
@@ -127,7 +130,10 @@ class Context:
         seen = -1
         while True:
             seen = await self.live.changed(seen)
-            self.cycles.record(self.live.last_cycle)
+            last = self.live.last_cycle
+            self.cycles.record(last)
+            if last is not None and last.domains:
+                self.level_cycles.record(last)
 
     def report(self, error: Exception, where: str) -> None:
         self.bugs += 1

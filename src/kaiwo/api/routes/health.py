@@ -10,7 +10,9 @@ from kaiwo.api.endpoint import EndpointCall, Route
 from kaiwo.api.http.problems import not_ready
 from kaiwo.api.presenters.reservation_view import reservation_view
 from kaiwo.runtime.loop.loop_protocol import LiveLoop
+from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.reservation_status import reservation_statuses
+from kaiwo.topology.domain_use import DomainUse, use_of_domains
 
 TEXT = "text/plain"
 STUCK_S = 60.0
@@ -41,8 +43,14 @@ async def metrics(call: EndpointCall) -> Response:
     now_s = call.context.live.cluster.now_s()
     statuses = await call.context.live.ask(lambda state: reservation_statuses(state, now_s))
     call.context.reservations = [reservation_view(each) for each in statuses]
+    call.context.domain_use = await call.context.live.ask(_use_of_domains)
     text, kind = write_metrics(call.context)
     return Response(text, headers={"Cache-Control": "no-store", "Content-Type": kind})
+
+
+def _use_of_domains(state: ClusterState) -> list[DomainUse]:
+    state.refresh_tables()
+    return use_of_domains(state.nodes)
 
 
 def why_not_ready(live: LiveLoop) -> str:

@@ -15,7 +15,7 @@ from kaiwo.api.presenters.queue_view import queue_page
 from kaiwo.api.views import ReservationView
 from kaiwo.model.queue import UNLIMITED
 from kaiwo.model.reservation import ReservationPhase
-from kaiwo.runtime.loop.loop_metrics import Allocations
+from kaiwo.runtime.loop.loop_metrics import Allocations, CycleTimes
 from kaiwo.runtime.plugin_worker.plugin_set import PluginStatus
 
 if TYPE_CHECKING:  # `kaiwo up` has no webhooks
@@ -121,6 +121,7 @@ class _Collector:
         yield from _queues(context)
         yield from reservation_metrics(context.reservations, context.live.allocations)
         yield from _process(context)
+        yield from _topology(context)
         yield from webhook_metrics(context.webhooks)
         yield from plugin_metrics(context.plugins.statuses())
 
@@ -177,12 +178,27 @@ def _by_queue(name: str, help_text: str) -> GaugeMetricFamily:
     return GaugeMetricFamily(name, help_text, labels=["queue", "resource"])
 
 
+def _topology(context: Context) -> Iterator[Metric]:
+    """The network's domains, and the decisions about them. The names are those that topology schedulers share."""
+    took = "Time of a cycle that chose domains of the network."
+    yield _histogram("topology_scheduler_latency_seconds", took, context.level_cycles)
+    labels = ["topology", "level", "domain"]
+    nodes = {use[:3]: use.node_ratio for use in context.domain_use}
+    yield _gauges("topology_domain_utilization_ratio", "Part of a domain's nodes with allocated GPUs.", labels, nodes)
+    gpus = {use[:3]: use.gpu_ratio for use in context.domain_use}
+    yield _gauges("topology_gpu_allocation_ratio", "Part of a domain's GPU capacity that is allocated.", labels, gpus)
+    choices = dict(sorted(context.live.allocations.domain_choices.items()))
+    made = "Choices of a domain for a workload or a part of it; level is empty where no single domain had room."
+    yield _counters("topology_placement_decisions_total", made, ["topology", "level", "strategy"], choices)
+
+
+def _histogram(name: str, help_text: str, times: CycleTimes) -> Metric:
+    buckets: list[Any] = [(str(bound), count) for bound, count in times.buckets()]
+    return HistogramMetricFamily(name, help_text, [*buckets, ("+Inf", times.count)], times.sum_s)
+
+
 def _process(context: Context) -> Iterator[Metric]:
-    cycles = context.cycles
-    buckets: list[Any] = [(str(bound), count) for bound, count in cycles.buckets()]
-    yield HistogramMetricFamily(
-        "kaiwo_cycle_seconds", "Time a cycle took.", [*buckets, ("+Inf", cycles.count)], cycles.sum_s
-    )
+    yield _histogram("kaiwo_cycle_seconds", "Time a cycle took.", context.cycles)
     health = context.live.health
     yield CounterMetricFamily("kaiwo_cycle_failures_total", "Cycles that failed and were tried again.", health.failures)
     left_out = health.left_out + context.live.cluster.left_out

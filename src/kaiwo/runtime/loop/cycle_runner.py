@@ -55,6 +55,7 @@ class CycleSummary(msgspec.Struct, frozen=True):
     steps: int
     took_us: int
     notes: tuple[Note, ...]
+    domains: int = 0  # chosen for work that asks for levels of the network
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -97,7 +98,10 @@ class CycleRunner:
         self._is_behind = True
         number = self._journal_cycle(plan, policy, snapshot.now_s, took_us)
         counts = len(plan.starts), len(plan.evictions), len(plan.waits)
-        return Decision(plan, assumed, CycleSummary(number, snapshot.now_s, *counts, plan.steps, took_us, plan.notes))
+        summary = CycleSummary(
+            number, snapshot.now_s, *counts, plan.steps, took_us, plan.notes, domains=len(plan.domains)
+        )
+        return Decision(plan, assumed, summary)
 
     def record(self, decision: Decision) -> None:
         """Record the decision in the state, before it is patched with `assumed`."""

@@ -22,6 +22,7 @@ class Allocations:
         self.stages: Counter[str] = Counter(dict.fromkeys(STAGES, 0))
         self.reservations = 0  # made since the start
         self.picked = 0  # devices picked for reservations, including those picked again
+        self.domain_choices: Counter[tuple[str, str, str]] = Counter()  # by topology, level and strategy
 
     def count_events(self, state: ClusterState, events: Sequence[Event]) -> None:
         for event in events:
@@ -42,6 +43,7 @@ class Allocations:
         self.stages["allocated"] += len(plan.starts)
         self.stages["expired"] += len(plan.expired)
         self.picked += sum(len(picked.devices) for picked in plan.reserved)
+        self.domain_choices.update((each.topology, each.level, each.strategy) for each in plan.domains)
 
     def refused(self) -> None:
         self.stages["refused"] += 1
