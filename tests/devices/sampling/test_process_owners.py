@@ -22,18 +22,23 @@ def test_a_run_is_known_by_its_variable_and_a_pod_by_its_group(tmp_path: Path) -
     write(tmp_path, 2, "cgroup", group.encode())
     write(tmp_path, 3, "cgroup", f"12:devices:/kubepods/burstable/pod{UID}/abc\n".encode())
     write(tmp_path, 4, "environ", b"NOT_KAIWO_RUN=ab12cd\0")
-    owners = ProcessOwners(str(tmp_path))
+    owners = ProcessOwners(str(tmp_path), sees_processes=True)
     assert [owners.owner(pid) for pid in range(1, 6)] == ["ab12cd", UID, UID, "", ""]
 
 
 def test_a_number_that_is_used_again_is_looked_at_again(tmp_path: Path) -> None:
     write(tmp_path, 1, "environ", b"KAIWO_RUN=first\0")
-    owners = ProcessOwners(str(tmp_path))
+    owners = ProcessOwners(str(tmp_path), sees_processes=True)
     assert owners.owner(1) == "first"
     write(tmp_path, 1, "environ", b"KAIWO_RUN=second\0")
     assert owners.owner(1) == "first"
     owners.keep_only([])
     assert owners.owner(1) == "second"
+
+
+def test_without_the_nodes_processes_nobody_is_known(tmp_path: Path) -> None:
+    write(tmp_path, 1, "environ", b"KAIWO_RUN=first\0")
+    assert ProcessOwners(str(tmp_path), sees_processes=False).owner(1) == ""
 
 
 def test_samples_carry_the_owner(tmp_path: Path) -> None:
