@@ -39,6 +39,7 @@ VERBS = {
     "plugins": ("plugins", READERS),
     "plugins list": ("plugins list", READERS),
     "plugins info": ("plugins info pack", READERS),
+    "topology": ("topology", READERS),
     "version": ("version", READERS),
     "doctor": ("doctor", READERS),
     "login": ("login", READERS),
@@ -79,7 +80,7 @@ MORE = {
 }
 NEED_NO_SERVER = {
     "up", "scheduler", "install", "discover", "backup", "restore", "replay", "agent", "completion", "demo",
-    "audit head", "audit verify", "plugins check", "plugins bench", "plugins new",
+    "audit head", "audit verify", "plugins check", "plugins bench", "plugins new", "simulate", "simulate openb",
 }  # fmt: skip
 ROLES = {"a": "admin", "o": "operator", "u": "user", "v": "viewer", "s": "scraper"}
 REFUSALS = ("has the role", "only reads /metrics", "belongs to", "in their own name")
