@@ -1,5 +1,6 @@
 """`run` and `logs`: output as it comes, the command's exit code, and Ctrl-C."""
 
+import io
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ import msgspec
 import pytest
 
 from kaiwo.api.views import Usage
+from kaiwo.cli.verbs.workloads.run import StoppedBySignal, StopSignals
 from kaiwo.model.workload_record import WorkloadState
 from tests.cli.conftest import Type
 from tests.cli.stub_server import Stub, detail, problem_body, workload
@@ -152,6 +154,29 @@ def test_ctrl_c_cancels_the_work_and_says_so(stub: Stub, number: signal.Signals,
     assert "Traceback" not in err
     assert process.returncode == 128 + number
     assert "DELETE /workloads/default/x" in stub.written()
+
+
+class SignalledWhenCollected(io.RawIOBase):
+    def close(self) -> None:
+        if not self.closed:
+            signal.raise_signal(signal.SIGINT)
+        super().close()
+
+
+def test_a_ctrl_c_that_python_drops_is_noticed_at_the_next_pause() -> None:
+    signals = StopSignals()
+    try:
+        signals.check()
+        for _ in [SignalledWhenCollected()]:  # the exception of the handler ends with the object
+            pass
+        del _
+        assert signals.number == signal.SIGINT
+        with pytest.raises(StoppedBySignal) as stopped:
+            signals.check()
+        assert stopped.value.number == signal.SIGINT
+    finally:
+        signals.restore()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_nohup_is_respected(stub: Stub) -> None:

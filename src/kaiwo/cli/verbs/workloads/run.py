@@ -36,9 +36,10 @@ MISSING_SERVER_S = 3.0  # how long to wait for a server that is gone when the ex
 class Foreground:
     """One workload in the foreground, from its submission to its end."""
 
-    def __init__(self, connect: Callable[[], ApiClient], name: str) -> None:
+    def __init__(self, connect: Callable[[], ApiClient], name: str, check_signals: Callable[[], None]) -> None:
         self._connect = connect
         self._name = name
+        self._check_signals = check_signals
         self._poller = WorkloadPoller(connect)
         self._last_reason = ""
         self._print_reasons_from = time.monotonic() + QUIET_S
@@ -81,7 +82,7 @@ class Foreground:
                     return None
             self._print_reason(detail)
             is_soon = state is WorkloadState.STARTING or time.monotonic() < self._print_reasons_from
-            time.sleep(SHORT_PAUSE_S if is_soon else PAUSE_S)
+            self._pause(SHORT_PAUSE_S if is_soon else PAUSE_S)
 
     def _wait_for_start(self) -> WorkloadDetail:
         while True:
@@ -89,7 +90,7 @@ class Foreground:
             if detail and detail.summary.state not in NOT_STARTED:
                 return detail
             self._print_reason(detail)
-            time.sleep(PAUSE_S)
+            self._pause(PAUSE_S)
 
     def _wait_for_end(self, patience_s: float | None = None) -> WorkloadDetail:
         began = time.monotonic()
@@ -99,7 +100,11 @@ class Foreground:
                 return detail
             if detail is None and patience_s is not None and time.monotonic() - began > patience_s:
                 raise LostServerError("gone")
-            time.sleep(SHORT_PAUSE_S if time.monotonic() - began < 1 else PAUSE_S)
+            self._pause(SHORT_PAUSE_S if time.monotonic() - began < 1 else PAUSE_S)
+
+    def _pause(self, seconds: float) -> None:
+        time.sleep(seconds)
+        self._check_signals()
 
     def _print_reason(self, detail: WorkloadDetail | None) -> None:
         """Print why it waits, each reason once."""
@@ -144,6 +149,29 @@ class StoppedBySignal(BaseException):
         self.number = number
 
 
+class StopSignals:
+    """The signals that end us, except those that are ignored already, as by nohup."""
+
+    def __init__(self) -> None:
+        self.number = 0  # the first that came
+        ours = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        kept = [number for number in ours if signal.getsignal(number) != signal.SIG_IGN]
+        self._previous: dict[int, Any] = {number: signal.signal(number, self._stop) for number in kept}
+
+    def check(self) -> None:
+        """Python drops an exception that a signal raises while a closed connection is being collected."""
+        if self.number:
+            raise StoppedBySignal(self.number)
+
+    def restore(self) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def _stop(self, number: int, _: Any) -> None:
+        self.number = self.number or number
+        raise StoppedBySignal(number)
+
+
 @click.command(cls=CommandVerb)
 @workload_options(is_background=False)
 @click.pass_context
@@ -168,8 +196,7 @@ def run(ctx: click.Context, **options: Any) -> int:
         fact = "no command to run; give it after --, like: kaiwo run --gpus 1 -- python check.py"
         refuse_without_command(ctx, options, fact)
     server, location = connect_server(), server_location()
-    previous = _handle_signals()
-    name = ""
+    signals, name = StopSignals(), ""
     try:
         form = make_form(ctx, options)
         # Announces our input; empty if there is none.
@@ -180,12 +207,11 @@ def run(ctx: click.Context, **options: Any) -> int:
         for warning in outcome.warnings:
             printing.hint(f"warning: {fields_to_flags(warning)}")
         name = outcome.names[0]
-        return Foreground(lambda: connect(location), name).run_to_end(has_input=bool(query))
+        return Foreground(lambda: connect(location), name, signals.check).run_to_end(has_input=bool(query))
     except StoppedBySignal as stopped:
         return _cancel(name, stopped.number)
     finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+        signals.restore()
 
 
 def _cancel(name: str, number: int) -> int:
@@ -199,13 +225,3 @@ def _cancel(name: str, number: int) -> int:
     except KaiwoError as error:
         printing.hint(f"kaiwo: {asked}, but {name} could not be cancelled: {error}")
     return 128 + number
-
-
-def _handle_signals() -> dict[int, Any]:
-    """Handle the signals that end us, except those that are ignored already, as by nohup."""
-
-    def stop(number: int, _: Any) -> None:
-        raise StoppedBySignal(number)
-
-    ours = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    return {number: signal.signal(number, stop) for number in ours if signal.getsignal(number) != signal.SIG_IGN}
