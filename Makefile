@@ -8,7 +8,7 @@ unexport PYTHONDONTWRITEBYTECODE # compiled files make every start and every tes
 BIN := .venv/bin
 PIP := $(BIN)/pip --disable-pip-version-check install --quiet
 PAGE := src/kaiwo/api/static/index.html
-UI_SOURCES := $(shell find ui -type f -not -path '*/node_modules/*' 2>/dev/null) src/kaiwo/api/views.py
+UI_SOURCES := $(shell find ui -type f -not -path '*/node_modules/*' 2>/dev/null) $(wildcard src/kaiwo/api/views/*.py)
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile

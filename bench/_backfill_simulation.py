@@ -15,7 +15,7 @@ from heapq import heappop, heappush
 
 from kaiwo.decide import decide
 from kaiwo.model.events import Event, NodeChanged, PodGone, QueueChanged, WorkloadChanged, WorkloadGone
-from kaiwo.model.gpu import Gpu
+from kaiwo.model.gpus.gpu import Gpu
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Plan
 from kaiwo.model.planned_start import DelayCause, PlannedStart

@@ -21,9 +21,9 @@ from kaiwo.gpus.partitioning.rollout import (
     with_closed_devices,
 )
 from kaiwo.model.events import Event, NodeChanged, PodGone, QueueChanged, WorkloadChanged, WorkloadGone
-from kaiwo.model.gpu import Gpu
+from kaiwo.model.gpus.gpu import Gpu
+from kaiwo.model.gpus.partition_modes import Mode, partition_gpu
 from kaiwo.model.node import Node
-from kaiwo.model.partition_modes import Mode, partition_gpu
 from kaiwo.model.queue import Queue
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload

@@ -25,7 +25,7 @@ from kaiwo.devices.sampling.sampler import Sampler
 from kaiwo.devices.sharing.mps import DEFAULT, set_compute_mode
 from kaiwo.devices.sharing.prepare_grants import GpuSharing
 from kaiwo.devices.sharing.share_types import Grant, GrantRequest, Refusal
-from kaiwo.model.gpu import Share
+from kaiwo.model.gpus.gpu import Share
 
 SMALL, LARGE, EQUAL = 300, 700, 400
 MAX_OFF = 0.15

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from kaiwo.history import Base, Cycle, Journal, Setting
 from kaiwo.model.events import Event, PodChanged, WorkloadChanged
-from kaiwo.model.gpu import Share
+from kaiwo.model.gpus.gpu import Share
 from kaiwo.model.plan import Plan, Start
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod, Role, Workload

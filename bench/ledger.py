@@ -25,10 +25,10 @@ from kaiwo.decide.cycle import BUILTIN
 from kaiwo.decide.placement.place_pods import Placer
 from kaiwo.decide.placement.shape_scores import ShapeScores
 from kaiwo.model.events import Event, NodeChanged, PodChanged, QueueChanged, WorkloadChanged, WorkloadGone
-from kaiwo.model.gpu import Gpu, Share
-from kaiwo.model.gpu_models import GPU_MODELS
+from kaiwo.model.gpus.gpu import Gpu, Share
+from kaiwo.model.gpus.gpu_models import GPU_MODELS
+from kaiwo.model.gpus.partition_modes import Mode, partition_gpu
 from kaiwo.model.node import Node
-from kaiwo.model.partition_modes import Mode, partition_gpu
 from kaiwo.model.policy import DEFAULT_POLICY
 from kaiwo.model.queue import Queue
 from kaiwo.model.request import Request

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from bench.decide import GPUS, cluster, take
 from kaiwo.history import Journal
 from kaiwo.model.events import Event, NodeChanged, PodChanged, TopologyChanged, WorkloadChanged
-from kaiwo.model.gpu import Share
+from kaiwo.model.gpus.gpu import Share
 from kaiwo.model.network.topology import Topology, TopologyLevel
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod, Role, Workload

@@ -17,7 +17,7 @@ from bench.decide import GPUS, cluster, mixed_shape
 from kaiwo.app.interpreter_tuning import tune_interpreter
 from kaiwo.history import Journal
 from kaiwo.model.events import Event, PodChanged, QueueChanged, WorkloadChanged
-from kaiwo.model.gpu import Share
+from kaiwo.model.gpus.gpu import Share
 from kaiwo.model.obstacle import Reason
 from kaiwo.model.queue import Queue, QueueAmounts
 from kaiwo.model.request import Request

@@ -12,7 +12,7 @@ import msgspec
 from kaiwo.api.application import document
 
 TARGET = Path(__file__).parent.parent / "ui" / "src" / "api" / "views.ts"
-HEAD = "// Generated from the OpenAPI document by scripts/page_types.py; change src/kaiwo/api/views.py instead.\n"
+HEAD = "// Generated from the OpenAPI document by scripts/page_types.py; change src/kaiwo/api/views/ instead.\n"
 PLAIN = {"string": "string", "integer": "number", "number": "number", "boolean": "boolean", "null": "null"}
 PAGE = "Page_"
 

@@ -22,8 +22,8 @@ from kaiwo.model.events import (
     WorkloadChanged,
     WorkloadGone,
 )
-from kaiwo.model.gpu import Gpu
-from kaiwo.model.gpu_models import GPU_MODELS
+from kaiwo.model.gpus.gpu import Gpu
+from kaiwo.model.gpus.gpu_models import GPU_MODELS
 from kaiwo.model.node import Node
 from kaiwo.model.obstacle import Obstacle, Reason
 from kaiwo.model.plan import Plan

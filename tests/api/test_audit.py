@@ -13,7 +13,7 @@ from kaiwo.api.endpoint import Route
 from kaiwo.api.routes import agents
 from kaiwo.api.security.process_identity import process_owner
 from kaiwo.api.security.roles import AccessRole, Identity
-from kaiwo.api.views import AuditPageView
+from kaiwo.api.views.audit import AuditPageView
 from kaiwo.api.write_trail import action_of
 from kaiwo.history.audit import AuditRecord
 from kaiwo.history.audit.audit_log import AuditLog

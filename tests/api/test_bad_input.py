@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kaiwo.api.http.query_params import write_cursor
-from kaiwo.api.views import Problem
+from kaiwo.api.views.answers import Problem
 from tests.api.world import World, decode, world
 from tests.waiting import run
 

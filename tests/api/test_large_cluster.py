@@ -18,11 +18,11 @@ from kaiwo.api.presenters.queue_view import queue_page
 from kaiwo.api.presenters.workload_view import workload_page
 from kaiwo.api.settings import Settings
 from kaiwo.model.events import PodChanged
-from kaiwo.model.gpu import Share
+from kaiwo.model.gpus.gpu import Share
 from kaiwo.model.workload import Pod
 from kaiwo.model.workload_record import WorkloadState
 from kaiwo.runtime.loop.loop_metrics import LoopLag
-from kaiwo.runtime.overview.workload_table import SORTS, WorkloadQuery
+from kaiwo.runtime.overview.workload_pages import SORTS, WorkloadQuery
 from tests.api.fake_loop import FakeLoop, record
 from tests.waiting import is_in_time, run
 

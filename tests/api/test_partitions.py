@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from kaiwo.api.presenters.partitioning_view import _need
-from kaiwo.api.views import PartitionsView
+from kaiwo.api.views.partitions import PartitionsView
 from kaiwo.app.options import UpOptions
 from kaiwo.app.up import Running, running
 from kaiwo.gpus.partitioning.demand import demand_of

@@ -5,7 +5,9 @@ from typing import Any
 
 import httpx
 
-from kaiwo.api.views import Outcome, Page, ReservationView, WhyView, WorkloadDetail
+from kaiwo.api.views.answers import Outcome, Page
+from kaiwo.api.views.reservations import ReservationView
+from kaiwo.api.views.workloads import WhyView, WorkloadDetail
 from tests.api.world import WRONG, World, decode, world
 from tests.audit_records import audit_of, done_by_people
 from tests.waiting import run, until

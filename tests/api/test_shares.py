@@ -3,7 +3,8 @@
 import re
 from pathlib import Path
 
-from kaiwo.api.views import Outcome, Page, QueueView, ShareView, TermsView
+from kaiwo.api.views.answers import Outcome, Page
+from kaiwo.api.views.queues import QueueView, ShareView, TermsView
 from tests.api.world import World, decode, world
 from tests.waiting import run, until
 

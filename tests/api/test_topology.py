@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from kaiwo.api.presenters.topology_view import topology_view
-from kaiwo.api.views import TopologyDomainView, TopologyView
+from kaiwo.api.views.topology import TopologyDomainView, TopologyView
 from kaiwo.model.events import NodeChanged, PodChanged, TopologyChanged, WorkloadChanged
-from kaiwo.model.gpu import Gpu, Share
+from kaiwo.model.gpus.gpu import Gpu, Share
 from kaiwo.model.network.topology import Attachment, Domain, NetworkLink, Topology, TopologyLevel
 from kaiwo.model.node import Node
 from kaiwo.model.request import Request

@@ -14,7 +14,7 @@ import pytest
 from kaiwo.app import interpreter_tuning, up
 from kaiwo.app.options import UpOptions
 from kaiwo.app.up import describe_nodes, running
-from kaiwo.model.gpu import Gpu
+from kaiwo.model.gpus.gpu import Gpu
 from kaiwo.model.node import Node
 from kaiwo.snapshot.snapshot import Snapshot
 from tests.api.world import node

@@ -7,15 +7,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from kaiwo.model.workload_record import WorkloadRecord, WorkloadState
-from kaiwo.runtime.overview.workload_table import (
-    SORTS,
-    STATES,
-    WAITS,
-    PageStart,
-    WorkloadQuery,
-    WorkloadRows,
-    select,
-)
+from kaiwo.runtime.overview.workload_pages import SORTS, PageStart, WorkloadQuery, select
+from kaiwo.runtime.overview.workload_table import STATES, WAITS, WorkloadRows
 from tests.api.fake_loop import record
 
 records = st.builds(

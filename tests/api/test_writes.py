@@ -4,7 +4,9 @@ import json
 from pathlib import Path
 
 from kaiwo.api.security.process_identity import process_owner
-from kaiwo.api.views import Outcome, Page, Problem, QueueView, WhyView, WorkloadDetail, WorkloadView
+from kaiwo.api.views.answers import Outcome, Page, Problem
+from kaiwo.api.views.queues import QueueView
+from kaiwo.api.views.workloads import WhyView, WorkloadDetail, WorkloadView
 from kaiwo.clusters.local.demo_workloads import submit_demo
 from tests.api.world import WRONG, decode, world
 from tests.audit_records import audit_of

@@ -15,7 +15,7 @@ from kaiwo.api.settings import Settings
 from kaiwo.app.http_server import Server, serve
 from kaiwo.clusters.local import LocalCluster
 from kaiwo.history import Journal
-from kaiwo.model.gpu import Gpu
+from kaiwo.model.gpus.gpu import Gpu
 from kaiwo.model.node import Node
 from kaiwo.runtime.loop.scheduling_loop import SchedulingLoop
 from tests.waiting import until

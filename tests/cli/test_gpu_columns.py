@@ -1,6 +1,6 @@
 """What `kaiwo gpus -o wide` says of a device: who is on it, how well they are kept apart, granted beside measured."""
 
-from kaiwo.api.views import GpuView, MeasuredView, TenantView
+from kaiwo.api.views.nodes import GpuView, MeasuredView, TenantView
 from kaiwo.cli.lists.columns import GPU, shown_columns, table_row
 from kaiwo.model.workload import Phase
 

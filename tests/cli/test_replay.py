@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from kaiwo.cli.verbs.operate.replay import difference_lines, plan_lines
-from kaiwo.model.gpu import Share
+from kaiwo.model.gpus.gpu import Share
 from kaiwo.model.obstacle import Obstacle, Reason
 from kaiwo.model.plan import Note, Plan, Start, Wait
 

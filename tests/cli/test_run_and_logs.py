@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kaiwo.api.views import Usage
+from kaiwo.api.views.cluster import Usage
 from kaiwo.cli.verbs.workloads.run import StoppedBySignal, StopSignals
 from kaiwo.model.workload_record import WorkloadState
 from tests.cli.conftest import Type

@@ -14,7 +14,7 @@ from kaiwo.clusters.local import LocalCluster
 from kaiwo.clusters.local.cluster_file import NodeGroup, nodes_of
 from kaiwo.clusters.simulated import SimulatedCluster
 from kaiwo.model.events import Event
-from kaiwo.model.gpu import Share
+from kaiwo.model.gpus.gpu import Share
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Eviction, EvictionCause, Plan, Start
 from kaiwo.model.queue import Queue

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from kaiwo.model.events import NominationChanged, PodChanged, PodGone, WorkloadChanged, WorkloadGone
-from kaiwo.model.gpu import Gpu, Share
+from kaiwo.model.gpus.gpu import Gpu, Share
 from kaiwo.model.node import Node
 from kaiwo.model.queue import Queue
 from kaiwo.model.request import Request

@@ -13,7 +13,7 @@ from kaiwo.clusters.ledger import NodeUsage, holds
 from kaiwo.clusters.recent_changes import RecentChanges
 from kaiwo.clusters.simulated import SimulatedCluster
 from kaiwo.model.errors import KaiwoError
-from kaiwo.model.gpu import Share
+from kaiwo.model.gpus.gpu import Share
 from kaiwo.model.plan import Eviction, EvictionCause, Plan, Start
 from kaiwo.model.queue import Queue
 from kaiwo.model.request import Request

@@ -4,7 +4,7 @@ import pytest
 
 from kaiwo.clusters.ledger import Ledger
 from kaiwo.clusters.plan_checks import Owners, find_misfit
-from kaiwo.model.gpu import Gpu, Share, ShareRule
+from kaiwo.model.gpus.gpu import Gpu, Share, ShareRule
 from kaiwo.model.node import Node
 from kaiwo.model.queue import Queue
 from kaiwo.model.request import Request

@@ -20,7 +20,7 @@ from kaiwo.clusters.kubernetes.cache.queue_history import read_queue_status
 from kaiwo.clusters.local.sqlite_store import Store
 from kaiwo.devices.agent_messages import decode_line
 from kaiwo.history import JournalReader
-from kaiwo.model.gpu import Share
+from kaiwo.model.gpus.gpu import Share
 from kaiwo.model.obstacle import Obstacle
 from kaiwo.model.plan import Nomination, Plan
 from kaiwo.runtime.loop.replay import replay

@@ -18,7 +18,7 @@ from kaiwo.clusters.embedded.lifecycle import PlacedRun, Run, TrackedWorkload
 from kaiwo.clusters.ledger import NodeUsage, holds, overcommit
 from kaiwo.clusters.local.run_folder import RunCondition, RunFolder, RunSpec
 from kaiwo.history.journal_reader import JournalReader
-from kaiwo.model.gpu import WHOLE_MILLI
+from kaiwo.model.gpus.gpu import WHOLE_MILLI
 from kaiwo.model.node import Node
 from kaiwo.model.workload import Phase
 from kaiwo.model.workload_record import AttemptRecord, WorkloadState

@@ -4,9 +4,9 @@ import pytest
 from msgspec.structs import replace
 
 from kaiwo.model.events import NodeChanged
-from kaiwo.model.gpu import Gpu
-from kaiwo.model.gpu_models import GPU_MODELS
-from kaiwo.model.partition_modes import Mode, partition_gpu
+from kaiwo.model.gpus.gpu import Gpu
+from kaiwo.model.gpus.gpu_models import GPU_MODELS
+from kaiwo.model.gpus.partition_modes import Mode, partition_gpu
 from kaiwo.model.queue import Fairness, ReclaimStrategy
 from kaiwo.model.request import Request
 from kaiwo.queues.current_shares import current_shares

@@ -4,7 +4,7 @@ from typing import Any
 
 from kaiwo.explain import why
 from kaiwo.model.events import NodeChanged, PodChanged, QueueChanged
-from kaiwo.model.gpu import Gpu, Share
+from kaiwo.model.gpus.gpu import Gpu, Share
 from kaiwo.model.node import Node
 from kaiwo.model.obstacle import Reason
 from kaiwo.model.queue import UNLIMITED, GpuModelAmounts, Queue, QueueAmounts

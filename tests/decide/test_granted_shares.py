@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from kaiwo.explain import why
 from kaiwo.model.events import Event, PodChanged, WorkloadChanged
-from kaiwo.model.gpu import Share
+from kaiwo.model.gpus.gpu import Share
 from kaiwo.model.policy import Policy
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod, Role, Workload, role_of

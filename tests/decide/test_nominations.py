@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from kaiwo.model.events import NodeChanged, NominationChanged, PodChanged, PodGone, WorkloadGone
-from kaiwo.model.gpu import Gpu, Share
+from kaiwo.model.gpus.gpu import Gpu, Share
 from kaiwo.model.node import Node, Taint
 from kaiwo.model.plan import EvictionCause, Nomination
 from kaiwo.model.policy import Policy

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from kaiwo.explain import obstacles_of, remedy, sentence
 from kaiwo.model.affinity import NodeRule
 from kaiwo.model.events import NodeChanged
-from kaiwo.model.gpu import Gpu
+from kaiwo.model.gpus.gpu import Gpu
 from kaiwo.model.node import Node, Taint
 from kaiwo.model.obstacle import Reason
 from kaiwo.model.policy import Policy
@@ -111,7 +111,7 @@ def test_each_strategy_chooses_its_device(strategy: str, device: str) -> None:
 
 def _put(world: World, name: str, device: str, milli: int) -> None:
     from kaiwo.model.events import PodChanged
-    from kaiwo.model.gpu import Share
+    from kaiwo.model.gpus.gpu import Share
     from kaiwo.model.workload import Pod
 
     share = Share(device, milli, milli * 196_608 // 1000)

@@ -5,7 +5,7 @@ import pytest
 
 from kaiwo.decide import decide
 from kaiwo.model.events import NodeChanged, QueueChanged, WorkloadChanged
-from kaiwo.model.gpu import Gpu
+from kaiwo.model.gpus.gpu import Gpu
 from kaiwo.model.node import Node, Taint
 from kaiwo.model.obstacle import Reason
 from kaiwo.model.plan import encode_plan

@@ -6,8 +6,8 @@ from kaiwo.decide import decide
 from kaiwo.decide.make_room.reclaim_bounds import ReclaimBounds
 from kaiwo.explain import sentence
 from kaiwo.model.events import NodeChanged, PodChanged
-from kaiwo.model.gpu import Share
-from kaiwo.model.gpu_models import GPU_MODELS
+from kaiwo.model.gpus.gpu import Share
+from kaiwo.model.gpus.gpu_models import GPU_MODELS
 from kaiwo.model.obstacle import Obstacle, QueueAmount, Reason, ReclaimBound, SearchGaveUp
 from kaiwo.model.plan import EvictionCause, Plan
 from kaiwo.model.queue import Fairness, QueueAmounts, ReclaimStrategy

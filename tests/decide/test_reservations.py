@@ -8,10 +8,10 @@ from msgspec.structs import replace
 from kaiwo.explain import why
 from kaiwo.gpus.partitioning.pending_mode_change import close_for_change
 from kaiwo.model.events import NodeChanged, PodChanged, PodGone, ReservationChanged, ReservationGone
-from kaiwo.model.gpu import Gpu, Share
+from kaiwo.model.gpus.gpu import Gpu, Share
+from kaiwo.model.gpus.partition_modes import Mode
 from kaiwo.model.node import Node
 from kaiwo.model.obstacle import Reason
-from kaiwo.model.partition_modes import Mode
 from kaiwo.model.plan import EvictionCause, Plan
 from kaiwo.model.request import Request
 from kaiwo.model.reservation import AtEnd, PhysicalDevice, Reservation, ReservationOwner

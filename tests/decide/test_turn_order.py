@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from kaiwo.decide import decide
 from kaiwo.decide.turn_order import Lane
 from kaiwo.model.events import NominationChanged, PodChanged, PodGone, QueueChanged, WorkloadChanged, WorkloadGone
-from kaiwo.model.gpu import Share
+from kaiwo.model.gpus.gpu import Share
 from kaiwo.model.obstacle import Reason
 from kaiwo.model.plan import Nomination, Plan
 from kaiwo.model.policy import Policy

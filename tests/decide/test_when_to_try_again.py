@@ -13,7 +13,7 @@ from kaiwo.model.events import (
     QueueGone,
     WorkloadChanged,
 )
-from kaiwo.model.gpu import Share
+from kaiwo.model.gpus.gpu import Share
 from kaiwo.model.obstacle import Reason
 from kaiwo.model.plan import Nomination
 from kaiwo.model.queue import Queue, QueueAmounts

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from kaiwo.model.gpu_models import CHIPS
-from kaiwo.model.partition_modes import partition_count
+from kaiwo.model.gpus.gpu_models import CHIPS
+from kaiwo.model.gpus.partition_modes import partition_count
 
 GIB = 1 << 30
 KFD = "sys/class/kfd/kfd/topology/nodes"

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from kaiwo.devices.gpu_names import nominal_mib
 from kaiwo.devices.inventory import Inventory, Link, Partition, PhysicalGpu, Telemetry
 from kaiwo.model.errors import ConfigError
-from kaiwo.model.gpu_models import CHIPS, GPU_MODELS
-from kaiwo.model.partition_modes import WHOLE_MODE, legal_modes, partition_shape
+from kaiwo.model.gpus.gpu_models import CHIPS, GPU_MODELS
+from kaiwo.model.gpus.partition_modes import WHOLE_MODE, legal_modes, partition_shape
 
 FIRST_RENDER = 128
 LINK_MB_S = {"amd": 48_000, "nvidia": 450_000}

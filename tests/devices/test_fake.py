@@ -3,8 +3,8 @@
 import pytest
 
 from kaiwo.model.errors import ConfigError
-from kaiwo.model.gpu_models import CHIPS
-from kaiwo.model.partition_modes import legal_modes, partition_shape
+from kaiwo.model.gpus.gpu_models import CHIPS
+from kaiwo.model.gpus.partition_modes import legal_modes, partition_shape
 from tests.devices.fake_inventory import fake_inventory
 
 

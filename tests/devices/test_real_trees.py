@@ -9,7 +9,7 @@ from kaiwo.devices.amd.discover_gpus import product_name
 from kaiwo.devices.discover import discover
 from kaiwo.devices.gpu_names import MODELS_BY_PCI_ID, VIRTUAL_FUNCTIONS
 from kaiwo.devices.inventory import Inventory, PhysicalGpu
-from kaiwo.model.gpu_models import CHIPS
+from kaiwo.model.gpus.gpu_models import CHIPS
 from kaiwo.runtime.nodes.local_node import devices_of
 
 GIB = 1024

@@ -5,7 +5,7 @@ import random
 from msgspec.structs import replace
 
 from kaiwo.model.events import NodeChanged, PodChanged, QueueChanged, WorkloadChanged
-from kaiwo.model.gpu import Gpu
+from kaiwo.model.gpus.gpu import Gpu
 from kaiwo.model.node import Node
 from kaiwo.model.queue import UNBOUNDED, GpuModelAmounts, Queue, QueueAmounts
 from kaiwo.model.request import Request

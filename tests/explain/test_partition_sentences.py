@@ -4,11 +4,11 @@ from kaiwo.explain import obstacles_of
 from kaiwo.explain.obstacle_sentences import remedy, sentence
 from kaiwo.gpus.partitioning.pending_mode_change import close_for_change
 from kaiwo.model.events import NodeChanged, ReservationChanged
-from kaiwo.model.gpu import Gpu
-from kaiwo.model.gpu_models import VENDOR_MODELS
+from kaiwo.model.gpus.gpu import Gpu
+from kaiwo.model.gpus.gpu_models import VENDOR_MODELS
+from kaiwo.model.gpus.partition_modes import Mode, partition_gpu
 from kaiwo.model.node import Node
 from kaiwo.model.obstacle import Reason
-from kaiwo.model.partition_modes import Mode, partition_gpu
 from kaiwo.model.request import Request
 from kaiwo.model.reservation import PhysicalDevice, Reservation, ReservationOwner
 from tests.worlds import World

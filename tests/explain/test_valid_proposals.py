@@ -23,7 +23,7 @@ from kaiwo.explain.verify_change import WhatIf
 from kaiwo.manifests import parse
 from kaiwo.manifests.kinds.object_metadata import ManifestDefaults
 from kaiwo.model.events import NodeChanged, QueueChanged, WorkloadChanged, WorkloadGone
-from kaiwo.model.gpu import SHARED_MILLI, TIME_SLICING, Gpu
+from kaiwo.model.gpus.gpu import SHARED_MILLI, TIME_SLICING, Gpu
 from kaiwo.model.node import Node
 from kaiwo.model.queue import Queue
 from kaiwo.model.queue_validation import check_queue_tree

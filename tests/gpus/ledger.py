@@ -13,10 +13,10 @@ from kaiwo.decide.placement.place_pods import Placer
 from kaiwo.decide.placement.shape_scores import ShapeScores
 from kaiwo.gpus.device_fit import pods_by_devices, pods_per_device
 from kaiwo.model.events import Event, NodeChanged, PodChanged, PodGone
-from kaiwo.model.gpu import Gpu, Share
-from kaiwo.model.gpu_models import CHIPS, GPU_MODELS
+from kaiwo.model.gpus.gpu import Gpu, Share
+from kaiwo.model.gpus.gpu_models import CHIPS, GPU_MODELS
+from kaiwo.model.gpus.partition_modes import Mode, legal_modes, partition_gpu
 from kaiwo.model.node import Node
-from kaiwo.model.partition_modes import Mode, legal_modes, partition_gpu
 from kaiwo.model.policy import Policy
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod

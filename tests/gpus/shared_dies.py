@@ -1,6 +1,6 @@
 """Which partitions of a GPU share an IO die."""
 
-from kaiwo.model.partition_modes import io_dies, partition_count
+from kaiwo.model.gpus.partition_modes import io_dies, partition_count
 
 
 def neighbours(model: str, compute: str, index: int) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ import pytest
 from kaiwo.explain import why
 from kaiwo.gpus.isolation_grades import smallest_masked_milli, tenants_allow_return
 from kaiwo.model.events import PodChanged, PodGone
-from kaiwo.model.gpu import DEMANDS_LIMITS, TAKES_TURNS, Share
+from kaiwo.model.gpus.gpu import DEMANDS_LIMITS, TAKES_TURNS, Share
 from kaiwo.model.obstacle import Reason
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod

@@ -16,9 +16,9 @@ from kaiwo.gpus.partitioning.rollout import (
     with_modes_applied,
 )
 from kaiwo.model.events import NodeChanged
-from kaiwo.model.gpu import Gpu
+from kaiwo.model.gpus.gpu import Gpu
+from kaiwo.model.gpus.partition_modes import Mode, partition_gpu
 from kaiwo.model.node import Node
-from kaiwo.model.partition_modes import Mode, partition_gpu
 from kaiwo.model.request import Request
 from tests.worlds import World
 

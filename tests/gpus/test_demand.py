@@ -15,10 +15,10 @@ from kaiwo.gpus.partitioning.pending_mode_change import close_for_change
 from kaiwo.gpus.partitioning.planner import plan_partitions
 from kaiwo.gpus.partitioning.planner_types import UNKNOWN_S, GpuState, ModeDemand, NodeState, PodSize, Tenant
 from kaiwo.model.events import NodeChanged
-from kaiwo.model.gpu import Gpu
+from kaiwo.model.gpus.gpu import Gpu
+from kaiwo.model.gpus.partition_modes import Mode, partition_milli
 from kaiwo.model.node import Node
 from kaiwo.model.obstacle import ClosestNode, Reason
-from kaiwo.model.partition_modes import Mode, partition_milli
 from kaiwo.model.request import Request
 from kaiwo.runtime.nodes.local_node import node_of
 from tests.devices.amd_trees import Box, write_box

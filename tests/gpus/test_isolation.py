@@ -6,8 +6,8 @@ from msgspec.structs import replace
 from kaiwo.devices.sharing.isolation_method import IsolationChoice, choose_isolation
 from kaiwo.devices.sharing.share_types import GpuDevice, GrantRequest, IsolationSupport
 from kaiwo.gpus.isolation_grades import grade_of, smallest_masked_milli
-from kaiwo.model.gpu import GRADE_RANKS, SHARE_GRADE_LABEL, Gpu, Share, is_grade_enough
-from kaiwo.model.gpu_models import CHIPS, GPU_MODELS
+from kaiwo.model.gpus.gpu import GRADE_RANKS, SHARE_GRADE_LABEL, Gpu, Share, is_grade_enough
+from kaiwo.model.gpus.gpu_models import CHIPS, GPU_MODELS
 from kaiwo.model.obstacle import Reason
 from kaiwo.model.request import Request
 from tests.worlds import World

@@ -3,9 +3,9 @@
 import pytest
 
 from kaiwo.model.events import NodeChanged, PodGone
-from kaiwo.model.gpu import Gpu
+from kaiwo.model.gpus.gpu import Gpu
+from kaiwo.model.gpus.partition_modes import partition_milli
 from kaiwo.model.node import Node
-from kaiwo.model.partition_modes import partition_milli
 from tests.conftest import IS_FULL, IS_QUICK
 from tests.gpus.ledger import MACHINES, ODD_MIB, Ledger
 from tests.worlds import World

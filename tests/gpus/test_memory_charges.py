@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from kaiwo.clusters.local import LocalCluster
 from kaiwo.explain import obstacles_of
 from kaiwo.model.events import NodeChanged, PodChanged, PodGone
-from kaiwo.model.gpu import Gpu, Share
+from kaiwo.model.gpus.gpu import Gpu, Share
 from kaiwo.model.node import Node
 from kaiwo.model.obstacle import Reason
 from kaiwo.model.plan import Plan, Start

@@ -7,9 +7,9 @@ import pytest
 
 from kaiwo.gpus.device_locality import MAX_SETS, best_set, slowest_link
 from kaiwo.model.events import NodeChanged
-from kaiwo.model.gpu import Gpu
+from kaiwo.model.gpus.gpu import Gpu
+from kaiwo.model.gpus.partition_modes import partition_index, partition_milli
 from kaiwo.model.node import DeviceLinks, Node
-from kaiwo.model.partition_modes import partition_index, partition_milli
 from kaiwo.model.request import Request
 from tests.gpus.shared_dies import neighbours
 from tests.worlds import World

@@ -2,8 +2,8 @@
 
 from itertools import product
 
-from kaiwo.model.gpu_models import CHIPS
-from kaiwo.model.partition_modes import (
+from kaiwo.model.gpus.gpu_models import CHIPS
+from kaiwo.model.gpus.partition_modes import (
     COMPUTE_MODES,
     MEMORY_MODES,
     Mode,

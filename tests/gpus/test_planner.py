@@ -7,8 +7,8 @@ import pytest
 
 from kaiwo.gpus.partitioning.planner import could_serve, plan_partitions
 from kaiwo.gpus.partitioning.planner_types import GpuState, ModeDemand, NodeState, PartitionPlan, PlannerSettings
-from kaiwo.model.gpu_models import CHIPS
-from kaiwo.model.partition_modes import COMPUTE_MODES, Mode, legal_modes, next_modes, partition_count, platforms
+from kaiwo.model.gpus.gpu_models import CHIPS
+from kaiwo.model.gpus.partition_modes import COMPUTE_MODES, Mode, legal_modes, next_modes, partition_count, platforms
 from tests.conftest import IS_FULL
 from tests.gpus.plan_sums import ready_in_s
 

@@ -6,7 +6,7 @@ import pytest
 
 from kaiwo.gpus.partitioning.planner import could_serve, plan_partitions
 from kaiwo.gpus.partitioning.planner_types import GpuState, ModeDemand, NodeResources, NodeState, PodSize, Tenant
-from kaiwo.model.partition_modes import Mode, partition_count
+from kaiwo.model.gpus.partition_modes import Mode, partition_count
 from tests.gpus.test_planner import CPX, DAY_S, SPX, gpus, named
 
 EMPTY = (192_000, 2_000_000, 110)

@@ -12,8 +12,8 @@ from kaiwo.clusters.queue_access import check_shares
 from kaiwo.explain import why
 from kaiwo.manifests import parse
 from kaiwo.model.errors import RefusedError
-from kaiwo.model.gpu import ANY_MIB, Gpu, Share, most_share_mib
-from kaiwo.model.gpu_models import GPU_MODELS
+from kaiwo.model.gpus.gpu import ANY_MIB, Gpu, Share, most_share_mib
+from kaiwo.model.gpus.gpu_models import GPU_MODELS
 from kaiwo.model.node import Node
 from kaiwo.model.obstacle import Reason
 from kaiwo.model.plan import Start

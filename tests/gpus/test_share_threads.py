@@ -12,7 +12,7 @@ from kaiwo.devices.sharing.grants import decide_grant, grant_environment
 from kaiwo.devices.sharing.share_types import GpuDevice, Grant, GrantRequest, IsolationSupport
 from kaiwo.model.digest import digest
 from kaiwo.model.errors import RefusedError
-from kaiwo.model.gpu import Share
+from kaiwo.model.gpus.gpu import Share
 from kaiwo.model.plan import Start
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from kaiwo.explain import why
 from kaiwo.model.events import SharingRulesInUse, WorkloadChanged, WorkloadGone
-from kaiwo.model.gpu import EQUALITIES, GpuTenant, joined_rules, may_share, parse_share_rule, rule_of_node
+from kaiwo.model.gpus.gpu import EQUALITIES, GpuTenant, joined_rules, may_share, parse_share_rule, rule_of_node
 from kaiwo.model.obstacle import Reason
 from kaiwo.model.queue import queue_path
 from kaiwo.model.request import Request

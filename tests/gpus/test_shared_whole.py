@@ -8,8 +8,8 @@ import pytest
 from kaiwo.explain import why
 from kaiwo.gpus.isolation_grades import grade_of
 from kaiwo.manifests import parse
-from kaiwo.model.gpu import MAX_SHARERS, SHARED_MILLI
-from kaiwo.model.gpu_models import GPU_MODELS
+from kaiwo.model.gpus.gpu import MAX_SHARERS, SHARED_MILLI
+from kaiwo.model.gpus.gpu_models import GPU_MODELS
 from kaiwo.model.obstacle import Reason
 from kaiwo.model.request import Request
 from tests.worlds import World, audit

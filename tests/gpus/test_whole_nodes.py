@@ -2,7 +2,7 @@
 
 from kaiwo.gpus.partitioning.planner_types import GpuState, ModeChangeStep, NodeState
 from kaiwo.gpus.partitioning.rollout import whole_node_steps
-from kaiwo.model.partition_modes import Mode, ModeChange
+from kaiwo.model.gpus.partition_modes import Mode, ModeChange
 
 SPX, CPX = Mode("SPX", "NPS1"), Mode("CPX", "NPS1")
 

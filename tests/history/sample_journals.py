@@ -5,7 +5,7 @@ from pathlib import Path
 
 from kaiwo.history import Base, Batch, Cycle, Entry, Journal, JournalReader, Setting
 from kaiwo.model.events import Event, PodChanged, WorkloadGone
-from kaiwo.model.gpu import Share
+from kaiwo.model.gpus.gpu import Share
 from kaiwo.model.plan import Plan, Start
 from kaiwo.model.workload import Pod
 

@@ -6,8 +6,8 @@ import pytest
 
 from kaiwo.devices.agent.kubelet.bound_pods import SHARE_RESOURCE as AGENTS_RESOURCE
 from kaiwo.manifests.values.gpu_request import SHARE_RESOURCE
-from kaiwo.model.gpu import MAX_SHARERS, SHARED_MILLI, WHOLE_MILLI
-from kaiwo.model.gpu_models import VENDOR_MODELS
+from kaiwo.model.gpus.gpu import MAX_SHARERS, SHARED_MILLI, WHOLE_MILLI
+from kaiwo.model.gpus.gpu_models import VENDOR_MODELS
 from kaiwo.model.request import Request
 from tests.manifests.texts import check_refusal, job, kaiwojob, one, pod, request_of, warnings_of
 

@@ -10,7 +10,7 @@ from kaiwo.decide import decide
 from kaiwo.manifests import describe_workload
 from kaiwo.manifests.kinds.kaiwojob import CPU_MILLI_PER_GPU, GPUS_PER_NODE, MAX_TOTAL_GPUS, split_replicas
 from kaiwo.model.events import WorkloadChanged
-from kaiwo.model.gpu_models import VENDOR_MODELS
+from kaiwo.model.gpus.gpu_models import VENDOR_MODELS
 from tests.manifests.texts import check_refusal, kaiwojob, one, pod, request_of, warnings_of
 from tests.worlds import World
 

@@ -16,7 +16,7 @@ from kaiwo.manifests.kinds.partitioning_plan import (
     read_plan,
 )
 from kaiwo.model.errors import ConfigError
-from kaiwo.model.partition_modes import Mode
+from kaiwo.model.gpus.partition_modes import Mode
 
 GPU, CONTROL = "amd.com/gpu", "node-role.kubernetes.io/control-plane"
 

@@ -7,7 +7,7 @@ import pytest
 from kaiwo.manifests import describe_workload
 from kaiwo.model.affinity import NodeRule
 from kaiwo.model.errors import ConfigError
-from kaiwo.model.gpu_models import VENDOR_MODELS
+from kaiwo.model.gpus.gpu_models import VENDOR_MODELS
 from kaiwo.model.request import Toleration
 from tests.manifests.texts import check_refusal, job, kaiwojob, one, pod, request_of, warnings_of
 

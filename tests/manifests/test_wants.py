@@ -4,7 +4,7 @@ import pytest
 
 from kaiwo.manifests.workload_summary import describe_request, describe_role, describe_workload
 from kaiwo.model.affinity import NodeRule
-from kaiwo.model.gpu_models import VENDOR_MODELS
+from kaiwo.model.gpus.gpu_models import VENDOR_MODELS
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload
 

@@ -13,7 +13,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from kaiwo.model.events import QueueChanged, WorkloadChanged, WorkloadGone
-from kaiwo.model.gpu_models import GPU_MODELS
+from kaiwo.model.gpus.gpu_models import GPU_MODELS
 from kaiwo.model.queue import Fairness, Queue, QueueAmounts
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod, Role, Workload, role_of

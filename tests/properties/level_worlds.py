@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from kaiwo.model.events import Event, NodeChanged, QueueChanged, TopologyChanged, WorkloadChanged
-from kaiwo.model.gpu import Gpu
+from kaiwo.model.gpus.gpu import Gpu
 from kaiwo.model.network.constraint import STRATEGIES, TopologyConstraint
 from kaiwo.model.network.topology import Topology, TopologyLevel
 from kaiwo.model.node import Node

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from kaiwo.model.affinity import NodeRule
 from kaiwo.model.events import Event, NodeChanged, QueueChanged, WorkloadChanged
-from kaiwo.model.gpu import Gpu
+from kaiwo.model.gpus.gpu import Gpu
 from kaiwo.model.node import Node, Taint
 from kaiwo.model.queue import Queue, QueueAmounts
 from kaiwo.model.request import Request, Toleration

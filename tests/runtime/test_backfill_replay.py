@@ -6,7 +6,7 @@ import pytest
 
 from kaiwo.history import Journal
 from kaiwo.model.events import Event, NodeChanged, PodGone, QueueChanged, WorkloadChanged, WorkloadGone
-from kaiwo.model.gpu import Gpu
+from kaiwo.model.gpus.gpu import Gpu
 from kaiwo.model.node import Node
 from kaiwo.model.plan import EvictionCause
 from kaiwo.model.queue import Queue

@@ -8,7 +8,7 @@ import pytest
 from kaiwo.clusters.simulated import SimulatedCluster
 from kaiwo.history import Journal
 from kaiwo.model.events import NodeChanged, NodeGone, QueueChanged, WorkloadChanged
-from kaiwo.model.gpu import Gpu
+from kaiwo.model.gpus.gpu import Gpu
 from kaiwo.model.node import Node
 from kaiwo.model.queue import UNBOUNDED_DEFAULT_QUEUE
 from kaiwo.model.request import Request

@@ -10,7 +10,7 @@ from kaiwo.devices.sharing import current_inventory
 from kaiwo.devices.sharing.current_inventory import GENERATION
 from kaiwo.devices.sharing.share_types import IsolationSupport
 from kaiwo.gpus.isolation_grades import grade_of
-from kaiwo.model.gpu import Share
+from kaiwo.model.gpus.gpu import Share
 from kaiwo.model.request import Request
 from kaiwo.runtime.nodes.local_gpu_shares import LocalGpuShares
 from kaiwo.runtime.nodes.local_node import node_of

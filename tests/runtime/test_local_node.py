@@ -9,7 +9,7 @@ from kaiwo.clusters.local.continue_state import are_virtual
 from kaiwo.clusters.local.process_environment import visible_devices
 from kaiwo.devices.discover import discover
 from kaiwo.devices.inventory import Inventory, Partition, PhysicalGpu
-from kaiwo.model.gpu import vendor_of
+from kaiwo.model.gpus.gpu import vendor_of
 from kaiwo.runtime.nodes import local_node
 from tests.devices.amd_trees import Box, address, write_box
 from tests.devices.fake_inventory import fake_inventory

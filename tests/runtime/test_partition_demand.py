@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from kaiwo.model.gpus.partition_modes import Mode, partition_gpu
 from kaiwo.model.node import Node
-from kaiwo.model.partition_modes import Mode, partition_gpu
 from kaiwo.model.request import Request
 from kaiwo.model.reservation import PhysicalDevice, Reservation, ReservationOwner
 from tests.runtime.test_partitioning_loop import CPX, Play, node, play

@@ -18,9 +18,9 @@ from kaiwo.gpus.partitioning.pending_mode_change import pending_change
 from kaiwo.history import Journal
 from kaiwo.model.affinity import NodeRule
 from kaiwo.model.errors import ConfigError, RefusedError
-from kaiwo.model.gpu import Gpu
+from kaiwo.model.gpus.gpu import Gpu
+from kaiwo.model.gpus.partitioning_plan import PartitioningPlan, PlanRule, Rollout
 from kaiwo.model.node import Node, Taint
-from kaiwo.model.partitioning_plan import PartitioningPlan, PlanRule, Rollout
 from kaiwo.model.queue import Queue, QueueAmounts
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload

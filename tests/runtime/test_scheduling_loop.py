@@ -10,7 +10,7 @@ import pytest
 from kaiwo.clusters.simulated import SimulatedCluster
 from kaiwo.history import Journal
 from kaiwo.model.events import Event
-from kaiwo.model.gpu import Gpu
+from kaiwo.model.gpus.gpu import Gpu
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Plan
 from kaiwo.model.request import Request

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from kaiwo.explain import obstacles_of, sentence
 from kaiwo.model.events import NodeChanged, PodGone, WorkloadChanged
-from kaiwo.model.gpu import Gpu
+from kaiwo.model.gpus.gpu import Gpu
 from kaiwo.model.node import Node
 from kaiwo.model.obstacle import Reason
 from tests.worlds import World

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kaiwo.cli.main import main
-from kaiwo.cli.verbs.operate.simulate import bar_text, seed_numbers
+from kaiwo.cli.verbs.operate.simulation_options import bar_text, seed_numbers
 from kaiwo.model.errors import ConfigError
 from tests.simulate.small_trace import write_trace
 

@@ -1,7 +1,7 @@
 """Time is virtual: work arrives and ends in order, and the shipped `decide` places it."""
 
 from kaiwo.decide.cycle import BUILTIN
-from kaiwo.model.gpu import Gpu
+from kaiwo.model.gpus.gpu import Gpu
 from kaiwo.model.node import Node
 from kaiwo.model.policy import Policy
 from kaiwo.model.request import Request

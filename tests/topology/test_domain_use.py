@@ -1,7 +1,7 @@
 """How much of each domain is in use."""
 
 from kaiwo.model.events import NodeChanged, PodChanged, TopologyChanged
-from kaiwo.model.gpu import Gpu, Share
+from kaiwo.model.gpus.gpu import Gpu, Share
 from kaiwo.model.network.topology import Topology, TopologyLevel
 from kaiwo.model.node import Node
 from kaiwo.model.workload import Phase, Pod

@@ -11,7 +11,7 @@ from kaiwo.api.endpoint import Route
 from kaiwo.api.http.problems import JSON
 from kaiwo.api.http.query_params import Param
 from kaiwo.api.security.roles import Right
-from kaiwo.api.views import Problem
+from kaiwo.api.views.answers import Problem
 
 STATUS_WORDS = {
     200: "Success.",

@@ -10,7 +10,7 @@ import msgspec
 from kaiwo.devices.inventory import Errors, Health, Inventory, Telemetry
 from kaiwo.devices.sharing.share_types import IsolationSupport
 from kaiwo.model.errors import ClusterError
-from kaiwo.model.gpu import Share
+from kaiwo.model.gpus.gpu import Share
 
 MEDIA_TYPE = "application/x-ndjson"
 MAX_LINE_BYTES = 4 << 20

@@ -6,7 +6,7 @@ Never: gives a chip the name of another model; an unknown chip keeps its driver'
 import re
 
 from kaiwo.model.amounts import memory
-from kaiwo.model.gpu_models import CHIPS, GPU_MODELS, MODEL_TABLE
+from kaiwo.model.gpus.gpu_models import CHIPS, GPU_MODELS, MODEL_TABLE
 
 _AMD_MODELS = [model for model in MODEL_TABLE if model.vendor == "amd"]
 AMD_MODEL_NAMES = frozenset(model.name for model in _AMD_MODELS)

@@ -9,7 +9,7 @@ from kaiwo.devices.amd.smi_tools import mib, text_value, whole
 from kaiwo.devices.gpu_names import VIRTUAL_FUNCTIONS, amd_model, nominal_mib, nvidia_model, parse_target, target_name
 from kaiwo.devices.inventory import NO_MEMORY, Errors, Inventory, Link, Nic, Partition, PhysicalGpu, Telemetry
 from kaiwo.model.errors import ConfigError
-from kaiwo.model.gpu_models import CHIPS
+from kaiwo.model.gpus.gpu_models import CHIPS
 
 LINKS = ("xgmi", "nvlink")
 NVIDIA = "0x10de"

@@ -35,7 +35,7 @@ from kaiwo.explain.raised_quota import only_needed_raise
 from kaiwo.explain.smaller_request import DIMENSIONS, largest_below, small_below, smaller_size
 from kaiwo.explain.verify_change import WhatIf
 from kaiwo.model.events import Event, PodChanged, PodGone, WorkloadChanged
-from kaiwo.model.gpu import WHOLE_MILLI
+from kaiwo.model.gpus.gpu import WHOLE_MILLI
 from kaiwo.model.plan import Plan
 from kaiwo.model.workload import Phase, Role, Workload
 from kaiwo.queues.current_shares import current_shares

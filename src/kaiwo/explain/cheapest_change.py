@@ -23,7 +23,7 @@ from kaiwo.explain.raised_quota import quota_raises
 from kaiwo.explain.smaller_request import smaller_sizes
 from kaiwo.explain.verify_change import WhatIf
 from kaiwo.explain.workload_to_stop import StopCandidates
-from kaiwo.model.gpu import joined_rules
+from kaiwo.model.gpus.gpu import joined_rules
 from kaiwo.model.network.constraint import CONSOLIDATED
 from kaiwo.model.network.level_groups import levels_of
 from kaiwo.model.obstacle import WhyVerdict

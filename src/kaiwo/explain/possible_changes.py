@@ -19,7 +19,7 @@ from kaiwo.model.events import (
     WorkloadChanged,
     WorkloadGone,
 )
-from kaiwo.model.gpu import SHARED_MILLI, TIME_SLICING
+from kaiwo.model.gpus.gpu import SHARED_MILLI, TIME_SLICING
 from kaiwo.model.network.constraint import TopologyConstraint
 from kaiwo.model.queue import UNLIMITED, Queue, QueueAmounts
 from kaiwo.model.request import Request

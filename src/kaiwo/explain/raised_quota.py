@@ -11,7 +11,7 @@ from kaiwo.decide.placement.queue_limits import UsageBound, bounds_on, least_by_
 from kaiwo.explain.placement_check import PlacementCheck
 from kaiwo.explain.possible_changes import ChangeKind, PossibleChange, QueueBoundRef, highest_raise
 from kaiwo.explain.verify_change import WhatIf
-from kaiwo.model.gpu import WHOLE_MILLI
+from kaiwo.model.gpus.gpu import WHOLE_MILLI
 from kaiwo.model.workload import role_of
 from kaiwo.snapshot.backlog import RoleNeeds, needs_of_each_choice
 from kaiwo.snapshot.queue_table import RESOURCES, ResourceVector

@@ -26,7 +26,7 @@ from kaiwo.explain.possible_changes import (
     size_of,
 )
 from kaiwo.explain.verify_change import WhatIf
-from kaiwo.model.gpu import SMALL_MILLI, WHOLE_MILLI
+from kaiwo.model.gpus.gpu import SMALL_MILLI, WHOLE_MILLI
 from kaiwo.model.workload import Role, Workload
 
 DIMENSIONS = (PODS, GPUS, SHARE, GPU_MEMORY, CPU, MEMORY)

@@ -20,7 +20,7 @@ from kaiwo.decide.placement.shape_scores import allowed
 from kaiwo.explain.possible_changes import ChangeKind, PossibleChange
 from kaiwo.explain.verify_change import WhatIf
 from kaiwo.gpus.device_fit import pods_per_device
-from kaiwo.model.gpu import WHOLE_MILLI
+from kaiwo.model.gpus.gpu import WHOLE_MILLI
 from kaiwo.model.request import Request
 from kaiwo.model.workload import ACTIVE_PHASES, Pod, Workload, lost_s
 from kaiwo.snapshot.array_types import BoolArray, IntArray

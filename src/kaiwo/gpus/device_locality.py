@@ -10,9 +10,9 @@ from math import comb
 
 import numpy as np
 
-from kaiwo.model.gpu import Gpu
+from kaiwo.model.gpus.gpu import Gpu
+from kaiwo.model.gpus.partition_modes import io_dies, partition_index, read_mode
 from kaiwo.model.node import DeviceLinks
-from kaiwo.model.partition_modes import io_dies, partition_index, read_mode
 from kaiwo.model.request import Request
 from kaiwo.snapshot.array_types import IntArray
 from kaiwo.snapshot.node_table import MILLI

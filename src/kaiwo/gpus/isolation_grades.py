@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 from msgspec.structs import replace
 
-from kaiwo.model.gpu import (
+from kaiwo.model.gpus.gpu import (
     DEMANDS_LIMITS,
     GRADE_RANKS,
     MIN_LIMITED_GRADE,
@@ -19,7 +19,7 @@ from kaiwo.model.gpu import (
     Gpu,
     is_grade_enough,
 )
-from kaiwo.model.gpu_models import CHIPS, GPU_MODELS
+from kaiwo.model.gpus.gpu_models import CHIPS, GPU_MODELS
 from kaiwo.model.node import Node
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod

@@ -3,7 +3,7 @@
 import numpy as np
 
 from kaiwo.gpus.isolation_grades import closed_by_tenants, tenants_allow_return
-from kaiwo.model.gpu import may_share
+from kaiwo.model.gpus.gpu import may_share
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod
 from kaiwo.snapshot.array_types import BoolArray, Rows

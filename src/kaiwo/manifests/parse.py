@@ -18,8 +18,8 @@ from kaiwo.manifests.text.document_limits import check_tree
 from kaiwo.manifests.text.field_errors import FieldPath, quote_name, show, suggest
 from kaiwo.manifests.text.read_documents import LIMIT_BYTES, read_documents
 from kaiwo.model.errors import ConfigError
+from kaiwo.model.gpus.partitioning_plan import PartitioningPlan
 from kaiwo.model.network.topology import Topology
-from kaiwo.model.partitioning_plan import PartitioningPlan
 from kaiwo.model.queue import Queue
 from kaiwo.model.reservation import Reservation
 from kaiwo.model.workload import Role, Workload

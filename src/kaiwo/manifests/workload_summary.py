@@ -3,8 +3,8 @@
 from collections import Counter
 
 from kaiwo.model.amounts import count, cpus, gpus, memory
-from kaiwo.model.gpu import rule_words
-from kaiwo.model.gpu_models import VENDOR_MODELS
+from kaiwo.model.gpus.gpu import rule_words
+from kaiwo.model.gpus.gpu_models import VENDOR_MODELS
 from kaiwo.model.request import ANY_PARTITION, Request
 from kaiwo.model.workload import Role, Workload, subgroup_tree
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from kaiwo.model.gpu import ANY_MIB, NO_LIMITS, ShareLimits, ShareRule
+from kaiwo.model.gpus.gpu import ANY_MIB, NO_LIMITS, ShareLimits, ShareRule
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Workload
 

@@ -4,7 +4,7 @@ import enum
 
 import msgspec
 
-from kaiwo.model.gpu import Share
+from kaiwo.model.gpus.gpu import Share
 from kaiwo.model.workload import Workload
 
 

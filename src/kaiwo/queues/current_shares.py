@@ -6,7 +6,7 @@ are computed once a cycle; usage follows the view's placements.
 
 import numpy as np
 
-from kaiwo.model.gpu import WHOLE_MILLI
+from kaiwo.model.gpus.gpu import WHOLE_MILLI
 from kaiwo.model.queue import POLICY_RULES
 from kaiwo.queues.fair_share import FairShares, QueueDemand, ShareRules, fair_shares
 from kaiwo.queues.reclaim_rules import QueueShares, queue_shares

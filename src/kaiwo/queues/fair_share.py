@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kaiwo.model.gpu import WHOLE_MILLI
+from kaiwo.model.gpus.gpu import WHOLE_MILLI
 from kaiwo.model.queue import SharePolicy
 from kaiwo.queues.past_usage import WHOLE_PART, adjust_weights
 from kaiwo.queues.resource_division import ShareClaims, SurplusPart, deserved, divide_surplus

@@ -5,7 +5,7 @@ It exists only where a rule about sharing is in use: see `sharing_rules`.
 
 import numpy as np
 
-from kaiwo.model.gpu import GpuTenant, ShareRule, may_share
+from kaiwo.model.gpus.gpu import GpuTenant, ShareRule, may_share
 from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows
 
 MAX_SETS = 1 << 16  # beyond it, the sets are numbered again

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from kaiwo.model.events import SharingRulesInUse
-from kaiwo.model.gpu import (
+from kaiwo.model.gpus.gpu import (
     EQUALITIES,
     NO_LIMITS,
     NOBODY,

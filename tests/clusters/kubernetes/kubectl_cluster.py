@@ -13,7 +13,7 @@ from kaiwo.clusters.kubernetes.client.connection import MERGE, STRATEGIC
 from kaiwo.clusters.kubernetes.client.kubeconfig import read_kubeconfig
 from kaiwo.clusters.kubernetes.cluster import KubernetesCluster
 from kaiwo.model.events import Event, PodChanged
-from kaiwo.model.gpu import Share
+from kaiwo.model.gpus.gpu import Share
 from kaiwo.model.plan import Eviction, EvictionCause, Plan, Start
 from kaiwo.model.workload import Phase, Pod, Workload
 from tests.clusters.told_state import ToldState

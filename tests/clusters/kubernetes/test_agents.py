@@ -8,7 +8,7 @@ import msgspec
 
 from kaiwo.devices.agent_messages import MEDIA_TYPE, Correction, GpuSample, Hello, Sample, encode_line
 from kaiwo.devices.inventory import Inventory, PhysicalGpu
-from kaiwo.model.gpu import Share
+from kaiwo.model.gpus.gpu import Share
 from tests.clusters.kubernetes.kubectl_cluster import pod_path
 from tests.clusters.kubernetes.test_scheduler import bound, scheduled
 from tests.controlplane.plane import Plane

@@ -12,7 +12,7 @@ from kaiwo.clusters.kubernetes.decode import wire_objects
 from kaiwo.clusters.kubernetes.watch.cluster_watch import PodHandler
 from kaiwo.model.errors import NotFoundError
 from kaiwo.model.events import NodeChanged, PodChanged, PodGone, WorkloadChanged, WorkloadGone
-from kaiwo.model.gpu import Share
+from kaiwo.model.gpus.gpu import Share
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Start
 from kaiwo.model.workload import Phase

@@ -7,7 +7,7 @@ import pytest
 
 from kaiwo.clusters.kubernetes.cache.device_grants import GRANT_ANNOTATION
 from kaiwo.model.events import PodChanged, PodGone, WorkloadChanged, WorkloadGone
-from kaiwo.model.gpu import Share
+from kaiwo.model.gpus.gpu import Share
 from kaiwo.model.workload import Phase
 from tests.clusters.kubernetes.kubectl_cluster import opened, opened_here, pod_path, start_of, whole
 from tests.controlplane.plane import Plane

@@ -13,7 +13,7 @@ from kaiwo.clusters.kubernetes.gangs.metadata import Reference
 from kaiwo.clusters.ledger import NodeUsage
 from kaiwo.model.affinity import NodeRule
 from kaiwo.model.errors import ConfigError
-from kaiwo.model.gpu import Gpu, Share
+from kaiwo.model.gpus.gpu import Gpu, Share
 from kaiwo.model.node import Taint
 from kaiwo.model.workload import Pod
 from tests.clusters.kubernetes.api_objects import cached_pod, wire_node

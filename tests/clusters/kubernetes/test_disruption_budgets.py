@@ -13,7 +13,7 @@ from kaiwo.clusters.kubernetes.client import ApiError
 from kaiwo.clusters.kubernetes.writers import evictor
 from kaiwo.decide.make_room.victim_units import VictimUnits
 from kaiwo.model.events import NodeChanged, PodChanged, QueueChanged, WorkloadChanged
-from kaiwo.model.gpu import Gpu, Share
+from kaiwo.model.gpus.gpu import Gpu, Share
 from kaiwo.model.node import Node
 from kaiwo.model.policy import Policy
 from kaiwo.model.queue import UNBOUNDED_DEFAULT_QUEUE

@@ -12,7 +12,7 @@ from kaiwo.clusters.kubernetes.client.credentials import FixedCredential, Trust
 from kaiwo.clusters.kubernetes.writers.binder import Binder
 from kaiwo.clusters.kubernetes.writers.pod_writes import PodWrites
 from kaiwo.model.events import WorkloadChanged
-from kaiwo.model.gpu import Share
+from kaiwo.model.gpus.gpu import Share
 from kaiwo.model.plan import Start
 from kaiwo.model.workload import Workload
 from tests.clusters.kubernetes.api_objects import DECODER, cache_with_nodes, cached_pod

@@ -4,7 +4,7 @@ from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
 from kaiwo.clusters.kubernetes.cache.device_grants import GRANT_ANNOTATION, grant_annotations, write_grant
 from kaiwo.clusters.kubernetes.grants.grant_signer import GrantSigner
 from kaiwo.clusters.kubernetes.grants.key_set import KeySet, make_key, renew
-from kaiwo.model.gpu import Share
+from kaiwo.model.gpus.gpu import Share
 from kaiwo.model.grant_signature import SIGNATURE_ANNOTATION
 from tests.clusters.kubernetes.api_objects import cache_with_nodes, cached_pod
 from tests.clusters.kubernetes.kubectl_cluster import whole

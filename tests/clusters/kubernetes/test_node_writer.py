@@ -4,10 +4,10 @@ import pytest
 
 from kaiwo.clusters.kubernetes.writers.node_writer import add_taint, remove_taint
 from kaiwo.clusters.kubernetes.writers.partitioning_plan_status_writer import NodeProgress, plan_phase
-from kaiwo.model.gpu import Gpu
+from kaiwo.model.gpus.gpu import Gpu
+from kaiwo.model.gpus.partition_modes import Mode, partition_gpu
+from kaiwo.model.gpus.partitioning_plan import PartitioningPlan
 from kaiwo.model.node import Node, Taint
-from kaiwo.model.partition_modes import Mode, partition_gpu
-from kaiwo.model.partitioning_plan import PartitioningPlan
 from kaiwo.runtime.kubernetes.node_partitioning import changes_in, difference, modes_of
 
 SHUT, DRAINED, OTHER = Taint("amd-dcm", "up"), Taint("amd-dcm", "up", "NoExecute"), Taint("other")

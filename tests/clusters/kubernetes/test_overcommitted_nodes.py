@@ -10,7 +10,7 @@ from kaiwo.clusters.kubernetes.decode.pod_request import NODE_NAME
 from kaiwo.clusters.ledger import Ledger
 from kaiwo.explain.obstacle_sentences import sentence
 from kaiwo.model.affinity import NodeRule
-from kaiwo.model.gpu import Gpu, Share
+from kaiwo.model.gpus.gpu import Gpu, Share
 from kaiwo.model.node import Node
 from kaiwo.model.obstacle import Obstacle, Reason, RetryReason
 from kaiwo.model.workload import Phase, Pod

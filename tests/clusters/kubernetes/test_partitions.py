@@ -16,8 +16,8 @@ from kaiwo.clusters.kubernetes.client.connection import STRATEGIC
 from kaiwo.clusters.kubernetes.decode.kaiwo_objects import PARTITIONING_PLANS
 from kaiwo.clusters.kubernetes.decode.node_decoder import CHANGE_ANNOTATION, DEVICES_ANNOTATION
 from kaiwo.devices.amd.device_config_manager import PROFILE_LABEL, STATE_LABEL, TAINT
-from kaiwo.model.gpu import Gpu
-from kaiwo.model.partition_modes import Mode, partition_gpu
+from kaiwo.model.gpus.gpu import Gpu
+from kaiwo.model.gpus.partition_modes import Mode, partition_gpu
 from kaiwo.runtime.kubernetes.node_partitioning import ChangeTimeouts
 from tests.clusters.kubernetes.api_client import client_for
 from tests.clusters.kubernetes.kubectl_cluster import Json, Kubectl, pod_path

@@ -12,7 +12,7 @@ from kaiwo.clusters.kubernetes.cache.planned_start_annotations import (
 from kaiwo.clusters.kubernetes.cache.queue_history import MAX_STOPS, WHOLE, QueueHistory, StoredUsage, read_queue_status
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod
 from kaiwo.model.events import PlannedStartChanged, PlannedStartGone, StoppedForOthers, WorkloadChanged, WorkloadGone
-from kaiwo.model.gpu import Share
+from kaiwo.model.gpus.gpu import Share
 from kaiwo.model.planned_start import DelayCause, PlannedPod, PlannedStart
 from tests.clusters.kubernetes.api_objects import cache_with_nodes, cached_pod
 from tests.clusters.kubernetes.kubectl_cluster import whole

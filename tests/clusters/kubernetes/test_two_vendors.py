@@ -12,10 +12,10 @@ from kaiwo.decide import decide
 from kaiwo.gpus.partitioning.demand import demand_of
 from kaiwo.gpus.partitioning.planner_types import ModeDemand
 from kaiwo.model.events import PodChanged, QueueChanged
-from kaiwo.model.gpu import Gpu
+from kaiwo.model.gpus.gpu import Gpu
+from kaiwo.model.gpus.partition_modes import Mode, partition_gpu
 from kaiwo.model.node import Node
 from kaiwo.model.obstacle import Reason
-from kaiwo.model.partition_modes import Mode, partition_gpu
 from kaiwo.model.plan import Plan
 from kaiwo.model.queue import UNBOUNDED_DEFAULT_QUEUE
 from kaiwo.snapshot.cluster_state import ClusterState

@@ -6,7 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from kaiwo.api.views import Page, WhyView, WorkloadView
+from kaiwo.api.views.answers import Page
+from kaiwo.api.views.workloads import WhyView, WorkloadView
 from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
 from kaiwo.clusters.kubernetes.cache.workload_unit import GATED
 from kaiwo.clusters.kubernetes.cluster import Records

@@ -7,7 +7,7 @@ from pathlib import Path
 from kaiwo.clusters.embedded.lifecycle import Exit
 from kaiwo.clusters.local.processes import Processes, RunListener, RunShare
 from kaiwo.clusters.local.run_folder import RunSpec
-from kaiwo.model.gpu import Share
+from kaiwo.model.gpus.gpu import Share
 from tests.waiting import PATIENCE_S
 
 HALF = (Share("gpu-0", 500, 1000),)

@@ -15,7 +15,7 @@ from kaiwo.clusters.local.home_folder import Home
 from kaiwo.clusters.local.run_folder import RunFolder
 from kaiwo.model.errors import ClusterError, ConfigError
 from kaiwo.model.events import WorkloadChanged
-from kaiwo.model.gpu import Gpu
+from kaiwo.model.gpus.gpu import Gpu
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Plan
 from kaiwo.model.queue import Queue

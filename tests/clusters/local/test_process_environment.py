@@ -1,7 +1,7 @@
 """Which devices a process sees."""
 
 from kaiwo.clusters.local.process_environment import visible_devices
-from kaiwo.model.gpu import Gpu
+from kaiwo.model.gpus.gpu import Gpu
 from kaiwo.model.node import Node
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kaiwo.model.events import Event, NodeChanged, PodChanged, QueueChanged, TopologyChanged, WorkloadChanged
-from kaiwo.model.gpu import WHOLE_MILLI
+from kaiwo.model.gpus.gpu import WHOLE_MILLI
 from kaiwo.model.network.topology import Topology, TopologyLevel
 from kaiwo.model.queue import UNLIMITED, Fairness, Queue, QueueAmounts
 from tests.conformance.kai.fields import unread_in

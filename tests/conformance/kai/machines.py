@@ -7,7 +7,7 @@ Device claims, each of one task, are whole GPUs; slices are the GPUs of their no
 from typing import Any
 
 from kaiwo.clusters.kubernetes.decode.quantities import MAX_GPUS
-from kaiwo.model.gpu import WHOLE_MILLI, Gpu, Share
+from kaiwo.model.gpus.gpu import WHOLE_MILLI, Gpu, Share
 from kaiwo.model.node import Node
 from kaiwo.model.request import Request
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from kaiwo.model.affinity import NodeRule, PodAffinity, RequiredPodAffinity, RequiredPodAntiAffinity
-from kaiwo.model.gpu import WHOLE_MILLI
+from kaiwo.model.gpus.gpu import WHOLE_MILLI
 from kaiwo.model.request import Request
 from tests.conformance.kai.machines import NODE_TYPE
 

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from kaiwo.decide.placement.divide_by_rate import PlacementArea
 from kaiwo.decide.placement.domain_choice import DomainRanking, NodeUse, PodsWanted, fewest_inside
-from kaiwo.decide.placement.spread_over_domains import PlacementArea, even_shares, pods_by_node
+from kaiwo.decide.placement.spread_over_domains import even_shares, pods_by_node
 from kaiwo.explain import chosen_domain
 from kaiwo.model.events import NodeChanged, TopologyChanged
 from kaiwo.model.network.topology import Topology, TopologyLevel

@@ -18,7 +18,7 @@ import grpc
 
 from kaiwo.devices.agent.kubelet.bound_pods import GRANTED_DEVICES, encode_granted
 from kaiwo.devices.agent.kubelet.grpc_messages import PLUGIN, RESOURCES
-from kaiwo.model.gpu import Share
+from kaiwo.model.gpus.gpu import Share
 from tests.waiting import PATIENCE_S
 
 

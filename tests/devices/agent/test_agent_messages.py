@@ -17,7 +17,7 @@ from kaiwo.devices.agent_messages import (
     encode_line,
 )
 from kaiwo.model.errors import ClusterError, ConfigError
-from kaiwo.model.gpu import Share
+from kaiwo.model.gpus.gpu import Share
 from tests.devices.fake_inventory import fake_inventory
 
 shares = st.builds(Share, st.text("0123456789abcdef:.-p", min_size=1), st.integers(0, 1000), st.integers(0, 1 << 30))

@@ -17,7 +17,7 @@ from kaiwo.devices.sampling.sampler import ProcessOwners
 from kaiwo.devices.sharing.isolation_method import IsolationChoice, choose_isolation
 from kaiwo.devices.sharing.prepare_grants import detect_isolation_support
 from kaiwo.devices.sharing.share_types import GpuDevice, GrantRequest, IsolationSupport, Refusal
-from kaiwo.model.gpu import Share
+from kaiwo.model.gpus.gpu import Share
 from tests.devices.agent.conftest import AMD
 from tests.devices.agent.fake_kubelet import ApiServer, Kubelet
 from tests.devices.agent.test_device_plugin import SHARE_RESOURCE, ready, share, whole

@@ -16,7 +16,7 @@ from kaiwo.devices.agent_messages import Correction
 from kaiwo.devices.sharing.prepare_grants import GpuSharing
 from kaiwo.devices.sharing.share_types import IsolationSupport
 from kaiwo.model.errors import ClusterError
-from kaiwo.model.gpu import Share
+from kaiwo.model.gpus.gpu import Share
 from tests.devices.fake_inventory import fake_inventory
 
 GPUS = [gpu.id for gpu in fake_inventory(count=8).gpus]

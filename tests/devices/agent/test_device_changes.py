@@ -15,7 +15,7 @@ from kaiwo.devices.sharing.current_inventory import GENERATION
 from kaiwo.devices.sharing.prepare_grants import GpuSharing
 from kaiwo.devices.sharing.share_types import Grant, GrantRequest, IsolationSupport
 from kaiwo.model.errors import ClusterError
-from kaiwo.model.gpu import Share
+from kaiwo.model.gpus.gpu import Share
 from tests.devices.agent.conftest import AMD, Start
 from tests.devices.agent.fake_kubelet import ApiServer, Kubelet
 from tests.devices.amd_trees import Box, address, rebuild

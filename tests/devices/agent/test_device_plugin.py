@@ -7,7 +7,7 @@ import pytest
 
 from kaiwo.devices.agent.kubelet.bound_pods import SHARE_RESOURCE
 from kaiwo.devices.agent.kubelet.grpc_messages import PLUGIN
-from kaiwo.model.gpu import Share
+from kaiwo.model.gpus.gpu import Share
 from tests.devices.agent.conftest import AMD, Start
 from tests.devices.agent.fake_kubelet import ApiServer, Kubelet, sockets
 from tests.devices.amd_trees import PCI, address

@@ -5,7 +5,7 @@ import pytest
 
 from kaiwo.devices.agent.kubelet.bound_pods import SHARE_RESOURCE
 from kaiwo.gpus.isolation_grades import grade_of
-from kaiwo.model.gpu import Gpu
+from kaiwo.model.gpus.gpu import Gpu
 from kaiwo.model.request import Request
 from tests.devices.agent.conftest import AMD, Start
 from tests.devices.agent.fake_kubelet import ApiServer, Kubelet

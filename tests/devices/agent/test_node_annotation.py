@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from kaiwo.devices.agent.kubelet import node_annotation
-from kaiwo.model.gpu import Gpu
+from kaiwo.model.gpus.gpu import Gpu
 from kaiwo.runtime.nodes.local_node import devices_of
 from tests.devices.agent.conftest import Start
 from tests.devices.agent.fake_kubelet import ApiServer, Kubelet

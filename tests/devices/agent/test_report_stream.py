@@ -12,7 +12,7 @@ from kaiwo.devices.agent.options import AgentOptions
 from kaiwo.devices.agent.report_stream import ReportStream, ReportTarget
 from kaiwo.devices.agent_messages import Correction, GpuSample, Hello, Sample
 from kaiwo.model.errors import ConfigError
-from kaiwo.model.gpu import Share
+from kaiwo.model.gpus.gpu import Share
 from tests.devices.agent.conftest import Start
 from tests.devices.agent.report_receiver import TOKEN, Receiver, make_certificate
 from tests.devices.amd_trees import PCI, address

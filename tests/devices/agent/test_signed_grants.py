@@ -7,7 +7,7 @@ from kaiwo.clusters.kubernetes.grants.grant_signer import GrantSigner
 from kaiwo.clusters.kubernetes.grants.key_set import KeySet, make_key, renew
 from kaiwo.devices.agent.kubelet.bound_pods import SHARE_RESOURCE, encode_granted
 from kaiwo.devices.agent_messages import HeldDevices
-from kaiwo.model.gpu import Share
+from kaiwo.model.gpus.gpu import Share
 from kaiwo.model.grant_signature import SIGNATURE_ANNOTATION
 from tests.devices.agent.conftest import AMD, Start
 from tests.devices.agent.fake_kubelet import ApiServer, Kubelet

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from kaiwo.devices.agent import node_agent as agents
 from kaiwo.devices.discover import discover
 from kaiwo.devices.inventory import Inventory, PhysicalGpu
-from kaiwo.model.gpu import Share
+from kaiwo.model.gpus.gpu import Share
 from tests.devices.agent.conftest import AMD, Start
 from tests.devices.agent.fake_kubelet import ApiServer, Kubelet
 from tests.devices.amd_trees import address

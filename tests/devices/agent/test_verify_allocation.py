@@ -8,7 +8,7 @@ import pytest
 
 from kaiwo.devices.agent.kubelet.bound_pods import decode_granted
 from kaiwo.devices.agent_messages import Correction
-from kaiwo.model.gpu import Share
+from kaiwo.model.gpus.gpu import Share
 from tests.devices.agent.conftest import AMD, Start
 from tests.devices.agent.fake_kubelet import ApiServer, Kubelet
 from tests.devices.agent.test_device_plugin import IDS, SHARE_RESOURCE, ready, share, whole

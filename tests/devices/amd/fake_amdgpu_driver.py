@@ -10,8 +10,8 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from kaiwo.model.gpu_models import CHIPS
-from kaiwo.model.partition_modes import Mode, partition_count
+from kaiwo.model.gpus.gpu_models import CHIPS
+from kaiwo.model.gpus.partition_modes import Mode, partition_count
 from tests.devices.amd_trees import (
     KFD,
     PCI,

@@ -7,7 +7,7 @@ import pytest
 from kaiwo.devices.amd.change_partitions import PartitionSite, change_partitions, current_gpus, resume
 from kaiwo.devices.amd.partition_mode_writers import ModeWriter, SmiModeWriter, SysfsModeWriter
 from kaiwo.model.errors import ConfigError
-from kaiwo.model.partition_modes import Mode, ModeChange, legal_modes
+from kaiwo.model.gpus.partition_modes import Mode, ModeChange, legal_modes
 from tests.devices.amd.fake_amdgpu_driver import Kernel
 from tests.devices.amd_trees import Box, address, write_box
 

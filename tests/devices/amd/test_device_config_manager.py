@@ -8,7 +8,7 @@ from kaiwo.devices.amd.device_config_manager import (
     profile_name,
     with_profile,
 )
-from kaiwo.model.partition_modes import Mode
+from kaiwo.model.gpus.partition_modes import Mode
 
 MIXED = [Mode("CPX", "NPS1")] * 6 + [Mode("SPX", "NPS1")] * 2
 

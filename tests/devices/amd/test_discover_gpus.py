@@ -10,8 +10,8 @@ from kaiwo.devices.discover import discover
 from kaiwo.devices.inventory import Errors, Inventory, Telemetry
 from kaiwo.devices.sharing.grants import visible_variables
 from kaiwo.devices.sharing.share_types import devices_by_id
-from kaiwo.model.gpu_models import CHIPS
-from kaiwo.model.partition_modes import legal_modes, partition_count, partition_shape
+from kaiwo.model.gpus.gpu_models import CHIPS
+from kaiwo.model.gpus.partition_modes import legal_modes, partition_count, partition_shape
 from tests.devices.amd_trees import KFD, MEMORY_GIB, PCI, Box, address, write_box, write_files, write_node, write_pci
 
 EVERY_MODE = [(model, *mode) for model in CHIPS for mode in legal_modes(model)]

@@ -10,7 +10,7 @@ from kaiwo.devices.amd import sysfs_files
 from kaiwo.devices.discover import discover
 from kaiwo.devices.sharing.prepare_grants import GpuSharing
 from kaiwo.devices.sharing.share_types import Grant, GrantRequest, IsolationSupport, Refusal
-from kaiwo.model.gpu import Share
+from kaiwo.model.gpus.gpu import Share
 from tests.devices.amd_trees import Box, address, uuid, write_box
 
 NODES = "sys/class/kfd/kfd/topology/nodes"

@@ -3,7 +3,7 @@
 import re
 
 from bench._isolation_guarantees import ESCAPES, GUARANTEES
-from kaiwo.model.gpu import GRADE_RANKS
+from kaiwo.model.gpus.gpu import GRADE_RANKS
 from tests.conftest import ROOT
 
 PAGE = (ROOT / "docs" / "gpu-sharing.md").read_text()

@@ -7,7 +7,7 @@ import pytest
 from bench._isolation_guarantees import ESCAPES, GUARANTEES
 from kaiwo.devices.sharing.isolation_method import IsolationChoice, choose_isolation, dmem_region, oversubscription
 from kaiwo.devices.sharing.share_types import GpuDevice, GrantRequest, IsolationSupport, Refusal, devices_by_id
-from kaiwo.model.gpu import GRADE_RANKS, Share, is_grade_enough
+from kaiwo.model.gpus.gpu import GRADE_RANKS, Share, is_grade_enough
 from tests.devices.fake_inventory import fake_inventory
 
 AMD = GpuDevice("0000:05:00.0", "amd", 0, "", "0000:05:00.0", 196_608, 304, 8, "gfx942")

@@ -18,7 +18,7 @@ from kaiwo.devices.sharing.mps import MpsDaemon, start_ticks
 from kaiwo.devices.sharing.prepare_grants import GpuSharing
 from kaiwo.devices.sharing.share_types import Grant, GrantRequest, IsolationSupport, Refusal
 from kaiwo.model.errors import ClusterError
-from kaiwo.model.gpu import Share
+from kaiwo.model.gpus.gpu import Share
 from tests.devices.fake_inventory import fake_inventory
 from tests.devices.sharing.rocr_mask import parse_mask
 

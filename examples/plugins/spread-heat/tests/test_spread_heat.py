@@ -9,7 +9,7 @@ GPUS = tuple(Gpu(f"gpu-{number}", "MI300X", 196_608) for number in range(4))
 
 def ranks(*busy: int) -> list[int]:
     """The ranks of four devices of which these have a tenant."""
-    from kaiwo.model.gpu import Share
+    from kaiwo.model.gpus.gpu import Share
     from kaiwo.model.workload import Pod
 
     pods = [Pod("a/b", f"p-{at}", "n", devices=(Share(f"gpu-{at}", 1000, 1),)) for at in busy]

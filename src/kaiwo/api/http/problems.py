@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 from starlette.responses import Response
 
-from kaiwo.api.views import Problem
+from kaiwo.api.views.answers import Problem
 from kaiwo.model.errors import ClusterError, ConfigError, ForbiddenError, KaiwoError, NotFoundError, RefusedError
 
 JSON = "application/json"

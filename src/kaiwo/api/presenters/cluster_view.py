@@ -1,7 +1,7 @@
 """Views of the whole cluster and of its scheduling cycles."""
 
 from kaiwo import __version__
-from kaiwo.api.views import ClusterView, CycleView, StatusView, Usage
+from kaiwo.api.views.cluster import ClusterView, CycleView, StatusView, Usage
 from kaiwo.history import CycleHead
 from kaiwo.runtime.loop.cycle_runner import CycleSummary
 from kaiwo.runtime.loop.loop_protocol import LiveLoop

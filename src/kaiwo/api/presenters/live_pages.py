@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from kaiwo.api.presenters.list_pages import Listing
-from kaiwo.api.views import Page, StreamDelta, StreamReset
+from kaiwo.api.views.answers import Page, StreamDelta, StreamReset
 from kaiwo.runtime.overview.cluster_overview import ClusterOverview
 
 PERIOD_S = 0.25  # at most four changes a second

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from kaiwo.api.views import AgentView, GpuView, MeasuredView, NodeView, TenantView
+from kaiwo.api.views.nodes import AgentView, GpuView, MeasuredView, NodeView, TenantView
 from kaiwo.devices.agent_messages import GpuSample, ProcessUse
 from kaiwo.gpus.isolation_grades import grade_of
-from kaiwo.model.gpu import without_uuid
+from kaiwo.model.gpus.gpu import without_uuid
 from kaiwo.model.workload import request_of
 from kaiwo.runtime.loop.loop_protocol import LiveLoop
 from kaiwo.runtime.nodes.agent_registry import AgentRegistry, KnownAgent, printable

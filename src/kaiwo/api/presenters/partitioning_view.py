@@ -1,10 +1,10 @@
 """Show what the partition planner plans, is changing and has done."""
 
-from kaiwo.api.views import PartitionStepView, PartitionsView, PlanNodeView, PlanView
+from kaiwo.api.views.partitions import PartitionStepView, PartitionsView, PlanNodeView, PlanView
 from kaiwo.devices.amd.device_config_manager import OPT_IN
 from kaiwo.gpus.partitioning.planner_types import ModeChangeStep, ModeDemand
 from kaiwo.model.amounts import count
-from kaiwo.model.partition_modes import WHOLE_MODE
+from kaiwo.model.gpus.partition_modes import WHOLE_MODE
 from kaiwo.runtime.partitioning.partitioning_loop import PartitioningLoop
 
 MAX_STEPS = 1000

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable
 from heapq import merge
 from itertools import islice
 
-from kaiwo.api.views import (
+from kaiwo.api.views.answers import Page
+from kaiwo.api.views.queues import (
     AmountView,
     ModelAmountView,
-    Page,
     QueueView,
     ShareView,
     TermsView,

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from kaiwo.api.views import DeviceView, ReservationView
+from kaiwo.api.views.reservations import DeviceView, ReservationView
 from kaiwo.model.reservation import ReservationPhase
 from kaiwo.snapshot.reservation_status import ReservationStatus
 

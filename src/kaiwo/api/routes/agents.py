@@ -12,7 +12,8 @@ from kaiwo.api.endpoint import EndpointCall, Route
 from kaiwo.api.http.problems import ProblemError, invalid, not_ready, quote
 from kaiwo.api.presenters.measured_use import agent_view
 from kaiwo.api.presenters.node_view import find_node
-from kaiwo.api.views import AgentView, Page, TakenView
+from kaiwo.api.views.answers import Page
+from kaiwo.api.views.nodes import AgentView, TakenView
 from kaiwo.devices.agent_messages import MEDIA_TYPE, Hello, Line, LineReader
 from kaiwo.model.errors import ClusterError
 

@@ -8,7 +8,7 @@ import msgspec
 from kaiwo.api.endpoint import EndpointCall, Route
 from kaiwo.api.http.problems import invalid
 from kaiwo.api.http.query_params import Param
-from kaiwo.api.views import AuditPageView, AuditRecordView
+from kaiwo.api.views.audit import AuditPageView, AuditRecordView
 from kaiwo.history.audit import AuditFilter, AuditRecord, read_page
 
 PARAMS = (

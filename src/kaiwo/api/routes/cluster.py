@@ -7,7 +7,8 @@ from kaiwo.api.endpoint import EndpointCall, Route
 from kaiwo.api.http.query_params import Param, read_cursor, write_cursor
 from kaiwo.api.presenters.cluster_view import cycle_view, status_view
 from kaiwo.api.presenters.list_pages import AFTER
-from kaiwo.api.views import CycleView, Page, StatusView, VersionView
+from kaiwo.api.views.answers import Page
+from kaiwo.api.views.cluster import CycleView, StatusView, VersionView
 
 CYCLE_PARAMS = (Param("limit", "int", "Items on a page.", 50, 1, 500), AFTER)
 

@@ -10,7 +10,7 @@ from kaiwo.api.http.query_params import Param
 from kaiwo.api.routes.workloads import NAMED, find_record
 from kaiwo.api.security.own_work import check_sight
 from kaiwo.api.security.process_identity import process_identity
-from kaiwo.api.views import ConsoleView
+from kaiwo.api.views.workloads import ConsoleView
 from kaiwo.clusters.protocol import Cluster
 from kaiwo.manifests import Parsed
 from kaiwo.model.workload_record import Program

@@ -7,7 +7,8 @@ from kaiwo.api.http.problems import JSON, forbidden, invalid
 from kaiwo.api.http.request_body import Body
 from kaiwo.api.security.access import bearer, is_session
 from kaiwo.api.security.browser_sessions import SESSION_S
-from kaiwo.api.views import LoginView, Outcome, SessionForm, SessionView
+from kaiwo.api.views.answers import Outcome
+from kaiwo.api.views.people import LoginView, SessionForm, SessionView
 from kaiwo.manifests import read_json
 from kaiwo.model.amounts import count
 

@@ -6,8 +6,9 @@ from kaiwo.api.endpoint import EndpointCall, Route
 from kaiwo.api.http.problems import JSON, invalid
 from kaiwo.api.http.request_body import Body, read_fields
 from kaiwo.api.presenters.partitioning_view import partitions_view
-from kaiwo.api.views import Outcome, PartitionsView, PolicyForm
-from kaiwo.model.partitioning_plan import PartitioningPlan
+from kaiwo.api.views.answers import Outcome
+from kaiwo.api.views.partitions import PartitionsView, PolicyForm
+from kaiwo.model.gpus.partitioning_plan import PartitioningPlan
 from kaiwo.runtime.partitioning.saved_state import POLICIES
 
 

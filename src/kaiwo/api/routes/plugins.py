@@ -3,7 +3,8 @@
 import msgspec
 
 from kaiwo.api.endpoint import EndpointCall, Route
-from kaiwo.api.views import Page, PluginView
+from kaiwo.api.views.answers import Page
+from kaiwo.api.views.plugins import PluginView
 from kaiwo.runtime.plugin_worker.plugin_set import PluginStatus
 
 ONE = "/plugins/{name}"

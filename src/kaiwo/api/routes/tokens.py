@@ -11,7 +11,8 @@ from kaiwo.api.http.request_body import Body
 from kaiwo.api.security.access import is_session
 from kaiwo.api.security.roles import ALL_QUEUES, AccessRole, Right
 from kaiwo.api.security.token_store import PersonToken
-from kaiwo.api.views import IdentityView, NewTokenView, Outcome, Page, RotateForm, TokenForm, TokenView
+from kaiwo.api.views.answers import Outcome, Page
+from kaiwo.api.views.people import IdentityView, NewTokenView, RotateForm, TokenForm, TokenView
 from kaiwo.manifests import read_json
 from kaiwo.model.errors import RefusedError
 

@@ -2,7 +2,7 @@
 
 from kaiwo.api.endpoint import EndpointCall, Route
 from kaiwo.api.presenters.topology_view import topology_view
-from kaiwo.api.views import TopologyView
+from kaiwo.api.views.topology import TopologyView
 
 
 async def get_topology(call: EndpointCall) -> TopologyView:

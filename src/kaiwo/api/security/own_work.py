@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from kaiwo.api.http.problems import ProblemError, forbidden, quote
 from kaiwo.api.security.access import AccessControl
 from kaiwo.api.security.roles import ALL_QUEUES, Identity, Right
-from kaiwo.api.views import WorkloadDetail
+from kaiwo.api.views.workloads import WorkloadDetail
 from kaiwo.manifests import Parsed
 from kaiwo.model.queue import Queue
 from kaiwo.model.workload import Workload

@@ -11,7 +11,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import msgspec
 
 from kaiwo import __version__
-from kaiwo.api.views import Problem
+from kaiwo.api.views.answers import Problem
 from kaiwo.cli.client.http_connection import (
     TRUST_NOBODY,
     HttpError,

@@ -6,7 +6,11 @@ from typing import Any
 
 import msgspec
 
-from kaiwo.api.views import CycleView, GpuView, NodeView, QueueView, ReservationView, WorkloadView
+from kaiwo.api.views.cluster import CycleView
+from kaiwo.api.views.nodes import GpuView, NodeView
+from kaiwo.api.views.queues import QueueView
+from kaiwo.api.views.reservations import ReservationView
+from kaiwo.api.views.workloads import WorkloadView
 from kaiwo.cli.lists import columns
 from kaiwo.cli.output.table_layout import Column
 from kaiwo.model.errors import ConfigError

@@ -14,7 +14,8 @@ from typing import Any, NoReturn
 import click
 import msgspec
 
-from kaiwo.api.views import Page, StatusView
+from kaiwo.api.views.answers import Page
+from kaiwo.api.views.cluster import StatusView
 from kaiwo.cli.client.api_client import ApiClient
 from kaiwo.cli.client.find_server import connect
 from kaiwo.cli.client.http_connection import HttpError

@@ -18,7 +18,7 @@ from kaiwo.clusters.embedded.state import EmbeddedState, Transaction
 from kaiwo.clusters.ledger import overcommit
 from kaiwo.clusters.local.run_folder import RunCondition, RunFolder, RunSpec
 from kaiwo.model.errors import ClusterError
-from kaiwo.model.gpu import WHOLE_MILLI
+from kaiwo.model.gpus.gpu import WHOLE_MILLI
 from kaiwo.model.queue import Queue
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Phase, Pod, Role, Workload, role_name

@@ -17,7 +17,7 @@ from kaiwo.clusters.local.cluster_file import VIRTUAL_LABEL
 from kaiwo.clusters.local.home_folder import Home
 from kaiwo.clusters.local.sqlite_store import Store
 from kaiwo.clusters.queue_access import first_names
-from kaiwo.model.gpu import Gpu, with_health_of
+from kaiwo.model.gpus.gpu import Gpu, with_health_of
 from kaiwo.model.node import Node
 from kaiwo.model.queue import DEFAULT_QUEUE, UNBOUNDED, Queue, implicit_default_queue
 from kaiwo.model.request import with_rounded_charges

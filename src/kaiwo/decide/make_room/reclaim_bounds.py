@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from kaiwo.decide.cycle_state import CycleInput, CycleState
 from kaiwo.decide.make_room.reclaimable import Amounts, Reclaimable
-from kaiwo.decide.obstacles.shortages import availability_in, short_of
+from kaiwo.decide.obstacles.availability import availability_in
+from kaiwo.decide.obstacles.shortages import short_of
 from kaiwo.decide.placement.level_room import level_obstacle, rows_by_part, tightest_room, wanted_by_role
 from kaiwo.decide.placement.node_fit import pods_that_fit
 from kaiwo.gpus.device_fit import eligible_devices

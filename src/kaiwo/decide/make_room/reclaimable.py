@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kaiwo.decide.make_room.victim_units import VictimUnit
-from kaiwo.model.gpu import WHOLE_MILLI
+from kaiwo.model.gpus.gpu import WHOLE_MILLI
 from kaiwo.model.plan import Nomination
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Phase, Pod, Workload, role_of

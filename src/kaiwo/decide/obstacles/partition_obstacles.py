@@ -5,6 +5,7 @@ from msgspec.structs import replace
 
 from kaiwo.gpus.isolation_grades import is_mps_on_amd
 from kaiwo.gpus.partitioning.if_repartitioned import available_modes, if_repartitioned, is_isolation_too_weak
+from kaiwo.model.gpus.partition_modes import WHOLE_MODE, read_mode
 from kaiwo.model.node import Node
 from kaiwo.model.obstacle import (
     LargerNodes,
@@ -19,7 +20,6 @@ from kaiwo.model.obstacle import (
     ReservedBy,
     SizeBound,
 )
-from kaiwo.model.partition_modes import WHOLE_MODE, read_mode
 from kaiwo.model.request import ANY_PARTITION, Request
 from kaiwo.model.reservation import Reservation
 from kaiwo.snapshot.array_types import Rows

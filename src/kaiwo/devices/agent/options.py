@@ -6,7 +6,7 @@ from collections.abc import Callable
 import msgspec
 
 from kaiwo.devices.inventory import Inventory
-from kaiwo.model.gpu import Gpu
+from kaiwo.model.gpus.gpu import Gpu
 
 # Turns an inventory into the devices that the scheduler knows; the runtime supplies it.
 DevicesOf = Callable[[Inventory], tuple[Gpu, ...]]

@@ -18,7 +18,7 @@ from kaiwo.devices.amd.partition_mode_writers import ModeWriter, driver_compute_
 from kaiwo.devices.atomic_write import write_atomically
 from kaiwo.devices.inventory import PhysicalGpu
 from kaiwo.model.errors import ConfigError
-from kaiwo.model.partition_modes import Mode, ModeChange, Platform, next_modes, partition_count
+from kaiwo.model.gpus.partition_modes import Mode, ModeChange, Platform, next_modes, partition_count
 
 
 class ChangeRecord(msgspec.Struct, frozen=True):

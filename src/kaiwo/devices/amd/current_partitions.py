@@ -12,8 +12,15 @@ from kaiwo.devices.amd.group_kfd_nodes import can_be_partitioned, partition_indi
 from kaiwo.devices.amd.kfd_topology import KfdNode, drop_implausible_simds
 from kaiwo.devices.amd.sysfs_device import VRAM_TOTAL, SysfsFacts
 from kaiwo.devices.gpu_names import APU_TARGETS, implausible_text, is_plausible, nominal_mib
-from kaiwo.model.gpu_models import CHIPS
-from kaiwo.model.partition_modes import WHOLE_MODE, Mode, legal_modes, mode_with_partitions, next_modes, partition_count
+from kaiwo.model.gpus.gpu_models import CHIPS
+from kaiwo.model.gpus.partition_modes import (
+    WHOLE_MODE,
+    Mode,
+    legal_modes,
+    mode_with_partitions,
+    next_modes,
+    partition_count,
+)
 
 
 class PartitionLayout(msgspec.Struct):

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any, Literal
 
-from kaiwo.model.partition_modes import Mode
+from kaiwo.model.gpus.partition_modes import Mode
 
 PROFILE_LABEL = "dcm.amd.com/gpu-config-profile"
 STATE_LABEL = "dcm.amd.com/gpu-config-profile-state"

@@ -36,8 +36,8 @@ from kaiwo.devices.gpu_names import (
     target_name,
 )
 from kaiwo.devices.inventory import NO_MEMORY, NO_UNITS, Partition, PhysicalGpu, Telemetry, join_reasons
-from kaiwo.model.gpu_models import CHIPS, GPU_MODELS
-from kaiwo.model.partition_modes import partition_count
+from kaiwo.model.gpus.gpu_models import CHIPS, GPU_MODELS
+from kaiwo.model.gpus.partition_modes import partition_count
 
 AMDGPU_IDS_PATHS = ("usr/share/libdrm/amdgpu.ids", "opt/amdgpu/share/libdrm/amdgpu.ids", "amdgpu.ids")
 MAX_BYTES = 1 << 20

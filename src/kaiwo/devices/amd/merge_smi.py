@@ -29,8 +29,8 @@ from kaiwo.devices.inventory import (
     join_reasons,
     split_reasons,
 )
-from kaiwo.model.gpu_models import CHIPS
-from kaiwo.model.partition_modes import legal_modes, partition_count
+from kaiwo.model.gpus.gpu_models import CHIPS
+from kaiwo.model.gpus.partition_modes import legal_modes, partition_count
 
 TOOL = "the tool"
 

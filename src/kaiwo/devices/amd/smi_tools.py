@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from kaiwo.devices.gpu_names import parse_target
-from kaiwo.model.partition_modes import COMPUTE_MODES, MEMORY_MODES
+from kaiwo.model.gpus.partition_modes import COMPUTE_MODES, MEMORY_MODES
 
 _CARD = re.compile(r"card(\d{1,4})")
 _PAIR = re.compile(r"\(Topology\) (Weight|Hops|Link type) between DRM devices (\d{1,4}) and (\d{1,4})")

@@ -11,7 +11,7 @@ import msgspec
 from kaiwo.devices.amd.machine_paths import drm_names
 from kaiwo.devices.amd.sysfs_files import list_entries, plausible_bytes, read_bytes, read_number, read_text
 from kaiwo.devices.inventory import Errors
-from kaiwo.model.partition_modes import COMPUTE_MODES, MEMORY_MODES
+from kaiwo.model.gpus.partition_modes import COMPUTE_MODES, MEMORY_MODES
 
 _COUNTS = re.compile(rb"(ue|ce)\s*[:=]\s*(\d{1,18})", re.IGNORECASE)
 _PAGE = re.compile(rb"^0x[0-9a-f]+\s*:\s*0x[0-9a-f]+\s*:\s*[RPF]", re.IGNORECASE | re.MULTILINE)

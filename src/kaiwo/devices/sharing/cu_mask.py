@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from kaiwo.devices.inventory import NO_UNITS
 from kaiwo.devices.sharing.share_types import GpuDevice
-from kaiwo.model.gpu import WHOLE_MILLI
+from kaiwo.model.gpus.gpu import WHOLE_MILLI
 
 MASKED_TARGETS = "gfx9"  # CDNA and older; RDNA pairs its units and has other mask rules
 

@@ -16,7 +16,7 @@ from kaiwo.devices.sharing.cu_mask import choose_units, mask_variables
 from kaiwo.devices.sharing.isolation_method import IsolationChoice, choose_isolation, oversubscription
 from kaiwo.devices.sharing.mps import client_variables
 from kaiwo.devices.sharing.share_types import GpuDevice, Grant, GrantedDevice, GrantRequest, IsolationSupport, Refusal
-from kaiwo.model.gpu import GRADE_RANKS
+from kaiwo.model.gpus.gpu import GRADE_RANKS
 
 SUFFIX = ".json"
 NO_DEVICE = "-1"

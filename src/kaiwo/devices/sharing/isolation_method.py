@@ -14,7 +14,7 @@ from kaiwo.devices.sharing.share_types import (
     IsolationSupport,
     Refusal,
 )
-from kaiwo.model.gpu import WHOLE_MILLI, Share, is_grade_enough
+from kaiwo.model.gpus.gpu import WHOLE_MILLI, Share, is_grade_enough
 
 NO_MPS_ON_AMD = (
     "AMD GPUs have no MPS; ask for gpu-isolation cu-mask (a fixed set of compute units), partition (a part of "

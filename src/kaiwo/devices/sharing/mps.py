@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from kaiwo.devices.atomic_write import write_atomically
 from kaiwo.devices.sharing.share_types import GrantedDevice
 from kaiwo.model.errors import ClusterError
-from kaiwo.model.gpu import WHOLE_MILLI
+from kaiwo.model.gpus.gpu import WHOLE_MILLI
 
 DEFAULT, EXCLUSIVE_PROCESS = 0, 3
 

@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from kaiwo.devices.inventory import Inventory, Partition, PhysicalGpu
-from kaiwo.model.gpu import Share, with_uuid
+from kaiwo.model.gpus.gpu import Share, with_uuid
 
 IsolationMethod = Literal["whole", "partition", "mps", "cu-mask", "time-slicing"]
 IsolationGrade = Literal["partition", "memory-capped", "cu-mask", "mps", "time-slicing", "none"]

@@ -18,11 +18,11 @@ from kaiwo.gpus.partitioning.planner_types import (
     PodSize,
     Tenant,
 )
-from kaiwo.model.gpu import WHOLE_MILLI, Gpu
-from kaiwo.model.gpu_models import CHIPS
+from kaiwo.model.gpus.gpu import WHOLE_MILLI, Gpu
+from kaiwo.model.gpus.gpu_models import CHIPS
+from kaiwo.model.gpus.partition_modes import COMPUTE_MODES, WHOLE_MODE, Mode, Platform, partition_count, read_mode
 from kaiwo.model.node import Node
 from kaiwo.model.obstacle import Reason
-from kaiwo.model.partition_modes import COMPUTE_MODES, WHOLE_MODE, Mode, Platform, partition_count, read_mode
 from kaiwo.model.request import ANY_PARTITION, Request
 from kaiwo.snapshot.backlog import WaitingClass
 from kaiwo.snapshot.cluster_state import ClusterState

@@ -9,9 +9,9 @@ from kaiwo.gpus.partitioning.demand import demand_of, mode_of
 from kaiwo.gpus.partitioning.pending_mode_change import pending_change
 from kaiwo.gpus.partitioning.planner_state import suits
 from kaiwo.gpus.partitioning.planner_types import ModeDemand
-from kaiwo.model.gpu import Gpu, is_grade_enough, vendor_of
+from kaiwo.model.gpus.gpu import Gpu, is_grade_enough, vendor_of
+from kaiwo.model.gpus.partition_modes import legal_modes, next_modes, partition_count
 from kaiwo.model.node import Node
-from kaiwo.model.partition_modes import legal_modes, next_modes, partition_count
 from kaiwo.model.request import Request
 
 

@@ -7,8 +7,8 @@ from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from kaiwo.model.gpu import Gpu
-from kaiwo.model.partition_modes import COMPUTE_MODES, Mode, read_mode
+from kaiwo.model.gpus.gpu import Gpu
+from kaiwo.model.gpus.partition_modes import COMPUTE_MODES, Mode, read_mode
 
 ChangeState = Literal["draining", "changing"]
 _REASONS: dict[ChangeState, str] = {

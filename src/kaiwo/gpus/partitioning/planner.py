@@ -20,7 +20,7 @@ from kaiwo.gpus.partitioning.planner_types import (
     PartitionPlan,
     PlannerSettings,
 )
-from kaiwo.model.partition_modes import Mode, ModeChange, legal_modes, next_modes, partition_count
+from kaiwo.model.gpus.partition_modes import Mode, ModeChange, legal_modes, next_modes, partition_count
 
 Allowed = Callable[[PlannedGpu, ModeDemand], bool]
 

@@ -6,7 +6,7 @@ from operator import add, sub
 from msgspec.structs import replace
 
 from kaiwo.gpus.partitioning.planner_types import GpuState, ModeDemand, NodeResources, NodeState, PodSize
-from kaiwo.model.partition_modes import Mode, partition_count
+from kaiwo.model.gpus.partition_modes import Mode, partition_count
 
 
 class PlannedGpu:

@@ -5,7 +5,7 @@ The planner keeps no state: `GpuState.goal` and `is_changing` say what earlier p
 
 import msgspec
 
-from kaiwo.model.partition_modes import Mode, ModeChange, Platform
+from kaiwo.model.gpus.partition_modes import Mode, ModeChange, Platform
 
 GpuKey = tuple[str, str]  # node, GPU
 NodeResources = tuple[int, ...]  # milli-CPU, MiB, pods, then the extended resources of the cluster, by name

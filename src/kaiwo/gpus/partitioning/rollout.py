@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from kaiwo.gpus.partitioning.demand import GpuModeState, mode_of
 from kaiwo.gpus.partitioning.pending_mode_change import close_for_change, reopen
 from kaiwo.gpus.partitioning.planner_types import UNKNOWN_S, GpuKey, ModeChangeStep, NodeState, PartitionPlan
-from kaiwo.model.gpu import Gpu
+from kaiwo.model.gpus.gpu import Gpu
+from kaiwo.model.gpus.partition_modes import ModeChange, partition_gpu
 from kaiwo.model.node import Node
-from kaiwo.model.partition_modes import ModeChange, partition_gpu
 
 
 def states_after(nodes: Sequence[NodeState], plan: PartitionPlan) -> dict[GpuKey, GpuModeState]:

@@ -13,7 +13,7 @@ from kaiwo.manifests.values.gpu_model_names import likely_gpu_resource
 from kaiwo.manifests.values.names import check_label_key
 from kaiwo.manifests.values.quantities import read_cpu_milli, read_memory_bytes, read_quantity, read_whole_gpus
 from kaiwo.model.errors import ConfigError
-from kaiwo.model.gpu_models import RESOURCE_VENDORS
+from kaiwo.model.gpus.gpu_models import RESOURCE_VENDORS
 
 MAX_EXTENDED = 1 << 31
 NOT_COUNTED = ("ephemeral-storage", "storage")

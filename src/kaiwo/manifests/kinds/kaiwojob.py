@@ -27,7 +27,7 @@ from kaiwo.manifests.values.gpu_model_names import read_vendor
 from kaiwo.manifests.values.names import check_labels
 from kaiwo.manifests.values.quantities import MAX_GPUS, MIB, read_duration_s, read_memory_bytes, to_mib
 from kaiwo.model.amounts import count, memory
-from kaiwo.model.gpu_models import GPU_MODELS, RESOURCE_VENDORS, VENDOR_MODELS
+from kaiwo.model.gpus.gpu_models import GPU_MODELS, RESOURCE_VENDORS, VENDOR_MODELS
 from kaiwo.model.request import ANY_PARTITION, Request
 from kaiwo.model.workload import Role
 

@@ -11,8 +11,8 @@ from kaiwo.manifests.text.field_reader import FieldReader
 from kaiwo.manifests.values.names import DEFAULT_NAMESPACE, check_labels, read_name, read_namespace
 from kaiwo.manifests.values.priorities import DEFAULT_TYPE, MAX_PRIORITY, TYPE_PRIORITIES, class_priority, read_type
 from kaiwo.manifests.values.timestamps import read_past_timestamp_s
+from kaiwo.model.gpus.partitioning_plan import PartitioningPlan
 from kaiwo.model.network.topology import Topology
-from kaiwo.model.partitioning_plan import PartitioningPlan
 from kaiwo.model.queue import DEFAULT_QUEUE, Queue
 from kaiwo.model.reservation import Reservation
 from kaiwo.model.workload import Role, Workload

@@ -17,9 +17,9 @@ from kaiwo.manifests.text.field_errors import FieldPath, show
 from kaiwo.manifests.text.field_reader import FieldReader
 from kaiwo.manifests.values.names import check_label_key
 from kaiwo.model.affinity import NodeRule
-from kaiwo.model.gpu_models import CHIPS
-from kaiwo.model.partition_modes import COMPUTE_MODES, MEMORY_MODES, Mode, legal_modes
-from kaiwo.model.partitioning_plan import PartitioningPlan, PlanRule, Rollout
+from kaiwo.model.gpus.gpu_models import CHIPS
+from kaiwo.model.gpus.partition_modes import COMPUTE_MODES, MEMORY_MODES, Mode, legal_modes
+from kaiwo.model.gpus.partitioning_plan import PartitioningPlan, PlanRule, Rollout
 
 API_VERSION, KIND = "infrastructure.silogen.ai/v1alpha1", "PartitioningPlan"
 CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")

@@ -17,7 +17,7 @@ from kaiwo.manifests.values import quantities
 from kaiwo.manifests.values.gpu_request import SHARE_RESOURCE, resolve_gpus
 from kaiwo.manifests.values.names import check_command, check_env, read_container_name, read_name
 from kaiwo.manifests.values.setting_values import read_flag
-from kaiwo.model.gpu_models import RESOURCE_VENDORS
+from kaiwo.model.gpus.gpu_models import RESOURCE_VENDORS
 from kaiwo.model.request import Request
 from kaiwo.model.workload_record import Program
 

@@ -20,7 +20,7 @@ from kaiwo.manifests.values.quantities import (
     read_quantity,
     to_mib,
 )
-from kaiwo.model.gpu import ANYONE, EQUALITIES, NOBODY, WHOLE_MILLI, ShareRule, parse_share_rule
+from kaiwo.model.gpus.gpu import ANYONE, EQUALITIES, NOBODY, WHOLE_MILLI, ShareRule, parse_share_rule
 from kaiwo.model.queue import UNLIMITED, Fairness, GpuModelAmounts, Queue, QueueAmounts, ReclaimStrategy, SharePolicy
 
 MAX_WEIGHT = 1_000_000

@@ -6,7 +6,7 @@ A Request has no vendor: any GPU of a vendor is written as the list of the vendo
 import re
 
 from kaiwo.manifests.text.field_errors import FieldPath, show, suggest
-from kaiwo.model.gpu_models import GPU_MODELS, GPU_RESOURCES, VENDOR_MODELS, VENDORS
+from kaiwo.model.gpus.gpu_models import GPU_MODELS, GPU_RESOURCES, VENDOR_MODELS, VENDORS
 
 SIMILARITY = 0.75  # "gpus" and "gp" are misspellings of "gpu"; "gpumem" is another name
 _BY_PLAIN_NAME = {name.lower(): name for name in GPU_MODELS}

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from kaiwo.manifests.text.field_errors import FieldPath, show, suggest
 from kaiwo.manifests.values.gpu_model_names import common_vendor, read_models
 from kaiwo.manifests.values.quantities import MAX_GPUS
-from kaiwo.model.gpu import (
+from kaiwo.model.gpus.gpu import (
     ANYONE,
     EQUALITIES,
     GRADE_RANKS,
@@ -23,8 +23,8 @@ from kaiwo.model.gpu import (
     is_grade_enough,
     parse_share_rule,
 )
-from kaiwo.model.gpu_models import CHIPS
-from kaiwo.model.partition_modes import WHOLE_MODE, legal_modes, read_mode
+from kaiwo.model.gpus.gpu_models import CHIPS
+from kaiwo.model.gpus.partition_modes import WHOLE_MODE, legal_modes, read_mode
 from kaiwo.model.request import ANY_PARTITION
 
 

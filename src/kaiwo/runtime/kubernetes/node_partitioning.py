@@ -27,9 +27,9 @@ from kaiwo.devices.amd.device_config_manager import (
 )
 from kaiwo.gpus.partitioning.demand import mode_of
 from kaiwo.model.errors import ClusterError
+from kaiwo.model.gpus.partition_modes import Mode, ModeChange, partition_count
+from kaiwo.model.gpus.partitioning_plan import PartitioningPlan
 from kaiwo.model.node import Node, Taint
-from kaiwo.model.partition_modes import Mode, ModeChange, partition_count
-from kaiwo.model.partitioning_plan import PartitioningPlan
 from kaiwo.runtime.partitioning.apply_changes import Executor, ModeChanger
 from kaiwo.runtime.partitioning.plan_changes import NodePlanStatus
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from kaiwo.devices.agent_messages import GpuSample, Sample
 from kaiwo.devices.inventory import Inventory, Partition, PhysicalGpu, join_reasons, worse_health
 from kaiwo.model.errors import ConfigError
-from kaiwo.model.gpu import WHOLE_MILLI, Gpu
+from kaiwo.model.gpus.gpu import WHOLE_MILLI, Gpu
 from kaiwo.model.node import DeviceLinks
 
 T = TypeVar("T", PhysicalGpu, Partition)

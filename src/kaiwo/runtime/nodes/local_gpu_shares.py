@@ -10,7 +10,7 @@ from kaiwo.devices.sharing.current_inventory import CurrentInventory
 from kaiwo.devices.sharing.prepare_grants import GpuSharing
 from kaiwo.devices.sharing.share_types import GrantRequest, Refusal
 from kaiwo.model.errors import ClusterError
-from kaiwo.model.gpu import Share
+from kaiwo.model.gpus.gpu import Share
 from kaiwo.runtime.log import emit
 
 

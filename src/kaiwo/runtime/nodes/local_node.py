@@ -16,10 +16,10 @@ from kaiwo.devices.sharing.isolation_method import share_grade
 from kaiwo.devices.sharing.prepare_grants import detect_isolation_support
 from kaiwo.devices.sharing.share_types import IsolationSupport
 from kaiwo.devices.sharing.share_types import devices_by_id as sharing_devices
-from kaiwo.model.gpu import WHOLE_MILLI, Gpu, with_uuid
-from kaiwo.model.gpu_models import GPU_MODELS
+from kaiwo.model.gpus.gpu import WHOLE_MILLI, Gpu, with_uuid
+from kaiwo.model.gpus.gpu_models import GPU_MODELS
+from kaiwo.model.gpus.partition_modes import Mode, partition_count, partition_milli
 from kaiwo.model.node import DeviceLinks, Node
-from kaiwo.model.partition_modes import Mode, partition_count, partition_milli
 
 MEMINFO = "/proc/meminfo"
 WITHIN_MB_S = 10**6  # between partitions of one GPU

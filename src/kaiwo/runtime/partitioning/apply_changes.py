@@ -27,7 +27,7 @@ from kaiwo.gpus.partitioning.rollout import (
     with_modes_applied,
 )
 from kaiwo.model.errors import KaiwoError, NotFoundError
-from kaiwo.model.partition_modes import ModeChange
+from kaiwo.model.gpus.partition_modes import ModeChange
 from kaiwo.runtime.log import emit
 from kaiwo.runtime.loop.loop_protocol import LiveLoop
 from kaiwo.runtime.nodes.agent_registry import AgentRegistry

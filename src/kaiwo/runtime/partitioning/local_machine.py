@@ -13,7 +13,7 @@ from kaiwo.devices.amd.change_partitions import ChangeOutcome, PartitionSite, ch
 from kaiwo.devices.amd.partition_mode_writers import PCI_DEVICES, ModeWriter, SmiModeWriter, SysfsModeWriter, mode_file
 from kaiwo.devices.discover import discover
 from kaiwo.devices.sharing.prepare_grants import detect_isolation_support
-from kaiwo.model.partition_modes import ModeChange
+from kaiwo.model.gpus.partition_modes import ModeChange
 
 
 class LocalMachine:

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from kaiwo.gpus.partitioning.planner_types import ModeChangeStep
 from kaiwo.gpus.partitioning.rollout import whole_node_steps, with_closed_devices
 from kaiwo.model.errors import RefusedError
-from kaiwo.model.partition_modes import Platform
-from kaiwo.model.partitioning_plan import PartitioningPlan
+from kaiwo.model.gpus.partition_modes import Platform
+from kaiwo.model.gpus.partitioning_plan import PartitioningPlan
 from kaiwo.runtime.log import emit
 from kaiwo.runtime.loop.loop_protocol import LiveLoop
 from kaiwo.runtime.nodes.agent_registry import AgentRegistry

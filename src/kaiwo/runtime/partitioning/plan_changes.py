@@ -16,8 +16,8 @@ from kaiwo.gpus.partitioning.planner import plan_partitions, steps_to_modes, why
 from kaiwo.gpus.partitioning.planner_types import GpuKey, ModeChangeStep, ModeDemand, NodeState, PlannerSettings
 from kaiwo.gpus.partitioning.reserved_gpus import ReservedGpus
 from kaiwo.manifests.kinds.partitioning_plan import ChosenRule, ChosenRules, choose_rules, mode_of_profile
-from kaiwo.model.partition_modes import Mode, Platform
-from kaiwo.model.partitioning_plan import PartitioningPlan, PlanRule
+from kaiwo.model.gpus.partition_modes import Mode, Platform
+from kaiwo.model.gpus.partitioning_plan import PartitioningPlan, PlanRule
 from kaiwo.model.policy import DEFAULT_POLICY
 from kaiwo.model.request import Request
 from kaiwo.snapshot.array_types import BoolArray, IntArray

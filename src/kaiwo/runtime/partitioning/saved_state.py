@@ -9,8 +9,8 @@ import msgspec
 from kaiwo.gpus.partitioning.demand import GpuModeState
 from kaiwo.gpus.partitioning.rollout import whole_gpu_mib, with_modes_applied
 from kaiwo.model.errors import ConfigError
+from kaiwo.model.gpus.partitioning_plan import PartitioningPlan
 from kaiwo.model.node import Node
-from kaiwo.model.partitioning_plan import PartitioningPlan
 
 FILE = Path("partitions") / "state.json"  # in KAIWO_HOME
 Policy = Literal["off", "dry-run", "on"]

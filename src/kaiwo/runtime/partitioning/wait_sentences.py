@@ -7,7 +7,7 @@ from kaiwo.gpus.partitioning.planner import could_serve
 from kaiwo.gpus.partitioning.planner_state import suits
 from kaiwo.gpus.partitioning.planner_types import ModeChangeStep, ModeDemand
 from kaiwo.model.amounts import rounded_duration
-from kaiwo.model.partition_modes import ModeChange
+from kaiwo.model.gpus.partition_modes import ModeChange
 from kaiwo.model.request import Request
 from kaiwo.runtime.partitioning.partitioning_loop import PartitioningLoop
 

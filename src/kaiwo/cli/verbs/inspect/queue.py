@@ -4,7 +4,8 @@ from typing import Any
 
 import click
 
-from kaiwo.api.views import AmountView, ModelAmountView, QueueView, WorkloadView
+from kaiwo.api.views.queues import AmountView, ModelAmountView, QueueView
+from kaiwo.api.views.workloads import WorkloadView
 from kaiwo.cli.client.api_client import ApiClient, object_path
 from kaiwo.cli.lists.object_kinds import QUEUES, WORKLOADS
 from kaiwo.cli.lists.show_list import fetch_list, list_options, make_list_request, print_list, show_list
@@ -15,7 +16,7 @@ from kaiwo.cli.output.table_layout import text_columns
 from kaiwo.cli.verb_base import Verb, connect_server
 from kaiwo.model.amounts import duration, memory, rounded_memory, thousandths
 from kaiwo.model.errors import ConfigError
-from kaiwo.model.gpu import rule_words
+from kaiwo.model.gpus.gpu import rule_words
 
 RESOURCES = ("RESOURCE", "USED", "FIXED", "SHARE", "QUOTA", "LIMIT", "WEIGHT", "WAITING REQUESTS")
 

@@ -2,7 +2,8 @@
 
 import click
 
-from kaiwo.api.views import Page, ShareView, TurnView
+from kaiwo.api.views.answers import Page
+from kaiwo.api.views.queues import ShareView, TurnView
 from kaiwo.cli.client.api_client import object_path
 from kaiwo.cli.lists.read_object import server_time
 from kaiwo.cli.name_completion import complete_queue

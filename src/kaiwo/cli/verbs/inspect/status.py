@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import click
 
-from kaiwo.api.views import ClusterView, CycleView, StatusView, Usage
+from kaiwo.api.views.cluster import ClusterView, CycleView, StatusView, Usage
 from kaiwo.cli.client.api_client import ApiClient
 from kaiwo.cli.output import printing
 from kaiwo.cli.output.formatting import FINISHED_STATES, UNFINISHED_STATES

@@ -2,7 +2,8 @@
 
 import click
 
-from kaiwo.api.views import AgentView, Page
+from kaiwo.api.views.answers import Page
+from kaiwo.api.views.nodes import AgentView
 from kaiwo.cli.lists.columns import NUMBER, table_row
 from kaiwo.cli.output import printing
 from kaiwo.cli.output.table_layout import Column

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from kaiwo.api.views import Outcome
+from kaiwo.api.views.answers import Outcome
 from kaiwo.cli.client.api_client import ApiClient
 from kaiwo.cli.output import printing
 from kaiwo.cli.stop_running import insist, yes_option

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from kaiwo.api.views import AuditPageView, AuditRecordView
+from kaiwo.api.views.audit import AuditPageView, AuditRecordView
 from kaiwo.cli.client.api_client import ApiClient
 from kaiwo.cli.lists.columns import NUMBER, WIDE, table_row
 from kaiwo.cli.output import printing

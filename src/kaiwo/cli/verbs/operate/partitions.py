@@ -2,7 +2,8 @@
 
 import click
 
-from kaiwo.api.views import Outcome, PartitionStepView, PartitionsView
+from kaiwo.api.views.answers import Outcome
+from kaiwo.api.views.partitions import PartitionStepView, PartitionsView
 from kaiwo.cli.lists.columns import NUMBER, table_row
 from kaiwo.cli.output import printing
 from kaiwo.cli.output.table_layout import Column

@@ -4,7 +4,8 @@ from typing import Any
 
 import click
 
-from kaiwo.api.views import Outcome, ReservationView
+from kaiwo.api.views.answers import Outcome
+from kaiwo.api.views.reservations import ReservationView
 from kaiwo.cli.client.api_client import object_path
 from kaiwo.cli.lists.object_kinds import RESERVATIONS
 from kaiwo.cli.lists.read_object import read_object, server_time

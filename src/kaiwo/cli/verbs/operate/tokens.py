@@ -5,7 +5,8 @@ from typing import Any
 
 import click
 
-from kaiwo.api.views import NewTokenView, Outcome, Page, TokenView
+from kaiwo.api.views.answers import Outcome, Page
+from kaiwo.api.views.people import NewTokenView, TokenView
 from kaiwo.cli.client.api_client import object_path
 from kaiwo.cli.lists.columns import NUMBER, WIDE, table_row
 from kaiwo.cli.name_completion import complete_queue

@@ -2,7 +2,7 @@
 
 import click
 
-from kaiwo.api.views import Outcome
+from kaiwo.api.views.answers import Outcome
 from kaiwo.cli.output import printing
 from kaiwo.cli.verb_base import VerbGroup, connect_server
 

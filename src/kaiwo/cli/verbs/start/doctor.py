@@ -14,7 +14,7 @@ import click
 import msgspec
 
 from kaiwo import __version__
-from kaiwo.api.views import StatusView
+from kaiwo.api.views.cluster import StatusView
 from kaiwo.cli.client.api_client import ApiClient, NoServerError
 from kaiwo.cli.client.find_server import ServerLocation, connect
 from kaiwo.cli.output import printing

@@ -2,7 +2,8 @@
 
 import click
 
-from kaiwo.api.views import IdentityView, LoginView, Outcome
+from kaiwo.api.views.answers import Outcome
+from kaiwo.api.views.people import IdentityView, LoginView
 from kaiwo.cli.output import printing
 from kaiwo.cli.verb_base import Verb, connect_server, server_location
 

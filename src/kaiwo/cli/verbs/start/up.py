@@ -8,7 +8,7 @@ from kaiwo.app.options import UpOptions
 from kaiwo.cli.server_options import given_options, host_option, port_option, run_server, server_options
 from kaiwo.cli.verb_base import LocalVerb, add_options, server_location
 from kaiwo.model.errors import ConfigError
-from kaiwo.model.gpu_models import GPU_MODELS
+from kaiwo.model.gpus.gpu_models import GPU_MODELS
 from kaiwo.model.node import MAX_VIRTUAL_NODES
 
 # Each option is a field of UpOptions.

@@ -4,7 +4,7 @@ import os
 
 import click
 
-from kaiwo.api.views import Outcome
+from kaiwo.api.views.answers import Outcome
 from kaiwo.cli.client.api_client import workload_path
 from kaiwo.cli.name_completion import complete_workload
 from kaiwo.cli.output import printing

@@ -13,7 +13,8 @@ from typing import Any
 import click
 
 from kaiwo.api.security.process_identity import process_identity
-from kaiwo.api.views import ConsoleView, Outcome, WorkloadDetail
+from kaiwo.api.views.answers import Outcome
+from kaiwo.api.views.workloads import ConsoleView, WorkloadDetail
 from kaiwo.cli import attach_terminal
 from kaiwo.cli.attach_terminal import ConsoleSession, connect_console
 from kaiwo.cli.client.api_client import ApiClient, LostServerError, NoServerError, workload_path

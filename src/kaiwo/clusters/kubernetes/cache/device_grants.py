@@ -17,7 +17,7 @@ from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod, Key
 from kaiwo.clusters.kubernetes.decode.quantities import is_countable
 from kaiwo.clusters.ledger import Ledger, NodeUsage
 from kaiwo.manifests.kinds.annotations import OUR_PREFIX
-from kaiwo.model.gpu import WHOLE_MILLI, Gpu, Share, are_mixed, vendor_of
+from kaiwo.model.gpus.gpu import WHOLE_MILLI, Gpu, Share, are_mixed, vendor_of
 from kaiwo.model.grant_signature import SIGNATURE_ANNOTATION
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Start

@@ -12,8 +12,8 @@ from kaiwo.manifests.kinds.object_metadata import NO_DEFAULTS, ManifestObject
 from kaiwo.manifests.kinds.topology import KIND as TOPOLOGY_KIND
 from kaiwo.manifests.kinds.topology import read_topology
 from kaiwo.model.errors import ConfigError
+from kaiwo.model.gpus.partitioning_plan import PartitioningPlan
 from kaiwo.model.network.topology import Topology
-from kaiwo.model.partitioning_plan import PartitioningPlan
 from kaiwo.model.queue import Queue
 from kaiwo.model.reservation import PhysicalDevice, Reservation
 

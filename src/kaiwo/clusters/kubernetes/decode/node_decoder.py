@@ -13,8 +13,8 @@ from kaiwo.clusters.kubernetes.decode.pod_request import NODE_NAME, VENDOR_LABEL
 from kaiwo.clusters.kubernetes.decode.quantities import is_countable, read_offered, read_requested
 from kaiwo.manifests.kinds.annotations import OUR_PREFIX
 from kaiwo.manifests.values.quantities import MIB
-from kaiwo.model.gpu import Gpu, are_mixed, vendor_of
-from kaiwo.model.gpu_models import GPU_MODELS, RESOURCE_VENDORS
+from kaiwo.model.gpus.gpu import Gpu, are_mixed, vendor_of
+from kaiwo.model.gpus.gpu_models import GPU_MODELS, RESOURCE_VENDORS
 from kaiwo.model.node import Node, Taint
 
 DEVICES_ANNOTATION = OUR_PREFIX + "devices"  # the node agent's list, as JSON

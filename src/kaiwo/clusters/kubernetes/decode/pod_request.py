@@ -27,8 +27,8 @@ from kaiwo.manifests.values.gpu_request import GpuFieldNames, resolve_gpus
 from kaiwo.manifests.values.quantities import MIB
 from kaiwo.model.affinity import VENDOR_LABEL, NodeAlternatives, NodePreference, NodeRule, NodeRules
 from kaiwo.model.errors import ConfigError
-from kaiwo.model.gpu import WHOLE_MILLI
-from kaiwo.model.gpu_models import RESOURCE_VENDORS
+from kaiwo.model.gpus.gpu import WHOLE_MILLI
+from kaiwo.model.gpus.gpu_models import RESOURCE_VENDORS
 from kaiwo.model.request import Request, Toleration
 
 SHARING_LABEL = OUR_PREFIX + "gpu-sharing"  # on nodes whose agent serves shares of a GPU

@@ -14,7 +14,7 @@ import msgspec
 from kaiwo.manifests.text.field_errors import FieldPath
 from kaiwo.manifests.values.quantities import MIB, read_quantity
 from kaiwo.model.errors import ConfigError
-from kaiwo.model.gpu_models import RESOURCE_VENDORS
+from kaiwo.model.gpus.gpu_models import RESOURCE_VENDORS
 from kaiwo.model.request import MAX_CPU_MILLI, MAX_GPUS, MAX_MIB
 
 MOST = 1 << 54

@@ -17,7 +17,7 @@ from kaiwo.clusters.kubernetes.client import ApiError, Client, UnreachableError
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod, PodDecoder
 from kaiwo.clusters.kubernetes.decode.wire_objects import Meta, Wire
 from kaiwo.clusters.kubernetes.decode.wire_objects import Pod as WirePod
-from kaiwo.model.gpu import Share
+from kaiwo.model.gpus.gpu import Share
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod
 

@@ -26,7 +26,7 @@ from kaiwo.clusters.kubernetes.decode.kaiwo_objects import (
 from kaiwo.clusters.kubernetes.decode.pod_decoder import Key, PodDecoder
 from kaiwo.clusters.kubernetes.watch.informer_set import InformerSet
 from kaiwo.clusters.kubernetes.watch.operator_kinds import OperatorKinds
-from kaiwo.model.partitioning_plan import PartitioningPlan
+from kaiwo.model.gpus.partitioning_plan import PartitioningPlan
 
 PODS = "/api/v1/pods"
 NODES = "/api/v1/nodes"

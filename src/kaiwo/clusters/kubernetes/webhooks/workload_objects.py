@@ -19,7 +19,7 @@ from kaiwo.manifests.kinds.annotations import (
     UPSTREAM_PREFIX,
 )
 from kaiwo.model.errors import ConfigError
-from kaiwo.model.gpu_models import RESOURCE_VENDORS
+from kaiwo.model.gpus.gpu_models import RESOURCE_VENDORS
 
 DEEPEST = 8  # nested mappings from `spec` to a pod template: five in a CronJob, six in a JobSet
 MAX_TEMPLATES = 200  # a RayCluster has some dozens at most; every check is made for each of them

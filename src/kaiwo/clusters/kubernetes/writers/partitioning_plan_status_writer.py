@@ -7,7 +7,7 @@ from kaiwo.clusters.kubernetes.client import ApiError, Client
 from kaiwo.clusters.kubernetes.decode.kaiwo_objects import PARTITIONING_PLANS, PlanObject, read_partitioning_plan
 from kaiwo.clusters.kubernetes.writers.coalescing_writer import Report, WriteError, report_failures
 from kaiwo.clusters.kubernetes.writers.status_writer import StatusWriter
-from kaiwo.model.partitioning_plan import PartitioningPlan
+from kaiwo.model.gpus.partitioning_plan import PartitioningPlan
 
 MAX_NODES = 10_000
 FAILED, BUSY = ("Failed", "RolledBack"), ("Changing", "Draining", "Verifying")

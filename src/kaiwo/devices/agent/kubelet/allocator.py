@@ -28,8 +28,8 @@ from kaiwo.devices.agent_messages import Correction, HeldDevices
 from kaiwo.devices.sharing.prepare_grants import GpuSharing
 from kaiwo.devices.sharing.share_types import Grant, GrantRequest, Refusal
 from kaiwo.model.errors import ClusterError
-from kaiwo.model.gpu import WHOLE_MILLI
-from kaiwo.model.gpu_models import RESOURCE_VENDORS
+from kaiwo.model.gpus.gpu import WHOLE_MILLI
+from kaiwo.model.gpus.gpu_models import RESOURCE_VENDORS
 
 RESOURCES = frozenset({*RESOURCE_VENDORS, SHARE_RESOURCE})
 GRANT_REFUSED, DEVICE_IN_USE = "GrantRefused", "DeviceInUse"  # reasons of Events

@@ -11,7 +11,7 @@ import msgspec
 
 from kaiwo.devices.agent.kubelet.kubernetes_api import KubernetesApi
 from kaiwo.model.errors import ClusterError, ConfigError
-from kaiwo.model.gpu import WHOLE_MILLI, Share
+from kaiwo.model.gpus.gpu import WHOLE_MILLI, Share
 from kaiwo.model.grant_signature import SIGNATURE_ANNOTATION
 
 GRANTED_DEVICES = "kaiwo.ai/granted-devices"

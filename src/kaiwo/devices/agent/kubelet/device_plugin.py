@@ -22,7 +22,7 @@ from kaiwo.devices.agent.kubelet.grpc_messages import DEVICE_PLUGIN, PLUGIN, rpc
 from kaiwo.devices.inventory import Health, Inventory, Partition, PhysicalGpu
 from kaiwo.devices.sharing.share_types import Grant
 from kaiwo.model.errors import ClusterError, KaiwoError
-from kaiwo.model.gpu_models import RESOURCE_VENDORS
+from kaiwo.model.gpus.gpu_models import RESOURCE_VENDORS
 
 FOLDER = "/var/lib/kubelet/device-plugins"
 KUBELET = "kubelet.sock"

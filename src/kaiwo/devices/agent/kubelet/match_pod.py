@@ -9,7 +9,7 @@ import msgspec
 
 from kaiwo.devices.agent.kubelet.bound_pods import GRANTED_DEVICES, BoundPod, Container, decode_granted, encode_granted
 from kaiwo.model.errors import ConfigError
-from kaiwo.model.gpu import Share
+from kaiwo.model.gpus.gpu import Share
 
 BY_KAIWO = "schedulerName: kaiwo-scheduler"
 

@@ -11,7 +11,7 @@ import msgspec
 
 from kaiwo.devices.agent.kubelet.kubernetes_api import KubernetesApi
 from kaiwo.model.errors import ClusterError
-from kaiwo.model.gpu import Gpu
+from kaiwo.model.gpus.gpu import Gpu
 
 DEVICES_ANNOTATION = "kaiwo.ai/devices"
 MERGE = "application/merge-patch+json"

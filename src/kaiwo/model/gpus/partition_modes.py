@@ -12,8 +12,8 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from kaiwo.model.gpu import WHOLE_MILLI, Gpu
-from kaiwo.model.gpu_models import CHIPS, GPU_MODELS, Chip
+from kaiwo.model.gpus.gpu import WHOLE_MILLI, Gpu
+from kaiwo.model.gpus.gpu_models import CHIPS, GPU_MODELS, Chip
 
 Platform = Literal["bare-metal", "vf", "apu"]
 

@@ -4,8 +4,8 @@ from itertools import product
 
 import pytest
 
-from kaiwo.model.gpu_models import CHIPS, GPU_MODELS
-from kaiwo.model.partition_modes import (
+from kaiwo.model.gpus.gpu_models import CHIPS, GPU_MODELS
+from kaiwo.model.gpus.partition_modes import (
     COMPUTE_MODES,
     MEMORY_MODES,
     Mode,

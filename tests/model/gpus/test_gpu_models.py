@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from kaiwo.devices.gpu_names import VIRTUAL_FUNCTIONS, amd_model, nominal_mib, nvidia_model
-from kaiwo.model import gpu_models
-from kaiwo.model.gpu_models import GPU_MODELS, MODEL_TABLE, GpuModel
-from kaiwo.model.partition_modes import legal_modes, partition_shape
+from kaiwo.model.gpus import gpu_models
+from kaiwo.model.gpus.gpu_models import GPU_MODELS, MODEL_TABLE, GpuModel
+from kaiwo.model.gpus.partition_modes import legal_modes, partition_shape
 
 every_model = pytest.mark.parametrize("model", MODEL_TABLE, ids=[model.name for model in MODEL_TABLE])
 NEW_ROWS = """
@@ -25,8 +25,8 @@ from kaiwo.clusters.local.cluster_file import gpus_of
 from kaiwo.devices.gpu_names import VIRTUAL_FUNCTIONS, amd_model, nominal_mib, nvidia_model
 from kaiwo.gpus.isolation_grades import share_grade, smallest_masked_milli
 from kaiwo.manifests import parse
-from kaiwo.model.gpu import Gpu, vendor_of
-from kaiwo.model.partition_modes import partition_shape
+from kaiwo.model.gpus.gpu import Gpu, vendor_of
+from kaiwo.model.gpus.partition_modes import partition_shape
 
 # Requests and manifests.
 ((workload, _),) = parse({"name": "a", "gpus": 1, "gpuModels": ["AMD Instinct mi999x"]}).submissions
@@ -52,10 +52,10 @@ def test_a_new_model_is_one_row(tmp_path: Path) -> None:
     (tmp_path / "gpu_models.py").write_text(source.replace(first, first + NEW_ROWS))
     load = f"""
 import importlib.util, sys
-import kaiwo.model
-spec = importlib.util.spec_from_file_location("kaiwo.model.gpu_models", {str(tmp_path / "gpu_models.py")!r})
-sys.modules[spec.name] = kaiwo.model.gpu_models = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(kaiwo.model.gpu_models)
+import kaiwo.model.gpus
+spec = importlib.util.spec_from_file_location("kaiwo.model.gpus.gpu_models", {str(tmp_path / "gpu_models.py")!r})
+sys.modules[spec.name] = kaiwo.model.gpus.gpu_models = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(kaiwo.model.gpus.gpu_models)
 """
     done = subprocess.run([sys.executable, "-c", load + CHECKS], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 from msgspec.structs import replace
 
-from kaiwo.model.gpu_models import GPU_MODELS
+from kaiwo.model.gpus.gpu_models import GPU_MODELS
 
 WHOLE_MILLI = 1000
 _UUID = re.compile(r"(MIG|GPU)-[0-9A-Za-z/-]+$")
@@ -30,6 +30,7 @@ class Gpu(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     vendor: str = ""  # if its machine reports it and its model is not in the table
     next_mode: str = ""  # the partition mode that it changes to, as in `profile`; until then it is not healthy
     is_changing: bool = False  # the change has begun; before that, it drains
+    failed_s: int = 0  # it is broken since then, so work on it moves away; 0: it is not, whatever else is wrong with it
 
 
 class Share(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
@@ -63,7 +64,12 @@ def uuid_of(device: str) -> str:
 def with_health_of(known: Gpu, gpu: Gpu) -> Gpu:
     """The second device with the health of the first, and with the mode change that the first waits for."""
     return replace(
-        gpu, healthy=known.healthy, reason=known.reason, next_mode=known.next_mode, is_changing=known.is_changing
+        gpu,
+        healthy=known.healthy,
+        reason=known.reason,
+        next_mode=known.next_mode,
+        is_changing=known.is_changing,
+        failed_s=known.failed_s,
     )
 
 
