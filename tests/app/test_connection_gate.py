@@ -60,7 +60,7 @@ def test_a_connection_without_a_request_is_closed_after_seconds_and_one_that_is_
 def test_at_the_bound_the_one_that_has_waited_longest_goes_first() -> None:
     door = Door(waiting=2)
     door.connect("first")
-    door.after(CROWDED_S)
+    door.after(2)
     door.connect("second")
     assert door.connect("third") is not None
     assert door.closed == ["first"]

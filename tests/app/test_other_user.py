@@ -32,7 +32,8 @@ READS = (
 
 # Each attempt returns what it gained; nothing is empty. It runs as the other user.
 ATTEMPTS = (
-    "import encodings.idna, email.parser, http.client, json, signal"  # while the library can still be read
+    # While the library can still be read.
+    "import ctypes, encodings.idna, email.parser, fcntl, http.client, json, resource, signal"
     + BECOME
     + """
 home, port, pids = sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3])
@@ -108,6 +109,76 @@ def cookies():
     stolen = [headers for _, _, headers in answers if any(name.lower() == "set-cookie" for name in headers)]
     return stolen + allowed(send("GET", "/api/v1/status", Cookie="kaiwo_session=x"))
 
+def tried(*acts):
+    gained = []
+    for number, act in enumerate(acts):
+        try:
+            if act() not in (-1, False):
+                gained.append(number)
+        except OSError:
+            pass
+    return gained
+
+def hurt():
+    trace = ctypes.CDLL(None).ptrace
+    def each(pid):
+        return tried(
+            lambda: os.setpriority(os.PRIO_PROCESS, pid, 19), lambda: trace(16, pid, 0, 0),
+            lambda: resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, 3)), lambda: os.kill(pid, signal.SIGSTOP),
+            lambda: open(f"/proc/{pid}/oom_score_adj", "w").write("1000"),
+        )
+    return [found for pid in pids for found in each(pid)]
+
+def move():
+    name = lambda word: os.path.join(home, word)
+    return tried(
+        lambda: os.link(name("token"), name("../stolen")), lambda: os.rename(name("token"), name("token2")),
+        lambda: os.rename(home, home + "2"), lambda: os.symlink("/etc/passwd", name("runs/evil")),
+        lambda: fcntl.flock(os.open(name("lock"), os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB),
+        lambda: os.listdir(name("runs")), lambda: os.listdir(name("audit")), lambda: os.unlink(name("state.mark")),
+    )
+
+def cgroups():
+    names = ("cgroup.procs", "cgroup.kill", "tasks", "memory.max", "memory.limit_in_bytes", "pids.max")
+    folders = [folder for folder, _, _ in os.walk("/sys/fs/cgroup") if "/kaiwo" in folder]
+    return tried(*(lambda path=os.path.join(folder, name): open(path, "w").write(str(os.getpid()))
+                   for folder in folders for name in names if os.path.exists(os.path.join(folder, name))))
+
+def take_port():
+    def listen(address):
+        listener = socket.socket()
+        for option in (socket.SO_REUSEADDR, socket.SO_REUSEPORT):
+            listener.setsockopt(socket.SOL_SOCKET, option, 1)
+        listener.bind((address, port))
+        listener.listen()
+    return tried(lambda: listen("127.0.0.1"), lambda: listen("0.0.0.0"), lambda: listen("127.0.0.2") or False)
+
+def speak_oddly():
+    status = "/api/v1/status"
+    heads = (
+        f"GET http://127.0.0.1:{port}{status}", f"GET /{status}", "GET /API/v1/status", f"GET {status}?access_token=x",
+        f"GET {status}%00", f"GET /.{status}", f"PROPFIND {status}", f"TRACE {status}", f"CONNECT 127.0.0.1:{port}",
+    )
+    extra = (
+        "", "X-HTTP-Method-Override: GET|X-Forwarded-User: root|X-Remote-User: root|", "Authorization: Bearer |",
+        "Authorization: Basic cm9vdDo=|", "Upgrade: websocket|Connection: Upgrade|Sec-WebSocket-Version: 13|",
+        "Content-Length: 4|Transfer-Encoding: chunked|",
+    )
+    gained = []
+    for head in heads:
+        for more in extra:
+            connection = socket.create_connection(("127.0.0.1", port), 10)
+            text = f"{head} HTTP/1.1|Host: 127.0.0.1:{port}|{more}|"
+            connection.sendall(text.replace("|", chr(13) + chr(10)).encode())
+            answer = connection.recv(2000).decode(errors="replace")
+            connection.close()
+            if answer and int(answer.split()[1]) < 400:
+                gained.append(f"{head}: {answer[:40]}")
+    return gained
+
+def old_login():
+    return allowed(*(send("GET", path) for path in ("/api/v1/logins", "/api/v1/tokens", "/api/v1/audit")))
+
 reads, writes = json.loads(sys.argv[5]), [
     ("POST", "/api/v1/workloads", json.dumps({"name": "evil", "command": ["id"]})),
     ("DELETE", "/api/v1/workloads/default/job", None), ("POST", "/api/v1/workloads/default/job/hold", None),
@@ -133,6 +204,12 @@ attempts = {
     "obtain or replay a cookie": cookies,
     "fetch from a page of another port": lambda: allowed(send("GET", "/api/v1/status", **own_page)),
     "use another host name": lambda: allowed(send("GET", "/api/v1/status", Host="evil.example")),
+    "slow, trace, stop or starve processes": hurt,
+    "move, link, lock or remove files of the home": move,
+    "join, end or bound the cgroups of runs": cgroups,
+    "listen on its port beside it": take_port,
+    "speak HTTP in odd ways": speak_oddly,
+    "list people, tokens and the audit": old_login,
     "leave the folder of the page": lambda: [
         text for path in ("/..%2f..%2ftoken", "/%2e%2e/%2e%2e/token", "/assets/..%2f..%2f..%2f..%2fetc/passwd")
         for status, text, _ in [send("GET", path)] if status < 400

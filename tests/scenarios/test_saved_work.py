@@ -63,6 +63,12 @@ def test_a_claimed_restart_cost_is_capped_by_the_policy() -> None:
         assert who_goes(world) == [f"default/{goes}"]
 
 
+def test_without_a_policy_of_ones_own_a_claimed_restart_cost_counts_for_an_hour_at_most() -> None:
+    day_s = 86_400
+    claims = Workload("w", (), restart_s=TEN_YEARS_S)
+    assert lost_s(claims, 0, day_s, DEFAULT_POLICY.max_restart_cost_s) == day_s + 3_600
+
+
 def test_a_preemption_delay_of_ten_years_gains_nothing_over_others() -> None:
     """It only holds back whoever claims it: others are not stopped for it, and it is no better protected."""
     world = two_equals(preemption_delay_s=TEN_YEARS_S)

@@ -3,6 +3,7 @@
 The numbers are those of the table in docs/security.md.
 """
 
+import contextlib
 import json
 from collections.abc import Iterator
 
@@ -15,12 +16,18 @@ GRANT = '[{"gpu":"gpu-0","milli":1000,"mib":196608}]'
 FORGED = {"kaiwo.ai/granted-devices": GRANT}
 ALONE = "is written by Kaiwo's scheduler alone"
 ME = f"system:serviceaccount:{HOME}:tenant"
+PLACED = "only a scheduler says on which node"
 UNREADABLE, NOT_MINE, TOO_LONG = "cannot read", f"must be {ME}", "is too long"
 BOUND = "cannot change once it is bound"
 OWNER: Json = {
     "apiVersion": "batch/v1", "kind": "Job", "name": "made-up", "uid": "0d1c0000-0000-4000-8000-000000000000",
     "controller": True,
 }  # fmt: skip
+
+
+PLAIN: Json = {"name": "plain", "image": "work"}
+GPU: Json = {"name": "first", "image": "work", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+WITH_SHARE: Json = {"name": "share", "image": "work", "resources": {"limits": {"kaiwo.ai/gpu-share": "1"}}}
 
 
 @pytest.fixture(scope="module")
@@ -32,9 +39,12 @@ def tenant(plane: Plane) -> Iterator[Tenant]:
             "ours-bound": {"scheduler": "kaiwo-scheduler", "spec": {"nodeName": "node-1"}},
             "knows": {"scheduler": "kaiwo-scheduler", "spec": {"nodeName": "node-1"}},
             "knows-foreign": {},
+            "foreign-bound": {"spec": {"nodeName": "node-1"}},
             "bound": {"spec": {"nodeName": "node-1"}, "annotations": {"kaiwo.ai/gpu-fraction": "0.5"}},
         }.items():
-            assert "created" in found.create(pod(name, **metadata))
+            # Some are bound: that is for schedulers, here an administrator.
+            text = json.dumps(pod(name, **metadata))
+            assert "created" in plane.kubectl("create", "-f", "-", f"--namespace={HOME}", text=text)
         # What the scheduler writes with its own account.
         found.patch_as_scheduler("bound", **FORGED, **{"kaiwo.ai/kept-space": "x"})
         yield found
@@ -43,7 +53,7 @@ def tenant(plane: Plane) -> Iterator[Tenant]:
 CREATED = {
     1: (pod("t1", annotations=FORGED), ALONE),
     2: (pod("t2", "kaiwo-scheduler", annotations=FORGED), ALONE),
-    3: (pod("t3", annotations=FORGED, spec={"nodeName": "node-1"}), ALONE),
+    3: (pod("t3", annotations=FORGED, spec={"nodeName": "node-1", "containers": [PLAIN]}), ALONE),
     4: (pod("t4", "my-own-scheduler", annotations=FORGED), ALONE),
     5: (pod("", annotations=FORGED, generateName="t5-"), ALONE),
     6: (pod("t6", annotations=FORGED, ownerReferences=[OWNER]), ALONE),
@@ -67,6 +77,14 @@ CREATED = {
     23: (pod("t23", annotations={"kaiwo.ai/gpu-models": "MI300X," * 1000}), TOO_LONG),
     24: (pod("t24", annotations={"kaiwo.ai/last-checkpoint": "0" * 200_000}), TOO_LONG),
     25: (pod("t25", annotations={"kaiwo.ai/invented": "x" * 5000}), TOO_LONG),
+    74: (pod("t74", spec={"nodeName": "node-1"}), PLACED),
+    75: (pod("t75", "kaiwo-scheduler", spec={"nodeName": "node-1"}), PLACED),
+    76: (
+        pod("t76", "nobody", spec={"nodeName": "node-1", "containers": [PLAIN], "initContainers": [GPU]}),
+        PLACED,
+    ),
+    77: (pod("t77", "nobody", spec={"nodeName": "node-1", "containers": [WITH_SHARE]}), PLACED),
+    78: (pod("", spec={"nodeName": "node-1"}, generateName="t78-", ownerReferences=[OWNER]), PLACED),
 }
 
 
@@ -132,6 +150,8 @@ STATUS = {
     71: ("ours-bound", {"resources": {"requests": {"cpu": "190"}}}),
     72: ("ours", {"phase": "Running"}),
     73: ("ours", {"nominatedNodeName": "node-1"}),
+    79: ("foreign-bound", {"phase": "Succeeded"}),
+    80: ("foreign-bound", {"phase": "Failed", "reason": "Evicted"}),
 }  # fmt: skip
 
 
@@ -170,6 +190,18 @@ def test_42_server_side_apply_is_no_way_around(tenant: Tenant) -> None:
     assert ALONE in said
 
 
+@contextlib.contextmanager
+def binder(plane: Plane, user: str) -> Iterator[None]:
+    """Somebody who may make pods and bind them in all namespaces."""
+    resources = "pods,pods/binding,bindings"
+    plane.kubectl("create", "clusterrole", "t-binder", "--verb=create", f"--resource={resources}")
+    try:
+        plane.kubectl("create", "clusterrolebinding", "t-binder", "--clusterrole=t-binder", f"--user={user}")
+        yield
+    finally:
+        plane.kubectl("delete", "clusterrole,clusterrolebinding", "t-binder", check=False)
+
+
 def binding(**annotations: str) -> Json:
     meta = {"name": "ours", "annotations": annotations}
     target = {"apiVersion": "v1", "kind": "Node", "name": "node-1"}
@@ -179,10 +211,67 @@ def binding(**annotations: str) -> Json:
 @pytest.mark.parametrize(
     ("number", "path"), [(43, "pods/ours/binding"), (44, "bindings")], ids=["43-binding", "44-bindings"]
 )
-def test_a_tenants_binding_carries_no_key_of_ours(tenant: Tenant, number: int, path: str) -> None:
-    assert ALONE in tenant.raw("create", path, binding(**FORGED))
-    assert "a Binding cannot set" in tenant.raw("create", path, binding(**{"kaiwo.ai/priority": "5"}))
+def test_a_binding_of_somebody_else_carries_no_key_of_ours(tenant: Tenant, number: int, path: str) -> None:
+    """Neither that of a tenant, nor that of another scheduler, who may bind pods. A server names one refusal of several."""
+    plane, others_key = tenant.plane, {"kaiwo.ai/priority": "5"}
+    for annotations in (FORGED, others_key):
+        assert "ValidatingAdmissionPolicy" in tenant.raw("create", path, binding(**annotations))
+    with binder(plane, "other-scheduler"):
+        where = f"--raw=/api/v1/namespaces/{HOME}/{path}"
+        for annotations, refusal in ((FORGED, ALONE), (others_key, "a Binding cannot set")):
+            body = json.dumps(binding(**annotations))
+            said = plane.kubectl("create", where, "-f", "-", "--as=other-scheduler", text=body, check=False)
+            assert refusal in said
     assert "kaiwo.ai/granted-devices" not in tenant.annotations("ours")
+
+
+@pytest.mark.parametrize(
+    ("number", "path"), [(81, "pods/ours/binding"), (82, "bindings")], ids=["81-binding", "82-bindings"]
+)
+def test_a_tenant_binds_no_pod(tenant: Tenant, number: int, path: str) -> None:
+    """Also with a role that says he may: whoever binds the pods of one namespace only is no scheduler."""
+    assert PLACED in tenant.raw("create", path, binding())
+    found = json.loads(tenant.plane.kubectl("get", "pod", "ours", f"--namespace={HOME}", "-o", "json"))
+    assert "nodeName" not in found["spec"]
+
+
+def test_a_tenants_pod_does_not_grow_past_its_queue(tenant: Tenant) -> None:
+    """Attempt 92: what is asked for counts at once, so it would keep the CPUs of the node from others."""
+
+    def resize(cpu: str) -> str:
+        body = {"spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": cpu}}}]}}
+        return tenant.kubectl("patch", "pod", "grows", "--subresource=resize", f"--patch={json.dumps(body)}")
+
+    resources = {"requests": {"cpu": "2", "memory": "1Gi"}, "limits": {"cpu": "191", "memory": "1Gi"}}
+    main = {"name": "main", "image": "work", "resources": resources}
+    text = json.dumps(pod("grows", "kaiwo-scheduler", spec={"nodeName": "node-1", "containers": [main]}))
+    node = json.dumps({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}})
+    tenant.plane.kubectl("create", "-f", "-", text=node)
+    try:
+        amounts = {"cpu": "192", "memory": "2Ti"}
+        status = json.dumps({"status": {"capacity": amounts, "allocatable": amounts}})
+        tenant.plane.kubectl("patch", "node", "node-1", "--subresource=status", f"--patch={status}")
+        assert "created" in tenant.plane.kubectl("create", "-f", "-", f"--namespace={HOME}", text=text)
+        assert "does not ask for more while it runs" in resize("190")
+        assert "patched" in resize("1"), "it may give back"
+        assert "does not ask for more while it runs" in resize("2"), "and what it gave back is gone"
+    finally:
+        tenant.plane.kubectl("delete", "node", "node-1", check=False)
+
+
+def test_who_may_bind_everywhere_and_kubelets_place_pods(tenant: Tenant) -> None:
+    """Another scheduler of the cluster, its administrators, and kubelets with pods of their own files."""
+    plane = tenant.plane
+    with binder(plane, "other-scheduler"):
+        by = ("create", "-f", "-", f"--namespace={HOME}", "--as=other-scheduler")
+        assert "created" in plane.kubectl(*by, text=json.dumps(pod("placed", spec={"nodeName": "node-1"})), check=False)
+        assert "created" in plane.kubectl(*by, text=json.dumps(pod("to-place", "other-scheduler")), check=False)
+        body = json.dumps(binding() | {"metadata": {"name": "to-place"}})
+        path = f"--raw=/api/v1/namespaces/{HOME}/pods/to-place/binding"
+        said = plane.kubectl("create", path, "-f", "-", "--as=other-scheduler", text=body, check=False)
+        assert '"Success"' in said, said
+        without = pod("cpu-only", spec={"nodeName": "node-1", "containers": [PLAIN]})
+        assert "created" in tenant.create(without), "a pod without GPUs is not our concern"
 
 
 def test_45_the_keys_and_the_policies_themselves_are_out_of_reach(tenant: Tenant) -> None:

@@ -1,6 +1,7 @@
 """state.db damaged, emptied or lost: the start is checked, and no work is lost, run twice or given a GPU in use."""
 
 import asyncio
+import contextlib
 import json
 import os
 import random
@@ -237,6 +238,27 @@ def test_a_bad_row_comes_from_the_backup_where_there_is_one(tmp_path: Path) -> N
         await second.close()
 
     run(test())
+
+
+def test_damage_that_no_query_of_the_start_meets_is_found_by_the_check(tmp_path: Path) -> None:
+    """The rows of a table are read without its index, and the first change would fail."""
+
+    async def make() -> None:
+        cluster = LocalCluster(tmp_path, some_nodes(1))
+        await cluster.work.submit([(work("w"), SLEEPS)])
+        await cluster.close()
+
+    run(make())
+    with contextlib.closing(sqlite3.connect(tmp_path / "state.db")) as db:
+        (page,) = db.execute(
+            "SELECT rootpage FROM sqlite_master WHERE name LIKE 'sqlite_autoindex_workloads%'"
+        ).fetchone()
+        (size,) = db.execute("PRAGMA page_size").fetchone()
+    with (tmp_path / "state.db").open("r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(b"\xff" * 64)
+    assert "is damaged" in (said := refused(tmp_path)), said
+    assert "kaiwo restore" in said
 
 
 def test_whatever_is_damaged_the_start_works_or_names_the_file_and_the_way_out(tmp_path: Path, test_size: int) -> None:

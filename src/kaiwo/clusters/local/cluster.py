@@ -33,7 +33,7 @@ from kaiwo.clusters.local.run_folder import RunCondition, RunFolder
 from kaiwo.clusters.local.run_sizes import RunSizes
 from kaiwo.clusters.local.run_spec import first_pod, make_spec
 from kaiwo.clusters.local.sqlite_store import Store
-from kaiwo.clusters.local.state_file import back_up_in, remove_mark, write_mark
+from kaiwo.clusters.local.state_file import back_up_in
 from kaiwo.clusters.local.supervisor import boot_id
 from kaiwo.clusters.protocol import Abilities, Cluster, LogFile
 from kaiwo.clusters.secret_values import SecretValues
@@ -48,7 +48,6 @@ HEARTBEAT_S = 2.0
 RETRY_S = 1.0
 MAX_SPEED = 100_000
 FIRST_BACKUP_S, BACKUP_EVERY_S = 60.0, 600.0
-MARK_EVERY_S = 60.0  # how often the state file is flushed and marked as stored until then
 
 log = logging.getLogger(__name__)
 RunEvent = Callable[[Transaction], None]
@@ -121,7 +120,6 @@ class LocalCluster(EmbeddedCluster):
         self.faults = 0
         self._next_backup = time.monotonic() + FIRST_BACKUP_S
         self._backed_up_version = 0
-        self._next_mark = 0.0
         self._tasks: list[asyncio.Task[None]] = []
         self._commits = GroupCommit(self._commit, self._store.sync, self._publish, self._carry_out)
         self._wake = asyncio.Event()
@@ -159,7 +157,6 @@ class LocalCluster(EmbeddedCluster):
             return 0
 
         def store() -> Transaction:
-            remove_mark(self.home.state)
             return follow_clock(self._store, self.state, self.clock, step_s, now)
 
         def move(transaction: Transaction) -> None:
@@ -240,6 +237,8 @@ class LocalCluster(EmbeddedCluster):
             self._run(placement)
         for placement in transaction.runs_to_stop:
             self._processes.stop(placement.run.id)
+        for placement in transaction.runs_to_limit:
+            self._limit(placement)
         discarded = [run_id for run_id, run in transaction.changed_rows("runs") if run is None]
         if discarded:
             self._sizes.drop(discarded)
@@ -267,6 +266,15 @@ class LocalCluster(EmbeddedCluster):
         self._processes.run(run.id, spec, has_begun=pod.phase is Phase.RUNNING)
         if pod.phase is Phase.RELEASING:
             self._processes.stop(run.id)
+
+    def _limit(self, placement: PlacedRun) -> None:
+        """Its workload's time limit has changed."""
+        if not placement.run.is_process:
+            heapq.heappush(self._ends, (placement.run.ends_s, placement.run.id))
+            self._wake.set()
+        elif (tracked := self.state.workloads.get(placement.run.workload)) is not None:
+            limit_s = tracked.workload.time_limit_s / self.clock.speed  # the supervisor has a real clock
+            self._processes.set_time_limit(placement.run.id, limit_s)
 
     def _reporting(self, transition: Callable[..., None]) -> Callable[..., None]:
         """A callback that puts the transition on the list of run events."""
@@ -319,7 +327,7 @@ class LocalCluster(EmbeddedCluster):
         while self._ends and self._ends[0][0] <= now_s:
             _, run_id = heapq.heappop(self._ends)
             key = self.state.pod_of_run.get(run_id)
-            if key is not None:
+            if key is not None and self.state.pods[key].run.ends_s <= now_s:  # or its time limit was raised
                 self._listener.ended(run_id, simulated_exit(self.state.pods[key].run))
 
     async def _heartbeat(self) -> None:
@@ -331,7 +339,6 @@ class LocalCluster(EmbeddedCluster):
                 if self._store.wants_checkpoint():
                     await asyncio.to_thread(self._store.checkpoint)
                 await self._back_up_when_due()
-                await self._mark_when_due()
             if ended := self._sizes.waiting(self._is_over):
                 self._sizes.keep(await asyncio.to_thread(self._sizes.measure, ended))
             if self.now_s() >= self._next_forget_s:
@@ -364,20 +371,6 @@ class LocalCluster(EmbeddedCluster):
             log.error("the automatic backup failed: %s", error)
         now = time.monotonic()
         self._next_backup = now + max(BACKUP_EVERY_S, 20 * (now - began))
-
-    async def _mark_when_due(self) -> None:
-        """Once a minute, so that a start knows whether the file has lost what was flushed before."""
-        if time.monotonic() < self._next_mark:
-            return
-        self._next_mark = time.monotonic() + MARK_EVERY_S
-        now_ms = self.clock.now_ms()  # it is stored: the clock never passes what is
-        await asyncio.to_thread(self._store.sync)
-
-        def mark() -> None:
-            if now_ms <= self.clock.now_ms():  # else it was set back meanwhile
-                write_mark(self.home.state, now_ms)
-
-        await self._commits.write(mark)
 
     def _store_time(self) -> None:
         limit_ms = self.clock.next_limit_ms()

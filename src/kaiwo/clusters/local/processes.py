@@ -25,7 +25,7 @@ from kaiwo.clusters.local.run_cgroup import RunCgroup
 from kaiwo.clusters.local.run_folder import RunCondition, RunFolder, RunSpec, StartRecord
 from kaiwo.clusters.local.supervisor import SECRETS, boot_id, start_ticks
 from kaiwo.model.errors import ClusterError, ConfigError
-from kaiwo.model.gpu import Share
+from kaiwo.model.gpus.gpu import Share
 
 SCRIPT = Path(supervisor.__file__)
 POLL_S = 1.0
@@ -78,6 +78,7 @@ class ManagedRun:
         self.folder, self.spec, self.has_begun = folder, spec, has_begun
         self.supervised: Supervised | None = None
         self.is_stopping = False
+        self.limit_changed = asyncio.Event()
 
 
 class Processes:
@@ -129,6 +130,22 @@ class Processes:
             managed.is_stopping = True
             if managed.supervised is not None:
                 managed.supervised.stop()
+
+    def set_time_limit(self, run_id: str, time_limit_s: float) -> None:
+        """Give a run another time limit, counted from its start; 0: none."""
+        managed = self._managed.get(run_id)
+        if managed is None or managed.spec.time_limit_s == time_limit_s:
+            return
+        managed.spec = msgspec.structs.replace(managed.spec, time_limit_s=time_limit_s)
+        if managed.supervised is not None:
+            self._tell_limit(managed, managed.supervised)
+        managed.limit_changed.set()
+
+    def _tell_limit(self, managed: ManagedRun, supervised: "Supervised") -> None:
+        """Once it has begun: until then the supervisor would not understand the signal."""
+        start = managed.folder.start_record()
+        if start is not None and start.takes_limit and managed.folder.set_time_limit(managed.spec.time_limit_s):
+            supervised.read_limit()
 
     def _kill_when_late(self, run_id: str, managed: ManagedRun) -> None:
         """Its supervisor should have ended it: a run can keep its own supervisor from working, but not its cgroup."""
@@ -223,28 +240,32 @@ class Processes:
             await asyncio.sleep(RECORD_S)  # or it is about to end
             return
         self._listener.started(run_id)
+        self._tell_limit(managed, supervised)  # it may have changed just before the last Kaiwo ended
         await self._watch(run_id, managed, supervised)
 
     async def _watch(self, run_id: str, managed: ManagedRun, supervised: "Supervised") -> None:
         managed.supervised = supervised
         self._pidfds += supervised.has_pidfd
-        clock = asyncio.create_task(self._report_when_overdue(run_id, managed)) if managed.spec.time_limit_s else None
+        clock = asyncio.create_task(self._report_when_overdue(run_id, managed))
         try:
             if managed.is_stopping:
                 supervised.stop()
             await supervised.gone()
         finally:
-            if clock is not None:
-                clock.cancel()
+            clock.cancel()
             self._pidfds -= supervised.has_pidfd
             managed.supervised = None
             supervised.close()
 
     async def _report_when_overdue(self, run_id: str, managed: ManagedRun) -> None:
         """The supervisor counts the time, even without Kaiwo; its folder is not polled before the limit."""
-        start = managed.folder.start_record()
-        ran_s = seconds_since_tick(start.ticks) if start is not None else 0.0  # the system's clock may be changed
-        await asyncio.sleep(max(managed.spec.time_limit_s - ran_s, 0.0))
+        is_due = False
+        while not is_due:
+            managed.limit_changed.clear()
+            start = managed.folder.start_record()
+            ran_s = seconds_since_tick(start.ticks) if start is not None else 0.0  # the system's clock may be changed
+            limit_s = managed.spec.time_limit_s
+            is_due = not await _is_set_within(managed.limit_changed, max(limit_s - ran_s, 0.0) if limit_s else None)
         while not managed.folder.is_overdue():
             if managed.supervised is not None:
                 managed.supervised.resume()  # the run may have stopped it
@@ -273,6 +294,10 @@ class Supervised:
         """Ask it to stop its command. Harmless when repeated, or when it has ended."""
         self._send(signal.SIGTERM)
 
+    def read_limit(self) -> None:
+        """Let it read its new time limit."""
+        self._send(signal.SIGUSR1)
+
     def resume(self) -> None:
         """Let it go on if some other process has stopped it."""
         self._send(signal.SIGCONT)
@@ -292,6 +317,13 @@ class Supervised:
         if self._pidfd >= 0:
             os.close(self._pidfd)
             self._pidfd = -1
+
+
+async def _is_set_within(event: asyncio.Event, seconds: float | None) -> bool:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    return event.is_set()
 
 
 def spawn_supervisor(

@@ -21,7 +21,7 @@ from kaiwo.clusters.embedded.lifecycle import Exit, ExitReason, PlacedRun, Track
 from kaiwo.clusters.local.run_cgroup import RunCgroup
 from kaiwo.clusters.local.supervisor import boot_id, start_ticks, write_json
 from kaiwo.model.errors import ClusterError
-from kaiwo.model.gpu import Share
+from kaiwo.model.gpus.gpu import Share
 
 T = TypeVar("T")
 KILL_S = 5.0  # how long killed processes may take to end before the caller is told
@@ -44,6 +44,13 @@ class StartRecord(msgspec.Struct, frozen=True):
     ticks: int
     boot: str
     started: float
+    takes_limit: bool = False  # its supervisor reads limit.json; one of an older Kaiwo does not
+
+
+class TimeLimit(msgspec.Struct, frozen=True):
+    """limit.json: replaces the time limit in run.json while the run goes on."""
+
+    time_limit_s: float  # of real time; 0: none
 
 
 class ExitRecord(msgspec.Struct, frozen=True):
@@ -136,6 +143,14 @@ class RunFolder:
 
     def exit_record(self) -> ExitRecord | None:
         return self._read("exit.json", ExitRecord)
+
+    def set_time_limit(self, time_limit_s: float) -> bool:
+        """Store another limit for the supervisor; False if it is that already."""
+        known = self._read("limit.json", TimeLimit) or self._read("run.json", TimeLimit)
+        if known is not None and known.time_limit_s == time_limit_s:
+            return False
+        write_json(str(self.path), "limit.json", {"time_limit_s": time_limit_s})
+        return True
 
     def is_overdue(self) -> bool:
         """It reached its time limit, and its supervisor is stopping it or has done so."""

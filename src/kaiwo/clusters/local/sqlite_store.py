@@ -12,15 +12,19 @@ from typing import Any
 
 from kaiwo.clusters.embedded.state import TABLES, Transaction
 from kaiwo.clusters.local.state_file import (
+    MODULUS,
     REPLACED,
     Report,
+    changes_in,
     check_file,
     check_not_lost,
     check_not_rolled_back,
     is_blank,
     latest_backup,
+    open_mark,
     refuse_damaged,
     remove_mark,
+    write_mark,
 )
 from kaiwo.clusters.local.stored_tables import STORED, TABLES_SQL, StoredTable, decode_rows, encode
 from kaiwo.model.errors import ClusterError
@@ -45,8 +49,9 @@ class Store:
                 path.touch(mode=0o600)  # environments may hold secrets
             elif damage := check_file(path, report):
                 raise refuse_damaged(path, damage)
+            if self.is_new:
+                remove_mark(path)  # of a file that is lost as a whole
             check_not_rolled_back(path)
-            remove_mark(path)  # this start may set the clock back
             self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=64)
             self._db.execute("PRAGMA journal_mode=WAL")
             # With a write-ahead log, NORMAL loses nothing that was committed when the process dies, however it dies:
@@ -56,6 +61,8 @@ class Store:
             self._db.execute("PRAGMA wal_autocheckpoint=0")  # `checkpoint` does it, off the event loop
             self._db.execute("PRAGMA busy_timeout=10000")
             self._db.executescript(TABLES_SQL)
+            self._changes = changes_in(self._db)
+            self._mark = open_mark(path)
         self._check_schema()
         with self._explained():
             self._log = os.open(self._wal, os.O_RDONLY | os.O_CLOEXEC)  # SQLite takes no locks on this file
@@ -102,8 +109,11 @@ class Store:
 
     def sync(self) -> None:
         """Everything that was committed before this call survives a power cut."""
+        changes = self._changes
         with self._explained():
             os.fdatasync(self._log)
+        if self._mark is not None:
+            write_mark(self._mark, changes)
 
     def wants_checkpoint(self) -> bool:
         return self._wal.exists() and self._wal.stat().st_size > CHECKPOINT_BYTES
@@ -117,6 +127,8 @@ class Store:
         with self._explained():
             self._db.close()
             os.close(self._log)
+            if self._mark is not None:
+                os.close(self._mark)
 
     @property
     def _wal(self) -> Path:
@@ -195,7 +207,10 @@ class Store:
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield self._db
+                changes = (self._changes + 1) % MODULUS
+                self._db.execute(f"PRAGMA user_version = {changes}")
                 self._db.execute("COMMIT")
+                self._changes = changes
             except BaseException:
                 with contextlib.suppress(sqlite3.Error):
                     self._db.execute("ROLLBACK")

@@ -22,6 +22,8 @@ BACKUPS_KEPT = 3  # of those that Kaiwo makes by itself
 FIRST_REPORT_S, REPORT_EVERY_S = 1.0, 1.0
 STEPS_PER_ROW = 6  # of SQLite's machine, in a quick check: for the percentage only
 HANDLER_STEPS = 20_000
+MARK_WORD, MARK_BYTES = b"changes ", 19  # `changes 0000000042`, as long each time
+MODULUS = 1 << 31  # what SQLite's user_version can count to
 REPLACED = ("pods", "kept", "promises")  # tables of which old rows are worse than none
 
 
@@ -83,34 +85,42 @@ def check_not_lost(path: Path) -> None:
 
 
 def check_not_rolled_back(path: Path) -> None:
-    """Refuse a file that ends before the time until which it was flushed: its log was cut, or it is an old copy.
+    """Refuse a file that lacks changes which were flushed: its log was cut, or it is an old copy.
 
     SQLite takes a log that was cut for one whose writer died, and goes on from there in silence.
     """
-    mark = _mark_of(path)
-    marked_ms = _read_mark(mark)
-    stored_ms = _clock_ms_of(path)
-    if marked_ms is not None and stored_ms is not None and stored_ms < marked_ms:
+    lost = _lost_changes(path)
+    if lost:
         raise ClusterError(
-            f"{path} has lost its last changes: it ends at {_as_time(stored_ms)}, but was stored until "
-            f"{_as_time(marked_ms)}; bring back what is known: kaiwo restore; or, if you put this file there yourself, "
-            f"remove {mark}"
+            f"{path} has lost its last changes ({lost}); bring back what is known: kaiwo restore; or, if you put this "
+            f"file there yourself, remove {_mark_of(path)}"
         )
 
 
-def write_mark(path: Path, clock_ms: int) -> None:
-    """Say that the state file was flushed up to this time of its clock. Call it after the flush."""
-    mark = _mark_of(path)
-    temporary = mark.with_name(f".{mark.name}")
-    with contextlib.suppress(OSError):  # on a full disk the last mark stays, which is true as well
-        temporary.unlink(missing_ok=True)
-        temporary.touch(mode=0o600)
-        temporary.write_text(str(clock_ms))
-        temporary.replace(mark)
+def changes_in(db: sqlite3.Connection) -> int:
+    """How many transactions a state file has had, modulo 2^31."""
+    return int(db.execute("PRAGMA user_version").fetchone()[0])
+
+
+def open_mark(path: Path) -> int | None:
+    """A file descriptor for `write_mark`; None: the disk is full, and nothing is marked."""
+    with contextlib.suppress(OSError):
+        return os.open(_mark_of(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    return None
+
+
+def write_mark(mark: int, changes: int) -> None:
+    """Say that the state file was flushed up to this change. Call it after the flush.
+
+    The mark itself is not flushed: after a power cut an older one is true as well.
+    """
+    with contextlib.suppress(OSError):
+        os.pwrite(mark, b"%s%010d\n" % (MARK_WORD, changes), 0)
+        os.ftruncate(mark, MARK_BYTES)  # a mark of an earlier version was longer
 
 
 def remove_mark(path: Path) -> None:
-    """Before its clock is set back, or the file is replaced on purpose."""
+    """Before the file is replaced on purpose."""
     _mark_of(path).unlink(missing_ok=True)
 
 
@@ -201,11 +211,12 @@ def _write_blank_file(state: Path) -> None:
 
 def _is_older(state: Path, backup: Path | None) -> bool:
     """The file has lost its last changes, and the backup has some of them."""
-    marked_ms, stored_ms = _read_mark(_mark_of(state)), _clock_ms_of(state)
-    if backup is None or marked_ms is None or stored_ms is None or stored_ms >= marked_ms:
+    if backup is None or not _lost_changes(state):
         return False
-    kept_ms = _clock_ms_of(backup)
-    return kept_ms is not None and stored_ms < kept_ms
+    ends_ms, kept_ms = _clock_ms_of(state), _clock_ms_of(backup)
+    if ends_ms is not None and kept_ms is not None and ends_ms != kept_ms:
+        return ends_ms < kept_ms
+    return _is_ahead(_changes_of(backup), _changes_of(state))
 
 
 def _overlay(damaged: Path, db: sqlite3.Connection) -> int:
@@ -297,9 +308,32 @@ def _mark_of(path: Path) -> Path:
     return path.with_name("state.mark")
 
 
-def _read_mark(mark: Path) -> int | None:
-    with contextlib.suppress(OSError, ValueError):
-        return int(mark.read_text())
+def _lost_changes(path: Path) -> str:
+    """What a file lacks of what its mark says; empty: nothing, or there is no mark."""
+    text = b""
+    with contextlib.suppress(OSError):
+        text = _mark_of(path).read_bytes()[:MARK_BYTES]
+    number = text.removeprefix(MARK_WORD).strip()
+    if not number.isdigit():
+        return ""
+    if text.startswith(MARK_WORD):
+        stored, marked = _changes_of(path), int(number) % MODULUS
+        return f"{(marked - stored) % MODULUS} of them" if stored is not None and _is_ahead(marked, stored) else ""
+    # Earlier versions wrote once a minute until when the file was flushed, by its own clock.
+    stored_ms, marked_ms = _clock_ms_of(path), int(number)
+    if stored_ms is None or stored_ms >= marked_ms:
+        return ""
+    return f"it ends at {_as_time(stored_ms)}, and was stored until {_as_time(marked_ms)}"
+
+
+def _is_ahead(one: int | None, other: int | None) -> bool:
+    """Whether one count of changes is larger than another; the counts begin again after 2^31."""
+    return one is not None and other is not None and 0 < (one - other) % MODULUS < MODULUS // 2
+
+
+def _changes_of(path: Path) -> int | None:
+    with contextlib.suppress(sqlite3.DatabaseError), contextlib.closing(sqlite3.connect(path)) as db:
+        return changes_in(db)
     return None
 
 

@@ -5,6 +5,7 @@
 In:    RUN_FOLDER/run.json (command, env, workdir, log, time_limit_s, grace_s).
 Out:   start.json before the command begins, overdue at its time limit, exit.json after it ended, its output in the log.
        With `console` in run.json the command begins once its client has connected (supervisor_console.py).
+       A later limit.json replaces the time limit; SIGUSR1 means: read it now.
        With `groups` the command runs in these cgroups, and its end is recorded when they are empty (run_cgroup.py).
 Never: runs twice. The lock is held while this process lives, and a folder with a start or an exit record is left alone.
        Imports more than a little of the standard library: hundreds of these may wait at once.
@@ -34,7 +35,7 @@ OOM_CHECK_S = 1.0  # between two looks whether the kernel has killed some proces
 RECORD_BYTES = 4096  # reserved for the exit record before the command begins
 RETRY_S = 1.0
 IS_TAKEN = 75  # another supervisor has this run, or had it
-WATCHED = {signal.SIGCHLD, signal.SIGTERM}
+WATCHED = {signal.SIGCHLD, signal.SIGTERM, signal.SIGUSR1}
 
 
 def main(folder: str, notice: int) -> int:
@@ -58,7 +59,7 @@ def main(folder: str, notice: int) -> int:
     pid, go, error_pipe = fork_command(run, ends, (lock, notice), cgroup)
     own = os.getpid()
     start = {"supervisor": own, "supervisor_ticks": start_ticks(own), "pid": pid, "ticks": start_ticks(pid)}
-    write_json(folder, "start.json", {**start, "boot": boot_id(), "started": began})
+    write_json(folder, "start.json", {**start, "boot": boot_id(), "started": began, "takes_limit": True})
     if console is not None:
         for fd in set(ends):
             os.close(fd)
@@ -208,12 +209,16 @@ def wait_for(
 
     Returns its status, why it ended, and how many seconds the processes that it left may still take.
     """
-    deadline = time.monotonic() + limit_s if limit_s > 0 else None
+    began = time.monotonic()
+    deadline = began + limit_s if limit_s > 0 else None
     reason = "exited"
     must_watch_memory = cgroup is not None and not cgroup.ends_as_a_whole
     while True:
         status = reap(pid)
         left = 3600.0 if deadline is None else deadline - time.monotonic()
+        if left <= 0 and reason == "exited":  # Kaiwo may have died between the file and the signal
+            deadline = new_deadline(folder, began, deadline)
+            left = 3600.0 if deadline is None else deadline - time.monotonic()
         if status is not None:
             return status, reason, SWEEP_S if reason == "exited" else max(left, 0.0)
         if left > 0:
@@ -223,6 +228,8 @@ def wait_for(
             if must_watch_memory and reason == "exited" and cgroup.oom_kills():
                 reason, deadline = "out-of-memory", time.monotonic() + SWEEP_S
                 cgroup.kill()  # it must not go on without the process that the kernel chose
+            if caught is not None and caught.si_signo == signal.SIGUSR1 and reason == "exited":
+                deadline = new_deadline(folder, began, deadline)
             if caught is None or caught.si_signo != signal.SIGTERM or reason != "exited":
                 continue
             if (status := reap(pid)) is not None:  # it ended by itself just before
@@ -240,6 +247,16 @@ def wait_for(
         else:
             signal_command(pid, signal.SIGKILL)
             deadline = time.monotonic() + SWEEP_S
+
+
+def new_deadline(folder: str, began: float, deadline: float | None) -> float | None:
+    """The deadline by limit.json; the one that there was if the file is missing or cannot be read."""
+    try:
+        with open(os.path.join(folder, "limit.json")) as file:
+            limit_s = float(json.load(file)["time_limit_s"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return deadline
+    return began + limit_s if limit_s > 0 else None
 
 
 def reap(pid: int) -> int | None:
