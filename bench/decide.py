@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 
 from kaiwo.history import Journal
 from kaiwo.model.events import Event, NodeChanged, PodChanged, PodGone, QueueChanged, WorkloadChanged, WorkloadGone
-from kaiwo.model.gpu import Gpu, Share
+from kaiwo.model.gpus.gpu import Gpu, Share
 from kaiwo.model.node import Node
 from kaiwo.model.queue import Queue
 from kaiwo.model.request import Request
@@ -28,15 +28,18 @@ WAITING = 100_000
 EVENT_SIZES = (100, 1_000, 10_000)
 AT_LEAST = {"equal_pods_per_s": 10_000, "mixed_pods_per_s": 5_000, "gang8_pods_per_s": 5_000}
 AT_MOST = {"idle_cycle_ms": 5.0, "event_us_ratio": 2.0, "peak_rss_mb": 300.0, "longest_cycle_ms": 400.0}
+ONE_CHANGE_MS, LARGE_ONE_CHANGE_MS = 10.0, 20.0  # up to NODES, and beyond
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--nodes", type=int, default=NODES)
-    result = measure(parser.parse_args().nodes)
+    nodes = parser.parse_args().nodes
+    result = measure(nodes)
+    at_most = AT_MOST | {"one_change_cycle_ms": ONE_CHANGE_MS if nodes <= NODES else LARGE_ONE_CHANGE_MS}
     missed = [f"{k} is {result[k]}, at least {v} is due" for k, v in AT_LEAST.items() if result[k] < v]
-    missed += [f"{k} is {result[k]}, at most {v} is due" for k, v in AT_MOST.items() if result[k] > v]
+    missed += [f"{k} is {result[k]}, at most {v} is due" for k, v in at_most.items() if result[k] > v]
     print(json.dumps(result) if "--json" in sys.argv else json.dumps(result, indent=2))
     for line in missed:
         print(line, file=sys.stderr)

@@ -8,7 +8,7 @@ from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
-from typing import NamedTuple, TypeAlias
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from kaiwo.model.digest import digest as digest_of
 from kaiwo.model.network.level_groups import WorkloadLevels, levels_of
@@ -18,42 +18,48 @@ from kaiwo.snapshot.queue_table import ResourceVector
 from kaiwo.snapshot.request_shapes import RequestShapes
 from kaiwo.snapshot.subgroup_choices import SubGroupChoices
 
+TIME_GATES = (Reason.NOT_BEFORE, Reason.NOT_PERMITTED)  # obstacles that end by themselves, at the second in `need`
 # A key from each order plugin, then the name: a total order.
 TrialPosition: TypeAlias = tuple[tuple[tuple[int, ...], ...], str]
+AgePosition: TypeAlias = tuple[int, str]  # when it was submitted, and its name
+P = TypeVar("P", bound=tuple[Any, str])
 
 
-class OrderedWaiters:
+class OrderedWaiters(Generic[P]):
     """A sorted list. Removing the first only moves the head; the list is trimmed when half of it is gone."""
 
     __slots__ = ("_head", "_positions")
 
     def __init__(self) -> None:
-        self._positions: list[TrialPosition] = []
+        self._positions: list[P] = []
         self._head = 0
 
     def __len__(self) -> int:
         return len(self._positions) - self._head
 
-    def __iter__(self) -> Iterator[TrialPosition]:
+    def __iter__(self) -> Iterator[P]:
         for at in range(self._head, len(self._positions)):
             yield self._positions[at]
 
-    def at(self, position: int) -> TrialPosition:
+    def at(self, position: int) -> P:
         """Position 0 is the head."""
         return self._positions[self._head + position]
 
     def name_at(self, position: int) -> str:
         """The name of the workload at a position."""
-        return self._positions[self._head + position][1]
+        name: str = self._positions[self._head + position][1]
+        return name
 
-    def add(self, place: TrialPosition) -> None:
+    def add(self, place: P) -> None:
         if len(self) == 0 or place > self._positions[-1]:
             self._positions.append(place)
         else:
             insort(self._positions, place, lo=self._head)
 
-    def remove(self, place: TrialPosition) -> None:
-        at = bisect_left(self._positions, place, lo=self._head)
+    def remove(self, place: P) -> None:
+        # The first is nearly always the one that started: comparing keys to find it took a tenth of applying a start.
+        is_head = self._positions[self._head] is place
+        at = self._head if is_head else bisect_left(self._positions, place, lo=self._head)
         if at == self._head:
             self._head += 1
             if self._head > 64 and self._head * 2 > len(self._positions):
@@ -62,11 +68,11 @@ class OrderedWaiters:
         else:
             del self._positions[at]
 
-    def ahead_of(self, place: TrialPosition) -> int:
+    def ahead_of(self, place: P) -> int:
         return bisect_left(self._positions, place, lo=self._head) - self._head
 
-    def copy(self) -> "OrderedWaiters":
-        other = OrderedWaiters()
+    def copy(self) -> "OrderedWaiters[P]":
+        other = OrderedWaiters[P]()
         other._positions = self._positions[self._head :]
         return other
 
@@ -139,7 +145,7 @@ class WaitingClass:
         )
         self.digest, self.demand = digest, demand
         self.key: ClassKey = (queue, digest)  # how plans name this class, the same in every process
-        self.waiters = OrderedWaiters()
+        self.waiters = OrderedWaiters[TrialPosition]()
         self.least_charge: tuple[int, ResourceVector] | None = None  # of its queue, by largest device: see decide
         self.obstacles: tuple[Obstacle, ...] = ()  # as of the last cycle that tried it
 
@@ -158,6 +164,8 @@ class Backlog:
         self.by_queue: dict[str, dict[ClassSignature, WaitingClass]] = {}
         self.by_key: dict[ClassKey, WaitingClass] = {}
         self._positions: dict[str, tuple[ClassKey, TrialPosition]] = {}
+        self.by_age: dict[str, OrderedWaiters[AgePosition]] = {}  # by queue: its queued workloads, the oldest first
+        self._ages: dict[str, tuple[str, AgePosition]] = {}  # by workload: its queue, and its place there
         self.all_demand: dict[str, Demand] = {}  # by queue: what its queued workloads request
         self.awaited_marks: Counter[str] = Counter()  # waiting work has more places when such a pod starts
         self.gated: dict[str, tuple[Obstacle, ...]] = {}
@@ -210,6 +218,9 @@ class Backlog:
             self.to_try[found.key] = found  # a more important workload may get what the others may not
         self.all_demand[found.queue] = _add_demand(self.all_demand.get(found.queue, _NOTHING), found.demand, +1)
         self._positions[workload.name] = (found.key, place)
+        age = (workload.submitted_s, workload.name)
+        self.by_age.setdefault(found.queue, OrderedWaiters()).add(age)
+        self._ages[workload.name] = (found.queue, age)
 
     def retry(self, name: str) -> None:
         found = self.class_of(name)
@@ -217,8 +228,9 @@ class Backlog:
 
     def add_gated(self, workload: Workload, obstacles: tuple[Obstacle, ...]) -> None:
         self.gated[workload.name] = obstacles
-        if any(obstacle.reason is Reason.NOT_BEFORE for obstacle in obstacles):
-            heappush(self._due, (workload.not_before_s, workload.name))
+        for obstacle in obstacles:
+            if obstacle.reason in TIME_GATES:
+                heappush(self._due, (obstacle.need, workload.name))
 
     def remove(self, name: str) -> None:
         self.gated.pop(name, None)
@@ -229,6 +241,10 @@ class Backlog:
         key, place = queued
         found = self.by_key[key]
         found.waiters.remove(place)
+        queue, age = self._ages.pop(name)
+        self.by_age[queue].remove(age)
+        if not len(self.by_age[queue]):
+            del self.by_age[queue]
         self.all_demand[found.queue] = _add_demand(self.all_demand[found.queue], found.demand, -1)
         if not len(found.waiters):
             del self.by_queue[found.queue][found.signature]
@@ -319,6 +335,7 @@ class Backlog:
         for found in copies.values():
             other.by_queue.setdefault(found.queue, {})[found.signature] = found
         other._positions = dict(self._positions)
+        other.by_age, other._ages = {queue: ages.copy() for queue, ages in self.by_age.items()}, dict(self._ages)
         other.all_demand, other.awaited_marks = dict(self.all_demand), self.awaited_marks.copy()
         other.gated, other._due, other.faults = dict(self.gated), list(self._due), dict(self.faults)
         other.to_try, other.try_all = {key: copies[key] for key in self.to_try}, self.try_all

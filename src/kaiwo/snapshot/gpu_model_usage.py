@@ -1,11 +1,11 @@
 """How much queues use of single GPU models, where some queue bounds them."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kaiwo.model.node import Node
 from kaiwo.model.request import Request
-from kaiwo.model.workload import Phase, Pod
+from kaiwo.model.workload import Phase, Pod, Workload
 from kaiwo.snapshot.node_table import Allocation
 from kaiwo.snapshot.queue_table import ModelUsage
 
@@ -30,16 +30,27 @@ def usage_by_model(state: "ClusterState") -> list[ModelUsage]:
     found = []
     for name in sorted({*state.pods, *state.nominations}) if bounded else ():
         workload = state.workloads.get(name)
-        if workload is None:
-            continue
         held: list[Allocation] = [*state.pods.get(name, {}).values(), *state.nominations.get(name, {}).values()]
         for each in held:
-            if isinstance(each, Pod) and each.phase not in (Phase.ASSUMED, Phase.RUNNING):
-                continue
-            for model, milli in _models_of(state.node_objects, each):
-                if model in bounded:
-                    found.append(ModelUsage(workload.queue, model, milli, not workload.preemptible))
+            payer = _payer(workload, each)
+            for model, milli in _models_of(state.node_objects, each) if payer is not None else ():
+                if payer is not None and model in bounded:
+                    found.append(ModelUsage(payer.queue, model, milli, payer.is_non_preemptible))
     return found
+
+
+class _Payer(NamedTuple):
+    queue: str
+    is_non_preemptible: bool
+
+
+def _payer(workload: Workload | None, held: Allocation) -> _Payer | None:
+    """Who is charged for it, as in `allocations`; None: nobody."""
+    if isinstance(held, Pod) and held.charged_to:
+        return _Payer(held.charged_to, True) if held.phase is not Phase.DONE else None
+    if workload is None or (isinstance(held, Pod) and held.phase not in (Phase.ASSUMED, Phase.RUNNING)):
+        return None
+    return _Payer(workload.queue, not workload.preemptible)
 
 
 def only_model(want: Request, known: Sequence[str]) -> str:

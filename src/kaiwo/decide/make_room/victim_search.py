@@ -4,21 +4,22 @@ First, victims are removed in order until the preemptor fits. Then each unit who
 last removed first; a unit that lost its place is offered another one. So no more work stops than necessary.
 """
 
+from functools import partial
+
 import numpy as np
 
 from kaiwo.decide.make_room.room_state import RoomMade, RoomState
 from kaiwo.decide.make_room.victim_rules import VictimRule
 from kaiwo.decide.make_room.victim_units import UnitLane, VictimUnit
-from kaiwo.decide.placement.place_by_level import LevelSearch
-from kaiwo.decide.placement.place_pods import NodeCosts, Placed, Placer, place_pods
+from kaiwo.decide.placement.place_again import DisplacedPods, place_again
+from kaiwo.decide.placement.place_pods import NodeCosts, Placed, Placer
 from kaiwo.decide.placement.place_workload import Placement, place_workload
 from kaiwo.decide.placement.pod_affinity import may_return, still_holds
-from kaiwo.decide.placement.queue_limits import Payer, QueueCharge, within_limits
+from kaiwo.decide.placement.queue_limits import QueueCharge, within_limits
 from kaiwo.decide.turn_order import NO_NEED, Turns
 from kaiwo.gpus.share_rules import may_share_again
-from kaiwo.model.network.level_groups import WorkloadLevels, levels_of
 from kaiwo.model.request import Request
-from kaiwo.model.workload import ACTIVE_PHASES, Pod, Workload, role_name, role_of
+from kaiwo.model.workload import Pod, Workload, role_of
 from kaiwo.snapshot.array_types import IntArray
 from kaiwo.snapshot.backlog import RoleNeeds
 from kaiwo.snapshot.node_table import FREE_GPU, NodeTable
@@ -207,47 +208,14 @@ class VictimSearch:
         with working.trial() as attempt:
             lost = [pod for pod in unit.pods if not self._restore_pod(pod, queue)]
             moved += [(pod, Placed(pod.node, pod.devices)) for pod in unit.pods if pod not in lost]
-            if (levels := levels_of(unit.workload)) is not None:
-                placed_by_level = self._place_by_level(placer, unit, lost, levels)
-                if placed_by_level is None:
-                    return None
-                attempt.keep()
-                return moved + placed_by_level
-            for pod in lost:
-                want = self._cycle.state.request_of(unit.workload, role_of(unit.workload, pod.name))
-                placed = place_pods(placer, Payer(queue, is_non_preemptible=False), -1, want, 1)
-                if placed is None:
-                    return None
-                moved.append((pod, placed[0]))
+            request_of = partial(self._cycle.state.request_of, unit.workload)
+            displaced = DisplacedPods(unit.workload, [pod.name for pod in lost], request_of)
+            placed = place_again(placer, self._cycle.state, displaced)
+            if placed is None:
+                return None
+            moved += [(pod, placed.places[pod.name]) for pod in lost]
             attempt.keep()
         return moved
-
-    def _place_by_level(
-        self, placer: Placer, unit: VictimUnit, lost: list[Pod], levels: WorkloadLevels
-    ) -> list[tuple[Pod, Placed]] | None:
-        """The same in the domains of its pods that stay; with none of them, in any domain."""
-        workload, state = unit.workload, self._cycle.state
-        payer = Payer(self._queue_of(unit), is_non_preemptible=False)
-        search = LevelSearch(placer, payer, workload.name, levels)
-        numbers = {role.name: number for number, role in enumerate(workload.roles)}
-        gone, rows = {pod.name for pod in lost}, self._working.nodes.row
-        for name, pod in sorted(state.pods.get(workload.name, {}).items()):
-            if name not in gone and pod.phase in ACTIVE_PHASES and pod.node in rows and role_name(name) in numbers:
-                search.add_pod(numbers[role_name(name)], name, rows[pod.node])
-        batches = []
-        for number, role in enumerate(workload.roles):
-            names = [pod.name for pod in lost if role_name(pod.name) == role.name]
-            if names:
-                batches += search.batches(number, names, -1, state.request_of(workload, role))
-        placed = search.place(batches)
-        if placed is None:
-            return None
-        by_name = {
-            name: each
-            for batch, found in zip(batches, placed, strict=True)
-            for name, each in zip(batch.names, found, strict=True)
-        }
-        return [(pod, by_name[pod.name]) for pod in lost]
 
     def _could_move(self, placer: Placer, unit: VictimUnit) -> bool:
         """A necessary condition, cached for equal requests: there is room for another such pod."""

@@ -13,6 +13,7 @@ from operator import attrgetter
 import msgspec
 import numpy as np
 
+from kaiwo.decide.planned_starts.waiting_time import protected_until_s
 from kaiwo.model.obstacle import ProtectedByBudget
 from kaiwo.model.plan import Start
 from kaiwo.model.policy import Policy
@@ -96,7 +97,8 @@ class VictimUnits:
     ) -> None:
         self._may_stop = may_stop
         self._state, self._now_s, self._by_lost_work = state, now_s, policy.victim_order == "lost-work"
-        self._max_restart_s = policy.max_restart_cost_s
+        self._max_restart_s, self._policy = policy.max_restart_cost_s, policy
+        self.spared_until_s = 0  # until then work that was overdue when it started is not stopped; 0: there is none
         self._protected = ProtectedWork()
         self.evicted: set[tuple[str, str]] = set()  # (workload, pod) that this cycle stops
         self._started: dict[str, list[str]] = {}  # the pods that this cycle starts, by workload
@@ -127,16 +129,11 @@ class VictimUnits:
     @cached_property
     def _lowest(self) -> dict[bool, dict[str, int]]:
         """The lowest priority in each queue, by whether the work may be stopped or disruption budgets protect it."""
-        stoppable: dict[str, int] = {}
-        protected: dict[str, int] = {}
-        workloads = self._state.workloads
-        for name in self._state.pods:
-            workload = workloads.get(name)
-            if workload is not None and workload.preemptible:
-                known, priority = stoppable if workload.may_go else protected, workload.priority
-                if known.get(workload.queue, priority) >= priority:
-                    known[workload.queue] = priority
-        return {True: stoppable, False: protected}
+        found: dict[bool, dict[str, int]] = {True: {}, False: {}}
+        for queue, may_stop, priority in self._state.preemptible:
+            known = found[may_stop]
+            known[queue] = min(priority, known.get(queue, priority))
+        return found
 
     def queues(self) -> Iterable[str]:
         return self._by_queue
@@ -144,8 +141,16 @@ class VictimUnits:
     @cached_property
     def rows(self) -> Rows:
         """The same queues as rows of the queue table."""
+        return self._rows(self._by_queue)
+
+    @cached_property
+    def possible_rows(self) -> Rows:
+        """All queues with preemptible work, even if none of it may stop now: known without listing the units."""
+        return self._rows({kind.queue for kind in self._state.preemptible})
+
+    def _rows(self, names: Iterable[str]) -> Rows:
         row_of = self._state.queues.row
-        return np.array(sorted(row_of[name] for name in self._by_queue if name in row_of), np.intp)
+        return np.array(sorted(row_of[name] for name in names if name in row_of), np.intp)
 
     def units(self, queue: str) -> list[VictimUnit]:
         return self._by_queue.get(queue, [])
@@ -177,6 +182,10 @@ class VictimUnits:
         return found if self._may_stop is None else _without_spared(found, self._may_stop)
 
     def _units_of(self, workload: Workload, pods: dict[str, Pod]) -> list[VictimUnit]:
+        until_s = protected_until_s(self._state, workload.name, self._policy)
+        if until_s > self._now_s:
+            self.spared_until_s = min(until_s, self.spared_until_s or until_s)
+            return []
         if not workload.may_go:
             self._protected.add(workload, pods.values())
             return []

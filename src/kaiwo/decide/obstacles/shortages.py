@@ -1,26 +1,25 @@
-"""Find the resources that are short on the nodes that a pod may use, and what they would fit if nothing ran.
+"""Find the resources that are short on the nodes that a pod may use, and what they would fit if nothing ran."""
 
-What nodes could give one pod of a shape is cached and updated for changed nodes: computing it for every shape in every
-cycle was most of the cost of finding obstacles.
-"""
-
-from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
 
+from kaiwo.decide.obstacles.availability import NodeAvailability, among, availability_in, fraction_alone
 from kaiwo.decide.obstacles.partition_obstacles import after_mode_change
 from kaiwo.decide.obstacles.share_bounds import over_share_bound
-from kaiwo.decide.placement.node_fit import extended_free
+from kaiwo.decide.placement.node_fit import extended_free, most_free
 from kaiwo.gpus.device_fit import devices_of_reservation, eligible_devices, pods_per_device
 from kaiwo.gpus.isolation_grades import closed_by_tenants
-from kaiwo.gpus.share_rules import closed_by_rules, closed_devices, one_per_device
-from kaiwo.model.gpu import WHOLE_MILLI
+from kaiwo.gpus.share_rules import closed_by_rules, one_per_device
+from kaiwo.model.gpus.gpu import WHOLE_MILLI
 from kaiwo.model.obstacle import (
     ClosestNode,
     GangBound,
     GangLimit,
     LargerNodes,
+    LevelShort,
     MoreBesideTenants,
     NotOffered,
     Obstacle,
@@ -30,8 +29,7 @@ from kaiwo.model.obstacle import (
 )
 from kaiwo.model.request import Request
 from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows
-from kaiwo.snapshot.cluster_state import ClusterState
-from kaiwo.snapshot.node_table import CPU, MEMORY, MIB, MILLI, PODS, SIZE, USABLE
+from kaiwo.snapshot.node_table import CPU, MEMORY, PODS, SIZE, USABLE
 from kaiwo.snapshot.view import View
 
 _OF_SIZE = (Reason.NOT_ENOUGH_GPUS, Reason.NOT_ENOUGH_GPU_MEMORY, Reason.GPU_MODEL, Reason.SHARE_TOO_LARGE)
@@ -41,100 +39,39 @@ _IN_OTHER_UNITS = (
 MAX_EXAMINED = 8  # nodes whose GPUs are examined one by one: 1,250 of them took 60 ms
 MAX_NAMED = 3  # queues
 
-_Resource = tuple[IntArray, Obstacle]  # what each node has free, and the obstacle when none has enough
 
-
-@dataclass(frozen=True, slots=True)
-class NodeAvailability:
-    """What each node could give one pod of a shape, as of a version of the nodes."""
-
-    version: int
-    now: IntArray  # free devices, milli or MiB: whatever the shape is measured in
-    devices: IntArray  # that would serve it if they were free
-    largest_mib: IntArray  # of those devices
-
-
-class AvailabilityCache:
-    def __init__(self, state: ClusterState, start: View, view: View) -> None:
-        self._shapes, self._start, self._view = state.backlog.shapes, start, view
-        self._kept: dict[int, NodeAvailability] = state.caches.setdefault("offers", {})
-
-    def of(self, shape: int) -> NodeAvailability:
-        want = self._shapes[shape]
-        kept = self._kept[shape] = _repaired(self._start, want, self._kept.get(shape) or _unknown(self._view))
-        return _repaired(self._view, want, kept)
-
-
-def availability_in(view: View, want: Request, rows: Rows) -> NodeAvailability:
-    """Computed afresh, for these nodes."""
-    now, devices, largest = np.zeros((3, len(view.nodes.names)), np.int64)
-    now[rows], devices[rows], largest[rows] = _availability(view, want, rows)
-    return NodeAvailability(view.clock, now, devices, largest)
-
-
-def _unknown(view: View) -> NodeAvailability:
-    nothing = np.zeros(len(view.nodes.names), np.int64)
-    return NodeAvailability(-1, nothing, nothing, nothing)
-
-
-def _repaired(view: View, want: Request, offer: NodeAvailability) -> NodeAvailability:
-    touched = (view.changed > offer.version).nonzero()[0]
-    if not len(touched):
-        return offer
-    now, devices, largest = offer.now.copy(), offer.devices.copy(), offer.largest_mib.copy()
-    now[touched], devices[touched], largest[touched] = _availability(view, want, touched)
-    return NodeAvailability(view.clock, now, devices, largest)
-
-
-def _availability(view: View, want: Request, rows: Rows) -> tuple[IntArray, IntArray, IntArray]:
-    gpus = view.of(rows).gpus
-    able = eligible_devices(view, want, rows)
-    milli, mib, size = gpus[:, MILLI], gpus[:, MIB], gpus[:, SIZE]
-    devices, largest = able.sum(axis=1), (size * able).max(axis=1, initial=0)
-    if want.is_exclusive:
-        return pods_per_device(view, want, rows).sum(axis=1), devices, largest
-    if want.is_memory:  # the largest request whose milli, rounded down, are still free
-        usable = np.minimum(mib, ((milli + 1) * size - 1) // 1000)
-        if want.fraction_milli:  # memory counts only where the fraction is free, too
-            usable = usable * (pods_per_device(view, _fraction_alone(want), rows) > 0)
-    else:  # the largest fraction whose part of the memory, rounded down, is still free
-        usable = np.minimum(milli, ((mib + 1) * 1000 - 1) // np.maximum(size, 1))
-    if (closed := closed_devices(view, want, rows)) is not None:
-        able = able & ~closed
-    return _on_each(np.maximum(usable, 0) * able, want.gpus), devices, largest
-
-
-def _fraction_alone(want: Request) -> Request:
-    return replace(want, gpu_mib=0)
-
-
-def _on_each(free: IntArray, devices: int) -> IntArray:
-    """What a node has free on each of that many devices: the least of its best ones."""
-    if not 0 < devices <= free.shape[1]:
-        return np.zeros(len(free), np.int64)
-    best: IntArray = free.max(axis=1) if devices == 1 else np.sort(free, axis=1)[:, -devices]
-    return best
+class _Resource(NamedTuple):
+    free: IntArray  # by node
+    most: int  # of those
+    obstacle: Obstacle  # when none has enough
 
 
 def short_of(view: View, want: Request, rows: Rows, offer: NodeAvailability) -> list[Obstacle]:
     """Resources that are short on every usable node; if none is, what the closest nodes lack."""
     resources = _resources(view, want, rows, offer)
-    short = [obstacle for free, obstacle in resources if not (free >= _least(want, obstacle)).any()]
+    short = [each.obstacle for each in resources if each.most < _least(want, each.obstacle)]
     everywhere = [_as_sizes(view, rows, obstacle) for obstacle in short]
     return everywhere or _short_beside_the_rest(view, want, rows, resources, offer)
 
 
 def too_large(view: View, want: Request, offer: NodeAvailability) -> list[Obstacle]:
     """Resources other than GPUs of which even an empty node has too little: no change of GPUs helps."""
-    rows = np.arange(len(view.nodes.names))
+    rows = view.all_rows
     resources = _resources(view, replace(want, gpus=0), rows, offer)
-    sizes = [_as_sizes(view, rows, obstacle) for _, obstacle in resources]
+    sizes = [_as_sizes(view, rows, each.obstacle) for each in resources]
     return [each for each in sizes if _is_size_of_all(each)]
 
 
 def is_permanent(obstacle: Obstacle) -> bool:
     """No work that ends removes it: nothing that it may use is that large, or of that kind."""
-    return _is_size_of_all(obstacle) or obstacle.facts == GangBound(GangLimit.CLUSTER) or obstacle.reason in _OF_SIZE
+    facts = obstacle.facts
+    is_too_small = isinstance(facts, LevelShort) and facts.is_too_small
+    return (
+        is_too_small
+        or _is_size_of_all(obstacle)
+        or facts == GangBound(GangLimit.CLUSTER)
+        or (obstacle.reason in _OF_SIZE)
+    )
 
 
 def _is_size_of_all(obstacle: Obstacle) -> bool:
@@ -159,19 +96,20 @@ def largest_device_mib(view: View, want: Request) -> int:
 
 
 def _resources(view: View, want: Request, rows: Rows, offer: NodeAvailability) -> list[_Resource]:
-    free = view.of(rows).free
+    free, most = view.of(rows).free, most_free(view, rows)
     found = [_gpus(view, want, rows, offer)] if want.gpus else []
-    for reason, unit, need, column in (
-        (Reason.NOT_ENOUGH_CPU, "milli-cpu", want.cpu_milli, CPU),
-        (Reason.NOT_ENOUGH_MEMORY, "mib", want.memory_mib, MEMORY),
-        (Reason.NOT_ENOUGH_PODS, "pods", 1, PODS),
+    for reason, unit, need, column, have in (
+        (Reason.NOT_ENOUGH_CPU, "milli-cpu", want.cpu_milli, CPU, most.cpu_milli),
+        (Reason.NOT_ENOUGH_MEMORY, "mib", want.memory_mib, MEMORY, most.memory_mib),
+        (Reason.NOT_ENOUGH_PODS, "pods", 1, PODS, most.pods),
     ):
         if need:
-            found.append((free[:, column], Obstacle(reason, need, max(0, int(free[:, column].max())), unit)))
+            found.append(_Resource(free[:, column], have, Obstacle(reason, need, max(0, have), unit)))
     for name, need in want.extended:
         has = extended_free(view, name, rows)
-        offered = None if name in view.nodes.extended_names else NotOffered()
-        found.append((has, Obstacle(Reason.NOT_ENOUGH_EXTENDED, need, max(0, int(has.max())), "", name, offered)))
+        offered, have = None if name in view.nodes.extended_names else NotOffered(), int(has.max())
+        obstacle = Obstacle(Reason.NOT_ENOUGH_EXTENDED, need, max(0, have), "", name, offered)
+        found.append(_Resource(has, have, obstacle))
     return found
 
 
@@ -202,11 +140,11 @@ def _short_beside_the_rest(
     view: View, want: Request, rows: Rows, resources: list[_Resource], offer: NodeAvailability
 ) -> list[Obstacle]:
     """Each resource is free somewhere, but never all on one node: what the closest nodes lack."""
-    lacks = [free < _least(want, obstacle) for free, obstacle in resources]
+    lacks = [each.free < _least(want, each.obstacle) for each in resources]
     how_many = np.sum(lacks, axis=0)
     closest = how_many == how_many.min()
     found = []
-    for (free, obstacle), lacking in zip(resources, lacks, strict=True):
+    for (free, _, obstacle), lacking in zip(resources, lacks, strict=True):
         here = (lacking & closest).nonzero()[0]
         if len(here) and (in_other_mode := _in_another_mode(view, want, rows[here], obstacle, offer)) is not None:
             found.append(in_other_mode)
@@ -236,33 +174,35 @@ def _least(want: Request, obstacle: Obstacle) -> int:
 
 
 def _gpus(view: View, want: Request, rows: Rows, offer: NodeAvailability) -> _Resource:
-    now = offer.now[rows]
+    here = among(view, offer, rows)
+    resource = partial(_Resource, here.now, here.most_now)
     if (too_large_share := over_share_bound(view, want, rows)) is not None:
-        return now, too_large_share
-    if want.is_memory and (largest := int(offer.largest_mib[rows].max())) < want.gpu_mib:
-        bound = _size_bound(largest, int(offer.largest_mib.max()), want.gpu_mib)
-        return now, Obstacle(Reason.NOT_ENOUGH_GPU_MEMORY, want.gpu_mib, largest, "mib", want.reservation, bound)
-    if (devices := int(offer.devices[rows].max())) < want.gpus:
+        return resource(too_large_share)
+    if want.is_memory and here.most_mib < want.gpu_mib:
+        bound = _size_bound(here.most_mib, offer.most_mib, want.gpu_mib)
+        reason = Reason.NOT_ENOUGH_GPU_MEMORY
+        return resource(Obstacle(reason, want.gpu_mib, here.most_mib, "mib", want.reservation, bound))
+    if (devices := here.most_devices) < want.gpus:
         if (in_other_mode := after_mode_change(view, want, rows)) is not None:
-            return now, in_other_mode
-        bound = _size_bound(devices, int(offer.devices.max()), want.gpus)
+            return resource(in_other_mode)
+        bound = _size_bound(devices, offer.most_devices, want.gpus)
         unit = "gpus" if want.is_exclusive else "devices"
-        return now, Obstacle(Reason.NOT_ENOUGH_GPUS, want.gpus, devices, unit, want.reservation, bound)
-    have = int(now.max())
+        return resource(Obstacle(Reason.NOT_ENOUGH_GPUS, want.gpus, devices, unit, want.reservation, bound))
+    have = here.most_now
     if want.is_exclusive:
-        return now, Obstacle(Reason.NOT_ENOUGH_FREE_GPUS, want.gpus, have, "gpus", want.reservation)
+        return resource(Obstacle(Reason.NOT_ENOUGH_FREE_GPUS, want.gpus, have, "gpus", want.reservation))
     several = f"{want.gpus} devices" if want.gpus > 1 else ""
     if (others := _shared_by_others(view, want, rows, have)) is not None:
         unit = "mib" if want.is_memory else "milli-gpu"
-        return now, Obstacle(Reason.MAY_NOT_SHARE, want.gpu_mib or want.gpu_milli, have, unit, several, others)
+        return resource(Obstacle(Reason.MAY_NOT_SHARE, want.gpu_mib or want.gpu_milli, have, unit, several, others))
     closed = closed_by_tenants(view, want, rows)
     apart = MoreBesideTenants() if closed is not None and closed.any() else None
     if want.is_memory and want.fraction_milli and not have:
-        alone = _fraction_alone(want)
+        alone = fraction_alone(want)
         return _gpus(view, alone, rows, availability_in(view, alone, rows))
     if want.is_memory:
-        return now, Obstacle(Reason.NOT_ENOUGH_FREE_GPU_MEMORY, want.gpu_mib, have, "mib", several, apart)
-    return now, Obstacle(Reason.NOT_ENOUGH_FREE_GPU_SHARE, want.gpu_milli, have, "milli-gpu", several, apart)
+        return resource(Obstacle(Reason.NOT_ENOUGH_FREE_GPU_MEMORY, want.gpu_mib, have, "mib", several, apart))
+    return resource(Obstacle(Reason.NOT_ENOUGH_FREE_GPU_SHARE, want.gpu_milli, have, "milli-gpu", several, apart))
 
 
 def _shared_by_others(view: View, want: Request, rows: Rows, have: int) -> SharedByOthers | None:

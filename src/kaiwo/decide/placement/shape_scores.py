@@ -1,14 +1,16 @@
 """Score nodes for each shape, and count how many pods fit: computed once, then updated only for nodes that changed.
 
-The scores at the start of a cycle are kept in the cluster state's caches: the next cycle updates only what changed.
+What is known at the start of a cycle is kept in the cluster state's caches: the next cycle updates only what changed.
+Nodes are scored for a shape only when a pod of it is placed: of 51 kinds that wait, one change lets one or two start.
 """
 
 from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
-from kaiwo.decide.placement.node_fit import CapacityMask, pods_that_fit
+from kaiwo.decide.placement.node_fit import CapacityMask, may_fit, pods_that_fit
 from kaiwo.decide.placement.pod_affinity import affinity_verdicts, domains_of, sum_by_domain
 from kaiwo.gpus.device_fit import pods_per_device
 from kaiwo.model.request import Request
@@ -31,9 +33,10 @@ class ShapeState(msgspec.Struct, frozen=True):
 
     version: int
     slots: IntArray  # how many pods fit
-    score: IntArray  # how good; NOWHERE where none fits
+    score: IntArray  # how good, as of the version `scored`; NOWHERE where none fits
     allowed: BoolArray  # by the static filters
     room: int  # how many pods fit in all, at most
+    scored: int
 
 
 class ShapeScores:
@@ -55,21 +58,24 @@ class ShapeScores:
         self._redefined_at = int(working.nodes.node_changed.max(initial=-1))
 
     def state(self, shape: int, mask: CapacityMask | None = None) -> ShapeState:
-        """The state of a shape after all placements so far, under the mask."""
-        now = self._current.get(shape)
-        if now is None:
-            now = self._kept.get(shape) or _unknown(len(self.view.nodes.names))
-            now = self._repaired(self.start, self._shapes[shape], now)
-            if shape in self._kept or len(self._kept) < MAX_KEPT:
-                self._kept[shape] = now
+        """The state of a shape after all placements so far, under the mask; its scores may be older."""
         want = self._shapes[shape]
-        now = self._current[shape] = self._repaired(self.view, want, now)
+        if mask is not None or want.neighbours is not None:
+            return self.scored(shape, mask)
+        return self._fitted(shape, want)
+
+    def scored(self, shape: int, mask: CapacityMask | None = None) -> ShapeState:
+        """The same with its scores."""
+        want = self._shapes[shape]
+        now = self._fitted(shape, want)
+        if now.scored < now.version:
+            now = self._current[shape] = self._scored(shape, want, now)
         return self._with_mask_and_affinity(want, now, mask)
 
     def state_of(self, want: Request, mask: CapacityMask | None = None) -> ShapeState:
         """The same for a request that no waiting workload has; kept for this cycle only."""
         now = self._by_request.get(want) or _unknown(len(self.view.nodes.names))
-        now = self._by_request[want] = self._repaired(self.view, want, now)
+        now = self._by_request[want] = self._rescored(self.view, want, self._refitted(self.view, want, now))
         return self._with_mask_and_affinity(want, now, mask)
 
     def mark_filled(self, shape: int, row: int) -> None:
@@ -78,7 +84,7 @@ class ShapeScores:
         slots, score = now.slots.copy(), now.score.copy()
         slots[row], score[row] = 0, NOWHERE
         room = now.room - int(now.slots[row])
-        self._current[shape] = ShapeState(self.view.clock, slots, score, now.allowed, room)
+        self._current[shape] = ShapeState(self.view.clock, slots, score, now.allowed, room, self.view.clock)
 
     def pods_per_device_on(self, want: Request, row: int, mask: CapacityMask | None) -> IntArray:
         """How often one device's part of a request fits on each device of a node."""
@@ -100,8 +106,10 @@ class ShapeScores:
             rows = mask.rows[plain.slots[mask.rows] > 0]
             if len(rows):
                 view = mask.over(self.view, rows)
-                slots[rows], score[rows] = evaluate(view, want, rows, self._active, plain.allowed[rows])
-            known = ShapeState(self.view.clock, slots, score, plain.allowed, int(slots.sum()))
+                slots[rows] = fitting(view, want, rows, self._active, plain.allowed[rows])
+                score[rows] = scores_of(view, want, rows, self._active, slots[rows])
+            clock = self.view.clock
+            known = ShapeState(clock, slots, score, plain.allowed, int(slots.sum()), clock)
             self._masked[want, mask.key] = known
         return known
 
@@ -112,19 +120,55 @@ class ShapeScores:
             known = self._by_affinity[want] = with_affinity(self.working, want, plain)
         return known
 
-    def _repaired(self, view: View, want: Request, state: ShapeState) -> ShapeState:
+    def _fitted(self, shape: int, want: Request) -> ShapeState:
+        now = self._current.get(shape)
+        if now is None:
+            now = self._refitted(self.start, want, self._kept.get(shape) or _unknown(len(self.view.nodes.names)))
+            if shape in self._kept or len(self._kept) < MAX_KEPT:
+                self._kept[shape] = now
+        now = self._current[shape] = self._refitted(self.view, want, now)
+        return now
+
+    def _scored(self, shape: int, want: Request, now: ShapeState) -> ShapeState:
+        """Scored as of the start of the cycle first, for the next cycle to build on."""
+        kept = self._kept.get(shape)
+        if kept is not None and now.scored < kept.version:
+            if kept.scored < kept.version:
+                kept = self._kept[shape] = self._rescored(self.start, want, kept)
+            now = replace(now, score=kept.score, scored=kept.scored)
+        return self._rescored(self.view, want, now)
+
+    def _refitted(self, view: View, want: Request, state: ShapeState) -> ShapeState:
+        """Count again how many pods fit on the nodes that changed."""
         if state.version >= view.clock:
             return state
-        touched = (view.changed > state.version).nonzero()[0]
+        touched = view.touched_since(state.version)
         if not len(touched):
-            return ShapeState(view.clock, state.slots, state.score, state.allowed, state.room)
+            return replace(state, version=view.clock)
         may = state.allowed if self._redefined_at <= state.version else self._allowed(view, want)
+        if not self._active.free_filters and not may_fit(view, want, touched):
+            # Usually so after a pod took what was freed: then most shapes need not be examined again.
+            return _without_room(view, state, touched, may)
         if len(touched) == len(state.slots):
-            slots, score = evaluate(view, want, touched, self._active, may)
+            slots = fitting(view, want, touched, self._active, may)
         else:
-            slots, score = state.slots.copy(), state.score.copy()
-            slots[touched], score[touched] = evaluate(view, want, touched, self._active, may[touched])
-        return ShapeState(view.clock, slots, score, may, int(slots.sum()))
+            slots = state.slots.copy()
+            slots[touched] = fitting(view, want, touched, self._active, may[touched])
+        return ShapeState(view.clock, slots, state.score, may, int(slots.sum()), state.scored)
+
+    def _rescored(self, view: View, want: Request, state: ShapeState) -> ShapeState:
+        """Score the nodes again that changed since they were scored."""
+        if state.scored >= state.version:
+            return state
+        touched = view.touched_since(state.scored)
+        if len(touched) == len(state.slots):
+            score = scores_of(view, want, touched, self._active, state.slots)
+        elif len(touched):
+            score = state.score.copy()
+            score[touched] = scores_of(view, want, touched, self._active, state.slots[touched])
+        else:
+            score = state.score
+        return replace(state, score=score, scored=state.version)
 
     def _allowed(self, view: View, want: Request) -> BoolArray:
         """The nodes that the static filters allow: they are called once for all requests that look alike to them."""
@@ -141,7 +185,16 @@ class ShapeScores:
 
 def _unknown(rows: int) -> ShapeState:
     nothing = np.zeros(rows, np.int64)
-    return ShapeState(-1, nothing, nothing, np.zeros(rows, np.bool_), 0)
+    return ShapeState(-1, nothing, nothing, np.zeros(rows, np.bool_), 0, -1)
+
+
+def _without_room(view: View, state: ShapeState, rows: Rows, allowed: BoolArray) -> ShapeState:
+    """The state when no pod fits on these nodes."""
+    slots, lost = state.slots, int(state.slots[rows].sum())
+    if lost:
+        slots = slots.copy()
+        slots[rows] = 0
+    return ShapeState(view.clock, slots, state.score, allowed, state.room - lost, state.scored)
 
 
 def allowed(view: View, want: Request, nodes: Rows, filters: tuple[Filter, ...]) -> BoolArray:
@@ -151,24 +204,27 @@ def allowed(view: View, want: Request, nodes: Rows, filters: tuple[Filter, ...])
     return verdict
 
 
-def evaluate(
-    view: View, want: Request, nodes: Rows, active: ActivePlugins, may: BoolArray
-) -> tuple[IntArray, IntArray]:
-    """Slots and score of these nodes; the static filters allow those in `may`."""
+def fitting(view: View, want: Request, nodes: Rows, active: ActivePlugins, may: BoolArray) -> IntArray:
+    """How many pods fit on these nodes; the static filters allow those in `may`."""
     slots = pods_that_fit(view, want, nodes) * may
     if active.free_filters:
         slots *= allowed(view, want, nodes, active.free_filters)
+    return slots
+
+
+def scores_of(view: View, want: Request, nodes: Rows, active: ActivePlugins, slots: IntArray) -> IntArray:
+    """The weighted scores of these nodes, where `slots` pods fit."""
     total = np.zeros(len(nodes), np.int64)
     for plugin, weight in scores_for(want, active):
         total += weight * call_score(plugin.name, plugin.score, len(nodes), view, want, nodes)
     total[slots <= 0] = NOWHERE
-    return slots, total
+    return total
 
 
 def with_affinity(working: WorkingCopy, want: Request, plain: ShapeState) -> ShapeState:
     """The nodes where the rules between pods allow one more pod; `room` also counts what other placements may open."""
     if not plain.slots.any():  # the rules cannot open a node to it, however many there are
-        return ShapeState(working.view.clock, plain.slots, plain.score, plain.allowed, 0)
+        return replace(plain, room=0)
     final = now = np.ones(len(plain.slots), np.bool_)
     for verdict in affinity_verdicts(working, want):
         now = now & verdict.mask
@@ -177,8 +233,8 @@ def with_affinity(working: WorkingCopy, want: Request, plain: ShapeState) -> Sha
     for level in levels:
         most = np.where(domains_of(working.nodes, level) >= 0, np.minimum(most, 1), most)
     room = min([int(most.sum()), *(_one_per_domain(working.view, most, level) for level in levels)])
-    slots = most * now
-    return ShapeState(working.view.clock, slots, np.where(slots > 0, plain.score, NOWHERE), plain.allowed, room)
+    slots, clock = most * now, working.view.clock
+    return ShapeState(clock, slots, np.where(slots > 0, plain.score, NOWHERE), plain.allowed, room, clock)
 
 
 def _one_per_domain(view: View, slots: IntArray, level: str) -> int:
