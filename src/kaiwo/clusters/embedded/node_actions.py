@@ -1,6 +1,6 @@
 """What people and node agents do to nodes and devices of an embedded cluster: cordon, drain, add, remove, change."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -8,10 +8,11 @@ from kaiwo.clusters.embedded import transitions
 from kaiwo.clusters.embedded.admission import check_node, find_node
 from kaiwo.clusters.embedded.state import Transaction, TransactionRunner
 from kaiwo.clusters.ledger import devices_in_use, keep_devices_in_use
-from kaiwo.clusters.protocol import PodRun
-from kaiwo.model.errors import RefusedError
-from kaiwo.model.gpu import Share
-from kaiwo.model.node import Node
+from kaiwo.clusters.protocol import NodeFault, PodRun
+from kaiwo.model.errors import NotFoundError, RefusedError
+from kaiwo.model.gpus.gpu import Share
+from kaiwo.model.node import CountedAmounts, Node
+from kaiwo.model.recovery import BadNode, after_failure, after_return, remember_bad
 
 
 class EmbeddedNodes:
@@ -31,6 +32,24 @@ class EmbeddedNodes:
 
         evicted = await self._runner.transact(act)
         return evicted
+
+    async def fail(self, name: str, fault: NodeFault, who: str = "") -> None:
+        def act(transaction: Transaction) -> None:
+            node = find_node(transaction.state, name)
+            after = _failed(node, fault, max(1, transaction.now_s))
+            if after != node:
+                transaction.put_node(after)
+
+        await self._runner.transact(act)
+
+    async def restore(self, name: str, who: str = "") -> None:
+        def act(transaction: Transaction) -> None:
+            node = find_node(transaction.state, name)
+            after = _restored(node, transaction.now_s)
+            if after != node:
+                transaction.put_node(after)
+
+        await self._runner.transact(act)
 
     async def put(self, node: Node, who: str = "") -> None:
         def act(transaction: Transaction) -> None:
@@ -77,6 +96,9 @@ class EmbeddedDevices:
         placement = self._runner.state.pods.get((workload, pod))
         return PodRun() if placement is None else PodRun(placement.run.id, self.grade_of(placement.run.id))
 
+    async def set_counted(self, amounts: CountedAmounts) -> None:
+        self._runner.state.ledger.counted = amounts
+
     async def set_holders(self, node: str, holders: Mapping[str, tuple[Share, ...]] | None) -> None:
         """This cluster assigns devices itself, and knows who holds them."""
 
@@ -90,6 +112,34 @@ def evict_all_pods(transaction: Transaction, node: str, message: str) -> tuple[s
     for workload, pod in transaction.state.pods_on.get(node, ()):
         pods_of.setdefault(workload, []).append(pod)
     return tuple(name for name, pods in pods_of.items() if transitions.evict(transaction, name, pods, message))
+
+
+def remember_bad_nodes(transaction: Transaction, bad_nodes: Sequence[BadNode]) -> None:
+    """Workloads that lost pods on these nodes do not come back to them."""
+    for bad in bad_nodes:
+        node = transaction.state.nodes.get(bad.node)
+        if node is not None:
+            transaction.put_node(replace(node, failure=remember_bad(node.failure, [bad.workload])))
+
+
+def _failed(node: Node, fault: NodeFault, now_s: int) -> Node:
+    reason = fault.reason or "it failed"
+    if not fault.gpu:
+        now = after_failure(node.failure, now_s, is_fenced=not fault.is_unreachable)
+        return replace(node, ready=False, reason=reason, failure=now)
+    if all(gpu.id != fault.gpu for gpu in node.gpus):
+        raise NotFoundError(f"node {node.name} has no GPU {fault.gpu}; kaiwo gpus --node {node.name} lists them")
+    broken = {"healthy": False, "reason": reason, "failed_s": now_s}
+    return replace(node, gpus=tuple(replace(gpu, **broken) if gpu.id == fault.gpu else gpu for gpu in node.gpus))
+
+
+def _restored(node: Node, now_s: int) -> Node:
+    works = {"healthy": True, "reason": "", "failed_s": 0}
+    gpus = tuple(replace(gpu, **works) if gpu.failed_s else gpu for gpu in node.gpus)
+    node = replace(node, gpus=gpus)
+    if not node.failure.since_s:
+        return node
+    return replace(node, ready=True, reason="", failure=after_return(node.failure, now_s))
 
 
 def _cordon(transaction: Transaction, name: str, cordoned: bool, reason: str) -> None:

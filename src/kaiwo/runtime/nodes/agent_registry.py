@@ -18,7 +18,7 @@ from kaiwo.devices.agent_messages import Correction, GpuSample, Hello, Line, Sam
 from kaiwo.devices.inventory import Inventory
 from kaiwo.devices.sharing.share_types import IsolationSupport
 from kaiwo.model.errors import ConfigError, NotFoundError, RefusedError
-from kaiwo.model.gpu import Gpu, with_health_of
+from kaiwo.model.gpus.gpu import Gpu, with_health_of
 from kaiwo.model.node import DeviceLinks, Node
 from kaiwo.runtime.log import emit
 from kaiwo.runtime.nodes.agent_report_checks import check_devices, check_inventory, check_sample, check_wiring
@@ -42,6 +42,7 @@ class KnownAgent(msgspec.Struct):
     implausible: Mapping[str, str] = {}  # by GPU: why a value that its agent reports is impossible
     notes: tuple[str, ...] = ()  # what was left out of the inventory
     lists_holders: bool = False  # it says which pods hold which devices
+    failed_since: dict[str, int] = {}  # by physical GPU that does not work
 
     def gpu(self, device: str) -> GpuSample | None:
         return next((gpu for gpu in self.sample.gpus if gpu.id == device), None) if self.sample else None
@@ -50,8 +51,13 @@ class KnownAgent(msgspec.Struct):
 class AgentRegistry:
     """All agents of a cluster. Lives on the event loop."""
 
-    def __init__(self, devices: DeviceControl, clock: Callable[[], float] = time.monotonic) -> None:
-        self._devices, self._clock = devices, clock
+    def __init__(
+        self,
+        devices: DeviceControl,
+        clock: Callable[[], float] = time.monotonic,
+        now_s: Callable[[], int] = lambda: int(time.time()),  # the cluster's
+    ) -> None:
+        self._devices, self._clock, self._now_s = devices, clock, now_s
         self._agents: dict[str, KnownAgent] = {}
         self._streams: dict[str, set[int]] = {}  # the open ones; a restarted agent may have two for a moment
         self._opened = 0
@@ -130,7 +136,7 @@ class AgentRegistry:
             lists_holders=line.held is not None,
         )  # fmt: skip
         if before is not None:
-            agent.is_lost = before.is_lost
+            agent.is_lost, agent.failed_since = before.is_lost, before.failed_since
             agent.sample = before.sample
             if before.sample and implausible != before.implausible:
                 agent.sample = check_sample(before.sample, inventory, implausible)
@@ -154,6 +160,7 @@ class AgentRegistry:
             replace(gpu, reason=printable(gpu.reason)) if gpu.reason else gpu
             for gpu in devices_of(inventory, agent.platform)
         )
+        devices = self._with_failures(agent, inventory, devices)
         if devices == agent.published:
             return
         if self._devices.lists_devices:
@@ -162,6 +169,16 @@ class AgentRegistry:
             update = partial(_with_devices, gpus=devices, wiring=wiring_of(inventory, devices))
         await self._devices.change_devices(agent.node, lambda node: self.overlay(update(node)))
         agent.published = devices
+
+    def _with_failures(self, agent: KnownAgent, inventory: Inventory, devices: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
+        """Since when devices are broken, so that work on them recovers elsewhere. A degraded GPU still works."""
+        failed = [gpu.id for gpu in inventory.gpus if gpu.health == "failed"]
+        now_s = max(1, self._now_s()) if failed else 0
+        since = agent.failed_since = {name: agent.failed_since.get(name, now_s) for name in failed}
+        return tuple(
+            replace(gpu, failed_s=since[gpu.parent or gpu.id]) if (gpu.parent or gpu.id) in since else gpu
+            for gpu in devices
+        )
 
 
 def _with_devices(node: Node, gpus: tuple[Gpu, ...], wiring: DeviceLinks) -> Node:

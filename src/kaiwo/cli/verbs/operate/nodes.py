@@ -1,11 +1,12 @@
-"""`kaiwo nodes`: list nodes; cordon, uncordon or drain them."""
+"""`kaiwo nodes`: list nodes; cordon, uncordon, drain, fail or restore them."""
 
 from collections.abc import Iterable
 from typing import Any
 
 import click
 
-from kaiwo.api.views import NodeView, Outcome
+from kaiwo.api.views.answers import Outcome
+from kaiwo.api.views.nodes import NodeView
 from kaiwo.cli.client.api_client import ApiClient, object_path
 from kaiwo.cli.lists.object_kinds import NODES
 from kaiwo.cli.lists.show_list import list_options, show_list
@@ -22,7 +23,7 @@ from kaiwo.model.amounts import count
 @list_options(NODES)
 @click.pass_context
 def nodes(ctx: click.Context, **options: Any) -> None:
-    """List nodes; cordon, uncordon or drain them.
+    """List nodes; cordon, uncordon, drain, fail or restore them.
 
     \b
     Examples:
@@ -73,3 +74,39 @@ _node_verb(
     ' --reason "new fan"',
     stops_work=True,
 )
+
+
+@nodes.command("fail")
+@click.argument("names", nargs=-1, required=True, metavar="NODE...", shell_complete=complete_node)
+@click.option("--gpu", metavar="GPU", default="", help="Only this GPU of the node failed.")
+@click.option(
+    "--unreachable", is_flag=True, help="The node does not answer, but its pods may still run: nothing replaces them."
+)
+@click.option("--reason", metavar="TEXT", default="", help="Why: shown with the node, and in the audit.")
+@yes_option
+def fail(names: tuple[str, ...], gpu: str, unreachable: bool, reason: str, yes: bool) -> int:
+    """Treat nodes, or one GPU of a node, as failed. Their work recovers on other nodes; kaiwo recovery shows how.
+
+    Use it to practise on virtual nodes, or for a machine that you know to be off. On Kubernetes, nodes fail by
+    themselves, and the taint node.kubernetes.io/out-of-service tells that one is off.
+
+    \b
+    Examples:
+      kaiwo nodes fail node-3
+      kaiwo nodes fail node-3 --gpu gpu-1 --reason "uncorrectable memory error"
+      kaiwo nodes fail node-3 --unreachable
+    """
+    server = connect_server()
+    if not yes and not unreachable and not gpu:
+        confirm_stop(lambda: _running_on(server, names))
+    fields: dict[str, Any] = {"reason": reason, "gpu": gpu, "unreachable": unreachable}
+
+    def change(name: str) -> None:
+        given = {key: value for key, value in fields.items() if value}
+        body = server.post(f"{object_path('nodes', name)}/fail", given)
+        printing.print_outcome(body, server.decode(body, Outcome))
+
+    return run_for_each(names, change)
+
+
+_node_verb("restore", "These nodes and all their GPUs work again. One that failed often takes work after a while.")

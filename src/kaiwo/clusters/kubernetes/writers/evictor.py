@@ -3,20 +3,25 @@
 All that stops for one beneficiary is a set: it is evicted as a whole or not at all. Budgets are counted for the whole
 set, then every pod is tried with a dry run, and only when the server would evict all of them does the first one go.
 Outcomes come back through the cache. Never begins the same eviction twice, or evicts a part of a gang that cannot run
-without it.
+without it, unless a failure took it away. A lost pod is deleted without its kubelet only where its node is gone or has
+the taint `out-of-service`: otherwise it may still run.
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
+from urllib.parse import quote
 
 import msgspec
 
+from kaiwo.clusters.kubernetes.cache.node_cache import OUT_OF_SERVICE
 from kaiwo.clusters.kubernetes.client import ApiError, StandbyError, UnreachableError
+from kaiwo.clusters.kubernetes.client.connection import STRATEGIC
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod
+from kaiwo.clusters.kubernetes.decode.wire_objects import Node as WireNode
 from kaiwo.clusters.kubernetes.writers.coalescing_writer import MAX_CHARACTERS
 from kaiwo.clusters.kubernetes.writers.pod_writes import AcceptedWrite, PodWrites, pod_path
-from kaiwo.clusters.plan_checks import by_workload, check_evictions, eviction_sentence
+from kaiwo.clusters.plan_checks import by_workload, check_evictions, eviction_sentence, is_recovery
 from kaiwo.model.plan import Eviction, EvictionCause
 
 EVICTION_TRIES = 10  # over about two minutes, in which a disruption budget may open
@@ -24,6 +29,8 @@ ERROR_TRIES = 3  # for a server error, which is also the answer for a pod that c
 TOO_MANY_REQUESTS = 429  # a disruption budget refuses the eviction
 REFUSED_S = 600.0  # how long a pod counts as not evictable after a final refusal
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
+MAX_GRACE_S = 3600  # whoever asks for more time to go would never be stopped for others
+_read_node = msgspec.json.Decoder(WireNode).decode
 
 
 class PodEviction(NamedTuple):
@@ -43,6 +50,7 @@ class Evictor:
 
     def __init__(self, writes: PodWrites, now_s: Callable[[], int], refused: Callable[[str], None]) -> None:
         self._writes, self._cache, self._now_s, self._refused = writes, writes.cache, now_s, refused
+        self._deleting: set[str] = set()  # UIDs of pods that are deleted without their kubelet
 
     def evict(self, evictions: Sequence[Eviction]) -> list[str]:
         """Begin every eviction that passes the checks. Returns `workload/pod` of what was begun."""
@@ -53,13 +61,66 @@ class Evictor:
             begun += [f"{name}/{slot}" for slot in found]
             sets.setdefault(own[0].beneficiary or name, []).extend(found.values())
         for each in filter(None, sets.values()):
-            self._writes.spawn(self._evict_set(each))
+            dead = [one for one in each if self._is_dead(one)]
+            for one in dead:
+                self._writes.spawn(self._delete_dead(one.pod, one.eviction))
+            if len(dead) < len(each):
+                self._writes.spawn(self._evict_set([one for one in each if one not in dead]))
         return begun
+
+    def delete_leaving_pods_on_fenced_nodes(self) -> None:
+        """No kubelet is left to stop them. Kubernetes would delete them too, up to a minute later."""
+        for pod in self._cache.leaving_pods_on_fenced_nodes():
+            if pod.uid not in self._deleting:
+                self._writes.spawn(self._delete_dead(pod))
+
+    def _is_dead(self, each: PodEviction) -> bool:
+        return each.eviction.cause is EvictionCause.RECOVERY and self._cache.node_cache.is_fenced(each.pod.node)
+
+    async def _delete_dead(self, pod: CachedPod, eviction: Eviction | None = None) -> None:
+        """Delete a pod without its kubelet. First the server is asked whether its node is really gone or fenced."""
+        self._deleting.add(pod.uid)
+        try:
+            if not await self._is_fenced(pod.node):
+                self._writes.report("not-fenced", level="warning", pod=f"{pod.namespace}/{pod.name}", node=pod.node)
+                self._cache.in_flight.end_eviction(pod)
+                return
+            reason = f"its node {pod.node} failed and is fenced"
+            await self._writes.client.patch(
+                f"{pod_path(pod)}/status", _disruption(pod, reason), STRATEGIC, reason=reason
+            )
+            await self._writes.client.write("DELETE", pod_path(pod), _deletion(pod), reason=reason)
+            if eviction is not None:
+                self._writes.succeeded(AcceptedWrite(pod, eviction=eviction))
+        except ApiError as error:
+            if error.is_not_found or error.is_conflict:
+                await self._writes.refetch(pod)
+            else:
+                self._failed_to_delete(pod, error.message)
+        except UnreachableError as error:
+            self._failed_to_delete(pod, str(error))
+        finally:
+            self._deleting.discard(pod.uid)
+            self._writes.publish()
+
+    def _failed_to_delete(self, pod: CachedPod, why: str) -> None:
+        self._writes.report("delete-failed", level="warning", pod=f"{pod.namespace}/{pod.name}", error=why)
+        self._cache.in_flight.end_eviction(pod)
+
+    async def _is_fenced(self, node: str) -> bool:
+        try:
+            found = _read_node(await self._writes.client.read(f"/api/v1/nodes/{quote(node)}"))
+        except ApiError as error:
+            if error.is_not_found:
+                return True
+            raise
+        return any(taint.key == OUT_OF_SERVICE for taint in found.spec.taints or ())
 
     def _begin(self, name: str, evictions: Sequence[Eviction]) -> dict[str, PodEviction]:
         cache = self._cache
         workload, placed = cache.published.workloads.get(name), cache.published.pods.get(name, {})
-        checked = check_evictions(name, workload, [each.pod for each in evictions], placed)
+        pods = [each.pod for each in evictions]
+        checked = check_evictions(name, workload, pods, placed, is_recovery(evictions))
         cache.queue_events(checked.events)
         begun: dict[str, PodEviction] = {}
         for slot in checked.pods:
@@ -109,7 +170,7 @@ class Evictor:
     async def _try(self, pod: CachedPod) -> EvictionRefusal | None:
         """Why the server would not evict a pod now; None: it would, or the pod is gone."""
         try:
-            await self._writes.client.write("POST", f"{pod_path(pod)}/eviction?dryRun=All", _eviction(pod), tries=1)
+            await self._writes.client.write("POST", f"{pod_path(pod)}/eviction?dryRun=All", eviction_body(pod), tries=1)
         except ApiError as error:
             if error.is_not_found or error.is_conflict:
                 return None
@@ -125,7 +186,7 @@ class Evictor:
         for tried in range(1, EVICTION_TRIES + 1):
             try:
                 path, reason = f"{pod_path(pod)}/eviction", eviction_sentence(eviction)
-                await self._writes.client.write("POST", path, _eviction(pod), tries=1, reason=reason)
+                await self._writes.client.write("POST", path, eviction_body(pod), tries=1, reason=reason)
                 self._writes.succeeded(AcceptedWrite(pod, eviction=eviction))
                 return
             except ApiError as error:
@@ -165,12 +226,26 @@ class Evictor:
         self._writes.publish()
 
 
-def _eviction(pod: CachedPod) -> bytes:
+def _disruption(pod: CachedPod, reason: str) -> bytes:
+    """The condition that tells the owner of a pod, such as a Job, that the pod itself did not fail."""
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": "NodeFailed", "message": reason}
+    return msgspec.json.encode({"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}})
+
+
+def _deletion(pod: CachedPod) -> bytes:
+    """At once, and with the UID: no other pod of that name is deleted."""
+    return msgspec.json.encode({"gracePeriodSeconds": 0, "preconditions": {"uid": pod.uid}})
+
+
+def eviction_body(pod: CachedPod) -> bytes:
     """With the UID: no other pod of that name is evicted."""
+    options: dict[str, object] = {"preconditions": {"uid": pod.uid}}
+    if pod.asked_grace_s > MAX_GRACE_S:
+        options["gracePeriodSeconds"] = MAX_GRACE_S
     body = {
         "apiVersion": "policy/v1",
         "kind": "Eviction",
         "metadata": {"name": pod.name, "namespace": pod.namespace},
-        "deleteOptions": {"preconditions": {"uid": pod.uid}},
+        "deleteOptions": options,
     }
     return msgspec.json.encode(body)
