@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kaiwo.model.gpu import Gpu
+from kaiwo.model.gpus.gpu import Gpu
 from kaiwo.model.network.topology import Attachment, Domain, NetworkLink, Topology, TopologyLevel
 from kaiwo.model.node import DeviceLinks, Node
 from kaiwo.snapshot.array_types import IntArray
@@ -120,6 +120,14 @@ def test_a_topology_without_rates_is_not_known() -> None:
     found = rates(Topology("labels", (TopologyLevel("leaf", "x"),)), ["a", "b"])
     assert bus_bandwidth(found, counts([8, 8], [8, 0])).tolist() == [-1, 7 * 48_000]
     assert all_reduce_us(found, counts([8, 8]), GIB).tolist() == [-1]
+
+
+def test_the_links_of_a_written_domain_count_once() -> None:
+    """Its name is that of the domain and, since nothing was joined to it, that of its only part as well."""
+    domains = (Domain("a", "leaf", nodes=("n1",)), Domain("b", "leaf", nodes=("n2",)))
+    links = (NetworkLink("a", "up", 50_000, 2), NetworkLink("b", "up", 50_000, 4, 1))
+    written = Topology("t", (TopologyLevel("leaf"),), domains, (), links, node_port_mb_s=50_000, node_ports=8)
+    assert rates(written, ["n1", "n2"]).rails[0].uplink_mb_s.tolist() == [2 * NIC, 3 * NIC]
 
 
 def test_levels_from_labels_may_have_rates() -> None:

@@ -16,6 +16,8 @@ def no_domain_with_room(o: Obstacle) -> str:
         return f"it must run in one {facts.level}, but {where} no such level on any node{known}"
     if o.have >= o.need:
         return f"{_pods(o)} must run in one {facts.level}; by number they would fit, but not all together on its nodes"
+    if facts.is_too_small:
+        return f"{_pods(o)} must run in one {facts.level}, but even an empty {facts.level} has room for only {o.have}"
     if facts.is_home:
         here = f"{facts.domain}, where its other pods run, has room for {o.have}"
         return f"{_pods(o)} must run in the same {facts.level}; {here}"
@@ -28,12 +30,16 @@ def looser_level(o: Obstacle) -> str:
         return "name one of the known levels"
     if isinstance(o.facts, LevelShort) and o.facts.is_home:
         return "wait for work there to end"
+    if isinstance(o.facts, LevelShort) and o.facts.is_too_small:
+        return "require a wider level (--required-level), only prefer this one, or ask for fewer pods"
     return "wait for work there to end, or require a wider level (--required-level), or only prefer this one"
 
 
 def looser_level_in_kubernetes(o: Obstacle) -> str:
     if isinstance(o.facts, LevelShort) and (o.facts.known or o.facts.is_home):
         return looser_level(o)
+    if isinstance(o.facts, LevelShort) and o.facts.is_too_small:
+        return "set a wider kaiwo.ai/required-level, kaiwo.ai/preferred-level instead, or ask for fewer pods"
     return "wait for work there to end, or set a wider kaiwo.ai/required-level, or kaiwo.ai/preferred-level instead"
 
 

@@ -10,15 +10,19 @@ that all nodes have, so the slowest rail decides. A node whose job leaves its le
 divided by the nodes that are active there.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from kaiwo.snapshot.array_types import BoolArray, IntArray
+from kaiwo.topology.link_use import ActiveNodes, everywhere
 from kaiwo.topology.network_rates import NOT_KNOWN, NetworkRates, RailRates
 
 UNLIMITED = np.iinfo(np.int64).max // 4
 NO_PATH_US = np.iinfo(np.int64).max // 4
+
+
+Active: TypeAlias = ActiveNodes | IntArray | None  # an array: the same nodes on every link; None: no other workload
 
 
 class Parallelism(NamedTuple):
@@ -40,10 +44,10 @@ class StepTraffic(NamedTuple):
     pipeline_bytes: int = 0  # sent from one pipeline stage to the next
 
 
-def bus_bandwidth(rates: NetworkRates, gpus: IntArray, active: IntArray | None = None) -> IntArray:
+def bus_bandwidth(rates: NetworkRates, gpus: IntArray, active: Active = None) -> IntArray:
     """MB/s by candidate for one collective among all its GPUs; 0: no working path, -1: not known.
 
-    `gpus`: candidates x nodes. `active`: by node, 1 where another job uses the network.
+    `gpus`: candidates x nodes. `active`: by node, above 0 where other workloads use the network.
     """
     inside = _inside(rates, gpus).min(axis=1, initial=UNLIMITED)
     outside = _between(rates, gpus, active)
@@ -52,7 +56,7 @@ def bus_bandwidth(rates: NetworkRates, gpus: IntArray, active: IntArray | None =
     return np.where(spans & (outside == NOT_KNOWN), NOT_KNOWN, found)
 
 
-def all_reduce_us(rates: NetworkRates, gpus: IntArray, size: int, active: IntArray | None = None) -> IntArray:
+def all_reduce_us(rates: NetworkRates, gpus: IntArray, size: int, active: Active = None) -> IntArray:
     """Microseconds by candidate; NO_PATH_US: no working path, -1: not known."""
     total = gpus.sum(axis=1)
     return transfer_us(size * 2 * np.maximum(total - 1, 0), total, bus_bandwidth(rates, gpus, active))
@@ -67,7 +71,7 @@ def transfer_us(moved: IntArray, divisor: IntArray, mb_s: IntArray) -> IntArray:
 
 
 def step_us(
-    rates: NetworkRates, gpus: IntArray, split: Parallelism, traffic: StepTraffic, active: IntArray | None = None
+    rates: NetworkRates, gpus: IntArray, split: Parallelism, traffic: StepTraffic, active: Active = None
 ) -> IntArray:
     """Communication of one training step by candidate: tensor, then pipeline, then data parallel, one after another."""
     total, widest = gpus.sum(axis=1), gpus.max(axis=1, initial=0)
@@ -112,19 +116,21 @@ def _inside(rates: NetworkRates, gpus: IntArray) -> IntArray:
     return np.where(gpus > 1, found, UNLIMITED)
 
 
-def _between(rates: NetworkRates, gpus: IntArray, active: IntArray | None) -> IntArray:
+def _between(rates: NetworkRates, gpus: IntArray, active: Active) -> IntArray:
     """By candidate: what its slowest node sends to the others over all rails together."""
     uses = gpus > 0
-    others = np.zeros(gpus.shape[1], np.int64) if active is None else active
     if not rates.rails:
         return np.full(len(gpus), NOT_KNOWN, np.int64)
-    by_rail = np.stack([_rail(rail, uses, others) for rail in rates.rails])  # rails x candidates: the slowest node
+    if not isinstance(active, ActiveNodes):
+        active = everywhere(np.zeros(gpus.shape[1], np.int64) if active is None else active, rates)
+    on_rails = zip(rates.rails, active.rails, strict=True)
+    by_rail = np.stack([_rail(rail, uses, others) for rail, others in on_rails])  # rails x candidates: the slowest node
     on_rail = np.stack([(~uses | (rail.leaf_of_node >= 0)).all(axis=1) for rail in rates.rails])
     known = by_rail != NOT_KNOWN
     common = on_rail.sum(axis=0)
     slowest = np.where(on_rail & known, by_rail, UNLIMITED).min(axis=0)
     found = np.where(common > 0, np.where(slowest < UNLIMITED, slowest * common, NOT_KNOWN), 0)
-    for tier in rates.tiers:
+    for tier, others in zip(rates.tiers, active.tiers, strict=True):
         share = _share(tier.domain_of_node, tier.uplink_mb_s, uses, others)
         found = np.where(found == NOT_KNOWN, NOT_KNOWN, np.minimum(found, share))
     return found

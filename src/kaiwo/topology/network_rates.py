@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kaiwo.model.gpu import vendor_of
+from kaiwo.model.gpus.gpu import vendor_of
 from kaiwo.model.network.topology import Topology
 from kaiwo.model.node import Node
 from kaiwo.snapshot.array_types import BoolArray, IntArray, freeze
@@ -132,7 +132,7 @@ def _level_uplinks(table: TopologyTable, at: int) -> IntArray:
     default = data_rate(written.uplink_mb_s) * written.uplinks if written.uplink_mb_s and written.uplinks else NOT_KNOWN
     found = np.full(len(level.names), default, np.int64)
     for number, name in enumerate(level.names):
-        own = [uplinks[part] for part in (name, *name.split("+")) if part in uplinks]
+        own = [uplinks[part] for part in {name, *name.split("+")} if part in uplinks]
         if own:
             found[number] = data_rate(sum(own))
     freeze(found)

@@ -184,4 +184,4 @@ def test_a_single_node_is_the_narrowest_level() -> None:
         world.submit("trio", pods=3, gpus_each=8, required_level=key).decide()
         assert len(set(nodes_of(world, "pair").values())) == 1
         found = world.obstacles("trio")[0]
-        assert sentence(found) == "its 3 pods must run in one node; l0-n1 comes closest, with room for 1"
+        assert sentence(found) == "its 3 pods must run in one node, but even an empty node has room for only 1"

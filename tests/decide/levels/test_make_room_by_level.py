@@ -101,10 +101,10 @@ def test_the_obstacle_names_the_domain_that_comes_closest() -> None:
     world = fabric(2, 3, leaves_per_spine=2).submit("train", pods=4, gpus_each=8, required_level=LEAF)
     world.decide()
     assert world.obstacles("train") == [
-        Obstacle(Reason.LEVEL, 4, 3, "pods", "", LevelShort("leaf", "leaf-1", "fabric"))
+        Obstacle(Reason.LEVEL, 4, 3, "pods", "", LevelShort("leaf", "leaf-1", "fabric", is_too_small=True))
     ]
     assert sentence(world.obstacles("train")[0]) == (
-        "its 4 pods must run in one leaf; leaf-1 comes closest, with room for 3"
+        "its 4 pods must run in one leaf, but even an empty leaf has room for only 3"
     )
 
 
@@ -151,7 +151,7 @@ def test_why_names_the_part_whose_level_is_too_tight() -> None:
     world = fabric(1, 2).tell(WorkloadChanged(gang("pair", roles_of(("a", 3, 8, leaf), ("b", 1, 1, None)))))
     world.decide()
     (found,) = world.obstacles("pair")
-    assert sentence(found) == "3 pods of 'a' must run in one leaf; leaf-1 comes closest, with room for 2"
+    assert sentence(found) == "3 pods of 'a' must run in one leaf, but even an empty leaf has room for only 2"
     world.tell(WorkloadChanged(gang("pair", roles_of(("a", 3, 8, leaf)))))
     world.decide()
     change = why(world.state, "default/pair", world.policy, world.now_s).change

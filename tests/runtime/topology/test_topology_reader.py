@@ -14,10 +14,11 @@ from kaiwo.clusters.local.cluster_file import (
 )
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.events import NodeChanged, NodeGone, TopologyChanged
-from kaiwo.model.network.topology import Topology, TopologyLevel
+from kaiwo.model.network.topology import DomainAccess, Topology, TopologyLevel
 from kaiwo.model.network.topology_source import SourceKind, TopologySource
 from kaiwo.model.node import Node
-from kaiwo.runtime.topology.read_source import HCA_GUIDS, with_inner_links
+from kaiwo.plugins.builtin.topology_sources import HCA_GUIDS
+from kaiwo.runtime.topology.read_source import with_inner_links
 from kaiwo.runtime.topology.topology_reader import TopologyReader
 from tests.api.fake_loop import FakeLoop
 from tests.topology.fabrics import rail_fabric
@@ -47,6 +48,24 @@ def write(path: Path, text: str) -> None:
     path.write_text(text)
     facts = path.stat()
     os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns + 1_000_000_000))
+
+
+def test_access_rules_of_the_cluster_file_hold_for_any_source(tmp_path: Path) -> None:
+    async def test() -> None:
+        path = tmp_path / "topology.conf"
+        path.write_text(CONF)
+        rule = "{domains: [leaf1], queues: [lab]}"
+        sources = read_topology_sources(f"nodes: []\ntopology: [{{name: t, slurm: {path}, access: [{rule}]}}]")
+        loop = loop_of(*(Node(f"n{at}") for at in range(1, 5)))
+        reader = TopologyReader(loop, sources)
+        await reader.refresh()
+        assert loop.state.topology_objects["t"].access == (DomainAccess(("leaf1",), ("lab",)),)
+        write(path, CONF.replace("leaf1", "leaf9"))  # now the rule is about nothing: the last good version stays
+        await reader.refresh()
+        assert domains(loop, "leaf")["n1"] == "leaf1"
+        assert "access names the domain leaf1, which is not in it" in reader.faults["t"]
+
+    run(test())
 
 
 def test_a_changed_file_changes_the_domains_without_a_restart(tmp_path: Path) -> None:

@@ -3,7 +3,10 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from kaiwo.api.views import (
+from msgspec.structs import replace
+
+from kaiwo.api.views.topology import (
+    DomainAccessView,
     NetworkTopologyView,
     TopologyDomainView,
     TopologyFindingView,
@@ -11,7 +14,8 @@ from kaiwo.api.views import (
     TopologyLinkView,
     TopologyView,
 )
-from kaiwo.model.network.topology import Topology, TopologyFinding
+from kaiwo.model.network.topology import NetworkLink, Topology, TopologyFinding
+from kaiwo.model.workload import Workload
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.network.topology_tables import LevelTable, TopologyTable, node_aliases
 from kaiwo.snapshot.node_table import FREE_GPU
@@ -28,12 +32,23 @@ def topology_view(state: ClusterState, faults: Mapping[str, str], now_s: int) ->
     tables, names = state.nodes.topologies, state.nodes.names
     placed = {workload: {pod.node for pod in pods.values()} for workload, pods in state.pods.items()}
     spread = {workload: nodes for workload, nodes in sorted(placed.items()) if len(nodes) > 1}
+    # Most work asks for no bandwidth, and costs nothing here.
+    asking = {name: state.workloads[name] for name in spread if name in state.workloads}
+    asking = {name: workload for name, workload in asking.items() if workload.bandwidth_mb_s}
     return TopologyView(
         now_s,
-        [_topology(table, state, spread, faults.get(name, "")) for name, table in sorted(tables.by_name.items())],
+        [
+            _topology(table, state, _Running(spread, asking), faults.get(name, ""))
+            for name, table in sorted(tables.by_name.items())
+        ],
         _findings(find_contradictions(tables, names)),
         [f"topology {name}: {fault}" for name, fault in sorted(faults.items()) if name not in tables.by_name],
     )
+
+
+class _Running(NamedTuple):
+    spread: Mapping[str, set[str]]  # by workload on several nodes: these
+    asking: Mapping[str, Workload]  # those of them that ask for bandwidth
 
 
 class _Place(NamedTuple):
@@ -45,13 +60,12 @@ class _Place(NamedTuple):
     nodes: list[str]
 
 
-def _topology(
-    table: TopologyTable, state: ClusterState, spread: Mapping[str, set[str]], fault: str
-) -> NetworkTopologyView:
-    topology = table.topology
+def _topology(table: TopologyTable, state: ClusterState, running: _Running, fault: str) -> NetworkTopologyView:
+    topology, spread = table.topology, running.spread
     places = [place for at, level in enumerate(table.levels) for place in _places(table, at, level, state.nodes.names)]
     used_by = _users(places, spread)
     capacities = domain_capacities(topology.attachments, topology.links)
+    asked = _asked(places, used_by, running.asking, state)
     return NetworkTopologyView(
         name=topology.name,
         source=topology.source,
@@ -65,15 +79,23 @@ def _topology(
             )
             for level in table.levels
         ],
-        domains=[_domain(place, topology, capacities, state, used_by, spread) for place in places],
+        domains=[
+            replace(
+                _domain(place, topology, capacities, state, used_by, spread), asked_mb_s=asked.get(place.name, 0)
+            )
+            for place in places
+        ],
         links=[
             TopologyLinkView(
                 link.lower, link.upper, link.mb_s, link.count, link.dead, link.state, link.used_mb_s,
-                used_by.get(link.lower, []),
+                used_by.get(link.lower, []), _part_of(link, capacities, asked),
             )
             for link in topology.links
         ],
         findings=_findings(topology.findings),
+        access=[
+            DomainAccessView(list(rule.domains), list(rule.queues), list(rule.namespaces)) for rule in topology.access
+        ],
     )  # fmt: skip
 
 
@@ -118,6 +140,33 @@ def _users(places: Sequence[_Place], spread: Mapping[str, set[str]]) -> dict[str
                 if any(domain not in domains for domains in inside.values()):
                     found.setdefault(domain, []).append(workload)
     return found
+
+
+def _asked(
+    places: Sequence[_Place], used_by: Mapping[str, list[str]], asking: Mapping[str, Workload], state: ClusterState
+) -> dict[str, int]:
+    """By domain: the bandwidth that workloads have asked for on its links, in MB/s."""
+    if not asking:
+        return {}
+    on_level: dict[tuple[str, str], int] = {}  # by level and node: its domains, one for each rail
+    for place in places:
+        for node in place.nodes:
+            on_level[place.level, node] = on_level.get((place.level, node), 0) + 1
+    found: dict[str, int] = {}
+    for place in places:
+        inside = set(place.nodes)
+        for name in used_by.get(place.name, []):
+            if name in asking:
+                nodes = [pod.node for pod in state.pods[name].values() if pod.node in inside]
+                sent = sum(-(-asking[name].bandwidth_mb_s // on_level[place.level, node]) for node in nodes)
+                found[place.name] = found.get(place.name, 0) + sent
+    return found
+
+
+def _part_of(link: NetworkLink, capacities: Mapping[str, DomainCapacity], asked: Mapping[str, int]) -> int:
+    """A domain's traffic is spread over its links as they can carry it."""
+    capacity = capacities.get(link.lower, NO_CAPACITY)
+    return asked.get(link.lower, 0) * link.live_mb_s // capacity.links_mb_s if capacity.links_mb_s else 0
 
 
 def _domain(

@@ -5,7 +5,7 @@ that jobs ran well in. Work that would not fill an empty domain, or one inside a
 empty leaves stay whole for work that needs them. Every term is an integer from 0 to 1000.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -43,6 +43,10 @@ class NodeUse(NamedTuple):
     performance: IntArray | None = None  # measured over predicted, in thousandths; None: nothing is known
 
 
+# Of a plugin: the numbers of domains, their terms (a row each), the weights; one score for each.
+Strategy = Callable[[IntArray, IntArray, IntArray], IntArray]
+
+
 class RankedDomain(NamedTuple):
     number: int
     terms: DomainTerms
@@ -57,7 +61,9 @@ class DomainRanking:
         self._wider, self._domains, self._inside, self._wants = wider, domains, inside, wants
         self._size = int(domains.max(initial=-1)) + 1
 
-    def ranked(self, use: NodeUse, weights: TopologyWeights, costs: IntArray | None = None) -> list[RankedDomain]:
+    def ranked(
+        self, use: NodeUse, weights: TopologyWeights, costs: IntArray | None = None, strategy: Strategy | None = None
+    ) -> list[RankedDomain]:
         """The domains with room for all pods, by sums; where places have costs, the cheapest first."""
         fits = np.ones(self._size, np.bool_)
         for each in self._wants:
@@ -66,6 +72,8 @@ class DomainRanking:
         if not len(chosen):
             return []
         terms = self._terms(chosen, use, weights)
+        if strategy is not None:
+            terms = (*terms[:-1], strategy(chosen, np.stack(terms[:-1], axis=1), _as_array(weights)))
         total = terms[-1]
         opens = self._opens_empty(chosen, use)
         price = self._prices(chosen, costs) if costs is not None else np.zeros(len(chosen), np.int64)
@@ -88,7 +96,7 @@ class DomainRanking:
             nodes = np.maximum(self._sum(np.ones(len(self._domains), np.int64))[chosen], 1)
             performance = np.clip(self._sum(use.performance)[chosen] // nodes, 0, FULL)
         every = (np.minimum(availability, FULL), alignment, utilisation, performance)
-        shares = (weights.availability, weights.alignment, weights.utilisation, weights.performance)
+        shares = _as_array(weights).tolist()
         weighted = sum(share * term for share, term in zip(shares, every, strict=True))
         return (*every, weighted // max(1, sum(shares)))
 
@@ -146,6 +154,10 @@ def fewest_inside(outer: IntArray, inner: IntArray, slots: IntArray, count: int,
     before -= before[start] if len(before) else 0
     needed = _sum_by(owner, (before < count).astype(np.int64), size)
     return np.maximum(needed, 1)
+
+
+def _as_array(weights: TopologyWeights) -> IntArray:
+    return np.array((weights.availability, weights.alignment, weights.utilisation, weights.performance), np.int64)
 
 
 def is_used(use: NodeUse) -> BoolArray:

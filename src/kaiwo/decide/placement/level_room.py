@@ -112,13 +112,14 @@ def _closest(
     return DomainRoom(key, found, at, need, int(have[at]), bool(len(known)))
 
 
-def level_obstacle(levels: WorkloadLevels, room: DomainRoom) -> Obstacle:
+def level_obstacle(levels: WorkloadLevels, room: DomainRoom, is_too_small: bool = False) -> Obstacle:
+    """`is_too_small`: the room is that of empty domains."""
     constraint = levels.constraint(room.part)
     names = tuple(level.name for level in room.levels.levels[:-1])
     level = room.levels.levels[room.levels.required].name if room.levels.required != NO_LEVEL else constraint.required
     domain = room.levels.levels[room.levels.required].domain_names[room.domain] if room.domain >= 0 else ""
     known = names if room.levels.unknown else ()
-    facts = LevelShort(level, domain, room.levels.topology, room.is_home, known)
+    facts = LevelShort(level, domain, room.levels.topology, room.is_home, known, is_too_small)
     return Obstacle(Reason.LEVEL, room.need, room.have, "pods", levels.name(room.part), facts)
 
 

@@ -63,6 +63,8 @@ def _table(nodes: NodeTable, constraint: TopologyConstraint) -> TopologyTable | 
         return tables.get(constraint.topology)
     key = constraint.required or constraint.preferred
     every = [tables[name] for name in sorted(tables)]
+    if not key and constraint.bandwidth_mb_s:  # one whose ports have rates, if there is any
+        every.sort(key=lambda table: not (table.topology.attachments or table.topology.node_port_mb_s))
     return next((each for each in every if not key or each.level(key) is not None), None)
 
 

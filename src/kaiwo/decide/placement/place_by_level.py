@@ -5,29 +5,34 @@ None. Sums only rule domains out; whether a gang fits is found out by placing it
 does not fit, the next best domain of an earlier one is tried, up to `MAX_TRIES` placements.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from kaiwo.decide.placement.divide_by_rate import AreaNetwork, PlacementArea
 from kaiwo.decide.placement.domain_choice import FULL, DomainRanking, DomainTerms, NodeUse, PodsWanted
+from kaiwo.decide.placement.domain_rules import DomainRules
 from kaiwo.decide.placement.levels import NO_LEVEL, ConstraintLevels, constraint_levels
+from kaiwo.decide.placement.links import rates_of, use_of_links
 from kaiwo.decide.placement.place_pods import Placed, Placer, place_pods
 from kaiwo.decide.placement.queue_limits import Payer
-from kaiwo.decide.placement.spread_over_domains import PlacementArea, pods_by_node
+from kaiwo.decide.placement.spread_over_domains import pods_by_node
 from kaiwo.model.network.constraint import CONSOLIDATED, STATED
-from kaiwo.model.network.level_groups import PartKey, WorkloadLevels
+from kaiwo.model.network.level_groups import WHOLE, PartKey, WorkloadLevels
 from kaiwo.model.plan import DomainChoice
 from kaiwo.model.request import Request
 from kaiwo.model.workload import pod_index
 from kaiwo.snapshot.array_types import BoolArray, IntArray
 from kaiwo.snapshot.node_table import CPU, FREE_GPU
-from kaiwo.snapshot.working_copy import WorkingCopy
+from kaiwo.snapshot.working_copy import Savepoint, WorkingCopy
 from kaiwo.topology.collective_time import bus_bandwidth
-from kaiwo.topology.network_rates import NetworkRates, network_rates
+from kaiwo.topology.link_use import has_bandwidth
 
 MAX_PREDICTED = 8  # domains of each level whose bandwidth is predicted
 PREDICTION_STEP = 10  # thousandths of the best bandwidth: less is no reason to choose another domain
+MAX_MB_S = 1 << 40  # a single GPU has no limit at all
 MAX_TRIES = 128  # placements of one part's pods; most gangs need one for each part
 
 
@@ -60,6 +65,8 @@ class LevelSearch:
         self._chosen: dict[PartKey, ChosenArea] = {}  # the first area of each part
         self._rows: dict[PartKey, list[int]] = {}  # where pods of each part run
         self._use: NodeUse | None = None
+        self._network_of: tuple[str, AreaNetwork] | None = None  # by topology
+        self._rules = DomainRules(placer, workload, placer.working.queues.names[payer.queue])
 
     def add_pod(self, role: int, name: str, row: int) -> None:
         """A pod runs here or has just been placed here: its parts are bound to the domains of this node."""
@@ -112,7 +119,7 @@ class LevelSearch:
                     levels.topology,
                     level.name if level is not None else "",
                     level.domain_names[area.number] if level is not None else "",
-                    self._strategy(key),
+                    self._named_strategy(key),
                     terms.score,
                     terms.availability,
                     terms.alignment,
@@ -148,25 +155,25 @@ class LevelSearch:
         levels = self._levels_of(key)
         mask = self._areas[around].mask if around is not None else np.ones(len(self._working.nodes.names), np.bool_)
         rows = self._rows.get(key)
-        mask = mask & self._required_mask(key, levels)
+        mask = mask & self._required_mask(key, levels) & self._rules.mask(levels, self._node_use())
         if rows:
             yield from self._around_pods(levels, mask, rows, batches)
         elif not levels.unknown:
-            yield from self._free_choice(levels, mask, batches, self._strategy(key))
+            yield from self._free_choice(key, levels, mask, batches)
         if levels.required == NO_LEVEL and not levels.unknown:
             yield ChosenArea(mask, NO_LEVEL, 0, None if rows else _NO_TERMS, 0)
 
     def _free_choice(
-        self, levels: ConstraintLevels, mask: BoolArray, batches: Sequence[PodBatch], strategy: str
+        self, key: PartKey, levels: ConstraintLevels, mask: BoolArray, batches: Sequence[PodBatch]
     ) -> Iterator[ChosenArea]:
         """The domains of the tightest level that fits, then those of the next wider one, up to the required level."""
         wants = self._wants(batches, mask)
         costs = self._placer.costs_of(batches[0].want) if batches else None
         by_level = (
-            self._ranked(levels, mask, wants, at, costs) for at in range(levels.tightest, max(levels.widest, 0) - 1, -1)
+            self._ranked(key, mask, wants, at, costs) for at in range(levels.tightest, max(levels.widest, 0) - 1, -1)
         )
         network = self._network(levels)
-        if network is None or costs is not None or strategy != CONSOLIDATED:
+        if network is None or costs is not None or self._named_strategy(key) != CONSOLIDATED:
             for found in by_level:
                 yield from found
             return
@@ -177,18 +184,20 @@ class LevelSearch:
         yield from self._fastest_first(levels, network, every, largest)
 
     def _ranked(
-        self, levels: ConstraintLevels, mask: BoolArray, wants: list[PodsWanted], at: int, costs: IntArray | None
+        self, key: PartKey, mask: BoolArray, wants: list[PodsWanted], at: int, costs: IntArray | None
     ) -> Iterator[ChosenArea]:
+        levels = self._levels_of(key)
         domains = levels.levels[at].domain_of_node
         inside = levels.levels[at + 1].domain_of_node if at < len(levels.levels) - 1 else None
         wider = [level.domain_of_node for level in levels.levels[:at]]
         ranking = DomainRanking(wider, domains, inside, wants)
-        found = ranking.ranked(self._node_use(), self._placer.policy.topology_weights, costs)
+        strategy = self._rules.strategy(self._named_strategy(key), levels, at, self._node_use())
+        found = ranking.ranked(self._node_use(), self._placer.policy.topology_weights, costs, strategy)
         for number, terms in found:
             yield ChosenArea(mask & (domains == number), at, number, terms, len(found))
 
     def _fastest_first(
-        self, levels: ConstraintLevels, network: NetworkRates, every: list[list[ChosenArea]], batch: PodBatch
+        self, levels: ConstraintLevels, network: AreaNetwork, every: list[list[ChosenArea]], batch: PodBatch
     ) -> Iterator[ChosenArea]:
         """Where link rates are known, the domains with the highest predicted bandwidth come first; those that are about
         as fast stay in the order of levels and scores."""
@@ -200,28 +209,42 @@ class LevelSearch:
             slots, score = placer.within(around).slots_and_score(batch.shape, batch.want)
             for row, pods in pods_by_node(slots, score, around, len(batch.names)):
                 gpus[at, row] = pods * max(1, batch.want.gpus)
-        use = (self._node_use().used > 0).astype(np.int64)
-        speed = bus_bandwidth(network, gpus, use)
+        speed = np.minimum(bus_bandwidth(network.rates, gpus, network.active), MAX_MB_S)
         best = int(speed.max(initial=0))
         if best <= 0:
             yield from (area for found in every for area in found)
             return
-        loss = np.where(speed < 0, FULL, FULL - speed * FULL // best) // PREDICTION_STEP
-        order = np.argsort(loss, kind="stable")
+        # Nodes in use that send nothing now may do so at any time: they decide between equals.
+        later = bus_bandwidth(network.rates, gpus, (self._node_use().used > 0).astype(np.int64))
+        order = np.lexsort((np.arange(len(areas)), _loss(later), _loss(speed)))
         for at in order.tolist():
             terms = areas[at].terms
             aligned = int(np.clip(speed[at] * FULL // best, 0, FULL))
             yield areas[at]._replace(terms=terms._replace(alignment=aligned) if terms else None)
         yield from (area for found in every for area in found[MAX_PREDICTED:])
 
-    def _network(self, levels: ConstraintLevels) -> NetworkRates | None:
-        """The rates of the topology's links; None: no port or link has one."""
-        nodes = self._working.nodes
-        table = nodes.topologies.by_name.get(levels.topology) if levels.topology else None
-        if table is None:
+    def _network(self, levels: ConstraintLevels) -> AreaNetwork | None:
+        """The rates of the topology's links, and who uses them; None: no port or link has a rate."""
+        rates = rates_of(self._working, levels.topology)
+        if rates is None:
             return None
-        rates = nodes.once(("rates", levels.topology), lambda: network_rates(table, nodes.nodes))
-        return rates if rates.has_ports else None
+        if self._network_of is None or self._network_of[0] != levels.topology:
+            active, asked = use_of_links(self._working, levels.topology, rates).without(self._workload)
+            self._network_of = (levels.topology, AreaNetwork(rates, active, asked, self._levels.bandwidth_mb_s))
+        return self._network_of[1]
+
+    def has_bandwidth(self, batches: Sequence[PodBatch], placed: Sequence[Sequence[Placed]]) -> bool:
+        """The links carry what all pods need, those that run and those that have just been placed."""
+        need = self._levels.bandwidth_mb_s
+        levels = self._levels_of(_ALL) if need else None
+        network = self._network(levels) if levels is not None else None
+        if levels is None or network is None:
+            return True
+        # Of a gang that was moved, a pod may have started in this cycle: the search does not know it.
+        started = use_of_links(self._working, levels.topology, network.rates).pods_of(self._workload)
+        pods = Counter(self._rows.get(_ALL, ())) | started
+        pods.update(self._working.nodes.row[each.node] for found in placed for each in found)
+        return has_bandwidth(network.rates, network.asked, pods, need)
 
     def _around_pods(
         self, levels: ConstraintLevels, mask: BoolArray, rows: list[int], batches: Sequence[PodBatch]
@@ -266,7 +289,7 @@ class LevelSearch:
         pods = np.zeros(len(area.mask), np.int64)
         np.add.at(pods, list(rows), 1)
         inside = () if strategy == STATED else tuple(each.domain_of_node for each in levels.levels[area.level + 1 : -1])
-        network = self._network(levels) if strategy == CONSOLIDATED else None
+        network = self._network(levels) if strategy == CONSOLIDATED or self._levels.bandwidth_mb_s else None
         return PlacementArea(area.mask, inside, strategy, self._node_use().used > 0, pods, network)
 
     def _node_use(self) -> NodeUse:
@@ -279,10 +302,15 @@ class LevelSearch:
         return constraint_levels(self._working.nodes, constraint, self._strategy(key))
 
     def _strategy(self, key: PartKey) -> str:
+        """How pods are divided inside a domain."""
+        return self._rules.divides_like(self._named_strategy(key))
+
+    def _named_strategy(self, key: PartKey) -> str:
         return self._levels.constraint(key).strategy or self._placer.policy.topology_strategy
 
 
 _NO_TERMS = DomainTerms(0, 0, 0, 0, 0)
+_ALL: PartKey = (0, WHOLE)  # the part with all pods, where the workload as a whole asks for something
 
 
 class _Step(NamedTuple):
@@ -304,7 +332,7 @@ class _Tries:
     def run(self) -> list[list[Placed]] | None:
         working, at, tries = self._search._working, 0, 0
         options: list[Iterator[ChosenArea]] = []
-        savepoints: list[tuple[int, int]] = []
+        savepoints: list[Savepoint] = []
         while at < len(self._steps):
             step = self._steps[at]
             if len(options) == at:  # reached for the first time, or again by another way
@@ -322,8 +350,9 @@ class _Tries:
                 placed = self._search.place_batch(self._batches[step.batches[0]])
                 if placed is not None:
                     self._placed[step.batches[0]] = placed
-                    at += 1
-                    continue
+                    if at + 1 < len(self._steps) or self._search.has_bandwidth(self._batches, self._placed):
+                        at += 1
+                        continue
             if step.part is not None:
                 self._search.set_area(step.part, None)
             options.pop()
@@ -363,6 +392,14 @@ def node_use(working: WorkingCopy) -> NodeUse:
     if nodes.gpu_total.any():
         return NodeUse(np.maximum(nodes.gpu_total - working.free[:, FREE_GPU], 0), nodes.gpu_total)
     return NodeUse(np.maximum(nodes.cpu_size - working.free[:, CPU], 0), nodes.cpu_size)
+
+
+def _loss(speed: IntArray) -> IntArray:
+    """How much slower than the fastest, in steps that matter; without a path, or if nothing is known, all of it."""
+    speed = np.minimum(speed, MAX_MB_S)
+    best = max(1, int(speed.max(initial=0)))
+    loss: IntArray = np.where(speed < 0, FULL, FULL - speed * FULL // best) // PREDICTION_STEP
+    return loss
 
 
 def _most_common(domains: IntArray, rows: list[int]) -> int:

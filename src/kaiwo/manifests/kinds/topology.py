@@ -7,12 +7,13 @@ from kaiwo.manifests.kinds.object_metadata import ManifestObject
 from kaiwo.manifests.text.field_reader import FieldReader
 from kaiwo.manifests.values.names import check_label_key
 from kaiwo.model.network.check_topology import MAX_DOMAINS, MAX_LEVELS, check_topology
-from kaiwo.model.network.topology import MB_S_PER_GBIT, Domain, NetworkLink, Topology, TopologyLevel
+from kaiwo.model.network.topology import MB_S_PER_GBIT, Domain, DomainAccess, NetworkLink, Topology, TopologyLevel
 
 KIND, API_VERSION = "KaiwoTopology", "kaiwo.ai/v1alpha2"
 MAX_GBPS = 1_000_000
 MAX_LINKS = 10_000
 MAX_NAME = 253
+MAX_RULES = 1_000
 OUTSIDE = "outside"  # the upper end of links from a domain that names no parent
 
 
@@ -31,9 +32,19 @@ def read_topology_spec(spec: FieldReader, name: str, where: str, source: str) ->
     links: list[NetworkLink] = []
     domains = tuple(_domain(domain, links) for domain in written)
     port_gbps, ports = spec.integer("nodePortGbps", 0, 0, MAX_GBPS), spec.integer("nodePorts", 0, 0, MAX_LINKS)
+    access = read_access(spec)
     spec.finish(strict=True)
     topology = Topology(
-        name, levels, domains, (), tuple(links), source, (), port_gbps * MB_S_PER_GBIT, ports or int(port_gbps > 0)
+        name,
+        levels,
+        domains,
+        (),
+        tuple(links),
+        source,
+        (),
+        port_gbps * MB_S_PER_GBIT,
+        ports or int(port_gbps > 0),
+        access,
     )
     check_topology(topology, where)
     for at, level in enumerate(levels):
@@ -41,6 +52,23 @@ def read_topology_spec(spec: FieldReader, name: str, where: str, source: str) ->
             fact = f"names level {level.name} without a nodeLabel, and no domain is of that level"
             raise spec.path_of(f"levels[{at}]").error(f"{fact}; add a nodeLabel or domains")
     return topology
+
+
+def read_access(fields: FieldReader) -> tuple[DomainAccess, ...]:
+    """`access`: rules about who may use which domains."""
+    return tuple(_rule(rule) for rule in _limited(fields, "access", MAX_RULES))
+
+
+def _rule(fields: FieldReader) -> DomainAccess:
+    names = {key: tuple(dict.fromkeys(fields.texts(key))) for key in ("domains", "queues", "namespaces")}
+    if not names["domains"]:
+        raise fields.path_of("domains").error("names no domain; name those that the rule is about")
+    if not fields.has("queues") and not fields.has("namespaces"):
+        raise fields.path_of("queues").error(
+            "is missing, and so is namespaces; write who may use the domains, or `queues: []` to close them to all work"
+        )
+    fields.finish(strict=True)
+    return DomainAccess(**names)
 
 
 def _limited(spec: FieldReader, name: str, most: int) -> list[FieldReader]:

@@ -32,6 +32,7 @@ def check_topology(topology: Topology, where: str, is_tree: bool = False) -> Non
             raise ConfigError(f"{where}: {what} names the domain {end}, which is not in it; add the domain", end)
     if is_tree:
         _check_single_places(topology.domains, where)
+    _check_access(topology, by_name, bool(labelled), where)
 
 
 def check_tree_cycle(parents: Mapping[str, Iterable[str]], where: str) -> None:
@@ -112,6 +113,18 @@ def _ends(topology: Topology) -> Iterable[tuple[str, str]]:
         yield link.lower, f"the link to {link.upper}"
     for port in topology.attachments:
         yield port.domain, f"the port of node {port.node}"
+
+
+def _check_access(topology: Topology, by_name: Mapping[str, Domain], has_labels: bool, where: str) -> None:
+    """A domain that no label can define must be written; otherwise a typing error would leave it open."""
+    for rule in topology.access:
+        for name in rule.domains:
+            if not has_labels and name not in by_name:
+                raise ConfigError(
+                    f"{where}: access names the domain {name}, which is not in it; write the name of a domain, as "
+                    "`kaiwo topology` shows it",
+                    name,
+                )
 
 
 def _check_single_places(domains: Iterable[Domain], where: str) -> None:

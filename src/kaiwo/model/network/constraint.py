@@ -4,21 +4,33 @@ A level is named as in its topology, or by the node label that the level is read
 node label.
 """
 
+from typing import ClassVar
+
 import msgspec
 
 CONSOLIDATED, DISTRIBUTED, BALANCED, STATED = "consolidated", "distributed", "balanced", "stated"
 STRATEGIES = (CONSOLIDATED, DISTRIBUTED, BALANCED, STATED)
 
+PLUGIN_STRATEGY = "plugin:"  # followed by the name of a plugin
+
+
+def plugin_strategy(strategy: str) -> str:
+    """The plugin that a strategy names; empty: it is one of Kaiwo's own."""
+    return strategy.removeprefix(PLUGIN_STRATEGY) if strategy.startswith(PLUGIN_STRATEGY) else ""
+
 
 class TopologyConstraint(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     """Levels that must or should hold for the pods of one part of a workload."""
 
+    LATER_FIELDS: ClassVar[int] = 1  # see `model.digest`
+
     topology: str = ""  # empty: the first topology that has the level
     required: str = ""  # all pods run in one domain of this level
     preferred: str = ""  # they do so if there is one with room; else in one of the next wider level, and so on
-    strategy: str = ""  # see STRATEGIES; empty: as the policy says
+    strategy: str = ""  # see STRATEGIES; `plugin:NAME`; empty: as the policy says
     segment: int = 0  # this many pods in the order of their index share one domain of `segment_level`; 0: no segments
     segment_level: str = ""
+    bandwidth_mb_s: int = 0  # what each pod must be able to send to the others; 0: whatever there is
 
     @property
     def of_segment(self) -> "TopologyConstraint":

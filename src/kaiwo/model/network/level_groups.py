@@ -6,6 +6,8 @@ In:    a workload.   Out: its parts with a constraint of their own, wider parts 
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
+from msgspec.structs import replace
+
 from kaiwo.model.network.constraint import TopologyConstraint
 from kaiwo.model.workload import ROOT, SubGroup, Workload
 
@@ -53,6 +55,11 @@ class WorkloadLevels(NamedTuple):
         return divided.of_segment
 
     @property
+    def bandwidth_mb_s(self) -> int:
+        """What each pod must be able to send to the others; 0: whatever there is."""
+        return self.parts[0].constraint.bandwidth_mb_s if self.parts and not self.parts[0].name else 0
+
+    @property
     def requires(self) -> bool:
         """Some level must hold, so that not every node is open to every pod."""
         return any(part.constraint.required or part.constraint.has_segments for part in self.parts)
@@ -79,6 +86,8 @@ def _levels(
 ) -> WorkloadLevels:
     parts: list[LevelPart] = []
     root = next((group.levels for group in groups if group.name == ROOT), None)
+    if own is not None and root is not None and own == TopologyConstraint(bandwidth_mb_s=own.bandwidth_mb_s):
+        own = replace(root, bandwidth_mb_s=own.bandwidth_mb_s)  # the levels of the whole stand in its tree
     chains: dict[str, tuple[int, ...]] = {ROOT: _with_part(parts, (), ROOT, own or root)}
     by_name = {group.name: group for group in groups if group.name != ROOT}
 

@@ -89,6 +89,14 @@ class TopologyFinding(msgspec.Struct, gc=False, frozen=True, omit_defaults=True)
     detail: str  # a clause that follows the subject: "has 18 node ports and 15 links up (1.20:1)"
 
 
+class DomainAccess(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
+    """Domains that only some work may use. A domain in several rules is open to the work of all of them."""
+
+    domains: tuple[str, ...]  # of any level
+    queues: tuple[str, ...] = ()  # with all below them
+    namespaces: tuple[str, ...] = ()  # neither: closed to all
+
+
 class Topology(msgspec.Struct, frozen=True, omit_defaults=True):
     """One source's picture of the network."""
 
@@ -101,6 +109,7 @@ class Topology(msgspec.Struct, frozen=True, omit_defaults=True):
     findings: tuple[TopologyFinding, ...] = ()  # what reading it has found
     node_port_mb_s: int = 0  # of one network port of a node without attachments; 0: not known
     node_ports: int = 0  # how many such ports each node has
+    access: tuple[DomainAccess, ...] = ()  # domains that no rule names are open to all work
 
     def connected_domains(self) -> frozenset[tuple[str, str]]:
         """Pairs of domains with a working path of one link, or of two links over one switch; each in both orders."""

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 import msgspec
 
-from kaiwo.model.network.topology import Topology
+from kaiwo.model.network.topology import DomainAccess, Topology
 
 
 class SourceKind(StrEnum):
@@ -30,3 +30,4 @@ class TopologySource(msgspec.Struct, frozen=True):
     keys: tuple[str, ...] = ()  # of labels, or the one preset
     nodes: tuple[str, ...] = ()  # NCCL: the nodes that look like this inside; empty: all
     written: Topology | None = None
+    access: tuple[DomainAccess, ...] = ()  # who may use which domains, whatever the source says

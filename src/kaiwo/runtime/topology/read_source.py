@@ -1,10 +1,10 @@
 """Read one source of a topology: its file, or the labels of the nodes.
 
-In:    a TopologySource, the labels of all nodes.   Out: a Topology, or None: no node has its labels.
+In:    a TopologySource, all nodes.   Out: a Topology, or None: no node has its labels.
 Raises a ConfigError that names the file, the line and the way out.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -13,41 +13,55 @@ from kaiwo.manifests.kinds.object_metadata import NO_DEFAULTS, ManifestObject
 from kaiwo.manifests.kinds.topology import KIND, read_topology
 from kaiwo.manifests.text.read_documents import read_single, read_values
 from kaiwo.model.errors import ConfigError
+from kaiwo.model.network.check_topology import check_topology
 from kaiwo.model.network.topology import Topology
 from kaiwo.model.network.topology_source import FILE_KINDS, SourceKind, TopologySource
 from kaiwo.model.node import Node
-from kaiwo.topology.sources.fabric import fabric_topology
-from kaiwo.topology.sources.ibnetdiscover import read_ibnetdiscover
+from kaiwo.plugins.builtin.topology_sources import IbNetDiscover, NodeLabels, PresetLabels, SlurmConf
+from kaiwo.plugins.edge_contract import ReadsTopology
 from kaiwo.topology.sources.nccl_xml import read_nccl_xml
-from kaiwo.topology.sources.node_labels import kueue_topology, labelled_topology, preset_topology
-from kaiwo.topology.sources.slurm import read_topology_conf, read_topology_yaml
+from kaiwo.topology.sources.node_labels import kueue_topology
+from kaiwo.topology.sources.slurm import read_topology_yaml
 
 MAX_BYTES = 64 << 20
-HCA_GUIDS = "kaiwo.ai/hca-guids"  # on a node: the GUIDs of its adapters, separated by dots
 _YAML = (".yaml", ".yml")
 
-Labels = Sequence[Mapping[str, str]]
+
+def own_source(source: TopologySource) -> ReadsTopology | None:
+    """The built-in plugin that reads this source; None: what people write in YAML is read here."""
+    match source.kind:
+        case SourceKind.PRESET:
+            return PresetLabels(source.keys[0], source.name)
+        case SourceKind.LABELS:
+            return NodeLabels(source.keys, source.name)
+        case SourceKind.IBNETDISCOVER:
+            return IbNetDiscover(source.name, source.path)
+        case SourceKind.SLURM if not source.path.endswith(_YAML):
+            return SlurmConf(source.name, source.path)
+    return None
 
 
-def read_source(source: TopologySource, labels: Labels, guids: Mapping[str, str]) -> Topology | None:
-    """Reads the file again, if the source has one. `guids`: the node of an adapter that names none."""
-    if source.kind in FILE_KINDS:
-        return read_topology_text(source, read_file(source.path), guids)
-    if source.kind == SourceKind.PRESET:
-        return preset_topology(source.keys[0], source.name, labels)
-    if source.kind == SourceKind.LABELS:
-        return labelled_topology(source.keys, source.name, labels)
-    return source.written
+def read_source(source: TopologySource, nodes: tuple[Node, ...]) -> Topology | None:
+    """Reads the file again, if the source has one."""
+    topology = _read(source, nodes)
+    if topology is None or not source.access:
+        return topology
+    topology = replace(topology, access=(*topology.access, *source.access))
+    check_topology(topology, f"topology {source.name}")
+    return topology
 
 
-def read_topology_text(source: TopologySource, text: str, guids: Mapping[str, str]) -> Topology:
-    if source.kind == SourceKind.IBNETDISCOVER:
-        return fabric_topology(read_ibnetdiscover(text, source.path), source.name, source.path, guids)
+def _read(source: TopologySource, nodes: tuple[Node, ...]) -> Topology | None:
+    text = read_file(source.path) if source.kind in FILE_KINDS else ""
+    if (plugin := own_source(source)) is not None:
+        return plugin.topology_source(nodes, text)
+    return _read_yaml(source, text) if text or source.kind in FILE_KINDS else source.written
+
+
+def _read_yaml(source: TopologySource, text: str) -> Topology:
     if source.kind == SourceKind.SLURM:
-        if source.path.endswith(_YAML):
-            documents = read_values(text, MAX_BYTES)
-            return read_topology_yaml(documents[0] if len(documents) == 1 else None, source.name, source.path)
-        return read_topology_conf(text, source.name, source.path)
+        documents = read_values(text, MAX_BYTES)
+        return read_topology_yaml(documents[0] if len(documents) == 1 else None, source.name, source.path)
     if source.kind == SourceKind.KUEUE:
         return kueue_topology(read_values(text, MAX_BYTES), source.name, source.path)
     document = read_single(text, source.path, "write one KaiwoTopology", f"kind: {KIND}")
@@ -76,12 +90,6 @@ def with_inner_links(nodes: Sequence[Node], sources: Sequence[TopologySource]) -
                     )
                 found[at] = replace(node, wiring=inside.links)
     return found
-
-
-def adapter_guids(nodes: Mapping[str, Node]) -> dict[str, str]:
-    """By adapter: its node, as far as labels say it."""
-    pairs = ((name, node.labels.get(HCA_GUIDS, "")) for name, node in sorted(nodes.items()))
-    return {guid.lower(): name for name, text in pairs if text for guid in text.split(".")}
 
 
 def read_file(path: str) -> str:

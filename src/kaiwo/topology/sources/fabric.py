@@ -12,6 +12,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+import msgspec
+from msgspec.structs import replace
+
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.network.check_topology import check_topology
 from kaiwo.model.network.topology import (
@@ -34,7 +37,7 @@ _SWITCH_NAME = re.compile(r"(?:MF[0-9]+;)?([^:]*)(?::.*)?")
 _NUMBERS = re.compile(r"([0-9]+)")
 
 
-class AdapterPort(NamedTuple):
+class AdapterPort(msgspec.Struct, frozen=True, gc=False):
     """An adapter's port on a leaf."""
 
     leaf: str  # GUID
@@ -103,10 +106,15 @@ def host_ports(dump: FabricDump, nodes_by_guid: Mapping[str, str]) -> list[Adapt
             host, scheme, number = _host_of(adapter.description)
             host = nodes_by_guid.get(adapter.guid, host)
             found.append(AdapterPort(switch.guid, port.number, adapter.guid, host, scheme, number, port.mb_s))
-    seen = Counter((port.host, port.scheme, port.adapter) for port in found)
+    seen = Counter([(port.host, port.scheme, port.adapter) for port in found])
     # Two adapters with the same name are on two machines (`localhost`, `ubuntu`): the name tells nothing.
+    twice = {name for name, count in seen.items() if count > 1 and name[0]}
+    if not twice:
+        return found
     return [
-        port._replace(host="") if port.host and port.guid not in nodes_by_guid and seen[port[3:6]] > 1 else port
+        replace(port, host="")
+        if (port.host, port.scheme, port.adapter) in twice and port.guid not in nodes_by_guid
+        else port
         for port in found
     ]
 
@@ -166,7 +174,7 @@ def _name_by_position(ports: list[AdapterPort], unit_of: Mapping[str, str]) -> l
     for port in ports:
         hosts = at.get((unit_of[port.leaf], port.port), set())
         if not port.host and len(hosts) == 1 and (port.leaf, host := next(iter(hosts))) not in on_leaf:
-            port = port._replace(host=host)
+            port = replace(port, host=host)
         named.append(port)
     return named
 
@@ -174,10 +182,10 @@ def _name_by_position(ports: list[AdapterPort], unit_of: Mapping[str, str]) -> l
 def _rails(ports: Iterable[AdapterPort]) -> dict[str, int]:
     """By leaf: the rank of its adapters' usual number among all leaves that use the same scheme of names."""
     seen: dict[str, Counter[tuple[str, int]]] = {}
-    for port in ports:
-        counts = seen.setdefault(port.leaf, Counter())
-        if port.scheme:
-            counts[port.scheme, port.adapter] += 1
+    for (leaf, scheme, adapter), count in Counter([(port.leaf, port.scheme, port.adapter) for port in ports]).items():
+        counts = seen.setdefault(leaf, Counter())
+        if scheme:
+            counts[scheme, adapter] += count
     usual = {leaf: min(counts, key=lambda key: (-counts[key], key)) for leaf, counts in seen.items() if counts}
     numbers: dict[str, set[int]] = {}
     for scheme, number in usual.values():
@@ -207,7 +215,10 @@ def _wider_levels(
     for tier in range(top, 0, -1):
         inside = [guid for guid, each in tiers.items() if each <= tier]
         cables = {
-            (guid, peer) for guid in inside for peer in _switch_peers(dump.switches[guid], dump) if tiers[peer] <= tier
+            (guid, peer)
+            for guid in inside
+            for peer in set(_switch_peers(dump.switches[guid], dump))
+            if guid < peer and tiers[peer] <= tier  # each cable has two ends
         }
         groups = [sorted(set(group).intersection(leaves)) for group in connected_groups(inside, cables)]
         groups = sorted(group for group in groups if group)
@@ -227,11 +238,15 @@ def _links(
     dump: FabricDump, tiers: Mapping[str, int], shown: Mapping[str, str]
 ) -> tuple[tuple[NetworkLink, ...], list[TopologyFinding]]:
     """Links up from leaves. Where most pairs of switches have the same number of cables, the others miss some."""
-    found: Counter[tuple[str, str, int]] = Counter()
-    for guid, device in dump.switches.items():
-        for port in device.ports:
-            if port.peer in tiers and tiers.get(guid) == 0 and tiers[port.peer] == 1:
-                found[guid, port.peer, port.mb_s] += 1
+    found = Counter(
+        [
+            (guid, port.peer, port.mb_s)
+            for guid, device in dump.switches.items()
+            if tiers.get(guid) == 0
+            for port in device.ports
+            if tiers.get(port.peer) == 1
+        ]
+    )
     if not found:
         return (), []
     pairs: Counter[tuple[str, str]] = Counter()
@@ -273,9 +288,12 @@ def _links(
 def _attachments(
     ports: Iterable[AdapterPort], shown: Mapping[str, str], rail_of: Mapping[str, int]
 ) -> Iterable[Attachment]:
-    found: Counter[tuple[str, str, int, int]] = Counter()
-    for port in ports:
-        found[port.host or f"guid-{port.guid}", shown[port.leaf], rail_of.get(port.leaf, NO_RAIL), port.mb_s] += 1
+    found = Counter(
+        [
+            (port.host or f"guid-{port.guid}", shown[port.leaf], rail_of.get(port.leaf, NO_RAIL), port.mb_s)
+            for port in ports
+        ]
+    )
     for (node, leaf, rail, mb_s), count in sorted(found.items()):
         yield Attachment(node, leaf, rail, mb_s, count)
 

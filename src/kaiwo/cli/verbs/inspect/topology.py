@@ -3,7 +3,14 @@
 import click
 import msgspec
 
-from kaiwo.api.views import NetworkTopologyView, TopologyDomainView, TopologyFindingView, TopologyLinkView, TopologyView
+from kaiwo.api.views.topology import (
+    DomainAccessView,
+    NetworkTopologyView,
+    TopologyDomainView,
+    TopologyFindingView,
+    TopologyLinkView,
+    TopologyView,
+)
 from kaiwo.cli.lists.columns import NUMBER, table_row
 from kaiwo.cli.output import printing
 from kaiwo.cli.output.table_layout import Column
@@ -30,6 +37,7 @@ DOMAINS = (
     Column("LINKS UP", lambda row, _: _links(row[1]), NUMBER),
     Column("RATIO", lambda row, _: _ratio(row[1].oversubscription_milli), NUMBER),
     Column("SHARE", lambda row, _: _rate(row[1].share_mb_s), NUMBER),
+    Column("ASKED", lambda row, _: _rate(row[1].asked_mb_s), NUMBER),
     Column("USED BY", lambda row, _: _names(row[1].used_by)),
 )
 
@@ -42,7 +50,8 @@ def topology(name: str | None, links: bool, output: str) -> None:
     """Show the network: the domains as a tree, their links up and who uses them, and where the sources disagree.
 
     RATIO is what the nodes of a domain can send, divided by what its links carry. SHARE is what each node gets of
-    them, if its workload also runs in other domains. USED BY names these workloads.
+    them, if its workload also runs in other domains. ASKED is the bandwidth that workloads have asked for on these
+    links (--bandwidth of kaiwo submit). USED BY names the workloads.
 
     \b
     Examples:
@@ -85,8 +94,20 @@ def _print(view: NetworkTopologyView, has_links: bool) -> None:
     if hurt:
         click.echo("\nLinks:" if has_links else "\nLinks that are not whole:")
         printing.print_table(LINKS, [table_row(LINKS, link, 0) for link in hurt])
+    _print_access(view.access)
     _print_findings("Findings:", view.findings)
     click.echo()
+
+
+def _print_access(rules: list[DomainAccessView]) -> None:
+    if rules:
+        click.echo("\nAccess:")
+    for rule in rules:
+        queues = [f"{'queue' if len(rule.queues) == 1 else 'queues'} {', '.join(rule.queues)}"] if rule.queues else []
+        spaces = "namespace" if len(rule.namespaces) == 1 else "namespaces"
+        named = [f"{spaces} {', '.join(rule.namespaces)}"] if rule.namespaces else []
+        who = f"only for {' and '.join([*queues, *named])}" if queues or named else "closed to all work"
+        click.echo(printing.wrap(f"  {', '.join(rule.domains)}: {who}"))
 
 
 def _tree(domains: list[TopologyDomainView]) -> list[tuple[str, TopologyDomainView]]:
@@ -130,7 +151,8 @@ def _rate(mb_s: int) -> str:
 
 def _load(link: TopologyLinkView) -> str:
     live = link.mb_s * (link.count - link.dead)
-    return f"{100 * link.used_mb_s // live} %" if live and link.used_mb_s else ""
+    busy = link.used_mb_s or link.asked_mb_s  # measured, else what workloads have asked for
+    return f"{100 * busy // live} %" if live and busy else ""
 
 
 def _names(names: list[str]) -> str:
