@@ -1,6 +1,6 @@
 """The placement benchmark fails when a target is missed, and only then."""
 
-from bench.placement import CEILINGS, PUBLISHED, gap_closed, missed_targets
+from bench.placement import CEILINGS, PUBLISHED, gap_closed, mean_gap_closed, missed_targets
 from kaiwo.simulate.openb_run import OpenbFigures
 
 ALLOCATED = {("default", name, 42): {"100": at, "130": at} for name, at in (("fgd", 95.0), ("best-fit", 92.0))}
@@ -34,3 +34,10 @@ def test_each_target_is_named() -> None:
 def test_the_gap_is_measured_from_fgd_to_the_ceiling() -> None:
     assert gap_closed([figures(95.0, 95.0)], "default", ALLOCATED) == 0
     assert gap_closed([figures(CEILINGS["default"], 95.0)], "default", ALLOCATED) == 1
+
+
+def test_a_variant_without_a_ceiling_has_no_gap() -> None:
+    allocated = {("new", "fgd", 42): {"100": 90.0}}
+    assert mean_gap_closed({"new": {"ours": [figures(95.0, 95.0)]}}, "ours", allocated) is None
+    both = {"new": {"ours": [figures(95.0, 95.0)]}, "default": {"ours": [figures(CEILINGS["default"], 95.0)]}}
+    assert mean_gap_closed(both, "ours", {**allocated, **ALLOCATED}) == 1

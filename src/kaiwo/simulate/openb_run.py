@@ -6,7 +6,6 @@ A pod that fits nowhere is dropped, and still counts as arrived.
 
 import resource
 import statistics
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -14,20 +13,22 @@ from itertools import accumulate
 import msgspec
 import numpy as np
 
-from kaiwo.model.gpu import WHOLE_MILLI
+from kaiwo.model.events import RequestMixChanged
+from kaiwo.model.gpus.gpu import WHOLE_MILLI
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Start
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload
-from kaiwo.simulate.mix_aware import FIRST_REFRESH, GROWTH, RequestMix, request_mix
 from kaiwo.simulate.openb_trace import Arrivals, OpenbTrace
-from kaiwo.simulate.placement_policies import MIX_AWARE, placement_policy
+from kaiwo.simulate.placement_policies import placement_policy
 from kaiwo.simulate.typical_requests import TypicalRequests, typical_requests
 from kaiwo.simulate.virtual_clock import Arrival, VirtualClock
 from kaiwo.snapshot.array_types import IntArray
+from kaiwo.snapshot.learned.seen_requests import SeenRequests
 
 MEASURED_AT = (60, 80, 90)  # arrived load in %, for fragmentation
 PROGRESS_EVERY = 100
+KNOWN = "known"  # the mix of requests, in advance; otherwise it is learned
 
 
 class OpenbFigures(msgspec.Struct, frozen=True):
@@ -53,9 +54,10 @@ def run_openb(
     trace: OpenbTrace, seed: int, policy: str, mix: str, report: Callable[[OpenbProgress], None] = lambda _: None
 ) -> OpenbFigures:
     arrivals = trace.arrivals(seed)
-    mixes = MixSource(trace, arrivals, mix) if policy == MIX_AWARE else None
-    placing = placement_policy(policy, trace.requests, seed, mixes.first() if mixes is not None else None)
+    placing = placement_policy(policy, trace.requests, seed)
     clock = VirtualClock(nodes_by_rank(trace, arrivals), placing.policy, placing.plugins, drops=True)
+    if mix == KNOWN:
+        clock.runner.state.patch([whole_mix(trace.requests)])
     measure = FragmentationMeasure(trace, arrivals, typical_requests(trace.requests))
     asked = [_gpu_milli(trace.requests[row]) for row in arrivals.order]
     loads = [percent(milli, trace.gpu_milli) for milli in accumulate(asked)]
@@ -67,10 +69,7 @@ def run_openb(
         allocated.append(percent(used, trace.gpu_milli))
         ratios.append(measure.ratio())
         took_ms.append(outcome.took_ns / 1e6)
-        newer = mixes.next(number + 1) if mixes is not None else None
-        if newer is not None:
-            clock.runner.plugins = placement_policy(policy, trace.requests, seed, newer).plugins
-        if placing.forgets_scores or newer is not None:
+        if placing.forgets_scores:
             clock.runner.state.caches.clear()
         if number % PROGRESS_EVERY == 0:
             report(OpenbProgress(seed, number, len(asked)))
@@ -87,25 +86,12 @@ def run_openb(
     )
 
 
-class MixSource:
-    """The mix of requests that a policy may know: all of the trace, or only what has arrived."""
-
-    def __init__(self, trace: OpenbTrace, arrivals: Arrivals, mix: str) -> None:
-        self._trace, self._order, self._is_known = trace, arrivals.order, mix == "known"
-        self._refresh_at = FIRST_REFRESH
-
-    def first(self) -> RequestMix:
-        """Before anything has arrived, a learned mix has one guess: whole GPUs."""
-        requests = self._trace.requests if self._is_known else (Request(gpus=1),)
-        return request_mix(Counter(requests), self._trace.nodes)
-
-    def next(self, arrived: int) -> RequestMix | None:
-        """A newer mix, each time the number of arrivals has doubled; None: keep the old one."""
-        if self._is_known or arrived < self._refresh_at:
-            return None
-        self._refresh_at *= GROWTH
-        seen = Counter(self._trace.requests[row] for row in self._order[:arrived])
-        return request_mix(seen, self._trace.nodes) if any(each.gpus for each in seen) else None
+def whole_mix(requests: Sequence[Request]) -> RequestMixChanged:
+    """The requests of the whole trace, as if they had been seen before the first one arrives."""
+    seen = SeenRequests()
+    for number, request in enumerate(requests):
+        seen.add(Workload(f"default/pod-{number:05d}", (Role(request),)))
+    return next(iter(seen.as_events()))
 
 
 def nodes_by_rank(trace: OpenbTrace, arrivals: Arrivals) -> list[Node]:

@@ -21,7 +21,6 @@ from kaiwo.simulate.baselines.published import (
     RandomNode,
     RoundRobinNodes,
 )
-from kaiwo.simulate.mix_aware import MixAware, RequestMix
 from kaiwo.simulate.typical_requests import typical_requests
 
 DEFAULT_STRATEGY = "fragmentation-aware"
@@ -35,14 +34,12 @@ BASELINES = {
     "seed": "the nodes in turn: the first release's way",
 }
 OWN = {
-    DEFAULT_STRATEGY: "Kaiwo's default",
-    "mix-aware": "keeps what the mix of requests can use; known or learned, see --mix",
+    DEFAULT_STRATEGY: "Kaiwo's default: keeps what the mix of requests can use; known or learned, see --mix",
     "first-fit": "Kaiwo's pack scores, the first device that fits",
     "worst-fit": "Kaiwo's pack scores, the emptiest device",
     "round-robin": "Kaiwo's pack scores, the devices in turn",
     "load-balanced": "Kaiwo's pack scores, the least allocated device",
 }
-MIX_AWARE = "mix-aware"
 POLICY_NAMES = (*OWN, *BASELINES)
 _CHANGES_WITH_TIME = ("random", "seed")  # the score of a node changes though the node does not
 
@@ -55,17 +52,15 @@ class PlacementPolicy:
     forgets_scores: bool = False  # its scores may not be kept from one decision to the next
 
 
-def placement_policy(
-    name: str, requests: Sequence[Request], seed: int, mix: RequestMix | None = None
-) -> PlacementPolicy:
+def placement_policy(name: str, requests: Sequence[Request], seed: int) -> PlacementPolicy:
     """Only `allocate` runs: in the published protocol nothing is evicted, and nothing waits."""
     rules = Policy(gpu_strategy=name, actions=("allocate",), promises=0)
-    if name in OWN and name != MIX_AWARE:
+    if name in OWN:
         return PlacementPolicy(name, rules, builtin_registry())
     if name not in POLICY_NAMES:
         raise ConfigError(f"there is no placement policy '{name}'; choose one of: {', '.join(POLICY_NAMES)}")
     own = (plugin() for plugin in (*node_filters.PLUGINS, *orders.PLUGINS))
-    chosen = MixAware(mix) if mix is not None else _baseline(name, requests, seed)
+    chosen = _baseline(name, requests, seed)
     plugins = Registry((*own, chosen), fallback=gpu_allocation.FirstFit())
     return PlacementPolicy(name, rules, plugins, name in _CHANGES_WITH_TIME)
 

@@ -10,8 +10,10 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from kaiwo.model.events import PastUsageChanged
-from kaiwo.model.gpu import GpuTenant, Share, ShareRule
+from kaiwo.model.gpus.gpu import GpuTenant, Share, ShareRule
 from kaiwo.model.request import Request
+from kaiwo.model.request_mix import RequestPrices
+from kaiwo.model.workload import ACTIVE_PHASES, RELEASING_PHASES, Workload
 from kaiwo.snapshot.array_types import BoolArray, IntArray, ReadOnly, Rows, freeze, read_only
 from kaiwo.snapshot.backlog import Demand
 from kaiwo.snapshot.cluster_state import ClusterState
@@ -22,6 +24,7 @@ from kaiwo.snapshot.sharing_rules import tenant_of
 
 T = TypeVar("T")
 ClosedTo = Callable[[GpuTenant, ShareRule, Rows], BoolArray]
+_ON_NODES = (*ACTIVE_PHASES, *RELEASING_PHASES)
 
 
 class TenantCounts(NamedTuple):
@@ -58,15 +61,19 @@ class View(ReadOnly):
     reservations: ReservedDevices | None  # None: nothing is reserved
     queue_demand: Mapping[str, Demand]  # by leaf: what its waiting work requests, and could have
     past_usage: PastUsageChanged | None
+    node_failures: Mapping[str, int]  # by node: weights, see snapshot.learned.node_failures
+    prices: RequestPrices | None  # what the mix of requests makes of free GPUs; None: unknown
+    pools: Mapping[str, int]  # extended resources that are counted over all nodes together
     _state: ClusterState
     _derived: dict[Callable[["View"], Any], Any]  # see `once`
     _own: dict[Callable[[], Any], Any]  # see `own`
     _gathered: tuple[Rows, int, NodeAmounts] | None
+    _touched: tuple[int, dict[int, Rows]]  # see `touched_since`
     has_own_amounts = False  # True: `of` gives other amounts than `free` and `gpus`
 
     def __init__(self, values: dict[str, Any]) -> None:
         super().__init__(values)
-        self.__dict__.update(_own={}, _gathered=None)
+        self.__dict__.update(_own={}, _gathered=None, _touched=(-1, {}))
 
     def once(self, compute: Callable[["View"], T]) -> T:
         """`compute(self)`, once a cycle. Results are kept by function, so that no plugin overwrites another's."""
@@ -94,10 +101,30 @@ class View(ReadOnly):
         """The part of it that may not be preempted."""
         return self.all_non_preemptible[:, : len(RESOURCES)]
 
+    @property
+    def all_rows(self) -> Rows:
+        """Every node, always as the same array: `of` copies nothing for it."""
+        return self.nodes.all_rows
+
+    def touched_since(self, version: int) -> Rows:
+        """The nodes that changed after a version, as the same array for all who ask: what they gather is shared."""
+        clock, known = self._touched
+        if clock != self.clock:
+            known = {}
+            self.__dict__["_touched"] = (self.clock, known)
+        rows = known.get(version)
+        if rows is None:
+            rows = (self.changed > version).nonzero()[0]
+            freeze(rows)
+            rows = known[version] = self.all_rows if len(rows) == len(self.all_rows) else rows
+        return rows
+
     def of(self, nodes: Rows) -> NodeAmounts:
         """`free` and `gpus` of these nodes, gathered once for all callers with the same array."""
         last = self._gathered
         if last is None or last[0] is not nodes or last[1] != self.clock:
+            if nodes is self.nodes.all_rows and not self.has_own_amounts:
+                return NodeAmounts(self.free, self.gpus)
             amounts = NodeAmounts(self.free[nodes], self.gpus[nodes])
             freeze(amounts.free)
             freeze(amounts.gpus)
@@ -151,6 +178,24 @@ class View(ReadOnly):
         """The pods and nominations on a node, as of the start of the cycle."""
         return tuple(self._state.allocations_on.get(self.nodes.names[row], {}).values())
 
+    def gang_rows(self) -> dict[str, list[int]]:
+        """By workload of several pods: the row of each pod that runs or is nominated, as of the start of the cycle."""
+        state, row = self._state, self.nodes.row
+        found = {
+            name: [row[pod.node] for pod in pods.values() if pod.phase in _ON_NODES and pod.node in row]
+            for name, pods in state.pods.items()
+            if len(pods) > 1 or _has_several_pods(state.workloads.get(name))
+        }
+        for name, kept in state.nominations.items():
+            if _has_several_pods(state.workloads.get(name)):
+                found.setdefault(name, []).extend(row[each.node] for each in kept.values() if each.node in row)
+        return found
+
+    def bandwidth_of(self, workload: str) -> int:
+        """What each of its pods needs to the others, in MB/s; 0: it does not say."""
+        found = self._state.workloads.get(workload)
+        return found.bandwidth_mb_s if found is not None else 0
+
     def waiting_requests(self, queue: str) -> Iterator[tuple[Request, int]]:
         """The requests of a queue's waiting work, each with its pods, without work that has nominations."""
         backlog = self._state.backlog
@@ -175,6 +220,10 @@ class View(ReadOnly):
             for above in self.queues.path[row]:
                 oldest[above] = min(oldest[above], workload.submitted_s)
         return oldest
+
+
+def _has_several_pods(workload: Workload | None) -> bool:
+    return workload is not None and (len(workload.roles) > 1 or workload.roles[0].count > 1)
 
 
 def once_per_cycle(compute: Callable[[View], T]) -> Callable[[View], T]:

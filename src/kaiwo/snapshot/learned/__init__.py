@@ -1,0 +1,1 @@
+"""What the cluster state learns from events beyond the objects themselves: the mix of requests, and nodes that fail."""
