@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from kaiwo.model.errors import ConfigError
-from kaiwo.model.gpu import WHOLE_MILLI, Gpu
+from kaiwo.model.gpus.gpu import WHOLE_MILLI, Gpu
 from kaiwo.model.node import Node
 from kaiwo.model.request import Request
 from kaiwo.simulate.trace_files import Row, find_file, read_rows
@@ -60,13 +60,7 @@ class Arrivals:
 
 
 def read_openb(folder: Path, variant: str) -> OpenbTrace:
-    nodes = [_node(row) for row in read_rows(find_file(folder, NODE_FILE), NODE_COLUMNS)]
-    if not nodes:
-        raise ConfigError(f"{find_file(folder, NODE_FILE)} lists no nodes")
-    names = [node.name for node in nodes]
-    if len(set(names)) != len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ConfigError(f"{find_file(folder, NODE_FILE)} lists node {twice} twice")
+    nodes = read_nodes(find_file(folder, NODE_FILE))
     models = frozenset(gpu.model for node in nodes for gpu in node.gpus)
     most = max(len(node.gpus) for node in nodes)
     pod_file = find_file(folder, f"openb_pod_list_{variant}.csv")
@@ -75,6 +69,18 @@ def read_openb(folder: Path, variant: str) -> OpenbTrace:
         raise ConfigError(f"{pod_file} lists no pods")
     nodes.sort(key=lambda node: node.name)
     return OpenbTrace(variant, tuple(nodes), requests, find_file(folder, ORDER_FILE))
+
+
+def read_nodes(path: Path) -> list[Node]:
+    """The nodes of a node list, each once."""
+    nodes = [_node(row) for row in read_rows(path, NODE_COLUMNS)]
+    if not nodes:
+        raise ConfigError(f"{path} lists no nodes")
+    names = [node.name for node in nodes]
+    if len(set(names)) != len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ConfigError(f"{path} lists node {twice} twice")
+    return nodes
 
 
 def variants_in(folder: Path) -> list[str]:

@@ -72,7 +72,7 @@ class SimulatedCluster(EmbeddedCluster):
     def _transact(self, act: Callable[[Transaction], T]) -> T:
         with self.state.transaction(self._now_s) as transaction:
             result = self._act(act, transaction)
-        for placement in transaction.runs_to_start:
+        for placement in (*transaction.runs_to_start, *transaction.runs_to_limit):
             self._begun += 1
             heapq.heappush(self._ends, (placement.run.ends_s, self._begun, placement.run.id))
         for event in transaction.events:
@@ -86,7 +86,7 @@ class SimulatedCluster(EmbeddedCluster):
         while self._ends and self._ends[0][0] <= self._now_s:
             _, _, run_id = heapq.heappop(self._ends)
             key = self.state.pod_of_run.get(run_id)
-            if key is not None:
+            if key is not None and self.state.pods[key].run.ends_s <= self._now_s:  # or its time limit was raised
                 transitions.run_ended(transaction, run_id, simulated_exit(self.state.pods[key].run))
 
 

@@ -1,6 +1,5 @@
 """`kaiwo simulate`: run the shipped scheduler on a recorded trace, on a virtual clock. It needs no running Kaiwo."""
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,20 +9,19 @@ import msgspec
 from kaiwo.cli.output import printing
 from kaiwo.cli.output.table_layout import lay_out, text_columns
 from kaiwo.cli.verb_base import LocalVerb
+from kaiwo.cli.verbs.operate.simulate_jobs import journal, muri, philly, run
+from kaiwo.cli.verbs.operate.simulation_options import INTERRUPTED, ProgressBar, seed_numbers
 from kaiwo.model.errors import ConfigError
 
 if TYPE_CHECKING:
-    from kaiwo.simulate.openb_run import OpenbFigures, OpenbProgress
+    from kaiwo.simulate.openb_run import OpenbFigures
 
-INTERRUPTED = 130  # what a shell expects after Ctrl-C
-BAR_WIDTH = 30
-MOST_SEEDS = 1_000
 TITLES = ("SEED", "AT 100 %", "AT 130 %", "FRAG 60 %", "FRAG 80 %", "FRAG 90 %", "P50 MS", "P99 MS", "RSS MB")
 
 
 @click.group()
 def simulate() -> None:
-    """Run the shipped scheduler on a recorded trace, on a virtual clock.
+    """Run the shipped scheduler on a trace or on generated jobs, on a virtual clock.
 
     Every decision is made by the code that schedules real clusters. Nothing sleeps, and nothing real is touched.
 
@@ -31,7 +29,13 @@ def simulate() -> None:
     Examples:
       kaiwo simulate openb --data traces/openb
       kaiwo simulate openb --data traces/openb --variant gpuspec33 --policy fgd --seeds 42-46
+      kaiwo simulate muri --data traces/muri --compare least-attained-service,shortest-remaining-service
+      kaiwo simulate run --workload jobs.csv --cluster-file cluster.yaml --html report.html
     """
+
+
+for _command in (muri, philly, run, journal):
+    simulate.add_command(_command)
 
 
 @simulate.command(cls=LocalVerb)
@@ -44,7 +48,7 @@ def simulate() -> None:
     type=click.Choice(["learned", "known"]),
     default="learned",
     show_default=True,
-    help="Whether the policy mix-aware learns the mix of requests as they arrive, or knows it in advance.",
+    help="Whether Kaiwo's policy learns the mix of requests as they arrive, or knows it in advance.",
 )
 @click.option("--jobs", type=click.IntRange(1), metavar="N", help="Runs at the same time (default: one per core).")
 @click.option("--json", "is_json", is_flag=True, help="Print one JSON object.")
@@ -64,7 +68,6 @@ def openb(data: str, variant: str, seeds: str, policy: str, mix: str, jobs: int 
     \b
     Policies:
       fragmentation-aware (default), first-fit, worst-fit, round-robin, load-balanced
-      mix-aware                        keeps what the mix of requests can use (see --mix)
       fgd, best-fit, gpu-packing, gpu-clustering, dot-product, random    as published
       seed                                                               the nodes in turn
     \b
@@ -94,20 +97,6 @@ def openb(data: str, variant: str, seeds: str, policy: str, mix: str, jobs: int 
     if not is_complete:
         printing.hint(f"interrupted: {len(runs)} of {len(numbers)} runs had finished")
     return 0 if is_complete else INTERRUPTED
-
-
-def seed_numbers(text: str) -> list[int]:
-    """`42-46` or `42,45`, each once, in order."""
-    found: list[int] = []
-    for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()):
-            raise ConfigError(f"--seeds is '{text}'; write a range such as 42-46, or a list such as 42,45")
-        begin, end = int(first), int(last or first)
-        if end < begin or end - begin >= MOST_SEEDS:
-            raise ConfigError(f"--seeds has the range {part.strip()}; it must go up, over at most {MOST_SEEDS:,} seeds")
-        found += range(begin, end + 1)
-    return list(dict.fromkeys(found))
 
 
 def _check_variant(folder: Path, variant: str) -> None:
@@ -145,26 +134,3 @@ def _mean(values: list[float | None]) -> str:
     """A dash where a run has no such figure."""
     there = [value for value in values if value is not None]
     return f"{sum(there) / len(there):.2f}" if len(there) == len(values) else "-"
-
-
-class ProgressBar:
-    """One line on a terminal's stderr; nothing elsewhere."""
-
-    def __init__(self, runs: int) -> None:
-        self._runs, self._is_shown = runs, sys.stderr.isatty()
-        self._parts: dict[int, float] = {}
-
-    def show(self, progress: "OpenbProgress") -> None:
-        self._parts[progress.seed] = progress.done / max(1, progress.total)
-        if self._is_shown:
-            done = sum(self._parts.values()) / self._runs
-            click.echo(f"\r{bar_text(done)} {done:4.0%}", nl=False, err=True)
-
-    def clear(self) -> None:
-        if self._is_shown:
-            click.echo("\r" + " " * (BAR_WIDTH + 8) + "\r", nl=False, err=True)
-
-
-def bar_text(done: float) -> str:
-    filled = round(BAR_WIDTH * done)
-    return "[" + "#" * filled + "." * (BAR_WIDTH - filled) + "]"

@@ -1,0 +1,58 @@
+"""What the verbs of `kaiwo simulate` share: lists of seeds and policies, and the progress bar."""
+
+import sys
+
+import click
+
+from kaiwo.model.errors import ConfigError
+
+INTERRUPTED = 130  # what a shell expects after Ctrl-C
+BAR_WIDTH = 30
+MOST_SEEDS = 1_000
+
+
+def seed_numbers(text: str, option: str = "--seeds") -> list[int]:
+    """`42-46` or `42,45`, each once, in order."""
+    found: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise ConfigError(f"{option} is '{text}'; write a range such as 42-46, or a list such as 42,45")
+        begin, end = int(first), int(last or first)
+        if end < begin or end - begin >= MOST_SEEDS:
+            raise ConfigError(
+                f"{option} has the range {part.strip()}; it must go up, over at most {MOST_SEEDS:,} numbers"
+            )
+        found += range(begin, end + 1)
+    return list(dict.fromkeys(found))
+
+
+def names_in(text: str, option: str) -> list[str]:
+    """`a,b`, each once, in order."""
+    found = [part.strip() for part in text.split(",")]
+    if not all(found):
+        raise ConfigError(f"{option} is '{text}'; write names with commas between them")
+    return list(dict.fromkeys(found))
+
+
+class ProgressBar:
+    """One line on a terminal's stderr; nothing elsewhere."""
+
+    def __init__(self, runs: int) -> None:
+        self._runs, self._is_shown = runs, sys.stderr.isatty()
+        self._parts: dict[int, float] = {}
+
+    def show(self, run: int, part: float) -> None:
+        self._parts[run] = part
+        if self._is_shown:
+            done = sum(self._parts.values()) / self._runs
+            click.echo(f"\r{bar_text(done)} {done:4.0%}", nl=False, err=True)
+
+    def clear(self) -> None:
+        if self._is_shown:
+            click.echo("\r" + " " * (BAR_WIDTH + 8) + "\r", nl=False, err=True)
+
+
+def bar_text(done: float) -> str:
+    filled = round(BAR_WIDTH * done)
+    return "[" + "#" * filled + "." * (BAR_WIDTH - filled) + "]"
