@@ -34,6 +34,7 @@ class ProtectedStart(NamedTuple):
     usage: PlannedUsage
     charge: QueueCharge
     is_lost_place: bool = False  # of a running gang: it binds all other work, however important
+    drained: IntArray | None = None  # by row: what work on its place holds that it waits for, however long that runs
 
     def binds(self, other: Workload, now_s: int) -> bool:
         """The other workload would not end in time, and is not more important."""
@@ -43,7 +44,12 @@ class ProtectedStart(NamedTuple):
         return not run_s or now_s + run_s > self.usage.start_s - LEAD_S
 
     def gives_way_to(self, other: Workload) -> bool:
-        return not self.is_lost_place and outranks(other, self.workload)
+        return not self.binds_all and outranks(other, self.workload)
+
+    @property
+    def binds_all(self) -> bool:
+        """Neither the priority nor the share of other work counts against it."""
+        return self.is_lost_place or self.planned.is_overdue
 
 
 class BackfillMasks:
@@ -114,7 +120,7 @@ class BackfillMasks:
 
     def _binding(self, workload: Workload, charge: QueueCharge) -> list[int]:
         found = [at for at, each in enumerate(self._protected) if each.binds(workload, self._capacity.now_s)]
-        by_rank = [at for at in found if not self._protected[at].is_lost_place]
+        by_rank = [at for at in found if not self._protected[at].binds_all]
         has_precedence = {at for at in by_rank if self._has_precedence(charge, self._protected[at].charge)}
         if has_precedence:
             self.by_precedence.add(workload.name)
@@ -134,8 +140,8 @@ class BackfillMasks:
         found = self._left.get(at)
         if found is None:
             usage = self._protected[at].usage
-            # A nomination counts space that is being released as free: that must not come free a second time.
-            found = self._capacity.released_by(usage.rows, usage.start_s) - self._capacity.still_held(usage.rows)
+            drained = self._protected[at].drained
+            found = drained.copy() if drained is not None else self._released_by(usage)
             for other in self._protected:
                 if other.usage.start_s <= usage.start_s < other.usage.end_s:
                     found -= on_rows(other.usage, usage.rows)
@@ -144,6 +150,10 @@ class BackfillMasks:
                     found += on_rows(started, usage.rows)
             self._left[at] = found
         return found
+
+    def _released_by(self, usage: PlannedUsage) -> IntArray:
+        # A nomination counts space that is being released as free: that must not come free a second time.
+        return self._capacity.released_by(usage.rows, usage.start_s) - self._capacity.still_held(usage.rows)
 
 
 def outranks(one: Workload, other: Workload) -> bool:

@@ -21,6 +21,7 @@ from kaiwo.model.reservation import NEVER_S
 from kaiwo.model.workload import Pod, Workload, role_of
 from kaiwo.snapshot.array_types import IntArray
 from kaiwo.snapshot.node_table import SIZE
+from kaiwo.snapshot.working_copy import WorkingCopy
 
 TRIES = 3  # moments at which the sums would do, and a placement is tried
 NODES_PER_STEP = 64
@@ -86,9 +87,20 @@ class StartSearch:
         cycle, now = self._cycle, self._cycle_state.working
         free, gpus, since_s = self._capacity.amounts_at(moments, at_s)
         then = now.as_of(at_s, free.copy(), np.concatenate([gpus, now.gpus[:, SIZE:]], axis=1))
+        if self._workload.bandwidth_mb_s:
+            self._take_off_links(then, at_s)
         scores = ShapeScores(cycle.state, then.view, then, cycle.plugins, keeps=False)
         placer = Placer(then, scores, cycle.plugins, cycle.policy, IdleTimeCosts(at_s, since_s))
         return place_workload(placer, cycle.state, self._workload, self._needs, limits=False, grows=False)
+
+    def _take_off_links(self, then: WorkingCopy, at_s: int) -> None:
+        """Gangs that have ended by then use no links any more."""
+        workloads, pods = self._cycle.state.workloads, self._cycle.state.pods
+        for name, rows in then.view.gang_rows().items():
+            workload = workloads.get(name)
+            run_s = expected_run_s(workload) if workload is not None else 0
+            if run_s and all(pod.since_s + run_s <= at_s for pod in pods.get(name, {}).values()):
+                then.move(name, rows, -1)
 
     def _planned_start(self, at_s: int, placement: Placement) -> PlannedStart:
         workload = self._workload

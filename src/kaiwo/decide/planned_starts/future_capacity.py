@@ -12,7 +12,7 @@ from kaiwo.decide.cycle_state import CycleInput, CycleState
 from kaiwo.decide.placement.queue_limits import QueueCharge
 from kaiwo.model.planned_start import PlannedPod, PlannedStart
 from kaiwo.model.reservation import NEVER_S
-from kaiwo.model.workload import Workload
+from kaiwo.model.workload import ACTIVE_PHASES, Pod, Workload
 from kaiwo.snapshot.array_types import IntArray, Rows
 from kaiwo.snapshot.capacity_timeline import CapacityTimeline, ReservedSpan, add_allocation
 from kaiwo.snapshot.cluster_state import ClusterState
@@ -45,14 +45,15 @@ class FutureCapacity:
         self.now_s, self.nodes = working.now_s, working.nodes
         rows = len(self.nodes.names)
         self.columns = working.free.shape[1]
-        self.base: IntArray = np.concatenate([working.free, working.gpus[:, : MIB + 1].reshape(rows, -1)], axis=1)
+        devices = 2 * working.gpus.shape[2]  # milli and MiB of each; there may be no node
+        self.base: IntArray = np.concatenate([working.free, working.gpus[:, : MIB + 1].reshape(rows, devices)], axis=1)
         self.ends = timeline.expected(self.now_s)
         # Releases of one node lie in its first slots: those that no node uses are left out.
         used = max(1, int((self.ends < NEVER_S).sum(axis=1).max(initial=0)))
         self.ends = self.ends[:, :used]
         slots = self.ends.shape[1]
         self._is_leaving = timeline.ends[:, :slots] == 0
-        gpus = timeline.gpus[:, :slots].reshape(rows, slots, -1)
+        gpus = timeline.gpus[:, :slots].reshape(rows, slots, devices)
         self.released: IntArray = np.concatenate([timeline.free[:, :slots], gpus], axis=2)
 
     def released_by(self, rows: Rows, at_s: int) -> IntArray:
@@ -157,6 +158,24 @@ def _amounts_by_row(planned: PlannedStart, nodes: NodeTable) -> tuple[Rows, IntA
         add_allocation(nodes, row, place, amounts[:width], amounts[width:].reshape(2, -1))
     rows = sorted(by_row)
     return np.array(rows, np.intp), np.array([by_row[row] for row in rows], np.int64)
+
+
+def amounts_to_drain(planned: PlannedStart, state: ClusterState, usage: PlannedUsage) -> IntArray:
+    """What the pods on its devices hold on its nodes, which comes free before it starts there.
+
+    The devices themselves count as taken, whoever holds them: nobody else may have them when their pods are stopped.
+    """
+    nodes, found = state.nodes, np.zeros_like(usage.amounts)
+    width, gpus = nodes.free.shape[1], dict[str, set[str]]()
+    for place in planned.places:
+        gpus.setdefault(place.node, set()).update(share.gpu for share in place.devices)
+    for amounts, row in zip(found, usage.rows.tolist(), strict=True):
+        wanted = gpus[nodes.names[row]]
+        for held in state.allocations_on.get(nodes.names[row], {}).values():
+            is_ours = isinstance(held, Pod) and held.phase in ACTIVE_PHASES and held.workload in state.workloads
+            if is_ours and not wanted.isdisjoint(share.gpu for share in held.devices):
+                add_allocation(nodes, row, held, amounts[:width], np.zeros((2, nodes.width), np.int64))
+    return found
 
 
 def reserved_for_others(cycle: CycleInput, spans: Sequence[ReservedSpan], workload: Workload) -> list[PlannedUsage]:

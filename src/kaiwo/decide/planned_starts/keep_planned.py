@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from kaiwo.decide.cycle_state import CycleInput, CycleState, earliest_s
 from kaiwo.decide.placement.level_room import obeys_levels
+from kaiwo.decide.placement.links import carries
 from kaiwo.decide.placement.place_pods import charge_of_placed
 from kaiwo.decide.placement.place_workload import leaders_first
 from kaiwo.decide.placement.queue_limits import QueueCharge
@@ -25,12 +26,14 @@ from kaiwo.decide.planned_starts.fillable_places import fillable_places, has_due
 from kaiwo.decide.planned_starts.future_capacity import (
     FutureCapacity,
     PlannedUsage,
+    amounts_to_drain,
     charge_of_start,
     reserved_for_others,
     usage_of,
     usages_of,
 )
 from kaiwo.decide.planned_starts.future_quota import FutureQuota
+from kaiwo.model.network.level_groups import levels_of
 from kaiwo.model.plan import Eviction, Nomination, Start
 from kaiwo.model.planned_start import DelayCause, PlannedPod, PlannedStart, expected_run_s
 from kaiwo.model.workload import RELEASING_PHASES, Pod, Workload, pod_name, role_name, role_of
@@ -49,6 +52,7 @@ class KeptPlannedStarts(NamedTuple):
     masks: BackfillMasks | None = None  # what all other work has to leave free; None: nothing is planned
     evictions: tuple[Eviction, ...] = ()
     look_again_s: int = 0
+    overdue: tuple[str, ...] = ()  # of those that start, the ones that had waited too long
     filled: tuple[Nomination, ...] = ()  # places of lost gang members that count as free until the turns are over
 
 
@@ -113,13 +117,18 @@ class _PlannedStartStep:
             masks,
             tuple(evictions),
             earliest_s(overdue_s, soon_s, next_planned_moment_s(every, self._now_s)),
+            tuple(each.planned.workload for each in self._started if each.planned.is_overdue),
             lost.fillable,
         )
 
     def _still_waits(self, planned: PlannedStart, workload: Workload) -> bool:
         """It still waits for exactly these pods, and its queue takes work."""
         state, name = self._state, workload.name
-        if not self._cycle.policy.promises or name in state.nominations or not state.backlog.is_queued(name):
+        if (
+            not (self._cycle.policy.promises or planned.is_overdue)
+            or name in state.nominations
+            or not state.backlog.is_queued(name)
+        ):
             return False
         found, present = self._class_of(name), state.pods.get(name, {})
         if sum(need.needed for need in found.needs) != len(planned.places):
@@ -137,8 +146,12 @@ class _PlannedStartStep:
         ahead = [*self._lost_usages, *(each.usage for each in self._kept)]
         ahead += reserved_for_others(self._cycle, self._spans, workload)
         usage = usage_of(planned, self._state, max(planned.start_s, self._now_s))
-        if usage is not None and self._holds(planned, usage, ahead):
-            found: PlannedStart | None = self._earlier(planned, workload, ahead, behind) or planned
+        if planned.is_overdue:
+            found: PlannedStart | None = None
+            if usage is not None and self._cycle.policy.max_wait_s and self._is_allowed(planned, usage):
+                found = self._earlier(planned, workload, ahead, behind) or planned
+        elif usage is not None and self._holds(planned, usage, ahead):
+            found = self._earlier(planned, workload, ahead, behind) or planned
         else:
             found = self._later(planned, workload, ahead)
         if found is None:
@@ -147,23 +160,28 @@ class _PlannedStartStep:
         usage = usage_of(found, self._state, max(found.start_s, self._now_s))
         assert usage is not None  # it was found, or it holds
         charge = charge_of_start(self._cycle, self._cycle_state, found)
-        self._kept.append(ProtectedStart(found, workload, usage, charge))
+        drained = amounts_to_drain(found, self._state, usage) if found.is_overdue else None
+        self._kept.append(ProtectedStart(found, workload, usage, charge, drained=drained))
 
     def _holds(self, planned: PlannedStart, usage: PlannedUsage, ahead: list[PlannedUsage]) -> bool:
         """Its place is there in time. Work that is about to end gets another minute: runs rarely end on time."""
-        for need in self._class_of(planned.workload).needs:
-            if need.needed and not self._cycle_state.scores.state(need.shape).allowed[usage.rows].all():
-                return False
-        places = {place.pod: place.node for place in planned.places}
-        workload = self._state.workloads[planned.workload]
-        if not obeys_levels(self._state, self._cycle_state.working.nodes, workload, places):
-            return False  # its nodes are in other domains by now
+        if not self._is_allowed(planned, usage):
+            return False
         at_s = planned.start_s
         if at_s <= self._now_s:
             at_s = max(at_s + OVERDUE_S, self._now_s + 1)
         if not self._may_start(planned.workload, [each.charge for each in self._kept])(at_s):
             return False
         return self._capacity.fits(usage._replace(start_s=at_s, end_s=usage.end_s + at_s - usage.start_s), ahead)
+
+    def _is_allowed(self, planned: PlannedStart, usage: PlannedUsage) -> bool:
+        """It may run on its nodes, and they are still in the domains that it asks for."""
+        for need in self._class_of(planned.workload).needs:
+            if need.needed and not self._cycle_state.scores.state(need.shape).allowed[usage.rows].all():
+                return False
+        places = {place.pod: place.node for place in planned.places}
+        workload = self._state.workloads[planned.workload]
+        return obeys_levels(self._state, self._cycle_state.working.nodes, workload, places)
 
     def _may_start(self, name: str, others: list[QueueCharge]) -> Callable[[int], bool]:
         charge = self._cycle_state.charges.queue_charge(self._class_of(name))
@@ -180,7 +198,7 @@ class _PlannedStartStep:
         charges = [each.charge for each in self._kept]
         charges += [charge_of_start(self._cycle, self._cycle_state, each) for each in behind]
         found = self._search(workload, charges).earliest(others, before_s=max(planned.start_s, self._now_s + 1))
-        return None if found is None else replace(found, made_s=planned.made_s)
+        return None if found is None else replace(found, made_s=planned.made_s, is_overdue=planned.is_overdue)
 
     def _later(self, planned: PlannedStart, workload: Workload, ahead: list[PlannedUsage]) -> PlannedStart | None:
         found = self._search(workload, [each.charge for each in self._kept]).earliest(ahead)
@@ -191,9 +209,15 @@ class _PlannedStartStep:
         for each in [each for each in self._kept if each.planned.start_s <= self._now_s]:
             if not self._is_free(each.planned):
                 continue
+            starts = self._start(each.planned, each.workload) if each.planned.is_overdue else []
+            if each.planned.is_overdue and not starts:
+                continue  # a limit of its queue is in the way: what its queue is charged is kept for it, too
             self._kept.remove(each)
             self._dropped.append(each.planned.workload)
-            if self._quota.takes_what_others_are_owed(each.charge) or self._is_outranked(each.workload):
+            if starts:
+                self._starts += starts
+                self._started.append(each)
+            elif self._quota.takes_what_others_are_owed(each.charge) or self._is_outranked(each.workload):
                 self._by_turns.append(each)  # work that is owed more goes first, or it would reclaim the place
             elif starts := self._start(each.planned, each.workload):
                 self._starts += starts
@@ -224,6 +248,11 @@ class _PlannedStartStep:
                 if placed is None or not payer.try_charge(working, charge_of_placed(working, want, [placed])):
                     return []
                 starts.append(Start(workload.name, place.pod, placed.node, placed.devices))
+            nodes = [start.node for start in starts]
+            nodes += [pod.node for pod in self._state.pods.get(workload.name, {}).values()]
+            if not carries(working, workload.name, levels_of(workload), nodes):
+                return []
+            working.move(workload.name, [working.nodes.row[start.node] for start in starts], +1)
             attempt.keep()
         self._cycle_state.budget.used += len(starts)
         return leaders_first(workload, starts)
@@ -250,14 +279,15 @@ def _shapes_by_role(state: ClusterState, workload: Workload, waiting_class: Wait
 
 
 def _in_order(state: ClusterState) -> list[PlannedStart]:
-    """The oldest first; within a queue, the most important first."""
+    """The overdue one, then the oldest first; within a queue, the most important first."""
     oldest = sorted(state.planned_starts.values(), key=lambda each: (each.made_s, each.workload))
     workloads = [state.workloads.get(each.workload) for each in oldest]
     queues = [workload.queue if workload is not None else "" for workload in workloads]
     priority = [workload.priority if workload is not None else 0 for workload in workloads]
     by_priority = sorted(range(len(oldest)), key=lambda at: -priority[at])
     turns = {queue: iter([at for at in by_priority if queues[at] == queue]) for queue in set(queues)}
-    return [oldest[next(turns[queue])] for queue in queues]
+    found = [oldest[next(turns[queue])] for queue in queues]
+    return sorted(found, key=lambda each: not each.is_overdue)
 
 
 def with_history(

@@ -13,13 +13,14 @@ from kaiwo.decide.planned_starts.earliest_start import StartSearch
 from kaiwo.decide.planned_starts.future_capacity import FutureCapacity, charge_of_start, reserved_for_others, usages_of
 from kaiwo.decide.planned_starts.future_quota import FutureQuota
 from kaiwo.decide.planned_starts.keep_planned import KeptPlannedStarts, with_history
+from kaiwo.decide.planned_starts.overdue_start import CycleChanges, can_be_planned, plan_overdue_start
 from kaiwo.decide.turn_order import Turns, lanes_of
-from kaiwo.model.gpu import WHOLE_MILLI
+from kaiwo.model.gpus.gpu import WHOLE_MILLI
 from kaiwo.model.plan import Eviction, Nomination, Start
 from kaiwo.model.planned_start import PlannedStart, expected_run_s
-from kaiwo.model.workload import Phase, Pod, Workload, role_of
+from kaiwo.model.workload import Workload
 from kaiwo.snapshot.backlog import WaitingClass
-from kaiwo.snapshot.capacity_timeline import PodRelease, reserved_spans, timeline_of, timeline_with_changes
+from kaiwo.snapshot.capacity_timeline import reserved_spans, timeline_of, timeline_with_changes
 
 MIN_MILLI = 2 * WHOLE_MILLI  # less is not large, however small the cluster
 
@@ -59,19 +60,35 @@ def plan_new_starts(
     served: set[str],
     evictions: Iterable[Eviction],
 ) -> NewPlannedStarts:
-    """Plan the first large workloads that still wait. Those in `served` start, or space is kept for them."""
+    """Plan the first overdue workload and the first large ones that still wait. Those in `served` start, or space is
+    kept for them."""
+    changes = CycleChanges({(each.workload, each.pod) for each in evictions}, starts)
+    overdue = plan_overdue_start(cycle, cycle_state, kept, served, changes)
+    if overdue.planned is not None:
+        kept = {**kept, overdue.planned.workload: overdue.planned}
+    large = _plan_large(cycle, cycle_state, kept, served, changes)
+    return large._replace(look_again_s=earliest_s(large.look_again_s, overdue.look_again_s))
+
+
+def _plan_large(
+    cycle: CycleInput,
+    cycle_state: CycleState,
+    kept: dict[str, PlannedStart],
+    served: set[str],
+    changes: CycleChanges,
+) -> NewPlannedStarts:
     count = cycle.policy.promises - len(kept)
     if count <= 0 or cycle_state.budget.is_spent:
         return NewPlannedStarts(kept)
     total = int(cycle_state.working.nodes.gpu_total.sum())
     least = max(MIN_MILLI, total * cycle.policy.large_permille // WHOLE_MILLI)
     waiting = cycle.state.backlog.by_key.values()
-    large = [found for found in waiting if found.demand.gpu_milli >= least and _may_be_planned(cycle, found)]
+    large = [found for found in waiting if found.demand.gpu_milli >= least and can_be_planned(cycle, found)]
     if not large:
         return NewPlannedStarts(kept)
     # What this cycle starts or stops is part of the time to come.
-    gone = {(eviction.workload, eviction.pod) for eviction in evictions}
-    timeline = timeline_with_changes(timeline_of(cycle.state), cycle.state, gone, _releases_of(cycle, starts))
+    releases = changes.releases(cycle)
+    timeline = timeline_with_changes(timeline_of(cycle.state), cycle.state, changes.stopped, releases)
     if timeline.is_empty and not kept:
         return NewPlannedStarts(kept)
     planner = _Planner(cycle, cycle_state, kept, FutureCapacity(cycle_state.working, timeline))
@@ -121,25 +138,3 @@ class _Planner:
 
 def _owners(masks: BackfillMasks, placed: Start | Nomination) -> list[ProtectedStart]:
     return masks.planned_on(placed.node, {share.gpu for share in placed.devices})
-
-
-def _releases_of(cycle: CycleInput, starts: Sequence[Start]) -> dict[int, list[PodRelease]]:
-    """By node: when the pods that this cycle starts will end."""
-    now_s, found = cycle.now_s, dict[int, list[PodRelease]]()
-    for start in starts:
-        workload = cycle.state.workloads[start.workload]
-        if run_s := expected_run_s(workload):
-            want = role_of(workload, start.pod).request
-            amounts = (start.devices, want.cpu_milli, want.memory_mib, want.extended, now_s)
-            pod = Pod(start.workload, start.pod, start.node, Phase.ASSUMED, *amounts)
-            found.setdefault(cycle.state.nodes.row[start.node], []).append(PodRelease(now_s + run_s, pod))
-    return found
-
-
-def _may_be_planned(cycle: CycleInput, waiting_class: WaitingClass) -> bool:
-    """Its place can be known ahead: not so with rules between pods, or on a reservation."""
-    backlog = cycle.state.backlog
-    if not any(need.needed for need in waiting_class.needs) or waiting_class.key in backlog.impossible:
-        return False
-    wants = [backlog.shapes[need.shape] for need in waiting_class.needs]
-    return all(want.neighbours is None and not want.reservation for want in wants)
