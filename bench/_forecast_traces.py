@@ -24,6 +24,32 @@ def philly_jobs(traces: Path) -> list[Job]:
     return sorted(job for job in jobs if job.gpus <= MAX_GPUS)
 
 
+def openb_pods(traces: Path) -> list[Job]:
+    """The pods that have an end, by creation; their class of service is their queue."""
+    jobs = []
+    with gzip.open(traces / "openb" / "openb_pod_list_default.csv.gz", "rt") as file:
+        for row in csv.DictReader(file):
+            if not row["deletion_time"]:
+                continue
+            created_s, deleted_s = int(float(row["creation_time"])), int(float(row["deletion_time"]))
+            gpus = int(row["num_gpu"])
+            key = RunKey("", "", row["qos"], "", gpus * 1000 if gpus > 1 else int(row["gpu_milli"]))
+            if deleted_s > created_s:
+                jobs.append(Job(created_s, deleted_s - created_s, gpus, key))
+    return sorted(jobs)
+
+
+def muri_jobs(traces: Path, name: str) -> list[Job]:
+    """The jobs of one of Muri's traces, whose times are microseconds; all are of one queue."""
+    jobs = []
+    with gzip.open(traces / "muri" / f"{name}.csv.gz", "rt") as file:
+        for row in csv.DictReader(file):
+            submitted_s, run_s = (int(float(row[field]) / 1e6) for field in ("submit_time", "duration"))
+            gpus = int(row["num_gpu"])
+            jobs.append(Job(submitted_s, max(1, run_s), gpus, RunKey("", "", "muri", "", gpus * 1000)))
+    return sorted(jobs)
+
+
 def demand_series(traces: Path) -> dict[str, list[tuple[int, int]]]:
     """By name: a sample a minute of the active nodes on Philly, and of the running GPUs of each virtual cluster."""
     series = {"philly": _samples(traces / "helios" / "philly_node_sequence.csv.gz", "active")}

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from kaiwo.clusters.simulated import SimulatedCluster
+from kaiwo.decide.cycle import BUILTIN
 from kaiwo.explain import planned_start, why
+from kaiwo.forecast.expected_starts import run_key_of
 from kaiwo.forecast.recent_runs import KINDS_KEPT, RUNS_KEPT, conservative_s
 from kaiwo.history import Journal
 from kaiwo.manifests.values.names import ARRAY_LABEL
@@ -22,10 +24,12 @@ from kaiwo.model.workload import Role, Workload
 from kaiwo.model.workload_record import Program
 from kaiwo.runtime.loop.learned_run_times import (
     FILE,
+    FORECAST_FILE,
     RunTimeFile,
     RunTimes,
     kind_of,
 )
+from kaiwo.runtime.loop.learned_state import pack_state, unpack_state
 from kaiwo.runtime.loop.replay import replay
 from kaiwo.runtime.loop.scheduling_loop import SchedulingLoop
 from tests.runtime.test_scheduling_loop import cluster, until
@@ -206,3 +210,29 @@ def test_the_loop_learns_remembers_and_replays(tmp_path: Path) -> None:
         assert result.now == result.then
     learned_s, _ = asyncio.run(play(cluster(), ["s-4"]))
     assert learned_s == 60
+
+
+def test_the_forecast_learns_from_every_run_and_survives_a_restart(tmp_path: Path) -> None:
+    run_times = RunTimes(RunTimeFile(str(tmp_path)))
+    for number in range(12):
+        ran(run_times, f"sweep-{number}", 600, now_s=1_000 + number, user="ada")
+    key = run_key_of(work("sweep-99", user="ada"))
+    before = run_times.forecast.expect(key, 2_000)
+    assert before is not None
+    assert before.low_s <= 600 <= before.high_s
+    run_times.save()
+    assert RunTimes(RunTimeFile(str(tmp_path))).forecast.expect(key, 2_000) == before
+    (tmp_path / FORECAST_FILE).write_bytes(b"damaged")
+    assert RunTimes(RunTimeFile(str(tmp_path))).forecast.expect(key, 2_000) is None
+
+
+def test_a_base_of_the_journal_keeps_which_work_was_overdue_when_it_started() -> None:
+    world = World(nodes=1, gpus_per_node=1).submit("old", gpus_each=1)
+    world.settle()
+    world.submit("waits", gpus_each=1).settle()
+    world.now_s = 86_400
+    world.settle()
+    world.finish("old").settle()
+    assert world.state.started_overdue == {"default/waits"}
+    again = unpack_state(world.state.events(), pack_state(world.state, world.policy, world.now_s), BUILTIN)
+    assert again.started_overdue == {"default/waits"}

@@ -10,9 +10,10 @@ from msgspec.structs import replace
 from kaiwo.history import Journal
 from kaiwo.model.errors import NotFoundError
 from kaiwo.model.events import Event, PodChanged, PodGone, WorkloadGone
+from kaiwo.model.plan import Plan
 from kaiwo.model.workload import Phase
 from kaiwo.runtime.loop.cycle_runner import CycleRunner
-from kaiwo.runtime.loop.replay import replay
+from kaiwo.runtime.loop.replay import replay, replay_range
 from tests.properties.reclaim_worlds import contended_world
 from tests.properties.strategies import states
 
@@ -67,7 +68,21 @@ def test_cycles_that_stop_and_move_work_replay_to_the_same_plan(tmp_path: Path, 
         for number in numbers:
             result = replay(str(home), number)
             assert result.now == result.then, (seed, number)
+        again = list(replay_range(str(home), 0, 2**62))
+        assert [each.head.number for each in again] == numbers
+        assert all(each.is_same for each in again)
+        assert [each.head.number for each in replay_range(str(home), numbers[-1], numbers[-1])] == numbers[-1:]
     assert evictions > 5
+
+
+def test_a_cycle_that_was_decided_otherwise_is_found_among_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = contended_world(0)
+    with Journal(tmp_path / "journal") as journal:
+        scheduler = CycleRunner(journal, world.policy)
+        _take(scheduler, list(world.state.events()))
+        number = scheduler.cycle(world.now_s).summary.number  # type: ignore[union-attr]
+    monkeypatch.setattr("kaiwo.runtime.loop.replay.decide", lambda *_: Plan(steps=1))
+    assert [(each.head.number, each.is_same) for each in replay_range(str(tmp_path), 0, 99)] == [(number, False)]
 
 
 def _take(scheduler: CycleRunner, events: list[Event]) -> None:

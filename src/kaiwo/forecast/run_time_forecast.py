@@ -202,6 +202,17 @@ class RunTimeForecast:
             basis=", ".join(_LEVELS[basis].fields),
         )
 
+    def distribution(self, key: RunKey, now_s: int) -> Counts | None:
+        """How likely each bucket is, for a run with this key that starts now. None: unknown."""
+        if not self._known_levels(key):
+            return None
+        distributions, trust = self._distributions(key, now_s), self._trust.get((key.queue, key.size))
+        return distributions[_LONG_MEMORY] if trust is None else trust.mix(distributions)
+
+    def _known_levels(self, key: RunKey) -> list[int]:
+        found = [self._groups.get(group_key) if group_key else None for group_key in _group_keys(key)]
+        return [at for at in _SPECIFIC if (group := found[at]) is not None and group.runs >= FEWEST_RUNS]
+
     def rank_s(self, key: RunKey, now_s: int) -> int:
         """The mean by which to put shorter work first; with few runs of its own it is close to that of all runs.
 

@@ -12,12 +12,15 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
+from kaiwo.forecast.expected_starts import run_key_of
 from kaiwo.forecast.recent_runs import KINDS_KEPT, RUNS_KEPT, RecentRuns, WorkloadKind, name_without_numbers
+from kaiwo.forecast.run_time_forecast import RunTimeForecast, SavedForecast
 from kaiwo.manifests.values.names import ARRAY_LABEL
 from kaiwo.model.digest import digest
 from kaiwo.model.events import Event, WorkloadChanged, WorkloadGone
 from kaiwo.model.workload import Workload
 
+SAVE_S = 300  # between two times that the forecast is stored: a kill loses what was learned since
 UPDATE_S = 60  # between two updates of workloads that have not ended
 WORTH_UPDATE = 8  # a change by an eighth
 
@@ -27,6 +30,8 @@ class RunTimes:
 
     def __init__(self, store: "RunTimeFile | None" = None) -> None:
         self._store = store
+        self.forecast = RunTimeForecast(store.load_forecast() if store is not None else None)
+        self._saved_s = 0
         self._runs = RecentRuns()
         self._living: dict[str, Workload] = {}  # those that have not ended, as the scheduler knows them
         self._updated_s: dict[WorkloadKind, int] = {}
@@ -47,7 +52,11 @@ class RunTimes:
                         self._updated_s.pop(forgotten, None)
                     if self._store is not None:
                         self._store.add(kind, event.run_s)
+                    self.forecast.learn(run_key_of(workload), event.run_s, now_s - event.run_s)
                     learned[kind] = None
+        if learned and self._store is not None and now_s - self._saved_s >= SAVE_S:
+            self._saved_s = now_s
+            self._store.save_forecast(self.forecast.save())
         for kind in learned:
             updated.extend(self._update_living(kind, now_s))
         return updated
@@ -57,6 +66,10 @@ class RunTimes:
         if self._runs.is_empty or not self._runs.knows(_owner(workload)):
             return 0
         return self._runs.expected_s(kind_of(workload))
+
+    def save(self) -> None:
+        if self._store is not None:
+            self._store.save_forecast(self.forecast.save())
 
     def _with_run_time(self, event: WorkloadChanged) -> Event:
         workload = event.workload
@@ -91,6 +104,7 @@ def _owner(workload: Workload) -> str:
 
 
 FILE = "run-times.jsonl"
+FORECAST_FILE = "run-forecast.msgpack"
 MAX_LINES = 2 * KINDS_KEPT * RUNS_KEPT  # beyond this the file is rewritten with the newer half
 
 Line = tuple[str, str, int]
@@ -100,7 +114,7 @@ class RunTimeFile:
     """Stores runs in the home folder, the oldest first."""
 
     def __init__(self, home: str) -> None:
-        self._path = Path(home) / FILE
+        self._path, self._forecast_path = Path(home) / FILE, Path(home) / FORECAST_FILE
 
     def load(self) -> list[tuple[WorkloadKind, int]]:
         """All stored runs. A torn last line, as after a power cut, is skipped."""
@@ -124,9 +138,22 @@ class RunTimeFile:
             with self._path.open("ab") as file:
                 file.write(msgspec.json.encode((*kind, run_s)) + b"\n")
 
+    def load_forecast(self) -> SavedForecast | None:
+        """None: there is none, or another version wrote it."""
+        with contextlib.suppress(OSError, msgspec.MsgspecError):
+            return msgspec.msgpack.decode(self._forecast_path.read_bytes(), type=SavedForecast)
+        return None
+
+    def save_forecast(self, saved: SavedForecast) -> None:
+        _replace(self._forecast_path, msgspec.msgpack.encode(saved))
+
     def _rewrite(self, runs: list[tuple[WorkloadKind, int]]) -> None:
-        temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
-        with contextlib.suppress(OSError):
-            temporary.touch(mode=0o600)
-            temporary.write_bytes(b"".join(msgspec.json.encode((*kind, run_s)) + b"\n" for kind, run_s in runs))
-            os.replace(temporary, self._path)
+        _replace(self._path, b"".join(msgspec.json.encode((*kind, run_s)) + b"\n" for kind, run_s in runs))
+
+
+def _replace(path: Path, content: bytes) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with contextlib.suppress(OSError):
+        temporary.touch(mode=0o600)
+        temporary.write_bytes(content)
+        os.replace(temporary, path)

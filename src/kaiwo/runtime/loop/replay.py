@@ -1,6 +1,6 @@
 """Rebuild a past cycle from the journal and decide it again: it must give the same plan."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -9,7 +9,7 @@ from msgspec.structs import replace
 import kaiwo
 from kaiwo.decide import decide
 from kaiwo.decide.cycle import BUILTIN
-from kaiwo.history.journal_entries import Base, Batch, Cycle, CycleHead, Setting
+from kaiwo.history.journal_entries import Base, Batch, Cycle, CycleHead, Entry, Setting
 from kaiwo.history.journal_reader import JournalReader
 from kaiwo.model.errors import NotFoundError
 from kaiwo.model.obstacle import Obstacle, ObstacleNumbers
@@ -35,22 +35,46 @@ class ReplayResult(msgspec.Struct, frozen=True):
 
 def replay(home: str, cycle: int, plugins: Registry = BUILTIN) -> ReplayResult:
     reader = JournalReader(Path(home) / "journal")
+    for state, entry, entries in _cycles(reader.entries_until(cycle), plugins):
+        if entry.head.number == cycle:
+            return _decide_again(state, entry, entries, plugins)
+    raise NotFoundError(f"cycle {cycle} is not in the journal under {home}; `kaiwo get cycles` lists what is")
+
+
+def replay_range(home: str, first: int, last: int, plugins: Registry = BUILTIN) -> Iterator[ReplayResult]:
+    """Every cycle from `first` to `last` that the journal has, each decided again on the state that it saw then."""
+    reader = JournalReader(Path(home) / "journal")
+    for end in reader.last_of_segments():
+        if end < first:
+            continue
+        for state, entry, entries in _cycles(reader.entries_until(end), plugins):
+            if entry.head.number > last:
+                return
+            if entry.head.number >= first:
+                yield _decide_again(state, entry, entries, plugins)
+
+
+def _cycles(entries: Iterator[Entry], plugins: Registry) -> Iterator[tuple[ClusterState, Cycle, int]]:
+    """Each cycle with the state that it saw, and how many entries were read to get there."""
     state = ClusterState()
-    for entries, entry in enumerate(reader.entries_until(cycle), start=1):
+    for read, entry in enumerate(entries, start=1):
         match entry:
             case Base(events, packed):
                 state = unpack_state(events, packed, plugins)
             case Batch(events):
                 state.patch(events)
-            case Cycle() if entry.head.number == cycle:
-                return _decide_again(state, entry, entries, plugins)
             case Cycle():
-                plan = entry.decode_plan()
-                state.snapshot(entry.head.now_s)
-                assumed = assume(state, plan, entry.head.now_s)
-                state.record_cycle(plan)
-                state.patch(assumed)
-    raise NotFoundError(f"cycle {cycle} is not in the journal under {home}; `kaiwo get cycles` lists what is")
+                yield state, entry, read
+                _carry_out(state, entry)
+
+
+def _carry_out(state: ClusterState, cycle: Cycle) -> None:
+    """As it was decided then."""
+    plan = cycle.decode_plan()
+    state.snapshot(cycle.head.now_s)
+    assumed = assume(state, plan, cycle.head.now_s)
+    state.record_cycle(plan)
+    state.patch(assumed)
 
 
 def _decide_again(state: ClusterState, cycle: Cycle, entries: int, plugins: Registry) -> ReplayResult:

@@ -12,6 +12,8 @@ from kaiwo.model.amounts import count, thousandths
 from kaiwo.model.plan import Eviction, Plan, Start, Wait
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from kaiwo.runtime.loop.replay import ReplayResult
 
 MAX_LINES = 20
@@ -70,28 +72,36 @@ def _json(value: Any) -> str:
 
 
 @click.command(cls=LocalVerb)
-@click.argument("cycle", type=click.IntRange(0))
+@click.argument("cycle", metavar="[CYCLE[-LAST]]", default="")
+@click.option("--all", "is_all", is_flag=True, help="Decide every cycle of the journal again.")
 @click.option("--plugins", metavar="FILE", default="", help="File that allowed the plugins of others, as for kaiwo up.")
 @printing.output_option("table", "json", "yaml")
-def replay(cycle: int, plugins: str, output: str) -> int:
+def replay(cycle: str, is_all: bool, plugins: str, output: str) -> int:
     """Rebuild the input of a past cycle, decide again, and compare the two plans byte by byte.
 
-    It reads the journal in the home folder and needs no running Kaiwo. Exits with 1 if the plans differ. A cycle in
-    which plugins of others took part can be decided again only with them: give the same --plugins file.
+    With CYCLE-LAST or --all, every cycle of the range is decided again on the state that it saw, and those that differ
+    are listed. It reads the journal in the home folder and needs no running Kaiwo. Exits with 1 if a plan differs. A
+    cycle in which plugins of others took part can be decided again only with them: give the same --plugins file.
 
     \b
     Examples:
       kaiwo get cycles
       kaiwo replay 812
+      kaiwo replay 800-900
+      kaiwo replay --all
     """
     from kaiwo.runtime.loop.replay import replay as decide_again
+    from kaiwo.runtime.loop.replay import replay_range
     from kaiwo.runtime.plugin_worker.plugin_set import PluginSet
 
+    first, last = (0, 2**62) if is_all else _range(cycle)
     home = server_location().home_path
     loaded = PluginSet(home, plugins)
     loaded.load_on_thread()
     try:
-        result = decide_again(home, cycle, loaded.registry)
+        if first != last:
+            return _replay_many(replay_range(home, first, last, loaded.registry), output)
+        result = decide_again(home, first, loaded.registry)
     finally:
         loaded.close()
     if output == "table":
@@ -99,6 +109,32 @@ def replay(cycle: int, plugins: str, output: str) -> int:
     else:
         printing.print_data(_result_data(result), output)
     return 0 if result.is_same else 1
+
+
+def _range(text: str) -> tuple[int, int]:
+    first, _, last = text.partition("-")
+    if not first.isdecimal() or not (last or first).isdecimal() or len(text) > 40 or int(last or first) < int(first):
+        raise click.UsageError(f"give a cycle such as 812, a range such as 800-900, or --all; not {text[:40]!r}")
+    return int(first), int(last or first)
+
+
+def _replay_many(results: "Iterator[ReplayResult]", output: str) -> int:
+    """One line, and one for each cycle that is decided differently."""
+    cycles, others = 0, list["ReplayResult"]()
+    for result in results:
+        cycles += 1
+        if not result.is_same:
+            others.append(result)
+    if output != "table":
+        printing.print_data({"cycles": cycles, "different": [each.head.number for each in others]}, output)
+    elif not cycles:
+        click.echo("the journal has none of these cycles; `kaiwo get cycles` lists what it has")
+    elif not others:
+        click.echo(printing.bold(f"{count(cycles, 'cycle')}, decided again: the same plans, byte for byte"))
+    else:
+        click.echo(printing.bold(f"{len(others)} of {count(cycles, 'cycle')} give a DIFFERENT plan"))
+        _print_lines([f"kaiwo replay {each.head.number}" for each in others], "  ")
+    return 1 if others or not cycles else 0
 
 
 def _print(result: "ReplayResult") -> None:
