@@ -1,7 +1,7 @@
 """A small server that speaks the API's JSON, so that the CLI can be tested without the product behind it."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -9,8 +9,26 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import msgspec
 
 from kaiwo import __version__
-from kaiwo.api import views
-from kaiwo.api.views import ActionResult, BulkOutcome, NamesForm
+from kaiwo.api.routes.workloads import TASK_STATES
+from kaiwo.api.views.answers import Outcome, Page, Problem
+from kaiwo.api.views.cluster import ClusterView, CycleView, StatusView, Usage
+from kaiwo.api.views.nodes import GpuView, NodeView, TenantView
+from kaiwo.api.views.people import LoginView
+from kaiwo.api.views.queues import AmountView, QueueView
+from kaiwo.api.views.topology import TopologyView
+from kaiwo.api.views.workloads import (
+    ActionResult,
+    AttemptsView,
+    AttemptView,
+    BulkOutcome,
+    ConsoleView,
+    NamesForm,
+    ObstacleView,
+    PodView,
+    WhyView,
+    WorkloadDetail,
+    WorkloadView,
+)
 from kaiwo.model.queue import ReclaimStrategy, SharePolicy
 from kaiwo.model.workload import Phase
 from kaiwo.model.workload_record import WorkloadState
@@ -19,64 +37,64 @@ NOW = 1_000_000
 TOKEN = "secret-token"
 
 
-def workload(name: str, state: str = "running", **more: Any) -> views.WorkloadView:
+def workload(name: str, state: str = "running", **more: Any) -> WorkloadView:
     facts: dict[str, Any] = {
         "queue": "default", "user": "ada", "kind": "training", "priority": 0, "wants": "4 GPUs", "gpu_milli": 4000,
-        "pods": views.Usage(1, 1 if state == "running" else 0), "submitted_s": NOW - 840,
+        "pods": Usage(1, 1 if state == "running" else 0), "submitted_s": NOW - 840,
         "started_s": NOW - 600 if state in ("running", "succeeded", "failed") else 0,
         "ended_s": NOW - 60 if WorkloadState(state).is_over else 0, "attempt": 1,
         "reason": "needs 4 free GPUs on one node, the best has 2" if state == "waiting" else "",
         "nodes": ["node-1"] if state == "running" else [], "labels": {},
     }  # fmt: skip
     full = name if "/" in name else f"default/{name}"
-    return views.WorkloadView(name=full, state=WorkloadState(state), **(facts | more))
+    return WorkloadView(name=full, state=WorkloadState(state), **(facts | more))
 
 
-def detail(view: views.WorkloadView, **more: Any) -> views.WorkloadDetail:
-    obstacle = views.ObstacleView("not-enough-free-gpus", view.reason, "ask for 2 GPUs", 4, 2, "gpus", "")
+def detail(view: WorkloadView, **more: Any) -> WorkloadDetail:
+    obstacle = ObstacleView("not-enough-free-gpus", view.reason, "ask for 2 GPUs", 4, 2, "gpus", "")
     facts: dict[str, Any] = {
-        "placed": [views.PodView("main-0", node, Phase.RUNNING, NOW - 600, ["gpu-0"]) for node in view.nodes],
+        "placed": [PodView("main-0", node, Phase.RUNNING, NOW - 600, ["gpu-0"]) for node in view.nodes],
         "obstacles": [obstacle] if view.reason else [],
         "requests": ["main: 1 pod with 4 GPUs"], "command": ["python", "train me.py"], "image": "", "after": [],
         "time_limit_s": 7200, "estimate_s": 0, "learned_s": 0, "retries": 2, "preemptible": True,
         "exit_code": 3 if view.state == "failed" else 0, "message": "exit code 3" if view.state == "failed" else "",
     }  # fmt: skip
-    return views.WorkloadDetail(summary=view, **(facts | more))
+    return WorkloadDetail(summary=view, **(facts | more))
 
 
-def gpu(node: str, index: int, *tenants: views.TenantView, **more: Any) -> views.GpuView:
+def gpu(node: str, index: int, *tenants: TenantView, **more: Any) -> GpuView:
     used = sum(t.milli for t in tenants)
     facts: dict[str, Any] = {
         "model": "MI300X", "memory_mib": 196608, "free_milli": 1000 - used, "free_mib": 196608 * (1000 - used) // 1000,
         "healthy": True, "reason": "",
     }  # fmt: skip
-    return views.GpuView(node=node, id=f"gpu-{index}", index=index, tenants=list(tenants), **(facts | more))
+    return GpuView(node=node, id=f"gpu-{index}", index=index, tenants=list(tenants), **(facts | more))
 
 
-def node(name: str, state: str = "ready", **more: Any) -> views.NodeView:
-    half = views.TenantView("default/train", "main-0", 500, 98304, Phase.RUNNING)
+def node(name: str, state: str = "ready", **more: Any) -> NodeView:
+    half = TenantView("default/train", "main-0", 500, 98304, Phase.RUNNING)
     facts: dict[str, Any] = {
         "reason": "new fan" if state == "cordoned" else "", "labels": {"pool": "a"}, "taints": [],
-        "cpu_milli": views.Usage(128000, 4000), "memory_mib": views.Usage(2097152, 16384),
-        "pods": views.Usage(110, 1), "gpu_milli": views.Usage(2000, 500), "gpus": [gpu(name, 0, half), gpu(name, 1)],
+        "cpu_milli": Usage(128000, 4000), "memory_mib": Usage(2097152, 16384),
+        "pods": Usage(110, 1), "gpu_milli": Usage(2000, 500), "gpus": [gpu(name, 0, half), gpu(name, 1)],
     }  # fmt: skip
-    return views.NodeView(name=name, state=state, **(facts | more))
+    return NodeView(name=name, state=state, **(facts | more))
 
 
-def queue(name: str, parent: str = "", depth: int = 0, **more: Any) -> views.QueueView:
+def queue(name: str, parent: str = "", depth: int = 0, **more: Any) -> QueueView:
     facts: dict[str, Any] = {
         "display_name": "", "priority": 100, "is_leaf": True,
-        "gpu_milli": views.AmountView(8000, -1, 1, 4500, 4000, 500, 8500),
-        "cpu_milli": views.AmountView(0, -1, 1, 4000, 0, 0, 4000),
-        "memory_mib": views.AmountView(0, 65536, 1, 16384, 0, 0, 16384), "gpu_models": {},
+        "gpu_milli": AmountView(8000, -1, 1, 4500, 4000, 500, 8500),
+        "cpu_milli": AmountView(0, -1, 1, 4000, 0, 0, 4000),
+        "memory_mib": AmountView(0, 65536, 1, 16384, 0, 0, 16384), "gpu_models": {},
         "running": 1, "waiting": 1, "policy": SharePolicy.DRF, "reclaim_strategy": ReclaimStrategy.AGGRESSIVE,
         "min_runtime_s": 0, "namespaces": [], "users": [], "created_s": 0,
     }  # fmt: skip
-    return views.QueueView(name=name, parent=parent, depth=depth, **(facts | more))
+    return QueueView(name=name, parent=parent, depth=depth, **(facts | more))
 
 
-def cycle(number: int) -> views.CycleView:
-    return views.CycleView(number, NOW - 12, 1, 0, 2, 40, 1.25, [])
+def cycle(number: int) -> CycleView:
+    return CycleView(number, NOW - 12, 1, 0, 2, 40, 1.25, [])
 
 
 class Stub:
@@ -84,12 +102,12 @@ class Stub:
 
     def __init__(self) -> None:
         self.workloads = {w.name: w for w in (workload("train"), workload("eval", "waiting", wants="0.5 GPU"))}
-        self.details: dict[str, views.WorkloadDetail] = {}
+        self.details: dict[str, WorkloadDetail] = {}
         self.nodes = [node("node-1"), node("node-2", "cordoned")]
         self.queues = [queue("lab", is_leaf=False), queue("default"), queue("vision", "lab", 1)]
-        self.topology = views.TopologyView(NOW, [], [], [])
+        self.topology = TopologyView(NOW, [], [], [])
         self.cycles = [cycle(812), cycle(811)]
-        self.why: views.WhyView | None = None
+        self.why: WhyView | None = None
         self.logs: list[bytes] = [b"step 1\n", b"step 2\n"]
         self.attempts = [1]  # whose logs are kept
         self.is_followed = False  # to the end of the last: then the workload is over
@@ -181,18 +199,18 @@ class Stub:
         elif rest == ["why"]:
             self.json(http, self.why)
         elif rest == ["attempts"]:
-            kept = [views.AttemptView(each, True) for each in self.attempts]
-            self.json(http, views.AttemptsView(kept, WorkloadState.SUCCEEDED if self.is_followed else view.state))
+            kept = [AttemptView(each, True) for each in self.attempts]
+            self.json(http, AttemptsView(kept, WorkloadState.SUCCEEDED if self.is_followed else view.state))
         elif rest == ["console"]:
-            self.json(http, views.ConsoleView(False, ""))
+            self.json(http, ConsoleView(False, ""))
         else:
             self.json(http, self.details.get(name) or detail(view))
 
-    def page(self, kind: str, query: dict[str, list[str]]) -> views.Page[Any]:
+    def page(self, kind: str, query: dict[str, list[str]]) -> Page[Any]:
         items = self.items(kind, query)
         start, size = int(query.get("after", ["0"])[0]), int(query.get("limit", ["50"])[0])
         end = start + size
-        return views.Page(items[start:end], len(items), str(end) if end < len(items) else "")
+        return Page(items[start:end], len(items), str(end) if end < len(items) else "")
 
     def items(self, kind: str, query: dict[str, list[str]]) -> list[Any]:
         if kind == "nodes":
@@ -212,13 +230,13 @@ class Stub:
             found = [w for w in found if w.labels.get(key) == value]
         return found
 
-    def status(self) -> views.StatusView:
+    def status(self) -> StatusView:
         counts: dict[str, int] = {}
         for w in self.workloads.values():
             counts[w.state] = counts.get(w.state, 0) + 1
-        return views.StatusView(
-            views.ClusterView("local", "here", True, 1.0, NOW), views.Usage(2, 1), 1, views.Usage(4, 2),
-            views.Usage(4000, 1000), views.Usage(256000, 8000), views.Usage(4194304, 32768), counts,
+        return StatusView(
+            ClusterView("local", "here", True, 1.0, NOW), Usage(2, 1), 1, Usage(4, 2),
+            Usage(4000, 1000), Usage(256000, 8000), Usage(4194304, 32768), counts,
             len(self.queues), self.cycles[0], __version__,
         )  # fmt: skip
 
@@ -233,28 +251,42 @@ class Stub:
             would = "would be submitted" if query.get("dry_run") else "submitted"
             if not query.get("dry_run"):
                 self.workloads.setdefault(name, workload(name, "waiting"))
-            self.json(http, views.Outcome([f"workload {name} {would}"], [], [name]))
+            self.json(http, Outcome([f"workload {name} {would}"], [], [name]))
         elif path.startswith("/manifests"):
             done = "deleted" if verb == "delete" else "applied"
-            self.json(http, views.Outcome([f"queue lab {done}"], ["kaiwo.silogen.ai is an old name"]))
+            self.json(http, Outcome([f"queue lab {done}"], ["kaiwo.silogen.ai is an old name"]))
         elif words[0] == "workloads" and f"{words[1]}/{words[2]}" not in self.workloads:
             self.problem(http, 404, "not-found", f"there is no workload '{words[1]}/{words[2]}'")
         elif path == "/logins":
-            self.json(http, views.LoginView("/login?code=once"))
+            self.json(http, LoginView("/login?code=once"))
         elif path == "/demo":
-            self.json(http, views.Outcome(["12 workloads of the demo removed"]))
+            self.json(http, Outcome(["12 workloads of the demo removed"]))
         else:
-            self.json(http, views.Outcome([f"{words[0][:-1]} {'/'.join(words[1:3])} {verb}"]))
+            self.json(http, Outcome([f"{words[0][:-1]} {'/'.join(words[1:3])} {verb}"]))
 
     def steer(self, http: Any, verb: str, names: list[str]) -> None:
         self.steered += [f"{verb} {name}" for name in names]
-        results = [
-            ActionResult(name, f"workload {name} {verb}", None)
-            if name in self.workloads
-            else ActionResult(name, "", views.Problem("not-found", f"there is no workload '{name}'"))
-            for name in names
-        ]
+        results = []
+        for name in names:
+            if name in self.workloads:
+                results.append(ActionResult(name, f"workload {name} {verb}", None))
+            elif tasks := self.tasks_of(name, TASK_STATES[verb]):
+                results.append(ActionResult(name, f"array {name[:-2]}: {len(tasks)} tasks {verb}", None))
+            else:
+                results.append(ActionResult(name, "", Problem("not-found", f"there is no workload '{name}'")))
         self.json(http, BulkOutcome(results))
+
+    def tasks_of(self, name: str, states: Collection[str]) -> list[WorkloadView]:
+        """The tasks in these states that `default/sweep-*` means."""
+        namespace, _, base = name.removesuffix("-*").partition("/")
+        return [
+            each
+            for each in self.workloads.values()
+            if name.endswith("-*")
+            and each.labels.get("kaiwo.ai/array") == base
+            and each.name.startswith(f"{namespace}/")
+            and each.state in states
+        ]
 
     def stream(self, http: Any, query: dict[str, list[str]]) -> None:
         kind = query["view"][0]
@@ -291,7 +323,7 @@ class Stub:
         http.wfile.flush()
 
     def problem(self, http: Any, status: int, kind: str, message: str) -> None:
-        self.send(http, status, msgspec.json.encode(views.Problem(kind, message)))
+        self.send(http, status, msgspec.json.encode(Problem(kind, message)))
 
     def json(self, http: Any, data: Any) -> None:
         self.send(http, 200, msgspec.json.encode(data))
@@ -306,4 +338,4 @@ class Stub:
 
 
 def problem_body(kind: str, message: str, field: str = "") -> bytes:
-    return msgspec.json.encode(views.Problem(kind, message, field))
+    return msgspec.json.encode(Problem(kind, message, field))

@@ -99,6 +99,8 @@ def test_other_shells_are_refused(kaiwo: Type) -> None:
         ("kaiwo sub", ["submit"]),
         ("kaiwo why ", ["train", "eval"]),
         ("kaiwo why ev", ["eval"]),
+        ("kaiwo why default/ev", ["default/eval"]),
+        ("kaiwo set ev", ["eval"]),
         ("kaiwo cancel train ", ["eval"]),
         ("kaiwo get ", ["workloads", "nodes", "queues", "gpus", "cycles", "reservations"]),
         ("kaiwo get nodes ", ["node-1", "node-2"]),

@@ -194,7 +194,7 @@ def test_an_array_goes_by_its_base_name(kaiwo: Product) -> None:
     assert kaiwo("wait", "sweep", "--timeout", "30").code == 0
     assert kaiwo("logs", "sweep-2").out == "2\n"
     kaiwo("submit", "many", "--array", "1,5", "--simulate", "1h")
-    assert kaiwo("cancel", "many").out == "workload default/many-1 cancelled\nworkload default/many-5 cancelled\n"
+    assert kaiwo("cancel", "many").out == "array default/many: 2 tasks cancelled\n"
 
 
 def test_work_waits_for_other_work(kaiwo: Product) -> None:

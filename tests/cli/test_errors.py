@@ -198,7 +198,7 @@ def test_a_503_is_passed_on(stub: Stub, kaiwo: Type) -> None:
     ("args", "said"),
     [
         (["submit", "x", "--pods", "many", "--", "true"], "'--pods': 'many' is not a whole number; see"),
-        (["replay", "x"], "'CYCLE': 'x' is not a whole number; see"),
+        (["replay", "x"], "give a cycle such as 812, a range such as 800-900, or --all; not 'x'; see"),
         (["up", "--speed", "fast"], "'--speed': 'fast' is not a number; see"),
         (["up", "--port", "99999"], "'--port': 99999 is not between 0 and 65535; see"),
         (["logs", "x", "--tail", "-1"], "'--tail': -1 is less than 0; see"),

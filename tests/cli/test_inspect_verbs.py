@@ -5,8 +5,18 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
+from msgspec.structs import replace
 
-from kaiwo.api import views
+from kaiwo.api.views.topology import (
+    DomainAccessView,
+    NetworkTopologyView,
+    TopologyDomainView,
+    TopologyFindingView,
+    TopologyLevelView,
+    TopologyLinkView,
+    TopologyView,
+)
+from kaiwo.api.views.workloads import ChangeView, ObstacleView, WhyView
 from kaiwo.model.workload_record import WorkloadState
 from tests.cli.conftest import Type
 from tests.cli.stub_server import NOW, Stub, detail, gpu, problem_body, queue, workload
@@ -67,6 +77,7 @@ def test_filters_go_to_the_server(stub: Stub, kaiwo: Type) -> None:
         "sort": ["-gpus"],
         "user": ["ada"],
         "limit": ["7"],
+        "fold": ["true"],
     }
 
 
@@ -245,10 +256,10 @@ def test_describe_tells_all_of_the_others(stub: Stub, kaiwo: Type) -> None:
 
 
 def test_why_answers_first_and_proposes_last(stub: Stub, kaiwo: Type) -> None:
-    stub.why = views.WhyView(
+    stub.why = WhyView(
         "default/eval", WorkloadState.WAITING, "eval waits because no node has 4 free GPUs.",
-        [views.ObstacleView("not-enough-free-gpus", "no node has 4 free GPUs", "ask for 2", 4, 2, "gpus", "")],
-        2, 1, views.ChangeView("smaller-size", "researcher", "ask for 2 GPUs", "kaiwo submit eval --gpus 2"), "", NOW,
+        [ObstacleView("not-enough-free-gpus", "no node has 4 free GPUs", "ask for 2", 4, 2, "gpus", "")],
+        2, 1, ChangeView("smaller-size", "researcher", "ask for 2 GPUs", "kaiwo submit eval --gpus 2"), "", NOW,
     )  # fmt: skip
     lines = kaiwo("why", "eval").lines()
     assert lines[0] == "eval waits because no node has 4 free GPUs."
@@ -266,7 +277,7 @@ def test_why_answers_first_and_proposes_last(stub: Stub, kaiwo: Type) -> None:
     ],
 )
 def test_why_tells_the_place_in_the_queue(stub: Stub, kaiwo: Type, position: int, ahead: int, said: str) -> None:
-    stub.why = views.WhyView("default/eval", WorkloadState.WAITING, "it waits", HELD, position, ahead, None, "", NOW)
+    stub.why = WhyView("default/eval", WorkloadState.WAITING, "it waits", HELD, position, ahead, None, "", NOW)
     assert kaiwo("why", "eval").lines()[1] == said
 
 
@@ -280,25 +291,25 @@ def test_why_tells_the_place_in_the_queue(stub: Stub, kaiwo: Type, position: int
 def test_why_of_work_that_was_just_placed_is_one_line(
     stub: Stub, kaiwo: Type, state: str, answer: str, said: str
 ) -> None:
-    stub.why = views.WhyView("default/eval", WorkloadState(state), answer, [], 0, 0, None, "it does not wait", NOW)
+    stub.why = WhyView("default/eval", WorkloadState(state), answer, [], 0, 0, None, "it does not wait", NOW)
     assert kaiwo("why", "eval") == (0, f"{said}\n", "")
 
 
 def test_why_does_not_say_of_work_that_runs_that_nothing_starts_it(stub: Stub, kaiwo: Type) -> None:
     answer, grows = "eval runs with 2 of 4 pods: no room", "It is already running, and will grow when there is room."
-    stub.why = views.WhyView("default/eval", WorkloadState.WAITING, answer, HELD, 0, 0, None, grows, NOW)
+    stub.why = WhyView("default/eval", WorkloadState.WAITING, answer, HELD, 0, 0, None, grows, NOW)
     out = kaiwo("why", "eval").lines()
     assert out[0] == answer
     assert out[-1] == grows
 
 
-HELD = [views.ObstacleView("held", "it is held", "kaiwo release eval", 0, 0, "", "")]
+HELD = [ObstacleView("held", "it is held", "kaiwo release eval", 0, 0, "", "")]
 
 
 def test_why_says_when_nothing_helps_or_an_admin_must(stub: Stub, kaiwo: Type) -> None:
-    stub.why = views.WhyView("default/eval", WorkloadState.WAITING, "it waits", HELD, 0, 0, None, "It is held.", NOW)
+    stub.why = WhyView("default/eval", WorkloadState.WAITING, "it waits", HELD, 0, 0, None, "It is held.", NOW)
     assert kaiwo("why", "eval").lines()[-1] == "It is held."
-    change = views.ChangeView("quota", "admin", "raise the quota of lab by 2", "")
+    change = ChangeView("quota", "admin", "raise the quota of lab by 2", "")
     stub.why = msgspec.structs.replace(stub.why, change=change, no_change="")
     assert kaiwo("why", "eval").lines()[-1] == "To start it now (needs an administrator): raise the quota of lab by 2"
 
@@ -319,30 +330,44 @@ def test_version_works_without_a_server(kaiwo: Type) -> None:
     assert "not running" in done.out
 
 
-def domain(name: str, level: str, parents: list[str], **more: Any) -> views.TopologyDomainView:
+def domain(name: str, level: str, parents: list[str], **more: Any) -> TopologyDomainView:
     facts: dict[str, Any] = {
         "nodes": ["node-1", "node-2"], "gpu_milli": 16000, "free_gpu_milli": 500, "links": 0, "dead_links": 0,
         "link_mb_s": 0, "port_mb_s": 0, "oversubscription_milli": 0, "active_nodes": 0, "share_mb_s": 0, "used_by": [],
     }  # fmt: skip
-    return views.TopologyDomainView(name=name, level=level, parents=parents, **(facts | more))
+    return TopologyDomainView(name=name, level=level, parents=parents, **(facts | more))
 
 
-def network() -> views.TopologyView:
+def network() -> TopologyView:
     leaf = domain(
         "leaf-1", "leaf", ["spine-1"], links=3, dead_links=1, oversubscription_milli=1334, share_mb_s=145_500,
         used_by=["a", "b", "c", "d"],
     )  # fmt: skip
     links = [
-        views.TopologyLinkView("leaf-1", "spine-1", 50_000, 4, 1, "degraded", 75_000, ["a"]),
-        views.TopologyLinkView("leaf-2", "spine-1", 50_000, 4, 0, "up", 0, []),
+        TopologyLinkView("leaf-1", "spine-1", 50_000, 4, 1, "degraded", 75_000, ["a"]),
+        TopologyLinkView("leaf-2", "spine-1", 50_000, 4, 0, "up", 0, []),
     ]
-    levels = [views.TopologyLevelView("spine", "", 1, 2), views.TopologyLevelView("leaf", "", 1, 2)]
-    found = [views.TopologyFindingView("missing-leaf", "leaf-9", "is not in the dump")]
-    told = [views.TopologyFindingView("contradiction", "node-1", "is in leaf 3 by its label, and in leaf-5 by a dump")]
-    fabric = views.NetworkTopologyView(
+    levels = [TopologyLevelView("spine", "", 1, 2), TopologyLevelView("leaf", "", 1, 2)]
+    found = [TopologyFindingView("missing-leaf", "leaf-9", "is not in the dump")]
+    told = [TopologyFindingView("contradiction", "node-1", "is in leaf 3 by its label, and in leaf-5 by a dump")]
+    fabric = NetworkTopologyView(
         "fabric", "a dump", "line 7 is odd", levels, [leaf, domain("spine-1", "spine", [])], links, found
     )
-    return views.TopologyView(NOW, [fabric], told, ["topology racks: no such file"])
+    return TopologyView(NOW, [fabric], told, ["topology racks: no such file"])
+
+
+def test_a_topology_shows_who_may_use_which_domains(stub: Stub, kaiwo: Type) -> None:
+    rules = [
+        DomainAccessView(["leaf-1"], ["lab", "research"], ["team"]),
+        DomainAccessView(["leaf-2"], ["lab"], []),
+        DomainAccessView(["leaf-3"], [], []),
+    ]
+    (fabric,) = network().topologies
+    stub.topology = TopologyView(NOW, [replace(fabric, access=rules)], [], [])
+    lines = [line.strip() for line in kaiwo("topology").lines()]
+    assert "leaf-1: only for queues lab, research and namespace team" in lines
+    assert "leaf-2: only for queue lab" in lines
+    assert "leaf-3: closed to all work" in lines
 
 
 def test_a_topology_is_a_tree_with_links_findings_and_contradictions(stub: Stub, kaiwo: Type) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kaiwo.api import views
+from kaiwo.api.views.workloads import ChangeView, ObstacleView, WhyView
 from kaiwo.cli.lists.watch_list import read_events
 from kaiwo.cli.output.table_layout import display_width
 from kaiwo.model.workload_record import WorkloadState
@@ -106,9 +106,9 @@ def test_the_bars_of_status_give_way_to_the_numbers(stub: Stub, width: int, bar:
 def test_a_command_that_takes_several_lines_can_still_be_copied(stub: Stub, width: int) -> None:
     name = "demo/elastic-finetune"
     command = f"kaiwo cancel {name} && kaiwo submit {name} --queue default --gpus 2"
-    change = views.ChangeView("other-queue", "researcher", "submit it elsewhere", command)
-    obstacle = views.ObstacleView("quota", "no room", "", 0, 0, "", "")
-    stub.why = views.WhyView("default/eval", WorkloadState.WAITING, "it waits", [obstacle], 1, 0, change, "", 0)
+    change = ChangeView("other-queue", "researcher", "submit it elsewhere", command)
+    obstacle = ObstacleView("quota", "no room", "", 0, 0, "", "")
+    stub.why = WhyView("default/eval", WorkloadState.WAITING, "it waits", [obstacle], 1, 0, change, "", 0)
     screen = Terminal(["why", "eval"], columns=width, NO_COLOR="1")
     assert screen.end() == 0
     assert screen.widest() <= max(width, len("    kaiwo submit demo/elastic-finetune") + 2)

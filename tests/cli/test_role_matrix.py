@@ -40,6 +40,8 @@ VERBS = {
     "plugins list": ("plugins list", READERS),
     "plugins info": ("plugins info pack", READERS),
     "topology": ("topology", READERS),
+    "what-if": ("what-if --add-nodes 1", READERS),
+    "recovery": ("recovery", READERS),
     "version": ("version", READERS),
     "doctor": ("doctor", READERS),
     "login": ("login", READERS),
@@ -52,11 +54,14 @@ VERBS = {
     "hold": ("hold OWN", WORKERS),
     "release": ("release OWN", WORKERS),
     "requeue": ("requeue OWN", WORKERS),
+    "set": ("set OWN priority=-1", WORKERS),
     "checkpoint": ("checkpoint OWN", WORKERS),
     "cancel": ("cancel OWN", WORKERS),
     "nodes cordon": ("nodes cordon node-2", OPERATORS),
     "nodes uncordon": ("nodes uncordon node-2", OPERATORS),
     "nodes drain": ("nodes drain node-2", OPERATORS),
+    "nodes fail": ("nodes fail node-2", OPERATORS),
+    "nodes restore": ("nodes restore node-2", OPERATORS),
     "audit": ("audit", OPERATORS),
     "reservations create": (RESERVE, OPERATORS),
     "reservations delete": ("reservations delete none", OPERATORS),
@@ -81,6 +86,7 @@ MORE = {
 NEED_NO_SERVER = {
     "up", "scheduler", "install", "discover", "backup", "restore", "replay", "agent", "completion", "demo",
     "audit head", "audit verify", "plugins check", "plugins bench", "plugins new", "simulate", "simulate openb",
+    "simulate run", "simulate muri", "simulate philly", "simulate journal",
 }  # fmt: skip
 ROLES = {"a": "admin", "o": "operator", "u": "user", "v": "viewer", "s": "scraper"}
 REFUSALS = ("has the role", "only reads /metrics", "belongs to", "in their own name")

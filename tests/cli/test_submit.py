@@ -8,7 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kaiwo.api import views
+from kaiwo.api.views.answers import Outcome, Problem
+from kaiwo.api.views.workloads import ArrayView
 from kaiwo.cli.name_completion import current_user
 from kaiwo.cli.workload_options import make_name
 from tests.cli.conftest import Type
@@ -87,7 +88,7 @@ def test_the_name_alone_can_be_printed(stub: Stub, kaiwo: Type) -> None:
     [
         (["submit"], "nothing to run; give a command after --"),
         (["submit", "x", "--gpus", "1"], "nothing to run"),
-        (["submit", "--gpus", "1", "python", "t.py"], "after --, like: kaiwo submit ... -- python t.py"),
+        (["submit", "--gpus", "1", "python", "t.py"], "after --, like: kaiwo submit -- python t.py"),
         (["submit", "python", "t.py", "--lr", "1"], "unknown option '--lr'"),
         (["submit", "--gps", "1", "--", "true"], "unknown option '--gps' (did you mean"),
         (["submit", "--gpus", "many", "--", "true"], "'many' is not a whole number"),
@@ -132,7 +133,7 @@ def test_a_complaint_about_a_field_names_the_flag(stub: Stub, kaiwo: Type) -> No
 
 def test_a_plain_field_is_named_by_its_flag_too(stub: Stub, kaiwo: Type) -> None:
     said = "workload 'x': gpus asks for 500 whole GPUs, and some gpus are not whole; one pod gets at most 64"
-    stub.answers["POST /workloads"] = (400, msgspec.json.encode(views.Problem("invalid", said, "gpus")))
+    stub.answers["POST /workloads"] = (400, msgspec.json.encode(Problem("invalid", said, "gpus")))
     done = kaiwo("submit", "x", "--gpus", "500", "--", "true")
     assert done == (2, "", f"kaiwo: {said.replace(': gpus', ': --gpus')}\n")
 
@@ -145,7 +146,7 @@ def test_a_part_of_a_gpu_is_shown_its_flag(kaiwo: Type, verb: str) -> None:
 
 
 def test_a_warning_about_a_field_names_the_flag(stub: Stub, kaiwo: Type) -> None:
-    outcome = views.Outcome(["workload default/x submitted"], ["workload 'x': gpuModels names \"MI9\""], ["default/x"])
+    outcome = Outcome(["workload default/x submitted"], ["workload 'x': gpuModels names \"MI9\""], ["default/x"])
     stub.answers["POST /workloads"] = (201, msgspec.json.encode(outcome))
     err = kaiwo("submit", "x", "--model", "MI9", "--", "true").err
     assert err == "warning: workload 'x': --model names \"MI9\"\n"
@@ -265,9 +266,11 @@ def test_thousands_are_cancelled_with_few_requests(stub: Stub, kaiwo: Type) -> N
     names = [f"sweep-{index}" for index in range(2500)]
     stub.workloads = {f"default/{name}": workload(name, "waiting", labels=member(name)) for name in names}
     done = kaiwo("cancel", "sweep-*")
-    assert (done.code, len(done.lines())) == (0, 2500)
-    assert stub.written() == ["POST /workloads/cancel"] * 3
-    assert len(set(stub.steered)) == 2500
+    assert done.lines() == ["array default/sweep: 2500 tasks cancel"]
+    assert stub.written() == ["POST /workloads/cancel"]
+    stub.seen.clear()
+    assert len(kaiwo("cancel", "sweep-?*").lines()) == 2500
+    assert stub.written() == ["POST /workloads/cancel"] * 4, "one for the array that it could be, then a thousand each"
 
 
 def test_a_server_with_too_much_to_do_is_asked_again(stub: Stub, kaiwo: Type, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -306,19 +309,16 @@ def test_an_array_is_steered_by_its_base_name(stub: Stub, kaiwo: Type, name: str
     stub.workloads = {f"default/{task}": workload(task, state, labels=member(task)) for task, state in states.items()}
     stub.workloads["team/sweep-3"] = workload("team/sweep-3", labels=member("sweep-3"))
     stub.workloads["default/sweep-x"] = workload("sweep-x")
-    assert kaiwo("cancel", name).code == 0
-    tasks = ["default/sweep-2", "default/sweep-10"]
-    assert [each for each in stub.steered if each.split()[1] in tasks] == [f"cancel {task}" for task in tasks]
-    assert set(stub.steered) <= {f"cancel {task}" for task in (*tasks, "default/sweep")}
-    said = f"no task of the array {name} is held; nothing changed\n"
-    assert kaiwo("release", name) == (0, "", said)
+    assert kaiwo("cancel", name) == (0, "array default/sweep: 2 tasks cancel\n", "")
+    assert set(stub.steered) <= {"cancel default/sweep", "cancel default/sweep-*"}
+    assert kaiwo("release", name) == (0, "", "there is no workload 'default/sweep-*'; nothing changed\n")
 
 
 def test_requeueing_an_array_brings_back_its_cancelled_tasks(stub: Stub, kaiwo: Type) -> None:
     states = {"sweep-0": "succeeded", "sweep-1": "cancelled", "sweep-2": "failed"}
     stub.workloads = {f"default/{task}": workload(task, state, labels=member(task)) for task, state in states.items()}
     assert kaiwo("requeue", "default/sweep-*").code == 0  # as `why` writes it to whoever waits for the array
-    assert stub.steered == ["requeue default/sweep-1", "requeue default/sweep-2"]
+    assert stub.steered == ["requeue default/sweep-*"]
 
 
 def test_many_are_chosen_by_label_queue_and_state(stub: Stub, kaiwo: Type) -> None:
@@ -399,20 +399,16 @@ def test_a_wait_in_vain_for_many_names_a_few(stub: Stub, kaiwo: Type) -> None:
     assert "w-4 is still running and 3 more; see: kaiwo logs -f w-0" in kaiwo("wait", *names, "--timeout", "0").err
 
 
-def test_wait_knows_arrays_and_says_what_became_of_each(stub: Stub, kaiwo: Type) -> None:
-    stub.workloads = {
-        w.name: w
-        for w in (
-            workload("s-0", "succeeded", labels=member("s-0")),
-            workload("s-1", "failed", labels=member("s-1")),
-        )
-    }
+def test_wait_asks_for_an_array_as_a_whole(stub: Stub, kaiwo: Type) -> None:
+    tasks = ArrayView(3, "0-2", {"failed": 1, "succeeded": 2})
+    folded = workload("s-*", "failed", labels=member("s-0"), array=tasks, reason="1 failed, 2 succeeded")
+    stub.workloads = {"default/s-*": folded}
     done = kaiwo("wait", "s")
-    assert done.code == 1
-    assert done.lines() == ["s-0 succeeded", "s-1 failed: exit code 3"]
+    assert (done.code, done.out) == (1, "s: 1 failed, 2 succeeded\n")
+    assert kaiwo("wait", "s", "--for", "over").code == 0
 
 
 def test_an_outcome_may_carry_warnings(stub: Stub, kaiwo: Type) -> None:
-    outcome = views.Outcome(["workload default/x submitted"], ["the estimate is longer than the limit"], ["default/x"])
+    outcome = Outcome(["workload default/x submitted"], ["the estimate is longer than the limit"], ["default/x"])
     stub.answers["POST /workloads"] = (200, msgspec.json.encode(outcome))
     assert kaiwo("submit", "x", "--", "true").err == "warning: the estimate is longer than the limit\n"

@@ -1,6 +1,7 @@
 """Complete names in the shell, and resolve the user `me` and the base names of arrays."""
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,15 +16,17 @@ ARRAY_LABEL, INDEX_LABEL = "kaiwo.ai/array", "kaiwo.ai/array-index"
 COMPLETION_TIMEOUT_S = 1.0
 COMPLETION_LIMIT = 100
 PAGE_SIZE = 500  # the largest page that the server returns
+_INDICES = re.compile(r"([^\[\]]+)\[([0-9,:-]+)\]")  # tasks of an array: `sweep[0-9]`
 UNPAGED = ("/queues", "/reservations")  # they also have no filter by name
 Complete = Callable[[click.Context, click.Parameter, str], list[str]]
 
 
 def complete_workload(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Short names of workloads with this prefix."""
+    """Names of workloads with this prefix: short ones, or with the namespace where one was begun."""
     names = _server_names(ctx, "/workloads", incomplete)
     taken = {full_name(name) for name in ctx.params.get("names") or () if isinstance(name, str) and name}
-    return [short_name(name) for name in names if short_name(name).startswith(incomplete) and name not in taken]
+    shown = {name: name if "/" in incomplete else short_name(name) for name in names if name not in taken}
+    return [name for name in shown.values() if name.startswith(incomplete)]
 
 
 def _completion(path: str) -> Complete:
@@ -61,13 +64,32 @@ def _person_of_token() -> str:
     server = connect_server()
     if server.token_source not in ("KAIWO_TOKEN", server_location().saved_tokens_file):
         return ""
-    from kaiwo.api.views import IdentityView
+    from kaiwo.api.views.people import IdentityView
 
     try:
         person = server.decode(server.get("/whoami"), IdentityView)
     except NotFoundError:
         return ""
     return "" if person.credential == "token" else person.name
+
+
+def expand_name(server: "ApiClient", name: str, states: Sequence[str] = ()) -> list[str]:
+    """The full names that a name or a pattern stands for. NotFoundError: a pattern that matches nothing."""
+    from kaiwo.model.errors import NotFoundError
+
+    if not is_pattern(name):
+        return [full_name(name)]
+    if match := _INDICES.fullmatch(full_name(name)):
+        from kaiwo.manifests.text.field_errors import FieldPath
+        from kaiwo.manifests.values.names import read_array
+
+        return [f"{match[1]}-{index}" for index in read_array(match[2], FieldPath("", name)).indices]
+    array = full_name(name).removesuffix("-*")
+    found = ([] if is_pattern(array) else array_members(server, array, states)) or match_names(server, name, states)
+    if not found:
+        in_states = f" that is {' or '.join(states)}" if states else ""
+        raise NotFoundError(f"no workload{in_states} matches {name}; see: kaiwo get workloads")
+    return found
 
 
 def resolve_workloads(server: "ApiClient", name: str) -> list[str]:
@@ -87,9 +109,43 @@ def resolve_workloads(server: "ApiClient", name: str) -> list[str]:
         return members
 
 
+def is_pattern(name: str) -> bool:
+    """Whether it stands for several names, as `sweep-*`, `sweep[0-9]` and `test-?` do."""
+    return "*" in name or "?" in name or _INDICES.fullmatch(name) is not None
+
+
+def is_array_pattern(server: "ApiClient", full: str) -> bool:
+    """Whether it stands for tasks of an array that exists: `default/sweep-*`, `default/sweep[0-9]`."""
+    match = _INDICES.fullmatch(full)
+    array = match[1] if match else full.removesuffix("-*")
+    return array != full and not is_pattern(array) and bool(array_members(server, array, most=1))
+
+
+def match_names(server: "ApiClient", pattern: str, states: Sequence[str]) -> list[str]:
+    """The full names of workloads in these states that match; in other namespaces only where the pattern says so."""
+    from fnmatch import fnmatchcase
+
+    from kaiwo.api.views.answers import Page
+
+    namespace, _, base = full_name(pattern).partition("/")
+    literal = max(re.split(r"[*?]", base), key=len)
+    query: dict[str, Any] = {"limit": PAGE_SIZE, **({"q": literal} if literal else {})}
+    if states:
+        query["state"] = ",".join(states)
+    found: list[str] = []
+    while True:
+        page = server.decode(server.get("/workloads", query), Page[dict[str, Any]])
+        names = (str(item["name"]) for item in page.items)
+        found += [name for name in names if fnmatchcase(name, f"{namespace}/{base}".replace("[", "[[]"))]
+        if not page.next:
+            return sorted(found)
+        query["after"] = page.next
+
+
 def array_members(server: "ApiClient", full: str, states: Sequence[str] = (), most: int = 0) -> list[str]:
     """Tasks of the array with this base name, ordered by index: in these states, or at least `most` of them."""
-    from kaiwo.api.views import Page, WorkloadView
+    from kaiwo.api.views.answers import Page
+    from kaiwo.api.views.workloads import WorkloadView
 
     namespace, _, base = full.partition("/")
     found: list[WorkloadView] = []
@@ -107,7 +163,7 @@ def array_members(server: "ApiClient", full: str, states: Sequence[str] = (), mo
 
 def _server_names(ctx: click.Context, path: str, start: str) -> list[str]:
     """Names from the running server; empty on any error, because completion must stay silent."""
-    from kaiwo.api.views import Page
+    from kaiwo.api.views.answers import Page
     from kaiwo.cli.client.find_server import ServerLocation, connect
     from kaiwo.model.errors import KaiwoError
 

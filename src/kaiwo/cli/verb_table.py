@@ -10,6 +10,7 @@ import click
 
 from kaiwo.cli.verb_base import location_options
 
+ATTRIBUTES = {"set": "set_fields", "what-if": "what_if"}  # of the module, where the verb is no name in Python
 # For each section of --help: the verb, its module under cli/verbs, and its summary.
 SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Start": {
@@ -31,27 +32,30 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "hold": ("workloads.cancel_hold_release_requeue", "Keep waiting workloads from starting."),
         "release": ("workloads.cancel_hold_release_requeue", "Let held workloads start."),
         "requeue": ("workloads.cancel_hold_release_requeue", "Stop workloads and put them back in the queue."),
+        "set": ("workloads.set_fields", "Change workloads in place, without losing their place in the queue."),
         "checkpoint": ("workloads.checkpoint", "Record that a running workload has saved its progress."),
     },
     "Inspect": {
         "status": ("inspect.status", "Show the cluster on one screen."),
         "why": ("inspect.why", "Explain why a workload waits and what would start it."),
+        "what-if": ("inspect.what_if", "Show what a change of quotas, nodes, policy or work would bring."),
         "queue": ("inspect.queue", "Show the queue tree, or one queue in detail."),
         "share": ("inspect.share", "Show how fair shares are computed, step by step."),
         "gpus": ("inspect.gpus", "List GPUs and the workloads on them."),
         "topology": ("inspect.topology", "Show the network: domains, links, their load and who uses them."),
+        "recovery": ("inspect.recovery", "Show what failed, who lost pods to it, and what is done about it."),
         "get": ("inspect.get", "List workloads, nodes, queues, GPUs, cycles or reservations."),
         "describe": ("inspect.describe", "Show one object in detail."),
     },
     "Operate": {
-        "nodes": ("operate.nodes", "List nodes; cordon, uncordon or drain them."),
+        "nodes": ("operate.nodes", "List nodes; cordon, uncordon, drain, fail or restore them."),
         "reservations": ("operate.reservations", "List, describe, create or delete GPU reservations."),
         "apply": ("operate.apply_delete", "Create or update the objects in YAML files."),
         "delete": ("operate.apply_delete", "Delete the objects in YAML files."),
         "backup": ("operate.backup_restore", "Copy Kaiwo's state to a file, also while it runs."),
         "restore": ("operate.backup_restore", "Repair or replace Kaiwo's state from a backup."),
         "replay": ("operate.replay", "Decide a past cycle again and compare the plans."),
-        "simulate": ("operate.simulate", "Run the shipped scheduler on a recorded trace."),
+        "simulate": ("operate.simulate", "Run the shipped scheduler on a trace or on generated jobs."),
         "partitions": ("operate.partitions", "Show GPU partition changes: planned, running and done."),
         "audit": ("operate.audit", "Show who changed what; check that the records are whole."),
         "tokens": ("operate.tokens", "List, create, rotate or revoke the tokens of people."),
@@ -87,7 +91,8 @@ class VerbTable(click.Group):
         if cmd_name not in ENTRIES:
             return None
         module, _ = ENTRIES[cmd_name]
-        return getattr(importlib.import_module(f"kaiwo.cli.verbs.{module}"), cmd_name)
+        attribute = ATTRIBUTES.get(cmd_name, cmd_name)
+        return getattr(importlib.import_module(f"kaiwo.cli.verbs.{module}"), attribute)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[Any, Any, list[str]]:
         if args[0] in ENTRIES or args[0].startswith("-") or ctx.resilient_parsing:

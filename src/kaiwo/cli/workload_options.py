@@ -5,6 +5,7 @@ Never: checks sizes or names; the server does, with the same message for all cli
 
 import os
 import re
+import shlex
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from kaiwo.cli.name_completion import complete_queue, complete_workload, resolve
 from kaiwo.cli.output.formatting import full_name, given_fields, one_of, parse_pair
 from kaiwo.cli.verb_base import Verb, add_options, unknown_option_message
 from kaiwo.model.errors import ConfigError
-from kaiwo.model.workload_fields import FIELDS
+from kaiwo.model.workload_fields import FIELDS, ValueKind
 
 COMMAND = "kaiwo.command"
 TYPES = ("training", "batch", "inference", "notebook")
@@ -42,6 +43,8 @@ _FLAGS_OF_FIELDS = {
     **{field.short: field.flag for field in FIELDS if field.flag},
 }
 FLAGS = {field: flag for field, flag in _FLAGS_OF_FIELDS.items() if not field.islower()}
+_FIELD_OF_FLAG = {flag.removeprefix("--"): field for field, flag in _FLAGS_OF_FIELDS.items()}
+_DURATIONS = frozenset(field.short for field in FIELDS if field.kind is ValueKind.DURATION)
 PLAIN_FLAGS = {field: flag for field, flag in _FLAGS_OF_FIELDS.items() if field.islower()}
 _FIELDS = re.compile(rf'\b({"|".join(FLAGS)})\b(?:: "?([\w.]+)"?)?')
 
@@ -61,6 +64,8 @@ class WholeGpus(click.ParamType):
 class CommandVerb(Verb):
     """A verb that takes everything after the first `--` as the command, unparsed."""
 
+    begins_with_name = False  # what people write first is a name, not the command
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if "--" in args:
             at = args.index("--")
@@ -79,8 +84,11 @@ class CommandVerb(Verb):
             own = f"options of the command itself go after --, like: {ctx.command_path} ... -- COMMAND"
             raise click.UsageError(f"{unknown_option_message(error)}; {own}", ctx) from None
         if extra := ctx.params.get("extra"):
-            line = " ".join([ctx.params["name"], *extra])
-            raise click.UsageError(f"the command must come after --, like: {ctx.command_path} ... -- {line}", ctx)
+            # `submit train python train.py` begins with a name; `run train` and `submit python train.py` do not.
+            first = ctx.params["name"]
+            is_name = self.begins_with_name and not INTERPRETERS.fullmatch(first) and "/" not in first
+            words = [first, "--", *extra] if is_name else ["--", first, *extra]
+            raise click.UsageError(f"the command must come after --, like: {ctx.command_path} {shlex.join(words)}", ctx)
         return rest
 
 
@@ -133,7 +141,11 @@ _WORK: tuple[Callable[[Any], Any], ...] = (
     _option("--user", metavar="NAME", help="User it belongs to (default: you)."),
 )  # fmt: skip
 _BACKGROUND: tuple[Callable[[Any], Any], ...] = (
-    _option("--array", metavar="RANGE", help="Submit one workload for each index, such as 0-9."),
+    _option(
+        "--array",
+        metavar="RANGE",
+        help="Submit one workload for each index, such as 0-9, 0-99:2 (every second) or 0-999%50 (50 at once).",
+    ),
     _option("--hold", is_flag=True, help="Do not start it until `kaiwo release`."),
     _option("--image", metavar="IMAGE", help="Container image, on clusters that run containers."),
     _option("--simulate", metavar="LENGTH", help="Run no command; simulate a run time of this length."),
@@ -143,6 +155,9 @@ _BACKGROUND: tuple[Callable[[Any], Any], ...] = (
 def make_form(ctx: click.Context, options: dict[str, Any]) -> dict[str, Any]:
     """The submission form, without the fields that were not given."""
     _refuse_empty(ctx, options)
+    for field in FIELDS:
+        if field.flag:
+            check_unit(field.short, f"{field.flag} {options[field.name]}", options[field.name])
     command: list[str] = ctx.meta.get(COMMAND, [])
     name = _choose_name(options, command)
     namespace, _, base = full_name(name).partition("/")
@@ -169,6 +184,17 @@ def make_form(ctx: click.Context, options: dict[str, Any]) -> dict[str, Any]:
             "labels": dict(parse_pair(text, "label") for text in options["labels"]),
         }
     )
+
+
+def field_of_flag(name: str) -> str:
+    """The field of the submission form that a flag sets: `gpuMemory` for `gpu-memory`; other names as they are."""
+    return _FIELD_OF_FLAG.get(name, name)
+
+
+def check_unit(field: str, written: str, text: object) -> None:
+    """Refuse a time without a unit: Slurm reads minutes, others seconds or hours. `written`: as the user wrote it."""
+    if field in _DURATIONS and re.fullmatch(r"[0-9]+", str(text)):
+        raise ConfigError(f"{written} has no unit; write {text}m for minutes or {text}h for hours")
 
 
 def fields_to_flags(message: str, field: str = "") -> str:

@@ -132,9 +132,11 @@ class WhatIf:
         """The answer in a fork after a change. The fork is used again, so everything is undone."""
         fork = self._fork
         to_try, try_all = set(fork.backlog.to_try), fork.backlog.try_all
+        seen, fork.seen_requests = fork.seen_requests, fork.seen_requests.copy()  # a trial is no arrival
         fork.patch(events)
         answer = ask(fork.snapshot(self.now_s))
         fork.patch(undo)
+        fork.seen_requests = seen
         fork.backlog.try_all = try_all
         fork.backlog.to_try = {key: fork.backlog.by_key[key] for key in to_try}
         return answer

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec.structs import replace
 
-from kaiwo.model.events import ClockMoved, StoppedForOthers
+from kaiwo.model.events import ClockMoved, PoolsChanged, StartRefused, StoppedForOthers
 from kaiwo.model.reservation import NEVER_S
 from kaiwo.model.workload import ACTIVE_PHASES
 
@@ -33,9 +33,36 @@ def clock_moved(state: "ClusterState", event: ClockMoved) -> None:
 
     state.last_stop = {name: moved(stop) for name, stop in state.last_stop.items()}
     state.recent_stops = {name: tuple(map(moved, stops)) for name, stops in state.recent_stops.items()}
+    for name, refused in state.refused_starts.items():
+        state.refused_starts[name] = replace(refused, until_s=refused.until_s + event.by_s)
+        state.to_requeue[name] = None
     state.reservations.read_calendar_again()
     state.is_cycle_due = True
     state.retry_all_classes()
+
+
+def start_refused(state: "ClusterState", event: StartRefused) -> None:
+    """A plugin does not let it start before then; at 0 it may be tried again at once."""
+    if event.workload in state.workloads:
+        if event.until_s:
+            state.refused_starts[event.workload] = event
+        else:
+            state.refused_starts.pop(event.workload, None)
+        state.to_requeue[event.workload] = None
+
+
+def pools_changed(state: "ClusterState", event: PoolsChanged) -> None:
+    state.pools = dict(event.pools)
+    state.retry_all_classes()
+
+
+def is_gate_over(state: "ClusterState", name: str, now_s: int) -> bool:
+    """Neither its own back-off nor a plugin keeps it from a try any longer."""
+    refused = state.refused_starts.get(name)
+    if refused is not None and refused.until_s <= now_s:
+        del state.refused_starts[name]
+        refused = None
+    return refused is None and state.workloads[name].not_before_s <= now_s
 
 
 def expired_workloads(state: "ClusterState", now_s: int) -> list[str]:

@@ -3,7 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kaiwo.api.views import AmountView, GpuView, NodeView, TenantView, WorkloadView
+from kaiwo.api.views.nodes import GpuView, NodeView, TenantView
+from kaiwo.api.views.queues import AmountView
+from kaiwo.api.views.workloads import WorkloadView
 from kaiwo.cli.output.formatting import limit_or_dash, short_name
 from kaiwo.cli.output.table_layout import Column
 from kaiwo.model.amounts import rounded_memory, short_duration, thousandths
@@ -22,21 +24,34 @@ def _run_time(w: WorkloadView, now: float) -> str:
     return short_duration((w.ended_s or now) - w.started_s) if w.started_s else "-"
 
 
+def _expected(w: WorkloadView, now: float) -> str:
+    """When it is planned or expected to start."""
+    start_s = w.planned_s or w.expected_s
+    return f"in {short_duration(start_s - now)}" if start_s else "-"
+
+
 def _label_text(labels: dict[str, str]) -> str:
     return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
 
 
+def _workload_name(w: WorkloadView, _: float) -> str:
+    """`sweep[0-9999]` for an array, as the verbs take it."""
+    name = short_name(w.name)
+    return name if w.array is None else f"{name.removesuffix('-*')}[{w.array.indices}]"
+
+
 WORKLOAD: Sequence[Column] = (
-    Column("NAME", lambda w, _: short_name(w.name)),
+    Column("NAME", _workload_name),
     Column("QUEUE", lambda w, _: w.queue),
     Column("STATE", lambda w, _: w.state.value, is_state=True),
     Column("WANTS", lambda w, _: w.wants, min_width=10),
     Column("PODS", lambda w, _: f"{w.pods.used}/{w.pods.total}", NUMBER, WIDE),
     Column("AGE", lambda w, now: short_duration(now - w.submitted_s), NUMBER),
-    Column("RAN", _run_time, NUMBER, WIDE),
-    Column("USER", lambda w, _: w.user or "-", False, WIDE),
+    Column("RAN", _run_time, NUMBER, WIDE, is_roomy=True),
+    Column("USER", lambda w, _: w.user or "-", False, WIDE, is_roomy=True),
     Column("TYPE", lambda w, _: w.kind, False, WIDE),
     Column("PRIORITY", lambda w, _: str(w.priority), NUMBER, WIDE),
+    Column("EXPECTED", _expected, False, WIDE),
     Column("STARTS", lambda w, _: str(w.attempt), NUMBER, WIDE),
     Column("LABELS", lambda w, _: _label_text(w.labels) or "-", False, WIDE),
     Column("WHERE OR WHY", _where_or_why, is_prose=True),
@@ -183,6 +198,11 @@ CYCLE: Sequence[Column] = (
 def shown_columns(columns: Sequence[Column], output: str) -> list[Column]:
     """The columns that this output format shows."""
     return [column for column in columns if output == "wide" or not column.is_wide]
+
+
+def columns_with_room(columns: Sequence[Column]) -> list[Column]:
+    """The columns of the plain table, and those that are shown where the terminal has room."""
+    return [column for column in columns if column.is_roomy or not column.is_wide]
 
 
 def table_row(columns: Sequence[Column], item: Any, now: float) -> list[str]:

@@ -5,13 +5,16 @@ from typing import Any
 import click
 import msgspec
 
-from kaiwo.api.views import GpuView, Page, StatusView
+from kaiwo.api.views.answers import Page
+from kaiwo.api.views.cluster import StatusView
+from kaiwo.api.views.nodes import GpuView
 from kaiwo.cli.client.api_client import ApiClient, object_path, workload_path
 from kaiwo.cli.lists.object_kinds import CYCLES, GPUS, NODES, QUEUES, RESERVATIONS, WORKLOADS, ObjectKind, find_kind
 from kaiwo.cli.name_completion import complete_node, complete_queue, complete_reservation, complete_workload
 from kaiwo.cli.output.formatting import full_name
 from kaiwo.model.errors import ConfigError, NotFoundError
 
+WITH_MANIFESTS = (WORKLOADS, QUEUES, RESERVATIONS)
 _COMPLETIONS = {
     WORKLOADS: complete_workload,
     NODES: complete_node,
@@ -30,6 +33,12 @@ def read_object(server: ApiClient, kind: ObjectKind, name: str, submission: int 
     if kind is GPUS:
         return _read_gpu(server, name)
     return _read_cycle(server, name)
+
+
+def read_manifest(server: ApiClient, kind: ObjectKind, name: str) -> Any:
+    """The manifest of an object, which can be applied again."""
+    path = workload_path(full_name(name)) if kind is WORKLOADS else object_path(kind.plural, name)
+    return server.decode(server.get(f"{path}/manifest"), dict[str, Any])
 
 
 def _read_gpu(server: ApiClient, name: str) -> bytes:

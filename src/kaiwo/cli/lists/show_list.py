@@ -10,15 +10,15 @@ from typing import Any
 import click
 import msgspec
 
-from kaiwo.api.views import Page
-from kaiwo.cli.client.api_client import ApiClient
-from kaiwo.cli.lists.columns import shown_columns, table_row
+from kaiwo.api.views.answers import Page
+from kaiwo.cli.client.api_client import ApiClient, object_path
+from kaiwo.cli.lists.columns import columns_with_room, shown_columns, table_row
 from kaiwo.cli.lists.object_kinds import QUEUES, WORKLOADS, ObjectKind
 from kaiwo.cli.lists.read_object import server_time
-from kaiwo.cli.name_completion import complete_queue
+from kaiwo.cli.name_completion import ARRAY_LABEL, complete_queue
 from kaiwo.cli.output import printing
 from kaiwo.cli.output.formatting import FINISHED_STATES, UNFINISHED_STATES, one_of, parse_pair
-from kaiwo.cli.output.table_layout import lay_out
+from kaiwo.cli.output.table_layout import lay_out, natural_width
 from kaiwo.cli.verb_base import add_options, connect_server
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.reservation import ReservationPhase
@@ -44,7 +44,14 @@ class ListRequest(msgspec.Struct, frozen=True):
     sort_by: str = ""
     limit: int = DEFAULT_LIMIT  # 0: all
     no_headers: bool = False
+    tasks: bool = False  # every task of an array, not one row for the array
     query: dict[str, str] = {}  # more filters of the API
+
+    @property
+    def folds(self) -> bool:
+        """Tables show an array as one row, unless its tasks were asked for; other formats show what the API has."""
+        is_one_array = any(label.startswith(ARRAY_LABEL) for label in self.labels)
+        return self.output in ("table", "wide") and not self.tasks and not is_one_array
 
 
 def list_options(kind: ObjectKind | None = None) -> Callable[[Any], Any]:
@@ -66,6 +73,8 @@ def list_options(kind: ObjectKind | None = None) -> Callable[[Any], Any]:
         click.option("--limit", metavar="N", default=DEFAULT_LIMIT, show_default=True, type=click.IntRange(0),
                      help="Show at most N; 0 for all."),
         click.option("--no-headers", is_flag=True, help="Omit the header row."),
+        *([click.option("--tasks", is_flag=True, help="List every task of an array, not the array as one row.")]
+          if kind is None or kind is WORKLOADS else []),
     )  # fmt: skip
 
 
@@ -108,6 +117,8 @@ def show_list(kind: ObjectKind, query: dict[str, str] | None = None, **options: 
             watch_list(server, kind, request)
         return
     items, total = fetch_list(server, kind, request)
+    if request.queue and not items:
+        server.get(object_path("queues", request.queue))  # an unknown one is an error, with the nearest name
     views = filter_and_sort(kind, request, server.convert(items, list[kind.view]))  # type: ignore[name-defined]
     if request.output in ("json", "yaml"):
         printing.print_data(_as_page(kind, request, items, views, total), request.output)
@@ -145,6 +156,8 @@ def server_query(kind: ObjectKind, request: ListRequest) -> dict[str, Any]:
             query["state"] = ",".join(request.states)
         if request.queue:
             query["queue"] = request.queue
+        if request.folds:
+            query["fold"] = "true"
         if request.sort_by:
             order = kind.server_sorts[request.sort_by.removeprefix("-").lower()]
             is_reversed = order.startswith("-") != request.sort_by.startswith("-")
@@ -179,6 +192,11 @@ def list_lines(kind: ObjectKind, request: ListRequest, views: Sequence[Any], now
         return []
     columns = shown_columns(kind.columns, request.output)
     rows = [table_row(columns, view, now) for view in views]
+    more = columns_with_room(kind.columns)
+    if width and request.output == "table" and len(more) > len(columns):
+        more_rows = [table_row(more, view, now) for view in views]
+        if natural_width(more, more_rows) <= width:
+            columns, rows = more, more_rows
     return lay_out(columns, rows, width, not request.no_headers, printing.paint_state)
 
 

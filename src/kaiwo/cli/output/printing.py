@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kaiwo.api.views import ObstacleView, Outcome
+from kaiwo.api.views.answers import Outcome
+from kaiwo.api.views.workloads import ObstacleView
 from kaiwo.cli.output.formatting import one_line, one_of
 
 if TYPE_CHECKING:
@@ -83,6 +84,13 @@ def print_data(data: Any, output: str) -> None:
         import msgspec
 
         click.echo(msgspec.json.format(msgspec.json.encode(data), indent=2).decode())
+
+
+def print_documents(documents: Sequence[Any]) -> None:
+    """Print manifests as one YAML file."""
+    import yaml
+
+    click.echo(yaml.safe_dump_all(documents, sort_keys=False, allow_unicode=True, width=10_000), nl=False)
 
 
 def print_document(data: Any, output: str) -> None:

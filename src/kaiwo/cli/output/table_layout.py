@@ -24,6 +24,7 @@ class Column(msgspec.Struct, frozen=True):
     text: Callable[[Any, float], str]
     is_number: bool = False  # right-aligned
     is_wide: bool = False  # only with -o wide
+    is_roomy: bool = False  # of those, also on a terminal that has room for it
     is_state: bool = False  # may be coloured
     min_width: int = 24  # a narrower column is hard to read
     is_prose: bool = False  # the last column: a sentence, which is never cut
@@ -59,6 +60,12 @@ def lay_out(
         columns, cells, widths, below = _move_below(columns, cells, widths, width, titles)
     lines = _row_lines(columns, cells, shrink_widths(columns, widths, width), width, titles, paint)
     return [line for head, text in zip(lines, below, strict=True) for line in (head, *fold(text, width, PROSE_INDENT))]
+
+
+def natural_width(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> int:
+    """The width of the table if nothing is cut or moved."""
+    cells = [[column.title for column in columns], *rows]
+    return _total_width([max(display_width(row[i]) for row in cells) for i in range(len(columns))])
 
 
 def shrink_widths(columns: Sequence[Column], widths: Sequence[int], width: int) -> list[int]:

@@ -12,6 +12,7 @@ from kaiwo.clusters.embedded.lifecycle import Ending, TrackedWorkload, array_of
 from kaiwo.clusters.embedded.state import EmbeddedState
 from kaiwo.clusters.ledger import overcommit
 from kaiwo.clusters.queue_access import check_priority, check_queue_access, check_shares, describe_living, first_names
+from kaiwo.manifests.text.field_errors import suggest
 from kaiwo.manifests.values.names import all_tasks
 from kaiwo.model.errors import ConfigError, NotFoundError, RefusedError
 from kaiwo.model.node import Node
@@ -28,25 +29,27 @@ def admit(state: EmbeddedState, items: Sequence[Item], now_s: int) -> list[Workl
     """The workloads as they are stored: submitted now, waiting only for dependencies that have not succeeded yet."""
     batch: dict[str, Workload] = {}
     for workload, _ in items:
-        _check_workload(workload, now_s)
+        _check_own_fields(workload, now_s)
         if workload.name in batch:
             raise ConfigError(f"workload {workload.name} is listed twice; give each its own name", "name")
         batch[workload.name] = workload
     for name in batch:
         if (tracked := state.workloads.get(name)) is not None and not tracked.is_over:
             raise ConfigError(_explain_taken_name(tracked), "name")
-    for queue in {workload.queue for workload in batch.values()}:
-        _check_queue_takes_work(state, queue)
     for workload in batch.values():
-        check_queue_access(state.queues, workload)
-        check_priority(state.queues, workload)
-        check_shares(state.queues, workload.name, workload.queue, [role.request for role in workload.roles])
+        _check_demands(state, workload)
     tasks = _tasks_by_array(batch.values())
     batch = {name: _expand_array_names(state, batch, tasks, workload) for name, workload in batch.items()}
     check_dependency_cycles(state, batch, tasks)
     awaited = {other for workload in batch.values() for other in workload.after}
     awaited_states = {other: _awaited_state(state, batch, tasks, other) for other in awaited}
     return [_as_submitted(workload, awaited_states, now_s) for workload in batch.values()]
+
+
+def check_placeable(state: EmbeddedState, workload: Workload, now_s: int) -> None:
+    """Check a workload that exists, as it would be after a change."""
+    _check_own_fields(workload, now_s)
+    _check_demands(state, workload)
 
 
 def admit_queues(state: EmbeddedState, queues: Sequence[Queue], now_s: int) -> list[Queue]:
@@ -124,7 +127,7 @@ def _explain_taken_name(tracked: TrackedWorkload) -> str:
     return f"workload {name} exists and is {tracked.record.state}; choose another name, or cancel it first"
 
 
-def _check_workload(workload: Workload, now_s: int) -> None:
+def _check_own_fields(workload: Workload, now_s: int) -> None:
     if not workload.name:
         raise ConfigError("a workload needs a name", "name")
     if workload.pods < 1 or any(role.count < 1 for role in workload.roles):
@@ -134,6 +137,23 @@ def _check_workload(workload: Workload, now_s: int) -> None:
     if workload.expires_s and workload.expires_s <= now_s:
         sentence = f"workload {workload.name} would expire before it is submitted; give it a later time, or none"
         raise ConfigError(sentence, "expires")
+
+
+def _check_demands(state: EmbeddedState, workload: Workload) -> None:
+    """Its queue takes it, with its priority and shares, and its reservation exists."""
+    _check_queue_takes_work(state, workload.queue)
+    check_queue_access(state.queues, workload)
+    check_priority(state.queues, workload)
+    check_shares(state.queues, workload.name, workload.queue, [role.request for role in workload.roles])
+    name = workload.reservation
+    if name and name not in state.reservations:
+        known = sorted(state.reservations)
+        there = f"there are: {first_names(known)}" if known else "there are none"
+        raise RefusedError(
+            f"workload {workload.name} asks for reservation {name}, which does not exist"
+            f"{suggest(name, known) or f'; {there}'}",
+            "reservation",
+        )
 
 
 def _check_tree(state: EmbeddedState, queues: Sequence[Queue]) -> None:
@@ -158,7 +178,9 @@ def _check_takes_children(state: EmbeddedState, name: str) -> None:
 
 def _check_queue_takes_work(state: EmbeddedState, name: str) -> None:
     if name not in state.queues:
-        raise RefusedError(f"queue {name} does not exist; there are: {first_names(sorted(state.queues))}", "queue")
+        known = sorted(state.queues)
+        hint = suggest(name, known) or f"; there are: {first_names(known)}"
+        raise RefusedError(f"queue {name} does not exist{hint}", "queue")
     if children := state.children.get(name):
         names = first_names(children)
         raise RefusedError(f"queue {name} has child queues and takes no work; use one of: {names}", "queue")

@@ -16,9 +16,10 @@ from kaiwo.clusters.embedded.admission import (
     check_queues_removal,
     find_workload,
 )
+from kaiwo.clusters.embedded.change_workload import change_workload
 from kaiwo.clusters.embedded.lifecycle import Ending, TrackedWorkload, new_workload
 from kaiwo.clusters.embedded.state import Transaction, TransactionRunner
-from kaiwo.clusters.protocol import Action
+from kaiwo.clusters.protocol import Action, ChangedWorkload, WorkloadChange
 from kaiwo.clusters.queue_access import check_queue_access
 from kaiwo.model.errors import ConfigError, ForbiddenError, KaiwoError, NotFoundError, RefusedError
 from kaiwo.model.queue import Queue
@@ -107,6 +108,22 @@ class EmbeddedWork:
         refusals = await self._runner.transact(act)
         return refusals
 
+    async def set_many(
+        self, names: Sequence[str], change: WorkloadChange, who: str = "", only_of: str | None = None
+    ) -> tuple[ChangedWorkload | KaiwoError, ...]:
+        def act(transaction: Transaction) -> tuple[ChangedWorkload | KaiwoError, ...]:
+            results: list[ChangedWorkload | KaiwoError] = []
+            for name in names:
+                try:
+                    _check_user(find_workload(transaction.state, name), only_of)
+                    results.append(ChangedWorkload(*change_workload(transaction, _living(transaction, name), change)))
+                except (ConfigError, NotFoundError, RefusedError) as refusal:
+                    results.append(refusal)
+            return tuple(results)
+
+        results = await self._runner.transact(act)
+        return results
+
     async def checkpoint(self, name: str, at_s: int = 0, who: str = "", only_of: str | None = None) -> int:
         def act(transaction: Transaction) -> int:
             _check_user(find_workload(transaction.state, name), only_of)
@@ -156,7 +173,8 @@ def _start_tracking(transaction: Transaction, workloads: Sequence[Workload], ite
     for workload, (_, program) in zip(workloads, items, strict=True):
         before = transaction.state.workloads.get(workload.name)
         number = ended_work.keep_earlier(transaction, workload.name)
-        transaction.put_workload(new_workload(WorkloadRecord(workload, program, submission=number)))
+        tracked = new_workload(WorkloadRecord(workload, program, submission=number))
+        transaction.put_workload(transaction.state.array_slots.seated(tracked))
         if before is not None:
             transitions.revive(transaction, workload.name, before.workload)
 
@@ -211,7 +229,7 @@ def _requeue(transaction: Transaction, name: str, who: str) -> None:
         raise ConfigError(f"queue {queue} of workload {name} no longer takes work", "queue")
     check_queue_access(transaction.state.queues, tracked.workload)
     check_dependency_cycles(transaction.state, {name: tracked.workload}, {})
-    tracked = lifecycle.wait_again(tracked, transaction.now_s)
+    tracked = transaction.state.array_slots.seated(lifecycle.wait_again(tracked, transaction.now_s))
     transaction.put_workload(lifecycle.with_state(tracked, ()))
     transitions.revive(transaction, name)
 
@@ -248,6 +266,6 @@ def _living(transaction: Transaction, name: str) -> TrackedWorkload:
 
 def _set_held(transaction: Transaction, tracked: TrackedWorkload, held: bool) -> None:
     if tracked.workload.held != held:
-        tracked = lifecycle.with_workload(tracked, held=held)
+        tracked = transaction.state.array_slots.seated(lifecycle.with_workload(tracked, held=held))
         pods = transaction.state.pods_of.get(tracked.workload.name, {})
         transaction.put_workload(lifecycle.with_state(tracked, [placement.pod for placement in pods.values()]))

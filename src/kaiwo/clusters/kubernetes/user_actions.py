@@ -10,7 +10,7 @@ import msgspec
 
 from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
 from kaiwo.clusters.kubernetes.client import ApiError, Client
-from kaiwo.clusters.protocol import Action
+from kaiwo.clusters.protocol import Action, ChangedWorkload, NodeFault, WorkloadChange
 from kaiwo.model.errors import KaiwoError, NotFoundError, RefusedError
 from kaiwo.model.queue import Queue
 from kaiwo.model.reservation import Reservation
@@ -62,6 +62,14 @@ class KubernetesWork:
     ) -> tuple[KaiwoError | None, ...]:
         return tuple(_refusal(WAYS_OUT[action]) for _ in names)
 
+    async def set_many(
+        self, names: Sequence[str], change: WorkloadChange, who: str = "", only_of: str | None = None
+    ) -> tuple[ChangedWorkload | KaiwoError, ...]:
+        way_out = (
+            "annotate its pods: kubectl annotate --overwrite pod POD kaiwo.ai/priority=5, or change its controller"
+        )
+        return tuple(_refusal(way_out) for _ in names)
+
     async def checkpoint(self, name: str, at_s: int = 0, who: str = "", only_of: str | None = None) -> int:
         raise _refusal("write on its pods: kubectl annotate --overwrite pod POD kaiwo.ai/last-checkpoint=$(date +%s)")
 
@@ -87,6 +95,13 @@ class KubernetesNodes:
 
     async def drain(self, name: str, reason: str = "", who: str = "") -> tuple[str, ...]:
         raise _refusal(f"kubectl drain {name} does it, with its rules for DaemonSets and local data")
+
+    async def fail(self, name: str, fault: NodeFault, who: str = "") -> None:
+        taint = f"kubectl taint nodes {name} node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
+        raise _refusal(f"fence a node that is switched off with: {taint}")
+
+    async def restore(self, name: str, who: str = "") -> None:
+        raise _refusal(f"kubectl annotate node {name} kaiwo.ai/failures- makes Kaiwo forget its failures")
 
 
 def _refusal(way_out: str) -> RefusedError:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from kaiwo.manifests.text.field_errors import FieldPath, show
 
@@ -14,6 +15,7 @@ MAX_WORD_BYTES = 131_000  # of one argument or variable: Linux accepts 128 KiB
 DEFAULT_NAMESPACE = "default"
 ARRAY_LABEL = "kaiwo.ai/array"
 INDEX_LABEL = "kaiwo.ai/array-index"
+SLOTS_LABEL = "kaiwo.ai/array-slots"  # how many tasks of the array run at once
 
 LABEL = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
 NAME = rf"{LABEL}(?:\.{LABEL})*"
@@ -21,7 +23,8 @@ _LABEL = re.compile(LABEL)
 _NAME = re.compile(NAME)
 _LABEL_NAME = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
-_SPAN = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
+_SPAN = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?(?::([0-9]{1,9}))?")
+_AT_ONCE = re.compile(r"%([0-9]{1,9})")
 _ENDS = f"begin and end with a letter or digit, and have at most {MAX_NAME} characters"
 _NAME_RULE = f"a name must use lower-case letters, digits, '-' and '.', {_ENDS}"
 _NAMESPACE_RULE = f"a namespace must use lower-case letters, digits and '-', {_ENDS}"
@@ -120,35 +123,44 @@ def _check_size(word: str, path: FieldPath) -> None:
         raise path.error(f"has more than {MAX_WORD_BYTES:,} bytes, which no process accepts; put the text into a file")
 
 
-def read_array(value: object, path: FieldPath) -> tuple[int, ...]:
-    """The indices of an array: "0-9", "1,3,5", "0-3,8"."""
-    example = 'write it as "0-9" or "1,3,5"'
+class ArrayTasks(NamedTuple):
+    indices: tuple[int, ...]
+    at_once: int = 0  # how many may run at the same time; 0: all
+
+
+def read_array(value: object, path: FieldPath) -> ArrayTasks:
+    """The tasks of an array: "0-9", "1,3,5", "0-99:2" in steps, "0-999%50" with 50 at once."""
+    example = 'write it as "0-9", "1,3,5", "0-99:2" (every second) or "0-999%50" (50 at once)'
     text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
     if not isinstance(text, str) or len(text) > 100_000:
         raise path.error(f"is {show(value)}, which is not an array; {example}")
-    if "%" in text:
-        fact = f"is {show(text)}, but a cap on how many run at once (%) is not supported"
-        raise path.error(f"{fact}; leave the % part out")
+    found = _AT_ONCE.findall(text)
+    spans = _AT_ONCE.sub("", text.replace(" ", ""))
+    if len(found) > 1 or "%" in spans or found == ["0"]:
+        raise path.error(f"is {show(text)}, but %N says once how many run at the same time; {example}")
     indices: list[int] = []
-    for part in text.replace(" ", "").split(","):
+    for part in spans.split(","):
         indices += _span(part, text, path, len(indices), example)
     if len(set(indices)) < len(indices):
         raise path.error(f"is {show(text)}, which names an index twice; {example}")
-    return tuple(indices)
+    return ArrayTasks(tuple(indices), int(found[0]) if found else 0)
 
 
 def _span(part: str, text: str, path: FieldPath, before: int, example: str) -> range:
     match = _SPAN.fullmatch(part)
     if match is None:
         raise path.error(f"is {show(text)}, which is not an array; {example}")
-    first, last = int(match[1]), int(match[2] or match[1])
+    first, last, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
+    if not step or (match[3] and not match[2]):
+        raise path.error(f"is {show(text)}, but a step needs a range and is at least 1; {example}")
     if last < first:
         raise path.error(f"is {show(text)}, but {first}-{last} runs backwards; {example}")
     if last > MAX_INDEX:
         raise path.error(f"is {show(text)}, but an index is at most {MAX_INDEX:,}; {example}")
-    if before + last - first + 1 > MAX_TASKS:
+    span = range(first, last + 1, step)
+    if before + len(span) > MAX_TASKS:
         raise path.error(f"is {show(text)}, which is more than {MAX_TASKS:,} tasks; split it into several arrays")
-    return range(first, last + 1)
+    return span
 
 
 def _matched(value: object, path: FieldPath, pattern: re.Pattern[str], rule: str, most: int = MAX_NAME) -> str:

@@ -8,7 +8,7 @@ from decimal import ROUND_CEILING, Context, Decimal
 
 from kaiwo.manifests.text.field_errors import FieldPath, show
 from kaiwo.model.amounts import memory
-from kaiwo.model.gpu import WHOLE_MILLI
+from kaiwo.model.gpus.gpu import WHOLE_MILLI
 
 MIB = 1 << 20
 MAX_CPU_MILLI = 100_000_000  # 100,000 cores for one pod
@@ -27,6 +27,13 @@ _NUMBER = r"[+-]?(?:[0-9]{1,25}(?:\.[0-9]{0,25})?|\.[0-9]{1,25})"
 _QUANTITY = re.compile(rf"({_NUMBER})(?:([eE][+-]?[0-9]{{1,2}})|([a-zA-Z]*))")
 _DURATION_PART = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)(ms|[wdhms])")
 _UNIT_SECONDS = (("w", 604_800), ("d", 86_400), ("h", 3600), ("m", 60), ("s", 1), ("ms", "0.001"))
+MAX_BANDWIDTH_MB_S = 10_000_000  # 10 TB/s for one pod
+BANDWIDTH_EXAMPLE = "write it as 200Gbps or 25GB/s"
+_BANDWIDTH = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?) ?(Mbps|Gbps|Tbps|MB/s|GB/s|TB/s)")
+_MB_S = {
+    "Mbps": Decimal("0.125"), "Gbps": Decimal(125), "Tbps": Decimal(125_000),
+    "MB/s": Decimal(1), "GB/s": Decimal(1000), "TB/s": Decimal(1_000_000),
+}  # fmt: skip
 _SECONDS = {unit: Decimal(seconds) for unit, seconds in _UNIT_SECONDS}
 
 
@@ -135,6 +142,16 @@ def read_duration_s(value: object, path: FieldPath) -> int:
     if not 1 <= seconds <= MAX_DURATION_S:
         raise path.error(f"is {show(value)}, but a duration is 1 second to 10 years; {example}, or leave it out")
     return int(seconds)
+
+
+def read_bandwidth_mb_s(value: object, path: FieldPath) -> int:
+    """`200Gbps` or `25GB/s`, in MB/s."""
+    text = _as_text(value, path, BANDWIDTH_EXAMPLE)
+    match = _BANDWIDTH.fullmatch(text)
+    mb_s = Decimal(match[1]) * _MB_S[match[2]] if match else Decimal(0)
+    if not 1 <= mb_s <= MAX_BANDWIDTH_MB_S:
+        raise path.error(f"is {show(value)}; {BANDWIDTH_EXAMPLE}")
+    return int(mb_s)
 
 
 def _as_text(value: object, path: FieldPath, way_out: str) -> str:

@@ -1,19 +1,19 @@
-"""A table of all workloads, one row of integer columns each: 100,000 are filtered and sorted in milliseconds.
+"""A table of all workloads, one row of integer columns each, so that 100,000 are filtered and sorted in milliseconds.
 
-A page of a query begins after a key (the sorted value, then the name), so rows that come and go never shift it.
+Names are in the order that people expect: `sweep-2` before `sweep-10`.
 """
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Sequence
 from itertools import compress
 from typing import TypeVar
 
-import msgspec
 import numpy as np
 
+from kaiwo.manifests.values.names import ARRAY_LABEL, INDEX_LABEL
 from kaiwo.model.workload import Workload
 from kaiwo.model.workload_record import WorkloadRecord, WorkloadState
-from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows
+from kaiwo.snapshot.array_types import BoolArray, IntArray
 
 T = TypeVar("T")
 
@@ -86,7 +86,9 @@ class WorkloadCounts:
         return other
 
 
-QUEUE, USER, STATE, PRIORITY, SUBMITTED, STARTED, ENDED, GPU, CPU, MEMORY = range(10)  # columns
+COLUMNS = 12
+QUEUE, USER, STATE, PRIORITY, SUBMITTED, STARTED, ENDED, GPU, CPU, MEMORY, ARRAY, INDEX = range(COLUMNS)
+NO_ARRAY = 0  # in the column ARRAY
 STATES = tuple(WorkloadState)
 STATE_CODE = {state: code for code, state in enumerate(STATES)}
 WAITS = (STATE_CODE[WorkloadState.WAITING], STATE_CODE[WorkloadState.HELD])
@@ -100,10 +102,13 @@ class WorkloadRows:
 
     def __init__(self) -> None:
         self.names: list[str] = []
+        self.order_keys: list[str] = []  # of the names
         self.records: list[WorkloadRecord] = []
-        self.table: IntArray = np.zeros((10, 0), np.int64)
+        self.table: IntArray = np.zeros((COLUMNS, 0), np.int64)
         self.queues = Interned()
         self.users = Interned()
+        self.arrays = Interned()  # as `namespace/array`
+        self.arrays.code("")  # NO_ARRAY
         self.counts = WorkloadCounts()
         self.unmeasured: set[str] = set()  # hold devices by memory; their share of the GPU is not known yet
 
@@ -111,7 +116,7 @@ class WorkloadRows:
         return len(self.names)
 
     def find(self, name: str) -> int | None:
-        at = bisect_left(self.names, name)
+        at = bisect_left(self.order_keys, order_key(name))
         return at if at < len(self.names) and self.names[at] == name else None
 
     def apply(self, records: Iterable[WorkloadRecord], gone: Iterable[str] = ()) -> None:
@@ -131,7 +136,8 @@ class WorkloadRows:
         """A copy that a thread can change while these rows are read."""
         other = WorkloadRows()
         other.names, other.records, other.table = list(self.names), list(self.records), self.table.copy()
-        other.queues, other.users = self.queues.copy(), self.users.copy()
+        other.order_keys = list(self.order_keys)
+        other.queues, other.users, other.arrays = self.queues.copy(), self.users.copy(), self.arrays.copy()
         other.unmeasured, other.counts = set(self.unmeasured), self.counts.copy()
         return other
 
@@ -167,10 +173,11 @@ class WorkloadRows:
         keep = np.ones(len(self.names), np.bool_)
         keep[at] = False
         self.names, self.records = list(compress(self.names, keep)), list(compress(self.records, keep))
+        self.order_keys = list(compress(self.order_keys, keep))
         self.unmeasured.difference_update(gone)
 
     def _add(self, fresh: list[WorkloadRecord]) -> None:
-        fresh.sort(key=lambda record: record.workload.name)
+        keys, fresh = _in_order(fresh)
         # In parts, since NumPy lets no other thread run while it reads a list.
         parts = [
             np.array([self._row(record) for record in fresh[at : at + MANY]], np.int64)
@@ -180,10 +187,11 @@ class WorkloadRows:
             for row in part.tolist():
                 self._count(row)
         columns = np.concatenate(parts).T
-        at = [bisect_left(self.names, record.workload.name) for record in fresh]
+        at = [bisect_left(self.order_keys, key) for key in keys]
         self.table = np.insert(self.table, at, columns, axis=1)
         self.records = _inserted(self.records, at, fresh)
         self.names = _inserted(self.names, at, [record.workload.name for record in fresh])
+        self.order_keys = _inserted(self.order_keys, at, keys)
 
     def _row(self, record: WorkloadRecord, given_milli: int = 0) -> tuple[int, ...]:
         workload = record.workload
@@ -196,7 +204,28 @@ class WorkloadRows:
             (self.unmeasured.add if STATE_CODE[record.state] in HOLDS else self.unmeasured.discard)(workload.name)
         codes = self.queues.code(workload.queue), self.users.code(workload.user), STATE_CODE[record.state]
         times = workload.submitted_s, record.started_s, record.ended_s
-        return (*codes, *map(clamp, (workload.priority, *times, gpu, cpu, memory)))
+        return (*codes, *map(clamp, (workload.priority, *times, gpu, cpu, memory)), *self._task(workload))
+
+    def _task(self, workload: Workload) -> tuple[int, int]:
+        """The code of its array, and its index in it."""
+        array = workload.labels.get(ARRAY_LABEL) if workload.labels else None
+        if not array:
+            return NO_ARRAY, 0
+        index = workload.labels.get(INDEX_LABEL, "")
+        number = int(index) if index.isdecimal() and len(index) < 16 else 0
+        return self.arrays.code(f"{workload.name.partition('/')[0]}/{array}"), number
+
+
+def order_key(name: str) -> str:
+    """Sorts like the name, but a number at its end by its value. No two names have the same key."""
+    head, dash, number = name.rpartition("-")
+    is_number = number.isascii() and number.isdecimal() and len(number) <= 9
+    return f"{head}{dash}{number:0>9}\0{name}" if is_number else f"{name}\0"
+
+
+def _in_order(records: Iterable[WorkloadRecord]) -> tuple[list[str], list[WorkloadRecord]]:
+    ordered = sorted((order_key(record.workload.name), at, record) for at, record in enumerate(records))
+    return [key for key, _, _ in ordered], [record for _, _, record in ordered]
 
 
 def _inserted(known: list[T], places: Sequence[int], fresh: Sequence[T]) -> list[T]:
@@ -219,132 +248,3 @@ def asked_milli(workload: Workload) -> int:
 def clamp(value: int) -> int:
     """A value that fits into the table, whatever people wrote."""
     return max(-LARGEST, min(value, LARGEST))
-
-
-SORTS: dict[str, int | None] = {  # by column; None: by name
-    "name": None,
-    "queue": QUEUE,
-    "state": STATE,
-    "priority": PRIORITY,
-    "submitted": SUBMITTED,
-    "started": STARTED,
-    "ended": ENDED,
-    "gpus": GPU,
-}
-
-
-class PageStart(msgspec.Struct, frozen=True, array_like=True):
-    """The last row of the page before: its sorted value and its name. Only valid for the same order."""
-
-    sort: str
-    value: int | str
-    name: str
-
-
-class WorkloadQuery(msgspec.Struct, frozen=True):
-    """`sort` with a leading '-' is descending; equal rows come in the order of names."""
-
-    states: tuple[WorkloadState, ...] = ()  # any of these; none: every state
-    queue: str = ""  # with those below it
-    user: str = ""
-    labels: tuple[tuple[str, str], ...] = ()  # all of these
-    text: str = ""  # part of the name
-    sort: str = "-submitted"
-    after: PageStart | None = None
-    limit: int = 50
-
-
-class WorkloadPage(msgspec.Struct, frozen=True):
-    positions: list[int]
-    total: int  # rows that match, on all pages
-    next: PageStart | None  # None: this is the last page
-
-
-def select(rows: WorkloadRows, query: WorkloadQuery, queues: Collection[str] = ()) -> WorkloadPage:
-    """One page. `queues`: the queue of the query and those below it."""
-    matching = _matching(rows, query, queues or (query.queue,))
-    keys, size = _keys(rows, query.sort, matching), len(rows)
-    total = len(matching)
-    if query.after is not None:
-        beyond = keys > _threshold(rows, query.after, size)
-        keys, matching = keys[beyond], matching[beyond]
-    more = len(keys) > query.limit
-    if len(keys) > 4 * query.limit:  # 100,000 keys: 1 ms, against 8 for sorting them all
-        head = np.argpartition(keys, query.limit)[: query.limit]
-        keys, matching = keys[head], matching[head]
-    chosen = matching[np.argsort(keys, kind="stable")[: query.limit]].tolist()
-    return WorkloadPage(chosen, total, _after(rows, query.sort, chosen[-1]) if more else None)
-
-
-def _matching(rows: WorkloadRows, query: WorkloadQuery, queues: Collection[str]) -> Rows:
-    mask = np.ones(len(rows), np.bool_)
-    if query.states:
-        mask &= rows.in_states(STATE_CODE[state] for state in query.states)
-    if query.queue:
-        mask &= _named(rows.queues, queues)[rows.table[QUEUE]]
-    if query.user:
-        mask &= _named(rows.users, (query.user,))[rows.table[USER]]
-    found = np.flatnonzero(mask)
-    if query.text:
-        text, names = query.text.lower(), rows.names
-        found = found[np.array([text in names[at].lower() for at in found.tolist()], np.bool_)]
-    for key, value in query.labels:
-        records = rows.records
-        found = found[np.array([records[at].workload.labels.get(key) == value for at in found.tolist()], np.bool_)]
-    return found
-
-
-def _named(known: Interned, names: Collection[str]) -> BoolArray:
-    wanted = np.zeros(len(known), np.bool_)
-    wanted[[code for name in names if (code := known.find(name)) is not None]] = True
-    return wanted
-
-
-def _keys(rows: WorkloadRows, sort: str, at: Rows) -> IntArray:
-    """One integer a row that sorts like (value, name): the value times the number of rows, plus the name's rank."""
-    column, sign = _order(sort)
-    if column is None:
-        return sign * at.astype(np.int64)
-    values = rows.table[column, at]
-    names = _names(rows, column)
-    if names is not None:
-        values = names.ranks()[values]
-    return sign * _fold(values, len(rows)) * len(rows) + at
-
-
-def _threshold(rows: WorkloadRows, after: PageStart, size: int) -> int:
-    """The key of the row that ended the last page, or the one it would have if it were still there."""
-    column, sign = _order(after.sort)
-    rank = bisect_right(rows.names, after.name)  # names before this are not after it
-    if column is None:
-        return rank - 1 if sign > 0 else -(rank - (1 if rank and rows.names[rank - 1] == after.name else 0))
-    names = _names(rows, column)
-    if names is None:
-        return sign * int(_fold(np.array([after.value], np.int64), size)[0]) * size + rank - 1
-    place, is_known = names.rank_of(str(after.value))
-    if is_known:
-        return sign * place * size + rank - 1
-    return place * size - 1 if sign > 0 else (1 - place) * size - 1
-
-
-def _fold(values: IntArray, size: int) -> IntArray:
-    """Values clamped so that the key fits into 64 bits; only absurd ones are, and those sort by name."""
-    most = (2**62) // max(size, 1)
-    return np.clip(values, -most, most) if most < LARGEST else values
-
-
-def _after(rows: WorkloadRows, sort: str, at: int) -> PageStart:
-    column, _ = _order(sort)
-    if column is None:
-        return PageStart(sort, 0, rows.names[at])
-    value = int(rows.table[column, at])
-    names = _names(rows, column)
-    return PageStart(sort, clamp(value) if names is None else names.names[value], rows.names[at])
-
-
-def _order(sort: str) -> tuple[int | None, int]:
-    return SORTS[sort.removeprefix("-")], -1 if sort.startswith("-") else 1
-
-
-def _names(rows: WorkloadRows, column: int) -> Interned | None:
-    return rows.queues if column == QUEUE else rows.users if column == USER else None

@@ -5,7 +5,11 @@ import shlex
 
 import click
 
-from kaiwo.api.views import CycleView, GpuView, NodeView, PastAttemptView, QueueView, ReservationView, WorkloadDetail
+from kaiwo.api.views.cluster import CycleView
+from kaiwo.api.views.nodes import GpuView, NodeView
+from kaiwo.api.views.queues import QueueView
+from kaiwo.api.views.reservations import ReservationView
+from kaiwo.api.views.workloads import PastAttemptView, WorkloadDetail
 from kaiwo.cli.lists import columns
 from kaiwo.cli.lists.object_kinds import GPUS, KINDS, NODES, QUEUES, RESERVATIONS, WORKLOADS, find_kind, require_kind
 from kaiwo.cli.lists.read_object import complete_object, read_object, server_time
@@ -14,7 +18,7 @@ from kaiwo.cli.output import printing
 from kaiwo.cli.output.formatting import short_name
 from kaiwo.cli.output.table_layout import text_columns
 from kaiwo.cli.verb_base import Verb, connect_server
-from kaiwo.model.amounts import count, duration, gpus, rounded_memory, short_duration, thousandths
+from kaiwo.model.amounts import count, duration, gpus, rate, rounded_memory, short_duration, thousandths
 from kaiwo.model.workload_record import WorkloadState
 
 PROMISE = "a promise, not a limit"
@@ -89,6 +93,7 @@ def _levels(detail: WorkloadDetail) -> str:
         f"one {detail.preferred_level} preferred" if detail.preferred_level else "",
         f"{detail.segment_size} pods in one {detail.segment_level}" if detail.segment_size else "",
         detail.placement_strategy,
+        f"{rate(detail.bandwidth_mb_s)} for each pod" if detail.bandwidth_mb_s else "",
     ]
     return ", ".join(filter(None, parts))
 

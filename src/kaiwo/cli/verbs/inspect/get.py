@@ -5,9 +5,9 @@ from typing import Any
 import click
 import msgspec
 
-from kaiwo.api.views import WorkloadDetail
+from kaiwo.api.views.workloads import WorkloadDetail
 from kaiwo.cli.lists.object_kinds import KINDS, WORKLOADS, ObjectKind, require_kind
-from kaiwo.cli.lists.read_object import complete_object, read_object
+from kaiwo.cli.lists.read_object import WITH_MANIFESTS, complete_object, read_manifest, read_object
 from kaiwo.cli.lists.show_list import list_options, make_list_request, print_list, show_list
 from kaiwo.cli.name_completion import resolve_user
 from kaiwo.cli.output import printing
@@ -27,12 +27,15 @@ def _complete_kind(_: click.Context, __: click.Parameter, incomplete: str) -> li
 def get(kind: str, names: tuple[str, ...], user: str, **options: Any) -> None:
     """List workloads, nodes, queues, gpus, cycles or reservations: all of them, or those named.
 
+    With -o yaml, named workloads, queues and reservations are printed as manifests, which can be applied again.
+
     \b
     Examples:
       kaiwo get workloads --state waiting
       kaiwo get workloads -q lab -l team=vision --sort-by -gpus
       kaiwo get nodes -o wide
       kaiwo get workloads -w
+      kaiwo get queue lab -o yaml > lab.yaml; kaiwo apply -f lab.yaml
       kaiwo cancel $(kaiwo get workloads -u me --state held -o name)
     """
     chosen = require_kind(kind)
@@ -50,6 +53,10 @@ def _show_named(kind: ObjectKind, names: tuple[str, ...], query: dict[str, str] 
     if request.watch:
         raise ConfigError(f"-w watches a list; leave out {', '.join(names)}, or select with -l, -q or --state")
     server = connect_server()
+    if request.output == "yaml" and kind in WITH_MANIFESTS:
+        documents = [read_manifest(server, kind, name) for name in names]
+        printing.print_documents(documents)
+        return
     bodies = [read_object(server, kind, name) for name in names]
     if request.output in ("json", "yaml"):
         items = [msgspec.json.decode(body) for body in bodies]

@@ -2,7 +2,7 @@
 
 import click
 
-from kaiwo.api.views import WhyView
+from kaiwo.api.views.workloads import WhyView
 from kaiwo.cli.client.api_client import workload_path
 from kaiwo.cli.name_completion import complete_workload
 from kaiwo.cli.output import printing
@@ -41,6 +41,8 @@ def why(name: str, output: str) -> None:
         click.echo(printing.wrap(printing.as_sentence(view.capped_priority)))
     if view.planned:
         click.echo(printing.wrap(printing.as_sentence(view.planned)))
+    if view.expected:
+        click.echo(printing.wrap(printing.as_sentence(view.expected)))
     click.echo("\nObstacles:")
     printing.print_obstacles(view.obstacles)
     if view.partitions:

@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from kaiwo.api.views import Page, PluginView
+from kaiwo.api.views.answers import Page
+from kaiwo.api.views.plugins import PluginView
 from kaiwo.cli.client.api_client import object_path
 from kaiwo.cli.lists.columns import NUMBER, WIDE, table_row
 from kaiwo.cli.output import printing
@@ -15,7 +16,11 @@ from kaiwo.cli.verb_base import LocalVerb, VerbGroup, connect_server, reason_opt
 from kaiwo.model.amounts import short_duration
 from kaiwo.model.errors import ConfigError
 
-KINDS = ("score", "filter", "gpu_score", "allocation", "queue_order", "workload_order", "victim_filter", "sink")
+KINDS = (
+    "score", "filter", "gpu_score", "allocation", "queue_order", "workload_order", "victim_filter", "domain_rule",
+    "placement_strategy", "replica_strategy", "reserve", "permit", "bind", "post_bind", "resource", "topology_source",
+    "metrics", "sink", "notification",
+)  # fmt: skip
 COLUMNS = (
     Column("NAME", lambda p, _: p.name),
     Column("VERSION", lambda p, _: p.version or "-"),
@@ -85,7 +90,8 @@ def info(name: str, output: str) -> None:
         "state": plugin.state, "detail": plugin.detail, "kinds": ", ".join(plugin.kinds), "runs": plugin.run,
         "confinement": plugin.grade, "from": plugin.source, "sha256": plugin.sha256,
         "needs": ", ".join(plugin.dependencies), "cost": cost if plugin.calls else "",
-        "faults": f"{plugin.faults}; the last: {plugin.last_fault}" if plugin.faults else "",
+        "faults": f"{plugin.faults}; the last {_last_fault(plugin, time.time())}: {plugin.last_fault}"
+        if plugin.faults else "",
         "about": plugin.description,
     }  # fmt: skip
     click.echo(printing.bold(f"{plugin.name} {plugin.version}"))

@@ -61,6 +61,11 @@ _SERVICE_OPTIONS = (
             help="Service account of the node agents. Each may report only for the node its pod runs on."),
     _option("--kubernetes-tokens", is_flag=True,
             help="Let people in with their Kubernetes tokens; RBAC on the group kaiwo.ai says what each may do."),
+    _option("--admission-policies", "is_guarded", is_flag=True,
+            help="The chart's admission policies are installed: only schedulers bind pods, and only they and kubelets "
+            "write their status. Without it, Kaiwo checks that itself: the end of a pod counts after 12 s, nominations "
+            "of other schedulers do not count, a GPU pod that somebody else bound is evicted, and kaiwo.ai/user counts "
+            "only with --webhooks."),
     _option("--grant-keys", metavar="NAME",
             help="Sign grants, so that agents honour no others. NAME is the Secret with the keys and the ConfigMap "
             "with their public parts, in the Lease's namespace."),

@@ -4,12 +4,22 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import click
+import msgspec
 
-from kaiwo.api.views import MAX_NAMES, ActionResult, BulkOutcome, NamesForm, Problem
-from kaiwo.cli.client.api_client import ApiClient, problem_error
+from kaiwo.api.views.answers import Problem
+from kaiwo.api.views.workloads import MAX_NAMES, ActionResult, BulkOutcome, NamesForm
+from kaiwo.cli.client.api_client import ApiClient, object_path, problem_error
 from kaiwo.cli.lists.object_kinds import WORKLOADS
 from kaiwo.cli.lists.show_list import fetch_list, make_list_request
-from kaiwo.cli.name_completion import array_members, complete_queue, complete_workload
+from kaiwo.cli.name_completion import (
+    array_members,
+    complete_queue,
+    complete_workload,
+    is_array_pattern,
+    is_pattern,
+    match_names,
+    resolve_user,
+)
 from kaiwo.cli.output import printing
 from kaiwo.cli.output.formatting import UNFINISHED_STATES, full_name
 from kaiwo.cli.verb_base import Verb, add_options, connect_server, exit_code, reason_option, reason_query
@@ -19,7 +29,7 @@ ALL_TASKS = "-*"  # `sweep-*` means all tasks of the array, as `describe` and `w
 
 
 class BulkAction:
-    """Applies one verb to workloads. An array's name means its tasks in `states`."""
+    """Applies one verb to workloads. A pattern means those in `states`."""
 
     def __init__(self, server: ApiClient, verb: str, states: Sequence[str], reason: str = "") -> None:
         self._server = server
@@ -30,29 +40,28 @@ class BulkAction:
 
     def apply(self, names: Sequence[str]) -> int:
         """Apply the verb to all; return the exit code of the first failure. With a single name, raise it."""
-        typed = {full_name(word): word for word in names}
-        plain = [name for name in typed if not name.endswith(ALL_TASKS)]
-        arrays = [_missing_array(name) for name in typed if name.endswith(ALL_TASKS)]
-        for result in self._post(plain):
-            if result.problem is not None and result.problem.kind == "not-found":
-                arrays.append(result)
+        typed = [*dict.fromkeys(full_name(word) for word in names)]
+        is_alone = len(typed) == 1
+        for name, result in zip(typed, self._post(typed), strict=True):
+            if result.problem is None or result.problem.kind != "not-found":
+                self._report(result, is_alone)
+            elif is_array_pattern(self._server, name):
+                printing.hint(f"{result.problem.message}; nothing changed")
+            elif is_pattern(name):
+                self._apply_to_matching(name, is_alone)
+            elif array_members(self._server, name, most=1):  # the base name of an array means its tasks
+                self.apply([name + ALL_TASKS])
             else:
-                self._report(result, is_alone=len(typed) == 1)
-        for result in arrays:
-            self._apply_to_array(result, typed[result.name], is_alone=len(typed) == 1)
+                self._report(result, is_alone)
         return self._code
 
-    def _apply_to_array(self, missing: ActionResult, name: str, is_alone: bool) -> None:
-        array = missing.name.removesuffix(ALL_TASKS)
-        tasks = array_members(self._server, array, self._states)
-        for result in self._post(tasks):
+    def _apply_to_matching(self, pattern: str, is_alone: bool) -> None:
+        names = match_names(self._server, pattern, self._states)
+        for result in self._post(names):
             self._report(result, is_alone=False)
-        if tasks:
-            return
-        if array_members(self._server, array, most=1):
-            printing.hint(f"no task of the array {name} is {' or '.join(self._states)}; nothing changed")
-        else:
-            self._report(missing, is_alone)
+        if not names:
+            problem = Problem("not-found", f"no workload matches {pattern}; see: kaiwo get workloads")
+            self._report(ActionResult(pattern, "", problem), is_alone)
 
     def _post(self, names: Sequence[str]) -> Iterator[ActionResult]:
         for at in range(0, len(names), MAX_NAMES):
@@ -72,12 +81,31 @@ class BulkAction:
         self._code = self._code or exit_code(error)
 
 
-def _missing_array(name: str) -> ActionResult:
-    return ActionResult(name, "", Problem("not-found", f"there is no array {name}; see: kaiwo get workloads"))
+class Selection(msgspec.Struct, frozen=True):
+    """Workloads that are chosen by what they are, not by their names."""
+
+    labels: tuple[str, ...] = ()
+    queue: str = ""
+    user: str = ""
+    namespace: str = ""
+    states: tuple[str, ...] = ()
+
+    @property
+    def is_given(self) -> bool:
+        return bool(self.labels or self.queue or self.user or self.namespace)
+
+    def find(self, server: ApiClient, default_states: Sequence[str]) -> list[str]:
+        query = {"user": resolve_user(self.user)} if self.user else None
+        chosen = {"labels": self.labels, "queue": self.queue, "states": self.states or tuple(default_states)}
+        request = make_list_request(WORKLOADS, query, **chosen, limit=0)
+        names = [str(item["name"]) for item in fetch_list(server, WORKLOADS, request)[0]]
+        if self.queue and not names:
+            server.get(object_path("queues", self.queue))  # an unknown one is an error, with the nearest name
+        return [name for name in names if not self.namespace or name.startswith(f"{self.namespace}/")]
 
 
-# The states of the tasks that an array's name means, where they differ from the default states of -l and -q.
-TASK_STATES = {"requeue": ("running", "failed", "cancelled")}
+# The states of workloads that a pattern means, where they differ from the default states of -l and -q.
+PATTERN_STATES = {"requeue": ("running", "failed", "cancelled")}
 
 
 def _selection_options(default_states: tuple[str, ...]) -> Callable[[Any], Any]:
@@ -87,8 +115,10 @@ def _selection_options(default_states: tuple[str, ...]) -> Callable[[Any], Any]:
                      help="All workloads with this label."),
         click.option("-q", "--queue", metavar="QUEUE", default="", shell_complete=complete_queue,
                      help="All workloads in this queue and below."),
+        click.option("-u", "--user", metavar="NAME", default="", help="All workloads of this user; `me` for your own."),
+        click.option("-n", "--namespace", metavar="NAMESPACE", default="", help="All workloads in this namespace."),
         click.option("--state", "states", multiple=True, metavar="STATE",
-                     help=f"With -l or -q: only in this state (default: {', '.join(default_states)})."),
+                     help=f"Of those selected: only in this state (default: {', '.join(default_states)})."),
         reason_option(),
     )  # fmt: skip
 
@@ -96,14 +126,15 @@ def _selection_options(default_states: tuple[str, ...]) -> Callable[[Any], Any]:
 @click.command(cls=Verb)
 @_selection_options(UNFINISHED_STATES)
 def cancel(**chosen: Any) -> int:
-    """Stop workloads for good. The base name of an array means all its tasks.
+    """Stop workloads for good. The base name of an array means all its tasks; * and ? stand for any text and character.
 
     \b
     Examples:
       kaiwo cancel train
       kaiwo cancel sweep sweep2-3
-      kaiwo cancel 'sweep-*'
-      kaiwo cancel -l team=vision --state waiting
+      kaiwo cancel 'sweep[10-99]' 'test-?'
+      kaiwo cancel -u me --state waiting
+      kaiwo cancel -l team=vision -n research
     """
     return _apply_to_selection("cancel", UNFINISHED_STATES, **chosen)
 
@@ -154,20 +185,18 @@ def _apply_to_selection(
     verb: str,
     default_states: tuple[str, ...],
     names: tuple[str, ...],
-    labels: tuple[str, ...],
-    queue: str,
-    states: tuple[str, ...],
     reason: str,
+    **selected_by: Any,
 ) -> int:
     """Apply the verb to the named or selected workloads, whatever happens to the others."""
-    if bool(names) == bool(labels or queue):
-        raise ConfigError("name workloads, or select them with -l or -q")
-    if states and names:
-        raise ConfigError("--state works with -l or -q, not with names")
+    selection = Selection(**selected_by)
+    if bool(names) == selection.is_given:
+        raise ConfigError("name workloads, or select them with -l, -q, -u or -n")
+    if selection.states and names:
+        raise ConfigError("--state works with -l, -q, -u or -n, not with names")
     server = connect_server()
     if not names:
-        request = make_list_request(WORKLOADS, labels=labels, queue=queue, states=states or default_states, limit=0)
-        names = tuple(item["name"] for item in fetch_list(server, WORKLOADS, request)[0])
+        names = tuple(selection.find(server, default_states))
         if not names:
             printing.hint("no workloads match; nothing changed")
-    return BulkAction(server, verb, TASK_STATES.get(verb, default_states), reason).apply(names)
+    return BulkAction(server, verb, PATTERN_STATES.get(verb, default_states), reason).apply(names)

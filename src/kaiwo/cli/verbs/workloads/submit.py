@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 import click
 import msgspec
 
-from kaiwo.api.views import Outcome
+from kaiwo.api.views.answers import Outcome
 from kaiwo.cli.client.api_client import ApiClient
 from kaiwo.cli.output import printing
 from kaiwo.cli.output.formatting import short_name
@@ -23,7 +23,11 @@ from kaiwo.cli.workload_options import (
 from kaiwo.model.errors import ClusterError, ConfigError, NotFoundError, RefusedError
 
 
-@click.command(cls=CommandVerb)
+class SubmitVerb(CommandVerb):
+    begins_with_name = True
+
+
+@click.command(cls=SubmitVerb)
 @workload_options(is_background=True)
 @file_option(required=False)
 @click.option("--dry-run", is_flag=True, help="Check only; change nothing.")

@@ -2,16 +2,25 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 import click
 
-from kaiwo.api.views import WorkloadDetail
+from kaiwo.api.views.answers import Page
+from kaiwo.api.views.workloads import WorkloadDetail, WorkloadView
 from kaiwo.cli.client.api_client import ApiClient, LostServerError, NoServerError, workload_path
 from kaiwo.cli.client.find_server import connect
-from kaiwo.cli.name_completion import complete_workload, resolve_workloads
-from kaiwo.cli.output.formatting import parse_duration, short_name
+from kaiwo.cli.name_completion import (
+    ARRAY_LABEL,
+    complete_workload,
+    expand_name,
+    is_array_pattern,
+    is_pattern,
+    resolve_workloads,
+)
+from kaiwo.cli.output.formatting import full_name, parse_duration, short_name
 from kaiwo.cli.verb_base import Verb, connect_server, server_location
-from kaiwo.model.errors import ClusterError
+from kaiwo.model.errors import ClusterError, NotFoundError
 from kaiwo.model.workload_record import WorkloadState
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 1.0
@@ -20,6 +29,8 @@ RECONNECT_S = 30.0
 Connect = Callable[[], ApiClient]
 _HAS_STARTED = (WorkloadState.RUNNING, WorkloadState.STOPPING)
 MAX_NAMED = 5
+ALL_TASKS = "-*"
+T = TypeVar("T")
 HAS_RUN = (WorkloadState.RUNNING, WorkloadState.STOPPING, WorkloadState.SUCCEEDED)
 GOALS = {
     "running": lambda state: state in HAS_RUN,
@@ -41,11 +52,21 @@ def wait(names: tuple[str, ...], goal: str, timeout: str | None) -> int:
     \b
     Examples:
       kaiwo wait train eval --timeout 2h
+      kaiwo wait sweep 'other[0-9]'
       kaiwo wait train --for running && kaiwo logs -f train
     """
-    server = connect_server()
-    full = list(dict.fromkeys(target for name in names for target in resolve_workloads(server, name)))
-    return wait_until(full, goal, parse_duration(timeout) if timeout else None)
+    server, timeout_s = connect_server(), parse_duration(timeout) if timeout else None
+    targets = [target for name in names for target in _targets(server, name)]
+    return wait_until(list(dict.fromkeys(targets)), goal, timeout_s)
+
+
+def _targets(server: ApiClient, name: str) -> list[str]:
+    """Workloads, or an array as a whole (`default/sweep-*`), which is asked for in one request however large it is."""
+    if not is_pattern(name):
+        found = resolve_workloads(server, name)
+        return found if found == [full_name(name)] else [f"{full_name(name)}{ALL_TASKS}"]
+    full = full_name(name)
+    return [full] if full.endswith(ALL_TASKS) and is_array_pattern(server, full) else expand_name(server, name)
 
 
 def wait_until(names: Sequence[str], goal: str, timeout_s: float | None, is_printed: bool = True) -> int:
@@ -57,15 +78,15 @@ def wait_until(names: Sequence[str], goal: str, timeout_s: float | None, is_prin
     code = 0
     while True:
         for name in list(unfinished):
-            detail = poller.detail(name)
-            if detail is None:
+            progress = poller.progress(name)
+            if progress is None:
                 break
-            state = unfinished[name] = detail.summary.state
-            if is_reached(state) or state.is_over:
+            unfinished[name] = progress.states[0]
+            if all(is_reached(state) or state.is_over for state in progress.states):
                 del unfinished[name]
-                code = code if is_reached(state) else 1
+                code = code if all(map(is_reached, progress.states)) else 1
                 if is_printed:
-                    click.echo(describe_ending(detail))
+                    click.echo(progress.words)
         if not unfinished:
             return code
         if deadline is not None and time.monotonic() >= deadline:
@@ -84,6 +105,11 @@ def describe_ending(detail: WorkloadDetail) -> str:
     return f"{name} {verb}{state}{f': {why}' if is_explained else ''}"
 
 
+class WaitProgress(NamedTuple):
+    states: tuple[WorkloadState, ...]  # of a workload, or all that tasks of an array are in, the liveliest first
+    words: str
+
+
 class WorkloadPoller:
     """Polls a server that may be away for a while."""
 
@@ -91,18 +117,38 @@ class WorkloadPoller:
         self._connect = connect
         self._missing_since = 0.0
 
+    def progress(self, name: str) -> WaitProgress | None:
+        """Where a workload or an array is; None while the server is away."""
+        if name.endswith(ALL_TASKS):
+            return self._ask(lambda server: _array_progress(server, name))
+        detail = self.detail(name)
+        return None if detail is None else WaitProgress((detail.summary.state,), describe_ending(detail))
+
     def detail(self, name: str) -> WorkloadDetail | None:
         """The current state of a workload; None while the server is away."""
+        return self._ask(lambda server: server.decode(server.get(workload_path(name)), WorkloadDetail))
+
+    def _ask(self, question: Callable[[ApiClient], T]) -> T | None:
         try:
-            server = self._connect()
-            detail = server.decode(server.get(workload_path(name)), WorkloadDetail)
+            answer = question(self._connect())
         except (NoServerError, LostServerError):
             self._missing_since = self._missing_since or time.monotonic()
             if time.monotonic() - self._missing_since > RECONNECT_S:
                 raise
             return None
         self._missing_since = 0.0
-        return detail
+        return answer
+
+
+def _array_progress(server: ApiClient, name: str) -> WaitProgress:
+    base = name.partition("/")[2].removesuffix(ALL_TASKS)
+    query = {"label": f"{ARRAY_LABEL}={base}", "fold": "true"}
+    page = server.decode(server.get("/workloads", query), Page[WorkloadView])
+    view = next((item for item in page.items if item.name == name and item.array is not None), None)
+    if view is None or view.array is None:
+        raise NotFoundError(f"there is no array {name.removesuffix(ALL_TASKS)}; see: kaiwo get workloads")
+    words = f"{short_name(name).removesuffix(ALL_TASKS)}: {view.reason}"
+    return WaitProgress(tuple(map(WorkloadState, view.array.states)), words)
 
 
 def _describe_unfinished(late: Mapping[str, WorkloadState | None]) -> str:
