@@ -7,15 +7,18 @@ from msgspec.structs import replace
 import kaiwo.plugins
 from kaiwo.decide import decide
 from kaiwo.model.errors import PluginError
+from kaiwo.model.network.topology_source import SourceKind, TopologySource
 from kaiwo.model.policy import DEFAULT_POLICY, Policy
 from kaiwo.model.workload import Pod
 from kaiwo.plugins import BoolArray, IntArray, Node, Request, VictimTable, View
-from kaiwo.plugins.builtin import builtin_registry
-from kaiwo.plugins.registry import POINTS, Registry, check_plugin
+from kaiwo.plugins.builtin import SWITCHED, builtin_registry
+from kaiwo.plugins.registry import EDGE_POINTS, POINTS, Registry, check_plugin
 from kaiwo.plugins.testing import all_nodes, all_queues, view_of
+from kaiwo.runtime.topology.read_source import own_source
 from tests.worlds import World
 
 PUBLIC = [
+    "ALLOWED",
     "CPU",
     "EXTENDED",
     "FREE_GPU",
@@ -26,28 +29,31 @@ PUBLIC = [
     "SIZE",
     "TOP_SCORE",
     "USABLE",
-    "Allocation",
     "BoolArray",
-    "Filter",
+    "Domain",
+    "DomainTable",
     "Gpu",
-    "GpuScore",
     "IntArray",
+    "Metric",
     "MonitoringSample",
     "Node",
+    "Notice",
+    "StartPlacement",
+    "PodPlace",
     "Policy",
     "Queue",
-    "QueueOrder",
     "QueueSample",
     "Reason",
+    "ReplicaNeed",
     "Request",
+    "ResourceAmounts",
     "Rows",
-    "Score",
-    "Sink",
-    "VictimFilter",
+    "Topology",
+    "TopologyLevel",
+    "Verdict",
     "VictimTable",
     "View",
     "Workload",
-    "WorkloadOrder",
 ]
 
 
@@ -60,6 +66,13 @@ def test_every_pure_point_is_used_by_a_built_in_plugin() -> None:
     registry = builtin_registry()
     used = {point for plugin in registry.plugins for point in check_plugin(plugin)}
     assert used == set(POINTS)
+
+
+def test_every_point_at_the_edge_is_used_by_a_built_in_plugin() -> None:
+    switched = {point for plugin in SWITCHED for point in check_plugin(plugin())}
+    source = own_source(TopologySource(SourceKind.PRESET, "net", keys=("kaiwo",)))
+    assert source is not None
+    assert switched | check_plugin(source) == set(EDGE_POINTS)
 
 
 def test_a_view_for_tests_holds_what_pods_hold_and_cannot_be_written() -> None:

@@ -38,7 +38,7 @@ def test_a_manifest_is_read() -> None:
         (GOOD + b'colour = "red"', "unknown field"),
         (GOOD.replace(b"a-plugin", b"A Plugin"), "lower-case"),
         (GOOD.replace(b'["score"]', b"[]"), "names no kind"),
-        (GOOD.replace(b'["score"]', b'["bind"]'), "names the kind 'bind'"),
+        (GOOD.replace(b'["score"]', b'["unbind"]'), "names the kind 'unbind'"),
         (GOOD.replace(b".code:Thing", b".code"), "module:Class"),
         (GOOD.replace(b"a_plugin.code:Thing", b"os;x:Thing"), "module:Class"),
         (GOOD + b'kaiwo = "~1"', "version range"),

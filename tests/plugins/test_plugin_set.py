@@ -1,7 +1,7 @@
 """The life of a plugin: allowed by name and hash, loaded, enabled, disabled, reloaded, set aside."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -10,67 +10,17 @@ import pytest
 from kaiwo.decide import decide
 from kaiwo.model.errors import ConfigError, NotFoundError, RefusedError
 from kaiwo.model.plan import Note
-from kaiwo.model.policy import DEFAULT_POLICY
+from kaiwo.model.policy import DEFAULT_POLICY, Policy
+from kaiwo.runtime.edge_points.edge_calls import EdgeCalls
+from kaiwo.runtime.edge_points.monitoring import Monitoring
 from kaiwo.runtime.plugin_worker import plugin_set as plugin_set_module
 from kaiwo.runtime.plugin_worker.plugin_files import plugin_in, read_files
 from kaiwo.runtime.plugin_worker.plugin_set import PluginSet
 from kaiwo.snapshot.cluster_state import ClusterState
+from tests.plugins.sites import CODE, Site
 from tests.worlds import World
 
 T = TypeVar("T")
-CODE = """
-import msgspec
-import numpy as np
-class Config(msgspec.Struct, forbid_unknown_fields=True):
-    best: str = "node-1"
-class Favourite:
-    name, version, weight = "{name}", "1", 100
-    Config = Config
-    def __init__(self, config=Config()):
-        self.config = config
-    def score(self, view, want, nodes):
-        return np.array([1000 * (view.nodes.names[row] == self.config.best) for row in nodes])
-"""
-
-
-class Site:
-    """A machine with plugins in folders, and an administrator's file."""
-
-    def __init__(self, home: Path) -> None:
-        self.home, self.file = home, home / "plugins.yaml"
-        self.allowed: dict[str, dict[str, Any]] = {}
-        self.sets: list[PluginSet] = []
-
-    def plugin(self, name: str, code: str = CODE, needs: str = "[]", kaiwo: str = "", kinds: str = '["score"]') -> str:
-        folder = self.home / "code" / name / name.replace("-", "_")
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "__init__.py").write_text(code.replace("{name}", name))
-        lines = [f'name = "{name}"', 'version = "1.0"', f"kinds = {kinds}", f'object = "{folder.name}:Favourite"']
-        (folder / "kaiwo-plugin.toml").write_text("\n".join([*lines, f'kaiwo = "{kaiwo}"', f"dependencies = {needs}"]))
-        return str(folder.parent)
-
-    def allow(self, name: str, **fields: Any) -> "Site":
-        path = str(self.home / "code" / name)
-        sha256 = read_files(plugin_in(path)).sha256
-        self.allowed[name] = {"name": name, "path": path, "sha256": sha256} | fields
-        import yaml
-
-        self.file.write_text(yaml.safe_dump({"plugins": list(self.allowed.values())}))
-        return self
-
-    def load(self) -> PluginSet:
-        found = PluginSet(str(self.home), str(self.file))
-        self.sets.append(found)
-        found.load_on_thread()
-        return found
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    made = Site(tmp_path)
-    yield made
-    for each in made.sets:
-        each.close()
 
 
 async def ask(question: Callable[[ClusterState], T]) -> T:
@@ -195,7 +145,6 @@ def test_a_missing_folder_and_the_name_of_a_built_in_are_refused(site: Site) -> 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("plugins: [{name: a}]", "sha256"),
         ("plugins: [{name: a, sha256: abc}]", "no valid sha256"),
         ("plugins: 5", "plugins"),
         ("plugin: []", "plugin"),
@@ -365,10 +314,34 @@ def test_a_confined_sink_writes_through_kaiwo_and_takes_part_in_no_decision(site
     path = site.home / "sinks" / "favourite.log"
 
     async def story() -> None:
-        feeding = asyncio.create_task(plugins.feed_sinks(Sampled([]), 0.01))
-        while not path.exists() or not path.read_text():
-            await asyncio.sleep(0.01)
-        feeding.cancel()
+        live = Sampled([])
+        await Monitoring(EdgeCalls(plugins, live.ask), live, site.home).sample()
 
     asyncio.run(asyncio.wait_for(story(), 60))
-    assert path.read_text().startswith("0 nodes\n")
+    assert path.read_text() == "0 nodes\n"
+
+
+def test_a_plugin_of_others_without_a_hash_is_refused(site: Site) -> None:
+    site.plugin("favourite")
+    status = site.allow("favourite", sha256="").load().status("favourite")
+    assert status.state == "refused"
+    assert "has no sha256 for it" in status.detail
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        Policy(gpu_strategy="favourite"),
+        Policy(topology_strategy="plugin:favourite"),
+        Policy(replica_strategy="favourite"),
+        Policy(score_weights={"favourite": 3}),
+        Policy(disabled_plugins=("favourite",)),
+    ],
+)
+def test_a_policy_that_names_a_plugin_is_served_while_it_is_set_aside(site: Site, policy: Policy) -> None:
+    """A plugin that fails must not take the scheduler with it, whatever the policy says."""
+    site.plugin("favourite")
+    plugins = site.allow("favourite").load()
+    plugins.set_aside([("favourite", "it failed")])
+    world = World(nodes=2, plugins=plugins.registry).submit("a", gpus_each=1)
+    assert len(decide(world.snapshot(), policy, plugins.registry).starts) == 1

@@ -4,7 +4,8 @@ The names below are all that a plugin needs; a test pins them. Everything else i
 the next.
 """
 
-from kaiwo.model.gpu import Gpu
+from kaiwo.model.gpus.gpu import Gpu
+from kaiwo.model.network.topology import Domain, Topology, TopologyLevel
 from kaiwo.model.node import Node
 from kaiwo.model.obstacle import Reason
 from kaiwo.model.policy import Policy
@@ -13,23 +14,27 @@ from kaiwo.model.request import Request
 from kaiwo.model.workload import Workload
 from kaiwo.plugins.contract import (
     TOP_SCORE,
-    Allocation,
-    Filter,
-    GpuScore,
-    MonitoringSample,
-    QueueOrder,
-    QueueSample,
-    Score,
-    Sink,
-    VictimFilter,
+    DomainTable,
+    ReplicaNeed,
     VictimTable,
-    WorkloadOrder,
+)
+from kaiwo.plugins.edge_contract import (
+    ALLOWED,
+    Metric,
+    MonitoringSample,
+    Notice,
+    PodPlace,
+    QueueSample,
+    ResourceAmounts,
+    StartPlacement,
+    Verdict,
 )
 from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows
 from kaiwo.snapshot.node_table import CPU, EXTENDED, FREE_GPU, MEMORY, MIB, MILLI, PODS, SIZE, USABLE
 from kaiwo.snapshot.view import View
 
 __all__ = [
+    "ALLOWED",
     "CPU",
     "EXTENDED",
     "FREE_GPU",
@@ -40,26 +45,29 @@ __all__ = [
     "SIZE",
     "TOP_SCORE",
     "USABLE",
-    "Allocation",
     "BoolArray",
-    "Filter",
+    "Domain",
+    "DomainTable",
     "Gpu",
-    "GpuScore",
     "IntArray",
+    "Metric",
     "MonitoringSample",
     "Node",
+    "Notice",
+    "PodPlace",
     "Policy",
     "Queue",
-    "QueueOrder",
     "QueueSample",
     "Reason",
+    "ReplicaNeed",
     "Request",
+    "ResourceAmounts",
     "Rows",
-    "Score",
-    "Sink",
-    "VictimFilter",
+    "StartPlacement",
+    "Topology",
+    "TopologyLevel",
+    "Verdict",
     "VictimTable",
     "View",
     "Workload",
-    "WorkloadOrder",
 ]

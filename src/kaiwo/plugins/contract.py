@@ -128,29 +128,57 @@ class VictimFilter(Plugin, Protocol):
         """One boolean per unit: whether it may be stopped."""
 
 
-class QueueSample(msgspec.Struct, frozen=True):
-    name: str
-    used_milli: int  # GPUs, with all queues below it
-    quota_milli: int  # -1: unlimited
+@dataclass(frozen=True, slots=True)
+class DomainTable:
+    """The domains of one level of a network for one workload, one entry each."""
 
+    workload: str  # `namespace/name`
+    queue: str
+    topology: str  # empty: the level is a node label
+    level: str
+    names: tuple[str, ...]
+    nodes: IntArray  # how many
+    gpu_milli: IntArray  # of all working GPUs
+    gpu_used_milli: IntArray
 
-class MonitoringSample(msgspec.Struct, frozen=True):
-    """The cluster at one moment, for monitoring."""
-
-    at_s: int  # the cluster's clock
-    cycle: int  # the number of the last cycle
-    nodes: int
-    nodes_ready: int
-    gpu_milli: int  # of all working GPUs
-    gpu_used_milli: int
-    waiting: int  # workloads
-    running: int  # workloads with pods
-    queues: tuple[QueueSample, ...] = ()
+    def __len__(self) -> int:
+        return len(self.names)
 
 
 @runtime_checkable
-class Sink(Plugin, Protocol):
-    """Turns samples into text for other monitoring. It runs outside of cycles, and Kaiwo writes what it returns."""
+class DomainRule(Plugin, Protocol):
+    """Keeps work that asks for levels of the network out of domains. It can only exclude more."""
 
-    def sink(self, sample: MonitoringSample) -> str:
-        """Lines to append to the sink's file; empty: none."""
+    def domain_rule(self, view: View, domains: DomainTable, policy: Policy) -> BoolArray:
+        """One boolean per domain: whether pods of the workload may run there."""
+
+
+@runtime_checkable
+class PlacementStrategy(Plugin, Protocol):
+    """Chooses among the domains that have room. Workloads and the policy name it; one is active for a workload."""
+
+    divides_like: str  # consolidated | distributed | balanced | stated: how pods are divided inside the domain
+
+    def placement_strategy(self, view: View, domains: DomainTable, terms: IntArray, weights: IntArray) -> IntArray:
+        """One integer per domain, 0..1000; higher is better.
+
+        `terms` has a row for each domain: availability, alignment, utilisation and performance, each 0..1000;
+        `weights` are those of the policy.
+        """
+
+
+class ReplicaNeed(msgspec.Struct, frozen=True):
+    """GPUs that a service or a job asks for in total, to be divided over pods."""
+
+    gpus: int
+    largest: int  # the most GPUs that one pod may have
+    priority: int = 0
+    queue: str = ""
+
+
+@runtime_checkable
+class ReplicaStrategy(Plugin, Protocol):
+    """Divides the GPUs of a workload over pods. One is active, by name: `Policy.replica_strategy`."""
+
+    def replica_strategy(self, view: View, need: ReplicaNeed) -> IntArray:
+        """The GPUs of each pod, each at least 1; together exactly `need.gpus`."""

@@ -6,13 +6,15 @@ with it, and reports that in the plan's notes.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
+import msgspec
 import numpy as np
 
 from kaiwo.plugins.contract import TOP_SCORE
 from kaiwo.snapshot.array_types import IntArray, freeze
 
+T = TypeVar("T")
 _PLAIN = frozenset((int, bool))
 
 
@@ -61,6 +63,24 @@ def call_for_row(name: str, point: Callable[..., Any], *arguments: Any) -> tuple
     if isinstance(answer, int):
         return (answer,)
     raise PluginFaultError(name, f"returned {answer!r}; expected one integer or a tuple of integers")
+
+
+def call_for_array(name: str, point: Callable[..., Any], *arguments: Any) -> IntArray:
+    """An array of integers of any length."""
+    answer = _answer(name, point, arguments)
+    if not isinstance(answer, np.ndarray) or answer.dtype.kind != "i":
+        found = f"{answer.dtype} {answer.shape}" if isinstance(answer, np.ndarray) else type(answer).__name__
+        raise PluginFaultError(name, f"returned {found}; expected integers")
+    return answer
+
+
+def call_for_value(name: str, point: Callable[..., Any], wanted: type[T], *arguments: Any) -> T:
+    """A plain value of this type, such as a list of verdicts. What comes from another process is converted to it."""
+    answer = _answer(name, point, arguments)
+    try:
+        return msgspec.convert(msgspec.to_builtins(answer), wanted)
+    except (msgspec.ValidationError, TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise PluginFaultError(name, f"returned what was not expected: {error}"[:300]) from error
 
 
 def _answer(name: str, point: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:

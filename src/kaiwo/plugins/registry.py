@@ -8,6 +8,7 @@ import msgspec
 
 from kaiwo.model.digest import digest
 from kaiwo.model.errors import PluginError
+from kaiwo.model.network.constraint import CONSOLIDATED, STRATEGIES, plugin_strategy
 from kaiwo.model.obstacle import Reason
 from kaiwo.model.policy import Policy
 from kaiwo.model.request import Request
@@ -15,10 +16,13 @@ from kaiwo.model.workload import Workload
 from kaiwo.plugins.contract import (
     TOP_WEIGHT,
     Allocation,
+    DomainRule,
     Filter,
     GpuScore,
+    PlacementStrategy,
     Plugin,
     QueueOrder,
+    ReplicaStrategy,
     Score,
     VictimFilter,
     WorkloadOrder,
@@ -27,12 +31,21 @@ from kaiwo.snapshot.backlog import OrderFault, OrderKeys
 
 LAST = 2**62
 # Methods of the contract.
-POINTS = ("filter", "score", "gpu_score", "queue_order", "workload_order", "victim_filter", "allocation")
-EDGE_POINTS = ("sink",)  # methods that are called outside of cycles; no plan depends on them
+POINTS = (
+    "filter", "score", "gpu_score", "queue_order", "workload_order", "victim_filter", "allocation", "domain_rule",
+    "placement_strategy", "replica_strategy",
+)  # fmt: skip
+# Methods that are called outside of cycles: see `edge_contract`.
+EDGE_POINTS = (
+    "reserve", "permit", "bind", "post_bind", "resource", "topology_source", "metrics", "sink", "notification",
+)  # fmt: skip
 ALL_POINTS = (*POINTS, *EDGE_POINTS)
 PLACEMENTS = ("pack", "spread")
-_ATTRIBUTES = {"filter": ("reason", "is_static"), "score": ("weight",), "gpu_score": ("weight",)}
-_OPTIONAL = ("applies", "gpu_applies", "queue_order_of")  # methods
+_ATTRIBUTES = {
+    "filter": ("reason", "is_static"), "score": ("weight",), "gpu_score": ("weight",),
+    "placement_strategy": ("divides_like",),
+}  # fmt: skip
+_OPTIONAL = ("applies", "gpu_applies", "queue_order_of", "unreserve")  # methods
 
 
 def check_plugin(plugin: Plugin) -> frozenset[str]:
@@ -66,6 +79,8 @@ def _check_values(plugin: Plugin, served: Collection[str]) -> None:
         raise _wrong(plugin, "is_static", "must be True or False")
     if getattr(plugin, "placement", "pack") not in PLACEMENTS:
         raise _wrong(plugin, "placement", f"must be {' or '.join(PLACEMENTS)}, or left out")
+    if "placement_strategy" in served and getattr(plugin, "divides_like", None) not in STRATEGIES:
+        raise _wrong(plugin, "divides_like", f"must be one of {', '.join(STRATEGIES)}")
     for method in _OPTIONAL:
         if hasattr(plugin, method) and not callable(getattr(plugin, method)):
             raise _wrong(plugin, method, "must be a method, or left out")
@@ -115,6 +130,9 @@ class ActivePlugins:
     gpu_scores: tuple[tuple[GpuScore, int], ...]
     queue_orders: tuple[QueueOrder, ...]
     victim_filters: tuple[VictimFilter, ...]
+    domain_rules: tuple[DomainRule, ...]
+    strategies: tuple[PlacementStrategy, ...]  # Kaiwo's own last
+    replicas: tuple[ReplicaStrategy, ...]  # the policy's, then those that replace it
     allocation: Allocation
     fallback: Allocation  # takes over when the chosen strategy misbehaves
     token: tuple[tuple[str, str, int], ...]  # name, version, weight: what cached results depend on
@@ -124,6 +142,12 @@ class ActivePlugins:
     @property
     def filters(self) -> tuple[Filter, ...]:
         return self.static_filters + self.free_filters
+
+    def strategy(self, *names: str) -> PlacementStrategy | None:
+        """The first of these strategies that is active; else the default, where it is registered."""
+        known = {each.name: each for each in self.strategies}
+        wanted = (plugin_strategy(name) or name for name in (*names, CONSOLIDATED))
+        return next((known[name] for name in wanted if name in known), None)
 
     def static_key(self, want: Request) -> Any:
         """Requests with equal keys get equal answers from the static filters."""
@@ -141,6 +165,9 @@ class ActivePlugins:
             gpu_scores=tuple((p, weight) for p, weight in self.gpu_scores if p.name != name),
             queue_orders=tuple(p for p in self.queue_orders if p.name != name),
             victim_filters=tuple(p for p in self.victim_filters if p.name != name),
+            domain_rules=tuple(p for p in self.domain_rules if p.name != name),
+            strategies=tuple(p for p in self.strategies if p.name != name or name in STRATEGIES),
+            replicas=tuple(p for p in self.replicas if p.name != name),
             allocation=self.fallback if name == self.allocation.name else self.allocation,
             token=tuple(entry for entry in self.token if entry[0] != name),
             static_fields=_fields(static),
@@ -151,7 +178,8 @@ class ActivePlugins:
 
     def _served(self) -> tuple[tuple[Plugin, ...], ...]:
         scores = tuple(plugin for plugin, _ in (*self.scores, *self.gpu_scores))
-        return self.filters, scores, self.queue_orders, self.victim_filters, (self.allocation,)
+        others = (self.domain_rules, self.strategies, self.replicas)
+        return self.filters, scores, self.queue_orders, self.victim_filters, (self.allocation,), *others
 
 
 class Registry:
@@ -162,6 +190,7 @@ class Registry:
         self._points: dict[str, frozenset[str]] = {}  # of each plugin: checking a protocol costs 2 ms per policy
         self._fallback = fallback
         self._recent: list[tuple[Policy, ActivePlugins]] = []  # by policy, so that idle cycles need not choose again
+        self._expected: set[str] = set()  # may come and go while Kaiwo runs: a policy may name them all the same
         for plugin in plugins:
             self.add(plugin)
 
@@ -170,6 +199,11 @@ class Registry:
         if plugin.name in self._plugins:
             raise PluginError(f"plugin '{plugin.name}' is registered already; rename one of them")
         self._plugins[plugin.name], self._points[plugin.name] = plugin, points
+        self._recent = []
+
+    def expect(self, names: Iterable[str]) -> None:
+        """Plugins that an administrator allowed. A policy that names one which is not active is served without it."""
+        self._expected.update(names)
         self._recent = []
 
     def replace_all(self, plugins: Iterable[Plugin]) -> None:
@@ -207,9 +241,10 @@ class Registry:
 
     def _chosen(self, policy: Policy) -> ActivePlugins:
         for field, names in (("disabledPlugins", policy.disabled_plugins), ("scoreWeights", policy.score_weights)):
-            if unknown := sorted(set(names) - set(self._plugins)):
+            if unknown := sorted(set(names) - set(self._plugins) - self._expected):
                 known = ", ".join(sorted(self._plugins))
                 raise PluginError(f"{field} names unknown plugins: {', '.join(unknown)}; there are: {known}")
+        self._check_strategy(policy)
         filters = cast(list[Filter], self._enabled(policy, "filter"))
         scores = _weighted(cast(list[Score], self._enabled(policy, "score")), policy)
         gpu_scores = _weighted(cast(list[GpuScore], self._enabled(policy, "gpu_score")), policy)
@@ -224,6 +259,9 @@ class Registry:
             gpu_scores,
             tuple(cast(list[QueueOrder], self._enabled(policy, "queue_order"))),
             tuple(cast(list[VictimFilter], self._enabled(policy, "victim_filter"))),
+            tuple(cast(list[DomainRule], self._enabled(policy, "domain_rule"))),
+            tuple(cast(list[PlacementStrategy], self._serving("placement_strategy"))),
+            self._replica_strategies(policy.replica_strategy),
             allocation,
             self._fallback or allocation,
             token,
@@ -236,8 +274,27 @@ class Registry:
         off, points = policy.disabled_plugins, self._points
         return [p for name, p in self._plugins.items() if name not in off and (not point or point in points[name])]
 
+    def _serving(self, point: str) -> list[Plugin]:
+        return [plugin for name, plugin in self._plugins.items() if point in self._points[name]]
+
+    def _check_strategy(self, policy: Policy) -> None:
+        wanted = plugin_strategy(policy.topology_strategy)
+        if wanted and wanted not in self._expected and "placement_strategy" not in self._points.get(wanted, ()):
+            raise PluginError(f"topology.strategy names the plugin '{wanted}', which is not active or is no strategy")
+
+    def _replica_strategies(self, name: str) -> tuple[ReplicaStrategy, ...]:
+        """The chosen one first; the last one that is registered, which is Kaiwo's own, replaces it."""
+        known = cast(list[ReplicaStrategy], self._serving("replica_strategy"))
+        chosen = [each for each in known if each.name == name]
+        if known and not chosen and name not in self._expected:
+            names = ", ".join(sorted(each.name for each in known))
+            raise PluginError(f"replicaStrategy is '{name}', which is unknown; choose one of: {names}")
+        return (*chosen, *(each for each in known[-1:] if each not in chosen))
+
     def _allocation(self, name: str) -> Allocation:
         known = sorted(n for n, points in self._points.items() if "allocation" in points)
+        if name in self._expected and name not in known and self._fallback is not None:
+            return self._fallback
         if name not in known:
             raise PluginError(f"gpuStrategy is '{name}', which is unknown; choose one of: {', '.join(known)}")
         return cast(Allocation, self._plugins[name])

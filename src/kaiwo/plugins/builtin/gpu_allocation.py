@@ -4,6 +4,7 @@ import numpy as np
 
 from kaiwo.gpus.device_locality import nearest_devices
 from kaiwo.model.request import Request
+from kaiwo.plugins.builtin.request_mix import is_priced, share_losses
 from kaiwo.snapshot.array_types import IntArray
 from kaiwo.snapshot.node_table import MIB, MILLI, PODS, SIZE
 from kaiwo.snapshot.view import View
@@ -60,7 +61,9 @@ class LoadBalanced:
 
 
 class FragmentationAware:
-    """A shared device before a whole one; among shared ones, the one with the least usable part left.
+    """The device where a share takes least of what the mix of requests could use, once a mix was learned.
+
+    Until then, a shared device before a whole one; among shared ones, the one with the least usable part left.
 
     The partitions of one pod share an IO die where possible; whole GPUs of one pod are those with the best links.
     """
@@ -71,6 +74,8 @@ class FragmentationAware:
         """Stranded amounts count: compute without memory, or memory without compute, is useless."""
         if want.is_exclusive:
             return nearest_devices(view, want, node, columns)
+        if want.is_fraction and is_priced(view, want):
+            return share_losses(view, want, node, columns)
         milli, mib, size, _ = view.gpus[node][:, columns]
         usable = np.minimum(milli, 1000 * mib // np.maximum(size, 1))
         rank: IntArray = usable * 1001 + (milli - usable)

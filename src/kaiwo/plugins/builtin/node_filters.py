@@ -6,11 +6,12 @@ import numpy as np
 
 from kaiwo.gpus.isolation_grades import grade_of, whole_gpus
 from kaiwo.model.affinity import matches_node_rules
-from kaiwo.model.gpu import is_grade_enough
+from kaiwo.model.gpus.gpu import is_grade_enough
 from kaiwo.model.node import Node, Taint
 from kaiwo.model.obstacle import Reason
 from kaiwo.model.request import Request, Toleration
 from kaiwo.snapshot.array_types import BoolArray, Rows
+from kaiwo.snapshot.network.domain_access import nodes_in_domains
 from kaiwo.snapshot.view import View
 
 # The taints of a node that is cordoned, or whose kubelet is not healthy. Kubernetes adds them a moment after the change
@@ -28,7 +29,7 @@ class NodeReady:
     def filter(self, view: View, want: Request, nodes: Rows) -> BoolArray:
         if view.nodes.schedulable.all():
             return np.ones(len(nodes), np.bool_)
-        return _test_nodes(view, nodes, lambda node: node.ready or _tolerates_state(want, node, NOT_READY))
+        return _test_nodes(view, nodes, lambda node: _is_ready(node) or _may_be_down(want, node))
 
 
 class NodeNotCordoned:
@@ -80,10 +81,36 @@ class NodesToAvoid:
         return _test_nodes(view, nodes, lambda node: node.name not in want.avoid_nodes)
 
 
+class OpenDomains:
+    """Exclude nodes in domains of the network that are closed to the workload's queue and namespace."""
+
+    name, version, reason, is_static = "domain-access", "1", Reason.DOMAIN_CLOSED, True
+    depends_on = ("closed_domains",)
+
+    def filter(self, view: View, want: Request, nodes: Rows) -> BoolArray:
+        if not want.closed_domains:
+            return np.ones(len(nodes), np.bool_)
+        open_nodes: BoolArray = ~nodes_in_domains(view.nodes, want.closed_domains)[nodes]
+        return open_nodes
+
+
 def _test_nodes(view: View, nodes: Rows, test: Callable[[Node], bool]) -> BoolArray:
     """A Python loop, since definitions are objects; it runs once per shape and then per redefined node."""
     all_nodes = view.nodes.nodes
     return np.fromiter((test(all_nodes[row]) for row in nodes), np.bool_, len(nodes))
+
+
+def _is_ready(node: Node) -> bool:
+    """A node that came and went too often is kept out for a while: see `model.recovery`."""
+    return node.ready and not node.failure.out_until_s
+
+
+def _may_be_down(want: Request, node: Node) -> bool:
+    """Work with GPUs is not put on a node that failed, whatever it tolerates: it would be lost again.
+
+    Other pods go where they tolerate it, as Kubernetes has it: they may be what repairs the node.
+    """
+    return not (want.gpus and node.failure.since_s) and _tolerates_state(want, node, NOT_READY)
 
 
 def _tolerates_state(want: Request, node: Node, taints: tuple[Taint, ...]) -> bool:
@@ -131,4 +158,4 @@ def _offers_isolation(node: Node, want: Request) -> bool:
     return any(grade and is_grade_enough(grade, want.least_grade) for grade in found)
 
 
-PLUGINS = (NodeReady, NodeNotCordoned, NodeRules, NodeTaints, NodesToAvoid, GpuIsolation)
+PLUGINS = (NodeReady, NodeNotCordoned, NodeRules, NodeTaints, NodesToAvoid, OpenDomains, GpuIsolation)

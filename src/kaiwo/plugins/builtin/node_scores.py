@@ -5,6 +5,7 @@ import numpy as np
 from kaiwo.gpus.device_fit import eligible_devices, fits_beside_others, pods_per_device
 from kaiwo.model.affinity import matches_node_rules
 from kaiwo.model.request import Request
+from kaiwo.plugins.builtin.request_mix import is_priced
 from kaiwo.plugins.contract import TOP_SCORE
 from kaiwo.snapshot.array_types import IntArray, Rows
 from kaiwo.snapshot.node_table import CPU, FREE_GPU
@@ -41,6 +42,8 @@ class Pack:
     name, version, weight, placement = "pack", "1", 10, "pack"
 
     def score(self, view: View, want: Request, nodes: Rows) -> IntArray:
+        if is_priced(view, want):
+            return np.zeros(len(nodes), np.int64)
         return _used_part(view, want, nodes)
 
 
@@ -62,6 +65,8 @@ class FillSharedGpus:
         return want.gpus > 0 and not want.is_exclusive
 
     def score(self, view: View, want: Request, nodes: Rows) -> IntArray:
+        if is_priced(view, want):
+            return np.zeros(len(nodes), np.int64)
         return TOP_SCORE * fits_beside_others(view, want, nodes).astype(np.int64)
 
 

@@ -12,11 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from kaiwo.model.node import Node
 from kaiwo.model.obstacle import Reason
 from kaiwo.model.policy import Policy
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Workload
-from kaiwo.plugins.contract import MonitoringSample, VictimTable
+from kaiwo.plugins.contract import DomainTable, ReplicaNeed, VictimTable
+from kaiwo.plugins.edge_contract import MonitoringSample, Notice, StartPlacement
 from kaiwo.plugins.guarded_calls import PluginFaultError
 from kaiwo.runtime.plugin_worker import messages
 from kaiwo.runtime.plugin_worker.worker_process import WorkerProcess
@@ -81,6 +83,8 @@ class ConfinedPlugin:
             setattr(self, point, getattr(self, f"_{point}"))
         if worker.loaded.has_applies:
             self.applies = self._ask_applies
+        if worker.loaded.has_unreserve:
+            self.unreserve = self._unreserve
         if "queue_order" in worker.loaded.points:
             self.queue_order_of = self._queue_order_of
 
@@ -150,9 +154,52 @@ class ConfinedPlugin:
         answer: BoolArray = self._ask("victim_filter", view, self._amounts(view) | arrays, **more)
         return answer
 
-    def _sink(self, sample: MonitoringSample) -> str:
-        text: str = self._ask("sink", None, {}, sample=sample)
-        return text
+    def _domain_rule(self, view: View, domains: DomainTable, policy: Policy) -> BoolArray:
+        named, amounts = _domains(domains)
+        answer: BoolArray = self._ask("domain_rule", view, self._amounts(view) | amounts, domains=named, policy=policy)
+        return answer
+
+    def _placement_strategy(self, view: View, domains: DomainTable, terms: IntArray, weights: IntArray) -> IntArray:
+        named, amounts = _domains(domains)
+        arrays = self._amounts(view) | amounts | {"terms": terms, "weights": weights}
+        answer: IntArray = self._ask("placement_strategy", view, arrays, domains=named)
+        return answer
+
+    def _replica_strategy(self, view: View, need: ReplicaNeed) -> IntArray:
+        answer: IntArray = self._ask("replica_strategy", view, self._amounts(view), need=need)
+        return answer
+
+    # The points at the edge. Their answers are plain values; who asks checks them.
+
+    def _reserve(self, placements: tuple[StartPlacement, ...], now_s: int) -> Any:
+        return self._ask("reserve", None, {}, placements=placements, now_s=now_s)
+
+    def _unreserve(self, placements: tuple[StartPlacement, ...]) -> Any:
+        return self._ask("unreserve", None, {}, placements=placements)
+
+    def _permit(self, placements: tuple[StartPlacement, ...], now_s: int) -> Any:
+        return self._ask("permit", None, {}, placements=placements, now_s=now_s)
+
+    def _bind(self, placements: tuple[StartPlacement, ...]) -> Any:
+        return self._ask("bind", None, {}, placements=placements)
+
+    def _post_bind(self, placements: tuple[StartPlacement, ...], now_s: int) -> Any:
+        return self._ask("post_bind", None, {}, placements=placements, now_s=now_s)
+
+    def _resource(self, nodes: tuple[Node, ...]) -> Any:
+        return self._ask("resource", None, {}, nodes=nodes)
+
+    def _topology_source(self, nodes: tuple[Node, ...], text: str) -> Any:
+        return self._ask("topology_source", None, {}, nodes=nodes, text=text)
+
+    def _metrics(self, sample: MonitoringSample) -> Any:
+        return self._ask("metrics", None, {}, sample=sample)
+
+    def _sink(self, sample: MonitoringSample) -> Any:
+        return self._ask("sink", None, {}, sample=sample)
+
+    def _notification(self, notice: Notice) -> Any:
+        return self._ask("notification", None, {}, notice=notice)
 
     def _ask_applies(self, want: Request) -> bool:
         """A pure plugin gives equal requests equal answers."""
@@ -194,6 +241,12 @@ class ConfinedPlugin:
         self.worker.define(messages.Define(number, names, changed, places, *lists, queues))
         self._sent = {node.name: node for node in nodes.nodes}
         self._defined, self._sent_queues = _Defined(view), view.queues.queues
+
+
+def _domains(domains: DomainTable) -> tuple[messages.DomainNames, dict[str, Any]]:
+    named = messages.DomainNames(domains.workload, domains.queue, domains.topology, domains.level, domains.names)
+    amounts = np.array((domains.nodes, domains.gpu_milli, domains.gpu_used_milli), np.int64)
+    return named, {"domain_amounts": amounts}
 
 
 def _declared(field: str, value: Any) -> Any:

@@ -11,7 +11,8 @@ from kaiwo.model.policy import Policy
 from kaiwo.model.queue import Queue
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Workload
-from kaiwo.plugins.contract import MonitoringSample
+from kaiwo.plugins.contract import ReplicaNeed
+from kaiwo.plugins.edge_contract import MonitoringSample, Notice, StartPlacement
 from kaiwo.runtime.plugin_worker.confinement import MEMORY_MIB, Grade
 from kaiwo.runtime.plugin_worker.shared_memory import ArrayPlace
 
@@ -36,8 +37,9 @@ class Loaded(msgspec.Struct, frozen=True):
 
     points: tuple[str, ...]
     grade: Grade
-    declared: dict[str, Any]  # weight, reason, is_static, depends_on, placement, fills
+    declared: dict[str, Any]  # weight, reason, is_static, depends_on, placement, fills, divides_like
     has_applies: bool = False
+    has_unreserve: bool = False
     version: str = ""
 
 
@@ -61,6 +63,14 @@ NODE_COLUMNS = (
 )  # fmt: skip
 
 
+class DomainNames(msgspec.Struct, frozen=True, array_like=True):
+    workload: str
+    queue: str
+    topology: str
+    level: str
+    names: tuple[str, ...]
+
+
 class Ask(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """Call one point. Arrays of the view and arguments are in the input, by name."""
 
@@ -76,6 +86,12 @@ class Ask(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     names: tuple[str, ...] = ()  # of the workloads of victims
     queues: tuple[str, ...] = ()  # of the same
     sample: MonitoringSample | None = None
+    placements: tuple[StartPlacement, ...] = ()
+    notice: Notice | None = None
+    nodes: tuple[Node, ...] = ()  # for the points that get all of them
+    text: str = ""
+    domains: DomainNames | None = None  # with the arrays `domain_amounts`, `terms` and `weights`
+    need: ReplicaNeed | None = None
 
 
 Message = Load | Define | Ask

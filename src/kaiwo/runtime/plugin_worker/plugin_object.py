@@ -5,6 +5,9 @@ from typing import Any
 
 import msgspec
 
+from kaiwo.model.digest import digest
+from kaiwo.model.errors import PluginError
+from kaiwo.plugins.contract import Plugin
 from kaiwo.runtime.plugin_worker.messages import Load
 
 
@@ -15,9 +18,24 @@ def make_plugin(load: Load) -> Any:
     made = getattr(importlib.import_module(module), attribute)
     if not isinstance(made, type):
         return made
-    wanted = getattr(made, "Config", None)
+    return configured(made, load.config)
+
+
+def make_own(plugin: type, config: dict[str, Any]) -> Plugin:
+    """One of Kaiwo's own that an administrator switched on. Raises PluginError for a wrong configuration."""
+    try:
+        made: Plugin = configured(plugin, config)
+    except ValueError as error:
+        raise PluginError(f"its configuration is not right: {error}") from error
+    if config:
+        made.version = f"{made.version}+{digest(config)[:8]}"
+    return made
+
+
+def configured(plugin: type, config: dict[str, Any]) -> Any:
+    wanted = getattr(plugin, "Config", None)
     if wanted is not None:
-        return made(msgspec.convert(load.config, wanted))  # a ValidationError is a ValueError
-    if load.config:
-        raise ValueError(f"it takes no configuration, but {', '.join(sorted(load.config))} is configured")
-    return made()
+        return plugin(msgspec.convert(config, wanted))  # a ValidationError is a ValueError
+    if config:
+        raise ValueError(f"it takes no configuration, but {', '.join(sorted(config))} is configured")
+    return plugin()

@@ -11,32 +11,42 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, cast
-
-import msgspec
+from typing import Any, Protocol, TypeVar
 
 import kaiwo
-from kaiwo.model.digest import digest
 from kaiwo.model.errors import ConfigError, NotFoundError, PluginError, RefusedError
 from kaiwo.model.plan import Note
-from kaiwo.plugins.builtin import builtin_registry
+from kaiwo.plugins.builtin import SWITCHED, builtin_registry
 from kaiwo.plugins.contract import Plugin
 from kaiwo.plugins.guarded_calls import PluginFaultError
 from kaiwo.plugins.registry import POINTS, Registry, check_plugin
 from kaiwo.runtime.log import emit
 from kaiwo.runtime.plugin_worker.confined_plugin import ConfinedPlugin
 from kaiwo.runtime.plugin_worker.messages import Load
-from kaiwo.runtime.plugin_worker.monitoring_sinks import EVERY_S, SampledLoop, SinkPlugin, feed_sinks
-from kaiwo.runtime.plugin_worker.plugin_files import FoundPlugin, installed_plugins, plugin_in, read_files
+from kaiwo.runtime.plugin_worker.plugin_entry import (
+    ACTIVE,
+    BUILT_IN,
+    DISABLED,
+    NOT_ALLOWED,
+    REFUSED,
+    SET_ASIDE,
+    PluginEntry,
+    PluginStatus,
+    check_kinds,
+    status_of,
+    version_of,
+)
+from kaiwo.runtime.plugin_worker.plugin_files import installed_plugins, plugin_in, read_files
 from kaiwo.runtime.plugin_worker.plugin_manifest import PluginManifest, dependents, fits_version, load_order
+from kaiwo.runtime.plugin_worker.plugin_object import make_own
 from kaiwo.runtime.plugin_worker.plugin_settings import PluginSetting, read_plugin_settings
 from kaiwo.runtime.plugin_worker.trusted_plugin import load_trusted
-from kaiwo.runtime.plugin_worker.worker_process import CallCosts, WorkerProcess
+from kaiwo.runtime.plugin_worker.worker_process import WorkerProcess
 from kaiwo.snapshot.cluster_state import ClusterState
 
 T = TypeVar("T")
 FOLDER = "plugins"  # in KAIWO_HOME: copies of the files that were hashed
-ACTIVE, DISABLED, SET_ASIDE, NOT_ALLOWED, REFUSED = "active", "disabled", "set-aside", "not-allowed", "refused"
+_NOT_LISTED = (DISABLED, "list it in the file of --plugins to use it")
 
 
 class Asks(Protocol):
@@ -55,67 +65,16 @@ class WatchedLoop(Protocol):
     def clock(self) -> tuple[int, int]: ...
 
 
-class PluginStatus(msgspec.Struct, frozen=True):
-    """One plugin, as people see it."""
-
-    name: str
-    version: str
-    state: str  # active | disabled | set-aside | not-allowed | refused
-    kinds: tuple[str, ...]
-    run: str  # built-in | confined | trusted
-    source: str = ""
-    sha256: str = ""
-    grade: str = ""  # of its confinement
-    detail: str = ""  # why it is not active
-    calls: int = 0
-    mean_us: int = 0
-    longest_us: int = 0
-    faults: int = 0
-    last_fault: str = ""
-    last_fault_s: int = 0
-    dependencies: tuple[str, ...] = ()
-    description: str = ""
-
-
-class _Entry:
-    """What is known about one plugin that did not come with Kaiwo."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.found: FoundPlugin | None = None
-        self.setting: PluginSetting | None = None
-        self.state, self.detail, self.sha256 = NOT_ALLOWED, "", ""
-        self.plugin: Plugin | None = None
-        self.costs = CallCosts()  # of workers before the present one
-        self.faults, self.last_fault, self.last_fault_s = 0, "", 0
-
-    @property
-    def manifest(self) -> PluginManifest | None:
-        return self.found.manifest if self.found is not None else None
-
-    @property
-    def worker(self) -> WorkerProcess | None:
-        return self.plugin.worker if isinstance(self.plugin, ConfinedPlugin) else None
-
-    def close(self) -> None:
-        if self.worker is not None:
-            costs = self.worker.costs
-            self.costs.calls += costs.calls
-            self.costs.total_us += costs.total_us
-            self.costs.longest_us = max(self.costs.longest_us, costs.longest_us)
-            self.worker.close()
-        self.plugin = None
-
-
 class PluginSet:
     def __init__(self, home: str = "", path: str = "") -> None:
         self._home, self._path = Path(home), path
         self._builtin = builtin_registry().plugins
         self.registry: Registry = builtin_registry()
-        self._entries: dict[str, _Entry] = {}
+        self._entries: dict[str, PluginEntry] = {plugin.name: _own_entry(plugin) for plugin in SWITCHED}
         self._order: list[str] = []
         self.problems: list[str] = []  # with packages that announce plugins
         self._faults: deque[tuple[str, str]] = deque()
+        self.on_set_aside: Callable[[str, str], None] = lambda name, detail: None
         # One thread starts all workers: each worker is killed when the thread that started it ends.
         self._thread = ThreadPoolExecutor(1, "kaiwo-plugins")
 
@@ -127,6 +86,7 @@ class PluginSet:
         if not self._path:
             return
         self._read()
+        self.registry.expect(name for name, entry in self._entries.items() if entry.setting is not None)
         for name in self._order:
             entry = self._entries[name]
             if entry.setting is not None and entry.setting.enabled and entry.state != REFUSED:
@@ -135,13 +95,13 @@ class PluginSet:
 
     def statuses(self) -> list[PluginStatus]:
         """Those of strangers first."""
-        foreign = [_status(self._entries[name]) for name in sorted(self._entries)]
+        switched = [status_of(self._entries[name]) for name in sorted(self._entries)]
         own = [
-            PluginStatus(each.name, each.version, ACTIVE, tuple(sorted(check_plugin(each))), "built-in", "Kaiwo",
+            PluginStatus(each.name, each.version, ACTIVE, tuple(sorted(check_plugin(each))), BUILT_IN, "Kaiwo",
                          description=(type(each).__doc__ or "").strip().split("\n")[0])
             for each in sorted(self._builtin, key=lambda plugin: plugin.name)
         ]  # fmt: skip
-        return foreign + own
+        return sorted(switched, key=lambda each: each.run == BUILT_IN) + own
 
     def status(self, name: str) -> PluginStatus:
         found = next((each for each in self.statuses() if each.name == name), None)
@@ -196,9 +156,19 @@ class PluginSet:
             if found := self._new_faults(notes):
                 await live.ask(lambda _, found=found: self.set_aside(found))  # type: ignore[misc]
 
-    async def feed_sinks(self, live: SampledLoop, every_s: float = EVERY_S) -> None:
-        """Give a sample to every active sink now and then."""
-        await feed_sinks(live, self._home, self._sinks, lambda name, why: self.set_aside([(name, why)]), every_s)
+    def active_at(self, point: str) -> list[Plugin]:
+        """The active plugins that serve a point at the edge, in the order of their dependencies."""
+        return [plugin for plugin in self._active() if callable(getattr(plugin, point, None))]
+
+    def add_cost(self, name: str, took_us: int) -> None:
+        """Of a call into a plugin without a worker, which measures its own."""
+        entry = self._entries.get(name)
+        if entry is not None and entry.worker is None:
+            entry.costs.add(took_us)
+
+    def setting_of(self, name: str) -> PluginSetting | None:
+        entry = self._entries.get(name)
+        return entry.setting if entry is not None else None
 
     def close(self) -> None:
         for entry in self._entries.values():
@@ -215,6 +185,7 @@ class PluginSet:
             entry.last_fault, entry.last_fault_s = detail, int(time.time())
             self._take_out(entry, SET_ASIDE, detail)
             emit("plugin-set-aside", level="error", plugin=name, detail=detail)
+            self.on_set_aside(name, detail)
             for other in self._dependents(name):
                 if self._entries[other].state == ACTIVE:
                     self._take_out(self._entries[other], SET_ASIDE, f"it needs '{name}', which was set aside")
@@ -230,26 +201,35 @@ class PluginSet:
         settings = {each.name: each for each in read_plugin_settings(self._path)}
         found, self.problems = installed_plugins()
         by_name = {each.manifest.name: each for each in found}
-        for name in sorted({*by_name, *settings}):
-            entry = self._entries.setdefault(name, _Entry(name))
+        for name in sorted({*by_name, *settings, *self._entries}):
+            entry = self._entries.setdefault(name, PluginEntry(name))
             if entry.state != ACTIVE:
                 entry.setting, entry.found = settings.get(name), by_name.get(name)
+                if entry.built_in is None and entry.setting is None and entry.found is None:
+                    continue
                 self._refuse_or(entry, partial(self._examine, entry))
         for name in [name for name, entry in self._entries.items() if name not in {*by_name, *settings}]:
-            if self._entries[name].state != ACTIVE:
+            if self._entries[name].state != ACTIVE and self._entries[name].built_in is None:
                 del self._entries[name]
         allowed = {
-            name: entry.manifest
+            name: entry.manifest or own_manifest(entry)
             for name, entry in self._entries.items()
-            if entry.manifest is not None and entry.state not in (NOT_ALLOWED, REFUSED)
+            if entry.state not in (NOT_ALLOWED, REFUSED)
         }
         self._order, refused = load_order(allowed)
         for name, why in refused.items():
             self._entries[name].state, self._entries[name].detail = REFUSED, why
 
-    def _examine(self, entry: _Entry) -> None:
+    def _examine(self, entry: PluginEntry) -> None:
         """Whether this plugin may be loaded; it is not imported here."""
         setting = entry.setting
+        if entry.built_in is not None:
+            if setting is not None and (setting.path or setting.sha256):
+                raise PluginError("it comes with Kaiwo; leave out its path and its sha256")
+            entry.state, entry.detail = (DISABLED, "") if setting is not None else _NOT_LISTED
+            return
+        if setting is not None and not setting.sha256:
+            raise PluginError(f"{self._path} has no sha256 for it; `kaiwo plugins check` prints that of its files")
         if setting is not None and setting.path:
             entry.found = plugin_in(setting.path)
             if entry.found.manifest.name != entry.name:
@@ -268,10 +248,12 @@ class PluginSet:
             raise PluginError(f"it needs Kaiwo {entry.found.manifest.kaiwo}, and this is {kaiwo.__version__}")
         entry.state, entry.detail = DISABLED, "" if setting.enabled else f"it is disabled in {self._path}"
 
-    def _start_again(self, entry: _Entry) -> None:
-        if entry.setting is None or entry.found is None or entry.state == NOT_ALLOWED:
+    def _start_again(self, entry: PluginEntry) -> None:
+        if entry.built_in is None and (entry.found is None or entry.state == NOT_ALLOWED):
             raise RefusedError(f"'{entry.name}' is not allowed: {entry.detail or 'it is not installed'}")
-        for other in entry.found.manifest.dependencies:
+        if entry.setting is None:
+            raise RefusedError(f"'{entry.name}' is not allowed: {entry.detail or 'it is not in the file of --plugins'}")
+        for other in entry.manifest.dependencies if entry.manifest is not None else ():
             if other not in self._entries or self._entries[other].state != ACTIVE:
                 raise RefusedError(f"'{entry.name}' needs '{other}', which is not active; enable that first")
         try:
@@ -284,11 +266,15 @@ class PluginSet:
         if entry.name not in self._order:
             self._order.append(entry.name)
 
-    def _start(self, entry: _Entry) -> None:
+    def _start(self, entry: PluginEntry) -> None:
         """Load exactly the files that are hashed here: what lies in the package's folder may change at any time."""
         found, setting = entry.found, entry.setting
-        assert found is not None
         assert setting is not None
+        if entry.built_in is not None:
+            entry.plugin = make_own(entry.built_in, setting.config)
+            entry.state, entry.detail = ACTIVE, ""
+            return
+        assert found is not None
         for other in found.manifest.dependencies:
             if self._entries[other].state != ACTIVE:
                 raise PluginError(f"it needs '{other}', which is not active")
@@ -301,11 +287,13 @@ class PluginSet:
         manifest, version = found.manifest, version_of(found.manifest, entry.sha256, setting.config)
         load = Load(entry.name, str(staged), manifest.object, setting.config, setting.memory_mib)
         plugin: Plugin
+        entry.grade = ""
         if setting.run == "trusted":
-            plugin = load_trusted(load, version)
+            plugin = load_trusted(load, version, entry.costs)
         else:
             worker = WorkerProcess(load, setting.deadline_ms, lambda name, detail: self._faults.append((name, detail)))
             plugin = ConfinedPlugin(entry.name, version, worker)
+            entry.grade = worker.loaded.grade.words
         entry.plugin = plugin
         try:
             check_kinds(manifest, check_plugin(plugin))
@@ -314,7 +302,7 @@ class PluginSet:
             raise
         entry.state, entry.detail = ACTIVE, ""
 
-    def _refuse_or(self, entry: _Entry, work: Callable[[], None]) -> None:
+    def _refuse_or(self, entry: PluginEntry, work: Callable[[], None]) -> None:
         """One plugin that cannot be used must not keep the scheduler from starting."""
         try:
             work()
@@ -323,7 +311,7 @@ class PluginSet:
             entry.detail = error.detail if isinstance(error, PluginFaultError) else str(error)
             emit("plugin-refused", level="error", plugin=entry.name, detail=entry.detail)
 
-    def _take_out(self, entry: _Entry, state: str, detail: str) -> None:
+    def _take_out(self, entry: PluginEntry, state: str, detail: str) -> None:
         entry.close()
         entry.state, entry.detail = state, detail
         self._publish()
@@ -337,19 +325,15 @@ class PluginSet:
         entries = [self._entries[name] for name in self._order if self._entries[name].state == ACTIVE]
         return [entry.plugin for entry in entries if entry.plugin is not None]
 
-    def _sinks(self) -> list[SinkPlugin]:
-        return [cast(SinkPlugin, plugin) for plugin in self._active() if "sink" in check_plugin(plugin)]
-
-    def _foreign(self, name: str) -> _Entry:
+    def _foreign(self, name: str) -> PluginEntry:
         if any(each.name == name for each in self._builtin):
             raise RefusedError(f"'{name}' is built in; use disabledPlugins in the policy to do without it")
         if name not in self._entries:
             raise NotFoundError(f"there is no plugin '{name}'; `kaiwo plugins` lists them")
         return self._entries[name]
 
-    def _check_live(self, entry: _Entry) -> None:
-        kinds = entry.manifest.kinds if entry.manifest is not None else ()
-        if "workload_order" in kinds:
+    def _check_live(self, entry: PluginEntry) -> None:
+        if "workload_order" in entry.kinds:
             raise RefusedError(
                 f"'{entry.name}' orders workloads as they arrive; change `enabled` in {self._path} and restart Kaiwo"
             )
@@ -370,37 +354,12 @@ class PluginSet:
             raise
 
 
-def version_of(manifest: PluginManifest, sha256: str, config: dict[str, Any]) -> str:
-    """What the journal records: other files or another configuration may give other answers."""
-    return f"{manifest.version}+{sha256[:12]}" + (f".{digest(config)[:8]}" if config else "")
+def _own_entry(plugin: type) -> PluginEntry:
+    entry = PluginEntry(plugin.name)  # type: ignore[attr-defined]
+    entry.built_in = plugin
+    entry.state, entry.detail = _NOT_LISTED
+    return entry
 
 
-def check_kinds(manifest: PluginManifest, served: frozenset[str]) -> None:
-    if set(manifest.kinds) != served:
-        said, does = ", ".join(sorted(manifest.kinds)), ", ".join(sorted(served))
-        raise PluginError(f"its manifest names the kinds {said}, and its code serves {does}; make them agree")
-
-
-def _status(entry: _Entry) -> PluginStatus:
-    manifest, setting, worker = entry.manifest, entry.setting, entry.worker
-    calls = entry.costs.calls + (worker.costs.calls if worker else 0)
-    total = entry.costs.total_us + (worker.costs.total_us if worker else 0)
-    return PluginStatus(
-        name=entry.name,
-        version=manifest.version if manifest else "",
-        state=entry.state,
-        kinds=manifest.kinds if manifest else (),
-        run=setting.run if setting else "confined",
-        source=entry.found.source if entry.found else "",
-        sha256=entry.sha256,
-        grade=worker.loaded.grade.words if worker else "",
-        detail=entry.detail,
-        calls=calls,
-        mean_us=total // calls if calls else 0,
-        longest_us=max(entry.costs.longest_us, worker.costs.longest_us if worker else 0),
-        faults=entry.faults,
-        last_fault=entry.last_fault,
-        last_fault_s=entry.last_fault_s,
-        dependencies=manifest.dependencies if manifest else (),
-        description=manifest.description if manifest else "",
-    )
+def own_manifest(entry: PluginEntry) -> PluginManifest:
+    return PluginManifest(entry.name, "1", entry.kinds, "kaiwo:none")

@@ -29,13 +29,15 @@ _SHA256 = re.compile(r"^[0-9a-f]{64}$")
 
 class PluginSetting(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     name: str
-    sha256: str
+    sha256: str = ""  # required for plugins that did not come with Kaiwo
     path: str = ""  # empty: an installed package
     run: Literal["confined", "trusted"] = "confined"
     enabled: bool = True
     deadline_ms: int = DEADLINE_MS  # for one answer
     memory_mib: int = MEMORY_MIB
     config: dict[str, Any] = {}
+    file: str = ""  # whose text a topology source gets
+    deliver_to: str = ""  # a URL to which Kaiwo posts the messages of a notification
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -68,10 +70,14 @@ def _check(setting: PluginSetting, path: str) -> None:
     where = f"{path}: plugin '{setting.name}'"
     if not re.match(NAME, setting.name):
         raise ConfigError(f"{path}: a plugin is called {setting.name!r:.80}; use lower-case letters, digits and '-'")
-    if not _SHA256.match(setting.sha256):
+    if setting.sha256 and not _SHA256.match(setting.sha256):
         raise ConfigError(f"{where} has no valid sha256; `kaiwo plugins check` prints that of a plugin's files")
     if setting.path and not Path(setting.path).is_absolute():
         raise ConfigError(f"{where} has the path {setting.path!r:.80}; write an absolute one")
+    if setting.file and not Path(setting.file).is_absolute():
+        raise ConfigError(f"{where} has the file {setting.file!r:.80}; write an absolute path")
+    if setting.deliver_to and not setting.deliver_to.startswith(("http://", "https://")):
+        raise ConfigError(f"{where} delivers to {setting.deliver_to!r:.80}; write a URL that begins with https://")
     if not 1 <= setting.deadline_ms <= 10_000:
         raise ConfigError(f"{where} has a deadlineMs of {setting.deadline_ms}; choose from 1 to 10000")
     if not 16 <= setting.memory_mib <= 65_536:

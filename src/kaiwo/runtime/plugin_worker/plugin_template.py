@@ -17,6 +17,11 @@ class KindTemplate(NamedTuple):
 
 
 _TWO = "Request(1_000), all_nodes(view)"
+_DOMAINS = (
+    "amounts = np.array([[1, 1], [8_000, 4_000], [0, 0]])\n"
+    '    domains = DomainTable("a/b", "default", "", "rack", ("r1", "r2"), *amounts)'
+)
+_STARTS = 'starts = (StartPlacement("a/b", "default", "ada", (PodPlace("main-0", "a"),)),)\n    '
 KINDS: dict[str, KindTemplate] = {
     "score": KindTemplate(
         ("CPU", "TOP_SCORE", "IntArray", "Request", "Rows", "View"),
@@ -82,6 +87,119 @@ KINDS: dict[str, KindTemplate] = {
 ''',
         "assert plugin.config.full_at == 8_000",
     ),
+    "domain_rule": KindTemplate(
+        ("BoolArray", "DomainTable", "Policy", "View"),
+        "",
+        '''    def domain_rule(self, view: View, domains: DomainTable, policy: Policy) -> BoolArray:
+        """Keep out of domains that have few GPUs."""
+        return domains.gpu_milli >= self.config.full_at
+''',
+        f"{_DOMAINS}\n    assert plugin.domain_rule(view, domains, Policy()).tolist() == [True, False]",
+    ),
+    "placement_strategy": KindTemplate(
+        ("TOP_SCORE", "DomainTable", "IntArray", "View"),
+        '    divides_like = "consolidated"\n',
+        '''    def placement_strategy(
+        self, view: View, domains: DomainTable, terms: IntArray, weights: IntArray
+    ) -> IntArray:
+        """Prefer domains with many GPUs."""
+        return np.minimum(TOP_SCORE, TOP_SCORE * domains.gpu_milli // self.config.full_at)
+''',
+        f"{_DOMAINS}\n    assert plugin.placement_strategy(view, domains, None, None).tolist() == [1000, 500]",
+    ),
+    "replica_strategy": KindTemplate(
+        ("IntArray", "ReplicaNeed", "View"),
+        "",
+        '''    def replica_strategy(self, view: View, need: ReplicaNeed) -> IntArray:
+        """One GPU for each pod, up to a number of pods; else as few pods as possible."""
+        if need.gpus <= self.config.full_at // 1_000:
+            return np.ones(need.gpus, np.int64)
+        whole, rest = divmod(need.gpus, need.largest)
+        return np.array([need.largest] * whole + [rest] * (rest > 0))
+''',
+        "assert plugin.replica_strategy(view, ReplicaNeed(9, 4)).tolist() == [4, 4, 1]",
+    ),
+    "reserve": KindTemplate(
+        ("ALLOWED", "StartPlacement", "Verdict"),
+        "",
+        '''    def reserve(self, placements: tuple[StartPlacement, ...], now_s: int) -> list[Verdict]:
+        """Take what is needed outside of Kaiwo, or say why not."""
+        most = self.config.full_at
+        return [Verdict("too many pods at once") if len(each.pods) > most else ALLOWED for each in placements]
+
+    def unreserve(self, placements: tuple[StartPlacement, ...]) -> None:
+        """Give it back: these do not start after all."""
+''',
+        f"{_STARTS}assert plugin.reserve(starts, 0) == [Verdict()]",
+    ),
+    "permit": KindTemplate(
+        ("ALLOWED", "StartPlacement", "Verdict"),
+        "",
+        '''    def permit(self, placements: tuple[StartPlacement, ...], now_s: int) -> list[Verdict]:
+        """Nothing starts before a time."""
+        left_s = self.config.full_at - now_s
+        return [Verdict("it is too early", left_s) if left_s > 0 else ALLOWED for _ in placements]
+''',
+        f'{_STARTS}assert plugin.permit(starts, 7_990) == [Verdict("it is too early", 10)]',
+    ),
+    "bind": KindTemplate(
+        ("StartPlacement",),
+        "",
+        '''    def bind(self, placements: tuple[StartPlacement, ...]) -> list[dict[str, str]]:
+        """Tell pods how many of them there are."""
+        return [{"example.com/pods": str(min(len(each.pods), self.config.full_at))} for each in placements]
+''',
+        f'{_STARTS}assert plugin.bind(starts) == [{{"example.com/pods": "1"}}]',
+    ),
+    "post_bind": KindTemplate(
+        ("StartPlacement",),
+        "    started = 0\n",
+        '''    def post_bind(self, placements: tuple[StartPlacement, ...], now_s: int) -> None:
+        """Count what was started."""
+        self.started = min(self.started + len(placements), self.config.full_at)
+''',
+        f"{_STARTS}plugin.post_bind(starts, 0)\n    assert plugin.started == 1",
+    ),
+    "resource": KindTemplate(
+        ("Node", "ResourceAmounts"),
+        "",
+        '''    def resource(self, nodes: tuple[Node, ...]) -> ResourceAmounts:
+        """Each large node has one network card; there are two licences in all."""
+        cards = {node.name: 1 for node in nodes if node.cpu_milli >= self.config.full_at}
+        return ResourceAmounts(on_nodes={"example.com/card": cards}, floating={"example.com/licence": 2})
+''',
+        'assert plugin.resource(tuple(view.nodes.nodes)).on_nodes == {"example.com/card": {"a": 1}}',
+    ),
+    "topology_source": KindTemplate(
+        ("Domain", "Node", "Topology", "TopologyLevel"),
+        "",
+        '''    def topology_source(self, nodes: tuple[Node, ...], text: str) -> Topology | None:
+        """One rack for the large nodes, and one for the others."""
+        large = tuple(node.name for node in nodes if node.cpu_milli >= self.config.full_at)
+        small = tuple(node.name for node in nodes if node.name not in large)
+        domains = (Domain("large", "rack", nodes=large), Domain("small", "rack", nodes=small))
+        return Topology("racks", (TopologyLevel("rack"),), domains)
+''',
+        'assert plugin.topology_source(tuple(view.nodes.nodes), "").domains[0].nodes == ("a",)',
+    ),
+    "metrics": KindTemplate(
+        ("Metric", "MonitoringSample"),
+        "",
+        '''    def metrics(self, sample: MonitoringSample) -> list[Metric]:
+        """How much is free, up to a bound."""
+        return [Metric("free_milli", min(sample.gpu_milli - sample.gpu_used_milli, self.config.full_at))]
+''',
+        'assert plugin.metrics(MonitoringSample(7, 1, 2, 2, 16_000, 500, 0, 1)) == [Metric("free_milli", 8_000)]',
+    ),
+    "notification": KindTemplate(
+        ("Notice",),
+        "",
+        '''    def notification(self, notice: Notice) -> str:
+        """One line for each failure."""
+        return f"{notice.subject} failed"[: self.config.full_at] if notice.code == "workload-failed" else ""
+''',
+        'assert plugin.notification(Notice("workload-failed", "lab/train", 7)) == "lab/train failed"',
+    ),
     "sink": KindTemplate(
         ("MonitoringSample",),
         "",
@@ -92,6 +210,12 @@ KINDS: dict[str, KindTemplate] = {
         'assert plugin.sink(MonitoringSample(7, 1, 2, 2, 16_000, 500, 0, 1)) == "7 500"',
     ),
 }
+
+
+_IN_TESTS = (
+    "DomainTable", "Metric", "MonitoringSample", "Notice", "PodPlace", "Policy", "ReplicaNeed", "Request",
+    "StartPlacement", "Verdict", "Workload",
+)  # fmt: skip
 
 
 def write_project(name: str, kind: str, folder: Path) -> list[Path]:
@@ -138,7 +262,7 @@ def _code(title: str, name: str, template: KindTemplate) -> str:
 
 def _test(module: str, title: str, template: KindTemplate) -> str:
     numpy = "import numpy as np\n" if "np." in template.test else ""
-    optional = [each for each in ("MonitoringSample", "Policy", "Request", "Workload") if each in template.test]
+    optional = [each for each in _IN_TESTS if re.search(rf"\b{each}\(", template.test)]
     names = sorted(["Gpu", "Node", *optional])
     helpers = "all_nodes, view_of" if "all_nodes" in template.test else "view_of"
     return (

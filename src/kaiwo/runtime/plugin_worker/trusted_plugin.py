@@ -1,16 +1,21 @@
 """Load a plugin into the scheduler's own process, because an administrator trusts it. Nothing limits it there."""
 
+import functools
 import importlib
 import sys
+import time
+from collections.abc import Callable
 from typing import Any
 
 from kaiwo.model.errors import PluginError
 from kaiwo.plugins.contract import Plugin
+from kaiwo.plugins.registry import POINTS
 from kaiwo.runtime.plugin_worker.messages import Load
 from kaiwo.runtime.plugin_worker.plugin_object import make_plugin
+from kaiwo.runtime.plugin_worker.worker_process import CallCosts
 
 
-def load_trusted(load: Load, version: str) -> Plugin:
+def load_trusted(load: Load, version: str, costs: CallCosts) -> Plugin:
     """Import it from its staged files; modules of an earlier version of it are forgotten."""
     package = load.object.partition(":")[0].partition(".")[0]
     for name in [name for name in sys.modules if name == package or name.startswith(f"{package}.")]:
@@ -22,12 +27,27 @@ def load_trusted(load: Load, version: str) -> Plugin:
     try:
         plugin = make_plugin(load)
         plugin.name, plugin.version = load.name, version
+        for point in POINTS:
+            if callable(method := getattr(plugin, point, None)):
+                setattr(plugin, point, _measured(method, costs))
     except Exception as error:  # foreign code may raise anything; the plugin is refused with these words
         raise PluginError(f"loading it raised {type(error).__name__}: {error}") from error
     finally:
         sys.path.remove(load.folder)
     found: Plugin = plugin
     return found
+
+
+def _measured(method: Callable[..., Any], costs: CallCosts) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def call(*arguments: Any) -> Any:
+        began = time.perf_counter_ns()
+        try:
+            return method(*arguments)
+        finally:
+            costs.add((time.perf_counter_ns() - began) // 1000)
+
+    return call
 
 
 def _is_staged(module: Any) -> bool:

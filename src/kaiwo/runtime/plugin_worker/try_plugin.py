@@ -15,26 +15,39 @@ import numpy as np
 
 import kaiwo
 from kaiwo.model.errors import PluginError
-from kaiwo.model.gpu import Gpu
+from kaiwo.model.gpus.gpu import Gpu
+from kaiwo.model.network.topology import Topology
 from kaiwo.model.node import Node
 from kaiwo.model.policy import DEFAULT_POLICY
 from kaiwo.model.queue import Queue
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload
-from kaiwo.plugins.contract import MonitoringSample, QueueSample, VictimTable
-from kaiwo.plugins.guarded_calls import PluginFaultError, call_for_rows, call_plugin, call_score
+from kaiwo.plugins.contract import DomainTable, ReplicaNeed, VictimTable
+from kaiwo.plugins.edge_contract import (
+    Metric,
+    MonitoringSample,
+    Notice,
+    PodPlace,
+    QueueSample,
+    ResourceAmounts,
+    StartPlacement,
+    Verdict,
+)
+from kaiwo.plugins.guarded_calls import PluginFaultError, call_for_rows, call_for_value, call_plugin, call_score
 from kaiwo.plugins.registry import check_plugin
+from kaiwo.plugins.replica_division import divide_gpus
 from kaiwo.plugins.testing import all_nodes, all_queues, view_of
 from kaiwo.runtime.plugin_worker.confined_plugin import ConfinedPlugin
 from kaiwo.runtime.plugin_worker.messages import Load
+from kaiwo.runtime.plugin_worker.plugin_entry import check_kinds, version_of
 from kaiwo.runtime.plugin_worker.plugin_files import FoundPlugin, read_files
 from kaiwo.runtime.plugin_worker.plugin_manifest import fits_version
-from kaiwo.runtime.plugin_worker.plugin_set import check_kinds, version_of
 from kaiwo.runtime.plugin_worker.worker_process import WorkerProcess
 from kaiwo.snapshot.view import View
 
 DEVICES, MI300X_MIB = 8, 196_608
 TRY_DEADLINE_MS = 2_000
+Question = Callable[[Any, View, int], object]
 
 
 class PointCost(msgspec.Struct, frozen=True):
@@ -82,7 +95,7 @@ def try_plugin(found: FoundPlugin, config: dict[str, Any], nodes: int = 100, cal
 
 
 def _cost(plugin: ConfinedPlugin, point: str, nodes: int, calls: int) -> PointCost:
-    view, ask = sample_view(nodes), _QUESTIONS[point]
+    view, ask = sample_view(nodes), QUESTIONS[point]
     ask(plugin, view, 0)  # the first question also tells the worker about the nodes
     took = []
     for number in range(1, calls + 1):
@@ -145,15 +158,50 @@ def _ask_victim_filter(plugin: Any, view: View, number: int) -> object:
     return call_plugin(plugin.name, plugin.victim_filter, 2, view, victims, DEFAULT_POLICY)
 
 
-def _ask_sink(plugin: Any, view: View, number: int) -> object:
+def _domain_table() -> DomainTable:
+    ones = np.ones(2, np.int64)
+    return DomainTable("default/sample", "default", "", "rack", ("rack-1", "rack-2"), ones, 8_000 * ones, 0 * ones)
+
+
+def _ask_domain_rule(plugin: Any, view: View, number: int) -> object:
+    return call_plugin(plugin.name, plugin.domain_rule, 2, view, _domain_table(), DEFAULT_POLICY)
+
+
+def _ask_placement_strategy(plugin: Any, view: View, number: int) -> object:
+    terms, weights = np.full((2, 4), 500, np.int64), np.array((40, 30, 20, 10))
+    return call_score(plugin.name, plugin.placement_strategy, 2, view, _domain_table(), terms, weights)
+
+
+def _ask_replica_strategy(plugin: Any, view: View, number: int) -> object:
+    return divide_gpus(plugin, view, ReplicaNeed(9 + number % 8, 8))
+
+
+def _sample(view: View, number: int) -> MonitoringSample:
     queues = tuple(QueueSample(name, 1_000, 8_000) for name in view.queues.names)
-    text = plugin.sink(MonitoringSample(number, number, len(view.nodes.names), 1, 8_000, 1_000, 1, 1, queues))
-    if not isinstance(text, str):
-        raise PluginFaultError(plugin.name, f"returned {type(text).__name__}; expected text")
-    return text
+    return MonitoringSample(number, number, len(view.nodes.names), 1, 8_000, 1_000, 1, 1, queues)
 
 
-_QUESTIONS: dict[str, Callable[[Any, View, int], object]] = {
+_PLACEMENTS = (StartPlacement("default/sample", "default", "ada", (PodPlace("main-0", "node-00000", ("gpu-0",)),)),)
+
+
+def _ask_verdicts(point: str) -> Question:
+    def ask(plugin: Any, view: View, number: int) -> object:
+        verdicts = call_for_value(plugin.name, getattr(plugin, point), list[Verdict], _PLACEMENTS, number)
+        if len(verdicts) != 1:
+            raise PluginFaultError(plugin.name, f"returned {len(verdicts)} verdicts for one placement")
+        return verdicts
+
+    return ask
+
+
+def _ask_value(point: str, wanted: Any, arguments: Callable[[View, int], tuple[Any, ...]]) -> Question:
+    def ask(plugin: Any, view: View, number: int) -> object:
+        return call_for_value(plugin.name, getattr(plugin, point), wanted, *arguments(view, number))
+
+    return ask
+
+
+QUESTIONS: dict[str, Question] = {
     "filter": _ask_filter,
     "score": _ask_score,
     "gpu_score": _ask_gpu_score,
@@ -161,5 +209,20 @@ _QUESTIONS: dict[str, Callable[[Any, View, int], object]] = {
     "queue_order": _ask_queue_order,
     "workload_order": _ask_workload_order,
     "victim_filter": _ask_victim_filter,
-    "sink": _ask_sink,
+    "domain_rule": _ask_domain_rule,
+    "placement_strategy": _ask_placement_strategy,
+    "replica_strategy": _ask_replica_strategy,
+    "reserve": _ask_verdicts("reserve"),
+    "permit": _ask_verdicts("permit"),
+    "bind": _ask_value("bind", list[dict[str, str]], lambda view, number: (_PLACEMENTS,)),
+    "post_bind": _ask_value("post_bind", type(None), lambda view, number: (_PLACEMENTS, number)),
+    "resource": _ask_value("resource", ResourceAmounts, lambda view, number: (tuple(view.nodes.nodes),)),
+    "topology_source": _ask_value(
+        "topology_source", Topology | None, lambda view, number: (tuple(view.nodes.nodes), "")
+    ),
+    "metrics": _ask_value("metrics", list[Metric], lambda view, number: (_sample(view, number),)),
+    "sink": _ask_value("sink", str, lambda view, number: (_sample(view, number),)),
+    "notification": _ask_value(
+        "notification", str, lambda view, number: (Notice("workload-failed", "default/sample", number),)
+    ),
 }

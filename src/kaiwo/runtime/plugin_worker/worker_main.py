@@ -10,16 +10,17 @@ import site
 import sys
 import sysconfig
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NoReturn
 
+import msgspec
 import numpy as np
 
 import kaiwo
 from kaiwo.model.node import Node
 from kaiwo.model.obstacle import Reason
-from kaiwo.plugins.contract import VictimTable
+from kaiwo.plugins.contract import DomainTable, VictimTable
 from kaiwo.plugins.registry import ALL_POINTS
 from kaiwo.runtime.plugin_worker import messages
 from kaiwo.runtime.plugin_worker.confinement import Grade, confine
@@ -30,7 +31,7 @@ from kaiwo.snapshot.node_table import EXTENDED, EditableNodeTable, NodeTable
 from kaiwo.snapshot.queue_table import EditableQueueTable
 from kaiwo.snapshot.view import NO_TENANTS, View
 
-DECLARED = ("weight", "is_static", "depends_on", "placement", "fills")
+DECLARED = ("weight", "is_static", "depends_on", "placement", "fills", "divides_like")
 MAX_WORDS = 500
 MAX_DESCRIPTORS = 65_536
 # What no plugin does: see the events that CPython audits.
@@ -39,6 +40,21 @@ FORBIDDEN = (
     "os.putenv", "os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.chmod", "os.chown", "os.truncate", "os.link",
     "os.symlink", "ctypes.dlopen", "pty.", "shutil.", "webbrowser.", "_thread.start_new_thread", "resource.setrlimit",
 )  # fmt: skip
+
+
+# Of each point at the edge: what it is called with.
+_EDGE_ARGUMENTS: dict[str, Callable[[messages.Ask], tuple[Any, ...]]] = {
+    "reserve": lambda ask: (ask.placements, ask.now_s),
+    "unreserve": lambda ask: (ask.placements,),
+    "permit": lambda ask: (ask.placements, ask.now_s),
+    "bind": lambda ask: (ask.placements,),
+    "post_bind": lambda ask: (ask.placements, ask.now_s),
+    "resource": lambda ask: (ask.nodes,),
+    "topology_source": lambda ask: (ask.nodes, ask.text),
+    "metrics": lambda ask: (ask.sample,),
+    "sink": lambda ask: (ask.sample,),
+    "notification": lambda ask: (ask.notice,),
+}
 
 
 class Worker:
@@ -100,8 +116,8 @@ class Worker:
         arrays = self._arrays(ask)
         if ask.point == "applies":
             return bool(self._plugin.applies(ask.want))
-        if ask.point == "sink":
-            return self._plugin.sink(ask.sample)
+        if ask.point in _EDGE_ARGUMENTS:
+            return getattr(self._plugin, ask.point)(*_EDGE_ARGUMENTS[ask.point](ask))
         if ask.point == "workload_order":
             return self._plugin.workload_order(ask.workload, ask.policy)
         if ask.point in ("gpu_score", "allocation"):
@@ -116,6 +132,13 @@ class Worker:
                 ask.names, ask.queues, priority, gpu_milli, since_s, ends_s, lost_gpu_s, arrays["is_surplus"]
             )
             return self._plugin.victim_filter(view, victims, ask.policy)
+        if ask.point == "replica_strategy":
+            return self._plugin.replica_strategy(view, ask.need)
+        if ask.domains is not None:
+            domains = DomainTable(*msgspec.structs.astuple(ask.domains), *arrays["domain_amounts"])
+            if ask.point == "domain_rule":
+                return self._plugin.domain_rule(view, domains, ask.policy)
+            return self._plugin.placement_strategy(view, domains, arrays["terms"], arrays["weights"])
         return getattr(self._plugin, ask.point)(view, ask.want, arrays["rows"])
 
     def _reply(self, answer: Any) -> None:
@@ -206,7 +229,7 @@ class ViewTables:
     def _make_view(self, ask: messages.Ask, amounts: dict[str, Any]) -> View:
         fixed = {
             "now_s": ask.now_s, "clock": ask.clock, "nodes": self._shown, "queues": self._queues, "tenants": NO_TENANTS,
-            "reservations": None, "past_usage": None, "_derived": {},
+            "reservations": None, "past_usage": None, "prices": None, "node_failures": {}, "_derived": {},
         }  # fmt: skip
         return View(fixed | amounts)
 
@@ -216,8 +239,8 @@ def _describe(plugin: Any, grade: Grade) -> messages.Loaded:
     if hasattr(plugin, "reason"):
         declared["reason"] = Reason(plugin.reason).value
     points = tuple(point for point in ALL_POINTS if callable(getattr(plugin, point, None)))
-    has_applies = callable(getattr(plugin, "applies", None))
-    return messages.Loaded(points, grade, declared, has_applies, str(getattr(plugin, "version", "")))
+    has_applies, has_unreserve = (callable(getattr(plugin, name, None)) for name in ("applies", "unreserve"))
+    return messages.Loaded(points, grade, declared, has_applies, has_unreserve, str(getattr(plugin, "version", "")))
 
 
 def _close_all_but(*kept: int) -> None:

@@ -51,6 +51,11 @@ class CallCosts(msgspec.Struct):
         self.total_us += took_us
         self.longest_us = max(self.longest_us, took_us)
 
+    def add_all(self, other: "CallCosts") -> None:
+        self.calls += other.calls
+        self.total_us += other.total_us
+        self.longest_us = max(self.longest_us, other.longest_us)
+
     @property
     def mean_us(self) -> int:
         return self.total_us // self.calls if self.calls else 0

@@ -1,0 +1,1 @@
+"""The points of plugins around a cycle: starts, resources, monitoring and notifications."""

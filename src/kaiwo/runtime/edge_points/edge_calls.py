@@ -1,0 +1,54 @@
+"""Call a plugin at the edge: off the event loop, with a deadline, and with a check of what it answers.
+
+A plugin that raises, answers nonsense or misses its deadline is set aside; the caller goes on without its answer.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeVar
+
+from kaiwo.plugins.contract import Plugin
+from kaiwo.plugins.guarded_calls import PluginFaultError, call_for_value
+from kaiwo.runtime.plugin_worker.plugin_set import Asks
+
+T = TypeVar("T")
+LATE_S = 30.0  # a plugin inside the scheduler that takes longer is left behind; a worker has its own deadline
+
+
+class EdgePlugins(Protocol):
+    """The part of the plugin set that the edge needs."""
+
+    def active_at(self, point: str) -> Sequence[Plugin]: ...
+
+    def add_cost(self, name: str, took_us: int) -> None: ...
+
+    def set_aside(self, faults: Sequence[tuple[str, str]]) -> None: ...
+
+
+class EdgeCalls:
+    def __init__(self, plugins: EdgePlugins, ask: Asks) -> None:
+        self._plugins, self._ask = plugins, ask
+        self.late_s = LATE_S
+
+    def active_at(self, point: str) -> Sequence[Plugin]:
+        return self._plugins.active_at(point)
+
+    async def call(self, plugin: Plugin, point: str, wanted: type[T], *arguments: Any) -> T | None:
+        """Its answer; None when it was set aside for it."""
+        began = time.perf_counter_ns()
+        method = getattr(plugin, point)
+        try:
+            async with asyncio.timeout(self.late_s):
+                answer = await asyncio.to_thread(call_for_value, plugin.name, method, wanted, *arguments)
+        except PluginFaultError as fault:
+            await self.set_aside(plugin.name, f"{point}: {fault.detail}")
+            return None
+        except TimeoutError:
+            await self.set_aside(plugin.name, f"{point}: did not answer within {self.late_s:g} s")
+            return None
+        self._plugins.add_cost(plugin.name, (time.perf_counter_ns() - began) // 1000)
+        return answer
+
+    async def set_aside(self, name: str, why: str) -> None:
+        await self._ask(lambda _: self._plugins.set_aside([(name, why)]))
