@@ -15,6 +15,7 @@ from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload
 from kaiwo.model.workload_record import WorkloadRecord, WorkloadState
 from kaiwo.runtime.loop.loop_metrics import Allocations, Health
+from kaiwo.runtime.loop.recovery_history import RecoveryHistory
 from kaiwo.snapshot.cluster_state import ClusterState
 from tests.api.world import node
 
@@ -58,6 +59,7 @@ class FakeLoop:
     """Implements `LiveLoop`; `tell` is what the real loop does after each batch."""
 
     def __init__(self, nodes: int = 0) -> None:
+        self.run_times = None
         self.state = ClusterState()
         self.cluster: Any = FakeCluster()
         self.policy = DEFAULT_POLICY
@@ -66,6 +68,7 @@ class FakeLoop:
         self.last_cycle = None
         self.evicted: Counter[tuple[str, str]] = Counter()
         self.allocations = Allocations()
+        self.recoveries = RecoveryHistory()
         self.ready = True
         self.revision = 1
         self.busy_since: float | None = None

@@ -4,13 +4,14 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from kaiwo.api.presenters.measured_use import agent_view
 from kaiwo.devices.agent_messages import MEDIA_TYPE, Correction, GpuSample, Hello, Line, Sample, encode_line
 from kaiwo.devices.inventory import Inventory, PhysicalGpu
 from kaiwo.model.errors import ConfigError, RefusedError
-from kaiwo.model.gpu import Gpu, Share
+from kaiwo.model.gpus.gpu import Gpu, Share
 from kaiwo.runtime.nodes.agent_registry import AgentRegistry
 from kaiwo.runtime.nodes.agent_report_checks import check_devices
 from tests.api.world import World, node, world
@@ -150,6 +151,33 @@ def test_a_silent_agent_is_noticed_and_comes_back(tmp_path: Path) -> None:
         await agents.receive(WELL)
         assert not heard.is_lost
         watch.cancel()
+
+    run(look())
+
+
+def test_work_on_a_failed_gpu_recovers_and_on_a_degraded_one_stays() -> None:
+    class Cluster:
+        lists_devices = False
+
+        async def change_devices(self, name: str, how: Any) -> None:
+            self.shown = how(node(name))
+
+    def with_health(health: str) -> Sample:
+        gpus = (msgspec.structs.replace(ILL.gpus[0], health=health, reason="ECC"), *ILL.gpus[1:])
+        return msgspec.structs.replace(ILL, gpus=gpus)
+
+    async def look() -> None:
+        now = [100]
+        agents = AgentRegistry(cluster := Cluster(), now_s=lambda: now[0])
+        await agents.receive(HELLO)
+        await agents.receive(with_health("degraded"))
+        assert (cluster.shown.gpus[0].healthy, cluster.shown.gpus[0].failed_s) == (False, 0)
+        await agents.receive(with_health("failed"))
+        now[0] = 200
+        await agents.publish_again("node-0")
+        assert cluster.shown.gpus[0].failed_s == 100
+        await agents.receive(WELL)
+        assert (cluster.shown.gpus[0].healthy, cluster.shown.gpus[0].failed_s) == (True, 0)
 
     run(look())
 

@@ -9,9 +9,12 @@ import httpx
 import msgspec
 import pytest
 
-from kaiwo.api import views
 from kaiwo.api.application import API_ROUTES, BASE, context_of, document, make_app
 from kaiwo.api.settings import Settings
+from kaiwo.api.views.cluster import StatusView
+from kaiwo.api.views.nodes import GpuView, NodeView
+from kaiwo.api.views.queues import QueueView
+from kaiwo.api.views.workloads import WhyView, WorkloadView
 from tests.api.fake_loop import FakeLoop
 from tests.waiting import run
 
@@ -107,7 +110,7 @@ def test_every_refusal_is_a_problem() -> None:
 
 
 def test_the_views_that_people_know_are_in_it() -> None:
-    for view in (views.StatusView, views.NodeView, views.GpuView, views.QueueView, views.WorkloadView, views.WhyView):
+    for view in (StatusView, NodeView, GpuView, QueueView, WorkloadView, WhyView):
         fields = {field.encode_name for field in msgspec.structs.fields(view)}
         assert set(DOCUMENT["components"]["schemas"][view.__name__]["properties"]) == fields
 

@@ -17,11 +17,11 @@ from bench._device_list import list_devices
 from kaiwo.decide import decide
 from kaiwo.decide.cycle import outcome_of
 from kaiwo.decide.make_room.victim_units import surplus_of
+from kaiwo.decide.obstacles.availability import availability_in
 from kaiwo.decide.obstacles.find_obstacles import short_models
 from kaiwo.decide.obstacles.partition_obstacles import after_mode_change, no_such_device
 from kaiwo.decide.obstacles.reservation_obstacles import beside_reserved, reserved_obstacles
 from kaiwo.decide.obstacles.shortages import (
-    availability_in,
     fits_when_empty,
     is_permanent,
     largest_device_mib,
@@ -65,9 +65,9 @@ from kaiwo.gpus.partitioning.rollout import (
     with_modes_applied,
 )
 from kaiwo.model.events import PodGone, WorkloadGone
-from kaiwo.model.gpu import Gpu
+from kaiwo.model.gpus.gpu import Gpu
+from kaiwo.model.gpus.partition_modes import Mode
 from kaiwo.model.node import Node
-from kaiwo.model.partition_modes import Mode
 from kaiwo.model.request import Request
 from kaiwo.model.reservation import NEVER_S
 from kaiwo.queues.current_shares import current_shares, fair_shares_of, queue_demand_of

@@ -34,10 +34,10 @@ from kaiwo.model.events import (
     ReservationGone,
     WorkloadChanged,
 )
-from kaiwo.model.gpu import Gpu
-from kaiwo.model.gpu_models import GPU_MODELS
+from kaiwo.model.gpus.gpu import Gpu
+from kaiwo.model.gpus.gpu_models import GPU_MODELS
+from kaiwo.model.gpus.partition_modes import Mode, partition_gpu
 from kaiwo.model.node import DeviceLinks, Node, Taint
-from kaiwo.model.partition_modes import Mode, partition_gpu
 from kaiwo.model.plan import Plan
 from kaiwo.model.policy import Policy
 from kaiwo.model.queue import UNLIMITED, Fairness, GpuModelAmounts, Queue, QueueAmounts, ReclaimStrategy, SharePolicy

@@ -13,7 +13,10 @@ from tests.docs.markdown import blocks
 
 TYPED = [
     ROOT / "README.md",
-    *(ROOT / "docs" / f"{name}.md" for name in ("quick-start", "fairness", "reservations", "topology")),
+    *(
+        ROOT / "docs" / f"{name}.md"
+        for name in ("quick-start", "fairness", "reservations", "topology", "levels", "recovery", "simulate", "what-if")
+    ),
 ]
 
 

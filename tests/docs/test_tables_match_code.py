@@ -21,14 +21,16 @@ from kaiwo.clusters.local.process_environment import environment
 from kaiwo.explain.possible_changes import ChangeKind
 from kaiwo.manifests import parse_all
 from kaiwo.manifests.values.names import INDEX_LABEL
-from kaiwo.model.gpu import Share
+from kaiwo.model.gpus.gpu import Share
 from kaiwo.model.obstacle import Reason
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod, Role, Workload
 from kaiwo.model.workload_record import WorkloadRecord, WorkloadState
-from kaiwo.plugins.builtin import builtin_registry
-from kaiwo.plugins.contract import Allocation, Filter, GpuScore, QueueOrder, Score, VictimFilter, WorkloadOrder
-from kaiwo.plugins.registry import POINTS
+from kaiwo.plugins import contract as plugin_contract
+from kaiwo.plugins import edge_contract
+from kaiwo.plugins.builtin import SWITCHED, builtin_registry
+from kaiwo.plugins.builtin.topology_sources import IbNetDiscover, NodeLabels, PresetLabels, SlurmConf
+from kaiwo.plugins.registry import ALL_POINTS, EDGE_POINTS, POINTS
 from tests.conftest import ROOT
 from tests.docs.markdown import PAGES, Block, blocks, code_words, page_code_words, table
 
@@ -139,16 +141,24 @@ def test_the_concepts_page_has_every_variable_of_a_process() -> None:
     assert [code_words(row[0])[0] for row in table(DOCS / "concepts.md", "variable")] == list(found)
 
 
+PROTOCOLS = {
+    value
+    for module in (plugin_contract, edge_contract)
+    for value in vars(module).values()
+    if isinstance(value, type) and plugin_contract.Plugin in value.__mro__ and value is not plugin_contract.Plugin
+}
+
+
 def test_the_plugins_page_has_every_point_and_every_plugin_of_ours() -> None:
-    methods = [
-        _method(point) for point in (Filter, Score, GpuScore, QueueOrder, WorkloadOrder, VictimFilter, Allocation)
-    ]
-    assert methods == list(POINTS)
-    assert [code_words(row[0])[0] for row in table(DOCS / "plugins.md", "point")] == methods
-    plugins = builtin_registry()._plugins.values()
-    served = [(plugin.name, next(name for name in methods if hasattr(plugin, name))) for plugin in plugins]
-    listed = [(code_words(row[0])[0], code_words(row[1])[0]) for row in table(DOCS / "plugins.md", "name")]
-    assert sorted(listed) == sorted(served)
+    named = [code_words(row[0])[0] for row in table(DOCS / "plugins.md", "point")]
+    assert named == [*POINTS, *EDGE_POINTS]
+    assert {_method(point) for point in PROTOCOLS} == set(ALL_POINTS)
+    sources = (PresetLabels, NodeLabels, SlurmConf, IbNetDiscover)
+    ours = [*map(type, builtin_registry().plugins), *SWITCHED, *sources]
+    served = {plugin.name: {point for point in ALL_POINTS if hasattr(plugin, point)} for plugin in ours}
+    rows = table(DOCS / "plugins.md", "name")
+    listed = {name: set(code_words(row[1])) for row in rows for name in code_words(row[0])}
+    assert listed == served
 
 
 def _method(point: type) -> str:

@@ -10,6 +10,7 @@ from kaiwo.model.events import (
     ClockMoved,
     Event,
     NodeChanged,
+    NodeFailuresSeen,
     NodeGone,
     NominationChanged,
     NominationGone,
@@ -18,18 +19,24 @@ from kaiwo.model.events import (
     PlannedStartGone,
     PodChanged,
     PodGone,
+    PoolsChanged,
+    PricesChanged,
     QueueChanged,
     QueueGone,
+    RecoveryChanged,
+    RecoveryGone,
+    RequestMixChanged,
     ReservationChanged,
     ReservationGone,
     SharingRulesInUse,
+    StartRefused,
     StoppedForOthers,
     TopologyChanged,
     TopologyGone,
     WorkloadChanged,
     WorkloadGone,
 )
-from kaiwo.model.gpu import Gpu, Share
+from kaiwo.model.gpus.gpu import Gpu, Share
 from kaiwo.model.network.topology import Attachment, Domain, NetworkLink, Topology, TopologyLevel
 from kaiwo.model.node import Node, Taint
 from kaiwo.model.obstacle import (
@@ -45,7 +52,9 @@ from kaiwo.model.plan import Eviction, EvictionCause, Nomination, Note, Plan, St
 from kaiwo.model.planned_start import DelayCause, PlannedPod, PlannedStart
 from kaiwo.model.policy import Policy
 from kaiwo.model.queue import Queue, QueueAmounts
+from kaiwo.model.recovery import FailureKind, Recovery, RecoveryWay
 from kaiwo.model.request import Request, Toleration
+from kaiwo.model.request_mix import PricedKind, RequestKind, RequestPrices, SeenKind
 from kaiwo.model.reservation import AtEnd, PhysicalDevice, PickedDevices, Reservation, ReservationOwner
 from kaiwo.model.workload import Phase, Pod, Role, Workload
 
@@ -185,6 +194,19 @@ topologies = st.builds(
     source=texts,
 )
 
+request_kinds = st.builds(RequestKind, amounts, amounts, amounts, _few(names))
+recoveries = st.builds(
+    Recovery,
+    names,
+    amounts,
+    st.sampled_from(FailureKind),
+    _few(texts),
+    st.sampled_from(RecoveryWay),
+    _few(names),
+    amounts,
+    _few(names),
+    _few(names),
+)
 EVENTS: dict[type, SearchStrategy[Event]] = {
     NodeChanged: st.builds(NodeChanged, nodes),
     NodeGone: st.builds(NodeGone, names),
@@ -208,6 +230,20 @@ EVENTS: dict[type, SearchStrategy[Event]] = {
     TopologyChanged: st.builds(TopologyChanged, topologies),
     TopologyGone: st.builds(TopologyGone, names),
     ClockMoved: st.builds(ClockMoved, st.integers(-86_400, 86_400)),
+    RecoveryChanged: st.builds(RecoveryChanged, recoveries),
+    RecoveryGone: st.builds(RecoveryGone, names),
+    StartRefused: st.builds(StartRefused, names, names, texts, amounts),
+    PoolsChanged: st.builds(PoolsChanged, st.dictionaries(names, amounts, max_size=3)),
+    RequestMixChanged: st.builds(
+        RequestMixChanged, _few(st.builds(SeenKind, request_kinds, amounts)), amounts, amounts
+    ),
+    NodeFailuresSeen: st.builds(NodeFailuresSeen, st.dictionaries(names, amounts, max_size=3)),
+    PricesChanged: st.builds(
+        PricesChanged,
+        st.builds(
+            RequestPrices, _few(st.builds(PricedKind, request_kinds, amounts, amounts)), amounts, amounts, amounts
+        ),
+    ),
 }
 events: SearchStrategy[Event] = st.one_of(*EVENTS.values())
 batches: SearchStrategy[tuple[Event, ...]] = st.lists(events, min_size=1, max_size=4).map(tuple)

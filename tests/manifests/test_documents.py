@@ -172,7 +172,7 @@ def test_a_megabyte_of_garbage_is_refused_within_seconds(text: str) -> None:
     began = time.process_time()
     with pytest.raises(ConfigError) as caught:
         parse_all(text)
-    assert len(str(caught.value)) < 600
+    assert len(str(caught.value)) < 700  # it lists all fields
     assert time.process_time() - began < 10
 
 

@@ -177,6 +177,7 @@ FULL_FORM = {
     "placementStrategy": "balanced",
     "segmentSize": 2,
     "segmentLevel": "leaf",
+    "bandwidth": "200Gbps",
     "gpus": 0,
     "gpuFraction": 0.5,
     "gpuMemory": "4Gi",

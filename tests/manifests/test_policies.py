@@ -33,17 +33,20 @@ def test_every_field_has_a_name() -> None:
         shareWith: [user, queue]
         maxRestartCost: 2h
         spareEnding: 3m
+        maxWait: 0
+        overdueRun: 30m
         promises: 2
         largePart: 0.25
         holdOff: 5m
         pastUse: {halfLife: 7d, strength: 1.5}
-        topology: {strategy: balanced, weights: {availability: 50, performance: 0}}
+        topology: {strategy: balanced, weights: {availability: 50, performance: 0}, onlyFor: {rack-1: [lab]}}
+        replicaStrategy: own-rule
     """
     policy = read_policy(text)
     expected = Policy(
         5000, "first-fit", "spread", {"pack": 3}, ("taints",), ("allocate", "consolidate"), "youngest", 500, -2000, 120,
         2, 250, 300, 7 * 86_400, 1500, 90, ("queue", "user"), 7200, "balanced", TopologyWeights(50, 30, 20, 0),
-        180,
+        180, {"rack-1": ("lab",)}, "own-rule", 0, 1800,
     )  # fmt: skip
     assert policy == expected
     assert all(getattr(policy, name) != getattr(DEFAULT_POLICY, name) for name in Policy.__struct_fields__)
@@ -65,7 +68,7 @@ def test_every_field_has_a_name() -> None:
         ("pastUse: {halfLife: soon}", 'pastUse.halfLife is "soon", which is not a duration'),
         (
             "topology: {strategy: near}",
-            'topology.strategy is "near"; write consolidated, distributed, balanced, stated',
+            'topology.strategy is "near"; choose from: consolidated, distributed, balanced',
         ),
         ("topology: {weights: {speed: 1}}", "topology.weights.speed is not a known field"),
         ("steps: 0", "steps is 0, but must be 1 to"),

@@ -104,6 +104,11 @@ def test_an_array_becomes_one_workload_for_each_index() -> None:
     assert [workload.name for workload, _ in submissions] == [f"default/sweep-{index}" for index in (0, 1, 2, 7)]
     assert submissions[3][0].labels == {"a": "b", "kaiwo.ai/array": "sweep", "kaiwo.ai/array-index": "7"}
     assert len(parse({"name": "sweep", "array": "0-9999"}).submissions) == 10_000
+    stepped = parse({"name": "sweep", "array": "0-9:3,20%2"}).submissions
+    assert [workload.name for workload, _ in stepped] == [f"default/sweep-{index}" for index in (0, 3, 6, 9, 20)]
+    assert {workload.labels["kaiwo.ai/array-slots"] for workload, _ in stepped} == {"2"}
+    either = [parse({"name": "sweep", "array": text}).submissions for text in ("0-99%5:2", "0-99:2%5")]
+    assert either[0] == either[1]
 
 
 def test_an_unknown_model_waits_with_a_warning() -> None:
@@ -180,7 +185,11 @@ LONG = "x" * 64
         ({"time": "1:30:00"}, "time", ['"2h30m"']),
         ({"time": 0}, "time", ["1 second"]),
         ({"retries": -1}, "retries", ["0 to"]),
-        ({"array": "0-99%10"}, "array", ["%", "leave"]),
+        ({"array": "0-99%0"}, "array", ["%N", "50 at once"]),
+        ({"array": "0-9%2,3%4"}, "array", ["%N", "50 at once"]),
+        ({"array": "0-9%"}, "array", ["%N", "50 at once"]),
+        ({"array": "0-9:0"}, "array", ["step", "at least 1"]),
+        ({"array": "5:2"}, "array", ["step needs a range"]),
         ({"array": "a"}, "array", ['"0-9"']),
         ({"array": ""}, "array", ['"0-9"']),
         ({"array": "5-1"}, "array", ["backwards"]),

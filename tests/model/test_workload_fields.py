@@ -6,7 +6,7 @@ import click
 import msgspec
 import pytest
 
-from kaiwo.api.views import WorkloadDetail
+from kaiwo.api.views.workloads import WorkloadDetail
 from kaiwo.cli.verbs.workloads.run import run
 from kaiwo.cli.verbs.workloads.submit import submit
 from kaiwo.clusters.kubernetes.decode.workload_annotations import read_workload_settings
@@ -22,6 +22,7 @@ EXAMPLES = {
     ValueKind.NAME: ("lab", "lab", "lab"),
     ValueKind.COUNT: (8, "8", 8),
     ValueKind.LEVEL: ("net.example/leaf", "net.example/leaf", "net.example/leaf"),
+    ValueKind.BANDWIDTH: ("200Gbps", "25GB/s", 25_000),
     ValueKind.STRATEGY: ("balanced", "balanced", "balanced"),
 }
 # Settings that mean nothing without another one.

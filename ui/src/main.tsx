@@ -8,6 +8,7 @@ import './styles/map.css'
 import './styles/queues.css'
 import './styles/work.css'
 import './styles/detail.css'
+import './styles/plugins.css'
 
 await logInByAddress()
 createRoot(document.getElementById('root')!).render(

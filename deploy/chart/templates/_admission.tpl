@@ -124,6 +124,13 @@ spec:
   validationActions: [Deny]
 {{- end }}
 
+{{- /* A CEL expression: the pod asks for GPUs, whole or in part. */ -}}
+{{- define "kaiwo.asksForGpus" -}}
+(object.?spec.?containers.orValue([]) + object.?spec.?initContainers.orValue([])).exists(each,
+        each.?resources.?limits.orValue({}).exists(name, name.startsWith("amd.com/") || name.startsWith("nvidia.com/") ||
+        name.startsWith("kaiwo.ai/")))
+{{- end }}
+
 {{- define "kaiwo.rules.everyPod" -}}
 - apiGroups: [""]
   apiVersions: [v1]

@@ -42,7 +42,8 @@
 'preferred-level': r'^(?:(?:[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?)$',
 'placement-strategy': r'^(?:consolidated|distributed|balanced|stated)$',
 'segment-size': r'^(?:[0-9]{1,9})$',
-'segment-level': r'^(?:(?:[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?)$'
+'segment-level': r'^(?:(?:[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?)$',
+'bandwidth': r'^(?:[0-9]{1,9}(?:\.[0-9]{1,6})? ?[MGT](?:bps|B/s))$'
 }
 {{- end }}
 
@@ -81,7 +82,8 @@
 'preferred-level': 317,
 'placement-strategy': 63,
 'segment-size': 63,
-'segment-level': 317
+'segment-level': 317,
+'bandwidth': 63
 }
 {{- end }}
 

@@ -29,11 +29,14 @@ from kaiwo.api.routes import (
     partitions,
     plugins,
     queues,
+    recovery,
     reservations,
     stream,
     submissions,
     tokens,
     topology,
+    what_if,
+    workload_changes,
     workloads,
 )
 from kaiwo.api.routes.web_page import WebPage
@@ -44,8 +47,9 @@ from kaiwo.runtime.loop.loop_protocol import LiveLoop
 BASE = "/api/v1"
 API_ROUTES: tuple[Route, ...] = (
     *cluster.ROUTES, *nodes.ROUTES, *agents.ROUTES, *partitions.ROUTES, *queues.ROUTES, *reservations.ROUTES,
-    *workloads.ROUTES, *logs.ROUTES, *consoles.ROUTES, *submissions.ROUTES, *stream.ROUTES, *login.ROUTES,
-    *audit.ROUTES, *tokens.ROUTES, *topology.ROUTES, *plugins.ROUTES,
+    *workloads.ROUTES, *workload_changes.ROUTES, *logs.ROUTES, *consoles.ROUTES, *submissions.ROUTES, *stream.ROUTES,
+    *login.ROUTES, *audit.ROUTES, *tokens.ROUTES, *topology.ROUTES, *recovery.ROUTES, *plugins.ROUTES,
+    *what_if.ROUTES,
 )  # fmt: skip
 NOT_ZIPPED = ("text/event-stream", "text/plain", "image/png", "font/woff2")  # streams must not wait for a full block
 

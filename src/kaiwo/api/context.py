@@ -17,11 +17,13 @@ from kaiwo.api.presenters.live_pages import LivePages
 from kaiwo.api.security.access import AccessControl
 from kaiwo.api.security.rate_limits import RateLimit
 from kaiwo.api.settings import Settings
-from kaiwo.api.views import ReservationView
+from kaiwo.api.views.reservations import ReservationView
+from kaiwo.gpus.fragments import ClusterFragments
 from kaiwo.history.audit import AuditEntry, AuditLog
 from kaiwo.history.audit.audit_files import FOLDER as AUDIT_FOLDER
 from kaiwo.model.cluster_write import ClusterWrite
 from kaiwo.model.errors import ClusterError
+from kaiwo.runtime.edge_points.edge_points import EdgePoints
 from kaiwo.runtime.kubernetes.leadership import SINGLE_REPLICA, Leadership
 from kaiwo.runtime.loop.loop_metrics import CycleTimes, LoopLag
 from kaiwo.runtime.loop.loop_protocol import LiveLoop
@@ -47,7 +49,7 @@ class Context:
         self.settings = settings
         self.access = AccessControl(settings)
         self.overview = ClusterOverview(live)
-        self.agents = AgentRegistry(live.cluster.abilities.devices)
+        self.agents = AgentRegistry(live.cluster.abilities.devices, now_s=live.cluster.now_s)
         self.partitions = PartitioningLoop(live, self.agents, settings.home, settings.partitions)
         self.topology = TopologyReader(live)
         self.log = LineLog(Path(settings.home) / "api.log")
@@ -66,21 +68,26 @@ class Context:
         self.cycles = CycleTimes()
         self.level_cycles = CycleTimes()  # those that chose domains of the network
         self.domain_use: Sequence[DomainUse] = ()  # as of the last scrape
+        self.fragments: ClusterFragments | None = None  # likewise
         self.streams = OpenStreams(settings.streams, settings.streams_of_person, self.report)
         self.connections = ConnectionCounts()
         self.closing = self.streams.closing  # open streams end when this is set
         self.leadership: Leadership = SINGLE_REPLICA
         self.reservations: list[ReservationView] = []  # as of the last time that metrics were read
-        self.plugins = PluginSet()  # without strangers' plugins; the program that has some puts them here
+        # Without strangers' plugins; the program that has some puts them here.
+        self.edge = EdgePoints(PluginSet(), live, settings.home)
         self.webhooks: WebhookStatus | None = None  # None: they are not served
         self.bugs = 0
+
+    @property
+    def plugins(self) -> PluginSet:
+        return self.edge.plugins
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         work = (
             self.live_pages.run(), self.lag.run(), self._watch_cycles(), self.agents.watch(), self.partitions.run(),
-            self._sync_audit(), self.access.people.run(), self.topology.run(), self.plugins.run(self.live),
-            self.plugins.feed_sinks(self.live),
+            self._sync_audit(), self.access.people.run(), self.topology.run(), self.edge.run(),
         )  # fmt: skip
         tasks = [asyncio.create_task(each) for each in work]
         try:
@@ -92,6 +99,7 @@ class Context:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            await self.overview.forward.close()
             await asyncio.to_thread(self._close_audit)
 
     def cluster_wrote(self, write: ClusterWrite) -> None:

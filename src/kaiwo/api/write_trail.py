@@ -34,6 +34,7 @@ _ACTIONS = {
     "POST /plugins/{name}/enable": "enable-plugin",
     "POST /plugins/{name}/disable": "disable-plugin",
     "POST /plugins/{name}/reload": "reload-plugin",
+    "POST /what-if": "ask-what-if",
     "POST /logins": "create-login",
     "DELETE /logins": "log-out",
     "POST /sessions": "log-in",

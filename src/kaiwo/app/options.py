@@ -60,6 +60,7 @@ class SchedulerOptions(ServerOptions, frozen=True):
     agents_port: int = 7601
     agent_account: str = ""  # namespace:name of the agents' service account
     kubernetes_tokens: bool = False  # people are known by their Kubernetes tokens, and their rights by RBAC
+    is_guarded: bool = False  # the admission policies of the chart are installed
     grant_keys: str = ""  # name of the Secret and the ConfigMap with the keys of grants; empty: grants are not signed
     may_name_users: tuple[str, ...] = ()  # users and groups who may submit work for others
     trusted_controllers: tuple[str, ...] = ()  # service accounts, namespace:name, that make pods for others

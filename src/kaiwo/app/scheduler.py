@@ -26,6 +26,7 @@ from kaiwo.clusters.kubernetes.leader_election import LeaderElection
 from kaiwo.clusters.kubernetes.person_tokens import PersonTokens
 from kaiwo.history.journal_writer import Journal
 from kaiwo.model.errors import ConfigError
+from kaiwo.runtime.edge_points.edge_points import EdgePoints
 from kaiwo.runtime.kubernetes.extender_answers import ExtenderAnswers
 from kaiwo.runtime.kubernetes.leader_guard import LeaderGuard
 from kaiwo.runtime.kubernetes.leadership import SINGLE_REPLICA, Leadership
@@ -82,8 +83,9 @@ async def scheduling(options: SchedulerOptions) -> AsyncIterator[RunningSchedule
     if problem:
         print(f"kaiwo: {problem}\nKaiwo tries again until it answers; Ctrl-C stops it.", file=sys.stderr, flush=True)
     guard = LeaderGuard(_leadership(options, access))
-    cluster = KubernetesCluster(access, options.scheduler, emit, lambda: guard.leadership.left_s)
+    cluster = KubernetesCluster(access, options.scheduler, emit, lambda: guard.leadership.left_s, options.is_guarded)
     cluster.client.account = access.name if problem else await find_account(access)
+    cluster.cache.are_users_checked = options.is_guarded or bool(options.webhooks)
     cluster.cache.placed.extended_scheduler = options.extends if options.extender_port else ""
     past_use = PastUsageTracker.of(policy, PastUsageInQueues(cluster.cache.queue_history))
     journal = Journal(Path(options.home) / "journal")
@@ -91,6 +93,9 @@ async def scheduling(options: SchedulerOptions) -> AsyncIterator[RunningSchedule
     loop = SchedulingLoop(
         cluster, journal, policy, plugins.registry, may_decide=guard.may_decide, past_use=past_use, run_times=run_times
     )
+    edge = EdgePoints(plugins, loop, options.home)
+    edge.attach()
+    edge.notifications.may_tell = guard.may_decide
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(plugins.close)
         stack.push_async_callback(cluster.close)
@@ -105,7 +110,8 @@ async def scheduling(options: SchedulerOptions) -> AsyncIterator[RunningSchedule
         ending = asyncio.create_task(_first_to_end(tasks), name="kaiwo-scheduling")
         stack.push_async_callback(_cancel, [*tasks, ending])
         app, context = await _make_api(options, loop)
-        context.leadership, context.plugins = guard.leadership, plugins
+        context.leadership, context.edge = guard.leadership, edge
+        context.topology.plugins, context.topology.file_of = edge.calls, edge.file_of
         if options.kubernetes_tokens:
             reviews = Client(access)  # not the cluster's own client: a standby answers people, too
             stack.push_async_callback(reviews.close)

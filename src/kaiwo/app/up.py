@@ -35,6 +35,7 @@ from kaiwo.manifests.values.quantities import read_duration_s, read_memory_bytes
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.network.topology_source import SourceKind, TopologySource
 from kaiwo.model.node import Node
+from kaiwo.runtime.edge_points.edge_points import EdgePoints
 from kaiwo.runtime.log import emit, log_loop_error
 from kaiwo.runtime.loop.learned_run_times import RunTimeFile, RunTimes
 from kaiwo.runtime.loop.past_usage_tracker import PastUsageFile, PastUsageTracker
@@ -88,6 +89,8 @@ async def running(options: UpOptions) -> AsyncIterator[Running]:
     run_times = RunTimes(RunTimeFile(options.home))
     journal = Journal(Path(options.home) / "journal")
     loop = SchedulingLoop(cluster, journal, policy, plugins.registry, past_use=past_use, run_times=run_times)
+    edge = EdgePoints(plugins, loop, options.home)
+    edge.attach()
     settings = Settings(
         home=options.home, host=options.host, agent_token_file=options.agent_token_file, partitions=options.partitions,
         **audit_limits(options),
@@ -95,7 +98,8 @@ async def running(options: UpOptions) -> AsyncIterator[Running]:
     app = make_app(loop, settings)
     context = context_of(app)
     context.topology.sources = sources
-    context.plugins = plugins
+    context.edge = edge
+    context.topology.plugins, context.topology.file_of = edge.calls, edge.file_of
     context.record_start(partitions=options.partitions)
     scheduling = asyncio.create_task(loop.run(), name="kaiwo-loop")
     try:

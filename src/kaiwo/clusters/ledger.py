@@ -1,12 +1,12 @@
 """The ledger: how much of each node the pods hold. It has the last word on what fits: a wrong plan is refused here."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, KeysView, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from kaiwo.model.gpu import WHOLE_MILLI, Share
-from kaiwo.model.node import Node
+from kaiwo.model.gpus.gpu import WHOLE_MILLI, Share
+from kaiwo.model.node import CountedAmounts, Node
 from kaiwo.model.workload import Phase, Pod
 
 GONE = "the machine no longer shows it"
@@ -51,6 +51,7 @@ class Ledger:
     def __init__(self) -> None:
         self._usage: dict[str, NodeUsage] = {}
         self._sharing: dict[tuple[str, str], dict[tuple[str, str], Pod]] = {}  # by node and GPU: pods that share it
+        self.counted = CountedAmounts()  # by plugins, on top of what nodes offer
 
     def take(self, pod: Pod) -> None:
         if holds(pod):
@@ -76,6 +77,9 @@ class Ledger:
         """The pods that have shares of a GPU."""
         return self._sharing.get((node, gpu), {}).values()
 
+    def nodes_in_use(self) -> KeysView[str]:
+        return self._usage.keys()
+
     def usage_of(self, node: str) -> NodeUsage:
         """What is held of a node; read-only."""
         return self._usage.get(node) or NodeUsage()
@@ -94,6 +98,8 @@ class Ledger:
                 return Misfit(pod.node, f"node {pod.node} is gone")
             if node.cordoned or not node.ready:
                 return Misfit(pod.node, f"node {pod.node} is {'cordoned' if node.cordoned else 'not ready'}")
+            if self.counted:
+                node = replace(node, extended=node.extended | self.counted.of(node.name))
             if pod.node not in trial:
                 trial[pod.node] = self.usage_of(pod.node).copy()
             usage = trial[pod.node]
@@ -102,6 +108,15 @@ class Ledger:
             taken.add(pod)
             if why := _broken_device(node, pod.devices) or _shortage(node, usage, taken):
                 return Misfit(pod.node, why)
+        return self._pool_misfit(pods) if self.counted.floating else None
+
+    def _pool_misfit(self, pods: Sequence[Pod]) -> Misfit | None:
+        """The first pool that these pods would exceed with all that are placed."""
+        for name, most in self.counted.floating.items():
+            wanted = sum(amount for pod in pods for resource, amount in pod.extended if resource == name)
+            held = sum(usage.extended.get(name, 0) for usage in self._usage.values()) if wanted else 0
+            if wanted and held + wanted > most:
+                return Misfit("", f"of {most} {name} {held} are in use, and it needs {wanted}")
         return None
 
 

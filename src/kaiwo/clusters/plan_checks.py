@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 from kaiwo.clusters.ledger import Ledger, Misfit
 from kaiwo.model.amounts import memory, thousandths
 from kaiwo.model.events import Event, PodChanged, PodGone, WorkloadGone
-from kaiwo.model.gpu import (
+from kaiwo.model.gpus.gpu import (
     WHOLE_MILLI,
     GpuTenant,
     Share,
@@ -21,7 +21,7 @@ from kaiwo.model.gpu import (
     rule_of_node,
 )
 from kaiwo.model.node import Node
-from kaiwo.model.plan import Eviction, Nomination, Start
+from kaiwo.model.plan import Eviction, EvictionCause, Nomination, Start
 from kaiwo.model.queue import Queue, queue_path, share_limits
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Phase, Pod, Role, Workload, breaks_gang, pod_index, pod_name, role_name
@@ -129,19 +129,27 @@ def _is_partition(node: Node, share: Share) -> bool:
 
 
 def check_evictions(
-    name: str, workload: Workload | None, pods: Sequence[str], placed: Mapping[str, Pod]
+    name: str, workload: Workload | None, pods: Sequence[str], placed: Mapping[str, Pod], is_recovery: bool = False
 ) -> CheckedEvictions:
-    """These pods, or all pods of the workload when it cannot continue without them."""
+    """These pods, or all pods of the workload when it cannot continue without them.
+
+    A recovery stops only the pods that it names: the others wait for their replacements.
+    """
     events = [PodGone(name, pod) for pod in pods if pod not in placed]
     leaving = [pod for pod in pods if pod in placed and is_up(placed[pod])]
     if workload is None or not leaving:
         return CheckedEvictions((), events, False)
     named = set(leaving)
     staying = [slot for slot, pod in placed.items() if slot not in named and pod.phase is not Phase.RELEASING]
-    is_whole = breaks_gang(workload, staying) or not any(is_up(placed[slot]) for slot in staying)
+    breaks = not is_recovery and breaks_gang(workload, staying)
+    is_whole = breaks or not any(is_up(placed[slot]) for slot in staying)
     if is_whole:
         leaving = [slot for slot, pod in placed.items() if is_up(pod)]
     return CheckedEvictions(leaving, events, is_whole)
+
+
+def is_recovery(evictions: Sequence[Eviction]) -> bool:
+    return all(each.cause is EvictionCause.RECOVERY for each in evictions)
 
 
 def is_up(pod: Pod) -> bool:
@@ -150,6 +158,8 @@ def is_up(pod: Pod) -> bool:
 
 
 def eviction_sentence(eviction: Eviction) -> str:
+    if eviction.cause is EvictionCause.FOREIGN_BINDING:
+        return "stopped by the scheduler: somebody else bound it to its node; leave nodeName and Bindings to Kaiwo"
     beneficiary = f" for {eviction.beneficiary}" if eviction.beneficiary else ""
     return f"stopped by the scheduler ({eviction.cause}{beneficiary})"
 

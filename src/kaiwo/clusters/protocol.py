@@ -10,8 +10,8 @@ from typing import Literal, NamedTuple, Protocol
 from kaiwo.model.cluster_write import ClusterWrite
 from kaiwo.model.errors import KaiwoError
 from kaiwo.model.events import Event
-from kaiwo.model.gpu import Share
-from kaiwo.model.node import Node
+from kaiwo.model.gpus.gpu import Share
+from kaiwo.model.node import CountedAmounts, Node
 from kaiwo.model.plan import Plan
 from kaiwo.model.queue import Queue
 from kaiwo.model.reservation import Reservation
@@ -19,6 +19,14 @@ from kaiwo.model.workload import Workload
 from kaiwo.model.workload_record import AttemptRecord, Program, WorkloadRecord
 
 Action = Literal["cancel", "hold", "release", "requeue"]
+
+
+WorkloadChange = Callable[[Workload], Workload]  # raises ConfigError or RefusedError for what it does not allow
+
+
+class ChangedWorkload(NamedTuple):
+    before: Workload
+    after: Workload
 
 
 class RecordChanges(NamedTuple):
@@ -89,11 +97,25 @@ class WorkControl(Protocol):
     ) -> tuple[KaiwoError | None, ...]:
         """Apply the action to many workloads. Returns for each one the refusal, or None when it was done."""
 
+    async def set_many(
+        self, names: Sequence[str], change: WorkloadChange, who: str = "", only_of: str | None = None
+    ) -> tuple[ChangedWorkload | KaiwoError, ...]:
+        """Change workloads in place; each keeps its age. While one runs, only its priority, time limit and estimate
+        change. Returns for each one what it was and is, or the refusal."""
+
     async def checkpoint(self, name: str, at_s: int = 0, who: str = "", only_of: str | None = None) -> int:
         """Record that it saved its work; 0 or a future time means now. Returns the time of its last checkpoint."""
 
     async def forget_ended(self, names: Sequence[str], who: str = "", only_of: str | None = None) -> None:
         """Drop the records of ended workloads."""
+
+
+class NodeFault(NamedTuple):
+    """What is wrong with a node."""
+
+    reason: str = ""
+    gpu: str = ""  # only this GPU; empty: the whole node
+    is_unreachable: bool = False  # its pods may still run: nothing replaces them
 
 
 class NodeControl(Protocol):
@@ -102,6 +124,13 @@ class NodeControl(Protocol):
 
     async def drain(self, name: str, reason: str = "", who: str = "") -> tuple[str, ...]:
         """Cordon the node and stop its pods, which wait again. Returns the evicted workloads."""
+
+    async def fail(self, name: str, fault: NodeFault, who: str = "") -> None:
+        """Treat a node, or one of its GPUs, as failed: a virtual one, for practice, or a real one that is known to be
+        off. The scheduler then recovers the work on it."""
+
+    async def restore(self, name: str, who: str = "") -> None:
+        """The node and all its GPUs work again, as far as people know."""
 
 
 class DeviceControl(Protocol):
@@ -124,6 +153,9 @@ class DeviceControl(Protocol):
 
     async def correct_devices(self, node: str, pod: tuple[str, str], uid: str, devices: tuple[Share, ...]) -> None:
         """Record that a pod runs on other devices than it was given, as the agent of its node says."""
+
+    async def set_counted(self, amounts: CountedAmounts) -> None:
+        """Resources that plugins count: starts are checked against them, too."""
 
     async def set_holders(self, node: str, holders: Mapping[str, tuple[Share, ...]] | None) -> None:
         """Which pods hold which devices, by UID, as the agent of their node says; None: it does not say."""

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from kaiwo.decide.actions.allocate import Allocate, AllocationResult, allocate
 from kaiwo.decide.actions.make_room import MadeRoom, make_room, postpone_room
+from kaiwo.decide.actions.recover import recover
+from kaiwo.decide.actions.swap_for_recovery import with_swaps
 from kaiwo.decide.cycle_state import CycleInput, CycleState, earliest_s
 from kaiwo.decide.make_room.nominations import lost_nominations
 from kaiwo.decide.obstacles.find_obstacles import ObstacleFinder, with_verdicts
@@ -62,22 +64,25 @@ def run_cycle(cycle: CycleInput, cycle_state: CycleState, notes: tuple[Note, ...
     # 1. Give up nominations that can no longer be used.
     lost = lost_nominations(cycle, cycle_state)
 
-    # 2. Begin and end reservations; end expired allocations.
+    # 2. Give pods that a failure took away other places.
+    recovery = recover(cycle, cycle_state)
+
+    # 3. Begin and end reservations; end expired allocations.
     reserved = apply_reservations(cycle, cycle_state)
 
-    # 3. Start, move or drop planned starts.
+    # 4. Start, move or drop planned starts.
     planned = keep_planned_starts(cycle, cycle_state, reserved.evictions)
-    evicted = (*reserved.evictions, *planned.evictions)
+    evicted = (*recovery.evictions, *reserved.evictions, *planned.evictions)
 
-    # 4. Choose the classes worth a try, in groups: those that the last cycle's budget did not reach come first.
+    # 5. Choose the classes worth a try, in groups: those that the last cycle's budget did not reach come first.
     groups = _groups_to_try(cycle, planned)
 
-    # 5. Start what fits around planned starts.
+    # 6. Start what fits around planned starts.
     placed = allocate(cycle, cycle_state, groups, planned, evicted)
 
     hold_lost_places(cycle_state, planned, +1)
 
-    # 6. Reclaim, preempt, consolidate and stop stale gangs, as the policy orders them.
+    # 7. Reclaim, preempt, consolidate and stop stale gangs, as the policy orders them.
     cycle_state.budget.limit = cycle.policy.steps
     if any(placed.unreached) and not has_pending_room:
         room = postpone_room(cycle, placed)
@@ -85,17 +90,18 @@ def run_cycle(cycle: CycleInput, cycle_state: CycleState, notes: tuple[Note, ...
         given_up = (*lost.pods, *reserved.given_up)
         room = make_room(cycle, cycle_state, placed, planned.masks, evicted, given_up)
 
-    # 7. Plan starts of large workloads that still wait, and give backfilled work a deadline.
-    nominations, evictions = (*placed.nominations, *room.nominations), (*evicted, *room.evictions)
+    # 8. Plan starts of large workloads that still wait, and give backfilled work a deadline.
+    nominations = (*recovery.nominations, *placed.nominations, *room.nominations)
+    evictions = (*evicted, *room.evictions)
     starts, move_s = set_deadlines(cycle, placed.starts, nominations, planned)
     fresh = plan_new_starts(cycle, cycle_state, planned.kept, placed.starts, room.served, evictions)
 
     hold_lost_places(cycle_state, planned, -1)
 
-    # 8. Find what keeps the rest waiting.
+    # 9. Find what keeps the rest waiting.
     waits = _changed_waits(cycle, cycle_state, placed, room)
 
-    # 9. Put it all into one plan.
+    # 10. Put it all into one plan.
     before, now = cycle.state.planned_starts, fresh.planned
     unreached = [found for group in placed.unreached for found in group]
     if unreached:
@@ -108,16 +114,22 @@ def run_cycle(cycle: CycleInput, cycle_state: CycleState, notes: tuple[Note, ...
         unfinished=tuple(sorted({found.key for found in unreached})),
         first=tuple(sorted(found.key for found in placed.unreached[0])) if len(placed.unreached) > 1 else (),
         unclaimed=tuple(sorted(room.unreached)),
-        look_again_s=earliest_s(*(step.look_again_s for step in (lost, reserved, planned, room, fresh)), move_s),
+        look_again_s=earliest_s(
+            *(step.look_again_s for step in (lost, recovery, reserved, planned, room, fresh)), move_s
+        ),
         given_up=tuple(dict.fromkeys((*lost.pods, *reserved.given_up, *placed.given_up, *room.given_up))),
         reserved=reserved.picked,
         promises=tuple(start for name, start in sorted(now.items()) if start != before.get(name)),
         unpromised=tuple(sorted({name for name in planned.dropped if name not in now})),
+        overdue=planned.overdue,
         expired=reserved.expired,
         notes=notes,
         steps=cycle_state.budget.used,
         rules=cycle.plugins.rules,
-        domains=(*placed.domains, *room.domains),
+        domains=(*recovery.domains, *placed.domains, *room.domains),
+        recoveries=with_swaps(recovery.recoveries, room.recoveries),
+        recovered=recovery.recovered,
+        bad_nodes=recovery.bad_nodes,
     )
 
 

@@ -7,7 +7,7 @@ without those caches and must spend the same.
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from kaiwo.decide.placement.node_fit import CapacityMask
+from kaiwo.decide.placement.node_fit import CapacityMask, pods_in_pools
 from kaiwo.decide.placement.place_pods import Placed, Placer
 from kaiwo.decide.placement.place_workload import Placement
 from kaiwo.decide.placement.queue_limits import ClassCharges
@@ -61,12 +61,14 @@ class CycleState:
         self.budget = StepBudget(cycle.policy.steps)
         self._steps_per_shape = 1 + len(self.working.nodes.names) // NODES_PER_STEP
         self._examined: set[int] = set()
+        self._shapes = cycle.state.backlog.shapes
 
     def pods_with_room(self, shape: int, mask: CapacityMask | None = None) -> int:
         if shape not in self._examined:
             self._examined.add(shape)
             self.budget.used += self._steps_per_shape
-        return self.scores.state(shape, mask).room
+        room = self.scores.state(shape, mask).room
+        return room if not self.working.view.pools else pods_in_pools(self.working.view, self._shapes[shape], room)
 
     def has_room(self, waiting_class: WaitingClass, mask: CapacityMask | None = None) -> bool:
         """A necessary condition: each shape of the class finds room, as if it were alone."""

@@ -52,10 +52,15 @@ class Lane:
 
     def run_length(self) -> int:
         """How many workloads of the first class come before the first of any other class."""
-        _, position, found = self._heads[0]
-        others = min((place for place, _, _ in self._heads[1:3]), default=None)
-        end = len(found.waiters) if others is None else found.waiters.ahead_of(others)
-        return max(1, end - position)
+        heads = self._heads
+        _, position, found = heads[0]
+        waiters = found.waiters
+        if len(heads) == 1:
+            return len(waiters) - position
+        others = heads[1][0] if len(heads) == 2 else min(heads[1][0], heads[2][0])
+        if position + 1 >= len(waiters) or waiters.at(position + 1) > others:
+            return 1  # the usual case where kinds are mixed: no search is needed
+        return waiters.ahead_of(others) - position
 
     def advance(self, count: int) -> None:
         """The first `count` workloads of the first class have had their turn."""

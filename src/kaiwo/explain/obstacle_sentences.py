@@ -9,8 +9,10 @@ from typing import NamedTuple
 from kaiwo.explain import level_sentences, reclaim_sentences, shortage_sentences
 from kaiwo.explain.change_sentences import short_name
 from kaiwo.explain.shortage_sentences import have_words, need_words
-from kaiwo.model.amounts import amount, rounded_duration
+from kaiwo.model.amounts import amount, count, rate, rounded_duration
 from kaiwo.model.obstacle import (
+    BandwidthShort,
+    ClosedDomains,
     ModelsPresent,
     ModeMissing,
     MpsOnAmd,
@@ -66,6 +68,24 @@ def _uneven(o: Obstacle) -> str:
     if isinstance(o.facts, TopologyLabelMissing):
         return f"its pods must be spread over the label {o.facts.label}, but no node has that label"
     return f"on {_nodes(o)} its pods would be spread too unevenly ({o.subject})"
+
+
+def _too_slow(o: Obstacle) -> str:
+    need = rate(o.facts.need_mb_s) if isinstance(o.facts, BandwidthShort) else "bandwidth"
+    if isinstance(o.facts, BandwidthShort) and 0 < o.facts.port_mb_s < o.facts.need_mb_s:
+        return f"each of its pods needs {need}, and the ports of a node carry {rate(o.facts.port_mb_s)} at most"
+    if o.have >= o.need:
+        return f"its {o.need} pods would fit, but no way was found to give each of them {need} to the others"
+    return f"its {o.need} pods need {need} each to the others, and the links have that much left for only {o.have}"
+
+
+def _closed_domains(o: Obstacle) -> str:
+    if not isinstance(o.facts, ClosedDomains):
+        return "some nodes are in domains that are closed to its queue and namespace"
+    facts = o.facts
+    names = ", ".join(facts.domains) + (f" and {count(facts.more, 'other')}" if facts.more else "")
+    nodes = f"{facts.excluded} of {facts.total} nodes {'is' if facts.excluded == 1 else 'are'}"
+    return f"{nodes} in domains that are closed to its queue and namespace ({names})"
 
 
 def _no_model(o: Obstacle) -> str:
@@ -228,12 +248,23 @@ _TEXTS: dict[Reason, ObstacleText] = {
         lambda o: f"{o.subject} had to succeed first, but did not",
         lambda o: f"requeue {o.subject}, or submit this workload without --after",
     ),
+    Reason.ARRAY_SLOTS: ObstacleText(
+        lambda o: f"its array runs at most {count(o.have, 'task')} at once, and that many are running",
+        _always("wait for one of them to end"),
+    ),
     Reason.NOT_BEFORE: ObstacleText(
         lambda o: (
             f"it will not be tried before {clock_words(o.need)}"
             + (f": {o.facts.why}" if isinstance(o.facts, RetryReason) else "")
         ),
         _always("wait; it will be tried again automatically"),
+    ),
+    Reason.NOT_PERMITTED: ObstacleText(
+        lambda o: (
+            f"plugin {o.subject} does not let it start before {clock_words(o.need)}"
+            + (f": {o.facts.why}" if isinstance(o.facts, RetryReason) else "")
+        ),
+        lambda o: f"wait; it will be tried again automatically, and {o.subject} is asked again (kaiwo plugins)",
     ),
     Reason.NO_QUEUE: ObstacleText(
         lambda o: f"there is no queue '{o.subject}'",
@@ -290,6 +321,23 @@ _TEXTS: dict[Reason, ObstacleText] = {
         lambda o: f"it failed to start on {_nodes(o, ' and avoids it', ' and avoids them')}",
         _always("repair the node, then requeue the workload"),
         _always("repair the node, then delete the pod; its controller creates a new one"),
+    ),
+    Reason.BANDWIDTH: ObstacleText(
+        _too_slow,
+        lambda o: (
+            f"ask for {rate(o.facts.port_mb_s)} or less (--bandwidth); waiting does not help"
+            if isinstance(o.facts, BandwidthShort) and 0 < o.facts.port_mb_s < o.facts.need_mb_s
+            else "ask for less bandwidth (--bandwidth) or fewer pods, or wait: `kaiwo topology` shows who uses links"
+        ),
+        lambda o: (
+            f"ask for {rate(o.facts.port_mb_s)} or less with kaiwo.ai/bandwidth; waiting does not help"
+            if isinstance(o.facts, BandwidthShort) and 0 < o.facts.port_mb_s < o.facts.need_mb_s
+            else "ask for less (kaiwo.ai/bandwidth) or fewer pods, or wait: `kaiwo topology` shows who uses links"
+        ),
+    ),
+    Reason.DOMAIN_CLOSED: ObstacleText(
+        _closed_domains,
+        _always("use a queue or namespace that the topology's access rules admit; `kaiwo topology` lists the rules"),
     ),
     Reason.PODS_NOT_NEAR: ObstacleText(
         lambda o: f"{_nodes(o, ' has', ' have')} none of the pods nearby that its affinity requires ({o.subject})",

@@ -16,8 +16,12 @@ def planned_start(state: ClusterState, name: str, now_s: int) -> str:
     if planned is None:
         return ""
     left_s = planned.start_s - now_s
+    if not planned.is_time_known:
+        text = f"it has waited so long that no other work may start on its place on {_nodes(planned)}"
+        return f"{text}; it starts when what runs there has ended"
     when = f"{clock_words(planned.start_s)} ({f'in {rounded_duration(left_s)}' if left_s > 0 else 'now'})"
     text = f"planned start {when} on {_nodes(planned)}, because {_because(planned)}"
+    text += "; no other work may delay it any more, because it has waited so long" if planned.is_overdue else ""
     return text + _delay(planned) + _assumed(planned, state.workloads[name])
 
 

@@ -2,9 +2,10 @@
 
 from kaiwo.explain.possible_changes import MIN_FRACTION_MILLI
 from kaiwo.model.amounts import amount
-from kaiwo.model.gpu import rule_words
+from kaiwo.model.gpus.gpu import rule_words
 from kaiwo.model.obstacle import (
     ClosestNode,
+    FloatingPool,
     GangBound,
     GangLimit,
     LargerNodes,
@@ -100,6 +101,8 @@ def no_pod_slots(o: Obstacle) -> str:
 def extended_not_free(o: Obstacle) -> str:
     if isinstance(o.facts, NotOffered):
         return f"it needs {o.need} of {o.subject}, but no node in this cluster offers it"
+    if isinstance(o.facts, FloatingPool):
+        return f"it needs {o.need} of {o.subject}, but of the {o.facts.total} in the whole cluster {o.have} are free"
     return not_free(o, f" of {o.subject}")
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from kaiwo.gpus.share_rules import closed_devices, one_per_device
-from kaiwo.model.gpu import ANY_MIB, WHOLE_MILLI
+from kaiwo.model.gpus.gpu import ANY_MIB, WHOLE_MILLI
 from kaiwo.model.request import ANY_PARTITION, Request
 from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows, freeze
 from kaiwo.snapshot.node_table import MIB, MILLI, SIZE, USABLE
@@ -20,12 +20,12 @@ MANY = np.int64(1) << 40
 def eligible_devices(view: View, want: Request, nodes: Rows) -> BoolArray:
     """Healthy devices of the requested model, size and partition profile that it may use, whether free or not."""
     suitable = _suitable_devices(view, want, nodes)
-    return suitable & _is_within_share_bound(view, want, nodes) if _is_share_bounded(view, want) else suitable
+    return suitable & _is_within_share_bound(view, want, nodes) if is_share_bounded(view, want) else suitable
 
 
 def devices_beyond_share_bound(view: View, want: Request, nodes: Rows) -> BoolArray | None:
     """Devices that would serve it, but for a bound on the memory of one share; None: there is no bound."""
-    if not _is_share_bounded(view, want):
+    if not is_share_bounded(view, want):
         return None
     return _suitable_devices(view, want, nodes) & ~_is_within_share_bound(view, want, nodes)
 
@@ -46,14 +46,13 @@ def _suitable_devices(view: View, want: Request, nodes: Rows) -> BoolArray:
     return usable & _is_among(view.nodes.gpu_model[nodes], _wanted_models(view, want))
 
 
-def _is_share_bounded(view: View, want: Request) -> bool:
+def is_share_bounded(view: View, want: Request) -> bool:
     """True if its queue or some node bounds the memory of one share."""
     if not want.gpus or want.is_exclusive:
         return False
     if want.limits and want.limits.max_mib < ANY_MIB:
         return True
-    nodes = view.nodes
-    return nodes.once("bounds shares", lambda: bool((nodes.max_share_mib < ANY_MIB).any()))
+    return view.nodes.bounds_shares
 
 
 def _is_within_share_bound(view: View, want: Request, nodes: Rows) -> BoolArray:
@@ -124,7 +123,7 @@ def _times(view: View, want: Request, nodes: Rows) -> IntArray:
     milli, mib, size = gpus[:, MILLI], gpus[:, MIB], gpus[:, SIZE]
     is_limited = view.reservations is not None or want.reservation
     is_chosen = want.gpu_models or want.device_mib or is_limited or _must_check_profile(view, want)
-    is_chosen = is_chosen or _must_check_vendor(view, want) or _is_share_bounded(view, want)
+    is_chosen = is_chosen or _must_check_vendor(view, want) or is_share_bounded(view, want)
     usable = eligible_devices(view, want, nodes) if is_chosen else gpus[:, USABLE]
     times: IntArray
     if want.is_partition:
@@ -214,5 +213,7 @@ def fits_beside_others(view: View, want: Request, nodes: Rows) -> BoolArray:
     """The nodes where the request fits on devices that are partly used already."""
     gpus = view.of(nodes).gpus
     begun = (gpus[:, MILLI] < view.nodes.device_milli[nodes]) | (gpus[:, MIB] < gpus[:, SIZE])
+    if want.gpus and not begun.any():
+        return np.zeros(len(begun), np.bool_)
     beside: BoolArray = (begun & (pods_per_device(view, want, nodes) > 0)).sum(axis=1) >= want.gpus
     return beside

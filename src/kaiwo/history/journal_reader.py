@@ -65,6 +65,11 @@ class JournalReader:
             with self._explained(segment):
                 return segment.cycle(index)
 
+    def last_of_segments(self) -> list[int]:
+        """The number of the last cycle of each segment that has any, the oldest first; each begins with a base."""
+        with self._reading:
+            return [segment.last for segment in self._caught_up() if segment.numbers]
+
     def entries_until(self, number: int) -> Iterator[Entry]:
         """From the last base before the cycle to the cycle itself."""
         with self._reading:

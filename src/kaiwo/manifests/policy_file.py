@@ -17,7 +17,7 @@ from kaiwo.manifests.text.field_errors import FieldPath, show, suggest
 from kaiwo.manifests.text.field_reader import FieldReader
 from kaiwo.manifests.text.read_documents import read_single
 from kaiwo.manifests.values.quantities import read_duration_s, read_quantity
-from kaiwo.model.network.constraint import STRATEGIES
+from kaiwo.manifests.values.setting_values import read_strategy
 from kaiwo.model.policy import ACTIONS, DEFAULT_POLICY, Policy, TopologyWeights
 
 THE_FILE = "the policy file"
@@ -29,7 +29,7 @@ MAX_STEPS, MAX_POINTS, MAX_STRENGTH, MAX_PROMISES, MAX_WEIGHT = 1_000_000, 1_000
 def read_policy(text: str | bytes, where: str = THE_FILE) -> Policy:
     fields = FieldReader(read_single(text, where, "write all fields in one", "placement: spread"), where, [])
     past, weights, levels = fields.inner("pastUse"), fields.inner("scoreWeights"), fields.inner("topology")
-    terms = levels.inner("weights")
+    terms, only_for = levels.inner("weights"), levels.inner("onlyFor")
     policy = Policy(
         steps=fields.integer("steps", DEFAULT_POLICY.steps, 1, MAX_STEPS),
         gpu_strategy=fields.text("gpuStrategy", DEFAULT_POLICY.gpu_strategy),
@@ -38,6 +38,8 @@ def read_policy(text: str | bytes, where: str = THE_FILE) -> Policy:
         disabled_plugins=fields.texts("disabledPlugins"),
         actions=_read_actions(fields),
         victim_order=VICTIM_ORDERS[fields.choice("victimOrder", VICTIM_ORDERS, "lostWork")],
+        max_wait_s=fields.read("maxWait", _read_time_s, DEFAULT_POLICY.max_wait_s),
+        overdue_run_s=fields.read("overdueRun", _read_time_s, DEFAULT_POLICY.overdue_run_s),
         age_boost_milli=fields.read("ageBoost", _POINTS, 0),
         size_boost_milli=fields.read("sizeBoost", _POINTS, 0),
         share_with=read_share_rule(fields, "shareWith"),
@@ -50,7 +52,9 @@ def read_policy(text: str | bytes, where: str = THE_FILE) -> Policy:
         hold_off_s=fields.read("holdOff", read_duration_s, DEFAULT_POLICY.hold_off_s),
         past_use_half_life_s=past.read("halfLife", read_duration_s, 0),
         past_use_strength_milli=past.read("strength", _STRENGTH, DEFAULT_POLICY.past_use_strength_milli),
-        topology_strategy=levels.choice("strategy", STRATEGIES, DEFAULT_POLICY.topology_strategy),
+        topology_strategy=levels.read("strategy", read_strategy, DEFAULT_POLICY.topology_strategy),
+        domain_queues={name: only_for.texts(name) for name in sorted(only_for.names())},
+        replica_strategy=fields.text("replicaStrategy", DEFAULT_POLICY.replica_strategy),
         topology_weights=TopologyWeights(
             *(
                 terms.integer(name, getattr(DEFAULT_POLICY.topology_weights, name), 0, MAX_WEIGHT)
@@ -62,6 +66,7 @@ def read_policy(text: str | bytes, where: str = THE_FILE) -> Policy:
         raise past.path_of("halfLife").error('is missing; write after what time use counts half, such as "7d"')
     past.finish()
     terms.finish()
+    only_for.finish()
     levels.finish()
     fields.finish()
     return policy
@@ -81,6 +86,11 @@ def _read_actions(fields: FieldReader) -> tuple[str, ...]:
         way_out = "write [allocate] and what else a cycle should do"
         raise fields.path_of("actions").error(f"has no allocate, and without that nothing ever starts; {way_out}")
     return actions
+
+
+def _read_time_s(value: object, path: FieldPath) -> int:
+    """A duration that may be 0."""
+    return 0 if value in (0, "0") and not isinstance(value, bool) else read_duration_s(value, path)
 
 
 def _read_milli(value: object, path: FieldPath, example: str, least: int, most: int) -> int:

@@ -30,6 +30,11 @@ def count(value: int, noun: str) -> str:
     return f"{value} {noun}" if value == 1 else f"{value} {noun}s"
 
 
+def rate(mb_s: int) -> str:
+    """`25.0 GB/s`."""
+    return f"{mb_s // 1000}.{mb_s % 1000 // 100} GB/s"
+
+
 def thousandths(value: int) -> str:
     """500 is `0.5`, 8000 is `8`."""
     sign, (whole, rest) = "-" if value < 0 else "", divmod(abs(value), 1000)

@@ -7,6 +7,8 @@ from kaiwo.model.node import Node
 from kaiwo.model.plan import Nomination
 from kaiwo.model.planned_start import PlannedStart
 from kaiwo.model.queue import Queue
+from kaiwo.model.recovery import Recovery
+from kaiwo.model.request_mix import RequestPrices, SeenKind
 from kaiwo.model.reservation import Reservation
 from kaiwo.model.workload import Pod, Workload
 
@@ -15,10 +17,11 @@ class NodeChanged(msgspec.Struct, gc=False, frozen=True, tag="node"):
     node: Node
 
 
-class NodeGone(msgspec.Struct, gc=False, frozen=True, tag="node-gone"):
+class NodeGone(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag="node-gone"):
     """A node was removed. Its pods stay in the state until they are gone, too."""
 
     name: str
+    since_s: int = 0  # it is gone for certain since then, so nothing runs on it; 0: not known
 
 
 class QueueChanged(msgspec.Struct, gc=False, frozen=True, tag="queue"):
@@ -86,6 +89,18 @@ class TopologyGone(msgspec.Struct, gc=False, frozen=True, tag="topology-gone"):
     name: str
 
 
+class RecoveryChanged(msgspec.Struct, gc=False, frozen=True, tag="recovery"):
+    """A workload lost pods to a failure, or gets them back in another way than before."""
+
+    recovery: Recovery
+
+
+class RecoveryGone(msgspec.Struct, gc=False, frozen=True, tag="recovery-gone"):
+    """A workload has all its pods again."""
+
+    workload: str
+
+
 class StoppedForOthers(msgspec.Struct, gc=False, frozen=True, tag="stopped-for-others"):
     """A workload, or a part of it, was evicted so that others may start."""
 
@@ -102,11 +117,49 @@ class PastUsageChanged(msgspec.Struct, gc=False, frozen=True, tag="past-use"):
     strength_milli: int
 
 
+class RequestMixChanged(msgspec.Struct, gc=False, frozen=True, tag="request-mix"):
+    """The whole mix of requests that was learned so far: the base of a journal, or known in advance."""
+
+    kinds: tuple[SeenKind, ...]
+    arrivals: int
+    arrived_milli: int
+
+
+class NodeFailuresSeen(msgspec.Struct, gc=False, frozen=True, tag="node-failures"):
+    """How often nodes have failed, with old failures faded: the base of a journal has it."""
+
+    weights: dict[str, int]
+
+
+class PricesChanged(msgspec.Struct, gc=False, frozen=True, tag="request-prices"):
+    """What the mix of requests makes of free GPUs was computed anew: see gpus.prices."""
+
+    prices: RequestPrices
+
+
 class SharingRulesInUse(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag="sharing-rules"):
     """The policy's rule about who may share a GPU, and the words of all rules that have been in use."""
 
     everywhere: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
+
+
+class StartRefused(msgspec.Struct, gc=False, frozen=True, tag="start-refused"):
+    """A plugin refused the place that a cycle gave to a workload. It waits until then, and is tried again."""
+
+    workload: str
+    plugin: str
+    why: str
+    until_s: int  # 0: that is over, because the plugin no longer takes part
+
+
+class PoolsChanged(msgspec.Struct, gc=False, frozen=True, tag="pools"):
+    """Resources that plugins count over all nodes together, such as floating licences: how much there is of each.
+
+    The nodes of the same batch offer them as extended resources, each as much as the whole pool.
+    """
+
+    pools: dict[str, int]
 
 
 class ClockMoved(msgspec.Struct, gc=False, frozen=True, tag="clock-moved"):
@@ -120,5 +173,6 @@ Event = (
     NodeChanged | NodeGone | QueueChanged | QueueGone | WorkloadChanged | WorkloadGone | PodChanged | PodGone
     | NominationChanged | NominationGone | PlannedStartChanged | PlannedStartGone | ReservationChanged
     | ReservationGone | PastUsageChanged | StoppedForOthers | SharingRulesInUse | ClockMoved | TopologyChanged
-    | TopologyGone
+    | TopologyGone | StartRefused | PoolsChanged | RecoveryChanged | RecoveryGone | RequestMixChanged | PricesChanged
+    | NodeFailuresSeen
 )  # fmt: skip

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from kaiwo.model.gpu import Gpu
+from kaiwo.model.gpus.gpu import Gpu
 
 MAX_VIRTUAL_NODES = 10_000  # in a virtual cluster
 
@@ -38,6 +38,20 @@ class Taint(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     effect: str = "NoSchedule"  # NoSchedule | PreferNoSchedule | NoExecute
 
 
+SPARE_TAINT = "kaiwo.ai/spare"  # a node with this taint takes only pods that lost their place to a failure
+
+
+class NodeFailure(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
+    """What is known and remembered about failures of a node: see `model.recovery`."""
+
+    since_s: int = 0  # it does not work since then; 0: it works
+    is_fenced: bool = False  # nothing can run on it any more: it is switched off, or cut off for good
+    times: int = 0  # how often it failed in the last day
+    last_s: int = 0  # when it failed last
+    out_until_s: int = 0  # it came and went: it takes no new work before then
+    bad_for: tuple[str, ...] = ()  # workloads that lost pods here, and do not come back
+
+
 class Node(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     """What a machine offers when nothing runs on it."""
 
@@ -53,3 +67,19 @@ class Node(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     cordoned: bool = False
     reason: str = ""  # why it is not ready or cordoned
     wiring: DeviceLinks = DeviceLinks()  # between its devices
+    failure: NodeFailure = NodeFailure()
+
+
+class CountedAmounts(msgspec.Struct, frozen=True):
+    """Extended resources that plugins count on top of what the nodes report."""
+
+    on_nodes: dict[str, dict[str, int]] = {}  # by resource and node
+    floating: dict[str, int] = {}  # by resource: a pool that pods share wherever they run
+
+    def __bool__(self) -> bool:
+        return bool(self.on_nodes or self.floating)
+
+    def of(self, node: str) -> dict[str, int]:
+        """What one node offers. Of a floating resource that is the whole pool; the pool itself is checked elsewhere."""
+        found = {name: amounts[node] for name, amounts in self.on_nodes.items() if node in amounts}
+        return found | self.floating

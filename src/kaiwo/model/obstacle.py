@@ -17,6 +17,7 @@ class Reason(enum.StrEnum):
     DEPENDENCY = "waits-for-workload"
     DEPENDENCY_FAILED = "dependency-failed"
     NOT_BEFORE = "not-before"
+    ARRAY_SLOTS = "array-slots-in-use"  # its array runs at most so many tasks at once
     NO_QUEUE = "no-such-queue"
     QUEUE_NOT_LEAF = "queue-has-children"
     QUEUE_ACCESS = "queue-not-for-it"  # its queue lists namespaces or users, and it is of none of them
@@ -28,6 +29,8 @@ class Reason(enum.StrEnum):
     NODE_RULES = "node-rules"
     NODE_TAINTED = "node-tainted"
     NODE_AVOIDED = "node-avoided"
+    BANDWIDTH = "not-enough-bandwidth"  # of the links between its pods
+    DOMAIN_CLOSED = "domain-closed"  # by the access rules of a topology
     PODS_NOT_NEAR = "no-required-pods-near"
     PODS_TOO_NEAR = "other-pods-too-near"
     PODS_UNEVEN = "pods-spread-unevenly"
@@ -62,6 +65,7 @@ class Reason(enum.StrEnum):
     PROMISED = "planned-start-of-others"  # it would fit, but would not end in time
     RELEASING = "waits-for-release"
     PLUGIN = "refused-by-plugin"
+    NOT_PERMITTED = "start-not-permitted"  # it had a place, and a plugin did not let it start there yet
     NOT_TRIED = "not-tried-yet"  # the cycle's step budget ran out first
 
 
@@ -136,6 +140,22 @@ Protection = ProtectedByBudget | ProtectedByMinRunTime | EvictionBudgetSpent
 
 
 class NodesExcluded(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag="nodes-excluded"):
+    excluded: int
+    total: int
+
+
+class BandwidthShort(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag="bandwidth-short"):
+    """What each pod needs, and what the fastest node can send, in MB/s."""
+
+    need_mb_s: int
+    port_mb_s: int
+
+
+class ClosedDomains(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag="closed-domains"):
+    """Nodes in domains that the workload's queue and namespace may not use."""
+
+    domains: tuple[str, ...]  # the first of them, by name
+    more: int  # how many others
     excluded: int
     total: int
 
@@ -232,6 +252,7 @@ class LevelShort(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag=
     topology: str = ""
     is_home: bool = False  # other pods of it run there, so no other domain counts
     known: tuple[str, ...] = ()  # where the level does not exist: those that do
+    is_too_small: bool = False  # no domain of this level has room, even if nothing else ran
 
 
 class QueueTakes(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag="queue-takes"):
@@ -308,6 +329,12 @@ class RetryReason(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag
     why: str
 
 
+class FloatingPool(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag="floating-pool"):
+    """A resource that is counted over all nodes together."""
+
+    total: int
+
+
 class RunTime(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag="run-time"):
     source: RunTimeSource
 
@@ -337,7 +364,8 @@ Facts = (
     NodesExcluded | VendorMissing | TopologyLabelMissing | ClosestNode | SizeBound | NotOffered | MoreBesideTenants
     | MpsOnAmd | ModelsPresent | ModeMissing | NoSuchMode | GangBound | QueueBound | NeverReclaims | OverQuota
     | ReclaimBound | NodeBound | SearchGaveUp | WorkProtected | WaitsUntil | RetryReason | RunTime | ReservedBy
-    | ReservationUnusable | QueueTakes | SharedByOthers | ShareBound | LevelShort
+    | ReservationUnusable | QueueTakes | SharedByOthers | ShareBound | LevelShort | ClosedDomains
+    | BandwidthShort | FloatingPool
 )  # fmt: skip
 
 

@@ -5,9 +5,10 @@ import enum
 import msgspec
 
 from kaiwo.model.affinity import PodAffinity
-from kaiwo.model.gpu import Share, ShareRule
+from kaiwo.model.gpus.gpu import Share, ShareRule
 from kaiwo.model.obstacle import Obstacle
 from kaiwo.model.planned_start import PlannedStart
+from kaiwo.model.recovery import BadNode, Recovery
 from kaiwo.model.reservation import PickedDevices
 
 
@@ -19,6 +20,7 @@ class Start(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     node: str
     devices: tuple[Share, ...] = ()
     until_s: int = 0  # backfilled work is evicted from then on if a planned start needs the place; 0: not backfilled
+    annotations: tuple[tuple[str, str], ...] = ()  # what `bind` plugins give it; `decide` gives none
 
 
 class EvictionCause(enum.StrEnum):
@@ -31,6 +33,7 @@ class EvictionCause(enum.StrEnum):
     RECOVERY = "recovery"
     RESERVATION = "reservation"  # the GPUs are reserved for others now, or its owner's reservation ended
     EXPIRED = "expired"  # its allocation expired
+    FOREIGN_BINDING = "bound-by-others"  # somebody else than the scheduler chose its GPUs
 
 
 # What an eviction budget counts.
@@ -108,16 +111,21 @@ class Plan(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     reserved: tuple[PickedDevices, ...] = ()  # devices picked for reservations of a number of GPUs
     promises: tuple[PlannedStart, ...] = ()  # planned starts that are new or changed since the last plan
     unpromised: tuple[str, ...] = ()  # workloads that lost their planned start: they start now, or cannot
+    overdue: tuple[str, ...] = ()  # workloads that start where a place was kept for them because they waited too long
     expired: tuple[str, ...] = ()  # workloads whose allocation has expired: they end
     notes: tuple[Note, ...] = ()
     steps: int = 0
     rules: str = ""  # a digest of the policy and the plugins: when it changes, every class is tried again
     domains: tuple[DomainChoice, ...] = ()  # for work with levels that starts or is nominated
+    recoveries: tuple[Recovery, ...] = ()  # work that lost pods to failures: what is new or changed since the last plan
+    recovered: tuple[str, ...] = ()  # workloads that have all their pods again
+    bad_nodes: tuple[BadNode, ...] = ()  # nodes to remember, on which a workload lost pods
 
     @property
     def is_empty(self) -> bool:
         decided = self.starts or self.evictions or self.nominations or self.given_up
-        return not (decided or self.reserved or self.expired or self.promises or self.unpromised)
+        is_remembered = self.recoveries or self.recovered or self.bad_nodes
+        return not (decided or self.reserved or self.expired or self.promises or self.unpromised or is_remembered)
 
 
 def encode_plan(plan: Plan) -> bytes:

@@ -8,7 +8,7 @@ import enum
 
 import msgspec
 
-from kaiwo.model.gpu import Share
+from kaiwo.model.gpus.gpu import Share
 from kaiwo.model.workload import Workload
 
 
@@ -39,6 +39,12 @@ class PlannedStart(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     after: tuple[str, ...] = ()  # the workloads it waits for: the last to leave its place
     delay: DelayCause | None = None  # why it last became later
     delayed_by: str = ""  # the workload or node that caused it
+    is_overdue: bool = False  # it waited too long: no other work starts on its place, however important
+
+    @property
+    def is_time_known(self) -> bool:
+        """Overdue work may wait on its place for work of unknown run time."""
+        return not self.is_overdue or self.start_s > self.made_s
 
     @property
     def nodes(self) -> tuple[str, ...]:

@@ -3,8 +3,8 @@
 import msgspec
 
 from kaiwo.model.errors import ConfigError
-from kaiwo.model.gpu import ShareRule
-from kaiwo.model.network.constraint import CONSOLIDATED, STRATEGIES
+from kaiwo.model.gpus.gpu import ShareRule
+from kaiwo.model.network.constraint import CONSOLIDATED, STRATEGIES, plugin_strategy
 
 ACTIONS = ("allocate", "consolidate", "reclaim", "preempt", "stale-gangs")  # of a cycle
 VICTIM_ORDERS = ("lost-work", "youngest")
@@ -46,18 +46,24 @@ class Policy(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     topology_strategy: str = CONSOLIDATED  # of work that states levels but no strategy: see STRATEGIES
     topology_weights: TopologyWeights = TopologyWeights()
     spare_ending_s: int = 0  # running work that is expected to end within this time is not stopped for others
+    domain_queues: dict[str, tuple[str, ...]] = {}  # by domain: the queues whose work with levels may use it; else all
+    replica_strategy: str = "fewest-pods"  # name of the plugin that divides GPUs over pods
+    max_wait_s: int = 86_400  # work that waited this long is overdue: a place is kept free for it; 0: never
+    overdue_run_s: int = 3600  # overdue work that has started is not stopped for others for this long
 
     def __post_init__(self) -> None:
         if self.steps < 1:
             raise ConfigError(f"the policy's steps are {self.steps}; give a cycle at least 1")
         if self.promises < 0 or not 0 <= self.large_permille <= 1000:
             raise ConfigError("the policy's promises must be 0 or more, and large_permille from 0 to 1000")
+        if self.max_wait_s < 0 or self.overdue_run_s < 0:
+            raise ConfigError("the policy's max_wait_s and overdue_run_s must be 0 or more")
         for name, given, known in (
             ("actions", self.actions, ACTIONS),
             ("victim_order", (self.victim_order,), VICTIM_ORDERS),
             ("topology_strategy", (self.topology_strategy,), STRATEGIES),
         ):
-            unknown = [each for each in given if each not in known]
+            unknown = [each for each in given if each not in known and not plugin_strategy(each)]
             if unknown:
                 raise ConfigError(f"unknown '{unknown[0]}' in the policy's {name}; choose from: {', '.join(known)}")
 

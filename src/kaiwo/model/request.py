@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kaiwo.model.affinity import VENDOR_LABEL, NodeAlternatives, NodePreference, NodeRule, PodAffinity
-from kaiwo.model.gpu import (
+from kaiwo.model.gpus.gpu import (
     DEMANDS_LIMITS,
     MIN_LIMITED_GRADE,
     TAKES_TURNS,
@@ -22,7 +22,7 @@ from kaiwo.model.gpu import (
     ShareRule,
     is_grade_enough,
 )
-from kaiwo.model.partition_modes import smallest_partition_milli
+from kaiwo.model.gpus.partition_modes import smallest_partition_milli
 
 ANY_PARTITION = "any"
 # No cluster has this much. Larger requests are stored as this, so that sums fit in 64 bits.
@@ -41,7 +41,7 @@ class Toleration(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
 class Request(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     """Whole GPUs, a fraction of each of `gpus` devices, memory on each of them, or both: then the larger need binds."""
 
-    LATER_FIELDS: ClassVar[int] = 4  # see `model.digest`
+    LATER_FIELDS: ClassVar[int] = 5  # see `model.digest`
 
     cpu_milli: int = 0
     memory_mib: int = 0
@@ -68,6 +68,7 @@ class Request(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     tenant: GpuTenant | None = None  # filled in where such rules are in use: see snapshot.sharing_rules
     threads_milli: int = 0  # of the multiprocessors that an MPS client may use; 0: as many as its share
     limits: ShareLimits | None = None  # filled in where its queues bound its shares: see snapshot.sharing_rules
+    closed_domains: tuple[str, ...] = ()  # of the network, as TOPOLOGY/DOMAIN: see snapshot.network.domain_access
 
     @property
     def is_whole(self) -> bool:

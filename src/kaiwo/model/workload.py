@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kaiwo.model.affinity import PodAffinity
-from kaiwo.model.gpu import WHOLE_MILLI, Share, ShareRule
+from kaiwo.model.gpus.gpu import WHOLE_MILLI, Share, ShareRule
 from kaiwo.model.network.constraint import TopologyConstraint
 from kaiwo.model.request import Request
 
@@ -167,6 +167,8 @@ class Workload(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     placement_strategy: str = ""
     segment_size: int = 0
     segment_level: str = ""
+    array_slots: int = 0  # its array runs at most this many tasks at once, and so many run; 0: it may start
+    bandwidth_mb_s: int = 0  # what each pod must be able to send to the others; 0: whatever there is
 
     @property
     def pods(self) -> int:
@@ -176,10 +178,10 @@ class Workload(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     def levels(self) -> TopologyConstraint | None:
         """How near to each other all its pods run; None: it does not say."""
         asked = self.required_level or self.preferred_level or self.placement_strategy or self.segment_level
-        if not asked:
+        if not asked and not self.bandwidth_mb_s:
             return None
         levels = (self.required_level, self.preferred_level, self.placement_strategy)
-        return TopologyConstraint(self.topology, *levels, self.segment_size, self.segment_level)
+        return TopologyConstraint(self.topology, *levels, self.segment_size, self.segment_level, self.bandwidth_mb_s)
 
 
 class Phase(enum.StrEnum):
@@ -212,6 +214,8 @@ class Pod(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     until_s: int = 0  # it is backfilled before a planned start: see `Start`
     beside: str = ""  # what it means to other tenants: see `Request.beside`
     share_with: ShareRule = ()  # with whom it shares a GPU, by its own rule: see `Request`
+    annotations: tuple[tuple[str, str], ...] = ()  # see `Start`
+    charged_to: str = ""  # the queue that pays for a foreign pod, or for one that takes long to go; else its workload's
 
 
 def pod_name(role: Role, index: int) -> str:

@@ -22,6 +22,7 @@ class ValueKind(enum.Enum):
     COUNT = enum.auto()
     LEVEL = enum.auto()  # of a topology, or a node label
     STRATEGY = enum.auto()  # how pods are placed in the domains of a level
+    BANDWIDTH = enum.auto()  # in MB/s
 
 
 class WorkloadField(NamedTuple):
@@ -65,4 +66,6 @@ FIELDS = (
                   help="This many pods, by index, share one domain of the segment level."),
     WorkloadField("segment_level", ValueKind.LEVEL, "segmentLevel", "kaiwo.ai/segment-level", "--segment-level",
                   "LEVEL", default="", help="Level of which each segment of pods uses one domain."),
+    WorkloadField("bandwidth_mb_s", ValueKind.BANDWIDTH, "bandwidth", "kaiwo.ai/bandwidth", "--bandwidth", "RATE",
+                  help="Bandwidth that each pod needs to the others, such as 200Gbps or 25GB/s; else wait."),
 )  # fmt: skip

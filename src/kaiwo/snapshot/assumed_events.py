@@ -12,6 +12,8 @@ from kaiwo.model.events import (
     PlannedStartChanged,
     PlannedStartGone,
     PodChanged,
+    RecoveryChanged,
+    RecoveryGone,
     ReservationChanged,
 )
 from kaiwo.model.plan import Plan, Start
@@ -42,6 +44,8 @@ def assume(state: "ClusterState", plan: Plan, now_s: int) -> tuple[Event, ...]:
         events.append(ReservationChanged(replace(kept, picked=picked.devices)))
     events.extend(PlannedStartGone(name) for name in plan.unpromised)
     events.extend(PlannedStartChanged(planned) for planned in plan.promises)
+    events.extend(RecoveryGone(name) for name in plan.recovered)
+    events.extend(RecoveryChanged(recovery) for recovery in plan.recoveries)
     return tuple(events)
 
 
@@ -49,5 +53,5 @@ def assumed_pod(start: Start, request: Request, now_s: int) -> Pod:
     return Pod(
         start.workload, start.pod, start.node, Phase.ASSUMED, start.devices,
         request.cpu_milli, request.memory_mib, request.extended, now_s,
-        request.neighbours, start.until_s, request.beside, request.share_with,
+        request.neighbours, start.until_s, request.beside, request.share_with, start.annotations,
     )  # fmt: skip

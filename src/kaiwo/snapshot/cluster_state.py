@@ -13,6 +13,7 @@ from kaiwo.model.events import (
     ClockMoved,
     Event,
     NodeChanged,
+    NodeFailuresSeen,
     NodeGone,
     NominationChanged,
     NominationGone,
@@ -21,11 +22,17 @@ from kaiwo.model.events import (
     PlannedStartGone,
     PodChanged,
     PodGone,
+    PoolsChanged,
+    PricesChanged,
     QueueChanged,
     QueueGone,
+    RecoveryChanged,
+    RecoveryGone,
+    RequestMixChanged,
     ReservationChanged,
     ReservationGone,
     SharingRulesInUse,
+    StartRefused,
     StoppedForOthers,
     TopologyChanged,
     TopologyGone,
@@ -38,8 +45,10 @@ from kaiwo.model.plan import DomainChoice, Nomination, Plan
 from kaiwo.model.planned_start import PlannedStart, expected_run_s
 from kaiwo.model.queue import Queue, queue_that_refuses
 from kaiwo.model.request import Request
+from kaiwo.model.request_mix import RequestPrices
 from kaiwo.model.workload import Pod, Role, Workload, differs_only_in_checkpoint, pod_name
 from kaiwo.snapshot.allocations import (
+    PreemptibleWork,
     allocations_of,
     charge,
     count_as_tenant,
@@ -52,7 +61,11 @@ from kaiwo.snapshot.backlog import Backlog, OrderFault, OrderKeys, RoleNeed, Rol
 from kaiwo.snapshot.capped_priorities import CappedPriorities, may_change_caps
 from kaiwo.snapshot.eligibility import gate_obstacles, is_impossible
 from kaiwo.snapshot.eviction_history import record_stop, recorded_stops
+from kaiwo.snapshot.failed_places import FailedPlaces, end_rests, recovery_changed, recovery_gone
 from kaiwo.snapshot.gpu_model_usage import usage_by_model
+from kaiwo.snapshot.learned.node_failures import NodeFailures
+from kaiwo.snapshot.learned.seen_requests import SeenRequests
+from kaiwo.snapshot.network.domain_access import AccessRules, domain_access_changed, queues_of_access_changed
 from kaiwo.snapshot.node_table import Allocation, EditableNodeTable
 from kaiwo.snapshot.pod_affinity_counts import AffinityCounts
 from kaiwo.snapshot.queue_table import EditableQueueTable, ResourceVector
@@ -68,7 +81,7 @@ from kaiwo.snapshot.sharing_rules import (
 )
 from kaiwo.snapshot.snapshot import Snapshot
 from kaiwo.snapshot.subgroup_choices import choices_of
-from kaiwo.snapshot.timed_changes import apply_timed_changes, clock_moved
+from kaiwo.snapshot.timed_changes import apply_timed_changes, clock_moved, is_gate_over, pools_changed, start_refused
 
 
 def by_priority_then_age(workload: Workload) -> tuple[OrderKeys, tuple[OrderFault, ...]]:
@@ -94,18 +107,26 @@ class ClusterState:
         self.planned_starts: dict[str, PlannedStart] = {}  # by workload
         self.used: dict[str, ResourceVector] = {}  # by leaf queue: pods and nominations
         self.non_preemptible: dict[str, ResourceVector] = {}  # the non-preemptible part
+        self.preemptible = PreemptibleWork()
         self.priorities = CappedPriorities()
         self.backlog = Backlog(order)
         self.affinity_counts = AffinityCounts()
         self.nodes = EditableNodeTable()
         self.queues = EditableQueueTable()
         self.past_usage: PastUsageChanged | None = None
+        self.seen_requests, self.node_failures = SeenRequests(), NodeFailures()
+        self.prices: RequestPrices | None = None  # None: too little was seen, or there is nothing to protect
         self.last_stop: dict[str, StoppedForOthers] = {}  # by workload
+        self.started_overdue: set[str] = set()  # workloads that started where a place was kept for them: see Plan
         self.recent_stops: dict[str, tuple[StoppedForOthers, ...]] = {}  # by queue: within its last hour
         self.releasing: set[tuple[str, str]] = set()  # (workload, pod) whose space comes free soon
         self.below_minimum: set[str] = set()  # workloads that run below their minimum
+        self.refused_starts: dict[str, StartRefused] = {}  # by workload: by a plugin, until some time
+        self.pools: dict[str, int] = {}  # extended resources that are counted over all nodes together
         self.reservations = ReservationIndex()
         self.sharing = SharingRules()  # who may share a GPU with whom
+        self.domain_access = AccessRules()  # who may use which domains of the network
+        self.failures = FailedPlaces()  # what does not work, and who lost pods there
         self.expiring: dict[str, int] = {}  # by workload: when its allocation expires
         self.ended_expired: set[str] = set()  # of those, the workloads that a plan has ended
         self.is_cycle_due = False  # see needs_cycle
@@ -138,7 +159,7 @@ class ClusterState:
     def snapshot(self, now_s: int) -> Snapshot:
         """The frozen state for one cycle. `decide` refuses it once the state was patched."""
         for name in self.backlog.pop_due(now_s):
-            if name in self.backlog.gated and self.workloads[name].not_before_s <= now_s:
+            if name in self.backlog.gated and is_gate_over(self, name, now_s):
                 self.version += 1
                 self._requeue(name, now_s)
         if 0 < self.look_again_s <= now_s:
@@ -147,6 +168,8 @@ class ClusterState:
             self.retry_all_classes()
             # Even where nothing waits, the place of a lost gang member is given up when its time is over.
             self.is_cycle_due = self.is_cycle_due or bool(self.lost_places)
+        if self.failures.resting:
+            end_rests(self, now_s)
         if self.reservations.objects or self.reservations.live or self.expiring:
             apply_timed_changes(self, now_s, self._requeue)
         self.refresh_tables()
@@ -164,6 +187,7 @@ class ClusterState:
         self.rules_digest = plan.rules or self.rules_digest
         self.is_cycle_due = False
         self.ended_expired.update(plan.expired)
+        self.started_overdue.update(plan.overdue)
         self.look_again_s = min(filter(None, (self.look_again_s, plan.look_again_s)), default=0)
         for choice in plan.domains:
             others = [each for each in self.domain_choices.get(choice.workload, ()) if each.part != choice.part]
@@ -190,6 +214,12 @@ class ClusterState:
             *(PlannedStartChanged(planned) for _, planned in sorted(self.planned_starts.items())),
             *([self.past_usage] if self.past_usage is not None else ()),
             *recorded_stops(self),
+            *self.seen_requests.as_events(),
+            *self.node_failures.as_events(),
+            *([PricesChanged(self.prices)] if self.prices is not None else ()),
+            *(refused for _, refused in sorted(self.refused_starts.items())),
+            *([PoolsChanged(self.pools)] if self.pools else ()),
+            *self.failures.events(),
             *([SharingRulesInUse(rules.everywhere, rules.in_use)] if (rules := self.sharing).in_use else ()),
         )
 
@@ -205,7 +235,7 @@ class ClusterState:
         for name in (
             "node_objects", "queue_objects", "topology_objects", "domain_choices", "workloads", "used",
             "non_preemptible", "pods", "allocations_on", "nominations", "last_stop", "recent_stops",
-            "planned_starts", "expiring",
+            "planned_starts", "expiring", "refused_starts", "pools",
         ):  # fmt: skip
             setattr(other, name, dict(getattr(self, name)))
         other._shared_with_original = {
@@ -216,12 +246,22 @@ class ClusterState:
         other.to_requeue, other.below_minimum, other.releasing = {}, set(self.below_minimum), set(self.releasing)
         other.lost_places, other.topologies_stale = set(self.lost_places), set(self.topologies_stale)
         other.reservations, other.ended_expired = self.reservations.copy(), set(self.ended_expired)
-        other.sharing = self.sharing.copy()
+        other.sharing, other.seen_requests = self.sharing.copy(), self.seen_requests.copy()
+        other.node_failures = self.node_failures.copy()
+        other.sharing, other.domain_access = self.sharing.copy(), self.domain_access.copy()
+        other.preemptible = self.preemptible.copy()
+        other.failures = self.failures.copy()
+        other.started_overdue = set(self.started_overdue)
         other.caches = {key: dict(value) for key, value in self.caches.items()}
         return other
 
     def _node_changed(self, event: NodeChanged) -> None:
         node = event.node
+        if self.node_failures.note(self.node_objects.get(node.name), node, len(self.node_objects)):
+            self.caches.clear()  # scores of all nodes: what is normal has changed
+        self.is_cycle_due = self.is_cycle_due or self.failures.has_news(node, self.node_objects.get(node.name))
+        for name in self.failures.node_changed(node):
+            self.to_requeue[name] = None  # it may not use the same nodes as before
         self.node_objects[node.name] = node
         self.queues_stale = self.queues_stale or bool(self.queues.models)  # its GPU models may have changed
         self.reservations.forget_positions()
@@ -239,6 +279,9 @@ class ClusterState:
         self.backlog.recheck_impossible()
 
     def _node_gone(self, event: NodeGone) -> None:
+        for name in self.failures.node_gone(event):
+            self.to_requeue[name] = None
+        self.is_cycle_due = self.is_cycle_due or bool(event.since_s)
         if self.node_objects.pop(event.name, None) is not None:
             self.nodes_stale = True
             self.queues_stale = self.queues_stale or bool(self.queues.models)
@@ -247,13 +290,18 @@ class ClusterState:
     def _topology_changed(self, event: TopologyChanged) -> None:
         if self.topology_objects.get(event.topology.name) != event.topology:
             self.topology_objects[event.topology.name] = event.topology
+            is_cut = self.failures.topology_changed(event.topology.name, event.topology)
+            self.is_cycle_due = self.is_cycle_due or is_cut
             self.topologies_stale.add(event.topology.name)
             self.retry_all_classes()
+            domain_access_changed(self)
 
     def _topology_gone(self, event: TopologyGone) -> None:
         if self.topology_objects.pop(event.name, None) is not None:
+            self.failures.topology_changed(event.name, None)
             self.topologies_stale.add(event.name)
             self.retry_all_classes()
+            domain_access_changed(self)
 
     def refresh_tables(self) -> None:
         """Rebuild the tables when the set of nodes or queues changed."""
@@ -286,6 +334,7 @@ class ClusterState:
         self.queue_objects[event.queue.name] = event.queue
         self._rules_changed(before, event.queue)
         rules_of_queue_changed(self, before, event.queue)
+        queues_of_access_changed(self, before, event.queue)
         self.queues_stale = True
         self.reservations.forget_queue_paths()
         self.retry_all_classes()
@@ -294,6 +343,7 @@ class ClusterState:
         if (gone := self.queue_objects.pop(event.name, None)) is not None:
             self._rules_changed(gone, None)
             rules_of_queue_changed(self, gone, None)
+            queues_of_access_changed(self, gone, None)
             self.queues_stale = True
             self.reservations.forget_queue_paths()
             self.retry_all_classes()
@@ -327,6 +377,17 @@ class ClusterState:
         self.past_usage = event
         self.retry_all_classes()  # shares have changed
 
+    def _request_mix_changed(self, event: RequestMixChanged) -> None:
+        self.seen_requests.replace(event)
+
+    def _node_failures_seen(self, event: NodeFailuresSeen) -> None:
+        self.node_failures.weights = dict(event.weights)
+        self.caches.clear()
+
+    def _prices_changed(self, event: PricesChanged) -> None:
+        self.prices = event.prices
+        self.caches.clear()  # scores at the prices of before
+
     def _workload_changed(self, event: WorkloadChanged) -> None:
         workload = self.priorities.capped(event.workload, self.queue_objects)
         before = self.workloads.get(workload.name)
@@ -348,9 +409,14 @@ class ClusterState:
         has_other_demand = before is not None and (before.roles, before.queue) != (workload.roles, workload.queue)
         if has_other_demand and self._limits_other_queues(workload.name):
             self.retry_all_classes()
+        if before is None:
+            self.seen_requests.add(workload)
         rules_of_workload_changed(self, workload)
         if self.sharing.in_use:
             count_as_tenant(self, workload.name, before, workload)
+        if workload.name in self.pods:
+            self.preemptible.count(before, -1)
+            self.preemptible.count(workload, +1)
         self.workloads[workload.name] = workload
         if workload.expires_s or workload.name in self.expiring:
             self._set_expiry(workload.name, workload.expires_s)
@@ -364,12 +430,17 @@ class ClusterState:
         if workload is None:
             return
         self.domain_choices.pop(event.name, None)
+        if event.name in self.pods:
+            self.preemptible.count(workload, -1)
+        self.failures.recoveries.pop(event.name, None)
         if self._limits_other_queues(event.name):
             self.retry_all_classes()
         self.backlog.remove(event.name)
         self.priorities.forget(event.name)
         self.below_minimum.discard(event.name)
         self.last_stop.pop(event.name, None)
+        self.started_overdue.discard(event.name)
+        self.refused_starts.pop(event.name, None)
         self._set_expiry(event.name, 0)
         self._planned_start_gone(PlannedStartGone(event.name))
         for held in allocations_of(self, event.name):
@@ -413,7 +484,14 @@ class ClusterState:
         needs = []
         number = self.backlog.shapes.shape_of
         # Without reservations, and rules about sharing and shares, this costs nothing.
-        has_access = self.reservations.live or workload.reservation or self.sharing.in_use or self.sharing.has_limits
+        has_access = (
+            self.reservations.live
+            or workload.reservation
+            or self.sharing.in_use
+            or self.sharing.has_limits
+            or self.domain_access.in_use
+            or self.failures.concerns(workload.name)
+        )
         for role in workload.roles:
             present = 0 if not pods else sum(1 for i in range(role.count) if pod_name(role, i) in pods)
             missing = role.count - present
@@ -437,8 +515,10 @@ class ClusterState:
         return tuple(need._replace(missing=count) for need, count in zip(needs, left, strict=True))
 
     def request_of(self, workload: Workload, role: Role) -> Request:
-        request = self.reservations.with_access(workload, role.request, self.queue_objects)
-        return self.sharing.with_tenant(workload, request, self.queue_objects)
+        request = self.failures.with_memory(workload.name, role.request)
+        request = self.reservations.with_access(workload, request, self.queue_objects)
+        request = self.sharing.with_tenant(workload, request, self.queue_objects)
+        return self.domain_access.with_closed(workload, request, self.queue_objects)
 
     def _set_expiry(self, name: str, at_s: int) -> None:
         if at_s and self.expiring.get(name) != at_s:
@@ -513,9 +593,16 @@ _PATCHES: dict[type, Callable[[ClusterState, Any], None]] = {
     ReservationChanged: ClusterState._reservation_changed,
     ReservationGone: ClusterState._reservation_gone,
     PastUsageChanged: ClusterState._past_usage_changed,
+    RequestMixChanged: ClusterState._request_mix_changed,
+    PricesChanged: ClusterState._prices_changed,
+    NodeFailuresSeen: ClusterState._node_failures_seen,
     StoppedForOthers: record_stop,
     SharingRulesInUse: rules_of_policy_changed,
     TopologyChanged: ClusterState._topology_changed,
     TopologyGone: ClusterState._topology_gone,
+    RecoveryChanged: recovery_changed,
+    RecoveryGone: recovery_gone,
     ClockMoved: clock_moved,
+    StartRefused: start_refused,
+    PoolsChanged: pools_changed,
 }

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kaiwo.model.gpu import WHOLE_MILLI
+from kaiwo.model.gpus.gpu import WHOLE_MILLI
 from kaiwo.model.obstacle import Obstacle, QueueTakes, Reason, RetryReason
 from kaiwo.model.queue import Queue, queue_that_refuses
 from kaiwo.model.request import Request
 from kaiwo.model.workload import RELEASING_PHASES, Workload
+from kaiwo.snapshot.array_types import IntArray
 from kaiwo.snapshot.backlog import WaitingClass
 from kaiwo.snapshot.node_table import SIZE, NodeTable
 from kaiwo.snapshot.queue_table import QueueTable
@@ -35,6 +36,12 @@ def gate_obstacles(state: "ClusterState", workload: Workload, now_s: int) -> tup
     if workload.not_before_s > now_s:
         why = RetryReason(workload.not_before_why) if workload.not_before_why else None
         found.append(Obstacle(Reason.NOT_BEFORE, workload.not_before_s, 0, "s", facts=why))
+    refused = state.refused_starts.get(workload.name)
+    if refused is not None and refused.until_s > now_s:
+        facts = RetryReason(refused.why)
+        found.append(Obstacle(Reason.NOT_PERMITTED, refused.until_s, 0, "s", refused.plugin, facts))
+    if workload.array_slots:
+        found.append(Obstacle(Reason.ARRAY_SLOTS, workload.array_slots + 1, workload.array_slots, "tasks"))
     if 0 < workload.expires_s <= now_s:
         found.append(Obstacle(Reason.EXPIRED, workload.expires_s, 0, "s", workload.name))
     pods = state.pods.get(workload.name)
@@ -71,8 +78,14 @@ def most_pods_when_empty(nodes: NodeTable, want: Request) -> int:
 
 
 def _most_pods(nodes: NodeTable, want: Request) -> int:
+    pods = pods_by_node_when_empty(nodes, want)
+    return int(np.minimum(pods, UNCOUNTED // max(1, len(pods))).sum())
+
+
+def pods_by_node_when_empty(nodes: NodeTable, want: Request) -> IntArray:
+    """The same for each node."""
     if any(name not in nodes.extended_names for name, _ in want.extended):
-        return 0
+        return np.zeros(len(nodes.names), np.int64)
     pods = np.full(len(nodes.names), UNCOUNTED, np.int64)
     if want.cpu_milli:
         pods = np.minimum(pods, nodes.cpu_size // want.cpu_milli)
@@ -93,7 +106,7 @@ def _most_pods(nodes: NodeTable, want: Request) -> int:
         devices = able.sum(axis=1)
         by_devices = np.where(devices >= want.gpus, devices * times // want.gpus, 0)
         pods = np.where(could_change, np.where(devices > 0, pods, 0), np.minimum(pods, by_devices))
-    return int(np.minimum(pods, UNCOUNTED // max(1, len(pods))).sum())
+    return pods
 
 
 def _is_beyond_bounds(queues: QueueTable, waiting_class: WaitingClass, must: list[tuple[Request, int]]) -> bool:

@@ -36,6 +36,7 @@ def record_stop(state: "ClusterState", event: StoppedForOthers) -> None:
     known = state.last_stop.get(event.workload)
     if not event.is_moved and (known is None or known.at_s <= event.at_s):
         state.last_stop[event.workload] = event
+        state.started_overdue.discard(event.workload)
     for queue in event.queues:
         stops = sorted({*state.recent_stops.get(queue, ()), event}, key=lambda each: (each.at_s, each.workload))
         state.recent_stops[queue] = tuple(each for each in stops if each.at_s > stops[-1].at_s - HOUR_S)

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from kaiwo.model.gpu import (
+from kaiwo.model.gpus.gpu import (
     ANY_MIB,
     DEMANDS_LIMITS,
     SMALL_MILLI,
@@ -26,7 +26,7 @@ from kaiwo.model.network.topology import Topology
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Nomination
 from kaiwo.model.workload import Pod
-from kaiwo.snapshot.array_types import BoolArray, IntArray, ReadOnly, read_only
+from kaiwo.snapshot.array_types import BoolArray, IntArray, ReadOnly, Rows, read_only
 from kaiwo.snapshot.network.topology_tables import TopologyTables
 from kaiwo.snapshot.shared_devices import SharedDevices
 
@@ -80,6 +80,7 @@ class NodeTable(ReadOnly):
     """One row per node, one column per device; a missing device is an unusable column of size 0."""
 
     names: Sequence[str]
+    all_rows: Rows  # every node, always as the same array
     nodes: Sequence[Node]
     row: Mapping[str, int]
     models: Sequence[str]
@@ -100,10 +101,15 @@ class NodeTable(ReadOnly):
     share_rule: IntArray  # by node: the number of its rule in `share_rules`
     share_rules: Sequence[ShareRule]  # of nodes about who shares a GPU; the first: none
     max_share_mib: IntArray  # by node: the most memory of one share
+    bounds_shares: bool  # some node does
     changed: IntArray  # the version at which free amounts last changed
     node_changed: IntArray  # the version at which the node itself last changed
     topologies: TopologyTables  # the domains of every node
     _derived: dict[object, Any]
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        super().__init__(values)
+        self.__dict__["all_rows"] = read_only(np.arange(len(self.names)))
 
     @property
     def width(self) -> int:
@@ -177,7 +183,7 @@ class EditableNodeTable(NodeTable):
         self.cpu_size[row], self.memory_size[row] = node.cpu_milli, node.memory_mib
         self.free[row, :EXTENDED] = node.cpu_milli, node.memory_mib, node.pods, 0
         self.free[row, EXTENDED:] = [node.extended.get(name, 0) for name in self.extended_names]
-        self.schedulable[row] = node.ready and not node.cordoned
+        self.schedulable[row] = node.ready and not node.cordoned and not node.failure.out_until_s
         self.share_rule[row] = _index(self.share_rules, rule_of_node(node.labels))
         self.max_share_mib[row] = most_share_mib(node.labels)
         self.column[row] = MappingProxyType({gpu.id: column for column, gpu in enumerate(node.gpus)})
@@ -198,9 +204,10 @@ class EditableNodeTable(NodeTable):
         self.gpu_total[row] = int(self.device_milli[row] @ self.gpus[row, USABLE])
         self.node_changed[row] = version
         self.tenants.clear_node(row)
+        self.free[row, FREE_GPU] = self.gpu_total[row]
+        self.changed[row] = version
         for each in held:
             self.add(each, -1, version, tenant_of(each))
-        self._sum_gpus(row, version)
 
     def add(self, held: Allocation, sign: int, version: int, tenant: GpuTenant | None = None) -> None:
         """Give back (+1) or take (-1) what a pod or nomination holds on its node."""
@@ -214,17 +221,18 @@ class EditableNodeTable(NodeTable):
         for name, amount in held.extended:
             if name in self.extended_names:
                 free[EXTENDED + self.extended_names.index(name)] += sign * amount
-        columns = self.column[row]
+        columns, gpus = self.column[row], self.gpus[row]
         for share in held.devices:
             column = columns.get(share.gpu)
             if column is not None:  # a device that vanished under its tenant frees nothing
-                self.gpus[row, MILLI, column] += sign * share.milli
-                self.gpus[row, MIB, column] += sign * share.mib
+                gpus[MILLI, column] += sign * share.milli
+                gpus[MIB, column] += sign * share.mib
+                free[FREE_GPU] += sign * share.milli * gpus[USABLE, column]
                 if held.beside or share.milli < SMALL_MILLI:
                     self.tenants.change(row, column, held.beside, share.milli, -sign)
         if tenant is not None:
             self._count_tenant(held, tenant, -sign)
-        self._sum_gpus(row, version)
+        self.changed[row] = version
 
     def write_topologies(self, changed: Iterable[str], topologies: Mapping[str, Topology]) -> None:
         """Write the domains of these topologies; those that are gone are dropped."""
@@ -249,10 +257,6 @@ class EditableNodeTable(NodeTable):
             if shared is not None and column is not None and share.milli < WHOLE_MILLI:
                 shared.change(row, column, tenant, sign)
 
-    def _sum_gpus(self, row: int, version: int) -> None:
-        self.free[row, FREE_GPU] = int(self.gpus[row, MILLI] @ self.gpus[row, USABLE])
-        self.changed[row] = version
-
     def copy(self) -> "EditableNodeTable":
         other = object.__new__(EditableNodeTable)
         other.__dict__.update(self.__dict__)
@@ -276,6 +280,7 @@ class EditableNodeTable(NodeTable):
                 name: tuple(getattr(self, name)) for name in ("nodes", "column", "models", "profiles", "share_rules")
             }
             shown |= {
+                "bounds_shares": bool((self.max_share_mib < ANY_MIB).any()),
                 "vendors": MappingProxyType(self.vendors),
                 "mixed_vendor_nodes": frozenset(self.mixed_vendor_nodes),
             }

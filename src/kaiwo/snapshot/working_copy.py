@@ -6,12 +6,12 @@ Never: changes the snapshot. Leaving a trial without keep() restores every amoun
 
 from collections.abc import Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from msgspec.structs import replace
 
-from kaiwo.model.gpu import DEMANDS_LIMITS, MIN_LIMITED_GRADE, SMALL_MILLI, TAKES_TURNS, WHOLE_MILLI
+from kaiwo.model.gpus.gpu import DEMANDS_LIMITS, MIN_LIMITED_GRADE, SMALL_MILLI, TAKES_TURNS, WHOLE_MILLI
 from kaiwo.model.plan import Nomination
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod
@@ -25,6 +25,18 @@ from kaiwo.snapshot.view import View, tenant_counts
 
 # node row, pods, request, device columns, milli and MiB taken of each
 _Taken = tuple[int, int, Request, Rows, IntArray, IntArray]
+
+
+class PodMove(NamedTuple):
+    """Pods of a workload of several pods that were placed (+1) or released (-1), by the rows of their nodes."""
+
+    workload: str
+    rows: tuple[int, ...]
+    sign: int
+
+
+# How long the logs of taken, charged and moved were. A plain tuple: every turn of a single pod makes one.
+Savepoint: TypeAlias = tuple[int, int, int]
 
 
 class WorkingCopy:
@@ -41,6 +53,9 @@ class WorkingCopy:
             "queues": queues.read_only(),
             "queue_demand": MappingProxyType(state.backlog.queue_demand()),
             "past_usage": state.past_usage,
+            "prices": state.prices,
+            "node_failures": MappingProxyType(state.node_failures.weights),
+            "pools": MappingProxyType(state.pools),
             "_state": state,
             "_derived": {},
             "clock": state.version,
@@ -75,6 +90,8 @@ class WorkingCopy:
         self._taken: list[_Taken] = []
         self._charged: list[tuple[int, ResourceVector, bool]] = []
         self._releasing_amounts: tuple[Rows, IntArray, IntArray] | None = None
+        self.moves: list[PodMove] = []  # in the order of placement; kept only where there is a topology
+        self.follows_moves = bool(self.nodes.topologies.by_name)
 
     @property
     def reservations(self) -> ReservedDevices | None:
@@ -98,6 +115,7 @@ class WorkingCopy:
         fixed = self._shown | {"now_s": at_s, "reservations": None, "_derived": {}}
         charges = (self._used.copy(), self._non_preemptible.copy())
         other._begin(fixed, (free, gpus, self._changed.copy()), charges, self._tenants.copy())
+        other.moves = list(self.moves)
         return other
 
     def take(self, row: int, pods: int, want: Request, columns: Rows, milli: IntArray, mib: IntArray) -> None:
@@ -114,11 +132,17 @@ class WorkingCopy:
         self.charge(queue, charge, is_non_preemptible)
         self.release_uncharged(held)
 
+    def move(self, workload: str, rows: Sequence[int], sign: int) -> None:
+        """Record that pods of a workload come to these nodes or leave them: their traffic does, too."""
+        if self.follows_moves and rows:
+            self.moves.append(PodMove(workload, tuple(rows), sign))
+
     def release_uncharged(self, held: Pod | Nomination) -> None:
         """Free, inside a trial, what a pod holds that is leaving already: no queue is charged for it."""
         row = self.nodes.row.get(held.node)
         if row is None:
             return
+        self.move(held.workload, (row,), -1)
         column = self.nodes.column[row]
         usable = self.gpus[row, USABLE]
         # A device that has failed meanwhile frees nothing.
@@ -137,6 +161,7 @@ class WorkingCopy:
         shares = [share for share in kept.devices if share.gpu in column and usable[column[share.gpu]]]
         columns = np.array([column[share.gpu] for share in shares], np.intp)
         milli = np.array([share.milli for share in shares], np.int64)
+        self.move(kept.workload, (row,), +1)
         self.take(row, 1, self._request_of(kept), columns, milli, np.array([share.mib for share in shares], np.int64))
 
     @property
@@ -155,6 +180,7 @@ class WorkingCopy:
             row = self.nodes.row.get(pod.node)
             if row is None:
                 continue
+            self.move(pod.workload, (row,), -sign)
             if pod.neighbours is not None:
                 self.affinity_counts.change(row, pod.neighbours, -sign)
             tenant = self.view.tenant_of(pod)
@@ -194,6 +220,7 @@ class WorkingCopy:
         has_room = has_room and all(free[at] >= amount for at, amount in held)
         if not has_room or (gpus[MILLI, columns] < milli).any() or (gpus[MIB, columns] < mib).any():
             return False
+        self.move(pod.workload, (row,), +1)
         self.take(row, 1, self._request_of(pod), columns, milli, mib)
         charged = sum(share.charge_milli for share in pod.devices)
         charge: ResourceVector = (charged, pod.cpu_milli, pod.memory_mib)
@@ -210,12 +237,13 @@ class WorkingCopy:
         """`with working.trial() as attempt: ...; attempt.keep()`."""
         return Trial(self)
 
-    def savepoint(self) -> tuple[int, int]:
-        return len(self._taken), len(self._charged)
+    def savepoint(self) -> Savepoint:
+        return len(self._taken), len(self._charged), len(self.moves)
 
-    def rollback(self, savepoint: tuple[int, int]) -> None:
+    def rollback(self, savepoint: Savepoint) -> None:
         """Undo everything since the savepoint, last first."""
-        taken, charged = savepoint
+        taken, charged, moved = savepoint
+        del self.moves[moved:]
         while len(self._taken) > taken:
             self._apply(self._taken.pop(), +1)
         while len(self._charged) > charged:

@@ -10,7 +10,10 @@ from kaiwo.clusters.kubernetes.decode import wire_objects
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod, PodDecoder
 
 DECODER = PodDecoder()
-METADATA = ("annotations", "labels", "ownerReferences", "deletionTimestamp", "uid", "namespace", "resourceVersion")
+METADATA = (
+    "annotations", "labels", "ownerReferences", "deletionTimestamp", "deletionGracePeriodSeconds", "uid", "namespace",
+    "resourceVersion",
+)  # fmt: skip
 VERSIONS = count(1)
 
 

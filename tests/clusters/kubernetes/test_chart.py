@@ -21,6 +21,7 @@ from kaiwo.clusters.kubernetes.watch.operator_kinds import OWNERS
 from kaiwo.clusters.kubernetes.webhooks.certificate_secret import AUTHORITY
 from kaiwo.manifests.policy_file import read_policy
 from kaiwo.model.policy import Policy
+from kaiwo.runtime.plugin_worker.plugin_settings import read_plugin_settings
 from tests.clusters.kubernetes.chart import (
     ALL_ON,
     CHART,
@@ -72,6 +73,9 @@ def test_the_linter_finds_nothing(options: tuple[str, ...]) -> None:
         ("journal.sizeLimit=much", "/journal/sizeLimit"),
         ("serviceMonitor.enabled=true", "needs api.tokenSecret"),
         ("policy.placment=pack", "placment"),
+        ("plugins.allowed[0].name=Not A Name", "/plugins/allowed/0/name"),
+        ("plugins.allowed[0].sha256=12", "/plugins/allowed/0"),
+        ("plugins.allow=all", "allow"),
         ("policy.victimOrder=oldest", "/policy/victimOrder"),
     ],
 )
@@ -261,6 +265,39 @@ def test_the_page_says_which_rights_the_scheduler_has() -> None:
 
 
 @pytest.mark.usefixtures("helmed")
+def test_the_allowed_plugins_reach_the_scheduler_by_name_and_hash(tmp_path: Path) -> None:
+    values, written = tmp_path / "values.yaml", tmp_path / "plugins.yaml"
+    allowed = [
+        {
+            "name": "prefer-cheap-nodes",
+            "sha256": "5d" * 32,
+            "path": "/opt/kaiwo/plugins/cheap",
+            "config": {"label": "x"},
+        },
+        {"name": "start-rate", "config": {"podsPerMinute": 60}},
+    ]
+    values.write_text(yaml.safe_dump({"plugins": {"allowed": allowed, "volume": {"configMap": {"name": "code"}}}}))
+    documents = rendered(f"--values={values}")
+    written.write_text(one(documents, "ConfigMap", "kaiwo-plugins")["data"]["plugins.yaml"])
+    first, second = read_plugin_settings(str(written))
+    assert (first.name, first.sha256, first.run, first.config) == (
+        "prefer-cheap-nodes", "5d" * 32, "confined", {"label": "x"},
+    )  # fmt: skip
+    assert (second.name, second.sha256, second.config) == ("start-rate", "", {"podsPerMinute": 60})
+    pod = one(documents, "Deployment", "kaiwo")["spec"]["template"]["spec"]
+    mounts = {each["name"]: each for each in pod["containers"][0]["volumeMounts"]}
+    assert f"--plugins={mounts['plugins']['mountPath']}/plugins.yaml" in pod["containers"][0]["args"]
+    assert first.path.startswith(mounts["plugin-code"]["mountPath"] + "/")
+    assert mounts["plugin-code"]["readOnly"] is True
+    assert {"name": "plugin-code", "configMap": {"name": "code"}} in pod["volumes"]
+
+
+@pytest.mark.usefixtures("helmed")
+def test_without_plugins_the_chart_names_none() -> None:
+    assert "plugins" not in json.dumps([each for each in rendered() if each["kind"] != "CustomResourceDefinition"])
+
+
+@pytest.mark.usefixtures("helmed")
 def test_a_policy_reaches_the_scheduler_as_it_was_written() -> None:
     wishes = ("victimOrder=youngest", "pastUse.halfLife=7d", "ageBoost=0.5")
     documents = rendered(*(f"--set=policy.{wish}" for wish in wishes))
@@ -296,15 +333,18 @@ def test_helm_installs_changes_and_removes_it(plane: Plane, namespace: str) -> N
     helm("install", "kaiwo", str(CHART), where, plane=plane)
     try:
         assert _there(plane, namespace) == names(_namespaced(rendered()))
+        assert "kaiwo-node-leases" in plane.kubectl("get", "roles", f"--namespace={LEASES}", "-o", "name")
         helm("upgrade", "kaiwo", str(CHART), where, *ALL_ON, plane=plane)
         assert _there(plane, namespace) == names(_namespaced(rendered(*ALL_ON)))
     finally:  # its webhooks would refuse every queue of the tests that come after
         uninstall(plane, namespace)
     assert _there(plane, namespace) == set()
+    assert "kaiwo-node-leases" not in plane.kubectl("get", "roles", f"--namespace={LEASES}", "-o", "name")
     assert f"{namespace}:kaiwo" not in plane.kubectl("get", "clusterroles,clusterrolebindings", "-o", "name")
     assert "kaiwoqueues.kaiwo.ai" in plane.kubectl("get", "crd", "-o", "name")  # queues outlive the scheduler
 
 
+LEASES = "kube-node-lease"  # Kubernetes keeps the Leases of nodes there
 # The rules of the `restricted` standard, as the API server names them in a refusal.
 RESTRICTED = (
     "host namespaces", "hostPID", "privileged", "capabilities", "allowPrivilegeEscalation", "hostPath", "hostPort",
@@ -434,7 +474,8 @@ def _pod_spec(documents: list[Json], kind: str, name: str = "") -> Any:
 
 
 def _namespaced(documents: list[Json]) -> list[Json]:
-    return [each for each in documents if "namespace" in each["metadata"]]
+    """Those in the namespace of the release."""
+    return [each for each in documents if each["metadata"].get("namespace", LEASES) != LEASES]
 
 
 def _there(plane: Plane, namespace: str) -> set[tuple[str, str]]:

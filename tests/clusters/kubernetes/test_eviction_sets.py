@@ -6,12 +6,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import msgspec
+import pytest
 
 from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
 from kaiwo.clusters.kubernetes.cache.disruption_budgets import BudgetObject, read_budget
 from kaiwo.clusters.kubernetes.client import ApiError
 from kaiwo.clusters.kubernetes.decode.pod_decoder import PodDecoder
-from kaiwo.clusters.kubernetes.writers.evictor import Evictor
+from kaiwo.clusters.kubernetes.writers.evictor import Evictor, eviction_body
 from kaiwo.clusters.kubernetes.writers.pod_writes import PodWrites
 from kaiwo.model.plan import Eviction, EvictionCause
 from kaiwo.model.workload import Phase
@@ -177,3 +178,10 @@ def test_a_single_pod_needs_no_dry_run() -> None:
         assert (answers.dry, answers.real) == ([], ["p"])
 
     run(test())
+
+
+@pytest.mark.parametrize(("asked_s", "given_s"), [(30, None), (3600, None), (3601, 3600), (300_000_000, 3600)])
+def test_nobody_takes_longer_than_an_hour_to_go(asked_s: int, given_s: int | None) -> None:
+    """A grace period of years would make a pod that nobody can stop for others."""
+    pod = cached_pod("w", node="node-1", phase="Running", terminationGracePeriodSeconds=asked_s)
+    assert msgspec.json.decode(eviction_body(pod))["deleteOptions"].get("gracePeriodSeconds") == given_s

@@ -1,5 +1,6 @@
 """The place of a gang's lost pod is kept while its controller may still replace the pod, and no longer."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
 from kaiwo.clusters.kubernetes.cache.device_grants import GRANT_ANNOTATION, write_grant
 from kaiwo.clusters.kubernetes.cache.gang_index import OwnerObject
 from kaiwo.clusters.kubernetes.gangs.registry import read_owner
+from kaiwo.clusters.kubernetes.writers.binder import Binder
 from kaiwo.decide.cycle import BUILTIN
 from kaiwo.model.plan import Nomination
 from kaiwo.model.policy import DEFAULT_POLICY
@@ -89,6 +91,33 @@ def test_a_replacement_starts_where_the_lost_pod_was_and_others_wait() -> None:
     decision = scheduler.cycle(1011)
     assert decision is not None
     assert [(each.workload, each.node) for each in decision.plan.starts] == [(NAME, "node-3")]
+
+
+def test_a_start_that_is_not_carried_out_leaves_the_place_kept() -> None:
+    """The replacement is deleted while its start is being decided: the next one must find the place, too."""
+    cache, job, pods = running_job()
+    for number in range(8):
+        cache.upsert_pod(cached_pod(f"small-{number}", 1))
+    scheduler = CycleRunner(None, DEFAULT_POLICY, BUILTIN)
+    cache.flush(1000)
+    scheduler.state.patch(cache.whole_state())
+    cache.delete_pod(cache.pods["default", pods[-1]["metadata"]["name"]])
+    (again,) = o.make_job_pods(job, 1, first=NODES)
+    meta = again["metadata"]
+    said = {key: meta[key] for key in PASSED if key in meta}
+    cache.upsert_pod(cached_pod(meta["name"], 8, **said))
+    scheduler.state.patch(cache.flush(1001))
+    decision = scheduler.cycle(1001)
+    assert decision is not None
+    assert [each.workload for each in decision.plan.starts] == [NAME]
+    scheduler.state.patch(decision.assumed)
+    cache.upsert_pod(cached_pod(meta["name"], 8, **said, deletionTimestamp=LEAVING))
+    scheduler.state.patch(cache.flush(1002))
+    writes: Any = SimpleNamespace(client=None, cache=cache, spawn=lambda work: work.close(), publish=lambda: None)
+    assert Binder(writes, lambda: 1002).bind(decision.plan.starts) == []
+    scheduler.state.patch(cache.flush(1002))
+    decision = scheduler.cycle(1003)
+    assert decision is None or not decision.plan.starts, "smaller work took the place"
 
 
 @pytest.mark.parametrize("phase", ["Failed", "Succeeded"])

@@ -20,6 +20,7 @@ import yaml
 from kaiwo.app.options import SchedulerOptions
 from kaiwo.app.scheduler import scheduling
 from kaiwo.clusters.kubernetes.cache.device_grants import GRANT_ANNOTATION
+from kaiwo.clusters.kubernetes.cache.node_cache import OUT_OF_SERVICE
 from kaiwo.clusters.kubernetes.client import ApiError, Client
 from kaiwo.clusters.kubernetes.client.connection import ApiRequest
 from kaiwo.clusters.kubernetes.client.kubeconfig import read_kubeconfig
@@ -141,6 +142,7 @@ def test_the_role_has_exactly_the_rights_that_are_used(
                 gone = Eviction("default/goes", "main-0", EvictionCause.PREEMPT, "default/stays")
                 assert await kaiwo.cluster.apply(Plan(evictions=(gone,))) == ("default/goes/main-0",)
                 await _until_event(kubectl, "goes", "Evicted")
+                await _until_lost_pod_deleted(kubectl)
                 await kubectl.create(RESERVATIONS, {**RESERVATION, "metadata": {"name": "rbac"}, "spec": {"gpus": 1}})
                 await _until_status(kubectl, f"{RESERVATIONS}/rbac")
                 await kubectl.delete(f"{RESERVATIONS}/rbac")
@@ -161,13 +163,30 @@ def test_the_role_has_exactly_the_rights_that_are_used(
     above = {(group, kind.lower() + "s", verb) for group, kind in kinds for verb in ("list", "watch")}
     granted = _granted("ClusterRole", "kaiwo-system:kaiwo") | _granted("Role", "kaiwo")
     granted |= _granted("ClusterRole", "kaiwo-system:kaiwo-webhooks") | _granted("Role", "kaiwo-webhooks")
-    granted |= _granted("Role", "kaiwo-grants")
+    granted |= _granted("Role", "kaiwo-grants") | _granted("Role", "kaiwo-node-leases")
     assert above <= granted
     # Looked up when a controller makes a ReplicaSet or a Job.
     above |= {("apps", "deployments", "list"), ("batch", "cronjobs", "list")}
     used.discard(("authentication.k8s.io", "selfsubjectreviews", "create"))  # every account may ask who it is
     # A pod is read by its name only after a Binding that broke off, of which there was none here.
     assert granted - above == (used - above) | {("", "pods", "get")}
+
+
+async def _until_lost_pod_deleted(kubectl: Kubectl) -> None:
+    """A node fails and is fenced: the pod on it, which no kubelet stops, is deleted."""
+    await kubectl.node("node-lost")
+    await kubectl.pod("lost", nodeSelector={"kubernetes.io/hostname": "node-lost"})
+    await _until_bound(kubectl, "lost")
+    taint = {"key": OUT_OF_SERVICE, "value": "nodeshutdown", "effect": "NoExecute"}
+    off = {"type": "Ready", "status": "False", "reason": "off", "message": "it is off"}
+    await kubectl.patch("/api/v1/nodes/node-lost/status", {"status": {"conditions": [off]}})
+    await kubectl.patch("/api/v1/nodes/node-lost", {"spec": {"taints": [taint]}})
+    with contextlib.suppress(ApiError):
+        for _ in range(int(PATIENCE_S / 0.1)):
+            await kubectl.read_pod("lost")
+            await asyncio.sleep(0.1)
+        raise AssertionError("the lost pod is still there")
+    await kubectl.delete("/api/v1/nodes/node-lost")
 
 
 async def _until_volumes_chosen(kubectl: Kubectl) -> None:
@@ -239,7 +258,7 @@ FORBIDDEN = [
     ("GET", "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"),
     ("PATCH", "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/another"),
     ("GET", "/api/v1/configmaps"),
-    ("DELETE", pod_path("some")),
+    ("DELETE", "/api/v1/namespaces/default/pods"),
     ("PATCH", pod_path("some")),
     ("POST", "/api/v1/namespaces/default/pods"),
     ("POST", f"{pod_path('some')}/exec"),

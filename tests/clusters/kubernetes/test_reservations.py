@@ -68,7 +68,7 @@ async def gone(kubectl: Kubectl, pod: str) -> None:
 
 def test_a_reservation_begins_holds_and_ends_on_a_real_server(reserved: Plane, tmp_path: Path) -> None:
     async def story() -> None:
-        async with scheduled(reserved, tmp_path, nodes=1) as (kubectl, _):
+        async with scheduled(reserved, tmp_path, nodes=1, is_guarded=True) as (kubectl, _):  # users are checked
             for number in range(8):
                 await kubectl.pod(f"filler-{number}")
             await bound(kubectl, 8)

@@ -35,9 +35,11 @@ async def prepared(plane: Plane, nodes: int = 2) -> AsyncIterator[Kubectl]:
 
 
 @asynccontextmanager
-async def scheduled(plane: Plane, home: Path, nodes: int = 2) -> AsyncIterator[tuple[Kubectl, RunningScheduler]]:
+async def scheduled(
+    plane: Plane, home: Path, nodes: int = 2, is_guarded: bool = False
+) -> AsyncIterator[tuple[Kubectl, RunningScheduler]]:
     async with prepared(plane, nodes) as kubectl:
-        options = SchedulerOptions(str(home), port=0, kubeconfig=str(plane.kubeconfig))
+        options = SchedulerOptions(str(home), port=0, kubeconfig=str(plane.kubeconfig), is_guarded=is_guarded)
         async with scheduling(options) as kaiwo:
             yield kubectl, kaiwo
 

@@ -11,7 +11,7 @@ from kaiwo.clusters.kubernetes.decode.kaiwo_objects import TOPOLOGIES, TopologyO
 from kaiwo.clusters.kubernetes.decode.wire_objects import Meta
 from kaiwo.clusters.kubernetes.writers.topology_status_writer import TopologyStatusWriter, find_coverage, status_fields
 from kaiwo.model.events import Event, TopologyChanged, TopologyGone
-from kaiwo.model.network.topology import Topology
+from kaiwo.model.network.topology import DomainAccess, Topology
 from tests.clusters.kubernetes.kubectl_cluster import Json, Kubectl
 from tests.clusters.kubernetes.running_scheduler import scheduled
 from tests.conftest import ROOT
@@ -37,6 +37,34 @@ def spec(document: Json) -> Topology:
     topology = read(document)
     assert not isinstance(topology, str)
     return topology
+
+
+def test_access_rules_are_read() -> None:
+    rules = [{"domains": ["l1", "l1"], "queues": ["lab"]}, {"domains": ["l2"], "namespaces": []}]
+    found = spec({**BY_LABELS, "access": rules}).access
+    assert found == (DomainAccess(("l1",), ("lab",)), DomainAccess(("l2",)))
+
+
+@pytest.mark.parametrize(
+    ("rule", "told"),
+    [
+        ({"domains": ["l1"]}, "access[0].queues is missing, and so is namespaces"),
+        ({"queues": ["lab"]}, "access[0].domains names no domain"),
+        ({"domains": ["l1"], "queue": ["lab"]}, "queue"),
+    ],
+)
+def test_a_rule_that_says_too_little_is_refused(rule: Json, told: str) -> None:
+    """A rule that is read wrongly would leave a domain open, or close it."""
+    found = read({**BY_LABELS, "access": [rule]})
+    assert isinstance(found, str)
+    assert told in found
+
+
+def test_a_rule_about_a_domain_that_is_not_written_is_refused() -> None:
+    written = {"levels": [{"name": "leaf"}], "domains": [{"name": "l1", "level": "leaf", "nodes": ["a"]}]}
+    found = read({**written, "access": [{"domains": ["l7"], "queues": []}]})
+    assert isinstance(found, str)
+    assert "access names the domain l7, which is not in it" in found
 
 
 def test_levels_are_read_from_labels() -> None:

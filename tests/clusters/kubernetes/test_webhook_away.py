@@ -92,7 +92,8 @@ def test_without_webhooks_a_limit_and_a_list_hold(kinds: Plane, tmp_path: Path) 
             await kubectl.pod("elsewhere", annotations={"kaiwo.ai/queue": "others"})
             await until_said(kubectl, "elsewhere", "takes work of the namespace robots only, and it is of the")
             await kubectl.pod("hers", annotations={"kaiwo.ai/queue": "theirs", "kaiwo.ai/user": "ada"})
-            await until_bound(kubectl, "hers")
+            # Neither a webhook nor a policy compares the name with who wrote it.
+            await until_said(kubectl, "hers", "queue 'theirs' takes work of the user ada only, and its user is")
 
     run(test())
 

@@ -1,4 +1,4 @@
-// Generated from the OpenAPI document by scripts/page_types.py; change src/kaiwo/api/views.py instead.
+// Generated from the OpenAPI document by scripts/page_types.py; change src/kaiwo/api/views/ instead.
 
 /** One page of a listing. `next` is the cursor for `after`; empty at the end. */
 export interface Page<T> {
@@ -35,6 +35,13 @@ export interface AmountView {
   share: number
 }
 
+/** The tasks of an array that match. */
+export interface ArrayView {
+  tasks: number
+  indices: string
+  states: Record<string, number>
+}
+
 /** What happens to the owner's work on the GPUs when the reservation ends. */
 export type AtEnd = 'evict' | 'keep'
 
@@ -48,6 +55,7 @@ export interface AttemptView {
 export interface AttemptsView {
   attempts: AttemptView[]
   state: WorkloadState
+  pods: string[]
 }
 
 /** Records of the audit, the newest first. `next` is `before` of the next page; 0 at the end. */
@@ -77,6 +85,7 @@ export interface AuditRecordView {
 /** One result for each name, in their order; a duplicate name has one. */
 export interface BulkOutcome {
   results: ActionResult[]
+  warnings: string[]
 }
 
 /** One change that would start the workload now. */
@@ -122,6 +131,13 @@ export interface DeviceView {
   gpu: string
 }
 
+/** Who may use some domains; domains that no rule names are open to all work. */
+export interface DomainAccessView {
+  domains: string[]
+  queues: string[]
+  namespaces: string[]
+}
+
 /** The domain of the network that was chosen for a workload or a part of it, and what spoke for it. */
 export interface DomainChoiceView {
   part: string
@@ -135,6 +151,43 @@ export interface DomainChoiceView {
   utilisation: number
   performance: number
   sentence: string
+}
+
+/** What is free in one domain of the network. */
+export interface DomainFragmentsView {
+  topology: string
+  level: string
+  domain: string
+  free_gpu_milli: number
+  stranded_milli: number
+  ratio: number
+}
+
+/** What failed. Codes are API: never renamed, never reused. */
+export type FailureKind = 'domain' | 'gpu' | 'link' | 'node'
+
+/** A node or a GPU that does not work. */
+export interface FailureView {
+  kind: FailureKind
+  name: string
+  gpu: string
+  domain: string
+  since_s: number
+  fenced: boolean
+  reason: string
+  workloads: string[]
+}
+
+/** Fragmentation of the cluster, its domains and its nodes, for the mix of requests that was seen. */
+export interface FragmentsView {
+  as_of_s: number
+  free_gpu_milli: number
+  stranded_milli: number
+  ratio: number
+  stranded_by: Record<string, number>
+  nodes: NodeFragmentsView[]
+  domains: DomainFragmentsView[]
+  kinds: KindRoomView[]
 }
 
 /** One GPU and its tenants. */
@@ -163,6 +216,16 @@ export interface IdentityView {
   rights: string[]
   credential: string
   expires_in_s: number
+}
+
+/** A kind of request that was seen, and how many more pods of it fit. */
+export interface KindRoomView {
+  gpus: number
+  gpu_milli: number
+  cpu_milli: number
+  models: string[]
+  part: number
+  pods: number
 }
 
 /** An address that logs one browser in once. */
@@ -198,12 +261,25 @@ export interface NetworkTopologyView {
   domains: TopologyDomainView[]
   links: TopologyLinkView[]
   findings: TopologyFindingView[]
+  access: DomainAccessView[]
 }
 
 /** A token with its new secret, which is not stored and cannot be shown again. */
 export interface NewTokenView {
   token: TokenView
   secret: string
+}
+
+/** What is free on one node. */
+export interface NodeFragmentsView {
+  node: string
+  model: string
+  free_gpu_milli: number
+  whole_gpus: number
+  free_cpu_milli: number
+  stranded_milli: number
+  reason: string
+  ratio: number
 }
 
 /** One node with its GPUs. */
@@ -335,6 +411,16 @@ export interface Problem {
   field: string
 }
 
+/** What one queue gets until the run ends. Lists of two: without the changes, then with them. */
+export interface QueueForecastView {
+  queue: string
+  waiting: number[]
+  started: number[]
+  wait_s: number[]
+  gpu_hours: number[]
+  evictions: number[]
+}
+
 /** One queue with its numbers. Used and waiting include the queues below it. */
 export interface QueueView {
   name: string
@@ -365,6 +451,34 @@ export interface QueueView {
 /** How much a queue may reclaim from others. */
 export type ReclaimStrategy = 'aggressive' | 'conservative' | 'none'
 
+/** One workload that lost pods to failures. */
+export interface RecoveryItemView {
+  workload: string
+  kind: FailureKind
+  causes: string[]
+  way: RecoveryWay
+  since_s: number
+  took_s: number
+  ended_s: number
+  whole: boolean
+  lost: string[]
+  moved: string[]
+  others: string[]
+  answer: string
+}
+
+/** Failures, recoveries under way, and past ones, the last one first. */
+export interface RecoveryView {
+  as_of_s: number
+  failures: FailureView[]
+  resting: RestingNodeView[]
+  current: RecoveryItemView[]
+  past: RecoveryItemView[]
+}
+
+/** How a workload gets its lost pods back. Codes are API: never renamed, never reused. */
+export type RecoveryWay = 'fence' | 'move' | 'replace' | 'swap' | 'wait'
+
 /** Where a reservation is in its life, by the clock of the snapshot. */
 export type ReservationPhase = 'active' | 'expired' | 'pending'
 
@@ -389,6 +503,13 @@ export interface ReservationView {
   devices: DeviceView[]
   others: string[]
   message: string
+}
+
+/** A node that came and went, and takes no work for a while. */
+export interface RestingNodeView {
+  name: string
+  failures: number
+  until_s: number
 }
 
 /** The code of a login address. */
@@ -501,6 +622,7 @@ export interface TopologyDomainView {
   active_nodes: number
   share_mb_s: number
   used_by: string[]
+  asked_mb_s: number
 }
 
 /** One thing about the network that people should know. */
@@ -528,6 +650,7 @@ export interface TopologyLinkView {
   state: string
   used_mb_s: number
   used_by: string[]
+  asked_mb_s: number
 }
 
 /** The network: domains, links, who uses them, and where its sources disagree. */
@@ -574,6 +697,18 @@ export interface WaitingWorkloadView {
   keys: number[][]
 }
 
+/** Lists of two: without the changes, then with them. */
+export interface WhatIfView {
+  as_of_s: number
+  until_s: number[]
+  is_whole: boolean[]
+  gpus: number[]
+  utilisation: number[]
+  queues: QueueForecastView[]
+  added: Record<string, number>
+  unknown: number
+}
+
 /** What `kaiwo why` found. */
 export type WhyVerdict = 'blocked' | 'change-evicts' | 'change-found' | 'not-tried-yet' | 'not-waiting' | 'nothing-helps' | 'running' | 'undecided'
 
@@ -593,6 +728,10 @@ export interface WhyView {
   verdict: WhyVerdict | null
   searched_all: boolean
   capped_priority: string
+  expected: string
+  expected_s: number
+  expected_low_s: number
+  expected_high_s: number
 }
 
 /** All details of one workload. */
@@ -630,6 +769,7 @@ export interface WorkloadDetail {
   placement_strategy: string
   segment_size: number
   segment_level: string
+  bandwidth_mb_s: number
   domains: DomainChoiceView[]
   memory_promise: string
   hidden: string
@@ -640,7 +780,9 @@ export interface WorkloadDetail {
 /** Where a workload is in its life. */
 export type WorkloadState = 'cancelled' | 'failed' | 'held' | 'running' | 'starting' | 'stopping' | 'succeeded' | 'waiting'
 
-/** One row of the list. `reason`: the first obstacle's sentence while it waits, later how it ended. */
+/** One row of the list. `reason`: the first obstacle's sentence while it waits, later how it ended.
+
+    The name of a folded array ends in `-*`. Its state is that of its liveliest task. */
 export interface WorkloadView {
   name: string
   queue: string
@@ -659,4 +801,8 @@ export interface WorkloadView {
   nodes: string[]
   labels: Record<string, string>
   planned_s: number
+  array: ArrayView | null
+  expected_s: number
+  expected_low_s: number
+  expected_high_s: number
 }

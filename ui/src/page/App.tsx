@@ -1,4 +1,4 @@
-// The whole page: four streams in, five panels out.
+// The whole page: four streams in, six panels out.
 
 import { useCallback, useEffect, useSyncExternalStore } from 'react'
 import { currentLogin, onLoginChange } from '../api/session'
@@ -7,6 +7,7 @@ import { Now, useClusterClock } from '../live/clock'
 import type { ConnectionState } from '../live/follow'
 import { useLive, useNodes } from '../live/hooks'
 import { MapPanel } from '../map/MapPanel'
+import { PluginPanel } from '../plugins/PluginPanel'
 import { QueuePanel } from '../queues/QueuePanel'
 import { countIn } from '../words/work'
 import { Detail } from '../work/Detail'
@@ -66,6 +67,7 @@ function Cluster() {
           <WorkPanel pageState={pageState} status={status} queues={queues ?? []} go={go} />
           {pageState.work && <Detail name={pageState.work} onClose={() => go({ work: '' })} />}
         </div>
+        <PluginPanel />
       </main>
       <footer>{status && `Kaiwo ${status.version}`}</footer>
     </Now>

@@ -100,7 +100,10 @@ const work = (fields: Partial<WorkloadView>): WorkloadView => ({
   reason: '',
   nodes: [],
   labels: {},
-  planned_s: 0,
+  planned_s: 0, array: null,
+  expected_s: 0,
+  expected_low_s: 0,
+  expected_high_s: 0,
   ...fields,
 })
 

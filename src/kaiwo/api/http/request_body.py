@@ -36,12 +36,12 @@ async def read_body(request: Request, body: Body, settings: Settings) -> bytes:
     return content
 
 
-def read_fields(body: bytes, known: str) -> dict[str, Any]:
-    """A form whose only field is `known`; it may be left out."""
+def read_fields(body: bytes, *known: str) -> dict[str, Any]:
+    """A form with these fields only; each may be left out."""
     fields = read_json(body) if body else {}
     for field in fields:
-        if field != known:
-            raise invalid(f"there is no field {quote(field)}{did_you_mean(field, [known])}", field[:100])
+        if field not in known:
+            raise invalid(f"there is no field {quote(field)}{did_you_mean(field, known)}", field[:100])
     return fields
 
 

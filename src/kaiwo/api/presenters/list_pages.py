@@ -13,10 +13,10 @@ from kaiwo.api.presenters.cluster_view import status_view
 from kaiwo.api.presenters.node_view import GpuQuery, NodeQuery, gpu_page, node_page
 from kaiwo.api.presenters.queue_view import queue_page
 from kaiwo.api.presenters.workload_view import workload_page
-from kaiwo.api.views import Page
+from kaiwo.api.views.answers import Page
 from kaiwo.model.workload_record import WorkloadState
 from kaiwo.runtime.overview.cluster_overview import ClusterOverview
-from kaiwo.runtime.overview.workload_table import SORTS, PageStart, WorkloadQuery
+from kaiwo.runtime.overview.workload_pages import SORTS, PageStart, WorkloadQuery
 
 AFTER = Param("after", "text", "The `next` of the page before.")
 LABEL_HELP = "Only with this label; repeat it for several."
@@ -42,6 +42,7 @@ WORKLOAD_PARAMS = (
     Param("user", "text", "Only of this user."),
     LABEL,
     TEXT,
+    Param("fold", "flag", "Show the tasks of an array as one item.", False),
     Param("sort", "choice", SORT_HELP, "-submitted", choices=SORT_CHOICES),
 )
 
@@ -71,6 +72,7 @@ def _workload_query(query: dict[str, Any]) -> WorkloadQuery:
         sort=query["sort"],
         after=after,
         limit=query["limit"],
+        folds=query["fold"],
     )
 
 

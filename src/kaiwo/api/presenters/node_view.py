@@ -8,9 +8,11 @@ import numpy as np
 
 from kaiwo.api.http.problems import not_found, quote, similar_name
 from kaiwo.api.http.query_params import read_cursor, write_cursor
-from kaiwo.api.views import GpuView, NodeView, Page, TenantView, Usage
+from kaiwo.api.views.answers import Page
+from kaiwo.api.views.cluster import Usage
+from kaiwo.api.views.nodes import GpuView, NodeView, TenantView
 from kaiwo.gpus.partitioning.pending_mode_change import pending_change
-from kaiwo.model.gpu import Gpu
+from kaiwo.model.gpus.gpu import Gpu
 from kaiwo.model.node import Node, Taint
 from kaiwo.model.workload import Pod
 from kaiwo.runtime.overview.cluster_overview import ClusterOverview
@@ -89,10 +91,11 @@ def node_view(state: ClusterState, node: Node) -> NodeView:
     holders = _by_device(held)
     gpus = [_gpu_view(node, column, holders) for column in range(len(node.gpus))]
     whole_milli = sum(gpu.milli for gpu in node.gpus)
+    is_resting = node.name in state.failures.resting
     return NodeView(
         name=node.name,
-        state="not-ready" if not node.ready else "cordoned" if node.cordoned else "ready",
-        reason=node.reason,
+        state="not-ready" if not node.ready or is_resting else "cordoned" if node.cordoned else "ready",
+        reason=node.reason or (f"it failed {node.failure.times} times today, so it rests" if is_resting else ""),
         labels=node.labels,
         taints=[taint_words(taint) for taint in node.taints],
         cpu_milli=Usage(node.cpu_milli, sum(each.cpu_milli for each in held)),

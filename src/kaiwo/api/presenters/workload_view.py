@@ -6,19 +6,23 @@ from msgspec.structs import replace
 
 from kaiwo import explain
 from kaiwo.api.http.query_params import write_cursor
-from kaiwo.api.views import (
+from kaiwo.api.views.answers import Page
+from kaiwo.api.views.cluster import Usage
+from kaiwo.api.views.workloads import (
+    ArrayView,
     DomainChoiceView,
     ObstacleView,
-    Page,
     PastAttemptView,
     PodView,
-    Usage,
     WorkloadDetail,
     WorkloadView,
 )
 from kaiwo.clusters.protocol import Confinement, PastWork
+from kaiwo.forecast.expected_starts import ExpectedStart
 from kaiwo.manifests import describe_role, describe_workload
-from kaiwo.model.gpu import WHOLE_MILLI, Share
+from kaiwo.manifests.values.names import all_tasks
+from kaiwo.model.amounts import rounded_duration
+from kaiwo.model.gpus.gpu import WHOLE_MILLI, Share
 from kaiwo.model.obstacle import Obstacle, Reason
 from kaiwo.model.plan import DomainChoice
 from kaiwo.model.policy import Policy
@@ -26,26 +30,55 @@ from kaiwo.model.workload import Phase, Pod, pod_index, role_name
 from kaiwo.model.workload_fields import FIELDS
 from kaiwo.model.workload_record import AttemptRecord, WorkloadRecord, WorkloadState
 from kaiwo.runtime.overview.cluster_overview import ClusterOverview
-from kaiwo.runtime.overview.workload_table import GPU, WorkloadQuery, select
+from kaiwo.runtime.overview.workload_pages import FoldedArray, WorkloadQuery, select
+from kaiwo.runtime.overview.workload_table import GPU
 from kaiwo.snapshot.cluster_state import ClusterState
 
 NOT_TRIED = "not tried yet"
 KUBERNETES = "kubernetes"
 WAITS = (WorkloadState.WAITING, WorkloadState.HELD)
+# The state of an array is the first of these that one of its tasks is in.
+BY_LIVELINESS = (
+    WorkloadState.RUNNING, WorkloadState.STARTING, WorkloadState.STOPPING, WorkloadState.WAITING, WorkloadState.HELD,
+    WorkloadState.FAILED, WorkloadState.CANCELLED, WorkloadState.SUCCEEDED,
+)  # fmt: skip
 
 
 def workload_page(overview: ClusterOverview, query: WorkloadQuery) -> Page[WorkloadView]:
     """One page of workloads; call after `overview.fresh`."""
     rows, state = overview.rows, overview.live.state
     found = select(rows, query, overview.queues_below(query.queue) if query.queue else ())
-    items = [workload_view(state, rows.records[at], int(rows.table[GPU, at])) for at in found.positions]
+    starts = overview.forward.starts
+    items = [
+        workload_view(state, record, int(rows.table[GPU, at]), starts.get(record.workload.name))
+        for at in found.positions
+        for record in (rows.records[at],)
+    ]
+    if found.folded:
+        items = [
+            item if (array := found.folded.get(at)) is None else array_view(item, array)
+            for at, item in zip(found.positions, items, strict=True)
+        ]
     return Page(items, found.total, "" if found.next is None else write_cursor(found.next))
 
 
-def workload_view(state: ClusterState, record: WorkloadRecord, gpu_milli: int) -> WorkloadView:
+def expected_start_sentence(expected: ExpectedStart, now_s: int) -> str:
+    """`it is expected to start in 20 min; four of five times that is between 5 min and 1 h from now`."""
+    middle, low = (rounded_duration(max(0, at_s - now_s)) for at_s in (expected.middle_s, expected.low_s))
+    text = f"it is expected to start in {middle}" if expected.middle_s > now_s else "it is expected to start now"
+    if not expected.high_s:
+        return f"{text}, and not before {low} from now; it may also take much longer"
+    return f"{text}; four of five times that is between {low} and {rounded_duration(expected.high_s - now_s)} from now"
+
+
+def workload_view(
+    state: ClusterState, record: WorkloadRecord, gpu_milli: int, expected: ExpectedStart | None = None
+) -> WorkloadView:
     workload = record.workload
     pods = [pod for pod in state.pods.get(workload.name, {}).values() if pod.phase is not Phase.DONE]
     planned = state.planned_starts.get(workload.name)
+    if record.state not in WAITS or planned is not None:
+        expected = None
     return WorkloadView(
         name=workload.name,
         queue=workload.queue,
@@ -63,7 +96,31 @@ def workload_view(state: ClusterState, record: WorkloadRecord, gpu_milli: int) -
         reason=reason_of(state, record),
         nodes=sorted({pod.node for pod in pods}),
         labels=workload.labels,
-        planned_s=planned.start_s if planned else 0,
+        planned_s=planned.start_s if planned and planned.is_time_known else 0,
+        expected_s=expected.middle_s if expected else 0,
+        expected_low_s=expected.low_s if expected else 0,
+        expected_high_s=expected.high_s if expected else 0,
+    )
+
+
+def array_view(first: WorkloadView, array: FoldedArray) -> WorkloadView:
+    """An array as one item, made from the view of its first task."""
+    tasks = sum(array.states.values())
+    counted = {state: array.states[state] for state in BY_LIVELINESS if state in array.states}
+    return replace(
+        first,
+        name=all_tasks(array.array),
+        state=next(iter(counted)),
+        wants=f"{tasks:,} x {first.wants}",
+        gpu_milli=array.gpu_milli,
+        pods=Usage(first.pods.total * tasks, 0),
+        submitted_s=array.submitted_s,
+        started_s=array.started_s,
+        ended_s=array.ended_s,
+        reason=", ".join(f"{count:,} {state}" for state, count in counted.items()),
+        nodes=[],
+        planned_s=0,
+        array=ArrayView(tasks, array.indices, {state.value: count for state, count in counted.items()}),
     )
 
 
@@ -172,7 +229,8 @@ def _device_name(share: Share) -> str:
 
 def obstacle_view(obstacle: Obstacle, kind: str) -> ObstacleView:
     remedy = explain.remedy_in_kubernetes if kind == KUBERNETES else explain.remedy
-    is_time = obstacle.reason in (Reason.NOT_BEFORE, Reason.EXPIRED)  # its number is no amount, and in the sentence
+    # Their number is no amount, and in the sentence.
+    is_time = obstacle.reason in (Reason.NOT_BEFORE, Reason.NOT_PERMITTED, Reason.EXPIRED)
     return ObstacleView(
         reason=obstacle.reason.value,
         sentence=explain.sentence(obstacle),

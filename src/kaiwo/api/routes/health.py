@@ -8,6 +8,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from kaiwo.api.endpoint import EndpointCall, Route
 from kaiwo.api.http.problems import not_ready
+from kaiwo.api.presenters.fragments_view import fragments_of
 from kaiwo.api.presenters.reservation_view import reservation_view
 from kaiwo.runtime.loop.loop_protocol import LiveLoop
 from kaiwo.snapshot.cluster_state import ClusterState
@@ -44,6 +45,7 @@ async def metrics(call: EndpointCall) -> Response:
     statuses = await call.context.live.ask(lambda state: reservation_statuses(state, now_s))
     call.context.reservations = [reservation_view(each) for each in statuses]
     call.context.domain_use = await call.context.live.ask(_use_of_domains)
+    call.context.fragments = await call.context.live.ask(fragments_of)
     text, kind = write_metrics(call.context)
     return Response(text, headers={"Cache-Control": "no-store", "Content-Type": kind})
 

@@ -14,9 +14,10 @@ from kaiwo.api.http.streaming_response import Streaming
 from kaiwo.api.routes.workloads import NAMED, SUBMISSION, find_submission
 from kaiwo.api.security.own_work import check_sight
 from kaiwo.api.security.roles import AccessRole
-from kaiwo.api.views import AttemptsView, AttemptView
+from kaiwo.api.views.workloads import AttemptsView, AttemptView
 from kaiwo.clusters.protocol import LogFile
 from kaiwo.model.errors import NotFoundError
+from kaiwo.model.workload import ordered_pods
 from kaiwo.model.workload_record import WorkloadRecord
 
 TEXT = "text/plain; charset=utf-8"
@@ -140,7 +141,8 @@ def _open(path: str) -> int | None:
 async def attempts(call: EndpointCall) -> AttemptsView:
     record = find_submission(call)
     found = _logs_of(call, record)
-    return AttemptsView([AttemptView(each.attempt, each.is_over) for each in found], record.state)
+    pods = [name for name, _ in ordered_pods(record.workload)]
+    return AttemptsView([AttemptView(each.attempt, each.is_over) for each in found], record.state, pods)
 
 
 async def logs(call: EndpointCall) -> Streaming:

@@ -12,8 +12,10 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from kaiwo.api.context import Context
 from kaiwo.api.presenters.queue_view import queue_page
-from kaiwo.api.views import ReservationView
+from kaiwo.api.views.reservations import ReservationView
+from kaiwo.gpus.fragments import StrandedBy
 from kaiwo.model.queue import UNLIMITED
+from kaiwo.model.recovery import RecoveryWay
 from kaiwo.model.reservation import ReservationPhase
 from kaiwo.runtime.loop.loop_metrics import Allocations, CycleTimes
 from kaiwo.runtime.plugin_worker.plugin_set import PluginStatus
@@ -122,8 +124,14 @@ class _Collector:
         yield from reservation_metrics(context.reservations, context.live.allocations)
         yield from _process(context)
         yield from _topology(context)
+        yield from _fragments(context)
+        yield from _recovery(context)
         yield from webhook_metrics(context.webhooks)
         yield from plugin_metrics(context.plugins.statuses())
+        told = {(name, each.name, each.subject): each.value for name, every in context.edge.metrics.items()
+                for each in every}  # fmt: skip
+        words = "Numbers that plugins add: see the plugin."
+        yield _gauges("kaiwo_plugin_value", words, ["plugin", "name", "subject"], told)
 
 
 def _cluster(context: Context) -> Iterator[Metric]:
@@ -190,6 +198,38 @@ def _topology(context: Context) -> Iterator[Metric]:
     choices = dict(sorted(context.live.allocations.domain_choices.items()))
     made = "Choices of a domain for a workload or a part of it; level is empty where no single domain had room."
     yield _counters("topology_placement_decisions_total", made, ["topology", "level", "strategy"], choices)
+
+
+def _fragments(context: Context) -> Iterator[Metric]:
+    """Free GPU amounts, for the mix of requests that was seen."""
+    found = context.fragments
+    if found is None:
+        return
+    ratio = "Mean part of the free GPU amounts that a request of the mix cannot use."
+    yield GaugeMetricFamily("kaiwo_gpu_fragmentation_ratio", ratio, found.ratio_permille / 1000)
+    stranded = {(reason.value,): found.by_reason.get(reason, 0) for reason in StrandedBy}
+    yield _gauges("kaiwo_gpu_stranded_milli", "Free milli-GPU that no request can use.", ["reason"], stranded)
+
+
+def _recovery(context: Context) -> Iterator[Metric]:
+    history, failures = context.live.recoveries, context.live.state.failures
+    took = "Time from a failure until a workload had all its pods again, by what failed and how it was recovered."
+    family = HistogramMetricFamily("topology_recovery_duration_seconds", took, labels=["cause", "way"])
+    for key, buckets, total_s in history.durations:
+        family.add_metric([key.cause, key.way], buckets, total_s)
+    yield family
+    ways = Counter({way.value: 0 for way in RecoveryWay})
+    ways.update(each.way.value for each in failures.recoveries.values())
+    under_way = "Workloads that lost pods to a failure and do not have them back yet."
+    yield _gauges("kaiwo_recoveries", under_way, ["way"], {(way,): count for way, count in sorted(ways.items())})
+    pods = {("lost",): history.lost, ("moved",): history.moved}
+    stopped = "Pods that recoveries stopped: lost to a failure, or moved from a place that works."
+    yield _counters("kaiwo_recovery_pods_total", stopped, ["why"], pods)
+    yield GaugeMetricFamily(
+        "kaiwo_nodes_failed", "Nodes that do not work, or of which a GPU does not.", len(failures.nodes)
+    )
+    resting = "Nodes that came and went, and take no work for a while."
+    yield GaugeMetricFamily("kaiwo_nodes_resting", resting, len(failures.resting))
 
 
 def _histogram(name: str, help_text: str, times: CycleTimes) -> Metric:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 from kaiwo.api.context import wait_until_visible
 from kaiwo.api.endpoint import EndpointCall, Route
@@ -9,10 +10,12 @@ from kaiwo.api.http.problems import JSON, did_you_mean, not_found, quote
 from kaiwo.api.http.query_params import Param
 from kaiwo.api.http.request_body import Body
 from kaiwo.api.presenters.reservation_view import reservation_view
-from kaiwo.api.views import Outcome, Page, ReservationForm, ReservationView
+from kaiwo.api.views.answers import Outcome, Page
+from kaiwo.api.views.reservations import ReservationForm, ReservationView
 from kaiwo.explain import reservation_effect
 from kaiwo.manifests import read_json
 from kaiwo.manifests.kinds.reservation import read_reservation_form
+from kaiwo.manifests.write_manifest import reservation_document
 from kaiwo.model.errors import RefusedError
 from kaiwo.model.reservation import Reservation, ReservationPhase, is_same_reservation
 from kaiwo.snapshot.reservation_status import reservation_statuses
@@ -38,6 +41,14 @@ async def get_reservation(call: EndpointCall) -> ReservationView:
     if found := next((item for item in items if item.name == name), None):
         return found
     raise not_found(f"there is no reservation {quote(name)}{did_you_mean(name, [item.name for item in items][:50])}")
+
+
+async def get_reservation_manifest(call: EndpointCall) -> dict[str, Any]:
+    name, known = call.path["name"], call.context.live.cluster.abilities.work.reservations()
+    for reservation in known:
+        if reservation.name == name:
+            return reservation_document(reservation)
+    raise not_found(f"there is no reservation {quote(name)}{did_you_mean(name, [each.name for each in known][:50])}")
 
 
 async def make_reservation(call: EndpointCall) -> Outcome:
@@ -94,6 +105,8 @@ FORM = Body((JSON,), ReservationForm)
 ROUTES = (
     Route("GET", "/reservations", "List reservations.", list_reservations, Page[ReservationView], params=(PHASE,)),
     Route("GET", "/reservations/{name}", "One reservation.", get_reservation, ReservationView, errors=(404,)),
+    Route("GET", "/reservations/{name}/manifest", "Its manifest, which can be applied again.",
+          get_reservation_manifest, dict[str, Any], errors=(404, 409)),
     Route(
         "POST", "/reservations", "Create or change a reservation.", make_reservation, Outcome, 201,
         params=(DRY_RUN, STOP_RUNNING), body=FORM,

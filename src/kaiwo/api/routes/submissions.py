@@ -6,6 +6,7 @@ Never: parses on the event loop; a large YAML text takes seconds.
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -19,11 +20,11 @@ from kaiwo.api.routes.consoles import INPUT_FROM, with_input
 from kaiwo.api.routes.partitions import drop_plans, put_plans
 from kaiwo.api.routes.reservations import DRY_RUN, STOP_RUNNING, change_verb, check_effects, put_words
 from kaiwo.api.security.own_work import check_change, check_documents, check_submissions, only_of
-from kaiwo.api.views import Outcome
+from kaiwo.api.views.answers import Outcome
 from kaiwo.clusters.protocol import Cluster
 from kaiwo.gpus.isolation_grades import is_mps_on_amd
 from kaiwo.manifests import SUBMISSION_FORM, ManifestDefaults, Parsed, parse, parse_all, read_json
-from kaiwo.manifests.values.names import all_tasks
+from kaiwo.manifests.values.names import ARRAY_LABEL, all_tasks
 from kaiwo.model.errors import ConfigError, NotFoundError, RefusedError
 from kaiwo.model.queue import Queue, is_same_queue
 from kaiwo.model.queue_validation import check_queue_tree
@@ -38,7 +39,7 @@ STOP_S = 10.0  # how long a removal waits for cancelled work to be gone
 # Fields that the cluster itself changes.
 _SET_BY_CLUSTER = (
     "submitted_s", "after", "after_failed", "not_before_s", "not_before_why", "checkpoint_s", "broken_since_s",
-    "may_go", "learned_s",
+    "may_go", "learned_s", "array_slots",
 )  # fmt: skip
 _WORDS = {
     "roles": "its pods and their requests",
@@ -216,7 +217,10 @@ async def _put(call: EndpointCall, parsed: Parsed, there_already: Sequence[str] 
     done += await put_plans(call, parsed.partitioning, dry_run)
     names = [workload.name for workload, _ in parsed.submissions]
     words = {name: "unchanged" if name in there_already else "submitted" for name in names}
-    done += [f"workload {name} {word}{suffix}" for name, word in words.items()]
+    arrays = {workload.name: array for workload, _ in parsed.submissions if (array := _array_of(workload))}
+    done += [f"workload {name} {word}{suffix}" for name, word in words.items() if name not in arrays]
+    tasks = Counter((arrays[name], word) for name, word in words.items() if name in arrays)
+    done += [f"array {array} {word} with {number:,} tasks{suffix}" for (array, word), number in tasks.items()]
     if not dry_run:
         known = live.state.queue_objects
         reserved = live.state.reservations.objects
@@ -229,6 +233,11 @@ async def _put(call: EndpointCall, parsed: Parsed, there_already: Sequence[str] 
     on_queues = await asyncio.to_thread(_queue_warnings, dict(live.state.queue_objects), queues) if queues else []
     warnings = [*parsed.warnings, *effects, *on_queues, *([] if dry_run else _ambiguous_names(live.cluster, items))]
     return Outcome(done, warnings, names)
+
+
+def _array_of(workload: Workload) -> str:
+    array = workload.labels.get(ARRAY_LABEL)
+    return f"{workload.name.partition('/')[0]}/{array}" if array else ""
 
 
 def _trail_put(

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections.abc import Mapping
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -17,33 +18,37 @@ from kaiwo.api.http.query_params import Param
 from kaiwo.api.http.request_body import Body, read_fields
 from kaiwo.api.presenters.list_pages import WORKLOAD_PARAMS, list_page
 from kaiwo.api.presenters.node_view import unhealthy_devices
+from kaiwo.api.presenters.recovery_view import recovery_note
 from kaiwo.api.presenters.workload_view import (
     KUBERNETES,
     WAITS,
+    expected_start_sentence,
     obstacle_view,
     with_confinement,
     with_past,
     workload_detail,
 )
-from kaiwo.api.security.own_work import check_change, conceal, may_change, only_of
-from kaiwo.api.views import (
+from kaiwo.api.routes.array_names import NamedTasks, expand_names
+from kaiwo.api.security.own_work import check_change, check_sight, conceal, may_change, only_of
+from kaiwo.api.views.answers import Outcome, Page
+from kaiwo.api.views.workloads import (
     MAX_NAMES,
     ActionResult,
     BulkOutcome,
     ChangeView,
     CheckpointForm,
     NamesForm,
-    Outcome,
-    Page,
     WhyView,
     WorkloadDetail,
     WorkloadView,
 )
 from kaiwo.clusters.protocol import Action
+from kaiwo.forecast.expected_starts import ExpectedStart
 from kaiwo.manifests import read_json
 from kaiwo.manifests.text.field_errors import FieldPath
 from kaiwo.manifests.values.names import ARRAY_LABEL
 from kaiwo.manifests.values.timestamps import read_past_timestamp_s
+from kaiwo.manifests.write_manifest import workload_document
 from kaiwo.model.errors import KaiwoError, NotFoundError
 from kaiwo.model.obstacle import Obstacle, Reason, WhyVerdict
 from kaiwo.model.reservation import clock_words
@@ -57,10 +62,18 @@ RETRY_S = 1.0
 SUBMISSION = Param("submission", "int", "Number of the submission of this name (default: latest).", None, 1, 10**9)
 MAX_NEAR = 1_000  # names to compare with an unknown one: takes some milliseconds
 NAMED = "/workloads/{namespace}/{name}"
+# The states of the tasks that an array's name means.
+TASK_STATES: dict[Action, tuple[WorkloadState, ...]] = {
+    "cancel": tuple(state for state in WorkloadState if not state.is_over),
+    "hold": (WorkloadState.WAITING,),
+    "release": (WorkloadState.HELD,),
+    "requeue": (WorkloadState.RUNNING, WorkloadState.FAILED, WorkloadState.CANCELLED),
+}
 ACTION_DONE = {"cancel": "cancelled", "hold": "held", "release": "released", "requeue": "requeued"}
 
 
 async def list_workloads(call: EndpointCall) -> Page[WorkloadView]:
+    call.context.overview.forward.refresh_in_background()
     return await list_page(call.context.overview, "workloads", call.query)
 
 
@@ -89,6 +102,12 @@ async def get_workload(call: EndpointCall) -> WorkloadDetail:
     return conceal(detail if past is None else with_past(detail, past, record), call.person, record)
 
 
+async def get_manifest(call: EndpointCall) -> dict[str, Any]:
+    record = find_record(call)
+    check_sight(call.context.access, call.person, record, "manifest")
+    return workload_document(record.workload, record.program)
+
+
 async def why(call: EndpointCall) -> WhyView:
     record = find_record(call)
     live = call.context.live
@@ -100,15 +119,18 @@ async def why(call: EndpointCall) -> WhyView:
         answer = f"{name.removeprefix('default/')} is waiting: {record.message}"
         return WhyView(name, record.state, answer, [], 0, 0, None, record.message, now_s, verdict=WhyVerdict.BLOCKED)
     if found is None:
-        answer, verdict = plain_answer(record) + unhealthy_devices(live.state, name), WhyVerdict.NOT_WAITING
+        note = recovery_note(live.state, name)
+        lost = unhealthy_devices(live.state, name) or (f" But {note}." if note else "")
+        answer, verdict = plain_answer(record) + lost, WhyVerdict.NOT_WAITING
         return WhyView(name, record.state, answer, [], 0, 0, None, "It is not waiting.", now_s, verdict=verdict)
+    expected = await _expected_start(call, name, found)
     kind, change = live.cluster.kind, found.change
     if change is not None and kind == KUBERNETES:
         change = explain.propose_in_kubernetes(change)
     return WhyView(
         workload=name,
         state=record.state,
-        answer=found.answer,
+        answer=f"{found.answer}; {note}" if (note := recovery_note(live.state, name)) else found.answer,
         obstacles=[obstacle_view(each.obstacle, kind) for each in found.obstacles],
         position=found.position,
         ahead=found.ahead,
@@ -120,7 +142,18 @@ async def why(call: EndpointCall) -> WhyView:
         verdict=found.verdict,
         searched_all=found.searched_all,
         capped_priority=explain.capped_priority(live.state, name),
+        expected=expected_start_sentence(expected, now_s) if expected else "",
+        expected_s=expected.middle_s if expected else 0,
+        expected_low_s=expected.low_s if expected else 0,
+        expected_high_s=expected.high_s if expected else 0,
     )
+
+
+async def _expected_start(call: EndpointCall, name: str, found: explain.Why) -> ExpectedStart | None:
+    """None: its start is planned or unknown, or it does not wait for a place."""
+    if not found.position or found.planned:
+        return None
+    return (await call.context.overview.forward.expected_starts()).get(name)
 
 
 def _is_explained(live: LiveLoop, record: WorkloadRecord) -> bool:
@@ -214,16 +247,43 @@ async def _act_on_all(call: EndpointCall, verb: Action) -> BulkOutcome:
         raise invalid(
             f'names must be a list of 1 to {MAX_NAMES} workloads, such as {{"names": ["default/train"]}}'
         ) from None
-    names = list(dict.fromkeys(form.names))
-    before = {name: _state_of(call, name) for name in names}
+    named = expand_names(await call.context.overview.fresh(), form.names, TASK_STATES[verb])
+    names = list(dict.fromkeys(name for each in named for name in each.workloads))
+    before = {name: _state_of(call, name) for each in named if not each.is_array for name in each.workloads}
     work = call.context.live.cluster.abilities.work
-    refusals = await work.change_many(verb, names, call.user, only_of(call.person))
-    for name, refusal in zip(names, refusals, strict=True):
+    refusals = dict(
+        zip(names, await work.change_many(verb, names, call.user, only_of(call.person)) if names else (), strict=True)
+    )
+    results = []
+    for each in named:
+        if each.is_array:
+            results.append(_array_result(call, verb, each, refusals))
+            continue
+        refusal = refusals[each.name]
         if refusal is None:
-            call.trail.changed(f"workload/{name}", before[name], _state_of(call, name))
+            call.trail.changed(f"workload/{each.name}", before[each.name], _state_of(call, each.name))
         else:
-            call.trail.refused(f"workload/{name}", str(refusal))
-    return BulkOutcome([_result(verb, *each) for each in zip(names, refusals, strict=True)])
+            call.trail.refused(f"workload/{each.name}", str(refusal))
+        results.append(_result(verb, each.name, refusal))
+    return BulkOutcome(results)
+
+
+def _array_result(
+    call: EndpointCall, verb: Action, named: NamedTasks, refusals: Mapping[str, KaiwoError | None]
+) -> ActionResult:
+    """One result, and one record of the audit, for all tasks of an array."""
+    refused = [refusal for name in named.workloads if (refusal := refusals[name]) is not None]
+    done = len(named.workloads) - len(refused)
+    if not done:
+        states = " or ".join(TASK_STATES[verb])
+        error = refused[0] if refused else NotFoundError(f"no task of the {named.array_words} is {states}")
+        call.trail.refused(f"workload/{named.name}", str(error))
+        return ActionResult(named.name, "", translate(error).problem)
+    call.trail.changed(f"workload/{named.name}", None, {"tasks": done, "refused": len(refused)})
+    more = f"; {len(refused):,} refused, the first because {refused[0]}" if refused else ""
+    return ActionResult(
+        named.name, f"{named.array_words}: {done:,} {'task' if done == 1 else 'tasks'} {ACTION_DONE[verb]}{more}"
+    )
 
 
 def _state_of(call: EndpointCall, name: str) -> str | None:
@@ -273,6 +333,7 @@ ROUTES = (
     _route("POST", "/hold", "Keep it from starting.", partial(_act, verb="hold"), Outcome),
     _route("POST", "/release", "Undo hold.", partial(_act, verb="release"), Outcome),
     _route("POST", "/requeue", "Stop it if it is running, and queue it again.", partial(_act, verb="requeue"), Outcome),
+    _route("GET", "/manifest", "Its manifest, which can be applied again.", get_manifest, dict[str, Any]),
     _route("GET", "/why", "Why it waits, and what would start it now.", why, WhyView),
     _route("POST", "/checkpoint", "Report a checkpoint, taken now or at the given time.", checkpoint, Outcome, WHEN),
     _bulk_route("cancel", "Cancel many workloads, with a result for each."),

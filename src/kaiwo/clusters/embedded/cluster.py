@@ -10,10 +10,10 @@ from typing import TypeVar
 from kaiwo.clusters.embedded import ended_work, reservations, transitions
 from kaiwo.clusters.embedded.admission import find_submission, find_workload
 from kaiwo.clusters.embedded.ended_work import DEFAULT_RETENTION, Retention
-from kaiwo.clusters.embedded.node_actions import EmbeddedDevices, EmbeddedNodes
+from kaiwo.clusters.embedded.node_actions import EmbeddedDevices, EmbeddedNodes, remember_bad_nodes
 from kaiwo.clusters.embedded.state import EmbeddedState, Transaction
 from kaiwo.clusters.embedded.user_actions import EmbeddedWork
-from kaiwo.clusters.plan_checks import by_workload, eviction_sentence
+from kaiwo.clusters.plan_checks import by_workload, eviction_sentence, is_recovery
 from kaiwo.clusters.protocol import Abilities, RecordChanges
 from kaiwo.model.cluster_write import ClusterWrite, ignore_write
 from kaiwo.model.errors import ClusterError
@@ -79,12 +79,14 @@ class EmbeddedCluster:
             transitions.record_nominations(transaction, plan)
             transitions.record_planned_starts(transaction, plan)
             reservations.record_picked_devices(transaction, plan)
+            remember_bad_nodes(transaction, plan.bad_nodes)
             expired.extend(reservations.expire(transaction, plan.expired))
             for name, evicted in by_workload(plan.evictions).items():
                 if name in expired:
                     continue  # it was cancelled as a whole
                 sentence = eviction_sentence(evicted[0])
-                pods = transitions.evict(transaction, name, [each.pod for each in evicted], sentence)
+                stopped = [each.pod for each in evicted]
+                pods = transitions.evict(transaction, name, stopped, sentence, is_recovery(evicted))
                 begun += [f"{name}/{pod}" for pod in pods]
             for name, started in by_workload(plan.starts).items():
                 begun += [f"{name}/{pod}" for pod in transitions.start(transaction, name, started)]

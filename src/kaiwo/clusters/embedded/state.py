@@ -10,7 +10,15 @@ from typing import Any, Protocol, TypeVar
 
 from msgspec.structs import replace
 
-from kaiwo.clusters.embedded.lifecycle import PlacedRun, Run, TrackedWorkload, array_of, successful_run_s
+from kaiwo.clusters.embedded.array_slots import ArraySlots, uses_slot
+from kaiwo.clusters.embedded.lifecycle import (
+    PlacedRun,
+    Run,
+    TrackedWorkload,
+    array_of,
+    successful_run_s,
+    with_workload,
+)
 from kaiwo.clusters.ledger import Ledger
 from kaiwo.clusters.protocol import RecordChanges
 from kaiwo.clusters.recent_changes import RecentChanges
@@ -83,6 +91,7 @@ class EmbeddedState:
         self.earlier_of: dict[str, dict[int, None]] = {}  # numbers of the earlier submissions, by workload
         self.dependents: dict[str, dict[str, None]] = {}  # by the workload that they wait for, also if it failed
         self.tasks_of: dict[str, dict[str, None]] = {}  # by array, as `array_of` names it
+        self.array_slots = ArraySlots()
         self.living_count: dict[str, int] = {}  # by queue: workloads that need it
         self.children: dict[str, dict[str, None]] = {}  # by parent queue
         # Ended work in the order of its last end. All tasks of an array that were submitted together are one entry:
@@ -188,6 +197,7 @@ class EmbeddedState:
         else:
             self.records[name] = after.record
         _move(self.tasks_of, name, _array(before), _array(after))
+        self.array_slots.index(before, after)
         old, new = _waits_for(before), _waits_for(after)
         if old != new:
             for other in old:
@@ -253,6 +263,7 @@ class Transaction:
         self.events: list[Event] = []
         self.runs_to_start: list[PlacedRun] = []
         self.runs_to_stop: list[PlacedRun] = []
+        self.runs_to_limit: list[PlacedRun] = []  # their workload's time limit has changed
         self.after_commit: list[Callable[[], None]] = []  # called on the event loop
         self.before: dict[tuple[str, Any], Any] = {}  # (table, key): the value before
 
@@ -278,9 +289,18 @@ class Transaction:
             self.events.append(WorkloadGone(name, successful_run_s(tracked.record)))
             self.put_nominations(name, ())
             self.put_planned_start(name, None)
+        self._pass_on_slot(before, tracked)
+
+    def _pass_on_slot(self, before: TrackedWorkload | None, after: TrackedWorkload | None) -> None:
+        """Let the next task of an array start in the slot that this one has left."""
+        if before is None or not uses_slot(before) or uses_slot(after):
+            return
+        heir = self.state.array_slots.next_waiting(array_of(before.workload), self.state.workloads)
+        if heir is not None:
+            self.put_workload(with_workload(heir, array_slots=0))
 
     def drop_workload(self, name: str) -> None:
-        self._put("workloads", name, None)
+        self._pass_on_slot(self._put("workloads", name, None), None)
         self.put_nominations(name, ())
         self.put_planned_start(name, None)
         self.events.append(WorkloadGone(name))

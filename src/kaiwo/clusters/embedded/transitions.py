@@ -54,12 +54,17 @@ def start(transaction: Transaction, name: str, starts: Sequence[Start]) -> list[
     return [pod.name for pod in pods]
 
 
-def evict(transaction: Transaction, name: str, pods: Sequence[str], message: str) -> list[str]:
-    """Stop these pods, or the whole workload when it cannot run without them. They wait again without a failure."""
+def evict(
+    transaction: Transaction, name: str, pods: Sequence[str], message: str, is_recovery: bool = False
+) -> list[str]:
+    """Stop these pods, or the whole workload when it cannot run without them. They wait again without a failure.
+
+    In a recovery, the others wait for the replacements.
+    """
     tracked = transaction.state.workloads.get(name)
     placed = transaction.state.pods_of.get(name, {})
     placed_pods = {pod: placement.pod for pod, placement in placed.items()}
-    checked = check_evictions(name, tracked.workload if tracked else None, pods, placed_pods)
+    checked = check_evictions(name, tracked.workload if tracked else None, pods, placed_pods, is_recovery)
     transaction.events += checked.events
     if tracked is None or not checked.pods:
         return []

@@ -15,16 +15,19 @@ import msgspec
 
 from kaiwo.clusters.kubernetes.cache.cluster_cache import SCHEDULER, ClusterCache
 from kaiwo.clusters.kubernetes.cache.device_grants import grant_annotations
+from kaiwo.clusters.kubernetes.cache.foreign_bindings import eviction_of
 from kaiwo.clusters.kubernetes.cache.workload_unit import BlockedWorkload
 from kaiwo.clusters.kubernetes.client import ApiError, Client, ClusterAccess
 from kaiwo.clusters.kubernetes.client.connection import CALL_S
 from kaiwo.clusters.kubernetes.decode.pod_decoder import PodDecoder
 from kaiwo.clusters.kubernetes.user_actions import KubernetesNodes, KubernetesWork
 from kaiwo.clusters.kubernetes.watch.cluster_watch import WRITTEN_BY_LEADER, ClusterWatch
+from kaiwo.clusters.kubernetes.watch.node_leases import NodeLeases
 from kaiwo.clusters.kubernetes.writers.binder import Binder
 from kaiwo.clusters.kubernetes.writers.event_writer import EventWriter
 from kaiwo.clusters.kubernetes.writers.evictor import Evictor
 from kaiwo.clusters.kubernetes.writers.lost_place_writer import LostPlaceWriter
+from kaiwo.clusters.kubernetes.writers.node_failure_writer import NodeFailureWriter
 from kaiwo.clusters.kubernetes.writers.node_writer import NodeWriter
 from kaiwo.clusters.kubernetes.writers.nomination_writer import NominationWriter
 from kaiwo.clusters.kubernetes.writers.partitioning_plan_status_writer import PartitioningPlanStatusWriter
@@ -40,8 +43,8 @@ from kaiwo.manifests.kinds.annotations import OUR_PREFIX
 from kaiwo.model.cluster_write import ClusterWrite
 from kaiwo.model.errors import NotFoundError, RefusedError
 from kaiwo.model.events import Event
-from kaiwo.model.gpu import Share
-from kaiwo.model.node import Node
+from kaiwo.model.gpus.gpu import Share
+from kaiwo.model.node import CountedAmounts, Node
 from kaiwo.model.plan import Plan
 from kaiwo.model.workload import Phase, Pod, Workload, breaks_gang
 from kaiwo.model.workload_record import Program, WorkloadRecord, WorkloadState
@@ -94,7 +97,11 @@ class Records:
 
 
 class KubernetesCluster(Records):
-    """One cluster, scheduled under one scheduler name."""
+    """One cluster, scheduled under one scheduler name.
+
+    `is_guarded`: the admission policies of the chart are installed. Without them the status of a pod is checked, and a
+    pod that somebody else bound is evicted.
+    """
 
     kind = "kubernetes"
     is_virtual = False
@@ -106,14 +113,16 @@ class KubernetesCluster(Records):
         scheduler: str = SCHEDULER,
         report: Callable[..., None] = lambda *_, **__: None,
         may_write_s: Callable[[], float] = lambda: CALL_S,
+        is_guarded: bool = True,
     ) -> None:
         self.name = access.name
         client = self.client = Client(access, may_write_s=may_write_s)
         cache = self.cache = ClusterCache(scheduler)
-        cache.report = report
+        cache.report, cache.node_cache.now_s = report, self.now_s
         super().__init__(cache)
         self.abilities = Abilities(KubernetesWork(cache), KubernetesNodes(client), self)
-        decoder = PodDecoder()
+        decoder = PodDecoder(is_guarded)
+        cache.claimed_ends.is_guarded = cache.foreign_bindings.is_guarded = is_guarded
         self.event_writer = EventWriter(client, cache, self.now_s, report)
         self.node_writer = NodeWriter(client, cache)
         self.queue_status = QueueStatusWriter(client, cache, report)
@@ -133,11 +142,14 @@ class KubernetesCluster(Records):
             client, cache, decoder, self._reservations, self.partitioning_plans, self._topologies, self.publish_soon,
             report,
         )  # fmt: skip
+        self._node_failures = NodeFailureWriter(client, cache, report)
+        self._leases = NodeLeases(client, self._silent_nodes_changed, report)
         self._early_writes = deque[ClusterWrite](maxlen=10_000)  # before anybody listens
         client.on_write = self._early_writes.append
         self._outbox: asyncio.Queue[tuple[Event, ...] | None] | None = None
         self._is_started = False
         self._publish_timer: asyncio.TimerHandle | None = None
+        self._settle_timer: asyncio.TimerHandle | None = None
         self._pause_s = SHORTEST_PAUSE_S
 
     @property
@@ -159,7 +171,10 @@ class KubernetesCluster(Records):
         """Watch the cluster, and wait until the cache has synced; `events` calls this too."""
         if not self._is_started:
             self._is_started = True
-            for part in (self.watch, self.event_writer, self._reservations, self._topologies, self._queue_history):
+            for part in (
+                self.watch, self.event_writer, self._reservations, self._topologies, self._queue_history,
+                self._node_failures, self._leases,
+            ):  # fmt: skip
                 part.start()
         await self.watch.wait_for_sync()
 
@@ -179,16 +194,24 @@ class KubernetesCluster(Records):
     async def catch_up(self) -> None:
         """Wait until the reader knows everything that another leader did: a watch may lag behind."""
         await self.start()
+        self.cache.foreign_bindings.stop()  # what another leader bound is no stranger's work
         await self.watch.relist(WRITTEN_BY_LEADER)
         self._publish_now()
         self.event_writer.resync()
         if self._outbox is not None:
             await self._outbox.join()
 
+    async def lead(self) -> None:
+        """From now on nobody else binds the pods of our scheduler."""
+        await self.start()
+        self.cache.foreign_bindings.start()
+
     async def apply(self, plan: Plan) -> tuple[str, ...]:
         """Begin the writes. Returns the ids of what was begun (`workload/pod`) at once."""
         self.cache.lost_places.is_leading = True
-        for writer in (self._nominations, self._planned_starts, self._queue_history, self._reservations):
+        for writer in (
+            self._nominations, self._planned_starts, self._queue_history, self._reservations, self._node_failures,
+        ):  # fmt: skip
             writer.apply(plan)
         self._lost_places.flush()
         begun = (*self._evictor.evict(plan.evictions), *self._binder.bind(plan.starts))
@@ -199,6 +222,9 @@ class KubernetesCluster(Records):
         """Apply this change on top of the node as Kubernetes has it."""
         self.cache.overlay_node(name, change)
         self.publish_soon()
+
+    async def set_counted(self, amounts: CountedAmounts) -> None:
+        self.cache.published.ledger.counted = amounts
 
     async def set_holders(self, node: str, holders: Mapping[str, tuple[Share, ...]] | None) -> None:
         self.cache.set_holders(node, holders)
@@ -235,23 +261,32 @@ class KubernetesCluster(Records):
 
     async def close(self) -> None:
         """Stop watching. Running workloads continue."""
-        if self._publish_timer is not None:
-            self._publish_timer.cancel()
+        for timer in filter(None, (self._publish_timer, self._settle_timer)):
+            timer.cancel()
         if self._outbox is not None:
             self._outbox.put_nowait(None)
         await self._pod_writes.close()
         writers = (
             self._nominations, self._lost_places, self._planned_starts, self._queue_history, self.queue_status,
-            self._reservations, self.partitioning_plans, self._topologies, self.event_writer,
+            self._reservations, self.partitioning_plans, self._topologies, self.event_writer, self._node_failures,
+            self._leases,
         )  # fmt: skip
         await asyncio.gather(*(writer.close() for writer in writers))
         await self.watch.close()
         await self.client.close()
 
+    def _silent_nodes_changed(self, names: Collection[str]) -> None:
+        self.cache.queue_events(self.cache.node_cache.set_silent(names))
+        self.publish_soon()
+
     def publish_soon(self) -> None:
         """Publish what changed, after a short pause: the pods of a gang arrive one by one, and share a batch."""
         if self._publish_timer is None and self.watch.has_synced:
             self._publish_timer = asyncio.get_running_loop().call_later(self._pause_s, self._publish_now)
+
+    def _publish_settled(self) -> None:
+        self._settle_timer = None
+        self._publish_now()
 
     def _publish_now(self) -> None:
         """The longer this takes, the longer the next pause, so that it takes at most a fifth of the time."""
@@ -264,14 +299,19 @@ class KubernetesCluster(Records):
             self._outbox.put_nowait(events)
         if self.client.may_write:
             self.event_writer.publish_changes()
+            self._evictor.evict([eviction_of(*found) for found in self.cache.foreign_binding_slots()])
             self._nominations.flush()
             self._lost_places.flush()
             self._planned_starts.flush()
+            self._evictor.delete_leaving_pods_on_fenced_nodes()
         else:
             self.cache.blocked_pods.take_new()  # the leader writes them
             self.cache.checkpoints.take_faults()
             self.cache.discard_decisions()
             self._reservations.discard_decisions()
+        if (due_s := self.cache.claimed_ends.next_due_s) and self._settle_timer is None:
+            wait_s = max(1, due_s - self.now_s())
+            self._settle_timer = asyncio.get_running_loop().call_later(wait_s, self._publish_settled)
         self._pause_s = min(max(SHORTEST_PAUSE_S, 4 * (time.perf_counter() - began)), LONGEST_PAUSE_S)
 
 

@@ -22,18 +22,18 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kaiwo.manifests.kinds.topology import read_topology_spec
+from kaiwo.manifests.kinds.topology import read_access, read_topology_spec
 from kaiwo.manifests.text.field_errors import FieldPath, show, suggest
 from kaiwo.manifests.text.field_reader import FieldReader
 from kaiwo.manifests.text.read_documents import read_single
 from kaiwo.manifests.values.names import check_label_key, check_label_value, check_labels, read_name
 from kaiwo.manifests.values.quantities import read_cpu_milli, read_gpu_mib, read_memory_mib
 from kaiwo.model.errors import ConfigError
-from kaiwo.model.gpu import Gpu
-from kaiwo.model.gpu_models import GPU_MODELS
+from kaiwo.model.gpus.gpu import Gpu
+from kaiwo.model.gpus.gpu_models import GPU_MODELS
+from kaiwo.model.gpus.partition_modes import Mode, legal_modes, partition_gpu, read_mode
 from kaiwo.model.network.topology_source import SourceKind, TopologySource
 from kaiwo.model.node import MAX_VIRTUAL_NODES, Node, Taint
-from kaiwo.model.partition_modes import Mode, legal_modes, partition_gpu, read_mode
 
 VIRTUAL_LABEL = "kaiwo.ai/virtual"
 SPINE_LABEL = "topology.kaiwo.ai/spine"
@@ -180,14 +180,15 @@ def _read_source(fields: FieldReader) -> TopologySource:
     value = "" if keys else fields.text(kind)
     name = fields.read("name", read_name, value if kind == SourceKind.PRESET else str(kind))
     nodes = fields.texts("nodes") if kind == SourceKind.NCCL else ()
+    access = read_access(fields) if kind != SourceKind.NCCL else ()
     fields.finish()
     if not keys and not value:
         raise fields.path_of(kind).error("is empty; write a path, a preset or label keys")
     if kind == SourceKind.PRESET:
-        return TopologySource(kind, name, keys=(value,))
+        return TopologySource(kind, name, keys=(value,), access=access)
     for at, key in enumerate(keys):
         check_label_key(key, fields.path_of(f"{kind}[{at}]"))
-    return TopologySource(kind, name, value, keys, nodes)
+    return TopologySource(kind, name, value, keys, nodes, access=access)
 
 
 def _read_taint(fields: FieldReader) -> Taint:

@@ -1,8 +1,10 @@
 """Make the environment variables of a local process: the user's own, Kaiwo's, and the visible devices."""
 
+import re
+
 from kaiwo.clusters.embedded.lifecycle import PlacedRun
 from kaiwo.manifests.values.names import INDEX_LABEL
-from kaiwo.model.gpu import Gpu, uuid_of, vendor_of
+from kaiwo.model.gpus.gpu import Gpu, uuid_of, vendor_of
 from kaiwo.model.node import Node
 from kaiwo.model.workload import ordered_pods
 from kaiwo.model.workload_record import WorkloadRecord
@@ -31,6 +33,7 @@ def environment(
     if pod.devices:
         ours["KAIWO_GPU_MILLI"] = str(pod.devices[0].milli)  # of each device
         ours["KAIWO_GPU_MIB"] = str(pod.devices[0].mib)
+    ours |= {f"KAIWO_BIND_{re.sub('[^A-Z0-9]', '_', key.upper())}": value for key, value in pod.annotations}
     if INDEX_LABEL in workload.labels:
         ours["KAIWO_ARRAY_INDEX"] = workload.labels[INDEX_LABEL]
     return {**record.program.env, **ours, **visible_devices(node, [share.gpu for share in pod.devices])}

@@ -15,6 +15,7 @@ from kaiwo.snapshot.backlog import ClassKey, WaitingClass
 from kaiwo.snapshot.node_table import FREE_GPU
 from kaiwo.snapshot.queue_table import ResourceVector
 from kaiwo.snapshot.request_shapes import RequestShapes
+from kaiwo.snapshot.working_copy import Savepoint
 
 LARGEST_BATCH, SMALLEST_BATCH = 2_048, 8
 ALWAYS_PICKED = 64  # this many are picked whatever they need; more only while plenty is free
@@ -56,7 +57,7 @@ class AllocationBatch:
     picked: list[tuple[WaitingClass, int]] = field(default_factory=list)  # the class, and the workload's position in it
     by_shape: dict[int, list[int]] = field(default_factory=dict)  # positions in `picked`
     uncharged: set[int] = field(default_factory=set)  # positions whose charge depends on the device they get
-    _savepoint: tuple[int, int] = (0, 0)  # a savepoint of the working copy
+    _savepoint: Savepoint = (0, 0, 0)  # of the working copy
     _turns_savepoint: TurnsSavepoint = field(default_factory=lambda: ({}, {}, 0))
     _lane_savepoints: dict[str, list[LaneHead]] = field(default_factory=dict)
     _supplies: dict[int, ShapeSupply] = field(default_factory=dict)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from kaiwo.decide.actions import consolidate, preempt, reclaim
 from kaiwo.decide.actions.allocate import AllocationResult
+from kaiwo.decide.actions.swap_for_recovery import is_left_to_swap, swap_for_recovery
 from kaiwo.decide.cycle_state import CycleInput, CycleState, PodKey
 from kaiwo.decide.make_room.nominations import is_fully_nominated
 from kaiwo.decide.make_room.preemption_cooldown import is_cooling_down
@@ -18,6 +19,7 @@ from kaiwo.decide.turn_order import Lane, Turns, classes_left, lanes_of
 from kaiwo.model.obstacle import Obstacle
 from kaiwo.model.plan import DomainChoice, Eviction, EvictionCause, Nomination
 from kaiwo.model.policy import Policy
+from kaiwo.model.recovery import Recovery
 from kaiwo.model.workload import ACTIVE_PHASES, Workload, has_required_pods
 from kaiwo.snapshot.backlog import ActionKey, ClassKey, WaitingClass
 
@@ -43,6 +45,7 @@ class MadeRoom(NamedTuple):
     served: set[str]  # workloads that start, or for which space is kept
     look_again_s: int
     domains: tuple[DomainChoice, ...] = ()
+    recoveries: tuple[Recovery, ...] = ()  # that go on in another way
 
 
 def make_room(
@@ -69,11 +72,13 @@ def make_room(
         budget.limit = budget.used + max(0, cycle.policy.steps - budget.used) // sharers
         left = _make_room_by(room, action, placed, (*given_up, *placed.given_up))
         unreached |= {(action, *found.key) for found in left}
+    room.look_again(room.victims.spared_until_s)
     cycle_state.budget.limit = cycle.policy.steps
     if has_releasing_pods:
         cycle_state.working.count_releasing(-1)  # obstacles name what is free now
+    recoveries = swap_for_recovery(room) if cycle.state.failures.recoveries else ()
     decided = (tuple(room.evictions), tuple(room.nominations), tuple(room.given_up), room.refusals)
-    return MadeRoom(*decided, unreached, room.served, room.look_again_s, tuple(room.domains))
+    return MadeRoom(*decided, unreached, room.served, room.look_again_s, tuple(room.domains), recoveries)
 
 
 def postpone_room(cycle: CycleInput, placed: AllocationResult) -> MadeRoom:
@@ -171,7 +176,9 @@ def _pass_over(room: RoomState, action: str, lane: Lane, served: frozenset[str])
     while lane:
         (_, name), _, found = lane.first
         workload = room.cycle.state.workloads[name]
-        if name not in served and workload.stops_others and not is_cooling_down(room, workload, found, action):
+        is_swapped = action == "consolidate" and is_left_to_swap(room.cycle.state, workload)
+        may_try = name not in served and workload.stops_others and not is_swapped
+        if may_try and not is_cooling_down(room, workload, found, action):
             return
         lane.advance(1)
 

@@ -57,13 +57,19 @@ def owed_classes(
 
 def attempt(room: RoomState, placer: Placer, workload: Workload, waiting_class: WaitingClass) -> Attempt:
     cycle_state = room.cycle_state
+    if sum(cycle_state.working.queues.is_leaf) == 1:
+        return Attempt()  # no other queue has work
     shares = _before_the_cycle(room, waiting_class.queue)
     row = cycle_state.working.queues.row[waiting_class.queue]
     need = np.array(unpaid_charge(room.cycle, cycle_state, waiting_class))
     request = ReclaimRequest(row, need, workload.preemptible)
     if (refusal := refusal_to_reclaim(shares, request)) is not None:
         return Attempt(None, _refused(shares, refusal)) if _others_use(shares, row) else Attempt()
-    may_lose = victim_queues(shares, request, room.victims.rows)
+    could_lose = victim_queues(shares, request, room.victims.possible_rows)
+    if not could_lose.any():
+        return Attempt()  # found without listing the work that runs
+    may_lose = np.zeros_like(could_lose)
+    may_lose[room.victims.rows] = could_lose[room.victims.rows]
     if not may_lose.any() and not _protected(room, shares, request, may_lose):
         return Attempt()
     candidates, needs, shapes = room.candidates, needs_to_make_room_for(waiting_class), room.cycle.state.backlog.shapes

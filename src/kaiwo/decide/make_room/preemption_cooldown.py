@@ -58,4 +58,7 @@ def _has_victims(room: RoomState, workload: Workload, waiting_class: WaitingClas
     shares = current_shares(room.cycle_state.working.view)
     need = np.array(unpaid_charge(room.cycle, room.cycle_state, waiting_class))
     request = ReclaimRequest(shares.queues.row[waiting_class.queue], need, workload.preemptible)
-    return refusal_to_reclaim(shares, request) is None and bool(victim_queues(shares, request, room.victims.rows).any())
+    if refusal_to_reclaim(shares, request) is not None:
+        return False
+    could_lose = victim_queues(shares, request, room.victims.possible_rows)
+    return bool(could_lose.any() and could_lose[room.victims.rows].any())

@@ -25,6 +25,7 @@ class RoomMade:
     placement: Placement
     stopped: list[VictimUnit] = field(default_factory=list)
     moved: list[tuple[VictimUnit, list[tuple[Pod, Placed]]]] = field(default_factory=list)
+    own: list[tuple[Pod, Placed]] = field(default_factory=list)  # pods of the beneficiary itself that move
 
 
 class Attempt(NamedTuple):
@@ -142,6 +143,9 @@ class RoomState:
             for pod in unit.pods:
                 self.evict(Eviction(pod.workload, pod.name, cause, workload.name, lost))
                 lost = 0  # counted once a unit
+        for pod, placed in room.own:
+            self.evict(Eviction(pod.workload, pod.name, cause))
+            self.nominations.append(nomination_of(pod.workload, pod.name, placed, pod))
         for unit, moves in room.moved:
             lost = unit.lost_gpu_s
             for pod, placed in moves:

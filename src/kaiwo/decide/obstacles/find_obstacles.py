@@ -4,11 +4,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from kaiwo.decide.obstacles.availability import AvailabilityCache
 from kaiwo.decide.obstacles.partition_obstacles import no_such_device
 from kaiwo.decide.obstacles.reservation_obstacles import beside_reserved, reserved_obstacles
 from kaiwo.decide.obstacles.share_bounds import over_share_bound
 from kaiwo.decide.obstacles.shortages import (
-    AvailabilityCache,
     fits_when_empty,
     is_permanent,
     most_when_empty,
@@ -23,14 +23,18 @@ from kaiwo.decide.placement.level_room import (
     tightest_room,
     wanted_by_role,
 )
-from kaiwo.decide.placement.node_fit import pods_that_fit
+from kaiwo.decide.placement.links import bandwidth_obstacle
+from kaiwo.decide.placement.node_fit import left_in_pool, pods_that_fit
 from kaiwo.decide.placement.pod_affinity import NodeVerdict, missing_topology_label, verdicts_by_reason
 from kaiwo.decide.placement.queue_limits import UsageBound, bounds_on, least_by_model, least_charge
 from kaiwo.decide.placement.shape_scores import ShapeScores
 from kaiwo.gpus.device_fit import eligible_devices, pods_per_device
 from kaiwo.model.affinity import VENDOR_LABEL
 from kaiwo.model.obstacle import (
+    BandwidthShort,
+    ClosedDomains,
     Facts,
+    FloatingPool,
     GangBound,
     GangLimit,
     NodesExcluded,
@@ -47,6 +51,7 @@ from kaiwo.plugins.registry import ActivePlugins
 from kaiwo.snapshot.array_types import BoolArray, Rows
 from kaiwo.snapshot.backlog import RoleNeeds, WaitingClass, needs_of_each_choice, needs_to_make_room_for
 from kaiwo.snapshot.cluster_state import ClusterState
+from kaiwo.snapshot.eligibility import pods_by_node_when_empty
 from kaiwo.snapshot.node_table import CPU, MEMORY, MIB, MILLI, PODS, SIZE
 from kaiwo.snapshot.subgroup_choices import SubGroupChoices
 from kaiwo.snapshot.view import View
@@ -70,7 +75,7 @@ class ObstacleFinder:
     def __init__(self, state: ClusterState, active: ActivePlugins, scores: ShapeScores) -> None:
         self._view, self._state, self._active, self._scores = scores.view, state, active, scores
         self._availability = AvailabilityCache(state, scores.start, scores.view)
-        self._rows: Rows = np.arange(len(scores.view.nodes.names))
+        self._rows: Rows = scores.view.all_rows
         self._by_needs: dict[RoleNeeds, tuple[Obstacle, ...]] = {}
 
     def obstacles(self, waiting_class: WaitingClass, too_long: Obstacle | None = None) -> tuple[Obstacle, ...]:
@@ -87,7 +92,7 @@ class ObstacleFinder:
             by_nodes = self._by_needs[needs] = tuple(self._node_obstacles(needs))
         if waiting_class.choices is not None:
             by_nodes = self._subgroup_obstacles(waiting_class, waiting_class.choices, by_nodes)
-        by_nodes = (*self._level_obstacles(waiting_class), *by_nodes)
+        by_nodes = (*self._level_obstacles(waiting_class), *self._bandwidth_obstacles(waiting_class), *by_nodes)
         if every := (*leaving, *self._queue_obstacles(waiting_class, self._largest_mib), *by_nodes):
             return every
         return tuple(self._queue_obstacles(waiting_class, self._largest_free_mib)) or self._model_obstacles(
@@ -119,8 +124,27 @@ class ObstacleFinder:
         workload = state.workloads[waiting_class.waiters.name_at(0)]
         wanted = wanted_by_role(state, workload, needs_to_make_room_for(waiting_class))
         homes = rows_by_part(state, nodes, workload, levels)
+        shapes = state.backlog.shapes
+        if not homes:
+            empty = tightest_room(nodes, levels, wanted, lambda at: pods_by_node_when_empty(nodes, shapes[at]), {})
+            if empty is not None:
+                return (level_obstacle(levels, empty, is_too_small=empty.domain >= 0),)
         room = tightest_room(nodes, levels, wanted, lambda shape: self._scores.state(shape).slots, homes)
         return () if room is None else (level_obstacle(levels, room),)
+
+    def _bandwidth_obstacles(self, waiting_class: WaitingClass) -> tuple[Obstacle, ...]:
+        """The links between its pods have too little left, whatever the nodes have."""
+        levels = waiting_class.signature.levels
+        if levels is None or not levels.bandwidth_mb_s or not len(self._rows):
+            return ()
+        workload = self._state.workloads[waiting_class.waiters.name_at(0)]
+        wanted = wanted_by_role(self._state, workload, needs_to_make_room_for(waiting_class))
+        if not wanted:
+            return ()
+        largest = max(wanted, key=lambda each: each.pods)  # the others need bandwidth as well: it is a bound
+        slots = self._scores.state(largest.shape).slots
+        found = bandwidth_obstacle(self._scores.working, workload.name, levels, slots, largest.pods)
+        return () if found is None else (found,)
 
     def _fits(self, waiting_class: WaitingClass) -> bool:
         ways = needs_of_each_choice(waiting_class) if waiting_class.choices is not None else (waiting_class.needs,)
@@ -157,13 +181,16 @@ class ObstacleFinder:
             if short := short_models(self._view, row, not waiting_class.signature.is_preemptible, wants):
                 return tuple(short)
         levels = waiting_class.signature.levels
+        if levels is not None and levels.bandwidth_mb_s:
+            pods = sum(need.needed for need in needs_to_make_room_for(waiting_class))
+            return (Obstacle(Reason.BANDWIDTH, pods, pods, "pods", "", BandwidthShort(levels.bandwidth_mb_s, 0)),)
         if levels is not None and levels.requires:
             needs = needs_to_make_room_for(waiting_class)
             return (packing_obstacle(levels, sum(need.needed for need in needs)),)
         return (self._gang(waiting_class.needs),)
 
     def _largest_mib(self, shape: int) -> int:
-        return int(self._availability.of(shape).largest_mib.max(initial=0))
+        return self._availability.of(shape).most_mib
 
     def _largest_free_mib(self, shape: int) -> int:
         """The size of device on which its memory would be charged least, where it fits now."""
@@ -181,11 +208,26 @@ class ObstacleFinder:
             for obstacle in self._with_reserved(shape, sum(needed for at, _, needed in needs if at == shape)):
                 if obstacle not in found:
                     found.append(obstacle)
+        found += self._pool_obstacles(needs)
         if sum(needed for _, _, needed in needs) > 1:
             gang = self._gang(needs)
             if gang.have < gang.need:
                 found.insert(0, gang)
         return found
+
+    def _pool_obstacles(self, needs: RoleNeeds) -> list[Obstacle]:
+        """Resources that are counted over all nodes together, and of which too little is left."""
+        need: dict[str, int] = {}
+        for shape, _, needed in needs if self._view.pools else ():
+            for name, amount in self._state.backlog.shapes[shape].extended:
+                if name in self._view.pools:
+                    need[name] = need.get(name, 0) + max(1, needed) * amount
+        left = {name: left_in_pool(self._view, name) for name in need}
+        return [
+            Obstacle(Reason.NOT_ENOUGH_EXTENDED, need[name], left[name], "", name, FloatingPool(self._view.pools[name]))
+            for name in sorted(need)
+            if left[name] < need[name]
+        ]
 
     def _with_reserved(self, shape: int, needed: int) -> list[Obstacle]:
         """Reservations come first where they keep enough free devices from it, else last."""
@@ -259,6 +301,11 @@ class ObstacleFinder:
             return VendorMissing(want.vendor, len(mask))
         if reason is Reason.PODS_UNEVEN and (label := missing_topology_label(self._view, want)):
             return TopologyLabelMissing(label)
+        if reason is Reason.DOMAIN_CLOSED:
+            names = sorted({key.partition("/")[2] for key in want.closed_domains})
+            return ClosedDomains(
+                tuple(names[:MAX_NAMED]), max(0, len(names) - MAX_NAMED), int((~mask).sum()), len(mask)
+            )
         return NodesExcluded(int((~mask).sum()), len(mask))
 
     def _unmatched_label(self, want: Request) -> str:

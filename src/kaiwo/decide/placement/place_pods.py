@@ -6,14 +6,15 @@ from typing import Protocol
 import msgspec
 import numpy as np
 
-from kaiwo.decide.placement.node_fit import CapacityMask
+from kaiwo.decide.placement.divide_by_rate import PlacementArea
+from kaiwo.decide.placement.node_fit import CapacityMask, pods_in_pools
 from kaiwo.decide.placement.pod_affinity import domains_of, sum_by_domain
 from kaiwo.decide.placement.queue_limits import Payer, headroom, models_with_room
 from kaiwo.decide.placement.shape_scores import NOWHERE, ShapeScores, ShapeState
-from kaiwo.decide.placement.spread_over_domains import PlacementArea, pods_by_node
+from kaiwo.decide.placement.spread_over_domains import pods_by_node
 from kaiwo.gpus.device_fit import device_need, need_on, pods_per_device, rounding_of
 from kaiwo.gpus.isolation_grades import grade_of
-from kaiwo.model.gpu import DEFAULT_THREADS, NO_LIMITS, WHOLE_MILLI, Share, default_threads, threads_on_node
+from kaiwo.model.gpus.gpu import DEFAULT_THREADS, NO_LIMITS, WHOLE_MILLI, Share, default_threads, threads_on_node
 from kaiwo.model.plan import Nomination
 from kaiwo.model.policy import DEFAULT_POLICY, Policy
 from kaiwo.model.request import Request
@@ -69,7 +70,7 @@ class Placer:
         policy: Policy = DEFAULT_POLICY,
         costs: NodeCosts | None = None,
     ) -> None:
-        self.working, self._scores, self._plugins, self.policy = working, scores, plugins, policy
+        self.working, self._scores, self.plugins, self.policy = working, scores, plugins, policy
         self._packs, self._costs = policy.placement == "pack", costs
         self._mask: CapacityMask | None = None
         self._area: PlacementArea | None = None
@@ -89,7 +90,7 @@ class Placer:
         return self._copy(self._mask, self._costs, area)
 
     def _copy(self, mask: CapacityMask | None, costs: NodeCosts | None, area: PlacementArea | None) -> "Placer":
-        other = Placer(self.working, self._scores, self._plugins, self.policy, costs)
+        other = Placer(self.working, self._scores, self.plugins, self.policy, costs)
         other._mask, other._ids, other._area, other._retries = mask, self._ids, area, self._retries
         return other
 
@@ -121,6 +122,7 @@ class Placer:
 
     def place(self, shape: int, want: Request, count: int) -> list[Placed]:
         """Packing fills the best node first; spreading looks again after each pod. Shape -1: `want` has no shape."""
+        count = pods_in_pools(self.working.view, want, count)
         if self._area is not None and self._costs is None and self._fills_at_once(want):
             return self._place_by_domain(self._area, shape, want, count)
         placed: list[Placed] = []
@@ -181,13 +183,13 @@ class Placer:
         return placed
 
     def _state(self, shape: int, want: Request) -> ShapeState:
-        state = self._scores.state(shape, self._mask) if shape >= 0 else self._scores.state_of(want, self._mask)
+        state = self._scores.scored(shape, self._mask) if shape >= 0 else self._scores.state_of(want, self._mask)
         if self._area is None:
             return state
         inside = self._area.mask & (state.slots > 0)
         slots = np.where(inside, state.slots, 0)
         score = np.where(inside, state.score, NOWHERE)
-        return ShapeState(state.version, slots, score, state.allowed, int(slots.sum()))
+        return ShapeState(state.version, slots, score, state.allowed, int(slots.sum()), state.scored)
 
     def _prefer_roomy_domains(self, want: Request, state: ShapeState, score: IntArray, count: int) -> IntArray:
         """Pods that must be near each other begin in a domain with room for all of them, if there is one."""
@@ -205,7 +207,7 @@ class Placer:
             return [Placed(self.working.nodes.names[row], ())] * count
         if want.is_exclusive:
             return self._put_whole(row, want, count)
-        if want.gpus == 1 and getattr(self._plugins.allocation, "fills", False):
+        if want.gpus == 1 and getattr(self.plugins.allocation, "fills", False):
             return self._fill(row, want, count)
         return [self._put_on(row, want, self._ranked(row, want)[: want.gpus]) for _ in range(count)]
 
@@ -287,7 +289,7 @@ class Placer:
     def _ranked(self, row: int, want: Request) -> IntArray:
         """The devices of a node that fit, in the order of the strategy."""
         columns = self._scores.pods_per_device_on(want, row, self._mask).nonzero()[0]
-        plugin = self._plugins.allocation
+        plugin = self.plugins.allocation
         rank = call_plugin(plugin.name, plugin.allocation, len(columns), self.working.view, want, row, columns)
         order = np.argsort(rank, kind="stable")
         for score in self._device_scores(row, want, columns):
@@ -299,7 +301,7 @@ class Placer:
         """The sum of all device scores; none when no plugin has an opinion about this request."""
         total: IntArray | None = None
         view = self.working.view
-        for plugin, weight in self._plugins.gpu_scores:
+        for plugin, weight in self.plugins.gpu_scores:
             applies = getattr(plugin, "gpu_applies", None)
             if applies is not None and not call_for_int(plugin.name, applies, view, want):
                 continue

@@ -104,6 +104,7 @@ class _Gang:
                         self._placement.domains = self._search.choices() if self._search is not None else []
                         self._placement.starts = leaders_first(self._workload, self._placement.starts)
                         self._placement.gang = self if any(self._missing) and not self._workload.groups else None
+                        self._record_moves(self._placement.starts)
                         attempt.keep()
                         return self._placement
         return None
@@ -111,7 +112,13 @@ class _Gang:
     def grow(self, most: int) -> list[Start]:
         before = len(self._placement.starts)
         self._grow(most)
+        self._record_moves(self._placement.starts[before:])
         return self._placement.starts[before:]
+
+    def _record_moves(self, starts: list[Start]) -> None:
+        """Work of several pods uses links between nodes."""
+        if self._working.follows_moves and (len(self._workload.roles) > 1 or self._workload.roles[0].count > 1):
+            self._working.move(self._workload.name, [self._working.nodes.row[start.node] for start in starts], +1)
 
     def _could_fit(self) -> bool:
         """Counting rules out most choices of sub-groups."""

@@ -12,7 +12,7 @@ from kaiwo.manifests.kinds.object_metadata import MAX_USER
 from kaiwo.manifests.values.gpu_request import GRADES, ISOLATIONS
 from kaiwo.manifests.values.names import MAX_NAME, NAME
 from kaiwo.manifests.values.priorities import TYPE_PRIORITIES
-from kaiwo.model.gpu import ANYONE, EQUALITIES, NOBODY
+from kaiwo.model.gpus.gpu import ANYONE, EQUALITIES, NOBODY
 from kaiwo.model.network.constraint import STRATEGIES
 from kaiwo.model.workload_fields import FIELDS, ValueKind
 
@@ -48,6 +48,7 @@ _SETTINGS = {
     ValueKind.COUNT: "[0-9]{1,9}",
     ValueKind.LEVEL: rf"(?:{NAME}/)?[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?",
     ValueKind.STRATEGY: "|".join(STRATEGIES),
+    ValueKind.BANDWIDTH: r"[0-9]{1,9}(?:\.[0-9]{1,6})? ?[MGT](?:bps|B/s)",
 }
 _OURS, _USERS = KeyWriter.SCHEDULER, KeyWriter.USERS
 

@@ -37,6 +37,8 @@ from kaiwo.manifests.values.names import (
     ARRAY_LABEL,
     INDEX_LABEL,
     MAX_NAME,
+    SLOTS_LABEL,
+    ArrayTasks,
     check_command,
     check_env,
     check_labels,
@@ -74,10 +76,9 @@ def read_short_form(
     return _tasks(workload, program, read_array(form.array, FieldPath(owner, "array")), owner)
 
 
-def _tasks(
-    workload: Workload, program: Program, indices: tuple[int, ...], owner: str
-) -> Iterator[tuple[Workload, Program]]:
-    array = workload.name.partition("/")[2]
+def _tasks(workload: Workload, program: Program, tasks: ArrayTasks, owner: str) -> Iterator[tuple[Workload, Program]]:
+    array, indices = workload.name.partition("/")[2], tasks.indices
+    shared = {ARRAY_LABEL: array, **({SLOTS_LABEL: str(tasks.at_once)} if tasks.at_once else {})}
     if len(indices) * len(msgspec.msgpack.encode((workload, program))) > MAX_ARRAY_BYTES:
         raise FieldPath(owner, "array").error(
             f"has {len(indices):,} tasks, too many for a form of this size; move the command's text into a file"
@@ -87,7 +88,7 @@ def _tasks(
         fact = f"with its index it has {longest} characters and the maximum is {MAX_NAME}"
         raise FieldPath(owner, "name").error(f"is too long for an array: {fact}; shorten it")
     for index in indices:
-        labels = workload.labels | {ARRAY_LABEL: array, INDEX_LABEL: str(index)}
+        labels = workload.labels | shared | {INDEX_LABEL: str(index)}
         yield msgspec.structs.replace(workload, name=f"{workload.name}-{index}", labels=labels), program
 
 

@@ -152,7 +152,11 @@ class Submission(
     ] = ""
     retries: Annotated[int, _number("Restart it up to this many times if it fails.", 0, MAX_RETRIES)] = 0
     array: Annotated[
-        str | UnsetType, _about(f'Submit one workload for each index, such as "0-9" or "1,3,5"; at most {MAX_TASKS}.')
+        str | UnsetType,
+        _about(
+            f'Submit one workload for each index, such as "0-9", "1,3,5" or "0-99:2"; at most {MAX_TASKS}. "0-999%50" '
+            "runs 50 of them at once."
+        ),
     ] = UNSET
     after: Annotated[
         list[str], _about("Start after these workloads, or all tasks of these arrays, succeeded: `namespace/name`.")

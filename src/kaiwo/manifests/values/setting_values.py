@@ -1,5 +1,6 @@
 """Read the values of the settings in the table of workload fields, from the short form or from annotations."""
 
+import re
 from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple
 
@@ -8,15 +9,17 @@ from msgspec import UNSET
 
 from kaiwo.manifests.text.field_errors import FieldPath, show
 from kaiwo.manifests.values.names import MAX_NAME, NAME, read_level, read_name
-from kaiwo.manifests.values.quantities import read_duration_s
+from kaiwo.manifests.values.quantities import read_bandwidth_mb_s, read_duration_s
 from kaiwo.manifests.values.timestamps import read_timestamp_or_duration_s, read_timestamp_s
-from kaiwo.model.network.constraint import STRATEGIES
+from kaiwo.model.network.constraint import PLUGIN_STRATEGY, STRATEGIES
 from kaiwo.model.workload_fields import FIELDS, ValueKind
 
 Duration = Annotated[str | int, msgspec.Meta(description='"45m", "2h30m", "1d", or a number of seconds')]
 Name = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": f"^{NAME}$", "maxLength": MAX_NAME})]
 Count = Annotated[int | str, msgspec.Meta(description="A whole number.")]
-Strategy = Annotated[str, msgspec.Meta(extra_json_schema={"enum": list(STRATEGIES)})]
+_PLUGIN_STRATEGY = f"{PLUGIN_STRATEGY}{NAME}"
+Strategy = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": f"^({'|'.join(STRATEGIES)}|{_PLUGIN_STRATEGY})$"})]
+Bandwidth = Annotated[str, msgspec.Meta(description='"200Gbps" or "25GB/s"')]
 MAX_COUNT = 1_000_000
 Reader = Callable[[object, FieldPath], Any]
 
@@ -42,9 +45,10 @@ def read_count(value: object, path: FieldPath) -> int:
 
 
 def read_strategy(value: object, path: FieldPath) -> str:
-    if not isinstance(value, str) or value not in STRATEGIES:
-        raise path.error(f"is {show(value)}; choose from: {', '.join(STRATEGIES)}")
-    return value
+    """One of Kaiwo's own, or `plugin:NAME`."""
+    if isinstance(value, str) and (value in STRATEGIES or re.fullmatch(_PLUGIN_STRATEGY, value)):
+        return value
+    raise path.error(f"is {show(value)}; choose from: {', '.join(STRATEGIES)}, or write plugin:NAME")
 
 
 def check_levels(found: dict[str, Any], path_of: Callable[[str], FieldPath], names: dict[str, str]) -> None:
@@ -52,7 +56,7 @@ def check_levels(found: dict[str, Any], path_of: Callable[[str], FieldPath], nam
     for given, other in (("segment_size", "segment_level"), ("segment_level", "segment_size")):
         if found.get(given) and not found.get(other):
             raise path_of(names[given]).error(f"is set without {names[other]}; give both, or neither")
-    levels = ("required_level", "preferred_level", "placement_strategy", "segment_level")
+    levels = ("required_level", "preferred_level", "placement_strategy", "segment_level", "bandwidth_mb_s")
     if found.get("topology") and not any(found.get(name) for name in levels):
         fact = f"is set without a level; add {names['required_level']} or {names['preferred_level']}"
         raise path_of(names["topology"]).error(fact)
@@ -69,6 +73,9 @@ READERS = {
     ValueKind.NAME: SettingReader(Name, read_name, _without_time(read_name)),
     ValueKind.COUNT: SettingReader(Count, read_count, _without_time(read_count), "write a whole number, such as 8"),
     ValueKind.LEVEL: SettingReader(str, read_level, _without_time(read_level)),
+    ValueKind.BANDWIDTH: SettingReader(
+        Bandwidth, read_bandwidth_mb_s, _without_time(read_bandwidth_mb_s), "write it as 200Gbps"
+    ),
     ValueKind.STRATEGY: SettingReader(Strategy, read_strategy, _without_time(read_strategy)),
 }
 

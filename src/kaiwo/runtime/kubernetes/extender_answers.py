@@ -16,7 +16,7 @@ from kaiwo.decide.placement.place_pods import Placer
 from kaiwo.decide.placement.shape_scores import ShapeScores, ShapeState
 from kaiwo.model.affinity import matches_node_rules
 from kaiwo.model.amounts import memory, thousandths
-from kaiwo.model.gpu import Share, joined_rules, outside_tenant
+from kaiwo.model.gpus.gpu import Share, joined_rules, outside_tenant
 from kaiwo.model.queue import ThreadBound
 from kaiwo.model.request import Request, Toleration
 from kaiwo.model.workload import Pod
@@ -121,7 +121,7 @@ class ExtenderAnswers:
                     set_aside.append(fault.plugin)
 
         def answer_without(state: ClusterState, set_aside: list[str]) -> T:
-            wanted = _with_tenant(state, workload, request)
+            wanted = state.domain_access.with_closed_to_namespace(workload, _with_tenant(state, workload, request))
             gpus = ExtenderSnapshot(state, self._loop.cluster.now_s(), self._loop, wanted, set_aside)
             for pod in state.pods.get(workload, {}).values():
                 gpus.view.release_uncharged(pod)  # what it holds itself is free for it

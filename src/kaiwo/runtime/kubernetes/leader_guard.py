@@ -69,6 +69,7 @@ class LeaderGuard:
                 await cluster.catch_up()
             if self.before_leading is not None:
                 await self.before_leading()
+            await cluster.lead()
             self._caught_up_term = term
             loop.wake()
             # A new one for each term: what an earlier leader published may not be true any more.

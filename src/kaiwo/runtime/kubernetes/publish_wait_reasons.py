@@ -25,8 +25,9 @@ MAX_CHARACTERS = 1000
 # More nodes would not help against these.
 NOT_FOR_LACK_OF_NODES = frozenset(
     (
-        Reason.HELD, Reason.DEPENDENCY, Reason.DEPENDENCY_FAILED, Reason.NOT_BEFORE, Reason.NO_QUEUE,
-        Reason.QUEUE_NOT_LEAF, Reason.QUEUE_ACCESS, Reason.QUEUE_LIMIT, Reason.QUEUE_QUOTA, Reason.RELEASING,
+        Reason.HELD, Reason.DEPENDENCY, Reason.DEPENDENCY_FAILED, Reason.NOT_BEFORE, Reason.ARRAY_SLOTS,
+        Reason.NO_QUEUE, Reason.QUEUE_NOT_LEAF, Reason.QUEUE_ACCESS, Reason.QUEUE_LIMIT, Reason.QUEUE_QUOTA,
+        Reason.RELEASING, Reason.NOT_PERMITTED,
     )
 )  # fmt: skip
 

@@ -19,6 +19,7 @@ from kaiwo.model.plan import Note, Plan
 from kaiwo.model.policy import DEFAULT_POLICY, Policy
 from kaiwo.plugins.registry import Registry
 from kaiwo.runtime.loop.learned_state import pack_state
+from kaiwo.runtime.loop.price_refresh import are_prices_due, refreshed_prices
 from kaiwo.snapshot.assumed_events import assume
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.snapshot import Snapshot
@@ -65,12 +66,18 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 class CycleRunner:
-    def __init__(self, journal: Journal | None, policy: Policy = DEFAULT_POLICY, plugins: Registry = BUILTIN) -> None:
+    def __init__(
+        self,
+        journal: Journal | None,
+        policy: Policy = DEFAULT_POLICY,
+        plugins: Registry = BUILTIN,
+        is_budget_fixed: bool = False,  # a simulation must not depend on the speed of the machine
+    ) -> None:
         self.journal, self.policy, self.plugins = journal, policy, plugins
         self.state = ClusterState(plugins.ordering(policy))
         if policy.share_with:
             self.state.patch([SharingRulesInUse(policy.share_with)])
-        self._budget = AdaptiveStepBudget(policy.steps)
+        self._budget = None if is_budget_fixed else AdaptiveStepBudget(policy.steps)
         self._number = 0
         self._is_behind = False  # the state does not match the journal's last entry: a base must come first
 
@@ -89,11 +96,12 @@ class CycleRunner:
         """Decide, and journal the decision. Only reads the state: safe on a thread while the state does not change."""
         if self.journal is not None and (self.journal.wants_base or self._is_behind):
             self.journal.base(Base(self.state.events(), pack_state(self.state, self.policy, snapshot.now_s)))
-        policy = self._budget.apply(self.policy)
+        policy = self.policy if self._budget is None else self._budget.apply(self.policy)
         began = time.perf_counter_ns()
         plan = decide(snapshot, policy, self.plugins)
         took_us = (time.perf_counter_ns() - began) // 1000
-        self._budget.learn(plan.steps, took_us)
+        if self._budget is not None:
+            self._budget.learn(plan.steps, took_us)
         assumed = assume(self.state, plan, snapshot.now_s)
         self._is_behind = True
         number = self._journal_cycle(plan, policy, snapshot.now_s, took_us)
@@ -113,6 +121,11 @@ class CycleRunner:
         snapshot = self.state.snapshot(now_s)
         if self.is_idle:
             return None
+        prices = refreshed_prices(self.state) if are_prices_due(self.state, self.policy) else None
+        if prices is not None:
+            self.state.patch([prices])
+            self.journal_events([prices])
+            snapshot = self.state.snapshot(now_s)
         decision = self.decide(snapshot)
         self.record(decision)
         self.state.patch(decision.assumed)

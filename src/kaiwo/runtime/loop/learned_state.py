@@ -23,6 +23,7 @@ class LearnedState(msgspec.Struct, frozen=True):
     policy: Policy  # which determines the order of the backlog
     now_s: int  # the time of its snapshot, which decides which workloads were gated
     expired: tuple[str, ...] = ()  # workloads that a plan ended because their allocation expired
+    overdue: tuple[str, ...] = ()  # workloads that started where a place was kept for them: see Plan
     is_due: bool | None = None  # a cycle has something to do; None: written by an older version
 
 
@@ -40,6 +41,7 @@ def pack_state(state: ClusterState, policy: Policy, now_s: int) -> bytes:
         policy=policy,
         now_s=now_s,
         expired=tuple(sorted(state.ended_expired)),
+        overdue=tuple(sorted(state.started_overdue)),
         is_due=state.is_cycle_due,
     )
     return msgspec.msgpack.encode(learned)
@@ -52,7 +54,7 @@ def unpack_state(events: Iterable[Event], packed: bytes, plugins: Registry) -> C
     state.patch(events)
     if learned is None:
         return state
-    state.ended_expired = set(learned.expired)
+    state.ended_expired, state.started_overdue = set(learned.expired), set(learned.overdue)
     state.snapshot(learned.now_s)
     backlog = state.backlog
     for key, obstacles in learned.obstacles:

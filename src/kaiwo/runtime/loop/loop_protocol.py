@@ -10,8 +10,12 @@ from kaiwo.model.events import Event
 from kaiwo.model.plan import Note
 from kaiwo.model.policy import Policy
 from kaiwo.plugins.registry import Registry
+from kaiwo.runtime.loop.counted_nodes import CountedNodes
 from kaiwo.runtime.loop.cycle_runner import CycleSummary
+from kaiwo.runtime.loop.learned_run_times import RunTimes
 from kaiwo.runtime.loop.loop_metrics import Allocations, Health
+from kaiwo.runtime.loop.recovery_history import RecoveryHistory
+from kaiwo.runtime.loop.start_gate import StartGate
 from kaiwo.snapshot.cluster_state import ClusterState
 
 T = TypeVar("T")
@@ -28,10 +32,14 @@ class LiveLoop(Protocol):
     last_cycle: CycleSummary | None
     evicted: Counter[tuple[str, str]]  # pods by queue and cause, since the start
     allocations: Allocations
+    recoveries: RecoveryHistory
     ready: bool
     revision: int
     busy_since: float | None
     health: Health
+    run_times: RunTimes | None  # None: nothing is learned
+    counted: CountedNodes
+    gate: StartGate
 
     def clock(self) -> tuple[int, int]:
         """The cluster's time, and the number of the last cycle."""

@@ -20,11 +20,22 @@ from kaiwo.model.plan import Note, Plan
 from kaiwo.model.policy import DEFAULT_POLICY, Policy
 from kaiwo.plugins.registry import Registry
 from kaiwo.runtime.log import emit
+from kaiwo.runtime.loop.counted_nodes import CountedNodes
 from kaiwo.runtime.loop.cycle_runner import CycleRunner, CycleSummary
 from kaiwo.runtime.loop.event_intake import EventIntake
 from kaiwo.runtime.loop.learned_run_times import RunTimes
 from kaiwo.runtime.loop.loop_metrics import Allocations, Health
 from kaiwo.runtime.loop.past_usage_tracker import SAMPLE_S, PastUsageTracker
+from kaiwo.runtime.loop.price_refresh import are_prices_due, refreshed_prices
+from kaiwo.runtime.loop.recovery_history import RecoveryHistory
+from kaiwo.runtime.loop.start_gate import (
+    OpenGate,
+    StartGate,
+    checked_plan,
+    nominations_of_starts,
+    placements_of,
+    refusal_events,
+)
 from kaiwo.snapshot.cluster_state import ClusterState
 
 T = TypeVar("T")
@@ -47,7 +58,7 @@ class SchedulingLoop:
         past_use: PastUsageTracker | None = None,  # None: it does not count
         run_times: RunTimes | None = None,  # None: nothing is learned
     ) -> None:
-        self._past_use, self._run_times = past_use, run_times
+        self._past_use, self.run_times = past_use, run_times
         self.cluster, self.journal, self.policy, self.plugins = cluster, journal, policy, plugins
         self._may_decide = may_decide
         # Where nothing else is due, the system's clock may still be changed.
@@ -58,11 +69,14 @@ class SchedulingLoop:
         self.last_cycle: CycleSummary | None = None
         self.evicted: Counter[tuple[str, str]] = Counter()  # pods by queue and cause
         self.allocations = Allocations()
+        self.recoveries = RecoveryHistory()
         self.ready = False
         self.revision = 0
         self.health = Health()
         self._intake = EventIntake(self.state, self.health)
         self.busy_since: float | None = None  # by the monotonic clock, while a cycle is being decided
+        self.counted = CountedNodes()  # resources that plugins count
+        self.gate: StartGate = OpenGate()  # plugins that may refuse starts
         self._inbox: list[Sequence[Event]] = []
         self._wake = asyncio.Event()
         self._state_lock = asyncio.Lock()
@@ -85,6 +99,8 @@ class SchedulingLoop:
         finally:
             reader.cancel()
             self._thread.shutdown(wait=True)
+            if self.run_times is not None:
+                self.run_times.save()
             self.journal.close()
 
     def wake(self) -> None:
@@ -129,7 +145,8 @@ class SchedulingLoop:
         backlog = self.state.backlog
         has_open = backlog.to_try or backlog.pending_actions or backlog.try_all
         if not (has_open and self.ready and self._may_decide()):
-            is_time_due = backlog.next_due_s is not None or self.state.look_again_s > 0
+            is_resting = bool(self.state.failures.resting)  # some node takes work again after a time
+            is_time_due = backlog.next_due_s is not None or self.state.look_again_s > 0 or is_resting
             timeout = RECHECK_S if is_time_due else SAMPLE_S if self._past_use is not None else self._idle_s
             # Not `wait_for`: when the event is set in the same turn, Python 3.11's swallows a cancellation.
             with contextlib.suppress(TimeoutError):
@@ -141,8 +158,9 @@ class SchedulingLoop:
     async def _apply_inbox(self) -> None:
         batches, self._inbox = self._inbox, []
         for batch in batches:
-            if self._run_times is not None:
-                batch = await self._on_thread(self._run_times.add_run_times, batch, self.cluster.now_s())
+            batch = self.counted.add_to(batch)
+            if self.run_times is not None:
+                batch = await self._on_thread(self.run_times.add_run_times, batch, self.cluster.now_s())
             if self.ready:  # the first batch is what existed before
                 self.allocations.count_events(self.state, batch)
             applied = await self._patch(batch)
@@ -178,6 +196,7 @@ class SchedulingLoop:
             return
         if self._past_use is not None:
             await self._update_past_usage(self._past_use)
+        await self._refresh_prices()
         async with self._state_lock:
             snapshot = self.state.snapshot(self.cluster.now_s())
             if self._runner.is_idle:  # inside: plugins change only while the lock is held
@@ -190,11 +209,22 @@ class SchedulingLoop:
         async with self._state_lock:
             self._runner.record(decision)
             self._count(decision.plan)
+        plan, gate = decision.plan, self.gate
+        kept = nominations_of_starts(self.state, plan) if not gate.is_open else ()
         await self._patch(decision.assumed)
         self.last_cycle = decision.summary
         self._notify()
-        if not decision.plan.is_empty or decision.plan.given_up:
-            await self.cluster.apply(decision.plan)
+        placements = placements_of(self.state, plan) if plan.starts and not gate.is_open else ()
+        if placements:
+            answer = await gate.check(placements, snapshot.now_s)
+            if refused := refusal_events(plan, answer, kept, snapshot.now_s):
+                await self._on_thread(self._runner.journal_events, await self._patch(refused))
+            plan = checked_plan(plan, answer)
+            placements = tuple(each for each in placements if each.workload not in answer.refused)
+        if not plan.is_empty or plan.given_up:
+            await self.cluster.apply(plan)
+        if placements:
+            await gate.started(placements, snapshot.now_s)
 
     async def _is_clock_moving(self) -> bool:
         """Whether the system's clock was changed and the state does not have the moved times yet."""
@@ -210,8 +240,18 @@ class SchedulingLoop:
         if usage is not None:
             await self._on_thread(self._runner.journal_events, await self._patch([usage]))
 
+    async def _refresh_prices(self) -> None:
+        async with self._state_lock:
+            self.state.refresh_tables()
+            if self._runner.is_idle or not are_prices_due(self.state, self._runner.policy):
+                return
+            prices = await self._on_thread(refreshed_prices, self.state)
+        if prices is not None:
+            await self._on_thread(self._runner.journal_events, await self._patch([prices]))
+
     def _count(self, plan: Plan) -> None:
         self.allocations.count_plan(plan)
+        self.recoveries.count_plan(self.state, plan, self.cluster.now_s())
         for eviction in plan.evictions:
             workload = self.state.workloads.get(eviction.workload)
             if workload is not None:

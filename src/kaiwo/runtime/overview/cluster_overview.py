@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 
 from kaiwo.clusters.protocol import RecordChanges
+from kaiwo.runtime.forecasting.forward_worker import ForwardWorker
 from kaiwo.runtime.loop.loop_protocol import LiveLoop
 from kaiwo.runtime.overview.queue_shares import QueueShareRow, QueueShareTable
 from kaiwo.runtime.overview.workload_table import HOLDS, MANY, STATES, WAITS, WorkloadRows
@@ -51,6 +52,7 @@ class ClusterOverview:
         self.live = live
         self.rows = WorkloadRows()
         self.queue_shares = QueueShareTable(live)
+        self.forward = ForwardWorker(live)
         self._lock = asyncio.Lock()
         self.shown_revision = -1  # the loop's revision that the rows show
         self._version = -1  # the version of the last record changes that the rows show

@@ -14,6 +14,7 @@ from kaiwo.clusters.kubernetes.cache.affinity_index import AffinityIndex
 from kaiwo.clusters.kubernetes.cache.checkpoint_annotations import CheckpointTimes
 from kaiwo.clusters.kubernetes.cache.device_grants import DeviceGrants, Shares
 from kaiwo.clusters.kubernetes.cache.disruption_budgets import DisruptionBudgets
+from kaiwo.clusters.kubernetes.cache.foreign_bindings import ForeignBindings
 from kaiwo.clusters.kubernetes.cache.gang_index import ForeignMembers, GangIndex, Unit, WorkloadNames
 from kaiwo.clusters.kubernetes.cache.in_flight import InFlight
 from kaiwo.clusters.kubernetes.cache.kaiwo_object_cache import QueueCache, ReservationCache, TopologyCache
@@ -26,13 +27,22 @@ from kaiwo.clusters.kubernetes.cache.planned_start_annotations import PlannedSta
 from kaiwo.clusters.kubernetes.cache.priority_classes import PriorityClasses
 from kaiwo.clusters.kubernetes.cache.published_state import PublishedState, UnitState
 from kaiwo.clusters.kubernetes.cache.start_backoff import GangBackoff, StartBackoff
+from kaiwo.clusters.kubernetes.cache.unguarded_status import ClaimedEnds
 from kaiwo.clusters.kubernetes.cache.workload_unit import build_unit
 from kaiwo.clusters.kubernetes.decode import wire_objects
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod, Key
 from kaiwo.clusters.kubernetes.gangs.registry import GangId
 from kaiwo.clusters.kubernetes.volumes.volume_cache import ClaimUsers, VolumeCache
 from kaiwo.model.affinity import affinity_of_nomination
-from kaiwo.model.events import Event, NodeChanged, PodChanged, QueueChanged, ReservationChanged, TopologyChanged
+from kaiwo.model.events import (
+    Event,
+    NodeChanged,
+    NodeGone,
+    PodChanged,
+    QueueChanged,
+    ReservationChanged,
+    TopologyChanged,
+)
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Nomination, Start
 from kaiwo.model.planned_start import PlannedStart
@@ -40,6 +50,7 @@ from kaiwo.model.workload import Phase, Pod, Workload
 
 SCHEDULER = "kaiwo-scheduler"
 SINGLE_POD_SLOT = "main-0"  # the slot of a pod on its own
+LONG_GRACE_S = 60  # whoever takes longer to go is charged until he is gone
 
 
 class BlockedPods(dict[Key, str]):
@@ -87,6 +98,7 @@ class ClusterCache:
     def __init__(self, scheduler: str = SCHEDULER) -> None:
         self.scheduler = scheduler
         self.report: Callable[..., None] = lambda *_, **__: None
+        self.are_users_checked = True  # somebody compares `kaiwo.ai/user` with who submits; else it counts for nothing
         self.left_out = 0  # workloads that could not be published; the log names them
         # Objects of the cluster.
         self.names = WorkloadNames()
@@ -107,6 +119,8 @@ class ClusterCache:
         self.volumes = VolumeCache()
         # Decisions that are not in the objects yet, and what became of them.
         self.in_flight = InFlight(self.gang_index)
+        self.claimed_ends = ClaimedEnds()
+        self.foreign_bindings = ForeignBindings(self.in_flight)
         self.start_backoff = StartBackoff(self.gang_index)
         self.gang_backoff = GangBackoff()
         self.nominations = NominationAnnotations()
@@ -133,16 +147,22 @@ class ClusterCache:
             return
         if before is not None and before.uid != pod.uid:
             self.delete_pod(before)  # another pod of the same name: the watch did not show the end of the old one
+            before = None
+        self._put_pod(before, self.claimed_ends.doubt(before, pod))
+
+    def _put_pod(self, before: CachedPod | None, pod: CachedPod) -> None:
         if pod.phase == "Failed" or pod.is_terminating:
             self._lose_member(pod)
         self.pods[pod.key] = pod
         if pod.is_finished and (before is None or not before.is_finished):
             self._record_end(pod)
+        is_ours = pod.scheduler == self.scheduler
+        if is_ours:
+            self.foreign_bindings.note(before, pod)
         self.in_flight.upsert_pod(pod)
         self.nominations.upsert_pod(pod)
         self.lost_places.upsert_pod(pod)
         self.planned_starts.upsert_pod(pod)
-        is_ours = pod.scheduler == self.scheduler
         if pod.spec.claims:
             self.touch(self.claim_users.upsert_pod(pod, is_ours))
         # A pod of another scheduler counts where it is bound or nominated.
@@ -168,6 +188,9 @@ class ClusterCache:
         if not known.is_finished:
             self._record_end(known)
         self.in_flight.delete_pod(pod.uid)
+        self.claimed_ends.forget(pod.uid)
+        self.foreign_bindings.forget(pod.uid)
+        self.placed.starts.forget(pod.uid)
         self.nominations.delete_pod(pod.uid)
         self.lost_places.delete_pod(pod.uid)
         self.planned_starts.delete_pod(pod.uid)
@@ -212,6 +235,16 @@ class ClusterCache:
 
     # What is decided.
 
+    def keep_new_place(self, pod: CachedPod, nomination: Nomination) -> bool:
+        """A recovery stops a gang's pod, and its replacement gets this place. False: nothing will replace the pod."""
+        unit = self.gang_index.unit_of.get(pod.key)
+        place = self.published.pods.get(nomination.workload, {}).get(nomination.pod)
+        if not isinstance(unit, GangId) or place is None:
+            return False
+        place = replace(place, node=nomination.node, devices=nomination.devices, phase=Phase.RUNNING)
+        self.lost_places.lose(nomination.workload, pod, place)
+        return True
+
     def plan_start(self, name: str, planned_start: PlannedStart | None) -> None:
         """A workload has this planned start from now on, or none. The scheduler knows it already."""
         if name in self.published.workloads:
@@ -239,6 +272,7 @@ class ClusterCache:
     def discard_decisions(self) -> None:
         """Another replica leads: from now on only what is in the objects counts."""
         self.nominations.discard_decisions()
+        self.foreign_bindings.stop()
         for name in self.lost_places.discard():
             self.gang_index.touch_workload(name)
         self.queue_history.discard_decisions()
@@ -254,6 +288,9 @@ class ClusterCache:
     def flush(self, now_s: int = 0) -> tuple[Event, ...]:
         """The events since the last call. `now_s`: since when a gang counts as incomplete that was complete before."""
         events, self._events = self._events, []
+        self.placed.starts.now_s = now_s
+        for pod in self.claimed_ends.take_settled(now_s):
+            self._put_pod(self.pods.get(pod.key), pod)
         self.touch(self.affinity_index.take_touched(self.pods.values()))
         events += self._publish_touched(now_s)
         changed = {event.pod.node for event in events if isinstance(event, PodChanged) and event.pod.devices}
@@ -269,9 +306,19 @@ class ClusterCache:
             *(NodeChanged(self.nodes[name]) for name in sorted(self.nodes)),
             *(ReservationChanged(found) for _, found in sorted(self.reservations.items())),
             *(TopologyChanged(found) for _, found in sorted(self.topology_cache.items.items())),
+            *(NodeGone(name, max(1, self.node_cache.now_s())) for name in self._gone_nodes()),
             *self.published.whole_state(),
             *self.queue_history.all_stops(),
         )
+
+    def leaving_pods_on_fenced_nodes(self) -> list[CachedPod]:
+        """Pods that were told to go and that no kubelet is left to stop."""
+        fenced = {name for name in self.node_cache.failed if self.node_cache.is_fenced(name)}
+        if not fenced and not self._gone_nodes():
+            return []
+        is_fenced = self.node_cache.is_fenced
+        ours = (pod for pod in self.pods.values() if pod.scheduler == self.scheduler and pod.node)
+        return [pod for pod in ours if pod.is_terminating and is_fenced(pod.node)]
 
     def workload_of(self, key: Key) -> str | None:
         unit = self.gang_index.unit_of.get(key)
@@ -291,6 +338,20 @@ class ClusterCache:
         place = self.published.pods.get(name, {}).get(str(slot)) if name is not None else None
         if name is not None and place is not None and place.phase is Phase.RUNNING and place.node == pod.node:
             self.lost_places.lose(name, pod, place)
+
+    def foreign_binding_slots(self) -> list[tuple[str, str]]:
+        """The workload and the slot of each pod of ours that somebody else bound."""
+        found = []
+        for pod in self.foreign_bindings.pods():
+            name = self.workload_of(pod.key)
+            slot = self.slots.units[name].slots.get(pod.uid) if name in self.slots.units else None
+            if name is not None and slot is not None:
+                found.append((name, str(slot)))
+        return sorted(found)
+
+    def _gone_nodes(self) -> list[str]:
+        """Nodes that do not exist, and on which published pods are."""
+        return sorted(self.published.ledger.nodes_in_use() - self.nodes.keys())
 
     def _record_end(self, pod: CachedPod) -> None:
         if (name := self.workload_of(pod.key)) is not None:
@@ -323,8 +384,13 @@ class ClusterCache:
             return self._publish_gone(unit, bool(keys), now_s)
         name = self.names.name(unit)
         if live[0].scheduler != self.scheduler:  # a foreign pod is always alone
-            return self.published.publish_pods(name, None, [self.placed.of(name, SINGLE_POD_SLOT, live[0])])
+            return self.published.publish_pods(name, None, [self._foreign_pod(name, live[0])])
         return self.published.publish(self._unit_state(name, unit, live, now_s), now_s)
+
+    def _foreign_pod(self, name: str, pod: CachedPod) -> Pod:
+        """Whoever holds a GPU is charged for it: here the queue of its namespace, because nobody gave it one."""
+        placed = self.placed.of(name, SINGLE_POD_SLOT, pod)
+        return replace(placed, charged_to=self.queue_cache.queue_of(pod.namespace)) if placed.devices else placed
 
     def _publish_gone(self, unit: Unit, has_pods: bool, now_s: int) -> list[Event]:
         name = self.names.find(unit)
@@ -347,6 +413,8 @@ class ClusterCache:
         self.blocked_pods.add(found.blocked_pods)
         by_slot = {slot: self.pods[key] for slot, key in found.by_slot.items()}
         placed = [self.placed.of(name, slot, pod) for slot, pod in by_slot.items() if self.slots.is_fixed(pod)]
+        if found.workload is not None and any(pod.grace_s > LONG_GRACE_S for pod in live):
+            placed = [_charged_while_it_leaves(each, by_slot[each.name], found.workload.queue) for each in placed]
         workload = self.start_backoff.apply_to(found.workload)
         if workload is not None:
             workload = self.gang_backoff.apply_to(workload, gang, placed)
@@ -354,7 +422,9 @@ class ClusterCache:
             workload = self._with_eviction_facts(workload, live, now_s)
         nominations = self._nominations(name, by_slot, live)
         members = UnitMembers(by_slot, placed, nominations.keys())
-        nominations |= self.lost_places.nominations(name, gang, members, self.nodes, now_s, self.report)
+        failed = self.node_cache.failed
+        working = self.nodes.keys() - failed if failed else self.nodes
+        nominations |= self.lost_places.nominations(name, gang, members, working, now_s, self.report)
         planned = self._planned_start(name, live)
         last_stop = None if name in self.published.workloads else self.queue_history.last_stop(name)
         return UnitState(name, workload, placed, found.blocked, nominations, planned, last_stop)
@@ -388,3 +458,9 @@ class ClusterCache:
         waiting = self.slots.waiting(name)
         self.planned_starts.check(name, waiting)
         return self.planned_starts.of(name, waiting)
+
+
+def _charged_while_it_leaves(placed: Pod, pod: CachedPod, queue: str) -> Pod:
+    """Nobody keeps GPUs free of charge with a grace period of years, in which his program goes on."""
+    is_slow = placed.phase is Phase.RELEASING and pod.grace_s > LONG_GRACE_S
+    return replace(placed, charged_to=queue) if is_slow else placed

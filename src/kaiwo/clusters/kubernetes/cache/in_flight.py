@@ -10,6 +10,7 @@ class InFlight:
 
     def __init__(self, gang_index: GangIndex) -> None:
         self.starts: dict[str, Start] = {}
+        self.tried_nodes: dict[str, str] = {}  # where we last bound a pod: a Binding may take effect late
         self.evictions: set[str] = set()
         self.refused_evictions: dict[str, str] = {}  # refused for good, with the server's message
         self._gang_index = gang_index
@@ -23,11 +24,13 @@ class InFlight:
 
     def delete_pod(self, uid: str) -> None:
         self.starts.pop(uid, None)
+        self.tried_nodes.pop(uid, None)
         self.evictions.discard(uid)
         self.refused_evictions.pop(uid, None)
 
     def begin_start(self, start: Start, pod: CachedPod) -> None:
         self.starts[pod.uid] = start
+        self.tried_nodes[pod.uid] = start.node
         self._gang_index.touch(pod.key)
 
     def end_start(self, pod: CachedPod) -> None:

@@ -8,6 +8,7 @@ from kaiwo.clusters.kubernetes.cache.affinity_index import AffinityIndex
 from kaiwo.clusters.kubernetes.cache.device_grants import DeviceGrants, Shares, fills_until_s
 from kaiwo.clusters.kubernetes.cache.in_flight import InFlight
 from kaiwo.clusters.kubernetes.cache.node_cache import NodeCache
+from kaiwo.clusters.kubernetes.cache.unguarded_status import ObservedStarts
 from kaiwo.clusters.kubernetes.cache.workload_unit import UnitPods
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod, Key
 from kaiwo.model.affinity import affinity_of_nomination
@@ -21,6 +22,7 @@ class PlacedPods:
         self, scheduler: str, in_flight: InFlight, nodes: NodeCache, grants: DeviceGrants, affinity: AffinityIndex
     ) -> None:
         self.extended_scheduler = ""
+        self.starts = ObservedStarts()
         self._scheduler, self._in_flight, self._nodes = scheduler, in_flight, nodes
         self._grants, self._affinity = grants, affinity
 
@@ -28,6 +30,7 @@ class PlacedPods:
         """The placed pod for one that is bound, about to be bound, or nominated by another scheduler."""
         start = self._in_flight.starts.get(pod.uid)
         if not pod.node and start is not None:
+            self.starts.assume(pod.uid)
             assumed = self.at(workload, slot, pod, Phase.ASSUMED, start.node, start.devices)
             return replace(assumed, until_s=start.until_s)
         if not pod.node:  # another scheduler has nominated it: it does not run yet, so no pod can be near it
@@ -56,7 +59,7 @@ class PlacedPods:
             request.cpu_milli,
             request.memory_mib,
             request.extended,
-            pod.started_s or pod.created_s,
+            self.starts.since_s(pod),
             self._affinity.affinity_of(pod),
             fills_until_s(pod) if pod.scheduler == self._scheduler else 0,
             request.beside,

@@ -123,6 +123,16 @@ class PublishedState:
             if before is not None:
                 self.ledger.take(before)
 
+    def take_back(self, workload: str, slots: Iterable[str]) -> list[Event]:
+        """The scheduler assumed starts that are not carried out: what it gave up for them is there again."""
+        kept = self.nominations.get(workload, {})
+        events: list[Event] = []
+        for slot in slots:
+            events.append(PodGone(workload, slot))
+            if slot in kept:
+                events.append(NominationChanged(kept[slot]))
+        return events
+
     def assume_releasing(self, workload: str, slot: str) -> None:
         pod = self.pods.get(workload, {}).get(slot)
         if pod is not None:

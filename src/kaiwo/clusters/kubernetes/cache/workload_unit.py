@@ -57,6 +57,7 @@ class UnitParts(Protocol):
     kueue: KueueWorkloads
     claim_users: ClaimUsers
     affinity_index: AffinityIndex
+    are_users_checked: bool
 
 
 class BlockedWorkload(NamedTuple):
@@ -169,6 +170,8 @@ def _settings(pod: CachedPod, parts: UnitParts, read: Callable[..., Workload] = 
     queues = parts.queue_cache
     default = queues.queue_of(pod.namespace)
     settings = read(f"Pod '{pod.name}'", sources, priority, has_class, queues.items.__contains__, default)
+    if not parts.are_users_checked:
+        settings = replace(settings, user="")  # anybody may have written it
     if settings.time_limit_s and not settings.preemptible:
         # Nothing enforces `kaiwo.ai/time` here. It must not let work into a gap that nothing makes it leave.
         expected_s = min(filter(None, (settings.estimate_s, settings.time_limit_s)))

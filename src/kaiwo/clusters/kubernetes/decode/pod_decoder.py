@@ -89,6 +89,8 @@ class CachedPod(msgspec.Struct, frozen=True, gc=False):
     group_text: bytes = b""  # its group in Kubernetes' own PodGroup and Workload API
     deleted_s: int = 0  # when it was told to go; 0: it was not
     is_evicted: bool = False  # it was told to go through the Eviction API
+    grace_s: int = 0  # how long it may take to go; 0: it was not told to
+    asked_grace_s: int = 0  # how long it would like to take
 
     @property
     def key(self) -> Key:
@@ -115,9 +117,14 @@ class CachedPod(msgspec.Struct, frozen=True, gc=False):
 
 
 class PodDecoder:
-    """Makes CachedPods. Equal parts are kept once."""
+    """Makes CachedPods. Equal parts are kept once.
 
-    def __init__(self) -> None:
+    `is_guarded`: an admission policy lets only kubelets and schedulers write the status of pods. Without it, whoever
+    may write a pod may write its status: a nominated node and allocated amounts would keep space that is not his.
+    """
+
+    def __init__(self, is_guarded: bool = True) -> None:
+        self._is_guarded = is_guarded
         self._requests: dict[bytes, PodRequest] = {}
         self._texts: dict[str, str] = {}
         self._owners: dict[bytes, tuple[Reference, ...]] = {}
@@ -126,6 +133,7 @@ class PodDecoder:
         meta, spec, status = pod.metadata, pod.spec, pod.status
         share = self._texts.setdefault
         annotations = _keep_read(bytes(meta.annotations))
+        nominated = status.nominated_node_name if self._is_guarded else ""
         return CachedPod(
             share(meta.namespace, meta.namespace),
             meta.name,
@@ -145,11 +153,13 @@ class PodDecoder:
             meta.deletion_timestamp is not None,
             spec.scheduling_gates is not NOTHING and len(bytes(spec.scheduling_gates)) > 2,
             spec.preemption_policy != "Never",
-            share(status.nominated_node_name, status.nominated_node_name),
+            share(nominated, nominated),
             _LEADER_BYTES in bytes(meta.labels) and _is_ready(status),
             _group_text(spec),
             _deleted_s(meta),
             meta.deletion_timestamp is not None and _EVICTED_BYTES in bytes(status.conditions),
+            meta.deletion_grace_period_seconds or 0,
+            spec.termination_grace_period_seconds or 0,
         )
 
     def drop_unused(self, pods: Iterable[CachedPod]) -> None:
@@ -167,7 +177,7 @@ class PodDecoder:
     def _request(self, body: PodBody, status: PodStatus, annotations: bytes, pod: str) -> PodRequest:
         """Look the request up by a text, the smallest spec that asks for the same; decode it only when it is new."""
         parts: list[bytes | Raw] = []
-        allocated = _allocated_text(body, status)
+        allocated = _allocated_text(body, status) if self._is_guarded else b""
         for container in body.containers:
             parts += (b',{"resources":' if parts else b'{"containers":[{"resources":', container.resources or b"null")
             if container.ports is not NOTHING and b"hostPort" in bytes(container.ports):

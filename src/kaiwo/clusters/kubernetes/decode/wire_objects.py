@@ -232,6 +232,7 @@ class PodBody(Wire):
     priority: int | None = None  # resolved by the server, unless its admission plugin for that is off
     priority_class_name: str = ""
     preemption_policy: str = ""
+    termination_grace_period_seconds: int | None = None
 
 
 class PodStatus(Wire):

@@ -23,7 +23,7 @@ from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod
 from kaiwo.clusters.kubernetes.grants.grant_signer import GrantSigner
 from kaiwo.clusters.kubernetes.grants.key_set import LIFE_S, KeySet, renew
 from kaiwo.model.errors import ConfigError
-from kaiwo.model.gpu import WHOLE_MILLI
+from kaiwo.model.gpus.gpu import WHOLE_MILLI
 from kaiwo.model.grant_signature import KEYS_FIELD, SIGNATURE_ANNOTATION
 
 CHECK_S = 60.0
@@ -168,7 +168,7 @@ class GrantKeyRotation:
         for pod in self._cache.pods.values():
             if pod.node and not pod.is_finished and (pod.uid in known or self.signer.is_current(pod)):
                 _hold(held, pod, read_grant(pod.annotations) or ())
-        for pod in sorted(unsigned, key=lambda pod: (pod.started_s or pod.created_s, pod.uid)):
+        for pod in sorted(unsigned, key=lambda pod: (self._cache.placed.starts.since_s(pod), pod.uid)):
             shares = read_grant(pod.annotations) or ()
             if (other := _overlap(held, pod, shares)) is not None:
                 sentence = (

@@ -17,7 +17,6 @@ from kaiwo.clusters.kubernetes.writers.volume_binder import VolumeBinder
 from kaiwo.clusters.ledger import Misfit
 from kaiwo.clusters.plan_checks import STILL_STOPPING, Owners, by_workload, check_devices, check_starts, find_misfit
 from kaiwo.manifests.kinds.annotations import OUR_PREFIX
-from kaiwo.model.events import PodGone
 from kaiwo.model.plan import Start
 from kaiwo.model.workload import Phase, Pod, Workload, leading_roles, role_name
 
@@ -43,7 +42,7 @@ class Binder:
             return ()
         pods = self._pods_to_bind(workload, checked.starts, placed)
         if isinstance(pods, Misfit):
-            cache.queue_events(PodGone(name, start.pod) for start in checked.starts)
+            cache.queue_events(cache.published.take_back(name, [start.pod for start in checked.starts]))
             self._refuse(name, pods)
             return ()
         for start, (pod, assumed) in zip(checked.starts, pods, strict=True):
@@ -111,7 +110,8 @@ class Binder:
             self._cache.in_flight.end_start(pod)
             self._writes.publish()
             return
-        annotations = start_annotations(self._cache.grants.signatures, pod.uid, start)
+        annotations = dict(start.annotations)
+        annotations |= start_annotations(self._cache.grants.signatures, pod.uid, start)
         annotations |= _settled_annotations(pod, self._cache.published.workloads.get(start.workload))
         body = {
             "apiVersion": "v1",

@@ -15,7 +15,7 @@ from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod
 from kaiwo.clusters.kubernetes.writers.coalescing_writer import AT_ONCE, CoalescingWriter, Report, WriteError
 from kaiwo.clusters.kubernetes.writers.pod_writes import pod_path
 from kaiwo.model.events import NominationGone
-from kaiwo.model.plan import Plan
+from kaiwo.model.plan import EvictionCause, Plan
 
 
 class PodNomination(NamedTuple):
@@ -41,8 +41,11 @@ class NominationWriter:
             if (workload, slot) not in nominations and pod is not None and not pod.node:
                 self._cache.published.assume_nomination_gone(workload, slot)
                 self._put(pod, "")
+        moving = {(each.workload, each.pod) for each in plan.evictions if each.cause is EvictionCause.RECOVERY}
         for (workload, slot), nomination in nominations.items():
             pod = self._cache.slots.find(workload, slot)
+            if (workload, slot) in moving and pod is not None and self._cache.keep_new_place(pod, nomination):
+                continue
             if pod is None or pod.node:
                 self._cache.queue_events([NominationGone(workload, slot)])
                 continue
