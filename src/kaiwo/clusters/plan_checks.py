@@ -6,9 +6,11 @@ Never starts only a part of a gang, or evicts a part of a gang that cannot run w
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
+from msgspec.structs import replace
+
 from kaiwo.clusters.ledger import Ledger, Misfit
 from kaiwo.model.amounts import memory, thousandths
-from kaiwo.model.events import Event, PodChanged, PodGone, WorkloadGone
+from kaiwo.model.events import Event, NominationGone, PodChanged, PodGone, WorkloadGone
 from kaiwo.model.gpus.gpu import (
     WHOLE_MILLI,
     GpuTenant,
@@ -21,7 +23,7 @@ from kaiwo.model.gpus.gpu import (
     rule_of_node,
 )
 from kaiwo.model.node import Node
-from kaiwo.model.plan import Eviction, EvictionCause, Nomination, Start
+from kaiwo.model.plan import Eviction, EvictionCause, Nomination, Plan, Start
 from kaiwo.model.queue import Queue, queue_path, share_limits
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Phase, Pod, Role, Workload, breaks_gang, pod_index, pod_name, role_name
@@ -126,6 +128,44 @@ def _sharing_misfit(
 
 def _is_partition(node: Node, share: Share) -> bool:
     return any(gpu.id == share.gpu and gpu.parent for gpu in node.gpus)
+
+
+class RenamedPlan(NamedTuple):
+    plan: Plan
+    events: Sequence[Event]  # what the scheduler must learn first
+
+
+def follow_renamed_pods(plan: Plan, pods: Mapping[str, Mapping[str, Pod]]) -> RenamedPlan:
+    """The plan with the names that its pods have now; without those that are gone. `pods`: by workload and name.
+
+    When a pod of a gang leaves, another may get its name. An eviction that was decided before is about the pod at the
+    place that the decision saw: a recovery once stopped the healthy pod of a gang whose other node had failed.
+    """
+    moved: dict[tuple[str, str], str] = {}
+    for each in plan.evictions:
+        own = pods.get(each.workload, {})
+        if each.node and not (each.pod in own and _is_at(own[each.pod], each)):
+            moved[each.workload, each.pod] = next((name for name in sorted(own) if _is_at(own[name], each)), "")
+    if not moved:
+        return RenamedPlan(plan, ())
+    events = list[Event]()
+    for name, pod in moved:
+        now = pods.get(name, {}).get(pod)
+        events.append(PodGone(name, pod) if now is None else PodChanged(now))
+    kept = [each for each in plan.nominations if (each.workload, each.pod) in moved]
+    events += [NominationGone(each.workload, each.pod) for each in kept]
+    return RenamedPlan(
+        replace(plan, evictions=_renamed(plan.evictions, moved), nominations=_renamed(plan.nominations, moved)), events
+    )
+
+
+def _renamed(items: Sequence[Item], moved: Mapping[tuple[str, str], str]) -> tuple[Item, ...]:
+    named = ((each, moved.get((each.workload, each.pod), each.pod)) for each in items)
+    return tuple(each if each.pod == name else replace(each, pod=name) for each, name in named if name)
+
+
+def _is_at(pod: Pod, seen: Eviction) -> bool:
+    return pod.node == seen.node and pod.devices == seen.devices
 
 
 def check_evictions(

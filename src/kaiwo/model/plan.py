@@ -48,6 +48,9 @@ class Eviction(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     cause: EvictionCause
     beneficiary: str = ""
     lost_gpu_s: int = 0
+    # Where the decision saw the pod. The loop fills it in: a cluster may give the name to another pod meanwhile.
+    node: str = ""
+    devices: tuple[Share, ...] = ()
 
 
 class Nomination(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):

@@ -1,14 +1,26 @@
 """How nodes fail on Kubernetes: conditions, Leases, fences, and what is written on them."""
 
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
 import msgspec
 import pytest
 
 from kaiwo.clusters.kubernetes.cache.node_cache import FAILURE_ANNOTATION, OUT_OF_SERVICE, NodeCache
+from kaiwo.clusters.kubernetes.client import ApiError
 from kaiwo.clusters.kubernetes.decode import wire_objects
+from kaiwo.clusters.kubernetes.decode.pod_decoder import PodDecoder
 from kaiwo.clusters.kubernetes.watch.node_leases import LeaseTimes, NodeLease
+from kaiwo.clusters.kubernetes.writers.evictor import Evictor
+from kaiwo.clusters.kubernetes.writers.pod_writes import PodWrites
 from kaiwo.model.events import NodeGone
 from kaiwo.model.node import NodeFailure
+from tests.clusters.kubernetes.api_objects import cache_with_nodes, cached_pod, wire_node
+from tests.clusters.kubernetes.test_previous_runs import LEAVING
+from tests.waiting import run
 
+TAINT = {"key": OUT_OF_SERVICE, "value": "nodeshutdown", "effect": "NoExecute"}
 DURATION_S = 40
 
 
@@ -154,3 +166,46 @@ def test_a_deleted_node_is_gone_for_certain() -> None:
     nodes.upsert(wire())
     assert nodes.delete("n") == NodeGone("n", 1000)
     assert nodes.is_fenced("n")
+
+
+def test_a_pod_that_only_a_finalizer_holds_is_not_deleted_again() -> None:
+    """A Job keeps a lost pod until it makes another, 10 s later. Each deletion was an event, and led to the next."""
+    found = cache_with_nodes()
+    found.upsert_node(wire_node("node-1", ready="False", taints=[TAINT]))
+    found.upsert_pod(cached_pod("a", node="node-1", deletionTimestamp=LEAVING, deletionGracePeriodSeconds=30))
+    found.upsert_pod(cached_pod("b", node="node-1", deletionTimestamp=LEAVING, deletionGracePeriodSeconds=0))
+    found.upsert_pod(cached_pod("c", node="node-2", deletionTimestamp=LEAVING, deletionGracePeriodSeconds=30))
+    found.flush()
+    assert [pod.name for pod in found.leaving_pods_on_fenced_nodes()] == ["a"]
+
+
+def test_a_pod_that_cannot_be_deleted_is_tried_again_after_a_pause() -> None:
+    async def test() -> None:
+        found, calls = cache_with_nodes(), list[str]()
+        found.upsert_node(wire_node("node-1", ready="False", taints=[TAINT]))
+        found.upsert_pod(cached_pod("a", node="node-1", deletionTimestamp=LEAVING, deletionGracePeriodSeconds=30))
+        found.flush()
+
+        async def read(path: str) -> bytes:
+            calls.append(path)
+            raise ApiError(403, "Forbidden", "nobody reads nodes today", call="GET")
+
+        client: Any = SimpleNamespace(read=read)
+        nothing: Any = lambda *_, **__: None  # noqa: E731
+        is_over = asyncio.Event()
+
+        def publish() -> None:
+            if not is_over.is_set():
+                evictor.delete_leaving_pods_on_fenced_nodes()
+
+        writes = PodWrites(client, found, PodDecoder(), publish, nothing, nothing)
+        evictor = Evictor(writes, lambda: 1000, nothing)
+        publish()
+        await asyncio.sleep(0.2)
+        publish()
+        await asyncio.sleep(0.2)
+        assert calls == ["/api/v1/nodes/node-1"]
+        is_over.set()
+        await writes.close()
+
+    run(test())

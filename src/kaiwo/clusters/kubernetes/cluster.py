@@ -38,6 +38,7 @@ from kaiwo.clusters.kubernetes.writers.queue_status_writer import QueueStatusWri
 from kaiwo.clusters.kubernetes.writers.reservation_status_writer import ReservationStatusWriter
 from kaiwo.clusters.kubernetes.writers.topology_status_writer import TopologyStatusWriter
 from kaiwo.clusters.ledger import devices_in_use
+from kaiwo.clusters.plan_checks import follow_renamed_pods
 from kaiwo.clusters.protocol import Abilities, Cluster, PodRun, RecordChanges
 from kaiwo.manifests.kinds.annotations import OUR_PREFIX
 from kaiwo.model.cluster_write import ClusterWrite
@@ -209,6 +210,8 @@ class KubernetesCluster(Records):
     async def apply(self, plan: Plan) -> tuple[str, ...]:
         """Begin the writes. Returns the ids of what was begun (`workload/pod`) at once."""
         self.cache.lost_places.is_leading = True
+        plan, events = follow_renamed_pods(plan, self.cache.published.pods)
+        self.cache.queue_events(events)
         for writer in (
             self._nominations, self._planned_starts, self._queue_history, self._reservations, self._node_failures,
         ):  # fmt: skip

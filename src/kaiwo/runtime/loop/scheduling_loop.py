@@ -12,6 +12,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
+
 from kaiwo.clusters.protocol import Cluster
 from kaiwo.decide.cycle import BUILTIN
 from kaiwo.history.journal_writer import Journal
@@ -209,7 +211,7 @@ class SchedulingLoop:
         async with self._state_lock:
             self._runner.record(decision)
             self._count(decision.plan)
-        plan, gate = decision.plan, self.gate
+        plan, gate = with_places(self.state, decision.plan), self.gate
         kept = nominations_of_starts(self.state, plan) if not gate.is_open else ()
         await self._patch(decision.assumed)
         self.last_cycle = decision.summary
@@ -266,6 +268,15 @@ class SchedulingLoop:
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
+
+
+def with_places(state: ClusterState, plan: Plan) -> Plan:
+    """The plan, each eviction with the place that it is about: by now, the cluster may know its pod by another name."""
+    if not plan.evictions:
+        return plan
+    seen = ((each, state.pods.get(each.workload, {}).get(each.pod)) for each in plan.evictions)
+    evictions = tuple(each if pod is None else replace(each, node=pod.node, devices=pod.devices) for each, pod in seen)
+    return replace(plan, evictions=evictions)
 
 
 async def first_of(event: Coroutine[Any, Any, object], scheduling: "asyncio.Task[None]") -> None:

@@ -312,13 +312,17 @@ class ClusterCache:
         )
 
     def leaving_pods_on_fenced_nodes(self) -> list[CachedPod]:
-        """Pods that were told to go and that no kubelet is left to stop."""
+        """Pods that were told to go and that no kubelet is left to stop.
+
+        Without a grace period the server has deleted a pod already: one that is still there has a finalizer, such as
+        that of a Job that waits before it makes another one.
+        """
         fenced = {name for name in self.node_cache.failed if self.node_cache.is_fenced(name)}
         if not fenced and not self._gone_nodes():
             return []
         is_fenced = self.node_cache.is_fenced
         ours = (pod for pod in self.pods.values() if pod.scheduler == self.scheduler and pod.node)
-        return [pod for pod in ours if pod.is_terminating and is_fenced(pod.node)]
+        return [pod for pod in ours if pod.is_terminating and pod.grace_s and is_fenced(pod.node)]
 
     def workload_of(self, key: Key) -> str | None:
         unit = self.gang_index.unit_of.get(key)

@@ -83,7 +83,7 @@ class Evictor:
         try:
             if not await self._is_fenced(pod.node):
                 self._writes.report("not-fenced", level="warning", pod=f"{pod.namespace}/{pod.name}", node=pod.node)
-                self._cache.in_flight.end_eviction(pod)
+                await self._keep_for_now(pod, FIRST_PAUSE_S)
                 return
             reason = f"its node {pod.node} failed and is fenced"
             await self._writes.client.patch(
@@ -96,15 +96,20 @@ class Evictor:
             if error.is_not_found or error.is_conflict:
                 await self._writes.refetch(pod)
             else:
-                self._failed_to_delete(pod, error.message)
+                await self._failed_to_delete(pod, error.message, error.is_transient)
         except UnreachableError as error:
-            self._failed_to_delete(pod, str(error))
+            await self._failed_to_delete(pod, str(error), is_transient=True)
         finally:
             self._deleting.discard(pod.uid)
             self._writes.publish()
 
-    def _failed_to_delete(self, pod: CachedPod, why: str) -> None:
+    async def _failed_to_delete(self, pod: CachedPod, why: str, is_transient: bool) -> None:
         self._writes.report("delete-failed", level="warning", pod=f"{pod.namespace}/{pod.name}", error=why)
+        await self._keep_for_now(pod, FIRST_PAUSE_S if is_transient else LONGEST_PAUSE_S)
+
+    async def _keep_for_now(self, pod: CachedPod, pause_s: float) -> None:
+        """The next publication or cycle tries again: without a pause, as fast as the server answers."""
+        await asyncio.sleep(pause_s)
         self._cache.in_flight.end_eviction(pod)
 
     async def _is_fenced(self, node: str) -> bool:

@@ -45,6 +45,9 @@ class NominationWriter:
         for (workload, slot), nomination in nominations.items():
             pod = self._cache.slots.find(workload, slot)
             if (workload, slot) in moving and pod is not None and self._cache.keep_new_place(pod, nomination):
+                # From now on it is the place of a lost member, under the name of whoever replaces that one. Twice it
+                # would overdraw the node, and both would be given up.
+                self._cache.published.assume_nomination(nomination)
                 continue
             if pod is None or pod.node:
                 self._cache.queue_events([NominationGone(workload, slot)])
