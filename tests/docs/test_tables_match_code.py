@@ -134,10 +134,9 @@ def test_the_concepts_page_has_every_state() -> None:
 
 def test_the_concepts_page_has_every_variable_of_a_process() -> None:
     workload = Workload("default/a", (Role(Request(gpus=1)),), labels={INDEX_LABEL: "3"})
-    pod = Pod(workload.name, "main-0", "node-1", devices=(Share("gpu-0", 1000, 1),))
-    found = environment(
-        WorkloadRecord(workload), PlacedRun(pod, Run("r", workload.name, pod.name)), None, "/run", "/home"
-    )
+    pod = Pod(workload.name, "main-0", "node-1", devices=(Share("gpu-0", 1000, 1),), rank=0)
+    run = PlacedRun(pod, Run("r", workload.name, pod.name))
+    found = environment(WorkloadRecord(workload), run, None, "/run", "/home", [pod])
     assert [code_words(row[0])[0] for row in table(DOCS / "concepts.md", "variable")] == list(found)
 
 

@@ -178,6 +178,7 @@ FULL_FORM = {
     "segmentSize": 2,
     "segmentLevel": "leaf",
     "bandwidth": "200Gbps",
+    "rankOrder": True,
     "gpus": 0,
     "gpuFraction": 0.5,
     "gpuMemory": "4Gi",

@@ -9,7 +9,10 @@
 "kaiwo.ai/planned-place",
 "kaiwo.ai/fills-until",
 "kaiwo.ai/gpu-grade",
-"kaiwo.ai/gpu-note"
+"kaiwo.ai/gpu-note",
+"kaiwo.ai/rank",
+"kaiwo.ai/world-size",
+"kaiwo.ai/rank-hosts"
 ]
 {{- end }}
 
@@ -43,6 +46,7 @@
 'placement-strategy': r'^(?:consolidated|distributed|balanced|stated)$',
 'segment-size': r'^(?:[0-9]{1,9})$',
 'segment-level': r'^(?:(?:[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?)$',
+'rank-order': r'^(?:true|false)$',
 'bandwidth': r'^(?:[0-9]{1,9}(?:\.[0-9]{1,6})? ?[MGT](?:bps|B/s))$'
 }
 {{- end }}
@@ -83,6 +87,7 @@
 'placement-strategy': 63,
 'segment-size': 63,
 'segment-level': 317,
+'rank-order': 63,
 'bandwidth': 63
 }
 {{- end }}

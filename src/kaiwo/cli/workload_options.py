@@ -122,7 +122,8 @@ _WORK: tuple[Callable[[Any], Any], ...] = (
     _option("--no-preempt", is_flag=True, help="Never preempt it for other workloads."),
     _option("--type", "kind", type=click.Choice(TYPES), metavar="TYPE", help=f"Type: {one_of(TYPES)}."),
     *(
-        _option(*filter(None, (field.flag_letter, field.flag)), field.name, metavar=field.metavar, help=field.help)
+        _option(*filter(None, (field.flag_letter, field.flag)), field.name, help=field.help,
+                **({"is_flag": True} if field.kind is ValueKind.BOOLEAN else {"metavar": field.metavar}))
         for field in FIELDS
         if field.flag
     ),
@@ -167,7 +168,7 @@ def make_form(ctx: click.Context, options: dict[str, Any]) -> dict[str, Any]:
             "name": base,
             "namespace": namespace if "/" in name else None,
             **{field: options.get(option) for field, option in option_names.items()},
-            **{field.short: options[field.name] for field in FIELDS if field.flag},
+            **{field.short: options[field.name] or None for field in FIELDS if field.flag},
             "user": resolve_user(options["user"] or "me"),
             "type": options["kind"],
             "preemptible": False if options["no_preempt"] else None,

@@ -13,6 +13,7 @@ from kaiwo.decide.actions.swap_for_recovery import with_swaps
 from kaiwo.decide.cycle_state import CycleInput, CycleState, earliest_s
 from kaiwo.decide.make_room.nominations import lost_nominations
 from kaiwo.decide.obstacles.find_obstacles import ObstacleFinder, with_verdicts
+from kaiwo.decide.placement.rank_starts import with_ranks
 from kaiwo.decide.planned_starts.keep_planned import KeptPlannedStarts, hold_lost_places, keep_planned_starts
 from kaiwo.decide.planned_starts.plan_new import plan_new_starts, set_deadlines
 from kaiwo.decide.reservations import apply_reservations
@@ -107,7 +108,7 @@ def run_cycle(cycle: CycleInput, cycle_state: CycleState, notes: tuple[Note, ...
     if unreached:
         notes += (Note("budget-spent", detail=f"{len(unreached)} classes are left for the next cycle"),)
     return Plan(
-        starts=starts,
+        starts=with_ranks(cycle.state, starts, {(each.workload, each.pod) for each in evictions}),
         evictions=evictions,
         nominations=nominations,
         waits=waits,

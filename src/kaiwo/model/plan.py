@@ -10,6 +10,7 @@ from kaiwo.model.obstacle import Obstacle
 from kaiwo.model.planned_start import PlannedStart
 from kaiwo.model.recovery import BadNode, Recovery
 from kaiwo.model.reservation import PickedDevices
+from kaiwo.model.workload import NO_RANK
 
 
 class Start(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
@@ -21,6 +22,7 @@ class Start(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     devices: tuple[Share, ...] = ()
     until_s: int = 0  # backfilled work is evicted from then on if a planned start needs the place; 0: not backfilled
     annotations: tuple[tuple[str, str], ...] = ()  # what `bind` plugins give it; `decide` gives none
+    rank: int = NO_RANK  # among the pods of its workload, near ones next to each other: see `topology.rank_order`
 
 
 class EvictionCause(enum.StrEnum):

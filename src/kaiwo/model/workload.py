@@ -19,6 +19,7 @@ from kaiwo.model.request import Request
 
 ROOT = ""
 MAX_DEPTH = 8
+NO_RANK = -1
 
 
 class SubGroup(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
@@ -169,6 +170,7 @@ class Workload(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     segment_level: str = ""
     array_slots: int = 0  # its array runs at most this many tasks at once, and so many run; 0: it may start
     bandwidth_mb_s: int = 0  # what each pod must be able to send to the others; 0: whatever there is
+    rank_order: bool = False  # its pods get ranks by their places, as the pods of work with levels always do
 
     @property
     def pods(self) -> int:
@@ -216,6 +218,7 @@ class Pod(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     share_with: ShareRule = ()  # with whom it shares a GPU, by its own rule: see `Request`
     annotations: tuple[tuple[str, str], ...] = ()  # see `Start`
     charged_to: str = ""  # the queue that pays for a foreign pod, or for one that takes long to go; else its workload's
+    rank: int = NO_RANK  # see `Start`
 
 
 def pod_name(role: Role, index: int) -> str:

@@ -66,6 +66,8 @@ FIELDS = (
                   help="This many pods, by index, share one domain of the segment level."),
     WorkloadField("segment_level", ValueKind.LEVEL, "segmentLevel", "kaiwo.ai/segment-level", "--segment-level",
                   "LEVEL", default="", help="Level of which each segment of pods uses one domain."),
+    WorkloadField("rank_order", ValueKind.BOOLEAN, "rankOrder", "kaiwo.ai/rank-order", "--rank-order", default=False,
+                  help="Number its pods by their places, so that neighbouring ranks are near each other."),
     WorkloadField("bandwidth_mb_s", ValueKind.BANDWIDTH, "bandwidth", "kaiwo.ai/bandwidth", "--bandwidth", "RATE",
                   help="Bandwidth that each pod needs to the others, such as 200Gbps or 25GB/s; else wait."),
 )  # fmt: skip

@@ -53,5 +53,5 @@ def assumed_pod(start: Start, request: Request, now_s: int) -> Pod:
     return Pod(
         start.workload, start.pod, start.node, Phase.ASSUMED, start.devices,
         request.cpu_milli, request.memory_mib, request.extended, now_s,
-        request.neighbours, start.until_s, request.beside, request.share_with, start.annotations,
+        request.neighbours, start.until_s, request.beside, request.share_with, start.annotations, rank=start.rank,
     )  # fmt: skip

@@ -66,6 +66,26 @@ def test_a_pod_gets_what_it_did_not_say(site: Installed, namespace: str, tmp_pat
     asking(site, tmp_path, story)
 
 
+def test_a_pod_that_asks_for_ranks_can_see_them(site: Installed, namespace: str, tmp_path: Path) -> None:
+    """The variables name annotations that the Binding will write; the API server accepts the pod with them."""
+
+    def story() -> None:
+        asking_pod = pod("ranked", namespace, OURS, annotations={"kaiwo.ai/rank-order": "true"})
+        made = site.stored(asking_pod, "alice")["spec"]
+        (container,) = made["containers"]
+        found = {each["name"]: each["valueFrom"]["fieldRef"]["fieldPath"] for each in container["env"]}
+        assert found == {
+            "KAIWO_RANK": "metadata.annotations['kaiwo.ai/rank']",
+            "KAIWO_WORLD_SIZE": "metadata.annotations['kaiwo.ai/world-size']",
+        }
+        assert "/etc/kaiwo/ranks" in [each["mountPath"] for each in container["volumeMounts"]]
+        assert "kaiwo-ranks" in [each["name"] for each in made["volumes"]]
+        forged = pod("forged", namespace, OURS, annotations={"kaiwo.ai/rank": "0"})
+        assert "kaiwo.ai/rank is written by the scheduler" in site.create(forged, "alice")
+
+    asking(site, tmp_path, story)
+
+
 def test_a_job_carries_its_words_to_its_pods(site: Installed, namespace: str, tmp_path: Path) -> None:
     def story() -> None:
         job = site.stored(_job("train", namespace, annotations={"kaiwo.ai/priority": "5"}), "alice")

@@ -1,8 +1,9 @@
 """Which devices a process sees."""
 
-from kaiwo.clusters.local.process_environment import visible_devices
+from kaiwo.clusters.local.process_environment import rank_variables, visible_devices
 from kaiwo.model.gpus.gpu import Gpu
 from kaiwo.model.node import Node
+from kaiwo.model.workload import Pod
 
 
 def node(*models: str) -> Node:
@@ -28,6 +29,19 @@ def test_the_vendor_that_a_machine_reports_counts_more_than_the_name_of_a_model(
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "CUDA_VISIBLE_DEVICES": "0",
     }
+
+
+def test_a_process_knows_its_rank_and_the_nodes_of_all_ranks() -> None:
+    gang = [Pod("w", f"main-{at}", f"n{at}", rank=rank) for at, rank in enumerate((2, 0, 1))]
+    launcher = Pod("w", "launcher-0", "n9")
+    shared = {
+        "KAIWO_WORLD_SIZE": "3",
+        "KAIWO_RANK_PODS": "main-1,main-2,main-0",
+        "KAIWO_RANK_NODES": "n1,n2,n0",
+    }
+    assert rank_variables(gang[0], [*gang, launcher]) == {"KAIWO_RANK": "2"} | shared
+    assert rank_variables(launcher, [*gang, launcher]) == shared
+    assert rank_variables(launcher, [launcher]) == {}
 
 
 def test_work_without_devices_sees_none() -> None:

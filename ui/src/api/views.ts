@@ -402,6 +402,7 @@ export interface PodView {
   phase: Phase
   since_s: number
   devices: string[]
+  rank: number
 }
 
 /** A refusal: what happened, to what, and what to do. `kind`: invalid | refused | not-found | forbidden | broken. */
@@ -770,6 +771,7 @@ export interface WorkloadDetail {
   segment_size: number
   segment_level: string
   bandwidth_mb_s: number
+  rank_order: boolean
   domains: DomainChoiceView[]
   memory_promise: string
   hidden: string

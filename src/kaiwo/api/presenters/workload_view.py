@@ -185,7 +185,8 @@ def _domain_view(choice: DomainChoice) -> DomainChoiceView:
 
 
 def pod_view(pod: Pod) -> PodView:
-    return PodView(pod.name, pod.node, pod.phase, pod.since_s, [_device_name(each) for each in pod.devices])
+    devices = [_device_name(each) for each in pod.devices]
+    return PodView(pod.name, pod.node, pod.phase, pod.since_s, devices, pod.rank)
 
 
 def with_past(detail: WorkloadDetail, past: PastWork, record: WorkloadRecord) -> WorkloadDetail:

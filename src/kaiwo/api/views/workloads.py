@@ -32,6 +32,7 @@ class PodView(msgspec.Struct, frozen=True):
     phase: Phase
     since_s: int
     devices: list[str]  # "gpu-3", or "gpu-3:500m" for a share
+    rank: int = -1  # among the pods of its workload, near ones next to each other; -1: it has none
 
 
 class ArrayView(msgspec.Struct, frozen=True):
@@ -137,6 +138,7 @@ class WorkloadDetail(msgspec.Struct, frozen=True):
     segment_size: int = 0  # this many pods share one domain of the segment level; 0: it has no segments
     segment_level: str = ""
     bandwidth_mb_s: int = 0  # what each pod must be able to send to the others; 0: whatever there is
+    rank_order: bool = False  # its pods have ranks although it states no level
     domains: list[DomainChoiceView] = []  # of the network, where its pods were placed
     memory_promise: str = ""  # why its --memory is a promise and not a limit; empty: it is a limit, or not given
     hidden: str = ""  # what is not shown to you, and why; empty: you see everything

@@ -1,21 +1,30 @@
 """Make the environment variables of a local process: the user's own, Kaiwo's, and the visible devices."""
 
 import re
+from collections.abc import Iterable
 
 from kaiwo.clusters.embedded.lifecycle import PlacedRun
 from kaiwo.manifests.values.names import INDEX_LABEL
 from kaiwo.model.gpus.gpu import Gpu, uuid_of, vendor_of
 from kaiwo.model.node import Node
-from kaiwo.model.workload import ordered_pods
+from kaiwo.model.workload import NO_RANK, Pod, ordered_pods
 from kaiwo.model.workload_record import WorkloadRecord
 
 NO_DEVICE = "-1"
 
 
 def environment(
-    record: WorkloadRecord, placement: PlacedRun, node: Node | None, run_dir: str, home: str
+    record: WorkloadRecord,
+    placement: PlacedRun,
+    node: Node | None,
+    run_dir: str,
+    home: str,
+    gang: Iterable[Pod] = (),
 ) -> dict[str, str]:
-    """The device variables come last and override the others, so that no process sees more devices than it holds."""
+    """The device variables come last and override the others, so that no process sees more devices than it holds.
+
+    `gang`: the placed pods of its workload.
+    """
     pod, workload = placement.pod, record.workload
     names = [name for name, _ in ordered_pods(workload)]
     ours = {
@@ -33,10 +42,24 @@ def environment(
     if pod.devices:
         ours["KAIWO_GPU_MILLI"] = str(pod.devices[0].milli)  # of each device
         ours["KAIWO_GPU_MIB"] = str(pod.devices[0].mib)
+    ours |= rank_variables(pod, gang)
     ours |= {f"KAIWO_BIND_{re.sub('[^A-Z0-9]', '_', key.upper())}": value for key, value in pod.annotations}
     if INDEX_LABEL in workload.labels:
         ours["KAIWO_ARRAY_INDEX"] = workload.labels[INDEX_LABEL]
     return {**record.program.env, **ours, **visible_devices(node, [share.gpu for share in pod.devices])}
+
+
+def rank_variables(pod: Pod, gang: Iterable[Pod]) -> dict[str, str]:
+    """Its rank, and the pods and nodes of all ranks in their order; none where the workload has no ranks."""
+    ranked = sorted((each for each in gang if each.rank != NO_RANK), key=lambda each: each.rank)
+    if not ranked:
+        return {}
+    own = {"KAIWO_RANK": str(pod.rank)} if pod.rank != NO_RANK else {}
+    return own | {
+        "KAIWO_WORLD_SIZE": str(len(ranked)),
+        "KAIWO_RANK_PODS": ",".join(each.name for each in ranked),
+        "KAIWO_RANK_NODES": ",".join(each.node for each in ranked),
+    }
 
 
 def visible_devices(node: Node | None, held: list[str]) -> dict[str, str]:

@@ -9,7 +9,7 @@ from kaiwo.clusters.embedded.state import EmbeddedState
 from kaiwo.clusters.local.open_files import inherited_open_files
 from kaiwo.clusters.local.process_environment import environment
 from kaiwo.clusters.local.run_folder import RunSpec, SavedRun
-from kaiwo.model.workload import Workload, ordered_pods, request_of
+from kaiwo.model.workload import RELEASING_PHASES, Pod, Workload, ordered_pods, request_of
 
 
 def make_spec(
@@ -22,7 +22,7 @@ def make_spec(
     folder, node = home / "runs" / placement.run.id, state.nodes.get(placement.pod.node)
     return RunSpec(
         command=record.program.command,
-        env=environment(record, placement, node, str(folder), str(home)),
+        env=environment(record, placement, node, str(folder), str(home), _gang(state, placement)),
         secret_env=record.program.secret_env,
         workdir=record.program.workdir or str(folder / "work"),
         log=str(folder / "log"),
@@ -40,6 +40,12 @@ def make_spec(
         memory_mib=request.memory_mib,
         cpu_milli=request.cpu_milli,
     )
+
+
+def _gang(state: EmbeddedState, placement: PlacedRun) -> list[Pod]:
+    """The pods of its workload that run or start with it."""
+    placed = state.pods_of.get(placement.run.workload, {}).values()
+    return [each.pod for each in placed if each.pod.phase not in RELEASING_PHASES]
 
 
 def first_pod(workload: Workload) -> str:

@@ -36,7 +36,7 @@ KNOWN_ANNOTATIONS = (
 # Written by Kaiwo itself, or read elsewhere: an object that was read from a cluster may carry them.
 SCHEDULER_ANNOTATIONS = (
     "granted-devices", "grant-signature", "devices", "kept-space", "lost-places", "planned-start", "planned-place",
-    "fills-until", "gpu-grade", "gpu-note", "last-checkpoint",
+    "fills-until", "gpu-grade", "gpu-note", "last-checkpoint", "rank", "world-size", "rank-hosts",
 )  # fmt: skip
 _NAMES = {field.name: field.annotation.removeprefix(OUR_PREFIX) for field in FIELDS}
 MAX_CHARACTERS = 1_000  # of a setting; the longest that make sense list GPU models or nodes

@@ -142,10 +142,7 @@ def _print_workload(detail: WorkloadDetail, now: int) -> None:
     for sentence in filter(None, (detail.capped_priority, detail.planned, incomplete, detail.kept_places, *placed)):
         click.echo("\n" + printing.wrap(printing.as_sentence(sentence)))
     if detail.placed:
-        pods = [
-            [p.name, p.node, p.phase, short_duration(now - p.since_s), device_names(p.devices)] for p in detail.placed
-        ]
-        _print_table(("POD", "NODE", "PHASE", "SINCE", "DEVICES"), pods)
+        _print_pods(detail, now)
     if attempts := [each for each in detail.attempts if each.ended_s or len(detail.attempts) > 1]:
         rows = [
             [str(a.attempt), _ago(a.started_s, now), short_duration((a.ended_s or now) - a.started_s),
@@ -157,6 +154,18 @@ def _print_workload(detail: WorkloadDetail, now: int) -> None:
         click.echo("\nObstacles:")
         printing.print_obstacles(detail.obstacles)
         click.echo(f"\nsee what would start it: kaiwo why {short_name(w.name)}")
+
+
+def _print_pods(detail: WorkloadDetail, now: int) -> None:
+    """In the order of ranks, where it has ranks."""
+    pods = [[p.name, p.node, p.phase, short_duration(now - p.since_s), device_names(p.devices)] for p in detail.placed]
+    titles: tuple[str, ...] = ("POD", "NODE", "PHASE", "SINCE", "DEVICES")
+    if any(pod.rank >= 0 for pod in detail.placed):
+        ranks = [pod.rank for pod in detail.placed]
+        numbered = [[str(rank) if rank >= 0 else "", *row] for rank, row in zip(ranks, pods, strict=True)]
+        order = sorted(range(len(ranks)), key=lambda at: (ranks[at] < 0, ranks[at], at))
+        titles, pods = ("RANK", *titles), [numbered[at] for at in order]
+    _print_table(titles, pods)
 
 
 def _has_peak(detail: WorkloadDetail) -> bool:

@@ -8,11 +8,12 @@ from kaiwo.clusters.kubernetes.cache.affinity_index import AffinityIndex
 from kaiwo.clusters.kubernetes.cache.device_grants import DeviceGrants, Shares, fills_until_s
 from kaiwo.clusters.kubernetes.cache.in_flight import InFlight
 from kaiwo.clusters.kubernetes.cache.node_cache import NodeCache
+from kaiwo.clusters.kubernetes.cache.rank_annotations import rank_of
 from kaiwo.clusters.kubernetes.cache.unguarded_status import ObservedStarts
 from kaiwo.clusters.kubernetes.cache.workload_unit import UnitPods
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod, Key
 from kaiwo.model.affinity import affinity_of_nomination
-from kaiwo.model.workload import Phase, Pod
+from kaiwo.model.workload import NO_RANK, Phase, Pod
 
 
 class PlacedPods:
@@ -32,7 +33,7 @@ class PlacedPods:
         if not pod.node and start is not None:
             self.starts.assume(pod.uid)
             assumed = self.at(workload, slot, pod, Phase.ASSUMED, start.node, start.devices)
-            return replace(assumed, until_s=start.until_s)
+            return replace(assumed, until_s=start.until_s, rank=start.rank)
         if not pod.node:  # another scheduler has nominated it: it does not run yet, so no pod can be near it
             placed = self.of(workload, slot, replace(pod, node=pod.nominated_node))
             return replace(placed, neighbours=affinity_of_nomination(placed.neighbours))
@@ -64,6 +65,7 @@ class PlacedPods:
             fills_until_s(pod) if pod.scheduler == self._scheduler else 0,
             request.beside,
             request.share_with,
+            rank=rank_of(pod) if pod.scheduler == self._scheduler else NO_RANK,
         )
 
 

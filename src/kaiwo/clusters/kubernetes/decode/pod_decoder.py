@@ -37,8 +37,12 @@ from kaiwo.manifests.kinds.annotations import (
 
 MAX_ANNOTATIONS_BYTES = 256  # longer annotations are cut down to those that are read
 GANG_ANNOTATIONS = frozenset((*USED_ANNOTATIONS, KUEUE_REQUIRED))
+_FOR_CONTAINERS = ("world-size", "rank-hosts")  # written for containers, and read by nobody here
 _OUR_ANNOTATIONS = frozenset(
-    prefix + name for prefix in (OUR_PREFIX, UPSTREAM_PREFIX) for name in SCHEDULER_ANNOTATIONS
+    prefix + name
+    for prefix in (OUR_PREFIX, UPSTREAM_PREFIX)
+    for name in SCHEDULER_ANNOTATIONS
+    if name not in _FOR_CONTAINERS
 )
 _SETTINGS = GANG_ANNOTATIONS.union(
     prefix + name for prefix in (OUR_PREFIX, UPSTREAM_PREFIX) for name in KNOWN_ANNOTATIONS
@@ -91,6 +95,12 @@ class CachedPod(msgspec.Struct, frozen=True, gc=False):
     is_evicted: bool = False  # it was told to go through the Eviction API
     grace_s: int = 0  # how long it may take to go; 0: it was not told to
     asked_grace_s: int = 0  # how long it would like to take
+    host_name: str = ""  # under which the other pods find it, where that is not the name of the pod
+
+    @property
+    def host(self) -> str:
+        """The name under which the other pods of its gang reach it, if a Service of theirs publishes it."""
+        return self.host_name or self.name
 
     @property
     def key(self) -> Key:
@@ -160,6 +170,7 @@ class PodDecoder:
             meta.deletion_timestamp is not None and _EVICTED_BYTES in bytes(status.conditions),
             meta.deletion_grace_period_seconds or 0,
             spec.termination_grace_period_seconds or 0,
+            _host_name(meta.name, spec),
         )
 
     def drop_unused(self, pods: Iterable[CachedPod]) -> None:
@@ -222,6 +233,12 @@ def _keep_read(text: bytes) -> bytes:
         if key in _SETTINGS or key in _OUR_ANNOTATIONS
     }
     return msgspec.json.encode(kept) if kept else b""
+
+
+def _host_name(name: str, spec: PodBody) -> str:
+    """`train-worker-0.train`: by the DNS of Kubernetes; empty: it is the name of the pod."""
+    host = ".".join(filter(None, (spec.hostname or name, spec.subdomain)))
+    return "" if host == name else host
 
 
 def _gpu_annotations(text: bytes) -> Texts:

@@ -233,6 +233,8 @@ class PodBody(Wire):
     priority_class_name: str = ""
     preemption_policy: str = ""
     termination_grace_period_seconds: int | None = None
+    hostname: str = ""
+    subdomain: str = ""
 
 
 class PodStatus(Wire):

@@ -1,4 +1,5 @@
-"""Fill in the defaults of a workload: the scheduler's name, its queue, and the user who submits it.
+"""Fill in the defaults of a workload: the scheduler's name, its queue, the user who submits it, and where its pods
+find their ranks.
 
 Never changes a workload that neither asks for Kaiwo itself nor is in a namespace that does.
 """
@@ -7,6 +8,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from kaiwo.clusters.kubernetes.webhooks.admission_review import PatchStep
+from kaiwo.clusters.kubernetes.webhooks.rank_files import add_rank_files
 from kaiwo.clusters.kubernetes.webhooks.submitting_user import Requester, WebhookPolicy
 from kaiwo.clusters.kubernetes.webhooks.workload_objects import (
     BUILT_IN,
@@ -48,6 +50,7 @@ def default_workload(
     if not work.is_pod and work.group in BUILT_IN and USER in added:
         for template in work.templates:  # the owners of a Deployment's pods are not followed
             patch += annotate(f"{template.path}/metadata", template.metadata, {USER: added[USER]})
+    patch += add_rank_files(work)
     return AppliedDefaults(tuple(patch), work.annotations | added, True)
 
 

@@ -4,12 +4,13 @@ Outcomes come back through the cache. Never binds a part of a gang when the whol
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
 
 from kaiwo.clusters.kubernetes.cache.device_grants import start_annotations
+from kaiwo.clusters.kubernetes.cache.rank_annotations import rank_annotations
 from kaiwo.clusters.kubernetes.client import ApiError, UnreachableError
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod
 from kaiwo.clusters.kubernetes.writers.pod_writes import AcceptedWrite, PodWrites, pod_path
@@ -18,7 +19,7 @@ from kaiwo.clusters.ledger import Misfit
 from kaiwo.clusters.plan_checks import STILL_STOPPING, Owners, by_workload, check_devices, check_starts, find_misfit
 from kaiwo.manifests.kinds.annotations import OUR_PREFIX
 from kaiwo.model.plan import Start
-from kaiwo.model.workload import Phase, Pod, Workload, leading_roles, role_name
+from kaiwo.model.workload import ACTIVE_PHASES, NO_RANK, Phase, Pod, Workload, leading_roles, role_name
 
 AVOID_S = 60.0  # how long a workload avoids a node that had no room for it twice in a row
 
@@ -49,7 +50,8 @@ class Binder:
             cache.published.assume_pod(assumed)
             cache.in_flight.begin_start(start, pod)
         leaders = leading_roles(workload)
-        every = [(start, pod) for start, (pod, _) in zip(checked.starts, pods, strict=True)]
+        hosts = self._hosts_by_rank(name, placed.values(), pods)
+        every = [(_with_ranks(start, hosts), pod) for start, (pod, _) in zip(checked.starts, pods, strict=True)]
         first = [each for each in every if role_name(each[0].pod) in leaders]
         if first:
             self._writes.spawn(self._bind_in_order(name, first, [each for each in every if each not in first]))
@@ -57,6 +59,14 @@ class Binder:
             for start, pod in every:
                 self._writes.spawn(self._bind(start, pod))
         return checked.starts
+
+    def _hosts_by_rank(
+        self, name: str, placed: Iterable[Pod], starting: Sequence[tuple[CachedPod, Pod]]
+    ) -> dict[int, str]:
+        """The host names of all pods of a workload that have a rank, those that start and those that run."""
+        running = [pod for pod in placed if pod.rank != NO_RANK and pod.phase in ACTIVE_PHASES]
+        hosts = {pod.rank: found.host for pod in running if (found := self._cache.slots.find(name, pod.name))}
+        return hosts | {assumed.rank: pod.host for pod, assumed in starting if assumed.rank != NO_RANK}
 
     async def _bind_in_order(
         self, name: str, leaders: Sequence[tuple[Start, CachedPod]], others: Sequence[tuple[Start, CachedPod]]
@@ -84,7 +94,7 @@ class Binder:
             if isinstance(checked := check_devices(workload, start, self._cache.queues), Misfit):
                 return checked
             assumed = self._cache.placed.at(workload.name, start.pod, pod, Phase.ASSUMED, start.node, start.devices)
-            found.append((pod, replace(assumed, until_s=start.until_s)))
+            found.append((pod, replace(assumed, until_s=start.until_s, rank=start.rank)))
         if any(pod.phase is Phase.RELEASING for pod in placed.values()):
             return Misfit("", STILL_STOPPING)
         starting = [assumed for _, assumed in found]
@@ -143,6 +153,12 @@ class Binder:
             self._cache.start_backoff.refuse(start.workload, self._now_s(), error.message)
         self._cache.in_flight.end_start(pod)
         self._writes.publish()
+
+
+def _with_ranks(start: Start, hosts: Mapping[int, str]) -> Start:
+    if not hosts:
+        return start
+    return replace(start, annotations=(*start.annotations, *rank_annotations(start.rank, hosts).items()))
 
 
 def _settled_annotations(pod: CachedPod, workload: Workload | None) -> dict[str, str]:
