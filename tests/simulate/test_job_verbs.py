@@ -155,7 +155,7 @@ def test_a_journal_of_another_version_is_refused(
         (["run", "--workload", "JOBS", "--partition", "node-9=CPX@5"], "there is no such node"),
         (["run", "--workload", "JOBS", "--partition", "node-1=CPX@5"], "cannot be cut so; possible: none"),
         (["run", "--workload", "JOBS", "--journal", "x", "--seeds", "0-1"], "--journal keeps the decisions of one run"),
-        (["run", "--workload", "WIDE", "--nodes", "1"], "job-000002 asks for 16 GPUs in pods of 8, and would"),
+        (["run", "--workload", "WIDE", "--nodes", "1"], "wide.csv, line 2: job-000002 would never start: it asks"),
         (["muri", "--data", "/no/such"], "/no/such has no trace*.csv"),
         (["muri", "--data", "EMPTY", "--trace", "trace7"], "has neither trace7.csv nor trace7.csv.gz"),
         (["philly", "--data", "/no/such"], "there is no folder /no/such"),

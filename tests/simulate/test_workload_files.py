@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from kaiwo.model.errors import ConfigError
-from kaiwo.simulate.engine.job import SimulatedJob, impossible_job, seed_split, split_gpus
+from kaiwo.simulate.engine.impossible_jobs import impossible_job
+from kaiwo.simulate.engine.job import SimulatedJob, seed_split, split_gpus
 from kaiwo.simulate.job_run import equal_nodes
 from kaiwo.simulate.workloads.generated_jobs import DAY_S, JobsToGenerate, generated_jobs
 from kaiwo.simulate.workloads.openb_jobs import at_load
@@ -88,6 +89,7 @@ def test_the_plain_shape_may_say_more(tmp_path: Path) -> None:
     ("text", "says"),
     [
         ("submitted_s,runs_s,gpus,colour\n0,1,1,red\n", "line 1: the column 'colour' is not known"),
+        ("submitted_s,runs_s,gpus,runs_s\n0,1,1,9\n", "line 1: the column 'runs_s' is there twice; give it once"),
         ("submitted_s,runs_s\n0,1\n", "line 1: these columns are of no known shape. Known are plain"),
         ("submitted_s,runs_s,gpus\n0,1,1\n5,x,1\n", "line 3: runs_s is 'x'; it must be a number"),
         ("submitted_s,runs_s,gpus\n0,0,1\n", "line 2: runs_s is 0; it must be from 1 to"),
@@ -129,7 +131,32 @@ def test_a_job_that_no_empty_cluster_fits_is_found(tmp_path: Path) -> None:
     assert impossible_job(jobs, equal_nodes(3)) is None
     found = impossible_job(jobs, equal_nodes(2))
     assert found is not None
-    assert found.name == "job-000003"
+    assert (found[0].name, found[0].line) == ("job-000003", 3)
+    assert found[1] == "24 GPUs in 3 pods, and an empty cluster of 2 nodes holds 2"
+
+
+@pytest.mark.parametrize(
+    ("row", "lacks"),
+    [
+        ("8,,,,V100", None),
+        ("8,,,,A100|V100", None),
+        ("8,,,,A100", "a GPU of A100, and no node has one"),
+        ("9,1,,,", "9 GPUs on one node, and no node has more than 8 that it accepts"),
+        ("1,,1000001,,", "1,000,001 thousandths of a CPU, and no node has more than 1,000,000"),
+        ("1,,,1048577,", "1,048,577 MiB of memory, and no node has more than 1,048,576"),
+        ("24,24,500001,,", "24 GPUs in 24 pods, and an empty cluster of 2 nodes holds 2"),
+        ("0.5,,,,", None),
+    ],
+)
+def test_what_a_job_lacks_is_named(tmp_path: Path, row: str, lacks: str | None) -> None:
+    _, jobs = jobs_in(tmp_path, f"submitted_s,runs_s,gpus,pods,cpu_milli,memory_mib,gpu_models\n0,1,{row}\n")
+    found = impossible_job(jobs, equal_nodes(2))
+    assert (found and found[1]) == lacks
+
+
+def test_a_byte_order_mark_is_no_part_of_a_column(tmp_path: Path) -> None:
+    (tmp_path / "jobs.csv").write_bytes(b"\xef\xbb\xbfsubmitted_s,runs_s,gpus\n0,1,1\n")
+    assert len(read_jobs(tmp_path / "jobs.csv")[1]) == 1
 
 
 @pytest.mark.parametrize("mix", ["philly", "openb"])

@@ -17,7 +17,8 @@ from kaiwo.model.policy import Policy
 from kaiwo.model.queue import Queue
 from kaiwo.plugins.builtin import builtin_registry
 from kaiwo.simulate.engine.event_engine import EventEngine, Scenario
-from kaiwo.simulate.engine.job import SimulatedJob, impossible_job, seed_split
+from kaiwo.simulate.engine.impossible_jobs import impossible_job
+from kaiwo.simulate.engine.job import SimulatedJob, seed_split
 from kaiwo.simulate.engine.node_events import NodeEvent
 from kaiwo.simulate.engine.run_figures import RunFigures, run_figures
 from kaiwo.simulate.engine.service_orders import ORDERS, service_order
@@ -97,12 +98,11 @@ def check_job_run(policy: str, jobs: Sequence[SimulatedJob], nodes: Sequence[Nod
         raise ConfigError(f"there is no policy '{policy}'; choose one of: {', '.join(JOB_POLICIES)}")
     if not jobs:
         raise ConfigError(f"{where} has no jobs")
-    job = impossible_job(jobs, nodes)
-    if job is not None:
-        raise ConfigError(
-            f"{where}: {job.name} asks for {job.gpus} GPUs in pods of {job.request.gpus}, and would not start "
-            f"even on an empty cluster of {len(nodes)} nodes"
-        )
+    found = impossible_job([_with_seed_replicas(job) for job in jobs] if policy == SEED else jobs, nodes)
+    if found is not None:
+        job, lack = found
+        line = f", line {job.line}" if job.line else ""
+        raise ConfigError(f"{where}{line}: {job.name} would never start: it asks for {lack}")
 
 
 def shuffle_ties(jobs: Sequence[SimulatedJob], seed: int) -> list[SimulatedJob]:

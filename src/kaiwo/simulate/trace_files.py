@@ -63,6 +63,9 @@ def read_rows(path: Path, columns: Sequence[str]) -> Iterator[Row]:
                 f"{path}, line 1: there is no column {', '.join(missing)}; the first line must name the columns "
                 f"{', '.join(columns)}"
             )
+        twice = [name for name in titles if titles.count(name) > 1]
+        if twice:
+            raise ConfigError(f"{path}, line 1: the column {twice[0]!r} is there twice; give it once")
         for cells in reader:
             if not cells:
                 continue  # an empty line
@@ -77,7 +80,7 @@ def read_rows(path: Path, columns: Sequence[str]) -> Iterator[Row]:
 def _text_of(path: Path) -> str:
     try:
         data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-        return data.decode("utf-8")
+        return data.decode("utf-8-sig")  # spreadsheets begin a file with a byte order mark
     except (OSError, EOFError, zlib.error) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from None
     except UnicodeDecodeError as error:

@@ -22,6 +22,7 @@ class SimulatedJob:
     group: str = ""  # what it has in common with similar jobs: a virtual cluster, a model
     user: str = ""
     priority: int = 0
+    line: int = 0  # of the file that it was read from; 0: it was generated
 
     @property
     def gpu_milli(self) -> int:
@@ -58,19 +59,6 @@ def seed_split(gpus: int, gpus_per_node: int = GPUS_PER_POD) -> tuple[int, int]:
     if gpus <= gpus_per_node:
         return 1, gpus
     return -(-gpus // gpus_per_node), gpus_per_node
-
-
-def impossible_job(jobs: Sequence[SimulatedJob], nodes: Sequence[Node]) -> SimulatedJob | None:
-    """The first job that would never start, even on an empty cluster with one pod a node."""
-    by_size: dict[tuple[int, int], bool] = {}
-    for job in jobs:
-        key = job.request.gpus, job.pods
-        if key not in by_size:
-            places = sum(len(node.gpus) // job.request.gpus if job.request.gpus else 1 for node in nodes)
-            by_size[key] = places >= job.pods
-        if not by_size[key]:
-            return job
-    return None
 
 
 def total_gpu_milli(nodes: Sequence[Node]) -> int:

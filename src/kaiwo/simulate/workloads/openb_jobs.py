@@ -33,7 +33,7 @@ def openb_jobs(path: Path) -> Iterator[SimulatedJob]:
         milli = row.whole_number("gpu_milli", 1, WHOLE_MILLI) if gpus == 1 else WHOLE_MILLI
         models = tuple(name for name in row.text("gpu_spec").split("|") if name)
         request = Request(row.whole_number("cpu_milli"), row.whole_number("memory_mib"), gpus, milli, gpu_models=models)
-        yield SimulatedJob(row.text("name"), created_s, max(1, runs_s), request, group=row.text("qos"))
+        yield SimulatedJob(row.text("name"), created_s, max(1, runs_s), request, group=row.text("qos"), line=row.line)
 
 
 def at_load(jobs: Sequence[SimulatedJob], gpus: int, load: float, count: int, seed: int) -> list[SimulatedJob]:

@@ -74,6 +74,7 @@ def _job(row: Row) -> SimulatedJob:
         group=row.text("group") or row.text("queue"),
         user=row.text("user"),
         priority=row.whole_number("priority", LEAST_PRIORITY, MOST_PRIORITY) if row.text("priority") else 0,
+        line=row.line,
     )
 
 

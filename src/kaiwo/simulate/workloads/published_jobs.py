@@ -20,9 +20,9 @@ MOST_GPUS, MOST_S = 4096, 10 * 365 * 86_400
 MINUTE_S = 60
 
 
-def make_job(name: str, submitted_s: int, runs_s: int, gpus: int, group: str) -> SimulatedJob:
+def make_job(name: str, submitted_s: int, runs_s: int, gpus: int, group: str, line: int = 0) -> SimulatedJob:
     pods, each = split_gpus(gpus, GPUS_PER_POD)
-    return SimulatedJob(name, submitted_s, runs_s, Request(gpus=each), pods, group=group)
+    return SimulatedJob(name, submitted_s, runs_s, Request(gpus=each), pods, group=group, line=line)
 
 
 def muri_jobs(path: Path) -> Iterator[SimulatedJob]:
@@ -32,7 +32,7 @@ def muri_jobs(path: Path) -> Iterator[SimulatedJob]:
         submitted_s = -(-row.whole_number("submit_time", 0, MOST_S * 1000) // 1000)
         runs_s = -(-row.whole_number("duration", 1, MOST_S * 1000) // 1000)
         gpus = row.whole_number("num_gpu", 1, MOST_GPUS)
-        yield make_job(f"job-{number:06d}", submitted_s, runs_s, gpus, row.text("model_name"))
+        yield make_job(f"job-{number:06d}", submitted_s, runs_s, gpus, row.text("model_name"), row.line)
 
 
 def philly_jobs(path: Path) -> Iterator[SimulatedJob]:
@@ -42,7 +42,7 @@ def philly_jobs(path: Path) -> Iterator[SimulatedJob]:
     for at_s, row in rows:
         runs_s = max(1, round(number(row, "duration", 0, MOST_S)))
         gpus = row.whole_number("num_gpus", 1, MOST_GPUS)
-        yield make_job(f"job-{row.line:06d}", at_s - first_s, runs_s, gpus, row.text("cluster"))
+        yield make_job(f"job-{row.line:06d}", at_s - first_s, runs_s, gpus, row.text("cluster"), row.line)
 
 
 def shockwave_jobs(path: Path) -> Iterator[SimulatedJob]:
@@ -50,7 +50,7 @@ def shockwave_jobs(path: Path) -> Iterator[SimulatedJob]:
         submitted_s, runs_s = round(number(row, "arrival_s", 0, MOST_S)), round(number(row, "duration_s", 1, MOST_S))
         gpus = row.whole_number("num_gpu", 1, MOST_GPUS)
         group = row.text("job_type").partition(" (")[0]
-        yield make_job(f"job-{row.line:06d}", submitted_s, runs_s, gpus, group)
+        yield make_job(f"job-{row.line:06d}", submitted_s, runs_s, gpus, group, row.line)
 
 
 def helios_jobs(path: Path) -> Iterator[SimulatedJob]:
@@ -93,7 +93,7 @@ def number(row: Row, column: str, least: float, most: float) -> float:
     except ValueError:
         raise row.wrong(f"{column} is {found[:40]!r}; it must be a number") from None
     if not least <= value <= most:  # also false for nan
-        raise row.wrong(f"{column} is {found[:40]}; it must be from {least:,g} to {most:,g}")
+        raise row.wrong(f"{column} is {found[:40]}; it must be from {least:,.0f} to {most:,.0f}")
     return value
 
 
