@@ -50,6 +50,9 @@ class Policy(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     replica_strategy: str = "fewest-pods"  # name of the plugin that divides GPUs over pods
     max_wait_s: int = 86_400  # work that waited this long is overdue: a place is kept free for it; 0: never
     overdue_run_s: int = 3600  # overdue work that has started is not stopped for others for this long
+    predicted_ahead_s: int = 0  # free GPUs are kept for urgent demand that is expected within this time; 0: never
+    predicted_priority: int = 0  # from which on work is urgent
+    predicted_permille: int = 250  # the most of the cluster's GPUs that are kept so
 
     def __post_init__(self) -> None:
         if self.steps < 1:
