@@ -47,7 +47,7 @@ class Policy(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     topology_weights: TopologyWeights = TopologyWeights()
     spare_ending_s: int = 0  # running work that is expected to end within this time is not stopped for others
     domain_queues: dict[str, tuple[str, ...]] = {}  # by domain: the queues whose work with levels may use it; else all
-    replica_strategy: str = "fewest-pods"  # name of the plugin that divides GPUs over pods
+    replica_strategy: str = "live-room"  # name of the plugin that divides GPUs over pods
     max_wait_s: int = 86_400  # work that waited this long is overdue: a place is kept free for it; 0: never
     overdue_run_s: int = 3600  # overdue work that has started is not stopped for others for this long
     predicted_ahead_s: int = 0  # free GPUs are kept for urgent demand that is expected within this time; 0: never
