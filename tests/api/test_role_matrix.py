@@ -42,6 +42,7 @@ LET_IN = {
     "GET /partitions": READERS,
     "GET /topology": READERS,
     "GET /recovery": READERS,
+    "GET /scale": READERS,
     "GET /queues": READERS,
     "GET /queues/{name}": READERS,
     "GET /shares": READERS,

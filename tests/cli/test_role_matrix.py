@@ -42,6 +42,7 @@ VERBS = {
     "topology": ("topology", READERS),
     "what-if": ("what-if --add-nodes 1", READERS),
     "recovery": ("recovery", READERS),
+    "scale": ("scale", READERS),
     "version": ("version", READERS),
     "doctor": ("doctor", READERS),
     "login": ("login", READERS),

@@ -24,6 +24,7 @@ from kaiwo.history.audit.audit_files import FOLDER as AUDIT_FOLDER
 from kaiwo.model.cluster_write import ClusterWrite
 from kaiwo.model.errors import ClusterError
 from kaiwo.runtime.edge_points.edge_points import EdgePoints
+from kaiwo.runtime.forecasting.demand_tracker import DemandTracker
 from kaiwo.runtime.kubernetes.leadership import SINGLE_REPLICA, Leadership
 from kaiwo.runtime.loop.loop_metrics import CycleTimes, LoopLag
 from kaiwo.runtime.loop.loop_protocol import LiveLoop
@@ -52,6 +53,8 @@ class Context:
         self.agents = AgentRegistry(live.cluster.abilities.devices, now_s=live.cluster.now_s)
         self.partitions = PartitioningLoop(live, self.agents, settings.home, settings.partitions)
         self.topology = TopologyReader(live)
+        self.demand = DemandTracker(live, settings.home)
+        self.demand.may_reserve = lambda: self.leadership.is_held
         self.log = LineLog(Path(settings.home) / "api.log")
         self.audit = AuditLog(
             Path(settings.home) / AUDIT_FOLDER, max_bytes=settings.audit_bytes, keep_s=settings.audit_keep_s
@@ -88,6 +91,7 @@ class Context:
         work = (
             self.live_pages.run(), self.lag.run(), self._watch_cycles(), self.agents.watch(), self.partitions.run(),
             self._sync_audit(), self.access.people.run(), self.topology.run(), self.edge.run(),
+            self.demand.run(),
         )  # fmt: skip
         tasks = [asyncio.create_task(each) for each in work]
         try:

@@ -39,6 +39,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "status": ("inspect.status", "Show the cluster on one screen."),
         "why": ("inspect.why", "Explain why a workload waits and what would start it."),
         "what-if": ("inspect.what_if", "Show what a change of quotas, nodes, policy or work would bring."),
+        "scale": ("inspect.scale", "Show how many nodes of which GPU model are needed when, and which may go."),
         "queue": ("inspect.queue", "Show the queue tree, or one queue in detail."),
         "share": ("inspect.share", "Show how fair shares are computed, step by step."),
         "gpus": ("inspect.gpus", "List GPUs and the workloads on them."),

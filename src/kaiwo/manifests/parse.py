@@ -111,6 +111,7 @@ class _Reader:
             tuple(self.reservations),
             tuple(self.partitioning),
             tuple(self.topologies),
+            {entry.workload.name: entry.total for entry in self.entries if entry.total is not None},
         )
 
     def _read_object(self, kind: str, item: ManifestObject, where: str) -> None:

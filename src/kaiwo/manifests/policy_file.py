@@ -16,6 +16,7 @@ from kaiwo.manifests.kinds.queue import read_share_rule
 from kaiwo.manifests.text.field_errors import FieldPath, show, suggest
 from kaiwo.manifests.text.field_reader import FieldReader
 from kaiwo.manifests.text.read_documents import read_single
+from kaiwo.manifests.values.priorities import MAX_PRIORITY
 from kaiwo.manifests.values.quantities import read_duration_s, read_quantity
 from kaiwo.manifests.values.setting_values import read_strategy
 from kaiwo.model.policy import ACTIONS, DEFAULT_POLICY, Policy, TopologyWeights
@@ -23,13 +24,14 @@ from kaiwo.model.policy import ACTIONS, DEFAULT_POLICY, Policy, TopologyWeights
 THE_FILE = "the policy file"
 PLACEMENTS = ("pack", "spread")
 VICTIM_ORDERS = {"lostWork": "lost-work", "youngest": "youngest"}
+MAX_AHEAD_S = 23 * 3600
 MAX_STEPS, MAX_POINTS, MAX_STRENGTH, MAX_PROMISES, MAX_WEIGHT = 1_000_000, 1_000, 100, 1_000, 1_000
 
 
 def read_policy(text: str | bytes, where: str = THE_FILE) -> Policy:
     fields = FieldReader(read_single(text, where, "write all fields in one", "placement: spread"), where, [])
     past, weights, levels = fields.inner("pastUse"), fields.inner("scoreWeights"), fields.inner("topology")
-    terms, only_for = levels.inner("weights"), levels.inner("onlyFor")
+    terms, only_for, predicted = levels.inner("weights"), levels.inner("onlyFor"), fields.inner("predictedDemand")
     policy = Policy(
         steps=fields.integer("steps", DEFAULT_POLICY.steps, 1, MAX_STEPS),
         gpu_strategy=fields.text("gpuStrategy", DEFAULT_POLICY.gpu_strategy),
@@ -55,6 +57,9 @@ def read_policy(text: str | bytes, where: str = THE_FILE) -> Policy:
         topology_strategy=levels.read("strategy", read_strategy, DEFAULT_POLICY.topology_strategy),
         domain_queues={name: only_for.texts(name) for name in sorted(only_for.names())},
         replica_strategy=fields.text("replicaStrategy", DEFAULT_POLICY.replica_strategy),
+        predicted_ahead_s=predicted.read("ahead", read_duration_s, 3600 if predicted.names() else 0),
+        predicted_priority=predicted.integer("priority", 0, -MAX_PRIORITY, MAX_PRIORITY),
+        predicted_permille=predicted.read("most", _PERMILLE, DEFAULT_POLICY.predicted_permille),
         topology_weights=TopologyWeights(
             *(
                 terms.integer(name, getattr(DEFAULT_POLICY.topology_weights, name), 0, MAX_WEIGHT)
@@ -64,7 +69,14 @@ def read_policy(text: str | bytes, where: str = THE_FILE) -> Policy:
     )
     if past.names() and not policy.past_use_half_life_s:
         raise past.path_of("halfLife").error('is missing; write after what time use counts half, such as "7d"')
+    if predicted.names() and not predicted.has("priority"):
+        raise predicted.path_of("priority").error(
+            "is missing; write from which priority on work is urgent, such as 100"
+        )
+    if policy.predicted_ahead_s > MAX_AHEAD_S:
+        raise predicted.path_of("ahead").error("is further than demand is forecast; write at most 23h")
     past.finish()
+    predicted.finish()
     terms.finish()
     only_for.finish()
     levels.finish()

@@ -174,6 +174,9 @@ class ReplicaNeed(msgspec.Struct, frozen=True):
     largest: int  # the most GPUs that one pod may have
     priority: int = 0
     queue: str = ""
+    models: tuple[str, ...] = ()  # any of these; empty: any model
+    cpu_milli: int = 0  # that go with each GPU
+    memory_mib: int = 0
 
 
 @runtime_checkable

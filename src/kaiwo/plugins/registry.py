@@ -308,8 +308,12 @@ def _fields(filters: tuple[Filter, ...]) -> tuple[str, ...] | None:
     return tuple(sorted({name for fields in named if fields for name in fields}))
 
 
-# Every cycle looks at lost places and restart costs, and the state learns the rule about sharing from an event.
-_OTHERWISE_KNOWN = ("keep_lost_place_s", "share_with", "max_restart_cost_s")
+# Every cycle looks at lost places and restart costs, and the state learns the rule about sharing from an event. What is
+# kept for predicted demand is a reservation.
+_OTHERWISE_KNOWN = (
+    "keep_lost_place_s", "share_with", "max_restart_cost_s",
+    "predicted_ahead_s", "predicted_priority", "predicted_permille",
+)  # fmt: skip
 
 
 def _rules_of(policy: Policy) -> tuple[object, ...]:

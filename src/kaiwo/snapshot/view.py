@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from kaiwo.model.events import PastUsageChanged
-from kaiwo.model.gpus.gpu import GpuTenant, Share, ShareRule
+from kaiwo.model.gpus.gpu import WHOLE_MILLI, GpuTenant, Share, ShareRule
 from kaiwo.model.request import Request
 from kaiwo.model.request_mix import RequestPrices
 from kaiwo.model.workload import ACTIVE_PHASES, RELEASING_PHASES, Workload
@@ -173,6 +173,20 @@ class View(ReadOnly):
         held = self._state.allocations_on.get(node.name, {}).values()
         here = {each.workload for each in held if any(share.gpu == gpu for share in each.devices)}
         return sorted({workloads[name].queue for name in here if name in workloads})
+
+    def gpus_below(self, row: int, queue: str, priority: int) -> int:
+        """The whole GPUs of a node that less important work of a queue holds, if that may be stopped."""
+        found, workloads = 0, self._state.workloads
+        for held in self.held_on(row):
+            workload = workloads.get(held.workload)
+            if (
+                workload is not None
+                and workload.queue == queue
+                and workload.priority < priority
+                and workload.preemptible
+            ):
+                found += sum(share.milli == WHOLE_MILLI for share in held.devices)
+        return found
 
     def held_on(self, row: int) -> tuple[Allocation, ...]:
         """The pods and nominations on a node, as of the start of the cycle."""

@@ -13,6 +13,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from kaiwo.api.context import Context
 from kaiwo.api.presenters.queue_view import queue_page
 from kaiwo.api.views.reservations import ReservationView
+from kaiwo.forecast.scale_signal import ModelNeed
 from kaiwo.gpus.fragments import StrandedBy
 from kaiwo.model.queue import UNLIMITED
 from kaiwo.model.recovery import RecoveryWay
@@ -125,6 +126,7 @@ class _Collector:
         yield from _process(context)
         yield from _topology(context)
         yield from _fragments(context)
+        yield from scale_metrics(context.demand.needs)
         yield from _recovery(context)
         yield from webhook_metrics(context.webhooks)
         yield from plugin_metrics(context.plugins.statuses())
@@ -209,6 +211,33 @@ def _fragments(context: Context) -> Iterator[Metric]:
     yield GaugeMetricFamily("kaiwo_gpu_fragmentation_ratio", ratio, found.ratio_permille / 1000)
     stranded = {(reason.value,): found.by_reason.get(reason, 0) for reason in StrandedBy}
     yield _gauges("kaiwo_gpu_stranded_milli", "Free milli-GPU that no request can use.", ["reason"], stranded)
+    domains = {(each.topology, each.level, each.domain): each for each in found.domains}
+    labels = ["topology", "level", "domain"]
+    ratios = {key: each.ratio_permille / 1000 for key, each in domains.items()}
+    yield _gauges("kaiwo_domain_fragmentation_ratio", "The same ratio for each domain.", labels, ratios)
+    lost = {key: each.stranded_milli for key, each in domains.items()}
+    yield _gauges("kaiwo_domain_stranded_milli", "The same amount for each domain.", labels, lost)
+    by_node = {(each.node, each.reason.value): each.stranded_milli for each in found.nodes if each.reason is not None}
+    words = "The same amount for each node on which something is stranded."
+    yield _gauges("kaiwo_node_stranded_milli", words, ["node", "reason"], by_node)
+
+
+def scale_metrics(needs: Sequence[ModelNeed]) -> Iterator[Metric]:
+    """As of the last sample of the demand. The hour that runs is 0 hours ahead."""
+    demand = {(each.model,): each.held_gpus + each.waiting_gpus for each in needs}
+    yield _gauges("kaiwo_demand_gpus", "GPUs of a model that work holds or waits for.", ["model"], demand)
+    hours = {(need.model, str(hour.ahead - 1)): hour for need in needs for hour in need.hours}
+    for name, words, of_hour in (
+        ("kaiwo_demand_forecast_gpus", "Mean demand that is expected of an hour.", lambda hour: hour.expected_gpus),
+        ("kaiwo_demand_forecast_high_gpus", "Demand of an hour seldom exceeds this.", lambda hour: hour.high_gpus),
+        ("kaiwo_scale_add_nodes_ahead", "Nodes to add so that this much could run.", lambda hour: hour.add_nodes),
+    ):
+        samples = {key: of_hour(hour) for key, hour in hours.items()}
+        yield _gauges(name, words, ["model", "hours_ahead"], samples)
+    add = {(each.model,): each.add_now for each in needs}
+    yield _gauges("kaiwo_scale_add_nodes", "Nodes to add for what waits now.", ["model"], add)
+    may_go = {(each.model,): len(each.may_go) for each in needs}
+    yield _gauges("kaiwo_scale_removable_nodes", "Empty nodes that no forecast hour needs.", ["model"], may_go)
 
 
 def _recovery(context: Context) -> Iterator[Metric]:

@@ -31,6 +31,7 @@ from kaiwo.model.queue_validation import check_queue_tree
 from kaiwo.model.reservation import Reservation, is_same_reservation
 from kaiwo.model.workload import Workload
 from kaiwo.model.workload_record import Program, WorkloadRecord, WorkloadState
+from kaiwo.runtime.loop.divide_replicas import divided, is_same_total
 from kaiwo.runtime.overview.workload_table import asked_milli
 from kaiwo.snapshot.cluster_state import ClusterState
 
@@ -107,13 +108,14 @@ async def submit(call: EndpointCall) -> Outcome:
         _check_rights(call, parsed)
         if input_from := call.query["input_from"]:
             parsed = with_input(call.context.live.cluster, parsed, input_from)
-        return await _put(call, parsed)
+        return await _put(call, await _divide(call, parsed))
 
 
 async def apply(call: EndpointCall) -> Outcome:
     with _counting_refusals(call):
         parsed = await _parse(call, parse_all)
         _check_rights(call, parsed)
+        parsed = await _divide(call, parsed)
         return await _put(call, parsed, find_unchanged(call.context.live.cluster, parsed.submissions))
 
 
@@ -195,6 +197,29 @@ def _seal(parsed: Parsed, cluster: Cluster) -> Parsed:
         for workload, program in parsed.submissions
     ]
     return replace(parsed, submissions=tuple(sealed))
+
+
+async def _divide(call: EndpointCall, parsed: Parsed) -> Parsed:
+    """Divide GPUs in total over pods as there is room now. Work that exists keeps the division that it has."""
+    if not parsed.totals:
+        return parsed
+    live = call.context.live
+    now_s = live.cluster.now_s()
+
+    def divide(state: ClusterState) -> tuple[tuple[Workload, Program], ...]:
+        items = []
+        for workload, program in parsed.submissions:
+            if (total := parsed.totals.get(workload.name)) is not None:
+                record = _record(live.cluster, workload.name)
+                is_there = record is not None and not record.state.is_over
+                if record is not None and is_there and is_same_total(record.workload, workload, total):
+                    workload = replace(workload, roles=record.workload.roles)
+                else:
+                    workload = divided(workload, total, state, live.policy, live.plugins, now_s)
+            items.append((workload, program))
+        return tuple(items)
+
+    return replace(parsed, submissions=await live.ask(divide))
 
 
 async def _put(call: EndpointCall, parsed: Parsed, there_already: Sequence[str] = ()) -> Outcome:

@@ -21,7 +21,7 @@ async def what_if(call: EndpointCall) -> WhatIfView:
         raise invalid(f"the body is not a what-if question: {error}") from None
     live, now_s = call.context.live, call.context.live.cluster.now_s()
     policy = read_policy(form.policy) if form.policy.strip() else None
-    changes = await live.ask(lambda state: events_of(form, state, call.user, now_s))
+    changes = await live.ask(lambda state: events_of(form, state, call.user, now_s, policy or live.policy))
     found = await call.context.overview.forward.what_if(changes, policy)
     assert found.before is not None
     assert found.after is not None

@@ -12,7 +12,7 @@ _BY_RIGHT: dict[Right, tuple[str, ...]] = {
     Right.READ: (
         "GET /openapi.json", "GET /version", "GET /status", "GET /cycles", "GET /stream",
         "GET /nodes", "GET /nodes/{name}", "GET /gpus", "GET /gpus/fragments", "GET /agents", "GET /partitions",
-        "GET /topology",
+        "GET /topology", "GET /scale",
         "GET /recovery", "GET /workloads/{namespace}/{name}/manifest", "GET /queues/{name}/manifest",
         "GET /reservations/{name}/manifest",
         "GET /queues", "GET /queues/{name}", "GET /shares", "GET /shares/{name}",

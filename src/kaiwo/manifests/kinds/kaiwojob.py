@@ -6,6 +6,8 @@ and unlike there never more than `gpus`: 9 are a pod of 5 and one of 4;
 template nor resources gets 4 CPU and 32 GiB for each GPU.
 """
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -14,6 +16,7 @@ from kaiwo.manifests.kinds.annotations import Annotations
 from kaiwo.manifests.kinds.container_resources import Requirements, read_requirements
 from kaiwo.manifests.kinds.job import MAX_PODS, JobPlan, read_job_spec, read_priority_settings, require_template
 from kaiwo.manifests.kinds.object_metadata import (
+    GpuTotal,
     ManifestObject,
     ManifestWork,
     ObjectSettings,
@@ -46,6 +49,7 @@ def read_kaiwojob(item: ManifestObject) -> ManifestWork:
     job = spec.inner("job")
     is_ray = _is_ray(spec)
     has_template = spec.has("job") and not is_ray
+    total = None
     annotations = _read_annotations(item, job)
     size = _read_size(spec, is_ray)
     gpus = size.gpus
@@ -59,11 +63,12 @@ def read_kaiwojob(item: ManifestObject) -> ManifestWork:
         fields = FieldReader(one_container, item.owner, item.warnings, "spec.job.spec")
         plan = read_job_spec(fields, annotations, 0, overrides)
         roles = _roles(plan.role.request, size, is_by_gpu)
+        total = GpuTotal(size.total, is_by_gpu) if size.total and not plan.role.request.partition else None
     workload = build_workload(item, annotations, roles, _read_settings(item, job, plan))
     _warn_about_ignored_fields(spec, is_ray, size.pods + size.smaller_pods)
     spec.finish()
     item.finish()
-    return ManifestWork(workload, plan.program, item.owner)
+    return ManifestWork(workload, plan.program, item.owner, total=total)
 
 
 def _is_ray(spec: FieldReader) -> bool:
@@ -115,18 +120,27 @@ class _Size(NamedTuple):
     pods: int
     smaller_pods: int  # with one GPU less
     gpus: ObjectGpus  # of each of the `pods`
+    total: int = 0  # GPUs that are divided over the pods; 0: each pod says its own
 
 
 def _roles(request: Request, size: _Size, is_by_gpu: bool) -> tuple[Role, ...]:
     """One role of equal pods; where they cannot share the GPUs evenly, another one whose pods have one GPU less."""
-    roles = (Role(request, count=size.pods),)
     if not size.smaller_pods:
-        return roles
-    fewer = replace(request, gpus=request.gpus - 1)
-    if is_by_gpu:
-        cpu_milli, memory_mib = fewer.gpus * CPU_MILLI_PER_GPU, to_mib(fewer.gpus * MEMORY_PER_GPU)
-        fewer = replace(fewer, cpu_milli=cpu_milli, memory_mib=memory_mib)
-    return (*roles, Role(fewer, SMALLER, count=size.smaller_pods))
+        return (Role(request, count=size.pods),)
+    shares = (request.gpus,) * size.pods + (request.gpus - 1,) * size.smaller_pods
+    return divided_roles(request, shares, is_by_gpu)
+
+
+def divided_roles(request: Request, shares: Sequence[int], is_by_gpu: bool) -> tuple[Role, ...]:
+    """A role for each size of pods, the largest first. `request` is that of a pod of any size."""
+    roles = []
+    for number, (gpus, pods) in enumerate(sorted(Counter(shares).items(), reverse=True)):
+        each = replace(request, gpus=gpus)
+        if is_by_gpu:
+            each = replace(each, cpu_milli=gpus * CPU_MILLI_PER_GPU, memory_mib=to_mib(gpus * MEMORY_PER_GPU))
+        name = Role(each).name if not number else SMALLER if number == 1 else f"{SMALLER}-{number}"
+        roles.append(Role(each, name, count=pods))
+    return tuple(roles)
 
 
 def _read_size(spec: FieldReader, is_ray: bool) -> _Size:
@@ -140,6 +154,7 @@ def _read_size(spec: FieldReader, is_ray: bool) -> _Size:
     replicas = spec.integer("replicas", 1, 1, MAX_PODS)
     in_all = spec.integer("gpus", 0, 0, MAX_TOTAL_GPUS)
     each = spec.integer("gpusPerReplica", 0, 0, MAX_TOTAL_GPUS) or branch.integer("count", 0, 0, MAX_TOTAL_GPUS)
+    given_each = each
     field = "spec.gpus" if in_all and not each else "spec.gpusPerReplica"
     memory_mib, devices = _read_total_memory(branch, vendor)
     is_partitioned = branch.flag("partitioned")
@@ -154,7 +169,8 @@ def _read_size(spec: FieldReader, is_ray: bool) -> _Size:
         spec.warn("replicas", "is not used: without `ray: true` a KaiwoJob is one pod")
     partition = ANY_PARTITION if is_partitioned else ""
     given = ObjectGpus(each or in_all, field, vendor, models, memory_mib, devices, partition)
-    return _Size(pods, smaller_pods, given)
+    is_divided = is_ray and in_all and not (spec.has("replicas") and given_each) and memory_mib is None
+    return _Size(pods, smaller_pods, given, in_all if is_divided else 0)
 
 
 class ReplicaSplit(NamedTuple):
@@ -213,6 +229,6 @@ def _warn_about_ignored_fields(spec: FieldReader, is_ray: bool, pods: int) -> No
     spec.text("version")
     spec.skip("priorityClass", "workloadPriorityClass", "queue", "clusterQueue", "job")
     if is_ray:
-        together = f": its {pods} worker pods are placed together" if pods > 1 else ""
+        together = ": its worker pods are placed together" if pods > 1 else ""
         spec.warn("ray", f"starts no Ray head here{together}")
         spec.ignore("not used with Ray", "job")

@@ -46,6 +46,14 @@ class Parsed(msgspec.Struct, frozen=True):
     reservations: tuple[Reservation, ...] = ()
     partitioning: tuple[PartitioningPlan, ...] = ()
     topologies: tuple[Topology, ...] = ()
+    totals: "dict[str, GpuTotal]" = {}  # by workload that asks for GPUs in total
+
+
+class GpuTotal(msgspec.Struct, frozen=True):
+    """A workload asks for GPUs in total. Its roles divide them; who knows the cluster may divide them otherwise."""
+
+    gpus: int
+    is_by_gpu: bool  # CPU and memory follow from the GPUs of a pod
 
 
 class ManifestWork(NamedTuple):
@@ -57,6 +65,7 @@ class ManifestWork(NamedTuple):
     gang: str = ""
     gang_size: int = 0  # 0: not given
     leads: bool = False  # it is the leader of its gang
+    total: GpuTotal | None = None
 
 
 class ManifestObject:

@@ -17,11 +17,11 @@ class SteadyNodes:
     def score(self, view: View, want: Request, nodes: Rows) -> IntArray:
         if not view.node_failures:
             return np.zeros(len(nodes), np.int64)
-        return _steadiness(view)[nodes]
+        return steadiness(view)[nodes]
 
 
 @once_per_cycle
-def _steadiness(view: View) -> IntArray:
+def steadiness(view: View) -> IntArray:
     """By node, 0..1000: 1000 for nodes that fail no more than is normal."""
     failed: IntArray = np.array([view.node_failures.get(name, 0) for name in view.nodes.names], np.int64)
     normal = WEIGHT + 2 * (failed.sum() - failed) // max(1, len(failed) - 1)

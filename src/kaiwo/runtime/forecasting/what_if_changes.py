@@ -9,6 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kaiwo.clusters.local.cluster_file import virtual_nodes
+from kaiwo.decide.cycle import BUILTIN
 from kaiwo.manifests import ManifestDefaults, parse_all
 from kaiwo.manifests.text.field_errors import suggest
 from kaiwo.model.errors import ConfigError
@@ -26,8 +27,10 @@ from kaiwo.model.events import (
 from kaiwo.model.gpus.gpu import WHOLE_MILLI
 from kaiwo.model.gpus.partition_modes import legal_modes, partition_gpu, read_mode
 from kaiwo.model.node import Node
+from kaiwo.model.policy import DEFAULT_POLICY, Policy
 from kaiwo.model.queue import Queue
 from kaiwo.model.workload import Pod
+from kaiwo.runtime.loop.divide_replicas import divided
 from kaiwo.snapshot.cluster_state import ClusterState
 
 MAX_ADDED, MAX_GPUS = 1_000, 1_000_000
@@ -52,11 +55,13 @@ class WhatIfForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     manifests: str = ""  # workloads, queues, reservations and topologies, as for `kaiwo apply`
 
 
-def events_of(form: WhatIfForm, state: ClusterState, user: str, now_s: int) -> tuple[Event, ...]:
+def events_of(
+    form: WhatIfForm, state: ClusterState, user: str, now_s: int, policy: Policy = DEFAULT_POLICY
+) -> tuple[Event, ...]:
     return (
         *_queue_events(form, state),
         *_node_events(form, state),
-        *_manifest_events(form.manifests, user, now_s),
+        *_manifest_events(form.manifests, state, policy, user, now_s),
     )
 
 
@@ -106,11 +111,14 @@ def _node(state: ClusterState, name: str, field: str) -> Node:
     return state.node_objects[name]
 
 
-def _manifest_events(text: str, user: str, now_s: int) -> Iterator[Event]:
+def _manifest_events(text: str, state: ClusterState, policy: Policy, user: str, now_s: int) -> Iterator[Event]:
     if not text.strip():
         return
     parsed = parse_all(text, ManifestDefaults(submitted_s=now_s, user=user))
     yield from (QueueChanged(queue) for queue in parsed.queues)
     yield from (TopologyChanged(topology) for topology in parsed.topologies)
     yield from (ReservationChanged(reservation) for reservation in parsed.reservations)
-    yield from (WorkloadChanged(replace(workload, submitted_s=now_s)) for workload, _ in parsed.submissions)
+    for workload, _ in parsed.submissions:
+        if (total := parsed.totals.get(workload.name)) is not None:
+            workload = divided(workload, total, state, policy, BUILTIN, now_s)
+        yield WorkloadChanged(replace(workload, submitted_s=now_s))
