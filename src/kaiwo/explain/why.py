@@ -14,6 +14,7 @@ from kaiwo.explain.change_sentences import Proposal, propose, short_name
 from kaiwo.explain.changes_that_evict import change_that_evicts, may_evict_others, raise_that_evicts
 from kaiwo.explain.cheapest_change import ChangeSearch, cheapest_change
 from kaiwo.explain.gang_sentences import below_minimum, kept_places
+from kaiwo.explain.obstacle_order import Lasting, in_order_of_telling, lasting
 from kaiwo.explain.obstacle_sentences import remedy, sentence
 from kaiwo.explain.planned_start_sentences import planned_start
 from kaiwo.explain.possible_changes import PossibleChange
@@ -147,7 +148,7 @@ def _answer(what_if: WhatIf) -> Why:
 def _explained(obstacles: tuple[Obstacle, ...]) -> tuple[Explained, ...]:
     """In words; an obstacle that two roles share is listed once."""
     by_text: dict[tuple[str, str], Obstacle] = {}
-    for each in obstacles:
+    for each in in_order_of_telling(obstacles):
         by_text.setdefault((sentence(each), remedy(each)), each)
     return tuple(Explained(each, *text) for text, each in by_text.items())
 
@@ -155,7 +156,7 @@ def _explained(obstacles: tuple[Obstacle, ...]) -> tuple[Explained, ...]:
 def _without_change(what_if: WhatIf, found: ChangeSearch) -> tuple[WhyVerdict, str]:
     match found.verdict:
         case WhyVerdict.BLOCKED:
-            return found.verdict, "It can't start until the problem above is fixed."
+            return found.verdict, _once_unblocked(what_if)
         case WhyVerdict.NOT_TRIED_YET:
             return found.verdict, "The next cycle will try it; ask again in a moment."
         case WhyVerdict.UNDECIDED:
@@ -171,6 +172,15 @@ def _without_change(what_if: WhatIf, found: ChangeSearch) -> tuple[WhyVerdict, s
     change, more = _changes_that_evict(what_if)
     verdict = WhyVerdict.CHANGE_EVICTS if change and found.is_complete else found.verdict
     return verdict, " ".join([text, *more])
+
+
+def _once_unblocked(what_if: WhatIf) -> str:
+    obstacles = what_if.state.backlog.gated[what_if.name]
+    if any(each.reason is Reason.HELD for each in obstacles):
+        return f"Release it: kaiwo release {short_name(what_if.name)}"
+    if all(lasting(each) is Lasting.TEMPORARY for each in obstacles):
+        return "It will be tried as soon as that is over."
+    return "It can't start until the problem above is fixed."
 
 
 def _changes_that_evict(what_if: WhatIf) -> tuple[PossibleChange | None, list[str]]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from kaiwo.clusters.kubernetes.writers.event_writer import GangNotice, WaitReason
 from kaiwo.explain.gang_sentences import below_minimum
+from kaiwo.explain.obstacle_order import in_order_of_telling
 from kaiwo.explain.obstacle_sentences import sentence
 from kaiwo.model.obstacle import Obstacle, Reason
 from kaiwo.model.policy import Policy
@@ -98,6 +99,6 @@ def _obstacles_of(state: ClusterState, name: str) -> tuple[Obstacle, ...]:
 
 def reason_sentence(obstacles: tuple[Obstacle, ...]) -> tuple[str, bool]:
     """All the sentences as one, and whether more nodes would help."""
-    text = "; ".join(dict.fromkeys(sentence(each) for each in obstacles))
+    text = "; ".join(dict.fromkeys(sentence(each) for each in in_order_of_telling(obstacles)))
     would_help = all(each.reason not in NOT_FOR_LACK_OF_NODES for each in obstacles)
     return text[:MAX_CHARACTERS], would_help
