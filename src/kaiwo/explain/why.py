@@ -7,12 +7,10 @@ from typing import TypeVar
 import msgspec
 
 from kaiwo.decide.cycle import BUILTIN
-from kaiwo.decide.make_room.preemption_cooldown import COOLDOWN_REASONS, cooldown_of
-from kaiwo.decide.obstacles.find_obstacles import ObstacleFinder, with_verdicts
-from kaiwo.decide.placement.shape_scores import ShapeScores
 from kaiwo.explain.change_sentences import Proposal, propose, short_name
 from kaiwo.explain.changes_that_evict import change_that_evicts, may_evict_others, raise_that_evicts
 from kaiwo.explain.cheapest_change import ChangeSearch, cheapest_change
+from kaiwo.explain.current_obstacles import CurrentObstacles
 from kaiwo.explain.gang_sentences import below_minimum, kept_places
 from kaiwo.explain.obstacle_order import Lasting, in_order_of_telling, lasting
 from kaiwo.explain.obstacle_sentences import remedy, sentence
@@ -27,8 +25,6 @@ from kaiwo.model.reservation import clock_words
 from kaiwo.plugins.guarded_calls import PluginFaultError
 from kaiwo.plugins.registry import Registry
 from kaiwo.snapshot.cluster_state import ClusterState
-from kaiwo.snapshot.snapshot import Snapshot
-from kaiwo.snapshot.working_copy import WorkingCopy
 
 
 class Explained(msgspec.Struct, frozen=True):
@@ -68,13 +64,6 @@ def why(state: ClusterState, name: str, policy: Policy, now_s: int, plugins: Reg
 
 Answer = TypeVar("Answer")
 
-_FOUND_BY_CYCLES = (
-    Reason.OVER_FAIR_SHARE,
-    Reason.NOT_ENOUGH_RECLAIMABLE,
-    Reason.NO_WAY_TO_RECLAIM,
-    Reason.NO_WAY_TO_PREEMPT,
-)
-
 
 def _with_sound_plugins(what_if: WhatIf, answer: Callable[[WhatIf], Answer]) -> Answer:
     """A plugin that raises is set aside, as in `decide`, and the question is asked again."""
@@ -96,17 +85,7 @@ def _obstacles(what_if: WhatIf) -> tuple[Obstacle, ...]:
     found = backlog.class_of(name)
     if found.key in backlog.to_try or backlog.try_all:
         return (Obstacle(Reason.NOT_TRIED),)
-    if any(each.reason is Reason.PROMISED for each in found.obstacles):
-        return found.obstacles  # nodes have room that a planned start needs: only a whole cycle finds that
-    working = WorkingCopy(Snapshot(state, what_if.now_s))
-    now = ObstacleFinder(state, active, ShapeScores(state, working.view, working, active)).obstacles(found)
-    # Only a whole cycle finds why no room is made: take what the last one found.
-    verdicts = [each for each in found.obstacles if each.reason in _FOUND_BY_CYCLES]
-    cooldown = cooldown_of(state, what_if.workload, what_if.policy, what_if.now_s)
-    if cooldown is not None and any(each.reason in COOLDOWN_REASONS for each in found.obstacles):
-        # The cycle names the cool-down of one workload in the class; each has its own.
-        verdicts.append(msgspec.structs.replace(cooldown.obstacle, need=cooldown.until_s - what_if.now_s))
-    return with_verdicts(found, now, tuple(verdicts))
+    return CurrentObstacles(state, active, what_if.policy, what_if.now_s).of_workload(found, what_if.workload)
 
 
 def _answer(what_if: WhatIf) -> Why:
