@@ -263,7 +263,7 @@ def test_why_answers_first_and_proposes_last(stub: Stub, kaiwo: Type) -> None:
     )  # fmt: skip
     lines = kaiwo("why", "eval").lines()
     assert lines[0] == "eval waits because no node has 4 free GPUs."
-    assert lines[4:6] == ["- no node has 4 free GPUs", "    need 4 GPUs, have 2 GPUs; remedy: ask for 2"]
+    assert lines[4:6] == ["- no node has 4 free GPUs", "    remedy: ask for 2"]
     assert lines[-2:] == ["To start it now: ask for 2 GPUs", "    kaiwo submit eval --gpus 2"]
     assert kaiwo("why", "eval", "-o", "json").json == msgspec.to_builtins(stub.why)
 

@@ -295,7 +295,11 @@ def _answers(working: WorkingCopy, want: Request) -> list[Any]:
         [short, too_large(view, want, offer), short_of(view, want, rows, offer), beside_reserved(view, want, short)],
         [fits_when_empty(view, want, offer).tolist(), pods_when_empty(view, want, offer).tolist()],
         sorted(most_when_empty(view, want, rows % 3 > 0, offer).items()),
-        [reserved_obstacles(view, want), charge_of(want, 2, 100_000), most_pods_when_empty(nodes, want)],
+        [
+            reserved_obstacles(view, want, np.ones(len(nodes.names), np.bool_)),
+            charge_of(want, 2, 100_000),
+            most_pods_when_empty(nodes, want),
+        ],
         [pods_that_fit(view, want, rows).tolist(), [is_permanent(each) for each in short]],
         [short_models(view, row, row % 2 > 0, [(want, 2, rows)]) for row in range(len(view.queues.names))],
     ]

@@ -3,6 +3,7 @@
 from kaiwo.explain.change_sentences import Proposal, propose_in_kubernetes
 from kaiwo.explain.gang_sentences import below_minimum, kept_places
 from kaiwo.explain.level_sentences import chosen_domain
+from kaiwo.explain.obstacle_order import in_order_of_telling
 from kaiwo.explain.obstacle_sentences import remedy, remedy_in_kubernetes, sentence
 from kaiwo.explain.planned_start_sentences import planned_start
 from kaiwo.explain.priority_sentences import capped_priority
@@ -19,6 +20,7 @@ __all__ = [
     "below_minimum",
     "capped_priority",
     "chosen_domain",
+    "in_order_of_telling",
     "kept_places",
     "obstacles_of",
     "planned_start",

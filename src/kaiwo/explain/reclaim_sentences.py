@@ -1,7 +1,9 @@
 """Sentences about making room: why nothing is reclaimed, preempted or moved for a waiting workload."""
 
+from msgspec.structs import replace
+
 from kaiwo.explain.change_sentences import short_name
-from kaiwo.model.amounts import amount, rounded_duration
+from kaiwo.model.amounts import amount, rounded_duration, unit_of_extended
 from kaiwo.model.obstacle import (
     EvictionBudgetSpent,
     NeverReclaims,
@@ -44,6 +46,8 @@ def may_not_reclaim(o: Obstacle) -> str:
 
 def not_enough_reclaimable(o: Obstacle) -> str:
     """Proved: by sums over queues, by what single nodes could have, or by how many of its pods find room."""
+    if isinstance(o.facts, NodeBound | ReclaimBound) and o.facts.resource:
+        o = replace(o, unit=unit_of_extended(o.facts.resource))
     need, have = amount(o.need, o.unit, o.have), amount(o.have, o.unit, o.need)
     match o.facts:
         case NodeBound(level=level, domain=domain) if level:

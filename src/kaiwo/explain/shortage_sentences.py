@@ -1,7 +1,7 @@
 """Sentences about resources that are short: on one node, on one device, or for a whole gang."""
 
 from kaiwo.explain.possible_changes import MIN_FRACTION_MILLI
-from kaiwo.model.amounts import amount
+from kaiwo.model.amounts import amount, unit_of_extended
 from kaiwo.model.gpus.gpu import rule_words
 from kaiwo.model.obstacle import (
     ClosestNode,
@@ -100,9 +100,12 @@ def no_pod_slots(o: Obstacle) -> str:
 
 def extended_not_free(o: Obstacle) -> str:
     if isinstance(o.facts, NotOffered):
-        return f"it needs {o.need} of {o.subject}, but no node in this cluster offers it"
+        return f"it needs {need_words(o)} of {o.subject}, but no node in this cluster offers it"
     if isinstance(o.facts, FloatingPool):
-        return f"it needs {o.need} of {o.subject}, but of the {o.facts.total} in the whole cluster {o.have} are free"
+        total = amount(o.facts.total, _unit(o), o.need, o.have)
+        return (
+            f"it needs {need_words(o)} of {o.subject}, but of the {total} in the whole cluster {have_words(o)} are free"
+        )
     return not_free(o, f" of {o.subject}")
 
 
@@ -152,7 +155,7 @@ def smaller_gang(o: Obstacle) -> str:
 
 def or_less(o: Obstacle) -> str:
     """`4 GPUs or fewer`, `16 GiB or less`."""
-    return f"{amount(o.have, o.unit)} or {'fewer' if o.unit in _COUNTED else 'less'}"
+    return f"{amount(o.have, _unit(o))} or {'fewer' if o.unit in _COUNTED else 'less'}"
 
 
 _WHEN_EMPTY = {
@@ -176,8 +179,12 @@ def _may_use(o: Obstacle) -> str:
 
 
 def need_words(o: Obstacle) -> str:
-    return amount(o.need, o.unit, o.have)
+    return amount(o.need, _unit(o), o.have)
 
 
 def have_words(o: Obstacle) -> str:
-    return amount(o.have, o.unit, o.need)
+    return amount(o.have, _unit(o), o.need)
+
+
+def _unit(o: Obstacle) -> str:
+    return unit_of_extended(o.subject) if o.reason is Reason.NOT_ENOUGH_EXTENDED else o.unit

@@ -7,13 +7,12 @@ from typing import TypeVar
 import msgspec
 
 from kaiwo.decide.cycle import BUILTIN
-from kaiwo.decide.make_room.preemption_cooldown import COOLDOWN_REASONS, cooldown_of
-from kaiwo.decide.obstacles.find_obstacles import ObstacleFinder, with_verdicts
-from kaiwo.decide.placement.shape_scores import ShapeScores
 from kaiwo.explain.change_sentences import Proposal, propose, short_name
 from kaiwo.explain.changes_that_evict import change_that_evicts, may_evict_others, raise_that_evicts
 from kaiwo.explain.cheapest_change import ChangeSearch, cheapest_change
+from kaiwo.explain.current_obstacles import CurrentObstacles
 from kaiwo.explain.gang_sentences import below_minimum, kept_places
+from kaiwo.explain.obstacle_order import Lasting, in_order_of_telling, lasting
 from kaiwo.explain.obstacle_sentences import remedy, sentence
 from kaiwo.explain.planned_start_sentences import planned_start
 from kaiwo.explain.possible_changes import PossibleChange
@@ -26,8 +25,6 @@ from kaiwo.model.reservation import clock_words
 from kaiwo.plugins.guarded_calls import PluginFaultError
 from kaiwo.plugins.registry import Registry
 from kaiwo.snapshot.cluster_state import ClusterState
-from kaiwo.snapshot.snapshot import Snapshot
-from kaiwo.snapshot.working_copy import WorkingCopy
 
 
 class Explained(msgspec.Struct, frozen=True):
@@ -67,13 +64,6 @@ def why(state: ClusterState, name: str, policy: Policy, now_s: int, plugins: Reg
 
 Answer = TypeVar("Answer")
 
-_FOUND_BY_CYCLES = (
-    Reason.OVER_FAIR_SHARE,
-    Reason.NOT_ENOUGH_RECLAIMABLE,
-    Reason.NO_WAY_TO_RECLAIM,
-    Reason.NO_WAY_TO_PREEMPT,
-)
-
 
 def _with_sound_plugins(what_if: WhatIf, answer: Callable[[WhatIf], Answer]) -> Answer:
     """A plugin that raises is set aside, as in `decide`, and the question is asked again."""
@@ -95,17 +85,7 @@ def _obstacles(what_if: WhatIf) -> tuple[Obstacle, ...]:
     found = backlog.class_of(name)
     if found.key in backlog.to_try or backlog.try_all:
         return (Obstacle(Reason.NOT_TRIED),)
-    if any(each.reason is Reason.PROMISED for each in found.obstacles):
-        return found.obstacles  # nodes have room that a planned start needs: only a whole cycle finds that
-    working = WorkingCopy(Snapshot(state, what_if.now_s))
-    now = ObstacleFinder(state, active, ShapeScores(state, working.view, working, active)).obstacles(found)
-    # Only a whole cycle finds why no room is made: take what the last one found.
-    verdicts = [each for each in found.obstacles if each.reason in _FOUND_BY_CYCLES]
-    cooldown = cooldown_of(state, what_if.workload, what_if.policy, what_if.now_s)
-    if cooldown is not None and any(each.reason in COOLDOWN_REASONS for each in found.obstacles):
-        # The cycle names the cool-down of one workload in the class; each has its own.
-        verdicts.append(msgspec.structs.replace(cooldown.obstacle, need=cooldown.until_s - what_if.now_s))
-    return with_verdicts(found, now, tuple(verdicts))
+    return CurrentObstacles(state, active, what_if.policy, what_if.now_s).of_workload(found, what_if.workload)
 
 
 def _answer(what_if: WhatIf) -> Why:
@@ -147,7 +127,7 @@ def _answer(what_if: WhatIf) -> Why:
 def _explained(obstacles: tuple[Obstacle, ...]) -> tuple[Explained, ...]:
     """In words; an obstacle that two roles share is listed once."""
     by_text: dict[tuple[str, str], Obstacle] = {}
-    for each in obstacles:
+    for each in in_order_of_telling(obstacles):
         by_text.setdefault((sentence(each), remedy(each)), each)
     return tuple(Explained(each, *text) for text, each in by_text.items())
 
@@ -155,7 +135,7 @@ def _explained(obstacles: tuple[Obstacle, ...]) -> tuple[Explained, ...]:
 def _without_change(what_if: WhatIf, found: ChangeSearch) -> tuple[WhyVerdict, str]:
     match found.verdict:
         case WhyVerdict.BLOCKED:
-            return found.verdict, "It can't start until the problem above is fixed."
+            return found.verdict, _once_unblocked(what_if)
         case WhyVerdict.NOT_TRIED_YET:
             return found.verdict, "The next cycle will try it; ask again in a moment."
         case WhyVerdict.UNDECIDED:
@@ -171,6 +151,15 @@ def _without_change(what_if: WhatIf, found: ChangeSearch) -> tuple[WhyVerdict, s
     change, more = _changes_that_evict(what_if)
     verdict = WhyVerdict.CHANGE_EVICTS if change and found.is_complete else found.verdict
     return verdict, " ".join([text, *more])
+
+
+def _once_unblocked(what_if: WhatIf) -> str:
+    obstacles = what_if.state.backlog.gated[what_if.name]
+    if any(each.reason is Reason.HELD for each in obstacles):
+        return f"Release it: kaiwo release {short_name(what_if.name)}"
+    if all(lasting(each) is Lasting.TEMPORARY for each in obstacles):
+        return "It will be tried as soon as that is over."
+    return "It can't start until the problem above is fixed."
 
 
 def _changes_that_evict(what_if: WhatIf) -> tuple[PossibleChange | None, list[str]]:

@@ -15,6 +15,9 @@ _NOUNS = {
     "queues": "queue",
     "workloads": "workload",
 }
+_BYTES = (
+    (1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (10**9, "GB"), (1 << 10, "KiB"), (10**6, "MB"), (10**3, "kB"),
+)  # fmt: skip
 _TIMES_S = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 # A request for more than this is stored as this: see `model.request`.
 _MOST = {"gpus": MAX_GPUS, "milli-gpu": 1000 * MAX_GPUS, "milli-cpu": MAX_CPU_MILLI, "mib": MAX_MIB}
@@ -63,6 +66,21 @@ def memory(mib: int, *others: int) -> str:
     return f"{mib} MiB"
 
 
+def bytes_(value: int, *others: int) -> str:
+    """`5 GiB`, `20 GB`: the largest unit that needs at most one decimal place, for all of them."""
+    every = (value, *others)
+    for size, name in _BYTES:
+        if max(every) >= size and all(each * 10 % size == 0 for each in every):
+            return f"{value / size:.1f}".removesuffix(".0") + f" {name}"
+    return f"{value} bytes"
+
+
+def unit_of_extended(resource: str) -> str:
+    """Kubernetes counts storage and huge pages in bytes, all other extended resources in pieces."""
+    is_in_bytes = resource in ("ephemeral-storage", "storage") or resource.startswith("hugepages-")
+    return "bytes" if is_in_bytes else ""
+
+
 def rounded_memory(mib: int) -> str:
     """`42.1 GiB`: one decimal place, for columns and measurements."""
     for size, name in ((TIB_MIB, "TiB"), (GIB_MIB, "GiB")):
@@ -103,6 +121,8 @@ def _amount(value: int, unit: str, others: tuple[int, ...]) -> str:
             return memory(value, *others)
         case "s":
             return duration(value)
+        case "bytes":
+            return bytes_(value, *others)
     return count(value, _NOUNS[unit]) if unit in _NOUNS else f"{value} {unit}".strip()
 
 

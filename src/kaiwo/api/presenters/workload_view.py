@@ -132,7 +132,7 @@ def reason_of(state: ClusterState, record: WorkloadRecord) -> str:
         return record.message  # the scheduler does not know of it: whatever holds it gives the reason
     if record.state is WorkloadState.HELD and not obstacles:  # so new that the cluster's state does not have it yet
         obstacles = (Obstacle(Reason.HELD),)
-    return explain.sentence(obstacles[0]) if obstacles else NOT_TRIED
+    return explain.sentence(explain.in_order_of_telling(obstacles)[0]) if obstacles else NOT_TRIED
 
 
 def waiting_obstacles(state: ClusterState, name: str) -> tuple[Obstacle, ...]:
@@ -230,15 +230,15 @@ def _device_name(share: Share) -> str:
 
 def obstacle_view(obstacle: Obstacle, kind: str) -> ObstacleView:
     remedy = explain.remedy_in_kubernetes if kind == KUBERNETES else explain.remedy
-    # Their number is no amount, and in the sentence.
-    is_time = obstacle.reason in (Reason.NOT_BEFORE, Reason.NOT_PERMITTED, Reason.EXPIRED)
+    # A point in time, and "1 queue" of 0, are no amounts; the sentence says what is missing.
+    is_amount = obstacle.unit not in ("s", "queues", "workloads", "tasks")
     return ObstacleView(
         reason=obstacle.reason.value,
         sentence=explain.sentence(obstacle),
         remedy=remedy(obstacle),
-        need=0 if is_time else obstacle.need,
-        have=obstacle.have,
-        unit="" if is_time else obstacle.unit,
+        need=obstacle.need if is_amount else 0,
+        have=obstacle.have if is_amount else 0,
+        unit=obstacle.unit if is_amount else "",
         subject=obstacle.subject,
     )
 

@@ -152,18 +152,11 @@ def wrap_command(command: str, indent: str = "") -> str:
 
 
 def print_obstacles(obstacles: Sequence[ObstacleView]) -> None:
-    from kaiwo.model.amounts import amount
-
+    """Each with its remedy; the sentence has the numbers."""
     for obstacle in obstacles:
         click.echo(wrap(obstacle.sentence, "- ", "  "))
-        facts = []
-        if obstacle.need or obstacle.have:
-            need, have, unit = obstacle.need, obstacle.have, obstacle.unit
-            facts.append(f"need {amount(need, unit, have)}, have {amount(have, unit, need)}")
         if obstacle.remedy:
-            facts.append(f"remedy: {obstacle.remedy}")
-        if facts:
-            click.echo(wrap("; ".join(facts), "    "))
+            click.echo(wrap(f"remedy: {obstacle.remedy}", "    "))
 
 
 def print_table(columns: "Sequence[Column]", rows: Sequence[Sequence[str]], indent: str = "") -> None:

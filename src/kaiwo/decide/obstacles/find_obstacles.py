@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from kaiwo.decide.obstacles.availability import AvailabilityCache
+from kaiwo.decide.obstacles.availability import AvailabilityCache, NodeAvailability
 from kaiwo.decide.obstacles.partition_obstacles import no_such_device
 from kaiwo.decide.obstacles.reservation_obstacles import beside_reserved, reserved_obstacles
 from kaiwo.decide.obstacles.share_bounds import over_share_bound
@@ -15,6 +15,7 @@ from kaiwo.decide.obstacles.shortages import (
     pods_when_empty,
     short_of,
     too_large,
+    unreserved,
 )
 from kaiwo.decide.placement.level_room import (
     level_obstacle,
@@ -232,8 +233,9 @@ class ObstacleFinder:
     def _with_reserved(self, shape: int, needed: int) -> list[Obstacle]:
         """Reservations come first where they keep enough free devices from it, else last."""
         blocking = []
-        if self._scores.state(shape).room < max(needed, 1):
-            blocking = reserved_obstacles(self._view, self._state.backlog.shapes[shape])
+        state = self._scores.state(shape)
+        if state.room < max(needed, 1):
+            blocking = reserved_obstacles(self._view, self._state.backlog.shapes[shape], state.allowed, max(needed, 1))
         others = self._shape_obstacles(shape, max(needed, 1))
         if not blocking:
             return others
@@ -250,8 +252,13 @@ class ObstacleFinder:
         fits_one = bool(state.slots.any())
         if fits_one and (state.room >= needed or state.allowed.all()):
             return []
-        offer = self._availability.of(shape)
+        offer = self._offer(shape)
         if want.gpus and not offer.devices.any():
+            if not state.allowed.any() and unreserved(self._view, want) != want:
+                # What is reserved on nodes that it may not use is not in its way.
+                verdicts = [each for each in self._verdicts(want) if not each.mask.all()]
+                excluding_all = [each for each in verdicts if not each.mask.any()] or verdicts
+                return [self._exclusion_obstacle(want, each) for each in excluding_all]
             if (too_large_share := over_share_bound(self._view, want, self._rows)) is not None:
                 return [*too_large(self._view, want, offer), too_large_share]
             return [*too_large(self._view, want, offer), no_such_device(self._view, want)]
@@ -282,6 +289,8 @@ class ObstacleFinder:
     def _blocking_filters(self, want: Request, verdicts: list[NodeVerdict], could: BoolArray) -> list[Obstacle]:
         """A filter matters if it excludes every node, or one that would do now or (`could`) once it is empty."""
         would_do = could | (pods_that_fit(self._view, want, self._rows) > 0)
+        if (of_vendor := self._nodes_of_vendor(want)) is not None:
+            would_do &= of_vendor  # no selector keeps it from GPUs that it cannot use
         against = np.sum([~mask for _, mask, _ in verdicts], axis=0)
         return [
             self._exclusion_obstacle(want, each)
@@ -306,7 +315,10 @@ class ObstacleFinder:
             return ClosedDomains(
                 tuple(names[:MAX_NAMED]), max(0, len(names) - MAX_NAMED), int((~mask).sum()), len(mask)
             )
-        return NodesExcluded(int((~mask).sum()), len(mask))
+        excluded = ~mask
+        if reason is Reason.NODE_RULES and (of_vendor := self._nodes_of_vendor(want)) is not None:
+            excluded &= of_vendor
+        return NodesExcluded(int(excluded.sum()), len(mask))
 
     def _unmatched_label(self, want: Request) -> str:
         """The label of a rule that no node satisfies; empty: there is no such rule."""
@@ -332,7 +344,23 @@ class ObstacleFinder:
 
     def _most_when_empty(self, shape: int) -> dict[GangLimit, int]:
         want, allowed = self._state.backlog.shapes[shape], self._scores.state(shape).allowed
-        return most_when_empty(self._view, want, allowed, self._availability.of(shape))
+        return most_when_empty(self._view, want, allowed, self._offer(shape))
+
+    def _offer(self, shape: int) -> NodeAvailability:
+        """What nodes could give to a shape; those without a GPU of its vendor give nothing, if any other node does."""
+        offer, of_vendor = self._availability.of(shape), self._nodes_of_vendor(self._state.backlog.shapes[shape])
+        if of_vendor is None or not (offer.devices * of_vendor).any():
+            return offer
+        return NodeAvailability(
+            offer.version, offer.now * of_vendor, offer.devices * of_vendor, offer.largest_mib * of_vendor
+        )
+
+    def _nodes_of_vendor(self, want: Request) -> BoolArray | None:
+        """None: any vendor will do, or no node has a GPU of it, which is an obstacle of its own."""
+        if not want.vendor:
+            return None
+        found: BoolArray = np.array([VENDOR_LABEL + want.vendor in node.labels for node in self._view.nodes.nodes])
+        return found if found.any() else None
 
 
 def short_models(view: View, row: int, is_non_preemptible: bool, wants: Wants) -> list[Obstacle]:

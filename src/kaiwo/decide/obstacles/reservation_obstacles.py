@@ -5,7 +5,9 @@ from typing import NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
+from kaiwo.decide.obstacles.availability import availability_in
 from kaiwo.decide.obstacles.partition_obstacles import reserved_by
+from kaiwo.decide.obstacles.shortages import is_permanent, short_of
 from kaiwo.gpus.device_fit import eligible_devices, pods_per_device
 from kaiwo.model.obstacle import (
     LargerNodes,
@@ -28,11 +30,14 @@ TOO_FEW = (Reason.NOT_ENOUGH_GPUS, Reason.NOT_ENOUGH_GPU_MEMORY)
 
 class BlockingReservation(NamedTuple):
     obstacle: Obstacle
-    would_do: bool  # what it keeps would be enough for one pod, and is free
+    would_do: bool  # what it keeps would be enough for all pods, and is free
 
 
-def reserved_obstacles(view: View, want: Request) -> list[BlockingReservation]:
-    """The strongest reservation first. For work that names a reservation, that one alone."""
+def reserved_obstacles(view: View, want: Request, allowed: BoolArray, pods: int = 1) -> list[BlockingReservation]:
+    """The strongest reservation first. For work that names a reservation, that one alone.
+
+    `allowed`: the nodes that pass all filters. What is reserved elsewhere keeps nothing from it.
+    """
     if want.reservation:
         return (
             [BlockingReservation(obstacle, True)] if (obstacle := _named(view.reservations, want)) is not None else []
@@ -42,7 +47,11 @@ def reserved_obstacles(view: View, want: Request) -> list[BlockingReservation]:
     found = []
     for claim in view.reservations.reservations:
         if view.reservations.closes(claim, want.passes, want.holds_s):
-            blocking = _of_devices(view, want, claim) if want.gpus else _of_nodes(view.reservations, claim)
+            blocking = (
+                _of_devices(view, want, claim, allowed, pods)
+                if want.gpus
+                else _of_nodes(view.reservations, claim, allowed)
+            )
             if blocking is not None:
                 found.append(blocking)
     return found
@@ -52,7 +61,15 @@ def beside_reserved(view: View, want: Request, others: list[Obstacle]) -> list[O
     """The other obstacles, without those that would mistake what reservations leave for the whole cluster."""
     hidden = (Reason.GPU_MODEL, Reason.GPU_UNHEALTHY, Reason.PARTITION_MODE, Reason.PLUGIN)
     left = [each for each in others if each.reason not in hidden and (each.have or each.reason not in TOO_FEW)]
-    larger = SizeBound(LargerNodes.LARGE_ENOUGH if _would_serve(view, want) else LargerNodes.ALSO_TOO_SMALL)
+    would_serve = _would_serve(view, want)
+    larger = SizeBound(LargerNodes.LARGE_ENOUGH if would_serve else LargerNodes.ALSO_TOO_SMALL)
+    if not would_serve and want.gpus and not want.reservation and not any(each.reason in TOO_FEW for each in left):
+        # All that it could use is reserved, and even that is too small: no reservation is to blame.
+        admitted = _admitted(view, want)
+        offer = availability_in(view, admitted, view.all_rows)
+        sizes = [each for each in short_of(view, admitted, view.all_rows, offer) if each.reason in TOO_FEW]
+        if sizes and is_permanent(sizes[0]):
+            return [*sizes, *left]
     return [replace(each, facts=larger) if each.reason in TOO_FEW else each for each in left]
 
 
@@ -84,20 +101,23 @@ def _named(reserved: ReservedDevices | None, want: Request) -> Obstacle | None:
     return Obstacle(Reason.RESERVATION, want.gpus, 0, "gpus", want.reservation, facts)
 
 
-def _of_devices(view: View, want: Request, claim: DeviceReservation) -> BlockingReservation | None:
+def _of_devices(
+    view: View, want: Request, claim: DeviceReservation, allowed: BoolArray, pods: int
+) -> BlockingReservation | None:
     """How many of its devices would serve and are free."""
     assert view.reservations is not None
     rows, admitted = np.unique(claim.rows), _admitted(view, want)
     at = np.searchsorted(rows, claim.rows)
-    if not eligible_devices(view, admitted, rows)[at, claim.columns].any():
+    is_open = allowed[claim.rows]
+    if not (eligible_devices(view, admitted, rows)[at, claim.columns] & is_open).any():
         return None
-    free = int((pods_per_device(view, admitted, rows)[at, claim.columns] > 0).sum())
-    facts = replace(_reserved_by(view.reservations, want, claim), free=free)
-    return BlockingReservation(Obstacle(Reason.RESERVED, want.gpus, 0, "gpus", claim.name, facts), free >= want.gpus)
+    free = int(((pods_per_device(view, admitted, rows)[at, claim.columns] > 0) & is_open).sum())
+    facts, would_do = replace(_reserved_by(view.reservations, want, claim), free=free), free >= want.gpus * pods
+    return BlockingReservation(Obstacle(Reason.RESERVED, want.gpus, 0, "gpus", claim.name, facts), would_do)
 
 
-def _of_nodes(view: ReservedDevices, claim: DeviceReservation) -> BlockingReservation | None:
-    if not len(claim.whole):
+def _of_nodes(view: ReservedDevices, claim: DeviceReservation, allowed: BoolArray) -> BlockingReservation | None:
+    if not allowed[claim.whole].any():
         return None
     facts = reserved_by(claim.reservation, view.now_s)
     return BlockingReservation(Obstacle(Reason.RESERVED, 1, 0, "nodes", claim.name, facts), True)

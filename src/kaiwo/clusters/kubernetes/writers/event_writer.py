@@ -26,7 +26,10 @@ RETRY_S = 0.2
 BLOCKED_S = 3.0  # how long a pod must be blocked before that is written
 FLUSH_POLL_S = 0.02
 MAX_EVENTS = 200_000  # that wait; beyond it the oldest are dropped and counted
-REPEAT_S = 300  # the same sentence about the same pod is an Event again only after this time
+REPEAT_S = 300  # the same kind of reason of the same pod is an Event again only after this time
+SETTLE_S = 1.5  # a first reason is written if it lasts that long: most pods start before
+RENEW_S = 7.0  # other numbers of the same kind of reason are written that long after the last ones
+FLOOD_EVENTS, FLOOD_S = 20, 60  # Events about one kind of reason in a namespace in this time; conditions tell the rest
 WAITING = "KaiwoWaiting"  # the condition's reason when more nodes would not help
 UNSCHEDULABLE = "Unschedulable"  # the reason on which cluster autoscalers act
 GATED = "SchedulingGated"
@@ -37,6 +40,7 @@ class WaitReason(NamedTuple):
     workload: str
     sentence: str
     would_nodes_help: bool
+    kind: str = ""  # what is in its way, without the numbers; empty: the sentence itself
 
 
 class GangNotice(NamedTuple):
@@ -52,6 +56,11 @@ class PodReason(NamedTuple):
     sentence: str
     would_nodes_help: bool = False
     is_gated: bool = False  # a scheduling gate holds it: Kubernetes' own reason for that stays
+    kind: str = ""  # see WaitReason
+
+    @property
+    def is_about(self) -> str:
+        return self.kind or self.sentence
 
 
 class EventWriter:
@@ -62,7 +71,10 @@ class EventWriter:
         self._written: dict[str, PodReason] = {}  # by UID: the condition as we wrote it
         self._wanted: dict[str, PodReason] = {}  # by UID: the newest reason; one that it replaced is not written again
         self._blocked_until_s: dict[Key, float] = {}  # blocked pods, and when that is to be written
-        self._event_at_s: dict[tuple[str, str], int] = {}  # by UID and reason: the last Event
+        self._due: dict[Key, tuple[float, PodReason]] = {}  # reasons that are written later, and when
+        self._written_at_s: dict[str, float] = {}  # by UID: when its condition was written
+        self._event_at_s: dict[tuple[str, str], int] = {}  # by UID and kind of reason: the last Event
+        self._floods: dict[tuple[str, str], tuple[int, int]] = {}  # by namespace and kind: since when, and how many
         self._wake = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._busy = 0  # workers that are about to write
@@ -91,6 +103,7 @@ class EventWriter:
         self._written.pop(pod.uid, None)
         self._wanted.pop(pod.uid, None)
         self._conditions.pop(pod.key, None)
+        self._due.pop(pod.key, None)
         if outcome.start is not None:
             devices = ", ".join(share.gpu for share in outcome.start.devices)
             granted = f" with {devices}" if devices else ""
@@ -101,7 +114,7 @@ class EventWriter:
     def publish_reasons(self, reasons: Iterable[WaitReason]) -> None:
         """Why workloads wait. Workloads that are not named keep their reasons."""
         for each in reasons:
-            reason = PodReason(each.sentence, each.would_nodes_help)
+            reason = PodReason(each.sentence, each.would_nodes_help, kind=each.kind)
             for pod in self._cache.slots.pods(each.workload).values():
                 if not pod.node and pod.uid not in self._cache.in_flight.starts:
                     self._put_reason(pod, reason)
@@ -139,17 +152,30 @@ class EventWriter:
         while True:
             await asyncio.sleep(BLOCKED_S / 6)
             now_s = time.monotonic()
+            for key in [key for key, (due_s, _) in self._due.items() if due_s <= now_s]:
+                self._conditions[key] = self._due.pop(key)[1]
+                self._wake.set()
             for key in [key for key, due_s in self._blocked_until_s.items() if due_s <= now_s]:
                 del self._blocked_until_s[key]
                 pod, sentence = self._cache.pods.get(key), self._cache.blocked_pods.get(key)
                 if pod is not None and sentence:
-                    self._put_reason(pod, PodReason(sentence, is_gated=pod.is_gated))
+                    self._put_reason(pod, PodReason(sentence, is_gated=pod.is_gated), after_s=0.0)
 
-    def _put_reason(self, pod: CachedPod, reason: PodReason) -> None:
+    def _put_reason(self, pod: CachedPod, reason: PodReason, after_s: float = SETTLE_S) -> None:
+        """Write the reason: soon where it is of another kind, else when the numbers were written some seconds ago."""
         self._wanted[pod.uid] = reason
-        if self._written.get(pod.uid) != reason and self._conditions.get(pod.key) != reason:
+        written, now_s = self._written.get(pod.uid), time.monotonic()
+        if written == reason:
+            self._due.pop(pod.key, None)  # it is again as it was
+            self._conditions.pop(pod.key, None)
+        elif pod.key in self._conditions or after_s <= 0:
             self._conditions[pod.key] = reason
             self._wake.set()
+        else:
+            due_s = self._due[pod.key][0] if pod.key in self._due else now_s + after_s
+            if written is not None and written.is_about == reason.is_about:
+                due_s = max(now_s, self._written_at_s.get(pod.uid, now_s) + RENEW_S)
+            self._due[pod.key] = (due_s, reason)
 
     def _put_event(self, pod: CachedPod, kind: str, reason: str, message: str, action: str) -> None:
         self._events[pod.uid, reason] = (pod.key, _event(pod, kind, reason, message, action))
@@ -197,7 +223,7 @@ class EventWriter:
         # With the version, the server refuses a condition that arrives after the Binding.
         metadata = {"uid": pod.uid, "resourceVersion": str(pod.version)}
         body = msgspec.json.encode({"metadata": metadata, "status": {"conditions": [condition]}})
-        self._written[pod.uid] = wanted
+        self._written[pod.uid], self._written_at_s[pod.uid] = wanted, time.monotonic()
         error = await self._write(key, "PATCH", f"{pod_path(pod)}/status", body)
         if error is not None:
             self._written.pop(pod.uid, None)
@@ -207,11 +233,21 @@ class EventWriter:
                 if self._wanted.get(pod.uid) == wanted:
                     self._conditions.setdefault(key, wanted)
             return
-        now_s = self._now_s()
-        if now_s - self._event_at_s.get((pod.uid, reason), -REPEAT_S) >= REPEAT_S:
-            self._event_at_s[pod.uid, reason] = now_s
+        if self._is_worth_an_event(pod, wanted):
             self._put_event(pod, "Warning", "FailedScheduling", wanted.sentence, "Scheduling")
         self._forget_gone_pods()
+
+    def _is_worth_an_event(self, pod: CachedPod, reason: PodReason) -> bool:
+        """A reason of a new kind is, unless many pods around it have just been told of the same."""
+        now_s, key, about = self._now_s(), (pod.uid, reason.is_about), (pod.namespace, reason.is_about)
+        if now_s - self._event_at_s.get(key, -REPEAT_S) < REPEAT_S:
+            return False
+        self._event_at_s[key] = now_s
+        since_s, events = self._floods.get(about, (now_s, 0))
+        if now_s - since_s >= FLOOD_S:
+            since_s, events = now_s, 0
+        self._floods[about] = (since_s, events + 1)
+        return events < FLOOD_EVENTS
 
     async def _write(self, key: Key, method: str, path: str, body: bytes) -> WriteError | None:
         """The error, if there was one. `key`: the pod that is written about."""
@@ -236,7 +272,9 @@ class EventWriter:
             living = {pod.uid for pod in self._cache.pods.values()}
             self._written = {uid: reason for uid, reason in self._written.items() if uid in living}
             self._wanted = {uid: reason for uid, reason in self._wanted.items() if uid in living}
+            self._written_at_s = {uid: at_s for uid, at_s in self._written_at_s.items() if uid in living}
             self._event_at_s = {key: at_s for key, at_s in self._event_at_s.items() if key[0] in living}
+            self._floods = {}
 
 
 def _event(pod: CachedPod, kind: str, reason: str, message: str, action: str) -> bytes:

@@ -1,0 +1,114 @@
+"""The headline of `why` is a reason whose removal is needed, and the lasting one comes before the passing one."""
+
+import re
+from collections import Counter
+from itertools import combinations
+
+from kaiwo.explain import why
+from kaiwo.explain.obstacle_order import Lasting, lasting
+from kaiwo.explain.possible_changes import ChangeKind
+from kaiwo.model.affinity import VENDOR_LABEL, NodeRule
+from kaiwo.model.events import ReservationChanged
+from kaiwo.model.obstacle import Reason, WhyVerdict
+from kaiwo.model.request import Request
+from kaiwo.model.reservation import Reservation, ReservationOwner
+from tests.conftest import IS_QUICK
+from tests.explain.obstructed_worlds import NEW, REMOVALS, kind_of, obstructed_world, starts_without
+from tests.worlds import World
+
+STATES = 120 if IS_QUICK else 1_000
+_NOISE = re.compile(r"milli-|\b1 workload\b.*\b0 workloads\b|\d{7,}|\b0 queues\b")
+
+
+def test_the_headline_of_a_thousand_waiting_states_is_a_reason_whose_removal_is_needed() -> None:
+    """While it stays nothing else helps; or its removal alone is enough; or, seldom, it is one of several ways."""
+    one_of_several = 0
+    told: Counter[Reason] = Counter()
+    seed = 0
+    while told.total() < STATES:
+        seed += 1
+        world = obstructed_world(seed)
+        if world.is_running(NEW):
+            continue
+        answer = why(world.state, NEW, world.policy, world.now_s)
+        obstacles = [each.obstacle for each in answer.obstacles]
+        headline = obstacles[0]
+        told[headline.reason] += 1
+        about = (seed, answer.answer, [each.sentence for each in answer.obstacles])
+        kind = kind_of(headline.reason)
+        others = [each for each in REMOVALS if each not in (kind, "other work")]
+        if starts_without(world, *others) and not starts_without(world, kind):
+            one_of_several += 1
+            assert any(
+                starts_without(world, *some, kind) and not starts_without(world, *some)
+                for count in range(1, len(others))
+                for some in combinations([*others, "other work"], count)
+            ), about
+        # The permanent before the temporary.
+        ranks = [lasting(each) for each in obstacles]
+        assert ranks == sorted(ranks), about
+        if headline.reason is Reason.HELD:
+            assert answer.no_change == "Release it: kaiwo release new", about
+        elif any(each.reason is Reason.HELD for each in obstacles):
+            raise AssertionError(about)
+        if answer.change is not None:
+            assert lasting(headline) is not Lasting.HELD, about
+            assert answer.change.kind != ChangeKind.OTHER_QUEUE, about  # no queue here lists her: a way around a limit
+        if answer.verdict is WhyVerdict.BLOCKED:
+            assert answer.change is None, about
+        assert not any(_NOISE.search(text) for each in answer.obstacles for text in (each.sentence, each.remedy)), about
+    assert one_of_several <= STATES // 50
+    assert IS_QUICK or set(told) >= {
+        Reason.HELD, Reason.DEPENDENCY, Reason.NOT_BEFORE, Reason.NO_QUEUE, Reason.QUEUE_ACCESS, Reason.QUEUE_LIMIT,
+        Reason.QUEUE_QUOTA, Reason.NODE_RULES, Reason.GPU_MODEL, Reason.NOT_ENOUGH_EXTENDED, Reason.NODE_CORDONED,
+        Reason.NODE_NOT_READY, Reason.NODE_TAINTED, Reason.RESERVED, Reason.NOT_ENOUGH_GPUS,
+        Reason.NOT_ENOUGH_FREE_GPUS, Reason.NOT_ENOUGH_CPU, Reason.NOT_ENOUGH_MEMORY, Reason.GANG,
+    }, told  # fmt: skip
+
+
+def test_an_amd_pod_on_a_mixed_cluster_is_not_told_to_loosen_its_selector_because_of_nvidia_nodes() -> None:
+    world = World(nodes=0)
+    amd, nvidia = {VENDOR_LABEL + "amd": ""}, {VENDOR_LABEL + "nvidia": ""}
+    world.node("amd-0", gpus=4, labels=amd).node("green-0", gpus=8, model="L40S", labels=nvidia)
+    rule = NodeRule(VENDOR_LABEL + "amd", "Exists")
+    world.submit("old", request=Request(gpus=4, node_rules=(rule,))).settle()
+    world.submit("new", request=Request(gpus=4, node_rules=(rule,))).settle()
+    answer = why(world.state, NEW, world.policy, world.now_s)
+    assert answer.obstacles[0].sentence == "it needs 4 GPUs free on one node, but no node has any free"
+    assert not any("selector" in each.sentence + each.remedy for each in answer.obstacles)
+    world.submit("wide", pods=2, request=Request(gpus=4, node_rules=(rule,))).settle()
+    answer = why(world.state, "default/wide", world.policy, world.now_s)
+    assert answer.obstacles[0].sentence == (
+        "its 2 pods must start together, but even an empty cluster has GPUs for only 1"
+    )
+    assert "allow it to use more nodes" not in answer.obstacles[0].remedy
+
+
+def test_a_selector_that_matches_nothing_is_the_headline_and_no_reservation_is_blamed() -> None:
+    world = World(nodes=2, gpus_per_node=4).queue("lab")
+    world.tell(ReservationChanged(Reservation("night", nodes=("node-0", "node-1"), owner=ReservationOwner("lab"))))
+    nowhere = NodeRule("zone", "In", ("nowhere",))
+    world.submit("new", request=Request(gpus=1, node_rules=(nowhere,))).settle()
+    answer = why(world.state, NEW, world.policy, world.now_s)
+    assert answer.answer == "new is waiting: 2 of 2 nodes do not match its node selector or affinity"
+    assert [each.obstacle.reason for each in answer.obstacles] == [Reason.NODE_RULES]
+
+
+def test_held_work_is_told_to_be_released_whatever_else_it_waits_for() -> None:
+    world = World().submit("new", gpus_each=1, held=True, after=("default/first",), not_before_s=99)
+    answer = why(world.state, NEW, world.policy, world.now_s)
+    assert answer.answer == "new is waiting: it is held"
+    assert answer.no_change == "Release it: kaiwo release new"
+
+
+def test_work_that_only_has_to_wait_is_not_told_to_fix_anything() -> None:
+    world = World().submit("new", gpus_each=1, after=("default/first",))
+    assert why(world.state, NEW, world.policy, world.now_s).no_change == "It will be tried as soon as that is over."
+
+
+def test_storage_is_told_in_gibibytes_and_not_in_bytes() -> None:
+    world = World(nodes=0).node("n", extended={"ephemeral-storage": 4 << 30})
+    world.submit("new", request=Request(extended=(("ephemeral-storage", 5 << 30),))).settle()
+    (storage,) = why(world.state, NEW, world.policy, world.now_s).obstacles
+    assert storage.sentence == ("it asks for 5 GiB of ephemeral-storage on one node, but the largest node has 4 GiB")
+    assert storage.remedy == "ask for 4 GiB or less; waiting does not help"
