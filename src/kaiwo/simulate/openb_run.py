@@ -62,7 +62,7 @@ def run_openb(
     asked = [_gpu_milli(trace.requests[row]) for row in arrivals.order]
     loads = [percent(milli, trace.gpu_milli) for milli in accumulate(asked)]
     used, took_ms, ratios, allocated = 0, list[float](), list[float](), list[float]()
-    for number, outcome in enumerate(clock.run(_arrivals(trace, arrivals))):
+    for number, outcome in enumerate(clock.run(arrivals_in_order(trace, arrivals))):
         for start in outcome.starts:
             used += sum(share.milli for share in start.devices)
             measure.take(start, outcome.arrival.workload.roles[0].request)
@@ -149,7 +149,7 @@ def percent_of(part: float, whole: int) -> float:
     return 100 * part / whole if whole else 0.0
 
 
-def _arrivals(trace: OpenbTrace, arrivals: Arrivals) -> list[Arrival]:
+def arrivals_in_order(trace: OpenbTrace, arrivals: Arrivals) -> list[Arrival]:
     """One second apart, so that the time of a decision is its number."""
     return [
         Arrival(number, Workload(f"default/pod-{number:05d}", (Role(trace.requests[row]),), submitted_s=number))

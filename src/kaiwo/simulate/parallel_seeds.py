@@ -1,9 +1,10 @@
-"""Run one openb simulation per seed, each in a process of its own, so that its peak memory is its own."""
+"""Run one simulation of the openb trace per seed, each in a process of its own, so that its peak memory is its own."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from kaiwo.simulate.defrag_run import DefragFigures, run_defrag
 from kaiwo.simulate.openb_run import OpenbFigures, run_openb
 from kaiwo.simulate.openb_trace import read_openb
 from kaiwo.simulate.parallel_runs import Progress, run_tasks
@@ -37,4 +38,26 @@ def run_seeds(
 ) -> tuple[list[OpenbFigures], bool]:
     """The figures of the runs that finished, by seed, and whether all did. Ctrl-C ends the others."""
     found, is_complete = run_tasks([OpenbSeed(order, seed) for seed in seeds], report, jobs)
+    return [found[number] for number in sorted(found)], is_complete
+
+
+@dataclass(frozen=True, slots=True)
+class DefragSeed:
+    """One seed of the defragmentation protocol, as a task."""
+
+    folder: Path
+    variant: str
+    max_moved_percent: float
+    seed: int
+
+    def run(self, report: Callable[[float], None]) -> DefragFigures:
+        trace = read_openb(self.folder, self.variant)
+        return run_defrag(trace, self.seed, self.max_moved_percent, lambda now: report(now.done / max(1, now.total)))
+
+
+def run_defrag_seeds(
+    folder: Path, variant: str, max_moved_percent: float, seeds: Sequence[int], report: Progress, jobs: int = 0
+) -> tuple[list[DefragFigures], bool]:
+    tasks = [DefragSeed(folder, variant, max_moved_percent, seed) for seed in seeds]
+    found, is_complete = run_tasks(tasks, report, jobs)
     return [found[number] for number in sorted(found)], is_complete

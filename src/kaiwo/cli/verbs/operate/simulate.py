@@ -9,8 +9,9 @@ import msgspec
 from kaiwo.cli.output import printing
 from kaiwo.cli.output.table_layout import lay_out, text_columns
 from kaiwo.cli.verb_base import LocalVerb
+from kaiwo.cli.verbs.operate.simulate_defrag import defrag
 from kaiwo.cli.verbs.operate.simulate_jobs import journal, muri, philly, run
-from kaiwo.cli.verbs.operate.simulation_options import INTERRUPTED, ProgressBar, seed_numbers
+from kaiwo.cli.verbs.operate.simulation_options import INTERRUPTED, ProgressBar, check_variant, seed_numbers
 from kaiwo.model.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def simulate() -> None:
     """
 
 
-for _command in (muri, philly, run, journal):
+for _command in (defrag, muri, philly, run, journal):
     simulate.add_command(_command)
 
 
@@ -84,7 +85,7 @@ def openb(data: str, variant: str, seeds: str, policy: str, mix: str, jobs: int 
     if name not in POLICY_NAMES:
         raise ConfigError(f"there is no placement policy '{name}'; choose one of: {', '.join(POLICY_NAMES)}")
     folder = Path(data)
-    _check_variant(folder, variant)
+    check_variant(folder, variant)
     bar = ProgressBar(len(numbers))
     try:
         runs, is_complete = run_seeds(OpenbOrder(folder, variant, name, mix), numbers, bar.show, jobs or 0)
@@ -97,16 +98,6 @@ def openb(data: str, variant: str, seeds: str, policy: str, mix: str, jobs: int 
     if not is_complete:
         printing.hint(f"interrupted: {len(runs)} of {len(numbers)} runs had finished")
     return 0 if is_complete else INTERRUPTED
-
-
-def _check_variant(folder: Path, variant: str) -> None:
-    """A sentence before any process starts."""
-    from kaiwo.simulate.openb_trace import variants_in
-
-    known = variants_in(folder) if folder.is_dir() else []
-    if folder.is_dir() and variant not in known:
-        there = f"there are: {', '.join(known)}" if known else "it has no openb_pod_list_*.csv at all"
-        raise ConfigError(f"{folder} has no variant '{variant}'; {there}")
 
 
 def _print(variant: str, policy: str, runs: "list[OpenbFigures]") -> None:

@@ -1,6 +1,7 @@
 """What the verbs of `kaiwo simulate` share: lists of seeds and policies, and the progress bar."""
 
 import sys
+from pathlib import Path
 
 import click
 
@@ -33,6 +34,16 @@ def names_in(text: str, option: str) -> list[str]:
     if not all(found):
         raise ConfigError(f"{option} is '{text}'; write names with commas between them")
     return list(dict.fromkeys(found))
+
+
+def check_variant(folder: Path, variant: str) -> None:
+    """A sentence before any process starts."""
+    from kaiwo.simulate.openb_trace import variants_in
+
+    known = variants_in(folder) if folder.is_dir() else []
+    if folder.is_dir() and variant not in known:
+        there = f"there are: {', '.join(known)}" if known else "it has no openb_pod_list_*.csv at all"
+        raise ConfigError(f"{folder} has no variant '{variant}'; {there}")
 
 
 class ProgressBar:
