@@ -28,6 +28,8 @@ def line_plot(lines: Sequence[PlotLine], x_title: str, y_title: str, top: float 
     if not points:
         return _empty()
     low_x, high_x = min(x for x, _ in points), max(x for x, _ in points)
+    if 0 < low_x < high_x / 50:
+        low_x = 0.0  # a first job some seconds after the beginning would give ticks such as 4.6e-05
     high_y = top if top is not None else nice_top(max(y for _, y in points))
     parts = [_axes(x_title, y_title, high_y), _x_ticks(low_x, high_x)]
     for number, line in enumerate(lines):
