@@ -69,7 +69,8 @@ class TriedPlugin(msgspec.Struct, frozen=True):
 
 def try_plugin(found: FoundPlugin, config: dict[str, Any], nodes: int = 100, calls: int = 1) -> TriedPlugin:
     """Raises PluginError with what is wrong."""
-    manifest, files = found.manifest, read_files(found)
+    files = read_files(found)
+    manifest = files.manifest
     if not fits_version(manifest, kaiwo.__version__):
         raise PluginError(f"'{manifest.name}' needs Kaiwo {manifest.kaiwo}, and this is {kaiwo.__version__}")
     with tempfile.TemporaryDirectory(prefix="kaiwo-plugin-") as folder:
@@ -88,7 +89,7 @@ def try_plugin(found: FoundPlugin, config: dict[str, Any], nodes: int = 100, cal
             raise PluginError(f"'{manifest.name}' {fault.detail}") from fault
         finally:
             worker.close()
-    grade = worker.loaded.grade.words
+    grade = worker.grade.words
     return TriedPlugin(
         manifest.name, plugin.version, manifest.kinds, found.source, files.sha256, grade, nodes, costs
     )  # fmt: skip
