@@ -16,12 +16,10 @@ from tests.conftest import ROOT
 from tests.plugins.sites import Site
 from tests.plugins.strangers import hostile
 
-pytestmark = pytest.mark.skipif(
-    platform.machine() != "x86_64", reason="the numbers are those of x86-64"
-# In: the missing measure, the home and the file of plugins. Out: state and grade of each plugin when it is loaded,
+pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="the numbers are those of x86-64")
 
-# In: which measure is missing, the home and the file of plugins. Out: the state and grade of each plugin when it is loaded,
-# and the notes of some cycles.
+# In: the missing measure, the home and the file of plugins. Out: state and grade of each plugin when it is loaded, and the
+# notes of some cycles.
 LAUNCH = """
 import asyncio, ctypes, json, struct, sys
 lacks, home, file = sys.argv[1:]
