@@ -38,7 +38,7 @@ def folder(tmp_path: Path) -> Path:
 
 def start(name: str, folder: Path, faults: list[tuple[str, str]]) -> ConfinedPlugin:
     load = Load(name, str(folder), f"hostile:{name}")
-    worker = WorkerProcess(load, DEADLINE_MS, lambda plugin, detail: faults.append((plugin, detail)))
+    worker = WorkerProcess(load, DEADLINE_MS, lambda detail: faults.append((name, detail)))
     return ConfinedPlugin(name, "1", worker)
 
 

@@ -268,6 +268,7 @@ def test_a_failed_reload_leaves_what_was_allowed_and_takes_out_what_is_not(site:
         site.allow("base", config={"worst": 1})
         with pytest.raises(RefusedError, match=r"unknown field `worst`.* it goes on as it was"):
             await plugins.reload("base", ask)
+        assert plugins._new_faults(()) == [], "the plugin that goes on is not blamed for the one that failed"
         assert [plugins.status(name).state for name in ("base", "upper")] == ["active", "active"]
         assert place(plugins) == "node-1"
         site.plugin("base", "raise RuntimeError('no')")
@@ -331,3 +332,14 @@ def test_a_trusted_plugin_that_takes_too_long_is_reported(site: Site) -> None:
     ((name, why),) = plugins._new_faults(())
     assert name == "favourite"
     assert "20 ms is the most" in why
+
+
+def test_what_was_set_aside_stays_so_when_another_plugin_is_reloaded(site: Site) -> None:
+    site.plugin("favourite")
+    site.plugin("other")
+    plugins = site.allow("favourite").allow("other").load()
+    plugins.set_aside([("favourite", "it hangs")])
+    asyncio.run(_reload(plugins, "other"))
+    assert (plugins.status("favourite").state, plugins.status("favourite").detail) == ("set-aside", "it hangs")
+    asyncio.run(_reload(plugins, "favourite"))
+    assert plugins.status("favourite").state == "active"

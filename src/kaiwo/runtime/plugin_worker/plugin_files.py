@@ -45,6 +45,18 @@ def installed_plugins() -> tuple[list[FoundPlugin], list[str]]:
     return [found[name] for name in sorted(found)], problems
 
 
+def installed_plugin(name: str) -> FoundPlugin:
+    found, problems = installed_plugins()
+    for each in found:
+        if each.manifest.name == name:
+            return each
+    known = ", ".join(each.manifest.name for each in found) or "none"
+    raise PluginError(
+        f"{name} is no folder, and no installed plugin has that name; installed are: {known}"
+        + "".join(f"; {each}" for each in problems)
+    )
+
+
 def _of_entry(entry: importlib.metadata.EntryPoint) -> FoundPlugin:
     package = entry.dist
     if package is None:

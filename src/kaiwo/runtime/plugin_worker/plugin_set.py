@@ -77,7 +77,7 @@ class PluginSet:
         self._settings: dict[str, PluginSetting] = {}  # what the file allows
         self._installed: dict[str, FoundPlugin] = {}
         self.problems: list[str] = []  # with packages that announce plugins
-        self._faults: deque[tuple[str, str]] = deque()
+        self._faults: deque[tuple[PluginEntry, WorkerProcess | None, str]] = deque()
         self.on_set_aside: Callable[[str, str], None] = lambda name, detail: None
         self._one_change = asyncio.Lock()  # two at once would leave a worker that nobody knows
         # One thread starts all workers: each worker is killed when the thread that started it ends.
@@ -234,14 +234,16 @@ class PluginSet:
                     self._entries[other], SET_ASIDE, f"it needs '{name}', which is {self._entries[name].state}"
                 )
 
-    def _on_fault(self, name: str, detail: str) -> None:
-        """On any thread."""
-        self._faults.append((name, detail))
+    def _on_fault(self, entry: PluginEntry, worker: WorkerProcess | None, detail: str) -> None:
+        """On any thread. Only the worker that answers now is blamed: not one that an administrator replaced since."""
+        self._faults.append((entry, worker, detail))
 
     def _new_faults(self, notes: Sequence[Note]) -> list[tuple[str, str]]:
         found = [(note.subject, note.detail) for note in notes if note.code == "plugin-set-aside"]
         while self._faults:
-            found.append(self._faults.popleft())
+            entry, worker, detail = self._faults.popleft()
+            if self._entries.get(entry.name) is entry and entry.worker is worker:
+                found.append((entry.name, detail))
         return [each for each in found if each[0] in self._entries and self._entries[each[0]].state == ACTIVE]
 
     def _read(self) -> None:
@@ -255,7 +257,10 @@ class PluginSet:
                 entry.setting, entry.found = settings.get(name), by_name.get(name)
                 if entry.built_in is None and entry.setting is None and entry.found is None:
                     continue
+                before = entry.state, entry.detail
                 self._refuse_or(entry, partial(self._examine, entry))
+                if before[0] in (SET_ASIDE, DISABLED) and entry.state == DISABLED and before[1]:
+                    entry.state, entry.detail = before  # people read why, until someone enables it
         for name in [name for name, entry in self._entries.items() if name not in {*by_name, *settings}]:
             if self._entries[name].state != ACTIVE and self._entries[name].built_in is None:
                 del self._entries[name]
@@ -341,9 +346,10 @@ class PluginSet:
         plugin: Plugin
         entry.grade = ""
         if setting.run == "trusted":
-            plugin = load_trusted(load, version, entry.costs, setting.deadline_ms, self._on_fault)
+            plugin = load_trusted(load, version, entry.costs, setting.deadline_ms, partial(self._on_fault, entry, None))
         else:
-            worker = WorkerProcess(load, setting.deadline_ms, self._on_fault)
+            worker = WorkerProcess(load, setting.deadline_ms)
+            worker.on_fault = partial(self._on_fault, entry, worker)
             plugin = ConfinedPlugin(entry.name, version, worker)
             entry.grade = worker.grade.words
         entry.plugin = plugin

@@ -4,7 +4,7 @@ import importlib
 import sys
 import time
 from collections.abc import Callable
-from functools import partial, wraps
+from functools import wraps
 from typing import Any
 
 from kaiwo.model.errors import PluginError
@@ -18,7 +18,7 @@ LATE = 5  # deadlines that a call may take in all; of the processor it may take 
 
 
 def load_trusted(
-    load: Load, version: str, costs: CallCosts, deadline_ms: int, on_fault: Callable[[str, str], None]
+    load: Load, version: str, costs: CallCosts, deadline_ms: int, on_fault: Callable[[str], None]
 ) -> Plugin:
     """Import it from its staged files; modules of an earlier version of it are forgotten.
 
@@ -36,7 +36,7 @@ def load_trusted(
         plugin.name, plugin.version = load.name, version
         for point in POINTS:
             if callable(method := getattr(plugin, point, None)):
-                setattr(plugin, point, _measured(method, costs, deadline_ms, partial(on_fault, load.name)))
+                setattr(plugin, point, _measured(method, costs, deadline_ms, on_fault))
     except Exception as error:  # foreign code may raise anything; the plugin is refused with these words
         raise PluginError(f"loading it raised {type(error).__name__}: {error}") from error
     finally:

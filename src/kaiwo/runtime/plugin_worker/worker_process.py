@@ -78,9 +78,9 @@ class WorkerProcess:
         self,
         load: messages.Load,
         deadline_ms: int,
-        on_fault: Callable[[str, str], None] = lambda name, detail: None,
+        on_fault: Callable[[str], None] = lambda detail: None,
     ) -> None:
-        self.name, self.deadline_ms, self._on_fault = load.name, deadline_ms, on_fault
+        self.name, self.deadline_ms, self.on_fault = load.name, deadline_ms, on_fault
         self.costs = CallCosts()
         self.fault = ""  # why it was stopped
         self.lock = threading.RLock()  # held while it is asked: cycles, arriving workloads and the edge have threads
@@ -206,7 +206,7 @@ class WorkerProcess:
         if self._is_open:  # else an administrator stopped it while it was asked
             self.fault = fault.detail
             self.close()
-            self._on_fault(self.name, fault.detail)
+            self.on_fault(fault.detail)
         return fault
 
     def close(self) -> None:
