@@ -146,3 +146,8 @@ def test_the_built_in_counts_licences_and_labels_of_a_running_cluster(site: Site
 def test_amounts_that_cannot_be_are_refused(found: ResourceAmounts, words: str) -> None:
     nodes = (Node("a", extended={"vendor.com/nic": 2}),)
     assert words in wrong_amounts(found, nodes, {"example.com/taken"})
+
+
+@pytest.mark.parametrize("name", ["amd.com/gpu", "nvidia.com/gpu", "kaiwo.ai/gpu-share", "example.com/card\n", "cpu"])
+def test_what_kaiwo_counts_itself_is_not_for_plugins(name: str) -> None:
+    assert wrong_amounts(ResourceAmounts(floating={name: 5}), (), set())

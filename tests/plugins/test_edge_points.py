@@ -12,6 +12,7 @@ from kaiwo.model.obstacle import Reason
 from kaiwo.model.plan import Nomination, Plan, Start
 from kaiwo.plugins.builtin.start_control import StartRate, StartRateConfig
 from kaiwo.plugins.edge_contract import ALLOWED, PodPlace, StartPlacement, Verdict
+from kaiwo.runtime.edge_points.plugin_start_gate import wrong_annotations
 from kaiwo.runtime.loop.replay import replay
 from kaiwo.runtime.loop.start_gate import GateAnswer, PluginRefusal, checked_plan, refusal_events
 from tests.plugins.sites import Running, Site, running
@@ -228,3 +229,34 @@ def test_who_was_refused_goes_on_when_the_plugin_no_longer_takes_part(site: Site
         assert kaiwo.plugins.status("gate").grade  # what it was confined by is still shown
 
     play(site, story)
+
+
+SLOW_GATE = GATE.replace(
+    "        return [self.verdict",
+    "        import time\n        time.sleep(0.5)\n        return [self.verdict",
+)
+
+
+@pytest.mark.parametrize("action", ["disable", "reload"])
+def test_a_plugin_that_is_stopped_while_it_is_asked_costs_no_start_and_is_not_blamed(site: Site, action: str) -> None:
+    site.plugin("gate", SLOW_GATE, kinds='["permit"]')
+    site.allow("gate", deadlineMs=5_000)
+
+    async def story(kaiwo: Running) -> None:
+        await kaiwo.submit("first")
+        await asyncio.sleep(0.1)  # the permit is being asked
+        await getattr(kaiwo.plugins, action)("gate", kaiwo.loop.ask)
+        await kaiwo.until(lambda: kaiwo.has_started("first"))
+        await kaiwo.submit("second")
+        await kaiwo.until(lambda: kaiwo.has_started("second"))
+        status = kaiwo.plugins.status("gate")
+        assert (status.state, status.faults) == ("disabled" if action == "disable" else "active", 0), status.detail
+
+    play(site, story)
+
+
+def test_keys_of_kaiwo_are_for_its_own_plugins() -> None:
+    given = [{"placement.kaiwo.ai/rack": "rack-1"}]
+    assert wrong_annotations(given, 1, is_own=True) == ""
+    assert "not for plugins" in wrong_annotations(given, 1, is_own=False)
+    assert "expected one such as" in wrong_annotations([{"example.com/a\n": "1"}], 1, is_own=False)

@@ -34,7 +34,7 @@ def test_a_manifest_is_read() -> None:
         (b"name = ", "is not a manifest"),
         (b"\xff", "is not a manifest"),
         (GOOD.replace(b'"1.2"', b"1"), "is not a manifest"),
-        (GOOD.replace(b'"1.2"', b'""'), "empty version"),
+        (GOOD.replace(b'"1.2"', b'""'), "version is ''"),
         (GOOD + b'colour = "red"', "unknown field"),
         (GOOD.replace(b"a-plugin", b"A Plugin"), "lower-case"),
         (GOOD.replace(b'["score"]', b"[]"), "names no kind"),

@@ -15,13 +15,21 @@ from kaiwo.plugins.contract import TOP_SCORE
 from kaiwo.snapshot.array_types import IntArray, freeze
 
 T = TypeVar("T")
+MAX_DETAIL = 500
 _PLAIN = frozenset((int, bool))
 
 
 class PluginFaultError(Exception):
+    """`detail` is one line without control characters: plugins form it, and people read it on a terminal."""
+
     def __init__(self, plugin: str, detail: str) -> None:
-        super().__init__(f"{plugin}: {detail}")
-        self.plugin, self.detail = plugin, detail
+        self.plugin, self.detail = plugin, one_line(detail, MAX_DETAIL)
+        super().__init__(f"{plugin}: {self.detail}")
+
+
+def one_line(text: str, most: int) -> str:
+    """What a plugin said, for people: no line breaks, no escape sequences, and not too long."""
+    return " ".join("".join(sign if sign.isprintable() else " " for sign in text[:most]).split())
 
 
 def call_plugin(name: str, point: Callable[..., Any], size: int, *arguments: Any) -> IntArray:

@@ -1,4 +1,4 @@
-"""What a plugin's own tests need: a view of a small cluster, made of plain values.
+"""What a plugin's own tests need: a view of a small cluster, made of plain values. A test pins these names, too.
 
 view = view_of([Node("a", cpu_milli=8_000), Node("b", cpu_milli=4_000)])
 assert MyScore().score(view, Request(1_000), all_nodes(view)).tolist() == [1000, 500]
@@ -9,13 +9,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from kaiwo.model.events import Event, NodeChanged, PodChanged, QueueChanged, WorkloadChanged
+from kaiwo.model.gpus.gpu import Share
 from kaiwo.model.node import Node
 from kaiwo.model.queue import Queue
-from kaiwo.model.workload import Pod, Workload
+from kaiwo.model.workload import Pod, Role, Workload
 from kaiwo.snapshot.array_types import Rows
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.view import View
 from kaiwo.snapshot.working_copy import WorkingCopy
+
+__all__ = ["Pod", "Role", "Share", "all_nodes", "all_queues", "view_of"]
 
 
 def view_of(

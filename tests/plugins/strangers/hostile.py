@@ -2,9 +2,12 @@
 
 # ruff: noqa: B018, SIM115
 import ctypes
+import importlib
 import os
+import pickle
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -71,7 +74,7 @@ def returns_nothing(self, view, nodes):
     return None
 
 
-@kind("cannot be read|raised")
+@kind("returned what was not expected|raised")
 def returns_objects(self, view, nodes):
     return np.array([object()] * len(nodes))
 
@@ -237,3 +240,107 @@ def closes_its_pipes(self, view, nodes):
 @kind("raised KeyboardInterrupt")
 def pretends_a_ctrl_c(self, view, nodes):
     raise KeyboardInterrupt
+
+
+def worker_of():
+    """The worker's own object: nothing in a process is hidden from the code in it."""
+    frame = sys._getframe()
+    while "_tables" not in getattr(frame.f_locals.get("self"), "__dict__", {}):
+        frame = frame.f_back
+    return frame.f_locals["self"]
+
+
+@kind("took too much time of one cycle")
+def eats_the_time_budget(self, view, nodes):
+    time.sleep(0.4)  # less than the deadline, again and again
+    return np.full(len(nodes), 500)
+
+
+@kind("did not answer within")
+def hangs_when_it_is_told_about_nodes(self, view, nodes):
+    worker_of()._tables.define = lambda *arguments: time.sleep(60)
+    return np.full(len(nodes), 500)
+
+
+@kind("does not belong to a question")
+def sends_half_an_answer_and_waits(self, view, nodes):
+    os.write(worker_of()._answers, b"\x01")
+    time.sleep(60)
+
+
+@kind("does not belong to a question|expected 0 to 1000")
+def says_that_its_answer_is_a_gigabyte(self, view, nodes):
+    worker = worker_of()
+    os.write(worker._answers, struct.pack("<QBQ", worker._number, 1, 1 << 30))
+    time.sleep(60)
+
+
+@kind("raised ValueError: an answer of .* is too long|raised .*MemoryError")
+def answers_with_a_gigabyte(self, view, nodes):
+    return np.zeros(1 << 27, np.int64)
+
+
+@kind("returned what was not expected: .* bytes")
+def answers_with_millions_of_empty_lists(self, view, nodes):
+    worker, data = worker_of(), b"\xdd" + struct.pack(">I", 15_000_000) + b"\x90" * 15_000_000
+    worker._answer(2, data)  # 15 MB here, a gigabyte in whoever decodes it
+    time.sleep(60)
+
+
+@kind("returned what was not expected|RecursionError")
+def answers_with_a_deep_nest(self, view, nodes):
+    worker_of()._answer(2, b"\x91" * 4_000 + b"\x90")
+    time.sleep(60)
+
+
+@kind("returned what was not expected")
+def answers_with_an_impossible_shape(self, view, nodes):
+    worker_of()._answer(1, b"\x93\xa3<i8\x91\xcf" + b"\xff" * 8 + b"\xc4\x08" + bytes(8))
+    time.sleep(60)
+
+
+@kind("expected .* integers")
+def answers_with_a_pickle(self, view, nodes):
+    return pickle.dumps(Hostile)
+
+
+@kind("raised RuntimeError: the memory has its size")
+def truncates_the_shared_memory(self, view, nodes):
+    sizes = [ctypes.pythonapi.ftruncate(fd, ctypes.c_long(0)) for fd in range(3, 64)]
+    raise RuntimeError("the memory has its size" if set(sizes) == {-1} else "truncated")
+
+
+@kind("system call")
+def signals_the_parent_through_a_pipe(self, view, nodes):
+    """The kernel signals the owner of a pipe when there is data: F_SETOWN, F_SETSIG and O_ASYNC."""
+    fd = worker_of()._asks
+    for command, value in ((8, os.getppid()), (10, 9), (4, 0o20000)):
+        ctypes.pythonapi.fcntl(fd, command, value)
+    time.sleep(60)
+
+
+@kind("did not answer within|does not belong")
+def answers_and_computes_on(self, view, nodes):
+    worker = worker_of()
+    worker._reply(np.full(len(nodes), 500))
+    while True:
+        pass
+
+
+@kind("raised UnspeakableError, which has no words")
+def raises_what_cannot_be_printed(self, view, nodes):
+    class UnspeakableError(Exception):
+        def __str__(self):
+            raise self
+
+    raise UnspeakableError
+
+
+@kind(r"raised ValueError: \[2J \[31m all is well$")
+def writes_on_the_terminal_of_the_administrator(self, view, nodes):
+    raise ValueError("\x1b[2J\x1b[31m\nall is well\x00")
+
+
+@kind("raised ModuleNotFoundError: plugins import Python's own modules")
+def imports_what_nobody_allowed(self, view, nodes):
+    importlib.import_module("yaml")  # installed for Kaiwo, and in no hash

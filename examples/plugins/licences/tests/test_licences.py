@@ -7,6 +7,10 @@ from kaiwo.plugins.testing import all_nodes, view_of
 LABEL, RESOURCE = Config().maintenance_label, Config().resource
 
 
+def test_there_are_as_many_licences_as_were_bought() -> None:
+    assert Licences(Config(seats=20)).resource((Node("a"),)).floating == {RESOURCE: 20}
+
+
 def test_licensed_work_stays_off_nodes_in_maintenance_and_other_work_does_not() -> None:
     view = view_of([Node("a", extended={RESOURCE: 2}), Node("b", extended={RESOURCE: 2}, labels={LABEL: "true"})])
     licensed, other = Request(1_000, extended=((RESOURCE, 1),)), Request(1_000)

@@ -2,16 +2,13 @@ import numpy as np
 from spread_heat import SpreadHeat
 
 from kaiwo.plugins import Gpu, Node, Request
-from kaiwo.plugins.testing import view_of
+from kaiwo.plugins.testing import Pod, Share, view_of
 
 GPUS = tuple(Gpu(f"gpu-{number}", "MI300X", 196_608) for number in range(4))
 
 
 def ranks(*busy: int) -> list[int]:
     """The ranks of four devices of which these have a tenant."""
-    from kaiwo.model.gpus.gpu import Share
-    from kaiwo.model.workload import Pod
-
     pods = [Pod("a/b", f"p-{at}", "n", devices=(Share(f"gpu-{at}", 1000, 1),)) for at in busy]
     view = view_of([Node("n", gpus=GPUS)], pods=pods)
     return SpreadHeat().allocation(view, Request(gpus=1), 0, np.arange(4)).tolist()

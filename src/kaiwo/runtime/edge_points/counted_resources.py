@@ -19,7 +19,8 @@ from kaiwo.runtime.loop.loop_protocol import LiveLoop
 EVERY_S = 2.0
 MAX_AMOUNT = 10**9
 MAX_RESOURCES = 64
-_NAME = re.compile(r"^[a-z0-9]([a-z0-9.-]{0,200}[a-z0-9])?/[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$")
+_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,200}[a-z0-9])?/[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+_TAKEN = ("kaiwo.ai/", "amd.com/gpu", "nvidia.com/gpu", "nvidia.com/mig", "kubernetes.io/")  # Kaiwo counts these itself
 _NODE_LIMIT = MAX_DOMAINS * 10
 
 
@@ -71,8 +72,10 @@ def wrong_amounts(found: ResourceAmounts, nodes: tuple[Node, ...], others: set[s
         return f"returned {len(names)} resources; {MAX_RESOURCES} is the most"
     reported = {name for node in nodes for name in node.extended}
     for name in names:
-        if not _NAME.match(name):
+        if not _NAME.fullmatch(name):
             return f"returned the resource {name!r:.80}; expected a name such as example.com/licence"
+        if name.startswith(_TAKEN):
+            return f"returned the resource {name}, which is not for plugins"
         if name in reported:
             return f"returned the resource {name}, which nodes report by themselves"
         if name in others or names.count(name) > 1:

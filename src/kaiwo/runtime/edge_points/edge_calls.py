@@ -42,13 +42,18 @@ class EdgeCalls:
             async with asyncio.timeout(self.late_s):
                 answer = await asyncio.to_thread(call_for_value, plugin.name, method, wanted, *arguments)
         except PluginFaultError as fault:
-            await self.set_aside(plugin.name, f"{point}: {fault.detail}")
+            await self._blame(plugin, point, fault.detail)
             return None
         except TimeoutError:
-            await self.set_aside(plugin.name, f"{point}: did not answer within {self.late_s:g} s")
+            await self._blame(plugin, point, f"did not answer within {self.late_s:g} s")
             return None
         self._plugins.add_cost(plugin.name, (time.perf_counter_ns() - began) // 1000)
         return answer
+
+    async def _blame(self, plugin: Plugin, point: str, why: str) -> None:
+        """Unless it was stopped or replaced while it was asked: the next one must not fall for it."""
+        if any(each is plugin for each in self.active_at(point)):
+            await self.set_aside(plugin.name, f"{point}: {why}")
 
     async def set_aside(self, name: str, why: str) -> None:
         await self._ask(lambda _: self._plugins.set_aside([(name, why)]))

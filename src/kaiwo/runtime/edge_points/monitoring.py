@@ -27,7 +27,7 @@ EVERY_S = 10.0
 MAX_BYTES = 16 << 20  # of one file
 MAX_TEXT = 1 << 20  # of one answer
 MAX_METRICS, MAX_SUBJECT = 1_000, 200
-_METRIC = re.compile(r"^[a-z][a-z0-9_]{0,62}$")
+_METRIC = re.compile(r"[a-z][a-z0-9_]{0,62}")
 
 
 class SampledLoop(Protocol):
@@ -140,12 +140,12 @@ def wrong_metrics(told: Sequence[Metric]) -> str:
         return f"returned {len(told):,} numbers; {MAX_METRICS:,} is the most"
     seen = set()
     for each in told:
-        if not _METRIC.match(each.name):
+        if not _METRIC.fullmatch(each.name):
             return f"returned the name {each.name!r:.80}; use lower-case letters, digits and '_'"
         if not math.isfinite(each.value):
             return f"returned {each.value} as {each.name}; expected a number"
-        if len(each.subject) > MAX_SUBJECT:
-            return f"returned a subject of {len(each.subject):,} characters for {each.name}"
+        if len(each.subject) > MAX_SUBJECT or not each.subject.isprintable():
+            return f"returned a subject for {each.name} that is too long or not printable"
         if (each.name, each.subject) in seen:
             return f"returned {each.name} twice for {each.subject!r:.80}"
         seen.add((each.name, each.subject))

@@ -7,17 +7,20 @@ the opinion of a plugin that fails.
 import re
 from typing import NamedTuple
 
+from kaiwo.plugins.builtin import SWITCHED
 from kaiwo.plugins.contract import Plugin
 from kaiwo.plugins.edge_contract import StartPlacement, Verdict
+from kaiwo.plugins.guarded_calls import one_line
 from kaiwo.runtime.edge_points.edge_calls import EdgeCalls
 from kaiwo.runtime.loop.start_gate import GateAnswer, PluginRefusal
 
 MAX_WHY = 300
 MAX_AGAIN_S = 86_400
 MAX_KEYS, MAX_VALUE = 32, 1_024
-_KEY = re.compile(r"^([a-z0-9]([a-z0-9.-]{0,200}[a-z0-9])?)/[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$")
+_KEY = re.compile(r"([a-z0-9]([a-z0-9.-]{0,200}[a-z0-9])?)/[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+OWN_KEYS = "placement.kaiwo.ai"  # for Kaiwo's own plugins
 # Keys of these mean something to Kaiwo or to Kubernetes.
-_TAKEN = re.compile(r"^(kaiwo\.ai|kaiwo\.silogen\.ai|(.*\.)?kubernetes\.io|(.*\.)?k8s\.io)$")
+_TAKEN = re.compile(r"((.*\.)?kaiwo\.ai|kaiwo\.silogen\.ai|(.*\.)?kubernetes\.io|(.*\.)?k8s\.io)")
 
 
 class _Reserved(NamedTuple):
@@ -70,7 +73,9 @@ class PluginStartGate:
             await self._calls.set_aside(plugin.name, why)
             return {}
         return {
-            each.workload: PluginRefusal(plugin.name, _one_line(verdict.why), verdict.again_s)
+            each.workload: PluginRefusal(
+                plugin.name, one_line(verdict.why, MAX_WHY) or "it gives no reason", verdict.again_s
+            )
             for each, verdict in zip(placements, verdicts, strict=True)
             if verdict.why
         }
@@ -88,7 +93,7 @@ class PluginStartGate:
             given = await self._calls.call(plugin, "bind", list[dict[str, str]], placements)
             if given is None:
                 continue
-            if why := _wrong_annotations(given, len(placements)):
+            if why := wrong_annotations(given, len(placements), is_own=isinstance(plugin, SWITCHED)):
                 await self._calls.set_aside(plugin.name, f"bind: {why}")
                 continue
             for placement, new in zip(placements, given, strict=True):
@@ -96,21 +101,17 @@ class PluginStartGate:
         return {name: new for name, new in found.items() if new}
 
 
-def _one_line(why: str) -> str:
-    return " ".join(why[:MAX_WHY].split()) or "it gives no reason"
-
-
-def _wrong_annotations(given: list[dict[str, str]], placements: int) -> str:
+def wrong_annotations(given: list[dict[str, str]], placements: int, is_own: bool) -> str:
     if len(given) != placements:
         return f"returned {len(given)} answers for {placements} placements"
     for each in given:
         if len(each) > MAX_KEYS:
             return f"returned {len(each)} keys; {MAX_KEYS} is the most"
         for key, value in each.items():
-            match = _KEY.match(key)
+            match = _KEY.fullmatch(key)
             if match is None:
                 return f"returned the key {key!r:.80}; expected one such as example.com/seat"
-            if _TAKEN.match(match[1]):
+            if _TAKEN.fullmatch(match[1]) and not (is_own and match[1] == OWN_KEYS):
                 return f"returned the key {key!r:.80}, which is not for plugins"
             if len(value) > MAX_VALUE or not value.isprintable():
                 return f"returned a value of {key!r:.80} that is too long or not printable"

@@ -6,7 +6,7 @@ cycle, and for one queue again after ASK_TURNS of its turns; an allocation and a
 pods. The counts depend on the snapshot alone, never on a clock, so a plan can be decided again.
 """
 
-import threading
+import time
 import weakref
 from typing import Any
 
@@ -21,12 +21,14 @@ from kaiwo.plugins.contract import DomainTable, ReplicaNeed, VictimTable
 from kaiwo.plugins.edge_contract import MonitoringSample, Notice, StartPlacement
 from kaiwo.plugins.guarded_calls import PluginFaultError
 from kaiwo.runtime.plugin_worker import messages
-from kaiwo.runtime.plugin_worker.worker_process import WorkerProcess
+from kaiwo.runtime.plugin_worker.worker_process import WorkerProcess, waited_ns
 from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows
 from kaiwo.snapshot.view import View
 
 ASK_EVERY = 512  # changes of the nodes
 ASK_TURNS = 64
+QUESTION_US = 1_000  # what an answer may cost, again and again
+ARRIVALS_S = 1.0  # workloads that arrive without such a pause are counted together
 MAX_KNOWN = 4_096  # requests whose `applies` is remembered
 
 
@@ -45,6 +47,15 @@ class _Memory:
     def __init__(self) -> None:
         self.batches: dict[tuple[str, Request], _Batch] = {}
         self.queue_keys: dict[int, tuple[tuple[int, ...], int]] = {}  # by queue: the key, and the turns since
+
+
+class _Account:
+    """How much longer than QUESTION_US each the answers took in one cycle, or for workloads that arrived together."""
+
+    __slots__ = ("excess_us", "last_s", "waited_ns")
+
+    def __init__(self, waited_ns: int) -> None:
+        self.excess_us, self.waited_ns, self.last_s = 0, waited_ns, 0.0
 
 
 class _Defined:
@@ -75,21 +86,22 @@ class ConfinedPlugin:
         self._defined: _Defined | None = None  # None: the worker knows nothing yet
         self._sent: dict[str, object] = {}  # nodes that the worker knows, by name
         self._sent_queues: object = None
-        self._applies: dict[Request, bool] = {}
-        self._lock = threading.Lock()
+        self._known_applies: dict[Request, bool] = {}
+        self._arrivals = _Account(0)
         for field, value in worker.loaded.declared.items():
             setattr(self, field, _declared(field, value))
         for point in worker.loaded.points:
             setattr(self, point, getattr(self, f"_{point}"))
-        if worker.loaded.has_applies:
-            self.applies = self._ask_applies
-        if worker.loaded.has_unreserve:
-            self.unreserve = self._unreserve
+        for method in worker.loaded.methods:
+            setattr(self, method, getattr(self, f"_{method}"))
         if "queue_order" in worker.loaded.points:
             self.queue_order_of = self._queue_order_of
 
     def _new_memory(self) -> _Memory:
         return _Memory()
+
+    def _new_account(self, view: View) -> _Account:
+        return _Account(waited_ns(self.worker.pid))
 
     def _filter(self, view: View, want: Request, nodes: Rows) -> BoolArray:
         return self._batched("filter", view, want, nodes)
@@ -144,8 +156,8 @@ class ConfinedPlugin:
         return key
 
     def _workload_order(self, workload: Workload, policy: Policy) -> tuple[int, ...]:
-        answer = self._ask("workload_order", None, {}, workload=workload, policy=policy)
-        return tuple(answer) if isinstance(answer, list) else answer
+        key: tuple[int, ...] = self._ask("workload_order", None, {}, workload=workload, policy=policy)
+        return key
 
     def _victim_filter(self, view: View, victims: VictimTable, policy: Policy) -> BoolArray:
         numbers = (victims.priority, victims.gpu_milli, victims.since_s, victims.ends_s, victims.lost_gpu_s)
@@ -201,14 +213,23 @@ class ConfinedPlugin:
     def _notification(self, notice: Notice) -> Any:
         return self._ask("notification", None, {}, notice=notice)
 
-    def _ask_applies(self, want: Request) -> bool:
+    def _applies(self, want: Request) -> bool:
         """A pure plugin gives equal requests equal answers."""
-        known = self._applies.get(want)
+        known = self._known_applies.get(want)
         if known is None:
-            if len(self._applies) >= MAX_KNOWN:
-                self._applies.clear()
-            known = self._applies[want] = bool(self._ask("applies", None, {}, want=want))
+            if len(self._known_applies) >= MAX_KNOWN:
+                self._known_applies.clear()
+            known = self._known_applies[want] = bool(self._ask("applies", None, {}, want=want))
         return known
+
+    def _gpu_applies(self, view: View, want: Request) -> bool:
+        """Asked as often as a score: it may depend on the view."""
+        known = view.own(self._new_memory).batches
+        batch = known.get(("gpu_applies", want))
+        if batch is None or view.clock - batch.clock >= ASK_EVERY:
+            answer = bool(self._ask("gpu_applies", view, self._amounts(view), want=want))
+            batch = known["gpu_applies", want] = _Batch(answer, view.clock)
+        return bool(batch.answer)
 
     def _amounts(self, view: View) -> dict[str, Any]:
         return {
@@ -218,13 +239,40 @@ class ConfinedPlugin:
 
     def _ask(self, point: str, view: View | None, arrays: dict[str, Any], **more: Any) -> Any:
         """One question at a time: cycles, arriving workloads and sinks are asked about on different threads."""
-        with self._lock:
+        with self.worker.lock:
             self.worker.check()
             if view is not None:
                 self._define(view)
                 more |= {"now_s": view.now_s, "clock": view.clock}
             places = self.worker.put(arrays)
-            return self.worker.ask(messages.Ask(self.worker.next_number(), point, places, **more))
+            account, began_s = self._account(point, view), time.monotonic()
+            answer = self.worker.ask(messages.Ask(self.worker.next_number(), point, places, **more))
+            if account is not None:
+                self._charge(account, time.monotonic(), began_s)
+            return answer
+
+    def _account(self, point: str, view: View | None) -> _Account | None:
+        """Of this cycle, or of the workloads that arrive; None: nobody waits for this answer."""
+        if view is not None:
+            return view.once(self._new_account)
+        if point != "workload_order":
+            return None
+        if time.monotonic() - self._arrivals.last_s > ARRIVALS_S:
+            self._arrivals = _Account(waited_ns(self.worker.pid))
+        return self._arrivals
+
+    def _charge(self, account: _Account, now_s: float, began_s: float) -> None:
+        """Many answers just within the deadline would take a cycle as long as one that never comes: beyond QUESTION_US
+        each, all answers of a cycle together have one deadline."""
+        account.last_s = now_s
+        account.excess_us = max(0, account.excess_us + round((now_s - began_s) * 1e6) - QUESTION_US)
+        most_us = self.worker.deadline_ms * 1000
+        if account.excess_us <= most_us:
+            return
+        late_us = (waited_ns(self.worker.pid) - account.waited_ns) // 1000  # a busy machine is not a plugin's fault
+        if account.excess_us - late_us > most_us:
+            most = f"{self.worker.deadline_ms} ms beyond 1 ms for each answer"
+            raise self.worker.stop(f"took too much time of one cycle: more than {most}")
 
     def _define(self, view: View) -> None:
         """Tell the worker which nodes and queues are new, if any: most questions find it up to date."""

@@ -30,12 +30,12 @@ _COMMON_KILL = {"clone3": 435, "pidfd_open": 434, "pidfd_getfd": 438, "pidfd_sen
 # The system calls that a loaded interpreter needs to compute, and to import modules from the allowed folders.
 _ALLOWED = {
     "x86_64": (
-        0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 19, 20, 21, 23, 24, 25, 26, 27, 28, 32, 35, 39,
-        60, 63, 72, 78, 79, 89, 96, 98, 99, 100, 102, 104, 107, 108, 110, 131, 186, 201, 202, 204, 217, 218, 228, 229,
+        0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 17, 19, 20, 21, 23, 24, 25, 26, 27, 28, 32, 35, 39,
+        60, 63, 78, 79, 89, 96, 98, 99, 100, 102, 104, 107, 108, 110, 131, 186, 201, 202, 204, 217, 218, 228, 229,
         230, 231, 257, 262, 267, 269, 270, 271, 273, 274, 318, 324, 332, 334, 437, 439,
     ),
     "aarch64": (
-        17, 23, 25, 29, 48, 56, 57, 61, 62, 63, 64, 65, 66, 67, 72, 73, 78, 79, 80, 93, 94, 96, 98, 99, 100, 101, 113,
+        17, 23, 48, 56, 57, 61, 62, 63, 64, 65, 66, 67, 72, 73, 78, 79, 80, 93, 94, 96, 98, 99, 100, 101, 113,
         114, 115, 123, 124, 132, 134, 135, 139, 153, 160, 165, 169, 172, 173, 174, 175, 176, 177, 178, 179, 214, 215,
         216, 222, 226, 227, 232, 233, 278, 283, 291, 293, 437, 439,
     ),
@@ -45,9 +45,21 @@ _KILLED = {
     "x86_64": (41, 42, 43, 44, 46, 49, 50, 53, 56, 57, 58, 59, 62, 101, 129, 200, 234, 288, 297, 310, 311, 322),
     "aarch64": (198, 199, 200, 201, 202, 203, 206, 211, 117, 129, 130, 131, 138, 220, 221, 240, 242, 270, 271, 281),
 }
+# Calls that depend on their second argument: by machine the number, and what is allowed and what kills.
+# fcntl can tell the kernel to signal any process when a pipe has data (F_SETFL with O_ASYNC, F_SETOWN, F_SETSIG): only
+# the newest Landlock would stop that. What is left looks at a descriptor, or copies it.
+F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETOWN, F_SETSIG, F_SETOWN_EX = 0, 1, 2, 3, 8, 10, 15
+F_DUPFD_CLOEXEC, F_GET_SEALS = 1030, 1034
+FIONCLEX, FIOCLEX, TCGETS = 0x5450, 0x5451, 0x5401
+_BY_ARGUMENT = (
+    ({"x86_64": 72, "aarch64": 25},
+     (F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_DUPFD_CLOEXEC, F_GET_SEALS), (F_SETOWN, F_SETSIG, F_SETOWN_EX)),
+    ({"x86_64": 16, "aarch64": 29}, (FIONCLEX, FIOCLEX, TCGETS), ()),
+)  # fmt: skip
 _ARCHITECTURE = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _CAPSET = {"x86_64": 126, "aarch64": 91}
 _X32 = 0x40000000
+SECOND_ARGUMENT = 24  # its lower half, in the data that a filter sees; the kernel looks at no more of these commands
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
@@ -159,7 +171,8 @@ def _filter_system_calls() -> None:
 
 
 def filter_program(machine: str) -> bytes:
-    """A BPF program over the number of the call: some are allowed, some kill, and all others are refused (EPERM)."""
+    """A BPF program over the number of the call, and of some the second argument: some are allowed, some kill, and all
+    others are refused (EPERM)."""
     load, jump_equal, jump_at_least, answer = 0x20, 0x15, 0x35, 0x06
     killed = (*_KILLED[machine], *_COMMON_KILL.values())
     lines = [
@@ -172,5 +185,12 @@ def filter_program(machine: str) -> bytes:
     ]
     for number, verdict in (*((each, ALLOW) for each in _ALLOWED[machine]), *((each, KILL) for each in killed)):
         lines += [(jump_equal, 0, 1, number), (answer, 0, 0, verdict)]
+    for numbers, allowed, deadly in _BY_ARGUMENT:
+        rules = (*((each, ALLOW) for each in allowed), *((each, KILL) for each in deadly))
+        inner = [(load, 0, 0, SECOND_ARGUMENT)]
+        for value, verdict in rules:
+            inner += [(jump_equal, 0, 1, value), (answer, 0, 0, verdict)]
+        inner.append((answer, 0, 0, REFUSE))  # the number is no longer loaded: this call ends here
+        lines += [(jump_equal, 0, len(inner), numbers[machine]), *inner]
     lines.append((answer, 0, 0, REFUSE))
     return b"".join(struct.pack("<HBBI", *line) for line in lines)

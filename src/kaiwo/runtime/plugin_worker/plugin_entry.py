@@ -16,6 +16,7 @@ from kaiwo.runtime.plugin_worker.worker_process import CallCosts, WorkerProcess
 
 ACTIVE, DISABLED, SET_ASIDE, NOT_ALLOWED, REFUSED = "active", "disabled", "set-aside", "not-allowed", "refused"
 BUILT_IN = "built-in"
+NOT_LISTED = (DISABLED, "list it in the file of --plugins to use it")
 
 
 class PluginStatus(msgspec.Struct, frozen=True):
@@ -68,11 +69,30 @@ class PluginEntry:
     def worker(self) -> WorkerProcess | None:
         return self.plugin.worker if isinstance(self.plugin, ConfinedPlugin) else None
 
+    def successor(self, setting: PluginSetting | None, found: FoundPlugin | None) -> "PluginEntry":
+        """The same plugin as it is to become: other files or another configuration."""
+        other = PluginEntry(self.name)
+        other.built_in, other.setting, other.found = self.built_in, setting, found
+        other.faults, other.last_fault, other.last_fault_s = self.faults, self.last_fault, self.last_fault_s
+        return other
+
     def close(self) -> None:
         if self.worker is not None:
             self.costs.add_all(self.worker.costs)
             self.worker.close()
         self.plugin = None
+
+
+def own_entry(plugin: type) -> PluginEntry:
+    """One of Kaiwo's own that an administrator can switch on."""
+    entry = PluginEntry(plugin.name)  # type: ignore[attr-defined]
+    entry.built_in = plugin
+    entry.state, entry.detail = NOT_LISTED
+    return entry
+
+
+def own_manifest(entry: PluginEntry) -> PluginManifest:
+    return PluginManifest(entry.name, "1", entry.kinds, "kaiwo:none")
 
 
 def version_of(manifest: PluginManifest, sha256: str, config: dict[str, Any]) -> str:

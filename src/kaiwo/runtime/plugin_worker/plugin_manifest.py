@@ -20,9 +20,11 @@ from kaiwo.plugins.registry import ALL_POINTS
 
 MANIFEST = "kaiwo-plugin.toml"
 MAX_BYTES = 64 << 10
-NAME = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
-_OBJECT = re.compile(r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$")
-_BOUND = re.compile(r"^(>=|<=|==|!=|>|<)\s*(\d+(?:\.\d+)*)$")
+NAME = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"  # of the whole name; ASCII only, so that no two look alike
+MAX_DESCRIPTION, MAX_DEPENDENCIES = 300, 50
+_VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+_-]{0,59}")  # it is shown to people, and a part of the journal
+_OBJECT = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
+_BOUND = re.compile(r"(>=|<=|==|!=|>|<)\s*(\d{1,9}(?:\.\d{1,9}){0,7})", re.ASCII)
 
 
 class PluginManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -41,18 +43,22 @@ def read_manifest(text: bytes, where: str) -> PluginManifest:
         raise PluginError(f"{where} is longer than {MAX_BYTES:,} bytes; a manifest is a few lines")
     try:
         found = msgspec.convert(tomllib.loads(text.decode()), PluginManifest)
-    except (ValueError, msgspec.ValidationError) as error:
+    except (ValueError, RecursionError) as error:
         raise PluginError(f"{where} is not a manifest: {error}; docs/plugins.md has an example") from error
-    if not re.match(NAME, found.name):
+    if not re.fullmatch(NAME, found.name):
         raise PluginError(f"{where}: name is {found.name!r:.80}; use lower-case letters, digits and '-'")
-    if not _OBJECT.match(found.object):
+    if not _OBJECT.fullmatch(found.object):
         raise PluginError(f"{where}: object is {found.object!r:.80}; write it as module:Class")
     unknown = [kind for kind in found.kinds if kind not in ALL_POINTS]
     if unknown or not found.kinds:
         wrong = f"names the kind {unknown[0]!r:.40}" if unknown else "names no kind"
         raise PluginError(f"{where} {wrong}; there are: {', '.join(ALL_POINTS)}")
-    if not found.version:
-        raise PluginError(f'{where} has an empty version; write one such as "1.0.0"')
+    if not _VERSION.fullmatch(found.version):
+        raise PluginError(f'{where}: version is {found.version!r:.80}; write one such as "1.0.0"')
+    if len(found.description) > MAX_DESCRIPTION or not found.description.isprintable():
+        raise PluginError(f"{where} has a description that is not one line of at most {MAX_DESCRIPTION} characters")
+    if len(found.dependencies) > MAX_DEPENDENCIES:
+        raise PluginError(f"{where} has {len(found.dependencies)} dependencies; {MAX_DEPENDENCIES} is the most")
     _bounds(found.kaiwo, where)
     return found
 
@@ -114,7 +120,7 @@ def dependents(name: str, manifests: Iterable[PluginManifest]) -> list[str]:
 def _bounds(text: str, where: str) -> list[tuple[str, str]]:
     found = []
     for part in filter(None, (each.strip() for each in text.split(","))):
-        match = _BOUND.match(part)
+        match = _BOUND.fullmatch(part)
         if match is None:
             raise PluginError(f'{where}: kaiwo is {text!r:.60}; write a version range such as ">=0.1,<2"')
         found.append((match[1], match[2]))

@@ -28,16 +28,19 @@ from kaiwo.runtime.plugin_worker.plugin_entry import (
     BUILT_IN,
     DISABLED,
     NOT_ALLOWED,
+    NOT_LISTED,
     REFUSED,
     SET_ASIDE,
     PluginEntry,
     PluginStatus,
     check_kinds,
+    own_entry,
+    own_manifest,
     status_of,
     version_of,
 )
-from kaiwo.runtime.plugin_worker.plugin_files import installed_plugins, plugin_in, read_files
-from kaiwo.runtime.plugin_worker.plugin_manifest import PluginManifest, dependents, fits_version, load_order
+from kaiwo.runtime.plugin_worker.plugin_files import FoundPlugin, installed_plugins, plugin_in, read_files
+from kaiwo.runtime.plugin_worker.plugin_manifest import dependents, fits_version, load_order
 from kaiwo.runtime.plugin_worker.plugin_object import make_own
 from kaiwo.runtime.plugin_worker.plugin_settings import PluginSetting, read_plugin_settings
 from kaiwo.runtime.plugin_worker.trusted_plugin import load_trusted
@@ -46,7 +49,6 @@ from kaiwo.snapshot.cluster_state import ClusterState
 
 T = TypeVar("T")
 FOLDER = "plugins"  # in KAIWO_HOME: copies of the files that were hashed
-_NOT_LISTED = (DISABLED, "list it in the file of --plugins to use it")
 
 
 class Asks(Protocol):
@@ -70,11 +72,14 @@ class PluginSet:
         self._home, self._path = Path(home), path
         self._builtin = builtin_registry().plugins
         self.registry: Registry = builtin_registry()
-        self._entries: dict[str, PluginEntry] = {plugin.name: _own_entry(plugin) for plugin in SWITCHED}
+        self._entries: dict[str, PluginEntry] = {plugin.name: own_entry(plugin) for plugin in SWITCHED}
         self._order: list[str] = []
+        self._settings: dict[str, PluginSetting] = {}  # what the file allows
+        self._installed: dict[str, FoundPlugin] = {}
         self.problems: list[str] = []  # with packages that announce plugins
-        self._faults: deque[tuple[str, str]] = deque()
+        self._faults: deque[tuple[PluginEntry, WorkerProcess | None, str]] = deque()
         self.on_set_aside: Callable[[str, str], None] = lambda name, detail: None
+        self._one_change = asyncio.Lock()  # two at once would leave a worker that nobody knows
         # One thread starts all workers: each worker is killed when the thread that started it ends.
         self._thread = ThreadPoolExecutor(1, "kaiwo-plugins")
 
@@ -86,7 +91,6 @@ class PluginSet:
         if not self._path:
             return
         self._read()
-        self.registry.expect(name for name, entry in self._entries.items() if entry.setting is not None)
         for name in self._order:
             entry = self._entries[name]
             if entry.setting is not None and entry.setting.enabled and entry.state != REFUSED:
@@ -111,39 +115,70 @@ class PluginSet:
 
     async def enable(self, name: str, ask: Asks) -> PluginStatus:
         """Start a plugin that is disabled, refused or set aside."""
-        entry = self._foreign(name)
-        if entry.state != ACTIVE:
-            self._check_live(entry)
-            await self._on_thread(self._start_again, entry)
-            await ask(lambda _: self._publish())
-            emit("plugin-enabled", plugin=name)
-        return self.status(name)
+        async with self._one_change:
+            entry = self._foreign(name)
+            if entry.state != ACTIVE:
+                self._check_live(entry)
+                await self._on_thread(self._start_again, entry)
+                await ask(lambda _: self._publish())
+                emit("plugin-enabled", plugin=name)
+            return self.status(name)
 
     async def disable(self, name: str, ask: Asks) -> PluginStatus:
-        entry = self._foreign(name)
-        if entry.state == ACTIVE:
-            self._check_live(entry)
-            needed_by = [each for each in self._dependents(name) if self._entries[each].state == ACTIVE]
-            if needed_by:
-                raise RefusedError(f"'{name}' is needed by {', '.join(needed_by)}; disable that first")
-        await ask(lambda _: self._take_out(entry, DISABLED, "an administrator disabled it"))
-        emit("plugin-disabled", plugin=name)
-        return self.status(name)
+        async with self._one_change:
+            entry = self._foreign(name)
+            if entry.state == ACTIVE:
+                self._check_live(entry)
+                needed_by = [each for each in self._dependents(name) if self._entries[each].state == ACTIVE]
+                if needed_by:
+                    raise RefusedError(f"'{name}' is needed by {', '.join(needed_by)}; disable that first")
+            await ask(lambda _: self._take_out(entry, DISABLED, "an administrator disabled it"))
+            emit("plugin-disabled", plugin=name)
+            return self.status(name)
 
     async def reload(self, name: str, ask: Asks) -> PluginStatus:
-        """Read the administrator's file and the plugin's files again, and start what they are now."""
-        if not self._path:
-            raise RefusedError("Kaiwo runs without plugins; start it with --plugins FILE")
-        before = self._entries.get(name)
-        if before is not None and before.state == ACTIVE:
-            self._check_live(before)
-            await ask(lambda _: self._take_out(before, DISABLED, "it is being reloaded"))
+        """Read the administrator's file and the plugin's files again, and start what they are now.
+
+        The plugin takes part as it was until the new one is ready; when that cannot be used, it stays, if the file
+        still allows it.
+        """
+        async with self._one_change:
+            if not self._path:
+                raise RefusedError("Kaiwo runs without plugins; start it with --plugins FILE")
+            before = self._entries.get(name)
+            if before is None or before.state != ACTIVE:
+                await self._on_thread(self._read)
+                entry = self._foreign(name)
+                await self._on_thread(self._start_again, entry)
+                await ask(lambda _: self._publish())
+            else:
+                self._check_live(before)
+                entry = await self._replace(before, ask)
+            emit("plugin-reloaded", plugin=name, sha256=entry.sha256)
+            return self.status(name)
+
+    async def _replace(self, before: PluginEntry, ask: Asks) -> PluginEntry:
         await self._on_thread(self._read)
-        entry = self._foreign(name)
-        await self._on_thread(self._start_again, entry)
-        await ask(lambda _: self._publish())
-        emit("plugin-reloaded", plugin=name, sha256=entry.sha256)
-        return self.status(name)
+        entry = before.successor(self._settings.get(before.name), self._installed.get(before.name))
+        try:
+            await self._on_thread(self._start_anew, entry)
+        except RefusedError as error:
+            if entry.setting is not None and entry.setting.sha256 in ("", before.sha256):
+                raise RefusedError(f"{error}; it goes on as it was") from error
+            await ask(lambda _: self._drop(before, entry.state, entry.detail))
+            raise
+        await ask(lambda _: self._swap(before, entry))
+        return entry
+
+    def _start_anew(self, entry: PluginEntry) -> None:
+        self._refuse_or(entry, partial(self._examine, entry))
+        self._start_again(entry)
+
+    def _swap(self, before: PluginEntry, entry: PluginEntry) -> None:
+        before.close()
+        entry.costs.add_all(before.costs)
+        self._entries[entry.name] = entry
+        self._publish()
 
     async def run(self, live: WatchedLoop) -> None:
         """Set aside what misbehaved in the last cycle."""
@@ -186,28 +221,46 @@ class PluginSet:
             self._take_out(entry, SET_ASIDE, detail)
             emit("plugin-set-aside", level="error", plugin=name, detail=detail)
             self.on_set_aside(name, detail)
-            for other in self._dependents(name):
-                if self._entries[other].state == ACTIVE:
-                    self._take_out(self._entries[other], SET_ASIDE, f"it needs '{name}', which was set aside")
+            self._drop_dependents(name)
+
+    def _drop(self, entry: PluginEntry, state: str, detail: str) -> None:
+        self._take_out(entry, state, detail)
+        self._drop_dependents(entry.name)
+
+    def _drop_dependents(self, name: str) -> None:
+        for other in self._dependents(name):
+            if self._entries[other].state == ACTIVE:
+                self._take_out(
+                    self._entries[other], SET_ASIDE, f"it needs '{name}', which is {self._entries[name].state}"
+                )
+
+    def _on_fault(self, entry: PluginEntry, worker: WorkerProcess | None, detail: str) -> None:
+        """On any thread. Only the worker that answers now is blamed: not one that an administrator replaced since."""
+        self._faults.append((entry, worker, detail))
 
     def _new_faults(self, notes: Sequence[Note]) -> list[tuple[str, str]]:
         found = [(note.subject, note.detail) for note in notes if note.code == "plugin-set-aside"]
         while self._faults:
-            found.append(self._faults.popleft())
+            entry, worker, detail = self._faults.popleft()
+            if self._entries.get(entry.name) is entry and entry.worker is worker:
+                found.append((entry.name, detail))
         return [each for each in found if each[0] in self._entries and self._entries[each[0]].state == ACTIVE]
 
     def _read(self) -> None:
         """What is installed and what the file allows. Plugins that are active stay as they are."""
-        settings = {each.name: each for each in read_plugin_settings(self._path)}
+        settings = self._settings = {each.name: each for each in read_plugin_settings(self._path)}
         found, self.problems = installed_plugins()
-        by_name = {each.manifest.name: each for each in found}
+        by_name = self._installed = {each.manifest.name: each for each in found}
         for name in sorted({*by_name, *settings, *self._entries}):
             entry = self._entries.setdefault(name, PluginEntry(name))
             if entry.state != ACTIVE:
                 entry.setting, entry.found = settings.get(name), by_name.get(name)
                 if entry.built_in is None and entry.setting is None and entry.found is None:
                     continue
+                before = entry.state, entry.detail
                 self._refuse_or(entry, partial(self._examine, entry))
+                if before[0] in (SET_ASIDE, DISABLED) and entry.state == DISABLED and before[1]:
+                    entry.state, entry.detail = before  # people read why, until someone enables it
         for name in [name for name, entry in self._entries.items() if name not in {*by_name, *settings}]:
             if self._entries[name].state != ACTIVE and self._entries[name].built_in is None:
                 del self._entries[name]
@@ -226,7 +279,7 @@ class PluginSet:
         if entry.built_in is not None:
             if setting is not None and (setting.path or setting.sha256):
                 raise PluginError("it comes with Kaiwo; leave out its path and its sha256")
-            entry.state, entry.detail = (DISABLED, "") if setting is not None else _NOT_LISTED
+            entry.state, entry.detail = (DISABLED, "") if setting is not None else NOT_LISTED
             return
         if setting is not None and not setting.sha256:
             raise PluginError(f"{self._path} has no sha256 for it; `kaiwo plugins check` prints that of its files")
@@ -236,7 +289,10 @@ class PluginSet:
                 raise PluginError(f"{setting.path} has the plugin '{entry.found.manifest.name}', not '{entry.name}'")
         if entry.found is None:
             raise PluginError("it is not installed; install its package, or give its folder as `path`")
-        entry.sha256 = read_files(entry.found).sha256
+        files = read_files(entry.found)
+        entry.sha256, entry.found = files.sha256, entry.found._replace(manifest=files.manifest)
+        if entry.found.manifest.name != entry.name:
+            raise PluginError(f"its manifest says '{entry.found.manifest.name}' now")
         if setting is None:
             entry.state, entry.detail = NOT_ALLOWED, f"allow it with its name and sha256 in {self._path}"
             return
@@ -275,13 +331,14 @@ class PluginSet:
             entry.state, entry.detail = ACTIVE, ""
             return
         assert found is not None
-        for other in found.manifest.dependencies:
-            if self._entries[other].state != ACTIVE:
-                raise PluginError(f"it needs '{other}', which is not active")
         files = read_files(found)
         entry.sha256 = files.sha256
         if entry.sha256 != setting.sha256:
             raise PluginError(f"its files have the sha256 {entry.sha256}, which {self._path} does not allow")
+        entry.found = found = found._replace(manifest=files.manifest)  # the one that the hash covers
+        for other in found.manifest.dependencies:
+            if other not in self._entries or self._entries[other].state != ACTIVE:
+                raise PluginError(f"it needs '{other}', which is not active")
         staged = (self._home / FOLDER / f"{entry.name}-{entry.sha256[:12]}").absolute()
         files.write(staged)
         manifest, version = found.manifest, version_of(found.manifest, entry.sha256, setting.config)
@@ -289,11 +346,12 @@ class PluginSet:
         plugin: Plugin
         entry.grade = ""
         if setting.run == "trusted":
-            plugin = load_trusted(load, version, entry.costs)
+            plugin = load_trusted(load, version, entry.costs, setting.deadline_ms, partial(self._on_fault, entry, None))
         else:
-            worker = WorkerProcess(load, setting.deadline_ms, lambda name, detail: self._faults.append((name, detail)))
+            worker = WorkerProcess(load, setting.deadline_ms)
+            worker.on_fault = partial(self._on_fault, entry, worker)
             plugin = ConfinedPlugin(entry.name, version, worker)
-            entry.grade = worker.loaded.grade.words
+            entry.grade = worker.grade.words
         entry.plugin = plugin
         try:
             check_kinds(manifest, check_plugin(plugin))
@@ -318,6 +376,7 @@ class PluginSet:
 
     def _publish(self) -> None:
         """Strangers' plugins come first: of two orders, the first counts most, and ours is the default."""
+        self.registry.expect(self._settings)
         active = [plugin for plugin in self._active() if check_plugin(plugin) & set(POINTS)]
         self.registry.replace_all((*active, *self._builtin))
 
@@ -352,14 +411,3 @@ class PluginSet:
         except ConfigError:
             self.close()
             raise
-
-
-def _own_entry(plugin: type) -> PluginEntry:
-    entry = PluginEntry(plugin.name)  # type: ignore[attr-defined]
-    entry.built_in = plugin
-    entry.state, entry.detail = _NOT_LISTED
-    return entry
-
-
-def own_manifest(entry: PluginEntry) -> PluginManifest:
-    return PluginManifest(entry.name, "1", entry.kinds, "kaiwo:none")

@@ -24,7 +24,7 @@ from kaiwo.runtime.plugin_worker.confinement import MEMORY_MIB
 from kaiwo.runtime.plugin_worker.plugin_manifest import NAME
 
 DEADLINE_MS = 100
-_SHA256 = re.compile(r"^[0-9a-f]{64}$")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 class PluginSetting(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -68,9 +68,9 @@ def read_plugin_settings(path: str) -> tuple[PluginSetting, ...]:
 
 def _check(setting: PluginSetting, path: str) -> None:
     where = f"{path}: plugin '{setting.name}'"
-    if not re.match(NAME, setting.name):
+    if not re.fullmatch(NAME, setting.name):
         raise ConfigError(f"{path}: a plugin is called {setting.name!r:.80}; use lower-case letters, digits and '-'")
-    if setting.sha256 and not _SHA256.match(setting.sha256):
+    if setting.sha256 and not _SHA256.fullmatch(setting.sha256):
         raise ConfigError(f"{where} has no valid sha256; `kaiwo plugins check` prints that of a plugin's files")
     if setting.path and not Path(setting.path).is_absolute():
         raise ConfigError(f"{where} has the path {setting.path!r:.80}; write an absolute one")

@@ -220,7 +220,7 @@ _IN_TESTS = (
 
 def write_project(name: str, kind: str, folder: Path) -> list[Path]:
     """The files that were written. Refuses to write over anything."""
-    if not re.match(NAME, name):
+    if not re.fullmatch(NAME, name):
         raise ConfigError(f"a plugin cannot be called {name!r:.80}; use lower-case letters, digits and '-'", "name")
     if folder.exists() and any(folder.iterdir()):
         raise ConfigError(f"{folder} is not empty; choose another folder with --folder", "folder")

@@ -1,10 +1,10 @@
 """Load a plugin into the scheduler's own process, because an administrator trusts it. Nothing limits it there."""
 
-import functools
 import importlib
 import sys
 import time
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 from kaiwo.model.errors import PluginError
@@ -14,9 +14,16 @@ from kaiwo.runtime.plugin_worker.messages import Load
 from kaiwo.runtime.plugin_worker.plugin_object import make_plugin
 from kaiwo.runtime.plugin_worker.worker_process import CallCosts
 
+LATE = 5  # deadlines that a call may take in all; of the processor it may take one
 
-def load_trusted(load: Load, version: str, costs: CallCosts) -> Plugin:
-    """Import it from its staged files; modules of an earlier version of it are forgotten."""
+
+def load_trusted(
+    load: Load, version: str, costs: CallCosts, deadline_ms: int, on_fault: Callable[[str], None]
+) -> Plugin:
+    """Import it from its staged files; modules of an earlier version of it are forgotten.
+
+    Nothing can stop a call inside the scheduler. One that takes too long is reported, so that it is the last.
+    """
     package = load.object.partition(":")[0].partition(".")[0]
     for name in [name for name in sys.modules if name == package or name.startswith(f"{package}.")]:
         if name == package and not _is_staged(sys.modules[name]):
@@ -29,7 +36,7 @@ def load_trusted(load: Load, version: str, costs: CallCosts) -> Plugin:
         plugin.name, plugin.version = load.name, version
         for point in POINTS:
             if callable(method := getattr(plugin, point, None)):
-                setattr(plugin, point, _measured(method, costs))
+                setattr(plugin, point, _measured(method, costs, deadline_ms, on_fault))
     except Exception as error:  # foreign code may raise anything; the plugin is refused with these words
         raise PluginError(f"loading it raised {type(error).__name__}: {error}") from error
     finally:
@@ -38,14 +45,19 @@ def load_trusted(load: Load, version: str, costs: CallCosts) -> Plugin:
     return found
 
 
-def _measured(method: Callable[..., Any], costs: CallCosts) -> Callable[..., Any]:
-    @functools.wraps(method)
+def _measured(
+    method: Callable[..., Any], costs: CallCosts, deadline_ms: int, on_fault: Callable[[str], None]
+) -> Callable[..., Any]:
+    @wraps(method)
     def call(*arguments: Any) -> Any:
-        began = time.perf_counter_ns()
+        began_ns, began_busy_ns = time.perf_counter_ns(), time.thread_time_ns()
         try:
             return method(*arguments)
         finally:
-            costs.add((time.perf_counter_ns() - began) // 1000)
+            took_ns, busy_ns = time.perf_counter_ns() - began_ns, time.thread_time_ns() - began_busy_ns
+            costs.add(took_ns // 1000)
+            if busy_ns > deadline_ms * 1_000_000 or took_ns > LATE * deadline_ms * 1_000_000:
+                on_fault(f"took {took_ns // 1_000_000} ms for one answer; {deadline_ms} ms is the most")
 
     return call
 

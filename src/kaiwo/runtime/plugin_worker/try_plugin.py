@@ -38,6 +38,7 @@ from kaiwo.plugins.registry import check_plugin
 from kaiwo.plugins.replica_division import divide_gpus
 from kaiwo.plugins.testing import all_nodes, all_queues, view_of
 from kaiwo.runtime.plugin_worker.confined_plugin import ConfinedPlugin
+from kaiwo.runtime.plugin_worker.internal_imports import internal_imports
 from kaiwo.runtime.plugin_worker.messages import Load
 from kaiwo.runtime.plugin_worker.plugin_entry import check_kinds, version_of
 from kaiwo.runtime.plugin_worker.plugin_files import FoundPlugin, read_files
@@ -69,7 +70,13 @@ class TriedPlugin(msgspec.Struct, frozen=True):
 
 def try_plugin(found: FoundPlugin, config: dict[str, Any], nodes: int = 100, calls: int = 1) -> TriedPlugin:
     """Raises PluginError with what is wrong."""
-    manifest, files = found.manifest, read_files(found)
+    files = read_files(found)
+    manifest = files.manifest
+    if internal := internal_imports(files.files):
+        raise PluginError(
+            f"'{manifest.name}' imports {', '.join(internal)}, which may change with every version of Kaiwo; "
+            "import from kaiwo.plugins, or from kaiwo.plugins.testing in tests"
+        )
     if not fits_version(manifest, kaiwo.__version__):
         raise PluginError(f"'{manifest.name}' needs Kaiwo {manifest.kaiwo}, and this is {kaiwo.__version__}")
     with tempfile.TemporaryDirectory(prefix="kaiwo-plugin-") as folder:
@@ -88,7 +95,7 @@ def try_plugin(found: FoundPlugin, config: dict[str, Any], nodes: int = 100, cal
             raise PluginError(f"'{manifest.name}' {fault.detail}") from fault
         finally:
             worker.close()
-    grade = worker.loaded.grade.words
+    grade = worker.grade.words
     return TriedPlugin(
         manifest.name, plugin.version, manifest.kinds, found.source, files.sha256, grade, nodes, costs
     )  # fmt: skip

@@ -6,24 +6,24 @@ Never: trusts the plugin. What it may do, the kernel enforces: see `confinement`
 """
 
 import os
-import site
 import sys
 import sysconfig
 import warnings
 from collections.abc import Callable, Mapping
+from importlib.machinery import BuiltinImporter, FrozenImporter, PathFinder
 from types import MappingProxyType
 from typing import Any, NoReturn
 
 import msgspec
 import numpy as np
 
-import kaiwo
 from kaiwo.model.node import Node
 from kaiwo.model.obstacle import Reason
 from kaiwo.plugins.contract import DomainTable, VictimTable
 from kaiwo.plugins.registry import ALL_POINTS
 from kaiwo.runtime.plugin_worker import messages
-from kaiwo.runtime.plugin_worker.confinement import Grade, confine
+from kaiwo.runtime.plugin_worker.confinement import confine
+from kaiwo.runtime.plugin_worker.plugin_files import OWN_MODULES
 from kaiwo.runtime.plugin_worker.plugin_object import make_plugin
 from kaiwo.runtime.plugin_worker.shared_memory import MESSAGE_PLACE, InputReader, OutputWriter
 from kaiwo.snapshot.array_types import read_only
@@ -31,14 +31,15 @@ from kaiwo.snapshot.node_table import EXTENDED, EditableNodeTable, NodeTable
 from kaiwo.snapshot.queue_table import EditableQueueTable
 from kaiwo.snapshot.view import NO_TENANTS, View
 
-DECLARED = ("weight", "is_static", "depends_on", "placement", "fills", "divides_like")
 MAX_WORDS = 500
+_LIBRARIES = ("/usr/lib", "/lib", "/lib64")  # of the system, which extension modules load
 MAX_DESCRIPTORS = 65_536
 # What no plugin does: see the events that CPython audits.
 FORBIDDEN = (
     "socket.", "subprocess.", "os.fork", "os.exec", "os.posix_spawn", "os.spawn", "os.system", "os.kill", "signal.",
     "os.putenv", "os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.chmod", "os.chown", "os.truncate", "os.link",
     "os.symlink", "ctypes.dlopen", "pty.", "shutil.", "webbrowser.", "_thread.start_new_thread", "resource.setrlimit",
+    "fcntl.",
 )  # fmt: skip
 
 
@@ -66,16 +67,19 @@ class Worker:
         self._tables = ViewTables()
         self._readable: tuple[str, ...] = ()
         self._is_loading = True
-        self._number = messages.READY
+        self._number = messages.CONFINED
 
     def run(self) -> NoReturn:
-        load = self._next()
+        confine_first, load = self._next(), None
+        if isinstance(confine_first, messages.Confine):
+            self._confine(confine_first)
+            load = self._next()
         if not isinstance(load, messages.Load):
             os._exit(3)
         self._load(load)
         while True:
             message = self._next()
-            assert not isinstance(message, messages.Load)
+            assert not isinstance(message, messages.Confine | messages.Load)
             self._number = message.number
             try:
                 if isinstance(message, messages.Define):
@@ -92,17 +96,24 @@ class Worker:
             os._exit(0)  # the scheduler is gone
         return messages.decoder.decode(self._input.message(place))
 
-    def _load(self, load: messages.Load) -> None:
-        self._readable = (*_code_folders(), load.folder)
-        sys.path.insert(0, load.folder)
+    def _confine(self, asked: messages.Confine) -> None:
+        python, own = _python_folders(), _own_folders()
+        self._readable = (*python, *own, *_LIBRARIES, asked.folder)
+        sys.path[:] = [asked.folder, *(each for each in sys.path if each in python or each.endswith(".zip"))]
+        sys.meta_path[:] = [BuiltinImporter, FrozenImporter, PathFinder, _NoOtherModules()]
+        sys.path_importer_cache.clear()
         sys.dont_write_bytecode = True
         warnings.simplefilter("ignore")  # showing one reads source files
         os.environ.clear()
-        grade = confine((*self._readable, "/dev/null", "/dev/urandom"), load.memory_mib)
+        grade = confine((*self._readable, "/dev/null", "/dev/urandom"), asked.memory_mib)
+        self._answer(messages.VALUE, messages.encoder.encode(grade))
+
+    def _load(self, load: messages.Load) -> None:
+        self._number = messages.LOADED
         sys.addaudithook(self._audit)
         try:
             self._plugin = make_plugin(load)
-            loaded = _describe(self._plugin, grade)
+            loaded = _describe(self._plugin)
         except BaseException as error:  # the same: the plugin's own code ran
             self._fault(error)
             os._exit(0)
@@ -124,6 +135,8 @@ class Worker:
             view = self._tables.view_of_node(ask, arrays)
             return getattr(self._plugin, ask.point)(view, ask.want, ask.node, arrays["columns"])
         view = self._tables.view(ask, arrays)
+        if ask.point == "gpu_applies":
+            return bool(self._plugin.gpu_applies(view, ask.want))
         if ask.point == "queue_order":
             return self._plugin.queue_order(view, arrays["rows"], arrays["next_need"], arrays["next_since_s"])
         if ask.point == "victim_filter":
@@ -152,7 +165,10 @@ class Worker:
         os.write(self._answers, messages.ANSWER.pack(self._number, kind, len(data)))
 
     def _fault(self, error: BaseException) -> None:
-        words = f"raised {type(error).__name__}: {error}"[:MAX_WORDS]
+        try:
+            words = f"raised {type(error).__name__}: {error}"[:MAX_WORDS]
+        except BaseException:  # its words are the plugin's code, too
+            words = f"raised {type(error).__name__}, which has no words"[:MAX_WORDS]
         self._answer(messages.FAULT, words.encode("utf-8", "replace"))
 
     def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
@@ -234,13 +250,15 @@ class ViewTables:
         return View(fixed | amounts)
 
 
-def _describe(plugin: Any, grade: Grade) -> messages.Loaded:
-    declared = {name: getattr(plugin, name) for name in DECLARED if hasattr(plugin, name)}
-    if hasattr(plugin, "reason"):
-        declared["reason"] = Reason(plugin.reason).value
-    points = tuple(point for point in ALL_POINTS if callable(getattr(plugin, point, None)))
-    has_applies, has_unreserve = (callable(getattr(plugin, name, None)) for name in ("applies", "unreserve"))
-    return messages.Loaded(points, grade, declared, has_applies, has_unreserve, str(getattr(plugin, "version", "")))
+def _describe(plugin: Any) -> messages.Loaded:
+    declared = {name: getattr(plugin, name) for name in messages.DECLARED if hasattr(plugin, name)}
+    if "reason" in declared:
+        declared["reason"] = Reason(declared["reason"]).value
+    points, methods = (
+        tuple(name for name in names if callable(getattr(plugin, name, None)))
+        for names in (ALL_POINTS, messages.OPTIONAL)
+    )
+    return messages.Loaded(points, declared, methods)
 
 
 def _close_all_but(*kept: int) -> None:
@@ -250,12 +268,26 @@ def _close_all_but(*kept: int) -> None:
         begin = fd + 1
 
 
-def _code_folders() -> list[str]:
-    """Where Python, its packages and Kaiwo lie."""
+class _NoOtherModules:
+    """Asked last for a module: what an administrator did not allow is not imported, not even by a plugin."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        if path is None:  # else a part of a package that may be imported, and does not exist
+            words = f"plugins import Python's own modules, {', '.join(OWN_MODULES)} and their own package, not '{name}'"
+            raise ModuleNotFoundError(f"{words}; copy what you need of it into the package", name=name)
+
+
+def _python_folders() -> list[str]:
+    """Where Python's own modules lie, without installed packages."""
     paths = sysconfig.get_paths()
-    found = {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    found |= {*site.getsitepackages(), os.path.dirname(os.path.abspath(kaiwo.__file__)), "/usr/lib", "/lib", "/lib64"}
-    return sorted(found)
+    stdlib = {paths[name] for name in ("stdlib", "platstdlib")}
+    return sorted({*stdlib, *(os.path.join(each, "lib-dynload") for each in stdlib)})
+
+
+def _own_folders() -> list[str]:
+    """Where the packages lie that a plugin may import; NumPy has its libraries beside its folder."""
+    found = [os.path.dirname(os.path.abspath(str(sys.modules[name].__file__))) for name in OWN_MODULES]
+    return sorted({*found, *(f"{each}.libs" for each in found)})
 
 
 def main() -> NoReturn:

@@ -5,11 +5,13 @@ In:    messages.   Out: the plugin's answers, or PluginFaultError. Whatever the 
 """
 
 import contextlib
+import math
 import os
 import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -19,10 +21,13 @@ import numpy as np
 
 from kaiwo.plugins.guarded_calls import PluginFaultError
 from kaiwo.runtime.plugin_worker import messages
+from kaiwo.runtime.plugin_worker.confinement import Grade
 from kaiwo.runtime.plugin_worker.shared_memory import OUTPUT_BYTES, InputWriter, OutputReader
 
-LOAD_S = 20.0  # to start Python and import the plugin, on a busy machine
-DEFINE_MS = 5_000
+LOAD_MS = 20_000  # to start Python and import the plugin, on a busy machine
+DEFINE_MS_PER_NODE = 0.2  # in addition to the deadline, to decode a node
+END_S = 0.1  # for a process to end whose pipe is closed
+MAX_WORDS = 500
 # Before the worker clears its environment: one thread for NumPy, or its first import starts one for each core.
 ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
@@ -37,6 +42,11 @@ def run_delay_ns(pid: int) -> int:
             return int(file.read().split()[1])
     except (OSError, ValueError, IndexError):
         return 0  # the kernel does not tell: then only the deadline counts
+
+
+def waited_ns(pid: int) -> int:
+    """How long that process and this thread waited for a processor: what a question took without anybody's fault."""
+    return run_delay_ns(pid) + run_delay_ns(threading.get_native_id())
 
 
 class CallCosts(msgspec.Struct):
@@ -68,20 +78,25 @@ class WorkerProcess:
         self,
         load: messages.Load,
         deadline_ms: int,
-        on_fault: Callable[[str, str], None] = lambda name, detail: None,
+        on_fault: Callable[[str], None] = lambda detail: None,
     ) -> None:
-        self.name, self._deadline_ms, self._on_fault = load.name, deadline_ms, on_fault
+        self.name, self.deadline_ms, self.on_fault = load.name, deadline_ms, on_fault
         self.costs = CallCosts()
         self.fault = ""  # why it was stopped
+        self.lock = threading.RLock()  # held while it is asked: cycles, arriving workloads and the edge have threads
         self.input, self._output = InputWriter(), OutputReader()
-        self._number = messages.READY
+        self._number = messages.LOADED
         self._start()
         self._is_open = True
-        data = self._exchange(messages.READY, messages.encoder.encode(load), int(LOAD_S * 1000))
+        self._send(messages.encoder.encode(messages.Confine(load.folder, load.memory_mib)))
+        _, confined = self._receive(messages.CONFINED, LOAD_MS)
+        self.grade = msgspec.msgpack.decode(confined, type=Grade)
+        self._send(messages.encoder.encode(load))
+        _, loaded = self._receive(messages.LOADED, LOAD_MS)
         try:
-            self.loaded = msgspec.msgpack.decode(data, type=messages.Loaded)
-        except msgspec.MsgspecError as error:
-            raise self._stop(f"does not say what it is: {error}") from error
+            self.loaded = messages.read_loaded(loaded)
+        except (ValueError, RecursionError) as error:
+            raise self.stop(f"does not say what it is: {error}") from error
 
     def _start(self) -> None:
         asks, self._asks = os.pipe()
@@ -103,14 +118,22 @@ class WorkerProcess:
         return self._process.pid
 
     def define(self, new: messages.Define) -> None:
-        self._exchange(new.number, messages.encoder.encode(new), DEFINE_MS)
+        """The plugin's code may have changed that of the worker: so the time for this depends on the nodes, too."""
+        self._send(messages.encoder.encode(new))
+        nodes = len(new.nodes) + len(new.names or ())
+        self._receive(new.number, self.deadline_ms + math.ceil(DEFINE_MS_PER_NODE * nodes))
 
     def ask(self, ask: messages.Ask) -> Any:
         """The plugin's answer: an array, or a plain value. The arrays of the question are in `input` already."""
         began = time.perf_counter_ns()
-        data = self._exchange(ask.number, messages.encoder.encode(ask), self._deadline_ms)
-        self.costs.add((time.perf_counter_ns() - began) // 1000)
-        return data
+        self._send(messages.encoder.encode(ask))
+        kind, data = self._receive(ask.number, self.deadline_ms)
+        try:
+            return messages.decode_array(data) if kind == messages.ARRAY else messages.decode_value(data, ask.point)
+        except (ValueError, TypeError, OverflowError, RecursionError, MemoryError) as error:
+            raise self.stop(f"returned what was not expected: {error}"[:MAX_WORDS]) from error
+        finally:
+            self.costs.add((time.perf_counter_ns() - began) // 1000)
 
     def next_number(self) -> int:
         self._number += 1
@@ -121,30 +144,35 @@ class WorkerProcess:
         try:
             return self.input.put(arrays)
         except ValueError as error:
-            raise self._stop(str(error)) from error
+            raise self.stop(str(error)) from error
 
     def check(self) -> None:
         """Raises PluginFaultError when it was stopped before."""
         if not self._is_open:
             raise PluginFaultError(self.name, self.fault or "was stopped")
 
-    def _exchange(self, number: int, message: bytes, deadline_ms: int) -> Any:
+    def _send(self, message: bytes) -> None:
         self.check()
         try:
             os.write(self._asks, self.input.put_message(message))
         except (OSError, ValueError) as error:
-            raise self._stop(self._how_it_ended() or str(error)) from error
+            raise self.stop(self._how_it_ended() or str(error)) from error
+
+    def _receive(self, number: int, deadline_ms: int) -> tuple[int, bytes]:
+        """The kind of an answer, and a copy of its bytes."""
         if not self._poll.poll(deadline_ms) and not self._answers_late(deadline_ms):
-            raise self._stop(f"did not answer within {deadline_ms} ms")
+            raise self.stop(f"did not answer within {deadline_ms} ms")
         answer = os.read(self._answers, messages.ANSWER.size)
+        if not answer:
+            raise self.stop(self._how_it_ended() or "ended without an answer")
         if len(answer) < messages.ANSWER.size:
-            raise self._stop(self._how_it_ended() or "ended without an answer")
+            raise self.stop("sent an answer that does not belong to a question")
         got, kind, length = messages.ANSWER.unpack(answer)
         if kind == messages.FAULT and length <= OUTPUT_BYTES:
-            raise self._stop(self._output.copy(length).decode("utf-8", "replace")[:500])
+            raise self.stop(self._output.copy(min(length, MAX_WORDS)).decode("utf-8", "replace"))
         if got != number or length > OUTPUT_BYTES:
-            raise self._stop("sent an answer that does not belong to a question")
-        return self._decode(kind, self._output.copy(length), number)
+            raise self.stop("sent an answer that does not belong to a question")
+        return kind, self._output.copy(length)
 
     def _answers_late(self, deadline_ms: int) -> bool:
         """Wait longer while other work keeps the worker from the processors: a busy machine is not a plugin's fault.
@@ -160,17 +188,10 @@ class WorkerProcess:
                 return False
         return False
 
-    def _decode(self, kind: int, data: bytes, number: int) -> Any:
-        if number == messages.READY:
-            return data
-        try:
-            return messages.decode_array(data) if kind == messages.ARRAY else msgspec.msgpack.decode(data)
-        except (ValueError, TypeError, msgspec.MsgspecError) as error:
-            raise self._stop(f"returned what cannot be read: {error}") from error
-
     def _how_it_ended(self) -> str:
+        """Its pipe is closed: it has ended, or it closed the pipe itself, and nobody waits for that one."""
         try:
-            code = self._process.wait(1)
+            code = self._process.wait(END_S)
         except subprocess.TimeoutExpired:
             return ""
         if code >= 0:
@@ -179,11 +200,14 @@ class WorkerProcess:
             return "was killed: it made a system call that plugins may not make"
         return f"was killed by {signal.Signals(-code).name}"
 
-    def _stop(self, detail: str) -> PluginFaultError:
-        self.fault = detail
-        self.close()
-        self._on_fault(self.name, detail)
-        return PluginFaultError(self.name, detail)
+    def stop(self, detail: str) -> PluginFaultError:
+        """Kill it for good. Returns the fault, to be raised."""
+        fault = PluginFaultError(self.name, detail if self._is_open else "was stopped")
+        if self._is_open:  # else an administrator stopped it while it was asked
+            self.fault = fault.detail
+            self.close()
+            self.on_fault(fault.detail)
+        return fault
 
     def close(self) -> None:
         if not self._is_open:
@@ -192,7 +216,8 @@ class WorkerProcess:
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
         self._process.wait()
-        for fd in (self._asks, self._answers):
-            os.close(fd)
-        self.input.close()
-        self._output.close()
+        with self.lock:  # who waits for an answer sees the end of the pipe first: its number may belong to another soon
+            for fd in (self._asks, self._answers):
+                os.close(fd)
+            self.input.close()
+            self._output.close()

@@ -1,18 +1,18 @@
-"""A resource that Kaiwo does not know: licences of a program, counted by node as an extended resource.
+"""A resource that Kaiwo does not know: licences of a program, so many in all, wherever the pods run.
 
-A licensed request asks for the extended resource. Nodes show what they have; Kaiwo counts what is used. This plugin
-adds what counting alone cannot do: licensed work stays off nodes whose licence server is in maintenance, and running
-work of the queues that paid for a licence is not stopped for others.
+The plugin says how many there are, and Kaiwo counts what is used. It adds what counting alone cannot do: licensed work
+stays off nodes that cannot reach the licence server, and running work of the queues that paid is not stopped for others.
 """
 
 import msgspec
 import numpy as np
 
-from kaiwo.plugins import BoolArray, Policy, Reason, Request, Rows, VictimTable, View
+from kaiwo.plugins import BoolArray, Node, Policy, Reason, Request, ResourceAmounts, Rows, VictimTable, View
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     resource: str = "example.com/licence"
+    seats: int = 5  # in all
     maintenance_label: str = "example.com/licence-server-maintenance"
     owners: tuple[str, ...] = ()  # queues that paid
 
@@ -24,6 +24,9 @@ class Licences:
 
     def __init__(self, config: Config = Config()) -> None:  # noqa: B008
         self.config = config
+
+    def resource(self, nodes: tuple[Node, ...]) -> ResourceAmounts:
+        return ResourceAmounts(floating={self.config.resource: self.config.seats})
 
     def filter(self, view: View, want: Request, nodes: Rows) -> BoolArray:
         if not any(name == self.config.resource for name, _ in want.extended):

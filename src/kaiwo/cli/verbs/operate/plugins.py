@@ -1,8 +1,9 @@
 """`kaiwo plugins`: list plugins, enable, disable or reload them, and write, check or measure a new one."""
 
+import json
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,6 +16,9 @@ from kaiwo.cli.output.table_layout import Column
 from kaiwo.cli.verb_base import LocalVerb, VerbGroup, connect_server, reason_option, reason_query, run_for_each
 from kaiwo.model.amounts import short_duration
 from kaiwo.model.errors import ConfigError
+
+if TYPE_CHECKING:  # it would load NumPy
+    from kaiwo.runtime.plugin_worker.try_plugin import TriedPlugin
 
 KINDS = (
     "score", "filter", "gpu_score", "allocation", "queue_order", "workload_order", "victim_filter", "domain_rule",
@@ -140,33 +144,43 @@ def reload(names: tuple[str, ...], reason: str) -> int:
 
 
 @plugins.command("check", cls=LocalVerb)
-@click.argument("folder", type=click.Path(exists=True, file_okay=False))
+@click.argument("plugin", metavar="FOLDER|NAME")
 @click.option("--config", metavar="JSON", default="{}", help="Its configuration, as a JSON object.")
-def check(folder: str, config: str) -> None:
-    """Load the plugin in a folder, confined, and call it on a made-up cluster. Needs no running Kaiwo.
+@printing.output_option("table", "yaml")
+def check(plugin: str, config: str, output: str) -> None:
+    """Load a plugin, confined, and call it on a made-up cluster. Needs no running Kaiwo.
 
-    It prints the lines with which an administrator allows the plugin.
+    Give the folder of its project, or the name of one that is installed.
+
+    It prints the lines with which an administrator allows the plugin; with `-o yaml`, a whole file for --plugins.
 
     \b
-    Example:
-      kaiwo plugins check examples/plugins/prefer-cheap-nodes
+    Examples:
+      kaiwo plugins check prefer-cheap-nodes
+      kaiwo plugins check . --config '{"busy_at": 10}' -o yaml > plugins.yaml
     """
-    tried = _try(folder, config, nodes=100, calls=1)
+    tried = _try(plugin, config, nodes=100, calls=1)
+    if output == "yaml":
+        printing.print_data({"plugins": [_allowing(tried, config)]}, output)
+        return
     click.echo(printing.bold(f"{tried.name} {tried.version} works"))
     click.echo(f"  kinds        {', '.join(tried.kinds)}")
     click.echo(f"  confinement  {tried.grade}")
     click.echo("  to allow it, add this to the file of --plugins:")
-    click.echo(f"    - name: {tried.name}\n      sha256: {tried.sha256}\n      path: {tried.source}")
+    for number, (field, value) in enumerate(_allowing(tried, config).items()):
+        click.echo(f"    {' ' if number else '-'} {field}: {value if isinstance(value, str) else json.dumps(value)}")
 
 
 @plugins.command("bench", cls=LocalVerb)
-@click.argument("folder", type=click.Path(exists=True, file_okay=False))
+@click.argument("plugin", metavar="FOLDER|NAME")
 @click.option("--nodes", type=click.IntRange(1, 20_000), default=1_000, show_default=True, help="Size of the cluster.")
 @click.option("--calls", type=click.IntRange(1, 100_000), default=200, show_default=True, help="How often to call it.")
 @click.option("--config", metavar="JSON", default="{}", help="Its configuration, as a JSON object.")
 @printing.output_option("table", "json", "yaml")
-def bench(folder: str, nodes: int, calls: int, config: str, output: str) -> None:
-    """Measure what a call of the plugin in a folder costs, confined. Needs no running Kaiwo.
+def bench(plugin: str, nodes: int, calls: int, config: str, output: str) -> None:
+    """Measure what a call of a plugin costs, confined. Needs no running Kaiwo.
+
+    Give the folder of its project, or the name of one that is installed.
 
     \b
     Example:
@@ -174,7 +188,7 @@ def bench(folder: str, nodes: int, calls: int, config: str, output: str) -> None
     """
     import msgspec
 
-    tried = _try(folder, config, nodes, calls)
+    tried = _try(plugin, config, nodes, calls)
     if output != "table":
         printing.print_data(msgspec.to_builtins(tried), output)
         return
@@ -203,16 +217,29 @@ def new(name: str, kind: str, folder: str | None) -> None:
     printing.hint(f"test it: cd {target} && pytest && kaiwo plugins check .")
 
 
-def _try(folder: str, config: str, nodes: int, calls: int) -> Any:
-    from kaiwo.manifests import read_json
-    from kaiwo.runtime.plugin_worker.plugin_files import plugin_in
+def _try(plugin: str, config: str, nodes: int, calls: int) -> "TriedPlugin":
+    from kaiwo.runtime.plugin_worker.plugin_files import installed_plugin, plugin_in
     from kaiwo.runtime.plugin_worker.try_plugin import try_plugin
 
+    found = plugin_in(plugin) if Path(plugin).is_dir() else installed_plugin(plugin)
+    return try_plugin(found, _fields(config), nodes, calls)
+
+
+def _allowing(tried: "TriedPlugin", config: str) -> dict[str, Any]:
+    """The entry of the file of --plugins. An installed package is found without its folder."""
+    path = {"path": tried.source} if Path(tried.source).is_dir() else {}
+    given = _fields(config)
+    return {"name": tried.name, "sha256": tried.sha256} | path | ({"config": given} if given else {})
+
+
+def _fields(config: str) -> dict[str, Any]:
+    from kaiwo.manifests import read_json
+
     try:
-        fields = read_json(config)
+        fields: dict[str, Any] = read_json(config)
     except ConfigError as error:
         raise ConfigError(f"--config: {error}", "--config") from error
-    return try_plugin(plugin_in(folder), fields, nodes, calls)
+    return fields
 
 
 def _change(names: tuple[str, ...], action: str, reason: str) -> int:
