@@ -18,7 +18,7 @@ from kaiwo.manifests.text.field_reader import FieldReader
 from kaiwo.manifests.text.read_documents import read_single
 from kaiwo.manifests.values.quantities import read_duration_s, read_quantity
 from kaiwo.manifests.values.setting_values import read_strategy
-from kaiwo.model.policy import ACTIONS, DEFAULT_POLICY, Policy, TopologyWeights
+from kaiwo.model.policy import ACTIONS, DEFAULT_POLICY, SLOW_NODES, Policy, TopologyWeights
 
 THE_FILE = "the policy file"
 PLACEMENTS = ("pack", "spread")
@@ -29,6 +29,7 @@ MAX_STEPS, MAX_POINTS, MAX_STRENGTH, MAX_PROMISES, MAX_WEIGHT = 1_000_000, 1_000
 def read_policy(text: str | bytes, where: str = THE_FILE) -> Policy:
     fields = FieldReader(read_single(text, where, "write all fields in one", "placement: spread"), where, [])
     past, weights, levels = fields.inner("pastUse"), fields.inner("scoreWeights"), fields.inner("topology")
+    slow = fields.inner("slowNodes")
     terms, only_for = levels.inner("weights"), levels.inner("onlyFor")
     policy = Policy(
         steps=fields.integer("steps", DEFAULT_POLICY.steps, 1, MAX_STEPS),
@@ -55,6 +56,9 @@ def read_policy(text: str | bytes, where: str = THE_FILE) -> Policy:
         topology_strategy=levels.read("strategy", read_strategy, DEFAULT_POLICY.topology_strategy),
         domain_queues={name: only_for.texts(name) for name in sorted(only_for.names())},
         replica_strategy=fields.text("replicaStrategy", DEFAULT_POLICY.replica_strategy),
+        slow_nodes=slow.choice("action", SLOW_NODES, DEFAULT_POLICY.slow_nodes),
+        slow_below_percent=slow.integer("belowPercent", DEFAULT_POLICY.slow_below_percent, 1, 100),
+        slow_for_s=slow.read("for", read_duration_s, DEFAULT_POLICY.slow_for_s),
         topology_weights=TopologyWeights(
             *(
                 terms.integer(name, getattr(DEFAULT_POLICY.topology_weights, name), 0, MAX_WEIGHT)
@@ -65,6 +69,7 @@ def read_policy(text: str | bytes, where: str = THE_FILE) -> Policy:
     if past.names() and not policy.past_use_half_life_s:
         raise past.path_of("halfLife").error('is missing; write after what time use counts half, such as "7d"')
     past.finish()
+    slow.finish()
     terms.finish()
     only_for.finish()
     levels.finish()

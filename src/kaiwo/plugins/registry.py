@@ -308,8 +308,11 @@ def _fields(filters: tuple[Filter, ...]) -> tuple[str, ...] | None:
     return tuple(sorted({name for fields in named if fields for name in fields}))
 
 
-# Every cycle looks at lost places and restart costs, and the state learns the rule about sharing from an event.
-_OTHERWISE_KNOWN = ("keep_lost_place_s", "share_with", "max_restart_cost_s")
+# Every cycle looks at lost places and restart costs, and the state learns the rule about sharing from an event. Slow
+# nodes are found when speeds are measured, and reach the state as events, too.
+_OTHERWISE_KNOWN = (
+    "keep_lost_place_s", "share_with", "max_restart_cost_s", "slow_nodes", "slow_below_percent", "slow_for_s",
+)  # fmt: skip
 
 
 def _rules_of(policy: Policy) -> tuple[object, ...]:
