@@ -69,6 +69,7 @@ LET_IN = {
     "POST /workloads/{namespace}/{name}/release": WORKERS,
     "POST /workloads/{namespace}/{name}/requeue": WORKERS,
     "POST /workloads/{namespace}/{name}/checkpoint": WORKERS,
+    "POST /workloads/{namespace}/{name}/progress": WORKERS,
     "POST /workloads/cancel": WORKERS,
     "POST /workloads/hold": WORKERS,
     "POST /workloads/release": WORKERS,
@@ -110,6 +111,7 @@ LET_IN_TO_WORK_OF_OTHERS = {
     "POST /workloads/{namespace}/{name}/release": OPERATORS,
     "POST /workloads/{namespace}/{name}/requeue": OPERATORS,
     "POST /workloads/{namespace}/{name}/checkpoint": OPERATORS,
+    "POST /workloads/{namespace}/{name}/progress": OPERATORS,
 }
 ROLES = {"a": "admin", "o": "operator", "u": "user", "v": "viewer", "s": "scraper"}
 BAD = ("none", "wrong", "basic", "expired", "revoked", "rotated out", "ended login")

@@ -17,6 +17,7 @@ from kaiwo.clusters.local import LocalCluster
 from kaiwo.history import Journal
 from kaiwo.model.gpus.gpu import Gpu
 from kaiwo.model.node import Node
+from kaiwo.model.policy import DEFAULT_POLICY, Policy
 from kaiwo.runtime.loop.scheduling_loop import SchedulingLoop
 from tests.waiting import until
 
@@ -68,10 +69,12 @@ class World:
 
 
 @contextlib.asynccontextmanager
-async def world(home: Path, nodes: int = 2, settings: dict[str, Any] | None = None) -> AsyncIterator[World]:
+async def world(
+    home: Path, nodes: int = 2, settings: dict[str, Any] | None = None, policy: Policy = DEFAULT_POLICY
+) -> AsyncIterator[World]:
     """Start it, and take it down again."""
     cluster = LocalCluster(home, [node(f"node-{index}") for index in range(nodes)], speed=1.0, grace_s=0.5)
-    loop = SchedulingLoop(cluster, Journal(home / "journal"))
+    loop = SchedulingLoop(cluster, Journal(home / "journal"), policy)
     running = asyncio.create_task(loop.run())
     app = make_app(loop, Settings(home=str(home), **(settings or {})))
     context = context_of(app)

@@ -56,6 +56,7 @@ VERBS = {
     "release": ("release OWN", WORKERS),
     "requeue": ("requeue OWN", WORKERS),
     "set": ("set OWN priority=-1", WORKERS),
+    "progress": ("progress OWN --step 2s", WORKERS),
     "checkpoint": ("checkpoint OWN", WORKERS),
     "cancel": ("cancel OWN", WORKERS),
     "nodes cordon": ("nodes cordon node-2", OPERATORS),

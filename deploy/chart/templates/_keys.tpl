@@ -72,6 +72,7 @@
 'min-pods': 63,
 'leader': 63,
 'last-checkpoint': 63,
+'progress': 63,
 'simulate': 63,
 'run-locally': 63,
 'preemptible': 63,

@@ -34,6 +34,7 @@ from kaiwo.runtime.kubernetes.node_partitioning import KubernetesPartitioning
 from kaiwo.runtime.log import emit
 from kaiwo.runtime.loop.learned_run_times import RunTimeFile, RunTimes
 from kaiwo.runtime.loop.past_usage_tracker import PastUsageInQueues, PastUsageTracker
+from kaiwo.runtime.loop.performance_tracker import NodeSpeedFile, PerformanceTracker
 from kaiwo.runtime.loop.scheduling_loop import SchedulingLoop, first_of
 from kaiwo.runtime.plugin_worker.plugin_set import PluginSet
 
@@ -91,7 +92,14 @@ async def scheduling(options: SchedulerOptions) -> AsyncIterator[RunningSchedule
     journal = Journal(Path(options.home) / "journal")
     run_times = RunTimes(RunTimeFile(options.home))
     loop = SchedulingLoop(
-        cluster, journal, policy, plugins.registry, may_decide=guard.may_decide, past_use=past_use, run_times=run_times
+        cluster,
+        journal,
+        policy,
+        plugins.registry,
+        may_decide=guard.may_decide,
+        past_use=past_use,
+        run_times=run_times,
+        performance=PerformanceTracker(policy, NodeSpeedFile(options.home)),
     )
     edge = EdgePoints(plugins, loop, options.home)
     edge.attach()

@@ -39,6 +39,7 @@ from kaiwo.runtime.edge_points.edge_points import EdgePoints
 from kaiwo.runtime.log import emit, log_loop_error
 from kaiwo.runtime.loop.learned_run_times import RunTimeFile, RunTimes
 from kaiwo.runtime.loop.past_usage_tracker import PastUsageFile, PastUsageTracker
+from kaiwo.runtime.loop.performance_tracker import NodeSpeedFile, PerformanceTracker
 from kaiwo.runtime.loop.scheduling_loop import SchedulingLoop, first_of
 from kaiwo.runtime.nodes.local_gpu_shares import LocalGpuShares
 from kaiwo.runtime.nodes.local_node import real_node
@@ -87,8 +88,11 @@ async def running(options: UpOptions) -> AsyncIterator[Running]:
     )
     past_use = PastUsageTracker.of(policy, PastUsageFile(options.home))
     run_times = RunTimes(RunTimeFile(options.home))
+    performance = PerformanceTracker(policy, NodeSpeedFile(options.home))
     journal = Journal(Path(options.home) / "journal")
-    loop = SchedulingLoop(cluster, journal, policy, plugins.registry, past_use=past_use, run_times=run_times)
+    loop = SchedulingLoop(
+        cluster, journal, policy, plugins.registry, past_use=past_use, run_times=run_times, performance=performance
+    )
     edge = EdgePoints(plugins, loop, options.home)
     edge.attach()
     settings = Settings(

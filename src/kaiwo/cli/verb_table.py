@@ -33,6 +33,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "release": ("workloads.cancel_hold_release_requeue", "Let held workloads start."),
         "requeue": ("workloads.cancel_hold_release_requeue", "Stop workloads and put them back in the queue."),
         "set": ("workloads.set_fields", "Change workloads in place, without losing their place in the queue."),
+        "progress": ("workloads.progress", "Report how fast a running workload is."),
         "checkpoint": ("workloads.checkpoint", "Record that a running workload has saved its progress."),
     },
     "Inspect": {

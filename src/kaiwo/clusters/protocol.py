@@ -12,6 +12,7 @@ from kaiwo.model.errors import KaiwoError
 from kaiwo.model.events import Event
 from kaiwo.model.gpus.gpu import Share
 from kaiwo.model.node import CountedAmounts, Node
+from kaiwo.model.performance import ProgressReport
 from kaiwo.model.plan import Plan
 from kaiwo.model.queue import Queue
 from kaiwo.model.reservation import Reservation
@@ -105,6 +106,9 @@ class WorkControl(Protocol):
 
     async def checkpoint(self, name: str, at_s: int = 0, who: str = "", only_of: str | None = None) -> int:
         """Record that it saved its work; 0 or a future time means now. Returns the time of its last checkpoint."""
+
+    async def progress(self, report: ProgressReport, who: str = "", only_of: str | None = None) -> None:
+        """Take a report of running work; it counts from now on, and comes back as an event."""
 
     async def forget_ended(self, names: Sequence[str], who: str = "", only_of: str | None = None) -> None:
         """Drop the records of ended workloads."""

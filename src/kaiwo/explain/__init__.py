@@ -7,6 +7,7 @@ from kaiwo.explain.obstacle_order import in_order_of_telling
 from kaiwo.explain.obstacle_sentences import remedy, remedy_in_kubernetes, sentence
 from kaiwo.explain.planned_start_sentences import planned_start
 from kaiwo.explain.priority_sentences import capped_priority
+from kaiwo.explain.progress_sentences import progress
 from kaiwo.explain.reservation_effect import ReservationEffect, reservation_effect
 from kaiwo.explain.why import Explained, Why, obstacles_of, why
 from kaiwo.model.amounts import amount
@@ -24,6 +25,7 @@ __all__ = [
     "kept_places",
     "obstacles_of",
     "planned_start",
+    "progress",
     "propose_in_kubernetes",
     "remedy",
     "remedy_in_kubernetes",

@@ -19,7 +19,7 @@ from kaiwo.manifests.text.read_documents import read_single
 from kaiwo.manifests.values.priorities import MAX_PRIORITY
 from kaiwo.manifests.values.quantities import read_duration_s, read_quantity
 from kaiwo.manifests.values.setting_values import read_strategy
-from kaiwo.model.policy import ACTIONS, DEFAULT_POLICY, Policy, TopologyWeights
+from kaiwo.model.policy import ACTIONS, DEFAULT_POLICY, SLOW_NODES, Policy, TopologyWeights
 
 THE_FILE = "the policy file"
 PLACEMENTS = ("pack", "spread")
@@ -32,6 +32,7 @@ def read_policy(text: str | bytes, where: str = THE_FILE) -> Policy:
     fields = FieldReader(read_single(text, where, "write all fields in one", "placement: spread"), where, [])
     past, weights, levels = fields.inner("pastUse"), fields.inner("scoreWeights"), fields.inner("topology")
     terms, only_for, predicted = levels.inner("weights"), levels.inner("onlyFor"), fields.inner("predictedDemand")
+    slow = fields.inner("slowNodes")
     policy = Policy(
         steps=fields.integer("steps", DEFAULT_POLICY.steps, 1, MAX_STEPS),
         gpu_strategy=fields.text("gpuStrategy", DEFAULT_POLICY.gpu_strategy),
@@ -60,6 +61,9 @@ def read_policy(text: str | bytes, where: str = THE_FILE) -> Policy:
         predicted_ahead_s=predicted.read("ahead", read_duration_s, 3600 if predicted.names() else 0),
         predicted_priority=predicted.integer("priority", 0, -MAX_PRIORITY, MAX_PRIORITY),
         predicted_permille=predicted.read("most", _PERMILLE, DEFAULT_POLICY.predicted_permille),
+        slow_nodes=slow.choice("action", SLOW_NODES, DEFAULT_POLICY.slow_nodes),
+        slow_below_percent=slow.integer("belowPercent", DEFAULT_POLICY.slow_below_percent, 1, 100),
+        slow_for_s=slow.read("for", read_duration_s, DEFAULT_POLICY.slow_for_s),
         topology_weights=TopologyWeights(
             *(
                 terms.integer(name, getattr(DEFAULT_POLICY.topology_weights, name), 0, MAX_WEIGHT)
@@ -77,6 +81,7 @@ def read_policy(text: str | bytes, where: str = THE_FILE) -> Policy:
         raise predicted.path_of("ahead").error("is further than demand is forecast; write at most 23h")
     past.finish()
     predicted.finish()
+    slow.finish()
     terms.finish()
     only_for.finish()
     levels.finish()

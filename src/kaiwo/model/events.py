@@ -4,6 +4,7 @@ import msgspec
 
 from kaiwo.model.network.topology import Topology
 from kaiwo.model.node import Node
+from kaiwo.model.performance import NodeSpeed, ProgressReport
 from kaiwo.model.plan import Nomination
 from kaiwo.model.planned_start import PlannedStart
 from kaiwo.model.queue import Queue
@@ -131,6 +132,18 @@ class NodeFailuresSeen(msgspec.Struct, gc=False, frozen=True, tag="node-failures
     weights: dict[str, int]
 
 
+class ProgressReported(msgspec.Struct, gc=False, frozen=True, tag="progress"):
+    """Running work, or one of its pods, said how fast it is."""
+
+    progress: ProgressReport
+
+
+class NodeSpeedsMeasured(msgspec.Struct, gc=False, frozen=True, tag="node-speeds"):
+    """The speeds of these nodes changed: see `model.performance`."""
+
+    speeds: dict[str, NodeSpeed]
+
+
 class PricesChanged(msgspec.Struct, gc=False, frozen=True, tag="request-prices"):
     """What the mix of requests makes of free GPUs was computed anew: see gpus.prices."""
 
@@ -174,5 +187,5 @@ Event = (
     | NominationChanged | NominationGone | PlannedStartChanged | PlannedStartGone | ReservationChanged
     | ReservationGone | PastUsageChanged | StoppedForOthers | SharingRulesInUse | ClockMoved | TopologyChanged
     | TopologyGone | StartRefused | PoolsChanged | RecoveryChanged | RecoveryGone | RequestMixChanged | PricesChanged
-    | NodeFailuresSeen
+    | NodeFailuresSeen | ProgressReported | NodeSpeedsMeasured
 )  # fmt: skip

@@ -7,6 +7,7 @@ from kaiwo.model.gpus.gpu import ShareRule
 from kaiwo.model.network.constraint import CONSOLIDATED, STRATEGIES, plugin_strategy
 
 ACTIONS = ("allocate", "consolidate", "reclaim", "preempt", "stale-gangs")  # of a cycle
+SLOW_NODES = ("ignore", "avoid", "leave")  # no rule; no new work there; and running work that measured it moves
 VICTIM_ORDERS = ("lost-work", "youngest")
 
 
@@ -49,6 +50,9 @@ class Policy(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     domain_queues: dict[str, tuple[str, ...]] = {}  # by domain: the queues whose work with levels may use it; else all
     replica_strategy: str = "live-room"  # name of the plugin that divides GPUs over pods
     max_wait_s: int = 86_400  # work that waited this long is overdue: a place is kept free for it; 0: never
+    slow_nodes: str = "avoid"  # what is done about nodes that stay slow beside the others: see SLOW_NODES
+    slow_below_percent: int = 50  # slow: below this part of the usual speed
+    slow_for_s: int = 600  # for this long
     overdue_run_s: int = 3600  # overdue work that has started is not stopped for others for this long
     predicted_ahead_s: int = 0  # free GPUs are kept for urgent demand that is expected within this time; 0: never
     predicted_priority: int = 0  # from which on work is urgent
@@ -61,9 +65,12 @@ class Policy(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
             raise ConfigError("the policy's promises must be 0 or more, and large_permille from 0 to 1000")
         if self.max_wait_s < 0 or self.overdue_run_s < 0:
             raise ConfigError("the policy's max_wait_s and overdue_run_s must be 0 or more")
+        if not 1 <= self.slow_below_percent <= 100 or self.slow_for_s < 0:
+            raise ConfigError("the policy's slow_below_percent must be from 1 to 100, and slow_for_s 0 or more")
         for name, given, known in (
             ("actions", self.actions, ACTIONS),
             ("victim_order", (self.victim_order,), VICTIM_ORDERS),
+            ("slow_nodes", (self.slow_nodes,), SLOW_NODES),
             ("topology_strategy", (self.topology_strategy,), STRATEGIES),
         ):
             unknown = [each for each in given if each not in known and not plugin_strategy(each)]

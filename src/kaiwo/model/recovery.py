@@ -34,6 +34,7 @@ class FailureKind(enum.StrEnum):
     GPU = "gpu"
     LINK = "link"
     DOMAIN = "domain"
+    SLOW = "slow"  # a node or a domain that works, but far below the speed of the others
 
 
 class Recovery(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
@@ -42,7 +43,7 @@ class Recovery(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     workload: str
     since_s: int  # when the first of these failures was noticed
     kind: FailureKind  # of the first cause
-    causes: tuple[str, ...]  # `node n-3`, `gpu-1 of n-4`, `network of n-5`, `leaf leaf-2`
+    causes: tuple[str, ...]  # `node n-3`, `gpu-1 of n-4`, `network of n-5`, `leaf leaf-2`, `slow node n-6`
     way: RecoveryWay
     lost: tuple[str, ...]  # pods
     size: int  # how many pods it had

@@ -308,10 +308,11 @@ def _fields(filters: tuple[Filter, ...]) -> tuple[str, ...] | None:
     return tuple(sorted({name for fields in named if fields for name in fields}))
 
 
-# Every cycle looks at lost places and restart costs, and the state learns the rule about sharing from an event. What is
-# kept for predicted demand is a reservation.
+# Every cycle looks at lost places and restart costs, and the state learns the rule about sharing from an event. Slow
+# nodes are found when speeds are measured, and reach the state as events, too. What is kept for predicted demand is a
+# reservation.
 _OTHERWISE_KNOWN = (
-    "keep_lost_place_s", "share_with", "max_restart_cost_s",
+    "keep_lost_place_s", "share_with", "max_restart_cost_s", "slow_nodes", "slow_below_percent", "slow_for_s",
     "predicted_ahead_s", "predicted_priority", "predicted_permille",
 )  # fmt: skip
 

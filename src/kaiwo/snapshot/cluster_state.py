@@ -15,6 +15,7 @@ from kaiwo.model.events import (
     NodeChanged,
     NodeFailuresSeen,
     NodeGone,
+    NodeSpeedsMeasured,
     NominationChanged,
     NominationGone,
     PastUsageChanged,
@@ -24,6 +25,7 @@ from kaiwo.model.events import (
     PodGone,
     PoolsChanged,
     PricesChanged,
+    ProgressReported,
     QueueChanged,
     QueueGone,
     RecoveryChanged,
@@ -63,6 +65,13 @@ from kaiwo.snapshot.eligibility import gate_obstacles, is_impossible
 from kaiwo.snapshot.eviction_history import record_stop, recorded_stops
 from kaiwo.snapshot.failed_places import FailedPlaces, end_rests, recovery_changed, recovery_gone
 from kaiwo.snapshot.gpu_model_usage import usage_by_model
+from kaiwo.snapshot.learned.measured_speeds import (
+    MeasuredSpeeds,
+    end_slow_times,
+    node_speeds_measured,
+    progress_reported,
+    with_slow_time,
+)
 from kaiwo.snapshot.learned.node_failures import NodeFailures
 from kaiwo.snapshot.learned.seen_requests import SeenRequests
 from kaiwo.snapshot.network.domain_access import AccessRules, domain_access_changed, queues_of_access_changed
@@ -115,6 +124,7 @@ class ClusterState:
         self.queues = EditableQueueTable()
         self.past_usage: PastUsageChanged | None = None
         self.seen_requests, self.node_failures = SeenRequests(), NodeFailures()
+        self.speeds = MeasuredSpeeds()  # how fast work runs on each node, as it reports
         self.prices: RequestPrices | None = None  # None: too little was seen, or there is nothing to protect
         self.last_stop: dict[str, StoppedForOthers] = {}  # by workload
         self.started_overdue: set[str] = set()  # workloads that started where a place was kept for them: see Plan
@@ -169,6 +179,7 @@ class ClusterState:
             # Even where nothing waits, the place of a lost gang member is given up when its time is over.
             self.is_cycle_due = self.is_cycle_due or bool(self.lost_places)
         if self.failures.resting:
+            end_slow_times(self, now_s)
             end_rests(self, now_s)
         if self.reservations.objects or self.reservations.live or self.expiring:
             apply_timed_changes(self, now_s, self._requeue)
@@ -216,6 +227,7 @@ class ClusterState:
             *recorded_stops(self),
             *self.seen_requests.as_events(),
             *self.node_failures.as_events(),
+            *self.speeds.events(),
             *([PricesChanged(self.prices)] if self.prices is not None else ()),
             *(refused for _, refused in sorted(self.refused_starts.items())),
             *([PoolsChanged(self.pools)] if self.pools else ()),
@@ -247,7 +259,7 @@ class ClusterState:
         other.lost_places, other.topologies_stale = set(self.lost_places), set(self.topologies_stale)
         other.reservations, other.ended_expired = self.reservations.copy(), set(self.ended_expired)
         other.sharing, other.seen_requests = self.sharing.copy(), self.seen_requests.copy()
-        other.node_failures = self.node_failures.copy()
+        other.node_failures, other.speeds = self.node_failures.copy(), self.speeds.copy()
         other.sharing, other.domain_access = self.sharing.copy(), self.domain_access.copy()
         other.preemptible = self.preemptible.copy()
         other.failures = self.failures.copy()
@@ -256,7 +268,7 @@ class ClusterState:
         return other
 
     def _node_changed(self, event: NodeChanged) -> None:
-        node = event.node
+        node = with_slow_time(self, event.node)
         if self.node_failures.note(self.node_objects.get(node.name), node, len(self.node_objects)):
             self.caches.clear()  # scores of all nodes: what is normal has changed
         self.is_cycle_due = self.is_cycle_due or self.failures.has_news(node, self.node_objects.get(node.name))
@@ -433,6 +445,7 @@ class ClusterState:
         if event.name in self.pods:
             self.preemptible.count(workload, -1)
         self.failures.recoveries.pop(event.name, None)
+        self.speeds.forget_workload(event.name)
         if self._limits_other_queues(event.name):
             self.retry_all_classes()
         self.backlog.remove(event.name)
@@ -596,6 +609,8 @@ _PATCHES: dict[type, Callable[[ClusterState, Any], None]] = {
     RequestMixChanged: ClusterState._request_mix_changed,
     PricesChanged: ClusterState._prices_changed,
     NodeFailuresSeen: ClusterState._node_failures_seen,
+    ProgressReported: progress_reported,
+    NodeSpeedsMeasured: node_speeds_measured,
     StoppedForOthers: record_stop,
     SharingRulesInUse: rules_of_policy_changed,
     TopologyChanged: ClusterState._topology_changed,

@@ -36,6 +36,7 @@ def clock_moved(state: "ClusterState", event: ClockMoved) -> None:
     for name, refused in state.refused_starts.items():
         state.refused_starts[name] = replace(refused, until_s=refused.until_s + event.by_s)
         state.to_requeue[name] = None
+    state.speeds.move_times(event.by_s)
     state.reservations.read_calendar_again()
     state.is_cycle_due = True
     state.retry_all_classes()

@@ -55,6 +55,7 @@ class WorkingCopy:
             "past_usage": state.past_usage,
             "prices": state.prices,
             "node_failures": MappingProxyType(state.node_failures.weights),
+            "node_speeds": MappingProxyType(state.speeds.nodes),
             "pools": MappingProxyType(state.pools),
             "_state": state,
             "_derived": {},

@@ -164,7 +164,7 @@ export interface DomainFragmentsView {
 }
 
 /** What failed. Codes are API: never renamed, never reused. */
-export type FailureKind = 'domain' | 'gpu' | 'link' | 'node'
+export type FailureKind = 'domain' | 'gpu' | 'link' | 'node' | 'slow'
 
 /** A node or a GPU that does not work. */
 export interface FailureView {
@@ -506,11 +506,12 @@ export interface ReservationView {
   message: string
 }
 
-/** A node that came and went, and takes no work for a while. */
+/** A node that came and went, or is slow, and takes no work for a while. */
 export interface RestingNodeView {
   name: string
   failures: number
   until_s: number
+  reason: string
 }
 
 /** The code of a login address. */
@@ -773,6 +774,7 @@ export interface WorkloadDetail {
   bandwidth_mb_s: number
   rank_order: boolean
   domains: DomainChoiceView[]
+  progress: string
   memory_promise: string
   hidden: string
   may_change: boolean

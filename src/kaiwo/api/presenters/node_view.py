@@ -8,6 +8,7 @@ import numpy as np
 
 from kaiwo.api.http.problems import not_found, quote, similar_name
 from kaiwo.api.http.query_params import read_cursor, write_cursor
+from kaiwo.api.presenters.recovery_view import resting_reason
 from kaiwo.api.views.answers import Page
 from kaiwo.api.views.cluster import Usage
 from kaiwo.api.views.nodes import GpuView, NodeView, TenantView
@@ -95,7 +96,7 @@ def node_view(state: ClusterState, node: Node) -> NodeView:
     return NodeView(
         name=node.name,
         state="not-ready" if not node.ready or is_resting else "cordoned" if node.cordoned else "ready",
-        reason=node.reason or (f"it failed {node.failure.times} times today, so it rests" if is_resting else ""),
+        reason=node.reason or (resting_reason(state, node.name) if is_resting else ""),
         labels=node.labels,
         taints=[taint_words(taint) for taint in node.taints],
         cpu_milli=Usage(node.cpu_milli, sum(each.cpu_milli for each in held)),

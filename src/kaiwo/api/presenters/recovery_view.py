@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from kaiwo.api.views.recovery import FailureView, RecoveryItemView, RecoveryView, RestingNodeView
 from kaiwo.decide.make_room.lost_pods import failed_domains
+from kaiwo.explain.progress_sentences import node_speed
 from kaiwo.explain.recovery_sentences import recovery_sentence
 from kaiwo.model.node import Node
 from kaiwo.model.recovery import FailureKind, Recovery
@@ -21,12 +22,19 @@ def recovery_view(state: ClusterState, past: Iterable[PastRecovery], now_s: int)
         if _workloads(state, name)
     ]
     resting = [
-        RestingNodeView(name, state.node_objects[name].failure.times, until_s)
+        RestingNodeView(name, state.node_objects[name].failure.times, until_s, resting_reason(state, name))
         for name, until_s in sorted(state.failures.resting.items())
     ]
     current = [_item(each, now_s, 0) for _, each in sorted(state.failures.recoveries.items())]
     ended = [_item(each.recovery, each.ended_s, each.ended_s, each.is_whole) for each in reversed(list(past))]
     return RecoveryView(now_s, failures, resting, current, ended)
+
+
+def resting_reason(state: ClusterState, node: str) -> str:
+    """Why it takes no work for a while."""
+    if node in state.speeds.out:
+        return f"it is slow: {node_speed(state, node)}"
+    return f"it failed {state.node_objects[node].failure.times} times today, so it rests"
 
 
 def recovery_note(state: ClusterState, workload: str) -> str:

@@ -172,6 +172,7 @@ def workload_detail(
         kept_places=explain.kept_places(state, workload.name, policy, now_s),
         checkpoint_s=workload.checkpoint_s,
         domains=[_domain_view(each) for each in state.domain_choices.get(workload.name, ()) if pods],
+        progress=explain.progress(state, workload.name, now_s) if pods else "",
         asked_priority=workload.priority if capped else None,
         capped_priority=capped,
         **{field.name: getattr(workload, field.name) for field in FIELDS},

@@ -1,4 +1,4 @@
-"""Routes that list, show and explain workloads, take checkpoints, and cancel, hold, release or requeue one or many."""
+"""Routes that list, show and explain workloads, take checkpoints and progress, and cancel, hold or requeue them."""
 
 import asyncio
 import contextlib
@@ -38,15 +38,19 @@ from kaiwo.api.views.workloads import (
     ChangeView,
     CheckpointForm,
     NamesForm,
+    ProgressForm,
     WhyView,
     WorkloadDetail,
     WorkloadView,
 )
 from kaiwo.clusters.protocol import Action
+from kaiwo.explain.progress_sentences import progress_words
 from kaiwo.forecast.expected_starts import ExpectedStart
 from kaiwo.manifests import read_json
 from kaiwo.manifests.text.field_errors import FieldPath
 from kaiwo.manifests.values.names import ARRAY_LABEL
+from kaiwo.manifests.values.progress import FIELDS as PROGRESS_FIELDS
+from kaiwo.manifests.values.progress import read_progress
 from kaiwo.manifests.values.timestamps import read_past_timestamp_s
 from kaiwo.manifests.write_manifest import workload_document
 from kaiwo.model.errors import KaiwoError, NotFoundError
@@ -314,6 +318,19 @@ async def checkpoint(call: EndpointCall) -> Outcome:
     return Outcome([f"workload {name} last saved its work at {clock_words(saved_s)}"], [], [name])
 
 
+async def progress(call: EndpointCall) -> Outcome:
+    record, fields = find_record(call), read_fields(call.body, "pod", *PROGRESS_FIELDS)
+    check_change(call.context.access, call.person, record)
+    name, live = record.workload.name, call.context.live
+    pod = fields.pop("pod", "")
+    if not isinstance(pod, str):
+        raise invalid("pod is the name of one of its pods", "pod")
+    report = read_progress(fields, FieldPath("", "progress"), name, live.cluster.now_s(), pod)
+    await live.cluster.abilities.work.progress(report, call.user, only_of(call.person))
+    call.trail.changed(f"workload/{name}", None, {"progress": fields, "pod": pod})
+    return Outcome([f"workload {name}: {progress_words(report)}"], [], [name])
+
+
 def _route(method: str, path: str, summary: str, endpoint: Any, answer: Any, body: Body | None = None) -> Route:
     return Route(method, NAMED + path, summary, endpoint, answer, body=body, errors=(404,))
 
@@ -324,6 +341,7 @@ def _bulk_route(verb: Action, summary: str) -> Route:
 
 NAMES = Body((JSON,), NamesForm)
 WHEN = Body((JSON,), CheckpointForm, required=False)
+SPEED = Body((JSON,), ProgressForm)
 ROUTES = (
     Route("GET", "/workloads", "List workloads.", list_workloads, Page[WorkloadView], params=WORKLOAD_PARAMS),
     Route(
@@ -336,6 +354,7 @@ ROUTES = (
     _route("GET", "/manifest", "Its manifest, which can be applied again.", get_manifest, dict[str, Any]),
     _route("GET", "/why", "Why it waits, and what would start it now.", why, WhyView),
     _route("POST", "/checkpoint", "Report a checkpoint, taken now or at the given time.", checkpoint, Outcome, WHEN),
+    _route("POST", "/progress", "Report how fast it is: the time of a step, or a bandwidth.", progress, Outcome, SPEED),
     _bulk_route("cancel", "Cancel many workloads, with a result for each."),
     _bulk_route("hold", "Hold many workloads."),
     _bulk_route("release", "Release many workloads."),

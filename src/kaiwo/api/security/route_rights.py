@@ -27,6 +27,7 @@ _BY_RIGHT: dict[Right, tuple[str, ...]] = {
         "POST /workloads", "DELETE /workloads/{namespace}/{name}",
         "POST /workloads/{namespace}/{name}/hold", "POST /workloads/{namespace}/{name}/release",
         "POST /workloads/{namespace}/{name}/requeue", "POST /workloads/{namespace}/{name}/checkpoint",
+        "POST /workloads/{namespace}/{name}/progress",
         "POST /workloads/cancel", "POST /workloads/hold", "POST /workloads/release", "POST /workloads/requeue",
         "POST /workloads/set",
         "POST /manifests", "POST /manifests/delete",

@@ -19,11 +19,12 @@ class FailureView(msgspec.Struct, frozen=True):
 
 
 class RestingNodeView(msgspec.Struct, frozen=True):
-    """A node that came and went, and takes no work for a while."""
+    """A node that came and went, or is slow, and takes no work for a while."""
 
     name: str
     failures: int  # in the last day
     until_s: int
+    reason: str = ""
 
 
 class RecoveryItemView(msgspec.Struct, frozen=True):

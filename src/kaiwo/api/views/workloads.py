@@ -140,6 +140,7 @@ class WorkloadDetail(msgspec.Struct, frozen=True):
     bandwidth_mb_s: int = 0  # what each pod must be able to send to the others; 0: whatever there is
     rank_order: bool = False  # its pods have ranks although it states no level
     domains: list[DomainChoiceView] = []  # of the network, where its pods were placed
+    progress: str = ""  # what it last reported about its speed
     memory_promise: str = ""  # why its --memory is a promise and not a limit; empty: it is a limit, or not given
     hidden: str = ""  # what is not shown to you, and why; empty: you see everything
     may_change: bool = False  # whoever asks may hold, requeue and cancel it here
@@ -229,6 +230,18 @@ class BulkOutcome(msgspec.Struct, frozen=True):
 
     results: list[ActionResult]
     warnings: list[str] = []
+
+
+class ProgressForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How fast a workload is, or one of its pods."""
+
+    pod: Annotated[str, Meta(description="One of its pods; all of them together when left out")] = ""
+    step: Annotated[str | float, Meta(description='How long a step took: "2.1s", "350ms", or seconds')] = ""
+    expected: Annotated[
+        str | float, Meta(description="How long a step should take; its fastest step so far when left out")
+    ] = ""
+    bandwidth: Annotated[str, Meta(description='What each GPU sent in collectives (bus bandwidth): "180GB/s"')] = ""
+    steps: Annotated[int | str, Meta(description="Steps done so far")] = 0
 
 
 class CheckpointForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

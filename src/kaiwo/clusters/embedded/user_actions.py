@@ -6,6 +6,8 @@ continues after a refusal.
 
 from collections.abc import Callable, Mapping, Sequence
 
+from msgspec.structs import replace
+
 from kaiwo.clusters.embedded import ended_work, lifecycle, transitions
 from kaiwo.clusters.embedded import reservations as reservation_actions
 from kaiwo.clusters.embedded.admission import (
@@ -22,9 +24,11 @@ from kaiwo.clusters.embedded.state import Transaction, TransactionRunner
 from kaiwo.clusters.protocol import Action, ChangedWorkload, WorkloadChange
 from kaiwo.clusters.queue_access import check_queue_access
 from kaiwo.model.errors import ConfigError, ForbiddenError, KaiwoError, NotFoundError, RefusedError
+from kaiwo.model.events import ProgressReported
+from kaiwo.model.performance import ProgressReport
 from kaiwo.model.queue import Queue
 from kaiwo.model.reservation import Reservation
-from kaiwo.model.workload import Workload
+from kaiwo.model.workload import Phase, Workload
 from kaiwo.model.workload_record import WorkloadRecord, WorkloadState
 
 
@@ -131,6 +135,13 @@ class EmbeddedWork:
 
         saved_s = await self._runner.transact(act)
         return saved_s
+
+    async def progress(self, report: ProgressReport, who: str = "", only_of: str | None = None) -> None:
+        def act(transaction: Transaction) -> None:
+            _check_user(find_workload(transaction.state, report.workload), only_of)
+            _progress(transaction, report)
+
+        await self._runner.transact(act)
 
     async def forget_ended(self, names: Sequence[str], who: str = "", only_of: str | None = None) -> None:
         def act(transaction: Transaction) -> None:
@@ -243,6 +254,19 @@ def _checkpoint(transaction: Transaction, name: str, at_s: int) -> int:
     if saved_s != tracked.workload.checkpoint_s:
         transaction.put_workload(lifecycle.with_workload(tracked, checkpoint_s=saved_s))
     return saved_s
+
+
+def _progress(transaction: Transaction, report: ProgressReport) -> None:
+    """Nothing is stored: what follows from it is kept with the speeds of nodes."""
+    _living(transaction, report.workload)
+    pods = {name: run.pod for name, run in transaction.state.pods_of.get(report.workload, {}).items()}
+    if not any(pod.phase is Phase.RUNNING for pod in pods.values()):
+        raise RefusedError(f"workload {report.workload} is not running, so it makes no progress; wait until it runs")
+    if report.pod and report.pod not in pods:
+        raise NotFoundError(
+            f"workload {report.workload} has no pod {report.pod} that runs; its pods are {', '.join(sorted(pods)[:3])}"
+        )
+    transaction.events.append(ProgressReported(replace(report, at_s=transaction.now_s)))
 
 
 _ACTIONS: Mapping[Action, Callable[[Transaction, str, str], None]] = {

@@ -12,6 +12,7 @@ from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
 from kaiwo.clusters.kubernetes.client import ApiError, Client
 from kaiwo.clusters.protocol import Action, ChangedWorkload, NodeFault, WorkloadChange
 from kaiwo.model.errors import KaiwoError, NotFoundError, RefusedError
+from kaiwo.model.performance import ProgressReport
 from kaiwo.model.queue import Queue
 from kaiwo.model.reservation import Reservation
 from kaiwo.model.workload import Workload
@@ -72,6 +73,9 @@ class KubernetesWork:
 
     async def checkpoint(self, name: str, at_s: int = 0, who: str = "", only_of: str | None = None) -> int:
         raise _refusal("write on its pods: kubectl annotate --overwrite pod POD kaiwo.ai/last-checkpoint=$(date +%s)")
+
+    async def progress(self, report: ProgressReport, who: str = "", only_of: str | None = None) -> None:
+        raise _refusal('write on its pods: kubectl annotate --overwrite pod POD kaiwo.ai/progress="step=2.1s"')
 
     async def forget_ended(self, names: Sequence[str], who: str = "", only_of: str | None = None) -> None:
         """There is nothing to forget: ended work is not kept here."""

@@ -41,7 +41,7 @@ class RecoveryResult(NamedTuple):
 def recover(cycle: CycleInput, cycle_state: CycleState) -> RecoveryResult:
     """What failed since the last cycle, the most important work first."""
     state = cycle.state
-    if not state.failures.any:
+    if not state.failures.any and not state.speeds.out:
         return RecoveryResult()
     lost = find_lost_pods(state, cycle_state.working.nodes)
     if not lost and not state.failures.recoveries:

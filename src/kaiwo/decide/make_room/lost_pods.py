@@ -1,4 +1,4 @@
-"""Find the pods that failures took away: of nodes, GPUs, links and whole domains.
+"""Find the pods that failures took away: of nodes, GPUs, links and whole domains, and those on nodes that are too slow.
 
 In:    the state and its node table.   Out: by workload, its pods whose places do not work, each with the cause.
 A pod on a node that cannot be reached may still run. It counts as certainly lost once the node is fenced or gone.
@@ -11,6 +11,7 @@ import numpy as np
 
 from kaiwo.model.recovery import FailureKind
 from kaiwo.model.workload import ACTIVE_PHASES, RELEASING_PHASES, Phase, Pod, find_role
+from kaiwo.snapshot.array_types import BoolArray
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.node_table import NodeTable
 
@@ -28,7 +29,7 @@ class LostPod(NamedTuple):
     @property
     def may_go_on(self) -> bool:
         """Its node works, so it may still do its work, if badly: it stops only for another place."""
-        return self.kind in (FailureKind.GPU, FailureKind.LINK)
+        return self.kind in (FailureKind.GPU, FailureKind.LINK, FailureKind.SLOW)
 
     @property
     def is_leaving(self) -> bool:
@@ -40,7 +41,8 @@ def find_lost_pods(state: ClusterState, nodes: NodeTable) -> dict[str, list[Lost
     """By workload, sorted by pod. Pods that are leaving are among them if the workload goes on without them."""
     found: dict[str, dict[str, LostPod]] = {}
     domains = failed_domains(state, nodes) if len(state.failures.nodes) >= FEWEST_NODES else {}
-    for each in (*_on_failed_nodes(state, domains), *_on_gone_nodes(state), *_cut_off(state)):
+    slow = _on_slow_nodes(state, nodes) if state.speeds.out else ()
+    for each in (*_on_failed_nodes(state, domains), *_on_gone_nodes(state), *_cut_off(state), *slow):
         workload = state.workloads.get(each.pod.workload)
         if workload is None or find_role(workload, each.pod.name) is None:
             continue  # nothing asks for this pod any more
@@ -51,7 +53,16 @@ def find_lost_pods(state: ClusterState, nodes: NodeTable) -> dict[str, list[Lost
 
 def failed_domains(state: ClusterState, nodes: NodeTable) -> dict[str, str]:
     """By failed node: the widest domain around it of which no node works, such as `leaf leaf-3`."""
-    failed = np.array([bool(node.failure.since_s) for node in nodes.nodes], np.bool_)
+    return _domains_of(nodes, np.array([bool(node.failure.since_s) for node in nodes.nodes], np.bool_))
+
+
+def slow_domains(state: ClusterState, nodes: NodeTable) -> dict[str, str]:
+    """By slow node: the widest domain around it of which every node is slow."""
+    slow = state.speeds.out
+    return _domains_of(nodes, np.array([name in slow for name in nodes.names], np.bool_)) if len(slow) > 1 else {}
+
+
+def _domains_of(nodes: NodeTable, failed: BoolArray) -> dict[str, str]:
     found: dict[str, str] = {}
     for topology in sorted(nodes.topologies.by_name):
         for level in nodes.topologies.by_name[topology].levels:
@@ -84,6 +95,18 @@ def _on_gone_nodes(state: ClusterState) -> Iterator[LostPod]:
     for name, since_s in sorted(state.failures.gone.items()):
         for pod in _pods_on(state, name):
             yield LostPod(pod, FailureKind.NODE, f"node {name}", since_s, True, True)
+
+
+def _on_slow_nodes(state: ClusterState, nodes: NodeTable) -> Iterator[LostPod]:
+    """Pods of work that says how fast it is: of other work, nothing tells that it would be faster elsewhere."""
+    names = state.speeds.left
+    domains = slow_domains(state, nodes) if names else {}
+    for name in names:
+        since_s = state.speeds.nodes[name].slow_since_s
+        for pod in _pods_on(state, name):
+            if pod.workload in state.speeds.progress:
+                cause = f"slow {domains[name]}" if name in domains else f"slow node {name}"
+                yield LostPod(pod, FailureKind.SLOW, cause, since_s, True, name not in domains)
 
 
 def _cut_off(state: ClusterState) -> Iterator[LostPod]:

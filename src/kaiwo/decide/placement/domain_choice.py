@@ -10,11 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from kaiwo.decide.placement.measured_performance import FULL, NEUTRAL
 from kaiwo.model.policy import TopologyWeights
 from kaiwo.snapshot.array_types import BoolArray, IntArray
-
-FULL = 1000
-NEUTRAL = 500  # nothing is known of past performance
 
 
 class DomainTerms(NamedTuple):
@@ -40,7 +38,7 @@ class NodeUse(NamedTuple):
 
     used: IntArray
     total: IntArray
-    performance: IntArray | None = None  # measured over predicted, in thousandths; None: nothing is known
+    performance: IntArray | None = None  # see `measured_performance`; None: nothing is known
 
 
 # Of a plugin: the numbers of domains, their terms (a row each), the weights; one score for each.

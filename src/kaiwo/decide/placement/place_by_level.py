@@ -12,10 +12,11 @@ from typing import NamedTuple
 import numpy as np
 
 from kaiwo.decide.placement.divide_by_rate import AreaNetwork, PlacementArea
-from kaiwo.decide.placement.domain_choice import FULL, DomainRanking, DomainTerms, NodeUse, PodsWanted
+from kaiwo.decide.placement.domain_choice import DomainRanking, DomainTerms, NodeUse, PodsWanted
 from kaiwo.decide.placement.domain_rules import DomainRules
 from kaiwo.decide.placement.levels import NO_LEVEL, ConstraintLevels, constraint_levels
 from kaiwo.decide.placement.links import rates_of, use_of_links
+from kaiwo.decide.placement.measured_performance import FULL, performance_of_nodes
 from kaiwo.decide.placement.place_pods import Placed, Placer, place_pods
 from kaiwo.decide.placement.queue_limits import Payer
 from kaiwo.decide.placement.spread_over_domains import pods_by_node
@@ -389,9 +390,10 @@ _ANY = ChosenArea(np.ones(0, np.bool_), NO_LEVEL, 0, None, 0)
 def node_use(working: WorkingCopy) -> NodeUse:
     """GPUs in use on each node, in thousandths; CPU where no node has a GPU."""
     nodes = working.nodes
+    performance = working.view.once(performance_of_nodes) if working.view.node_speeds else None
     if nodes.gpu_total.any():
-        return NodeUse(np.maximum(nodes.gpu_total - working.free[:, FREE_GPU], 0), nodes.gpu_total)
-    return NodeUse(np.maximum(nodes.cpu_size - working.free[:, CPU], 0), nodes.cpu_size)
+        return NodeUse(np.maximum(nodes.gpu_total - working.free[:, FREE_GPU], 0), nodes.gpu_total, performance)
+    return NodeUse(np.maximum(nodes.cpu_size - working.free[:, CPU], 0), nodes.cpu_size, performance)
 
 
 def _loss(speed: IntArray) -> IntArray:

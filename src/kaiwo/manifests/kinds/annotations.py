@@ -30,13 +30,13 @@ KNOWN_ANNOTATIONS = (
     "gpu-fraction", "gpu-memory", "gpu-devices", "gpu-sharing", "gpu-isolation", "gpu-isolation-grade", "gpu-models",
     "gpu-partition", "gpu-share-with", "gpu-threads",
     "queue", "user", "type", "priority", "gang", "gang-size", "leader", "min-pods", "last-checkpoint",
-    "simulate", "run-locally",
+    "progress", "simulate", "run-locally",
     *(field.annotation.removeprefix(OUR_PREFIX) for field in FIELDS),
 )  # fmt: skip
 # Written by Kaiwo itself, or read elsewhere: an object that was read from a cluster may carry them.
 SCHEDULER_ANNOTATIONS = (
     "granted-devices", "grant-signature", "devices", "kept-space", "lost-places", "planned-start", "planned-place",
-    "fills-until", "gpu-grade", "gpu-note", "last-checkpoint", "rank", "world-size", "rank-hosts",
+    "fills-until", "gpu-grade", "gpu-note", "last-checkpoint", "rank", "world-size", "rank-hosts", "progress",
 )  # fmt: skip
 _NAMES = {field.name: field.annotation.removeprefix(OUR_PREFIX) for field in FIELDS}
 MAX_CHARACTERS = 1_000  # of a setting; the longest that make sense list GPU models or nodes

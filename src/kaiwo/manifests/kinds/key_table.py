@@ -84,6 +84,7 @@ KEYS = (
     KeyRow("min-pods", _USERS, _COUNT),
     KeyRow("leader", _USERS, _FLAG),
     KeyRow("last-checkpoint", _USERS),  # programs write it: a mistake there is a warning, never a refusal
+    KeyRow("progress", _USERS),  # the same
     KeyRow("simulate", _USERS),
     KeyRow("run-locally", _USERS),
     *(

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from kaiwo.clusters.protocol import Cluster
 from kaiwo.decide.cycle import BUILTIN
 from kaiwo.history.journal_writer import Journal
-from kaiwo.model.events import ClockMoved, Event
+from kaiwo.model.events import ClockMoved, Event, ProgressReported, WorkloadGone
 from kaiwo.model.plan import Note, Plan
 from kaiwo.model.policy import DEFAULT_POLICY, Policy
 from kaiwo.plugins.registry import Registry
@@ -28,6 +28,7 @@ from kaiwo.runtime.loop.event_intake import EventIntake
 from kaiwo.runtime.loop.learned_run_times import RunTimes
 from kaiwo.runtime.loop.loop_metrics import Allocations, Health
 from kaiwo.runtime.loop.past_usage_tracker import SAMPLE_S, PastUsageTracker
+from kaiwo.runtime.loop.performance_tracker import PerformanceTracker
 from kaiwo.runtime.loop.price_refresh import are_prices_due, refreshed_prices
 from kaiwo.runtime.loop.recovery_history import RecoveryHistory
 from kaiwo.runtime.loop.start_gate import (
@@ -59,7 +60,9 @@ class SchedulingLoop:
         may_decide: Callable[[], bool] = lambda: True,  # False: a standby; call `wake` when this changes
         past_use: PastUsageTracker | None = None,  # None: it does not count
         run_times: RunTimes | None = None,  # None: nothing is learned
+        performance: PerformanceTracker | None = None,  # None: what is measured is not stored
     ) -> None:
+        self._performance = performance or PerformanceTracker(policy)
         self._past_use, self.run_times = past_use, run_times
         self.cluster, self.journal, self.policy, self.plugins = cluster, journal, policy, plugins
         self._may_decide = may_decide
@@ -103,6 +106,7 @@ class SchedulingLoop:
             self._thread.shutdown(wait=True)
             if self.run_times is not None:
                 self.run_times.save()
+            self._performance.save(self.state)
             self.journal.close()
 
     def wake(self) -> None:
@@ -165,6 +169,8 @@ class SchedulingLoop:
                 batch = await self._on_thread(self.run_times.add_run_times, batch, self.cluster.now_s())
             if self.ready:  # the first batch is what existed before
                 self.allocations.count_events(self.state, batch)
+            else:
+                batch = [*batch, *self._performance.known_before()]
             applied = await self._patch(batch)
             if batch and isinstance(batch[-1], ClockMoved):
                 self._clock_moves -= 1
@@ -172,6 +178,14 @@ class SchedulingLoop:
                     self._past_use.move_times(batch[-1].by_s)
             await self._on_thread(self._runner.journal_events, applied)
             self.ready = True  # the first batch is the whole state: nothing is decided before it
+            if any(isinstance(event, ProgressReported | WorkloadGone) for event in applied):
+                await self._measure_performance(applied)
+
+    async def _measure_performance(self, applied: Sequence[Event]) -> None:
+        async with self._state_lock:
+            measured = await self._on_thread(self._performance.measure, self.state, applied)
+        if measured is not None:
+            await self._on_thread(self._runner.journal_events, await self._patch([measured]))
 
     async def _patch(self, events: Sequence[Event]) -> list[Event]:
         applied: list[Event] = []

@@ -245,7 +245,8 @@ class ViewTables:
     def _make_view(self, ask: messages.Ask, amounts: dict[str, Any]) -> View:
         fixed = {
             "now_s": ask.now_s, "clock": ask.clock, "nodes": self._shown, "queues": self._queues, "tenants": NO_TENANTS,
-            "reservations": None, "past_usage": None, "prices": None, "node_failures": {}, "_derived": {},
+            "reservations": None, "past_usage": None, "prices": None, "node_failures": {}, "node_speeds": {},
+            "_derived": {},
         }  # fmt: skip
         return View(fixed | amounts)
 

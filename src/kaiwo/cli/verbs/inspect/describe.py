@@ -126,6 +126,7 @@ def _print_workload(detail: WorkloadDetail, now: int) -> None:
         ("estimate", duration(detail.estimate_s) if detail.estimate_s else ""),
         ("preemption delay", delay if detail.preemption_delay_s else ""),
         ("last checkpoint", _ago(min(detail.checkpoint_s, now), now)),
+        ("progress", detail.progress),
         ("restart cost", duration(detail.restart_s) if detail.restart_s else ""),
         ("earlier runs", f"up to {duration(detail.learned_s)}" if detail.learned_s else ""),
         ("retries", str(detail.retries) if detail.retries else ""),

@@ -26,6 +26,7 @@ FAILURES = (
 RESTING = (
     Column("NODE", lambda row, _: row.name),
     Column("FAILURES", lambda row, _: str(row.failures), NUMBER),
+    Column("REASON", lambda row, _: row.reason),
     Column("TAKES WORK IN", lambda row, now_s: duration(max(0, row.until_s - now_s))),
 )
 RECOVERIES = (
@@ -50,6 +51,8 @@ def recovery(everything: bool, output: str) -> None:
     replace: only they get other places. swap: other pods move, as few as possible. move: all its pods move to another
     domain. wait: nothing has room for them yet; kaiwo why says what is missing.
 
+    Nodes that came and went, or that are far slower than the others, take no new work for a while.
+
     \b
     Examples:
       kaiwo recovery
@@ -62,7 +65,7 @@ def recovery(everything: bool, output: str) -> None:
         return
     view = server.decode(body, RecoveryView)
     _print("Failed", FAILURES, view.failures, view.as_of_s)
-    _print("Came and went", RESTING, view.resting, view.as_of_s)
+    _print("Takes no work", RESTING, view.resting, view.as_of_s)
     _print("Recovering", RECOVERIES, view.current, view.as_of_s)
     for each in view.current:
         click.echo(printing.wrap(f"{short_name(each.workload)}: {each.answer}"))

@@ -25,6 +25,7 @@ from kaiwo.clusters.kubernetes.cache.nomination_annotations import NominationAnn
 from kaiwo.clusters.kubernetes.cache.placed_pods import PlacedPods, SlotIndex
 from kaiwo.clusters.kubernetes.cache.planned_start_annotations import PlannedStartAnnotations
 from kaiwo.clusters.kubernetes.cache.priority_classes import PriorityClasses
+from kaiwo.clusters.kubernetes.cache.progress_annotations import ProgressAnnotations
 from kaiwo.clusters.kubernetes.cache.published_state import PublishedState, UnitState
 from kaiwo.clusters.kubernetes.cache.start_backoff import GangBackoff, StartBackoff
 from kaiwo.clusters.kubernetes.cache.unguarded_status import ClaimedEnds
@@ -131,7 +132,7 @@ class ClusterCache:
         self.published = PublishedState()
         self.slots = SlotIndex(self.pods, self.in_flight)
         self.blocked_pods = BlockedPods()
-        self.checkpoints = CheckpointTimes()
+        self.checkpoints, self.progress = CheckpointTimes(), ProgressAnnotations()
         self._run_durations = RunDurations()
         self.grants = DeviceGrants(self.published.ledger)
         self.placed = PlacedPods(scheduler, self.in_flight, self.node_cache, self.grants, self.affinity_index)
@@ -389,7 +390,9 @@ class ClusterCache:
         name = self.names.name(unit)
         if live[0].scheduler != self.scheduler:  # a foreign pod is always alone
             return self.published.publish_pods(name, None, [self._foreign_pod(name, live[0])])
-        return self.published.publish(self._unit_state(name, unit, live, now_s), now_s)
+        events = self.published.publish(self._unit_state(name, unit, live, now_s), now_s)
+        by_slot = {slot: self.pods[key] for slot, key in self.slots.units[name].by_slot.items()}
+        return events + self.progress.new_reports(name, by_slot, now_s)
 
     def _foreign_pod(self, name: str, pod: CachedPod) -> Pod:
         """Whoever holds a GPU is charged for it: here the queue of its namespace, because nobody gave it one."""
@@ -407,6 +410,7 @@ class ClusterCache:
         self.planned_starts.delete_workload(name)
         self.start_backoff.clear(name)
         self.checkpoints.delete_workload(name)
+        self.progress.delete_workload(name)
         self.names.delete(unit)
         return self.published.publish_gone(name, self._run_durations.take_ran_s(name, now_s))
 

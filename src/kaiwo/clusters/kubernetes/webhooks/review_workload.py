@@ -10,6 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kaiwo.clusters.kubernetes.cache.checkpoint_annotations import checkpoint_annotation
+from kaiwo.clusters.kubernetes.cache.progress_annotations import progress_annotation
 from kaiwo.clusters.kubernetes.decode.pod_request import check_share_count, kubelet_field_names
 from kaiwo.clusters.kubernetes.decode.workload_annotations import read_workload_settings
 from kaiwo.clusters.kubernetes.gangs.metadata import MAX_PODS
@@ -38,6 +39,7 @@ from kaiwo.manifests.text.field_errors import FieldPath as Field
 from kaiwo.manifests.text.field_reader import FieldReader
 from kaiwo.manifests.values.gpu_request import GpuRequest, resolve_gpus
 from kaiwo.manifests.values.priorities import MAX_PRIORITY
+from kaiwo.manifests.values.progress import read_progress_text
 from kaiwo.manifests.values.timestamps import read_past_timestamp_s
 from kaiwo.model.errors import ConfigError, RefusedError
 from kaiwo.model.queue import Queue
@@ -79,7 +81,7 @@ def _review_change(
     patch = keep_user(work, old)
     if settings_of(work) == settings_of(old):
         # A mistake that existed before is no reason to refuse another change.
-        return AdmissionVerdict(patch=patch, warnings=tuple(checkpoint_warnings(work)))
+        return AdmissionVerdict(patch=patch, warnings=tuple(program_warnings(work)))
     annotations = {USER: user} | work.annotations if user else work.annotations
     # The user who changes it need not be the one who submitted it, whose annotation stays.
     is_by_controller = requester.created_by_controller(work, policy)
@@ -112,7 +114,7 @@ def check_workload(
             gpus.append(_check_gpus(work.owner, template, [*([] if work.is_pod else [layer]), *own], warnings))
         reason = "annotation"
         settings = read_workload_settings(work.owner, [*work.metadata_layers[:-1], *own], 0, False, queues.__contains__)
-        warnings += checkpoint_warnings(work)
+        warnings += program_warnings(work)
         reason = "queue"
         _check_queue(work, settings, requester, queues, policy, warnings)
         if settings.queue in queues and not requester.created_by_controller(work, policy):
@@ -123,9 +125,14 @@ def check_workload(
     return AdmissionVerdict(warnings=tuple(warnings))
 
 
-def checkpoint_warnings(work: WorkloadObject) -> list[str]:
-    """Programs write when they last saved their work. A mistake there is a warning, never a refusal."""
+def program_warnings(work: WorkloadObject) -> list[str]:
+    """Programs write when they last saved their work, and how fast they are. A mistake there is only a warning."""
     warnings = []
+    for key, text in filter(None, (progress_annotation(annotations) for annotations, _ in work.metadata_layers)):
+        try:
+            read_progress_text(text, Field(work.owner, key), "", 0)
+        except ConfigError as error:
+            warnings.append(f"{error}; until then it is ignored")
     for key, text in filter(None, (checkpoint_annotation(annotations) for annotations, _ in work.metadata_layers)):
         try:
             read_past_timestamp_s(text, Field(work.owner, key))

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from kaiwo.clusters.kubernetes.cache.checkpoint_annotations import CHECKPOINT_ANNOTATIONS
+from kaiwo.clusters.kubernetes.cache.progress_annotations import PROGRESS_ANNOTATIONS
 from kaiwo.clusters.kubernetes.decode.wire_objects import Container, Resources
 from kaiwo.manifests.kinds.annotations import (
     KNOWN_ANNOTATIONS,
@@ -27,6 +28,8 @@ DEFAULT_SCHEDULER = "default-scheduler"
 BUILT_IN = ("", "apps", "batch")  # groups whose pod templates keep their annotations; other kinds may prune them
 Json = dict[str, Any]
 Strings = dict[str, str]
+
+WRITTEN_BY_PROGRAMS = (*CHECKPOINT_ANNOTATIONS, *PROGRESS_ANNOTATIONS)  # while they run: they ask for nothing
 
 
 class PodTemplate(NamedTuple):
@@ -122,7 +125,7 @@ def settings_of(work: WorkloadObject) -> list[tuple[Strings, Strings]]:
 
 def _is_setting(key: str) -> bool:
     """The time of the last checkpoint is no setting: programs write it again and again."""
-    return (key.startswith((OUR_PREFIX, UPSTREAM_PREFIX)) or key == KUEUE_QUEUE) and key not in CHECKPOINT_ANNOTATIONS
+    return (key.startswith((OUR_PREFIX, UPSTREAM_PREFIX)) or key == KUEUE_QUEUE) and key not in WRITTEN_BY_PROGRAMS
 
 
 def whole_gpus(template: PodTemplate) -> tuple[int, str]:

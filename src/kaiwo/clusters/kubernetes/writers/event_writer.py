@@ -136,11 +136,14 @@ class EventWriter:
         self._delay(self._cache.blocked_pods)
 
     def publish_changes(self) -> None:
-        """Pods that became blocked, which the scheduler does not see; and unreadable checkpoint annotations."""
+        """Pods that became blocked, which the scheduler does not see; and unreadable annotations."""
         self._delay(self._cache.blocked_pods.take_new())
         for key, sentence in self._cache.checkpoints.take_faults().items():
             if (pod := self._cache.pods.get(key)) is not None:
                 self._put_event(pod, "Warning", "CheckpointUnreadable", sentence, "Reading")
+        for key, sentence in self._cache.progress.take_faults().items():
+            if (pod := self._cache.pods.get(key)) is not None:
+                self._put_event(pod, "Warning", "ProgressUnreadable", sentence, "Reading")
 
     def _delay(self, keys: Iterable[Key]) -> None:
         """Pods of a gang arrive one by one, and a moment later it is complete: only a lasting reason is written."""

@@ -1,0 +1,176 @@
+"""Turn reports of progress into speeds of nodes: measured over expected, and which nodes stay slow beside the others.
+
+In:    reports of running work, and the state.   Out: one event with the speeds that changed, which the journal keeps: a
+replay measures nothing again.
+
+A step is compared with what its program expects, else with the fastest step that the same work has reported. A
+bandwidth is compared with the cost model's prediction for the nodes of the work and the traffic of others. The report
+of a pod counts for its node. That of a gang counts for all its nodes, but none of them is blamed for it.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from kaiwo.model.events import Event, NodeSpeedsMeasured, ProgressReported, WorkloadGone
+from kaiwo.model.network.topology import Topology
+from kaiwo.model.performance import NodeSpeed, ProgressReport, SlowRule, blended, judged, permille_of
+from kaiwo.model.policy import DEFAULT_POLICY, Policy
+from kaiwo.model.workload import Phase, Pod
+from kaiwo.snapshot.cluster_state import ClusterState
+from kaiwo.snapshot.network.topology_tables import TopologyTable
+from kaiwo.topology.collective_time import UNLIMITED, bus_bandwidth
+from kaiwo.topology.link_use import LinkUse
+from kaiwo.topology.network_rates import NetworkRates, network_rates
+
+_NO_TABLE = TopologyTable(Topology("", ()), ())
+GAP_S = 5  # reports of the same pod that come faster are shown, but not measured
+OUT_PARTS = 4  # at most one node in four is out at the same time, and one at least
+SAVE_S = 60  # between two writes of the file
+
+
+class PerformanceTracker:
+    """One thread at a time."""
+
+    def __init__(self, policy: Policy = DEFAULT_POLICY, store: "NodeSpeedFile | None" = None) -> None:
+        is_ignored = policy.slow_nodes == "ignore"
+        leaves = policy.slow_nodes == "leave"
+        self._rule = None if is_ignored else SlowRule(policy.slow_below_percent, policy.slow_for_s, leaves)
+        self._store = store
+        self._measured_s: dict[tuple[str, str], int] = {}  # by workload and pod
+        self._fastest_us: dict[str, int] = {}  # by workload
+        self._saved_s = 0
+
+    def known_before(self) -> list[Event]:
+        """What was measured before a restart."""
+        known = self._store.load() if self._store is not None else {}
+        return [NodeSpeedsMeasured(known)] if known else []
+
+    def measure(self, state: ClusterState, events: Iterable[Event]) -> NodeSpeedsMeasured | None:
+        """After these events were applied; the state must not change meanwhile."""
+        found: dict[str, NodeSpeed] = {}
+        network = _Network(state)
+        for event in events:
+            if isinstance(event, WorkloadGone):
+                self._forget(event.name)
+            if isinstance(event, ProgressReported) and self._is_due(event.progress):
+                self._add(state, network, event.progress, found)
+        if not found:
+            return None
+        if self._store is not None and (now_s := max(each.at_s for each in found.values())) - self._saved_s >= SAVE_S:
+            self._saved_s = now_s
+            self._store.save({**state.speeds.nodes, **found})
+        return NodeSpeedsMeasured(found)
+
+    def save(self, state: ClusterState) -> None:
+        if self._store is not None and state.speeds.nodes:
+            self._store.save(state.speeds.nodes)
+
+    def _is_due(self, report: ProgressReport) -> bool:
+        last_s = self._measured_s.get((report.workload, report.pod))
+        return last_s is None or not 0 <= report.at_s - last_s < GAP_S
+
+    def _add(
+        self, state: ClusterState, network: "_Network", report: ProgressReport, found: dict[str, NodeSpeed]
+    ) -> None:
+        running = [pod for pod in state.pods.get(report.workload, {}).values() if pod.phase is Phase.RUNNING]
+        reporting = [pod for pod in running if not report.pod or pod.name == report.pod]
+        permille = self._permille(report, network, running) if reporting else 0
+        if not permille:
+            return
+        self._measured_s[report.workload, report.pod] = report.at_s
+        nodes = sorted({pod.node for pod in reporting if pod.node in state.node_objects})
+        for name in nodes:
+            speed = blended(found.get(name) or state.speeds.nodes.get(name), permille, report.at_s)
+            if self._rule is not None and len(nodes) == 1:
+                speed = self._judged(state, name, speed, found)
+            found[name] = speed
+
+    def _permille(self, report: ProgressReport, network: "_Network", running: Sequence[Pod]) -> int:
+        """0: there is nothing to compare it with."""
+        if report.bandwidth_mb_s:
+            predicted = network.predicted_mb_s(report.workload, running)
+            return permille_of(report.bandwidth_mb_s, predicted) if predicted > 0 else 0
+        if not report.step_us:
+            return 0
+        fastest_us = min(self._fastest_us.get(report.workload, report.step_us), report.step_us)
+        self._fastest_us[report.workload] = fastest_us
+        return permille_of(report.expected_us or fastest_us, report.step_us)
+
+    def _judged(self, state: ClusterState, name: str, speed: NodeSpeed, found: dict[str, NodeSpeed]) -> NodeSpeed:
+        assert self._rule is not None, "the policy has a rule"
+        known = {**state.speeds.nodes, **found}
+        others = [each for other, each in known.items() if other != name]
+        out = sum(each.out_until_s > speed.at_s for each in others)
+        return judged(speed, others, self._rule, out < max(1, len(state.node_objects) // OUT_PARTS))
+
+    def _forget(self, workload: str) -> None:
+        self._fastest_us.pop(workload, None)
+        for key in [key for key in self._measured_s if key[0] == workload]:
+            del self._measured_s[key]
+
+
+class _Network:
+    """The cost model as of now, computed when the first report needs it."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+        self._known: tuple[NetworkRates, LinkUse] | None = None
+
+    def predicted_mb_s(self, workload: str, pods: Sequence[Pod]) -> int:
+        """The bus bandwidth that its GPUs should have; 0: it is not known, or nothing limits it."""
+        row = self._state.nodes.row
+        gpus = np.zeros((1, len(row)), np.int64)
+        for pod in pods:
+            if pod.node in row:
+                gpus[0, row[pod.node]] += max(1, len(pod.devices))
+        if int(gpus.sum()) < 2:
+            return 0
+        rates, use = self._rates()
+        active, _ = use.without(workload)
+        found = int(bus_bandwidth(rates, gpus, active)[0])
+        return found if 0 < found < UNLIMITED else 0
+
+    def _rates(self) -> tuple[NetworkRates, LinkUse]:
+        if self._known is None:
+            state = self._state
+            state.refresh_tables()
+            tables, row = state.nodes.topologies.by_name, state.nodes.row
+            every = [network_rates(tables[name], state.nodes.nodes) for name in sorted(tables)]
+            # Without a topology, only the links inside nodes are known.
+            rates = next((each for each in every if each.has_ports), None) or network_rates(
+                _NO_TABLE, state.nodes.nodes
+            )
+            places = {
+                name: [row[pod.node] for pod in pods.values() if pod.node in row] for name, pods in state.pods.items()
+            }
+            self._known = rates, LinkUse(rates, lambda _: 0, {name: rows for name, rows in places.items() if rows})
+        return self._known
+
+
+FILE = "node-speeds.json"
+
+
+class NodeSpeedFile:
+    """Stores the speeds of nodes in the home folder, which no other process writes."""
+
+    def __init__(self, home: str) -> None:
+        self._path = Path(home) / FILE
+
+    def load(self) -> dict[str, NodeSpeed]:
+        """Nothing, if there is none or another version wrote it."""
+        with contextlib.suppress(OSError, msgspec.MsgspecError):
+            return msgspec.json.decode(self._path.read_bytes(), type=dict[str, NodeSpeed])
+        return {}
+
+    def save(self, speeds: dict[str, NodeSpeed]) -> None:
+        """If the disk is full, speeds are measured again after the next restart."""
+        temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+        with contextlib.suppress(OSError):
+            temporary.touch(mode=0o600)
+            temporary.write_bytes(msgspec.json.encode(speeds))
+            os.replace(temporary, self._path)
