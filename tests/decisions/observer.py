@@ -47,8 +47,9 @@ from kaiwo.decide.placement.queue_limits import (
 )
 from kaiwo.decide.planned_starts.future_quota import FutureQuota
 from kaiwo.gpus.device_fit import eligible_devices, pods_per_device
-from kaiwo.gpus.device_locality import best_set, slowest_link
+from kaiwo.gpus.device_locality import best_set
 from kaiwo.gpus.isolation_grades import closed_by_tenants, tenants_allow_return
+from kaiwo.gpus.link_bandwidth import predicted_mb_s
 from kaiwo.gpus.partitioning.demand import GpuModeState, node_states, waiting_demands
 from kaiwo.gpus.partitioning.if_repartitioned import if_repartitioned
 from kaiwo.gpus.partitioning.planner import could_serve, plan_partitions, steps_to_modes
@@ -208,7 +209,7 @@ class Observer:
             columns = [column for column in range(width) if self._draw.random() < 0.8]
             if len(columns) > 1:
                 count = self._draw.randint(1, len(columns))
-                told.append([best_set(node.wiring, columns, count), slowest_link(node.wiring, columns)])
+                told.append([best_set(node.wiring, tuple(columns), count), predicted_mb_s(node.wiring, columns)])
         return told
 
     def _partitions(self, world: World, view: View) -> list[Any]:

@@ -21,7 +21,8 @@ from kaiwo.clusters.local.process_environment import environment
 from kaiwo.explain.possible_changes import ChangeKind
 from kaiwo.manifests import parse_all
 from kaiwo.manifests.values.names import INDEX_LABEL
-from kaiwo.model.gpus.gpu import Share
+from kaiwo.model.gpus.gpu import Gpu, Share
+from kaiwo.model.node import DeviceLinks, Node
 from kaiwo.model.obstacle import Reason
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod, Role, Workload
@@ -136,8 +137,11 @@ def test_the_concepts_page_has_every_variable_of_a_process() -> None:
     workload = Workload("default/a", (Role(Request(gpus=1)),), labels={INDEX_LABEL: "3"})
     pod = Pod(workload.name, "main-0", "node-1", devices=(Share("gpu-0", 1000, 1),), rank=0)
     run = PlacedRun(pod, Run("r", workload.name, pod.name))
-    found = environment(WorkloadRecord(workload), run, None, "/run", "/home", [pod])
-    assert [code_words(row[0])[0] for row in table(DOCS / "concepts.md", "variable")] == list(found)
+    wiring = DeviceLinks(((0,),), (0,), (0,), ("mlx5_0",))
+    node = Node("node-1", gpus=(Gpu("gpu-0", "MI300X", 1),), wiring=wiring)
+    made = environment(WorkloadRecord(workload), run, node, "/run", "/home", [pod])
+    found = [name for name in made if name.startswith("KAIWO_")]
+    assert [code_words(row[0])[0] for row in table(DOCS / "concepts.md", "variable")] == found
 
 
 PROTOCOLS = {

@@ -1,16 +1,11 @@
 """Devices of one pod stand together: on one IO die, on one GPU, behind good links."""
 
-from itertools import combinations
-
-import numpy as np
-import pytest
-
-from kaiwo.gpus.device_locality import MAX_SETS, best_set, slowest_link
 from kaiwo.model.events import NodeChanged
 from kaiwo.model.gpus.gpu import Gpu
 from kaiwo.model.gpus.partition_modes import partition_index, partition_milli
-from kaiwo.model.node import DeviceLinks, Node
+from kaiwo.model.node import Node
 from kaiwo.model.request import Request
+from tests.gpus.device_links import hives
 from tests.gpus.shared_dies import neighbours
 from tests.worlds import World
 
@@ -109,55 +104,6 @@ def test_queues_take_turns_for_partitions() -> None:
             world.submit(f"{queue}-{number}", request=Request(gpus=1, partition="CPX"), queue=queue)
     world.settle()
     assert world.state.used["red"][0] == world.state.used["blue"][0] == 1000
-
-
-def hives(size: int, fast: int = 50_000, slow: int = 0) -> DeviceLinks:
-    """Two hives of equal size: fast inside, slow between."""
-    mb_s = tuple(tuple(fast if a // size == b // size else slow for b in range(2 * size)) for a in range(2 * size))
-    return DeviceLinks(mb_s, tuple(at // size for at in range(2 * size)))
-
-
-def test_four_gpus_of_one_hive_rather_than_of_two() -> None:
-    wiring = hives(4)
-    assert best_set(wiring, [0, 1, 2, 4, 5, 6, 7], 4) == [3, 4, 5, 6]
-    assert best_set(wiring, [1, 2, 5], 2) == [0, 1]
-
-
-def test_the_slowest_link_decides_then_numa_then_network_cards() -> None:
-    ring = DeviceLinks(((0, 9, 1, 5), (9, 0, 9, 1), (1, 9, 0, 5), (5, 1, 5, 0)))
-    assert best_set(ring, [0, 1, 2, 3], 2) == [0, 1]
-    flat = tuple(tuple(0 if a == b else 7 for b in range(4)) for a in range(4))
-    assert best_set(DeviceLinks(flat, (0, 1, 1, 0)), [0, 1, 2, 3], 2) == [0, 3]
-    assert best_set(DeviceLinks(flat, (0, 0, 0, 0), (-1, 2, 2, 3)), [0, 1, 2, 3], 2) == [1, 3]
-
-
-def test_what_is_left_is_worth_something_too() -> None:
-    """Two pairs with fast links and two lone GPUs: who wants two lone ones gets them, not half of a pair."""
-    mb_s = [[0] * 6 for _ in range(6)]
-    for a, b in ((0, 1), (2, 3)):
-        mb_s[a][b] = mb_s[b][a] = 50_000
-    wiring = DeviceLinks(tuple(map(tuple, mb_s)))
-    assert best_set(wiring, range(6), 2) == [0, 1]
-    assert best_set(wiring, [0, 1, 4], 1) == [2]
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_no_other_set_has_a_faster_slowest_link(seed: int) -> None:
-    draw = np.random.default_rng(seed)
-    speeds = draw.integers(0, 5, (8, 8))
-    symmetric = DeviceLinks(tuple(map(tuple, (np.triu(speeds, 1) + np.triu(speeds, 1).T).tolist())))
-    columns = sorted(draw.choice(8, 6, replace=False).tolist())
-    chosen = [columns[at] for at in best_set(symmetric, columns, 3)]
-    assert slowest_link(symmetric, chosen) == max(slowest_link(symmetric, each) for each in combinations(columns, 3))
-
-
-def test_large_nodes_are_answered_by_growing_sets() -> None:
-    wiring = hives(16)
-    free = [*range(10), *range(16, 32)]
-    assert len(list(combinations(range(10), 8))) < MAX_SETS
-    chosen = [free[at] for at in best_set(wiring, free, 8)]
-    assert len(set(chosen)) == 8
-    assert slowest_link(wiring, chosen) == 50_000
 
 
 def test_a_pod_of_four_gpus_gets_one_hive_from_decide() -> None:

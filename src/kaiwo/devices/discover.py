@@ -10,6 +10,7 @@ from kaiwo.devices.amd.machine_paths import KFD_PATHS, MachinePaths
 from kaiwo.devices.amd.merge_smi import merge_smi
 from kaiwo.devices.amd.smi_tools import NO_JSON, SmiGpu, read_smi, run_smi
 from kaiwo.devices.inventory import Inventory
+from kaiwo.devices.network_cards import read_network_cards
 from kaiwo.model.errors import ConfigError
 
 LIVE = "/"
@@ -40,7 +41,8 @@ def discover(root: str = LIVE, smi_text: str = "", has_telemetry: bool = True) -
         gpus, notes = gpus + found, notes + problems
     if problem := paths.topology_problem():
         notes.append(problem)
-    return Inventory(_node_name(paths, is_live), tuple(gpus), tuple(dict.fromkeys(notes)))
+    nics = read_network_cards(paths, gpus)
+    return Inventory(_node_name(paths, is_live), tuple(gpus), tuple(dict.fromkeys(notes)), nics)
 
 
 def _node_name(paths: MachinePaths, is_live: bool) -> str:

@@ -19,6 +19,7 @@ class Link(msgspec.Struct, frozen=True):
     hops: int | None = None
     count: int | None = None  # number of parallel links
     bandwidth_mb_s: int | None = None  # one direction, all links together
+    is_switched: bool = False  # over a switch: the same bandwidth serves all others together
 
 
 class Telemetry(msgspec.Struct, frozen=True):
@@ -93,7 +94,7 @@ class PhysicalGpu(msgspec.Struct, frozen=True):
 
 
 class Nic(msgspec.Struct, frozen=True):
-    """A network interface. Only topology dumps contain these so far."""
+    """A network card that can move data of GPUs."""
 
     name: str
     pci: str

@@ -4,12 +4,15 @@ The result is that of an `allocation` plugin: one rank for each device; a pod sh
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from itertools import combinations
 from math import comb
+from typing import TypeAlias
 
 import numpy as np
 
+from kaiwo.gpus.link_bandwidth import link_bandwidths
 from kaiwo.model.gpus.gpu import Gpu
 from kaiwo.model.gpus.partition_modes import io_dies, partition_index, read_mode
 from kaiwo.model.node import DeviceLinks
@@ -18,38 +21,84 @@ from kaiwo.snapshot.array_types import IntArray
 from kaiwo.snapshot.node_table import MILLI
 from kaiwo.snapshot.view import View
 
-MAX_SETS = 13_000  # sixteen choose eight; beyond that sets grow one GPU at a time
+MAX_SETS = 2_000  # sixteen choose four; beyond that sets grow one GPU at a time
+MAX_TABLE = 8  # GPUs of a node whose every set is compared, with every set that it leaves
+
+SetQuality: TypeAlias = tuple[int, int, int]  # MB/s, NUMA nodes (negative), network cards
 
 
-def best_set(wiring: DeviceLinks, columns: Sequence[int], count: int) -> list[int]:
-    """Positions in `columns` of the chosen GPUs."""
+@lru_cache(maxsize=4096)
+def best_set(wiring: DeviceLinks, columns: tuple[int, ...], count: int) -> tuple[int, ...]:
+    """Positions in `columns` of the chosen GPUs: the highest predicted bandwidth, on few NUMA nodes, with many network
+    cards. Among equal sets, the one that leaves the best sets for later requests."""
+    if len(columns) <= MAX_TABLE:
+        qualities = _all_qualities(wiring, columns)
+        sets = list(combinations(range(len(columns)), count))
+        best = max(qualities[_mask(at)] for at in sets)
+        equal = [at for at in sets if qualities[_mask(at)] == best]
+        later = {at: (_left_for_later(qualities, len(columns), at), -_cut(wiring, columns, at)) for at in equal}
+        return max(equal, key=lambda at: (later[at], _first(at)))
     if comb(len(columns), count) <= MAX_SETS:
-        chosen = max(combinations(range(len(columns)), count), key=lambda at: _quality(wiring, columns, at))
-        return list(chosen)
+        return _best_of_many(wiring, columns, count)
     return _grown(wiring, columns, count)
 
 
-def slowest_link(wiring: DeviceLinks, columns: Sequence[int]) -> int:
-    """MB/s of the slowest link of a set; 0 where two are not linked."""
-    return min((wiring.speed(a, b) for a, b in combinations(columns, 2)), default=0)
+def sets_in_turn(wiring: DeviceLinks, columns: Sequence[int], count: int) -> list[tuple[int, ...]]:
+    """Positions in `columns` of the sets that one request after another gets, while there are enough."""
+    left, found = list(range(len(columns))), []
+    while len(left) >= count:
+        chosen = best_set(wiring, tuple(columns[at] for at in left), count)
+        found.append(tuple(left[at] for at in chosen))
+        left = [at for at in left if at not in found[-1]]
+    return found
 
 
-def _quality(
-    wiring: DeviceLinks, columns: Sequence[int], at: Sequence[int]
-) -> tuple[int, int, int, int, int, tuple[int, ...]]:
-    chosen = [columns[position] for position in at]
+@lru_cache(maxsize=1024)
+def _all_qualities(wiring: DeviceLinks, columns: tuple[int, ...]) -> dict[int, SetQuality]:
+    """Of every set of these GPUs, by its bits."""
+    every: dict[int, SetQuality] = {}
+    for size in range(1, len(columns) + 1):
+        sets = list(combinations(range(len(columns)), size))
+        found = _qualities(wiring, columns, sets)
+        every.update((_mask(at), quality) for at, quality in zip(sets, found, strict=True))
+    return every
+
+
+def _qualities(wiring: DeviceLinks, columns: Sequence[int], sets: Sequence[tuple[int, ...]]) -> list[SetQuality]:
+    """Of sets of equal size."""
+    speeds = link_bandwidths(wiring, [tuple(columns[position] for position in at) for at in sets]).tolist()
+    return [
+        (
+            speed,
+            -len({wiring.numa_of(columns[position]) for position in at}),
+            len({wiring.nic_of(columns[position]) for position in at} - {-1}),
+        )
+        for speed, at in zip(speeds, sets, strict=True)
+    ]
+
+
+def _left_for_later(qualities: Mapping[int, SetQuality], count: int, at: Sequence[int]) -> tuple[SetQuality, ...]:
+    """The best set of each size that is left, the largest sizes first, in powers of two: what people ask for."""
+    left = [position for position in range(count) if position not in at]
+    sizes = [1 << bits for bits in range(len(left).bit_length() - 1, 0, -1)]
+    return tuple(max(qualities[_mask(other)] for other in combinations(left, size)) for size in sizes)
+
+
+def _cut(wiring: DeviceLinks, columns: Sequence[int], at: Sequence[int]) -> int:
+    """MB/s of the links between a set and the GPUs that it leaves: what later requests lose."""
     left = [column for position, column in enumerate(columns) if position not in at]
-    return (
-        slowest_link(wiring, chosen),
-        sum(wiring.speed(a, b) for a, b in combinations(chosen, 2)),
-        -len({wiring.numa_of(column) for column in chosen}),
-        len({wiring.nic_of(column) for column in chosen} - {-1}),
-        slowest_link(wiring, left),
-        tuple(-position for position in at),
-    )
+    return sum(wiring.speed(columns[position], column) for position in at for column in left)
 
 
-def _grown(wiring: DeviceLinks, columns: Sequence[int], count: int) -> list[int]:
+def _best_of_many(wiring: DeviceLinks, columns: Sequence[int], count: int) -> tuple[int, ...]:
+    sets = list(combinations(range(len(columns)), count))
+    found = _qualities(wiring, columns, sets)
+    best = max(found)
+    equal = [at for at, quality in zip(sets, found, strict=True) if quality == best]
+    return max(equal, key=lambda at: (-_cut(wiring, columns, at), _first(at)))
+
+
+def _grown(wiring: DeviceLinks, columns: Sequence[int], count: int) -> tuple[int, ...]:
     """Grow a set from every GPU by the best-linked GPU each time; the best of these sets."""
     sets = []
     for start in range(len(columns)):
@@ -57,8 +106,9 @@ def _grown(wiring: DeviceLinks, columns: Sequence[int], count: int) -> list[int]
         while len(chosen) < count:
             others = (at for at in range(len(columns)) if at not in chosen)
             chosen.append(max(others, key=lambda at: (*_reach(wiring, columns, chosen, at), -at)))
-        sets.append(sorted(chosen))
-    return max(sets, key=lambda at: _quality(wiring, columns, at))
+        sets.append(tuple(sorted(chosen)))
+    found = _qualities(wiring, columns, sets)
+    return max(zip(sets, found, strict=True), key=lambda each: (each[1], _first(each[0])))[0]
 
 
 def _reach(wiring: DeviceLinks, columns: Sequence[int], chosen: Sequence[int], at: int) -> tuple[int, int]:
@@ -66,22 +116,32 @@ def _reach(wiring: DeviceLinks, columns: Sequence[int], chosen: Sequence[int], a
     return min(speeds), sum(speeds)
 
 
+def _mask(at: Sequence[int]) -> int:
+    return sum(1 << position for position in at)
+
+
+def _first(at: Sequence[int]) -> tuple[int, ...]:
+    """Of equal sets, the one with the first positions counts most."""
+    return tuple(-position for position in at)
+
+
 def nearest_devices(view: View, want: Request, node: int, columns: IntArray) -> IntArray:
     """Rank whole GPUs by their links and partitions by their dies; other devices are equal."""
     if want.is_partition:
         return nearest_partitions(view, want, node, columns)
-    if want.is_whole and want.gpus > 1:
+    if want.is_whole:
         return best_linked(view, want, node, columns)
     return np.zeros(len(columns), np.int64)
 
 
 def best_linked(view: View, want: Request, node: int, columns: IntArray) -> IntArray:
-    """Rank the set with the best links first; all are equal where links are unknown."""
+    """Rank the set with the best links first, then the best of the others; all are equal where links are unknown."""
     wiring = view.nodes.nodes[node].wiring
-    ranks = np.ones(len(columns), np.int64)
     if not wiring.is_known or want.gpus >= len(columns):
-        return ranks
-    ranks[best_set(wiring, columns.tolist(), want.gpus)] = 0
+        return np.zeros(len(columns), np.int64)
+    ranks = np.full(len(columns), len(columns), np.int64)
+    for rank, chosen in enumerate(sets_in_turn(wiring, columns.tolist(), want.gpus)):
+        ranks[list(chosen)] = rank
     return ranks
 
 

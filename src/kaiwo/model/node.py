@@ -1,5 +1,7 @@
 """A node: what it offers, its taints, and how its devices are linked."""
 
+from collections.abc import Iterable
+
 import msgspec
 
 from kaiwo.model.gpus.gpu import Gpu
@@ -13,6 +15,8 @@ class DeviceLinks(msgspec.Struct, frozen=True, omit_defaults=True):
     mb_s: tuple[tuple[int, ...], ...] = ()  # from each device to each other, in one direction; 0: no direct link
     numa: tuple[int, ...] = ()
     nic: tuple[int, ...] = ()  # the network card on the same switch; -1: none
+    nic_names: tuple[str, ...] = ()  # of these cards, by their numbers
+    total_mb_s: tuple[int, ...] = ()  # what each device sends over a switch to all others together; 0: no switch
 
     @property
     def is_known(self) -> bool:
@@ -30,6 +34,18 @@ class DeviceLinks(msgspec.Struct, frozen=True, omit_defaults=True):
     def nic_of(self, device: int) -> int:
         """The network card next to a device; -1 when there is none."""
         return self.nic[device] if device < len(self.nic) else -1
+
+    def total_of(self, device: int) -> int:
+        """What a device can send over a switch; 0: it has links of its own."""
+        return self.total_mb_s[device] if device < len(self.total_mb_s) else 0
+
+    def nic_names_of(self, devices: Iterable[int]) -> list[str]:
+        """The cards next to these devices, in their order, each once."""
+        cards = dict.fromkeys(self.nic_of(device) for device in devices)
+        return [self.nic_names[card] for card in cards if 0 <= card < len(self.nic_names)]
+
+    def numa_nodes_of(self, devices: Iterable[int]) -> list[int]:
+        return sorted({numa for device in devices if (numa := self.numa_of(device)) >= 0})
 
 
 class Taint(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):

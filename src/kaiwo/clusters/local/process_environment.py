@@ -42,11 +42,22 @@ def environment(
     if pod.devices:
         ours["KAIWO_GPU_MILLI"] = str(pod.devices[0].milli)  # of each device
         ours["KAIWO_GPU_MIB"] = str(pod.devices[0].mib)
+    ours |= nearby_hardware(node, [share.gpu for share in pod.devices])
     ours |= rank_variables(pod, gang)
     ours |= {f"KAIWO_BIND_{re.sub('[^A-Z0-9]', '_', key.upper())}": value for key, value in pod.annotations}
     if INDEX_LABEL in workload.labels:
         ours["KAIWO_ARRAY_INDEX"] = workload.labels[INDEX_LABEL]
     return {**record.program.env, **ours, **visible_devices(node, [share.gpu for share in pod.devices])}
+
+
+def nearby_hardware(node: Node | None, held: list[str]) -> dict[str, str]:
+    """The NUMA nodes and the network cards next to its GPUs, where they are known."""
+    if node is None or not node.wiring.is_known:
+        return {}
+    positions = [at for at, gpu in enumerate(node.gpus) if gpu.id in held]
+    numa, cards = node.wiring.numa_nodes_of(positions), node.wiring.nic_names_of(positions)
+    found = {"KAIWO_NUMA_NODES": ",".join(map(str, numa)), "KAIWO_NICS": ",".join(cards)}
+    return {name: text for name, text in found.items() if text}
 
 
 def rank_variables(pod: Pod, gang: Iterable[Pod]) -> dict[str, str]:

@@ -48,6 +48,8 @@ def with_ranks(
 
 def has_ranks(workload: Workload) -> bool:
     """It states a level or asks for ranks, and has more than one pod to number."""
+    if len(workload.roles) == 1 and workload.roles[0].count == 1:  # most work: this is asked about every start
+        return False
     if not workload.rank_order and levels_of(workload) is None:
         return False
     return sum(role.count for role in ranked_roles(workload)) > 1

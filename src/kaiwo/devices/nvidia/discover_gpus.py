@@ -214,10 +214,12 @@ def gpu_links(reader: NvmlReader, name: str, handles: Mapping[str, Any]) -> tupl
             continue
         level = reader.query("nvmlDeviceGetTopologyCommonAncestor", mine, handle)
         count = direct.get(other, 0)
-        if not count and reader.query("nvmlDeviceGetP2PStatus", mine, handle, P2P_NVLINK) == P2P_OK:
+        is_switched = not count and reader.query("nvmlDeviceGetP2PStatus", mine, handle, P2P_NVLINK) == P2P_OK
+        if is_switched:
             count = switched
         if count:
-            found.append(Link(other, "nvlink", level, count=count, bandwidth_mb_s=count * speed if speed else None))
+            rate = count * speed if speed else None
+            found.append(Link(other, "nvlink", level, count=count, bandwidth_mb_s=rate, is_switched=is_switched))
         elif level is not None:
             found.append(Link(other, "pcie", level))
     return tuple(found)

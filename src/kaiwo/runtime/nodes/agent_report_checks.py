@@ -3,6 +3,7 @@
 No number is made up: a dropped value is unknown, and a device of unknown memory is degraded.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeVar
 
@@ -18,6 +19,8 @@ T = TypeVar("T", PhysicalGpu, Partition)
 MAX_DEVICES = 1024
 MAX_MIB = 1 << 24
 MAX_LINK = 10**9  # MB/s, and the numbers of NUMA nodes
+MAX_CARDS = 1024
+CARD_NAME = r"[\w.:-]{0,64}"
 MAX_PARALLEL_LINKS = 1024  # links between two GPUs
 MAX_COUNT = 1 << 53  # the largest integer that JSON readers hold exactly
 MAX_NOTES = 16
@@ -77,8 +80,10 @@ def check_devices(gpus: tuple[Gpu, ...]) -> None:
 
 
 def check_wiring(wiring: DeviceLinks) -> None:
-    if any(not -1 <= value <= MAX_LINK for row in (wiring.numa, *wiring.mb_s) for value in row):
+    if any(not -1 <= value <= MAX_LINK for row in (wiring.numa, wiring.total_mb_s, *wiring.mb_s) for value in row):
         raise ConfigError("a link or a NUMA node of the inventory is out of range", "inventory")
+    if len(wiring.nic_names) > MAX_CARDS or not all(re.fullmatch(CARD_NAME, name) for name in wiring.nic_names):
+        raise ConfigError("a network card of the inventory has no plain name, or there are too many", "inventory")
 
 
 def _gpu(gpu: PhysicalGpu) -> tuple[PhysicalGpu, list[str], list[str]]:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from kaiwo.clusters.local.cluster_file import HOST_LABEL, MODEL_LABEL
 from kaiwo.devices.discover import discover
-from kaiwo.devices.inventory import Inventory, Partition, PhysicalGpu
+from kaiwo.devices.inventory import Inventory, Link, Partition, PhysicalGpu
 from kaiwo.devices.sharing.isolation_method import share_grade
 from kaiwo.devices.sharing.prepare_grants import detect_isolation_support
 from kaiwo.devices.sharing.share_types import IsolationSupport
@@ -98,18 +98,26 @@ def _milli(gpu: PhysicalGpu, part: Partition) -> int:
 
 
 def wiring_of(inventory: Inventory, devices: Sequence[Gpu]) -> DeviceLinks:
-    """How the devices are connected; empty when no link is known. Partitions of one GPU are nearest."""
+    """How the devices are connected; empty when nothing is known. Partitions of one GPU are nearest."""
     gpus = {gpu.id: gpu for gpu in inventory.gpus}
     owners = [gpus.get(device.parent or device.id) for device in devices]
-    if any(owner is None for owner in owners) or not any(gpu.links for gpu in inventory.gpus):
+    is_known = inventory.nics or any(gpu.links or gpu.numa is not None for gpu in inventory.gpus)
+    if any(owner is None for owner in owners) or not is_known:
         return DeviceLinks()
     found = [owner for owner in owners if owner is not None]
-    speeds = {
-        (gpu.id, link.to): link.bandwidth_mb_s or DEFAULT_MB_S.get(link.kind, 1) * max(1, link.count or 1)
-        for gpu in found
-        for link in gpu.links
-    }
+    speeds = {(gpu.id, link.to): _link_mb_s(link) for gpu in found for link in gpu.links}
     mb_s = tuple(tuple(WITHIN_MB_S if a is b else speeds.get((a.id, b.id), 0) for b in found) for a in found)
     near = {gpu: number for number, nic in enumerate(inventory.nics) for gpu in nic.near}
     numa = tuple(-1 if gpu.numa is None else gpu.numa for gpu in found)
-    return DeviceLinks(mb_s, numa, tuple(near.get(gpu.id, -1) for gpu in found))
+    total = tuple(max((_link_mb_s(link) for link in gpu.links if link.is_switched), default=0) for gpu in found)
+    return DeviceLinks(
+        mb_s,
+        numa,
+        tuple(near.get(gpu.id, -1) for gpu in found),
+        tuple(nic.name for nic in inventory.nics),
+        total if any(total) else (),
+    )
+
+
+def _link_mb_s(link: Link) -> int:
+    return link.bandwidth_mb_s or DEFAULT_MB_S.get(link.kind, 1) * max(1, link.count or 1)

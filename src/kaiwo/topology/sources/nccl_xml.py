@@ -79,7 +79,11 @@ def read_nccl_xml(text: str, where: str = "the topology file") -> NodeLinks:
             if other != index and to_switch[index] and reach:
                 rates[index][other] = max(rates[index][other], min(to_switch[index], reach))
     links = DeviceLinks(
-        tuple(map(tuple, rates)), tuple(gpu.numa for gpu in gpus), tuple(_nearest(gpu, nics) for gpu in gpus)
+        tuple(map(tuple, rates)),
+        tuple(gpu.numa for gpu in gpus),
+        tuple(_nearest(gpu, nics) for gpu in gpus),
+        tuple(each.nic.name for each in nics),
+        tuple(to_switch) if any(to_switch) else (),
     )
     return NodeLinks(
         tuple(at), tuple(each.nic for each in nics), links, tuple(gpu.pcie_mb_s for gpu in gpus), all(to_switch)

@@ -32,6 +32,7 @@ def container_spec(grant: Grant, inventory: Inventory, root: str = "/", device_f
     if any(gpu.vendor == "nvidia" for gpu in inventory.gpus):
         # Read by NVIDIA's container runtime: a container with AMD GPUs sees no NVIDIA GPUs, whatever its image says.
         environment["NVIDIA_VISIBLE_DEVICES"] = ",".join(uuids) or NO_NVIDIA
+    environment |= nearby_hardware(grant, inventory)
     folders = [environment[name] for name in ("CUDA_MPS_PIPE_DIRECTORY",) if name in environment]
     there = {part.id for gpu in inventory.gpus for part in gpu.partitions or (gpu,)}
     if gone := [one.device.id for one in grant.held if one.device.id not in there]:
@@ -40,6 +41,16 @@ def container_spec(grant: Grant, inventory: Inventory, root: str = "/", device_f
         )
     nodes = tuple(dict.fromkeys(_nodes(grant, inventory, root, device_folder or os.path.join(root, "dev"))))
     return ContainerSpec(environment, nodes, tuple(folders))
+
+
+def nearby_hardware(grant: Grant, inventory: Inventory) -> dict[str, str]:
+    """The NUMA nodes and the network cards next to its GPUs, where they are known."""
+    held = {one.device.id for one in grant.held}
+    own = [gpu for gpu in inventory.gpus if any(part.id in held for part in gpu.partitions or (gpu,))]
+    numa = sorted({gpu.numa for gpu in own if gpu.numa is not None and gpu.numa >= 0})
+    cards = dict.fromkeys(nic.name for gpu in own for nic in inventory.nics if gpu.id in nic.near and nic.name)
+    found = {"KAIWO_NUMA_NODES": ",".join(map(str, numa)), "KAIWO_NICS": ",".join(cards)}
+    return {name: text for name, text in found.items() if text}
 
 
 def _nodes(grant: Grant, inventory: Inventory, root: str, device_folder: str) -> Iterator[str]:
