@@ -11,8 +11,9 @@ from kaiwo.clusters.kubernetes.cache.gang_index import OwnerObject
 from kaiwo.clusters.kubernetes.gangs.registry import read_owner
 from kaiwo.clusters.kubernetes.writers.binder import Binder
 from kaiwo.decide.cycle import BUILTIN
-from kaiwo.model.plan import Nomination
+from kaiwo.model.plan import Nomination, Start
 from kaiwo.model.policy import DEFAULT_POLICY
+from kaiwo.model.workload import Phase
 from kaiwo.runtime.loop.cycle_runner import CycleRunner
 from tests.clusters.kubernetes.api_objects import cache_with_nodes, cached_pod, wire_node
 from tests.clusters.kubernetes.kubectl_cluster import whole
@@ -118,6 +119,26 @@ def test_a_start_that_is_not_carried_out_leaves_the_place_kept() -> None:
     scheduler.state.patch(cache.flush(1002))
     decision = scheduler.cycle(1003)
     assert decision is None or not decision.plan.starts, "smaller work took the place"
+
+
+def test_the_place_of_a_pod_that_is_deleted_while_its_gang_starts_is_kept() -> None:
+    """The watch shows its Binding and its deletion at once: nothing was published between them."""
+    cache = cache_with_nodes(NODES)
+    job = o.make_job("train", parallelism=NODES, completions=NODES)
+    put_owners(cache, job)
+    pods = o.make_job_pods(job, NODES)
+    for number, pod in enumerate(pods[:-1], start=1):
+        put(cache, pod, f"node-{number}", phase="Running")
+    put(cache, pods[-1])
+    last = cache.pods["default", pods[-1]["metadata"]["name"]]
+    slot = str(cache.slots.units[NAME].slots[last.uid])
+    cache.in_flight.begin_start(Start(NAME, slot, "node-4", whole(*range(8))), last)
+    cache.flush(1000)
+    assert cache.published.pods[NAME][slot].phase is Phase.ASSUMED
+    put(cache, pods[-1], "node-4", deletionTimestamp=LEAVING)
+    assert kept_nodes(cache) == ["node-4"]
+    delete(cache, pods[-1])
+    assert kept_nodes(cache) == ["node-4"]
 
 
 @pytest.mark.parametrize("phase", ["Failed", "Succeeded"])

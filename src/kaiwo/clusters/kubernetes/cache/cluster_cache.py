@@ -47,7 +47,7 @@ from kaiwo.model.events import (
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Nomination, Start
 from kaiwo.model.planned_start import PlannedStart
-from kaiwo.model.workload import Phase, Pod, Workload
+from kaiwo.model.workload import ACTIVE_PHASES, Phase, Pod, Workload
 
 SCHEDULER = "kaiwo-scheduler"
 SINGLE_POD_SLOT = "main-0"  # the slot of a pod on its own
@@ -341,7 +341,7 @@ class ClusterCache:
         name = self.names.find(unit)
         slot = self.slots.units[name].slots.get(pod.uid) if name in self.slots.units else None
         place = self.published.pods.get(name, {}).get(str(slot)) if name is not None else None
-        if name is not None and place is not None and place.phase is Phase.RUNNING and place.node == pod.node:
+        if name is not None and place is not None and place.phase in ACTIVE_PHASES and place.node == pod.node:
             self.lost_places.lose(name, pod, place)
 
     def foreign_binding_slots(self) -> list[tuple[str, str]]:
