@@ -23,7 +23,10 @@ TOKEN = "a-token-for-the-tests"
 ADMIN = "admin"
 TRIES = 5  # of a command that meets the write of somebody else
 # The PodGroup and Workload API is alpha in this version: it takes a gate, and its version must be switched on.
-POD_GROUPS = ("--feature-gates=GenericWorkload=true", "--runtime-config=scheduling.k8s.io/v1alpha2=true")
+POD_GROUPS = (
+    "--feature-gates=GenericWorkload=true,TopologyAwareWorkloadScheduling=true",
+    "--runtime-config=scheduling.k8s.io/v1alpha2=true",
+)
 
 
 class MissingError(Exception):

@@ -179,6 +179,7 @@ FULL_FORM = {
     "segmentLevel": "leaf",
     "bandwidth": "200Gbps",
     "rankOrder": True,
+    "rolesLevel": "spine",
     "gpus": 0,
     "gpuFraction": 0.5,
     "gpuMemory": "4Gi",

@@ -117,17 +117,25 @@ def test_a_fraction_by_annotation() -> None:
     assert describe_workload(one(document)[0]) == "0.5 GPU"
 
 
+def test_topology_labels_are_levels_and_annotations_count_before_them() -> None:
+    document = kaiwojob(gpus=16, preferredTopologyLabel="kaiwo/topology-rack", requiredTopologyLabel="block")
+    workload = one(document)[0]
+    assert (workload.required_level, workload.preferred_level) == ("block", "kaiwo/topology-rack")
+    document["metadata"]["annotations"] = {"kaiwo.ai/required-level": "spine"}
+    workload = one(document)[0]
+    assert (workload.required_level, workload.preferred_level) == ("spine", "kaiwo/topology-rack")
+
+
 def test_what_is_not_used_is_said() -> None:
     said = warnings_of(
         kaiwojob(
             ray=True,
             gpus=16,
             storage={"storageEnabled": True},
-            preferredTopologyLabel="rack",
             replicas=2,
         )
     )
-    for part in ("spec.storage is not mounted", "spec.preferredTopologyLabel", "spec.ray"):
+    for part in ("spec.storage is not mounted", "spec.ray"):
         assert part in said
     assert "without `ray: true`" in warnings_of(kaiwojob(replicas=2))
 

@@ -46,6 +46,7 @@
 'placement-strategy': r'^(?:consolidated|distributed|balanced|stated)$',
 'segment-size': r'^(?:[0-9]{1,9})$',
 'segment-level': r'^(?:(?:[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?)$',
+'roles-level': r'^(?:(?:[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?)$',
 'rank-order': r'^(?:true|false)$',
 'bandwidth': r'^(?:[0-9]{1,9}(?:\.[0-9]{1,6})? ?[MGT](?:bps|B/s))$'
 }
@@ -88,6 +89,7 @@
 'placement-strategy': 63,
 'segment-size': 63,
 'segment-level': 317,
+'roles-level': 317,
 'rank-order': 63,
 'bandwidth': 63
 }

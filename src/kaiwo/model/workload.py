@@ -171,6 +171,7 @@ class Workload(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     array_slots: int = 0  # its array runs at most this many tasks at once, and so many run; 0: it may start
     bandwidth_mb_s: int = 0  # what each pod must be able to send to the others; 0: whatever there is
     rank_order: bool = False  # its pods get ranks by their places, as the pods of work with levels always do
+    roles_level: str = ""  # how far its roles may be apart: then the levels above hold for each role by itself
 
     @property
     def pods(self) -> int:
@@ -179,11 +180,22 @@ class Workload(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     @property
     def levels(self) -> TopologyConstraint | None:
         """How near to each other all its pods run; None: it does not say."""
+        if self.roles_level:
+            strategy, bandwidth_mb_s = self.placement_strategy, self.bandwidth_mb_s
+            return TopologyConstraint(self.topology, self.roles_level, "", strategy, bandwidth_mb_s=bandwidth_mb_s)
         asked = self.required_level or self.preferred_level or self.placement_strategy or self.segment_level
         if not asked and not self.bandwidth_mb_s:
             return None
         levels = (self.required_level, self.preferred_level, self.placement_strategy)
         return TopologyConstraint(self.topology, *levels, self.segment_size, self.segment_level, self.bandwidth_mb_s)
+
+    @property
+    def levels_of_roles(self) -> TopologyConstraint | None:
+        """How near to each other the pods of one role run, where it says how far roles may be apart."""
+        if not self.roles_level or not (self.required_level or self.preferred_level or self.segment_level):
+            return None
+        levels = (self.required_level, self.preferred_level, self.placement_strategy)
+        return TopologyConstraint(self.topology, *levels, self.segment_size, self.segment_level)
 
 
 class Phase(enum.StrEnum):

@@ -772,6 +772,7 @@ export interface WorkloadDetail {
   segment_size: number
   segment_level: string
   bandwidth_mb_s: number
+  roles_level: string
   rank_order: boolean
   domains: DomainChoiceView[]
   progress: string

@@ -138,6 +138,7 @@ class WorkloadDetail(msgspec.Struct, frozen=True):
     segment_size: int = 0  # this many pods share one domain of the segment level; 0: it has no segments
     segment_level: str = ""
     bandwidth_mb_s: int = 0  # what each pod must be able to send to the others; 0: whatever there is
+    roles_level: str = ""  # all its roles run in one domain of this level, and each by itself in those above
     rank_order: bool = False  # its pods have ranks although it states no level
     domains: list[DomainChoiceView] = []  # of the network, where its pods were placed
     progress: str = ""  # what it last reported about its speed

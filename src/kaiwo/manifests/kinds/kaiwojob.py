@@ -27,7 +27,7 @@ from kaiwo.manifests.kinds.pod_spec import RESTARTS, ObjectGpus, PodOverrides, r
 from kaiwo.manifests.text.field_errors import show
 from kaiwo.manifests.text.field_reader import FieldReader
 from kaiwo.manifests.values.gpu_model_names import read_vendor
-from kaiwo.manifests.values.names import check_labels
+from kaiwo.manifests.values.names import check_labels, read_level
 from kaiwo.manifests.values.quantities import MAX_GPUS, MIB, read_duration_s, read_memory_bytes, to_mib
 from kaiwo.model.amounts import count, memory
 from kaiwo.model.gpus.gpu_models import GPU_MODELS, RESOURCE_VENDORS, VENDOR_MODELS
@@ -112,6 +112,14 @@ def _read_settings(item: ManifestObject, job: FieldReader, plan: JobPlan) -> Obj
         priority=written.priority,
         time_limit_s=spec.read("duration", read_duration_s, plan.time_limit_s),
         held=plan.held,
+        levels={
+            name: spec.read(field, read_level, "")
+            for name, field in (
+                ("required_level", "requiredTopologyLabel"),
+                ("preferred_level", "preferredTopologyLabel"),
+            )
+            if spec.has(field)
+        },
         labels=check_labels(labels, spec.path_of("podTemplateSpecLabels")),
     )
 
@@ -223,7 +231,6 @@ def _read_resources(spec: FieldReader, gpus: int, has_template: bool) -> tuple[R
 
 def _warn_about_ignored_fields(spec: FieldReader, is_ray: bool, pods: int) -> None:
     spec.ignore("not mounted here", *_NOT_MOUNTED)
-    spec.ignore("not used yet: topology does not count", "preferredTopologyLabel", "requiredTopologyLabel")
     spec.ignore("not used: the fields around it count", *_RAY_TEMPLATES)
     spec.flag("dangerous")
     spec.text("version")

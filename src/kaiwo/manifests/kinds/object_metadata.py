@@ -124,6 +124,7 @@ class ObjectSettings(msgspec.Struct, frozen=True):
     time_limit_s: int = 0
     held: bool = False
     labels: dict[str, str] = {}
+    levels: dict[str, str] = {}  # by their names in `Workload`
 
 
 def build_workload(
@@ -148,7 +149,7 @@ def build_workload(
         held=settings.held,
         checkpoint_s=annotations.read("last-checkpoint", read_past_timestamp_s, 0),
         labels=settings.labels | item.read_labels(),
-        **({"time_limit_s": settings.time_limit_s} | annotations.settings()),
+        **({"time_limit_s": settings.time_limit_s} | settings.levels | annotations.settings()),
     )
 
 

@@ -56,7 +56,14 @@ def check_levels(found: dict[str, Any], path_of: Callable[[str], FieldPath], nam
     for given, other in (("segment_size", "segment_level"), ("segment_level", "segment_size")):
         if found.get(given) and not found.get(other):
             raise path_of(names[given]).error(f"is set without {names[other]}; give both, or neither")
-    levels = ("required_level", "preferred_level", "placement_strategy", "segment_level", "bandwidth_mb_s")
+    levels = (
+        "required_level",
+        "preferred_level",
+        "placement_strategy",
+        "segment_level",
+        "bandwidth_mb_s",
+        "roles_level",
+    )
     if found.get("topology") and not any(found.get(name) for name in levels):
         fact = f"is set without a level; add {names['required_level']} or {names['preferred_level']}"
         raise path_of(names["topology"]).error(fact)

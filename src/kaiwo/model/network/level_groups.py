@@ -70,7 +70,8 @@ def levels_of(workload: Workload) -> WorkloadLevels | None:
     own = workload.levels
     if own is None and not any(role.levels for role in workload.roles) and not any(_of_groups(workload)):
         return None
-    roles = tuple((role.name, role.group, role.levels) for role in workload.roles)
+    each = workload.levels_of_roles
+    roles = tuple((role.name, role.group, role.levels or each) for role in workload.roles)
     return _levels(own, workload.groups, roles)
 
 

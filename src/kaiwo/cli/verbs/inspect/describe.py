@@ -88,9 +88,11 @@ def _ago(at_s: int, now: int) -> str:
 
 def _levels(detail: WorkloadDetail) -> str:
     """`one leaf required, one node preferred`."""
+    each = " for each role" if detail.roles_level else ""
     parts = [
-        f"one {detail.required_level} required" if detail.required_level else "",
-        f"one {detail.preferred_level} preferred" if detail.preferred_level else "",
+        f"one {detail.roles_level} for all roles" if detail.roles_level else "",
+        f"one {detail.required_level}{each} required" if detail.required_level else "",
+        f"one {detail.preferred_level}{each} preferred" if detail.preferred_level else "",
         f"{detail.segment_size} pods in one {detail.segment_level}" if detail.segment_size else "",
         detail.placement_strategy,
         f"{rate(detail.bandwidth_mb_s)} for each pod" if detail.bandwidth_mb_s else "",

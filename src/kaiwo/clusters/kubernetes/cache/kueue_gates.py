@@ -8,6 +8,7 @@ from kaiwo.clusters.kubernetes.gangs.labels import (
     KUEUE_GROUP,
     KUEUE_PREFERRED,
     KUEUE_REQUIRED,
+    KUEUE_SET_GROUP,
     KUEUE_SLICE_REQUIRED,
     KUEUE_SLICE_SIZE,
 )
@@ -110,6 +111,11 @@ def kueue_levels(pod: CachedPod) -> TopologyConstraint | None:
         return None
     segment = (int(slice_size[:9]), slice_level) if has_slices else (0, "")
     return TopologyConstraint("", required, preferred, "", *segment)
+
+
+def kueue_set_group(pod: CachedPod) -> str:
+    """The name that its pod set shares with others: all of them run in one domain. Empty: it is by itself."""
+    return pod.annotation(KUEUE_SET_GROUP)
 
 
 class _Spec(Wire):

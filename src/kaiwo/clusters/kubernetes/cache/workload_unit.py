@@ -14,7 +14,7 @@ from kaiwo.clusters.kubernetes.cache.affinity_index import AffinityIndex
 from kaiwo.clusters.kubernetes.cache.gang_index import ForeignMembers, GangIndex
 from kaiwo.clusters.kubernetes.cache.in_flight import InFlight
 from kaiwo.clusters.kubernetes.cache.kaiwo_object_cache import QueueCache, ReservationCache
-from kaiwo.clusters.kubernetes.cache.kueue_gates import KueueWorkloads, kueue_levels
+from kaiwo.clusters.kubernetes.cache.kueue_gates import KueueWorkloads, kueue_levels, kueue_set_group
 from kaiwo.clusters.kubernetes.cache.priority_classes import PriorityClasses
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod, Key
 from kaiwo.clusters.kubernetes.decode.workload_annotations import read_valid_settings, read_workload_settings
@@ -107,9 +107,9 @@ def build_unit(name: str, pods: Sequence[CachedPod], gang: Gang | None, old_slot
     if not kept:
         reason = gang_reason or next(iter(blocked.values()), GATED)
         return UnitPods(None, {}, blocked, blocked=_blocked_workload(name, pods, gang, reason, parts))
-    roles, slots = _roles(kept, gang, old_slots)
+    roles, slots, set_groups = _roles(kept, gang, old_slots)
     by_slot = {str(slots[each.pod.uid]): each.pod.key for each in kept}
-    workload = replace(_workload(name, kept, roles, settings), groups=_sub_groups(gang, roles))
+    workload = replace(_workload(name, kept, roles, settings), groups=_sub_groups(gang, roles) or set_groups)
     if gang is not None and gang.levels is not None and workload.levels is None:
         workload = _with_levels(workload, gang.levels)
     return UnitPods(workload, slots, blocked, by_slot)
@@ -193,7 +193,7 @@ def _blocked_workload(
     kept = [_UnitPod(pod, pod.spec.request, False) for pod in pods if not pod.is_terminating]
     if not kept:
         return None
-    roles, _ = _roles(kept, gang, {})
+    roles, _, _ = _roles(kept, gang, {})
     workload = _workload(name, kept, roles, _settings(kept[0].pod, parts, read_valid_settings))
     return BlockedWorkload(replace(workload, held=True), reason)
 
@@ -237,12 +237,19 @@ def _explain_foreign(gang: Gang, foreign: Mapping[str, str]) -> str:
     return f"{reason}: {listed}; make all its pods with one schedulerName"
 
 
-def _roles(kept: Sequence[_UnitPod], gang: Gang | None, old_slots: Slots) -> tuple[tuple[Role, ...], Slots]:
-    """The roles of the workload. A role of the gang whose pods have different requests becomes several."""
+def _roles(
+    kept: Sequence[_UnitPod], gang: Gang | None, old_slots: Slots
+) -> tuple[tuple[Role, ...], Slots, tuple[SubGroup, ...]]:
+    """The roles of the workload, and the sub-groups of roles that share a domain.
+
+    A role of the gang whose pods have different requests becomes several.
+    """
     roles: list[Role] = []
     slots: Slots = {}
     leaves = {role.name for role in gang.roles if role.minimum} if gang is not None and gang.subgroups else ()
     leaders = {role.name for role in gang.roles if role.leads} if gang is not None else ()
+    gang_groups = gang.subgroups if gang is not None else ()
+    set_groups: dict[str, TopologyConstraint | None] = {}
     for name, minimum, members in _named_roles(kept, gang):
         leaf = name if name in leaves else ""
         shapes: dict[Request, list[_UnitPod]] = {}
@@ -254,9 +261,14 @@ def _roles(kept: Sequence[_UnitPod], gang: Gang | None, old_slots: Slots) -> tup
             minimum -= share
             # A part of a role: Kueue's annotations are about the pods of one template, which are alike.
             levels = kueue_levels(same[0].pod) if gang is not None else None
-            roles.append(Role(request, title, len(same), share, leaf, name in leaders, levels))
+            # Pod sets that share a domain are a sub-group, and the levels are those of the sub-group.
+            shared = kueue_set_group(same[0].pod) if levels is not None and not gang_groups else ""
+            if shared:
+                set_groups.setdefault(shared, levels)
+                levels = None
+            roles.append(Role(request, title, len(same), share, leaf or shared, name in leaders, levels))
             slots |= _slots(title, same, old_slots)
-    return tuple(roles), slots
+    return tuple(roles), slots, tuple(SubGroup(name, levels=each) for name, each in set_groups.items())
 
 
 def _sub_groups(gang: Gang | None, roles: Sequence[Role]) -> tuple[SubGroup, ...]:

@@ -25,7 +25,7 @@ from kaiwo.clusters.kubernetes.decode.wire_objects import (
     Volume,
     Wire,
 )
-from kaiwo.clusters.kubernetes.gangs.labels import KUEUE_REQUIRED, USED_ANNOTATIONS
+from kaiwo.clusters.kubernetes.gangs.labels import KAI_LEVELS, KUEUE_LEVELS, USED_ANNOTATIONS
 from kaiwo.clusters.kubernetes.gangs.metadata import Reference
 from kaiwo.manifests.kinds.annotations import (
     KNOWN_ANNOTATIONS,
@@ -36,7 +36,7 @@ from kaiwo.manifests.kinds.annotations import (
 )
 
 MAX_ANNOTATIONS_BYTES = 256  # longer annotations are cut down to those that are read
-GANG_ANNOTATIONS = frozenset((*USED_ANNOTATIONS, KUEUE_REQUIRED))
+GANG_ANNOTATIONS = frozenset((*USED_ANNOTATIONS, *KUEUE_LEVELS, *KAI_LEVELS))
 _FOR_CONTAINERS = ("world-size", "rank-hosts")  # written for containers, and read by nobody here
 _OUR_ANNOTATIONS = frozenset(
     prefix + name

@@ -5,7 +5,9 @@ precedence as in a file that `kaiwo apply` reads.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
+from kaiwo.clusters.kubernetes.gangs.labels import KAI_LEVELS, KAI_PREFERRED, KAI_REQUIRED, KAI_TOPOLOGY
 from kaiwo.manifests.kinds.annotations import (
     KNOWN_ANNOTATIONS,
     KUEUE_QUEUE,
@@ -17,9 +19,10 @@ from kaiwo.manifests.kinds.annotations import (
 from kaiwo.manifests.kinds.object_metadata import check_user
 from kaiwo.manifests.text.field_errors import FieldPath
 from kaiwo.manifests.text.field_reader import FieldReader
-from kaiwo.manifests.values.names import read_name
+from kaiwo.manifests.values.names import read_level, read_name
 from kaiwo.manifests.values.priorities import DEFAULT_TYPE, MAX_PRIORITY, TYPE_PRIORITIES, read_type
 from kaiwo.model.errors import ConfigError
+from kaiwo.model.network.constraint import STATED
 from kaiwo.model.queue import DEFAULT_QUEUE
 from kaiwo.model.workload import Workload
 
@@ -60,7 +63,7 @@ def read_workload_settings(
         user=check_user(user, FieldPath(owner, "user")),
         kind=kind,
         priority=annotations.read("priority", _read_priority, TYPE_PRIORITIES[kind] if by_type else priority),
-        **annotations.settings(),
+        **_with_levels_of_kai(annotations.settings(), pairs, owner),
     )
 
 
@@ -85,14 +88,31 @@ def read_valid_settings(
                 del each[error.field]
 
 
+def _with_levels_of_kai(settings: dict[str, Any], layers: Iterable[tuple[Texts, Texts]], owner: str) -> dict[str, Any]:
+    """The levels that KAI-Scheduler's annotations state, where ours state none. The nearest that state some count."""
+    if any(settings.get(name) for name in ("required_level", "preferred_level", "roles_level", "segment_level")):
+        return settings
+    for notes, _ in layers:
+        required, preferred = (
+            read_level(notes[key], FieldPath(owner, key)) if notes.get(key) else ""
+            for key in (KAI_REQUIRED, KAI_PREFERRED)
+        )
+        if required or preferred:
+            found = {"topology": notes.get(KAI_TOPOLOGY, ""), "required_level": required, "preferred_level": preferred}
+            return {"placement_strategy": STATED} | settings | found
+    return settings
+
+
 def keep_settings(texts: Texts | None) -> dict[str, str]:
     """Only those annotations or labels that are read here."""
     return {key: value for key, value in texts.items() if _is_read(key)} if texts else {}
 
 
 def _is_read(key: str) -> bool:
-    return key == KUEUE_QUEUE or (
-        key.startswith((OUR_PREFIX, UPSTREAM_PREFIX)) and key.partition("/")[2] in KNOWN_ANNOTATIONS
+    return (
+        key == KUEUE_QUEUE
+        or key in KAI_LEVELS
+        or (key.startswith((OUR_PREFIX, UPSTREAM_PREFIX)) and key.partition("/")[2] in KNOWN_ANNOTATIONS)
     )
 
 

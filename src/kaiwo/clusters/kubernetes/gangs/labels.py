@@ -33,6 +33,8 @@ KUEUE_REQUIRED = "kueue.x-k8s.io/podset-required-topology"
 KUEUE_PREFERRED = "kueue.x-k8s.io/podset-preferred-topology"
 KUEUE_SLICE_REQUIRED = "kueue.x-k8s.io/podset-slice-required-topology"
 KUEUE_SLICE_SIZE = "kueue.x-k8s.io/podset-slice-size"
+KUEUE_SET_GROUP = "kueue.x-k8s.io/podset-group-name"  # pod sets with the same name share a domain
+KUEUE_LEVELS = (KUEUE_REQUIRED, KUEUE_PREFERRED, KUEUE_SLICE_REQUIRED, KUEUE_SLICE_SIZE, KUEUE_SET_GROUP)
 
 # Names of PodGroups of other schedulers, with the API group that the name is to be found in.
 OTHER_LABELS = {
@@ -46,6 +48,10 @@ OTHER_ANNOTATIONS = {
 }
 
 KAI_SUB_GROUP = "kai.scheduler/subgroup-name"
+KAI_TOPOLOGY = "kai.scheduler/topology"
+KAI_REQUIRED = "kai.scheduler/topology-required-placement"
+KAI_PREFERRED = "kai.scheduler/topology-preferred-placement"
+KAI_LEVELS = (KAI_TOPOLOGY, KAI_REQUIRED, KAI_PREFERRED)
 
 PREFIXES = ("kaiwo.ai/", "kaiwo.silogen.ai/")  # ours before upstream's
 GANG_ANNOTATIONS = ("gang", "gang-size", "leader", "min-pods")

@@ -1,7 +1,8 @@
 """The Kubernetes PodGroup and Workload API (alpha): a pod names its group, which says how many pods start together.
 
 Since 1.36 `spec.schedulingGroup` names a PodGroup; in 1.35 `spec.workloadRef` named a pod group inside a Workload. The
-policy `basic` requires nothing: such pods are scheduled one by one. A pod may name a group that does not exist yet.
+policy `basic` requires nothing: such pods are scheduled one by one. A pod may name a group that does not exist yet. A
+topology constraint names a node label: all pods of the group run on nodes with one value of it.
 """
 
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from kaiwo.clusters.kubernetes.gangs.gang import Gang, GangKey, alive, build_fla
 from kaiwo.clusters.kubernetes.gangs.kinds.declared_sizes import build_minimum_gang, count_declared
 from kaiwo.clusters.kubernetes.gangs.metadata import Owner, Unreadable
 from kaiwo.clusters.kubernetes.gangs.ownership import Member, OwnerIndex, OwnerLink, explain_unknown
+from kaiwo.model.network.constraint import TopologyConstraint
 
 GROUP = "scheduling.k8s.io"
 
@@ -24,8 +26,24 @@ class PodGroupPolicy(msgspec.Struct, frozen=True, gc=False):
     gang: GangPolicy | None = None
 
 
+class TopologyKey(msgspec.Struct, frozen=True, gc=False):
+    key: str = ""  # of a node label
+
+
+class SchedulingConstraints(msgspec.Struct, frozen=True, gc=False):
+    topology: tuple[TopologyKey, ...] | None = None
+
+
 class PodGroupSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     scheduling_policy: PodGroupPolicy | None = None
+    scheduling_constraints: SchedulingConstraints | None = None
+
+    @property
+    def levels(self) -> TopologyConstraint | None:
+        """The API allows one constraint; should there be several, the first counts."""
+        topology = (self.scheduling_constraints and self.scheduling_constraints.topology) or ()
+        key = next((each.key for each in topology if each.key), "")
+        return TopologyConstraint(required=key) if key else None
 
 
 class PodGroup(Owner, frozen=True, gc=False):
@@ -55,7 +73,7 @@ def find_key(member: Member, chain: Sequence[OwnerLink], owners: OwnerIndex) -> 
 
 
 def assemble(key: GangKey, members: Sequence[Member], owners: OwnerIndex) -> Gang | None:
-    """None: the policy is `basic`, so the pods are not a gang."""
+    """None: the policy is `basic` and asks for no domain, so the pods are not a gang."""
     owner = owners.find_by_name(GROUP, key.kind, key.namespace, key.name)
     if not isinstance(owner, PodGroup | KubernetesWorkload):
         return _without_policy(key, members, owners, _explain_absent(key, owner))
@@ -63,9 +81,12 @@ def assemble(key: GangKey, members: Sequence[Member], owners: OwnerIndex) -> Gan
     if policy is None:
         blocked_by = f"{key}: the Workload has no such pod group; add it, or name another one"
         return _without_policy(key, members, owners, blocked_by)
-    if policy.gang is None:
+    levels = owner.spec.levels if isinstance(owner, PodGroup) and owner.spec else None
+    if policy.gang is None and levels is None:
         return None
-    return build_minimum_gang(key, members, policy.gang.min_count or 1, "the pod group's minimum", owners)
+    minimum = (policy.gang and policy.gang.min_count) or 1  # pods of one domain, with the policy `basic` one by one
+    gang = build_minimum_gang(key, members, minimum, "the pod group's minimum", owners)
+    return gang if levels is None else msgspec.structs.replace(gang, levels=levels)
 
 
 def _without_policy(key: GangKey, members: Sequence[Member], owners: OwnerIndex, blocked_by: str) -> Gang:
