@@ -42,12 +42,13 @@ def test_every_field_has_a_name() -> None:
         topology: {strategy: balanced, weights: {availability: 50, performance: 0}, onlyFor: {rack-1: [lab]}}
         replicaStrategy: own-rule
         predictedDemand: {priority: 100, ahead: 2h, most: 0.5}
+        slowNodes: {action: leave, belowPercent: 30, for: 5m}
     """
     policy = read_policy(text)
     expected = Policy(
         5000, "first-fit", "spread", {"pack": 3}, ("taints",), ("allocate", "consolidate"), "youngest", 500, -2000, 120,
         2, 250, 300, 7 * 86_400, 1500, 90, ("queue", "user"), 7200, "balanced", TopologyWeights(50, 30, 20, 0),
-        180, {"rack-1": ("lab",)}, "own-rule", 0, 1800, 7200, 100, 500,
+        180, {"rack-1": ("lab",)}, "own-rule", 0, 1800, 7200, 100, 500, "leave", 30, 300,
     )  # fmt: skip
     assert policy == expected
     assert all(getattr(policy, name) != getattr(DEFAULT_POLICY, name) for name in Policy.__struct_fields__)

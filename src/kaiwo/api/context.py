@@ -33,6 +33,7 @@ from kaiwo.runtime.nodes.agent_registry import AgentRegistry
 from kaiwo.runtime.overview.cluster_overview import ClusterOverview
 from kaiwo.runtime.partitioning.partitioning_loop import PartitioningLoop
 from kaiwo.runtime.plugin_worker.plugin_set import PluginSet
+from kaiwo.runtime.topology.measured_ports import MeasuredPorts
 from kaiwo.runtime.topology.topology_reader import TopologyReader
 from kaiwo.topology.domain_use import DomainUse
 
@@ -52,6 +53,7 @@ class Context:
         self.access = AccessControl(settings)
         self.overview = ClusterOverview(live)
         self.agents = AgentRegistry(live.cluster.abilities.devices, now_s=live.cluster.now_s)
+        self.ports = MeasuredPorts(self.agents, live)
         self.partitions = PartitioningLoop(live, self.agents, settings.home, settings.partitions)
         self.topology = TopologyReader(live)
         self.demand = DemandTracker(live, settings.home)
@@ -92,6 +94,7 @@ class Context:
     async def running(self) -> AsyncIterator[None]:
         work = (
             self.live_pages.run(), self.lag.run(), self._watch_cycles(), self.agents.watch(), self.partitions.run(),
+            self.ports.run(),
             self._sync_audit(), self.access.people.run(), self.topology.run(), self.edge.run(),
             self.demand.run(),
         )  # fmt: skip

@@ -44,6 +44,17 @@ class GpuSample(msgspec.Struct, frozen=True, omit_defaults=True):
     processes: tuple[ProcessUse, ...] = ()
 
 
+class PortSample(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A port of a network adapter."""
+
+    device: str  # `mlx5_0`
+    number: int
+    is_up: bool
+    mb_s: int = 0  # 0: not known
+    sent_mb_s: int | None = None  # since the sample before; None: not known
+    received_mb_s: int | None = None
+
+
 class HeldDevices(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the agent gave to one pod, which has not ended."""
 
@@ -70,6 +81,7 @@ class Sample(msgspec.Struct, frozen=True, omit_defaults=True, tag="sample"):
     time_s: float
     gpus: tuple[GpuSample, ...] = ()
     notes: tuple[str, ...] = ()
+    ports: tuple[PortSample, ...] = ()
 
 
 class Correction(msgspec.Struct, frozen=True, omit_defaults=True, tag="correction"):

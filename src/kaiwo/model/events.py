@@ -2,6 +2,7 @@
 
 import msgspec
 
+from kaiwo.model.network.port import NetworkPort
 from kaiwo.model.network.topology import Topology
 from kaiwo.model.node import Node
 from kaiwo.model.performance import NodeSpeed, ProgressReport
@@ -144,6 +145,12 @@ class NodeSpeedsMeasured(msgspec.Struct, gc=False, frozen=True, tag="node-speeds
     speeds: dict[str, NodeSpeed]
 
 
+class PortsMeasured(msgspec.Struct, gc=False, frozen=True, tag="ports"):
+    """Network ports of these nodes went up or down, or have other traffic; none: nothing is known any more."""
+
+    ports: dict[str, tuple[NetworkPort, ...]]
+
+
 class PricesChanged(msgspec.Struct, gc=False, frozen=True, tag="request-prices"):
     """What the mix of requests makes of free GPUs was computed anew: see gpus.prices."""
 
@@ -187,5 +194,5 @@ Event = (
     | NominationChanged | NominationGone | PlannedStartChanged | PlannedStartGone | ReservationChanged
     | ReservationGone | PastUsageChanged | StoppedForOthers | SharingRulesInUse | ClockMoved | TopologyChanged
     | TopologyGone | StartRefused | PoolsChanged | RecoveryChanged | RecoveryGone | RequestMixChanged | PricesChanged
-    | NodeFailuresSeen | ProgressReported | NodeSpeedsMeasured
+    | NodeFailuresSeen | ProgressReported | NodeSpeedsMeasured | PortsMeasured
 )  # fmt: skip

@@ -50,13 +50,13 @@ class Policy(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     domain_queues: dict[str, tuple[str, ...]] = {}  # by domain: the queues whose work with levels may use it; else all
     replica_strategy: str = "live-room"  # name of the plugin that divides GPUs over pods
     max_wait_s: int = 86_400  # work that waited this long is overdue: a place is kept free for it; 0: never
-    slow_nodes: str = "avoid"  # what is done about nodes that stay slow beside the others: see SLOW_NODES
-    slow_below_percent: int = 50  # slow: below this part of the usual speed
-    slow_for_s: int = 600  # for this long
     overdue_run_s: int = 3600  # overdue work that has started is not stopped for others for this long
     predicted_ahead_s: int = 0  # free GPUs are kept for urgent demand that is expected within this time; 0: never
     predicted_priority: int = 0  # from which on work is urgent
     predicted_permille: int = 250  # the most of the cluster's GPUs that are kept so
+    slow_nodes: str = "avoid"  # what is done about nodes that stay slow beside the others: see SLOW_NODES
+    slow_below_percent: int = 50  # slow: below this part of the usual speed
+    slow_for_s: int = 600  # for this long
 
     def __post_init__(self) -> None:
         if self.steps < 1:

@@ -24,6 +24,7 @@ from kaiwo.model.events import (
     PodChanged,
     PodGone,
     PoolsChanged,
+    PortsMeasured,
     PricesChanged,
     ProgressReported,
     QueueChanged,
@@ -41,6 +42,7 @@ from kaiwo.model.events import (
     WorkloadChanged,
     WorkloadGone,
 )
+from kaiwo.model.network.port import NetworkPort
 from kaiwo.model.network.topology import Topology
 from kaiwo.model.node import Node
 from kaiwo.model.plan import DomainChoice, Nomination, Plan
@@ -75,6 +77,7 @@ from kaiwo.snapshot.learned.measured_speeds import (
 from kaiwo.snapshot.learned.node_failures import NodeFailures
 from kaiwo.snapshot.learned.seen_requests import SeenRequests
 from kaiwo.snapshot.network.domain_access import AccessRules, domain_access_changed, queues_of_access_changed
+from kaiwo.snapshot.network.measured_ports import live_topology, ports_event, ports_measured
 from kaiwo.snapshot.node_table import Allocation, EditableNodeTable
 from kaiwo.snapshot.pod_affinity_counts import AffinityCounts
 from kaiwo.snapshot.queue_table import EditableQueueTable, ResourceVector
@@ -124,6 +127,7 @@ class ClusterState:
         self.queues = EditableQueueTable()
         self.past_usage: PastUsageChanged | None = None
         self.seen_requests, self.node_failures = SeenRequests(), NodeFailures()
+        self.ports: dict[str, tuple[NetworkPort, ...]] = {}  # by node: what its agent measured
         self.speeds = MeasuredSpeeds()  # how fast work runs on each node, as it reports
         self.prices: RequestPrices | None = None  # None: too little was seen, or there is nothing to protect
         self.last_stop: dict[str, StoppedForOthers] = {}  # by workload
@@ -236,6 +240,7 @@ class ClusterState:
             *self.seen_requests.as_events(),
             *self.node_failures.as_events(),
             *self.speeds.events(),
+            *ports_event(self),
             *([PricesChanged(self.prices)] if self.prices is not None else ()),
             *(refused for _, refused in sorted(self.refused_starts.items())),
             *([PoolsChanged(self.pools)] if self.pools else ()),
@@ -255,7 +260,7 @@ class ClusterState:
         for name in (
             "node_objects", "queue_objects", "topology_objects", "domain_choices", "workloads", "used",
             "non_preemptible", "pods", "allocations_on", "nominations", "last_stop", "recent_stops",
-            "planned_starts", "expiring", "refused_starts", "pools",
+            "planned_starts", "expiring", "refused_starts", "pools", "ports",
         ):  # fmt: skip
             setattr(other, name, dict(getattr(self, name)))
         other._shared_with_original = {
@@ -310,7 +315,8 @@ class ClusterState:
     def _topology_changed(self, event: TopologyChanged) -> None:
         if self.topology_objects.get(event.topology.name) != event.topology:
             self.topology_objects[event.topology.name] = event.topology
-            is_cut = self.failures.topology_changed(event.topology.name, event.topology)
+            live = live_topology(event.topology, self.ports, self.node_objects)
+            is_cut = self.failures.topology_changed(event.topology.name, live)
             self.is_cycle_due = self.is_cycle_due or is_cut
             self.topologies_stale.add(event.topology.name)
             self.retry_all_classes()
@@ -339,7 +345,12 @@ class ClusterState:
             self.backlog.recheck_impossible()
             self.nodes_stale = False
         if self.topologies_stale:
-            self.nodes.write_topologies(sorted(self.topologies_stale), self.topology_objects)
+            live = {
+                name: live_topology(topology, self.ports, self.node_objects)
+                for name, topology in self.topology_objects.items()
+                if name in self.topologies_stale
+            }
+            self.nodes.write_topologies(sorted(self.topologies_stale), live)
             self.topologies_stale.clear()
             self.caches.clear()  # places that were computed for the domains of before
         if self.queues_stale:
@@ -619,6 +630,7 @@ _PATCHES: dict[type, Callable[[ClusterState, Any], None]] = {
     NodeFailuresSeen: ClusterState._node_failures_seen,
     ProgressReported: progress_reported,
     NodeSpeedsMeasured: node_speeds_measured,
+    PortsMeasured: ports_measured,
     StoppedForOthers: record_stop,
     SharingRulesInUse: rules_of_policy_changed,
     TopologyChanged: ClusterState._topology_changed,

@@ -125,9 +125,9 @@ def islands_of(topology: Topology) -> Iterator[Island]:
     ports: dict[str, list[bool]] = {}
     for port in topology.attachments:
         ports.setdefault(port.node, []).append(port.dead < port.count)
-    for node in sorted(ports):
-        if not any(ports[node]):
-            yield Island(f"network of {node}", frozenset((node,)))
+    cut_off = {node for node in ports if not any(ports[node])}
+    for node in sorted(cut_off.union(each.node for each in topology.ports_down if each.down == each.count)):
+        yield Island(f"network of {node}", frozenset((node,)))
     links: dict[str, list[bool]] = {}
     for link in topology.links:
         links.setdefault(link.lower, []).append(link.dead < link.count)

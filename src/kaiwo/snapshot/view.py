@@ -11,6 +11,7 @@ import numpy as np
 
 from kaiwo.model.events import PastUsageChanged
 from kaiwo.model.gpus.gpu import WHOLE_MILLI, GpuTenant, Share, ShareRule
+from kaiwo.model.network.port import NetworkPort
 from kaiwo.model.performance import NodeSpeed
 from kaiwo.model.request import Request
 from kaiwo.model.request_mix import RequestPrices
@@ -64,6 +65,7 @@ class View(ReadOnly):
     past_usage: PastUsageChanged | None
     node_failures: Mapping[str, int]  # by node: weights, see snapshot.learned.node_failures
     node_speeds: Mapping[str, NodeSpeed]  # by node of which something was measured: see model.performance
+    measured_ports: Mapping[str, tuple[NetworkPort, ...]]  # by node, as agents report them
     prices: RequestPrices | None  # what the mix of requests makes of free GPUs; None: unknown
     pools: Mapping[str, int]  # extended resources that are counted over all nodes together
     _state: ClusterState

@@ -56,6 +56,7 @@ class WorkingCopy:
             "prices": state.prices,
             "node_failures": MappingProxyType(state.node_failures.weights),
             "node_speeds": MappingProxyType(state.speeds.nodes),
+            "measured_ports": MappingProxyType(state.ports),
             "pools": MappingProxyType(state.pools),
             "_state": state,
             "_derived": {},

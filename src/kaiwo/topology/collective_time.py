@@ -124,41 +124,58 @@ def _between(rates: NetworkRates, gpus: IntArray, active: Active) -> IntArray:
     if not isinstance(active, ActiveNodes):
         active = everywhere(np.zeros(gpus.shape[1], np.int64) if active is None else active, rates)
     on_rails = zip(rates.rails, active.rails, strict=True)
-    by_rail = np.stack([_rail(rail, uses, others) for rail, others in on_rails])  # rails x candidates: the slowest node
+    by_rail = np.stack(
+        [_rail(rail, uses, others, active.busy_permille) for rail, others in on_rails]
+    )  # rails x candidates: the slowest node
     on_rail = np.stack([(~uses | (rail.leaf_of_node >= 0)).all(axis=1) for rail in rates.rails])
     known = by_rail != NOT_KNOWN
     common = on_rail.sum(axis=0)
     slowest = np.where(on_rail & known, by_rail, UNLIMITED).min(axis=0)
     found = np.where(common > 0, np.where(slowest < UNLIMITED, slowest * common, NOT_KNOWN), 0)
     for tier, others in zip(rates.tiers, active.tiers, strict=True):
-        share = _share(tier.domain_of_node, tier.uplink_mb_s, uses, others)
+        share = _share(tier.domain_of_node, tier.uplink_mb_s, uses, others, active.busy_permille)
         found = np.where(found == NOT_KNOWN, NOT_KNOWN, np.minimum(found, share))
     return found
 
 
-def _rail(rail: RailRates, uses: BoolArray, others: IntArray) -> IntArray:
+def _rail(rail: RailRates, uses: BoolArray, others: IntArray, busy: IntArray | None) -> IntArray:
     ports = np.where(uses & (rail.leaf_of_node >= 0) & (rail.port_mb_s >= 0), rail.port_mb_s, UNLIMITED).min(axis=1)
-    share = _share(rail.leaf_of_node, rail.uplink_mb_s, uses, others)
+    share = _share(rail.leaf_of_node, rail.uplink_mb_s, uses, others, busy)
     slowest: IntArray = np.minimum(ports, share)
     return np.where(slowest == UNLIMITED, NOT_KNOWN, slowest)
 
 
-def _share(domain_of_node: IntArray, uplink_mb_s: IntArray, uses: BoolArray, others: IntArray) -> IntArray:
-    """By candidate: the smallest share of a domain's links among its nodes, if it spans several domains."""
+def _share(
+    domain_of_node: IntArray, uplink_mb_s: IntArray, uses: BoolArray, others: IntArray, busy_permille: IntArray | None
+) -> IntArray:
+    """By candidate: the smallest share of a domain's links among its nodes, if it spans several domains.
+
+    A node of others counts as much as its ports were measured to be busy; the candidate's own nodes count in full.
+    """
     known = domain_of_node >= 0
     count = len(uplink_mb_s)
     if not count or not known.any():
         return np.full(len(uses), UNLIMITED, np.int64)
-    base = np.bincount(domain_of_node[known & (others > 0)], minlength=count)
     own = _count_in_domains(uses & known, domain_of_node, count)
-    busy = base + _count_in_domains(uses & known & (others == 0), domain_of_node, count)
     spans = (own > 0).sum(axis=1) > 1
-    share = np.where((own > 0) & (uplink_mb_s >= 0), uplink_mb_s // np.maximum(busy, 1), UNLIMITED)
+    if busy_permille is None:
+        base = np.bincount(domain_of_node[known & (others > 0)], minlength=count)
+        busy = base + _count_in_domains(uses & known & (others == 0), domain_of_node, count)
+        per_node = uplink_mb_s // np.maximum(busy, 1)
+    else:
+        sends = np.where(others > 0, busy_permille, 0)
+        base = np.bincount(domain_of_node[known], sends[known], count).astype(np.int64)
+        busy = base + _count_in_domains(uses & known, domain_of_node, count, 1000 - sends)
+        per_node = uplink_mb_s * 1000 // np.maximum(busy, 1)
+    share = np.where((own > 0) & (uplink_mb_s >= 0), per_node, UNLIMITED)
     return np.where(spans, share.min(axis=1), UNLIMITED)
 
 
-def _count_in_domains(uses: BoolArray, domain_of_node: IntArray, count: int) -> IntArray:
-    """Candidates x domains: the candidate's nodes in each."""
+def _count_in_domains(
+    uses: BoolArray, domain_of_node: IntArray, count: int, weights: IntArray | None = None
+) -> IntArray:
+    """Candidates x domains: the candidate's nodes in each, or the sum of their weights."""
     candidate, node = uses.nonzero()
-    found: IntArray = np.bincount(candidate * count + domain_of_node[node], minlength=len(uses) * count)
-    return found.reshape(len(uses), count)
+    of_node = weights[node] if weights is not None else None
+    found = np.bincount(candidate * count + domain_of_node[node], of_node, minlength=len(uses) * count)
+    return found.astype(np.int64).reshape(len(uses), count)

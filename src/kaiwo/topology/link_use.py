@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from kaiwo.model.network.port import NetworkPort
 from kaiwo.snapshot.array_types import BoolArray, IntArray
 from kaiwo.snapshot.working_copy import PodMove
 from kaiwo.topology.network_rates import NOT_KNOWN, NetworkRates
@@ -25,6 +26,7 @@ class ActiveNodes(NamedTuple):
 
     rails: tuple[IntArray, ...]  # out of the node's leaf, by rail
     tiers: tuple[IntArray, ...]  # out of its wider domains, by tier
+    busy_permille: IntArray | None = None  # by node: how busy its ports are; None: not measured, so all are fully busy
 
 
 class AskedBandwidth(NamedTuple):
@@ -50,12 +52,18 @@ class _Crossing(NamedTuple):
 
 
 class LinkUse:
-    def __init__(self, rates: NetworkRates, need_of: NeedOf, places: Mapping[str, Sequence[int]]) -> None:
+    def __init__(
+        self,
+        rates: NetworkRates,
+        need_of: NeedOf,
+        places: Mapping[str, Sequence[int]],
+        busy_permille: IntArray | None = None,
+    ) -> None:
         """`places`: the row of each pod, by workload."""
         self._rates, self._need_of, self._begun = rates, need_of, places
         self._places: dict[str, Counter[int]] = {}  # of workloads that were looked at
         self._followed: list[PodMove] = []
-        self.active = _active(rates, places)
+        self.active = _active(rates, places)._replace(busy_permille=busy_permille)
         self.asked = _no_bandwidth(rates)
         for name in places:
             if (need := need_of(name)) and len(rows := self._pods_by_row(name)) > 1:
@@ -77,7 +85,10 @@ class LinkUse:
             return self.active, self.asked
         self._count(workload, rows, -1)
         found = (
-            ActiveNodes(*(tuple(each.copy() for each in part) for part in self.active)),
+            self.active._replace(
+                rails=tuple(each.copy() for each in self.active.rails),
+                tiers=tuple(each.copy() for each in self.active.tiers),
+            ),
             AskedBandwidth(self.asked.ports.copy(), *(tuple(each.copy() for each in part) for part in self.asked[1:])),
         )
         self._count(workload, rows, +1)
@@ -198,3 +209,15 @@ def _crosses(domains: IntArray) -> BoolArray:
     known = domains[domains >= 0]
     crosses: BoolArray = (domains >= 0) & bool(len(known) and int(known.min()) != int(known.max()))
     return crosses
+
+
+def busy_permille(ports: Mapping[str, tuple[NetworkPort, ...]], row: Mapping[str, int]) -> IntArray | None:
+    """By node: the traffic of its ports over their rate, in thousandths; where it was not measured, all of it."""
+    found: IntArray | None = None
+    for node, each in ports.items():
+        rate = sum(port.mb_s for port in each if port.is_up and port.used_mb_s >= 0)
+        if rate and node in row:
+            found = np.full(len(row), 1000, np.int64) if found is None else found
+            used = sum(port.used_mb_s for port in each if port.is_up and port.used_mb_s >= 0)
+            found[row[node]] = min(1000, -(-1000 * used // rate))
+    return found

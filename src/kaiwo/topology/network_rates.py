@@ -60,7 +60,7 @@ def network_rates(table: TopologyTable, nodes: Sequence[Node]) -> NetworkRates:
     switched = np.array([is_switched for _, is_switched in pairs], np.bool_).reshape(len(nodes))
     freeze(pair_mb_s)
     freeze(switched)
-    rails = tuple(_written_rails(table.topology, nodes)) or tuple(_default_rail(table))
+    rails = tuple(_written_rails(table.topology, nodes)) or tuple(_default_rail(table, nodes))
     narrowest = 1 if rails and not table.topology.attachments else 0  # then the narrowest level is the rail's leaf
     tiers = tuple(_tiers(table, len(table.levels) - narrowest))
     return NetworkRates(rails, tiers, pair_mb_s, switched)
@@ -104,13 +104,20 @@ def _written_rails(topology: Topology, nodes: Sequence[Node]) -> Iterable[RailRa
         yield RailRates(leaf_of, rate, up)
 
 
-def _default_rail(table: TopologyTable) -> Iterable[RailRates]:
-    """A topology without attachments: each node has the same ports, all of them in its narrowest domain."""
+def _default_rail(table: TopologyTable, nodes: Sequence[Node]) -> Iterable[RailRates]:
+    """A topology without attachments: each node has the same ports, all of them in its narrowest domain.
+
+    Of the ports that its agent knows, some may be down.
+    """
     topology = table.topology
     if not topology.node_port_mb_s or not topology.node_ports or not table.levels:
         return
     leaf = table.levels[-1]
     rate = np.full(len(leaf.domain_of_node), data_rate(topology.node_port_mb_s) * topology.node_ports, np.int64)
+    row = {node.name: at for at, node in enumerate(nodes)} if topology.ports_down else {}
+    for each in topology.ports_down:
+        if each.node in row:
+            rate[row[each.node]] = rate[row[each.node]] * (each.count - each.down) // each.count
     freeze(rate)
     yield RailRates(leaf.domain_of_node, rate, _level_uplinks(table, len(table.levels) - 1))
 

@@ -252,6 +252,16 @@ export interface ModelAmountView {
   share: number
 }
 
+/** A port of a node, as its agent measures it. */
+export interface NetworkPortView {
+  node: string
+  device: string
+  number: number
+  state: string
+  mb_s: number
+  used_mb_s: number
+}
+
 /** One source's picture of the network. */
 export interface NetworkTopologyView {
   name: string
@@ -625,6 +635,8 @@ export interface TopologyDomainView {
   share_mb_s: number
   used_by: string[]
   asked_mb_s: number
+  sent_mb_s: number
+  speed_percent: number
 }
 
 /** One thing about the network that people should know. */
@@ -661,6 +673,7 @@ export interface TopologyView {
   topologies: NetworkTopologyView[]
   contradictions: TopologyFindingView[]
   faults: string[]
+  ports: NetworkPortView[]
 }
 
 /** A queue's turn among the siblings with waiting work. Its keys count in this order. */

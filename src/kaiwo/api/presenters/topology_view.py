@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from kaiwo.api.views.topology import (
     DomainAccessView,
+    NetworkPortView,
     NetworkTopologyView,
     TopologyDomainView,
     TopologyFindingView,
@@ -15,6 +16,7 @@ from kaiwo.api.views.topology import (
     TopologyView,
 )
 from kaiwo.model.network.topology import NetworkLink, Topology, TopologyFinding
+from kaiwo.model.performance import usual_permille
 from kaiwo.model.workload import Workload
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.network.topology_tables import LevelTable, TopologyTable, node_aliases
@@ -43,6 +45,12 @@ def topology_view(state: ClusterState, faults: Mapping[str, str], now_s: int) ->
         ],
         _findings(find_contradictions(tables, names)),
         [f"topology {name}: {fault}" for name, fault in sorted(faults.items()) if name not in tables.by_name],
+        [
+            NetworkPortView(node, port.device, port.number, "up" if port.is_up else "down", port.mb_s, port.used_mb_s)
+            for node, ports in sorted(state.ports.items())
+            for port in ports
+            if port.was_up
+        ],
     )
 
 
@@ -81,7 +89,10 @@ def _topology(table: TopologyTable, state: ClusterState, running: _Running, faul
         ],
         domains=[
             replace(
-                _domain(place, topology, capacities, state, used_by, spread), asked_mb_s=asked.get(place.name, 0)
+                _domain(place, topology, capacities, state, used_by, spread),
+                asked_mb_s=asked.get(place.name, 0),
+                sent_mb_s=_sent(place, state),
+                speed_percent=_speed(place, state),
             )
             for place in places
         ],
@@ -161,6 +172,24 @@ def _asked(
                 sent = sum(-(-asking[name].bandwidth_mb_s // on_level[place.level, node]) for node in nodes)
                 found[place.name] = found.get(place.name, 0) + sent
     return found
+
+
+def _sent(place: _Place, state: ClusterState) -> int:
+    """What the ports of its nodes carry now, as agents measure it; -1: nothing was measured."""
+    measured = [
+        port.used_mb_s
+        for node in place.nodes
+        for port in state.ports.get(node, ())
+        if port.is_up and port.used_mb_s >= 0
+    ]
+    return sum(measured) if measured else -1
+
+
+def _speed(place: _Place, state: ClusterState) -> int:
+    """The mean speed of its nodes over the usual one, in percent; 0: nothing was measured."""
+    speeds = state.speeds.nodes
+    known = [speeds[node].permille for node in place.nodes if node in speeds and speeds[node].permille]
+    return 100 * sum(known) // (len(known) * usual_permille(speeds.values())) if known else 0
 
 
 def _part_of(link: NetworkLink, capacities: Mapping[str, DomainCapacity], asked: Mapping[str, int]) -> int:

@@ -30,6 +30,8 @@ class TopologyDomainView(msgspec.Struct, frozen=True):
     share_mb_s: int  # what each active node gets of the links; 0: not known
     used_by: list[str]  # these workloads
     asked_mb_s: int = 0  # bandwidth that workloads have asked for on its links
+    sent_mb_s: int = -1  # what agents measure on the ports of its nodes; -1: nothing
+    speed_percent: int = 0  # how fast work runs on its nodes, beside the usual speed; 0: not known
 
 
 class TopologyLinkView(msgspec.Struct, frozen=True):
@@ -44,6 +46,17 @@ class TopologyLinkView(msgspec.Struct, frozen=True):
     used_mb_s: int  # measured traffic of all of them
     used_by: list[str]  # workloads with pods below it and elsewhere
     asked_mb_s: int = 0  # bandwidth that workloads have asked for on all of them
+
+
+class NetworkPortView(msgspec.Struct, frozen=True):
+    """A port of a node, as its agent measures it."""
+
+    node: str
+    device: str
+    number: int
+    state: str  # up | down
+    mb_s: int  # 0: not known
+    used_mb_s: int  # current traffic in the busier direction; -1: not measured yet
 
 
 class TopologyFindingView(msgspec.Struct, frozen=True):
@@ -82,3 +95,4 @@ class TopologyView(msgspec.Struct, frozen=True):
     topologies: list[NetworkTopologyView]
     contradictions: list[TopologyFindingView]
     faults: list[str]  # of sources that could never be read
+    ports: list[NetworkPortView] = msgspec.field(default_factory=list)  # of nodes whose agents report them

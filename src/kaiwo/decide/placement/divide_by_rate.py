@@ -215,13 +215,25 @@ def _links_of(area: PlacementArea, slots: IntArray, rows: Rows, level: int) -> l
         np.add.at(left, pairs[0], -taken[pairs[1]] * len(rates.rails))
         ports = rail.port_mb_s[rows]
         slowest = int(ports[ports > 0].min(initial=_NO_LIMIT)) * len(rates.rails)
-        found.append(_Links(rate, slowest, left, np.bincount(numbers[others & (sends > 0)], minlength=size), used))
+        found.append(
+            _Links(rate, slowest, left, _sending(numbers, others & (sends > 0), active.busy_permille, size), used)
+        )
     for tier, sends, taken in zip(rates.tiers, active.tiers, asked.tiers, strict=True):
         if np.array_equal(tier.domain_of_node, domains):
             rate = np.append(tier.uplink_mb_s, NOT_KNOWN)
             left = np.append(tier.uplink_mb_s - taken, NOT_KNOWN)
-            found.append(_Links(rate, 0, left, np.bincount(numbers[others & (sends > 0)], minlength=size), used))
+            found.append(
+                _Links(rate, 0, left, _sending(numbers, others & (sends > 0), active.busy_permille, size), used)
+            )
     return [each for each in found if (each.rate != NOT_KNOWN).any()]
+
+
+def _sending(numbers: IntArray, sends: BoolArray, busy_permille: IntArray | None, size: int) -> IntArray:
+    """By domain: the nodes that send, as many as their ports were measured to be busy, rounded up."""
+    if busy_permille is None:
+        return np.bincount(numbers[sends], minlength=size)
+    found: IntArray = -(-np.bincount(numbers[sends], busy_permille[sends], size).astype(np.int64) // 1000)
+    return found
 
 
 def _limited(domains: IntArray, slots: IntArray, score: IntArray, most: IntArray) -> IntArray:

@@ -12,7 +12,7 @@ from kaiwo.model.network.level_groups import WHOLE, WorkloadLevels
 from kaiwo.model.obstacle import BandwidthShort, Obstacle, Reason
 from kaiwo.snapshot.array_types import IntArray
 from kaiwo.snapshot.working_copy import WorkingCopy
-from kaiwo.topology.link_use import LinkUse, has_bandwidth, port_rates
+from kaiwo.topology.link_use import LinkUse, busy_permille, has_bandwidth, port_rates
 from kaiwo.topology.network_rates import NetworkRates, network_rates
 
 
@@ -34,7 +34,9 @@ def use_of_links(working: WorkingCopy, topology: str, rates: NetworkRates) -> Li
     """One object for all of a working copy's life, which follows its placements."""
     by_topology = working.view.own(_UseByTopology)
     if topology not in by_topology:
-        by_topology[topology] = LinkUse(rates, working.view.bandwidth_of, working.view.gang_rows())
+        view = working.view
+        busy = busy_permille(view.measured_ports, view.nodes.row) if view.measured_ports else None
+        by_topology[topology] = LinkUse(rates, view.bandwidth_of, view.gang_rows(), busy)
     use = by_topology[topology]
     use.follow(working.moves)
     return use

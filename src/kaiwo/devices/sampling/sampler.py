@@ -1,4 +1,4 @@
-"""Sample all GPUs of a machine, with the processes on them and the owners of these processes.
+"""Sample all GPUs of a machine, with the processes on them and their owners, and its network ports.
 
 Never: raises because of a bad GPU: that GPU is degraded, with the reason.
 """
@@ -17,6 +17,7 @@ from kaiwo.devices.amd.sysfs_files import read_number
 from kaiwo.devices.amd.telemetry import AmdGpuSampler
 from kaiwo.devices.inventory import Health, Inventory, PhysicalGpu, join_reasons, worse_health
 from kaiwo.devices.sampling.amd_processes import KfdProcesses
+from kaiwo.devices.sampling.network_ports import NetworkPortSampler
 from kaiwo.devices.sampling.nvidia_gpus import NvidiaSampler
 from kaiwo.devices.sharing.isolation_method import oversubscription
 
@@ -39,6 +40,7 @@ class Sampler:
         self.notes: list[str] = []
         self._nvidia = self._open_nvidia(nvml)
         self._owners = ProcessOwners(root, sees_processes)
+        self._ports = NetworkPortSampler(root)
         self._number = 0
 
     def sample(self, time_s: float) -> Sample:
@@ -50,7 +52,9 @@ class Sampler:
             found.append(self._with_owners(_with_inventory(gpu, sample)))
         self._owners.keep_only(use.pid for sample in found for use in sample.processes)
         self._number += 1
-        return Sample(self.inventory.node, self._number, time_s, tuple(found), tuple(self.notes))
+        return Sample(
+            self.inventory.node, self._number, time_s, tuple(found), tuple(self.notes), self._ports.sample(time_s)
+        )
 
     def close(self) -> None:
         for gpu in self._amd.values():

@@ -63,10 +63,19 @@ class Attachment(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     count: int = 1  # ports that should work
     dead: int = 0
     used_mb_s: int = 0
+    devices: tuple[str, ...] = ()  # of the node, such as `mlx5_0`; empty: not known
 
     @property
     def live_mb_s(self) -> int:
         return self.mb_s * max(0, self.count - self.dead)
+
+
+class PortsDown(msgspec.Struct, gc=False, frozen=True):
+    """A node some of whose ports do not work."""
+
+    node: str
+    down: int
+    count: int  # ports that worked at some time
 
 
 class FindingKind(StrEnum):
@@ -110,6 +119,7 @@ class Topology(msgspec.Struct, frozen=True, omit_defaults=True):
     node_port_mb_s: int = 0  # of one network port of a node without attachments; 0: not known
     node_ports: int = 0  # how many such ports each node has
     access: tuple[DomainAccess, ...] = ()  # domains that no rule names are open to all work
+    ports_down: tuple[PortsDown, ...] = ()  # as agents measure them, where no attachments are written
 
     def connected_domains(self) -> frozenset[tuple[str, str]]:
         """Pairs of domains with a working path of one link, or of two links over one switch; each in both orders."""

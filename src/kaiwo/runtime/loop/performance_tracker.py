@@ -24,7 +24,7 @@ from kaiwo.model.workload import Phase, Pod
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.network.topology_tables import TopologyTable
 from kaiwo.topology.collective_time import UNLIMITED, bus_bandwidth
-from kaiwo.topology.link_use import LinkUse
+from kaiwo.topology.link_use import LinkUse, busy_permille
 from kaiwo.topology.network_rates import NetworkRates, network_rates
 
 _NO_TABLE = TopologyTable(Topology("", ()), ())
@@ -148,7 +148,8 @@ class _Network:
             places = {
                 name: [row[pod.node] for pod in pods.values() if pod.node in row] for name, pods in state.pods.items()
             }
-            self._known = rates, LinkUse(rates, lambda _: 0, {name: rows for name, rows in places.items() if rows})
+            gangs = {name: rows for name, rows in places.items() if rows}
+            self._known = rates, LinkUse(rates, lambda _: 0, gangs, busy_permille(state.ports, row))
         return self._known
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from kaiwo.devices.agent_messages import GpuSample, Sample
+from kaiwo.devices.agent_messages import GpuSample, PortSample, Sample
 from kaiwo.devices.inventory import Inventory, Partition, PhysicalGpu, join_reasons, worse_health
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.gpus.gpu import WHOLE_MILLI, Gpu
@@ -24,6 +24,7 @@ CARD_NAME = r"[\w.:-]{0,64}"
 MAX_PARALLEL_LINKS = 1024  # links between two GPUs
 MAX_COUNT = 1 << 53  # the largest integer that JSON readers hold exactly
 MAX_NOTES = 16
+MAX_PORTS, MAX_NAME, MAX_PORT_MB_S = 64, 64, 1_000_000  # of network adapters; 8 Tbit/s
 _PERCENT, _CELSIUS, _WATT, _COUNT = (0, 100), (-60, 200), (0, 20_000), (0, MAX_COUNT)
 _BOUNDS = {
     "utilisation_percent": _PERCENT, "memory_busy_percent": _PERCENT, "busy_percent": _PERCENT,
@@ -60,9 +61,10 @@ def check_sample(reported: Sample, inventory: Inventory, implausible: Mapping[st
     gpus = tuple(
         _sample(gpu, 2 * memory.get(gpu.id, 0) or MAX_MIB, implausible.get(gpu.id, ""), notes) for gpu in reported.gpus
     )
-    if not notes and not implausible:
+    ports = tuple(_port(port, notes) for port in reported.ports[:MAX_PORTS])
+    if not notes and not implausible and len(ports) == len(reported.ports):
         return reported
-    return replace(reported, gpus=gpus, notes=(*reported.notes, *notes[:MAX_NOTES]))
+    return replace(reported, gpus=gpus, ports=ports, notes=(*reported.notes, *notes[:MAX_NOTES]))
 
 
 def check_devices(gpus: tuple[Gpu, ...]) -> None:
@@ -130,6 +132,18 @@ def _sample(gpu: GpuSample, most_mib: int, implausible: str, notes: list[str]) -
     if implausible:
         gpu = replace(gpu, health=worse_health(gpu.health, "degraded"), reason=join_reasons([implausible, gpu.reason]))
     return gpu
+
+
+def _port(port: PortSample, notes: list[str]) -> PortSample:
+    name = "".join(char if char.isprintable() else "?" for char in port.device)[:MAX_NAME]
+    is_known = 0 <= port.mb_s <= MAX_PORT_MB_S
+    rates = [
+        rate if rate is None or 0 <= rate <= MAX_PORT_MB_S else None for rate in (port.sent_mb_s, port.received_mb_s)
+    ]
+    checked = replace(port, device=name, mb_s=port.mb_s if is_known else 0, sent_mb_s=rates[0], received_mb_s=rates[1])
+    if checked != port:
+        notes.append(f"port {port.number} of {name} has impossible values, which are ignored")
+    return checked
 
 
 def _within(reported: Any, most_mib: int, subject: str, notes: list[str]) -> Any:

@@ -246,7 +246,7 @@ class ViewTables:
         fixed = {
             "now_s": ask.now_s, "clock": ask.clock, "nodes": self._shown, "queues": self._queues, "tenants": NO_TENANTS,
             "reservations": None, "past_usage": None, "prices": None, "node_failures": {}, "node_speeds": {},
-            "_derived": {},
+            "measured_ports": {},             "_derived": {},
         }  # fmt: skip
         return View(fixed | amounts)
 

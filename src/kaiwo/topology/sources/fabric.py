@@ -288,14 +288,12 @@ def _links(
 def _attachments(
     ports: Iterable[AdapterPort], shown: Mapping[str, str], rail_of: Mapping[str, int]
 ) -> Iterable[Attachment]:
-    found = Counter(
-        [
-            (port.host or f"guid-{port.guid}", shown[port.leaf], rail_of.get(port.leaf, NO_RAIL), port.mb_s)
-            for port in ports
-        ]
-    )
-    for (node, leaf, rail, mb_s), count in sorted(found.items()):
-        yield Attachment(node, leaf, rail, mb_s, count)
+    found: dict[tuple[str, str, int, int], list[str]] = {}
+    for port in ports:
+        key = (port.host or f"guid-{port.guid}", shown[port.leaf], rail_of.get(port.leaf, NO_RAIL), port.mb_s)
+        found.setdefault(key, []).append(f"{port.scheme}{port.adapter}" if port.scheme else "")
+    for (node, leaf, rail, mb_s), devices in sorted(found.items()):
+        yield Attachment(node, leaf, rail, mb_s, len(devices), devices=tuple(sorted(devices)) if all(devices) else ())
 
 
 def _missing_leaves(

@@ -38,20 +38,36 @@ DOMAINS = (
     Column("RATIO", lambda row, _: _ratio(row[1].oversubscription_milli), NUMBER),
     Column("SHARE", lambda row, _: _rate(row[1].share_mb_s), NUMBER),
     Column("ASKED", lambda row, _: _rate(row[1].asked_mb_s), NUMBER),
+    Column("SENT", lambda row, _: _rate(row[1].sent_mb_s) if row[1].sent_mb_s >= 0 else "", NUMBER),
+    Column("SPEED", lambda row, _: f"{row[1].speed_percent} %" if row[1].speed_percent else "", NUMBER),
     Column("USED BY", lambda row, _: _names(row[1].used_by)),
+)
+PORTS = (
+    Column("NODE", lambda port, _: port.node),
+    Column("DEVICE", lambda port, _: port.device),
+    Column("PORT", lambda port, _: str(port.number), NUMBER),
+    Column("STATE", lambda port, _: port.state, is_state=True),
+    Column("RATE", lambda port, _: _rate(port.mb_s), NUMBER),
+    Column(
+        "LOAD",
+        lambda port, _: f"{100 * port.used_mb_s // port.mb_s} %" if port.mb_s and port.used_mb_s >= 0 else "",
+        NUMBER,
+    ),
 )
 
 
 @click.command(cls=Verb)
 @click.argument("name", required=False)
 @click.option("--links", is_flag=True, help="Also list every link.")
+@click.option("--ports", is_flag=True, help="Also list every port that agents of nodes measure.")
 @printing.output_option("table", "json", "yaml")
-def topology(name: str | None, links: bool, output: str) -> None:
+def topology(name: str | None, links: bool, ports: bool, output: str) -> None:
     """Show the network: the domains as a tree, their links up and who uses them, and where the sources disagree.
 
     RATIO is what the nodes of a domain can send, divided by what its links carry. SHARE is what each node gets of
     them, if its workload also runs in other domains. ASKED is the bandwidth that workloads have asked for on these
-    links (--bandwidth of kaiwo submit). USED BY names the workloads.
+    links (--bandwidth of kaiwo submit). USED BY names the workloads. SENT is what agents measure
+    on the ports of its nodes, and SPEED how fast work says that it runs there, beside the usual speed.
 
     \b
     Examples:
@@ -74,6 +90,11 @@ def topology(name: str | None, links: bool, output: str) -> None:
         return
     for each in chosen:
         _print(each, links)
+    shown = view.ports if ports else [port for port in view.ports if port.state != "up"]
+    if shown:
+        click.echo("Ports:" if ports else "Ports that are down:")
+        printing.print_table(PORTS, [table_row(PORTS, port, 0) for port in shown])
+        click.echo()
     _print_findings("Contradictions between sources:", view.contradictions)
     for fault in view.faults:
         click.echo(printing.wrap(f"Not read: {fault}"))
