@@ -67,7 +67,7 @@ def test_a_change_is_checked_made_recorded_and_undone(tmp_path: Path) -> None:
             changed += [{"field": "ageBoost", "before": "0", "after": "0.5"}]
             assert would.json() == {"fields": changed, "message": "2 fields would change"}
             assert it.loop.policy == DEFAULT_POLICY
-            made = await it.post("/policy?reason=hot", asked)
+            made = await it.post("/policy", asked, reason="hot")
             assert made.json()["message"] == "2 fields changed", made.text
             view = (await it.get("/policy")).json()
             assert view["policy"] == {"placement": "spread", "ageBoost": 0.5}
@@ -75,10 +75,10 @@ def test_a_change_is_checked_made_recorded_and_undone(tmp_path: Path) -> None:
             for number in range(4):
                 await it.submit(f"after-{number}", gpus=1)
                 await it.until_state(f"after-{number}", "running")
-            nodes = {(await it.get(f"/workloads/default/after-{n}")).json()["nodes"][0] for n in range(4)}
+            nodes = {pod.node for n in range(4) for pod in it.loop.state.pods[f"default/after-{n}"].values()}
             assert len(nodes) == 2, "the new policy spreads"
             entry = [each for each in (await it.get("/audit")).json()["items"] if each["object"] == "policy"][0]
-            assert (entry["reason"], entry["new"]) == ("hot", {"placement": "spread", "ageBoost": 0.5})
+            assert (entry["reason"], entry["new"]) == ("hot", '{"placement":"spread","ageBoost":0.5}')
             undone = await it.post("/policy/undo", {})
             assert undone.status_code == 200, undone.text
             assert it.loop.policy == DEFAULT_POLICY
