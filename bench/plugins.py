@@ -92,7 +92,8 @@ class Run(NamedTuple):
 def drain(nodes: int, backlog: Sequence[Event], registry: Registry, worker: WorkerProcess | None = None) -> Run:
     """The first workload comes before the clock starts: a running scheduler has told the worker about its nodes."""
     with tempfile.TemporaryDirectory() as folder, Journal(folder) as journal:
-        scheduler = CycleRunner(journal, DEFAULT_POLICY, registry)
+        # Steps that adapt to measured time would give a busy machine more and shorter cycles, and each asks again.
+        scheduler = CycleRunner(journal, DEFAULT_POLICY, registry, is_budget_fixed=True)
         take(scheduler, cluster(nodes))
         take(scheduler, [submitted("first", Request(1_000, 1_024), 0)])
         while scheduler.cycle(now_s=0):

@@ -1,36 +1,85 @@
 """The plugin guide, followed literally: every command of it is typed, in its order, in an empty folder."""
 
-import os
+import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from kaiwo.plugins.builtin import SWITCHED
 from kaiwo.plugins.registry import ALL_POINTS, check_plugin
+from kaiwo.runtime.plugin_worker.internal_imports import internal_imports
+from kaiwo.runtime.plugin_worker.messages import NODE_COLUMNS
 from kaiwo.runtime.plugin_worker.plugin_manifest import PluginManifest
 from kaiwo.runtime.plugin_worker.plugin_object import make_own
 from kaiwo.runtime.plugin_worker.plugin_settings import PluginSetting, read_plugin_settings
 from kaiwo.runtime.plugin_worker.try_plugin import QUESTIONS, sample_view
+from kaiwo.runtime.plugin_worker.worker_main import ViewTables
 from tests.conftest import ROOT
+from tests.docs.fresh_clone import fresh_clone
 from tests.docs.markdown import blocks, code_words, table
 
 GUIDE = ROOT / "docs" / "plugins.md"
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_newcomer_who_types_the_guide_has_a_working_plugin(tmp_path: Path) -> None:
+    """Every command of the page, in its order, in one shell that begins in a fresh clone and ends at an error."""
     script = "\n".join(["set -e", *(block.text for block in blocks(GUIDE, "guide"))])
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    env = {"PATH": path, "HOME": str(tmp_path), "KAIWO_HOME": str(tmp_path / "home")}
-    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, env=env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("1 passed") == 2
-    assert done.stdout.count("prefer-quiet-nodes 0.1.0+") == 2
-    assert "median" in done.stdout
+    env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(tmp_path / "ada")}
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=fresh_clone(tmp_path / "kaiwo"), env=env, capture_output=True, text=True
+    )
+    said = done.stdout
+    assert done.returncode == 0, said + done.stderr
+    assert said.count("1 passed") == 2
+    assert said.count("prefer-quiet-nodes 0.1.0+") == 1
+    assert "median" in said
+    assert len(set(re.findall(r"node-\d+", said.split("kaiwo plugins info")[-1]))) >= 3, "each pod has a quiet node"
+    assert [line.split()[-1] for line in said.splitlines() if line.startswith("plugin ")] == [
+        "active", "disabled", "active",
+    ]  # fmt: skip
+
+
+def test_the_guide_shows_the_file_that_it_writes(tmp_path: Path) -> None:
+    """The lines that a newcomer sees are those that the command prints, but for the hash and the folder."""
+    (tmp_path / "plugins.yaml").write_text(blocks(GUIDE, "plugins")[0].text)
+    (setting,) = read_plugin_settings(str(tmp_path / "plugins.yaml"))
+    assert list(yaml.safe_load(blocks(GUIDE, "plugins")[0].text)["plugins"][0]) == ["name", "sha256", "path", "config"]
+    assert setting.config == {"busy_at": 10}
+
+
+def test_what_the_guide_lists_is_what_a_plugin_sees() -> None:
+    """Also in a confined one, whose view has less."""
+    named = [word for row in table(GUIDE, "attribute") for word in code_words(row[0])]
+    assert len(named) > 10
+    confined = ViewTables()
+    shown = {f"view.nodes.{name}" for name in confined_node_names()} | {
+        f"view.queues.{name}" for name in vars(confined._queues)
+    }
+    for name in named:
+        view: Any = sample_view(3)
+        for part in name.split(".")[1:]:
+            view = getattr(view, part)
+        assert name in shown or name.count(".") == 1, f"{name} is missing in a confined plugin"
+
+
+def confined_node_names() -> set[str]:
+    return {*NODE_COLUMNS, "names", "row", "nodes", "column", "models", "profiles", "extended_names", "vendors"}
+
+
+def test_no_example_imports_what_is_not_public() -> None:
+    """Nor its tests: what strangers copy must keep working."""
+    projects = ROOT / "examples" / "plugins"
+    files = {str(path): path.read_bytes() for path in projects.rglob("*.py")}
+    pages = {f"{block}.py": block.text.encode() for kind in ("python", "points") for block in blocks(GUIDE, kind)}
+    typed = [text.split("EOF\n")[0] for block in blocks(GUIDE, "guide") for text in block.text.split("<<'EOF'\n")[1:]]
+    assert len(files) >= 10
+    assert len(typed) == 2
+    assert internal_imports(files | pages | {f"{at}.py": text.encode() for at, text in enumerate(typed)}) == []
 
 
 def test_the_file_in_the_guide_can_be_read(tmp_path: Path) -> None:

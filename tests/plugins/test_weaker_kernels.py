@@ -18,7 +18,7 @@ from tests.plugins.strangers import hostile
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="the numbers are those of x86-64")
 
-# In: the missing measure, the home and the file of plugins. Out: state and grade of each plugin when it is loaded, and the
+# In: the missing measure, the home and the file of plugins. Out: state and grade of each loaded plugin, and the
 # notes of some cycles.
 LAUNCH = """
 import asyncio, ctypes, json, struct, sys

@@ -89,8 +89,9 @@ _registries: weakref.WeakKeyDictionary[Context, CollectorRegistry] = weakref.Wea
 
 
 def plugin_metrics(plugins: Sequence[PluginStatus]) -> Iterator[Metric]:
-    """Of the plugins of others: whether each takes part, what it costs, and how often it was set aside."""
-    found = {(each.name,): each for each in plugins if each.run != "built-in"}
+    """Of the plugins of others, and of ours that an administrator switched on: whether each takes part, what it costs,
+    and how often it was set aside."""
+    found = {(each.name,): each for each in plugins if each.run != "built-in" or each.calls or each.faults}
     active = {name: int(each.state == "active") for name, each in found.items()}
     yield _gauges("kaiwo_plugin_active", "1 when the plugin takes part in decisions.", ["plugin"], active)
     calls = {name: each.calls for name, each in found.items()}

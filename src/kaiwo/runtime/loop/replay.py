@@ -12,8 +12,11 @@ from kaiwo.decide.cycle import BUILTIN
 from kaiwo.history.journal_entries import Base, Batch, Cycle, CycleHead, Entry, Setting
 from kaiwo.history.journal_reader import JournalReader
 from kaiwo.model.errors import NotFoundError
+from kaiwo.model.network.constraint import plugin_strategy
 from kaiwo.model.obstacle import Obstacle, ObstacleNumbers
 from kaiwo.model.plan import Plan, encode_plan
+from kaiwo.model.policy import Policy
+from kaiwo.plugins.builtin import builtin_registry
 from kaiwo.plugins.registry import Registry
 from kaiwo.runtime.loop.learned_state import unpack_state
 from kaiwo.snapshot.assumed_events import assume
@@ -81,6 +84,7 @@ def _decide_again(state: ClusterState, cycle: Cycle, entries: int, plugins: Regi
     waiting = len(state.backlog)
     before = {key: found.obstacles for key, found in state.backlog.by_key.items()}
     then, differences = cycle.decode_plan(), []
+    plugins = _taking_part(plugins, cycle.setting)
     known = {plugin.name for plugin in plugins.plugins}
     set_aside = [note for note in then.notes if note.code == "plugin-set-aside" and note.subject in known]
     now = decide(state.snapshot(cycle.head.now_s), cycle.setting.policy, plugins, set_aside)
@@ -99,6 +103,24 @@ def _decide_again(state: ClusterState, cycle: Cycle, entries: int, plugins: Regi
         waiting=waiting,
         differences=tuple(differences),
     )
+
+
+def _taking_part(plugins: Registry, setting: Setting) -> Registry:
+    """Without plugins of others that did not take part then: administrators switch them while Kaiwo runs."""
+    names, own = {name for name, _ in setting.plugins}, {plugin.name for plugin in BUILTIN.plugins}
+    named = _named(setting.policy)
+    if names | named <= own and all(plugin.name in own for plugin in plugins.plugins):
+        return plugins
+    found = builtin_registry()
+    found.replace_all(plugin for plugin in plugins.plugins if plugin.name in names or plugin.name in own)
+    found.expect(names | named)
+    return found
+
+
+def _named(policy: Policy) -> set[str]:
+    """The plugins that a policy names: it was served without one that was disabled, and is so again."""
+    strategies = {policy.gpu_strategy, policy.replica_strategy, plugin_strategy(policy.topology_strategy)}
+    return {*strategies, *policy.score_weights, *policy.disabled_plugins} - {""}
 
 
 def _plugin_differences(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
