@@ -19,11 +19,9 @@ from kaiwo.api.http.problems import JSON, ProblemError, respond
 from kaiwo.api.openapi import make_document
 from kaiwo.api.routes import (
     agents,
-    audit,
     cluster,
     consoles,
     health,
-    login,
     logs,
     nodes,
     partitions,
@@ -35,12 +33,12 @@ from kaiwo.api.routes import (
     scale,
     stream,
     submissions,
-    tokens,
     topology,
     what_if,
     workload_changes,
     workloads,
 )
+from kaiwo.api.routes.people import audit, login, tokens
 from kaiwo.api.routes.web_page import WebPage
 from kaiwo.api.security.request_guard import Guard
 from kaiwo.api.settings import Settings
