@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 
 from kaiwo.decide import decide
 from kaiwo.decide.cycle import BUILTIN
-from kaiwo.model.events import Event, NodeGone, TopologyChanged
+from kaiwo.model.events import Event, NodeGone, NodeSpeedsMeasured, PortsMeasured, ProgressReported, TopologyChanged
+from kaiwo.model.network.port import NetworkPort
+from kaiwo.model.performance import NodeSpeed, ProgressReport
 from kaiwo.model.plan import EvictionCause, Plan, encode_plan
 from kaiwo.model.policy import Policy
 from kaiwo.model.workload import ACTIVE_PHASES, RELEASING_PHASES, Pod, Workload
@@ -22,7 +24,7 @@ from tests.worlds import World, audit
 
 def something_fails(world: World, chance: random.Random) -> None:
     names = sorted(world.state.node_objects)
-    match chance.choice(["node", "nodes", "gpu", "unreachable", "back", "gone", "nothing"]):
+    match chance.choice(["node", "nodes", "gpu", "unreachable", "back", "gone", "ports", "slow", "nothing"]):
         case "node":
             fail(world, chance.choice(names))
         case "nodes":
@@ -34,6 +36,14 @@ def something_fails(world: World, chance: random.Random) -> None:
             fail_gpu(world, node.name, chance.choice(node.gpus).id)
         case "back":
             restore(world, *(name for name in names if world.state.node_objects[name].failure.since_s))
+        case "ports":
+            ports = tuple(NetworkPort(f"mlx5_{at}", is_up=chance.random() < 0.3, mb_s=50_000) for at in range(2))
+            world.tell(PortsMeasured({chance.choice(names): ports}))
+        case "slow":
+            now_s = max(1, world.now_s)
+            slow = NodeSpeed(200, now_s, now_s, now_s + 70, is_left=True, times=1, last_s=now_s)
+            world.tell(*(ProgressReported(ProgressReport(name, now_s, step_us=9)) for name in sorted(world.state.pods)))
+            world.tell(NodeSpeedsMeasured({chance.choice(names): slow}))
         case "gone" if len(names) > 2:
             world.tell(NodeGone(chance.choice(names), since_s=max(1, world.now_s)))
 

@@ -315,8 +315,7 @@ class ClusterState:
     def _topology_changed(self, event: TopologyChanged) -> None:
         if self.topology_objects.get(event.topology.name) != event.topology:
             self.topology_objects[event.topology.name] = event.topology
-            live = live_topology(event.topology, self.ports, self.node_objects)
-            is_cut = self.failures.topology_changed(event.topology.name, live)
+            is_cut = self.failures.topology_changed(event.topology.name, event.topology)
             self.is_cycle_due = self.is_cycle_due or is_cut
             self.topologies_stale.add(event.topology.name)
             self.retry_all_classes()
@@ -351,6 +350,9 @@ class ClusterState:
                 if name in self.topologies_stale
             }
             self.nodes.write_topologies(sorted(self.topologies_stale), live)
+            if self.ports or self.failures.islands:
+                for name, topology in live.items():
+                    self.failures.topology_changed(name, topology)
             self.topologies_stale.clear()
             self.caches.clear()  # places that were computed for the domains of before
         if self.queues_stale:

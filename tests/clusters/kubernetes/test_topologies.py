@@ -110,6 +110,13 @@ def test_written_domains_reach_up_to_their_parents_and_may_name_nodes_that_are_g
             [{"name": "l", "level": "leaf", "parents": ["m"]}, {"name": "m", "level": "leaf", "parents": ["l"]}],
             "domain l of level leaf names the parent m of level leaf, which is not wider",
         ),
+        (
+            [
+                {"name": "l", "level": "leaf", "nodes": ["a", "b", "c"]},
+                {"name": "m", "level": "leaf", "nodes": ["c", "d", "e"]},
+            ],
+            "node c is in both l and m, which share too few nodes to be two rails of the same nodes",
+        ),
     ],
 )
 def test_a_mistake_is_said(domains: list[Json], words: str) -> None:

@@ -99,6 +99,16 @@ def test_a_node_whose_ports_are_all_down_is_cut_off_and_its_gang_recovers() -> N
     assert len({node[1] for node in nodes_of(world, "train").values()}) == 1
 
 
+def test_a_node_is_reachable_again_when_its_agent_falls_silent() -> None:
+    """Then nothing is known about its ports, and what is not known is no failure."""
+    world = world_of(railed()).tell(PortsMeasured({"n00": ports_of(False, False)}))
+    world.snapshot()
+    assert world.state.failures.islands
+    world.tell(PortsMeasured({"n00": ()}))
+    world.snapshot()
+    assert not world.state.failures.islands
+
+
 @pytest.mark.parametrize("was_up", [True, False])
 def test_without_attachments_only_ports_that_have_worked_cut_a_node_off(was_up: bool) -> None:
     world = fabric(4)

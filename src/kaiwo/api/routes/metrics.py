@@ -258,8 +258,13 @@ def _recovery(context: Context) -> Iterator[Metric]:
     yield GaugeMetricFamily(
         "kaiwo_nodes_failed", "Nodes that do not work, or of which a GPU does not.", len(failures.nodes)
     )
-    resting = "Nodes that came and went, and take no work for a while."
+    resting = "Nodes that came and went or are slow, and take no work for a while."
     yield GaugeMetricFamily("kaiwo_nodes_resting", resting, len(failures.resting))
+    state = context.live.state
+    slow = "Nodes that are far slower than the others, and take no new work for a while."
+    yield GaugeMetricFamily("kaiwo_nodes_slow", slow, len(state.speeds.out))
+    down = sum(port.was_up and not port.is_up for ports in list(state.ports.values()) for port in ports)
+    yield GaugeMetricFamily("kaiwo_network_ports_down", "Network ports of nodes that worked and are down.", down)
 
 
 def _histogram(name: str, help_text: str, times: CycleTimes) -> Metric:

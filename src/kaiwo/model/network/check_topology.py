@@ -3,7 +3,9 @@
 In:    a Topology and the words for its place ("KaiwoTopology 'fabric'").   Out: nothing, or one ConfigError.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
+from itertools import combinations
 
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.network.topology import Domain, Topology
@@ -32,6 +34,8 @@ def check_topology(topology: Topology, where: str, is_tree: bool = False) -> Non
             raise ConfigError(f"{where}: {what} names the domain {end}, which is not in it; add the domain", end)
     if is_tree:
         _check_single_places(topology.domains, where)
+    else:
+        _check_overlaps(topology.domains, where)
     _check_access(topology, by_name, bool(labelled), where)
 
 
@@ -136,5 +140,24 @@ def _check_single_places(domains: Iterable[Domain], where: str) -> None:
                 raise ConfigError(
                     f"{where}: node {node} is in both {other} and {domain.name}, and a tree allows one {domain.level}; "
                     "remove it from one of them",
+                    node,
+                )
+
+
+def _check_overlaps(domains: Iterable[Domain], where: str) -> None:
+    """Leaves of several rails have about the same nodes, and count as one domain. A few nodes in two domains are a
+    mistake: it would join the domains, and break the promise of the level."""
+    in_domains: dict[tuple[str, str], list[Domain]] = {}
+    for domain in domains:
+        for node in domain.nodes:
+            in_domains.setdefault((domain.level, node), []).append(domain)
+    shared = Counter((one.name, other.name) for found in in_domains.values() for one, other in combinations(found, 2))
+    for (_, node), found in in_domains.items():
+        for one, other in combinations(found, 2):
+            smaller = min(len(set(one.nodes)), len(set(other.nodes)))
+            if shared[one.name, other.name] * 2 < smaller:
+                raise ConfigError(
+                    f"{where}: node {node} is in both {one.name} and {other.name}, which share too few nodes to be two "
+                    "rails of the same nodes; remove it from one of them",
                     node,
                 )

@@ -55,9 +55,8 @@ class MeasuredSpeeds:
 
 
 def progress_reported(state: "ClusterState", event: ProgressReported) -> None:
-    """Only of work that runs: a report that comes late is dropped."""
-    if event.progress.workload in state.pods:
-        state.speeds.progress.setdefault(event.progress.workload, {})[event.progress.pod] = event.progress
+    """It is kept until its workload is gone, whichever comes first: the report or the pods."""
+    state.speeds.progress.setdefault(event.progress.workload, {})[event.progress.pod] = event.progress
 
 
 def node_speeds_measured(state: "ClusterState", event: NodeSpeedsMeasured) -> None:

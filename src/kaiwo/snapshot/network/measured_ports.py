@@ -30,9 +30,7 @@ def ports_measured(state: "ClusterState", event: PortsMeasured) -> None:
             state.ports[node] = ports
         has_other_links = has_other_links or not has_same_links(before, ports)
     if has_other_links:
-        for name, topology in state.topology_objects.items():
-            state.failures.topology_changed(name, live_topology(topology, state.ports, state.node_objects))
-            state.topologies_stale.add(name)
+        state.topologies_stale.update(state.topology_objects)
         state.is_cycle_due = True  # something was cut off, or can be reached again
         state.retry_all_classes()
 
