@@ -51,10 +51,11 @@ class OrderedWaiters(Generic[P]):
         return name
 
     def add(self, place: P) -> None:
-        if len(self) == 0 or place > self._positions[-1]:
-            self._positions.append(place)
+        positions = self._positions  # perhaps all behind the head: then a place that comes first is put at the end, too
+        if not positions or place > positions[-1]:
+            positions.append(place)
         else:
-            insort(self._positions, place, lo=self._head)
+            insort(positions, place, lo=self._head)
 
     def remove(self, place: P) -> None:
         # The first is nearly always the one that started: comparing keys to find it took a tenth of applying a start.
@@ -163,9 +164,8 @@ class Backlog:
         self.shapes = RequestShapes()
         self.by_queue: dict[str, dict[ClassSignature, WaitingClass]] = {}
         self.by_key: dict[ClassKey, WaitingClass] = {}
-        self._positions: dict[str, tuple[ClassKey, TrialPosition]] = {}
+        self._positions: dict[str, tuple[ClassKey, TrialPosition, AgePosition]] = {}
         self.by_age: dict[str, OrderedWaiters[AgePosition]] = {}  # by queue: its queued workloads, the oldest first
-        self._ages: dict[str, tuple[str, AgePosition]] = {}  # by workload: its queue, and its place there
         self.all_demand: dict[str, Demand] = {}  # by queue: what its queued workloads request
         self.awaited_marks: Counter[str] = Counter()  # waiting work has more places when such a pod starts
         self.gated: dict[str, tuple[Obstacle, ...]] = {}
@@ -217,10 +217,12 @@ class Backlog:
         if found.waiters.at(0) is place:
             self.to_try[found.key] = found  # a more important workload may get what the others may not
         self.all_demand[found.queue] = _add_demand(self.all_demand.get(found.queue, _NOTHING), found.demand, +1)
-        self._positions[workload.name] = (found.key, place)
         age = (workload.submitted_s, workload.name)
-        self.by_age.setdefault(found.queue, OrderedWaiters()).add(age)
-        self._ages[workload.name] = (found.queue, age)
+        self._positions[workload.name] = (found.key, place, age)
+        ages = self.by_age.get(found.queue)
+        if ages is None:
+            ages = self.by_age[found.queue] = OrderedWaiters()
+        ages.add(age)
 
     def retry(self, name: str) -> None:
         found = self.class_of(name)
@@ -238,13 +240,13 @@ class Backlog:
         queued = self._positions.pop(name, None)
         if queued is None:
             return
-        key, place = queued
+        key, place, age = queued
         found = self.by_key[key]
         found.waiters.remove(place)
-        queue, age = self._ages.pop(name)
-        self.by_age[queue].remove(age)
-        if not len(self.by_age[queue]):
-            del self.by_age[queue]
+        ages = self.by_age[found.queue]
+        ages.remove(age)
+        if not len(ages):
+            del self.by_age[found.queue]
         self.all_demand[found.queue] = _add_demand(self.all_demand[found.queue], found.demand, -1)
         if not len(found.waiters):
             del self.by_queue[found.queue][found.signature]
@@ -295,23 +297,23 @@ class Backlog:
         return self._positions
 
     def class_of(self, name: str) -> WaitingClass:
-        key, _ = self._positions[name]
+        key = self._positions[name][0]
         return self.by_key[key]
 
     def trial_position(self, name: str) -> TrialPosition:
-        _, place = self._positions[name]
+        _, place, _ = self._positions[name]
         return place
 
     def position(self, name: str) -> int:
         """The workload's position in its queue, from 1; 0 when it is not queued."""
         if name not in self._positions:
             return 0
-        key, place = self._positions[name]
+        key, place, _ = self._positions[name]
         return 1 + sum(other.waiters.ahead_of(place) for other in self.by_queue[self.by_key[key].queue].values())
 
     def ahead_in_class(self, name: str) -> int:
         """How many workloads of its class are tried before it."""
-        key, place = self._positions[name]
+        key, place, _ = self._positions[name]
         return self.by_key[key].waiters.ahead_of(place)
 
     def end_cycle(
@@ -335,7 +337,7 @@ class Backlog:
         for found in copies.values():
             other.by_queue.setdefault(found.queue, {})[found.signature] = found
         other._positions = dict(self._positions)
-        other.by_age, other._ages = {queue: ages.copy() for queue, ages in self.by_age.items()}, dict(self._ages)
+        other.by_age = {queue: ages.copy() for queue, ages in self.by_age.items()}
         other.all_demand, other.awaited_marks = dict(self.all_demand), self.awaited_marks.copy()
         other.gated, other._due, other.faults = dict(self.gated), list(self._due), dict(self.faults)
         other.to_try, other.try_all = {key: copies[key] for key in self.to_try}, self.try_all
