@@ -51,10 +51,11 @@ class OrderedWaiters(Generic[P]):
         return name
 
     def add(self, place: P) -> None:
-        if len(self) == 0 or place > self._positions[-1]:
-            self._positions.append(place)
+        positions = self._positions  # perhaps all behind the head: then a place that comes first is put at the end, too
+        if not positions or place > positions[-1]:
+            positions.append(place)
         else:
-            insort(self._positions, place, lo=self._head)
+            insort(positions, place, lo=self._head)
 
     def remove(self, place: P) -> None:
         # The first is nearly always the one that started: comparing keys to find it took a tenth of applying a start.

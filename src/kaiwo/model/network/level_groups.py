@@ -68,15 +68,22 @@ class WorkloadLevels(NamedTuple):
 def levels_of(workload: Workload) -> WorkloadLevels | None:
     """All constraints of a workload; None: it has none, as most work."""
     own = workload.levels
-    if own is None and not any(role.levels for role in workload.roles) and not any(_of_groups(workload)):
+    if own is None and not _has_levels(workload):
         return None
     each = workload.levels_of_roles
     roles = tuple((role.name, role.group, role.levels or each) for role in workload.roles)
     return _levels(own, workload.groups, roles)
 
 
-def _of_groups(workload: Workload) -> list[TopologyConstraint | None]:
-    return [group.levels for group in workload.groups] if workload.groups else []
+def _has_levels(workload: Workload) -> bool:
+    """Every workload that comes is asked, so this makes no generators."""
+    for role in workload.roles:
+        if role.levels:
+            return True
+    for group in workload.groups:
+        if group.levels:
+            return True
+    return False
 
 
 @lru_cache(maxsize=1024)
