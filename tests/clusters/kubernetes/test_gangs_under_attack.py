@@ -19,7 +19,7 @@ from tests.clusters.kubernetes.test_gangs_survive import controlled_plane, job, 
 from tests.controlplane.plane import Plane
 from tests.waiting import PATIENCE_S, run
 
-PODS, GPUS, SMALL = 4, 8, 6
+PODS, GPUS, SMALL, GRACE_S = 4, 8, 6, 3
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 __all__ = ["controlled_plane"]  # the fixture
@@ -60,7 +60,7 @@ async def end_job(kubectl: Kubectl) -> None:
 async def full_cluster(plane: Plane, home: Path, **changes: Any) -> AsyncIterator[Full]:
     home.mkdir(exist_ok=True)
     policy = home / "policy.yaml"
-    policy.write_text("staleGangGrace: 3s")
+    policy.write_text(f"staleGangGrace: {GRACE_S}s")
     async with client_for(plane.kubeconfig) as client:
         kubectl = Kubectl(client)
         await kubectl.clean()
@@ -142,6 +142,29 @@ def test_a_replacement_that_is_lost_too_is_replaced_again(controlled_plane: Plan
                     await asyncio.sleep(0.02)
             await world.kubectl.delete(pod_path(fresh[0]["metadata"]["name"]))
             world.before.append(fresh[0])
+            await world.until_whole_again([lost])
+
+    run(test())
+
+
+def test_a_lost_pod_that_somebody_holds_back_is_replaced_in_its_place_once_it_is_gone(
+    controlled_plane: Plane, tmp_path: Path
+) -> None:
+    """A finalizer keeps it for longer than the grace of stale gangs. Its Job makes another one at once, which waits."""
+
+    async def test() -> None:
+        async with full_cluster(controlled_plane, tmp_path) as world:
+            kubectl, lost = world.kubectl, world.before[1]
+            path, known = pod_path(lost["metadata"]["name"]), {pod["metadata"]["uid"] for pod in world.before}
+            held = [*lost["metadata"].get("finalizers", []), "example.com/held"]
+            await kubectl.patch(path, {"metadata": {"finalizers": held}})
+            await kubectl.delete(path)
+            for _ in range(2 * GRACE_S):
+                await asyncio.sleep(1)
+                assert not await world.bound_small(), "smaller work took the place"
+            now = await members(kubectl)
+            assert len([pod for pod in now if pod["metadata"]["uid"] in known]) == PODS - 1, "the others stay"
+            await kubectl.patch(path, {"metadata": {"finalizers": None}})
             await world.until_whole_again([lost])
 
     run(test())
