@@ -25,7 +25,16 @@ from bench._placement_comparison import comparison, mix_of_gangs
 from kaiwo.app.interpreter_tuning import tune_interpreter
 from kaiwo.clusters.local.cluster_file import gpus_of
 from kaiwo.decide import decide
-from kaiwo.model.events import NodeChanged, PodChanged, PodGone, QueueChanged, TopologyChanged, WorkloadChanged
+from kaiwo.model.events import (
+    NodeChanged,
+    PodChanged,
+    PodGone,
+    PortsMeasured,
+    QueueChanged,
+    TopologyChanged,
+    WorkloadChanged,
+)
+from kaiwo.model.network.port import NetworkPort
 from kaiwo.model.network.topology import Topology
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Plan
@@ -93,11 +102,17 @@ def _update_times() -> dict[str, float]:
     def new_leaf(run: int) -> None:
         _relabel(state, node_name(run), f"leaf-new-{run}")
 
+    def port_down(run: int) -> None:
+        ports = tuple(NetworkPort(f"mlx5_{rail}", is_up=rail > 0 or run % 2 == 1, mb_s=50_000) for rail in range(4))
+        state.patch([PortsMeasured({node_name(run): ports})])
+        state.snapshot(0)
+
     figures = {
         "fabric_applied_ms": _median_ms(apply_fabric),
         "dump_read_and_applied_ms": _median_ms(read_and_apply),
         "label_moved_ms": _median_ms(move_label),
         "label_new_domain_ms": _median_ms(new_leaf),
+        "port_down_ms": _median_ms(port_down),
     }
     return {"domain_update_ms": max(figures.values()), **figures, **_cost(state), **measure_recovery()}
 
