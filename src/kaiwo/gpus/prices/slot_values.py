@@ -46,7 +46,7 @@ class SlotValues:
         gpus = self.of_whole(models, (devices >= WHOLE_MILLI).sum(axis=1))
         at, column = ((devices >= STEP_MILLI) & (devices < WHOLE_MILLI)).nonzero()  # few: most are free or taken
         if len(at):
-            first = np.flatnonzero(np.diff(at, prepend=-1))
+            first = first_of_each(at)
             gpus[:, at[first]] += np.add.reduceat(self.of_part(models[at], devices[at, column]), first, axis=1)
         return gpus
 
@@ -62,6 +62,14 @@ class SlotValues:
         """By node: its value, where the CPU and the GPUs together bound what can be used."""
         value: IntArray = (((cpu_milli * self.cpu_prices[:, None]) >> CPU_SHIFT) + gpus).min(axis=0)
         return value
+
+
+def first_of_each(sorted_rows: IntArray) -> IntArray:
+    """Where each row begins. `np.diff` would take ten times as long, and this runs for every score."""
+    is_first = np.empty(len(sorted_rows), np.bool_)
+    is_first[:1] = True
+    np.not_equal(sorted_rows[1:], sorted_rows[:-1], out=is_first[1:])
+    return is_first.nonzero()[0]
 
 
 def slot_values(prices: RequestPrices, models: Sequence[str], most_gpus: int) -> SlotValues:

@@ -76,14 +76,11 @@ def levels_of(workload: Workload) -> WorkloadLevels | None:
 
 
 def _has_levels(workload: Workload) -> bool:
-    """Every workload that comes is asked, so this makes no generators."""
+    """Every workload that comes is asked, so this makes no generator for most."""
     for role in workload.roles:
         if role.levels:
             return True
-    for group in workload.groups:
-        if group.levels:
-            return True
-    return False
+    return bool(workload.groups) and any(group.levels for group in workload.groups)
 
 
 @lru_cache(maxsize=1024)

@@ -7,7 +7,7 @@ where it takes least of that. Nearly equal losses are equal: among those the fir
 import numpy as np
 
 from kaiwo.gpus.prices.packings import SOFTNESS_MILLI, UNITS
-from kaiwo.gpus.prices.slot_values import SlotValues, slot_values
+from kaiwo.gpus.prices.slot_values import SlotValues, first_of_each, slot_values
 from kaiwo.model.gpus.gpu import WHOLE_MILLI
 from kaiwo.model.request import Request
 from kaiwo.model.request_mix import RequestPrices, has_kind
@@ -91,7 +91,7 @@ def _best_share(
     is_first = is_whole & (np.cumsum(is_whole, axis=1) == 1)  # one whole GPU stands for all
     at, device = (((devices >= want.gpu_milli) & ~is_whole) | is_first).nonzero()
     after = _with_share(values, want, models[at], gpus[:, at], devices[at], devices[at, device])
-    first = np.flatnonzero(np.diff(at, prepend=-1))  # every node has a device that fits
+    first = first_of_each(at)  # every node has a device that fits
     best: IntArray = np.maximum.reduceat(values.with_cpu(left[at], after), first)
     return best
 
