@@ -1,4 +1,4 @@
-"""A fresh clone of this repository, in which `make venv` finds the locked packages as if they were downloaded already."""
+"""A fresh clone of this repository, in which `make venv` finds the locked packages, as if they were downloaded."""
 
 import subprocess
 import sys

@@ -5,6 +5,7 @@ import pytest
 from msgspec.structs import replace
 
 import kaiwo.plugins
+import kaiwo.plugins.testing
 from kaiwo.decide import decide
 from kaiwo.model.errors import PluginError
 from kaiwo.model.network.topology_source import SourceKind, TopologySource
@@ -60,6 +61,7 @@ PUBLIC = [
 def test_the_public_names_are_these() -> None:
     assert sorted(kaiwo.plugins.__all__) == sorted(PUBLIC)
     assert all(hasattr(kaiwo.plugins, name) for name in PUBLIC)
+    assert sorted(kaiwo.plugins.testing.__all__) == ["Pod", "Role", "Share", "all_nodes", "all_queues", "view_of"]
 
 
 def test_every_pure_point_is_used_by_a_built_in_plugin() -> None:

@@ -14,8 +14,10 @@ from kaiwo.model.errors import ConfigError, PluginError, RefusedError
 from kaiwo.model.policy import Policy
 from kaiwo.plugins.builtin import builtin_registry
 from kaiwo.runtime.plugin_worker import plugin_set as plugin_set_module
+from kaiwo.runtime.plugin_worker.internal_imports import internal_imports
 from kaiwo.runtime.plugin_worker.plugin_files import installed_plugins, plugin_in, read_files
 from kaiwo.runtime.plugin_worker.plugin_manifest import read_manifest
+from kaiwo.runtime.plugin_worker.try_plugin import try_plugin
 from tests.plugins.sites import CODE, Site
 from tests.plugins.test_plugin_set import ask, place
 
@@ -343,3 +345,25 @@ def test_what_was_set_aside_stays_so_when_another_plugin_is_reloaded(site: Site)
     assert (plugins.status("favourite").state, plugins.status("favourite").detail) == ("set-aside", "it hangs")
     asyncio.run(_reload(plugins, "favourite"))
     assert plugins.status("favourite").state == "active"
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        ("from kaiwo.plugins import View", []),
+        ("from kaiwo.plugins.testing import view_of", []),
+        ("import kaiwo.snapshot.view", ["kaiwo.snapshot.view in a.py"]),
+        ("def f():\n    from kaiwo.model.node import Node", ["kaiwo.model.node in a.py"]),
+        ("from kaiwo import decide", ["kaiwo.decide in a.py"]),
+        ("from kaiwo.plugins import registry", ["kaiwo.plugins.registry in a.py"]),
+        ("this is no python", []),
+    ],
+)
+def test_imports_of_internals_are_found_without_running_anything(code: str, found: list[str]) -> None:
+    assert internal_imports({"a.py": code.encode(), "b.txt": b"import kaiwo.decide"}) == found
+
+
+def test_a_plugin_that_imports_internals_does_not_pass_the_check(site: Site) -> None:
+    folder = site.plugin("favourite", "from kaiwo.model.node import Node\n" + CODE)
+    with pytest.raises(PluginError, match=r"imports kaiwo\.model\.node in favourite/__init__\.py"):
+        try_plugin(plugin_in(folder), {})

@@ -1,7 +1,7 @@
 """A resource that Kaiwo does not know: licences of a program, so many in all, wherever the pods run.
 
 The plugin says how many there are, and Kaiwo counts what is used. It adds what counting alone cannot do: licensed work
-stays off nodes that cannot reach the licence server, and running work of the queues that paid is not stopped for others.
+stays off nodes that cannot reach the licence server, and running work of queues that paid is not stopped for others.
 """
 
 import msgspec
