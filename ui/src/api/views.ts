@@ -208,6 +208,14 @@ export interface GpuView {
   change: string
 }
 
+/** One of the coming hours. */
+export interface HourNeedView {
+  begins_s: number
+  expected_gpus: number
+  high_gpus: number
+  add_nodes: number
+}
+
 /** Who makes this request, as the server sees it. */
 export interface IdentityView {
   name: string
@@ -250,6 +258,22 @@ export interface ModelAmountView {
   used: number
   fixed: number
   share: number
+}
+
+/** All nodes whose GPUs are of one model. */
+export interface ModelNeedView {
+  model: string
+  nodes: number
+  gpus: number
+  gpus_per_node: number
+  held_gpus: number
+  waiting_gpus: number
+  add_nodes: number
+  add_nodes_later: number
+  add_nodes_at_s: number
+  hours_seen: number
+  hours: HourNeedView[]
+  may_go: string[]
 }
 
 /** One source's picture of the network. */
@@ -510,6 +534,12 @@ export interface RestingNodeView {
   name: string
   failures: number
   until_s: number
+}
+
+/** What is needed of each GPU model, and what may go. */
+export interface ScaleView {
+  as_of_s: number
+  models: ModelNeedView[]
 }
 
 /** The code of a login address. */
