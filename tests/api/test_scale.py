@@ -22,7 +22,7 @@ def test_it_says_what_is_missing_now_and_metrics_repeat_it(tmp_path: Path) -> No
             async def ask() -> dict[str, Any]:
                 return (await it.get("/scale")).json()["models"][0]  # type: ignore[no-any-return]
 
-            found = await until_answer(ask, lambda found: found["held_gpus"] == 16)
+            found = await until_answer(ask, lambda found: (found["held_gpus"], found["waiting_gpus"]) == (16, 8))
             assert (found["model"], found["nodes"], found["gpus"], found["gpus_per_node"]) == ("MI300X", 2, 16, 8)
             assert (found["waiting_gpus"], found["add_nodes"]) == (8, 1)
             assert found["add_nodes_at_s"] > 0

@@ -99,6 +99,7 @@ def queue_document(queue: Queue) -> Document:
         "namespaces": list(queue.namespaces),
         "users": list(queue.users),
         "shareWith": list(queue.share_with),
+        "strategy": queue.strategy or None,
         "maxThreads": queue.max_threads_milli // 10 or None,
         "defaultThreads": queue.default_threads_milli // 10 or None,
         "maxShareMemory": f"{queue.max_share_mib}Mi" if queue.max_share_mib else None,

@@ -8,6 +8,12 @@ from kaiwo.model.network.constraint import CONSOLIDATED, STRATEGIES, plugin_stra
 
 ACTIONS = ("allocate", "consolidate", "reclaim", "preempt", "stale-gangs")  # of a cycle
 SLOW_NODES = ("ignore", "avoid", "leave")  # no rule; no new work there; and running work that measured it moves
+PACK, SPREAD = "pack", "spread"  # how nodes are chosen
+# The same where a queue names an allocation strategy: those that even out devices even out nodes, too.
+STRATEGY_PLACEMENTS = {
+    "fragmentation-aware": PACK, "best-fit": PACK, "first-fit": PACK,
+    "worst-fit": SPREAD, "round-robin": SPREAD, "load-balanced": SPREAD,
+}  # fmt: skip
 VICTIM_ORDERS = ("lost-work", "youngest")
 
 

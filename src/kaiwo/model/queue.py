@@ -95,6 +95,9 @@ class Queue(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     created_s: int = 0  # of two equal queues the older is first
     is_implicit: bool = False  # the default queue as long as nobody has defined it
     max_priority: int | None = None  # of its work, here and below; None: see `priority_cap`
+    strategy: str = (
+        ""  # how nodes and devices are chosen, here and below: see STRATEGY_PLACEMENTS; empty: by the policy
+    )
 
 
 DEFAULT_QUEUE = "default"

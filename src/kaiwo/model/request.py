@@ -41,7 +41,7 @@ class Toleration(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
 class Request(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     """Whole GPUs, a fraction of each of `gpus` devices, memory on each of them, or both: then the larger need binds."""
 
-    LATER_FIELDS: ClassVar[int] = 5  # see `model.digest`
+    LATER_FIELDS: ClassVar[int] = 6  # see `model.digest`
 
     cpu_milli: int = 0
     memory_mib: int = 0
@@ -69,6 +69,7 @@ class Request(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     threads_milli: int = 0  # of the multiprocessors that an MPS client may use; 0: as many as its share
     limits: ShareLimits | None = None  # filled in where its queues bound its shares: see snapshot.sharing_rules
     closed_domains: tuple[str, ...] = ()  # of the network, as TOPOLOGY/DOMAIN: see snapshot.network.domain_access
+    strategy: str = ""  # filled in where its queue has one: how nodes and devices are chosen; empty: by the policy
 
     @property
     def is_whole(self) -> bool:

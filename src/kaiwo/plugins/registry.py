@@ -1,8 +1,8 @@
 """Register plugins, check what they declare, and choose those that a policy enables."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import msgspec
 
@@ -10,7 +10,7 @@ from kaiwo.model.digest import digest
 from kaiwo.model.errors import PluginError
 from kaiwo.model.network.constraint import CONSOLIDATED, STRATEGIES, plugin_strategy
 from kaiwo.model.obstacle import Reason
-from kaiwo.model.policy import Policy
+from kaiwo.model.policy import STRATEGY_PLACEMENTS, Policy
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Workload
 from kaiwo.plugins.contract import (
@@ -120,6 +120,13 @@ class Ordering:
         return tuple(keys), tuple(faults)
 
 
+class StrategyPlugins(NamedTuple):
+    """What chooses nodes and devices under one allocation strategy."""
+
+    scores: tuple[tuple[Score, int], ...]
+    allocation: Allocation
+
+
 @dataclass(frozen=True, slots=True)
 class ActivePlugins:
     """The plugins of one cycle, by point, in the order in which they are called."""
@@ -138,6 +145,15 @@ class ActivePlugins:
     token: tuple[tuple[str, str, int], ...]  # name, version, weight: what cached results depend on
     static_fields: tuple[str, ...] | None  # of requests, on which the static filters depend; None: any
     rules: str  # a digest of the policy and the plugins
+    by_strategy: Mapping[str, "StrategyPlugins"]  # for requests whose queue names a strategy
+
+    def scores_of(self, want: Request) -> tuple[tuple[Score, int], ...]:
+        chosen = self.by_strategy.get(want.strategy) if want.strategy else None
+        return self.scores if chosen is None else chosen.scores
+
+    def allocation_of(self, want: Request) -> Allocation:
+        chosen = self.by_strategy.get(want.strategy) if want.strategy else None
+        return self.allocation if chosen is None else chosen.allocation
 
     @property
     def filters(self) -> tuple[Filter, ...]:
@@ -162,6 +178,13 @@ class ActivePlugins:
             static_filters=static,
             free_filters=tuple(p for p in self.free_filters if p.name != name),
             scores=tuple((p, weight) for p, weight in self.scores if p.name != name),
+            by_strategy={
+                strategy: StrategyPlugins(
+                    tuple((p, weight) for p, weight in each.scores if p.name != name),
+                    self.fallback if name == each.allocation.name else each.allocation,
+                )
+                for strategy, each in self.by_strategy.items()
+            },
             gpu_scores=tuple((p, weight) for p, weight in self.gpu_scores if p.name != name),
             queue_orders=tuple(p for p in self.queue_orders if p.name != name),
             victim_filters=tuple(p for p in self.victim_filters if p.name != name),
@@ -267,7 +290,18 @@ class Registry:
             token,
             _fields(static),
             digest((_rules_of(policy), token)),
+            self._by_strategy(policy),
         )
+
+    def _by_strategy(self, policy: Policy) -> dict[str, StrategyPlugins]:
+        scores = cast(list[Score], self._enabled(policy, "score"))
+        return {
+            name: StrategyPlugins(
+                _weighted(scores, msgspec.structs.replace(policy, placement=placement)), self._allocation(name)
+            )
+            for name, placement in STRATEGY_PLACEMENTS.items()
+            if "allocation" in self._points.get(name, ())
+        }
 
     def _enabled(self, policy: Policy, point: str = "") -> list[Plugin]:
         """The plugins that the policy enables; with a point, only those that implement it."""

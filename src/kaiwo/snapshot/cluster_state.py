@@ -9,6 +9,8 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
+from msgspec.structs import replace
+
 from kaiwo.model.events import (
     ClockMoved,
     Event,
@@ -47,7 +49,7 @@ from kaiwo.model.network.topology import Topology
 from kaiwo.model.node import Node
 from kaiwo.model.plan import DomainChoice, Nomination, Plan
 from kaiwo.model.planned_start import PlannedStart, expected_run_s
-from kaiwo.model.queue import Queue, queue_that_refuses
+from kaiwo.model.queue import Queue, queue_path, queue_that_refuses
 from kaiwo.model.request import Request
 from kaiwo.model.request_mix import RequestPrices
 from kaiwo.model.workload import Pod, Role, Workload, differs_only_in_checkpoint, pod_name
@@ -140,6 +142,7 @@ class ClusterState:
         self.reservations = ReservationIndex()
         self.sharing = SharingRules()  # who may share a GPU with whom
         self.domain_access = AccessRules()  # who may use which domains of the network
+        self.has_queue_strategies = False  # some queue says how nodes and devices are chosen
         self.failures = FailedPlaces()  # what does not work, and who lost pods there
         self.expiring: dict[str, int] = {}  # by workload: when its allocation expires
         self.ended_expired: set[str] = set()  # of those, the workloads that a plan has ended
@@ -367,6 +370,7 @@ class ClusterState:
         self.queue_objects[event.queue.name] = event.queue
         self._rules_changed(before, event.queue)
         rules_of_queue_changed(self, before, event.queue)
+        self._strategies_changed(before, event.queue)
         queues_of_access_changed(self, before, event.queue)
         self.queues_stale = True
         self.reservations.forget_queue_paths()
@@ -376,6 +380,7 @@ class ClusterState:
         if (gone := self.queue_objects.pop(event.name, None)) is not None:
             self._rules_changed(gone, None)
             rules_of_queue_changed(self, gone, None)
+            self._strategies_changed(gone, None)
             queues_of_access_changed(self, gone, None)
             self.queues_stale = True
             self.reservations.forget_queue_paths()
@@ -524,6 +529,7 @@ class ClusterState:
             or self.sharing.in_use
             or self.sharing.has_limits
             or self.domain_access.in_use
+            or self.has_queue_strategies
             or self.failures.concerns(workload.name)
         )
         for role in workload.roles:
@@ -552,7 +558,18 @@ class ClusterState:
         request = self.failures.with_memory(workload.name, role.request)
         request = self.reservations.with_access(workload, request, self.queue_objects)
         request = self.sharing.with_tenant(workload, request, self.queue_objects)
-        return self.domain_access.with_closed(workload, request, self.queue_objects)
+        request = self.domain_access.with_closed(workload, request, self.queue_objects)
+        if self.has_queue_strategies:
+            strategies = (queue.strategy for queue in queue_path(self.queue_objects, workload.queue) if queue.strategy)
+            return replace(request, strategy=next(strategies, ""))
+        return request
+
+    def _strategies_changed(self, before: Queue | None, after: Queue | None) -> None:
+        """Requests of waiting work name the strategy of their queue: a changed one makes other shapes of them."""
+        self.has_queue_strategies = any(queue.strategy for queue in self.queue_objects.values())
+        old, new = ((each.strategy, each.parent) if each else ("", "") for each in (before, after))
+        if old != new and (self.has_queue_strategies or old[0]):
+            self.to_requeue.update(dict.fromkeys((*self.backlog.queued_names(), *self.backlog.gated)))
 
     def _set_expiry(self, name: str, at_s: int) -> None:
         if at_s and self.expiring.get(name) != at_s:

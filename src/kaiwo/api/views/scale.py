@@ -30,5 +30,7 @@ class ModelNeedView(msgspec.Struct, frozen=True):
 
 
 class ScaleView(msgspec.Struct, frozen=True):
+    """What is needed of each GPU model, and what may go."""
+
     as_of_s: int
     models: list[ModelNeedView]

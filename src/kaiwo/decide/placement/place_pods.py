@@ -16,7 +16,7 @@ from kaiwo.gpus.device_fit import device_need, need_on, pods_per_device, roundin
 from kaiwo.gpus.isolation_grades import grade_of
 from kaiwo.model.gpus.gpu import DEFAULT_THREADS, NO_LIMITS, WHOLE_MILLI, Share, default_threads, threads_on_node
 from kaiwo.model.plan import Nomination
-from kaiwo.model.policy import DEFAULT_POLICY, Policy
+from kaiwo.model.policy import DEFAULT_POLICY, PACK, STRATEGY_PLACEMENTS, Policy
 from kaiwo.model.request import Request
 from kaiwo.plugins.guarded_calls import call_for_int, call_plugin, call_score
 from kaiwo.plugins.registry import ActivePlugins
@@ -71,7 +71,7 @@ class Placer:
         costs: NodeCosts | None = None,
     ) -> None:
         self.working, self._scores, self.plugins, self.policy = working, scores, plugins, policy
-        self._packs, self._costs = policy.placement == "pack", costs
+        self._packs, self._costs = policy.placement == PACK, costs
         self._mask: CapacityMask | None = None
         self._area: PlacementArea | None = None
         self._retries = Retries()
@@ -133,7 +133,7 @@ class Placer:
             score = state.score if self._costs is None else state.score - self._costs.of_nodes(want) * COST_WEIGHT
             if count > 1 and not placed:
                 score = self._prefer_roomy_domains(want, state, score, count)
-            if self._packs and want.gpus and self.working.nodes.topologies.by_name:
+            if self._is_packed(want) and want.gpus and self.working.nodes.topologies.by_name:
                 score = score - self._levels_opened() * OPEN_WEIGHT
             row = int(score.argmax())  # the first of the best: rows are sorted by name
             if state.slots[row] <= 0:
@@ -163,7 +163,10 @@ class Placer:
     def _fills_at_once(self, want: Request) -> bool:
         """Shares on several devices, and pods that must be spread, change what the next pod finds."""
         is_spread = want.neighbours is not None and bool(want.neighbours.spread)
-        return self._packs and (want.is_whole or want.gpus <= 1) and not is_spread
+        return self._is_packed(want) and (want.is_whole or want.gpus <= 1) and not is_spread
+
+    def _is_packed(self, want: Request) -> bool:
+        return STRATEGY_PLACEMENTS[want.strategy] == PACK if want.strategy else self._packs
 
     def _place_by_domain(self, area: PlacementArea, shape: int, want: Request, count: int) -> list[Placed]:
         """In as few domains of the area as possible, or as its strategy says; the order follows the domains."""
@@ -207,7 +210,7 @@ class Placer:
             return [Placed(self.working.nodes.names[row], ())] * count
         if want.is_exclusive:
             return self._put_whole(row, want, count)
-        if want.gpus == 1 and getattr(self.plugins.allocation, "fills", False):
+        if want.gpus == 1 and getattr(self.plugins.allocation_of(want), "fills", False):
             return self._fill(row, want, count)
         return [self._put_on(row, want, self._ranked(row, want)[: want.gpus]) for _ in range(count)]
 
@@ -289,7 +292,7 @@ class Placer:
     def _ranked(self, row: int, want: Request) -> IntArray:
         """The devices of a node that fit, in the order of the strategy."""
         columns = self._scores.pods_per_device_on(want, row, self._mask).nonzero()[0]
-        plugin = self.plugins.allocation
+        plugin = self.plugins.allocation_of(want)
         rank = call_plugin(plugin.name, plugin.allocation, len(columns), self.working.view, want, row, columns)
         order = np.argsort(rank, kind="stable")
         for score in self._device_scores(row, want, columns):

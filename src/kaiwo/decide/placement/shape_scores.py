@@ -244,7 +244,7 @@ def _one_per_domain(view: View, slots: IntArray, level: str) -> int:
 
 
 def scores_for(want: Request, active: ActivePlugins) -> list[tuple[Score, int]]:
-    return [(plugin, weight) for plugin, weight in active.scores if _applies(plugin, want)]
+    return [(plugin, weight) for plugin, weight in active.scores_of(want) if _applies(plugin, want)]
 
 
 def _applies(plugin: Score, want: Request) -> bool:

@@ -21,6 +21,7 @@ from kaiwo.manifests.values.quantities import (
     to_mib,
 )
 from kaiwo.model.gpus.gpu import ANYONE, EQUALITIES, NOBODY, WHOLE_MILLI, ShareRule, parse_share_rule
+from kaiwo.model.policy import STRATEGY_PLACEMENTS
 from kaiwo.model.queue import UNLIMITED, Fairness, GpuModelAmounts, Queue, QueueAmounts, ReclaimStrategy, SharePolicy
 
 MAX_WEIGHT = 1_000_000
@@ -50,6 +51,7 @@ def read_queue(item: ManifestObject) -> Queue:
         fairness=_read_fairness(spec.inner("fairness")),
         namespaces=_read_names(spec, "namespaces", read_namespace),
         share_with=read_share_rule(spec, "shareWith"),
+        strategy=spec.choice("strategy", tuple(STRATEGY_PLACEMENTS), ""),
         max_threads_milli=10 * spec.integer("maxThreads", 0, 1, 100),
         default_threads_milli=10 * spec.integer("defaultThreads", 0, 1, 100),
         max_share_mib=spec.read("maxShareMemory", read_gpu_mib, 0),

@@ -16,6 +16,8 @@ from kaiwo.snapshot.array_types import IntArray, Rows
 from kaiwo.snapshot.node_table import CPU, MILLI, USABLE
 from kaiwo.snapshot.view import View
 
+_PRICED = ("", "fragmentation-aware")  # strategies of queues under which the mix counts
+
 MIDDLE = TOP_SCORE // 2  # the score of a pod that takes exactly as much value as it asks for
 
 
@@ -41,7 +43,7 @@ class RequestMix:
     name, version, weight, placement = "request-mix", "1", 10, "pack"
 
     def applies(self, want: Request) -> bool:
-        return has_kind(want)
+        return want.strategy in _PRICED and has_kind(want)
 
     def score(self, view: View, want: Request, nodes: Rows) -> IntArray:
         scores = np.zeros(len(nodes), np.int64)
@@ -123,7 +125,7 @@ def _scores(want: Request, lost: IntArray) -> IntArray:
 
 def is_priced(view: View, want: Request) -> bool:
     """Whether the value of what is left decides, so that other ways to pack stand back."""
-    return view.prices is not None and has_kind(want)
+    return view.prices is not None and want.strategy in _PRICED and has_kind(want)
 
 
 PLUGINS = (RequestMix,)
