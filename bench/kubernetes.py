@@ -3,7 +3,8 @@
 In:    1,000 nodes x 8 GPUs and a backlog of 4,000 one-GPU pods, all of it created before a scheduler is started.
 Out:   pods a second from the start of the process to the last Binding, for `kaiwo scheduler` with its Events,
        conditions and journal on and for kube-scheduler with its client limits raised; how long 50 gangs of 64 pods
-       and one of 512 take after they were created; memory, idle processor time and idle traffic with 10,000 pods.
+       and one of 512 take after they were created; what is written about pods that start and that wait; memory, idle
+       processor time and idle traffic with 10,000 pods.
 Needs: the test control plane (`make controlplane`).
 """
 
@@ -11,11 +12,13 @@ import argparse
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -32,6 +35,8 @@ NODES, GPUS, PODS = 1_000, 8, 4_000
 GANGS, GANG, LARGE_GANG = 50, 64, 512
 IDLE_PODS, IDLE_S = 10_000, 10.0
 PATIENCE_S = 180.0
+QUIET_S = 12.0
+LABEL = re.compile(r'(\w+)="([^"]*)"')
 KUBE_SCHEDULER_CONFIG = """
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
@@ -45,7 +50,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--nodes", type=int, default=NODES)
     parser.add_argument("--pods", type=int, default=PODS)
-    parser.add_argument("--only", choices=("race", "gangs", "idle"), help="one part of it")
+    parser.add_argument("--only", choices=("race", "gangs", "cost", "idle"), help="one part of it")
     options = parser.parse_args()
     try:
         find_programs()
@@ -66,6 +71,9 @@ def misses(result: dict[str, float]) -> Sequence[str]:
     bounds = (
         ("times_kube_scheduler", 2.0, True),
         ("gangs_s", 5.0, False),
+        ("events_a_binding", 1.05, False),
+        ("writes_a_start", 2.1, False),
+        ("writes_a_wait", 1.3, False),
         ("large_gang_s", 1.5, False),
         ("rss_mb", 300.0, False),
         ("idle_cpu_percent", 2.0, False),
@@ -87,6 +95,8 @@ async def measure(plane: Plane, nodes: int, pods: int, only: str) -> dict[str, f
             result |= await bench.race(pods)
         if only in ("", "gangs"):
             result |= await bench.gangs()
+        if only in ("", "cost"):
+            result |= await bench.cost(pods)
         if only in ("", "idle"):
             result |= await bench.idle(min(IDLE_PODS, nodes * 10))
     finally:
@@ -136,6 +146,55 @@ class Bench:
             return result
         finally:
             stop(process)
+
+    async def cost(self, pods: int) -> dict[str, float]:
+        """What a running scheduler writes about pods that start, and then about as many that find no room."""
+        process = self.start_kaiwo()
+        try:
+            await self.wait_for_kaiwo()
+            room = await self.free_gpus()
+            before = await self.writes()
+            await self.make_pods([plain_pod(f"starts-{number}", SCHEDULER) for number in range(min(pods, room))])
+            await self.wait_until_bound(min(pods, room))
+            await self.make_pods([plain_pod(f"fills-{number}", SCHEDULER) for number in range(room - min(pods, room))])
+            await self.wait_until_bound(room)
+            await self.wait_until_written()
+            started = await self.writes()
+            await self.make_pods([plain_pod(f"waits-{number}", SCHEDULER) for number in range(pods)])
+            await self.wait_until_written()
+            waited = await self.writes()
+        finally:
+            stop(process)
+        bindings, events = (started[what] - before[what] for what in ("POST pods/binding", "POST events"))
+        await self.delete_pods()
+        return {
+            "events_a_binding": round(events / bindings, 3),
+            "writes_a_start": round((_about_pods(started) - _about_pods(before)) / bindings, 3),
+            "writes_a_wait": round((_about_pods(waited) - _about_pods(started)) / pods, 3),
+        }
+
+    async def free_gpus(self) -> int:
+        nodes = msgspec.json.decode(await self.client.read("/api/v1/nodes"))["items"]
+        return len(nodes) * GPUS
+
+    async def wait_until_written(self) -> None:
+        """Until nothing was written about pods for longer than numbers may be old."""
+        seen, since = _about_pods(await self.writes()), time.monotonic()
+        while time.monotonic() - since < QUIET_S:
+            await asyncio.sleep(1)
+            if (now := _about_pods(await self.writes())) != seen:
+                seen, since = now, time.monotonic()
+
+    async def writes(self) -> Counter[str]:
+        """Writes that the server accepted so far, by verb and resource; `POST pods` are ours."""
+        found: Counter[str] = Counter()
+        for line in (await self.client.read("/metrics")).decode().splitlines():
+            if line.startswith("apiserver_request_total{"):
+                labels = dict(LABEL.findall(line))
+                if labels["verb"] in ("POST", "PATCH", "PUT") and labels["code"].startswith("2"):
+                    what = "/".join(filter(None, (labels["resource"], labels["subresource"])))
+                    found[f"{labels['verb']} {what}"] += int(float(line.rpartition(" ")[2]))
+        return found
 
     async def idle(self, pods: int) -> dict[str, float]:
         """Full memory, and nothing to do: half of the pods run, the other half are more than fits."""
@@ -279,6 +338,10 @@ class _Version(msgspec.Struct, rename="camel"):
 class _Listed(msgspec.Struct):
     metadata: _Version
     items: list[msgspec.Raw]
+
+
+def _about_pods(writes: Counter[str]) -> int:
+    return sum(writes[what] for what in ("POST pods/binding", "POST events", "PATCH pods/status", "PATCH pods"))
 
 
 def plain_pod(name: str, scheduler: str) -> dict[str, Any]:

@@ -56,7 +56,8 @@ def _type(schema: dict[str, Any]) -> str:
         inner = _type(schema["items"]) if schema.get("items") else "unknown"
         return f"({inner})[]" if " " in inner else f"{inner}[]"
     if schema.get("type") == "object":
-        return f"Record<string, {_type(schema['additionalProperties'])}>"
+        inner = schema.get("additionalProperties")
+        return f"Record<string, {_type(inner) if inner else 'unknown'}>"
     return PLAIN[schema["type"]] if "type" in schema else schema.get("title", "unknown")
 
 

@@ -9,7 +9,7 @@ from kaiwo.clusters.protocol import Abilities, RecordChanges
 from kaiwo.decide.cycle import BUILTIN
 from kaiwo.model.errors import NotFoundError
 from kaiwo.model.events import Event, NodeChanged, QueueChanged, WorkloadChanged
-from kaiwo.model.policy import DEFAULT_POLICY
+from kaiwo.model.policy import DEFAULT_POLICY, Policy
 from kaiwo.model.queue import Queue
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload
@@ -62,7 +62,7 @@ class FakeLoop:
         self.run_times = None
         self.state = ClusterState()
         self.cluster: Any = FakeCluster()
-        self.policy = DEFAULT_POLICY
+        self.policy: Policy = DEFAULT_POLICY
         self.plugins = BUILTIN
         self.journal = None
         self.last_cycle = None
@@ -111,6 +111,9 @@ class FakeLoop:
     async def add_events(self, events: Sequence[Event]) -> None:
         self.state.patch(events)
         self.tell()
+
+    async def use_policy(self, policy: Policy) -> None:
+        self.policy = policy
 
     async def ask(self, question: Callable[[ClusterState], T]) -> T:
         return question(self.state)

@@ -42,6 +42,7 @@ VERBS = {
     "topology": ("topology", READERS),
     "what-if": ("what-if --add-nodes 1", READERS),
     "recovery": ("recovery", READERS),
+    "policy get": ("policy get", READERS),
     "version": ("version", READERS),
     "doctor": ("doctor", READERS),
     "login": ("login", READERS),
@@ -66,6 +67,9 @@ VERBS = {
     "reservations create": (RESERVE, OPERATORS),
     "reservations delete": ("reservations delete none", OPERATORS),
     "demo clear": ("demo clear", ADMINS),
+    "policy diff": ("policy diff placement=spread", ADMINS),
+    "policy set": ("policy set placement=pack", ADMINS),
+    "policy undo": ("policy undo", ADMINS),
     "plugins enable": ("plugins enable none", ADMINS),
     "plugins disable": ("plugins disable none", ADMINS),
     "plugins reload": ("plugins reload none", ADMINS),
@@ -87,6 +91,7 @@ NEED_NO_SERVER = {
     "up", "scheduler", "install", "discover", "backup", "restore", "replay", "agent", "completion", "demo",
     "audit head", "audit verify", "plugins check", "plugins bench", "plugins new", "simulate", "simulate openb",
     "simulate run", "simulate muri", "simulate philly", "simulate journal",
+    "top",  # it needs a terminal; what it shows are other verbs
 }  # fmt: skip
 ROLES = {"a": "admin", "o": "operator", "u": "user", "v": "viewer", "s": "scraper"}
 REFUSALS = ("has the role", "only reads /metrics", "belongs to", "in their own name")

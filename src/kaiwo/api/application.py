@@ -28,6 +28,7 @@ from kaiwo.api.routes import (
     nodes,
     partitions,
     plugins,
+    policy,
     queues,
     recovery,
     reservations,
@@ -49,7 +50,7 @@ API_ROUTES: tuple[Route, ...] = (
     *cluster.ROUTES, *nodes.ROUTES, *agents.ROUTES, *partitions.ROUTES, *queues.ROUTES, *reservations.ROUTES,
     *workloads.ROUTES, *workload_changes.ROUTES, *logs.ROUTES, *consoles.ROUTES, *submissions.ROUTES, *stream.ROUTES,
     *login.ROUTES, *audit.ROUTES, *tokens.ROUTES, *topology.ROUTES, *recovery.ROUTES, *plugins.ROUTES,
-    *what_if.ROUTES,
+    *what_if.ROUTES, *policy.ROUTES,
 )  # fmt: skip
 NOT_ZIPPED = ("text/event-stream", "text/plain", "image/png", "font/woff2")  # streams must not wait for a full block
 

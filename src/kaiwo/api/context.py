@@ -25,6 +25,7 @@ from kaiwo.model.cluster_write import ClusterWrite
 from kaiwo.model.errors import ClusterError
 from kaiwo.runtime.edge_points.edge_points import EdgePoints
 from kaiwo.runtime.kubernetes.leadership import SINGLE_REPLICA, Leadership
+from kaiwo.runtime.loop.live_policy import LivePolicy
 from kaiwo.runtime.loop.loop_metrics import CycleTimes, LoopLag
 from kaiwo.runtime.loop.loop_protocol import LiveLoop
 from kaiwo.runtime.nodes.agent_registry import AgentRegistry
@@ -76,6 +77,7 @@ class Context:
         self.reservations: list[ReservationView] = []  # as of the last time that metrics were read
         # Without strangers' plugins; the program that has some puts them here.
         self.edge = EdgePoints(PluginSet(), live, settings.home)
+        self.policy = LivePolicy()  # the program whose policy can be changed puts it here
         self.webhooks: WebhookStatus | None = None  # None: they are not served
         self.bugs = 0
 

@@ -38,6 +38,7 @@ from kaiwo.model.node import Node
 from kaiwo.runtime.edge_points.edge_points import EdgePoints
 from kaiwo.runtime.log import emit, log_loop_error
 from kaiwo.runtime.loop.learned_run_times import RunTimeFile, RunTimes
+from kaiwo.runtime.loop.live_policy import LivePolicy
 from kaiwo.runtime.loop.past_usage_tracker import PastUsageFile, PastUsageTracker
 from kaiwo.runtime.loop.scheduling_loop import SchedulingLoop, first_of
 from kaiwo.runtime.nodes.local_gpu_shares import LocalGpuShares
@@ -71,7 +72,8 @@ async def running(options: UpOptions) -> AsyncIterator[Running]:
     asyncio.get_running_loop().set_exception_handler(log_loop_error)
     plugins = PluginSet(options.home, options.plugins)
     await asyncio.to_thread(plugins.load_on_thread)
-    policy = load_policy(options.policy, plugins.registry)
+    live_policy = LivePolicy(options.home, options.policy)
+    policy = live_policy.load(load_policy(options.policy, plugins.registry), plugins.registry)
     find_gpus = lambda: discover(options.root, has_telemetry=False)  # noqa: E731
     sources = _topology_sources(options)
     cluster = LocalCluster(
@@ -98,7 +100,7 @@ async def running(options: UpOptions) -> AsyncIterator[Running]:
     app = make_app(loop, settings)
     context = context_of(app)
     context.topology.sources = sources
-    context.edge = edge
+    context.edge, context.policy = edge, live_policy
     context.topology.plugins, context.topology.file_of = edge.calls, edge.file_of
     context.record_start(partitions=options.partitions)
     scheduling = asyncio.create_task(loop.run(), name="kaiwo-loop")

@@ -170,7 +170,7 @@ def _server_names(ctx: click.Context, path: str, start: str) -> list[str]:
     location = ServerLocation(ctx.meta.get("kaiwo.server", ""), ctx.meta.get("kaiwo.home", ""))
     query: dict[str, Any] = {"limit": COMPLETION_LIMIT} if path not in UNPAGED else {}
     if start and query:
-        query["q"] = start.rpartition("/")[2]
+        query["q"] = start.rpartition("/")[2] or start  # `team/`: whatever is in that namespace
     try:
         server = connect(location, COMPLETION_TIMEOUT_S)
         return [item["name"] for item in server.decode(server.get(path, query), Page[dict[str, Any]]).items]

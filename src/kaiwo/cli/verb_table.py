@@ -37,6 +37,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Inspect": {
         "status": ("inspect.status", "Show the cluster on one screen."),
+        "top": ("inspect.top", "Show the live cluster in the terminal, with keys as in k9s."),
         "why": ("inspect.why", "Explain why a workload waits and what would start it."),
         "what-if": ("inspect.what_if", "Show what a change of quotas, nodes, policy or work would bring."),
         "queue": ("inspect.queue", "Show the queue tree, or one queue in detail."),
@@ -56,6 +57,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "restore": ("operate.backup_restore", "Repair or replace Kaiwo's state from a backup."),
         "replay": ("operate.replay", "Decide a past cycle again and compare the plans."),
         "simulate": ("operate.simulate", "Run the shipped scheduler on a trace or on generated jobs."),
+        "policy": ("operate.policy", "Show, compare, change or undo the scheduling policy."),
         "partitions": ("operate.partitions", "Show GPU partition changes: planned, running and done."),
         "audit": ("operate.audit", "Show who changed what; check that the records are whole."),
         "tokens": ("operate.tokens", "List, create, rotate or revoke the tokens of people."),

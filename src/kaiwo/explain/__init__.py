@@ -1,6 +1,6 @@
 """Turn obstacles into sentences, and find what would start a workload now."""
 
-from kaiwo.explain.change_sentences import Proposal, propose_in_kubernetes
+from kaiwo.explain.change_sentences import Proposal, propose_in_kubernetes, short_name
 from kaiwo.explain.gang_sentences import below_minimum, kept_places
 from kaiwo.explain.level_sentences import chosen_domain
 from kaiwo.explain.obstacle_order import in_order_of_telling
@@ -8,6 +8,7 @@ from kaiwo.explain.obstacle_sentences import remedy, remedy_in_kubernetes, sente
 from kaiwo.explain.planned_start_sentences import planned_start
 from kaiwo.explain.priority_sentences import capped_priority
 from kaiwo.explain.reservation_effect import ReservationEffect, reservation_effect
+from kaiwo.explain.trial_submission import TrialSubmission, try_submission
 from kaiwo.explain.why import Explained, Why, obstacles_of, why
 from kaiwo.model.amounts import amount
 
@@ -15,6 +16,7 @@ __all__ = [
     "Explained",
     "Proposal",
     "ReservationEffect",
+    "TrialSubmission",
     "Why",
     "amount",
     "below_minimum",
@@ -29,5 +31,7 @@ __all__ = [
     "remedy_in_kubernetes",
     "reservation_effect",
     "sentence",
+    "short_name",
+    "try_submission",
     "why",
 ]

@@ -86,11 +86,11 @@ def _next_cycles(what_if: WhatIf, snapshot: Snapshot) -> bool | None:
             return None
         if not plan.starts and not plan.evictions:
             return False
-        state = _after_plan(state, plan, now_s)
+        state = after_plan(state, plan, now_s)
     return False
 
 
-def _after_plan(state: ClusterState, plan: Plan, now_s: int) -> ClusterState:
+def after_plan(state: ClusterState, plan: Plan, now_s: int) -> ClusterState:
     """A fork in which the whole plan was carried out, and evicted pods are gone."""
     fork = state.fork()
     assumed = assume(fork, plan, now_s)

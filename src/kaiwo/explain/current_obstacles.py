@@ -1,4 +1,4 @@
-"""Find the obstacles of waiting classes as of now: a cycle names them once, and its numbers grow old as others start."""
+"""Find the obstacles of waiting classes as of now: a cycle names them once, and its numbers grow old later."""
 
 from functools import cached_property
 

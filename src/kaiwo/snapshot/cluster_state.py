@@ -156,6 +156,14 @@ class ClusterState:
             self._requeue(name)
         return bool(self.to_requeue)
 
+    def use_order(self, order: WorkloadOrder) -> None:
+        """Line all waiting workloads up in another order, and try every class again."""
+        self.backlog.order = order
+        self.to_requeue |= dict.fromkeys(self.backlog.queued_names())
+        self.requeue_moved()
+        self.retry_all_classes()
+        self.is_cycle_due = True
+
     def snapshot(self, now_s: int) -> Snapshot:
         """The frozen state for one cycle. `decide` refuses it once the state was patched."""
         for name in self.backlog.pop_due(now_s):

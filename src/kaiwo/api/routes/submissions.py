@@ -19,6 +19,7 @@ from kaiwo.api.http.request_body import Body
 from kaiwo.api.routes.consoles import INPUT_FROM, with_input
 from kaiwo.api.routes.partitions import drop_plans, put_plans
 from kaiwo.api.routes.reservations import DRY_RUN, STOP_RUNNING, change_verb, check_effects, put_words
+from kaiwo.api.routes.what_if import would_happen
 from kaiwo.api.security.own_work import check_change, check_documents, check_submissions, only_of
 from kaiwo.api.views.answers import Outcome
 from kaiwo.clusters.protocol import Cluster
@@ -221,6 +222,7 @@ async def _put(call: EndpointCall, parsed: Parsed, there_already: Sequence[str] 
     done += [f"workload {name} {word}{suffix}" for name, word in words.items() if name not in arrays]
     tasks = Counter((arrays[name], word) for name, word in words.items() if name in arrays)
     done += [f"array {array} {word} with {number:,} tasks{suffix}" for (array, word), number in tasks.items()]
+    would = await would_happen(call, [workload for workload, _ in items]) if dry_run and items else []
     if not dry_run:
         known = live.state.queue_objects
         reserved = live.state.reservations.objects
@@ -232,7 +234,7 @@ async def _put(call: EndpointCall, parsed: Parsed, there_already: Sequence[str] 
         await wait_until_visible(live, is_visible)
     on_queues = await asyncio.to_thread(_queue_warnings, dict(live.state.queue_objects), queues) if queues else []
     warnings = [*parsed.warnings, *effects, *on_queues, *([] if dry_run else _ambiguous_names(live.cluster, items))]
-    return Outcome(done, warnings, names)
+    return Outcome(done, warnings, names, would)
 
 
 def _array_of(workload: Workload) -> str:

@@ -1,17 +1,26 @@
-"""The route for what-if questions. It changes nothing, so whoever may read may ask."""
+"""The route for what-if questions, and the answer of a dry run. They change nothing, so whoever may read may ask."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 import msgspec
+from msgspec.structs import replace
 
+from kaiwo import explain
 from kaiwo.api.endpoint import EndpointCall, Route
 from kaiwo.api.http.problems import JSON, invalid
 from kaiwo.api.http.request_body import Body
 from kaiwo.api.views.what_if import QueueForecastView, WhatIfView
 from kaiwo.manifests.policy_file import read_policy
+from kaiwo.model.amounts import rounded_duration
 from kaiwo.model.events import WorkloadChanged
+from kaiwo.model.workload import Workload
 from kaiwo.runtime.forecasting.forward_jobs import ForwardOutcome, ForwardQueueOutcome
 from kaiwo.runtime.forecasting.what_if_changes import WhatIfForm, events_of
 
 HOUR_S = 3600
+MAX_TRIED = 20  # workloads of one dry run
+MAX_NAMED = 3
 
 
 async def what_if(call: EndpointCall) -> WhatIfView:
@@ -28,6 +37,40 @@ async def what_if(call: EndpointCall) -> WhatIfView:
     names = [change.workload.name for change in changes if isinstance(change, WorkloadChanged)]
     added = {name: found.added.get(name, 0) for name in names}
     return _view(found.before, found.after, now_s, added)
+
+
+async def would_happen(call: EndpointCall, workloads: Sequence[Workload]) -> list[str]:
+    """Whether and when each would start, and whom it would stop; many of them together."""
+    live, now_s = call.context.live, call.context.live.cluster.now_s()
+    # The queues of the same files exist only once these are applied.
+    tried = [each for each in workloads if each.queue in live.state.queue_objects][:MAX_TRIED]
+    if not tried:
+        return []
+    tried = [replace(each, submitted_s=each.submitted_s or now_s) for each in tried]
+    ask = partial(explain.try_submission, workloads=tried, policy=live.policy, now_s=now_s, plugins=live.plugins)
+    outcomes = await live.ask(ask)
+    waiting = [each for each in outcomes if not each.nodes]
+    added: Mapping[str, int] = {}
+    if waiting and not any(each.held for each in tried):
+        answer = await call.context.overview.forward.what_if([WorkloadChanged(each) for each in tried], None)
+        added = answer.added
+    if len(tried) > MAX_NAMED:  # an array, or many files: how many start, and what the first of the others waits for
+        starting = f"{len(tried) - len(waiting)} of the first {len(tried)} would start now"
+        return [starting, *(_trial_words(each, added.get(each.workload, 0), now_s) for each in waiting[:1])]
+    return [_trial_words(each, added.get(each.workload, 0), now_s) for each in outcomes]
+
+
+def _trial_words(outcome: explain.TrialSubmission, expected_s: int, now_s: int) -> str:
+    """`train would start now on node-1, and stop lab-7`."""
+    name = explain.short_name(outcome.workload)
+    if outcome.nodes:
+        where = ", ".join(outcome.nodes[:4]) + (" and more" if len(outcome.nodes) > 4 else "")
+        stopped = [explain.short_name(each) for each in outcome.stopped]
+        others = f" and {len(stopped) - 3} more" if len(stopped) > 3 else ""
+        stops = f"; for that, {', '.join(stopped[:3])}{others} would be stopped" if stopped else ""
+        return f"{name} would start now on {where}{stops}"
+    when = f"; it is expected to start in {rounded_duration(expected_s - now_s)}" if expected_s > now_s else ""
+    return f"{name} would wait: {outcome.reason}{when}"
 
 
 def _view(before: ForwardOutcome, after: ForwardOutcome, now_s: int, added: dict[str, int]) -> WhatIfView:

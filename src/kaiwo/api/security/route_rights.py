@@ -20,7 +20,7 @@ _BY_RIGHT: dict[Right, tuple[str, ...]] = {
         "GET /workloads", "GET /workloads/{namespace}/{name}", "GET /workloads/{namespace}/{name}/why",
         "GET /workloads/{namespace}/{name}/logs", "GET /workloads/{namespace}/{name}/attempts",
         "GET /workloads/{namespace}/{name}/console",
-        "GET /plugins", "GET /plugins/{name}", "POST /what-if",
+        "GET /plugins", "GET /plugins/{name}", "POST /what-if", "GET /policy",
         "GET /whoami", "POST /logins", "DELETE /logins",
     ),
     Right.SUBMIT: (
@@ -38,7 +38,7 @@ _BY_RIGHT: dict[Right, tuple[str, ...]] = {
         "GET /audit",
     ),
     Right.ADMINISTER: (
-        "POST /partitions/policy", "DELETE /demo",
+        "POST /partitions/policy", "DELETE /demo", "POST /policy", "POST /policy/undo",
         "POST /plugins/{name}/enable", "POST /plugins/{name}/disable", "POST /plugins/{name}/reload",
         "GET /tokens", "POST /tokens", "POST /tokens/{id}/rotate", "DELETE /tokens/{id}",
     ),

@@ -22,6 +22,7 @@ class Outcome(msgspec.Struct, frozen=True):
     done: list[str]
     warnings: list[str] = []
     names: list[str] = []  # workloads that it created, would create or left unchanged
+    would: list[str] = []  # of a dry run: whether and when work would start, and whom it would stop
 
 
 class Problem(msgspec.Struct, frozen=True):

@@ -112,6 +112,8 @@ def print_outcome(body: bytes, outcome: Outcome, output: str = "table") -> None:
         return
     for line in outcome.names if output == "name" else outcome.done:
         click.echo(line)
+    for line in outcome.would if output == "table" else ():
+        click.echo(wrap(line))
     for warning in outcome.warnings:
         hint(f"warning: {warning}")
 

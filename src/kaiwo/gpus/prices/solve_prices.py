@@ -50,6 +50,9 @@ class FreeNodes:
 
 def free_nodes(nodes: NodeTable) -> FreeNodes:
     has_gpus = (nodes.gpu_total > 0).nonzero()[0]
+    if not len(has_gpus):  # the table may not even have a column for a GPU
+        nothing = np.zeros(0, np.int64)
+        return FreeNodes(nothing, nothing, nothing.reshape(0, 0), nothing, nothing)
     milli = np.where(nodes.gpus[has_gpus, USABLE] > 0, nodes.gpus[has_gpus, MILLI], 0)
     levels = np.where(milli < WHOLE_MILLI, milli // STEP_MILLI, 0)
     columns = (nodes.gpu_model[has_gpus, 0], nodes.free[has_gpus, CPU], (milli >= WHOLE_MILLI).sum(axis=1))

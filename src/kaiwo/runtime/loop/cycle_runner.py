@@ -88,6 +88,15 @@ class CycleRunner:
         is_tried = backlog.to_try or backlog.pending_actions or (is_all and backlog.by_key)
         return not (is_tried or self.state.needs_cycle)
 
+    def use_policy(self, policy: Policy) -> None:
+        """Decide by another policy from the next cycle on. A base comes first: the order of the backlog is another."""
+        share_with, self.policy = self.policy.share_with, policy
+        self.state.use_order(self.plugins.ordering(policy))
+        if policy.share_with != share_with:
+            self.state.patch([SharingRulesInUse(policy.share_with)])
+        self._budget = None if self._budget is None else AdaptiveStepBudget(policy.steps)
+        self._is_behind = True
+
     def journal_events(self, events: Sequence[Event]) -> None:
         if self.journal is not None:
             self.journal.batch(events)

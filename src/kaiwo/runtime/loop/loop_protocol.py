@@ -53,5 +53,8 @@ class LiveLoop(Protocol):
     def add_events(self, events: Sequence[Event]) -> Awaitable[None]:
         """Events of a source beside the cluster, such as a file with a topology."""
 
+    def use_policy(self, policy: Policy) -> Awaitable[None]:
+        """Decide by another policy from the next cycle on."""
+
     def ask(self, question: Callable[[ClusterState], T]) -> Awaitable[T]:
         """Run this in a worker thread while the cluster state does not change."""

@@ -127,6 +127,13 @@ class SchedulingLoop:
         """What the last cycle noted, such as a plugin that was set aside."""
         return self.last_cycle.notes if self.last_cycle is not None else ()
 
+    async def use_policy(self, policy: Policy) -> None:
+        async with self._state_lock:
+            await self._on_thread(self._runner.use_policy, policy)
+            self.policy = policy
+        self._notify()
+        self._wake.set()
+
     async def ask(self, question: Callable[[ClusterState], T]) -> T:
         """Run this in a thread while the state does not change."""
         async with self._state_lock:
