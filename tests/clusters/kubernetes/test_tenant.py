@@ -212,7 +212,7 @@ def binding(**annotations: str) -> Json:
     ("number", "path"), [(43, "pods/ours/binding"), (44, "bindings")], ids=["43-binding", "44-bindings"]
 )
 def test_a_binding_of_somebody_else_carries_no_key_of_ours(tenant: Tenant, number: int, path: str) -> None:
-    """Neither that of a tenant, nor that of another scheduler, who may bind pods. A server names one refusal of several."""
+    """Neither that of a tenant, nor that of another scheduler, who may bind pods. A server names one refusal."""
     plane, others_key = tenant.plane, {"kaiwo.ai/priority": "5"}
     for annotations in (FORGED, others_key):
         assert "ValidatingAdmissionPolicy" in tenant.raw("create", path, binding(**annotations))

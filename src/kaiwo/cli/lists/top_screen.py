@@ -205,7 +205,7 @@ def run_top(
 ) -> None:
     """Run until the person leaves."""
     app: Application[None] = Application(
-        layout=Layout(HSplit([Window(FormattedTextControl(partial(_screen_text, screen)), wrap_lines=False)])),
+        layout=Layout(HSplit([Window(FormattedTextControl(lambda: list(_screen_text(screen))), wrap_lines=False)])),
         key_bindings=_bindings(screen),
         full_screen=True,
         input=terminal,
@@ -276,9 +276,9 @@ def _bindings(screen: TopScreen) -> KeyBindings:
         name = {"c-m": "enter", "c-j": "enter", "c-h": "backspace", "c-i": "tab"}.get(name, name)
         screen.note = ""
         if screen.question is not None:
-            words, screen.question = screen.question[1], None
+            asked, screen.question = screen.question[1], None
             if name == "y":
-                _start_verb(event, screen, words, is_action=True)
+                _start_verb(event, screen, asked, is_action=True)
         elif screen.prompt is not None:
             _type(event, screen, name)
         elif name == "q" and screen.text is None:
