@@ -77,7 +77,7 @@ def test_a_change_is_checked_made_recorded_and_undone(tmp_path: Path) -> None:
                 await it.until_state(f"after-{number}", "running")
             nodes = {pod.node for n in range(4) for pod in it.loop.state.pods[f"default/after-{n}"].values()}
             assert len(nodes) == 2, "the new policy spreads"
-            entry = [each for each in (await it.get("/audit")).json()["items"] if each["object"] == "policy"][0]
+            entry = next(each for each in (await it.get("/audit")).json()["items"] if each["object"] == "policy")
             assert (entry["reason"], entry["new"]) == ("hot", '{"placement":"spread","ageBoost":0.5}')
             undone = await it.post("/policy/undo", {})
             assert undone.status_code == 200, undone.text

@@ -93,6 +93,7 @@ NEED_NO_SERVER = {
     "up", "scheduler", "install", "discover", "backup", "restore", "replay", "agent", "completion", "demo",
     "audit head", "audit verify", "plugins check", "plugins bench", "plugins new", "simulate", "simulate openb",
     "simulate run", "simulate muri", "simulate philly", "simulate journal",
+    "top",  # it needs a terminal; what it shows are other verbs
 }  # fmt: skip
 ROLES = {"a": "admin", "o": "operator", "u": "user", "v": "viewer", "s": "scraper"}
 REFUSALS = ("has the role", "only reads /metrics", "belongs to", "in their own name")

@@ -38,6 +38,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Inspect": {
         "status": ("inspect.status", "Show the cluster on one screen."),
+        "top": ("inspect.top", "Show the live cluster in the terminal, with keys as in k9s."),
         "why": ("inspect.why", "Explain why a workload waits and what would start it."),
         "what-if": ("inspect.what_if", "Show what a change of quotas, nodes, policy or work would bring."),
         "scale": ("inspect.scale", "Show how many nodes of which GPU model are needed when, and which may go."),

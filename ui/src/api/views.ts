@@ -444,6 +444,34 @@ export interface PolicyView {
   changes: PolicyChangeView[]
 }
 
+/** One change of the policy while Kaiwo runs. */
+export interface PolicyChangeView {
+  at_s: number
+  by: string
+  reason: string
+  fields: PolicyFieldView[]
+}
+
+/** A field that differs, as the policy file writes it. */
+export interface PolicyFieldView {
+  field: string
+  before: string
+  after: string
+}
+
+/** What changed, or would. */
+export interface PolicyOutcome {
+  fields: PolicyFieldView[]
+  message: string
+}
+
+/** The policy in force: the fields of docs/policy.md that are not as by default. */
+export interface PolicyView {
+  policy: Record<string, unknown>
+  source: string
+  changes: PolicyChangeView[]
+}
+
 /** A refusal: what happened, to what, and what to do. `kind`: invalid | refused | not-found | forbidden | broken. */
 export interface Problem {
   kind: string

@@ -184,7 +184,14 @@ def print_list(server: ApiClient, kind: ObjectKind, request: ListRequest, views:
         click.echo(line)
 
 
-def list_lines(kind: ObjectKind, request: ListRequest, views: Sequence[Any], now: float, width: int) -> list[str]:
+def list_lines(
+    kind: ObjectKind,
+    request: ListRequest,
+    views: Sequence[Any],
+    now: float,
+    width: int,
+    paint: Callable[[str], str] = printing.paint_state,
+) -> list[str]:
     """The lines of the table, or the names."""
     if request.output == "name":
         return [kind.key(view) for view in views]
@@ -197,7 +204,7 @@ def list_lines(kind: ObjectKind, request: ListRequest, views: Sequence[Any], now
         more_rows = [table_row(more, view, now) for view in views]
         if natural_width(more, more_rows) <= width:
             columns, rows = more, more_rows
-    return lay_out(columns, rows, width, not request.no_headers, printing.paint_state)
+    return lay_out(columns, rows, width, not request.no_headers, paint)
 
 
 def _as_page(kind: ObjectKind, request: ListRequest, items: list[Any], views: list[Any], total: int) -> Any:

@@ -1,5 +1,6 @@
 """`kaiwo policy`: show, compare, change and undo the scheduling policy of a running Kaiwo."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -95,11 +96,11 @@ def _form(fields: tuple[str, ...], file: str | None) -> dict[str, Any]:
         raise ConfigError("write FIELD=VALUE, such as placement=spread, or name a policy file with -f")
     if file:
         try:
-            text = click.get_text_stream("stdin").read() if file == "-" else Path(file).read_text()
+            text = sys.stdin.read() if file == "-" else Path(file).read_text()
         except OSError as error:
             raise ConfigError(f"{file} cannot be read ({error.strerror}); name a file with a policy") from error
         return {"file": text if text.strip() else "{}"}
-    given = dict(each.split("=", 1) for each in fields if "=" in each)
+    given = {field: value for field, _, value in (each.partition("=") for each in fields)}
     if wrong := next((each for each in fields if "=" not in each), ""):
         raise ConfigError(f"'{wrong}' has no value; write {wrong}=VALUE")
     return {"set": given}
