@@ -208,6 +208,14 @@ export interface GpuView {
   change: string
 }
 
+/** One of the coming hours. */
+export interface HourNeedView {
+  begins_s: number
+  expected_gpus: number
+  high_gpus: number
+  add_nodes: number
+}
+
 /** Who makes this request, as the server sees it. */
 export interface IdentityView {
   name: string
@@ -250,6 +258,22 @@ export interface ModelAmountView {
   used: number
   fixed: number
   share: number
+}
+
+/** All nodes whose GPUs are of one model. */
+export interface ModelNeedView {
+  model: string
+  nodes: number
+  gpus: number
+  gpus_per_node: number
+  held_gpus: number
+  waiting_gpus: number
+  add_nodes: number
+  add_nodes_later: number
+  add_nodes_at_s: number
+  hours_seen: number
+  hours: HourNeedView[]
+  may_go: string[]
 }
 
 /** A port of a node, as its agent measures it. */
@@ -444,34 +468,6 @@ export interface PolicyView {
   changes: PolicyChangeView[]
 }
 
-/** One change of the policy while Kaiwo runs. */
-export interface PolicyChangeView {
-  at_s: number
-  by: string
-  reason: string
-  fields: PolicyFieldView[]
-}
-
-/** A field that differs, as the policy file writes it. */
-export interface PolicyFieldView {
-  field: string
-  before: string
-  after: string
-}
-
-/** What changed, or would. */
-export interface PolicyOutcome {
-  fields: PolicyFieldView[]
-  message: string
-}
-
-/** The policy in force: the fields of docs/policy.md that are not as by default. */
-export interface PolicyView {
-  policy: Record<string, unknown>
-  source: string
-  changes: PolicyChangeView[]
-}
-
 /** A refusal: what happened, to what, and what to do. `kind`: invalid | refused | not-found | forbidden | broken. */
 export interface Problem {
   kind: string
@@ -579,6 +575,12 @@ export interface RestingNodeView {
   failures: number
   until_s: number
   reason: string
+}
+
+/** What is needed of each GPU model, and what may go. */
+export interface ScaleView {
+  as_of_s: number
+  models: ModelNeedView[]
 }
 
 /** The code of a login address. */
