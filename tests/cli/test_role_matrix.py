@@ -86,7 +86,7 @@ MORE = {
 NEED_NO_SERVER = {
     "up", "scheduler", "install", "discover", "backup", "restore", "replay", "agent", "completion", "demo",
     "audit head", "audit verify", "plugins check", "plugins bench", "plugins new", "simulate", "simulate openb",
-    "simulate run", "simulate muri", "simulate philly", "simulate journal",
+    "simulate defrag", "simulate run", "simulate muri", "simulate philly", "simulate journal",
 }  # fmt: skip
 ROLES = {"a": "admin", "o": "operator", "u": "user", "v": "viewer", "s": "scraper"}
 REFUSALS = ("has the role", "only reads /metrics", "belongs to", "in their own name")
