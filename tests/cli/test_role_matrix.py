@@ -94,6 +94,7 @@ NEED_NO_SERVER = {
     "audit head", "audit verify", "plugins check", "plugins bench", "plugins new", "simulate", "simulate openb",
     "simulate run", "simulate muri", "simulate philly", "simulate journal",
     "top",  # it needs a terminal; what it shows are other verbs
+    "simulate defrag", "simulate run", "simulate muri", "simulate philly", "simulate journal",
 }  # fmt: skip
 ROLES = {"a": "admin", "o": "operator", "u": "user", "v": "viewer", "s": "scraper"}
 REFUSALS = ("has the role", "only reads /metrics", "belongs to", "in their own name")

@@ -98,3 +98,17 @@ def test_ctrl_c_prints_what_has_finished(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert json.loads(out) == {"variant": "default", "policy": "fragmentation-aware", "runs": []}
     assert "interrupted: 0 of 1 runs had finished" in err
+
+
+def test_defrag_moves_a_pod_so_that_dropped_ones_fit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Best-fit puts the pod without GPUs on the node whose CPU the other pods need."""
+    pods = ["c,5000,10,0,0,", *["w,4000,10,1,1000,"] * 3]
+    folder = write_trace(tmp_path / "openb", ["a,8000,1024,2,T4", "b,100000,1024,1,T4"], pods)
+    assert main(["simulate", "defrag", "--data", str(folder), "--seeds", "42", "--max-moved", "100", "--json"]) == 0
+    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    assert (run["pods"], run["waiting"], run["moves"], run["started"]) == (2, 2, 1, 2)
+    assert (run["allocated_before"], run["allocated"]) == (33.333, 100)
+    assert [point["allocated"] for point in run["curve"]] == [33.333, 66.667, 100]
+    assert main(["simulate", "defrag", "--data", str(folder), "--seeds", "42", "--max-moved", "0", "--json"]) == 0
+    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    assert (run["moves"], run["started"]) == (0, 0)

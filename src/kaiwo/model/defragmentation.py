@@ -1,4 +1,4 @@
-"""Defragmentation: moves of running pods that make room for waiting ones, in steps that are carried out one by one."""
+"""Defragmentation: moves of running pods that make room for waiting ones, in steps that belong together."""
 
 import msgspec
 
@@ -38,26 +38,15 @@ class MoveStep(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
         return sum(move.lost_gpu_s for move in self.moves)
 
 
-class MoveAnswer(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
-    """What a cycle did about a step that was asked for."""
-
-    step: str
-    refusal: str = ""  # why it was not carried out; empty: it was
-    again_s: int = 0  # it is tried again from then on; 0: it is answered for good
-
-
 class MovePlan(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     """What moves would bring, and what they cost. Nothing is kept for it before it runs."""
 
-    goal: str  # waiting | free-nodes | balance
     steps: tuple[MoveStep, ...] = ()
     capacity_milli: int = 0  # of all usable GPUs
     allocated_milli: int = 0  # before
     movable: int = 0  # running pods that may move
     running: int = 0  # all running pods
     waiting: int = 0  # pods that were looked at
-    freed_nodes: tuple[str, ...] = ()
-    load_permille: tuple[int, int] = (0, 0)  # the highest load of a node above the mean, before and after
     is_cut_short: bool = False  # the search ended before everything was tried
 
     @property

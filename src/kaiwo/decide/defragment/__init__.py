@@ -1,1 +1,1 @@
-"""Plan moves of running pods: to make room for waiting ones, to empty nodes, or to balance their load."""
+"""Plan moves of running pods that make room for waiting ones."""

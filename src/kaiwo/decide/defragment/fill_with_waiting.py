@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from kaiwo.decide.defragment.packing_table import MoveLog, PackingTable, Place
+from kaiwo.decide.defragment.packing_table import MoveLog, PackingTable, TablePlace
 from kaiwo.decide.defragment.room_search import RoomSearch
 from kaiwo.model.gpus.gpu import WHOLE_MILLI
 
@@ -21,8 +21,8 @@ DEEP_TRIES = 1_000  # of these, for shares that displace others
 
 class Admission(NamedTuple):
     pod: int
-    place: Place
-    moves: tuple[tuple[int, Place], ...]  # pods that run, and their new places
+    place: TablePlace
+    moves: tuple[tuple[int, TablePlace], ...]  # pods that run, and their new places
 
 
 class FillLimits(NamedTuple):
@@ -96,7 +96,7 @@ class FillWithWaiting:
             return False
         self._by_kind[kind].remove(pod)
         self._payers.charge(pod)
-        moves = tuple((each, Place(int(self._table.row[each]), self._table.columns[each])) for each in log.moved())
+        moves = tuple((each, TablePlace(int(self._table.row[each]), self._table.columns[each])) for each in log.moved())
         self._search.put(log, pod, found.place)
         self.moves_left -= len(moves)
         self.admissions.append(Admission(pod, found.place, moves))

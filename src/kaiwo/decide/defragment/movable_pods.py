@@ -12,7 +12,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from kaiwo.decide.cycle_state import CycleInput, CycleState
-from kaiwo.decide.defragment.packing_table import PackingTable, Place, PodKind, TablePod
+from kaiwo.decide.defragment.packing_table import PackingTable, PodKind, TablePlace, TablePod
 from kaiwo.decide.make_room.victim_filters import victim_filters
 from kaiwo.decide.make_room.victim_units import VictimUnits
 from kaiwo.decide.placement.queue_limits import charge_of, within_limits
@@ -114,12 +114,12 @@ class MovablePods:
             want.cpu_milli, want.memory_mib, want.gpus, want.gpu_milli if want.gpus else 0, self._nodes_of(want)
         )
 
-    def _place(self, pod: CandidatePod) -> Place | None:
+    def _place(self, pod: CandidatePod) -> TablePlace | None:
         if pod.running is None:
             return None
         row = self._view.nodes.row[pod.running.node]
         column = self._view.nodes.column[row]
-        return Place(row, tuple(column[share.gpu] for share in pod.running.devices))
+        return TablePlace(row, tuple(column[share.gpu] for share in pod.running.devices))
 
     def _nodes_of(self, want: Request) -> int:
         """The number of the set of nodes that a request may use."""

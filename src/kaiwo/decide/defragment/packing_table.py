@@ -30,14 +30,14 @@ class PodKind(NamedTuple):
         return self.gpus * self.milli
 
 
-class Place(NamedTuple):
+class TablePlace(NamedTuple):
     row: int
     columns: Columns
 
 
 class TablePod(NamedTuple):
     kind: PodKind
-    place: Place | None  # None: it waits
+    place: TablePlace | None  # None: it waits
     may_move: bool
     lost_gpu_s: int
 
@@ -88,21 +88,21 @@ class PackingTable:
             self._pairs = self.version, single, np.concatenate(first), np.concatenate(second)
         return self._pairs[1:]
 
-    def put(self, pod: int, place: Place) -> None:
+    def put(self, pod: int, place: TablePlace) -> None:
         self._change(pod, place, -1)
         self.row[pod], self.columns[pod] = place.row, place.columns
         self.column[pod] = place.columns[0] if place.columns else 0
         if self.may_move[pod]:
             self.on_node[place.row].add(pod)
 
-    def take(self, pod: int) -> Place:
-        place = Place(int(self.row[pod]), self.columns[pod])
+    def take(self, pod: int) -> TablePlace:
+        place = TablePlace(int(self.row[pod]), self.columns[pod])
         self._change(pod, place, +1)
         self.row[pod] = NOT_PLACED
         self.on_node[place.row].discard(pod)
         return place
 
-    def _change(self, pod: int, place: Place, sign: int) -> None:
+    def _change(self, pod: int, place: TablePlace, sign: int) -> None:
         kind = self.kinds[self.kind[pod]]
         self.version += 1
         self.cpu[place.row] += sign * kind.cpu_milli
@@ -167,26 +167,26 @@ class MoveLog:
 
     def __init__(self, table: PackingTable) -> None:
         self._table = table
-        self.before: dict[int, Place | None] = {}
+        self.before: dict[int, TablePlace | None] = {}
 
-    def take(self, pod: int) -> Place:
+    def take(self, pod: int) -> TablePlace:
         place = self._table.take(pod)
         self.before.setdefault(pod, place)
         return place
 
-    def put(self, pod: int, place: Place) -> None:
+    def put(self, pod: int, place: TablePlace) -> None:
         self.before.setdefault(pod, None)
         self._table.put(pod, place)
 
-    def move(self, pod: int, place: Place) -> None:
+    def move(self, pod: int, place: TablePlace) -> None:
         self.take(pod)
         self.put(pod, place)
 
-    def savepoint(self) -> dict[int, Place]:
+    def savepoint(self) -> dict[int, TablePlace]:
         """Where the pods of this log are now."""
-        return {pod: Place(int(self._table.row[pod]), self._table.columns[pod]) for pod in self.before}
+        return {pod: TablePlace(int(self._table.row[pod]), self._table.columns[pod]) for pod in self.before}
 
-    def rollback(self, savepoint: dict[int, Place]) -> None:
+    def rollback(self, savepoint: dict[int, TablePlace]) -> None:
         table = self._table
         for pod in self.before:
             if table.row[pod] >= 0:
@@ -205,5 +205,5 @@ class MoveLog:
         table = self._table
         for pod in sorted(self.before):
             before = self.before[pod]
-            if before is not None and before != Place(int(table.row[pod]), table.columns[pod]):
+            if before is not None and before != TablePlace(int(table.row[pod]), table.columns[pod]):
                 yield pod

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from kaiwo.decide.cycle_state import CycleInput, CycleState
 from kaiwo.decide.defragment.fill_with_waiting import FillLimits, FillWithWaiting
 from kaiwo.decide.defragment.movable_pods import CandidatePod, MovablePods
-from kaiwo.decide.defragment.packing_table import Place
+from kaiwo.decide.defragment.packing_table import TablePlace
 from kaiwo.gpus.device_fit import device_need
 from kaiwo.model.defragmentation import KeptPlace, Move, MovePlan, MoveStep
 from kaiwo.model.gpus.gpu import WHOLE_MILLI, Share
@@ -19,8 +19,6 @@ from kaiwo.plugins.registry import Registry
 from kaiwo.snapshot.node_table import MILLI, SIZE, USABLE
 from kaiwo.snapshot.snapshot import Snapshot
 from kaiwo.snapshot.view import View
-
-WAITING = "waiting"
 
 
 def plan_room_for_waiting(snapshot: Snapshot, policy: Policy, plugins: Registry, most_moves: int) -> MovePlan:
@@ -41,7 +39,7 @@ def plan_room_for_waiting(snapshot: Snapshot, policy: Policy, plugins: Registry,
             shares_on(view, found, admission.place),
         )
         steps.append(MoveStep(f"{len(steps) + 1}", tuple(moves), (kept,), found.request.gpus * found.request.gpu_milli))
-    return summed_up(snapshot, view, MovePlan(WAITING, tuple(steps), waiting=len(pods.waiting), movable=pods.running,
+    return summed_up(snapshot, view, MovePlan(tuple(steps), waiting=len(pods.waiting), movable=pods.running,
                      is_cut_short=fill.is_cut_short))  # fmt: skip
 
 
@@ -53,12 +51,12 @@ def movable_pods(
     return MovablePods(cycle, cycle_state, with_waiting), cycle_state.working.view
 
 
-def move_of(view: View, pod: CandidatePod, source: str, place: Place) -> Move:
+def move_of(view: View, pod: CandidatePod, source: str, place: TablePlace) -> Move:
     shares = shares_on(view, pod, place)
     return Move(pod.workload.name, pod.name, source, view.nodes.names[place.row], shares, pod.lost_gpu_s)
 
 
-def shares_on(view: View, pod: CandidatePod, place: Place) -> tuple[Share, ...]:
+def shares_on(view: View, pod: CandidatePod, place: TablePlace) -> tuple[Share, ...]:
     """The parts of these devices that the pod gets."""
     if not place.columns:
         return ()

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kaiwo.decide.defragment.packing_table import MoveLog, PackingTable, Place
+from kaiwo.decide.defragment.packing_table import MoveLog, PackingTable, TablePlace
 from kaiwo.model.gpus.gpu import WHOLE_MILLI
 from kaiwo.snapshot.array_types import IntArray
 
@@ -22,7 +22,7 @@ CPU_OF_GPU = 9_000  # what a GPU needs to be of use, in thousandths
 
 class Found(NamedTuple):
     moves: int
-    place: Place
+    place: TablePlace
 
 
 class RoomSearch:
@@ -81,11 +81,11 @@ class RoomSearch:
                     best = max(best, (sum(each[0] for each in used), sum(each[1] for each in used)))
                 self._relief_cpu[moves, row], self._relief_memory[moves, row] = best
 
-    def put(self, log: MoveLog, pod: int, place: Place) -> None:
+    def put(self, log: MoveLog, pod: int, place: TablePlace) -> None:
         log.put(pod, place)
         self.refresh({place.row})
 
-    def undo(self, log: MoveLog, savepoint: dict[int, Place]) -> None:
+    def undo(self, log: MoveLog, savepoint: dict[int, TablePlace]) -> None:
         table = self.table
         rows = {int(table.row[pod]) for pod in log.before if table.row[pod] >= 0}
         rows |= {place.row for place in log.before.values() if place is not None}
@@ -121,7 +121,7 @@ class RoomSearch:
         return self._costs[1]
 
     def _victims(self, kind: int, limit: int) -> list[tuple[int, ...]]:
-        """Single pods and pairs on one node that could make room: the fewest moves first, then the least GPUs stopped."""
+        """Pods and pairs on one node that could make room: the fewest moves first, then the least GPUs stopped."""
         table, costs, want = self.table, self._kind_costs(), self.table.kinds[kind]
         single, first, second = table.pairs()
         found = []
@@ -178,7 +178,7 @@ class RoomSearch:
             left -= found.moves
             self.put(log, pod, found.place)
         relief = self._relieve(kind, row, closed, log, left)
-        place = self._place(kind, closed, row) if relief is not None else None
+        place = self.place(kind, closed, row) if relief is not None else None
         if place is None or relief is None:
             self.undo(log, savepoint)
             return None
@@ -194,7 +194,7 @@ class RoomSearch:
 
     def _settle_plainly(self, kind: int, limit: int, closed: frozenset[int], log: MoveLog) -> Found | None:
         """A place for the kind, where at most CPU and memory must be freed."""
-        place = self._place(kind, closed)
+        place = self.place(kind, closed)
         if place is not None:
             return Found(0, place)
         if limit <= 0:
@@ -212,7 +212,7 @@ class RoomSearch:
         for row in rows[np.lexsort((rows, left, loss, moves[rows]))[:SETTLE_TRIES]].tolist():
             savepoint = log.savepoint()
             relief = self._relieve(kind, row, closed, log, limit)
-            place = self._place(kind, closed, row) if relief is not None else None
+            place = self.place(kind, closed, row) if relief is not None else None
             if place is not None and relief is not None:
                 return Found(relief, place)
             self.undo(log, savepoint)
@@ -234,7 +234,7 @@ class RoomSearch:
             two = int(table.cpu[row]) + sum(int(table.pod_cpu[pod]) for pod in idle[:2])
             if enough or (idle and (limit - moves < 2 or not heavy or two >= want.cpu_milli)):
                 pod = enough[-1] if enough else idle[0]
-                place = self._place(int(table.kind[pod]), closed | {row})
+                place = self.place(int(table.kind[pod]), closed | {row})
                 if place is not None:
                     log.move(pod, place)
                     self.refresh({row, place.row})
@@ -313,7 +313,7 @@ class RoomSearch:
                 if table.accepts[table.kind[other]][home]:
                     target = int(table.row[other])
                     self._exchange(pod, other, log)
-                    place = self._place(kind, closed, target)
+                    place = self.place(kind, closed, target)
                     assert place is not None
                     return Found(2, place)
         return None
@@ -353,7 +353,7 @@ class RoomSearch:
         spare: IntArray = table.cpu[row] - self._value[table.gpu[row]].sum(axis=1) * CPU_OF_GPU // WHOLE_MILLI
         return spare
 
-    def _place(self, kind: int, closed: frozenset[int], only: int | None = None) -> Place | None:
+    def place(self, kind: int, closed: frozenset[int], only: int | None = None) -> TablePlace | None:
         """Where a pod of this kind takes the least of what waiting pods could use."""
         table, want = self.table, self.table.kinds[kind]
         fits = table.fits(kind)
@@ -369,7 +369,7 @@ class RoomSearch:
         left = (cpu - want.cpu_milli) * WHOLE_MILLI // CPU_OF_GPU
         if not want.gpus:
             loss = before - np.minimum(value, left)
-            return Place(int(rows[np.lexsort((rows, cpu, loss))[0]]), ())
+            return TablePlace(int(rows[np.lexsort((rows, cpu, loss))[0]]), ())
         if want.gpus == 1:
             fitting = free >= want.milli
             after = value[:, None] - self._value[free] + self._value[np.maximum(free - want.milli, 0)]
@@ -377,10 +377,10 @@ class RoomSearch:
             rest = np.where(fitting, free - want.milli, 10**6)
             width = free.shape[1]
             best = int(np.lexsort((np.repeat(cpu, width), rest.ravel(), loss.ravel()))[0])
-            return Place(int(rows[best // width]), (best % width,))
+            return TablePlace(int(rows[best // width]), (best % width,))
         whole = (free >= WHOLE_MILLI).sum(axis=1)
         row = int(rows[np.lexsort((rows, cpu, whole))[0]])
-        return Place(row, tuple(np.flatnonzero(table.gpu[row] >= WHOLE_MILLI)[: want.gpus].tolist()))
+        return TablePlace(row, tuple(np.flatnonzero(table.gpu[row] >= WHOLE_MILLI)[: want.gpus].tolist()))
 
 
 def _values(sizes: list[int]) -> IntArray:
