@@ -341,7 +341,7 @@ def _bulk_route(verb: Action, summary: str) -> Route:
 
 NAMES = Body((JSON,), NamesForm)
 WHEN = Body((JSON,), CheckpointForm, required=False)
-SPEED = Body((JSON,), ProgressForm)
+SPEED = Body((JSON,), ProgressForm, required=False)  # who may not report is told that first
 ROUTES = (
     Route("GET", "/workloads", "List workloads.", list_workloads, Page[WorkloadView], params=WORKLOAD_PARAMS),
     Route(
