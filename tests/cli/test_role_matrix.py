@@ -92,7 +92,6 @@ MORE = {
 NEED_NO_SERVER = {
     "up", "scheduler", "install", "discover", "backup", "restore", "replay", "agent", "completion", "demo",
     "audit head", "audit verify", "plugins check", "plugins bench", "plugins new", "simulate", "simulate openb",
-    "simulate run", "simulate muri", "simulate philly", "simulate journal",
     "top",  # it needs a terminal; what it shows are other verbs
     "simulate defrag", "simulate run", "simulate muri", "simulate philly", "simulate journal",
 }  # fmt: skip
