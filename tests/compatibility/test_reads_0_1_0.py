@@ -129,4 +129,14 @@ def test_what_a_queue_remembers_in_its_status_is_read() -> None:
 
 @pytest.mark.parametrize("at", range(3))
 def test_the_lines_of_an_older_agent_are_read(at: int) -> None:
-    assert plain(decode_line(WIRE["agent_lines"][at].encode())) == WIRE["agent_values"][at]
+    value = WIRE["agent_values"][at]
+    assert _known_then(plain(decode_line(WIRE["agent_lines"][at].encode())), value) == value
+
+
+def _known_then(now: Any, then: Any) -> Any:
+    """Without the fields that came later, which an older agent leaves empty."""
+    if isinstance(then, dict):
+        return {name: _known_then(now[name], each) for name, each in then.items()}
+    if isinstance(then, list) and len(then) == len(now):
+        return [_known_then(*pair) for pair in zip(now, then, strict=True)]
+    return now

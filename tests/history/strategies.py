@@ -12,6 +12,7 @@ from kaiwo.model.events import (
     NodeChanged,
     NodeFailuresSeen,
     NodeGone,
+    NodeSpeedsMeasured,
     NominationChanged,
     NominationGone,
     PastUsageChanged,
@@ -20,7 +21,9 @@ from kaiwo.model.events import (
     PodChanged,
     PodGone,
     PoolsChanged,
+    PortsMeasured,
     PricesChanged,
+    ProgressReported,
     QueueChanged,
     QueueGone,
     RecoveryChanged,
@@ -37,6 +40,7 @@ from kaiwo.model.events import (
     WorkloadGone,
 )
 from kaiwo.model.gpus.gpu import Gpu, Share
+from kaiwo.model.network.port import NetworkPort
 from kaiwo.model.network.topology import Attachment, Domain, NetworkLink, Topology, TopologyLevel
 from kaiwo.model.node import Node, Taint
 from kaiwo.model.obstacle import (
@@ -48,6 +52,7 @@ from kaiwo.model.obstacle import (
     ReclaimBound,
     SizeBound,
 )
+from kaiwo.model.performance import NodeSpeed, ProgressReport
 from kaiwo.model.plan import Eviction, EvictionCause, Nomination, Note, Plan, Start, Wait
 from kaiwo.model.planned_start import DelayCause, PlannedPod, PlannedStart
 from kaiwo.model.policy import Policy
@@ -236,6 +241,23 @@ EVENTS: dict[type, SearchStrategy[Event]] = {
     PoolsChanged: st.builds(PoolsChanged, st.dictionaries(names, amounts, max_size=3)),
     RequestMixChanged: st.builds(
         RequestMixChanged, _few(st.builds(SeenKind, request_kinds, amounts)), amounts, amounts
+    ),
+    ProgressReported: st.builds(
+        ProgressReported, st.builds(ProgressReport, names, amounts, texts, amounts, amounts, amounts, amounts)
+    ),
+    NodeSpeedsMeasured: st.builds(
+        NodeSpeedsMeasured,
+        st.dictionaries(
+            names, st.builds(NodeSpeed, amounts, amounts, amounts, amounts, st.booleans(), amounts, amounts), max_size=3
+        ),
+    ),
+    PortsMeasured: st.builds(
+        PortsMeasured,
+        st.dictionaries(
+            names,
+            _few(st.builds(NetworkPort, names, amounts, st.booleans(), amounts, st.integers(-1, 10**6), st.booleans())),
+            max_size=3,
+        ),
     ),
     NodeFailuresSeen: st.builds(NodeFailuresSeen, st.dictionaries(names, amounts, max_size=3)),
     PricesChanged: st.builds(

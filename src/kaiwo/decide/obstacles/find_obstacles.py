@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from kaiwo.decide.obstacles.availability import AvailabilityCache, NodeAvailability
+from kaiwo.decide.obstacles.availability import AvailabilityCache, NodeAvailability, availability_in
 from kaiwo.decide.obstacles.partition_obstacles import no_such_device
 from kaiwo.decide.obstacles.reservation_obstacles import beside_reserved, reserved_obstacles
 from kaiwo.decide.obstacles.share_bounds import over_share_bound
@@ -254,11 +254,10 @@ class ObstacleFinder:
             return []
         offer = self._offer(shape)
         if want.gpus and not offer.devices.any():
-            if not state.allowed.any() and unreserved(self._view, want) != want:
+            if not state.allowed.any() and self._is_all_reserved(want):
                 # What is reserved on nodes that it may not use is not in its way.
                 verdicts = [each for each in self._verdicts(want) if not each.mask.all()]
-                excluding_all = [each for each in verdicts if not each.mask.any()] or verdicts
-                return [self._exclusion_obstacle(want, each) for each in excluding_all]
+                return self._exclusions(want, [each for each in verdicts if not each.mask.any()] or verdicts)
             if (too_large_share := over_share_bound(self._view, want, self._rows)) is not None:
                 return [*too_large(self._view, want, offer), too_large_share]
             return [*too_large(self._view, want, offer), no_such_device(self._view, want)]
@@ -274,10 +273,15 @@ class ObstacleFinder:
             return blocking
         if not len(passing) and not blocking:
             # Every node is excluded by some filter, but none matters alone: name all of them, and what is short anyway.
-            blocking = [self._exclusion_obstacle(want, each) for each in verdicts if not each.mask.all()]
+            blocking = self._exclusions(want, [each for each in verdicts if not each.mask.all()])
             passing = self._rows
         short = short_of(self._view, want, passing, offer) if len(passing) else []
         return [*blocking, *short] or [Obstacle(Reason.PLUGIN, 1, 0, "nodes")]
+
+    def _is_all_reserved(self, want: Request) -> bool:
+        """There are devices for it, and all of them are reserved for others."""
+        open_want = unreserved(self._view, want)
+        return open_want != want and bool(availability_in(self._view, open_want, self._rows).devices.any())
 
     def _verdicts(self, want: Request) -> list[NodeVerdict]:
         rows, by_filters = self._rows, []
@@ -297,6 +301,11 @@ class ObstacleFinder:
             for each in verdicts
             if not each.mask.all() and (not each.mask.any() or (~each.mask & (against == 1) & would_do).any())
         ]
+
+    def _exclusions(self, want: Request, verdicts: list[NodeVerdict]) -> list[Obstacle]:
+        """Those that exclude a node whose GPUs it could use."""
+        found = [self._exclusion_obstacle(want, each) for each in verdicts]
+        return [each for each in found if not isinstance(each.facts, NodesExcluded) or each.facts.excluded]
 
     def _exclusion_obstacle(self, want: Request, verdict: NodeVerdict) -> Obstacle:
         name, mask, reason = verdict
