@@ -90,7 +90,7 @@ MORE = {
     "cancel WORK": OPERATORS,
 }
 NEED_NO_SERVER = {
-    "up", "scheduler", "install", "discover", "backup", "restore", "replay", "agent", "completion", "demo",
+    "up", "scheduler", "install", "discover", "backup", "restore", "replay", "agent", "completion", "demo", "policy",
     "audit head", "audit verify", "plugins check", "plugins bench", "plugins new", "simulate", "simulate openb",
     "top",  # it needs a terminal; what it shows are other verbs
     "simulate defrag", "simulate run", "simulate muri", "simulate philly", "simulate journal",
