@@ -325,9 +325,8 @@ def test_wrong_tokens_stay_rate_limited_and_right_ones_are_not_delayed(tmp_path:
     async def work() -> None:
         async with world(tmp_path) as kaiwo:
             ada = await person(kaiwo, "ada", "viewer")
-            statuses = [await status(kaiwo, {"secret": f"kaiwo_{number:043d}"}) for number in range(60)]
-            assert statuses[0] == 401
-            assert statuses[-1] == 429
+            guesses = [status(kaiwo, {"secret": f"kaiwo_{number:043d}"}) for number in range(200)]
+            assert set(await asyncio.gather(*guesses)) == {401, 429}
             assert await ada.status("GET", "/status") == 200
 
     run(work())

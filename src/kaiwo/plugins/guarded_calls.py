@@ -27,6 +27,10 @@ class PluginFaultError(Exception):
         super().__init__(f"{plugin}: {self.detail}")
 
 
+class PluginStoppedError(PluginFaultError):
+    """It was stopped on purpose while it was asked: nobody is to blame."""
+
+
 def one_line(text: str, most: int) -> str:
     """What a plugin said, for people: no line breaks, no escape sequences, and not too long."""
     return " ".join("".join(sign if sign.isprintable() else " " for sign in text[:most]).split())
@@ -100,6 +104,6 @@ def _answer(name: str, point: Callable[..., Any], arguments: tuple[Any, ...]) ->
     except KeyboardInterrupt:
         raise  # the user pressed Ctrl-C
     except PluginFaultError as fault:  # of a plugin in another process; it speaks for itself only
-        raise PluginFaultError(name, fault.detail) from fault
+        raise type(fault)(name, fault.detail) from fault
     except BaseException as error:  # foreign code may raise anything, even SystemExit; the plan's notes report it
         raise PluginFaultError(name, f"raised {type(error).__name__}: {error}") from error

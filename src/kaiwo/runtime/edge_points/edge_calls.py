@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar
 
 from kaiwo.plugins.contract import Plugin
-from kaiwo.plugins.guarded_calls import PluginFaultError, call_for_value
+from kaiwo.plugins.guarded_calls import PluginFaultError, PluginStoppedError, call_for_value
 from kaiwo.runtime.plugin_worker.plugin_set import Asks
 
 T = TypeVar("T")
@@ -35,12 +35,14 @@ class EdgeCalls:
         return self._plugins.active_at(point)
 
     async def call(self, plugin: Plugin, point: str, wanted: type[T], *arguments: Any) -> T | None:
-        """Its answer; None when it was set aside for it."""
+        """Its answer; None when it was set aside for it, or stopped meanwhile."""
         began = time.perf_counter_ns()
         method = getattr(plugin, point)
         try:
             async with asyncio.timeout(self.late_s):
                 answer = await asyncio.to_thread(call_for_value, plugin.name, method, wanted, *arguments)
+        except PluginStoppedError:
+            return None
         except PluginFaultError as fault:
             await self._blame(plugin, point, fault.detail)
             return None
@@ -51,7 +53,7 @@ class EdgeCalls:
         return answer
 
     async def _blame(self, plugin: Plugin, point: str, why: str) -> None:
-        """Unless it was stopped or replaced while it was asked: the next one must not fall for it."""
+        """Unless it was replaced while it was asked: the next one must not fall for it."""
         if any(each is plugin for each in self.active_at(point)):
             await self.set_aside(plugin.name, f"{point}: {why}")
 

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from kaiwo.plugins.guarded_calls import PluginFaultError
+from kaiwo.plugins.guarded_calls import PluginFaultError, PluginStoppedError
 from kaiwo.runtime.plugin_worker import messages
 from kaiwo.runtime.plugin_worker.confinement import Grade
 from kaiwo.runtime.plugin_worker.shared_memory import OUTPUT_BYTES, InputWriter, OutputReader
@@ -149,7 +149,7 @@ class WorkerProcess:
     def check(self) -> None:
         """Raises PluginFaultError when it was stopped before."""
         if not self._is_open:
-            raise PluginFaultError(self.name, self.fault or "was stopped")
+            raise self._why_it_is_closed()
 
     def _send(self, message: bytes) -> None:
         self.check()
@@ -202,12 +202,16 @@ class WorkerProcess:
 
     def stop(self, detail: str) -> PluginFaultError:
         """Kill it for good. Returns the fault, to be raised."""
-        fault = PluginFaultError(self.name, detail if self._is_open else "was stopped")
-        if self._is_open:  # else an administrator stopped it while it was asked
-            self.fault = fault.detail
-            self.close()
-            self.on_fault(fault.detail)
+        if not self._is_open:  # an administrator stopped it while it was asked
+            return self._why_it_is_closed()
+        fault = PluginFaultError(self.name, detail)
+        self.fault = fault.detail
+        self.close()
+        self.on_fault(fault.detail)
         return fault
+
+    def _why_it_is_closed(self) -> PluginFaultError:
+        return PluginFaultError(self.name, self.fault) if self.fault else PluginStoppedError(self.name, "was stopped")
 
     def close(self) -> None:
         if not self._is_open:
