@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 
+from kaiwo.api.security.roles import Right
+from kaiwo.api.security.route_rights import RIGHT_OF_ROUTE
 from tests.browser.product import Product
 from tests.cli.test_strangers import BECOME, NOBODY, Listener, _reachable, needs_root
 from tests.conftest import ROOT
@@ -24,11 +26,8 @@ from tests.docs.markdown import table
 
 pytestmark = [needs_root, pytest.mark.slow]
 SECRET = "hush-4711"  # in the environment of a job, in its output and in its arguments' file
-READS = (
-    "version", "status", "cycles", "nodes", "gpus", "agents", "partitions", "queues", "shares", "reservations",
-    "workloads", "workloads/default/job", "workloads/default/job/logs", "workloads/default/job/why",
-    "workloads/default/job/attempts", "workloads/default/job/console", "stream?view=workloads", "openapi.json",
-)  # fmt: skip
+_FILLED = {"{namespace}": "default", "{name}": "job", "{node}": "node-1", "{id}": "t-1"}
+_BODIES = {"POST /workloads": {"name": "evil", "command": ["id"]}, "POST /policy": {"set": {"steps": "1"}}}
 
 # Each attempt returns what it gained; nothing is empty. It runs as the other user.
 ATTEMPTS = (
@@ -179,14 +178,95 @@ def speak_oddly():
 def old_login():
     return allowed(*(send("GET", path) for path in ("/api/v1/logins", "/api/v1/tokens", "/api/v1/audit")))
 
-reads, writes = json.loads(sys.argv[5]), [
-    ("POST", "/api/v1/workloads", json.dumps({"name": "evil", "command": ["id"]})),
-    ("DELETE", "/api/v1/workloads/default/job", None), ("POST", "/api/v1/workloads/default/job/hold", None),
-    ("POST", "/api/v1/nodes/node-1/drain", None), ("DELETE", "/api/v1/demo", None),
-    ("POST", "/api/v1/partitions/policy", '{"policy": "on"}'), ("POST", "/api/v1/logins", None),
-    ("DELETE", "/api/v1/logins", None), ("POST", "/api/v1/reservations", '{"name": "x", "gpus": 64}'),
-    ("POST", "/api/agents/node-1/reports", "{}"), ("POST", "/api/v1/manifests", "kind: KaiwoQueue"),
-]
+def others_of_its_sockets():
+    lines = [line.split() for line in open("/proc/net/unix")][1:]
+    paths = {line[7] for line in lines if len(line) > 7 and (home in line[7] or "kaiwo" in line[7].lower())}
+    def reach(path):
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(path.replace("@", chr(0), 1))
+            return path
+    return tried(*(lambda path=path: reach(path) for path in sorted(paths)))
+
+def temporary():
+    places = ("/tmp", "/var/tmp", "/dev/shm", "/run", "/run/lock", "/dev/mqueue")
+    names = [os.path.join(place, name) for place in places if os.path.isdir(place) for name in os.listdir(place)]
+    ours = [name for name in names if "kaiwo" in name.lower() and os.stat(name).st_uid == 0]
+    return readable(ours) + [name for name in ours if os.access(name, os.W_OK) and not os.path.isfile(name)]
+
+def shared():
+    gained = []
+    for kind in ("shm", "msg", "sem"):
+        if os.path.exists(f"/proc/sysvipc/{kind}"):
+            lines = [line.split() for line in open(f"/proc/sysvipc/{kind}")][1:]
+            gained += [line for line in lines if {str(pid) for pid in pids} & set(line)]
+    return gained
+
+def descriptors():
+    libc = ctypes.CDLL(None, use_errno=True)
+    buffer = ctypes.create_string_buffer(16)
+    class Vector(ctypes.Structure):
+        _fields_ = [("base", ctypes.c_void_p), ("size", ctypes.c_size_t)]
+    here, there = Vector(ctypes.addressof(buffer), 16), Vector(0x400000, 16)
+    def take(pid, number):
+        handle = os.pidfd_open(pid)
+        return libc.syscall(438, handle, number, 0)  # pidfd_getfd
+    gained = []
+    for pid in pids:
+        gained += tried(
+            *(lambda pid=pid, number=number: take(pid, number) for number in range(12)),
+            lambda: libc.process_vm_readv(pid, ctypes.byref(here), 1, ctypes.byref(there), 1, 0),
+            lambda: libc.process_vm_writev(pid, ctypes.byref(here), 1, ctypes.byref(there), 1, 0),
+        )
+    return gained
+
+def insides():
+    names = ("auxv", "io", "stack", "syscall", "smaps", "pagemap", "numa_maps", "fdinfo/0", "exe", "root/etc/passwd",
+             "map_files", "ns/mnt", "timers", "clear_refs", "personality", "mountinfo/x")
+    secret = sys.argv[4].encode()
+    gained = readable(f"/proc/{pid}/{name}" for pid in pids for name in names)
+    for pid in pids:  # what everybody may read shows no secret
+        for name in ("status", "stat", "cmdline", "comm", "cgroup", "mountinfo", "sched", "wchan"):
+            try:
+                gained += [name] if secret in open(f"/proc/{pid}/{name}", "rb").read() else []
+            except OSError:
+                pass
+    return gained
+
+def pin():
+    libc = ctypes.CDLL(None, use_errno=True)
+    return [found for pid in pids for found in tried(
+        lambda: os.sched_setaffinity(pid, {0}) or True, lambda: os.sched_setscheduler(pid, os.SCHED_IDLE,
+        os.sched_param(0)) or True, lambda: signal.pidfd_send_signal(os.pidfd_open(pid), 9) or True,
+        lambda: libc.syscall(251, 1, pid, 3 << 13), lambda: open(f"/proc/{pid}/coredump_filter", "w").write("ff"),
+        lambda: open(f"/proc/{pid}/comm", "w").write("x"),
+        lambda: os.write(os.open(f"/proc/{pid}/timerslack_ns", os.O_WRONLY), b"9"),
+    )]
+
+def listen_in():
+    libc = ctypes.CDLL(None, use_errno=True)
+    watch = libc.inotify_init1(0)
+    folders = [os.path.join(home, name) for name in ("runs", "journal", "audit", "token", "state.db", "api.sock")]
+    # From the folder itself, whose names others see here, no content follows.
+    return tried(*(lambda path=path: libc.inotify_add_watch(watch, path.encode(), 0xFFF) for path in folders))
+
+def take_other_address():
+    def listen(family, address):
+        listener = socket.socket(family)
+        for option in (socket.SO_REUSEADDR, socket.SO_REUSEPORT):
+            listener.setsockopt(socket.SOL_SOCKET, option, 1)
+        if family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        listener.bind((address, port))
+        listener.listen()
+        listener.settimeout(1)
+        send("GET", "/healthz")
+        try:
+            listener.accept()
+        except TimeoutError:
+            return False
+    return tried(*(lambda address=address: listen(socket.AF_INET6, address) for address in ("::ffff:127.0.0.1", "::")))
+
+reads, writes = json.loads(sys.argv[5])
 own_page = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "cors", "Origin": f"http://127.0.0.1:{port + 1}"}
 attempts = {
     "read files of the home": files,
@@ -195,8 +275,8 @@ attempts = {
     "read the memory or the environment of processes": memory,
     "find secrets in arguments": arguments,
     "send signals": kill,
-    "read through the API": lambda: allowed(*(send("GET", f"/api/v1/{path}") for path in reads)),
-    "read heads through the API": lambda: allowed(*(send("HEAD", f"/api/v1/{path}") for path in reads)),
+    "read through the API": lambda: allowed(*(send("GET", path) for path in reads)),
+    "read heads through the API": lambda: allowed(*(send("HEAD", path) for path in reads)),
     "read metrics": lambda: allowed(send("GET", "/metrics")),
     "change something through the API": lambda: allowed(*(send(*each) for each in writes)),
     "guess tokens": tokens,
@@ -210,6 +290,14 @@ attempts = {
     "listen on its port beside it": take_port,
     "speak HTTP in odd ways": speak_oddly,
     "list people, tokens and the audit": old_login,
+    "reach other sockets of its processes": others_of_its_sockets,
+    "read or change what it leaves in temporary folders": temporary,
+    "attach to shared memory, queues and semaphores": shared,
+    "copy open files and memory of processes": descriptors,
+    "read the insides of processes in /proc": insides,
+    "pin processes, or change their scheduling": pin,
+    "watch its folders for changes": listen_in,
+    "listen on its port under other forms of its address": take_other_address,
     "leave the folder of the page": lambda: [
         text for path in ("/..%2f..%2ftoken", "/%2e%2e/%2e%2e/token", "/assets/..%2f..%2f..%2f..%2fetc/passwd")
         for status, text, _ in [send("GET", path)] if status < 400
@@ -235,6 +323,9 @@ def product(tmp_path: Path) -> Iterator[Product]:
     (home / "up.log").chmod(0o600)  # what the test's own shell wrote
     product.run("submit", "job", "--env", f"KEY={SECRET}", "--", "sh", "-c", "echo my $KEY; sleep 600")
     product.run("wait", "job", "--for", "running")
+    product.run("progress", "job", "--step", "2s", "--expected", "2s")
+    product.run("policy", "set", "placement=spread")
+    product.run("backup")
     with _reachable(home):
         yield product
     with suppress(AssertionError):
@@ -245,7 +336,7 @@ def product(tmp_path: Path) -> Iterator[Product]:
 def test_another_user_gains_nothing(product: Product) -> None:
     pids = _processes(product.home)
     assert len(pids) >= 3, "Kaiwo, the supervisor and the job"
-    words = [str(NOBODY), str(product.home), str(product.port), json.dumps(pids), SECRET, json.dumps(READS)]
+    words = [str(NOBODY), str(product.home), str(product.port), json.dumps(pids), SECRET, json.dumps(_requests())]
     done = subprocess.run([sys.executable, "-c", ATTEMPTS, *words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     gained = json.loads(done.stdout)
@@ -277,6 +368,25 @@ def test_another_user_is_not_taken_for_kaiwo(product: Product) -> None:
     assert session in stranger.heard()
     product.start()
     assert _status(product, session) == 401
+
+
+def _requests() -> tuple[list[str], list[tuple[str, str, str]]]:
+    """Every route that needs a right: what reads, and what writes with a method, a path and a body."""
+    reads, writes = [], []
+    for route, right in RIGHT_OF_ROUTE.items():
+        if right is Right.NONE:
+            continue
+        method, path = route.split()
+        for placeholder, name in _FILLED.items():
+            path = path.replace(placeholder, name)
+        path = path if path.startswith(("/api/", "/metrics")) else f"/api/v1{path}"
+        if method == "GET":
+            reads.append(path)
+        else:
+            writes.append((method, path, json.dumps(_BODIES.get(route, {}))))
+    assert len(reads) > 30
+    assert len(writes) > 30
+    return reads, writes
 
 
 def _log_in(product: Product) -> str:

@@ -45,6 +45,15 @@ def test_a_batch_is_taken_whole_or_not_at_all(kind: Kind) -> None:
     run(test())
 
 
+def test_the_scheduler_knows_the_image(kind: Kind) -> None:
+    async def test() -> None:
+        async with opened(kind) as scene:
+            await scene.submit("a", program=Program(image="torch:2.8", simulated_s=60))
+            assert scene.workload("a").image == "torch:2.8"
+
+    run(test())
+
+
 def test_the_name_of_an_ended_workload_can_be_used_again(kind: Kind) -> None:
     async def test() -> None:
         async with opened(kind) as scene:
@@ -111,6 +120,9 @@ def test_hold_and_release(kind: Kind) -> None:
             assert scene.told_state.workloads["default/a"].held
             await scene.cluster.work.change("release", "default/a")
             await scene.cluster.work.change("release", "default/a")  # once more does no harm
+            released = scene.told_state.workloads["default/a"]
+            assert released.not_before_s >= released.submitted_s > 0, "what it was held for does not count as waiting"
+            assert released.not_before_s == scene.cluster.record("default/a").workload.not_before_s
             await scene.start(start_of("a"))
             await refuses(scene.cluster.work.change("hold", "default/a"), RefusedError, "requeue")
             await refuses(scene.cluster.work.change("release", "default/a"), RefusedError, "is running and not held")

@@ -147,7 +147,7 @@ def test_ended_work_knows_where_it_ran_and_who_evicted_it(kind: Kind) -> None:
                 (3, "node-1", "gpu-0"),
             ]
             assert [each.message for each in attempts] == [
-                "stopped by the scheduler (preempt for default/urgent)",
+                "stopped by the scheduler (preempt for default/urgent, queue default)",
                 "its node node-2 is drained by root",
                 "cancelled by ann",
             ]

@@ -24,7 +24,7 @@ from tests.crash.people import People
 from tests.crash.product import Product, supervisors, wait_for_no_supervisors
 
 KILLS = 50
-SEED = 20
+SEED = int(os.environ.get("STORM_SEED", "20"))
 JOBS_A_ROUND = 4
 
 

@@ -1,7 +1,10 @@
 """A cycle's step budget: every class has a turn in the end, and what earlier cycles remember changes no count."""
 
+import random
+
 import pytest
 
+from bench.decide import mixed_shape
 from kaiwo.decide import decide
 from kaiwo.model.affinity import NodeRule
 from kaiwo.model.errors import ConfigError
@@ -10,6 +13,7 @@ from kaiwo.model.plan import encode_plan
 from kaiwo.model.policy import Policy
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod
+from kaiwo.runtime.loop.cycle_runner import CycleRunner
 from kaiwo.snapshot.cluster_state import ClusterState
 from tests.worlds import World
 
@@ -41,6 +45,24 @@ def test_what_the_budget_did_not_reach_goes_first_however_often_something_is_fre
         if world.is_running("possible"):
             break
     assert world.is_running("possible")
+
+
+@pytest.mark.parametrize("seed", [0, 2])
+def test_classes_that_a_batch_finds_stuck_are_not_tried_for_ever(seed: int) -> None:
+    """A batch that was put back had used up the budget, and every later cycle did the same again."""
+    draw, world = random.Random(seed), World(nodes=5, policy=Policy(steps=100))
+    scheduler = CycleRunner(None, world.policy, is_budget_fixed=True)
+    scheduler.state = world.state  # what it starts stays assumed: nothing is stopped for other queues
+    for number in range(50):
+        world.queue(f"team-{number:03}")
+    shapes = [mixed_shape(number) for number in range(50)]
+    for number in range(400):
+        shape = draw.choice(shapes)
+        world.submit(f"w{number:03}", request=shape, queue=f"team-{draw.randrange(50):03}", submitted_s=number)
+    cycles = 0
+    while scheduler.cycle(now_s=10) is not None:
+        cycles += 1
+        assert cycles < 30, f"{len(world.state.backlog.to_try)} classes are still to be tried"
 
 
 def test_a_cycle_without_a_step_is_refused() -> None:

@@ -145,6 +145,18 @@ def test_gpus_that_we_cannot_ask_are_mentioned(monkeypatch: pytest.MonkeyPatch, 
     ]
 
 
+def test_without_the_driver_the_bindings_are_not_imported(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.setattr(discover_gpus, "DRIVER_LIST", str(tmp_path))
+    monkeypatch.setattr(discover_gpus, "LIBRARY", "libnot-there.so.1")
+    monkeypatch.delitem(sys.modules, "pynvml", raising=False)
+    assert discover_gpus.read_gpus() == ([], [])
+    (tmp_path / "0000:1b:00.0").mkdir()
+    assert discover_gpus.read_gpus()[1] == [
+        "there is 1 NVIDIA GPU here, but NVML does not initialise: libnot-there.so.1 is not found"
+    ]
+    assert "pynvml" not in sys.modules
+
+
 def test_a_fabric_that_is_not_ready_has_no_clique(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(discover_gpus, "FABRIC_COMPLETED", 9)
     assert read(monkeypatch, FakeNvml(1))[0].hive == ""

@@ -31,7 +31,7 @@ from kaiwo.runtime.kubernetes.extender_answers import ExtenderAnswers
 from kaiwo.runtime.kubernetes.leader_guard import LeaderGuard
 from kaiwo.runtime.kubernetes.leadership import SINGLE_REPLICA, Leadership
 from kaiwo.runtime.kubernetes.node_partitioning import KubernetesPartitioning
-from kaiwo.runtime.log import emit
+from kaiwo.runtime.log import begin_logging, emit, log_loop_error
 from kaiwo.runtime.loop.learned_run_times import RunTimeFile, RunTimes
 from kaiwo.runtime.loop.past_usage_tracker import PastUsageInQueues, PastUsageTracker
 from kaiwo.runtime.loop.performance_tracker import NodeSpeedFile, PerformanceTracker
@@ -59,6 +59,7 @@ class RunningScheduler(NamedTuple):
 def run(options: SchedulerOptions) -> None:
     """Run until Ctrl-C or SIGTERM. Running workloads continue after that."""
     with contextlib.suppress(KeyboardInterrupt, asyncio.CancelledError):
+        begin_logging(options.log_level)
         asyncio.run(_run(options))
 
 
@@ -68,6 +69,7 @@ async def scheduling(options: SchedulerOptions) -> AsyncIterator[RunningSchedule
     tls = Tls(options.tls_cert, options.tls_key)
     check_tls(tls)
     check_exposure(options.host, tls, options.insecure_http)
+    asyncio.get_running_loop().set_exception_handler(log_loop_error)
     for flag, is_given in (
         ("--webhooks", options.webhooks),
         ("--grant-keys", options.grant_keys),
@@ -85,6 +87,7 @@ async def scheduling(options: SchedulerOptions) -> AsyncIterator[RunningSchedule
         print(f"kaiwo: {problem}\nKaiwo tries again until it answers; Ctrl-C stops it.", file=sys.stderr, flush=True)
     guard = LeaderGuard(_leadership(options, access))
     cluster = KubernetesCluster(access, options.scheduler, emit, lambda: guard.leadership.left_s, options.is_guarded)
+    cluster.moves.in_namespace(options.lease_namespace)
     cluster.client.account = access.name if problem else await find_account(access)
     cluster.cache.are_users_checked = options.is_guarded or bool(options.webhooks)
     cluster.cache.placed.extended_scheduler = options.extends if options.extender_port else ""
@@ -99,7 +102,8 @@ async def scheduling(options: SchedulerOptions) -> AsyncIterator[RunningSchedule
         may_decide=guard.may_decide,
         past_use=past_use,
         run_times=run_times,
-        performance=PerformanceTracker(policy, NodeSpeedFile(options.home)),
+        # Whoever may annotate one pod may annotate all of its namespace, also those of other users.
+        performance=PerformanceTracker(policy, NodeSpeedFile(options.home), by_namespace=True),
     )
     edge = EdgePoints(plugins, loop, options.home)
     edge.attach()
@@ -119,6 +123,9 @@ async def scheduling(options: SchedulerOptions) -> AsyncIterator[RunningSchedule
         stack.push_async_callback(_cancel, [*tasks, ending])
         app, context = await _make_api(options, loop)
         context.leadership, context.edge = guard.leadership, edge
+        context.alerts.use_file(options.alerts)
+        context.series.use_exporters(options.exporters)
+        context.use_traces(options.traces)
         context.topology.plugins, context.topology.file_of = edge.calls, edge.file_of
         if options.kubernetes_tokens:
             reviews = Client(access)  # not the cluster's own client: a standby answers people, too

@@ -36,7 +36,7 @@ from kaiwo.model.errors import ConfigError
 from kaiwo.model.network.topology_source import SourceKind, TopologySource
 from kaiwo.model.node import Node
 from kaiwo.runtime.edge_points.edge_points import EdgePoints
-from kaiwo.runtime.log import emit, log_loop_error
+from kaiwo.runtime.log import begin_logging, emit, log_loop_error
 from kaiwo.runtime.loop.learned_run_times import RunTimeFile, RunTimes
 from kaiwo.runtime.loop.live_policy import LivePolicy
 from kaiwo.runtime.loop.past_usage_tracker import PastUsageFile, PastUsageTracker
@@ -53,6 +53,7 @@ from kaiwo.runtime.topology.read_source import with_inner_links
 def run(options: UpOptions) -> None:
     """Run until Ctrl-C or SIGTERM. Running workloads continue after that."""
     with contextlib.suppress(KeyboardInterrupt):
+        begin_logging(options.log_level)
         asyncio.run(_run(options))
 
 
@@ -99,12 +100,16 @@ async def running(options: UpOptions) -> AsyncIterator[Running]:
     edge.attach()
     settings = Settings(
         home=options.home, host=options.host, agent_token_file=options.agent_token_file, partitions=options.partitions,
+        keep_past_s=_retention(options).keep_s,
         **audit_limits(options),
     )  # fmt: skip
     app = make_app(loop, settings)
     context = context_of(app)
     context.topology.sources = sources
     context.edge, context.policy = edge, live_policy
+    context.alerts.use_file(options.alerts)
+    context.series.use_exporters(options.exporters)
+    context.use_traces(options.traces)
     context.topology.plugins, context.topology.file_of = edge.calls, edge.file_of
     context.record_start(partitions=options.partitions)
     scheduling = asyncio.create_task(loop.run(), name="kaiwo-loop")

@@ -169,11 +169,11 @@ def _is_at(pod: Pod, seen: Eviction) -> bool:
 
 
 def check_evictions(
-    name: str, workload: Workload | None, pods: Sequence[str], placed: Mapping[str, Pod], is_recovery: bool = False
+    name: str, workload: Workload | None, pods: Sequence[str], placed: Mapping[str, Pod], only_named: bool = False
 ) -> CheckedEvictions:
     """These pods, or all pods of the workload when it cannot continue without them.
 
-    A recovery stops only the pods that it names: the others wait for their replacements.
+    `only_named`: the others wait for the replacements of these.
     """
     events = [PodGone(name, pod) for pod in pods if pod not in placed]
     leaving = [pod for pod in pods if pod in placed and is_up(placed[pod])]
@@ -181,15 +181,16 @@ def check_evictions(
         return CheckedEvictions((), events, False)
     named = set(leaving)
     staying = [slot for slot, pod in placed.items() if slot not in named and pod.phase is not Phase.RELEASING]
-    breaks = not is_recovery and breaks_gang(workload, staying)
+    breaks = not only_named and breaks_gang(workload, staying)
     is_whole = breaks or not any(is_up(placed[slot]) for slot in staying)
     if is_whole:
         leaving = [slot for slot, pod in placed.items() if is_up(pod)]
     return CheckedEvictions(leaving, events, is_whole)
 
 
-def is_recovery(evictions: Sequence[Eviction]) -> bool:
-    return all(each.cause is EvictionCause.RECOVERY for each in evictions)
+def stops_only_named(evictions: Sequence[Eviction]) -> bool:
+    """A recovery, or a move, stops only the pods that it names, even of a gang."""
+    return all(each.cause in (EvictionCause.RECOVERY, EvictionCause.DEFRAGMENT) for each in evictions)
 
 
 def is_up(pod: Pod) -> bool:
@@ -197,11 +198,16 @@ def is_up(pod: Pod) -> bool:
     return pod.phase in (Phase.ASSUMED, Phase.RUNNING)
 
 
-def eviction_sentence(eviction: Eviction) -> str:
+def eviction_sentence(eviction: Eviction, beneficiary: Workload | None) -> str:
+    """Why it was stopped, and for whom. `beneficiary`: the workload that the eviction names, where it still exists."""
     if eviction.cause is EvictionCause.FOREIGN_BINDING:
         return "stopped by the scheduler: somebody else bound it to its node; leave nodeName and Bindings to Kaiwo"
-    beneficiary = f" for {eviction.beneficiary}" if eviction.beneficiary else ""
-    return f"stopped by the scheduler ({eviction.cause}{beneficiary})"
+    if eviction.cause is EvictionCause.DEFRAGMENT:
+        return f"moved by the scheduler{f', to make room for {eviction.beneficiary}' if eviction.beneficiary else ''}"
+    whom = f" for {eviction.beneficiary}" if eviction.beneficiary else ""
+    if beneficiary is not None:
+        whom += f"{f' of {beneficiary.user}' if beneficiary.user else ''}, queue {beneficiary.queue}"
+    return f"stopped by the scheduler ({eviction.cause}{whom})"
 
 
 def back_off_s(times: int) -> int:

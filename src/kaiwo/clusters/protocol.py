@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol
 
 from kaiwo.model.cluster_write import ClusterWrite
+from kaiwo.model.defragmentation import DefragmentationRun
 from kaiwo.model.errors import KaiwoError
 from kaiwo.model.events import Event
 from kaiwo.model.gpus.gpu import Share
@@ -55,9 +56,14 @@ class WorkControl(Protocol):
 
     Raises ConfigError, RefusedError or NotFoundError. `who` is the person for the audit log. `only_of` is the user
     whose work that person may change (None: everybody's); it is checked in the same transaction as the change, because
-    a name may be submitted again by somebody else at any moment. Kubernetes keeps these objects itself: there every
-    method refuses and names the kubectl command that does it.
+    a name may be submitted again by somebody else at any moment. Kubernetes keeps these objects itself: there settings
+    change by annotations, and what else is asked for is refused with the kubectl command that does it.
     """
+
+    actions: Sequence[Action]  # that are not refused for this kind of cluster
+
+    def changeable_fields(self, record: WorkloadRecord) -> Sequence[str]:
+        """The fields that `set_many` may change of this workload now, as people write them."""
 
     async def put(
         self,
@@ -226,6 +232,46 @@ class WallClock(Protocol):
         """
 
 
+class MoveControl(Protocol):
+    """The run of moves that people asked for. The scheduler carries it out, a few moves in each cycle."""
+
+    def current(self) -> DefragmentationRun | None:
+        """The last run, over or not."""
+
+    async def start(self, run: DefragmentationRun, who: str = "") -> DefragmentationRun:
+        """Store the run; RefusedError while another one is not over. Returns it as it was stored."""
+
+    async def abort(self, who: str = "") -> DefragmentationRun:
+        """Begin no more moves; those that were begun end. NotFoundError when nothing runs."""
+
+
+class PodUse(NamedTuple):
+    """What one running pod uses of its node. None: not known."""
+
+    cpu_milli: int | None = None
+    memory_mib: int | None = None
+
+
+class PodUses(Protocol):
+    """Measures the processors and the memory of running pods."""
+
+    async def measure(self) -> Mapping[tuple[str, str], PodUse]:
+        """By workload and pod, since the last call; pods of which nothing is known are left out."""
+
+
+class PodResizer(Protocol):
+    """Changes what a running pod asks of its node, without stopping it."""
+
+    async def resize(self, workload: str, pod: str, amounts: PodUse, why: str) -> None:
+        """RefusedError if the cluster does not allow it, or the pod is none that can be resized."""
+
+
+class Sizing(Protocol):
+    """Whoever sizes workloads puts a function here."""
+
+    sized: Callable[[Workload, int], Workload]  # a workload that is about to wait, and the number of its submission
+
+
 class Abilities(NamedTuple):
     work: WorkControl
     nodes: NodeControl
@@ -237,6 +283,10 @@ class Abilities(NamedTuple):
     confinement: Confinement | None = None
     secrets: SecretSealer | None = None
     wall_clock: WallClock | None = None
+    moves: MoveControl | None = None
+    uses: PodUses | None = None
+    resizer: PodResizer | None = None
+    sizing: Sizing | None = None
 
 
 class Cluster(Protocol):
@@ -258,6 +308,10 @@ class Cluster(Protocol):
     @property
     def left_out(self) -> int:
         """How many of its objects could not be read since the start."""
+
+    @property
+    def failed_pods(self) -> int:
+        """How many pods have failed since the start, where no records tell of it."""
 
     def now_s(self) -> int:
         """The cluster's clock in whole seconds: wall time, or virtual time."""

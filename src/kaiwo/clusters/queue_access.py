@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+from kaiwo.manifests.text.field_errors import suggest
 from kaiwo.model.amounts import memory, thousandths
 from kaiwo.model.errors import RefusedError
 from kaiwo.model.priority_cap import priority_cap
@@ -11,6 +12,27 @@ from kaiwo.model.request import Request
 from kaiwo.model.workload import Workload
 
 MAX_NAMED = 5
+
+
+def check_queue_takes_work(queues: Mapping[str, Queue], name: str, children: Iterable[str]) -> None:
+    """Raise RefusedError if there is no such queue, or if it only divides among the queues below it."""
+    if name not in queues:
+        known = sorted(queues)
+        hint = suggest(name, known) or f"; there are: {first_names(known)}"
+        raise RefusedError(f"queue {name} does not exist{hint}", "queue")
+    if names := first_names(children):
+        raise RefusedError(f"queue {name} has child queues and takes no work; use one of: {names}", "queue")
+
+
+def check_reservation_exists(reservations: Iterable[str], workload: Workload) -> None:
+    name, known = workload.reservation, sorted(reservations)
+    if name and name not in known:
+        there = f"there are: {first_names(known)}" if known else "there are none"
+        raise RefusedError(
+            f"workload {workload.name} asks for reservation {name}, which does not exist"
+            f"{suggest(name, known) or f'; {there}'}",
+            "reservation",
+        )
 
 
 def check_queue_access(queues: Mapping[str, Queue], workload: Workload, knows_user: bool = True) -> None:

@@ -3,16 +3,19 @@
 Never: reads a clock, draws a random number, does I/O, or changes the snapshot. The budget is a count of steps.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+
+import msgspec
 
 from kaiwo.decide.actions.allocate import Allocate, AllocationResult, allocate
-from kaiwo.decide.actions.make_room import MadeRoom, make_room, postpone_room
+from kaiwo.decide.actions.make_room import MadeRoom, TakenBefore, make_room, postpone_room
 from kaiwo.decide.actions.recover import recover
 from kaiwo.decide.actions.swap_for_recovery import with_swaps
 from kaiwo.decide.cycle_state import CycleInput, CycleState, earliest_s
+from kaiwo.decide.defragment.carry_out import carry_out_moves
 from kaiwo.decide.make_room.nominations import lost_nominations
 from kaiwo.decide.obstacles.find_obstacles import ObstacleFinder, with_verdicts
+from kaiwo.decide.placement.node_choices import NodeChoices
 from kaiwo.decide.placement.rank_starts import with_ranks
 from kaiwo.decide.planned_starts.keep_planned import KeptPlannedStarts, hold_lost_places, keep_planned_starts
 from kaiwo.decide.planned_starts.plan_new import plan_new_starts, set_deadlines
@@ -22,7 +25,7 @@ from kaiwo.model.policy import DEFAULT_POLICY, Policy
 from kaiwo.plugins.builtin import builtin_registry
 from kaiwo.plugins.guarded_calls import PluginFaultError
 from kaiwo.plugins.registry import ActivePlugins, Registry
-from kaiwo.snapshot.backlog import WaitingClass
+from kaiwo.snapshot.backlog import ClassKey, WaitingClass
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.snapshot import Snapshot
 
@@ -35,22 +38,28 @@ def decide(
     policy: Policy = DEFAULT_POLICY,
     plugins: Registry = BUILTIN,
     set_aside: Sequence[Note] = (),
+    choices: NodeChoices | None = None,
 ) -> Plan:
     """What to start now, and what keeps the rest waiting. Equal snapshots give equal plans, byte for byte.
 
     `set_aside`: notes of plugins that take no part from the beginning. A plugin in another process may have missed its
-    deadline, which nothing in the snapshot tells; a replay gets it from the journal.
+    deadline, which nothing in the snapshot tells; a replay gets it from the journal. `choices` gets why each node was
+    chosen; the plan does not depend on it.
     """
     state, active = snapshot.read(), plugins.active(policy)
     notes = _order_faults(state)
     for note in set_aside:
-        notes, active = (*notes, note), active.without(note.subject)
+        notes, active = (*notes, note), active.without(note.subject) if active.is_asked(note.subject) else active
     if not _to_try(state, active) and not state.backlog.pending_actions and not state.needs_cycle:
         return Plan(notes=notes)
     while True:
         try:
             cycle = CycleInput(state, policy, active, snapshot.now_s)
-            return run_cycle(cycle, CycleState(snapshot, cycle), notes)
+            cycle_state = CycleState(snapshot, cycle, choices)
+            plan = run_cycle(cycle, cycle_state, notes)
+            if choices is not None:
+                choices.settle(cycle_state.working)
+            return plan
         except PluginFaultError as fault:
             notes += (Note("plugin-set-aside", fault.plugin, fault.detail),)
             active = active.without(fault.plugin)
@@ -75,34 +84,42 @@ def run_cycle(cycle: CycleInput, cycle_state: CycleState, notes: tuple[Note, ...
     planned = keep_planned_starts(cycle, cycle_state, reserved.evictions)
     evicted = (*recovery.evictions, *reserved.evictions, *planned.evictions)
 
-    # 5. Choose the classes worth a try, in groups: those that the last cycle's budget did not reach come first.
+    # 5. Go on with a defragmentation run, if there is one.
+    moved = carry_out_moves(cycle, cycle_state, is_busy=bool(evicted or planned.starts or recovery.nominations))
+    evicted = (*evicted, *moved.evictions)
+    if moved.nominations:  # no turn starts elsewhere what has its place now
+        planned = planned._replace(started=planned.started | {each.workload for each in moved.nominations})
+
+    # 6. Choose the classes worth a try, in groups: those that the last cycle's budget did not reach come first.
     groups = _groups_to_try(cycle, planned)
 
-    # 6. Start what fits around planned starts.
+    # 7. Start what fits around planned starts.
     placed = allocate(cycle, cycle_state, groups, planned, evicted)
 
     hold_lost_places(cycle_state, planned, +1)
 
-    # 7. Reclaim, preempt, consolidate and stop stale gangs, as the policy orders them.
+    # 8. Reclaim, preempt, consolidate and stop stale gangs, as the policy orders them.
     cycle_state.budget.limit = cycle.policy.steps
     if any(placed.unreached) and not has_pending_room:
         room = postpone_room(cycle, placed)
     else:
-        given_up = (*lost.pods, *reserved.given_up)
-        room = make_room(cycle, cycle_state, placed, planned.masks, evicted, given_up)
+        given_up = (*lost.pods, *reserved.given_up, *moved.given_up)
+        taken = TakenBefore(evicted, moved.nominations, given_up)
+        room = make_room(cycle, cycle_state, placed, planned.masks, taken)
 
-    # 8. Plan starts of large workloads that still wait, and give backfilled work a deadline.
-    nominations = (*recovery.nominations, *placed.nominations, *room.nominations)
+    # 9. Plan starts of large workloads that still wait, and give backfilled work a deadline.
+    nominations = (*recovery.nominations, *moved.nominations, *placed.nominations, *room.nominations)
     evictions = (*evicted, *room.evictions)
+    served = room.served | {each.workload for each in moved.nominations}
     starts, move_s = set_deadlines(cycle, placed.starts, nominations, planned)
-    fresh = plan_new_starts(cycle, cycle_state, planned.kept, placed.starts, room.served, evictions)
+    fresh = plan_new_starts(cycle, cycle_state, planned.kept, placed.starts, served, evictions)
 
     hold_lost_places(cycle_state, planned, -1)
 
-    # 9. Find what keeps the rest waiting.
+    # 10. Find what keeps the rest waiting.
     waits = _changed_waits(cycle, cycle_state, placed, room)
 
-    # 10. Put it all into one plan.
+    # 11. Put it all into one plan.
     before, now = cycle.state.planned_starts, fresh.planned
     unreached = [found for group in placed.unreached for found in group]
     if unreached:
@@ -116,9 +133,11 @@ def run_cycle(cycle: CycleInput, cycle_state: CycleState, notes: tuple[Note, ...
         first=tuple(sorted(found.key for found in placed.unreached[0])) if len(placed.unreached) > 1 else (),
         unclaimed=tuple(sorted(room.unreached)),
         look_again_s=earliest_s(
-            *(step.look_again_s for step in (lost, recovery, reserved, planned, room, fresh)), move_s
+            *(step.look_again_s for step in (lost, recovery, reserved, planned, moved, room, fresh)), move_s
         ),
-        given_up=tuple(dict.fromkeys((*lost.pods, *reserved.given_up, *placed.given_up, *room.given_up))),
+        given_up=tuple(
+            dict.fromkeys((*lost.pods, *reserved.given_up, *moved.given_up, *placed.given_up, *room.given_up))
+        ),
         reserved=reserved.picked,
         promises=tuple(start for name, start in sorted(now.items()) if start != before.get(name)),
         unpromised=tuple(sorted({name for name in planned.dropped if name not in now})),
@@ -131,11 +150,12 @@ def run_cycle(cycle: CycleInput, cycle_state: CycleState, notes: tuple[Note, ...
         recoveries=with_swaps(recovery.recoveries, room.recoveries),
         recovered=recovery.recovered,
         bad_nodes=recovery.bad_nodes,
+        move_steps=moved.progress,
+        moves_over=moved.over,
     )
 
 
-@dataclass(frozen=True, slots=True)
-class TrialOutcome:
+class TrialOutcome(msgspec.Struct, frozen=True):
     """Whether a cycle would start one workload, and all that it starts until then."""
 
     is_started: bool
@@ -144,21 +164,28 @@ class TrialOutcome:
 
 
 def outcome_of(
-    snapshot: Snapshot, name: str, policy: Policy = DEFAULT_POLICY, plugins: Registry = BUILTIN
+    snapshot: Snapshot,
+    name: str,
+    policy: Policy = DEFAULT_POLICY,
+    plugins: Registry = BUILTIN,
+    barred: Collection[ClassKey] = (),
 ) -> TrialOutcome:
-    """Run the steps of `decide` only until one workload has had its turn or can no longer start."""
+    """Run the steps of `decide` only until one workload has had its turn or can no longer start.
+
+    `barred`: classes that certainly get no turn, since their queues have too little left for them.
+    """
     active = plugins.active(policy)
     while True:
         try:
             cycle = CycleInput(snapshot.read(), policy, active, snapshot.now_s)
             if name in cycle.state.backlog.gated:  # its queue is not for it, for instance
                 return TrialOutcome(False, False, ())
-            return _run_until(cycle, CycleState(snapshot, cycle), name)
+            return _run_until(cycle, CycleState(snapshot, cycle), name, barred)
         except PluginFaultError as fault:
             active = active.without(fault.plugin)
 
 
-def _run_until(cycle: CycleInput, cycle_state: CycleState, name: str) -> TrialOutcome:
+def _run_until(cycle: CycleInput, cycle_state: CycleState, name: str, barred: Collection[ClassKey]) -> TrialOutcome:
     reserved = apply_reservations(cycle, cycle_state)
     planned = keep_planned_starts(cycle, cycle_state, reserved.evictions)
     turns_of = Allocate(cycle, cycle_state, planned, (*reserved.evictions, *planned.evictions))
@@ -171,7 +198,7 @@ def _run_until(cycle: CycleInput, cycle_state: CycleState, name: str) -> TrialOu
         seen = len(turns_of.starts)
         return is_started or target.key in turns_of.stuck.by_key or not turns_of.could_fit(target, name)
 
-    for group in _groups_to_try(cycle, planned):
+    for group in _groups_to_try(cycle, planned, barred):
         turns, _ = turns_of.line_up(group, always=target)
         turns_of.run(turns, is_over)
         if is_over():
@@ -181,14 +208,16 @@ def _run_until(cycle: CycleInput, cycle_state: CycleState, name: str) -> TrialOu
     return TrialOutcome(is_started, is_started or turns_of.could_fit(target, name), starts)
 
 
-def _to_try(state: ClusterState, active: ActivePlugins) -> list[WaitingClass]:
-    return state.backlog.classes_to_try(all_classes=state.rules_digest != active.rules)
+def _to_try(state: ClusterState, active: ActivePlugins, barred: Collection[ClassKey] = ()) -> list[WaitingClass]:
+    return state.backlog.classes_to_try(state.rules_digest != active.rules, barred)
 
 
-def _groups_to_try(cycle: CycleInput, planned: KeptPlannedStarts) -> list[list[WaitingClass]]:
+def _groups_to_try(
+    cycle: CycleInput, planned: KeptPlannedStarts, barred: Collection[ClassKey] = ()
+) -> list[list[WaitingClass]]:
     """What the last cycle's budget did not reach comes first, so that every class gets a turn, however often something
     is freed."""
-    candidates = list(dict.fromkeys((*_to_try(cycle.state, cycle.plugins), *planned.due)))
+    candidates = list(dict.fromkeys((*_to_try(cycle.state, cycle.plugins, barred), *planned.due)))
     resumed = cycle.state.backlog.resumed
     if not resumed:
         return [candidates]

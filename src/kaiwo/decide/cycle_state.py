@@ -4,9 +4,11 @@ The budget counts steps that depend on the snapshot alone, never on what earlier
 without those caches and must spend the same.
 """
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
+import msgspec
+
+from kaiwo.decide.placement.node_choices import NodeChoices
 from kaiwo.decide.placement.node_fit import CapacityMask, pods_in_pools
 from kaiwo.decide.placement.place_pods import Placed, Placer
 from kaiwo.decide.placement.place_workload import Placement
@@ -21,15 +23,14 @@ from kaiwo.plugins.registry import ActivePlugins
 from kaiwo.snapshot.backlog import RoleNeeds, WaitingClass, needs_of_each_choice
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.snapshot import Snapshot
-from kaiwo.snapshot.working_copy import WorkingCopy
+from kaiwo.snapshot.working_copy import WorkingCopy, start_view
 
 NODES_PER_STEP = 256  # examining this many nodes for a new shape costs about as much as placing a pod
 
 PodKey: TypeAlias = tuple[str, str]  # the workload and the pod
 
 
-@dataclass(frozen=True, slots=True)
-class CycleInput:
+class CycleInput(msgspec.Struct, frozen=True):
     """What a cycle decides about; never changed."""
 
     state: ClusterState
@@ -53,9 +54,12 @@ class StepBudget:
 class CycleState:
     """What changes while a cycle tries. What it decides is returned by each step, and not kept here."""
 
-    def __init__(self, snapshot: Snapshot, cycle: CycleInput) -> None:
-        self.working = WorkingCopy(snapshot)
-        self.scores = ShapeScores(cycle.state, WorkingCopy(snapshot).view, self.working, cycle.plugins)
+    def __init__(self, snapshot: Snapshot, cycle: CycleInput, choices: NodeChoices | None = None) -> None:
+        self.snapshot, self.working = snapshot, WorkingCopy(snapshot)
+        self.scores = ShapeScores(cycle.state, start_view(snapshot), self.working, cycle.plugins)
+        if choices is not None:
+            choices.clear()
+            self.scores.choices = choices
         self.placer = Placer(self.working, self.scores, cycle.plugins, cycle.policy)
         self.charges = ClassCharges(cycle.state, self.working)
         self.budget = StepBudget(cycle.policy.steps)
@@ -91,7 +95,12 @@ def nominate(state: ClusterState, workload: Workload, placement: Placement) -> l
     for start in placement.starts:
         if start.pod not in known:
             found.append(nomination_of(workload.name, start.pod, start, role_of(workload, start.pod).request))
-    return found
+    return found + places_of_followers(workload.name, placement)
+
+
+def places_of_followers(workload: str, placement: Placement) -> list[Nomination]:
+    """Kept for pods that are made only when their leader runs: nothing else gets their room meanwhile."""
+    return [nomination_of(workload, each.pod, each.place, each.want) for each in placement.followers]
 
 
 def nomination_of(workload: str, pod: str, place: Start | Placed, amounts: Request | Pod) -> Nomination:

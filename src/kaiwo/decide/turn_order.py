@@ -58,7 +58,7 @@ class Lane:
         if len(heads) == 1:
             return len(waiters) - position
         others = heads[1][0] if len(heads) == 2 else min(heads[1][0], heads[2][0])
-        if position + 1 >= len(waiters) or waiters.at(position + 1) > others:
+        if waiters.is_last_before(position, others):
             return 1  # the usual case where kinds are mixed: no search is needed
         return waiters.ahead_of(others) - position
 
@@ -143,9 +143,9 @@ class Turns(Generic[L]):
         """The queue took its turn: reorder it and all above it, or drop it when it has no work left."""
         row, lane = self.row, self.lane
         is_left = bool(lane)
-        if is_left and self._left == 1:
-            return
         if is_left:
+            if self._left == 1:
+                return
             self._next[row] = self._next_of(lane)
         else:
             self._left -= 1

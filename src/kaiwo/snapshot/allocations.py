@@ -80,7 +80,8 @@ def pod_changed(state: "ClusterState", event: PodChanged) -> None:
         charge(state, workload, pod, +1)
         if before is None or before.phase in RELEASING_PHASES or pod.phase in RELEASING_PHASES:
             state.to_requeue[pod.workload] = None
-    state.is_cycle_due = state.is_cycle_due or pod.workload in state.failures.recoveries
+    is_watched = pod.workload in state.failures.recoveries or state.defragmentation.concerns(pod.workload)
+    state.is_cycle_due = state.is_cycle_due or is_watched
     is_leaving = pod.phase is Phase.RELEASING
     (state.releasing.add if is_leaving else state.releasing.discard)((pod.workload, pod.name))
     if before is not None and not is_same:
@@ -99,7 +100,8 @@ def pod_gone(state: "ClusterState", event: PodGone) -> None:
         state.preemptible.count(workload, -1)
     _release(state, "pod", pod)
     _charge_apart(state, pod, -1)
-    state.is_cycle_due = state.is_cycle_due or bool(state.failures.recoveries)  # what it held may be a place for them
+    # What it held may be a place for those that recover or move.
+    state.is_cycle_due = state.is_cycle_due or bool(state.failures.recoveries) or state.defragmentation.is_live
     state.retry_all_classes()
     if workload is not None:
         charge(state, workload, pod, -1)

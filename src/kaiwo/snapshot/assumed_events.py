@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from kaiwo.model.events import (
+    DefragmentationChanged,
+    DefragmentationStepChanged,
     Event,
     NominationChanged,
     NominationGone,
@@ -19,7 +21,7 @@ from kaiwo.model.events import (
 from kaiwo.model.plan import Plan, Start
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Phase, Pod, role_of
-from kaiwo.snapshot.eviction_history import queue_path_of, stops_of_plan
+from kaiwo.snapshot.evictions.eviction_history import queue_path_of, stops_of_plan
 
 if TYPE_CHECKING:
     from kaiwo.snapshot.cluster_state import ClusterState
@@ -46,6 +48,10 @@ def assume(state: "ClusterState", plan: Plan, now_s: int) -> tuple[Event, ...]:
     events.extend(PlannedStartChanged(planned) for planned in plan.promises)
     events.extend(RecoveryGone(name) for name in plan.recovered)
     events.extend(RecoveryChanged(recovery) for recovery in plan.recoveries)
+    events.extend(map(DefragmentationStepChanged, plan.move_steps))
+    run = state.defragmentation.run
+    if run is not None and run.name == plan.moves_over:
+        events.append(DefragmentationChanged(run.ended(now_s)))
     return tuple(events)
 
 

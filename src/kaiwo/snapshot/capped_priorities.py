@@ -3,7 +3,7 @@
 In:    workloads as they were submitted.   Out: the same with the priority that counts; what was asked for is kept.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
@@ -31,6 +31,11 @@ class CappedPriorities:
         """The workload as it was submitted."""
         asked = self._asked.get(workload.name)
         return workload if asked is None else replace(workload, priority=asked)
+
+    def all_as_asked(self, workloads: Mapping[str, Workload]) -> Iterable[Workload]:
+        """All of them as they were submitted, by name."""
+        found = map(workloads.__getitem__, sorted(workloads))
+        return map(self.as_asked, found) if self._asked else found
 
     def forget(self, workload: str) -> None:
         self._asked.pop(workload, None)

@@ -4,7 +4,7 @@ In:    events, in any order between objects.   Out: a Snapshot for one cycle.
 Never: reads a clock. The same objects give the same state, whatever the order in which they arrived.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -13,7 +13,10 @@ from msgspec.structs import replace
 
 from kaiwo.model.events import (
     ClockMoved,
+    DefragmentationChanged,
+    DefragmentationStepChanged,
     Event,
+    GpuLoadsMeasured,
     NodeChanged,
     NodeFailuresSeen,
     NodeGone,
@@ -48,49 +51,57 @@ from kaiwo.model.network.port import NetworkPort
 from kaiwo.model.network.topology import Topology
 from kaiwo.model.node import Node
 from kaiwo.model.plan import DomainChoice, Nomination, Plan
-from kaiwo.model.planned_start import PlannedStart, expected_run_s
-from kaiwo.model.queue import Queue, queue_path, queue_that_refuses
+from kaiwo.model.planned_start import PlannedStart
+from kaiwo.model.queue import Queue, queue_path
 from kaiwo.model.request import Request
 from kaiwo.model.request_mix import RequestPrices
-from kaiwo.model.workload import Pod, Role, Workload, differs_only_in_checkpoint, pod_name
+from kaiwo.model.workload import Pod, Role, Workload, pod_name
 from kaiwo.snapshot.allocations import (
     PreemptibleWork,
-    allocations_of,
-    charge,
-    count_as_tenant,
     nomination_changed,
     nomination_gone,
     pod_changed,
     pod_gone,
 )
 from kaiwo.snapshot.backlog import Backlog, OrderFault, OrderKeys, RoleNeed, RoleNeeds, WorkloadOrder, with_required
-from kaiwo.snapshot.capped_priorities import CappedPriorities, may_change_caps
+from kaiwo.snapshot.capped_priorities import CappedPriorities
 from kaiwo.snapshot.eligibility import gate_obstacles, is_impossible
-from kaiwo.snapshot.eviction_history import record_stop, recorded_stops
+from kaiwo.snapshot.evictions.defragmentation_run import (
+    DefragmentationStatus,
+    defragmentation_changed,
+    defragmentation_step_changed,
+)
+from kaiwo.snapshot.evictions.eviction_history import record_stop, recorded_stops
 from kaiwo.snapshot.failed_places import FailedPlaces, end_rests, recovery_changed, recovery_gone
 from kaiwo.snapshot.gpu_model_usage import usage_by_model
+from kaiwo.snapshot.learned.gpu_loads import gpu_loads_event, gpu_loads_measured
 from kaiwo.snapshot.learned.measured_speeds import (
     MeasuredSpeeds,
     end_slow_times,
     node_speeds_measured,
     progress_reported,
-    with_slow_time,
 )
 from kaiwo.snapshot.learned.node_failures import NodeFailures
-from kaiwo.snapshot.learned.seen_requests import SeenRequests
-from kaiwo.snapshot.network.domain_access import AccessRules, domain_access_changed, queues_of_access_changed
+from kaiwo.snapshot.learned.seen_requests import SeenRequests, prices_changed, request_mix_changed
+from kaiwo.snapshot.network.domain_access import AccessRules
 from kaiwo.snapshot.network.measured_ports import live_topology, ports_event, ports_measured
 from kaiwo.snapshot.node_table import Allocation, EditableNodeTable
+from kaiwo.snapshot.patches.nodes import node_changed, node_failures_seen, node_gone
+from kaiwo.snapshot.patches.queues import past_usage_changed, queue_changed, queue_gone
+from kaiwo.snapshot.patches.topologies import topology_changed, topology_gone
+from kaiwo.snapshot.patches.workloads import (
+    planned_start_changed,
+    planned_start_gone,
+    workload_changed,
+    workload_gone,
+)
 from kaiwo.snapshot.pod_affinity_counts import AffinityCounts
 from kaiwo.snapshot.queue_table import EditableQueueTable, ResourceVector
-from kaiwo.snapshot.reserved_devices import ReservationIndex
+from kaiwo.snapshot.reserved_devices import ReservationIndex, reservation_changed, reservation_gone
 from kaiwo.snapshot.shared_devices import SharedDevices
 from kaiwo.snapshot.sharing_rules import (
     SharingRules,
-    rules_of_node_changed,
     rules_of_policy_changed,
-    rules_of_queue_changed,
-    rules_of_workload_changed,
     tenant_of,
 )
 from kaiwo.snapshot.snapshot import Snapshot
@@ -130,6 +141,7 @@ class ClusterState:
         self.past_usage: PastUsageChanged | None = None
         self.seen_requests, self.node_failures = SeenRequests(), NodeFailures()
         self.ports: dict[str, tuple[NetworkPort, ...]] = {}  # by node: what its agent measured
+        self.gpu_loads: dict[str, dict[str, int]] = {}  # by node and GPU: how busy it is, as agents measure it
         self.speeds = MeasuredSpeeds()  # how fast work runs on each node, as it reports
         self.prices: RequestPrices | None = None  # None: too little was seen, or there is nothing to protect
         self.last_stop: dict[str, StoppedForOthers] = {}  # by workload
@@ -144,6 +156,7 @@ class ClusterState:
         self.domain_access = AccessRules()  # who may use which domains of the network
         self.has_queue_strategies = False  # some queue says how nodes and devices are chosen
         self.failures = FailedPlaces()  # what does not work, and who lost pods there
+        self.defragmentation = DefragmentationStatus()
         self.expiring: dict[str, int] = {}  # by workload: when its allocation expires
         self.ended_expired: set[str] = set()  # of those, the workloads that a plan has ended
         self.is_cycle_due = False  # see needs_cycle
@@ -192,7 +205,7 @@ class ClusterState:
             self.look_again_s = 0
             self.retry_all_classes()
             # Even where nothing waits, the place of a lost gang member is given up when its time is over.
-            self.is_cycle_due = self.is_cycle_due or bool(self.lost_places)
+            self.is_cycle_due = self.is_cycle_due or bool(self.lost_places) or self.defragmentation.is_live
         if self.failures.resting:
             end_slow_times(self, now_s)
             end_rests(self, now_s)
@@ -234,7 +247,7 @@ class ClusterState:
             *(NodeChanged(self.node_objects[name]) for name in sorted(self.node_objects)),
             *(TopologyChanged(self.topology_objects[name]) for name in sorted(self.topology_objects)),
             *(ReservationChanged(found) for _, found in sorted(self.reservations.objects.items())),
-            *(WorkloadChanged(self.priorities.as_asked(self.workloads[name])) for name in sorted(self.workloads)),
+            *map(WorkloadChanged, self.priorities.all_as_asked(self.workloads)),
             *(PodChanged(pods[name]) for _, pods in sorted(self.pods.items()) for name in sorted(pods)),
             *(NominationChanged(kept[pod]) for _, kept in sorted(self.nominations.items()) for pod in sorted(kept)),
             *(PlannedStartChanged(planned) for _, planned in sorted(self.planned_starts.items())),
@@ -244,10 +257,12 @@ class ClusterState:
             *self.node_failures.as_events(),
             *self.speeds.events(),
             *ports_event(self),
+            *gpu_loads_event(self),
             *([PricesChanged(self.prices)] if self.prices is not None else ()),
             *(refused for _, refused in sorted(self.refused_starts.items())),
             *([PoolsChanged(self.pools)] if self.pools else ()),
             *self.failures.events(),
+            *self.defragmentation.events(),
             *([SharingRulesInUse(rules.everywhere, rules.in_use)] if (rules := self.sharing).in_use else ()),
         )
 
@@ -263,7 +278,7 @@ class ClusterState:
         for name in (
             "node_objects", "queue_objects", "topology_objects", "domain_choices", "workloads", "used",
             "non_preemptible", "pods", "allocations_on", "nominations", "last_stop", "recent_stops",
-            "planned_starts", "expiring", "refused_starts", "pools", "ports",
+            "planned_starts", "expiring", "refused_starts", "pools", "ports", "gpu_loads",
         ):  # fmt: skip
             setattr(other, name, dict(getattr(self, name)))
         other._shared_with_original = {
@@ -278,58 +293,10 @@ class ClusterState:
         other.node_failures, other.speeds = self.node_failures.copy(), self.speeds.copy()
         other.sharing, other.domain_access = self.sharing.copy(), self.domain_access.copy()
         other.preemptible = self.preemptible.copy()
-        other.failures = self.failures.copy()
+        other.failures, other.defragmentation = self.failures.copy(), self.defragmentation.copy()
         other.started_overdue = set(self.started_overdue)
         other.caches = {key: dict(value) for key, value in self.caches.items()}
         return other
-
-    def _node_changed(self, event: NodeChanged) -> None:
-        node = with_slow_time(self, event.node)
-        if self.node_failures.note(self.node_objects.get(node.name), node, len(self.node_objects)):
-            self.caches.clear()  # scores of all nodes: what is normal has changed
-        self.is_cycle_due = self.is_cycle_due or self.failures.has_news(node, self.node_objects.get(node.name))
-        for name in self.failures.node_changed(node):
-            self.to_requeue[name] = None  # it may not use the same nodes as before
-        self.node_objects[node.name] = node
-        self.queues_stale = self.queues_stale or bool(self.queues.models)  # its GPU models may have changed
-        self.reservations.forget_positions()
-        self.retry_all_classes()
-        rules_of_node_changed(self, node)
-        if self.nodes_stale or not self.nodes.has_room_for(node):
-            self.nodes_stale = True
-            return
-        domains = self.nodes.topologies.version
-        self.nodes.write_node(
-            node, self.allocations_on.get(node.name, {}).values(), self.version, partial(tenant_of, self)
-        )
-        if self.nodes.topologies.version != domains:
-            self.caches.clear()  # places that were computed for the domains of before
-        self.backlog.recheck_impossible()
-
-    def _node_gone(self, event: NodeGone) -> None:
-        for name in self.failures.node_gone(event):
-            self.to_requeue[name] = None
-        self.is_cycle_due = self.is_cycle_due or bool(event.since_s)
-        if self.node_objects.pop(event.name, None) is not None:
-            self.nodes_stale = True
-            self.queues_stale = self.queues_stale or bool(self.queues.models)
-            self.retry_all_classes()  # nothing is freed, but obstacles name nodes
-
-    def _topology_changed(self, event: TopologyChanged) -> None:
-        if self.topology_objects.get(event.topology.name) != event.topology:
-            self.topology_objects[event.topology.name] = event.topology
-            is_cut = self.failures.topology_changed(event.topology.name, event.topology)
-            self.is_cycle_due = self.is_cycle_due or is_cut
-            self.topologies_stale.add(event.topology.name)
-            self.retry_all_classes()
-            domain_access_changed(self)
-
-    def _topology_gone(self, event: TopologyGone) -> None:
-        if self.topology_objects.pop(event.name, None) is not None:
-            self.failures.topology_changed(event.name, None)
-            self.topologies_stale.add(event.name)
-            self.retry_all_classes()
-            domain_access_changed(self)
 
     def refresh_tables(self) -> None:
         """Rebuild the tables when the set of nodes or queues changed."""
@@ -365,133 +332,9 @@ class ClusterState:
         if self.backlog.unchecked:
             self.backlog.check_impossible(partial(is_impossible, self.nodes, self.queues, self.backlog.shapes))
 
-    def _queue_changed(self, event: QueueChanged) -> None:
-        before = self.queue_objects.get(event.queue.name)
-        self.queue_objects[event.queue.name] = event.queue
-        self._rules_changed(before, event.queue)
-        rules_of_queue_changed(self, before, event.queue)
-        self._strategies_changed(before, event.queue)
-        queues_of_access_changed(self, before, event.queue)
-        self.queues_stale = True
-        self.reservations.forget_queue_paths()
-        self.retry_all_classes()
-
-    def _queue_gone(self, event: QueueGone) -> None:
-        if (gone := self.queue_objects.pop(event.name, None)) is not None:
-            self._rules_changed(gone, None)
-            rules_of_queue_changed(self, gone, None)
-            self._strategies_changed(gone, None)
-            queues_of_access_changed(self, gone, None)
-            self.queues_stale = True
-            self.reservations.forget_queue_paths()
-            self.retry_all_classes()
-
-    def _rules_changed(self, before: Queue | None, after: Queue | None) -> None:
-        """Apply changed rules of a queue, which hold for those below it, too: whose work it takes, the top priority."""
-        old, new = ((each.namespaces, each.users, each.parent) if each else ((), (), "") for each in (before, after))
-        has_other_caps = may_change_caps(before, after, self.queue_objects)
-        queue = after or before
-        self.priorities.forget_queues()
-        if queue is None or (old == new and not has_other_caps):
-            return
-        above = {name: found.parent for name, found in self.queue_objects.items()}
-        affected = {name for name in {*above, queue.name} if queue.name in _path(name, above)}
-        if has_other_caps:
-            for workload in [each for each in self.workloads.values() if each.queue in affected]:
-                asked = self.priorities.as_asked(workload)
-                if self.priorities.capped(asked, self.queue_objects) != workload:
-                    self._workload_changed(WorkloadChanged(asked))
-        if old == new:
-            return
-        for name in (*self.backlog.queued_names(), *self.backlog.gated):
-            workload = self.workloads[name]
-            if workload.queue not in affected:
-                continue
-            if name in self.backlog.gated or queue_that_refuses(self.queue_objects, workload) is not None:
-                self.to_requeue[name] = None
-                self.is_cycle_due = self.is_cycle_due or name in self.planned_starts
-
-    def _past_usage_changed(self, event: PastUsageChanged) -> None:
-        self.past_usage = event
-        self.retry_all_classes()  # shares have changed
-
-    def _request_mix_changed(self, event: RequestMixChanged) -> None:
-        self.seen_requests.replace(event)
-
-    def _node_failures_seen(self, event: NodeFailuresSeen) -> None:
-        self.node_failures.weights = dict(event.weights)
-        self.caches.clear()
-
-    def _prices_changed(self, event: PricesChanged) -> None:
-        self.prices = event.prices
-        self.caches.clear()  # scores at the prices of before
-
-    def _workload_changed(self, event: WorkloadChanged) -> None:
-        workload = self.priorities.capped(event.workload, self.queue_objects)
-        before = self.workloads.get(workload.name)
-        if before is not None and differs_only_in_checkpoint(before, workload):
-            self.workloads[workload.name] = workload  # frequent, and nothing else can start because of it
-            return
-        if before is None or (before.queue, before.preemptible) != (workload.queue, workload.preemptible):
-            for held in allocations_of(self, workload.name):
-                if before is not None:
-                    charge(self, before, held, -1)
-                    self.retry_all_classes()
-                charge(self, workload, held, +1)
-        if before is not None and workload.name in self.pods and expected_run_s(before) != expected_run_s(workload):
-            self._touch_nodes_of(workload.name)
-        if before is not None and 0 <= before.may_go != workload.may_go and not 0 <= workload.may_go < before.may_go:
-            self.retry_all_classes()  # a disruption budget allows more evictions
-        if before is not None and workload.name in self.pods and workload.priority < before.priority:
-            self.retry_all_classes()  # others may outrank it now
-        has_other_demand = before is not None and (before.roles, before.queue) != (workload.roles, workload.queue)
-        if has_other_demand and self._limits_other_queues(workload.name):
-            self.retry_all_classes()
-        if before is None:
-            self.seen_requests.add(workload)
-        rules_of_workload_changed(self, workload)
-        if self.sharing.in_use:
-            count_as_tenant(self, workload.name, before, workload)
-        if workload.name in self.pods:
-            self.preemptible.count(before, -1)
-            self.preemptible.count(workload, +1)
-        self.workloads[workload.name] = workload
-        if workload.expires_s or workload.name in self.expiring:
-            self._set_expiry(workload.name, workload.expires_s)
-        if workload.held and workload.name in self.planned_starts:
-            self.is_cycle_due = True  # a cycle must withdraw the planned start
-        (self.below_minimum.add if workload.broken_since_s else self.below_minimum.discard)(workload.name)
-        self.to_requeue[workload.name] = None
-
-    def _workload_gone(self, event: WorkloadGone) -> None:
-        workload = self.workloads.pop(event.name, None)
-        if workload is None:
-            return
-        self.domain_choices.pop(event.name, None)
-        if event.name in self.pods:
-            self.preemptible.count(workload, -1)
-        self.failures.recoveries.pop(event.name, None)
-        self.speeds.forget_workload(event.name)
-        if self._limits_other_queues(event.name):
-            self.retry_all_classes()
-        self.backlog.remove(event.name)
-        self.priorities.forget(event.name)
-        self.below_minimum.discard(event.name)
-        self.last_stop.pop(event.name, None)
-        self.started_overdue.discard(event.name)
-        self.refused_starts.pop(event.name, None)
-        self._set_expiry(event.name, 0)
-        self._planned_start_gone(PlannedStartGone(event.name))
-        for held in allocations_of(self, event.name):
-            charge(self, workload, held, -1)
-            self.retry_all_classes()
-        count_as_tenant(self, event.name, workload, None)
-        for kept in list(self.nominations.get(event.name, {})):
-            nomination_gone(self, NominationGone(event.name, kept))
-
     def _requeue(self, name: str, now_s: int = 0) -> None:
         """Put a workload into its class, gate it, or neither when it needs nothing."""
-        limited_others = self._limits_other_queues(name)
+        limited_others = self.limits_other_queues(name)
         self.backlog.remove(name)
         workload = self.workloads.get(name)
         if workload is None:
@@ -513,7 +356,7 @@ class ClusterState:
             ):  # it may be short enough to backfill, when others of its class are not
                 self.backlog.retry(name)
 
-    def _limits_other_queues(self, name: str) -> bool:
+    def limits_other_queues(self, name: str) -> bool:
         """Its demand lowers the shares of other queues: when that ends, they may be entitled to more."""
         return self.backlog.is_queued(name) and len(self.queue_objects) > 1
 
@@ -530,10 +373,11 @@ class ClusterState:
             or self.sharing.has_limits
             or self.domain_access.in_use
             or self.has_queue_strategies
+            or workload.strategy
             or self.failures.concerns(workload.name)
         )
         for role in workload.roles:
-            present = 0 if not pods else sum(1 for i in range(role.count) if pod_name(role, i) in pods)
+            present = 0 if not pods else sum([pod_name(role, i) in pods for i in range(role.count)])
             missing = role.count - present
             if missing:
                 is_plain = not has_access and not role.request.threads_milli
@@ -559,51 +403,12 @@ class ClusterState:
         request = self.reservations.with_access(workload, request, self.queue_objects)
         request = self.sharing.with_tenant(workload, request, self.queue_objects)
         request = self.domain_access.with_closed(workload, request, self.queue_objects)
+        if workload.strategy:
+            return replace(request, strategy=workload.strategy)
         if self.has_queue_strategies:
             strategies = (queue.strategy for queue in queue_path(self.queue_objects, workload.queue) if queue.strategy)
             return replace(request, strategy=next(strategies, ""))
         return request
-
-    def _strategies_changed(self, before: Queue | None, after: Queue | None) -> None:
-        """Requests of waiting work name the strategy of their queue: a changed one makes other shapes of them."""
-        self.has_queue_strategies = any(queue.strategy for queue in self.queue_objects.values())
-        old, new = ((each.strategy, each.parent) if each else ("", "") for each in (before, after))
-        if old != new and (self.has_queue_strategies or old[0]):
-            self.to_requeue.update(dict.fromkeys((*self.backlog.queued_names(), *self.backlog.gated)))
-
-    def _set_expiry(self, name: str, at_s: int) -> None:
-        if at_s and self.expiring.get(name) != at_s:
-            self.expiring[name] = at_s
-            self.ended_expired.discard(name)
-            self.is_cycle_due = True
-        elif not at_s and self.expiring.pop(name, None) is not None:
-            self.ended_expired.discard(name)
-
-    def _planned_start_changed(self, event: PlannedStartChanged) -> None:
-        planned = event.promise
-        before = self.planned_starts.get(planned.workload)
-        self.planned_starts[planned.workload] = planned
-        if before is not None and before.places != planned.places:
-            self.retry_all_classes()  # the old place is free for others
-
-    def _planned_start_gone(self, event: PlannedStartGone) -> None:
-        gone = self.planned_starts.pop(event.workload, None)
-        if gone is not None and event.workload not in self.pods:  # else it started there
-            self.retry_all_classes()
-
-    def _touch_nodes_of(self, name: str) -> None:
-        """Their resources come free at another time now."""
-        for pod in self.pods[name].values():
-            row = self.nodes.row.get(pod.node)
-            if row is not None and not self.nodes_stale:
-                self.nodes.changed[row] = self.version
-
-    def _reservation_changed(self, event: ReservationChanged) -> None:
-        rows = self.reservations.put(event.reservation, self.nodes)
-        self.nodes.changed[rows] = self.version
-
-    def _reservation_gone(self, event: ReservationGone) -> None:
-        self.reservations.drop(event.name)
 
     def writable(self, outer: dict[str, dict[Any, Any]], key: str) -> dict[Any, Any]:
         """The inner dict, copied first if a fork shares it."""
@@ -620,40 +425,35 @@ class ClusterState:
         self.backlog.try_all = True
 
 
-def _path(queue: str, above: Mapping[str, str]) -> list[str]:
-    """A queue and all above it; a loop ends where it closes."""
-    path = [queue]
-    while (parent := above.get(path[-1])) and parent not in path:
-        path.append(parent)
-    return path
-
-
 _PATCHES: dict[type, Callable[[ClusterState, Any], None]] = {
-    NodeChanged: ClusterState._node_changed,
-    NodeGone: ClusterState._node_gone,
-    QueueChanged: ClusterState._queue_changed,
-    QueueGone: ClusterState._queue_gone,
-    WorkloadChanged: ClusterState._workload_changed,
-    WorkloadGone: ClusterState._workload_gone,
+    NodeChanged: node_changed,
+    NodeGone: node_gone,
+    QueueChanged: queue_changed,
+    QueueGone: queue_gone,
+    WorkloadChanged: workload_changed,
+    WorkloadGone: workload_gone,
+    DefragmentationChanged: defragmentation_changed,
+    DefragmentationStepChanged: defragmentation_step_changed,
     PodChanged: pod_changed,
     PodGone: pod_gone,
     NominationChanged: nomination_changed,
     NominationGone: nomination_gone,
-    PlannedStartChanged: ClusterState._planned_start_changed,
-    PlannedStartGone: ClusterState._planned_start_gone,
-    ReservationChanged: ClusterState._reservation_changed,
-    ReservationGone: ClusterState._reservation_gone,
-    PastUsageChanged: ClusterState._past_usage_changed,
-    RequestMixChanged: ClusterState._request_mix_changed,
-    PricesChanged: ClusterState._prices_changed,
-    NodeFailuresSeen: ClusterState._node_failures_seen,
+    PlannedStartChanged: planned_start_changed,
+    PlannedStartGone: planned_start_gone,
+    ReservationChanged: reservation_changed,
+    ReservationGone: reservation_gone,
+    PastUsageChanged: past_usage_changed,
+    RequestMixChanged: request_mix_changed,
+    PricesChanged: prices_changed,
+    NodeFailuresSeen: node_failures_seen,
     ProgressReported: progress_reported,
     NodeSpeedsMeasured: node_speeds_measured,
     PortsMeasured: ports_measured,
+    GpuLoadsMeasured: gpu_loads_measured,
     StoppedForOthers: record_stop,
     SharingRulesInUse: rules_of_policy_changed,
-    TopologyChanged: ClusterState._topology_changed,
-    TopologyGone: ClusterState._topology_gone,
+    TopologyChanged: topology_changed,
+    TopologyGone: topology_gone,
     RecoveryChanged: recovery_changed,
     RecoveryGone: recovery_gone,
     ClockMoved: clock_moved,

@@ -5,17 +5,21 @@ Never: reads a clock. Without reservations there is no view, and requests stay a
 """
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
 
+from kaiwo.model.events import ReservationChanged, ReservationGone
 from kaiwo.model.queue import Queue
 from kaiwo.model.request import Request
 from kaiwo.model.reservation import NEVER_S, PhysicalDevice, Reservation, ReservationPhase
 from kaiwo.model.workload import Workload
 from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows, freeze
 from kaiwo.snapshot.node_table import NodeTable
+
+if TYPE_CHECKING:
+    from kaiwo.snapshot.cluster_state import ClusterState
 
 
 class ReservationAccess(NamedTuple):
@@ -257,3 +261,12 @@ def _rows(claims: Iterable[DeviceReservation]) -> Rows:
     parts = [part for each in claims for part in (each.rows, each.whole)]
     found: Rows = np.unique(np.concatenate([np.zeros(0, np.intp), *parts]))
     return found
+
+
+def reservation_changed(state: "ClusterState", event: ReservationChanged) -> None:
+    rows = state.reservations.put(event.reservation, state.nodes)
+    state.nodes.changed[rows] = state.version
+
+
+def reservation_gone(state: "ClusterState", event: ReservationGone) -> None:
+    state.reservations.drop(event.name)

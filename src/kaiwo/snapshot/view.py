@@ -66,6 +66,7 @@ class View(ReadOnly):
     node_failures: Mapping[str, int]  # by node: weights, see snapshot.learned.node_failures
     node_speeds: Mapping[str, NodeSpeed]  # by node of which something was measured: see model.performance
     measured_ports: Mapping[str, tuple[NetworkPort, ...]]  # by node, as agents report them
+    gpu_loads: Mapping[str, Mapping[str, int]]  # by node and GPU: see snapshot.learned.gpu_loads
     prices: RequestPrices | None  # what the mix of requests makes of free GPUs; None: unknown
     pools: Mapping[str, int]  # extended resources that are counted over all nodes together
     _state: ClusterState
@@ -74,6 +75,7 @@ class View(ReadOnly):
     _gathered: tuple[Rows, int, NodeAmounts] | None
     _touched: tuple[int, dict[int, Rows]]  # see `touched_since`
     has_own_amounts = False  # True: `of` gives other amounts than `free` and `gpus`
+    is_start = False  # True: it is as of the start of a cycle, and nothing changes it
 
     def __init__(self, values: dict[str, Any]) -> None:
         super().__init__(values)
@@ -123,6 +125,14 @@ class View(ReadOnly):
             rows = known[version] = self.all_rows if len(rows) == len(self.all_rows) else rows
         return rows
 
+    def at(self, row: int) -> Rows:
+        """One node as an array of rows, for which `of` copies nothing."""
+        nodes = self.all_rows[row : row + 1]
+        if not self.has_own_amounts:
+            amounts = NodeAmounts(self.free[row : row + 1], self.gpus[row : row + 1])
+            self.__dict__["_gathered"] = (nodes, self.clock, amounts)
+        return nodes
+
     def of(self, nodes: Rows) -> NodeAmounts:
         """`free` and `gpus` of these nodes, gathered once for all callers with the same array."""
         last = self._gathered
@@ -138,7 +148,7 @@ class View(ReadOnly):
     def with_amounts(self, nodes: Rows, free: IntArray, gpus: IntArray, tenants: TenantCounts | None = None) -> "View":
         """A view with these amounts for these nodes; a node may be in several rows."""
         other = View(self.__dict__)
-        other.__dict__["has_own_amounts"] = True
+        other.__dict__.update(has_own_amounts=True, is_start=False)
         other.__dict__["_gathered"] = (nodes, self.clock, NodeAmounts(read_only(free), read_only(gpus)))
         if tenants is not None:
             other.__dict__["tenants"] = tenants
@@ -148,7 +158,7 @@ class View(ReadOnly):
         """A view with other queues, and with the usage in their table."""
         other = View(self.__dict__)
         used, fixed = queues.all_used, queues.all_non_preemptible
-        other.__dict__.update(queues=queues, all_used=used, all_non_preemptible=fixed)
+        other.__dict__.update(queues=queues, all_used=used, all_non_preemptible=fixed, is_start=False)
         return other
 
     def milli_by_model(self, node: str, devices: Sequence[Share]) -> tuple[int, ...]:

@@ -48,23 +48,9 @@ class WorkingCopy:
         self.affinity_counts = WorkingAffinityCounts(state.affinity_counts, nodes)
         self._releasing = [state.pods[workload][pod] for workload, pod in sorted(state.releasing)]
         amounts = (nodes.free.copy(), nodes.gpus.copy(), nodes.changed.copy())
-        fixed = {
-            "nodes": nodes.read_only(),
-            "queues": queues.read_only(),
-            "queue_demand": MappingProxyType(state.backlog.queue_demand()),
-            "past_usage": state.past_usage,
-            "prices": state.prices,
-            "node_failures": MappingProxyType(state.node_failures.weights),
-            "node_speeds": MappingProxyType(state.speeds.nodes),
-            "measured_ports": MappingProxyType(state.ports),
-            "pools": MappingProxyType(state.pools),
-            "_state": state,
-            "_derived": {},
-            "clock": state.version,
-            "now_s": snapshot.now_s,
-            "reservations": state.reservations.view(snapshot.now_s, nodes),
-        }
-        self._begin(fixed, amounts, (queues.all_used.copy(), queues.all_non_preemptible.copy()), nodes.tenants.copy())
+        self._begin(
+            _fixed(snapshot), amounts, (queues.all_used.copy(), queues.all_non_preemptible.copy()), nodes.tenants.copy()
+        )
 
     def _begin(
         self,
@@ -311,6 +297,37 @@ class WorkingCopy:
                 used[2] += sign * charge[2]
                 if len(charge) > len(RESOURCES):
                     used[len(RESOURCES) :] += sign * np.array(charge[len(RESOURCES) :], np.int64)
+
+
+def start_view(snapshot: Snapshot) -> View:
+    """What a cycle begins with. It shares the arrays of the state, which nobody changes while a cycle decides."""
+    fixed, tenants = _fixed(snapshot), snapshot.read().nodes.tenants
+    nodes, queues = fixed["nodes"], fixed["queues"]
+    shown = {"free": nodes.free, "gpus": nodes.gpus, "changed": nodes.changed, "tenants": tenant_counts(tenants)}
+    used = {"all_used": queues.all_used, "all_non_preemptible": queues.all_non_preemptible}
+    return View(fixed | shown | used | {"is_start": True})
+
+
+def _fixed(snapshot: Snapshot) -> dict[str, Any]:
+    """What a view shows and no placement changes."""
+    state = snapshot.read()
+    return {
+        "nodes": state.nodes.read_only(),
+        "queues": state.queues.read_only(),
+        "queue_demand": MappingProxyType(state.backlog.queue_demand()),
+        "past_usage": state.past_usage,
+        "prices": state.prices,
+        "node_failures": MappingProxyType(state.node_failures.weights),
+        "node_speeds": MappingProxyType(state.speeds.nodes),
+        "measured_ports": MappingProxyType(state.ports),
+        "gpu_loads": MappingProxyType(state.gpu_loads),
+        "pools": MappingProxyType(state.pools),
+        "_state": state,
+        "_derived": {},
+        "clock": state.version,
+        "now_s": snapshot.now_s,
+        "reservations": state.reservations.view(snapshot.now_s, state.nodes),
+    }
 
 
 class Trial:

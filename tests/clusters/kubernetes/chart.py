@@ -12,14 +12,22 @@ from tests.waiting import wait_until
 
 CHART = ROOT / "deploy" / "chart"
 Json = dict[str, Any]
+IMAGE = "--set=image.repository=registry.example/kaiwo"
 # Every option that adds an object, except the ServiceMonitor, whose kind the server does not have.
-ALL_ON = ("--set=agent.enabled=true", "--set=api.tokenSecret=kaiwo-token", "--set=policy.placement=spread")
+ALL_ON = (
+    "--set=agent.enabled=true",
+    "--set=api.tokenSecret=kaiwo-token",
+    "--set=policy.placement=spread",
+    "--set=policy.adjustment.mode=act",
+)
 
 
 def helm(*words: str, plane: Plane | None = None) -> str:
     """What it printed; RuntimeError with its own words when it refused."""
     where = [f"--kubeconfig={plane.kubeconfig}"] if plane else []
-    done = subprocess.run([find_programs("helm") / "helm", *words, *where], capture_output=True, text=True, timeout=60)
+    image = [IMAGE] if words[0] in ("install", "upgrade", "template", "lint") else []
+    command = [find_programs("helm") / "helm", words[0], *image, *words[1:], *where]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     if done.returncode:
         raise RuntimeError(done.stderr.strip())
     return done.stdout

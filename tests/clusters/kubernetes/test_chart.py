@@ -16,6 +16,7 @@ import yaml
 
 from kaiwo import __version__
 from kaiwo.cli.verb_table import kaiwo as program
+from kaiwo.cli.verbs.start.install import IMAGE
 from kaiwo.clusters.kubernetes.agent_tokens import AUDIENCE
 from kaiwo.clusters.kubernetes.watch.operator_kinds import OWNERS
 from kaiwo.clusters.kubernetes.webhooks.certificate_secret import AUTHORITY
@@ -37,6 +38,7 @@ from tests.conftest import ROOT
 from tests.controlplane.plane import MissingError, Plane, find_programs
 from tests.docs.markdown import code_words, table
 
+FOR_OTHERS = tuple(f"--set={name}.enabled=true" for name in ("serviceMonitor", "dashboards", "prometheusRules"))
 MANIFESTS = ROOT / "deploy" / "manifests"
 FRESH = "deploy/manifests does not say what the chart says; run deploy/render.sh"
 
@@ -51,7 +53,7 @@ def helmed() -> None:
 
 
 @pytest.mark.usefixtures("helmed")
-@pytest.mark.parametrize("options", [(), (*ALL_ON, "--set=serviceMonitor.enabled=true")], ids=["default", "all"])
+@pytest.mark.parametrize("options", [(), (*ALL_ON, *FOR_OTHERS)], ids=["default", "all"])
 def test_the_linter_finds_nothing(options: tuple[str, ...]) -> None:
     assert "0 chart(s) failed" in helm("lint", "--strict", str(CHART), *options)
 
@@ -65,7 +67,8 @@ def test_the_linter_finds_nothing(options: tuple[str, ...]) -> None:
         ("schedulerName=default-scheduler", "/schedulerName"),
         ("replica=1", "replica"),
         ("api.port=80", "/api/port"),
-        ("image.repository=", "/image/repository"),
+        ("image.repository=", "image.repository is not set, and no image of Kaiwo is published yet"),
+        ("image.repository=no repository", "/image/repository"),
         ("agent.kubeletDir=kubelet", "/agent/kubeletDir"),
         ("api.agentsPort=443", "/api/agentsPort"),
         ("webhooks.port=7600", "api.port and webhooks.port are both 7600"),
@@ -420,7 +423,7 @@ GONE = '{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kaiwo-sy
 
 
 def test_install_prints_every_kind_and_only_the_scheduler_when_not_asked_for_more() -> None:
-    documents = [each for each in yaml.safe_load_all(_kaiwo_install("--dry-run").stdout) if each]
+    documents = [each for each in yaml.safe_load_all(_kaiwo_install("--dry-run", "--image", IMAGE).stdout) if each]
     kinds = [yaml.safe_load(path.read_text()) for path in sorted((ROOT / "deploy" / "crds").iterdir())]
     assert documents == kinds + _plain("scheduler.yaml")
 
@@ -446,12 +449,39 @@ def test_a_package_made_from_the_source_package_carries_what_install_prints(tmp_
 
 @pytest.mark.parametrize(
     ("words", "answer"),
-    [((), "kubectl apply -f -"), (("--dry-run", "--image", 'x"\nhostPID: true'), "write it as")],
+    [
+        (("--dry-run",), "--image is missing. No image of Kaiwo is published yet"),
+        (("--dry-run", "--image", 'x"\nhostPID: true'), "write it as"),
+        (("--image", "x y"), "write it as"),
+    ],
 )
 def test_install_refuses_what_it_cannot_do(words: tuple[str, ...], answer: str) -> None:
     done = _kaiwo_install(*words)
     assert (done.returncode, done.stdout) == (2, "")
     assert answer in done.stderr
+
+
+def test_install_alone_lists_what_it_would_make() -> None:
+    done = _kaiwo_install("--agent")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Nothing was changed." in done.stdout
+    documents = [
+        each for each in yaml.safe_load_all(_kaiwo_install("--dry-run", "--agent", "--image", IMAGE).stdout) if each
+    ]
+    listed = {line.split(":")[0].strip(): line for line in done.stdout.splitlines() if line.startswith("  ")}
+    said = " ".join(done.stdout.split())
+    for document in documents:
+        assert document["kind"] in listed
+        assert document["metadata"]["name"] in said
+
+
+@pytest.mark.usefixtures("helmed")
+def test_the_notes_and_the_page_name_the_same_way_to_the_leader(plane: Plane, namespace: str) -> None:
+    said = helm("install", "kaiwo", str(CHART), f"--namespace={namespace}", "--dry-run=client", plane=plane)
+    noted = [line.strip() for line in said.partition("NOTES:")[2].splitlines() if line.startswith("  ")]
+    text = (ROOT / "docs" / "install.md").read_text().partition("## Check the installation")[2]
+    lines = text.partition("```sh\n")[2].partition("```")[0].splitlines()
+    assert [line.replace(namespace, "kaiwo-system") for line in noted] == lines
 
 
 def _build(folder: Path, target: str, out: Path) -> None:
@@ -492,3 +522,15 @@ def _try_pod(plane: Plane, namespace: str, spec: Json) -> str:
     """What the server says to this pod; nothing is kept."""
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "tried", "namespace": namespace}, "spec": spec}
     return plane.kubectl("create", "--dry-run=server", "-f", "-", text=yaml.safe_dump(pod), check=False)
+
+
+@pytest.mark.usefixtures("helmed")
+def test_dashboards_and_rules_are_those_of_their_folders() -> None:
+    documents = rendered(*ALL_ON, *FOR_OTHERS)
+    made = one(documents, "ConfigMap", "kaiwo-dashboards")
+    assert made["data"] == {path.name: path.read_text() for path in (ROOT / "deploy/grafana").glob("*.json")}
+    assert made["metadata"]["labels"]["grafana_dashboard"] == "1"
+    rules = {each["metadata"]["name"]: each["spec"] for each in documents if each["kind"] == "PrometheusRule"}
+    assert rules == {
+        f"kaiwo-{path.stem}": yaml.safe_load(path.read_text()) for path in (ROOT / "deploy/alerts").glob("*.yaml")
+    }

@@ -1,5 +1,7 @@
 """What the scheduler is told follows from what is there. Nothing here needs a server."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,12 +12,15 @@ from kaiwo.clusters.kubernetes.cache.device_grants import GRANT_ANNOTATION, writ
 from kaiwo.clusters.kubernetes.client import Resource
 from kaiwo.clusters.kubernetes.decode import wire_objects
 from kaiwo.clusters.kubernetes.watch.cluster_watch import PodHandler
+from kaiwo.decide.planned_starts.waiting_time import overdue_from_s
 from kaiwo.model.errors import NotFoundError
 from kaiwo.model.events import NodeChanged, PodChanged, PodGone, WorkloadChanged, WorkloadGone
 from kaiwo.model.gpus.gpu import Share
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Start
+from kaiwo.model.policy import Policy
 from kaiwo.model.workload import Phase
+from kaiwo.snapshot.cluster_state import ClusterState
 from tests.clusters.kubernetes.api_objects import DECODER, cache_with_nodes, cached_pod, wire_node
 from tests.clusters.told_state import ToldState
 
@@ -39,6 +44,15 @@ def test_a_pod_is_told_when_it_comes_and_when_it_goes() -> None:
     cache.delete_pod(cached_pod("a"))
     assert cache.flush() == (WorkloadGone("default/a"),)
     assert cache.names.unit_of == {}
+
+
+def test_a_workload_has_the_image_of_its_first_container() -> None:
+    cache = cache_with_nodes()
+    containers = [{"name": "main", "image": "torch:2.8"}, {"name": "side", "image": "proxy:1"}]
+    cache.upsert_pod(cached_pod("a", containers=containers))
+    (told,) = cache.flush()
+    assert isinstance(told, WorkloadChanged)
+    assert told.workload.image == "torch:2.8"
 
 
 def test_how_long_a_gang_ran_is_told_when_all_of_it_succeeded() -> None:
@@ -303,3 +317,74 @@ def test_what_is_laid_over_a_node_stays_whatever_kubernetes_says_of_it_until_it_
     assert cache.flush() == (NodeChanged(plain),)
     with pytest.raises(NotFoundError):
         cache.overlay_node("node-9", ill)
+
+
+PAID = {"kaiwo.ai/queue": "poor", "kaiwo.ai/preemptible": "true"}
+
+
+def _told(cache: ClusterCache, name: str) -> tuple[str, bool, list[str]]:
+    workload = cache.published.workloads[f"default/{name}"]
+    return workload.queue, workload.preemptible, sorted(cache.published.pods.get(workload.name, {}))
+
+
+@pytest.mark.parametrize("said", [{"kaiwo.ai/queue": "rich"}, {"kaiwo.ai/preemptible": "false"}])
+def test_a_pod_that_waits_does_not_say_who_pays_for_those_that_run(said: dict[str, str]) -> None:
+    """It is older, waits for a queue that does not take it, and a pod that runs names its gang."""
+    cache = cache_with_nodes()
+    gang = {"kaiwo.ai/gang": "g", "kaiwo.ai/gang-size": "1"}
+    cache.upsert_pod(replace(cached_pod("old", gpus=0, annotations=gang | PAID | said), created_s=1))
+    cache.upsert_pod(replace(cached_pod("runs", node="node-1", annotations=PAID | _grant(0)), created_s=2))
+    cache.flush()
+    cache.upsert_pod(replace(cached_pod("runs", node="node-1", annotations=PAID | _grant(0) | gang), created_s=2))
+    cache.flush()
+    queue, preemptible, pods = _told(cache, "g")
+    assert (queue, preemptible, len(pods)) == ("poor", True, 1)
+
+
+@pytest.mark.parametrize("said", [{"kaiwo.ai/queue": "rich"}, {"kaiwo.ai/preemptible": "false"}])
+def test_a_pod_that_runs_does_not_join_a_gang_that_others_pay_for(said: dict[str, str]) -> None:
+    """Or one that may not be stopped. Also after a restart, when nobody remembers how it started."""
+    rich = cached_pod("rich", node="node-1", annotations=GANG | PAID | said | _grant(0))
+    poor = replace(cached_pod("poor", node="node-1", annotations=PAID | _grant(1)), created_s=9)
+    joining = replace(cached_pod("poor", node="node-1", annotations=PAID | _grant(1) | GANG), created_s=9)
+    for pods in ((rich, poor, joining), (rich, joining), (joining, rich)):
+        cache = cache_with_nodes()
+        for number, pod in enumerate(pods):
+            cache.upsert_pod(replace(pod, version=pod.version + number))
+            cache.flush()
+        assert len(_told(cache, "train")[2]) == 1
+        assert _told(cache, "poor")[:2] == ("poor", True)
+    cache.delete_pod(cache.pods["default", "rich"])
+    cache.flush()
+    assert _told(cache, "train")[:2] == ("poor", True)
+    assert "default/poor" not in cache.published.workloads
+
+
+def test_pods_of_a_gang_that_an_earlier_version_started_stay_together() -> None:
+    cache = cache_with_nodes()
+    cache.upsert_pod(cached_pod("a", node="node-1", annotations=GANG | _grant(0)))
+    cache.upsert_pod(
+        cached_pod("b", node="node-1", annotations=GANG | PAID | {"kaiwo.ai/queue": "default"} | _grant(1))
+    )
+    cache.flush()
+    assert len(_told(cache, "train")[2]) == 2
+
+
+@pytest.mark.parametrize(
+    "blocked", [{"annotations": {"kaiwo.ai/hold": "true"}}, {"schedulingGates": [{"name": "later"}]}]
+)
+def test_a_pod_waits_for_a_place_only_from_when_it_may_start(blocked: dict[str, Any]) -> None:
+    """Else pods that were held for a day would be overdue, and go before all others, when they are released."""
+    cache, policy = cache_with_nodes(), Policy()
+    day_s, old = policy.max_wait_s, replace(cached_pod("old"), created_s=1_000)
+    held = replace(cached_pod("held", **blocked), created_s=1_000)
+    for pod in (old, held):
+        cache.upsert_pod(pod)
+    state = ClusterState()
+    state.patch([*cache.whole_state(), *cache.flush(1_000)])
+    cache.upsert_pod(replace(cached_pod("held"), created_s=1_000))
+    state.patch(cache.flush(1_000 + day_s))
+    due = {name: overdue_from_s(state, state.workloads[f"default/{name}"], policy) for name in ("old", "held")}
+    assert due == {"old": 1_000 + day_s, "held": 1_000 + 2 * day_s}
+    cache.touch([held.key])
+    assert cache.flush(1_000 + 2 * day_s) == (), "it is released once"

@@ -24,9 +24,11 @@ from kaiwo.clusters.kubernetes.cache.node_cache import OUT_OF_SERVICE
 from kaiwo.clusters.kubernetes.client import ApiError, Client
 from kaiwo.clusters.kubernetes.client.connection import ApiRequest
 from kaiwo.clusters.kubernetes.client.kubeconfig import read_kubeconfig
+from kaiwo.clusters.kubernetes.cluster import KubernetesCluster
 from kaiwo.clusters.kubernetes.decode.kaiwo_objects import PARTITIONING_PLANS, QUEUES, TOPOLOGIES
 from kaiwo.clusters.kubernetes.volumes.claim_matching import SELECTED_NODE
 from kaiwo.clusters.kubernetes.watch.operator_kinds import OWNERS
+from kaiwo.clusters.protocol import PodUse
 from kaiwo.devices.agent.kubelet.bound_pods import ApiPodLister
 from kaiwo.devices.agent.kubelet.kubernetes_api import KubernetesApi
 from kaiwo.devices.agent.kubelet.node_annotation import DEVICES_ANNOTATION, MERGE, NodeAnnotationWriter
@@ -139,6 +141,7 @@ def test_the_role_has_exactly_the_rights_that_are_used(
                 await _until_event(kubectl, "stays", "FailedScheduling")
                 await kaiwo.cluster.abilities.nodes.cordon("node-1", True)
                 assert (await kubectl.get("/api/v1/nodes/node-1"))["spec"]["unschedulable"]
+                await _resize(kaiwo.cluster, "default/goes")
                 gone = Eviction("default/goes", "main-0", EvictionCause.PREEMPT, "default/stays")
                 assert await kaiwo.cluster.apply(Plan(evictions=(gone,))) == ("default/goes/main-0",)
                 await _until_event(kubectl, "goes", "Evicted")
@@ -170,6 +173,13 @@ def test_the_role_has_exactly_the_rights_that_are_used(
     used.discard(("authentication.k8s.io", "selfsubjectreviews", "create"))  # every account may ask who it is
     # A pod is read by its name only after a Binding that broke off, of which there was none here.
     assert granted - above == (used - above) | {("", "pods", "get")}
+
+
+async def _resize(cluster: KubernetesCluster, workload: str) -> None:
+    assert cluster.abilities.uses is not None
+    assert cluster.abilities.resizer is not None
+    await cluster.abilities.uses.measure()
+    await cluster.abilities.resizer.resize(workload, "main-0", PodUse(500, None), "it uses less")
 
 
 async def _until_lost_pod_deleted(kubectl: Kubectl) -> None:

@@ -133,6 +133,50 @@ def storm(key: str, value: str, **spec: Any) -> Iterator[Json]:
     yield {"patch": f"{PODS}/stormy", "body": {"metadata": {"annotations": {key: value}}}}
 
 
+def levels_of_their_own() -> Iterator[Json]:
+    """Each asks for a level that no topology has, and so has a shape of its own."""
+    for number in range(1000):
+        yield pod(f"level-{number}", spec={}, annotations={"kaiwo.ai/required-level": f"example.com/level-{number}"})
+
+
+def gangs_that_ask_for_ranks_levels_and_bandwidth() -> Iterator[Json]:
+    """Each has room on no node, and must be tried on every level."""
+    for gang in range(100):
+        for member in range(10):
+            asked = {
+                "gang": f"ranked-{gang}", "gang-size": "10", "rank-order": "true", "bandwidth": f"{gang + 1}GB/s",
+                "preferred-level": "kubernetes.io/hostname", "segment-size": "2",
+                "segment-level": "kubernetes.io/hostname", "placement-strategy": "balanced",
+            }  # fmt: skip
+            notes = {f"kaiwo.ai/{key}": text for key, text in asked.items()}
+            yield pod(f"ranked-{gang}-{member}", gpus=8, cpu="100", spec={}, annotations=notes)
+
+
+def a_bandwidth_of_its_own_for_each() -> Iterator[Json]:
+    for number in range(1000):
+        notes = {"kaiwo.ai/bandwidth": f"{number + 1}MB/s", "kaiwo.ai/reservation": f"none-{number}"}
+        yield pod(f"wide-{number}", spec={}, annotations=notes)
+
+
+def names_for_run_times() -> Iterator[Json]:
+    """What similar work took is remembered by image and name: each is like no other."""
+    for number in range(1000):
+        yield pod(f"{'x' * 40}-{number:04d}-22222-22222", spec={}, cpu="100", annotations={"kaiwo.ai/estimate": "1h"})
+
+
+def claims_that_do_not_exist() -> Iterator[Json]:
+    """Of devices and of volumes."""
+    for number in range(300):
+        spec = {
+            "resourceClaims": [{"name": f"c{each}", "resourceClaimName": f"none-{number}-{each}"} for each in range(8)],
+            "volumes": [
+                {"name": f"v{each}", "persistentVolumeClaim": {"claimName": f"none-{number}-{each}"}}
+                for each in range(20)
+            ],
+        }
+        yield pod(f"claims-{number}", spec=spec)
+
+
 FLOODS = {
     49: gated,
     50: gangs_that_never_complete,
@@ -149,6 +193,15 @@ FLOODS = {
     61: lambda: storm("kaiwo.ai/gang", "g-$N"),
     62: lambda: storm("kaiwo.ai/queue", "q-$N"),
     63: a_selector_and_labels_of_its_own_for_each,
+    95: levels_of_their_own,
+    96: gangs_that_ask_for_ranks_levels_and_bandwidth,
+    97: a_bandwidth_of_its_own_for_each,
+    98: names_for_run_times,
+    99: claims_that_do_not_exist,
+    100: lambda: storm("kaiwo.ai/progress", "step=$Nms expected=1ms", spec={}),
+    101: lambda: storm("kaiwo.ai/progress", "nonsense $N", spec={}),
+    102: lambda: storm("kaiwo.ai/bandwidth", "$NMB/s"),
+    103: lambda: storm("kaiwo.ai/required-level", "example.com/l$N"),
 }
 
 

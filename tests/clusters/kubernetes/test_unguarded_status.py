@@ -1,5 +1,6 @@
 """Where no admission policy guards the status of pods and their Bindings, the cache believes only what must be true."""
 
+import pytest
 from msgspec.structs import replace
 
 from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
@@ -195,3 +196,40 @@ def test_a_pod_that_another_scheduler_only_promised_a_node_is_charged_as_well() 
     cache.flush(100)
     (found,) = cache.published.pods["default/foreign"].values()
     assert (found.phase, found.charged_to) == (Phase.RUNNING, "default")
+
+
+@pytest.mark.parametrize("later", [{"kaiwo.ai/queue": "rich"}, {"kaiwo.ai/preemptible": "false"}, {}])
+def test_who_pays_and_whether_it_may_be_stopped_is_what_was_first_seen(later: dict[str, str]) -> None:
+    cache = unguarded()
+    settled = {"kaiwo.ai/queue": "poor", "kaiwo.ai/preemptible": "true"}
+    cache.upsert_pod(cached_pod("w", node="node-1", annotations=settled))
+    cache.flush(100)
+    changed = settled | later | {"kaiwo.ai/priority": "7"} if later else {"kaiwo.ai/priority": "7"}
+    for _ in range(2):
+        cache.upsert_pod(cached_pod("w", node="node-1", annotations=changed))
+        cache.flush(200)
+        workload = cache.published.workloads[NAME]
+        assert (workload.queue, workload.preemptible, workload.priority) == ("poor", True, 7)
+    cache.delete_pod(cache.pods["default", "w"])
+    cache.upsert_pod(cached_pod("w", node="node-1", uid="uid-other", annotations={"kaiwo.ai/queue": "rich"}))
+    cache.flush(300)
+    assert cache.published.workloads[NAME].queue == "rich", "another pod"
+
+
+@pytest.mark.parametrize("is_guarded", [True, False])
+def test_what_was_decided_counts_while_a_pod_is_bound_whatever_is_written_on_it(is_guarded: bool) -> None:
+    """The watch may show the Binding and what came after it as one change."""
+    cache = unguarded()
+    cache.claimed_ends.is_guarded = is_guarded
+    poor, rich = ({"kaiwo.ai/queue": queue, "kaiwo.ai/preemptible": "true"} for queue in ("poor", "rich"))
+    cache.upsert_pod(cached_pod("w", annotations=poor))
+    cache.flush(100)
+    start = Start(NAME, "main-0", "node-1", (whole(0),))
+    cache.in_flight.begin_start(start, cache.pods["default", "w"], poor)
+    cache.upsert_pod(cached_pod("w", annotations=rich))
+    cache.flush(101)
+    assert cache.published.workloads[NAME].queue == "poor"
+    cache.upsert_pod(cached_pod("w", node="node-1", annotations=rich))
+    cache.flush(102)
+    assert cache.published.workloads[NAME].queue == "poor"
+    assert not cache.in_flight.settled

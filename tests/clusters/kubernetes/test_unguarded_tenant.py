@@ -26,7 +26,22 @@ from tests.waiting import PATIENCE_S, run
 
 HOME = "t-unguarded"
 QUEUES = "/apis/kaiwo.ai/v1alpha2/kaiwoqueues"
-ROLE = """
+# The namespace stays for the next module: this control plane has nobody who would remove one for good.
+TENANT = """
+apiVersion: v1
+kind: Namespace
+metadata: {name: t-unguarded}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: tenant, namespace: t-unguarded}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: tenant, namespace: t-unguarded}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: tenant}
+subjects: [{kind: ServiceAccount, name: tenant, namespace: t-unguarded}]
+---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
 metadata: {name: tenant, namespace: t-unguarded}
@@ -42,14 +57,9 @@ def tenant(plane: Plane) -> Iterator[Path]:
     """The kubeconfig of the tenant."""
     plane.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy" / "crds"))
     plane.kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd/kaiwoqueues.kaiwo.ai")
-    plane.kubectl("create", "namespace", HOME)
-    plane.kubectl("create", "serviceaccount", "tenant", f"--namespace={HOME}")
-    plane.kubectl("create", "-f", "-", text=ROLE)
-    account = f"--serviceaccount={HOME}:tenant"
-    plane.kubectl("create", "rolebinding", "tenant", "--role=tenant", account, f"--namespace={HOME}")
+    plane.kubectl("apply", "-f", "-", text=TENANT)
     yield account_kubeconfig(plane, HOME, "tenant")
     plane.kubectl("delete", "kaiwoqueues", "--all", check=False)
-    plane.kubectl("delete", "namespace", HOME, "--wait=false", check=False)
 
 
 class World(NamedTuple):
@@ -284,5 +294,41 @@ def test_gpus_that_another_scheduler_gave_are_charged_to_the_queue_of_the_namesp
             while not (await world.admin.read_pod("honest", HOME))["spec"].get("nodeName"):
                 assert time.monotonic() < until_s
                 await asyncio.sleep(0.1)
+
+    run(check())
+
+
+def test_who_pays_for_a_running_pod_cannot_be_changed(plane: Plane, tenant: Path, tmp_path: Path) -> None:
+    """He annotates another queue on his pod, or lets it name a gang that waits in another queue: he pays on."""
+
+    async def check() -> None:
+        async with unguarded(plane, tenant, tmp_path) as world:
+            for name, quota in (("poor", 4), ("rich", 8)):
+                spec = {"resources": {"gpu": {"quota": quota, "limit": quota}}}
+                spec |= {"namespaces": [HOME]} if name == "poor" else {"namespaces": ["others"]}
+                await world.admin.create(QUEUES, {"apiVersion": "kaiwo.ai/v1alpha2", "kind": "KaiwoQueue",
+                                                  "metadata": {"name": name}, "spec": spec})  # fmt: skip
+            known = world.scheduler.loop.state.queue_objects
+            while not {"poor", "rich"} <= known.keys():
+                await asyncio.sleep(0.05)
+            gang = {"kaiwo.ai/gang": "g", "kaiwo.ai/gang-size": "1", "kaiwo.ai/queue": "rich"}
+            await world.tenant.pod("oldest", 0, HOME, annotations=gang)
+            for name in ("first", "second"):
+                await world.tenant.pod(name, 2, HOME, annotations={"kaiwo.ai/queue": "poor"})
+            for name in ("first", "second"):
+                while not (await world.admin.read_pod(name, HOME))["spec"].get("nodeName"):
+                    await asyncio.sleep(0.05)
+            for name, notes in (("first", {"kaiwo.ai/queue": "rich"}), ("second", gang)):
+                await world.tenant.patch(pod_path(name, HOME), {"metadata": {"annotations": notes}})
+            await world.tenant.pod("more", 2, HOME, annotations={"kaiwo.ai/queue": "poor"})
+            said, until_s = "", time.monotonic() + PATIENCE_S
+            while "limit" not in said:
+                assert time.monotonic() < until_s, said
+                pod = await world.admin.read_pod("more", HOME)
+                assert not pod["spec"].get("nodeName"), "he has more than his queue allows"
+                said = str(pod["status"].get("conditions"))
+                await asyncio.sleep(0.1)
+            for name in ("poor", "rich"):
+                await world.admin.delete(f"{QUEUES}/{name}")
 
     run(check())

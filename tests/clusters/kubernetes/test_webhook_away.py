@@ -200,6 +200,12 @@ def test_who_pays_and_whether_it_may_be_stopped_are_written_on_a_pod_when_it_sta
             for name in ("plain", "said"):
                 notes = (await until_bound(kubectl, name))["metadata"]["annotations"]
                 assert (notes["kaiwo.ai/queue"], notes["kaiwo.ai/preemptible"]) == ("default", "true")
+            # The oldest pod of a gang speaks for it. When it is gone, nobody pays for the others but who did before.
+            gang = {"kaiwo.ai/gang": "g", "kaiwo.ai/gang-size": "2", "kaiwo.ai/queue": "default"}
+            await kubectl.pod("g-0", annotations=gang)
+            await kubectl.pod("g-1", annotations=gang | {"kaiwo.ai/queue": "rich", "kaiwo.ai/preemptible": "false"})
+            notes = (await until_bound(kubectl, "g-1"))["metadata"]["annotations"]
+            assert (notes["kaiwo.ai/queue"], notes["kaiwo.ai/preemptible"]) == ("default", "true")
 
     run(test())
 

@@ -1,6 +1,7 @@
 """A full disk: logs are capped, nothing starts without room, and the end of a run is recorded whatever happens."""
 
 import asyncio
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from kaiwo.clusters.local.disk_space import DiskLimits
 from kaiwo.clusters.local.run_folder import RunCondition, RunFolder
 from kaiwo.model.plan import Plan
 from kaiwo.model.workload_record import Program, WorkloadState
-from tests.clusters.kinds import log_path, some_nodes, start_of, work
+from tests.clusters.kinds import log_path, some_nodes, start_of, whole, work
 from tests.small_disk import mounted_disk
 from tests.waiting import run, until
 
@@ -134,3 +135,40 @@ def test_finished_work_survives_a_disk_that_is_full_at_random_moments(
         await cluster.close()
 
     run(test())
+
+
+@pytest.mark.parametrize("pods", [1, 2])
+def test_work_whose_start_was_given_up_when_kaiwo_was_killed_waits_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pods: int
+) -> None:
+    """The disk is full when its process is to start. Kaiwo makes sure that it never will, and is killed then."""
+
+    async def fails(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def forgets(*_: object) -> None:
+        """Killed before it stores that the start was given up."""
+
+    async def first() -> None:
+        cluster = LocalCluster(tmp_path, some_nodes(1), disk=NO_MARK)
+        processes = cluster._processes
+        monkeypatch.setattr(processes, "_start", fails)
+        monkeypatch.setattr(processes, "_listener", processes._listener._replace(refused=forgets))
+        await cluster.work.submit([(work("job", pods=pods), shell("exit 0"))])
+        await cluster.apply(Plan(starts=tuple(start_of("job", f"main-{at}", devices=whole(at)) for at in range(pods))))
+        folders = [RunFolder(tmp_path / "runs" / placement.run.id) for placement in cluster.state.pods.values()]
+        await until(lambda: all(folder.condition() is RunCondition.ENDED for folder in folders))
+        await cluster.close()
+
+    async def second() -> None:
+        cluster = LocalCluster(tmp_path, some_nodes(1), disk=NO_MARK)
+        reader = asyncio.create_task(anext(aiter(cluster.events())))  # it goes on with what it finds
+        await until(lambda: not cluster.state.pods)
+        record = cluster.record("default/job")
+        assert record.state is WorkloadState.WAITING, record
+        assert "No space left on device" in record.message
+        await reader
+        await cluster.close()
+
+    run(first())
+    run(second())

@@ -21,14 +21,13 @@ from starlette.requests import Request
 from kaiwo.api.http.problems import ProblemError, forbidden, quote, too_many
 from kaiwo.api.security.browser_sessions import SESSION, Sessions
 from kaiwo.api.security.process_identity import process_owner
-from kaiwo.api.security.rate_limits import RateLimit, WriteRates
-from kaiwo.api.security.roles import NOBODY, RIGHT_WORDS, AccessRole, Identity, Right, role_with, roles_with
+from kaiwo.api.security.rate_limits import RateLimit, WriteRates, room_of
+from kaiwo.api.security.roles import NOBODY, RIGHT_WORDS, TOKEN, AccessRole, Identity, Right, role_with, roles_with
 from kaiwo.api.security.token_file import AGENT_FILE, METRICS_FILE, read_given_token, read_or_make_token
 from kaiwo.api.security.token_store import TokenStore
 from kaiwo.api.settings import LOOPBACK_NAMES, Settings
 from kaiwo.model.errors import KaiwoError
 
-TOKEN = "token"  # the credential of the one who can read KAIWO_HOME/token
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^:@/\[\]\s]+))(?::[0-9]{0,5})?")
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 LOOK_EVERY_S = 15.0  # how often an open stream looks whether its credential still holds, besides at changes
@@ -148,8 +147,7 @@ class AccessControl:
 
     def check_write_rate(self, person: Identity) -> None:
         """Whoever can read KAIWO_HOME/token has room of their own; others have a share each."""
-        name = "" if person.credential == TOKEN else person.name or person.credential
-        if wait_s := self._writes.take(name):
+        if wait_s := self._writes.take(room_of(person)):
             raise too_many("too many changes at once; try again in a moment", wait_s)
 
     async def check_agent(self, request: Request) -> Identity:
@@ -158,7 +156,7 @@ class AccessControl:
         if token and await self._is_agent(token, request.path_params.get("node", "")):
             return Identity("", AccessRole.AGENT, "agent")
         person = await self._identify(request)
-        if person.credential == TOKEN:
+        if person.is_owner:
             return person
         raise forbidden(403, "a login cannot report for a node; an agent sends the token in KAIWO_HOME/agent-token")
 

@@ -55,8 +55,8 @@ def not_yours(access: AccessControl, person: Identity, workload: Workload, verb:
     whose = f"belongs to {quote(workload.user)}" if workload.user else "belongs to no known user"
     return forbidden(
         403,
-        f"workload {workload.name} {whose}, and {person.name} has the role {person.role}, which may not {verb} the "
-        f"work of others; this needs the role operator or admin: ask {access.whom_to_ask()}",
+        f"workload {workload.name} {whose}, and {person.name} has the role {person.role}, which may not {verb} "
+        f"other people's work; this needs the role operator or admin: ask {access.whom_to_ask()}",
     )
 
 

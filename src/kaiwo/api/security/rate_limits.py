@@ -1,11 +1,17 @@
 """How often something may be done: in all, by each person, and by the owner, whom nobody else can slow down."""
 
+import asyncio
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from kaiwo.api.http.problems import too_many
+from kaiwo.api.security.roles import Identity
 
 PART_OF_ONE = 4  # one person has a quarter of what all together have
+MAX_QUESTIONS = 50  # of one person, that wait for their turn
 MAX_PEOPLE = 1000  # whose rates are remembered; whoever wrote longest ago is forgotten first
 
 
@@ -68,3 +74,30 @@ class WriteRates:
         if len(self._people) > MAX_PEOPLE:
             self._people.popitem(last=False)
         return found
+
+
+class QuestionTurns:
+    """One question of each person at a time is with the scheduler's thread, however many they ask at once."""
+
+    def __init__(self) -> None:
+        self._turns: dict[str, asyncio.Lock] = {}
+        self._asked: dict[str, int] = {}  # questions that wait or are being answered
+
+    @asynccontextmanager
+    async def of(self, person: Identity) -> AsyncIterator[None]:
+        name = room_of(person)
+        if self._asked.get(name, 0) > MAX_QUESTIONS:
+            raise too_many("too many questions at once; try again when some are answered", 1)
+        self._asked[name] = self._asked.get(name, 0) + 1
+        try:
+            async with self._turns.setdefault(name, asyncio.Lock()):
+                yield
+        finally:
+            self._asked[name] -= 1
+            if not self._asked[name]:
+                del self._asked[name], self._turns[name]
+
+
+def room_of(person: Identity) -> str:
+    """Whose room a request takes: that of the owner, who has no name here, or of a person, whatever their token."""
+    return "" if person.is_owner else person.name or person.credential

@@ -43,6 +43,7 @@ class Guard:
 
         request = Request(scope)
         try:
+            check_framing(request)
             if not scope["path"].startswith(AGENTS):
                 self._access.check_host(request)
             self._access.check_site(request)
@@ -50,3 +51,15 @@ class Guard:
             await respond(error)(scope, receive, send_guarded)
             return
         await self._app(scope, receive, send_guarded)
+
+
+def check_framing(request: Request) -> None:
+    """Two lengths of one body: a proxy in front may believe the other one, and take its rest for another's request."""
+    if "transfer-encoding" in request.headers and "content-length" in request.headers:
+        raise ProblemError(
+            400,
+            "invalid",
+            "a request has Content-Length or Transfer-Encoding, not both",
+            "Transfer-Encoding",
+            {"Connection": "close"},
+        )

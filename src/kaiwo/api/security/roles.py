@@ -9,6 +9,7 @@ from enum import StrEnum
 import msgspec
 
 ALL_QUEUES = "*"
+TOKEN = "token"  # the credential of the one who can read KAIWO_HOME/token
 
 
 class Right(StrEnum):
@@ -50,7 +51,7 @@ RIGHT_WORDS: dict[Right, str] = {
     Right.REPORT: "report for nodes",
     Right.READ: "read",
     Right.SUBMIT: "submit or change work",
-    Right.OPERATE: "change nodes, reservations or the work of others",
+    Right.OPERATE: "change nodes, reservations or other people's work",
     Right.ADMINISTER: "change queues, policies or tokens",
 }
 
@@ -68,6 +69,11 @@ class Identity(msgspec.Struct, frozen=True):
 
     def has(self, right: Right) -> bool:
         return right in (RIGHTS[self.role] if self.rights is None else self.rights)
+
+    @property
+    def is_owner(self) -> bool:
+        """Whether they can read KAIWO_HOME/token: nobody else may slow them down."""
+        return self.credential == TOKEN
 
     @property
     def is_of_kubernetes(self) -> bool:

@@ -11,8 +11,15 @@ from msgspec.structs import replace
 from kaiwo.clusters.embedded.lifecycle import Ending, TrackedWorkload, array_of
 from kaiwo.clusters.embedded.state import EmbeddedState
 from kaiwo.clusters.ledger import overcommit
-from kaiwo.clusters.queue_access import check_priority, check_queue_access, check_shares, describe_living, first_names
-from kaiwo.manifests.text.field_errors import suggest
+from kaiwo.clusters.queue_access import (
+    check_priority,
+    check_queue_access,
+    check_queue_takes_work,
+    check_reservation_exists,
+    check_shares,
+    describe_living,
+    first_names,
+)
 from kaiwo.manifests.values.names import all_tasks
 from kaiwo.model.errors import ConfigError, NotFoundError, RefusedError
 from kaiwo.model.node import Node
@@ -141,19 +148,11 @@ def _check_own_fields(workload: Workload, now_s: int) -> None:
 
 def _check_demands(state: EmbeddedState, workload: Workload) -> None:
     """Its queue takes it, with its priority and shares, and its reservation exists."""
-    _check_queue_takes_work(state, workload.queue)
+    check_queue_takes_work(state.queues, workload.queue, state.children.get(workload.queue, ()))
     check_queue_access(state.queues, workload)
     check_priority(state.queues, workload)
     check_shares(state.queues, workload.name, workload.queue, [role.request for role in workload.roles])
-    name = workload.reservation
-    if name and name not in state.reservations:
-        known = sorted(state.reservations)
-        there = f"there are: {first_names(known)}" if known else "there are none"
-        raise RefusedError(
-            f"workload {workload.name} asks for reservation {name}, which does not exist"
-            f"{suggest(name, known) or f'; {there}'}",
-            "reservation",
-        )
+    check_reservation_exists(state.reservations, workload)
 
 
 def _check_tree(state: EmbeddedState, queues: Sequence[Queue]) -> None:
@@ -174,16 +173,6 @@ def _check_takes_children(state: EmbeddedState, name: str) -> None:
     if living := state.living_count.get(name, 0):
         has = f"queue {name} has {describe_living(living)}"
         raise RefusedError(f"{has}, so it cannot get children; move or end {_pronoun(living)} first")
-
-
-def _check_queue_takes_work(state: EmbeddedState, name: str) -> None:
-    if name not in state.queues:
-        known = sorted(state.queues)
-        hint = suggest(name, known) or f"; there are: {first_names(known)}"
-        raise RefusedError(f"queue {name} does not exist{hint}", "queue")
-    if children := state.children.get(name):
-        names = first_names(children)
-        raise RefusedError(f"queue {name} has child queues and takes no work; use one of: {names}", "queue")
 
 
 def _tasks_by_array(workloads: Iterable[Workload]) -> dict[str, list[str]]:

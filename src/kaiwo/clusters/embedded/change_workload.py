@@ -40,7 +40,7 @@ def change_workload(
         transaction.events.append(WorkloadGone(before.name))
     tracked = replace(tracked, record=replace(tracked.record, workload=after))
     if "held" in changed:
-        tracked = transaction.state.array_slots.seated(tracked)
+        tracked = transaction.state.array_slots.seated(lifecycle.begin_to_wait(tracked, transaction.now_s))
     transaction.put_workload(lifecycle.with_state(tracked, [placement.pod for placement in pods.values()]))
     if "time_limit_s" in changed:
         for placement in list(pods.values()):

@@ -9,16 +9,18 @@ from typing import TypeVar
 
 from kaiwo.clusters.embedded import ended_work, reservations, transitions
 from kaiwo.clusters.embedded.admission import find_submission, find_workload
+from kaiwo.clusters.embedded.defragmentation import EmbeddedMoves, record_moves
 from kaiwo.clusters.embedded.ended_work import DEFAULT_RETENTION, Retention
 from kaiwo.clusters.embedded.node_actions import EmbeddedDevices, EmbeddedNodes, remember_bad_nodes
 from kaiwo.clusters.embedded.state import EmbeddedState, Transaction
 from kaiwo.clusters.embedded.user_actions import EmbeddedWork
-from kaiwo.clusters.plan_checks import by_workload, eviction_sentence, is_recovery
+from kaiwo.clusters.plan_checks import by_workload, eviction_sentence, stops_only_named
 from kaiwo.clusters.protocol import Abilities, RecordChanges
 from kaiwo.model.cluster_write import ClusterWrite, ignore_write
 from kaiwo.model.errors import ClusterError
 from kaiwo.model.events import Event
 from kaiwo.model.plan import Plan
+from kaiwo.model.workload import Workload
 from kaiwo.model.workload_record import AttemptRecord, WorkloadRecord
 
 T = TypeVar("T")
@@ -29,7 +31,7 @@ MAX_NAMED = 20  # pods of one workload that the audit names
 
 class EmbeddedCluster:
     kind = name = "embedded"
-    left_out = 0
+    left_out = failed_pods = 0  # its records tell of failed attempts
 
     def __init__(self, state: EmbeddedState, retention: Retention = DEFAULT_RETENTION) -> None:
         self.state = state
@@ -37,12 +39,13 @@ class EmbeddedCluster:
         self._next_forget_s = 0
         self.on_write: Callable[[ClusterWrite], None] = ignore_write
         self.work, self.nodes, self.devices = EmbeddedWork(self), EmbeddedNodes(self), EmbeddedDevices(self)
+        self.moves = EmbeddedMoves(self)
         self._outbox: asyncio.Queue[tuple[Event, ...] | None] | None = None
         self._is_closed = False
 
     @property
     def abilities(self) -> Abilities:
-        return Abilities(self.work, self.nodes, self.devices, past=self)
+        return Abilities(self.work, self.nodes, self.devices, past=self, moves=self.moves, sizing=self.state)
 
     def now_s(self) -> int:
         raise NotImplementedError
@@ -79,14 +82,15 @@ class EmbeddedCluster:
             transitions.record_nominations(transaction, plan)
             transitions.record_planned_starts(transaction, plan)
             reservations.record_picked_devices(transaction, plan)
+            record_moves(transaction, plan)
             remember_bad_nodes(transaction, plan.bad_nodes)
             expired.extend(reservations.expire(transaction, plan.expired))
             for name, evicted in by_workload(plan.evictions).items():
                 if name in expired:
                     continue  # it was cancelled as a whole
-                sentence = eviction_sentence(evicted[0])
+                sentence = eviction_sentence(evicted[0], self._workload(evicted[0].beneficiary))
                 stopped = [each.pod for each in evicted]
-                pods = transitions.evict(transaction, name, stopped, sentence, is_recovery(evicted))
+                pods = transitions.evict(transaction, name, stopped, sentence, stops_only_named(evicted))
                 begun += [f"{name}/{pod}" for pod in pods]
             for name, started in by_workload(plan.starts).items():
                 begun += [f"{name}/{pod}" for pod in transitions.start(transaction, name, started)]
@@ -96,6 +100,10 @@ class EmbeddedCluster:
         await self._tell_writes(plan, frozenset(begun), expired)
         return begun
 
+    def _workload(self, name: str) -> Workload | None:
+        tracked = self.state.workloads.get(name)
+        return None if tracked is None else tracked.workload
+
     async def _tell_writes(self, plan: Plan, begun: Collection[str], expired: Sequence[str]) -> None:
         """One write for each workload that was started or stopped; in slices, for a plan may start thousands."""
         for name in expired:
@@ -103,7 +111,8 @@ class EmbeddedCluster:
         for name, evicted in by_workload(plan.evictions).items():
             pods = [each.pod for each in evicted if f"{name}/{each.pod}" in begun]
             if pods:
-                self.on_write(ClusterWrite("evict", f"workload/{name}", eviction_sentence(evicted[0]), old=_few(pods)))
+                sentence = eviction_sentence(evicted[0], self._workload(evicted[0].beneficiary))
+                self.on_write(ClusterWrite("evict", f"workload/{name}", sentence, old=_few(pods)))
         for told, (name, started) in enumerate(by_workload(plan.starts).items(), 1):
             if told % SLICE == 0:
                 await asyncio.sleep(0)

@@ -178,6 +178,12 @@ def with_state(tracked: TrackedWorkload, pods: Iterable[Pod]) -> TrackedWorkload
     return replace(tracked, record=replace(tracked.record, state=state), refusals=refusals)
 
 
+def begin_to_wait(tracked: TrackedWorkload, now_s: int) -> TrackedWorkload:
+    """It may start from now on. What it was held for, or waited for, does not count as its wait for a place."""
+    is_free = not (tracked.workload.held or tracked.workload.after)
+    return with_workload(tracked, not_before_s=max(tracked.workload.not_before_s, now_s)) if is_free else tracked
+
+
 def with_workload(tracked: TrackedWorkload, **fields: object) -> TrackedWorkload:
     return replace(tracked, record=replace(tracked.record, workload=replace(tracked.workload, **fields)))
 

@@ -22,7 +22,10 @@ from kaiwo.clusters.embedded.lifecycle import (
 from kaiwo.clusters.ledger import Ledger
 from kaiwo.clusters.protocol import RecordChanges
 from kaiwo.clusters.recent_changes import RecentChanges
+from kaiwo.model.defragmentation import DefragmentationRun, StepProgress
 from kaiwo.model.events import (
+    DefragmentationChanged,
+    DefragmentationStepChanged,
     Event,
     NodeChanged,
     NodeGone,
@@ -42,6 +45,7 @@ from kaiwo.model.plan import Nomination
 from kaiwo.model.planned_start import PlannedStart
 from kaiwo.model.queue import DEFAULT_QUEUE, Queue, implicit_default_queue
 from kaiwo.model.reservation import Reservation
+from kaiwo.model.workload import Workload
 from kaiwo.model.workload_record import AttemptRecord, WorkloadRecord
 
 T = TypeVar("T")
@@ -58,6 +62,8 @@ TABLES = (
     "nominations",
     "planned_starts",
     "reservations",
+    "defragmentation",
+    "move_steps",
 )
 
 
@@ -81,6 +87,8 @@ class EmbeddedState:
         self.nominations: dict[str, tuple[Nomination, ...]] = {}  # by workload
         self.planned_starts: dict[str, PlannedStart] = {}  # by workload
         self.reservations: dict[str, Reservation] = {}
+        self.defragmentation: dict[str, DefragmentationRun] = {}  # the last one, by its name
+        self.move_steps: dict[tuple[str, int], StepProgress] = {}  # of that run
         # Indexes of the tables above.
         self.records: dict[str, WorkloadRecord] = {}
         self.ledger = Ledger()
@@ -92,6 +100,8 @@ class EmbeddedState:
         self.dependents: dict[str, dict[str, None]] = {}  # by the workload that they wait for, also if it failed
         self.tasks_of: dict[str, dict[str, None]] = {}  # by array, as `array_of` names it
         self.array_slots = ArraySlots()
+        # Sizes the next start of a submission of a workload; it must be quick, and must not raise.
+        self.sized: Callable[[Workload, int], Workload] = lambda workload, _: workload
         self.living_count: dict[str, int] = {}  # by queue: workloads that need it
         self.children: dict[str, dict[str, None]] = {}  # by parent queue
         # Ended work in the order of its last end. All tasks of an array that were submitted together are one entry:
@@ -162,6 +172,8 @@ class EmbeddedState:
         events += [PodChanged(placement.pod) for placement in self.pods.values()]
         events += [NominationChanged(nomination) for each in self.nominations.values() for nomination in each]
         events += [PlannedStartChanged(planned) for planned in self.planned_starts.values()]
+        events += [DefragmentationChanged(run) for run in self.defragmentation.values()]
+        events += [DefragmentationStepChanged(step) for _, step in sorted(self.move_steps.items())]
         return tuple(events)
 
     def put(self, table: str, key: Any, value: Any) -> Any:
@@ -383,6 +395,21 @@ class Transaction:
         before = self.state.put(table, key, value)
         self.before.setdefault((table, key), before)
         return before
+
+
+def put_defragmentation(transaction: Transaction, run: DefragmentationRun) -> None:
+    transaction._put("defragmentation", run.name, run)
+
+
+def drop_defragmentation(transaction: Transaction, name: str) -> None:
+    """Forget a run with all its steps."""
+    transaction._put("defragmentation", name, None)
+    for key in [key for key in transaction.state.move_steps if key[0] == name]:
+        transaction._put("move_steps", key, None)
+
+
+def put_move_step(transaction: Transaction, step: StepProgress) -> None:
+    transaction._put("move_steps", (step.run, step.number), step)
 
 
 class TransactionRunner(Protocol):

@@ -55,16 +55,16 @@ def start(transaction: Transaction, name: str, starts: Sequence[Start]) -> list[
 
 
 def evict(
-    transaction: Transaction, name: str, pods: Sequence[str], message: str, is_recovery: bool = False
+    transaction: Transaction, name: str, pods: Sequence[str], message: str, only_named: bool = False
 ) -> list[str]:
     """Stop these pods, or the whole workload when it cannot run without them. They wait again without a failure.
 
-    In a recovery, the others wait for the replacements.
+    `only_named`: the others wait for the replacements of these.
     """
     tracked = transaction.state.workloads.get(name)
     placed = transaction.state.pods_of.get(name, {})
     placed_pods = {pod: placement.pod for pod, placement in placed.items()}
-    checked = check_evictions(name, tracked.workload if tracked else None, pods, placed_pods, is_recovery)
+    checked = check_evictions(name, tracked.workload if tracked else None, pods, placed_pods, only_named)
     transaction.events += checked.events
     if tracked is None or not checked.pods:
         return []
@@ -143,6 +143,10 @@ def run_ended(transaction: Transaction, run_id: str, end: Exit) -> None:
     if placement is None:
         return
     pod = placement.pod
+    if end.reason is ExitReason.NEVER_STARTED and is_up(pod):
+        # Its start was given up, and Kaiwo ended before it could store that: the command did nothing.
+        run_refused(transaction, run_id, end.message or "its start was given up")
+        return
     tracked = transaction.state.workloads[pod.workload]
     ended_work.record_peak(transaction, tracked, end.peak_mib)
     # A pod that finished before it could be stopped has done its work.
@@ -318,7 +322,8 @@ def _release_dependents(transaction: Transaction, awaited: str, did_succeed: boo
             continue
         after = tuple(each for each in workload.after if each != awaited)
         failed = workload.after_failed if did_succeed else (*workload.after_failed, awaited)
-        transaction.put_workload(lifecycle.with_workload(tracked, after=after, after_failed=failed))
+        freed = lifecycle.with_workload(tracked, after=after, after_failed=failed)
+        transaction.put_workload(lifecycle.begin_to_wait(freed, transaction.now_s))
 
 
 def _awaited_as(workload: Workload) -> list[str]:

@@ -23,6 +23,7 @@ from kaiwo.clusters.embedded.lifecycle import Ending, TrackedWorkload, new_workl
 from kaiwo.clusters.embedded.state import Transaction, TransactionRunner
 from kaiwo.clusters.protocol import Action, ChangedWorkload, WorkloadChange
 from kaiwo.clusters.queue_access import check_queue_access
+from kaiwo.manifests.workload_change import CHANGEABLE, WHILE_RUNNING
 from kaiwo.model.errors import ConfigError, ForbiddenError, KaiwoError, NotFoundError, RefusedError
 from kaiwo.model.events import ProgressReported
 from kaiwo.model.performance import ProgressReport
@@ -34,6 +35,8 @@ from kaiwo.model.workload_record import WorkloadRecord, WorkloadState
 
 class EmbeddedWork:
     """Implements WorkControl."""
+
+    actions: Sequence[Action] = ("cancel", "hold", "release", "requeue")
 
     def __init__(self, runner: TransactionRunner) -> None:
         self._runner = runner
@@ -65,6 +68,11 @@ class EmbeddedWork:
         except _DryRunError as dry:
             return dry.before
         return before
+
+    def changeable_fields(self, record: WorkloadRecord) -> Sequence[str]:
+        if record.state in (WorkloadState.STARTING, WorkloadState.RUNNING):
+            return WHILE_RUNNING
+        return CHANGEABLE if record.state in (WorkloadState.WAITING, WorkloadState.HELD) else ()
 
     async def submit(self, items: Sequence[Item], who: str = "") -> None:
         await self.put((), items, who)
@@ -184,6 +192,7 @@ def _start_tracking(transaction: Transaction, workloads: Sequence[Workload], ite
     for workload, (_, program) in zip(workloads, items, strict=True):
         before = transaction.state.workloads.get(workload.name)
         number = ended_work.keep_earlier(transaction, workload.name)
+        workload = transaction.state.sized(replace(workload, image=program.image), number)
         tracked = new_workload(WorkloadRecord(workload, program, submission=number))
         transaction.put_workload(transaction.state.array_slots.seated(tracked))
         if before is not None:
@@ -240,7 +249,9 @@ def _requeue(transaction: Transaction, name: str, who: str) -> None:
         raise ConfigError(f"queue {queue} of workload {name} no longer takes work", "queue")
     check_queue_access(transaction.state.queues, tracked.workload)
     check_dependency_cycles(transaction.state, {name: tracked.workload}, {})
-    tracked = transaction.state.array_slots.seated(lifecycle.wait_again(tracked, transaction.now_s))
+    tracked = lifecycle.wait_again(tracked, transaction.now_s)
+    sized = transaction.state.sized(tracked.workload, tracked.record.submission)
+    tracked = transaction.state.array_slots.seated(lifecycle.with_workload(tracked, roles=sized.roles))
     transaction.put_workload(lifecycle.with_state(tracked, ()))
     transitions.revive(transaction, name)
 
@@ -290,6 +301,7 @@ def _living(transaction: Transaction, name: str) -> TrackedWorkload:
 
 def _set_held(transaction: Transaction, tracked: TrackedWorkload, held: bool) -> None:
     if tracked.workload.held != held:
-        tracked = transaction.state.array_slots.seated(lifecycle.with_workload(tracked, held=held))
+        changed = lifecycle.begin_to_wait(lifecycle.with_workload(tracked, held=held), transaction.now_s)
+        tracked = transaction.state.array_slots.seated(changed)
         pods = transaction.state.pods_of.get(tracked.workload.name, {})
         transaction.put_workload(lifecycle.with_state(tracked, [placement.pod for placement in pods.values()]))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import msgspec
+from msgspec.structs import replace
 
 from kaiwo.clusters.kubernetes.cache.cluster_cache import SCHEDULER, ClusterCache
 from kaiwo.clusters.kubernetes.cache.device_grants import grant_annotations
@@ -20,6 +21,8 @@ from kaiwo.clusters.kubernetes.cache.workload_unit import BlockedWorkload
 from kaiwo.clusters.kubernetes.client import ApiError, Client, ClusterAccess
 from kaiwo.clusters.kubernetes.client.connection import CALL_S
 from kaiwo.clusters.kubernetes.decode.pod_decoder import PodDecoder
+from kaiwo.clusters.kubernetes.moves import KubernetesMoves
+from kaiwo.clusters.kubernetes.pod_resizer import KubernetesPodResizer, KubernetesPodUses
 from kaiwo.clusters.kubernetes.user_actions import KubernetesNodes, KubernetesWork
 from kaiwo.clusters.kubernetes.watch.cluster_watch import WRITTEN_BY_LEADER, ClusterWatch
 from kaiwo.clusters.kubernetes.watch.node_leases import NodeLeases
@@ -43,10 +46,10 @@ from kaiwo.clusters.protocol import Abilities, Cluster, PodRun, RecordChanges
 from kaiwo.manifests.kinds.annotations import OUR_PREFIX
 from kaiwo.model.cluster_write import ClusterWrite
 from kaiwo.model.errors import NotFoundError, RefusedError
-from kaiwo.model.events import Event
+from kaiwo.model.events import Event, NominationGone, PodChanged, PodGone
 from kaiwo.model.gpus.gpu import Share
 from kaiwo.model.node import CountedAmounts, Node
-from kaiwo.model.plan import Plan
+from kaiwo.model.plan import EvictionCause, Plan
 from kaiwo.model.workload import Phase, Pod, Workload, breaks_gang
 from kaiwo.model.workload_record import Program, WorkloadRecord, WorkloadState
 
@@ -121,7 +124,15 @@ class KubernetesCluster(Records):
         cache = self.cache = ClusterCache(scheduler)
         cache.report, cache.node_cache.now_s = report, self.now_s
         super().__init__(cache)
-        self.abilities = Abilities(KubernetesWork(cache), KubernetesNodes(client), self)
+        self.moves = KubernetesMoves(client, f"{scheduler}-moves", self.now_s, self._publish_events, report)
+        self.abilities = Abilities(
+            KubernetesWork(client, cache, self.now_s),
+            KubernetesNodes(client),
+            self,
+            moves=self.moves,
+            uses=KubernetesPodUses(client, cache),
+            resizer=KubernetesPodResizer(client, cache),
+        )
         decoder = PodDecoder(is_guarded)
         cache.claimed_ends.is_guarded = cache.foreign_bindings.is_guarded = is_guarded
         self.event_writer = EventWriter(client, cache, self.now_s, report)
@@ -186,7 +197,8 @@ class KubernetesCluster(Records):
         if self._outbox is not None:
             self._outbox.put_nowait(None)
         self._publish_now()
-        outbox.put_nowait(self.cache.whole_state())
+        await self.moves.load()
+        outbox.put_nowait((*self.cache.whole_state(), *self.moves.events()))
         self._outbox = outbox
         while (batch := await outbox.get()) is not None:
             yield batch
@@ -197,6 +209,8 @@ class KubernetesCluster(Records):
         await self.start()
         self.cache.foreign_bindings.stop()  # what another leader bound is no stranger's work
         await self.watch.relist(WRITTEN_BY_LEADER)
+        await self.moves.load()
+        self.cache.queue_events(self.moves.events())
         self._publish_now()
         self.event_writer.resync()
         if self._outbox is not None:
@@ -210,6 +224,8 @@ class KubernetesCluster(Records):
     async def apply(self, plan: Plan) -> tuple[str, ...]:
         """Begin the writes. Returns the ids of what was begun (`workload/pod`) at once."""
         self.cache.lost_places.is_leading = True
+        if not await self.moves.apply(plan):
+            plan = self._without_moves(plan)
         plan, events = follow_renamed_pods(plan, self.cache.published.pods)
         self.cache.queue_events(events)
         for writer in (
@@ -237,6 +253,10 @@ class KubernetesCluster(Records):
     def left_out(self) -> int:
         """How many objects could not be read since the start."""
         return self.watch.left_out + self.cache.left_out
+
+    @property
+    def failed_pods(self) -> int:
+        return self.cache.failed_pods
 
     def devices_in_use(self, name: str) -> frozenset[str]:
         return devices_in_use(self.cache.published.ledger.usage_of(name))
@@ -277,6 +297,23 @@ class KubernetesCluster(Records):
         await asyncio.gather(*(writer.close() for writer in writers))
         await self.watch.close()
         await self.client.close()
+
+    def _without_moves(self, plan: Plan) -> Plan:
+        """The scheduler learns that what it wanted to move stays where it is."""
+        staying = {(each.workload, each.pod) for each in plan.evictions if each.cause is EvictionCause.DEFRAGMENT}
+        events: list[Event] = []
+        for workload, pod in sorted(staying):
+            events.append(NominationGone(workload, pod))
+            now = self.cache.published.pods.get(workload, {}).get(pod)
+            events.append(PodGone(workload, pod) if now is None else PodChanged(now))
+        self._publish_events(events)
+        kept = tuple(each for each in plan.nominations if (each.workload, each.pod) not in staying)
+        evictions = tuple(each for each in plan.evictions if each.cause is not EvictionCause.DEFRAGMENT)
+        return replace(plan, evictions=evictions, nominations=kept)
+
+    def _publish_events(self, events: Sequence[Event]) -> None:
+        self.cache.queue_events(events)
+        self.publish_soon()
 
     def _silent_nodes_changed(self, names: Collection[str]) -> None:
         self.cache.queue_events(self.cache.node_cache.set_silent(names))

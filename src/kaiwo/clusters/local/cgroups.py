@@ -5,16 +5,22 @@ Never: moves a process that is not Kaiwo's own, or changes a cgroup that it did 
        controllers for its children. It reads and writes files: call it at the start, or on a thread.
 """
 
+import asyncio
 import contextlib
 import errno
 import hashlib
 import os
-from collections.abc import Collection, Iterator, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
+from kaiwo.clusters.embedded.lifecycle import PlacedRun
 from kaiwo.clusters.local.cgroup_place import USE_SYSTEMD, Hierarchy, choose_place, descends_from
 from kaiwo.clusters.local.run_cgroup import RunCgroup, processes, read
+from kaiwo.clusters.protocol import PodUse
 
 OURS, MAIN = "kaiwo", "kaiwo-main"
+MOST_STALLED_PERCENT = 10  # of the time: a run that waits longer for processors does not show its need
 CLEAN_S = 5.0  # how long the processes of a forgotten run may take to die at the start
 FEWEST_PROCESSES, MOST_PROCESSES = 1024, 32_768  # the default limit of one run; threads count
 
@@ -184,3 +190,51 @@ def _write(folder: str, name: str, text: str) -> None:
         raise OSError(error.errno or errno.EIO, error.strerror, path) from None
     finally:
         os.close(fd)
+
+
+class ProcessorTime(NamedTuple):
+    """What one run has had by now."""
+
+    at: float
+    used_us: int
+    stalled_us: int  # it waited for a processor
+
+
+def _cpu_milli(before: ProcessorTime | None, now: ProcessorTime) -> int | None:
+    """None: not known, or it had to wait for processors, so that it may have needed more than it got."""
+    if before is None or now.at <= before.at:
+        return None
+    span_us = (now.at - before.at) * 1_000_000
+    if (now.stalled_us - before.stalled_us) * 100 > span_us * MOST_STALLED_PERCENT:
+        return None
+    return max(0, round((now.used_us - before.used_us) * 1000 / span_us))
+
+
+class RunUseMeter:
+    """What runs use of the machine, by the cgroups that they have. Implements PodUses."""
+
+    def __init__(self, cgroup_of: Callable[[str], RunCgroup], runs: Callable[[], Iterable[PlacedRun]]) -> None:
+        self._cgroup_of, self._runs = cgroup_of, runs
+        self._known: dict[str, RunCgroup] = {}
+        self._last: dict[str, ProcessorTime] = {}  # by run
+
+    async def measure(self) -> Mapping[tuple[str, str], PodUse]:
+        placed = [(each.run.id, (each.pod.workload, each.pod.name)) for each in self._runs() if each.run.is_process]
+        return await asyncio.to_thread(self._measure, placed) if placed else {}
+
+    def _measure(self, placed: Sequence[tuple[str, tuple[str, str]]]) -> dict[tuple[str, str], PodUse]:
+        found: dict[tuple[str, str], PodUse] = {}
+        last: dict[str, ProcessorTime] = {}
+        # A run that has no cgroup yet is looked at again.
+        known = {run_id: self._known.get(run_id) or self._cgroup_of(run_id) for run_id, _ in placed}
+        self._known = {run_id: cgroup for run_id, cgroup in known.items() if cgroup.folders}
+        for run_id, key in placed:
+            cgroup, cpu_milli = known[run_id], None
+            memory_mib, cpu_us = cgroup.memory_mib(), cgroup.cpu_us()
+            if cpu_us is not None:
+                last[run_id] = ProcessorTime(time.monotonic(), cpu_us, cgroup.stalled_us())
+                cpu_milli = _cpu_milli(self._last.get(run_id), last[run_id])
+            if cpu_milli is not None or memory_mib is not None:
+                found[key] = PodUse(cpu_milli, memory_mib)
+        self._last = last
+        return found

@@ -21,7 +21,7 @@ from kaiwo.clusters.embedded.cluster import EmbeddedCluster
 from kaiwo.clusters.embedded.ended_work import DEFAULT_RETENTION, Retention
 from kaiwo.clusters.embedded.lifecycle import PlacedRun, simulated_exit
 from kaiwo.clusters.embedded.state import EmbeddedState, Transaction
-from kaiwo.clusters.local.cgroups import NO_CGROUPS, RunCgroups
+from kaiwo.clusters.local.cgroups import NO_CGROUPS, RunCgroups, RunUseMeter
 from kaiwo.clusters.local.clock import Clock, SystemTime, ticks
 from kaiwo.clusters.local.continue_clock import LONG_AWAY_S, continue_clock, describe_step, follow_clock
 from kaiwo.clusters.local.continue_state import are_virtual, continue_state
@@ -113,6 +113,10 @@ class LocalCluster(EmbeddedCluster):
         self.cgroups = cgroups
         self._secrets = SecretValues(self.home.path)
         self._processes = Processes(self.home.runs, self._listener, shares, cgroups, self._secrets.unseal)
+        self._uses = RunUseMeter(
+            lambda run_id: RunFolder(self.home.runs / run_id).cgroup(),
+            lambda: [placed for pods in self.state.pods_of.values() for placed in pods.values()],
+        )
         self._ends: list[tuple[int, str]] = []  # of simulated runs: when, which
         self._run_events: list[RunEvent] = []
         self._discarded: list[str] = []  # runs whose folders must be removed
@@ -135,6 +139,9 @@ class LocalCluster(EmbeddedCluster):
             console=self,
             virtual_time=self.clock,
             past=self,
+            moves=self.moves,
+            uses=self._uses,
+            sizing=self.state,
             confinement=self.cgroups,
             secrets=self._secrets,
             wall_clock=self if self._is_wall_time else None,

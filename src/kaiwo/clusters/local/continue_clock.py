@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from kaiwo.clusters.embedded.lifecycle import PlacedRun, Run, TrackedWorkload, with_workload
-from kaiwo.clusters.embedded.state import EmbeddedState, Transaction
+from kaiwo.clusters.embedded.state import EmbeddedState, Transaction, put_defragmentation, put_move_step
 from kaiwo.clusters.local.clock import Clock, ClockStart, SystemTime, describe_boot, is_plausible, start_of
 from kaiwo.clusters.local.sqlite_store import Store
 from kaiwo.model.amounts import duration
-from kaiwo.model.events import ClockMoved
+from kaiwo.model.events import ClockMoved, DefragmentationChanged, DefragmentationStepChanged
 
 LONG_AWAY_S = 86_400  # after a longer absence, or a clock that went wrong, nothing is forgotten for as long
 WRONG_CLOCK = "Kaiwo's own goes on from where it was. Correct the system's clock, and start Kaiwo again"
@@ -84,6 +84,18 @@ def move_times(transaction: Transaction, by_s: int) -> None:
     for name, planned in list(state.planned_starts.items()):
         planned = replace(planned, start_s=_moved(planned.start_s, by_s), made_s=_moved(planned.made_s, by_s))
         transaction.put_planned_start(name, planned)
+    for asked in list(state.defragmentation.values()):
+        recent = tuple(_moved(at_s, by_s) for at_s in asked.recent_s)
+        begun_s, ended_s = _moved(asked.begun_s, by_s), _moved(asked.ended_s, by_s)
+        asked = replace(asked, begun_s=begun_s, ended_s=ended_s, recent_s=recent)
+        put_defragmentation(transaction, asked)
+        transaction.events.append(DefragmentationChanged(asked))
+    for step in list(state.move_steps.values()):
+        moves = tuple(
+            replace(move, since_s=_moved(move.since_s, by_s), until_s=_moved(move.until_s, by_s)) for move in step.moves
+        )
+        put_move_step(transaction, replace(step, moves=moves))
+        transaction.events.append(DefragmentationStepChanged(replace(step, moves=moves)))
 
 
 def _moved_workload(tracked: TrackedWorkload, by_s: int) -> TrackedWorkload:

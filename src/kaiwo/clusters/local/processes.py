@@ -204,7 +204,7 @@ class Processes:
                         tries, why = TRIES, f"its process cannot be started: {error.strerror or error}"
                     except (ClusterError, ConfigError) as error:  # its secret values cannot be read
                         tries, why = TRIES, str(error)
-                case RunCondition.NEVER_BEGAN if folder.seal() and not managed.is_stopping:
+                case RunCondition.NEVER_BEGAN if folder.seal(why) and not managed.is_stopping:
                     return self._listener.refused(run_id, why)
 
     async def _start(self, run_id: str, managed: ManagedRun) -> None:

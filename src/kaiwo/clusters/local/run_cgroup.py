@@ -70,6 +70,34 @@ class RunCgroup:
         peak = max((int(text) for text in texts if text.isdecimal()), default=0)
         return (peak + MIB - 1) // MIB
 
+    def cpu_us(self):
+        """The processor time that it has used; None: the kernel does not say."""
+        for folder in self.folders:
+            for line in read(folder, "cpu.stat").splitlines():
+                if line.startswith("usage_usec "):
+                    return int(line.split()[1])
+            if (used_ns := read(folder, "cpuacct.usage").strip()).isdecimal():
+                return int(used_ns) // 1000
+        return None
+
+    def stalled_us(self):
+        """For how long something in it waited for a processor; 0: it did not, or the kernel does not say."""
+        for folder in self.folders:
+            for line in read(folder, "cpu.pressure").splitlines():
+                if line.startswith("some "):
+                    return int(line.rpartition("total=")[2])
+        return 0
+
+    def memory_mib(self):
+        """The memory that it uses now, without files that the kernel can drop; None: the kernel does not say."""
+        for folder in self.folders:
+            used = read(folder, "memory.current").strip() or read(folder, "memory.usage_in_bytes").strip()
+            if used.isdecimal():
+                lines = [line.split() for line in read(folder, "memory.stat").splitlines()]
+                files = next((int(each[1]) for each in lines if each[0] == "inactive_file"), 0)
+                return (max(0, int(used) - files) + MIB - 1) // MIB
+        return None
+
     def remove(self) -> bool:
         """Remove the folders; one that still has processes stays. Returns whether all are gone."""
         for folder in self.folders:

@@ -127,14 +127,14 @@ class RunFolder:
                 return RunCondition.RUNNING
             return RunCondition.LOST if (self.path / "start.json").exists() else RunCondition.NEVER_BEGAN
 
-    def seal(self) -> bool:
+    def seal(self, why: str = "") -> bool:
         """Make sure that a run that has not begun never will; False when it has begun after all."""
         self.path.mkdir(parents=True, exist_ok=True)
         with self._locked() as is_ours:
             if not is_ours or (self.path / "start.json").exists():
                 return False
             if not (self.path / "exit.json").exists():
-                record = {"code": -signal.SIGTERM, "reason": ExitReason.NEVER_STARTED.value}
+                record = {"code": -signal.SIGTERM, "reason": ExitReason.NEVER_STARTED.value, "message": why[:500]}
                 write_json(str(self.path), "exit.json", record)
             return True
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from kaiwo.clusters.embedded.lifecycle import PlacedRun, Run, TrackedWorkload
+from kaiwo.model.defragmentation import DefragmentationRun, StepProgress
 from kaiwo.model.errors import KaiwoError
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Nomination
@@ -38,6 +39,10 @@ CREATE TABLE IF NOT EXISTS runs (id TEXT PRIMARY KEY, workload TEXT NOT NULL, po
 CREATE TABLE IF NOT EXISTS kept (workload TEXT PRIMARY KEY, data BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS promises (workload TEXT PRIMARY KEY, data BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS reservations (name TEXT PRIMARY KEY, data BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS defragmentation (name TEXT PRIMARY KEY, data BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS move_steps (
+    run TEXT NOT NULL, step INTEGER NOT NULL, data BLOB NOT NULL, PRIMARY KEY (run, step)
+);
 CREATE TABLE IF NOT EXISTS set_aside (at TEXT, source TEXT, name TEXT, why TEXT, data BLOB);
 """
 encode = msgspec.msgpack.Encoder().encode
@@ -98,6 +103,8 @@ STORED = {  # by the state's own name of the table
     "nominations": StoredTable("kept", tuple[Nomination, ...], ("workload",)),
     "planned_starts": StoredTable("promises", PlannedStart, ("workload",)),
     "reservations": StoredTable("reservations", Reservation),
+    "defragmentation": StoredTable("defragmentation", DefragmentationRun),
+    "move_steps": StoredTable("move_steps", StepProgress, ("run", "step")),
 }
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from kaiwo.decide.actions.allocate_batch import LARGEST_BATCH, SMALLEST_BATCH, AllocationBatch, StuckClasses
-from kaiwo.decide.cycle_state import CycleInput, CycleState, PodKey, nominate
+from kaiwo.decide.cycle_state import CycleInput, CycleState, PodKey, nominate, places_of_followers
 from kaiwo.decide.placement.node_fit import CapacityMask
 from kaiwo.decide.placement.place_pods import Placed, charge_of_placed, place_pods
 from kaiwo.decide.placement.place_workload import ALL_PODS, Placement, first_missing_pod, place_workload
@@ -47,7 +47,8 @@ def allocate(
         turns, ineligible = action.line_up(group)
         if "allocate" in cycle.policy.actions:
             action.run(turns, lambda: cycle_state.budget.is_spent)
-            left.append(classes_left(turns.lanes))
+            # What a batch found stuck may be in its lane again, because the batch was put back.
+            left.append([found for found in classes_left(turns.lanes) if found.key not in action.stuck.by_key])
         else:
             ineligible += classes_left(turns.lanes)
             left.append([])
@@ -297,6 +298,7 @@ class Allocate:
             need = charges.one_pod_of(waiting_class, workload)
             run.growing.setdefault(waiting_class.queue, []).append(_Growing(placement, need))
         self.starts.extend(placement.starts)
+        self._nominations.extend(places_of_followers(name, placement))
         self._given_up.extend(placement.given_up)
         self._domains.extend(placement.domains)
         return len(placement.starts)

@@ -6,19 +6,23 @@ put back and the turns are taken one by one: no workload is refused in favour of
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from kaiwo.decide.cycle_state import CycleState
 from kaiwo.decide.placement.queue_limits import within_limits
 from kaiwo.decide.turn_order import Lane, LaneHead, Turns, TurnsSavepoint
 from kaiwo.snapshot.backlog import ClassKey, WaitingClass
 from kaiwo.snapshot.node_table import FREE_GPU
-from kaiwo.snapshot.queue_table import ResourceVector
+from kaiwo.snapshot.queue_table import NO_PARENT, ResourceVector
 from kaiwo.snapshot.request_shapes import RequestShapes
 from kaiwo.snapshot.working_copy import Savepoint
 
 LARGEST_BATCH, SMALLEST_BATCH = 2_048, 8
 ALWAYS_PICKED = 64  # this many are picked whatever they need; more only while plenty is free
+
+
+_NOTHING: ResourceVector = (0, 0, 0)
 
 
 class StuckClasses:
@@ -35,8 +39,7 @@ class StuckClasses:
             self._budget.used += 1
 
 
-@dataclass(slots=True)
-class ShapeSupply:
+class ShapeSupply(msgspec.Struct):
     """What the cluster has for a shape while a batch is gathered."""
 
     room: int  # for this many pods, if nothing else is placed
@@ -45,8 +48,7 @@ class ShapeSupply:
     charge: ResourceVector | None  # for one pod; None where that depends on the device
 
 
-@dataclass(slots=True)
-class AllocationBatch:
+class AllocationBatch(msgspec.Struct):
     """The next turns, which can be given back."""
 
     turns: Turns[Lane]
@@ -54,14 +56,16 @@ class AllocationBatch:
     shapes: RequestShapes
     stuck: StuckClasses
     may_wait: Callable[[WaitingClass], bool]  # the class could be nominated for space that is being released
-    picked: list[tuple[WaitingClass, int]] = field(default_factory=list)  # the class, and the workload's position in it
-    by_shape: dict[int, list[int]] = field(default_factory=dict)  # positions in `picked`
-    uncharged: set[int] = field(default_factory=set)  # positions whose charge depends on the device they get
+    picked: list[tuple[WaitingClass, int]] = []  # the class, and the workload's position in it
+    by_shape: dict[int, list[int]] = {}  # positions in `picked`
+    uncharged: set[int] = set()  # positions whose charge depends on the device they get
     _savepoint: Savepoint = (0, 0, 0)  # of the working copy
-    _turns_savepoint: TurnsSavepoint = field(default_factory=lambda: ({}, {}, 0))
-    _lane_savepoints: dict[str, list[LaneHead]] = field(default_factory=dict)
-    _supplies: dict[int, ShapeSupply] = field(default_factory=dict)
+    _turns_savepoint: TurnsSavepoint = msgspec.field(default_factory=lambda: ({}, {}, 0))
+    _lane_savepoints: dict[str, list[LaneHead]] = {}
+    _supplies: dict[int, ShapeSupply] = {}
     _milli: int = 0  # milli-GPU of all picked pods
+    _due: ResourceVector = _NOTHING  # picked, and not charged yet
+    _payer: int = NO_PARENT  # the queue for that
 
     def gather(self, size: int) -> None:
         """Pick turns as if each of them started, and charge their queues, until one surely would not start."""
@@ -84,6 +88,7 @@ class AllocationBatch:
             if not self.picked:
                 self._turns_savepoint = turns.savepoint()
             self._pick(lane, found, supply, count)
+        self._charge_due()
         if working.queues.models:  # which model's bound they count against is known once they have a device
             working.rollback(self._savepoint)
             self.uncharged.update(range(len(self.picked)))
@@ -135,16 +140,34 @@ class AllocationBatch:
         supply.left -= count
         self._milli += supply.milli * count
         self._save_lane(lane, waiting_class)
-        positions = range(first, first + count)
-        self.by_shape.setdefault(waiting_class.needs[0].shape, []).extend(positions)
-        self.picked.extend([(waiting_class, position + at) for at in range(count)])
-        if supply.charge is None:
-            self.uncharged.update(positions)
+        group = self.by_shape.setdefault(waiting_class.needs[0].shape, [])
+        if count == 1:  # the usual case where kinds are mixed
+            group.append(first)
+            self.picked.append((waiting_class, position))
         else:
-            charge = _times(supply.charge, count)
-            self.cycle_state.working.charge(self.turns.row, charge, not waiting_class.signature.is_preemptible)
+            group.extend(range(first, first + count))
+            self.picked.extend([(waiting_class, position + at) for at in range(count)])
+        if supply.charge is None:
+            self.uncharged.update(range(first, first + count))
+        else:
+            self._charge(_times(supply.charge, count), not waiting_class.signature.is_preemptible)
         lane.advance(count)
         self.turns.requeue()
+
+    def _charge(self, charge: ResourceVector, is_non_preemptible: bool) -> None:
+        """Where one queue is left and has no limit, nobody looks at what it uses meanwhile: one charge is enough."""
+        working, queue = self.cycle_state.working, self.turns.row
+        queues = working.queues
+        if is_non_preemptible or queues.is_bounded[queue] or queues.models or not self.turns.is_last_queue:
+            working.charge(queue, charge, is_non_preemptible)
+            return
+        due, self._payer = self._due, queue
+        self._due = (due[0] + charge[0], due[1] + charge[1], due[2] + charge[2])
+
+    def _charge_due(self) -> None:
+        if self._due is not _NOTHING:
+            self.cycle_state.working.charge(self._payer, self._due)
+            self._due = _NOTHING
 
     def _supply(self, waiting_class: WaitingClass) -> ShapeSupply:
         shape = waiting_class.needs[0].shape

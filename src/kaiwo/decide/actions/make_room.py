@@ -48,15 +48,24 @@ class MadeRoom(NamedTuple):
     recoveries: tuple[Recovery, ...] = ()  # that go on in another way
 
 
+class TakenBefore(NamedTuple):
+    """What the cycle has decided before it makes room."""
+
+    evictions: tuple[Eviction, ...]
+    nominations: tuple[Nomination, ...]  # of the moves of a defragmentation run
+    given_up: tuple[PodKey, ...]
+
+
 def make_room(
     cycle: CycleInput,
     cycle_state: CycleState,
     placed: AllocationResult,
     masks: BackfillMasks | None,
-    evicted: Sequence[Eviction],
-    given_up: Sequence[PodKey],
+    taken: TakenBefore,
 ) -> MadeRoom:
-    room = RoomState(cycle, cycle_state, masks, placed.starts, placed.nominations, evicted)
+    given_up = taken.given_up
+    nominations = (*taken.nominations, *placed.nominations)
+    room = RoomState(cycle, cycle_state, masks, placed.starts, nominations, taken.evictions)
     has_releasing_pods = cycle_state.working.has_releasing_pods
     if has_releasing_pods:
         cycle_state.working.count_releasing(+1)  # what is placed from here on waits until they are gone
@@ -64,7 +73,7 @@ def make_room(
     actions = [action for action in cycle.policy.actions if action != "allocate"]
     for at, action in enumerate(actions):
         if action == "stale-gangs":
-            stop_stale_gangs(room, placed.nominations, (*given_up, *placed.given_up))
+            stop_stale_gangs(room, nominations, (*given_up, *placed.given_up))
             continue
         later = [other for other in actions[at + 1 :] if other in ROOM_ACTIONS]
         sharers = 1 + sum(_has_work(room, other, placed.stuck) for other in later)

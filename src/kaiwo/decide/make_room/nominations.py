@@ -16,7 +16,7 @@ from kaiwo.decide.placement.pod_affinity import nomination_holds
 from kaiwo.decide.placement.shape_scores import allowed
 from kaiwo.model.plan import Nomination
 from kaiwo.model.request import Request
-from kaiwo.model.workload import find_role
+from kaiwo.model.workload import find_role, is_pod_of
 from kaiwo.snapshot.array_types import IntArray
 from kaiwo.snapshot.backlog import WaitingClass, needs_to_make_room_for
 from kaiwo.snapshot.cluster_state import ClusterState
@@ -51,7 +51,10 @@ def is_fully_nominated(cycle: CycleInput, waiting_class: WaitingClass, given_up:
     if not name:
         return False
     needed = sum(need.needed for need in needs_to_make_room_for(waiting_class))
-    return len(cycle.state.nominations[name]) >= needed or any(workload == name for workload, _ in given_up)
+    # Places for pods that are made later do not help those that wait.
+    workload = cycle.state.workloads[name]
+    own = sum(is_pod_of(workload, pod) for pod in cycle.state.nominations[name])
+    return own >= needed or any(workload == name for workload, _ in given_up)
 
 
 def unpaid_charge(cycle: CycleInput, cycle_state: CycleState, waiting_class: WaitingClass) -> ResourceVector:

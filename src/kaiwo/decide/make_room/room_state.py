@@ -1,9 +1,10 @@
 """The state that the room-making actions of a cycle share: victims, eviction budgets, and what was decided so far."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
+
+import msgspec
 
 from kaiwo.decide.cycle_state import CycleInput, CycleState, PodKey, earliest_s, nominate, nomination_of
 from kaiwo.decide.make_room.candidate_nodes import CandidateNodes
@@ -17,15 +18,14 @@ from kaiwo.model.plan import DISPLACING_CAUSES, DomainChoice, Eviction, Eviction
 from kaiwo.model.workload import Pod, Workload
 from kaiwo.snapshot.backlog import ClassKey, WaitingClass
 from kaiwo.snapshot.cluster_state import ClusterState
-from kaiwo.snapshot.eviction_history import HOUR_S
+from kaiwo.snapshot.evictions.eviction_history import HOUR_S
 
 
-@dataclass(slots=True)
-class RoomMade:
+class RoomMade(msgspec.Struct):
     placement: Placement
-    stopped: list[VictimUnit] = field(default_factory=list)
-    moved: list[tuple[VictimUnit, list[tuple[Pod, Placed]]]] = field(default_factory=list)
-    own: list[tuple[Pod, Placed]] = field(default_factory=list)  # pods of the beneficiary itself that move
+    stopped: list[VictimUnit] = []
+    moved: list[tuple[VictimUnit, list[tuple[Pod, Placed]]]] = []
+    own: list[tuple[Pod, Placed]] = []  # pods of the beneficiary itself that move
 
 
 class Attempt(NamedTuple):

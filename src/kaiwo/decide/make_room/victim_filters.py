@@ -7,7 +7,8 @@ import numpy as np
 from kaiwo.decide.make_room.victim_units import MayStop, VictimUnit
 from kaiwo.model.planned_start import expected_run_s
 from kaiwo.model.policy import Policy
-from kaiwo.plugins.contract import VictimTable
+from kaiwo.plugins.builtin.victim_filters import EndsSoon
+from kaiwo.plugins.contract import VictimFilter, VictimTable
 from kaiwo.plugins.guarded_calls import call_plugin
 from kaiwo.plugins.registry import ActivePlugins
 from kaiwo.snapshot.array_types import BoolArray, freeze
@@ -17,17 +18,23 @@ from kaiwo.snapshot.view import View
 
 def victim_filters(view: View, plugins: ActivePlugins, policy: Policy) -> MayStop | None:
     """None when no plugin has an opinion."""
-    if not plugins.victim_filters:
+    asked = [plugin for plugin in plugins.victim_filters if not _is_off(plugin, policy)]
+    if not asked:
         return None
 
     def may_stop(units: Sequence[VictimUnit]) -> BoolArray:
         victims, verdict = _victims(units), np.ones(len(units), np.bool_)
-        for plugin in plugins.victim_filters:
+        for plugin in asked:
             answer = call_plugin(plugin.name, plugin.victim_filter, len(units), view, victims, policy)
             verdict &= answer.astype(np.bool_)
         return verdict
 
     return may_stop
+
+
+def _is_off(plugin: VictimFilter, policy: Policy) -> bool:
+    """Then no table of all running work is made for it, which was a sixth of a reclaim."""
+    return isinstance(plugin, EndsSoon) and not policy.spare_ending_s
 
 
 def _victims(units: Sequence[VictimUnit]) -> VictimTable:

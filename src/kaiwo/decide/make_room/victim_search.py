@@ -11,6 +11,7 @@ import numpy as np
 from kaiwo.decide.make_room.room_state import RoomMade, RoomState
 from kaiwo.decide.make_room.victim_rules import VictimRule
 from kaiwo.decide.make_room.victim_units import UnitLane, VictimUnit
+from kaiwo.decide.placement.links import carries_again
 from kaiwo.decide.placement.place_again import DisplacedPods, place_again
 from kaiwo.decide.placement.place_pods import NodeCosts, Placed, Placer
 from kaiwo.decide.placement.place_workload import Placement, place_workload
@@ -18,6 +19,7 @@ from kaiwo.decide.placement.pod_affinity import may_return, still_holds
 from kaiwo.decide.placement.queue_limits import QueueCharge, within_limits
 from kaiwo.decide.turn_order import NO_NEED, Turns
 from kaiwo.gpus.share_rules import may_share_again
+from kaiwo.model.network.level_groups import levels_of
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod, Workload, role_of
 from kaiwo.snapshot.array_types import IntArray
@@ -165,7 +167,10 @@ class VictimSearch:
             room.stopped.extend(each for each in victims.surplus_of(unit) if id(each) not in gone)
         for unit, _ in [each for each in room.moved if not each[0].is_surplus]:
             for each in [each for each in victims.surplus_of(unit) if id(each) not in gone]:
-                room.moved.append((each, [(pod, Placed(pod.node, pod.devices)) for pod in each.pods]))
+                if all(self._may_restart(self._placer, pod, unit.workload) for pod in each.pods):
+                    room.moved.append((each, [(pod, Placed(pod.node, pod.devices)) for pod in each.pods]))
+                else:
+                    room.stopped.append(each)
 
     def _move(self, unit: VictimUnit, room: RoomMade) -> bool:
         """Another place for the unit, outside what planned starts will use; else it is stopped."""
@@ -188,6 +193,8 @@ class VictimSearch:
         with working.trial() as attempt:
             if not all(self._restore_pod(pod, queue) for pod in unit.pods):
                 return False
+            if not carries_again(working, unit.workload.name, levels_of(unit.workload)):
+                return False  # the preemptor, or a unit that was moved for it, uses its links now
             attempt.keep()
         return True
 
@@ -206,7 +213,7 @@ class VictimSearch:
             return None
         moved: list[tuple[Pod, Placed]] = []
         with working.trial() as attempt:
-            lost = [pod for pod in unit.pods if not self._restore_pod(pod, queue)]
+            lost = self._restore_some(placer, unit, queue)
             moved += [(pod, Placed(pod.node, pod.devices)) for pod in unit.pods if pod not in lost]
             request_of = partial(self._cycle.state.request_of, unit.workload)
             displaced = DisplacedPods(unit.workload, [pod.name for pod in lost], request_of)
@@ -216,6 +223,22 @@ class VictimSearch:
             moved += [(pod, placed.places[pod.name]) for pod in lost]
             attempt.keep()
         return moved
+
+    def _restore_some(self, placer: Placer, unit: VictimUnit, queue: int) -> list[Pod]:
+        """The pods that cannot have their places back; the others have theirs."""
+        with self._working.trial() as attempt:
+            returns = (
+                self._may_restart(placer, pod, unit.workload) and self._restore_pod(pod, queue) for pod in unit.pods
+            )
+            lost = [pod for pod, is_back in zip(unit.pods, returns, strict=True) if not is_back]
+            if lost:
+                attempt.keep()
+                return lost
+        return list(unit.pods)  # the places are free, but their links are not
+
+    def _may_restart(self, placer: Placer, pod: Pod, workload: Workload) -> bool:
+        """A pod that goes on may be where no new one starts: in a domain that was closed since, on a cordoned node."""
+        return placer.allows(self._cycle.state.request_of(workload, role_of(workload, pod.name)), pod.node)
 
     def _could_move(self, placer: Placer, unit: VictimUnit) -> bool:
         """A necessary condition, cached for equal requests: there is room for another such pod."""

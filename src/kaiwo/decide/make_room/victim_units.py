@@ -182,10 +182,11 @@ class VictimUnits:
         return found if self._may_stop is None else _without_spared(found, self._may_stop)
 
     def _units_of(self, workload: Workload, pods: dict[str, Pod]) -> list[VictimUnit]:
-        until_s = protected_until_s(self._state, workload.name, self._policy)
-        if until_s > self._now_s:
-            self.spared_until_s = min(until_s, self.spared_until_s or until_s)
-            return []
+        if workload.name in self._state.started_overdue:
+            until_s = protected_until_s(self._state, workload.name, self._policy)
+            if until_s > self._now_s:
+                self.spared_until_s = min(until_s, self.spared_until_s or until_s)
+                return []
         if not workload.may_go:
             self._protected.add(workload, pods.values())
             return []

@@ -10,7 +10,7 @@ from kaiwo.model.planned_start import expected_run_s
 from kaiwo.model.workload import ACTIVE_PHASES, Pod, Workload
 from kaiwo.queues.current_shares import current_shares
 from kaiwo.queues.reclaim_rules import ReclaimRequest, entitled, refusal_to_reclaim
-from kaiwo.snapshot.array_types import IntArray
+from kaiwo.snapshot.array_types import IntArray, Rows
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.queue_table import PathBound, ResourceVector
 from kaiwo.snapshot.working_copy import WorkingCopy
@@ -46,15 +46,26 @@ class FutureQuota:
         side, used = self._side_of(planned, charge.queue)
         return bool(((used > current_shares(self._working.view).quota[side]) & (np.array(charge.charge) > 0)).any())
 
-    def takes_what_others_are_owed(self, charge: QueueCharge) -> bool:
-        """It takes its queue over its fair share while work waits in a queue that has less than its own."""
+    def takes_what_others_are_owed(self, charge: QueueCharge, owed: Rows | None = None) -> bool:
+        """It takes its queue over its fair share while work waits in a queue that has less than its own.
+
+        `owed`: those queues, for a caller that asks about many workloads before anything is placed.
+        """
         shares = current_shares(self._working.view)
-        path = list(shares.queues.path[charge.queue])
-        if not (shares.used[path] + charge.charge > entitled(shares, np.array(path, np.intp))).any():
+        path = np.array(shares.queues.path[charge.queue], np.intp)
+        if not (shares.used[path] + charge.charge > entitled(shares, path)).any():
             return False
-        waiting = [queue for queue, asked in self._working.view.queue_demand.items() if any(asked)]
-        rows = [shares.queues.row[queue] for queue in waiting if queue in shares.queues.row]
-        return any(row != charge.queue and (shares.used[row] < shares.fair[row]).any() for row in rows)
+        return bool(((self.owed_queues() if owed is None else owed) != charge.queue).any())
+
+    def owed_queues(self) -> Rows:
+        """The queues with waiting work that have less than their fair share."""
+        shares, demand = current_shares(self._working.view), self._working.view.queue_demand
+        rows = [
+            row for queue, asked in demand.items() if any(asked) and (row := shares.queues.row.get(queue)) is not None
+        ]
+        waiting = np.array(rows, np.intp)
+        found: Rows = waiting[(shares.used[waiting] < shares.fair[waiting]).any(axis=1)]
+        return found
 
     def may_start(self, charge: QueueCharge, at_s: int, others: Sequence[QueueCharge]) -> bool:
         """At that time the bounds of its queues leave room for its charge, alongside these others."""

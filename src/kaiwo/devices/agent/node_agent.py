@@ -135,7 +135,9 @@ class NodeAgent:
         options = self.options
         if not options.server:
             return None
-        target = ReportTarget(options.server, options.node, options.token_file, options.ca_file, options.token)
+        target = ReportTarget(
+            options.server, options.node, options.token_file, options.ca_file, options.token, options.report_s
+        )
         return ReportStream(target, self.hello, lambda text: self.log_once("stream", text), self._check_listener)
 
     def _metrics(self) -> str:

@@ -34,3 +34,4 @@ class AgentOptions(msgspec.Struct, frozen=True):
     mps: bool = True  # False: it has no right to start MPS daemons
     processes: bool = True  # False: it does not see the node's processes, so nobody knows whose they are
     interval_s: float = 1.0
+    report_s: float = 10.0  # between two samples to the server that say nothing new about health

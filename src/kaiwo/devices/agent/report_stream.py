@@ -1,24 +1,25 @@
 """Stream the agent's messages to Kaiwo: lines of JSON in a long request, over TLS, with a token.
 
 Never: sends the token unencrypted to another machine, or on this one to a program of another user; queues old samples,
-       since only the newest matters.
+       since only the newest matters. A sample waits until one is due, unless it says something new about health.
 """
 
 import collections
 import http.client
 import ipaddress
+import random
 import re
 import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from urllib.parse import quote, urlsplit
 
 import msgspec
 
 from kaiwo.devices.agent.options import CheckListener
-from kaiwo.devices.agent_messages import MEDIA_TYPE, Hello, Line, Sample, encode_line
+from kaiwo.devices.agent_messages import MEDIA_TYPE, GpuSample, Hello, Line, PortSample, Sample, encode_line
 from kaiwo.model.errors import ClusterError, ConfigError
 
 MAX_ANSWER = 65_536
@@ -61,7 +62,9 @@ def _is_complete(data: bytes) -> bool:
 
 PATH = "/api/agents/{node}/reports"
 CONNECT_TIMEOUT_S = 10.0
-STREAM_S = 60.0  # the length of a request; then the server confirms it, and the next one starts
+STREAM_S = 900.0  # the length of a request; then the server confirms it, and the next one starts
+SHORTEST_PART = 0.6  # of it: a thousand agents that began together must not all begin again together
+UNHEARD_MS = 20_000  # what nobody has acknowledged for so long was sent to a machine that is gone
 LISTEN_S = 1.0
 MIN_BACKOFF_S, MAX_BACKOFF_S = 0.5, 5.0
 MAX_QUEUED = 1000
@@ -79,6 +82,7 @@ class ReportTarget(msgspec.Struct, frozen=True):
     token_file: str = ""
     ca_file: str = ""
     token: str = ""
+    every_s: float = 0.0  # between two samples that say nothing new about health
 
 
 class ReportStream:
@@ -100,6 +104,10 @@ class ReportStream:
             raise ConfigError(f"{target.url}: the token is only sent over TLS; use https://", "server")
         self._parts = parts
         self._sample: Sample | None = None
+        self._held = 0  # samples that this one stands for
+        self._due = 0.0  # by the monotonic clock: when a sample is sent although it says nothing new
+        self._is_news = False
+        self._said_conditions: tuple[object, ...] = ()
         self._queued: collections.deque[Line] = collections.deque(maxlen=MAX_QUEUED)
         self._unconfirmed: list[Line] = []  # sent, but not yet confirmed by the server
         self._changed = threading.Condition()
@@ -113,7 +121,11 @@ class ReportStream:
         """Queue a message, without blocking. A sample replaces one that has not been sent."""
         with self._changed:
             if isinstance(line, Sample):
-                self._sample = line
+                self._held += 1
+                self._sample = line if self._sample is None else _with_mean_traffic(self._sample, line, self._held)
+                self._is_news = self._is_news or _conditions(line) != self._said_conditions
+                if not self._is_sample_due():
+                    return
             else:
                 self._queued.append(line)
             self._changed.notify()
@@ -148,7 +160,8 @@ class ReportStream:
         try:
             self._begin(connection)
             self._write(connection, self._hello())
-            deadline = time.monotonic() + STREAM_S
+            self._due = 0.0
+            deadline = time.monotonic() + random.uniform(SHORTEST_PART, 1.0) * STREAM_S
             while time.monotonic() < deadline and not self._is_closed:
                 for line in self._next(deadline):
                     self._write(connection, line)
@@ -176,7 +189,15 @@ class ReportStream:
         trust = ssl.create_default_context(cafile=self._target.ca_file or None)
         if self._target.ca_file:
             trust.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # the file may contain the server's own certificate
-        return http.client.HTTPSConnection(host, port, timeout=CONNECT_TIMEOUT_S, context=trust)
+        secure = http.client.HTTPSConnection(host, port, timeout=CONNECT_TIMEOUT_S, context=trust)
+        try:
+            secure.connect()
+            # Little is sent, so a machine that is gone would be noticed late.
+            secure.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNHEARD_MS)
+        except BaseException:
+            secure.close()
+            raise
+        return secure
 
     def _begin(self, connection: http.client.HTTPConnection) -> None:
         connection.putrequest(
@@ -202,14 +223,19 @@ class ReportStream:
         """Wait for messages, at most until it is time to listen."""
         with self._changed:
             wait_s = min(LISTEN_S, max(0.0, deadline - time.monotonic()))
-            self._changed.wait_for(lambda: self._is_closed or self._sample or self._queued, wait_s)
+            self._changed.wait_for(lambda: self._is_closed or self._is_sample_due() or self._queued, wait_s)
             lines: list[Line] = [*self._queued]
             self._queued.clear()
             self._unconfirmed += lines
-            if self._sample is not None:
+            if self._sample is not None and self._is_sample_due():
                 lines.append(self._sample)
-                self._sample = None
+                self._said_conditions = _conditions(self._sample)
+                self._sample, self._held, self._is_news = None, 0, False
+                self._due = time.monotonic() + self._target.every_s
             return lines
+
+    def _is_sample_due(self) -> bool:
+        return self._sample is not None and (self._is_news or time.monotonic() >= self._due)
 
     def _write(self, connection: http.client.HTTPConnection, line: Line) -> None:
         data = encode_line(line)
@@ -233,6 +259,42 @@ class ReportStream:
         head, body = read_answer(connection.sock, data)
         first = head.partition(b"\r\n")[0].decode("latin-1")
         raise ClusterError(answer_text(first.partition(" ")[2] or "the server closed the connection", body))
+
+
+def _conditions(sample: Sample) -> tuple[object, ...]:
+    """What must be known at once. An error event says something new each time."""
+    gpus = tuple((gpu.id, gpu.health, gpu.reason, gpu.oversubscribed, gpu.xids) for gpu in sample.gpus)
+    return (*gpus, *((port.device, port.number, port.is_up) for port in sample.ports), *sample.notes)
+
+
+def _with_mean_traffic(before: Sample, after: Sample, held: int) -> Sample:
+    """The last sample, with the mean traffic and all error events of those that it stands for."""
+    ports, gpus = {(port.device, port.number): port for port in before.ports}, {gpu.id: gpu for gpu in before.gpus}
+    return msgspec.structs.replace(
+        after,
+        ports=tuple(_mean_port(ports.get((port.device, port.number)), port, held) for port in after.ports),
+        gpus=tuple(
+            msgspec.structs.replace(gpu, xids=(*gpus[gpu.id].xids, *gpu.xids)) if _has_xids(gpus, gpu.id) else gpu
+            for gpu in after.gpus
+        ),
+    )
+
+
+def _has_xids(gpus: Mapping[str, GpuSample], name: str) -> bool:
+    return name in gpus and bool(gpus[name].xids)
+
+
+def _mean_port(before: PortSample | None, after: PortSample, held: int) -> PortSample:
+    if before is None:
+        return after
+    sent = _mean(before.sent_mb_s, after.sent_mb_s, held)
+    return msgspec.structs.replace(
+        after, sent_mb_s=sent, received_mb_s=_mean(before.received_mb_s, after.received_mb_s, held)
+    )
+
+
+def _mean(before: int | None, after: int | None, held: int) -> int | None:
+    return after if before is None or after is None else before + (after - before) // held
 
 
 def _is_loopback(host: str) -> bool:

@@ -65,17 +65,17 @@ def gpu_links(group: Sequence[KfdNode], ids: Mapping[int, str]) -> tuple[Link, .
 
     Reading all would be 4,000 files on a node of 64 partitions, and take longer than everything else together.
     """
-    found: dict[str, tuple[int, int, int, str]] = {}
+    found: dict[str, tuple[int, int, int, int]] = {}
     mine = ids[group[0].number]
     for link in next((links for node in group if (links := read_links(node))), []):
         to = ids.get(link.to, mine)
         if to == mine:
             continue
-        rank = _NEAREST.get(link.kind, 2)
-        kind = LINK_KINDS.get(link.kind, f"type-{link.kind}")
-        found[to] = min(found.get(to, (9, 0, 0, "")), (rank, link.weight, -link.bandwidth_mb_s, kind))
+        key = (_NEAREST.get(link.kind, 2), link.weight, -link.bandwidth_mb_s, link.kind)
+        if to not in found or key < found[to]:
+            found[to] = key
     return tuple(
-        Link(to, kind, weight or None, bandwidth_mb_s=-bandwidth or None)
+        Link(to, LINK_KINDS.get(kind, f"type-{kind}"), weight or None, bandwidth_mb_s=-bandwidth or None)
         for to, (_, weight, bandwidth, kind) in sorted(found.items())
     )
 

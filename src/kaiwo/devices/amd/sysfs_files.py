@@ -64,16 +64,20 @@ def plausible_bytes(reported: int, file: str) -> tuple[int, str]:
 
 
 def list_entries(path: str) -> list[str]:
-    try:
-        names = os.listdir(path)
-    except (OSError, ValueError):
-        return []
-    return sorted(names[:MAX_ENTRIES])
+    return sorted(_entries(path))
 
 
 def numbered_entries(path: str, most_digits: int = 6) -> list[int]:
-    names = (name for name in list_entries(path) if name.isdecimal() and name.isascii())
-    return sorted(int(name) for name in names if len(name) <= most_digits)
+    found = [int(name) for name in _entries(path) if name.isdecimal() and name.isascii() and len(name) <= most_digits]
+    found.sort()
+    return found
+
+
+def _entries(path: str) -> list[str]:
+    try:
+        return os.listdir(path)[:MAX_ENTRIES]
+    except (OSError, ValueError):
+        return []
 
 
 def error_text(error: OSError) -> str:

@@ -27,8 +27,8 @@ from kaiwo.clusters.kubernetes.cache.planned_start_annotations import PlannedSta
 from kaiwo.clusters.kubernetes.cache.priority_classes import PriorityClasses
 from kaiwo.clusters.kubernetes.cache.progress_annotations import ProgressAnnotations
 from kaiwo.clusters.kubernetes.cache.published_state import PublishedState, UnitState
-from kaiwo.clusters.kubernetes.cache.start_backoff import GangBackoff, StartBackoff
-from kaiwo.clusters.kubernetes.cache.unguarded_status import ClaimedEnds
+from kaiwo.clusters.kubernetes.cache.start_backoff import GangBackoff, ReleaseTimes, StartBackoff
+from kaiwo.clusters.kubernetes.cache.unguarded_status import ClaimedEnds, keep_settled, with_settled
 from kaiwo.clusters.kubernetes.cache.workload_unit import build_unit
 from kaiwo.clusters.kubernetes.decode import wire_objects
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod, Key
@@ -124,6 +124,7 @@ class ClusterCache:
         self.foreign_bindings = ForeignBindings(self.in_flight)
         self.start_backoff = StartBackoff(self.gang_index)
         self.gang_backoff = GangBackoff()
+        self._releases = ReleaseTimes()
         self.nominations = NominationAnnotations()
         self.lost_places = LostPlaces(self.gang_index, lambda: self.grants.signatures)
         self.planned_starts = PlannedStartAnnotations()
@@ -137,6 +138,7 @@ class ClusterCache:
         self.grants = DeviceGrants(self.published.ledger)
         self.placed = PlacedPods(scheduler, self.in_flight, self.node_cache, self.grants, self.affinity_index)
         self._events: list[Event] = []
+        self.failed_pods = 0  # ours, since the start
 
     # What comes from the API server.
 
@@ -149,6 +151,10 @@ class ClusterCache:
         if before is not None and before.uid != pod.uid:
             self.delete_pod(before)  # another pod of the same name: the watch did not show the end of the old one
             before = None
+        if (settled := self.in_flight.settled.get(pod.uid)) is not None:
+            pod = with_settled(pod, settled)
+        elif not self.claimed_ends.is_guarded:
+            pod = keep_settled(before, pod)
         self._put_pod(before, self.claimed_ends.doubt(before, pod))
 
     def _put_pod(self, before: CachedPod | None, pod: CachedPod) -> None:
@@ -157,6 +163,8 @@ class ClusterCache:
         self.pods[pod.key] = pod
         if pod.is_finished and (before is None or not before.is_finished):
             self._record_end(pod)
+            # One that had failed before the first list is no news.
+            self.failed_pods += before is not None and pod.phase == "Failed" and pod.scheduler == self.scheduler
         is_ours = pod.scheduler == self.scheduler
         if is_ours:
             self.foreign_bindings.note(before, pod)
@@ -237,7 +245,7 @@ class ClusterCache:
     # What is decided.
 
     def keep_new_place(self, pod: CachedPod, nomination: Nomination) -> bool:
-        """A recovery stops a gang's pod, and its replacement gets this place. False: nothing will replace the pod."""
+        """A gang's pod is stopped, and its replacement gets this place. False: nothing will replace the pod."""
         unit = self.gang_index.unit_of.get(pod.key)
         place = self.published.pods.get(nomination.workload, {}).get(nomination.pod)
         if not isinstance(unit, GangId) or place is None:
@@ -409,6 +417,7 @@ class ClusterCache:
         self.lost_places.delete_workload(name)
         self.planned_starts.delete_workload(name)
         self.start_backoff.clear(name)
+        self._releases.clear(name)
         self.checkpoints.delete_workload(name)
         self.progress.delete_workload(name)
         self.names.delete(unit)
@@ -423,7 +432,7 @@ class ClusterCache:
         placed = [self.placed.of(name, slot, pod) for slot, pod in by_slot.items() if self.slots.is_fixed(pod)]
         if found.workload is not None and any(pod.grace_s > LONG_GRACE_S for pod in live):
             placed = [_charged_while_it_leaves(each, by_slot[each.name], found.workload.queue) for each in placed]
-        workload = self.start_backoff.apply_to(found.workload)
+        workload = self._releases.apply_to(name, self.start_backoff.apply_to(found.workload), now_s)
         if workload is not None:
             workload = self.gang_backoff.apply_to(workload, gang, placed)
         if workload is not None and placed:

@@ -1,4 +1,8 @@
-"""Index which pods belong to which unit (a gang, or a pod on its own), and which units a change touched."""
+"""Index which pods belong to which unit (a gang, or a pod on its own), and which units a change touched.
+
+A pod can name another gang at any time, also once it runs. Who pays for it was settled when it started: a gang whose
+running pods are paid by another queue, or that may not be stopped, does not take it.
+"""
 
 import hashlib
 from typing import NamedTuple
@@ -6,11 +10,11 @@ from typing import NamedTuple
 import msgspec
 
 from kaiwo.clusters.kubernetes.cache.checkpoint_annotations import CHECKPOINT_ANNOTATIONS
-from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod, Key
+from kaiwo.clusters.kubernetes.decode.pod_decoder import SETTLED_KEYS, CachedPod, Key
 from kaiwo.clusters.kubernetes.gangs.gang import Gang, GangKey
 from kaiwo.clusters.kubernetes.gangs.gang_tracker import GangTracker
 from kaiwo.clusters.kubernetes.gangs.labels import USED_ANNOTATIONS, USED_LABELS, keep_used
-from kaiwo.clusters.kubernetes.gangs.metadata import Owner, TemplateSpec, WorkloadReference, read_gang_name
+from kaiwo.clusters.kubernetes.gangs.metadata import Owner, Reference, TemplateSpec, WorkloadReference, read_gang_name
 from kaiwo.clusters.kubernetes.gangs.ownership import Member
 from kaiwo.clusters.kubernetes.gangs.registry import GangId
 from kaiwo.clusters.kubernetes.gangs.replacements import may_be_replaced, replacement_delay_s
@@ -62,6 +66,14 @@ class OwnerObject(NamedTuple):
     metadata: OwnerMetadata = OwnerMetadata()
 
 
+class SettledTerms(NamedTuple):
+    """What was settled when a pod started. They are ordered by age: the oldest of a gang is the first."""
+
+    created_s: int
+    name: str
+    terms: tuple[str, ...]  # empty: an earlier version has started it, and wrote none
+
+
 class GangIndex:
     """Every pod is in one unit, or in none. A change touches the units it concerns; `take_touched` returns them."""
 
@@ -73,18 +85,24 @@ class GangIndex:
         self._touched_gangs: set[GangId] = set()
         self._owner_metadata: dict[str, OwnerMetadata] = {}  # by UID of an owner
         self._with_checkpoint: set[str] = set()  # UIDs of owners with a checkpoint annotation
+        self._settled: dict[Key, SettledTerms] = {}  # of the bound pods that name a gang
         self._touched: dict[Unit, None] = {}
         self._are_all_touched = False
 
     def upsert_pod(self, pod: CachedPod) -> None:
         if pod.owners or pod.labels_text or pod.annotations_text or pod.group_text:  # others are on their own
             self._touched_gangs |= self._gangs.upsert_pod(member_of(pod))
-        if self._gangs.gang_of(*pod.key) is None:
+        gang_id = self._gangs.gang_of(*pod.key)
+        if gang_id is None:
+            self._settled.pop(pod.key, None)
             self.assign(pod.key, pod.key)
-        else:
-            self.touch(pod.key)
+            return
+        if self._is_settled_anew(pod):
+            self._touched_gangs.add(gang_id)
+        self.touch(pod.key)
 
     def delete_pod(self, key: Key) -> None:
+        self._settled.pop(key, None)
         self._touched_gangs |= self._gangs.delete_pod(*key)
         self.assign(key, None)
 
@@ -144,9 +162,10 @@ class GangIndex:
         for gang_id in sorted(gang_ids):
             gang = self._gangs.gang(gang_id)
             members = set(self._gangs.pods(gang_id))
+            strangers = self._paid_by_others(members)
             for key in members:
                 # A workload does not start while its own pods are being stopped; those of a previous run are not its.
-                is_member = gang is not None and key[1] not in gang.previous_run
+                is_member = gang is not None and key[1] not in gang.previous_run and key not in strangers
                 self.assign(key, gang_id if is_member else key)
             for key in self.keys_of.get(gang_id, set()) - members:
                 other = self._gangs.gang_of(*key)
@@ -157,6 +176,22 @@ class GangIndex:
             self._touched |= dict.fromkeys(self.keys_of)
         touched, self._touched = self._touched, {}
         return list(touched)
+
+    def _is_settled_anew(self, pod: CachedPod) -> bool:
+        before = self._settled.pop(pod.key, None)
+        if pod.node and not pod.is_finished:
+            notes = pod.annotations
+            terms = tuple(notes.get(key, "") for key in SETTLED_KEYS)
+            self._settled[pod.key] = SettledTerms(pod.created_s, pod.name, terms if all(terms) else ())
+        return before != self._settled.get(pod.key)
+
+    def _paid_by_others(self, members: set[Key]) -> set[Key]:
+        """The running pods of a gang that started on other terms than its oldest one."""
+        settled = {key: found for key in members if (found := self._settled.get(key)) is not None and found.terms}
+        if len({found.terms for found in settled.values()}) < 2:
+            return set()
+        oldest = min(settled.values())
+        return {key for key, found in settled.items() if found.terms != oldest.terms}
 
     def gang(self, unit: Unit) -> Gang | None:
         """The gang of a unit; None for a pod on its own."""
@@ -171,6 +206,11 @@ class GangIndex:
 
     def replacement_delay_s(self, member: Member) -> int:
         return replacement_delay_s(member, self._gangs.owners)
+
+    def top_owner(self, pod: CachedPod) -> Reference | None:
+        """The object above all that make this pod, as far as it has been seen; None: nothing makes it."""
+        links = self._gangs.owners.chain(member_of(pod))
+        return links[-1].reference if links else None
 
     def owner_metadata(self, pod: CachedPod) -> list[OwnerMetadata]:
         """The annotations and labels of a pod's owners, nearest first."""

@@ -36,6 +36,7 @@ class LostPlace(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     request: Request
     place: Pod  # what it held, with the slot that it had
     since_s: int = 0  # 0: not yet published
+    is_awaited: bool = False  # not lost: `member` is a leader, and the pod comes once that one runs
 
     def overlaps(self, other: Pod) -> bool:
         """The other pod uses this place."""

@@ -27,6 +27,7 @@ from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod
 from kaiwo.clusters.kubernetes.gangs.gang import Gang
 from kaiwo.model.affinity import PodAffinity, affinity_of_nomination
 from kaiwo.model.plan import Nomination
+from kaiwo.model.request import Request
 from kaiwo.model.workload import ACTIVE_PHASES, Pod, role_name
 
 Report = Callable[..., None]
@@ -62,6 +63,11 @@ class LostPlaces:
         """A pod of a gang failed, is being deleted, or is gone."""
         lost = LostPlace(pod.uid, member_of(pod), pod.spec.request, place)
         self._by_workload.setdefault(name, {}).setdefault(pod.uid, lost)
+
+    def expect(self, name: str, leader: CachedPod, request: Request, place: Pod) -> None:
+        """A pod will be made once this leader runs."""
+        uid = f"{leader.uid}/{place.name}"
+        self._by_workload.setdefault(name, {})[uid] = LostPlace(uid, member_of(leader), request, place, is_awaited=True)
 
     def give_up(self, name: str, slot: str) -> bool:
         """The scheduler keeps the place of this slot no longer. False: it was not a lost member's place."""
@@ -139,7 +145,8 @@ class LostPlaces:
             return False
         for pod in pods if has_text else ():
             for lost in read_places(pod, name, now_s, self._seals()):
-                neighbours = _affinity_like(lost, members)
+                # Followers have no rules of their own: their leader's keep others away.
+                neighbours = None if lost.is_awaited else _affinity_like(lost, members)
                 known.setdefault(lost.uid, replace(lost, place=replace(lost.place, neighbours=neighbours)))
         for place in members.placed if not self.is_leading else ():
             pod = members.by_slot[place.name]
@@ -160,7 +167,7 @@ class LostPlaces:
     def _wanted(
         self, gang: Gang, known: Mapping[str, LostPlace], members: UnitMembers, nodes: set[str]
     ) -> list[LostPlace]:
-        """As many places as the gang lacks pods, of pods that may be replaced; the oldest first."""
+        """As many places as the gang lacks pods, of pods that may be replaced or come later; the oldest first."""
         bound = [pod for pod in members.active if members.by_slot[pod.name].node]
         missing = max(sum(role.count for role in gang.roles), gang.minimum) - len(bound)
         found = [
@@ -171,7 +178,9 @@ class LostPlaces:
             and not any(map(lost.overlaps, bound))
             and self._gang_index.replaces(lost.member)
         ]
-        return found[: max(0, missing)]
+        lost_only = [lost for lost in found if not lost.is_awaited][: max(0, missing)]
+        awaited = [lost for lost in found if lost.is_awaited][: max(0, missing + gang.later - len(lost_only))]
+        return lost_only + awaited
 
     def _nomination(self, name: str, slot: str, lost: LostPlace) -> Nomination:
         place, delay_s = lost.place, self._gang_index.replacement_delay_s(lost.member)
@@ -179,6 +188,7 @@ class LostPlaces:
             name, slot, place.node, place.devices, place.cpu_milli, place.memory_mib, place.extended,
             affinity_of_nomination(place.neighbours), place.beside,
             lost.since_s, lost.since_s + delay_s if delay_s else 0, place.share_with,
+            lost.is_awaited,
         )  # fmt: skip
 
 
@@ -189,7 +199,7 @@ def _slots(places: Sequence[LostPlace], members: UnitMembers) -> dict[str, LostP
     found: dict[str, LostPlace] = {}
     for lost in places:
         role = role_name(lost.place.name)
-        alike = [slot for slot, pod in staying.items() if pod.spec.request == lost.request]
+        alike = [slot for slot, pod in staying.items() if _is_like(pod, lost)]
         alike.sort(key=lambda slot: role_name(slot) != role)
         waiting = next((slot for slot in alike if slot not in taken), "")
         used = {*members.by_slot, *taken}
@@ -197,6 +207,14 @@ def _slots(places: Sequence[LostPlace], members: UnitMembers) -> dict[str, LostP
         taken.add(slot)
         found[slot] = lost
     return found
+
+
+def _is_like(pod: CachedPod, lost: LostPlace) -> bool:
+    if not lost.is_awaited:
+        return pod.spec.request == lost.request
+    # Controllers add the leader's domain to the followers, after the template was read.
+    asked = replace(pod.spec.request, node_rules=lost.request.node_rules, node_choices=lost.request.node_choices)
+    return asked == lost.request and pod.name != lost.member.name
 
 
 def _affinity_like(lost: LostPlace, members: UnitMembers) -> PodAffinity | None:

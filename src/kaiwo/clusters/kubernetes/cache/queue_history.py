@@ -12,7 +12,7 @@ from msgspec import Raw
 
 from kaiwo.clusters.kubernetes.decode.wire_objects import Wire
 from kaiwo.model.events import StoppedForOthers
-from kaiwo.snapshot.eviction_history import HOUR_S
+from kaiwo.snapshot.evictions.eviction_history import HOUR_S
 
 MAX_STOPS = 256  # of one queue, the last ones: a status must stay small
 WHOLE = 1 << 40  # a part of 1, in the units of `queues.usage`

@@ -1,4 +1,4 @@
-"""Delay the next start of a workload after a failed one: a refused start, or a gang that was stopped half-way."""
+"""From when on a workload may start: not at once after a refused start, or after a gang was stopped half-way."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -64,6 +64,32 @@ class StartBackoff:
             return waiting
         avoid = NodeRule(NODE_NAME, "NotIn", refusal.avoided)
         return replace(waiting, roles=tuple(_with_rule(role, avoid) for role in workload.roles))
+
+
+class ReleaseTimes:
+    """When workloads that waited for something else (a gate, a hold, more pods) could start for the first time since.
+
+    Only from then on do they wait for a place. Otherwise pods that were held for a day would be overdue when released.
+    """
+
+    def __init__(self) -> None:
+        self._blocked: set[str] = set()
+        self._released_s: dict[str, int] = {}
+
+    def apply_to(self, name: str, workload: Workload | None, now_s: int) -> Workload | None:
+        """`workload`: None while it cannot be tried."""
+        if workload is None:
+            self._blocked.add(name)
+            return None
+        if name in self._blocked:
+            self._blocked.discard(name)
+            self._released_s[name] = now_s
+        since_s = self._released_s.get(name, 0)
+        return workload if since_s <= workload.not_before_s else replace(workload, not_before_s=since_s)
+
+    def clear(self, name: str) -> None:
+        self._blocked.discard(name)
+        self._released_s.pop(name, None)
 
 
 class GangStops(NamedTuple):

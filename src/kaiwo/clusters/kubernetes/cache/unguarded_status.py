@@ -1,7 +1,8 @@
-"""What the cache believes of the status of pods where no admission policy guards it.
+"""What the cache believes of running pods where no admission policy guards what is written on them.
 
 Whoever may write a pod may then write its status. Two things in it matter: that a pod has ended, which frees its
-devices and its queue, and when it started, which says how much it would lose.
+devices and its queue, and when it started, which says how much it would lose. Of its annotations two matter: the queue
+that pays for it, and whether it may be stopped. They are those with which it was first seen bound.
 
 An end is believed after it has stood for a while: a kubelet whose pod still runs writes the phase again within ten
 seconds (its status manager compares once in that time), so a false end never stands that long. What had ended when this
@@ -10,13 +11,31 @@ A start is what was seen first, never before the pod was made or bound by us, an
 Never: reads a clock.
 """
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
-from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod
+from kaiwo.clusters.kubernetes.decode.pod_decoder import SETTLED_KEYS, CachedPod
 
 SETTLES_S = 12  # longer than a kubelet needs to contradict
+
+
+def keep_settled(before: CachedPod | None, pod: CachedPod) -> CachedPod:
+    """The pod with what was settled when it was bound. `before`: as the cache has it now."""
+    if before is None or before.uid != pod.uid or not before.node or before.annotations_text == pod.annotations_text:
+        return pod
+    then = before.annotations
+    return with_settled(pod, {key: then[key] for key in SETTLED_KEYS if key in then})
+
+
+def with_settled(pod: CachedPod, settled: Mapping[str, str]) -> CachedPod:
+    now = pod.annotations
+    if all(settled.get(key) == now.get(key) for key in SETTLED_KEYS):
+        return pod
+    others = {key: text for key, text in now.items() if key not in SETTLED_KEYS}
+    return replace(pod, annotations_text=msgspec.json.encode({**others, **settled}))
 
 
 class ClaimedEnd(NamedTuple):

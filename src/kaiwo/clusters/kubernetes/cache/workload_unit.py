@@ -8,20 +8,23 @@ Never: keeps anything. The same pods give the same result.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+import msgspec
 from msgspec.structs import replace
 
 from kaiwo.clusters.kubernetes.cache.affinity_index import AffinityIndex
-from kaiwo.clusters.kubernetes.cache.gang_index import ForeignMembers, GangIndex
+from kaiwo.clusters.kubernetes.cache.gang_index import ForeignMembers, GangIndex, member_of
 from kaiwo.clusters.kubernetes.cache.in_flight import InFlight
 from kaiwo.clusters.kubernetes.cache.kaiwo_object_cache import QueueCache, ReservationCache
 from kaiwo.clusters.kubernetes.cache.kueue_gates import KueueWorkloads, kueue_levels, kueue_set_group
 from kaiwo.clusters.kubernetes.cache.priority_classes import PriorityClasses
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod, Key
+from kaiwo.clusters.kubernetes.decode.pod_request import read_pod_request
+from kaiwo.clusters.kubernetes.decode.wire_objects import PodSpec
 from kaiwo.clusters.kubernetes.decode.workload_annotations import read_valid_settings, read_workload_settings
-from kaiwo.clusters.kubernetes.gangs.gang import Gang
+from kaiwo.clusters.kubernetes.gangs.gang import ExclusiveDomain, Gang
 from kaiwo.clusters.kubernetes.volumes.volume_cache import ClaimUsers
 from kaiwo.model.errors import ConfigError
-from kaiwo.model.network.constraint import TopologyConstraint
+from kaiwo.model.network.constraint import Followers, TopologyConstraint
 from kaiwo.model.priority_cap import DEFAULT_MAX_PRIORITY
 from kaiwo.model.queue import UNBOUNDED_DEFAULT_QUEUE
 from kaiwo.model.request import Request
@@ -65,6 +68,7 @@ class BlockedWorkload(NamedTuple):
 
     workload: Workload
     reason: str
+    is_held: bool = False  # by a person, with an annotation
 
 
 class UnitPods(NamedTuple):
@@ -96,20 +100,28 @@ def build_unit(name: str, pods: Sequence[CachedPod], gang: Gang | None, old_slot
         kept = _block_waiting(kept, gang_reason, blocked)
     settings = Workload("", ())
     if kept:
+        # What runs was settled when it started, so a pod that waits does not speak for it, however old it is.
+        speaker = next((each.pod for each in kept if each.is_fixed), kept[0].pod)
         try:
-            settings = _settings(kept[0].pod, parts)
-            fault = _explain_fault(settings, parts)
+            settings = _settings(speaker, parts)
+            fault = _explain_hold(name) if settings.held else _explain_fault(settings, parts)
         except ConfigError as error:
             # Running work stays in its queue: a mistake in one annotation must not move it to another.
-            settings, fault = _settings(kept[0].pod, parts, read_valid_settings), str(error)
+            settings, fault = _settings(speaker, parts, read_valid_settings), str(error)
         if fault:
             kept = _block_waiting(kept, fault, blocked)
     if not kept:
         reason = gang_reason or next(iter(blocked.values()), GATED)
         return UnitPods(None, {}, blocked, blocked=_blocked_workload(name, pods, gang, reason, parts))
     roles, slots, set_groups = _roles(kept, gang, old_slots)
+    if gang is not None and gang.domains and not gang.subgroups:
+        set_groups = (*_exclusive_groups(gang, kept, roles, slots), *set_groups)
     by_slot = {str(slots[each.pod.uid]): each.pod.key for each in kept}
     workload = replace(_workload(name, kept, roles, settings), groups=_sub_groups(gang, roles) or set_groups)
+    members = [member_of(each.pod) for each in kept]
+    workload = replace(workload, is_replaced=all(map(parts.gang_index.replaces, members)))
+    if gang is None and members[0].owner is not None:
+        workload = replace(workload, made_by=members[0].owner.uid)
     if gang is not None and gang.levels is not None and workload.levels is None:
         workload = _with_levels(workload, gang.levels)
     return UnitPods(workload, slots, blocked, by_slot)
@@ -195,7 +207,12 @@ def _blocked_workload(
         return None
     roles, _, _ = _roles(kept, gang, {})
     workload = _workload(name, kept, roles, _settings(kept[0].pod, parts, read_valid_settings))
-    return BlockedWorkload(replace(workload, held=True), reason)
+    reason = _explain_hold(name) if workload.held else reason
+    return BlockedWorkload(replace(workload, held=True), reason, workload.held)
+
+
+def _explain_hold(name: str) -> str:
+    return f"it is held; release it with: kaiwo release {name.removeprefix('default/')}"
 
 
 def _explain_fault(settings: Workload, parts: UnitParts) -> str:
@@ -250,25 +267,60 @@ def _roles(
     leaders = {role.name for role in gang.roles if role.leads} if gang is not None else ()
     gang_groups = gang.subgroups if gang is not None else ()
     set_groups: dict[str, TopologyConstraint | None] = {}
+    # A pod in several exclusive domains is in the narrowest, which comes last.
+    exclusive = gang.domains if gang is not None and not gang_groups else ()
+    domain_of = {pod: domain.name for domain in exclusive for pod in domain.members}
     for name, minimum, members in _named_roles(kept, gang):
         leaf = name if name in leaves else ""
-        shapes: dict[Request, list[_UnitPod]] = {}
+        shapes: dict[tuple[Request, str], list[_UnitPod]] = {}
         for each in members:
-            shapes.setdefault(each.request, []).append(each)
-        for number, (request, same) in enumerate(shapes.items()):
+            shapes.setdefault((each.request, domain_of.get(each.pod.name, "")), []).append(each)
+        for number, ((request, domain), same) in enumerate(shapes.items()):
             title = name if len(shapes) == 1 else f"{name}.{number}"
             share = min(minimum, len(same))
             minimum -= share
             # A part of a role: Kueue's annotations are about the pods of one template, which are alike.
-            levels = kueue_levels(same[0].pod) if gang is not None else None
+            levels = kueue_levels(same[0].pod) if gang is not None and not domain else None
             # Pod sets that share a domain are a sub-group, and the levels are those of the sub-group.
             shared = kueue_set_group(same[0].pod) if levels is not None and not gang_groups else ""
             if shared:
                 set_groups.setdefault(shared, levels)
                 levels = None
-            roles.append(Role(request, title, len(same), share, leaf or shared, name in leaders, levels))
+            roles.append(Role(request, title, len(same), share, leaf or shared or domain, name in leaders, levels))
             slots |= _slots(title, same, old_slots)
     return tuple(roles), slots, tuple(SubGroup(name, levels=each) for name, each in set_groups.items())
+
+
+def _exclusive_groups(
+    gang: Gang, kept: Sequence[_UnitPod], roles: Sequence[Role], slots: Slots
+) -> tuple[SubGroup, ...]:
+    """A sub-group for each domain that a part of the gang has to itself. That no other work of this kind is there is a
+    rule between pods, which their controller has written."""
+    by_name = {each.pod.name: each for each in kept}
+    names = {role.group for role in roles}
+    parents = {domain.name: domain.parent for domain in gang.domains}
+    used = names | {parents.get(name, "") for name in names}
+    found = []
+    for domain in gang.domains:
+        if domain.name not in used:
+            continue
+        leader, followers = by_name.get(domain.leader), None
+        if domain.later and leader is not None:
+            followers = Followers(slots[leader.pod.uid].role, domain.later, _request_of_followers(domain))
+        levels = TopologyConstraint(required=domain.level, followers=followers)
+        found.append(SubGroup(domain.name, domain.parent, levels=levels))
+    return tuple(found)
+
+
+def _request_of_followers(domain: ExclusiveDomain) -> Request | None:
+    """What a template of their own says, to which their controller adds the leader's domain. None: as their leader."""
+    if domain.template is not None:
+        try:
+            spec = msgspec.convert(domain.template, PodSpec, strict=False)
+            return read_pod_request(spec, {}, "the template of the workers").request
+        except (msgspec.ValidationError, ConfigError):
+            pass  # the API server refuses such a template, or refuses its pods
+    return None
 
 
 def _sub_groups(gang: Gang | None, roles: Sequence[Role]) -> tuple[SubGroup, ...]:
@@ -322,4 +374,5 @@ def _workload(name: str, kept: Sequence[_UnitPod], roles: tuple[Role, ...], sett
         roles=roles,
         submitted_s=min(each.pod.created_s for each in kept),
         stops_others=all(each.pod.may_preempt for each in kept),
+        image=kept[0].pod.image,
     )

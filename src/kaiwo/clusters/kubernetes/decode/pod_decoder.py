@@ -36,6 +36,7 @@ from kaiwo.manifests.kinds.annotations import (
 )
 
 MAX_ANNOTATIONS_BYTES = 256  # longer annotations are cut down to those that are read
+SETTLED_KEYS = (OUR_PREFIX + "queue", OUR_PREFIX + "preemptible")  # who pays, and whether it may be stopped
 GANG_ANNOTATIONS = frozenset((*USED_ANNOTATIONS, *KUEUE_LEVELS, *KAI_LEVELS))
 _FOR_CONTAINERS = ("world-size", "rank-hosts")  # written for containers, and read by nobody here
 _OUR_ANNOTATIONS = frozenset(
@@ -96,6 +97,7 @@ class CachedPod(msgspec.Struct, frozen=True, gc=False):
     grace_s: int = 0  # how long it may take to go; 0: it was not told to
     asked_grace_s: int = 0  # how long it would like to take
     host_name: str = ""  # under which the other pods find it, where that is not the name of the pod
+    image: str = ""  # of its first container
 
     @property
     def host(self) -> str:
@@ -144,6 +146,7 @@ class PodDecoder:
         share = self._texts.setdefault
         annotations = _keep_read(bytes(meta.annotations))
         nominated = status.nominated_node_name if self._is_guarded else ""
+        image = spec.containers[0].image[:MAX_CHARACTERS] if spec.containers else ""
         return CachedPod(
             share(meta.namespace, meta.namespace),
             meta.name,
@@ -171,6 +174,7 @@ class PodDecoder:
             meta.deletion_grace_period_seconds or 0,
             spec.termination_grace_period_seconds or 0,
             _host_name(meta.name, spec),
+            share(image, image),
         )
 
     def drop_unused(self, pods: Iterable[CachedPod]) -> None:
@@ -182,7 +186,7 @@ class PodDecoder:
         self._texts = {
             text: text
             for pod in live
-            for text in (pod.namespace, pod.node, pod.nominated_node, pod.scheduler, pod.phase)
+            for text in (pod.namespace, pod.node, pod.nominated_node, pod.scheduler, pod.phase, pod.image)
         }
 
     def _request(self, body: PodBody, status: PodStatus, annotations: bytes, pod: str) -> PodRequest:

@@ -207,6 +207,7 @@ class PodContainer(Wire):
     """Equal texts request the same, so containers are compared by their text."""
 
     name: str = ""
+    image: str = ""
     resources: Raw = NOTHING
     ports: Raw = NOTHING
 

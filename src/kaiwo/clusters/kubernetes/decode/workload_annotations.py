@@ -21,6 +21,7 @@ from kaiwo.manifests.text.field_errors import FieldPath
 from kaiwo.manifests.text.field_reader import FieldReader
 from kaiwo.manifests.values.names import read_level, read_name
 from kaiwo.manifests.values.priorities import DEFAULT_TYPE, MAX_PRIORITY, TYPE_PRIORITIES, read_type
+from kaiwo.manifests.values.setting_values import read_flag
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.network.constraint import STATED
 from kaiwo.model.queue import DEFAULT_QUEUE
@@ -63,6 +64,7 @@ def read_workload_settings(
         user=check_user(user, FieldPath(owner, "user")),
         kind=kind,
         priority=annotations.read("priority", _read_priority, TYPE_PRIORITIES[kind] if by_type else priority),
+        held=annotations.read("hold", read_flag, False),
         **_with_levels_of_kai(annotations.settings(), pairs, owner),
     )
 

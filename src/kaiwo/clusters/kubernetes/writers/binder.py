@@ -12,12 +12,11 @@ from msgspec.structs import replace
 from kaiwo.clusters.kubernetes.cache.device_grants import start_annotations
 from kaiwo.clusters.kubernetes.cache.rank_annotations import rank_annotations
 from kaiwo.clusters.kubernetes.client import ApiError, UnreachableError
-from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod
+from kaiwo.clusters.kubernetes.decode.pod_decoder import SETTLED_KEYS, CachedPod
 from kaiwo.clusters.kubernetes.writers.pod_writes import AcceptedWrite, PodWrites, pod_path
 from kaiwo.clusters.kubernetes.writers.volume_binder import VolumeBinder
 from kaiwo.clusters.ledger import Misfit
 from kaiwo.clusters.plan_checks import STILL_STOPPING, Owners, by_workload, check_devices, check_starts, find_misfit
-from kaiwo.manifests.kinds.annotations import OUR_PREFIX
 from kaiwo.model.plan import Start
 from kaiwo.model.workload import ACTIVE_PHASES, NO_RANK, Phase, Pod, Workload, leading_roles, role_name
 
@@ -46,9 +45,10 @@ class Binder:
             cache.queue_events(cache.published.take_back(name, [start.pod for start in checked.starts]))
             self._refuse(name, pods)
             return ()
+        settled = _settled_annotations(workload)
         for start, (pod, assumed) in zip(checked.starts, pods, strict=True):
             cache.published.assume_pod(assumed)
-            cache.in_flight.begin_start(start, pod)
+            cache.in_flight.begin_start(start, pod, settled)
         leaders = leading_roles(workload)
         hosts = self._hosts_by_rank(name, placed.values(), pods)
         every = [(_with_ranks(start, hosts), pod) for start, (pod, _) in zip(checked.starts, pods, strict=True)]
@@ -122,7 +122,7 @@ class Binder:
             return
         annotations = dict(start.annotations)
         annotations |= start_annotations(self._cache.grants.signatures, pod.uid, start)
-        annotations |= _settled_annotations(pod, self._cache.published.workloads.get(start.workload))
+        annotations |= self._cache.in_flight.settled.get(pod.uid, {})
         body = {
             "apiVersion": "v1",
             "kind": "Binding",
@@ -161,11 +161,10 @@ def _with_ranks(start: Start, hosts: Mapping[int, str]) -> Start:
     return replace(start, annotations=(*start.annotations, *rank_annotations(start.rank, hosts).items()))
 
 
-def _settled_annotations(pod: CachedPod, workload: Workload | None) -> dict[str, str]:
-    """What is settled when a pod starts, where only its owner or a default says it: who pays, and whether it may be
-    stopped. On a bound pod these annotations cannot change; its owner can change at any time, and others would pay.
+def _settled_annotations(workload: Workload) -> dict[str, str]:
+    """What is settled when a pod starts: who pays, and whether it may be stopped.
+
+    On a bound pod these annotations cannot change. Its owner can, and so can the pod until this moment: what was
+    decided counts, neither what was written since nor what a pod says for which another one of its gang speaks.
     """
-    if workload is None:
-        return {}
-    settled = {"queue": workload.queue, "preemptible": str(workload.preemptible).lower()}
-    return {OUR_PREFIX + key: value for key, value in settled.items() if not pod.annotation(OUR_PREFIX + key)}
+    return dict(zip(SETTLED_KEYS, (workload.queue, str(workload.preemptible).lower()), strict=True))

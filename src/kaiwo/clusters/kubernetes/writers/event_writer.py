@@ -109,7 +109,9 @@ class EventWriter:
             granted = f" with {devices}" if devices else ""
             self._put_event(pod, "Normal", "Scheduled", f"bound to {outcome.start.node}{granted}", "Binding")
         if outcome.eviction is not None:
-            self._put_event(pod, "Warning", "Evicted", eviction_sentence(outcome.eviction), "Evicting")
+            beneficiary = self._cache.published.workloads.get(outcome.eviction.beneficiary)
+            sentence = eviction_sentence(outcome.eviction, beneficiary)
+            self._put_event(pod, "Warning", "Evicted", sentence, "Evicting")
 
     def publish_reasons(self, reasons: Iterable[WaitReason]) -> None:
         """Why workloads wait. Workloads that are not named keep their reasons."""

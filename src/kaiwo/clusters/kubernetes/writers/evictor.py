@@ -21,7 +21,7 @@ from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod
 from kaiwo.clusters.kubernetes.decode.wire_objects import Node as WireNode
 from kaiwo.clusters.kubernetes.writers.coalescing_writer import MAX_CHARACTERS
 from kaiwo.clusters.kubernetes.writers.pod_writes import AcceptedWrite, PodWrites, pod_path
-from kaiwo.clusters.plan_checks import by_workload, check_evictions, eviction_sentence, is_recovery
+from kaiwo.clusters.plan_checks import by_workload, check_evictions, eviction_sentence, stops_only_named
 from kaiwo.model.plan import Eviction, EvictionCause
 
 EVICTION_TRIES = 10  # over about two minutes, in which a disruption budget may open
@@ -125,7 +125,7 @@ class Evictor:
         cache = self._cache
         workload, placed = cache.published.workloads.get(name), cache.published.pods.get(name, {})
         pods = [each.pod for each in evictions]
-        checked = check_evictions(name, workload, pods, placed, is_recovery(evictions))
+        checked = check_evictions(name, workload, pods, placed, stops_only_named(evictions))
         cache.queue_events(checked.events)
         begun: dict[str, PodEviction] = {}
         for slot in checked.pods:
@@ -190,7 +190,8 @@ class Evictor:
         pause_s, why = FIRST_PAUSE_S, ""
         for tried in range(1, EVICTION_TRIES + 1):
             try:
-                path, reason = f"{pod_path(pod)}/eviction", eviction_sentence(eviction)
+                beneficiary = self._cache.published.workloads.get(eviction.beneficiary)
+                path, reason = f"{pod_path(pod)}/eviction", eviction_sentence(eviction, beneficiary)
                 await self._writes.client.write("POST", path, eviction_body(pod), tries=1, reason=reason)
                 self._writes.succeeded(AcceptedWrite(pod, eviction=eviction))
                 return

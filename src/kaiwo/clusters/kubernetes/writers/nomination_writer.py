@@ -15,7 +15,9 @@ from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod
 from kaiwo.clusters.kubernetes.writers.coalescing_writer import AT_ONCE, CoalescingWriter, Report, WriteError
 from kaiwo.clusters.kubernetes.writers.pod_writes import pod_path
 from kaiwo.model.events import NominationGone
-from kaiwo.model.plan import EvictionCause, Plan
+from kaiwo.model.network.level_groups import levels_of
+from kaiwo.model.plan import EvictionCause, Nomination, Plan
+from kaiwo.model.workload import Phase, Pod, role_name
 
 
 class PodNomination(NamedTuple):
@@ -41,7 +43,8 @@ class NominationWriter:
             if (workload, slot) not in nominations and pod is not None and not pod.node:
                 self._cache.published.assume_nomination_gone(workload, slot)
                 self._put(pod, "")
-        moving = {(each.workload, each.pod) for each in plan.evictions if each.cause is EvictionCause.RECOVERY}
+        moves = (EvictionCause.RECOVERY, EvictionCause.DEFRAGMENT)
+        moving = {(each.workload, each.pod) for each in plan.evictions if each.cause in moves}
         for (workload, slot), nomination in nominations.items():
             pod = self._cache.slots.find(workload, slot)
             if (workload, slot) in moving and pod is not None and self._cache.keep_new_place(pod, nomination):
@@ -49,11 +52,31 @@ class NominationWriter:
                 # would overdraw the node, and both would be given up.
                 self._cache.published.assume_nomination(nomination)
                 continue
+            if pod is None and self._expect_follower(nomination):
+                self._cache.published.assume_nomination(nomination)
+                continue
             if pod is None or pod.node:
                 self._cache.queue_events([NominationGone(workload, slot)])
                 continue
             self._cache.published.assume_nomination(nomination)
             self._put(pod, write_nomination(nomination))
+
+    def _expect_follower(self, nomination: Nomination) -> bool:
+        """Keep a place for a pod that is made once its leader runs. False: there is no such leader."""
+        workload = self._cache.published.workloads.get(nomination.workload)
+        levels = levels_of(workload) if workload is not None else None
+        leader = role_name(nomination.pod)
+        followers = next((each for each in levels.followers if each.leader == leader), None) if levels else None
+        pod = self._cache.slots.find(nomination.workload, f"{leader}-0")
+        if followers is None or pod is None:
+            return False
+        place = Pod(
+            nomination.workload, nomination.pod, nomination.node, Phase.RUNNING, nomination.devices,
+            nomination.cpu_milli, nomination.memory_mib, nomination.extended,
+            beside=nomination.beside, share_with=nomination.share_with,
+        )  # fmt: skip
+        self._cache.lost_places.expect(nomination.workload, pod, followers.request or pod.spec.request, place)
+        return True
 
     def release(self, workload: str) -> None:
         """The space will not be freed: drop the nominations. The scheduler learns of it from the cache."""

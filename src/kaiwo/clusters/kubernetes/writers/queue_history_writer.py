@@ -15,7 +15,7 @@ from kaiwo.clusters.kubernetes.decode.kaiwo_objects import QUEUES
 from kaiwo.clusters.kubernetes.writers.coalescing_writer import CoalescingWriter, Report, WriteError, report_failures
 from kaiwo.model.plan import Plan
 from kaiwo.model.queue import Queue
-from kaiwo.snapshot.eviction_history import stops_of_plan
+from kaiwo.snapshot.evictions.eviction_history import stops_of_plan
 
 MANAGER = "kaiwo-memory"
 
