@@ -4,6 +4,7 @@ from pathlib import Path
 
 from kaiwo.api.presenters.topology_view import topology_view
 from kaiwo.api.views.topology import TopologyDomainView, TopologyView
+from kaiwo.api.views.workloads import WhyView
 from kaiwo.model.events import NodeChanged, PodChanged, TopologyChanged, WorkloadChanged
 from kaiwo.model.gpus.gpu import Gpu, Share
 from kaiwo.model.network.topology import Attachment, Domain, NetworkLink, Topology, TopologyLevel
@@ -11,6 +12,7 @@ from kaiwo.model.node import Node
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Phase, Pod, Role, Workload
 from kaiwo.snapshot.cluster_state import ClusterState
+from tests.api.world import decode
 from tests.api.world import world as running_world
 from tests.waiting import run, until_answer
 
@@ -94,5 +96,21 @@ def test_the_metrics_tell_how_domains_are_used_and_chosen(tmp_path: Path) -> Non
             choice = '{level="leaf",strategy="consolidated",topology="net"}'
             assert f"topology_placement_decisions_total{choice} 1.0" in text
             assert "topology_scheduler_latency_seconds_count 1.0" in text  # that of "plain" chose no domain
+
+    run(test())
+
+
+def test_why_tells_which_domain_running_work_has_and_every_term_of_its_score(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running_world(tmp_path) as kaiwo:
+            leaf = Domain("l1", "leaf", nodes=("node-0", "node-1"))
+            await kaiwo.loop.add_events([TopologyChanged(Topology("net", (TopologyLevel("leaf"),), (leaf,)))])
+            await kaiwo.submit("near", gpus=6, pods=2, requiredLevel="leaf")
+            await kaiwo.until_state("near", "running")
+            why = decode(await kaiwo.get("/workloads/default/near/why"), WhyView)
+            assert why.answer == (
+                "It is not waiting: it is running. Its pods were placed in l1, the only domain of level leaf with room "
+                "(score 750 of 1000: availability 1000, alignment 1000, utilisation 0, performance 500; consolidated)."
+            )
 
     run(test())

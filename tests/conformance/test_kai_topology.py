@@ -18,12 +18,12 @@ def test_levels_are_decided_by_reason(case: dict[str, Any]) -> None:
 
 
 def test_the_same_cases_without_levels_are_decided_differently() -> None:
-    """Each case is about its levels: taken away, half of them have another outcome."""
+    """Each case is about its levels: taken away, most of them have another outcome."""
     other = 0
     for case in CASES:
         plain = {**case, "jobs": [{**job, "subgroups": _without_levels(job["subgroups"])} for job in case["jobs"]]}
         other += bool(play(plain))
-    assert other >= 7
+    assert other >= 15
 
 
 def _without_levels(tree: dict[str, Any]) -> dict[str, Any]:

@@ -67,6 +67,17 @@ def test_virtual_functions_and_broken_entries_are_left_out(tmp_path: Path) -> No
     assert read_network_cards(MachinePaths(str(tmp_path / "nothing")), GPUS) == ()
 
 
+def test_a_port_without_a_cable_adds_nothing_to_the_speed_of_its_card(tmp_path: Path) -> None:
+    """The kernel gives a port that is down a rate, too: the slowest that there is."""
+    ports = machine(tmp_path) / "sys/class/infiniband/mlx5_0/ports"
+    (ports / "1/state").write_text("4: ACTIVE\n")
+    (ports / "2").mkdir()
+    (ports / "2/state").write_text("1: DOWN\n")
+    (ports / "2/rate").write_text("10 Gb/sec (4X SDR)\n")
+    found = read_network_cards(MachinePaths(str(tmp_path)), GPUS)
+    assert found[0].speed_mbit_s == 400_000
+
+
 def inventory() -> Inventory:
     nics = (Nic("mlx5_0", "0000:06:00.0", 0, near=("0000:05:00.0",)), Nic("mlx5_9", "0000:90:00.0", 1, near=()))
     return Inventory("n", GPUS, nics=nics)

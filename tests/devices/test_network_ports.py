@@ -28,6 +28,16 @@ def test_ports_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
     assert {each.mb_s for each in found} == {50_000}
 
 
+def test_ports_of_virtual_functions_are_not_the_machines(tmp_path: Path) -> None:
+    """They send over the port of their adapter, which counts their traffic, too."""
+    write_port(tmp_path, "mlx5_0")
+    write_port(tmp_path, "mlx5_1")
+    device = tmp_path / "sys/class/infiniband/mlx5_1/device"
+    device.mkdir()
+    (device / "physfn").symlink_to("../../mlx5_0/device")
+    assert [each.device for each in NetworkPortSampler(str(tmp_path)).sample(1.0)] == ["mlx5_0"]
+
+
 def test_traffic_is_the_difference_of_two_samples(tmp_path: Path) -> None:
     sampler = NetworkPortSampler(str(tmp_path))
     write_port(tmp_path, "mlx5_0", sent=4 * GB, received=8 * GB)

@@ -22,6 +22,7 @@ def test_the_import_contracts_hold() -> None:
         ("kaiwo.app.up", {"aiohttp", "yaml", "cryptography"}),
         ("kaiwo.app.up", {"kaiwo.clusters.kubernetes.decode.wire_objects", "kaiwo.devices.agent.node_agent"}),
         ("kaiwo.app.up", {"kaiwo.history.audit.verify_audit"}),
+        ("kaiwo.app.up", {"tomllib", "importlib.metadata", "xml.etree.ElementTree", "kaiwo.topology.sources.fabric"}),
     ],
 )
 def test_what_a_process_never_uses_it_never_imports(module: str, heavy: set[str]) -> None:

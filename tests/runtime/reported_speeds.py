@@ -16,7 +16,11 @@ def started(world: World, name: str, **asked: Any) -> World:
 
 def report(world: World, tracker: PerformanceTracker, workload: str, pod: str = "", **said: Any) -> list[Event]:
     """One report now. Returns what reached the state."""
-    told: list[Event] = [ProgressReported(ProgressReport(f"default/{workload}", world.now_s, pod, **said))]
+    told: list[Event] = [
+        ProgressReported(
+            ProgressReport(workload if "/" in workload else f"default/{workload}", world.now_s, pod, **said)
+        )
+    ]
     world.tell(*told)
     measured = tracker.measure(world.state, told)
     if measured is not None:

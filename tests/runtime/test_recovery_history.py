@@ -61,6 +61,18 @@ def test_moved_pods_are_counted_apart() -> None:
     assert [past.recovery.way for past in history.past] == [RecoveryWay.MOVE]
 
 
+def test_a_pod_that_was_lost_and_then_moved_counts_as_both() -> None:
+    """Its new node works when a second one of the leaf fails, and the whole gang goes to the other leaf."""
+    world, history = fabric(4, 4), RecoveryHistory()
+    world.submit("gang", pods=3, gpus_each=8, required_level="leaf").settle()
+    world.now_s = 100
+    fail(world, nodes_of(world, "gang")["main-0"])
+    run_cycles(world, history, 2)
+    fail(world, nodes_of(world, "gang")["main-1"])
+    run_cycles(world, history)
+    assert (history.lost, history.moved) == (2, 2)
+
+
 def test_only_the_last_recoveries_are_kept() -> None:
     world, history = fabric(1), RecoveryHistory()
     for number in range(600):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from kaiwo.model.gpus.gpu import Gpu
 from kaiwo.model.network.topology import Attachment, Domain, NetworkLink, Topology, TopologyLevel
@@ -114,6 +115,20 @@ def test_nodes_use_the_rails_that_all_of_them_have() -> None:
     left = tuple(port for port in topology.attachments if (port.node, port.rail) not in {("n0-0", 3), ("n0-1", 0)})
     found = rates(Topology("t", topology.levels, topology.domains, left), ["n0-0", "n0-1"])
     assert bus_bandwidth(found, counts([8, 8])).tolist() == [2 * NIC]
+
+
+def test_a_rail_on_which_a_node_has_no_working_port_is_not_used() -> None:
+    """Three of four rails are left to its gang; without any, there is no path."""
+    four = fabric(1, 2, 4, 0)
+
+    def with_dead(rails: int) -> Topology:
+        first = [each for each in four.attachments if each.node == "n0-0"][:rails]
+        return replace(
+            four, attachments=tuple(replace(each, dead=1) if each in first else each for each in four.attachments)
+        )
+
+    found = [int(bus_bandwidth(rates(with_dead(dead), ["n0-0", "n0-1"]), counts([8, 8]))[0]) for dead in (0, 1, 4)]
+    assert found == [4 * NIC, 3 * NIC, 0]
 
 
 def test_a_topology_without_rates_is_not_known() -> None:

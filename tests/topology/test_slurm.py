@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kaiwo.model.errors import ConfigError
-from kaiwo.model.network.topology import Domain, Topology
+from kaiwo.model.network.topology import Domain, FindingKind, Topology
 from kaiwo.topology.sources.hostlist import expand_hostlist, fold_hostlist
 from kaiwo.topology.sources.slurm import read_topology_conf, read_topology_yaml, render_conf
 from tests.conftest import find_shared_dir
@@ -102,6 +102,10 @@ def test_a_yaml_file_means_the_same() -> None:
             "leaf l is below both s1 and s2, and a tree allows one",
         ),
         ("SwitchName=a Nodes=n1\nSwitchName=b Nodes=n1", "node n1 is in both a and b, and a tree allows one leaf"),
+        (
+            "SwitchName=s Switches=a\nSwitchName=t Switches=b Nodes=n1\nSwitchName=a Nodes=n1\nSwitchName=b Nodes=n2",
+            "node n1 is in spine t, and also in a, which is in s; remove it from one of them",
+        ),
         ("SwitchName=a Nodes=n1\nBlockName=b Nodes=n2", "has both switches and blocks"),
         ("BlockName=b", "line 1 has no Nodes"),
         ("BlockName=b Nodes=n1\nBlockSizes=8,12", "line 2 has the block size 12; each size must be a multiple"),
@@ -116,6 +120,17 @@ def test_a_mistake_names_its_line_and_the_way_out(text: str, words: str) -> None
     assert "topology.conf" in str(raised.value)
 
 
+def test_a_switch_without_a_way_to_the_others_is_told() -> None:
+    """Slurm allows it: it warns, and runs no job on both sides."""
+    text = "SwitchName=s Switches=a\nSwitchName=a Nodes=n1\nSwitchName=alone Nodes=n2"
+    (found,) = read_topology_conf(text, "slurm").findings
+    assert (found.kind, found.subject) == (FindingKind.NOT_CONNECTED, "alone")
+    assert found.detail.startswith(
+        "is below no other switch, so work that must run in one spine does not use its nodes"
+    )
+    assert read_topology_conf("SwitchName=a Nodes=n1\nSwitchName=b Nodes=n2", "slurm").findings == ()
+
+
 @pytest.mark.parametrize(
     ("document", "words"),
     [
@@ -125,6 +140,17 @@ def test_a_mistake_names_its_line_and_the_way_out(text: str, words: str) -> None
         ([{"topology": "t", "tree": {"switches": 4}}], "switches is no list of mappings"),
         ([{"topology": "t", "tree": {"switches": [{"nodes": "n1"}]}}], "switch is missing or no text"),
         ([{"tree": {}}], "topology is missing or no text"),
+        ([{"topology": "t", "tree": {}, "colour": "red"}], "topology t has the unknown key colour; write one of"),
+        ([{"topology": "t", "tree": {"switches": [], "ports": 4}}], "has the unknown key ports; write one of switches"),
+        (
+            [{"topology": "t", "tree": {"switches": [{"switch": "s", "node": "n1"}]}}],
+            "an entry of switches has the unknown key node; write one of switch, children, nodes",
+        ),
+        ([{"topology": "t", "block": {"size": 4, "blocks": []}}], "has the unknown key size; write one of block_sizes"),
+        (
+            [{"topology": "t", "block": {"blocks": [{"block": "b", "hosts": "n1"}]}}],
+            "an entry of blocks has the unknown key hosts",
+        ),
     ],
 )
 def test_a_mistake_in_yaml_is_said(document: object, words: str) -> None:

@@ -1,36 +1,25 @@
 """Find the network cards of a machine that collectives can use, and the GPUs next to each.
 
 In:    a root (the live system or a copy of its /sys) and the GPUs.   Out: Nics with name, speed, NUMA node and GPUs.
-A card is next to the GPUs under the lowest PCIe switch above it that has GPUs. Virtual functions are left out: they
-belong to containers or guests. What cannot be read is unknown.
+A card is next to the GPUs under the lowest PCIe switch above it that has GPUs. What cannot be read is unknown.
 """
 
 import os
-import re
 from collections.abc import Sequence
 
 from kaiwo.devices.amd.machine_paths import ADDRESS, MachinePaths
-from kaiwo.devices.amd.sysfs_files import list_entries, read_number, read_text
+from kaiwo.devices.amd.sysfs_files import read_number
 from kaiwo.devices.inventory import Nic, PhysicalGpu
-
-CARDS = "class/infiniband"  # RDMA over InfiniBand and over Ethernet
-MAX_CARDS = 64
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
-_RATE = re.compile(r"([0-9]{1,6}(?:\.[0-9])?) Gb/sec")
+from kaiwo.devices.rdma_ports import device_folder, rdma_devices, rdma_ports
 
 
 def read_network_cards(paths: MachinePaths, gpus: Sequence[PhysicalGpu]) -> tuple[Nic, ...]:
-    top = os.path.join(paths.sys, CARDS)
     chains = {gpu.id: _chain(paths, paths.pci_folder(gpu.pci)) for gpu in gpus if gpu.pci}
-    names = [name for name in list_entries(top) if _NAME.fullmatch(name)]
-    found = [_card(paths, os.path.join(top, name), name, chains) for name in sorted(names, key=_numbered)[:MAX_CARDS]]
-    return tuple(card for card in found if card is not None)
+    return tuple(_card(paths, name, chains) for name in rdma_devices(paths.sys))
 
 
-def _card(paths: MachinePaths, folder: str, name: str, chains: dict[str, tuple[str, ...]]) -> Nic | None:
-    device = os.path.join(folder, "device")
-    if os.path.lexists(os.path.join(device, "physfn")):
-        return None
+def _card(paths: MachinePaths, name: str, chains: dict[str, tuple[str, ...]]) -> Nic:
+    device = os.path.join(device_folder(paths.sys, name), "device")
     chain = _chain(paths, device)
     near: list[str] = []
     for depth in range(len(chain) - 1, 0, -1):
@@ -39,7 +28,9 @@ def _card(paths: MachinePaths, folder: str, name: str, chains: dict[str, tuple[s
             break
     numa = read_number(os.path.join(device, "numa_node"))
     pci = chain[-1] if chain else ""
-    return Nic(name, pci, numa if numa is not None and numa >= 0 else None, _speed_mbit_s(folder), tuple(sorted(near)))
+    return Nic(
+        name, pci, numa if numa is not None and numa >= 0 else None, _speed_mbit_s(paths, name), tuple(sorted(near))
+    )
 
 
 def _chain(paths: MachinePaths, folder: str) -> tuple[str, ...]:
@@ -50,17 +41,7 @@ def _chain(paths: MachinePaths, folder: str) -> tuple[str, ...]:
     return tuple(part.lower() for part in real.split("/") if ADDRESS.fullmatch(part))
 
 
-def _speed_mbit_s(folder: str) -> int | None:
-    """Of all its ports."""
-    rates = [
-        found[1]
-        for port in list_entries(os.path.join(folder, "ports"))
-        if (found := _RATE.match(read_text(os.path.join(folder, "ports", port, "rate"))))
-    ]
-    return sum(int(float(rate) * 1000) for rate in rates) or None
-
-
-def _numbered(name: str) -> tuple[str, int]:
-    """`mlx5_10` after `mlx5_9`."""
-    stem = name.rstrip("0123456789")
-    return stem, int(name[len(stem) :] or 0)
+def _speed_mbit_s(paths: MachinePaths, name: str) -> int | None:
+    """Of all its ports that work; of all, if none does now."""
+    ports = rdma_ports(paths.sys, name)
+    return sum(port.mbit_s for port in ports if port.is_active) or sum(port.mbit_s for port in ports) or None

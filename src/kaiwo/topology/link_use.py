@@ -60,7 +60,8 @@ class LinkUse:
         busy_permille: IntArray | None = None,
     ) -> None:
         """`places`: the row of each pod, by workload."""
-        self._rates, self._need_of, self._begun = rates, need_of, places
+        self.rates = rates
+        self._need_of, self._begun = need_of, places
         self._places: dict[str, Counter[int]] = {}  # of workloads that were looked at
         self._followed: list[PodMove] = []
         self.active = _active(rates, places)._replace(busy_permille=busy_permille)
@@ -68,6 +69,7 @@ class LinkUse:
         for name in places:
             if (need := need_of(name)) and len(rows := self._pods_by_row(name)) > 1:
                 _add_asked(rates, self.asked, crossing_of(rates, rows, need), +1)
+        self.asked_at_start = _copy(self.asked)
 
     def follow(self, moves: Sequence[PodMove]) -> None:
         """Take over what the log has gained or lost since the last call. The log only grows and shrinks at its end."""
@@ -89,14 +91,14 @@ class LinkUse:
                 rails=tuple(each.copy() for each in self.active.rails),
                 tiers=tuple(each.copy() for each in self.active.tiers),
             ),
-            AskedBandwidth(self.asked.ports.copy(), *(tuple(each.copy() for each in part) for part in self.asked[1:])),
+            _copy(self.asked),
         )
         self._count(workload, rows, +1)
         return found
 
     def pods_of(self, workload: str) -> Counter[int]:
         """By row: its pods, those that were placed in this cycle among them."""
-        return Counter(self._pods_by_row(workload))
+        return +self._pods_by_row(workload)
 
     def _pods_by_row(self, workload: str) -> Counter[int]:
         if workload not in self._places:
@@ -113,16 +115,17 @@ class LinkUse:
         self._count(move.workload, rows, +1)
 
     def _count(self, workload: str, rows: Counter[int], sign: int) -> None:
+        rows = +rows  # the only pod of a workload is not known before it leaves its node: there, it counts -1
         if len(rows) < 2:
             return
         need = self._need_of(workload)
-        crossing = crossing_of(self._rates, rows, need)
+        crossing = crossing_of(self.rates, rows, need)
         for counts, crosses in zip(self.active.rails, crossing.rails, strict=True):
             counts[crossing.rows[crosses]] += sign
         for counts, crosses in zip(self.active.tiers, crossing.tiers, strict=True):
             counts[crossing.rows[crosses]] += sign
         if need:
-            _add_asked(self._rates, self.asked, crossing, sign)
+            _add_asked(self.rates, self.asked, crossing, sign)
 
 
 def crossing_of(rates: NetworkRates, pods: Mapping[int, int], need_mb_s: int = 0) -> _Crossing:
@@ -137,7 +140,14 @@ def crossing_of(rates: NetworkRates, pods: Mapping[int, int], need_mb_s: int = 0
     )
 
 
-def has_bandwidth(rates: NetworkRates, asked: AskedBandwidth, pods: Mapping[int, int], need_mb_s: int) -> bool:
+def has_bandwidth(
+    rates: NetworkRates,
+    asked: AskedBandwidth,
+    pods: Mapping[int, int],
+    need_mb_s: int,
+    at_start: AskedBandwidth
+    | None = None,  # what was asked for already is carried again, even on a link that lost ports
+) -> bool:
     """Whether the links carry what these pods (by row) need beside what others have asked for.
 
     Pods on one node use no links, and a link whose rate is not known limits nothing.
@@ -146,10 +156,14 @@ def has_bandwidth(rates: NetworkRates, asked: AskedBandwidth, pods: Mapping[int,
         return True
     own = _no_bandwidth(rates)
     _add_asked(rates, own, crossing_of(rates, pods, need_mb_s), +1)
-    links = [(port_rates(rates), own.ports, asked.ports)]
-    links += zip((rail.uplink_mb_s for rail in rates.rails), own.rails, asked.rails, strict=True)
-    links += zip((tier.uplink_mb_s for tier in rates.tiers), own.tiers, asked.tiers, strict=True)
-    return all(bool(((ours == 0) | (rate < 0) | (ours + others <= rate)).all()) for rate, ours, others in links)
+    before = at_start or _no_bandwidth(rates)
+    links = [(port_rates(rates), own.ports, asked.ports, before.ports)]
+    links += zip((rail.uplink_mb_s for rail in rates.rails), own.rails, asked.rails, before.rails, strict=True)
+    links += zip((tier.uplink_mb_s for tier in rates.tiers), own.tiers, asked.tiers, before.tiers, strict=True)
+    return all(
+        bool(((ours == 0) | (rate < 0) | (ours + others <= np.maximum(rate, start))).all())
+        for rate, ours, others, start in links
+    )
 
 
 def port_rates(rates: NetworkRates) -> IntArray:
@@ -165,6 +179,10 @@ def _no_bandwidth(rates: NetworkRates) -> AskedBandwidth:
         tuple(np.zeros(len(rail.uplink_mb_s), np.int64) for rail in rates.rails),
         tuple(np.zeros(len(tier.uplink_mb_s), np.int64) for tier in rates.tiers),
     )
+
+
+def _copy(asked: AskedBandwidth) -> AskedBandwidth:
+    return AskedBandwidth(asked.ports.copy(), *(tuple(each.copy() for each in part) for part in asked[1:]))
 
 
 def _active(rates: NetworkRates, places: Mapping[str, Sequence[int]]) -> ActiveNodes:
@@ -195,10 +213,12 @@ def _active_in(domain_of_node: IntArray, gang: IntArray, rows: IntArray) -> IntA
 def _add_asked(rates: NetworkRates, asked: AskedBandwidth, crossing: _Crossing, sign: int) -> None:
     rows, sent = crossing.rows, crossing.sent_mb_s
     asked.ports[rows] += sign * sent
-    common = [at for at, rail in enumerate(rates.rails) if (rail.leaf_of_node[rows] >= 0).all()]
-    for at in common:  # data is spread evenly over the rails that all nodes have
-        crosses, leaves = crossing.rails[at], rates.rails[at].leaf_of_node[rows]
-        np.add.at(asked.rails[at], leaves[crosses], sign * -(-sent[crosses] // len(common)))
+    leaves_of = [rail.leaf_of_node[rows] for rail in rates.rails]
+    has_ports = np.any([leaves >= 0 for leaves in leaves_of], axis=0) if leaves_of else np.zeros(len(rows), np.bool_)
+    common = [at for at, leaves in enumerate(leaves_of) if (leaves >= 0)[has_ports].all()]
+    for at in common:  # data is spread evenly over the rails that all nodes have; nodes without any are not known
+        crosses = crossing.rails[at]
+        np.add.at(asked.rails[at], leaves_of[at][crosses], sign * -(-sent[crosses] // len(common)))
     for at, tier in enumerate(rates.tiers):
         crosses = crossing.tiers[at]
         np.add.at(asked.tiers[at], tier.domain_of_node[rows][crosses], sign * sent[crosses])

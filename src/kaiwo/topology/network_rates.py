@@ -17,6 +17,8 @@ from kaiwo.snapshot.network.topology_tables import TopologyTable, node_aliases
 
 NOT_KNOWN = -1
 LINE_RATE_PERMILLE = 970  # what is left of a port's rate for data: 48.5 GB/s of 400 Gbit/s
+_NO_LIMIT = 1 << 40
+_MAX_COMMON = 32  # of 5 rails, each node may lack any
 PCIE_MB_S = 26_000  # between GPUs without a link of their own
 # MB/s between two GPUs of a node, where discovery found no links. AMD: of the link of one pair; three quarters of the
 # raw rate are left for data. NVIDIA: of one GPU's links to the switch.
@@ -52,6 +54,44 @@ class NetworkRates(NamedTuple):
     @property
     def has_ports(self) -> bool:
         return bool(self.rails)
+
+
+class PortKinds(NamedTuple):
+    """Nodes with ports of the same rates on the same rails are of one kind."""
+
+    of_node: IntArray
+    mb_s: IntArray  # by kind and rail; 0: no port works
+
+    def common_ports(self, kinds: IntArray, most: int) -> list[IntArray]:
+        """The ports, by rail, that nodes of some of these kinds have in common: those that carry most come first."""
+        found = {tuple(row) for row in self.mb_s[kinds].tolist()}
+        for row in sorted(found):
+            found |= {tuple(map(min, row, other)) for other in found}
+            if len(found) > _MAX_COMMON:
+                break
+        ranked = sorted(found, key=lambda ports: (-_rate_of(ports), tuple(-mb_s for mb_s in ports)))
+        return [np.array(ports, np.int64) for ports in ranked[:most]]
+
+    def having(self, ports: IntArray) -> BoolArray:
+        """By node: whether no rail is slower there."""
+        kinds: BoolArray = np.all(self.mb_s >= ports, axis=1)
+        return kinds[self.of_node]
+
+
+def _rate_of(ports: tuple[int, ...]) -> int:
+    """Data is spread evenly over the rails that all nodes have."""
+    works = [mb_s for mb_s in ports if mb_s]
+    return len(works) * min(works, default=0)
+
+
+def port_kinds(rates: NetworkRates) -> PortKinds:
+    """A port whose rate is not known slows down nobody."""
+    by_rail = [
+        np.where(rail.leaf_of_node < 0, 0, np.where(rail.port_mb_s < 0, _NO_LIMIT, rail.port_mb_s))
+        for rail in rates.rails
+    ]
+    kinds, of_node = np.unique(np.stack(by_rail, axis=1), axis=0, return_inverse=True)
+    return PortKinds(of_node.reshape(-1), kinds)
 
 
 def network_rates(table: TopologyTable, nodes: Sequence[Node]) -> NetworkRates:
@@ -99,6 +139,7 @@ def _written_rails(topology: Topology, nodes: Sequence[Node]) -> Iterable[RailRa
                 leaf_of[at] = leaves[port.domain] if leaf_of[at] < 0 else min(int(leaf_of[at]), leaves[port.domain])
                 if port.mb_s:
                     rate[at] = max(0, int(rate[at])) + data_rate(port.live_mb_s)
+        leaf_of[rate == 0] = NOT_KNOWN  # all its ports on this rail are dead: the others carry the data
         freeze(leaf_of)
         freeze(rate)
         yield RailRates(leaf_of, rate, up)

@@ -117,6 +117,39 @@ def test_written_domains_reach_up_to_their_parents_and_may_name_nodes_that_are_g
             ],
             "node c is in both l and m, which share too few nodes to be two rails of the same nodes",
         ),
+        (
+            [
+                {"name": "l", "level": "leaf", "nodes": ["a", "b"]},
+                {"name": "m", "level": "leaf", "nodes": ["a", "c"]},
+            ],
+            "node a is in both l and m, which share too few nodes to be two rails of the same nodes",
+        ),
+        (
+            [
+                {"name": "s1", "level": "spine"},
+                {"name": "s2", "level": "spine", "nodes": ["a"]},
+                {"name": "l1", "level": "leaf", "parents": ["s1"], "nodes": ["a", "b"]},
+            ],
+            "node a is in spine s2, and also in l1, which is in s1; remove it from one of them",
+        ),
+        (
+            [
+                {"name": "s1", "level": "spine"},
+                {"name": "l1", "level": "leaf", "parents": ["s1"], "nodes": ["a"]},
+                {"name": "l2", "level": "leaf", "nodes": ["b"]},
+            ],
+            "domain l2 of level leaf names no parent, as l1 does; name the spine that it is in, or write one for it",
+        ),
+        (
+            [
+                {"name": "s1", "level": "spine"},
+                {"name": "s2", "level": "spine"},
+                {"name": "l1", "level": "leaf", "parents": ["s1"], "nodes": ["a"]},
+                {"name": "l2", "level": "leaf", "parents": ["s1", "s2"], "nodes": ["b"]},
+                {"name": "l3", "level": "leaf", "parents": ["s2"], "nodes": ["c"]},
+            ],
+            "l2 is below both s1 and s2, so they count as one spine, but l1 and l3 below them have no spine in common",
+        ),
     ],
 )
 def test_a_mistake_is_said(domains: list[Json], words: str) -> None:

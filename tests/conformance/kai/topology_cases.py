@@ -4,10 +4,11 @@
 """
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 Case = dict[str, Any]
-BLOCK, RACK = "example.com/block", "example.com/rack"
+BLOCK, RACK, ROW = "example.com/block", "example.com/rack", "example.com/row"
 FREE = {"quota": -1, "limit": -1, "weight": 1}
 
 
@@ -30,31 +31,37 @@ class Job(NamedTuple):
 def case(
     why: str, nodes: Mapping[str, str], jobs: Sequence[Job], expected: Mapping[str, Any], *,
     actions: Sequence[str] = ("allocate",), evictions: int = 0, quotas: Mapping[str, int] | None = None, gpus: int = 1,
-    together: Sequence[tuple[str, str]] = (),
+    together: Sequence[tuple[str, str]] = (), labels: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
 ) -> Case:  # fmt: skip
-    """`expected`: by task its status, or status and node. `together`: tasks that share a domain of a level."""
+    """`expected`: by task its status, or status and node. `together`: tasks that share a domain of a level.
+
+    `labels`: of nodes, beside those of their places; empty: taken away.
+    """
     queues = quotas or {"team": len(nodes) * gpus}
     return {
         "id": f"own/{why}",
         "name": why,
         "mode": "single_pass",
         "actions": list(actions),
-        "nodes": {name: _node(name, place, gpus) for name, place in nodes.items()},
+        "nodes": {name: _node(name, place, gpus, labels.get(name, {})) for name, place in nodes.items()},
         "queues": [_queue(name, quota, at) for at, (name, quota) in enumerate(queues.items())] + [_department()],
         "jobs": [_job(job, len(jobs) - at) for at, job in enumerate(jobs)],
         "expected": {"jobs": {}, "tasks": {task: _wish(wish) for task, wish in expected.items()}, "nodes": {}},
         "max_api_calls": {"evictions": evictions},
-        "topologies": [
-            {"ObjectMeta": {"Name": "net"}, "Spec": {"Levels": [{"NodeLabel": BLOCK}, {"NodeLabel": RACK}]}}
-        ],
+        "topologies": [_topology("net", BLOCK, RACK), _topology("power", ROW)],
         "tags": ["topology"],
         "together": [(tasks.split(), level) for tasks, level in together],
     }
 
 
-def _node(name: str, place: str, gpus: int) -> Case:
+def _topology(name: str, *labels: str) -> Case:
+    return {"ObjectMeta": {"Name": name}, "Spec": {"Levels": [{"NodeLabel": label} for label in labels]}}
+
+
+def _node(name: str, place: str, gpus: int, other: Mapping[str, str]) -> Case:
     block, _, rack = place.rpartition("/")
     labels = {"kai.scheduler/type": name} | ({RACK: rack} if rack else {}) | ({BLOCK: block or "b"} if rack else {})
+    labels = {key: value for key, value in {**labels, **other}.items() if value}
     amounts = {"cpu_millicores": 20_000_000, "memory_bytes": 20_000_000_000, "max_pods": 110}
     return {"gpus": gpus, "gpu_memory_mib": 100, **amounts, "labels": labels}
 
@@ -96,7 +103,8 @@ def _job(job: Job, age: int) -> Case:
 def _levels(required: str, preferred: str) -> Case:
     if not required and not preferred:
         return {}
-    return {"topology": {"Topology": "net", "RequiredLevel": required, "PreferredLevel": preferred}}
+    topology = "power" if ROW in (required, preferred) else "net"
+    return {"topology": {"Topology": topology, "RequiredLevel": required, "PreferredLevel": preferred}}
 
 
 def _wish(wish: Any) -> Case:
@@ -192,5 +200,118 @@ CASES = (
         actions=("allocate", "reclaim"),
         evictions=2,
         quotas={"rich": 2, "poor": 2},
+    ),
+    case(
+        "where no rack holds all, the roomiest is filled before the next, although others are in use",
+        {"a": "b/r1", "b": "b/r2", "c": "b/r3"},
+        [Job("x", 3, on="aaa"), Job("y", 2, on="bb"), Job("z", on="c"), Job("new", 4, required=BLOCK, preferred=RACK)],
+        {**dict.fromkeys(("new-0", "new-1", "new-2"), ("Binding", "c")), "new-3": ("Binding", "b")},
+        gpus=4,
+    ),
+    case(
+        "the block with room for all comes before the cluster, although no rack has room",
+        {"a": "b1/r1", "b": "b2/r2", "c": "b2/r3"},
+        [Job("new", 3, preferred=RACK)],
+        dict.fromkeys(("new-0", "new-1", "new-2"), "Binding"),
+    ),
+    case(
+        "no rack has room for three, but one of the two blocks has",
+        {"a": "b1/r1", "b": "b1/r2", "c": "b2/r3", "d": "b2/r4", "e": "b2/r5"},
+        [Job("new", 3, preferred=RACK)],
+        dict.fromkeys(("new-0", "new-1", "new-2"), "Binding"),
+        together=[("new-0 new-1 new-2", BLOCK)],
+    ),
+    case(
+        "racks with the same name in two blocks are two racks",
+        {"a": "b1/r1", "b": "b2/r1"},
+        [Job("new", 2, required=RACK)],
+        PENDING,
+    ),
+    case(
+        "a node with a rack and no block is in no rack of a block",
+        {"a": "b1/r1", "b": "b1/r1"},
+        [Job("new", 2, required=RACK)],
+        PENDING,
+        labels={"b": {BLOCK: ""}},
+    ),
+    case(
+        "a level that the topology does not have keeps work waiting",
+        {"a": "r1", "b": "r1"},
+        [Job("new", 2, required="example.com/room")],
+        PENDING,
+        labels={"a": {"example.com/room": "m"}, "b": {"example.com/room": "m"}},
+    ),
+    case(
+        "one sub-group has a rack and the other a row of another topology",
+        {"a": "r1", "b": "r1", "c": "r2", "d": "r3"},
+        [Job("new", parts={"x": (2, RACK, ""), "y": (2, ROW, "")})],
+        {"new-0": "Binding", "new-1": "Binding", "new-2": ("Binding", "c"), "new-3": ("Binding", "d")},
+        labels={"a": {ROW: "1"}, "b": {ROW: "2"}, "c": {ROW: "3"}, "d": {ROW: "3"}},
+        together=[("new-0 new-1", RACK)],
+    ),
+    case(
+        "the first sub-group leaves the only row to the second, which has no other",
+        {"a": "r1", "b": "r1", "c": "r2", "d": "r2"},
+        [Job("new", parts={"x": (2, RACK, ""), "y": (2, ROW, "")})],
+        {"new-0": ("Binding", "c"), "new-1": ("Binding", "d"), "new-2": ("Binding", "a"), "new-3": ("Binding", "b")},
+        labels={"a": {ROW: "1"}, "b": {ROW: "1"}},
+    ),
+    case(
+        "a sub-group with a level waits, and so the one without waits, too",
+        {"a": "r1", "b": "r2", "c": "r3"},
+        [Job("new", parts={"x": (2, RACK, ""), "y": (1, "", "")})],
+        dict.fromkeys(("new-0", "new-1", "new-2"), "Pending"),
+    ),
+    case(
+        "a required block holds for sub-groups that prefer a rack each",
+        {"a": "b1/r1", "b": "b1/r1", "c": "b2/r2", "d": "b2/r2", "e": "b2/r3", "f": "b2/r4"},
+        [Job("new", required=BLOCK, parts={"x": (2, "", RACK), "y": (2, "", RACK)})],
+        {"new-0": ("Binding", "c"), "new-1": ("Binding", "d"), "new-2": "Binding", "new-3": "Binding"},
+        together=[("new-0 new-1 new-2 new-3", BLOCK)],
+    ),
+    case(
+        "the minimum starts in a rack, and what is beyond it waits for the same rack",
+        {"a": "r1", "b": "r1", "c": "r2", "d": "r2"},
+        [Job("old", on=("a",)), Job("new", 3, required=RACK, minimum=2)],
+        {"new-0": ("Binding", "c"), "new-1": ("Binding", "d"), "new-2": "Pending"},
+    ),
+    case(
+        "the minimum starts in a rack, and what is beyond it starts elsewhere if the rack is only preferred",
+        {"a": "r1", "b": "r1", "c": "r2", "d": "r2"},
+        [Job("old", on=("a",)), Job("new", 3, preferred=RACK, minimum=2)],
+        {"new-0": ("Binding", "c"), "new-1": ("Binding", "d"), "new-2": ("Binding", "b")},
+    ),
+    case(
+        "nobody is stopped where a rack is free",
+        {"a": "r1", "b": "r1", "c": "r2", "d": "r2"},
+        [Job("x", on=("a",)), Job("y", on=("b",)), Job("new", 2, required=RACK, priority=100)],
+        {"x-0": "Running", "y-0": "Running", "new-0": ("Binding", "c"), "new-1": ("Binding", "d")},
+        actions=("allocate", "preempt"),
+    ),
+    case(
+        "victims are taken in one block only, for sub-groups with a rack each",
+        {"a": "b1/r1", "b": "b1/r2", "c": "b2/r3", "d": "b2/r4"},
+        [
+            *(Job(f"old-{at}", on=(at,)) for at in "abc"),
+            Job("new", required=BLOCK, parts={"x": (1, RACK, ""), "y": (1, RACK, "")}, priority=100),
+        ],
+        {
+            "old-a-0": "Running",
+            "old-b-0": "Running",
+            "old-c-0": "Releasing",
+            "new-0": "Pipelined",
+            "new-1": "Pipelined",
+        },
+        actions=("allocate", "preempt"),
+        evictions=1,
+    ),
+    case(
+        "one task moves to the other rack, so that a rack is free",
+        {"a": "r1", "b": "r1", "c": "r2", "d": "r2"},
+        [Job("x", on=("a",)), Job("y", on=("c",)), Job("new", 2, required=RACK)],
+        {"new-0": "Pipelined", "new-1": "Pipelined"},
+        actions=("allocate", "consolidation"),
+        evictions=1,
+        together=[("new-0 new-1", RACK)],
     ),
 )

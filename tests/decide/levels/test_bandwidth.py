@@ -1,12 +1,19 @@
 """Bandwidth needs: pods that must be able to send some amount to each other, beside what others have asked for."""
 
+from collections import Counter
 from typing import Any
 
+from msgspec.structs import replace
+
 from kaiwo.explain import sentence
-from kaiwo.model.events import TopologyChanged
+from kaiwo.model.affinity import NodeRule
+from kaiwo.model.events import TopologyChanged, WorkloadChanged
+from kaiwo.model.network.constraint import TopologyConstraint
 from kaiwo.model.network.topology import Topology, TopologyLevel
 from kaiwo.model.obstacle import Obstacle, Reason
-from tests.decide.levels.fabrics import busy, fabric, leaf_of, leaves_of, nodes_of
+from kaiwo.model.policy import Policy
+from kaiwo.model.request import Request
+from tests.decide.levels.fabrics import busy, fabric, gang, leaf_of, leaves_of, nodes_of, roles_of
 from tests.worlds import World
 
 PORT, DATA = 50_000, 48_500  # 400 Gbit/s, and what is left of it for data
@@ -107,3 +114,89 @@ def test_a_gang_grows_only_as_far_as_the_links_carry_it() -> None:
     world.settle()
     assert len(leaves_of(world, "train")) == 1
     assert len(nodes_of(world, "train")) == 2
+
+
+def test_work_whose_links_are_needed_is_stopped_though_its_gpus_are_not() -> None:
+    """Once it was given its place back, since its GPUs were free: both ran, and the ports carried too little."""
+    world = rated(2).submit("first", pods=2, gpus_each=3, bandwidth_mb_s=DATA, placement_strategy="distributed")
+    world.settle()
+    assert sorted(nodes_of(world, "first").values()) == ["l0-n0", "l0-n1"]
+    world.submit("urgent", pods=2, gpus_each=5, bandwidth_mb_s=DATA, priority=100)
+    plan = world.decide()
+    assert {each.workload for each in plan.evictions} == {"default/first"}
+    world.let_go().settle()
+    assert world.is_running("urgent")
+    assert not world.is_running("first")
+
+
+def test_two_gangs_that_move_in_one_plan_do_not_ask_for_the_same_port() -> None:
+    """Each loses a node to the third, and the only room left is on the other's other node."""
+    world = rated(4, policy=Policy(actions=("allocate", "consolidate")))
+    need = DATA * 6 // 10
+    for name, nodes in (("one", ("l0-n0", "l0-n2")), ("two", ("l0-n1", "l0-n3"))):
+        on = Request(gpus=3, node_rules=(NodeRule("host", "In", nodes),))
+        world.submit(name, pods=2, request=on, bandwidth_mb_s=need, placement_strategy="distributed").settle()
+        assert set(nodes_of(world, name).values()) == set(nodes)
+        open_to_all = replace(world.state.workloads[f"default/{name}"].roles[0], request=Request(gpus=3))
+        world.tell(WorkloadChanged(replace(world.state.workloads[f"default/{name}"], roles=(open_to_all,))))
+    for node in ("l0-n2", "l0-n3"):
+        busy(world, node, gpus=2)
+    world.submit("large", pods=2, gpus_each=8)
+    world.decide()
+    world.let_go().settle()
+    asked: Counter[str] = Counter()
+    for name in ("one", "two"):
+        places = list(nodes_of(world, name).values())
+        asked.update({node: need * places.count(node) for node in places if len(set(places)) > 1})
+    assert all(mb_s <= DATA for mb_s in asked.values()), asked
+
+
+def test_a_single_pod_that_moves_frees_no_link_that_it_never_used() -> None:
+    """It talks to nobody. Counted as one that leaves a link, it made room for more than the uplinks carry."""
+    world = rated(4, 2, uplinks=1, policy=Policy(actions=("allocate", "consolidate")))
+    for name, node in (("single", "l0-n3"), ("other", "l1-n0")):
+        busy(world, node, gpus=2, name=name, bandwidth_mb_s=DATA // 2)
+        on_any = replace(world.state.workloads[f"default/{name}"].roles[0], request=Request(gpus=2))
+        world.tell(WorkloadChanged(replace(world.state.workloads[f"default/{name}"], roles=(on_any,))))
+    busy(world, "l1-n1", gpus=4, preemptible=False)
+    there = Request(gpus=8, node_rules=(NodeRule("host", "In", ("l0-n3",)),))
+    world.submit("wide", request=there, priority=100)
+    world.submit("large", pods=4, gpus_each=8, bandwidth_mb_s=DATA // 2)
+    world.decide()
+    world.let_go().settle()
+    assert world.is_running("wide")  # "single" made room for it
+    assert not world.is_running("large")  # its three pods in the first leaf would need one and a half uplinks
+
+
+def test_a_node_without_a_leaf_does_not_free_the_others_from_their_links() -> None:
+    """Its first role runs in two leaves and on a node in neither, its second has only room in the first leaf."""
+    world = rated(3, 1, uplinks=1).node("nowhere", gpus=8)
+    roles = roles_of(("spread", 3, 8, TopologyConstraint(strategy="distributed")), ("near", 2, 8, None))
+    world.tell(WorkloadChanged(gang("train", roles, bandwidth_mb_s=DATA // 2))).decide()
+    assert not world.is_running("train")
+
+
+def test_of_two_equally_fast_spines_the_one_whose_links_nobody_else_may_use_is_chosen() -> None:
+    """The nodes in use of the first spine send nothing now, but they may do so at any time."""
+    world = rated(3, 3, 2, 2, uplinks=2)
+    for node in ("l0-n0", "l1-n0"):
+        busy(world, node)
+    world.submit("train", pods=4, gpus_each=8, preferred_level="leaf").settle()
+    assert leaves_of(world, "train") == {"l2", "l3"}
+
+
+def test_a_planned_start_waits_where_others_took_its_links_meanwhile() -> None:
+    """Its GPUs are kept for it, but the ports of two of its nodes carry work that came later."""
+    world = rated(2, 2, uplinks=1)
+    world.submit("first", pods=4, gpus_each=7, time_limit_s=100).settle()
+    world.submit("planned", pods=4, gpus_each=7, time_limit_s=100, bandwidth_mb_s=DATA // 2).settle()
+    assert world.state.planned_starts["default/planned"].start_s == 100
+    need = DATA * 3 // 4
+    world.submit("other", pods=2, gpus_each=1, time_limit_s=1000, bandwidth_mb_s=need, placement_strategy="distributed")
+    world.settle()
+    assert len(set(nodes_of(world, "other").values())) == 2
+    world.now_s = 100
+    world.finish("first").settle()
+    assert not world.is_running("planned")
+    world.finish("other").settle()
+    assert world.is_running("planned")

@@ -3,12 +3,14 @@
 from msgspec.structs import replace
 
 from kaiwo.explain import sentence
-from kaiwo.model.events import QueueChanged, TopologyChanged
+from kaiwo.model.affinity import NodeRule
+from kaiwo.model.events import NodeChanged, QueueChanged, TopologyChanged
 from kaiwo.model.network.topology import Domain, DomainAccess, Topology, TopologyLevel
 from kaiwo.model.obstacle import ClosedDomains, Reason
 from kaiwo.model.policy import Policy
 from kaiwo.model.queue import Queue
-from tests.decide.levels.fabrics import FABRIC, busy, fabric, leaves_of, nodes_of
+from kaiwo.model.request import Request
+from tests.decide.levels.fabrics import FABRIC, busy, fabric, leaf_of, leaves_of, nodes_of
 from tests.worlds import World
 
 
@@ -118,3 +120,51 @@ def test_a_nomination_in_a_domain_that_was_closed_is_given_up() -> None:
     with_rules(world, DomainAccess((leaf,), queues=("poor",)))
     world.let_go().settle()
     assert nominated not in nodes_of(world, "train").values()
+
+
+def gang_over_a_closed_leaf(world: World) -> World:
+    """It runs on `l0-n0`, in a leaf that was closed meanwhile, and on `l1-n0`, which other work can have only if the
+    gang moves: then it restarts as a whole."""
+    world.submit("gang", pods=2, gpus_each=5).settle()
+    assert sorted(nodes_of(world, "gang").values()) == ["l0-n0", "l1-n0"]
+    return with_rules(world, DomainAccess(("leaf-0",), queues=("research",)))
+
+
+CONSOLIDATES = Policy(actions=("allocate", "consolidate"))
+ON_L1_N0 = Request(gpus=8, node_rules=(NodeRule("host", "In", ("l1-n0",)),))
+
+
+def test_a_gang_that_moves_does_not_restart_in_a_domain_that_was_closed() -> None:
+    world = gang_over_a_closed_leaf(fabric(1, 3, policy=CONSOLIDATES)).submit("large", request=ON_L1_N0)
+    plan = world.decide()
+    assert sorted(each.node for each in plan.nominations) == ["l1-n0", "l1-n1", "l1-n2"]
+    world.let_go().settle()
+    assert world.is_running("large")
+    assert leaves_of(world, "gang") == {"l1"}
+
+
+def test_a_gang_does_not_move_where_a_part_of_it_could_not_restart() -> None:
+    """There is room for one of its pods, and none for the other outside the closed leaf."""
+    world = gang_over_a_closed_leaf(fabric(1, 2, policy=CONSOLIDATES)).submit("large", request=ON_L1_N0)
+    assert world.decide().evictions == ()
+    assert sorted(nodes_of(world, "gang").values()) == ["l0-n0", "l1-n0"]
+
+
+def test_a_gang_does_not_move_where_a_part_of_it_is_on_a_cordoned_node() -> None:
+    world = fabric(1, 2, policy=CONSOLIDATES).submit("gang", pods=2, gpus_each=5)
+    world.settle()
+    world.tell(NodeChanged(replace(world.state.node_objects["l0-n0"], cordoned=True)))
+    world.submit("large", request=ON_L1_N0)
+    assert world.decide().evictions == ()
+
+
+def test_pods_beyond_the_minimum_do_not_restart_in_a_closed_domain_with_their_gang() -> None:
+    """The gang needs two of its three pods. It moves as a whole, and consolidation stops nothing for good."""
+    world = fabric(1, 2, 2, policy=CONSOLIDATES)
+    world.submit("gang", pods=3, minimum=2, gpus_each=5).settle()
+    places = nodes_of(world, "gang")
+    assert len(places) == 3
+    needed = Request(gpus=8, node_rules=(NodeRule("host", "In", (places["main-0"],)),))
+    with_rules(world, DomainAccess((f"leaf-{leaf_of(places['main-2'])[1:]}",), queues=("research",)))
+    plan = world.submit("large", request=needed).decide()
+    assert places["main-2"] not in {each.node for each in plan.nominations}

@@ -51,6 +51,23 @@ def test_few_domains_inside_are_better() -> None:
     assert (terms[0].alignment, terms[1].alignment) == (500, 1000)
 
 
+def test_a_domain_that_holds_each_kind_of_pods_but_not_both_is_none() -> None:
+    """A pod of two GPUs and two of one: the first domain has two GPUs free, the second four, and the third two."""
+    free = array(2000, 0, 2000, 2000, 0, 2000, 0, 0)
+    use = NodeUse(4000 - free, np.full(8, 4000, np.int64))
+    wants = [PodsWanted(free // 2000, 1, 2000), PodsWanted(free // 1000, 2, 1000)]
+    found = DomainRanking([], LEAVES, NODES, wants).ranked(use, TopologyWeights())
+    assert sorted(each.number for each in found) == [1]
+
+
+def test_pods_without_gpus_take_no_room_of_others() -> None:
+    free = array(2000, 0, 0, 0, 0, 0, 0, 0)
+    use = NodeUse(4000 - free, np.full(8, 4000, np.int64))
+    wants = [PodsWanted(free // 2000, 1, 2000), PodsWanted(np.ones(8, np.int64), 2, 1)]
+    found = DomainRanking([], LEAVES, NODES, wants).ranked(use, TopologyWeights())
+    assert [each.number for each in found] == [0]
+
+
 def test_past_performance_counts_where_it_is_known() -> None:
     performance = array(900, 700, 0, 0, 0, 0, 0, 0)
     use = NodeUse(np.zeros(8, np.int64), np.full(8, 1000, np.int64), performance)

@@ -1,11 +1,15 @@
 """Levels: the pods of a workload, a sub-group or a segment run in one domain, or wait."""
 
+import pytest
 from msgspec.structs import replace
 
+from kaiwo.decide.placement import place_by_level
 from kaiwo.explain import sentence
-from kaiwo.model.events import NodeChanged, PodGone, WorkloadChanged
+from kaiwo.model.events import NodeChanged, PodGone, TopologyChanged, WorkloadChanged
 from kaiwo.model.network.constraint import TopologyConstraint
+from kaiwo.model.network.topology import Domain, Topology, TopologyLevel
 from kaiwo.model.obstacle import Reason
+from kaiwo.model.policy import Policy
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, SubGroup
 from tests.decide.levels.fabrics import LEAF, SPINE, busy, chosen, fabric, gang, leaf_of, leaves_of, nodes_of, roles_of
@@ -185,3 +189,53 @@ def test_a_single_node_is_the_narrowest_level() -> None:
         assert len(set(nodes_of(world, "pair").values())) == 1
         found = world.obstacles("trio")[0]
         assert sentence(found) == "its 3 pods must run in one node, but even an empty node has room for only 1"
+
+
+def test_a_topology_that_knows_no_node_is_not_taken_for_a_level() -> None:
+    """A dump of another cluster, whose name comes first, has leaves too."""
+    world = fabric(2, 2)
+    levels = (TopologyLevel("unit"), TopologyLevel(LEAF))
+    elsewhere = Topology("another", levels, (Domain("far", LEAF, nodes=("somewhere-else",)),))
+    world.tell(TopologyChanged(elsewhere))
+    world.submit("train", pods=2, gpus_each=8, required_level=LEAF).settle()
+    assert len(leaves_of(world, "train")) == 1
+    world.submit("there", pods=2, gpus_each=8, required_level=LEAF, topology="another").settle()
+    assert not world.is_running("there"), "named, it counts"
+
+
+def test_pods_that_must_be_together_come_before_others_where_no_other_order_fits() -> None:
+    """Only the second leaf has room for the group, and only if the two free pods go elsewhere."""
+    world = fabric(1, 2, gpus=3)
+    busy(world, "l1-n1", gpus=2)
+    near = TopologyConstraint(required=LEAF)
+    free = roles_of(("free", 2, 1, None))
+    roles = (*free, *roles_of(("large", 1, 2, None), ("small", 2, 1, None), group="near"))
+    world.tell(WorkloadChanged(gang("train", roles, (SubGroup(), SubGroup("near", levels=near))))).decide()
+    found = nodes_of(world, "train")
+    assert len(found) == 5
+    assert {leaf_of(node) for pod, node in found.items() if not pod.startswith("free")} == {"l1"}
+
+
+def test_two_sub_groups_that_fill_a_node_each_start_on_two_nodes() -> None:
+    """Each of them fits on either node alone. Domains that hold one but not both took all the tries that there are."""
+    world = fabric(1, 1, gpus=4, leaves_per_spine=1, policy=Policy(placement="spread"))
+    left = roles_of(("left", 2, 2, TopologyConstraint(required=SPINE, preferred=LEAF)), group="left")
+    right = roles_of(("right", 4, 1, None), group="right")
+    levels = TopologyConstraint(preferred=SPINE, strategy="balanced")
+    groups = (SubGroup(), SubGroup("left", levels=levels), SubGroup("right"))
+    world.tell(WorkloadChanged(gang("train", (*left, *right), groups, preferred_level=LEAF))).settle()
+    assert len(nodes_of(world, "train")) == 6
+
+
+def test_the_same_nodes_are_not_tried_again_under_another_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By sums the first leaf holds three pods of three GPUs, and in fact two. Its spine is that leaf alone."""
+    monkeypatch.setattr(place_by_level, "MAX_TRIES", 12)
+    world = fabric(2, 2, gpus=5, leaves_per_spine=1)
+    for node in ("l1-n0", "l1-n1"):
+        world.node(node, gpus=7, labels=world.state.node_objects[node].labels)
+    either = TopologyConstraint(preferred=LEAF)
+    left = roles_of(("left", 2, 3, either), group="left")
+    right = (Role(Request(cpu_milli=1_000, gpus=3), "right", 1, group="right", levels=either),)
+    groups = (SubGroup(), SubGroup("left", levels=either), SubGroup("right", levels=either))
+    world.tell(WorkloadChanged(gang("train", (*left, *right), groups, required_level=SPINE))).settle()
+    assert leaves_of(world, "train") == {"l1"}

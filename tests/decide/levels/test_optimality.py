@@ -78,12 +78,62 @@ def railed_tree(chance: random.Random) -> World:
     levels = (TopologyLevel("spine"), TopologyLevel("leaf"))
     world.tell(TopologyChanged(Topology("fabric", levels, tuple(domains), tuple(ports), tuple(links))))
     chance.shuffle(names)
-    used = names[: int(len(names) * chance.choice([0.2, 0.3, 0.5]))]
+    use_nodes(world, names[: int(len(names) * chance.choice([0.2, 0.3, 0.5]))], chance)
+    return world
+
+
+def uneven_tree(chance: random.Random) -> World:
+    """Three levels, leaves of one to eight nodes, uplinks of two rates of which all but one may be dead, scarce links
+    on the upper levels, and in half of the trees nodes without a working port on a rail.
+
+    There all rails of a leaf are alike: otherwise a gang may be fastest with a node that lacks the slowest rail, since
+    it then uses this rail nowhere. Kaiwo does not look for that. It can still be so where others use one rail alone.
+    """
+    rails, spines, pods = chance.randint(1, 4), chance.randint(1, 3), chance.randint(1, 2)
+    domains = [Domain(f"pod-{number}", "pod") for number in range(pods)]
+    domains += [Domain(f"spine-{number}", "spine", (f"pod-{number % pods}",)) for number in range(spines)]
+    links: list[NetworkLink] = []
+    ports: list[Attachment] = []
+    names: list[str] = []
+    leaf, left, lacks_ports = 0, chance.randint(6, 16), chance.random() < 0.5
+    while left and leaf < 8:
+        own = [f"l{leaf}-n{at}" for at in range(min(left, chance.choice([1, 1, 2, 3, 5, 8])))]
+        alike = _uplinks(chance)
+        for rail in range(rails):
+            name, (rate, count, dead) = f"leaf-{leaf}-{rail}", alike if lacks_ports else _uplinks(chance)
+            domains.append(Domain(name, "leaf", (f"spine-{leaf % spines}",)))
+            links.append(NetworkLink(name, f"spine-{leaf % spines}", rate, count, dead))
+            for node in own:
+                is_missing, is_dead = (rail > 0 and lacks_ports and chance.random() < 0.03 for _ in range(2))
+                if not is_missing:
+                    ports.append(Attachment(node, name, rail, PORT_MB_S, dead=int(is_dead)))
+        names, left, leaf = names + own, left - len(own), leaf + 1
+    if chance.random() < 0.5:
+        for number in range(spines):
+            count = chance.choice([1, 2, 4, 8, 16])
+            links.append(NetworkLink(f"spine-{number}", f"pod-{number % pods}", PORT_MB_S, count))
+    world, gpus = World(nodes=0), tuple(Gpu(f"gpu-{number}", "MI300X", 196_608) for number in range(8))
+    for name in names:
+        world.tell(NodeChanged(Node(name, 192_000, 2 << 20, 110, gpus, labels={"host": name})))
+    levels = (TopologyLevel("pod"), TopologyLevel("spine"), TopologyLevel("leaf"))
+    world.tell(TopologyChanged(Topology("fabric", levels, tuple(domains), tuple(ports), tuple(links))))
+    chance.shuffle(names)
+    use_nodes(world, names[: int(len(names) * chance.choice([0, 0.2, 0.4]))], chance)
+    return world
+
+
+def _uplinks(chance: random.Random) -> tuple[int, int, int]:
+    """Rate, number, and how many of them are dead."""
+    count = chance.choice([1, 2, 3, 4, 8])
+    return chance.choice([PORT_MB_S, PORT_MB_S // 2]), count, chance.choice([0, 0, 0, count - 1, count // 2])
+
+
+def use_nodes(world: World, used: list[str], chance: random.Random) -> None:
+    """Gangs of one to three nodes that run there, and may cross leaves."""
     while used:
         gang, used = used[: chance.choice([1, 2, 3])], used[3:]
         only = Request(gpus=8, node_rules=(NodeRule("host", "In", tuple(gang)),))
         world.submit(f"old-{gang[0]}", request=only, pods=len(gang)).settle()
-    return world
 
 
 def crossing(world: World) -> ActiveNodes:
@@ -111,7 +161,12 @@ def test_the_same_with_rails_with_scarce_links_on_two_levels_and_with_gangs_that
     check(railed_tree)
 
 
-def check(tree: Callable[[random.Random], World]) -> None:
+def test_the_same_with_uneven_leaves_on_three_levels_and_nodes_without_some_ports() -> None:
+    check(uneven_tree, above_permille=3)
+
+
+def check(tree: Callable[[random.Random], World], above_permille: int = 0) -> None:
+    """`above_permille`: how many of the gangs may be more than 10 % slower than the best."""
     ratios = []
     for seed in range(TREES * SIZE):
         world = tree(random.Random(seed))
@@ -135,4 +190,26 @@ def check(tree: Callable[[random.Random], World]) -> None:
         ratios.append(int(all_reduce_us(rates, ours, BYTES, active)[0]) / best)
     assert len(ratios) > TREES * SIZE // 2
     assert sum(ratios) / len(ratios) <= 1.02
-    assert max(ratios) <= 1.10
+    assert sum(each > 1.10 for each in ratios) * 1000 <= above_permille * len(ratios)
+
+
+def test_a_part_of_a_gang_leaves_no_more_in_a_spine_than_its_links_carry() -> None:
+    """Five pods need both pods of switches, so the three in the first one use the links of its spines, too: two nodes
+    share those of `spine-0` at full rate, and the node in `spine-2` is free."""
+    spines = {"spine-0": "pod-0", "spine-2": "pod-0", "spine-1": "pod-1"}
+    leaves = {"a": ("spine-0", 1), "b": ("spine-0", 2), "c": ("spine-2", 1), "d": ("spine-1", 1), "e": ("spine-1", 1)}
+    domains = [Domain("pod-0", "pod"), Domain("pod-1", "pod")]
+    domains += [Domain(spine, "spine", (above,)) for spine, above in spines.items()]
+    domains += [Domain(leaf, "leaf", (above,)) for leaf, (above, _) in leaves.items()]
+    links = [NetworkLink(spine, above, PORT_MB_S, 2) for spine, above in spines.items()]
+    links += [NetworkLink(leaf, above, PORT_MB_S, 2) for leaf, (above, _) in leaves.items()]
+    names = {f"{leaf}{at}": leaf for leaf, (_, nodes) in leaves.items() for at in range(nodes)}
+    ports = [Attachment(node, leaf, 0, PORT_MB_S) for node, leaf in names.items()]
+    levels = (TopologyLevel("pod"), TopologyLevel("spine"), TopologyLevel("leaf"))
+    world, gpus = World(nodes=0), tuple(Gpu(f"gpu-{number}", "MI300X", 196_608) for number in range(8))
+    for name in names:
+        world.tell(NodeChanged(Node(name, 192_000, 2 << 20, 110, gpus)))
+    world.tell(TopologyChanged(Topology("fabric", levels, tuple(domains), tuple(ports), tuple(links))))
+    world.submit("train", pods=5, gpus_each=8, preferred_level="leaf").decide()
+    used = [leaves[names[node]][0] for node in nodes_of(world, "train").values()]
+    assert sorted(used) == ["spine-0", "spine-0", "spine-1", "spine-1", "spine-2"]

@@ -4,6 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from kaiwo.decide import decide
+from kaiwo.model.affinity import NodeRule
 from kaiwo.model.events import NodeChanged, NodeGone, TopologyChanged, WorkloadChanged
 from kaiwo.model.network.constraint import TopologyConstraint
 from kaiwo.model.network.topology import Attachment, Domain, NetworkLink, Topology, TopologyLevel
@@ -200,6 +201,18 @@ def test_a_pod_that_may_still_run_is_not_replaced() -> None:
     assert is_whole(world, "gang")
 
 
+def test_a_gang_that_needs_all_its_pods_waits_for_the_last_node_to_be_fenced() -> None:
+    """One of its two lost pods may still run: replacing the other alone would not help, and might be in vain."""
+    world = running_gang(fabric(6), 3)
+    nodes = nodes_of(world, "gang")
+    fail(world, nodes["main-0"], fenced=True)
+    plans = recover(fail(world, nodes["main-1"], fenced=False))
+    assert touched(plans) == set()
+    assert world.state.failures.recoveries["default/gang"].way is RecoveryWay.FENCE
+    assert touched(recover(fail(world, nodes["main-1"], fenced=True))) == {"default/gang/main-0", "default/gang/main-1"}
+    assert is_whole(world, "gang")
+
+
 def test_a_node_that_comes_back_before_it_is_fenced_ends_the_recovery() -> None:
     world = running_gang(fabric(4), 2)
     before = nodes_of(world, "gang")
@@ -291,6 +304,23 @@ def test_a_gang_whose_leaf_is_cut_off_gathers_on_the_larger_side() -> None:
     assert plan.recoveries[0].causes == ("links of leaf-1",)
 
 
+@pytest.mark.parametrize("cut", ["leaf-0", "leaf-1"])
+def test_the_pods_on_the_smaller_side_of_a_cut_move_to_the_others(cut: str) -> None:
+    """Two pods are in the first leaf and one in the second: it is lost, whichever of the two is cut off."""
+    world = linked_world()
+    for node in ("l0-n0", "l1-n0", "l1-n1"):
+        there = Request(gpus=8, node_rules=(NodeRule("host", "In", (node,)),))
+        world.node(node, labels={"host": node}).submit(f"busy-{node}", request=there).settle()
+    world.submit("gang", pods=3, gpus_each=8, preferred_level="leaf").settle()
+    places = nodes_of(world, "gang")
+    [alone] = [pod for pod, node in places.items() if node.startswith("l1")]
+    world.finish("busy-l0-n0")
+    dead = tuple(replace(link, dead=4) if link.lower == cut else link for link in LINKED.links)
+    plans = recover(world.tell(TopologyChanged(replace(LINKED, links=dead))))
+    assert touched(plans) == {f"default/gang/{alone}"}
+    assert leaves_of(world, "gang") == {"l0"}
+
+
 def test_links_that_are_only_fewer_move_nobody() -> None:
     world = linked_world()
     world.submit("gang", pods=4, gpus_each=8, preferred_level="leaf").settle()
@@ -299,17 +329,24 @@ def test_links_that_are_only_fewer_move_nobody() -> None:
 
 
 def test_a_node_without_a_working_port_loses_the_pods_of_gangs_and_nothing_else() -> None:
+    """The lost pod does not return to it, although what it held there is free."""
     world = linked_world()
-    world.submit("gang", pods=2, gpus_each=4, required_level="leaf").settle()
-    world.submit("alone", gpus_each=4).settle()
+    world.submit("gang", pods=2, gpus_each=5, required_level="leaf").settle()
     spot = nodes_of(world, "gang")
-    [node] = world.nodes_of("alone")
-    ports = tuple(Attachment(name, f"leaf-{name[1]}", dead=int(name == node)) for name in world.state.nodes.names)
+    node = spot["main-0"]
+    assert len(set(spot.values())) == 2
+    world.submit("alone", gpus_each=3).settle()
+    [also] = world.nodes_of("alone")
+    ports = tuple(Attachment(name, f"leaf-{name[1]}", dead=int(name == also)) for name in world.state.nodes.names)
+    assert also in spot.values()
+    lost = "main-0" if also == node else "main-1"
     plans = recover(world.tell(TopologyChanged(replace(LINKED, attachments=ports))))
-    expected = {f"default/gang/{pod}" for pod, where in spot.items() if where == node}
-    if len(set(spot.values())) > 1:
-        assert touched(plans) == expected
-    assert world.nodes_of("alone") == [node]
+    assert touched(plans) == {f"default/gang/{lost}"}
+    assert also not in {each.node for each in plans[0].nominations}
+    assert is_whole(world, "gang")
+    assert also not in nodes_of(world, "gang").values()
+    assert leaves_of(world, "gang") == {spot["main-0"].partition("-")[0]}
+    assert world.nodes_of("alone") == [also]
 
 
 def test_the_same_snapshot_gives_the_same_recovery() -> None:
@@ -371,3 +408,16 @@ def test_what_the_plan_remembers_is_remembered_once() -> None:
     remember(world, plan)
     assert world.state.failures.bad_nodes_of("default/hero") == (node,)
     assert all(not plan.bad_nodes for plan in recover(world))
+
+
+def test_a_kept_place_that_leaves_the_leaf_is_not_used() -> None:
+    """The node was moved to another leaf while the lost pod was still going."""
+    world = running_gang(fabric(4, 8), 2)
+    plan = fail(world, nodes_of(world, "gang")["main-1"]).decide()
+    [kept] = [each.node for each in plan.nominations]
+    labels = world.state.node_objects[kept].labels | {"net/leaf": "leaf-1"}
+    world.tell(NodeChanged(replace(world.state.node_objects[kept], labels=labels)))
+    world.let_go().settle()
+    assert is_whole(world, "gang")
+    assert kept not in nodes_of(world, "gang").values()
+    assert leaves_of(world, "gang") == {"l0"}

@@ -18,7 +18,7 @@ from kaiwo.model.network.topology import DomainAccess, Topology, TopologyLevel
 from kaiwo.model.network.topology_source import SourceKind, TopologySource
 from kaiwo.model.node import Node
 from kaiwo.plugins.builtin.topology_sources import HCA_GUIDS
-from kaiwo.runtime.topology.read_source import with_inner_links
+from kaiwo.runtime.topology.read_source import read_source, with_inner_links
 from kaiwo.runtime.topology.topology_reader import TopologyReader
 from tests.api.fake_loop import FakeLoop
 from tests.topology.fabrics import rail_fabric
@@ -246,3 +246,11 @@ def test_links_inside_nodes_come_from_a_file_of_nccl(shared_dir: Path) -> None:
     assert wired[0].wiring.nic == tuple(range(8))
     with pytest.raises(ConfigError, match="describes 8 GPUs and node b has 4; leave the node out"):
         with_inner_links(nodes, [TopologySource(SourceKind.NCCL, "nccl", path, nodes=("b",))])
+
+
+@pytest.mark.parametrize("kind", [SourceKind.SLURM, SourceKind.KUEUE, SourceKind.KAIWO])
+def test_text_that_is_no_yaml_is_told_with_its_file_and_line(kind: SourceKind, tmp_path: Path) -> None:
+    path = tmp_path / "topology.yaml"
+    path.write_text("spec:\n  levels: [\n")
+    with pytest.raises(ConfigError, match=rf"^{path}: document 1, line \d+: the YAML is malformed"):
+        read_source(TopologySource(kind, "t", path=str(path)), ())

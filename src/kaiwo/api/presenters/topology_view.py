@@ -22,7 +22,7 @@ from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.network.topology_tables import LevelTable, TopologyTable, node_aliases
 from kaiwo.snapshot.node_table import FREE_GPU
 from kaiwo.topology.contradictions import find_contradictions
-from kaiwo.topology.link_capacity import DomainCapacity, domain_capacities
+from kaiwo.topology.link_capacity import DomainCapacity, domain_capacities, most_traffic
 from kaiwo.topology.network_rates import data_rate
 
 NO_CAPACITY = DomainCapacity(0, 0, 0, 0, 0, 0)
@@ -74,6 +74,12 @@ def _topology(table: TopologyTable, state: ClusterState, running: _Running, faul
     used_by = _users(places, spread)
     capacities = domain_capacities(topology.attachments, topology.links)
     asked = _asked(places, used_by, running.asking, state)
+    lower = {link.lower for link in topology.links} if state.ports else set()
+    most = {
+        place.name: most_traffic(topology, place.name, place.nodes, state.ports)
+        for place in places
+        if place.name in lower
+    }
     return NetworkTopologyView(
         name=topology.name,
         source=topology.source,
@@ -100,6 +106,7 @@ def _topology(table: TopologyTable, state: ClusterState, running: _Running, faul
             TopologyLinkView(
                 link.lower, link.upper, link.mb_s, link.count, link.dead, link.state, link.used_mb_s,
                 used_by.get(link.lower, []), _part_of(link, capacities, asked),
+                min(most.get(link.lower, -1), link.live_mb_s),
             )
             for link in topology.links
         ],

@@ -8,7 +8,7 @@ from kaiwo.api.views.recovery import RecoveryView
 async def get_recovery(call: EndpointCall) -> RecoveryView:
     live = call.context.live
     past, now_s = tuple(live.recoveries.past), live.cluster.now_s()
-    return await live.ask(lambda state: recovery_view(state, past, now_s))
+    return await call.ask(lambda state: recovery_view(state, past, now_s))
 
 
 ROUTES = (

@@ -7,7 +7,7 @@ from kaiwo.api.views.topology import TopologyView
 
 async def get_topology(call: EndpointCall) -> TopologyView:
     faults, now_s = dict(call.context.topology.faults), call.context.live.cluster.now_s()
-    return await call.context.live.ask(lambda state: topology_view(state, faults, now_s))
+    return await call.ask(lambda state: topology_view(state, faults, now_s))
 
 
 ROUTES = (

@@ -46,6 +46,7 @@ class TopologyLinkView(msgspec.Struct, frozen=True):
     used_mb_s: int  # measured traffic of all of them
     used_by: list[str]  # workloads with pods below it and elsewhere
     asked_mb_s: int = 0  # bandwidth that workloads have asked for on all of them
+    most_mb_s: int = -1  # they carry at most this, as follows from the ports below them; -1: not all are measured
 
 
 class NetworkPortView(msgspec.Struct, frozen=True):

@@ -203,18 +203,19 @@ def _links_of(area: PlacementArea, slots: IntArray, rows: Rows, level: int) -> l
     others = slots <= 0  # its own nodes are counted when it takes them
     used = np.bincount(numbers[others & area.is_used], minlength=size)
     found = []
-    rails = zip(rates.rails, active.rails, asked.rails, strict=True)
+    every = zip(rates.rails, active.rails, asked.rails, strict=True)
+    rails = [each for each, is_common in zip(every, _common_rails(rates, rows), strict=True) if is_common]
     for rail, sends, taken in rails if is_narrowest else ():
         leaves, known = rail.leaf_of_node[rows], rail.leaf_of_node[rows] >= 0
         pairs = np.unique(np.stack([numbers[rows][known], leaves[known]]), axis=1)
         rate = np.zeros(size, np.int64)
-        np.add.at(rate, pairs[0], rail.uplink_mb_s[pairs[1]] * len(rates.rails))
+        np.add.at(rate, pairs[0], rail.uplink_mb_s[pairs[1]] * len(rails))
         rate[pairs[0][rail.uplink_mb_s[pairs[1]] == NOT_KNOWN]] = NOT_KNOWN
         rate[-1] = NOT_KNOWN
         left = rate.copy()
-        np.add.at(left, pairs[0], -taken[pairs[1]] * len(rates.rails))
+        np.add.at(left, pairs[0], -taken[pairs[1]] * len(rails))
         ports = rail.port_mb_s[rows]
-        slowest = int(ports[ports > 0].min(initial=_NO_LIMIT)) * len(rates.rails)
+        slowest = int(ports[ports > 0].min(initial=_NO_LIMIT)) * len(rails)
         found.append(
             _Links(rate, slowest, left, _sending(numbers, others & (sends > 0), active.busy_permille, size), used)
         )
@@ -226,6 +227,13 @@ def _links_of(area: PlacementArea, slots: IntArray, rows: Rows, level: int) -> l
                 _Links(rate, 0, left, _sending(numbers, others & (sends > 0), active.busy_permille, size), used)
             )
     return [each for each in found if (each.rate != NOT_KNOWN).any()]
+
+
+def _common_rails(rates: NetworkRates, rows: Rows) -> list[bool]:
+    """Data is spread over the rails that all nodes have; nodes without any port do not count. All, if there is none."""
+    on_rail = np.stack([rail.leaf_of_node[rows] >= 0 for rail in rates.rails])
+    common = [bool(each.all()) for each in on_rail[:, on_rail.any(axis=0)]]
+    return common if any(common) else [True] * len(common)
 
 
 def _sending(numbers: IntArray, sends: BoolArray, busy_permille: IntArray | None, size: int) -> IntArray:

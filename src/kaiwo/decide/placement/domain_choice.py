@@ -63,10 +63,7 @@ class DomainRanking:
         self, use: NodeUse, weights: TopologyWeights, costs: IntArray | None = None, strategy: Strategy | None = None
     ) -> list[RankedDomain]:
         """The domains with room for all pods, by sums; where places have costs, the cheapest first."""
-        fits = np.ones(self._size, np.bool_)
-        for each in self._wants:
-            fits &= self._sum(each.slots) >= each.pods
-        chosen = np.flatnonzero(fits)
+        chosen = np.flatnonzero(self._may_fit(use))
         if not len(chosen):
             return []
         terms = self._terms(chosen, use, weights)
@@ -78,6 +75,18 @@ class DomainRanking:
         order = np.lexsort((chosen, -total, opens, price))
         table = np.stack(terms, axis=1)[order].tolist()
         return [RankedDomain(int(number), DomainTerms(*row)) for number, row in zip(chosen[order], table, strict=True)]
+
+    def _may_fit(self, use: NodeUse) -> BoolArray:
+        """Each kind of pods by itself, and all of them beside each other by what they take of GPUs."""
+        fits = np.ones(self._size, np.bool_)
+        for each in self._wants:
+            fits &= self._sum(each.slots) >= each.pods
+        with_gpus = [each for each in self._wants if each.milli > 1]
+        if len(with_gpus) > 1:
+            taken = [each.slots * each.milli for each in with_gpus]
+            room = np.minimum(np.maximum(use.total - use.used, np.max(taken, axis=0)), np.sum(taken, axis=0))
+            fits &= self._sum(room) >= sum(each.pods * each.milli for each in with_gpus)
+        return fits
 
     def _sum(self, values: IntArray) -> IntArray:
         return _sum_by(self._domains, values, self._size)

@@ -57,7 +57,10 @@ def _resolve(nodes: NodeTable, constraint: TopologyConstraint, strategy: str) ->
 
 
 def _table(nodes: NodeTable, constraint: TopologyConstraint) -> TopologyTable | None:
-    """The topology that is named, or the first by name that has the level; without a level, the first."""
+    """The topology that is named, or the first by name that has the level; without a level, the first.
+
+    One that knows none of the nodes comes last: it describes another cluster, or a part that is not there.
+    """
     tables = nodes.topologies.by_name
     if constraint.topology:
         return tables.get(constraint.topology)
@@ -65,7 +68,13 @@ def _table(nodes: NodeTable, constraint: TopologyConstraint) -> TopologyTable | 
     every = [tables[name] for name in sorted(tables)]
     if not key and constraint.bandwidth_mb_s:  # one whose ports have rates, if there is any
         every.sort(key=lambda table: not (table.topology.attachments or table.topology.node_port_mb_s))
-    return next((each for each in every if not key or each.level(key) is not None), None)
+    having = [each for each in every if not key or each.level(key) is not None]
+    return next((each for each in having if _knows_nodes(each, key)), next(iter(having), None))
+
+
+def _knows_nodes(table: TopologyTable, key: str) -> bool:
+    levels = [table.level(key)] if key else table.levels
+    return any(level is not None and bool((level.domain_of_node >= 0).any()) for level in levels)
 
 
 def _levels_of_table(table: TopologyTable) -> tuple[Level, ...]:

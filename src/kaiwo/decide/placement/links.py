@@ -51,6 +51,15 @@ def carries(working: WorkingCopy, workload: str, levels: WorkloadLevels | None, 
     return has_bandwidth(network.rates, network.asked, pods, network.need_mb_s)
 
 
+def carries_again(working: WorkingCopy, workload: str, levels: WorkloadLevels | None) -> bool:
+    """Whether the links carry the need of a workload whose pods got their places back, beside what was placed since."""
+    use = _link_use(working, levels) if levels is not None else None
+    if use is None or levels is None:
+        return True
+    _, asked = use.without(workload)
+    return has_bandwidth(use.rates, asked, use.pods_of(workload), levels.bandwidth_mb_s, use.asked_at_start)
+
+
 def bandwidth_obstacle(
     working: WorkingCopy, workload: str, levels: WorkloadLevels, slots: IntArray, pods: int
 ) -> Obstacle | None:
@@ -74,11 +83,14 @@ def bandwidth_obstacle(
 
 def _network(working: WorkingCopy, workload: str, levels: WorkloadLevels) -> AreaNetwork | None:
     """None: it needs no bandwidth, or no rate is known."""
+    use = _link_use(working, levels)
+    return AreaNetwork(use.rates, *use.without(workload), levels.bandwidth_mb_s) if use is not None else None
+
+
+def _link_use(working: WorkingCopy, levels: WorkloadLevels) -> LinkUse | None:
+    """Of the topology of a workload that needs bandwidth; None: it needs none, or no rate is known."""
     if not levels.bandwidth_mb_s:
         return None
     topology = constraint_levels(working.nodes, levels.constraint((0, WHOLE)), CONSOLIDATED).topology
     rates = rates_of(working, topology)
-    if rates is None:
-        return None
-    active, asked = use_of_links(working, topology, rates).without(workload)
-    return AreaNetwork(rates, active, asked, levels.bandwidth_mb_s)
+    return use_of_links(working, topology, rates) if rates is not None else None

@@ -11,12 +11,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from kaiwo.decide.placement.area_speed import ChosenArea, fastest_first, without_slow_ports
 from kaiwo.decide.placement.divide_by_rate import AreaNetwork, PlacementArea
 from kaiwo.decide.placement.domain_choice import DomainRanking, DomainTerms, NodeUse, PodsWanted
 from kaiwo.decide.placement.domain_rules import DomainRules
 from kaiwo.decide.placement.levels import NO_LEVEL, ConstraintLevels, constraint_levels
 from kaiwo.decide.placement.links import rates_of, use_of_links
-from kaiwo.decide.placement.measured_performance import FULL, performance_of_nodes
+from kaiwo.decide.placement.measured_performance import performance_of_nodes
 from kaiwo.decide.placement.place_pods import Placed, Placer, place_pods
 from kaiwo.decide.placement.queue_limits import Payer
 from kaiwo.decide.placement.spread_over_domains import pods_by_node
@@ -28,12 +29,9 @@ from kaiwo.model.workload import pod_index
 from kaiwo.snapshot.array_types import BoolArray, IntArray
 from kaiwo.snapshot.node_table import CPU, FREE_GPU
 from kaiwo.snapshot.working_copy import Savepoint, WorkingCopy
-from kaiwo.topology.collective_time import bus_bandwidth
 from kaiwo.topology.link_use import has_bandwidth
 
 MAX_PREDICTED = 8  # domains of each level whose bandwidth is predicted
-PREDICTION_STEP = 10  # thousandths of the best bandwidth: less is no reason to choose another domain
-MAX_MB_S = 1 << 40  # a single GPU has no limit at all
 MAX_TRIES = 128  # placements of one part's pods; most gangs need one for each part
 
 
@@ -44,16 +42,6 @@ class PodBatch(NamedTuple):
     names: tuple[str, ...]
     shape: int  # -1: none
     want: Request
-
-
-class ChosenArea(NamedTuple):
-    """The domain of one part, or all nodes of the part around it."""
-
-    mask: BoolArray
-    level: int  # NO_LEVEL: no single domain
-    number: int
-    terms: DomainTerms | None  # None: there was no choice, since pods of it run there
-    candidates: int
 
 
 class LevelSearch:
@@ -80,6 +68,11 @@ class LevelSearch:
             bool(self._required_mask(key, self._levels_of(key))[row])
             for key in self._levels.parts_of(role, pod_index(name))
         )
+
+    def narrowest_level(self, role: int) -> int:
+        """The narrowest level that the parts of a role require; NO_LEVEL: none."""
+        parts = self._levels.parts_of(role, 0)
+        return max((self._levels_of(key).required for key in parts), default=NO_LEVEL)
 
     def batches(self, role: int, names: Sequence[str], shape: int, want: Request) -> list[PodBatch]:
         """Pods of one role, divided by their segments."""
@@ -164,6 +157,20 @@ class LevelSearch:
         if levels.required == NO_LEVEL and not levels.unknown:
             yield ChosenArea(mask, NO_LEVEL, 0, None if rows else _NO_TERMS, 0)
 
+    def distinct(self, areas: Iterator[ChosenArea], batches: Sequence[PodBatch]) -> Iterator[ChosenArea]:
+        """The same without areas that leave the pods no other nodes than one before: they would fail like it."""
+        first = next(areas, None)
+        if first is None:
+            return
+        yield first
+        has_room = np.any([self._placer.slots(each.shape, each.want) > 0 for each in batches], axis=0)
+        known = {(first.mask & has_room).tobytes()}
+        for area in areas:
+            nodes = (area.mask & has_room).tobytes()
+            if nodes not in known:
+                known.add(nodes)
+                yield area
+
     def _free_choice(
         self, key: PartKey, levels: ConstraintLevels, mask: BoolArray, batches: Sequence[PodBatch]
     ) -> Iterator[ChosenArea]:
@@ -182,7 +189,10 @@ class LevelSearch:
         every = [list(found) for found in by_level]
         if levels.required == NO_LEVEL:
             every.append([ChosenArea(mask, NO_LEVEL, 0, _NO_TERMS, 0)])
-        yield from self._fastest_first(levels, network, every, largest)
+        predicted = [area for found in every for area in found[:MAX_PREDICTED]]
+        predicted += without_slow_ports(self._working.nodes, levels.topology, network, predicted, wants)
+        yield from self._fastest_first(levels, network, predicted, largest)
+        yield from (area for found in every for area in found[MAX_PREDICTED:])
 
     def _ranked(
         self, key: PartKey, mask: BoolArray, wants: list[PodsWanted], at: int, costs: IntArray | None
@@ -198,11 +208,10 @@ class LevelSearch:
             yield ChosenArea(mask & (domains == number), at, number, terms, len(found))
 
     def _fastest_first(
-        self, levels: ConstraintLevels, network: AreaNetwork, every: list[list[ChosenArea]], batch: PodBatch
+        self, levels: ConstraintLevels, network: AreaNetwork, areas: list[ChosenArea], batch: PodBatch
     ) -> Iterator[ChosenArea]:
         """Where link rates are known, the domains with the highest predicted bandwidth come first; those that are about
         as fast stay in the order of levels and scores."""
-        areas = [area for found in every for area in found[:MAX_PREDICTED]]
         placer = self._placer
         gpus = np.zeros((len(areas), len(self._working.nodes.names)), np.int64)
         for at, area in enumerate(areas):
@@ -210,19 +219,7 @@ class LevelSearch:
             slots, score = placer.within(around).slots_and_score(batch.shape, batch.want)
             for row, pods in pods_by_node(slots, score, around, len(batch.names)):
                 gpus[at, row] = pods * max(1, batch.want.gpus)
-        speed = np.minimum(bus_bandwidth(network.rates, gpus, network.active), MAX_MB_S)
-        best = int(speed.max(initial=0))
-        if best <= 0:
-            yield from (area for found in every for area in found)
-            return
-        # Nodes in use that send nothing now may do so at any time: they decide between equals.
-        later = bus_bandwidth(network.rates, gpus, (self._node_use().used > 0).astype(np.int64))
-        order = np.lexsort((np.arange(len(areas)), _loss(later), _loss(speed)))
-        for at in order.tolist():
-            terms = areas[at].terms
-            aligned = int(np.clip(speed[at] * FULL // best, 0, FULL))
-            yield areas[at]._replace(terms=terms._replace(alignment=aligned) if terms else None)
-        yield from (area for found in every for area in found[MAX_PREDICTED:])
+        yield from fastest_first(network, areas, gpus, self._node_use().used > 0)
 
     def _network(self, levels: ConstraintLevels) -> AreaNetwork | None:
         """The rates of the topology's links, and who uses them; None: no port or link has a rate."""
@@ -289,7 +286,8 @@ class LevelSearch:
     def _area_in(self, levels: ConstraintLevels, area: ChosenArea, strategy: str, rows: Sequence[int]) -> PlacementArea:
         pods = np.zeros(len(area.mask), np.int64)
         np.add.at(pods, list(rows), 1)
-        inside = () if strategy == STATED else tuple(each.domain_of_node for each in levels.levels[area.level + 1 : -1])
+        last = levels.tightest + 1 if strategy == STATED else -1  # only the stated levels count there
+        inside = tuple(each.domain_of_node for each in levels.levels[area.level + 1 : last])
         network = self._network(levels) if strategy == CONSOLIDATED or self._levels.bandwidth_mb_s else None
         return PlacementArea(area.mask, inside, strategy, self._node_use().used > 0, pods, network)
 
@@ -369,7 +367,7 @@ class _Tries:
         if step.part is None:
             return iter((_ANY,))
         batches = [self._batches[at] for at in step.batches]
-        return self._search.candidates(step.part, step.around, batches)
+        return self._search.distinct(self._search.candidates(step.part, step.around, batches), batches)
 
     def _plan_steps(self) -> Iterable[_Step]:
         """Before a batch, the parts that it is in and that have no area yet, the widest first."""
@@ -394,14 +392,6 @@ def node_use(working: WorkingCopy) -> NodeUse:
     if nodes.gpu_total.any():
         return NodeUse(np.maximum(nodes.gpu_total - working.free[:, FREE_GPU], 0), nodes.gpu_total, performance)
     return NodeUse(np.maximum(nodes.cpu_size - working.free[:, CPU], 0), nodes.cpu_size, performance)
-
-
-def _loss(speed: IntArray) -> IntArray:
-    """How much slower than the fastest, in steps that matter; without a path, or if nothing is known, all of it."""
-    speed = np.minimum(speed, MAX_MB_S)
-    best = max(1, int(speed.max(initial=0)))
-    loss: IntArray = np.where(speed < 0, FULL, FULL - speed * FULL // best) // PREDICTION_STEP
-    return loss
 
 
 def _most_common(domains: IntArray, rows: list[int]) -> int:

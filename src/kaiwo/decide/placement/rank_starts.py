@@ -25,9 +25,12 @@ def with_ranks(
 ) -> tuple[Start, ...]:
     """`evicted`: workload and pod of what the same plan stops."""
     by_workload: dict[str, list[Start]] = {}
+    workloads = state.workloads
     for start in starts:
-        workload = state.workloads.get(start.workload)
-        if workload is not None and has_ranks(workload):
+        workload = workloads.get(start.workload)
+        if workload is None or (len(workload.roles) == 1 and workload.roles[0].count == 1):  # most have one pod
+            continue
+        if has_ranks(workload):
             by_workload.setdefault(start.workload, []).append(start)
     if not by_workload:
         return starts
@@ -48,8 +51,6 @@ def with_ranks(
 
 def has_ranks(workload: Workload) -> bool:
     """It states a level or asks for ranks, and has more than one pod to number."""
-    if len(workload.roles) == 1 and workload.roles[0].count == 1:  # most work: this is asked about every start
-        return False
     if not workload.rank_order and levels_of(workload) is None:
         return False
     return sum(role.count for role in ranked_roles(workload)) > 1

@@ -6,7 +6,13 @@ In:    a document of that kind, or a mapping with the fields of its `spec`.   Ou
 from kaiwo.manifests.kinds.object_metadata import ManifestObject
 from kaiwo.manifests.text.field_reader import FieldReader
 from kaiwo.manifests.values.names import check_label_key
-from kaiwo.model.network.check_topology import MAX_DOMAINS, MAX_LEVELS, check_topology
+from kaiwo.model.network.check_topology import (
+    MAX_DOMAINS,
+    MAX_LEVELS,
+    check_joined_domains,
+    check_orphans,
+    check_topology,
+)
 from kaiwo.model.network.topology import MB_S_PER_GBIT, Domain, DomainAccess, NetworkLink, Topology, TopologyLevel
 
 KIND, API_VERSION = "KaiwoTopology", "kaiwo.ai/v1alpha2"
@@ -47,6 +53,8 @@ def read_topology_spec(spec: FieldReader, name: str, where: str, source: str) ->
         access,
     )
     check_topology(topology, where)
+    check_orphans(topology, where)
+    check_joined_domains(topology, where)
     for at, level in enumerate(levels):
         if not level.node_label and not any(domain.level == level.name for domain in domains):
             fact = f"names level {level.name} without a nodeLabel, and no domain is of that level"

@@ -8,10 +8,12 @@ from collections.abc import Iterable, Mapping
 from itertools import combinations
 
 from kaiwo.model.errors import ConfigError
+from kaiwo.model.network.connected_groups import connected_groups
 from kaiwo.model.network.topology import Domain, Topology
 
 MAX_LEVELS = 8
 MAX_DOMAINS = 20_000
+MAX_CABLINGS = 512  # of the domains below joined switches: each is compared with each
 
 
 def check_topology(topology: Topology, where: str, is_tree: bool = False) -> None:
@@ -36,7 +38,54 @@ def check_topology(topology: Topology, where: str, is_tree: bool = False) -> Non
         _check_single_places(topology.domains, where)
     else:
         _check_overlaps(topology.domains, where)
+    _check_levels_of_nodes(topology.domains, by_name, where)
     _check_access(topology, by_name, bool(labelled), where)
+
+
+def check_orphans(topology: Topology, where: str) -> None:
+    """A domain that lies in no wider one, while the others of its level do: a parent was left out."""
+    labelled = {level.name for level in topology.levels if level.node_label}
+    wider = [level.name for level in topology.levels]
+    for at, level in enumerate(topology.levels[1:], start=1):
+        if labelled.intersection(wider[:at]):
+            continue  # its nodes may have the label of a wider level
+        own = [domain for domain in topology.domains if domain.level == level.name]
+        orphan = next((domain for domain in own if not domain.parents), None)
+        if orphan is not None and (other := next((domain for domain in own if domain.parents), None)) is not None:
+            raise ConfigError(
+                f"{where}: domain {orphan.name} of level {level.name} names no parent, as {other.name} does; name the "
+                f"{wider[at - 1]} that it is in, or write one for it",
+                orphan.name,
+            )
+
+
+def check_joined_domains(topology: Topology, where: str) -> None:
+    """Switches above the same domain count as one: the spines of a fat tree, to all of which each leaf is connected. So
+    any two domains below them must have one in common; otherwise their level would promise what does not hold."""
+    by_name = {domain.name: domain for domain in topology.domains}
+    of_node: dict[tuple[str, str], list[str]] = {}
+    for domain in topology.domains:
+        for node in domain.nodes:
+            of_node.setdefault((domain.level, node), []).append(domain.name)
+    # The leaves of several rails are one place.
+    units = connected_groups([domain.name for domain in topology.domains if domain.nodes], of_node.values())
+    for level in topology.levels:
+        cabling: dict[frozenset[str], str] = {}  # an example of what is below exactly these domains
+        for unit in units:
+            if above := frozenset(_domains_of_level(unit, by_name, level.name)):
+                cabling.setdefault(above, min(unit))
+        if len(cabling) == sum(map(len, cabling)):
+            continue  # nothing is joined: a tree
+        for group in [each for each in connected_groups(by_name, cabling) if len(each) > 1]:
+            own = {above: name for above, name in cabling.items() if not above.isdisjoint(group)}
+            if len(own) > MAX_CABLINGS:
+                raise ConfigError(
+                    f"{where}: what is below {level.name} {min(group)} is connected in {len(own):,} different ways, "
+                    f"and the maximum is {MAX_CABLINGS}; name fewer parents",
+                    level.name,
+                )
+            if len(own) > 1:
+                _check_common_switch(own, level.name, where)
 
 
 def check_tree_cycle(parents: Mapping[str, Iterable[str]], where: str) -> None:
@@ -144,6 +193,25 @@ def _check_single_places(domains: Iterable[Domain], where: str) -> None:
                 )
 
 
+def _check_levels_of_nodes(domains: Iterable[Domain], by_name: Mapping[str, Domain], where: str) -> None:
+    """A node that is written on two levels is in one place: its wider domain is around its narrower one."""
+    of_node: dict[str, list[Domain]] = {}
+    for domain in domains:
+        for node in domain.nodes:
+            of_node.setdefault(node, []).append(domain)
+    for node, found in of_node.items():
+        if len({domain.level for domain in found}) < 2:
+            continue
+        for narrow, wide in ((one, other) for one in found for other in found if one.level != other.level):
+            around = set(_domains_of_level([narrow.name], by_name, wide.level))
+            if around and wide.name not in around:
+                raise ConfigError(
+                    f"{where}: node {node} is in {wide.level} {wide.name}, and also in {narrow.name}, which is in "
+                    f"{min(around)}; remove it from one of them",
+                    node,
+                )
+
+
 def _check_overlaps(domains: Iterable[Domain], where: str) -> None:
     """Leaves of several rails have about the same nodes, and count as one domain. A few nodes in two domains are a
     mistake: it would join the domains, and break the promise of the level."""
@@ -155,9 +223,38 @@ def _check_overlaps(domains: Iterable[Domain], where: str) -> None:
     for (_, node), found in in_domains.items():
         for one, other in combinations(found, 2):
             smaller = min(len(set(one.nodes)), len(set(other.nodes)))
-            if shared[one.name, other.name] * 2 < smaller:
+            if shared[one.name, other.name] * 2 <= smaller:
                 raise ConfigError(
                     f"{where}: node {node} is in both {one.name} and {other.name}, which share too few nodes to be two "
                     "rails of the same nodes; remove it from one of them",
                     node,
                 )
+
+
+def _domains_of_level(unit: Iterable[str], by_name: Mapping[str, Domain], level: str) -> Iterable[str]:
+    """These domains and all around them, as far as they are of this level."""
+    seen, left = set(unit), list(unit)
+    while left:
+        domain = by_name.get(left.pop())
+        if domain is None:
+            continue  # the value of a wider level's label
+        if domain.level == level:
+            yield domain.name
+        for name in domain.parents:
+            if name not in seen:
+                seen.add(name)
+                left.append(name)
+
+
+def _check_common_switch(cabling: Mapping[frozenset[str], str], level: str, where: str) -> None:
+    """`cabling`: by the domains of a level that are joined, an example of what is below exactly these."""
+    bridge = min(name for above, name in cabling.items() if len(above) > 1)
+    for (one, first), (other, second) in combinations(sorted(cabling.items(), key=lambda each: each[1]), 2):
+        if not one & other:
+            names = " and ".join(sorted(next(above for above, name in cabling.items() if name == bridge))[:2])
+            raise ConfigError(
+                f"{where}: {bridge} is below both {names}, so they count as one {level}, but {first} and {second} "
+                f"below them have no {level} in common; name one parent of {bridge}, or the same parents for all of "
+                "them",
+                bridge,
+            )

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
-from kaiwo.model.network.constraint import TopologyConstraint
+from kaiwo.model.network.constraint import Followers, TopologyConstraint
 from kaiwo.model.workload import ROOT, SubGroup, Workload
 
 PartKey: TypeAlias = tuple[int, int]  # the number of a part and -1, or the number of a role and of a segment of it
@@ -58,6 +58,11 @@ class WorkloadLevels(NamedTuple):
     def bandwidth_mb_s(self) -> int:
         """What each pod must be able to send to the others; 0: whatever there is."""
         return self.parts[0].constraint.bandwidth_mb_s if self.parts and not self.parts[0].name else 0
+
+    @property
+    def followers(self) -> tuple[Followers, ...]:
+        """Pods that are made once a leader has a node, in the domain of that leader."""
+        return tuple(part.constraint.followers for part in self.parts if part.constraint.followers is not None)
 
     @property
     def requires(self) -> bool:

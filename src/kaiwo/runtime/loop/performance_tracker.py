@@ -6,6 +6,8 @@ replay measures nothing again.
 A step is compared with what its program expects, else with the fastest step that the same work has reported. A
 bandwidth is compared with the cost model's prediction for the nodes of the work and the traffic of others. The report
 of a pod counts for its node. That of a gang counts for all its nodes, but none of them is blamed for it.
+
+Whoever reports may lie. So nobody closes a node to others with a part of it: see `Witnesses`.
 """
 
 import contextlib
@@ -18,7 +20,16 @@ import numpy as np
 
 from kaiwo.model.events import Event, NodeSpeedsMeasured, ProgressReported, WorkloadGone
 from kaiwo.model.network.topology import Topology
-from kaiwo.model.performance import NodeSpeed, ProgressReport, SlowRule, blended, judged, permille_of
+from kaiwo.model.performance import (
+    FEWEST_OTHERS,
+    NodeSpeed,
+    ProgressReport,
+    SlowRule,
+    blended,
+    judged,
+    permille_of,
+    usual_permille,
+)
 from kaiwo.model.policy import DEFAULT_POLICY, Policy
 from kaiwo.model.workload import Phase, Pod
 from kaiwo.snapshot.cluster_state import ClusterState
@@ -30,19 +41,23 @@ from kaiwo.topology.network_rates import NetworkRates, network_rates
 _NO_TABLE = TopologyTable(Topology("", ()), ())
 GAP_S = 5  # reports of the same pod that come faster are shown, but not measured
 OUT_PARTS = 4  # at most one node in four is out at the same time, and one at least
+MAX_WITNESSES = 16  # of one node: the latest
 SAVE_S = 60  # between two writes of the file
 
 
 class PerformanceTracker:
-    """One thread at a time."""
+    """One thread at a time. `by_namespace`: whoever may report for one workload may for all of its namespace."""
 
-    def __init__(self, policy: Policy = DEFAULT_POLICY, store: "NodeSpeedFile | None" = None) -> None:
+    def __init__(
+        self, policy: Policy = DEFAULT_POLICY, store: "NodeSpeedFile | None" = None, by_namespace: bool = False
+    ) -> None:
         is_ignored = policy.slow_nodes == "ignore"
         leaves = policy.slow_nodes == "leave"
         self._rule = None if is_ignored else SlowRule(policy.slow_below_percent, policy.slow_for_s, leaves)
         self._store = store
         self._measured_s: dict[tuple[str, str], int] = {}  # by workload and pod
         self._fastest_us: dict[str, int] = {}  # by workload
+        self._witnesses = Witnesses(by_namespace)
         self._saved_s = 0
 
     def known_before(self) -> list[Event]:
@@ -87,7 +102,8 @@ class PerformanceTracker:
         for name in nodes:
             speed = blended(found.get(name) or state.speeds.nodes.get(name), permille, report.at_s)
             if self._rule is not None and len(nodes) == 1:
-                speed = self._judged(state, name, speed, found)
+                self._witnesses.add(state, name, report.workload, permille, report.at_s)
+                speed = self._judged(state, name, speed, found, report.workload)
             found[name] = speed
 
     def _permille(self, report: ProgressReport, network: "_Network", running: Sequence[Pod]) -> int:
@@ -101,17 +117,80 @@ class PerformanceTracker:
         self._fastest_us[report.workload] = fastest_us
         return permille_of(report.expected_us or fastest_us, report.step_us)
 
-    def _judged(self, state: ClusterState, name: str, speed: NodeSpeed, found: dict[str, NodeSpeed]) -> NodeSpeed:
-        assert self._rule is not None, "the policy has a rule"
-        known = {**state.speeds.nodes, **found}
-        others = [each for other, each in known.items() if other != name]
-        out = sum(each.out_until_s > speed.at_s for each in others)
-        return judged(speed, others, self._rule, out < max(1, len(state.node_objects) // OUT_PARTS))
+    def _judged(
+        self, state: ClusterState, name: str, speed: NodeSpeed, found: dict[str, NodeSpeed], workload: str
+    ) -> NodeSpeed:
+        rule = self._rule
+        assert rule is not None, "the policy has a rule"
+        known = {other: each for other, each in {**state.speeds.nodes, **found}.items() if other != name}
+        others = self._witnesses.compared_with(state, known, workload)
+        out = sum(each.out_until_s > speed.at_s for each in known.values())
+        has_room = out < max(1, len(state.node_objects) // OUT_PARTS)
+        slow_permille = rule.below_percent * usual_permille(others) // 100
+        return judged(
+            speed,
+            others,
+            rule,
+            has_room and self._witnesses.agree(state, name, workload, slow_permille, speed.at_s - rule.for_s),
+        )
 
     def _forget(self, workload: str) -> None:
         self._fastest_us.pop(workload, None)
         for key in [key for key in self._measured_s if key[0] == workload]:
             del self._measured_s[key]
+
+
+class Witnesses:
+    """Who has said what about which node: a user, or a namespace where users are not known or not all that counts.
+
+    A node is compared with other nodes of the same witness, whose reports are alike. Where there are too few, every
+    other witness has one vote, however many nodes they report about. And a node takes no new work only if two witnesses
+    say so, or one who holds all of its GPUs, and so pays for what they close to others.
+    """
+
+    def __init__(self, by_namespace: bool = False) -> None:
+        self._by_namespace = by_namespace
+        self._said: dict[str, dict[str, tuple[int, int]]] = {}  # by node and witness: permille, and when
+
+    def add(self, state: ClusterState, node: str, workload: str, permille: int, at_s: int) -> None:
+        said = self._said.setdefault(node, {})
+        who = self._witness(state, workload)
+        said.pop(who, None)  # the last one is the latest
+        said[who] = permille, at_s
+        if len(said) > MAX_WITNESSES:
+            del said[next(iter(said))]
+        if len(self._said) > 2 * len(state.node_objects):
+            self._said = {name: each for name, each in self._said.items() if name in state.node_objects}
+
+    def compared_with(self, state: ClusterState, known: dict[str, NodeSpeed], workload: str) -> list[NodeSpeed]:
+        """Whose speeds say what is usual for a report of this workload."""
+        who = self._witness(state, workload)
+        alike = [speed for node, speed in known.items() if speed.permille and who in self._said.get(node, ())]
+        if len(alike) >= FEWEST_OTHERS:
+            return alike
+        votes: dict[str, list[NodeSpeed]] = {}
+        for node, speed in known.items():
+            if speed.permille:
+                votes.setdefault(next(reversed(self._said.get(node, {node: ()}))), []).append(speed)
+        return [sorted(each, key=lambda speed: speed.permille)[len(each) // 2] for each in votes.values()]
+
+    def agree(self, state: ClusterState, node: str, workload: str, slow_permille: int, since_s: int) -> bool:
+        """Whether this report that the node is slow closes it to others."""
+        said = self._said.get(node, {}).values()
+        if sum(permille < slow_permille and at_s >= since_s for permille, at_s in said) > 1:
+            return True
+        who, held = self._witness(state, workload), state.allocations_on.get(node, {}).values()
+        theirs = sum(
+            share.charge_milli
+            for each in held
+            if isinstance(each, Pod) and each.workload in state.workloads and self._witness(state, each.workload) == who
+            for share in each.devices
+        )
+        return theirs >= sum(gpu.milli for gpu in state.node_objects[node].gpus)
+
+    def _witness(self, state: ClusterState, workload: str) -> str:
+        found = None if self._by_namespace else state.workloads.get(workload)
+        return (found.user if found is not None else "") or workload.partition("/")[0]
 
 
 class _Network:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from kaiwo.decide.make_room.lost_pods import find_lost_pods
 from kaiwo.model.plan import EvictionCause, Plan
 from kaiwo.model.recovery import Recovery
 from kaiwo.snapshot.cluster_state import ClusterState
@@ -66,10 +67,12 @@ class RecoveryHistory:
         """Call it before the plan is applied to the state."""
         if not (plan.recoveries or plan.recovered or self._known):
             return
-        lost = {(each.workload, pod) for each in plan.recoveries for pod in each.lost}
-        stopped = [each for each in plan.evictions if each.cause is EvictionCause.RECOVERY]
-        self.lost += sum((each.workload, each.pod) in lost for each in stopped)
-        self.moved += sum((each.workload, each.pod) not in lost for each in stopped)
+        stopped = {(each.workload, each.pod) for each in plan.evictions if each.cause is EvictionCause.RECOVERY}
+        if stopped:  # a pod that was lost before may now be moved from its new place
+            by_workload = find_lost_pods(state, state.nodes).items()
+            lost = stopped.intersection((name, each.pod.name) for name, found in by_workload for each in found)
+            self.lost += len(lost)
+            self.moved += len(stopped - lost)
         self._known |= {each.workload: each for each in plan.recoveries}
         for name in plan.recovered:
             recovery = self._known.pop(name, None) or state.failures.recoveries.get(name)

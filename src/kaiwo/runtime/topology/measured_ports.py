@@ -7,7 +7,7 @@ agents that report every second do not fill the journal.
 import asyncio
 from collections.abc import Iterable
 
-from kaiwo.devices.agent_messages import PortSample
+from kaiwo.devices.agent_messages import Sample
 from kaiwo.model.events import PortsMeasured
 from kaiwo.model.network.port import NetworkPort, has_same_links
 from kaiwo.runtime.log import emit
@@ -17,7 +17,7 @@ from kaiwo.runtime.nodes.agent_registry import AgentRegistry
 EVERY_S = 1.0
 USE_EVERY_S = 10  # looks between two updates of the traffic
 WORTH_PARTS = 20  # of a port's rate
-SMOOTH = 8  # a new sample counts an eighth
+SMOOTH_S = 8  # a sample that stands for a second counts an eighth
 
 
 class MeasuredPorts:
@@ -27,7 +27,7 @@ class MeasuredPorts:
         self._agents, self._live = agents, live
         self._sent: dict[str, tuple[NetworkPort, ...]] = {}
         self._mean: dict[tuple[str, str, int], int] = {}  # by node, device and port: MB/s
-        self._seen: dict[str, int] = {}  # by node: the number of its last sample
+        self._seen: dict[str, tuple[int, float]] = {}  # by node: the number and time of its last sample
         self._looks = 0
 
     async def run(self) -> None:
@@ -41,33 +41,38 @@ class MeasuredPorts:
     def changes(self) -> dict[str, tuple[NetworkPort, ...]]:
         """Of each node whose ports differ from what the scheduler knows; empty: its agent is silent or has none."""
         self._looks += 1
+        is_turn = self._looks % USE_EVERY_S == 0
         found: dict[str, tuple[NetworkPort, ...]] = {}
         for agent in self._agents:
+            seen = self._seen.get(agent.node)
+            # Nothing was reported since the last look: a thousand agents have a sample each ten seconds.
+            if seen and not is_turn and not agent.is_lost and agent.sample and seen[0] == agent.sample.number:
+                continue
             before = self._sent.get(agent.node, ())
             if agent.is_lost or agent.sample is None:
                 if before:
                     found[agent.node] = self._sent[agent.node] = ()
                 continue
-            ports = tuple(self._ports(agent.node, agent.sample.number, agent.sample.ports, before))
+            ports = tuple(self._ports(agent.sample, before))
             if not has_same_links(before, ports):
                 self._log(agent.node, before, ports)
-            elif self._looks % USE_EVERY_S or not _differ(before, ports):
+            elif not is_turn or not _differ(before, ports):
                 continue
             found[agent.node] = self._sent[agent.node] = ports
         return found
 
-    def _ports(
-        self, node: str, number: int, samples: Iterable[PortSample], before: tuple[NetworkPort, ...]
-    ) -> Iterable[NetworkPort]:
-        is_new = self._seen.get(node) != number
-        self._seen[node] = number
+    def _ports(self, sample: Sample, before: tuple[NetworkPort, ...]) -> Iterable[NetworkPort]:
+        number, time_s = self._seen.get(sample.node, (-1, sample.time_s))
+        is_new, stands_for_s = number != sample.number, round(min(max(sample.time_s - time_s, 1), SMOOTH_S))
+        self._seen[sample.node] = sample.number, sample.time_s
         was_up = {(port.device, port.number): port.was_up for port in before}
-        for each in samples:
-            key = (node, each.device, each.number)
+        for each in sample.ports:
+            key = (sample.node, each.device, each.number)
             rates = [rate for rate in (each.sent_mb_s, each.received_mb_s) if rate is not None]
             if rates and is_new:
                 now = max(rates)
-                self._mean[key] = now if key not in self._mean else self._mean[key] + (now - self._mean[key]) // SMOOTH
+                mean = self._mean.get(key, now)
+                self._mean[key] = mean + (now - mean) * stands_for_s // SMOOTH_S
             up_before = was_up.get((each.device, each.number), False)
             used = self._mean.get(key, -1) if each.is_up else 0
             yield NetworkPort(each.device, each.number, each.is_up, each.mb_s, used, each.is_up or up_before)

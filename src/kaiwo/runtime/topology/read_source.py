@@ -6,6 +6,7 @@ Raises a ConfigError that names the file, the line and the way out.
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -19,7 +20,6 @@ from kaiwo.model.network.topology_source import FILE_KINDS, SourceKind, Topology
 from kaiwo.model.node import Node
 from kaiwo.plugins.builtin.topology_sources import IbNetDiscover, NodeLabels, PresetLabels, SlurmConf
 from kaiwo.plugins.edge_contract import ReadsTopology
-from kaiwo.topology.sources.nccl_xml import read_nccl_xml
 from kaiwo.topology.sources.node_labels import kueue_topology
 from kaiwo.topology.sources.slurm import read_topology_yaml
 
@@ -60,10 +60,10 @@ def _read(source: TopologySource, nodes: tuple[Node, ...]) -> Topology | None:
 
 def _read_yaml(source: TopologySource, text: str) -> Topology:
     if source.kind == SourceKind.SLURM:
-        documents = read_values(text, MAX_BYTES)
+        documents = _documents(source.path, text)
         return read_topology_yaml(documents[0] if len(documents) == 1 else None, source.name, source.path)
     if source.kind == SourceKind.KUEUE:
-        return kueue_topology(read_values(text, MAX_BYTES), source.name, source.path)
+        return kueue_topology(_documents(source.path, text), source.name, source.path)
     document = read_single(text, source.path, "write one KaiwoTopology", f"kind: {KIND}")
     if document.get("kind") != KIND:
         raise ConfigError(f"{source.path} is no {KIND}; write `kind: {KIND}` with a spec", "kind")
@@ -71,11 +71,20 @@ def _read_yaml(source: TopologySource, text: str) -> Topology:
     return replace(topology, name=source.name, source=f"{KIND} in {source.path}")
 
 
+def _documents(path: str, text: str) -> list[Any]:
+    try:
+        return read_values(text, MAX_BYTES)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}", error.field) from None
+
+
 def with_inner_links(nodes: Sequence[Node], sources: Sequence[TopologySource]) -> list[Node]:
     """The nodes, with the links between their GPUs that NCCL files describe."""
     found = list(nodes)
     for source in sources:
         if source.kind == SourceKind.NCCL:
+            from kaiwo.topology.sources.nccl_xml import read_nccl_xml  # few have such files, and it needs an XML parser
+
             inside = read_nccl_xml(read_file(source.path), source.path)
             for at, node in enumerate(found):
                 if source.nodes and node.name not in source.nodes:

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.network.check_topology import check_topology
+from kaiwo.model.network.connected_groups import connected_groups
 from kaiwo.model.network.topology import (
     NO_RAIL,
     Attachment,
@@ -29,7 +30,7 @@ from kaiwo.model.network.topology import (
 )
 from kaiwo.topology.link_capacity import oversubscribed_leaves
 from kaiwo.topology.sources.ibnetdiscover import FabricDevice, FabricDump
-from kaiwo.topology.switch_graph import connected_groups, switch_tiers
+from kaiwo.topology.switch_graph import switch_tiers
 
 AGGREGATION = "Aggregation Node"  # a switch's own adapter for in-network reductions
 MAX_DIGITS = 3  # of an adapter's number
@@ -348,7 +349,14 @@ def _mixed_rails(
     rail_of_number: dict[tuple[str, int], int] = {}
     for (scheme, number, rail), _ in sorted(usual.items(), key=lambda each: (each[1], each[0])):
         rail_of_number[scheme, number] = rail
-    schemes = Counter((port.leaf, port.scheme) for port in named)
+    on_leaf = Counter((port.leaf, port.scheme) for port in named)
+    schemes = {port.scheme for port in named}
+    mixed = [
+        port
+        for port in named
+        if rail_of_number[port.scheme, port.adapter] != rail_of[port.leaf]
+        and on_leaf[port.leaf, port.scheme] * 2 > sum(on_leaf[port.leaf, each] for each in schemes)
+    ]
     return [
         TopologyFinding(
             FindingKind.MIXED_RAILS,
@@ -356,9 +364,7 @@ def _mixed_rails(
             f"is cabled to {shown[port.leaf]} on rail {rail_of[port.leaf] + 1}, and the same adapter of other nodes "
             f"to rail {rail_of_number[port.scheme, port.adapter] + 1}; check whether two cables are swapped",
         )
-        for port in sorted(named, key=lambda port: (port.host, port.adapter))
-        if rail_of_number[port.scheme, port.adapter] != rail_of[port.leaf]
-        and schemes[port.leaf, port.scheme] * 2 > sum(schemes[port.leaf, each] for each in {p.scheme for p in named})
+        for port in sorted(mixed, key=lambda port: (port.host, port.adapter))
     ]
 
 

@@ -97,9 +97,18 @@ def tree_topology(
         for each in sorted(switches, key=lambda each: -tier[each.name])
     )
     links = tuple(NetworkLink(below, each.name) for each in switches for below in each.switches)
-    topology = Topology(name, levels, domains, (), links, source, findings)
+    topology = Topology(name, levels, domains, (), links, source, (*findings, *_not_connected(domains, levels)))
     check_topology(topology, where, is_tree=True)
     return topology
+
+
+def _not_connected(domains: Sequence[Domain], levels: Sequence[TopologyLevel]) -> Iterator[TopologyFinding]:
+    """Switches below no other one. Slurm allows them, and warns that no job can run on both sides."""
+    widest = levels[0].name
+    for domain in domains:
+        if not domain.parents and domain.level != widest:
+            fact = f"is below no other switch, so work that must run in one {widest} does not use its nodes"
+            yield TopologyFinding(FindingKind.NOT_CONNECTED, domain.name, f"{fact}; check whether a line is missing")
 
 
 def block_topology(blocks: Sequence[SlurmBlock], sizes: Sequence[int], name: str, where: str, source: str) -> Topology:
@@ -127,8 +136,11 @@ def read_topology_yaml(entries: object, name: str, where: str = "topology.yaml")
         raise ConfigError(f"{where} is no list of topologies; begin each with `- topology: NAME`", where)
     chosen = next((entry for entry in entries if entry.get("cluster_default") is True), entries[0])
     place = f"{where}: topology {_text(chosen.get('topology'), where, 'topology')}"
+    if "tree" in chosen or "block" in chosen:
+        _check_keys(chosen, ("topology", "cluster_default", "tree", "block"), place)
     source = f"Slurm {place}"
     if isinstance(tree := chosen.get("tree"), dict):
+        _check_keys(tree, ("switches",), place)
         switches = [
             SlurmSwitch(
                 _text(item.get("switch"), place, "switch"),
@@ -136,13 +148,14 @@ def read_topology_yaml(entries: object, name: str, where: str = "topology.yaml")
                 _hosts(item, "nodes", place),
                 place,
             )
-            for item in _mappings(tree, "switches", place)
+            for item in _mappings(tree, "switches", ("switch", "children", "nodes"), place)
         ]
         return tree_topology(switches, name, place, source)
     if isinstance(block := chosen.get("block"), dict):
+        _check_keys(block, ("block_sizes", "blocks"), place)
         blocks = [
             SlurmBlock(_text(item.get("block"), place, "block"), _hosts(item, "nodes", place), place)
-            for item in _mappings(block, "blocks", place)
+            for item in _mappings(block, "blocks", ("block", "nodes"), place)
         ]
         written = block.get("block_sizes", [])
         return block_topology(
@@ -215,9 +228,9 @@ def _switch(fields: Mapping[str, str], where: str, ignored: dict[str, str]) -> S
     return SlurmSwitch(name, switches, nodes, where)
 
 
-def _check_keys(fields: Mapping[str, str], known: Sequence[str], where: str) -> None:
-    if other := next((key for key in fields if key not in known), ""):
-        raise ConfigError(f"{where} has the unknown key {_cut(other)}; write one of {', '.join(known)}", where)
+def _check_keys(fields: Iterable[object], known: Sequence[str], where: str) -> None:
+    if (other := next((key for key in fields if key not in known), None)) is not None:
+        raise ConfigError(f"{where} has the unknown key {_cut(str(other))}; write one of {', '.join(known)}", where)
 
 
 def _needed(fields: Mapping[str, str], key: str, where: str) -> str:
@@ -264,10 +277,12 @@ def _tier_name(tier: int) -> str:
     return _TIERS[tier] if tier < len(_TIERS) else f"tier-{tier}"
 
 
-def _mappings(holder: Mapping[str, object], key: str, where: str) -> list[dict[str, object]]:
+def _mappings(holder: Mapping[str, object], key: str, known: Sequence[str], where: str) -> list[dict[str, object]]:
     items = holder.get(key)
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
         raise ConfigError(f"{where}: {key} is no list of mappings; write one entry for each", where)
+    for item in items:
+        _check_keys(item, known, f"{where}: an entry of {key}")
     return items
 
 

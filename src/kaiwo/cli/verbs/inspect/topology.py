@@ -13,6 +13,7 @@ from kaiwo.api.views.topology import (
 )
 from kaiwo.cli.lists.columns import NUMBER, table_row
 from kaiwo.cli.output import printing
+from kaiwo.cli.output.formatting import one_line
 from kaiwo.cli.output.table_layout import Column
 from kaiwo.cli.verb_base import Verb, connect_server
 from kaiwo.model.amounts import count, thousandths
@@ -26,6 +27,7 @@ LINKS = (
     Column("RATE", lambda link, _: _rate(link.mb_s), NUMBER),
     Column("STATE", lambda link, _: link.state, is_state=True),
     Column("LOAD", lambda link, _: _load(link), NUMBER),
+    Column("AT MOST", lambda link, _: _bound(link), NUMBER),
     Column("USED BY", lambda link, _: _names(link.used_by)),
 )
 DOMAINS = (
@@ -59,7 +61,7 @@ PORTS = (
 @click.command(cls=Verb)
 @click.argument("name", required=False)
 @click.option("--links", is_flag=True, help="Also list every link.")
-@click.option("--ports", is_flag=True, help="Also list every port that agents of nodes measure.")
+@click.option("--ports", is_flag=True, help="Also list every port that node agents measure.")
 @printing.output_option("table", "json", "yaml")
 def topology(name: str | None, links: bool, ports: bool, output: str) -> None:
     """Show the network: the domains as a tree, their links up and who uses them, and where the sources disagree.
@@ -67,7 +69,9 @@ def topology(name: str | None, links: bool, ports: bool, output: str) -> None:
     RATIO is what the nodes of a domain can send, divided by what its links carry. SHARE is what each node gets of
     them, if its workload also runs in other domains. ASKED is the bandwidth that workloads have asked for on these
     links (--bandwidth of kaiwo submit). USED BY names the workloads. SENT is what agents measure
-    on the ports of its nodes, and SPEED how fast work says that it runs there, beside the usual speed.
+    on the ports of its nodes. SPEED is how fast workloads report that they run there, compared with the usual speed.
+    AT MOST is the most that a link can carry at the moment, according to these ports; traffic that stays inside the
+    domain counts, too.
 
     \b
     Examples:
@@ -106,7 +110,8 @@ def topology(name: str | None, links: bool, ports: bool, output: str) -> None:
 def _print(view: NetworkTopologyView, has_links: bool) -> None:
     levels = " > ".join(f"{level.name} ({level.domains})" for level in view.levels)
     placed = count(view.levels[-1].nodes if view.levels else 0, "node")
-    click.echo(printing.bold(f"Topology {view.name}, from {view.source or 'an event'}: {levels}, {placed}"))
+    title = one_line(f"Topology {view.name}, from {view.source or 'an event'}: {levels}, {placed}")
+    click.echo(printing.bold(title))
     if view.fault:
         click.echo(printing.wrap(f"The source cannot be read; the last good version stays in force: {view.fault}"))
     rows = list(_tree(view.domains))
@@ -174,6 +179,11 @@ def _load(link: TopologyLinkView) -> str:
     live = link.mb_s * (link.count - link.dead)
     busy = link.used_mb_s or link.asked_mb_s  # measured, else what workloads have asked for
     return f"{100 * busy // live} %" if live and busy else ""
+
+
+def _bound(link: TopologyLinkView) -> str:
+    live = link.mb_s * (link.count - link.dead)
+    return f"{-(-100 * link.most_mb_s // live)} %" if live and link.most_mb_s >= 0 else ""
 
 
 def _names(names: list[str]) -> str:

@@ -56,6 +56,18 @@ class GangRole(msgspec.Struct, frozen=True, gc=False):
         return self.name in LEADERS
 
 
+class ExclusiveDomain(msgspec.Struct, frozen=True, gc=False):
+    """Pods of a gang that have a domain of the network to themselves, and all run in it."""
+
+    name: str
+    level: str  # a node label
+    members: tuple[str, ...]  # names of pods that exist and have not finished
+    parent: str = ""  # the exclusive domain around it
+    leader: str = ""  # the pod after which others are made
+    later: int = 0  # how many are made once the leader has a node
+    template: Mapping[str, object] | None = None  # the specification of these; None: that of the leader
+
+
 class Gang(msgspec.Struct, frozen=True, gc=False):
     key: GangKey
     roles: tuple[GangRole, ...]
@@ -68,6 +80,7 @@ class Gang(msgspec.Struct, frozen=True, gc=False):
     is_suspended: bool = False
     previous_run: tuple[str, ...] = ()  # pods of an earlier run that still hold a node; nothing waits for them
     levels: TopologyConstraint | None = None  # how near to each other all its pods run, as its object says
+    domains: tuple[ExclusiveDomain, ...] = ()  # the wider before the narrower
 
     @property
     def members(self) -> tuple[str, ...]:

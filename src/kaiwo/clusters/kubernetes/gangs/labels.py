@@ -18,6 +18,8 @@ LWS_REPLICA_KEY = "leaderworkerset.sigs.k8s.io/group-key"
 LWS_WORKER = "leaderworkerset.sigs.k8s.io/worker-index"
 LWS_SIZE = "leaderworkerset.sigs.k8s.io/size"
 LWS_EXCLUSIVE = "leaderworkerset.sigs.k8s.io/exclusive-topology"
+LWS_SUB_GROUP = "leaderworkerset.sigs.k8s.io/subgroup-index"
+LWS_SUB_GROUP_EXCLUSIVE = "leaderworkerset.sigs.k8s.io/subgroup-exclusive-topology"
 
 RAY_NODE = "ray.io/node-type"
 RAY_GROUP = "ray.io/group"
@@ -58,11 +60,12 @@ GANG_ANNOTATIONS = ("gang", "gang-size", "leader", "min-pods")
 
 USED_LABELS = (
     *(JOBSET_NAME, JOBSET_UID, JOBSET_ROLE, JOBSET_ATTEMPT, JOBSET_JOB_ATTEMPT),
-    *(LWS_NAME, LWS_REPLICA, LWS_REPLICA_KEY, LWS_WORKER),
+    *(LWS_NAME, LWS_REPLICA, LWS_REPLICA_KEY, LWS_WORKER, LWS_SUB_GROUP),
     *(RAY_NODE, RAY_GROUP, *TRAINING_ROLES, KUEUE_GROUP, KAI_SUB_GROUP, *OTHER_LABELS),
 )
 USED_ANNOTATIONS = (
     *(DEPLOYMENT_REPLICAS, JOB_INDEX, JOBSET_EXCLUSIVE, JOBSET_NODE_SELECTOR, LWS_SIZE, LWS_EXCLUSIVE),
+    LWS_SUB_GROUP_EXCLUSIVE,
     *(KUEUE_GROUP, KUEUE_TOTAL, KUEUE_FAST, KUEUE_SERVING, KUEUE_MINIMUM, *OTHER_ANNOTATIONS),
     *(prefix + name for prefix in PREFIXES for name in GANG_ANNOTATIONS),
 )

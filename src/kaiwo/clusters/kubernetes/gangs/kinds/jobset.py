@@ -4,12 +4,13 @@ A replicated job starts after those before it (`InOrder`) or after those it depe
 followers of a Job are refused until its leader, the pod of index 0, is bound.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
 from kaiwo.clusters.kubernetes.gangs import labels
 from kaiwo.clusters.kubernetes.gangs.gang import (
+    ExclusiveDomain,
     Gang,
     GangKey,
     WantedPods,
@@ -138,6 +139,8 @@ def assemble(key: GangKey, members: Sequence[Member], owners: OwnerIndex) -> Gan
     if any(want.later for want in wants):
         rule = "pods of the JobSet that come before others are bound or done"
     gang = build_gang(key, wants, members, _role_of, rule, bool(jobset.spec and jobset.spec.suspend))
+    domains = tuple(sorted(_domains(jobset, by_role, owners), key=lambda domain: domain.name))
+    gang = msgspec.structs.replace(gang, domains=domains) if domains else gang
     return with_previous_run(gang, former) if former else gang
 
 
@@ -234,10 +237,32 @@ def _count_now(jobset: JobSet, replicated: ReplicatedJob, pods: Sequence[Member]
 
 
 def _is_exclusive(jobset: JobSet, replicated: ReplicatedJob, pods: Sequence[Member]) -> bool:
-    """Whether each of its Jobs has a topology domain to itself, which the Job's leader chooses."""
-    places = [jobset.annotations, replicated.annotations, *(pod.annotations for pod in pods[:1])]
-    is_asked = any(labels.JOBSET_EXCLUSIVE in place for place in places)
-    return is_asked and not any(labels.JOBSET_NODE_SELECTOR in place for place in places)
+    return bool(_exclusive_level(jobset, replicated, pods))
+
+
+def _exclusive_level(jobset: JobSet, replicated: ReplicatedJob, pods: Sequence[Member]) -> str:
+    """The level on which each of its Jobs has a domain to itself, which the Job's leader chooses; empty: none."""
+    places = [*(pod.annotations for pod in pods[:1]), replicated.annotations, jobset.annotations]
+    if any(labels.JOBSET_NODE_SELECTOR in place for place in places):
+        return ""
+    return next((level for place in places if (level := place.get(labels.JOBSET_EXCLUSIVE))), "")
+
+
+def _domains(jobset: JobSet, by_role: ByRole, owners: OwnerIndex) -> Iterator[ExclusiveDomain]:
+    """The domain of each Job, with the pods that come once its leader is bound."""
+    for replicated in jobset.replicated_jobs:
+        for pods in _newest_by_job(by_role.get(replicated.name, ())):
+            living, level = alive(pods), _exclusive_level(jobset, replicated, pods)
+            if not level or not living or pods[0].owner is None:
+                continue
+            names = tuple(sorted(pod.name for pod in living))
+            leader = next((pod for pod in living if _leads(pod)), None)
+            later = 0
+            if leader is not None and not leader.is_bound:
+                later = max(0, _count_job(replicated, pods, owners) - len(living))
+            yield ExclusiveDomain(
+                pods[0].owner.name, level, names, leader=leader.name if leader is not None else "", later=later
+            )
 
 
 def _leads(pod: Member) -> bool:

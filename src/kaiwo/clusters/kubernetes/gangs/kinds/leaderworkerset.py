@@ -5,12 +5,13 @@ annotation. With exclusive placement the workers are created only after the lead
 `LeaderReady` only after it is ready: until then the leader is the gang.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from kaiwo.clusters.kubernetes.gangs import labels
 from kaiwo.clusters.kubernetes.gangs.gang import (
+    ExclusiveDomain,
     Gang,
     GangKey,
     WantedPods,
@@ -19,16 +20,34 @@ from kaiwo.clusters.kubernetes.gangs.gang import (
     wanted_together,
     with_previous_run,
 )
-from kaiwo.clusters.kubernetes.gangs.metadata import Owner, Template, read_count, read_gang_names
+from kaiwo.clusters.kubernetes.gangs.metadata import (
+    Metadata,
+    Owner,
+    Template,
+    TemplateSpec,
+    read_count,
+    read_gang_names,
+)
 from kaiwo.clusters.kubernetes.gangs.ownership import Member, OwnerIndex, OwnerLink
 
 GROUP = "leaderworkerset.x-k8s.io"
 
 
+class WorkerTemplate(msgspec.Struct, frozen=True, gc=False):
+    """The template of the workers, whose specification is read while they do not exist."""
+
+    metadata: Metadata | None = None
+    spec: dict[str, object] | None = None
+
+    @property
+    def plain(self) -> Template:
+        return Template(self.metadata, msgspec.convert(self.spec or {}, TemplateSpec))
+
+
 class LeaderWorkerTemplate(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     size: int | None = 1
     leader_template: Template | None = None  # none: a leader is made like a worker
-    worker_template: Template | None = None
+    worker_template: WorkerTemplate | None = None
 
 
 class LeaderWorkerSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -65,12 +84,15 @@ def _assemble(key: GangKey, members: Sequence[Member], owners: OwnerIndex) -> Ga
     why_later = "" if has_workers else _explain_later(spec, leader)
     workers = WantedPods("worker", 0, 0, later=size - 1) if why_later else WantedPods("worker", size - 1, size - 1)
     template = spec.leader_worker_template or LeaderWorkerTemplate()
+    of_workers = template.worker_template.plain if template.worker_template is not None else None
     names = {
-        "leader": read_gang_names(template.leader_template or template.worker_template, {}),
-        "worker": read_gang_names(template.worker_template, {}),
+        "leader": read_gang_names(template.leader_template or of_workers, {}),
+        "worker": read_gang_names(of_workers, {}),
     }
     wants = wanted_together([WantedPods("leader", 1, 1), workers], names, members, _role_of)
     gang = build_gang(key, wants, members, _role_of, why_later or "the leader and the workers of one replica")
+    if domains := tuple(_domains(template, alive(members), leader, 0 if has_workers else size - 1)):
+        gang = msgspec.structs.replace(gang, domains=domains)
     if why_later or not gang.blocked_by or leader is None or has_workers or _has_worker_set(leader, owners):
         return gang
     refused = f"no StatefulSet {leader.name} makes its workers; while it does not come, `kubectl get events` says why"
@@ -102,6 +124,35 @@ def _explain_later(spec: LeaderWorkerSpec, leader: Member | None) -> str:
     if spec.startup_policy == "LeaderReady" and not leader.is_ready:
         return "the leader alone: the start-up policy makes the workers after it is ready"
     return ""
+
+
+def _domains(
+    template: LeaderWorkerTemplate, members: Sequence[Member], leader: Member | None, missing: int
+) -> Iterator[ExclusiveDomain]:
+    """The domain of the replica, with the workers that come once its leader is bound, and those of its sub-groups."""
+    first = leader or min(members, key=lambda each: each.name, default=None)
+    if first is None:
+        return
+    around, later = "", missing if leader is not None and not leader.is_bound else 0
+    if level := first.annotations.get(labels.LWS_EXCLUSIVE, ""):
+        around = leader.name if leader is not None else "replica"
+        own = template.worker_template if template.leader_template is not None else None
+        yield ExclusiveDomain(
+            around,
+            level,
+            tuple(sorted(each.name for each in members)),
+            leader=leader.name if leader is not None else "",
+            later=later,
+            template=own.spec if own is not None else None,
+        )
+    by_number: dict[str, list[str]] = {}
+    level = first.annotations.get(labels.LWS_SUB_GROUP_EXCLUSIVE, "")
+    # Workers that come later are of other sub-groups, too: until then the domain around all of them counts.
+    for each in members if level and not (around and later) else ():
+        if number := each.labels.get(labels.LWS_SUB_GROUP):
+            by_number.setdefault(number, []).append(each.name)
+    for number, names in sorted(by_number.items()):
+        yield ExclusiveDomain(f"subgroup-{number}", level, tuple(sorted(names)), around)
 
 
 def _has_worker_set(leader: Member, owners: OwnerIndex) -> bool:
