@@ -40,11 +40,11 @@ def openb_pods(traces: Path) -> list[Job]:
 
 
 def muri_jobs(traces: Path, name: str) -> list[Job]:
-    """The jobs of one of Muri's traces, whose times are microseconds; all are of one queue."""
+    """The jobs of one of Muri's traces, whose times are milliseconds; all are of one queue."""
     jobs = []
     with gzip.open(traces / "muri" / f"{name}.csv.gz", "rt") as file:
         for row in csv.DictReader(file):
-            submitted_s, run_s = (int(float(row[field]) / 1e6) for field in ("submit_time", "duration"))
+            submitted_s, run_s = (int(float(row[field]) / 1000) for field in ("submit_time", "duration"))
             gpus = int(row["num_gpu"])
             jobs.append(Job(submitted_s, max(1, run_s), gpus, RunKey("", "", "muri", "", gpus * 1000)))
     return sorted(jobs)

@@ -12,25 +12,30 @@ import heapq
 import json
 import sys
 import time
+from bisect import bisect_right
 from collections.abc import Callable
 from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
+
+from msgspec.structs import replace
 
 from bench._forecast_traces import philly_jobs
 from bench._queue_simulation import Job
 from bench.forecast import TRACES
 from kaiwo.decide.cycle import BUILTIN
 from kaiwo.forecast.expected_starts import ExpectedStart, ForwardQuestion, expected_starts
+from kaiwo.forecast.recent_arrivals import RecentArrivals
 from kaiwo.forecast.run_forward import Bounds
 from kaiwo.forecast.run_time_forecast import RunTimeForecast
-from kaiwo.model.events import Event, NodeChanged, PodGone, QueueChanged, WorkloadChanged, WorkloadGone
+from kaiwo.model.events import Event, NodeChanged, PodChanged, PodGone, QueueChanged, WorkloadChanged, WorkloadGone
 from kaiwo.model.gpus.gpu import Gpu
 from kaiwo.model.node import Node
 from kaiwo.model.policy import DEFAULT_POLICY
 from kaiwo.model.queue import Queue
 from kaiwo.model.request import Request
-from kaiwo.model.workload import Role, Workload
+from kaiwo.model.workload import Phase, Role, Workload
+from kaiwo.runtime.forecasting.forward_worker import CYCLES, HORIZON_S
 from kaiwo.runtime.loop.cycle_runner import CycleRunner
 
 TEACHING = (0.4, 0.6, 0.8)  # parts of the trace, each followed by other jobs
@@ -41,6 +46,7 @@ MAX_PART = 0.5  # of the guess's error
 
 class Asked(NamedTuple):
     name: str
+    at_s: int
     expected: ExpectedStart | None
     guess_s: float
 
@@ -64,13 +70,13 @@ def main() -> int:
 
 def measure(jobs: list[Job], part: float, count: int, gpus: int) -> dict[str, Any]:
     cut = int(len(jobs) * part)
-    forecast = taught(jobs[:cut])
-    played = Play(jobs[cut : cut + count], gpus, forecast).run()
+    taught = Taught(jobs[:cut])
+    played = Play(jobs[cut : cut + count], gpus, taught).run()
     known = [each for each in played.asked if each.expected is not None]
-    errors = [abs(played.started_s[each.name] - each.expected.middle_s) for each in known if each.expected]
-    guesses = [abs(played.started_s[each.name] - each.guess_s) for each in known]
+    errors = [abs(played.started_s(each) - each.expected.middle_s) for each in known if each.expected]
+    guesses = [abs(played.started_s(each) - each.guess_s) for each in known]
     held = [
-        each.expected.low_s <= played.started_s[each.name] <= (each.expected.high_s or sys.maxsize)
+        each.expected.low_s <= played.started_s(each) <= (each.expected.high_s or sys.maxsize)
         for each in known
         if each.expected
     ]
@@ -87,31 +93,37 @@ def measure(jobs: list[Job], part: float, count: int, gpus: int) -> dict[str, An
     }
 
 
-def taught(jobs: list[Job]) -> RunTimeForecast:
-    """A forecast that knows the jobs that had ended by the last submission, as if none had waited."""
-    forecast = RunTimeForecast()
-    ends: list[tuple[int, int]] = []
-    for number, job in enumerate(jobs):
-        while ends and ends[0][0] <= job.submitted_s:
-            ended = jobs[heapq.heappop(ends)[1]]
-            forecast.learn(ended.key, ended.run_s, ended.submitted_s)
-        heapq.heappush(ends, (job.submitted_s + job.run_s, number))
-    return forecast
+class Taught:
+    """A forecast that learns jobs when they end, as if none had waited."""
+
+    def __init__(self, jobs: list[Job]) -> None:
+        self.forecast = RunTimeForecast()
+        self._ends: list[tuple[int, int, Job]] = []
+        for number, job in enumerate(jobs):
+            self.learn_until(job.submitted_s)
+            heapq.heappush(self._ends, (job.submitted_s + job.run_s, number, job))
+
+    def learn_until(self, now_s: int) -> None:
+        while self._ends and self._ends[0][0] <= now_s:
+            _, _, ended = heapq.heappop(self._ends)
+            self.forecast.learn(ended.key, ended.run_s, ended.submitted_s)
 
 
 class Play:
     """The jobs through the shipped scheduler; every few hours the starts of all that wait are asked for."""
 
-    def __init__(self, jobs: list[Job], gpus: int, forecast: RunTimeForecast) -> None:
-        self._forecast, self._runner = forecast, CycleRunner(None, DEFAULT_POLICY, BUILTIN)
+    def __init__(self, jobs: list[Job], gpus: int, taught: Taught) -> None:
+        self._taught, self._forecast, self._runner = taught, taught.forecast, CycleRunner(None, DEFAULT_POLICY, BUILTIN)
         # The forecast is asked by user, name and queue: a job of the trace has only its queue.
         self._jobs = {f"philly/{number}": job for number, job in enumerate(jobs)}
         self._arrivals = list(self._jobs)
+        self._recent = RecentArrivals(jobs[0].submitted_s)
         self._ends: list[tuple[int, str]] = []
-        self.started_s: dict[str, int] = {}
+        self._end_of: dict[str, int] = {}  # by running job; entries of the heap may be out of date
+        self.starts: dict[str, list[int]] = {}  # a job that was stopped for another starts again
         self.asked: list[Asked] = []
         self.costs_s: list[float] = []
-        self.questions = 0
+        self.questions = self.evictions = 0
         devices = tuple(Gpu(f"gpu-{at}", "MI300X", 196_608) for at in range(PER_NODE))
         nodes = [Node(f"node-{at:03d}", 1_000_000, 10_000_000, gpus=devices) for at in range(gpus // PER_NODE)]
         queues = sorted({job.key.queue for job in jobs})
@@ -139,33 +151,57 @@ class Play:
         job = self._jobs[name]
         each = min(PER_NODE, job.gpus)
         role = Role(Request(gpus=each), count=-(-job.gpus // each))
-        self._runner.state.patch([WorkloadChanged(Workload(name, (role,), job.key.queue, submitted_s=job.submitted_s))])
+        workload = Workload(name, (role,), job.key.queue, submitted_s=job.submitted_s)
+        self._recent.add(workload)
+        self._runner.state.patch([WorkloadChanged(workload)])
 
     def _end(self, now_s: int) -> None:
+        self._taught.learn_until(now_s)
         gone: list[Event] = []
         while self._ends and self._ends[0][0] <= now_s:
-            _, name = heapq.heappop(self._ends)
+            end_s, name = heapq.heappop(self._ends)
+            if self._end_of.get(name) != end_s:
+                continue
+            del self._end_of[name]
             gone += [WorkloadGone(name), *(PodGone(name, pod) for pod in sorted(self._runner.state.pods[name]))]
             job = self._jobs[name]
-            self._forecast.learn(job.key, job.run_s, self.started_s[name])
+            self._forecast.learn(job.key, job.run_s, self.starts[name][-1])
         self._runner.state.patch(gone)
 
     def _decide(self, now_s: int) -> None:
-        while (decision := self._runner.cycle(now_s)) is not None and decision.plan.starts:
-            for name in dict.fromkeys(start.workload for start in decision.plan.starts):
-                self.started_s[name] = now_s
-                heapq.heappush(self._ends, (now_s + self._jobs[name].run_s, name))
+        """What a plan stops is gone at once, and what it starts runs."""
+        while (decision := self._runner.cycle(now_s)) is not None:
+            plan, state = decision.plan, self._runner.state
+            changes: list[Event] = [PodGone(each.workload, each.pod) for each in plan.evictions]
+            for name in sorted({each.workload for each in plan.evictions}):
+                self.evictions += self._end_of.pop(name, None) is not None
+            for name in dict.fromkeys(start.workload for start in plan.starts):
+                pods = [pod for pod in state.pods[name].values() if pod.phase is Phase.ASSUMED]
+                changes += [PodChanged(replace(pod, phase=Phase.RUNNING)) for pod in pods]
+                self.starts.setdefault(name, []).append(now_s)
+                self._end_of[name] = now_s + self._jobs[name].run_s
+                heapq.heappush(self._ends, (self._end_of[name], name))
+            state.patch(changes)
+            if not changes:
+                return
 
     def _ask(self, now_s: int) -> None:
         began = time.process_time()
-        question = ForwardQuestion(self._runner.state, self._runner.policy, BUILTIN, now_s, self._forecast)
-        found = expected_starts(question, Bounds(horizon_s=30 * DAY_S))
+        question = ForwardQuestion(
+            self._runner.state, self._runner.policy, BUILTIN, now_s, self._forecast, self._recent
+        )
+        found = expected_starts(question, Bounds(CYCLES, HORIZON_S))
         self.costs_s.append(time.process_time() - began)
         self.questions += 1
-        recent = sum(at_s > now_s - DAY_S for at_s in self.started_s.values())
+        recent = sum(at_s > now_s - DAY_S for each in self.starts.values() for at_s in each)
         waiting = sorted(self._runner.state.backlog.queued_names(), key=self._submitted)
         for position, name in enumerate(waiting, start=1):
-            self.asked.append(Asked(name, found.get(name), now_s + position * DAY_S / max(1, recent)))
+            self.asked.append(Asked(name, now_s, found.get(name), now_s + position * DAY_S / max(1, recent)))
+
+    def started_s(self, asked: Asked) -> int:
+        """When the job next started after it was asked for."""
+        starts = self.starts[asked.name]
+        return starts[bisect_right(starts, asked.at_s)]
 
     @property
     def _submitted(self) -> Callable[[str], tuple[int, str]]:

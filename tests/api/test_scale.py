@@ -63,10 +63,10 @@ def test_what_an_earlier_kaiwo_learned_names_nodes_and_keeps_gpus_for_urgent_wor
             it.loop.policy = Policy(predicted_ahead_s=HOUR_S, predicted_priority=50)
             await it.context.demand.sample()
             await until(lambda: "predicted-default" in it.loop.state.reservations.objects, "the reservation")
-            (kept,) = (await it.get("/reservations")).json()["items"]
-            assert (kept["name"], kept["owner"], kept["gpus"]) == ("predicted-default", "default", 8)
             reserved = it.loop.state.reservations.objects
             await until(lambda: bool(reserved["predicted-default"].picked), "its GPUs to be picked")
+            (kept,) = (await it.get("/reservations")).json()["items"]
+            assert (kept["name"], kept["owner"], kept["gpus"]) == ("predicted-default", "default", 8)
             kept_nodes = {device.node for device in reserved["predicted-default"].picked}
             may_go = (await it.get("/scale")).json()["models"][0]["may_go"]
             assert len(may_go) == 3

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kaiwo.forecast import run_time_forecast
-from kaiwo.forecast.duration_buckets import BUCKETS, EDGES, bucket_of, mean_s, quantile_s
+from kaiwo.forecast.duration_buckets import BUCKETS, EDGES, bucket_of, mean_s, quantile_beyond_s, quantile_s
 from kaiwo.forecast.run_time_forecast import (
     DAY_S,
     WHOLE,
@@ -50,6 +50,31 @@ def test_a_quantile_grows_evenly_inside_a_bucket() -> None:
     assert quantile_s(counts, 500_000) == low + (high - low) // 2
     assert quantile_s(counts, 1_000_000) == high
     assert quantile_s(np.zeros(BUCKETS, np.int64), 500_000) == mean_s(np.zeros(BUCKETS, np.int64)) == 0
+
+
+def test_what_has_run_for_a_part_of_its_bucket_ends_in_the_rest_of_it() -> None:
+    """It does not end at once, and the more of the bucket is over, the less of it counts."""
+    counts = np.zeros(BUCKETS, np.int64)
+    bucket = bucket_of(36_000)
+    counts[bucket] = counts[bucket + 1] = 1_000
+    low, high = EDGES[bucket], EDGES[bucket + 1]
+    middle = (low + high) // 2
+    assert quantile_beyond_s(counts, middle, 1) >= middle
+    assert quantile_beyond_s(counts, middle, 1_000_000) == EDGES[bucket + 2]
+    # A third of what is left is the second half of the bucket: a sixth of all is the middle of that half.
+    assert abs(quantile_beyond_s(counts, middle, 166_667) - (middle + high) // 2) < 10
+    assert abs(quantile_beyond_s(counts, middle, 333_334) - high) < 10
+    assert quantile_beyond_s(counts, EDGES[bucket + 2], 500_000) == 0
+
+
+@given(st.lists(st.integers(1, 10**6), min_size=1, max_size=30), st.integers(1, 10**6), st.integers(1, 999_999))
+def test_what_runs_never_ends_before_now(runs: list[int], elapsed_s: int, part_ppm: int) -> None:
+    counts = np.zeros(BUCKETS, np.int64)
+    for run_s in runs:
+        counts[bucket_of(run_s)] += 256
+    found = quantile_beyond_s(counts, elapsed_s, part_ppm)
+    assert found == 0 or found >= elapsed_s
+    assert found >= quantile_beyond_s(counts, elapsed_s, part_ppm // 2)
 
 
 def test_two_runs_say_nothing_and_three_do() -> None:

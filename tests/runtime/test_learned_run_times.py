@@ -226,6 +226,30 @@ def test_the_forecast_learns_from_every_run_and_survives_a_restart(tmp_path: Pat
     assert RunTimes(RunTimeFile(str(tmp_path))).forecast.expect(key, 2_000) is None
 
 
+def test_runs_of_another_image_are_told_apart() -> None:
+    run_times = RunTimes()
+    for number in range(60):
+        is_new = number % 2
+        image = "torch:2.8" if is_new else "torch:2.4"
+        ran(run_times, f"sweep-{number}", 300 if is_new else 6_000, now_s=7_000 + number, user="ada", image=image)
+    old, new = (
+        run_times.forecast.expect(run_key_of(work("sweep-99", user="ada", image=image)), 8_000)
+        for image in ("torch:2.4", "torch:2.8")
+    )
+    assert old is not None
+    assert new is not None
+    assert new.middle_s < 600 < 3_000 < old.middle_s
+
+
+def test_only_arrivals_since_the_start_are_expected_again() -> None:
+    run_times = RunTimes()
+    run_times.add_run_times([WorkloadChanged(work("before", submitted_s=900))], 1_000)
+    run_times.add_run_times([WorkloadChanged(work("new", submitted_s=1_100))], 1_100)
+    run_times.add_run_times([WorkloadChanged(work("new", submitted_s=1_100, priority=5))], 1_200)
+    run_times.add_run_times([WorkloadChanged(work("held", submitted_s=1_300, held=True))], 1_300)
+    assert [each.name for each in run_times.arrivals.save().workloads] == ["default/new"]
+
+
 def test_a_base_of_the_journal_keeps_which_work_was_overdue_when_it_started() -> None:
     world = World(nodes=1, gpus_per_node=1).submit("old", gpus_each=1)
     world.settle()

@@ -90,6 +90,20 @@ def test_least_attained_service_is_blind() -> None:
     assert one.starts == other.starts
 
 
+def test_learned_run_times_let_short_work_start_before_large_work() -> None:
+    """A job for the whole node waits for the last ones. Those of a kind that is over sooner may start beside them."""
+    before = [
+        job(f"{kind}-{number}", 0, runs_s) for kind, runs_s in (("short", 50), ("long", 3_000)) for number in "123"
+    ]
+    jobs = [*before, job("long-9", 4_000, 3_000), job("large", 4_100, 10, gpus=4), job("short-9", 4_200, 50)]
+    rules = Policy(promises=1, hold_off_s=0, max_wait_s=60)
+    starts = {}
+    for learns in (False, True):
+        scenario = Scenario(equal_nodes(1, 4), rules, builtin_registry(), learns_run_times=learns)
+        starts[learns] = EventEngine(scenario).run(jobs).starts["short-9"]
+    assert starts == {False: 7_010, True: 4_200}
+
+
 def test_a_failed_node_takes_the_work_with_it() -> None:
     failure = (NodeEvent(60, "node-1", "fail"), NodeEvent(200, "node-1", "repair"))
     record = simulate([job("a", 0, 100)], node_events=failure)

@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
@@ -22,6 +21,7 @@ from kaiwo.simulate.job_run import JobRun, JobRunFigures, equal_nodes
 from kaiwo.simulate.parallel_runs import run_tasks
 from kaiwo.simulate.policy_comparison import compare
 from kaiwo.simulate.workloads.generated_jobs import JobsToGenerate, generated_jobs
+from tests.simulate.child_runs import wait_for_runs
 
 PLAIN = "submitted_s,runs_s,gpus,name,queue\n0,1000,8,long,lab\n100,50,8,short,lab\n"
 MURI = "job_id,num_gpu,submit_time,model_name,duration\n0,64,0,a,1000000\n1,64,100000,b,50000\n"
@@ -148,7 +148,7 @@ def test_a_journal_of_another_version_is_refused(
         (["run"], "give either --workload FILE or --generate MIX"),
         (["run", "--workload", "/no/such.csv"], "there is no file /no/such.csv"),
         (["run", "--generate", "phily"], "there is no mix 'phily'; choose one of: philly, openb"),
-        (["run", "--workload", "JOBS", "--policy", "fief"], "there is no policy 'fief'; choose one of: fifo"),
+        (["run", "--workload", "JOBS", "--policy", "fief"], "there is no policy 'fief'; choose one of: default, fifo"),
         (["run", "--workload", "JOBS", "--cluster-file", "/no.yaml"], "there is no cluster file /no.yaml"),
         (["run", "--workload", "JOBS", "--html", "/no/such/r.html"], "its folder does not exist"),
         (["run", "--workload", "JOBS", "--compare", "fifo,"], "--compare is 'fifo,'; write names with commas"),
@@ -198,33 +198,12 @@ def test_ctrl_c_prints_what_is_there(tmp_path: Path) -> None:
     command = [sys.executable, "-c", code, "simulate", "muri", "--data", str(tmp_path), "--jobs", "1", "--json"]
     command += ["--restart-costs", "0", "--policy", "least-attained-service"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and _children_started(process.pid) < 2:
-        time.sleep(0.05)
+    wait_for_runs(process, 2)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert [run["workload"] for run in json.loads(out)["runs"]] == ["trace1"]
     assert "interrupted: 1 of 2 runs had finished" in err
-
-
-_seen: dict[int, set[str]] = {}
-
-
-def _children_started(pid: int) -> int:
-    """The simulations that a process has started so far, by their process numbers."""
-    path = Path(f"/proc/{pid}/task/{pid}/children")
-    children = path.read_text().split() if path.exists() else []
-    spawned = [child for child in children if b"spawn_main" in _command_of(child)]
-    _seen.setdefault(pid, set()).update(spawned)
-    return len(_seen[pid])
-
-
-def _command_of(pid: str) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
 
 
 def test_seeds_shuffle_only_jobs_of_the_same_instant() -> None:

@@ -1,16 +1,18 @@
 """`kaiwo simulate openb`, as people type it."""
 
 import json
+import re
 import subprocess
 import sys
-import time
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
 from kaiwo.cli.main import main
 from kaiwo.cli.verbs.operate.simulation_options import bar_text, seed_numbers
 from kaiwo.model.errors import ConfigError
+from tests.simulate.child_runs import wait_for_runs
 from tests.simulate.small_trace import write_trace
 
 PODS = ["w,100,10,1,1000,"] * 3 + ["h,100,10,1,500,"] * 2
@@ -34,6 +36,25 @@ def test_json_has_exactly_the_published_fields(folder: Path, capsys: pytest.Capt
     assert list(run["fragmentation_ratio"]) == ["60", "80", "90"]
     assert 0 < run["p50_ms"] <= run["p99_ms"]
     assert run["peak_rss_mb"] > 10
+
+
+def test_policies_stand_side_by_side_and_in_a_report(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = tmp_path / "report.html"
+    arguments = ["--seeds", "42", "--compare", "fgd,best-fit", "--html", str(report), "--json"]
+    assert main(["simulate", "openb", "--data", str(folder), *arguments]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert [each["policy"] for each in answer["policies"]] == ["fgd", "best-fit"]
+    assert [each["runs"][0]["allocated_at_100"] for each in answer["policies"]] == [100, 100]
+    text = report.read_text()
+    assert "<td>fgd</td>" in text
+    assert "<td>best-fit</td>" in text
+    plots = [ElementTree.fromstring(each) for each in re.findall(r'<svg class="plot".*?</svg>', text)]
+    assert len(plots) == 3
+    ends = [line.attrib["points"].split()[-1] for line in plots[0].iter("polyline")]
+    assert ends == ["628.0,12.0", "628.0,12.0"]  # both have allocated all GPUs when all were asked for
+    assert "http" not in text
 
 
 def test_a_load_that_the_trace_never_reaches_is_null(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -87,14 +108,14 @@ def test_the_bar_grows_from_empty_to_full() -> None:
 
 @pytest.mark.slow
 def test_ctrl_c_prints_what_has_finished(tmp_path: Path) -> None:
-    """The interrupt comes while the second of two runs is under way."""
+    """The interrupt comes while the only run is under way."""
     folder = write_trace(tmp_path, ["a,8000,1024,2,T4"], PODS, order=[0, 1, 2, 3, 4] * 8_000)
     code = "import sys; from kaiwo.cli.main import main; sys.exit(main(sys.argv[1:]))"
     command = [sys.executable, "-c", code, "simulate", "openb", "--data", str(folder), "--seeds", "42", "--json"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    time.sleep(2)  # the interrupt may come at any moment: there is nothing to wait for
+    wait_for_runs(process, 1)
     process.send_signal(2)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert json.loads(out) == {"variant": "default", "policy": "fragmentation-aware", "runs": []}
     assert "interrupted: 0 of 1 runs had finished" in err
@@ -109,6 +130,9 @@ def test_defrag_moves_a_pod_so_that_dropped_ones_fit(tmp_path: Path, capsys: pyt
     assert (run["pods"], run["waiting"], run["moves"], run["started"]) == (2, 2, 1, 2)
     assert (run["allocated_before"], run["allocated"]) == (33.333, 100)
     assert [point["allocated"] for point in run["curve"]] == [33.333, 66.667, 100]
-    assert main(["simulate", "defrag", "--data", str(folder), "--seeds", "42", "--max-moved", "0", "--json"]) == 0
+    report = tmp_path / "report.html"
+    none = ["--seeds", "42", "--max-moved", "0", "--html", str(report), "--json"]
+    assert main(["simulate", "defrag", "--data", str(folder), *none]) == 0
+    assert report.read_text().count('<svg class="plot"') == 2
     (run,) = json.loads(capsys.readouterr().out)["runs"]
     assert (run["moves"], run["started"]) == (0, 0)

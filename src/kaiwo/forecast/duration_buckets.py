@@ -38,6 +38,26 @@ def quantile_s(distribution: Counts, part_ppm: int) -> int:
     return low + (high - low) * into // here
 
 
+def quantile_beyond_s(distribution: Counts, elapsed_s: int, part_ppm: int) -> int:
+    """The same for what has taken this long and goes on; 0: nothing took longer. Of its bucket, what is left counts.
+
+    With the whole bucket, which is a fifth as wide as its time is long, much of what runs would be about to end.
+    """
+    bucket = bucket_of(elapsed_s)
+    low, high = max(EDGES[bucket], elapsed_s), EDGES[bucket + 1]
+    width = high - EDGES[bucket]
+    left = distribution.copy()
+    left[:bucket] = 0
+    here = left[bucket] = int(distribution[bucket]) * max(0, high - low) // max(1, width)
+    total = int(left.sum())
+    if total <= 0:
+        return 0
+    target = max(1, -(-total * part_ppm // 1_000_000))
+    if target <= here:
+        return low + (high - low) * target // here
+    return quantile_s(left, part_ppm)
+
+
 def mean_s(distribution: Counts) -> int:
     total = int(distribution.sum())
     return int((distribution * MIDDLES).sum()) // total if total > 0 else 0

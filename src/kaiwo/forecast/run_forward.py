@@ -1,10 +1,12 @@
 """Run the cluster forward on a copy: the shipped `decide` on a virtual clock, with expected run times.
 
-In:    a cluster state, a policy, and how long each workload will run.   Out: who starts when, and what each queue gets.
+In:    a cluster state, a policy, how long each workload will run, and workloads that will arrive later.
+Out:   who starts when, and what each queue gets.
 Never: changes the state that it was given, or goes beyond its bounds. Work of unknown run time never ends.
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple, Protocol
 
@@ -36,22 +38,40 @@ class ForwardRun(NamedTuple):
     started_s: dict[str, int]  # by workload that waited: when it first starts
     evictions: Counter[str]  # by queue: workloads that are stopped for others
     gpu_s: dict[str, int]  # by queue: GPU-seconds in use
-    reached_s: int  # how far it ran
+    reached_s: int  # when something happened for the last time, or how far it ran if a bound ended it
     is_whole: bool  # False: a bound ended it
+    arrivals_started_s: dict[str, int] = {}  # by arrival: when it first starts
 
 
 def run_forward(
-    state: ClusterState, policy: Policy, plugins: Registry, now_s: int, run_time_of: RunTimeOf, bounds: Bounds
+    state: ClusterState,
+    policy: Policy,
+    plugins: Registry,
+    now_s: int,
+    run_time_of: RunTimeOf,
+    bounds: Bounds,
+    arrivals: Sequence[Workload] = (),
 ) -> ForwardRun:
-    return _Forward(state.fork(), policy, plugins, now_s, run_time_of).run(bounds)
+    """`arrivals` come at their `submitted_s`, in ascending order. They are no part of `started_s`."""
+    return _Forward(state.fork(), policy, plugins, now_s, run_time_of, arrivals).run(bounds)
 
 
 class _Forward:
     def __init__(
-        self, state: ClusterState, policy: Policy, plugins: Registry, now_s: int, run_time_of: RunTimeOf
+        self,
+        state: ClusterState,
+        policy: Policy,
+        plugins: Registry,
+        now_s: int,
+        run_time_of: RunTimeOf,
+        arrivals: Sequence[Workload],
     ) -> None:
         self._state, self._policy, self._plugins, self._run_time_of = state, policy, plugins, run_time_of
         self._now_s, self._is_busy = now_s, False
+        self._arrivals, self._arrived = arrivals, 0
+        self._to_come = {each.name for each in arrivals}
+        self._arrivals_started_s: dict[str, int] = {}
+        self._asked = {*state.backlog.queued_names(), *state.backlog.gated}  # they wait now and have not started
         self._ends: list[tuple[int, str]] = []
         self._end_of: dict[str, int] = {}  # by running workload: when it ends; entries of the heap may be out of date
         self._gpus: dict[str, int] = {}  # by running workload: milli-GPU
@@ -59,9 +79,10 @@ class _Forward:
         self._started_s: dict[str, int] = {}
         self._evictions: Counter[str] = Counter()
         self._gpu_ms: Counter[str] = Counter()  # by queue: milli-GPU-seconds
+        self._last_s, self._last_gpu_ms = now_s, self._gpu_ms.copy()  # when something happened for the last time
         for name in sorted(state.pods):
             self._note_start(name)
-        self._started_s.clear()  # these ran before
+        self._asked -= self._gpus.keys()  # who wants more pods has started already
         heapify(self._ends)
         for name, workload in state.workloads.items():
             for other in workload.after:
@@ -79,8 +100,15 @@ class _Forward:
                 is_whole = False
                 break
             self._advance(next_s)
-        gpu_s = {queue: amount // 1000 for queue, amount in sorted(self._gpu_ms.items())}
-        return ForwardRun(self._started_s, self._evictions, gpu_s, self._now_s, is_whole)
+        if not is_whole:
+            self._note_change()
+        # Work that can never start is looked at again after a day, when it is overdue: that is no part of the answer.
+        gpu_s = {queue: amount // 1000 for queue, amount in sorted(self._last_gpu_ms.items())}
+        starts = self._started_s
+        return ForwardRun(starts, self._evictions, gpu_s, self._last_s, is_whole, self._arrivals_started_s)
+
+    def _note_change(self) -> None:
+        self._last_s, self._last_gpu_ms = self._now_s, self._gpu_ms.copy()
 
     def _settle_one(self) -> None:
         """One cycle, carried out at once: what is stopped is gone, and what starts runs."""
@@ -101,6 +129,8 @@ class _Forward:
             self._evictions[state.workloads[name].queue] += 1
         for name in sorted(started | set(stopped)):
             self._note_start(name)
+        if started or stopped:
+            self._note_change()
         self._is_busy = bool(plan.starts or plan.evictions or plan.unfinished or plan.unclaimed)
 
     def _note_start(self, name: str) -> None:
@@ -114,8 +144,11 @@ class _Forward:
             self._end_of.pop(name, None)
             return
         since_s = min(pod.since_s for pod in pods)
-        if since_s >= self._now_s and name not in self._end_of:
-            self._started_s.setdefault(name, self._now_s)
+        if since_s >= self._now_s and name in self._asked:
+            self._started_s[name] = self._now_s
+            self._asked.remove(name)
+        if name in self._to_come:
+            self._arrivals_started_s.setdefault(name, self._now_s)
         if name in self._end_of:
             return
         left_s = self._run_time_of(workload, max(0, self._now_s - since_s))
@@ -130,8 +163,11 @@ class _Forward:
             return now_s + 1
         while self._ends and self._end_of.get(self._ends[0][1]) != self._ends[0][0]:
             heappop(self._ends)
-        times = [self._ends[0][0]] if self._ends and (state.backlog or until_all_ended) else []
-        if state.backlog:
+        goes_on = self._asked or until_all_ended
+        times = [self._ends[0][0]] if self._ends and goes_on else []
+        if self._arrived < len(self._arrivals) and goes_on:
+            times.append(self._arrivals[self._arrived].submitted_s)
+        if state.backlog and goes_on:
             times += [at_s for at_s in (state.look_again_s, state.backlog.next_due_s or 0) if at_s > now_s]
         return max(now_s + 1, min(times)) if times else 0
 
@@ -153,4 +189,9 @@ class _Forward:
                 if workload is not None:
                     after = tuple(each for each in workload.after if each != name)
                     changes.append(WorkloadChanged(replace(workload, after=after)))
+        while self._arrived < len(self._arrivals) and self._arrivals[self._arrived].submitted_s <= to_s:
+            changes.append(WorkloadChanged(self._arrivals[self._arrived]))
+            self._arrived += 1
         self._state.patch(changes)
+        if changes:
+            self._note_change()

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from kaiwo.forecast.duration_buckets import BUCKETS, Counts, bucket_of, mean_s, quantile_s
+from kaiwo.forecast.duration_buckets import BUCKETS, PER_DOUBLING, Counts, bucket_of, mean_s, quantile_s
 
 FEWEST_RUNS = 3  # fewer are not enough to predict the next one
 LOW_PPM, HIGH_PPM = 100_000, 900_000  # four of five runs fall between
@@ -202,11 +202,14 @@ class RunTimeForecast:
             basis=", ".join(_LEVELS[basis].fields),
         )
 
-    def distribution(self, key: RunKey, now_s: int) -> Counts | None:
-        """How likely each bucket is, for a run with this key that starts now. None: unknown."""
+    def distribution(self, key: RunKey, now_s: int, unended: "UnendedRuns | None" = None) -> Counts | None:
+        """How likely each bucket is, for a run with this key that starts now. None: unknown.
+
+        `unended` has the runs of now: what is short has ended, so the ended runs alone say that all are short.
+        """
         if not self._known_levels(key):
             return None
-        distributions, trust = self._distributions(key, now_s), self._trust.get((key.queue, key.size))
+        distributions, trust = self._distributions(key, now_s, unended), self._trust.get((key.queue, key.size))
         return distributions[_LONG_MEMORY] if trust is None else trust.mix(distributions)
 
     def _known_levels(self, key: RunKey) -> list[int]:
@@ -234,13 +237,19 @@ class RunTimeForecast:
         )
         return SavedForecast(groups, trust)
 
-    def _distributions(self, key: RunKey, now_s: int) -> Counts:
+    def _distributions(self, key: RunKey, now_s: int, unended: "UnendedRuns | None" = None) -> Counts:
         """What each level expects, in parts of WHOLE: its own runs, and the next larger group as some runs more."""
         rows = np.zeros((len(_LEVELS), BUCKETS), np.int64)
         for number, (level, group_key) in enumerate(zip(_LEVELS, _group_keys(key), strict=True)):
             above = rows[level.leans_on]
             group = self._groups.get(group_key) if group_key else None
-            if group is None:
+            ages = unended.ages_of(group_key) if unended is not None and group_key is not None else None
+            if ages is not None:
+                ended = np.zeros(BUCKETS, np.int64)
+                if group is not None:
+                    ended = group.counts * remaining(max(0, now_s - group.newest_s), level.half_life_s) >> 20
+                rows[number] = _product_limit(ended, ages, above, PRIOR_RUNS * RUN if number else 0)
+            elif group is None:
                 rows[number] = above
             elif not number:
                 rows[number] = group.counts * WHOLE // int(group.counts.sum())
@@ -260,6 +269,48 @@ class RunTimeForecast:
         self._trust[place] = trust
         if len(self._trust) > MAX_TRUSTS:
             self._trust.popitem(last=False)
+
+
+class UnendedRuns:
+    """The runs that have not ended, by group: how many have reached which age."""
+
+    def __init__(self, now_s: int) -> None:
+        self._now_s = now_s
+        self._ages: dict[Hashable, Counts] = {}
+
+    def add(self, key: RunKey, started_s: int) -> None:
+        age_s = max(0, self._now_s - started_s)
+        bucket = bucket_of(age_s)
+        for level, group_key in zip(_LEVELS, _group_keys(key), strict=True):
+            if group_key is not None and (weight := RUN * remaining(age_s, level.half_life_s) >> 20):
+                ages = self._ages.get(group_key)
+                if ages is None:
+                    ages = self._ages[group_key] = np.zeros(BUCKETS, np.int64)
+                ages[bucket] += weight
+
+    def ages_of(self, group_key: Hashable) -> Counts | None:
+        return self._ages.get(group_key)
+
+
+def _product_limit(ended: Counts, ages: Counts, above: Counts, prior: int) -> Counts:
+    """The distribution of Kaplan and Meier, with the next larger group as `prior` runs more, in parts of WHOLE.
+
+    A run that has reached an age was at risk of ending in every bucket before that of its age. Without such runs the
+    answer is the mean of the ended ones and the larger group, as elsewhere.
+    """
+    ends = ended * WHOLE + prior * above
+    at_risk = np.cumsum((ends + ages * WHOLE)[::-1])[::-1] - ages * WHOLE
+    result, surviving, last = np.zeros(BUCKETS, np.int64), WHOLE, 0
+    for bucket in np.flatnonzero(ends).tolist():
+        part = surviving * int(ends[bucket]) // int(at_risk[bucket])
+        result[bucket], last = part, bucket
+        surviving -= part
+    longer = ages.copy()
+    longer[:last] = 0
+    if (total := int(longer.sum())) > 0:
+        # They are longer than all that have ended: they take as long again.
+        result[PER_DOUBLING:] += longer[:-PER_DOUBLING] * surviving // total
+    return result
 
 
 def remaining(age_s: int, half_life_s: int) -> int:

@@ -7,9 +7,9 @@ that a request cannot use: 0 says that every request could use all that is free.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
+import msgspec
 import numpy as np
 
 from kaiwo.model.gpus.gpu import WHOLE_MILLI
@@ -28,8 +28,7 @@ class StrandedBy(StrEnum):
     MODEL = "model"  # no request of the mix accepts this GPU model
 
 
-@dataclass(frozen=True, slots=True)
-class NodeFragments:
+class NodeFragments(msgspec.Struct, frozen=True):
     node: str
     model: str
     free_milli: int
@@ -40,8 +39,7 @@ class NodeFragments:
     ratio_permille: int
 
 
-@dataclass(frozen=True, slots=True)
-class DomainFragments:
+class DomainFragments(msgspec.Struct, frozen=True):
     topology: str
     level: str
     domain: str
@@ -50,8 +48,7 @@ class DomainFragments:
     ratio_permille: int
 
 
-@dataclass(frozen=True, slots=True)
-class KindRoom:
+class KindRoom(msgspec.Struct, frozen=True):
     """How many more pods of one kind fit."""
 
     kind: RequestKind
@@ -59,8 +56,7 @@ class KindRoom:
     pods: int
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterFragments:
+class ClusterFragments(msgspec.Struct, frozen=True):
     free_milli: int
     stranded_milli: int
     ratio_permille: int

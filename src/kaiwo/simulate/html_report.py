@@ -33,12 +33,22 @@ COLUMNS = (
 
 
 def write_report(path: Path, title: str, runs: Sequence[JobRunFigures]) -> None:
+    write_page(path, report_html(title, runs))
+
+
+def check_place(path: str) -> None:
+    """Before hours of simulation."""
+    if path and not Path(path).parent.is_dir():
+        raise ConfigError(f"the report {path} cannot be written: its folder does not exist")
+
+
+def write_page(path: Path, html: str) -> None:
     """The file appears whole or not at all."""
     try:
         handle, temporary = tempfile.mkstemp(dir=path.parent or ".", prefix=f".{path.name}.")
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(report_html(title, runs))
+                file.write(html)
             os.chmod(temporary, 0o644)
             os.replace(temporary, path)
         except BaseException:
@@ -49,22 +59,26 @@ def write_report(path: Path, title: str, runs: Sequence[JobRunFigures]) -> None:
 
 
 def report_html(title: str, runs: Sequence[JobRunFigures]) -> str:
-    rows = compare(runs)
-    parts = [
-        f"<!doctype html><html lang='en'><head><meta charset='utf-8'><title>{escape(title)}</title>",
-        f"<meta name='viewport' content='width=device-width'><style>{STYLE}</style></head><body>",
-        f"<h1>{escape(title)}</h1><p class='note'>Kaiwo {escape(kaiwo.__version__)}, simulated. {NOTE}</p>",
-        _table(rows),
-    ]
+    parts = [table_html(COLUMNS, [_cells(row) for row in compare(runs)])]
     for workload in dict.fromkeys(run.workload for run in runs):
         parts.append(f"<h1>{escape(workload)}</h1>")
         parts += _plots([run for run in runs if run.workload == workload])
-    return "".join(parts) + "</body></html>\n"
+    return page_html(title, NOTE, parts)
 
 
-def _table(rows: Sequence[PolicyRow]) -> str:
-    head = "".join(f"<th>{title}</th>" for title in COLUMNS)
-    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in _cells(row))}</tr>" for row in rows)
+def page_html(title: str, note: str, parts: Sequence[str]) -> str:
+    head = (
+        f"<!doctype html><html lang='en'><head><meta charset='utf-8'><title>{escape(title)}</title>"
+        f"<meta name='viewport' content='width=device-width'><style>{STYLE}</style></head><body>"
+        f"<h1>{escape(title)}</h1><p class='note'>Kaiwo {escape(kaiwo.__version__)}, simulated. {escape(note)}</p>"
+    )
+    return f"{head}{''.join(parts)}</body></html>\n"
+
+
+def table_html(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """The cells are HTML."""
+    head = "".join(f"<th>{escape(title)}</th>" for title in titles)
+    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 

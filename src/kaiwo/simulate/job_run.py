@@ -9,11 +9,13 @@ from pathlib import Path
 
 import msgspec
 
+from kaiwo.forecast.recent_runs import name_without_numbers
 from kaiwo.history.journal_writer import Journal
 from kaiwo.model.errors import ConfigError
+from kaiwo.model.events import Event
 from kaiwo.model.gpus.gpu import Gpu
 from kaiwo.model.node import Node
-from kaiwo.model.policy import Policy
+from kaiwo.model.policy import DEFAULT_POLICY, Policy
 from kaiwo.model.queue import Queue
 from kaiwo.plugins.builtin import builtin_registry
 from kaiwo.simulate.engine.event_engine import EventEngine, Scenario
@@ -24,8 +26,9 @@ from kaiwo.simulate.engine.run_figures import RunFigures, run_figures
 from kaiwo.simulate.engine.service_orders import ORDERS, service_order
 from kaiwo.simulate.placement_policies import POLICY_NAMES, placement_policy
 
-# The names of `--policy`: an order, or a placement policy with the order of arrival.
-JOB_POLICIES = (*ORDERS, *(name for name in POLICY_NAMES if name not in ORDERS))
+SHIPPED = "default"  # Kaiwo's own policy with all its actions, bounds and shares
+# The names of `--policy`: that, an order, or a placement policy with the order of arrival.
+JOB_POLICIES = (SHIPPED, *ORDERS, *(name for name in POLICY_NAMES if name not in ORDERS))
 SEED = "seed"
 GPU_MIB, NODE_CPU_MILLI, NODE_MIB, NODE_PODS = 32 << 10, 1_000_000, 1 << 20, 256
 
@@ -53,6 +56,8 @@ class JobRun:
     node_events: tuple[NodeEvent, ...] = ()
     until_s: int = 0
     journal: str = ""  # a folder for a journal of all decisions; empty: none is kept
+    recorded: tuple[Event, ...] = ()  # queues and topologies of a recorded cluster
+    rules: Policy | None = None  # a policy of the user, which `policy` names; None: `policy` is one of ours
 
     def run(self, report: Callable[[float], None] = lambda _: None) -> JobRunFigures:
         began_s = time.process_time()
@@ -78,7 +83,11 @@ class JobRun:
 
     def _scenario(self, jobs: Sequence[SimulatedJob]) -> Scenario:
         queues = tuple(Queue(name) for name in sorted({"default", *(job.queue for job in jobs)}))
-        if self.policy in ORDERS:
+        ships = self.rules is not None or self.policy == SHIPPED
+        if ships:
+            order, rules = service_order("fifo"), self.rules or DEFAULT_POLICY
+            plugins, forgets = builtin_registry(), False
+        elif self.policy in ORDERS:
             order = service_order(self.policy)
             actions = ("allocate", "preempt") if order.preempts else ("allocate",)
             # As published: these orders bound no wait.
@@ -88,7 +97,8 @@ class JobRun:
             placing = placement_policy(self.policy, [job.request for job in jobs], self.seed)
             rules, plugins, forgets = placing.policy, placing.plugins, placing.forgets_scores
         return Scenario(
-            self.nodes, rules, plugins, order, queues, self.node_events, self.restart_s, self.until_s, forgets
+            self.nodes, rules, plugins, order, queues, self.node_events, self.restart_s, self.until_s, forgets,
+            self.recorded, learns_run_times=ships,
         )  # fmt: skip
 
 
@@ -111,7 +121,10 @@ def shuffle_ties(jobs: Sequence[SimulatedJob], seed: int) -> list[SimulatedJob]:
         return list(jobs)
     numbers = list(range(len(jobs)))
     random.Random(seed).shuffle(numbers)
-    return [replace(job, name=f"{number:06d}-{job.name}") for number, job in zip(numbers, jobs, strict=True)]
+    return [
+        replace(job, name=f"{number:06d}-{job.name}", stem=name_without_numbers(job.name))
+        for number, job in zip(numbers, jobs, strict=True)
+    ]
 
 
 def equal_nodes(count: int, gpus: int = 8, model: str = "V100") -> tuple[Node, ...]:
@@ -127,4 +140,4 @@ def _with_seed_replicas(job: SimulatedJob) -> SimulatedJob:
     if job.gpus <= job.request.gpus:
         return job
     pods, each = seed_split(job.gpus)
-    return replace(job, pods=pods, request=msgspec.structs.replace(job.request, gpus=each))
+    return replace(job, pods=pods, request=msgspec.structs.replace(job.request, gpus=each), template=None)

@@ -6,7 +6,7 @@ A pod that fits nowhere is dropped, and still counts as arrived.
 
 import resource
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -31,6 +31,14 @@ PROGRESS_EVERY = 100
 KNOWN = "known"  # the mix of requests, in advance; otherwise it is learned
 
 
+class LoadPoint(msgspec.Struct, frozen=True):
+    """When pods have asked for this percentage of all GPUs."""
+
+    arrived: float
+    allocated: float
+    fragmentation_ratio: float
+
+
 class OpenbFigures(msgspec.Struct, frozen=True):
     """The figures of one run; percentages of all GPUs."""
 
@@ -41,6 +49,7 @@ class OpenbFigures(msgspec.Struct, frozen=True):
     p50_ms: float
     p99_ms: float
     peak_rss_mb: float
+    curve: tuple[LoadPoint, ...] = ()  # for plots
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +92,17 @@ def run_openb(
         p50_ms=round(p50, 3),
         p99_ms=round(p99, 3),
         peak_rss_mb=round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
+        curve=tuple(_curve(loads, allocated, ratios)),
     )
+
+
+def _curve(loads: Sequence[float], allocated: Sequence[float], ratios: Sequence[float]) -> Iterator[LoadPoint]:
+    """The first arrival of each percent."""
+    shown = -1
+    for load, used, ratio in zip(loads, allocated, ratios, strict=True):
+        if int(load) > shown:
+            shown = int(load)
+            yield LoadPoint(round(load, 2), round(used, 2), round(ratio, 2))
 
 
 def whole_mix(requests: Sequence[Request]) -> RequestMixChanged:

@@ -37,8 +37,20 @@ def run_seeds(
     order: OpenbOrder, seeds: Sequence[int], report: Progress = lambda *_: None, jobs: int = 0
 ) -> tuple[list[OpenbFigures], bool]:
     """The figures of the runs that finished, by seed, and whether all did. Ctrl-C ends the others."""
-    found, is_complete = run_tasks([OpenbSeed(order, seed) for seed in seeds], report, jobs)
-    return [found[number] for number in sorted(found)], is_complete
+    found, is_complete = compare_seeds([order], seeds, report, jobs)
+    return found[order.policy], is_complete
+
+
+def compare_seeds(
+    orders: Sequence[OpenbOrder], seeds: Sequence[int], report: Progress = lambda *_: None, jobs: int = 0
+) -> tuple[dict[str, list[OpenbFigures]], bool]:
+    """The same of several policies, by their names."""
+    tasks = [OpenbSeed(order, seed) for order in orders for seed in seeds]
+    done, is_complete = run_tasks(tasks, report, jobs)
+    found: dict[str, list[OpenbFigures]] = {order.policy: [] for order in orders}
+    for number in sorted(done):
+        found[tasks[number].order.policy].append(done[number])
+    return found, is_complete
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ class ArrivalOutcome:
 
     arrival: Arrival
     starts: tuple[Start, ...]  # of all workloads; empty: nothing fitted
-    took_ns: int  # from the snapshot to the patched state
+    took_ns: int  # processor time, from the snapshot to the patched state: other processes do not count
 
 
 class VirtualClock:
@@ -78,9 +78,9 @@ class VirtualClock:
             self._decide(at_s)
 
     def _decide(self, now_s: int) -> tuple[tuple[Start, ...], int]:
-        began = time.perf_counter_ns()
+        began = time.process_time_ns()
         decision = self.runner.cycle(now_s)
-        took_ns = time.perf_counter_ns() - began
+        took_ns = time.process_time_ns() - began
         starts = decision.plan.starts if decision is not None else ()
         for name in dict.fromkeys(start.workload for start in starts):
             if self._runs_s[name]:

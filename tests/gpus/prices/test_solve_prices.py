@@ -42,6 +42,14 @@ def test_the_worth_of_a_model_that_is_not_scarce_is_the_same() -> None:
     assert abs(found[T4_ONLY] - found[ANY]) < 0.05
 
 
+def test_what_runs_anywhere_does_not_compete_in_full_for_what_a_part_of_the_mix_depends_on() -> None:
+    """Half of the mix depends on half of the GPUs, which it will all need: the other half costs nothing."""
+    table = cluster(*[("T4", 2, 64)] * 8, *[("G2", 2, 64)] * 8)
+    found = worths({ANY: 50, T4_ONLY: 50}, table)
+    assert found[T4_ONLY] > 0.95
+    assert found[ANY] < 0.5
+
+
 def test_a_share_that_leaves_nothing_useful_is_worth_less_for_its_size() -> None:
     """There is no other half for 0.8 of a GPU, so GPUs are better filled with halves."""
     half, most = RequestKind(0, 1, 500), RequestKind(0, 1, 800)

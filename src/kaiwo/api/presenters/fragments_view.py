@@ -31,11 +31,16 @@ def fragments_view(state: ClusterState, now_s: int) -> FragmentsView:
             )
             for each in found.domains
         ],
-        [
-            KindRoomView(
-                each.kind.gpus, each.kind.gpu_milli, each.kind.cpu_milli, list(each.kind.models),
-                each.weight_permille / 1000, each.pods,
-            )
-            for each in found.kinds
-        ],
+        kind_rooms(found),
     )  # fmt: skip
+
+
+def kind_rooms(found: ClusterFragments) -> list[KindRoomView]:
+    """The kinds of requests that were seen, the most frequent first, and how many more pods of each fit."""
+    return [
+        KindRoomView(
+            each.kind.gpus, each.kind.gpu_milli, each.kind.cpu_milli, list(each.kind.models),
+            each.weight_permille / 1000, each.pods,
+        )
+        for each in found.kinds
+    ]  # fmt: skip

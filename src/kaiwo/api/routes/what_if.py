@@ -1,5 +1,7 @@
 """The route for what-if questions, and the answer of a dry run. They change nothing, so whoever may read may ask."""
 
+import asyncio
+import contextlib
 from collections.abc import Mapping, Sequence
 from functools import partial
 
@@ -11,16 +13,17 @@ from kaiwo.api.endpoint import EndpointCall, Route
 from kaiwo.api.http.problems import JSON, invalid
 from kaiwo.api.http.request_body import Body
 from kaiwo.api.views.what_if import QueueForecastView, WhatIfView
-from kaiwo.manifests.policy_file import read_policy
 from kaiwo.model.amounts import rounded_duration
+from kaiwo.model.errors import KaiwoError
 from kaiwo.model.events import WorkloadChanged
 from kaiwo.model.workload import Workload
 from kaiwo.runtime.forecasting.forward_jobs import ForwardOutcome, ForwardQueueOutcome
-from kaiwo.runtime.forecasting.what_if_changes import WhatIfForm, events_of
+from kaiwo.runtime.forecasting.what_if_changes import WhatIfForm, events_of, read_question
 
 HOUR_S = 3600
 MAX_TRIED = 20  # workloads of one dry run
 MAX_NAMED = 3
+DRY_RUN_S = 5.0  # how long a dry run waits for expected starts
 
 
 async def what_if(call: EndpointCall) -> WhatIfView:
@@ -29,9 +32,10 @@ async def what_if(call: EndpointCall) -> WhatIfView:
     except msgspec.MsgspecError as error:
         raise invalid(f"the body is not a what-if question: {error}") from None
     live, now_s = call.context.live, call.context.live.cluster.now_s()
-    policy = read_policy(form.policy) if form.policy.strip() else None
-    changes = await live.ask(lambda state: events_of(form, state, call.user, now_s, policy or live.policy))
-    found = await call.context.overview.forward.what_if(changes, policy)
+    question = await asyncio.to_thread(read_question, form, call.user, now_s)
+    async with call.context.turns.of(call.person):
+        changes = await live.ask(lambda state: events_of(question, state, live.policy))
+        found = await call.context.overview.forward.what_if(changes, question.policy, call.person.is_owner)
     assert found.before is not None
     assert found.after is not None
     names = [change.workload.name for change in changes if isinstance(change, WorkloadChanged)]
@@ -48,16 +52,25 @@ async def would_happen(call: EndpointCall, workloads: Sequence[Workload]) -> lis
         return []
     tried = [replace(each, submitted_s=each.submitted_s or now_s) for each in tried]
     ask = partial(explain.try_submission, workloads=tried, policy=live.policy, now_s=now_s, plugins=live.plugins)
-    outcomes = await live.ask(ask)
-    waiting = [each for each in outcomes if not each.nodes]
-    added: Mapping[str, int] = {}
-    if waiting and not any(each.held for each in tried):
-        answer = await call.context.overview.forward.what_if([WorkloadChanged(each) for each in tried], None)
-        added = answer.added
+    async with call.context.turns.of(call.person):
+        outcomes = await live.ask(ask)
+        waiting = [each for each in outcomes if not each.nodes]
+        is_expected = waiting and not any(each.held for each in tried)
+        added = await _expected_starts(call, tried) if is_expected else {}
     if len(tried) > MAX_NAMED:  # an array, or many files: how many start, and what the first of the others waits for
         starting = f"{len(tried) - len(waiting)} of the first {len(tried)} would start now"
         return [starting, *(_trial_words(each, added.get(each.workload, 0), now_s) for each in waiting[:1])]
-    return [_trial_words(each, added.get(each.workload, 0), now_s) for each in outcomes]
+    words = [_trial_words(each, added.get(each.workload, 0), now_s) for each in outcomes]
+    return words + ([outcomes[0].choice] if len(outcomes) == 1 and outcomes[0].choice else [])
+
+
+async def _expected_starts(call: EndpointCall, tried: Sequence[Workload]) -> Mapping[str, int]:
+    """Those that come in time: the rest of the answer does not wait for them."""
+    changes = [WorkloadChanged(each) for each in tried]
+    with contextlib.suppress(TimeoutError, KaiwoError):
+        async with asyncio.timeout(DRY_RUN_S):
+            return (await call.context.overview.forward.what_if(changes, None, call.person.is_owner)).added
+    return {}
 
 
 def _trial_words(outcome: explain.TrialSubmission, expected_s: int, now_s: int) -> str:

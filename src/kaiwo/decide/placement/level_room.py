@@ -11,7 +11,7 @@ import numpy as np
 
 from kaiwo.decide.placement.levels import NO_LEVEL, ConstraintLevels, constraint_levels
 from kaiwo.decide.placement.pod_affinity import sum_by_domain
-from kaiwo.model.network.constraint import CONSOLIDATED
+from kaiwo.model.network.constraint import CONSOLIDATED, TopologyConstraint
 from kaiwo.model.network.level_groups import WHOLE, PartKey, WorkloadLevels, levels_of
 from kaiwo.model.obstacle import LevelShort, Obstacle, Reason
 from kaiwo.model.workload import ACTIVE_PHASES, Workload, pod_index, pods_per_role, role_name
@@ -99,6 +99,7 @@ def _closest(
     needs: dict[int, int] = {}
     for each in wanted:
         needs[each.shape] = needs.get(each.shape, 0) + each.pods
+        needs[each.shape] += _followers_alike(constraint, levels.role_names[each.role])
     need = sum(needs.values())
     if found.unknown or found.required == NO_LEVEL:
         return DomainRoom(key, found, -1, need, 0, False)
@@ -110,6 +111,13 @@ def _closest(
     known = domains[home][domains[home] >= 0] if home else np.zeros(0, np.int64)
     at = int(np.bincount(known).argmax()) if len(known) else int(have.argmax())
     return DomainRoom(key, found, at, need, int(have[at]), bool(len(known)))
+
+
+def _followers_alike(constraint: TopologyConstraint, leader: str) -> int:
+    """Pods that will follow this role and ask for the same. Others may be smaller: a sum that counts them as large as
+    their leader would prove too much."""
+    followers = constraint.followers
+    return followers.pods if followers is not None and followers.leader == leader and followers.request is None else 0
 
 
 def level_obstacle(levels: WorkloadLevels, room: DomainRoom, is_too_small: bool = False) -> Obstacle:

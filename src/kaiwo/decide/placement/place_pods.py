@@ -7,10 +7,11 @@ import msgspec
 import numpy as np
 
 from kaiwo.decide.placement.divide_by_rate import PlacementArea
+from kaiwo.decide.placement.node_choices import ChosenRow
 from kaiwo.decide.placement.node_fit import CapacityMask, pods_in_pools
 from kaiwo.decide.placement.pod_affinity import domains_of, sum_by_domain
 from kaiwo.decide.placement.queue_limits import Payer, headroom, models_with_room
-from kaiwo.decide.placement.shape_scores import NOWHERE, ShapeScores, ShapeState
+from kaiwo.decide.placement.shape_scores import COST_WEIGHT, NOWHERE, OPEN_WEIGHT, ShapeScores, ShapeState
 from kaiwo.decide.placement.spread_over_domains import pods_by_node
 from kaiwo.gpus.device_fit import device_need, need_on, pods_per_device, rounding_of
 from kaiwo.gpus.isolation_grades import grade_of
@@ -25,9 +26,8 @@ from kaiwo.snapshot.node_table import FREE_GPU, SIZE
 from kaiwo.snapshot.queue_table import ResourceVector
 from kaiwo.snapshot.working_copy import WorkingCopy
 
-COST_WEIGHT = 1 << 32  # above every score
-OPEN_WEIGHT = 1 << 28  # above the scores of nodes, below every cost
 _NO_COLUMNS = np.zeros(0, np.int64)
+_ONE_POD = np.ones(1, np.int64)
 
 
 class Placed(msgspec.Struct, frozen=True):
@@ -113,6 +113,11 @@ class Placer:
         state = self._state(shape, want)
         return state.slots, state.score
 
+    def allows(self, want: Request, node: str) -> bool:
+        """Whether the rules about nodes let such a pod run there, whatever room there is."""
+        row = self.working.nodes.row.get(node)
+        return row is not None and bool(self._scores.state_of(want, self._mask).allowed[row])
+
     def costs_of(self, want: Request) -> IntArray | None:
         """Per node: what a pod there would cost; None: places cost nothing."""
         return None if self._costs is None else self._costs.of_nodes(want)
@@ -138,12 +143,18 @@ class Placer:
             row = int(score.argmax())  # the first of the best: rows are sorted by name
             if state.slots[row] <= 0:
                 break
+            self._note(want, row, score)
             slots = int(state.slots[row])
             here = min(count - len(placed), slots) if self._fills_at_once(want) else 1
             placed.extend(self.put(row, want, here))
             if here == slots and shape >= 0 and self._mask is None and want.neighbours is None:
                 self._scores.mark_filled(shape, row)
         return placed
+
+    def _note(self, want: Request, row: int, score: IntArray, by_domain: bool = False) -> None:
+        if self._scores.choices is not None:
+            chosen = ChosenRow(want, row, score, by_domain)
+            self._scores.choices.add(self.working, self._mask, self.plugins, chosen)
 
     def _levels_opened(self) -> IntArray:
         """By node: on how many levels a pod there would be the first to use GPUs of its domain.
@@ -174,12 +185,14 @@ class Placer:
         placed: list[Placed] = []
         if want.neighbours is None:
             for row, pods in pods_by_node(state.slots, state.score, area, count):
+                self._note(want, row, state.score, by_domain=True)
                 placed.extend(self.put(row, want, pods))
             return placed
         while len(placed) < count:  # each pod may close nodes to the next one
             first = next(iter(pods_by_node(state.slots, state.score, area, 1)), None)
             if first is None:
                 break
+            self._note(want, first.row, state.score, by_domain=True)
             placed.extend(self.put(first.row, want, 1))
             area.pods[first.row] += 1
             state = self._state(shape, want)
@@ -237,11 +250,14 @@ class Placer:
 
     def _fill(self, row: int, want: Request, count: int) -> list[Placed]:
         """Called once for many pods, for strategies that stay on a device while pods fit."""
-        columns = self._ranked(row, want)
-        times = self._scores.pods_per_device_on(want, row, self._mask)[columns]
-        before = np.cumsum(times) - times
-        here = np.clip(count - before, 0, times)
-        columns, here = columns[here > 0], here[here > 0]
+        times = self._scores.pods_per_device_on(want, row, self._mask)
+        columns = self._ranked(row, want, times)
+        if count == 1:
+            columns, here = columns[:1], _ONE_POD
+        else:
+            times = times[columns]
+            here = np.minimum(times, np.maximum(count - times.cumsum() + times, 0))
+            columns, here = columns[here > 0], here[here > 0]
         milli, mib = device_need(want, self.working.gpus[row, SIZE, columns])
         self.working.take(row, int(here.sum()), want, columns, milli * here, mib * here)
         name, shares = self.working.nodes.names[row], self._shares(row, want, columns, milli, mib)
@@ -289,12 +305,14 @@ class Placer:
             self._ids[row] = [gpu.id for gpu in self.working.nodes.nodes[row].gpus]
         return self._ids[row]
 
-    def _ranked(self, row: int, want: Request) -> IntArray:
-        """The devices of a node that fit, in the order of the strategy."""
-        columns = self._scores.pods_per_device_on(want, row, self._mask).nonzero()[0]
+    def _ranked(self, row: int, want: Request, times: IntArray | None = None) -> IntArray:
+        """The devices of a node that fit, in the order of the strategy. `times`: how often, where that is known."""
+        if times is None:
+            times = self._scores.pods_per_device_on(want, row, self._mask)
+        columns = times.nonzero()[0]
         plugin = self.plugins.allocation_of(want)
         rank = call_plugin(plugin.name, plugin.allocation, len(columns), self.working.view, want, row, columns)
-        order = np.argsort(rank, kind="stable")
+        order = rank.argsort(kind="stable")
         for score in self._device_scores(row, want, columns):
             order = order[np.argsort(-score[order], kind="stable")]
         ranked: IntArray = columns[order]

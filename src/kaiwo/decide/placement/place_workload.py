@@ -1,7 +1,10 @@
 """Place one workload: all the pods it needs, or none."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from kaiwo.decide.placement.place_by_level import LevelSearch, PodBatch
 from kaiwo.decide.placement.place_pods import Placed, Placer, charge_of_placed, place_pods
@@ -9,7 +12,7 @@ from kaiwo.decide.placement.queue_limits import Payer, charge_of, times_within_l
 from kaiwo.model.network.level_groups import levels_of
 from kaiwo.model.plan import DomainChoice, Start
 from kaiwo.model.request import Request
-from kaiwo.model.workload import ACTIVE_PHASES, Workload, leading_roles, pod_name, pods_per_role, role_name
+from kaiwo.model.workload import ACTIVE_PHASES, Role, Workload, leading_roles, pod_name, pods_per_role, role_name
 from kaiwo.snapshot.backlog import RoleNeeds, with_required
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.subgroup_choices import PodsByRole, choices_of, ways_to_grow
@@ -17,12 +20,20 @@ from kaiwo.snapshot.subgroup_choices import PodsByRole, choices_of, ways_to_grow
 ALL_PODS = 1 << 40  # more than any workload has
 
 
-@dataclass(slots=True)
-class Placement:
-    starts: list[Start] = field(default_factory=list)
-    given_up: list[tuple[str, str]] = field(default_factory=list)
+class FollowerPlace(NamedTuple):
+    """A place in the domain of a leader, for a pod that does not exist yet."""
+
+    pod: str
+    place: Placed
+    want: Request
+
+
+class Placement(msgspec.Struct):
+    starts: list[Start] = []
+    given_up: list[tuple[str, str]] = []
     gang: "_Gang | None" = None  # if it could use more pods
-    domains: list[DomainChoice] = field(default_factory=list)  # of the network, for work with levels
+    domains: list[DomainChoice] = []  # of the network, for work with levels
+    followers: list[FollowerPlace] = []  # kept for pods that are made once these run
 
     def grow(self, most: int) -> list[Start]:
         return [] if self.gang is None else self.gang.grow(most)
@@ -82,6 +93,7 @@ class _Gang:
         self.grows = True
         self.kept = state.nominations.get(workload.name, {})
         self._levels = levels_of(workload)
+        self._has_pooled = False  # its nominations were given up
         self._search: LevelSearch | None = None  # None: its pods may run on any node
 
     def place(self, pools_nominations: bool) -> Placement | None:
@@ -93,6 +105,7 @@ class _Gang:
             with self._working.trial() as attempt:
                 if self._levels is not None:
                     self._search = self._search_by_level()
+                self._has_pooled = pools_nominations
                 if pools_nominations:
                     self._pool_nominations()
                 else:
@@ -125,7 +138,10 @@ class _Gang:
         return all(self._placer.room(shape) >= needed for shape, _, needed in self._needs if needed)
 
     def _orders(self) -> Iterator[list[int]]:
-        """Large pods first, or those with the least room left over; those that must be near others after them."""
+        """Large pods first, or those with the least room left over; those that must be near others after them.
+
+        Where none of these finds places, those that must be nearest to each other come first.
+        """
         largest = sorted(range(len(self._needs)), key=lambda at: (_follows(self._want(at)), self._size(at)))
         yield largest
         if len(largest) > 1:
@@ -133,6 +149,15 @@ class _Gang:
             for order in (tightest, largest[::-1]):
                 if order != largest:
                     yield order
+            if self._search is not None:
+                by_level = sorted(largest, key=lambda at: -self._narrowest_level(at))
+                if by_level not in (largest, tightest, largest[::-1]):
+                    yield by_level
+
+    def _narrowest_level(self, at: int) -> int:
+        """The narrowest level that pods of a role require: where it is narrow, they have the fewest places."""
+        assert self._search is not None, "only work with levels has them"
+        return self._search.narrowest_level(self._numbers[at])
 
     def _size(self, at: int) -> tuple[int, int, int]:
         want = self._want(at)
@@ -161,15 +186,38 @@ class _Gang:
         """The pods without which the workload does not start."""
         if self._search is None:
             return all(self._place_needed(at) for at in order)
-        return self._place_by_level([(at, self._still_needed(at)) for at in order])
+        return self._place_by_level([(at, self._still_needed(at)) for at in order], self._followers())
+
+    def _followers(self) -> list[PodBatch]:
+        """The pods that will follow leaders which start now, but for those whose places are kept already."""
+        assert self._levels is not None, "only work with levels is placed by level"
+        assert self._search is not None, "the search begins before pods are placed"
+        numbers = {role.name: number for number, role in enumerate(self._workload.roles)}
+        present, found = self._state.pods.get(self._workload.name, {}), []
+        kept = {} if self._has_pooled else self.kept
+        for followers in self._levels.followers:
+            number = numbers.get(followers.leader, -1)
+            if number < 0 or pod_name(self._workload.roles[number], 0) in present:
+                continue
+            role = self._workload.roles[number]
+            first = role.count
+            names = [f"{followers.leader}-{at}" for at in range(first, first + followers.pods)]
+            for name in names:
+                if name in kept and kept[name].node in self._working.nodes.row:
+                    self._search.add_pod(number, name, self._working.nodes.row[kept[name].node])
+            if left := tuple(name for name in names if name not in kept):
+                request = followers.request or replace(role.request, neighbours=None)
+                want = self._state.request_of(self._workload, Role(request))
+                found.append(PodBatch(number, left, -1, want))
+        return found
 
     def _still_needed(self, at: int) -> int:
         """The pods of one role that are needed and were not placed where they are nominated."""
         _, count, needed = self._needs[at]
         return max(0, needed - (count - len(self._missing[at])))
 
-    def _place_by_level(self, wanted: list[tuple[int, int]]) -> bool:
-        """These numbers of pods, by role, in domains as their levels ask for."""
+    def _place_by_level(self, wanted: list[tuple[int, int]], followers: Sequence[PodBatch] = ()) -> bool:
+        """These numbers of pods, by role, in domains as their levels ask for; with room there for their followers."""
         assert self._search is not None, "only work with levels is placed by level"
         batches: list[PodBatch] = []
         owners: list[int] = []
@@ -179,9 +227,13 @@ class _Gang:
                 found = self._search.batches(self._numbers[at], names, shape, self._want(at))
                 batches += found
                 owners += [at] * len(found)
-        placed = self._search.place(batches) if batches else []
+        placed = self._search.place((*batches, *followers)) if batches or followers else []
         if placed is None:
             return False
+        for batch, found_places in zip(followers, placed[len(batches) :], strict=True):
+            for name, each in zip(batch.names, found_places, strict=True):
+                self._placement.followers.append(FollowerPlace(name, each, batch.want))
+        placed = placed[: len(batches)]
         for at, batch, found_places in zip(owners, batches, placed, strict=True):
             for name, each in zip(batch.names, found_places, strict=True):
                 self._missing[at].remove(name)

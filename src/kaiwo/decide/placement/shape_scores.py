@@ -1,10 +1,11 @@
 """Score nodes for each shape, and count how many pods fit: computed once, then updated only for nodes that changed.
 
 What is known at the start of a cycle is kept in the cluster state's caches: the next cycle updates only what changed.
+What plugins of others said ends with the cycle: a replay that begins later must decide the same without it.
 Nodes are scored for a shape only when a pod of it is placed: of 51 kinds that wait, one change lets one or two start.
 """
 
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 import numpy as np
@@ -22,9 +23,15 @@ from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.view import View
 from kaiwo.snapshot.working_copy import WorkingCopy
 
+if TYPE_CHECKING:
+    from kaiwo.decide.placement.node_choices import NodeChoices
+
 NOWHERE = -(2**62)  # below any score that plugins and weights can give
+COST_WEIGHT = 1 << 32  # of what a place costs, above every score
+OPEN_WEIGHT = 1 << 28  # of domains that stay unused, above the scores of nodes and below every cost
 MAX_KEPT = 2_000  # shapes whose state outlives a cycle: 34 MB at 1,000 nodes
 
+Scoring: TypeAlias = list[tuple[Score, int]]  # the plugins that score nodes for a request, with their weights
 Verdict: TypeAlias = tuple[int, BoolArray]  # of the static filters, as of a version
 
 
@@ -48,13 +55,17 @@ class ShapeScores:
         self._shapes = state.backlog.shapes
         self.working, self._active = working, active
         self.start, self.view = start, working.view  # before the cycle, and with its placements
-        # Scores for a future time are not kept for the next cycle.
-        self._kept: dict[int, ShapeState] = state.caches.setdefault(active.token, {}) if keeps else {}
+        # Scores for a future time are not kept for the next cycle, nor what filters of others said.
+        is_kept = keeps and not active.others_filter
+        self._kept: dict[int, ShapeState] = state.caches.setdefault(active.token, {}) if is_kept else {}
+        self._scores_end = active.others_score  # with the cycle
         self._verdicts: dict[Any, Verdict] = state.caches.setdefault(("static", active.token), {})
         self._current: dict[int, ShapeState] = {}
         self._by_request: dict[Request, ShapeState] = {}
         self._by_affinity: dict[Request, ShapeState] = {}
+        self._scoring: dict[Request, Scoring] = {}
         self._masked: dict[tuple[Request, tuple[int, ...]], ShapeState] = {}
+        self.choices: NodeChoices | None = None  # where somebody asks why nodes were chosen
         self._redefined_at = int(working.nodes.node_changed.max(initial=-1))
 
     def state(self, shape: int, mask: CapacityMask | None = None) -> ShapeState:
@@ -88,7 +99,7 @@ class ShapeScores:
 
     def pods_per_device_on(self, want: Request, row: int, mask: CapacityMask | None) -> IntArray:
         """How often one device's part of a request fits on each device of a node."""
-        nodes = np.array([row])
+        nodes = self.view.at(row)
         view = self.view if mask is None else mask.over(self.view, nodes)
         times: IntArray = pods_per_device(view, want, nodes)[0]
         return times
@@ -107,7 +118,7 @@ class ShapeScores:
             if len(rows):
                 view = mask.over(self.view, rows)
                 slots[rows] = fitting(view, want, rows, self._active, plain.allowed[rows])
-                score[rows] = scores_of(view, want, rows, self._active, slots[rows])
+                score[rows] = scores_of(view, want, rows, self._scoring_of(want), slots[rows])
             clock = self.view.clock
             known = ShapeState(clock, slots, score, plain.allowed, int(slots.sum()), clock)
             self._masked[want, mask.key] = known
@@ -124,6 +135,8 @@ class ShapeScores:
         now = self._current.get(shape)
         if now is None:
             now = self._refitted(self.start, want, self._kept.get(shape) or _unknown(len(self.view.nodes.names)))
+            if self._scores_end:
+                now = replace(now, scored=-1)
             if shape in self._kept or len(self._kept) < MAX_KEPT:
                 self._kept[shape] = now
         now = self._current[shape] = self._refitted(self.view, want, now)
@@ -162,13 +175,19 @@ class ShapeScores:
             return state
         touched = view.touched_since(state.scored)
         if len(touched) == len(state.slots):
-            score = scores_of(view, want, touched, self._active, state.slots)
+            score = scores_of(view, want, touched, self._scoring_of(want), state.slots)
         elif len(touched):
             score = state.score.copy()
-            score[touched] = scores_of(view, want, touched, self._active, state.slots[touched])
+            score[touched] = scores_of(view, want, touched, self._scoring_of(want), state.slots[touched])
         else:
             score = state.score
         return replace(state, score=score, scored=state.version)
+
+    def _scoring_of(self, want: Request) -> Scoring:
+        found = self._scoring.get(want)
+        if found is None:
+            found = self._scoring[want] = scoring_of(self.view, want, self._active)
+        return found
 
     def _allowed(self, view: View, want: Request) -> BoolArray:
         """The nodes that the static filters allow: they are called once for all requests that look alike to them."""
@@ -212,13 +231,24 @@ def fitting(view: View, want: Request, nodes: Rows, active: ActivePlugins, may: 
     return slots
 
 
-def scores_of(view: View, want: Request, nodes: Rows, active: ActivePlugins, slots: IntArray) -> IntArray:
-    """The weighted scores of these nodes, where `slots` pods fit."""
+def scores_of(view: View, want: Request, nodes: Rows, scoring: Scoring, slots: IntArray) -> IntArray:
+    """The weighted scores of these nodes, where `slots` pods fit. Others are not scored if they are many: on a busy
+    cluster a pod fits on one changed node of forty."""
+    fits = slots > 0
+    some = fits.nonzero()[0]
+    is_part = 2 * len(some) < len(nodes) and not view.has_own_amounts  # those have amounts for just these nodes
+    if is_part:
+        nodes = nodes[some]
     total = np.zeros(len(nodes), np.int64)
-    for plugin, weight in scores_for(want, active):
-        total += weight * call_score(plugin.name, plugin.score, len(nodes), view, want, nodes)
-    total[slots <= 0] = NOWHERE
-    return total
+    if len(some):
+        for plugin, weight in scoring:
+            total += weight * call_score(plugin.name, plugin.score, len(nodes), view, want, nodes)
+    if not is_part:
+        total[~fits] = NOWHERE
+        return total
+    scores = np.full(len(fits), NOWHERE, np.int64)
+    scores[some] = total
+    return scores
 
 
 def with_affinity(working: WorkingCopy, want: Request, plain: ShapeState) -> ShapeState:
@@ -243,10 +273,13 @@ def _one_per_domain(view: View, slots: IntArray, level: str) -> int:
     return int((sum_by_domain(domains, slots) > 0).sum() + slots[domains < 0].sum())
 
 
-def scores_for(want: Request, active: ActivePlugins) -> list[tuple[Score, int]]:
-    return [(plugin, weight) for plugin, weight in active.scores_of(want) if _applies(plugin, want)]
+def scoring_of(view: View, want: Request, active: ActivePlugins) -> Scoring:
+    """The plugins that have an opinion about such a request in this cycle."""
+    return [(plugin, weight) for plugin, weight in active.scores_of(want) if _has_opinion(plugin, view, want)]
 
 
-def _applies(plugin: Score, want: Request) -> bool:
-    applies = getattr(plugin, "applies", None)
-    return applies is None or bool(call_for_int(plugin.name, applies, want))
+def _has_opinion(plugin: Score, view: View, want: Request) -> bool:
+    applies, is_silent = getattr(plugin, "applies", None), getattr(plugin, "is_silent", None)
+    if applies is not None and not call_for_int(plugin.name, applies, want):
+        return False
+    return is_silent is None or not call_for_int(plugin.name, is_silent, view, want)

@@ -4,8 +4,7 @@ Values are soft maxima: ways that are nearly as good as the best one count, too,
 not change a decision. Only additions and products are used, so that every machine gets the same sums.
 """
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,16 +16,15 @@ FloatArray = NDArray[np.float64]
 STEP_MILLI = 10  # free parts of a GPU are rounded down to it, shares up
 LEVELS = WHOLE_MILLI // STEP_MILLI  # a whole GPU
 UNITS = 64  # a value is a logarithm, in this many parts
-SOFTNESS_MILLI = 20  # ways that differ by this count as e to one
+SOFTNESS_MILLI = 12  # ways that differ by this count as e to one
 UNITS_PER_GPU = WHOLE_MILLI * UNITS // SOFTNESS_MILLI
 CPU_SHIFT = 10  # prices are for 1,024 thousandths of a CPU
 # What CPU may be worth, in units. The value of a node is the least over these: its CPU and its GPUs bound each
 # other, and the price at which both bind is the node's own.
-CPU_PRICES = np.array([0, 16, 39, 66, 98, 147, 229, 328, 524, 983], np.int64)
+CPU_PRICES = np.array([0, 16, 39, 66, 98, 147, 229, 328, 573, 1638], np.int64)
 
 
-@dataclass(frozen=True, slots=True)
-class ShareSizes:
+class ShareSizes(msgspec.Struct, frozen=True):
     """The sizes of shares in the mix, in steps, sorted; and how many levels of a GPU can be computed at once."""
 
     steps: IntArray

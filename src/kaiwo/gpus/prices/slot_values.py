@@ -6,8 +6,8 @@ Equal prices give equal tables on every machine.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from kaiwo.gpus.prices.packings import (
@@ -32,8 +32,7 @@ _NEVER = -(1 << 40)
 _SOFT_MAXIMUM: IntArray = np.array([round(UNITS * math.log1p(math.exp(-each / UNITS))) for each in range(600)] + [0])
 
 
-@dataclass(frozen=True, slots=True)
-class SlotValues:
+class SlotValues(msgspec.Struct, frozen=True):
     """Values in units. The first axis is the price of a CPU, so that the least over it is taken quickly."""
 
     part: IntArray  # then by model and level: a GPU of which so much is free; 0 for a whole one, which `whole` has

@@ -7,8 +7,8 @@ of it. Every round fills the nodes at the present prices, then lowers the worth 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from kaiwo.gpus.prices.packings import (
@@ -30,11 +30,11 @@ from kaiwo.snapshot.node_table import CPU, MILLI, USABLE, NodeTable
 MOST_KINDS = 384  # rarer ones are left out
 STEP, GROWTH, SHRINK, LARGEST_STEP = 0.5, 1.3, 0.5, 30.0  # of a worth in one round: it grows while the sign stays
 LEAST_ROUNDS, SETTLED = 10, 0.1  # it is enough if a tenth of the GPUs is packed too often or too seldom
+BEYOND_FULL = 1.05  # work goes on to come when the cluster is full, so what is scarce is asked for by more than fits
 CPU_PRICE_STEP, MOST_CPU_PRICE = 160 * 0.5, 960.0
 
 
-@dataclass(frozen=True, slots=True)
-class FreeNodes:
+class FreeNodes(msgspec.Struct, frozen=True):
     """Nodes with GPUs; equal ones once, with their number."""
 
     model: IntArray
@@ -112,7 +112,6 @@ class _Problem:
         weight = np.array([weights[kind] for kind in kinds], np.float64)
         asked = sum(weights[kind] * kind.total_milli for kind in kinds)
         self.scale = cluster.free_milli / asked  # as if the mix went on until the cluster is full
-        self.demand = weight * self.scale
         self._frequency = weight / weight.sum()
         self._cpu = np.array([kind.cpu_milli for kind in kinds], np.float64)
         self._cluster, self._models = cluster, len(models)
@@ -124,9 +123,21 @@ class _Problem:
         slots = [*steps, -1, *(-count for count in self._counts)]
         self._slot = np.array([slots.index(_slot(kind)) for kind in kinds])
         self._access = np.array([_is_accepted(kind, models) for kind in kinds])
+        self.demand = weight * self.scale * BEYOND_FULL * self._parts_to_keep_room_for(weight, kinds)
         self._slots = len(slots)
         member = (self._slot[None, :] == np.arange(self._slots)[:, None])[:, None, :] & self._access.T[None, :, :]
         self._member = member.reshape(-1, len(kinds)).astype(np.float64)  # (slot, model) by kind
+
+    def _parts_to_keep_room_for(self, weight: FloatArray, kinds: Sequence[RequestKind]) -> FloatArray:
+        """By kind: how much of its demand counts.
+
+        The more of the mix accepts only some models, the less counts what accepts all. Otherwise all models are
+        asked for in full and cost nearly the same, and what could run anywhere takes what others cannot do without.
+        """
+        asked = weight * np.array([kind.total_milli for kind in kinds])
+        takes_any = self._access.all(axis=1)
+        parts: FloatArray = np.where(takes_any, asked[takes_any].sum() / asked.sum(), 1.0)
+        return parts
 
     def fill(self, worth: FloatArray, cpu_price: float) -> tuple[FloatArray, float]:
         """How many pods of each kind the nodes take at these prices, and the CPU that is left on them."""
@@ -202,8 +213,7 @@ class _Problem:
         return chosen, left
 
 
-@dataclass(frozen=True, slots=True)
-class _Chosen:
+class _Chosen(msgspec.Struct, frozen=True):
     """How many GPUs are filled, by level or number of whole ones, model and price of a CPU."""
 
     levels: FloatArray

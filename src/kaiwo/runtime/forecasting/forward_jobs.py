@@ -3,6 +3,7 @@
 import msgspec
 
 from kaiwo.forecast.expected_starts import ExpectedStart
+from kaiwo.forecast.recent_arrivals import SavedArrivals
 from kaiwo.forecast.run_time_forecast import SavedForecast
 from kaiwo.model.events import Event
 from kaiwo.model.policy import Policy
@@ -14,6 +15,7 @@ class ForwardJob(msgspec.Struct, frozen=True):
     events: tuple[Event, ...]
     learned: bytes
     forecast: SavedForecast
+    arrivals: SavedArrivals
     now_s: int
     policy: Policy
     cycles: int

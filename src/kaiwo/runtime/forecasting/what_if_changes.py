@@ -4,13 +4,15 @@ In:    what a person would change, and the state as it is.   Out: events. Nothin
 """
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
 from kaiwo.clusters.local.cluster_file import virtual_nodes
 from kaiwo.decide.cycle import BUILTIN
-from kaiwo.manifests import ManifestDefaults, parse_all
+from kaiwo.manifests import ManifestDefaults, Parsed, parse_all
+from kaiwo.manifests.policy_file import read_policy
 from kaiwo.manifests.text.field_errors import suggest
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.events import (
@@ -55,13 +57,27 @@ class WhatIfForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     manifests: str = ""  # workloads, queues, reservations and topologies, as for `kaiwo apply`
 
 
-def events_of(
-    form: WhatIfForm, state: ClusterState, user: str, now_s: int, policy: Policy = DEFAULT_POLICY
-) -> tuple[Event, ...]:
+class WhatIfQuestion(NamedTuple):
+    """A question whose texts are read."""
+
+    form: WhatIfForm
+    manifests: Parsed
+    policy: Policy | None  # None: the one in force
+    now_s: int
+
+
+def read_question(form: WhatIfForm, user: str, now_s: int) -> WhatIfQuestion:
+    """Read the texts, which may take a second: neither the event loop nor the scheduler's thread should do it."""
+    policy = read_policy(form.policy) if form.policy.strip() else None
+    return WhatIfQuestion(form, _read_manifests(form.manifests, user, now_s), policy, now_s)
+
+
+def events_of(question: WhatIfQuestion, state: ClusterState, policy: Policy = DEFAULT_POLICY) -> tuple[Event, ...]:
+    """`policy`: the one in force."""
     return (
-        *_queue_events(form, state),
-        *_node_events(form, state),
-        *_manifest_events(form.manifests, state, policy, user, now_s),
+        *_queue_events(question.form, state),
+        *_node_events(question.form, state),
+        *_manifest_events(question, state, question.policy or policy),
     )
 
 
@@ -79,12 +95,14 @@ def _queue_events(form: WhatIfForm, state: ClusterState) -> Iterator[Event]:
 
 
 def _node_events(form: WhatIfForm, state: ClusterState) -> Iterator[Event]:
+    if any(each.count < 1 for each in form.add_nodes):  # sums of positive numbers bound each of them
+        raise ConfigError("nodes are added in numbers of 1 or more; to take some away, use remove_nodes", "add_nodes")
     if (added := sum(each.count for each in form.add_nodes)) > MAX_ADDED:
         raise ConfigError(f"{added:,} nodes would be added; at most {MAX_ADDED:,} are possible", "add_nodes")
     for group, each in enumerate(form.add_nodes):
         for node in virtual_nodes(each.count, each.model):
             yield NodeChanged(replace(node, name=f"added-{group}-{node.name}"))
-    for name in form.remove_nodes:
+    for name in dict.fromkeys(form.remove_nodes):
         _node(state, name, "remove_nodes")
         yield NodeGone(name)
         for held in state.allocations_on.get(name, {}).values():
@@ -111,10 +129,14 @@ def _node(state: ClusterState, name: str, field: str) -> Node:
     return state.node_objects[name]
 
 
-def _manifest_events(text: str, state: ClusterState, policy: Policy, user: str, now_s: int) -> Iterator[Event]:
+def _read_manifests(text: str, user: str, now_s: int) -> Parsed:
     if not text.strip():
-        return
-    parsed = parse_all(text, ManifestDefaults(submitted_s=now_s, user=user))
+        return Parsed()
+    return parse_all(text, ManifestDefaults(submitted_s=now_s, user=user))
+
+
+def _manifest_events(question: WhatIfQuestion, state: ClusterState, policy: Policy) -> Iterator[Event]:
+    parsed, now_s = question.manifests, question.now_s
     yield from (QueueChanged(queue) for queue in parsed.queues)
     yield from (TopologyChanged(topology) for topology in parsed.topologies)
     yield from (ReservationChanged(reservation) for reservation in parsed.reservations)

@@ -13,7 +13,8 @@ from collections import Counter
 import msgspec
 
 from kaiwo.decide.cycle import BUILTIN
-from kaiwo.forecast.expected_starts import ForwardQuestion, SampledRunTimes, expected_starts
+from kaiwo.forecast.expected_starts import ForwardQuestion, SampledRunTimes, expected_starts, unended_runs
+from kaiwo.forecast.recent_arrivals import RecentArrivals
 from kaiwo.forecast.run_forward import Bounds, ForwardRun, run_forward
 from kaiwo.forecast.run_time_forecast import RunTimeForecast
 from kaiwo.model.events import WorkloadChanged
@@ -38,7 +39,8 @@ def answer(job: ForwardJob) -> ForwardAnswer:
     forecast, bounds = RunTimeForecast(job.forecast), Bounds(job.cycles, job.horizon_s)
     if job.changes is None:
         until = time.process_time() + SOFT_S
-        question = ForwardQuestion(state, job.policy, BUILTIN, job.now_s, forecast)
+        arrivals = RecentArrivals(job.arrivals.since_s, job.arrivals.workloads)
+        question = ForwardQuestion(state, job.policy, BUILTIN, job.now_s, forecast, arrivals)
         return ForwardAnswer(expected_starts(question, bounds, lambda: time.process_time() < until))
     before, _ = _outcome(state, job, forecast, bounds)
     changed = unpack_state(job.events, job.learned, BUILTIN)
@@ -57,7 +59,7 @@ def _outcome(
     state: ClusterState, job: ForwardJob, forecast: RunTimeForecast, bounds: Bounds
 ) -> tuple[ForwardOutcome, dict[str, int]]:
     """What each queue gets, and when which workload starts. Every run time is its median."""
-    run_time_of = SampledRunTimes(forecast, job.now_s, None, {})
+    run_time_of = SampledRunTimes(forecast, job.now_s, None, {}, unended_runs(state, job.now_s))
     bounds = bounds._replace(until_all_ended=True)
     found = run_forward(state, job.policy, BUILTIN, job.now_s, run_time_of, bounds)
     state.refresh_tables()

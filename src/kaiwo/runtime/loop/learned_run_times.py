@@ -6,6 +6,7 @@ array, one CronJob, one script. The learned time is part of the event, so a jour
 
 import contextlib
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kaiwo.forecast.expected_starts import run_key_of
+from kaiwo.forecast.recent_arrivals import RecentArrivals
 from kaiwo.forecast.recent_runs import KINDS_KEPT, RUNS_KEPT, RecentRuns, WorkloadKind, name_without_numbers
 from kaiwo.forecast.run_time_forecast import RunTimeForecast, SavedForecast
 from kaiwo.manifests.values.names import ARRAY_LABEL
@@ -31,7 +33,9 @@ class RunTimes:
     def __init__(self, store: "RunTimeFile | None" = None) -> None:
         self._store = store
         self.forecast = RunTimeForecast(store.load_forecast() if store is not None else None)
+        self.arrivals = RecentArrivals(sys.maxsize)  # from the first events on
         self._saved_s = 0
+        self._has_begun = False
         self._runs = RecentRuns()
         self._living: dict[str, Workload] = {}  # those that have not ended, as the scheduler knows them
         self._updated_s: dict[WorkloadKind, int] = {}
@@ -40,6 +44,8 @@ class RunTimes:
 
     def add_run_times(self, events: Sequence[Event], now_s: int) -> list[Event]:
         """The events with learned run times, then the workloads whose learned run time changed."""
+        if not self._has_begun:
+            self._has_begun, self.arrivals = True, RecentArrivals(now_s)
         updated: list[Event] = []
         learned: dict[WorkloadKind, None] = {}
         for event in events:
@@ -73,6 +79,8 @@ class RunTimes:
 
     def _with_run_time(self, event: WorkloadChanged) -> Event:
         workload = event.workload
+        if workload.name not in self._living and not workload.held:
+            self.arrivals.add(workload)
         self._living[workload.name] = workload
         learned_s = 0 if workload.estimate_s else self.expected_s(workload)
         if learned_s == workload.learned_s:
@@ -98,7 +106,7 @@ def kind_of(workload: Workload) -> WorkloadKind:
 
 
 def _owner(workload: Workload) -> str:
-    namespace, _, name = workload.name.partition("/")
+    namespace, _, name = workload.name.rpartition("/")  # simulated jobs have no namespace
     stem = workload.labels.get(ARRAY_LABEL) or name_without_numbers(name)
     return f"{workload.user}|{workload.queue}|{namespace}/{stem}"
 

@@ -7,7 +7,7 @@ import msgspec
 from kaiwo.model.events import Event
 from kaiwo.model.obstacle import Obstacle
 from kaiwo.model.policy import DEFAULT_POLICY, Policy
-from kaiwo.plugins.registry import Registry
+from kaiwo.plugins.registry import Ordering, Registry
 from kaiwo.snapshot.backlog import ActionKey, ClassKey
 from kaiwo.snapshot.cluster_state import ClusterState
 
@@ -25,6 +25,7 @@ class LearnedState(msgspec.Struct, frozen=True):
     expired: tuple[str, ...] = ()  # workloads that a plan ended because their allocation expired
     overdue: tuple[str, ...] = ()  # workloads that started where a place was kept for them: see Plan
     is_due: bool | None = None  # a cycle has something to do; None: written by an older version
+    orders: tuple[str, ...] | None = None  # the plugins that determine it, too; None: all that were registered
 
 
 def pack_state(state: ClusterState, policy: Policy, now_s: int) -> bytes:
@@ -43,6 +44,7 @@ def pack_state(state: ClusterState, policy: Policy, now_s: int) -> bytes:
         expired=tuple(sorted(state.ended_expired)),
         overdue=tuple(sorted(state.started_overdue)),
         is_due=state.is_cycle_due,
+        orders=tuple(each.name for each in backlog.order.plugins) if isinstance(backlog.order, Ordering) else None,
     )
     return msgspec.msgpack.encode(learned)
 
@@ -50,7 +52,8 @@ def pack_state(state: ClusterState, policy: Policy, now_s: int) -> bytes:
 def unpack_state(events: Iterable[Event], packed: bytes, plugins: Registry) -> ClusterState:
     """A cluster state from its events, with what the original had learned."""
     learned = msgspec.msgpack.decode(packed, type=LearnedState) if packed else None
-    state = ClusterState(plugins.ordering(learned.policy if learned else DEFAULT_POLICY))
+    order = plugins.ordering(learned.policy if learned else DEFAULT_POLICY)
+    state = ClusterState(order if learned is None or learned.orders is None else order.only(learned.orders))
     state.patch(events)
     if learned is None:
         return state

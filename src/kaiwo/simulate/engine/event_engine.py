@@ -20,6 +20,7 @@ from kaiwo.model.queue import Queue
 from kaiwo.model.workload import Phase
 from kaiwo.plugins.registry import Registry
 from kaiwo.runtime.loop.cycle_runner import CycleRunner
+from kaiwo.runtime.loop.learned_run_times import RunTimes
 from kaiwo.simulate.engine.job import SimulatedJob
 from kaiwo.simulate.engine.node_events import NodeEvent, NodeEvents
 from kaiwo.simulate.engine.run_record import RunRecord
@@ -62,6 +63,8 @@ class Scenario:
     restart_s: int = 0  # service that a job repeats after it was stopped
     until_s: int = 0  # the run ends then; 0: when the last job has ended
     forgets_scores: bool = False  # its scores may not be kept from one decision to the next
+    recorded: Sequence[Event] = ()  # queues and topologies of a recorded cluster
+    learns_run_times: bool = False  # for planned starts and backfill, as a running Kaiwo does
 
 
 class EventEngine:
@@ -71,11 +74,12 @@ class EventEngine:
         self._active: dict[str, ActiveJob] = {}
         self._running: dict[str, ActiveJob] = {}
         self._timers: list[tuple[int, int, str, int]] = []  # a heap: when, END or FALL, job, number of its run
+        self._run_times = RunTimes() if scenario.learns_run_times else None
         self._nodes = NodeEvents(scenario.nodes, scenario.node_events)
         self._events: list[Event] = []  # of this instant, not patched yet
         self.now_s = 0
         self.record = RunRecord()
-        self._patch([*map(QueueChanged, scenario.queues), *map(NodeChanged, scenario.nodes)])
+        self._patch([*map(QueueChanged, scenario.queues), *scenario.recorded, *map(NodeChanged, scenario.nodes)])
 
     def run(self, jobs: Sequence[SimulatedJob], report: Callable[[int, int], None] = lambda *_: None) -> RunRecord:
         """All jobs, in order of time. `report` gets the number of jobs that have ended, and of all."""
@@ -139,7 +143,7 @@ class EventEngine:
         job = active.job
         self._leave(active)
         del self._active[job.name]
-        self._events.append(WorkloadGone(job.name))
+        self._events.append(WorkloadGone(job.name, run_s=job.runs_s if active.starts == 1 else 0))
         self._order.ended(job, self.now_s)
         self.record.end(active.job, self.now_s)
 
@@ -247,5 +251,7 @@ class EventEngine:
 
     def _patch(self, events: Sequence[Event]) -> None:
         if events:
+            if self._run_times is not None:
+                events = self._run_times.add_run_times(events, self.now_s)
             self.runner.state.patch(events)
             self.runner.journal_events(events)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from kaiwo.model.gpus.gpu import WHOLE_MILLI
 from kaiwo.model.node import Node
 from kaiwo.model.request import Request
+from kaiwo.model.workload import Role
 from kaiwo.simulate.engine.job import SimulatedJob
 
 NodeSize = tuple[int, int, int, tuple[str, ...]]  # CPU, memory, pods, and the model of each GPU
@@ -21,10 +22,11 @@ def impossible_job(jobs: Sequence[SimulatedJob], nodes: Sequence[Node]) -> tuple
     )
     room: dict[Request, int] = {}
     for job in jobs:
-        if job.request not in room:
-            room[job.request] = sum(_pods_on(size, job.request) * count for size, count in sizes.items())
-        if room[job.request] < job.pods:
-            return job, _what_it_lacks(job, sizes, room[job.request])
+        for role in job.roles:
+            if role.request not in room:
+                room[role.request] = sum(_pods_on(size, role.request) * count for size, count in sizes.items())
+            if room[role.request] < role.count:
+                return job, _what_it_lacks(role, sizes, room[role.request])
     return None
 
 
@@ -46,11 +48,11 @@ def _accepted(size: NodeSize, request: Request) -> int:
     return sum(not request.gpu_models or model in request.gpu_models for model in size[3])
 
 
-def _what_it_lacks(job: SimulatedJob, sizes: Counter[NodeSize], room: int) -> str:
-    request, nodes = job.request, sum(sizes.values())
+def _what_it_lacks(role: Role, sizes: Counter[NodeSize], room: int) -> str:
+    request, nodes, gpus = role.request, sum(sizes.values()), role.request.gpus * role.count
     cluster = f"an empty cluster of {nodes:,} node{'s' if nodes > 1 else ''}"
     if room:
-        return f"{job.gpus or job.pods} {'GPUs' if job.gpus else 'pods'} in {job.pods} pods, and {cluster} holds {room}"
+        return f"{gpus or role.count} {'GPUs' if gpus else 'pods'} in {role.count} pods, and {cluster} holds {room}"
     if request.gpu_models and not any(_accepted(size, request) for size in sizes):
         return f"a GPU of {' or '.join(request.gpu_models)}, and no node has one"
     most_cpu, most_mib = max(size[0] for size in sizes), max(size[1] for size in sizes)

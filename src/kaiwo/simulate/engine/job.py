@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
+
+from kaiwo.manifests.values.names import ARRAY_LABEL
 from kaiwo.model.gpus.gpu import WHOLE_MILLI
 from kaiwo.model.node import Node
 from kaiwo.model.request import Request
@@ -22,26 +25,42 @@ class SimulatedJob:
     group: str = ""  # what it has in common with similar jobs: a virtual cluster, a model
     user: str = ""
     priority: int = 0
+    stem: str = ""  # what its name shares with those of similar jobs, where the name itself does not show it
     line: int = 0  # of the file that it was read from; 0: it was generated
+    template: Workload | None = None  # a recorded workload, which says more than the fields above; None: there is none
+
+    @property
+    def roles(self) -> tuple[Role, ...]:
+        return self.template.roles if self.template is not None else (Role(self.request, count=self.pods),)
 
     @property
     def gpu_milli(self) -> int:
+        if self.template is not None:
+            return sum(role.count * role.request.gpus * role.request.gpu_milli for role in self.template.roles)
         return self.pods * self.request.gpus * self.request.gpu_milli
 
     @property
     def gpus(self) -> int:
         """Whole GPUs; a share counts as one."""
+        if self.template is not None:
+            return sum(role.count * role.request.gpus for role in self.template.roles)
         return self.pods * self.request.gpus
 
     def workload(self, priority: int | None = None) -> Workload:
+        if self.template is not None:
+            urgency = self.priority if priority is None else priority
+            return msgspec.structs.replace(
+                self.template, name=self.name, submitted_s=self.submitted_s, priority=urgency
+            )
         return Workload(
             name=self.name,
-            roles=(Role(self.request, count=self.pods),),
+            roles=self.roles,
             queue=self.queue,
             user=self.user,
             kind="training",
             priority=self.priority if priority is None else priority,
             submitted_s=self.submitted_s,
+            labels={ARRAY_LABEL: self.stem} if self.stem else {},
         )
 
 

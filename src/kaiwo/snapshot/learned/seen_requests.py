@@ -4,11 +4,15 @@ The order in which workloads arrived does not matter until something is forgotte
 """
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from kaiwo.model.events import RequestMixChanged
+from kaiwo.model.events import PricesChanged, RequestMixChanged
 from kaiwo.model.request import Request
 from kaiwo.model.request_mix import RequestKind, SeenKind, kind_of
 from kaiwo.model.workload import Workload
+
+if TYPE_CHECKING:
+    from kaiwo.snapshot.cluster_state import ClusterState
 
 WEIGHT = 4  # of one pod: a rare kind survives two halvings
 MOST_PODS = 16_384  # beyond this many, every weight is halved
@@ -64,3 +68,12 @@ class SeenRequests:
         halved = {kind: weight // 2 for kind, weight in self.weights.items()}
         self.weights = {kind: weight for kind, weight in halved.items() if weight}
         self._total = sum(self.weights.values())
+
+
+def request_mix_changed(state: "ClusterState", event: RequestMixChanged) -> None:
+    state.seen_requests.replace(event)
+
+
+def prices_changed(state: "ClusterState", event: PricesChanged) -> None:
+    state.prices = event.prices
+    state.caches.clear()  # scores at the prices of before

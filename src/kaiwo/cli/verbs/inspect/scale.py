@@ -68,7 +68,8 @@ def _hour(model: str, hour: HourNeedView) -> list[str]:
 def _sentence(each: ModelNeedView) -> str:
     if len(each.hours) < DAY_HOURS:
         seen = count(each.hours_seen, "hour")
-        return f"{each.model}: {seen} of demand seen; which nodes may go is known after about {KNOWN_HOURS}."
+        later = f"which nodes may go will be known after about {KNOWN_HOURS} hours"
+        return f"{each.model}: {seen} of demand seen so far; {later}."
     if not each.may_go:
         return f"{each.model}: no node may go."
     more = f" and {len(each.may_go) - NAMED} more" if len(each.may_go) > NAMED else ""

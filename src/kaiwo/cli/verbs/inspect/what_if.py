@@ -91,7 +91,7 @@ def _print(view: WhatIfView) -> None:
     rows = [_row(each) for each in view.queues]
     printing.print_table(text_columns(COLUMNS, numbers=COLUMNS[1:]), rows)
     used = " -> ".join(
-        f"{part:.0%} of {count(gpus, 'GPU')}" for part, gpus in zip(view.utilisation, view.gpus, strict=True)
+        f"{part * 100:.0f} % of {count(gpus, 'GPU')}" for part, gpus in zip(view.utilisation, view.gpus, strict=True)
     )
     reached = " -> ".join(rounded_duration(until_s - view.as_of_s) for until_s in view.until_s)
     click.echo(f"\nGPUs in use until all work has ended: {used}. That takes {reached}.")

@@ -1,7 +1,7 @@
 """`kaiwo simulate`: run the shipped scheduler on a recorded trace, on a virtual clock. It needs no running Kaiwo."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -11,7 +11,13 @@ from kaiwo.cli.output.table_layout import lay_out, text_columns
 from kaiwo.cli.verb_base import LocalVerb
 from kaiwo.cli.verbs.operate.simulate_defrag import defrag
 from kaiwo.cli.verbs.operate.simulate_jobs import journal, muri, philly, run
-from kaiwo.cli.verbs.operate.simulation_options import INTERRUPTED, ProgressBar, check_variant, seed_numbers
+from kaiwo.cli.verbs.operate.simulation_options import (
+    INTERRUPTED,
+    ProgressBar,
+    check_variant,
+    names_in,
+    seed_numbers,
+)
 from kaiwo.model.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -44,6 +50,7 @@ for _command in (defrag, muri, philly, run, journal):
 @click.option("--variant", metavar="NAME", default="default", show_default=True, help="Which pod list to run.")
 @click.option("--seeds", metavar="LIST", default="42-46", show_default=True, help="Arrival orders: 42-46 or 42,45.")
 @click.option("--policy", metavar="NAME", default="", help="Placement policy (default: Kaiwo's own).")
+@click.option("--compare", metavar="LIST", default="", help="Several policies side by side: NAME,NAME.")
 @click.option(
     "--mix",
     type=click.Choice(["learned", "known"]),
@@ -52,8 +59,9 @@ for _command in (defrag, muri, philly, run, journal):
     help="Whether Kaiwo's policy learns the mix of requests as they arrive, or knows it in advance.",
 )
 @click.option("--jobs", type=click.IntRange(1), metavar="N", help="Runs at the same time (default: one per core).")
+@click.option("--html", metavar="FILE", default="", help="Also write a report with plots, as one HTML file.")
 @click.option("--json", "is_json", is_flag=True, help="Print one JSON object.")
-def openb(data: str, variant: str, seeds: str, policy: str, mix: str, jobs: int | None, is_json: bool) -> int:
+def openb(data: str, variant: str, seeds: str, jobs: int | None, is_json: bool, **options: str) -> int:
     """Place the pods of the openb trace one by one, and measure how much of the GPUs they get.
 
     The protocol is that of "Beware of Fragmentation" (USENIX ATC'23). Pods arrive in a published order until they have
@@ -75,29 +83,56 @@ def openb(data: str, variant: str, seeds: str, policy: str, mix: str, jobs: int 
     Examples:
       kaiwo simulate openb --data traces/openb
       kaiwo simulate openb --data traces/openb --policy fgd --seeds 42 --json
+      kaiwo simulate openb --data traces/openb --compare fragmentation-aware,fgd,best-fit --html report.html
 
     Ctrl-C prints the runs that have finished.
     """
-    from kaiwo.simulate.parallel_seeds import OpenbOrder, run_seeds
+    from kaiwo.simulate.html_report import check_place, write_page
+    from kaiwo.simulate.parallel_seeds import OpenbOrder, compare_seeds
     from kaiwo.simulate.placement_policies import DEFAULT_STRATEGY, POLICY_NAMES
+    from kaiwo.simulate.trace_reports import openb_html
 
-    name, numbers = policy or DEFAULT_STRATEGY, seed_numbers(seeds)
-    if name not in POLICY_NAMES:
-        raise ConfigError(f"there is no placement policy '{name}'; choose one of: {', '.join(POLICY_NAMES)}")
+    names = names_in(options["compare"], "--compare") if options["compare"] else [options["policy"] or DEFAULT_STRATEGY]
+    numbers, html = seed_numbers(seeds), options["html"]
+    for name in names:
+        if name not in POLICY_NAMES:
+            raise ConfigError(f"there is no placement policy '{name}'; choose one of: {', '.join(POLICY_NAMES)}")
     folder = Path(data)
     check_variant(folder, variant)
-    bar = ProgressBar(len(numbers))
+    check_place(html)
+    bar = ProgressBar(len(numbers) * len(names))
+    orders = [OpenbOrder(folder, variant, name, options["mix"]) for name in names]
     try:
-        runs, is_complete = run_seeds(OpenbOrder(folder, variant, name, mix), numbers, bar.show, jobs or 0)
+        found, is_complete = compare_seeds(orders, numbers, bar.show, jobs or 0)
     finally:
         bar.clear()
     if is_json:
-        click.echo(msgspec.json.encode({"variant": variant, "policy": name, "runs": runs}).decode())
+        click.echo(_json(variant, found, is_comparison=bool(options["compare"])))
     else:
-        _print(variant, name, runs)
+        for name, runs in found.items():
+            _print(variant, name, runs)
+    if html and any(found.values()):
+        write_page(Path(html), openb_html(variant, {name: runs for name, runs in found.items() if runs}))
+        printing.hint(f"the report is in {html}")
     if not is_complete:
-        printing.hint(f"interrupted: {len(runs)} of {len(numbers)} runs had finished")
+        finished = sum(map(len, found.values()))
+        printing.hint(f"interrupted: {finished} of {len(numbers) * len(names)} runs had finished")
     return 0 if is_complete else INTERRUPTED
+
+
+def _json(variant: str, found: "dict[str, list[OpenbFigures]]", is_comparison: bool) -> str:
+    """One object; with several policies, one for each in `policies`. The curves are for the report only."""
+    shown: list[dict[str, Any]] = [
+        {"variant": variant, "policy": name, "runs": [_without_curve(run) for run in runs]}
+        for name, runs in found.items()
+    ]
+    return msgspec.json.encode({"variant": variant, "policies": shown} if is_comparison else shown[0]).decode()
+
+
+def _without_curve(run: "OpenbFigures") -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.to_builtins(run)
+    found.pop("curve")
+    return found
 
 
 def _print(variant: str, policy: str, runs: "list[OpenbFigures]") -> None:

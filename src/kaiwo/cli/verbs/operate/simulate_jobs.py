@@ -11,15 +11,18 @@ from kaiwo.cli.output import printing
 from kaiwo.cli.output.table_layout import lay_out, text_columns
 from kaiwo.cli.verb_base import LocalVerb
 from kaiwo.cli.verbs.operate.simulation_options import INTERRUPTED, ProgressBar, names_in, seed_numbers
+from kaiwo.model.amounts import count
 from kaiwo.model.errors import ConfigError
 
 if TYPE_CHECKING:
+    from kaiwo.model.events import Event
     from kaiwo.model.node import Node
+    from kaiwo.model.policy import Policy
     from kaiwo.simulate.engine.job import SimulatedJob
     from kaiwo.simulate.job_run import JobRun, JobRunFigures
 
 HOUR_S, DAY_S = 3600, 86_400
-MURI_NODES, PHILLY_NODES = 8, 60  # of 8 GPUs each
+MURI_NODES, PHILLY_NODES, DEFAULT_NODES = 8, 60, 8  # of 8 GPUs each
 PHILLY_FILE = "philly_jobs.csv"
 RESTART_S = 120  # a real cost: save, stop, start elsewhere and load again
 TITLES = (
@@ -132,7 +135,9 @@ def philly(data: str, nodes: int, first: int | None, **options: Any) -> int:
 
 
 @click.command(cls=LocalVerb)
-@click.option("--workload", metavar="FILE", default="", help="CSV of jobs: Kaiwo's plain shape, or a published one.")
+@click.option(
+    "--workload", metavar="FILE", default="", help="CSV of jobs, plain or published; or a folder with a journal."
+)
 @click.option("--generate", metavar="MIX", default="", help="Generate jobs instead: philly or openb.")
 @click.option("--count", type=click.IntRange(1, MOST_JOBS), default=10_000, show_default=True, help="Jobs to generate.")
 @click.option("--days", type=click.IntRange(1, MOST_DAYS), default=7, show_default=True, help="Days to generate.")
@@ -142,42 +147,45 @@ def philly(data: str, nodes: int, first: int | None, **options: Any) -> int:
 @click.option(
     "--cluster-file", "cluster", metavar="FILE", default="", help="Cluster file (YAML), or a node list of openb (CSV)."
 )
-@click.option("--nodes", type=click.IntRange(1, MOST_NODES), default=8, show_default=True, help="8 GPUs each.")
+@click.option("--nodes", type=click.IntRange(1, MOST_NODES), help="8 GPUs each (default: 8, or those of the journal).")
 @click.option("--failures", type=click.FloatRange(0, 10_000), default=0.0, help="Failures per node and year.")
 @click.option("--repair", type=click.IntRange(1), default=4 * HOUR_S, show_default=True, help="Seconds of a repair.")
 @click.option("--partition", metavar="LIST", default="", help="Cut GPUs at run time: NODE=CPX+NPS4@SECONDS.")
 @click.option("--restart-cost", type=click.IntRange(0), default=RESTART_S, show_default=True, help="Seconds.")
 @click.option("--journal", metavar="DIR", default="", help="Keep a journal of all decisions, for one run.")
 @comparison_options("fifo")
-def run(workload: str, generate: str, cluster: str, nodes: int, **options: Any) -> int:
+def run(workload: str, generate: str, cluster: str, nodes: int | None, **options: Any) -> int:
     """Run your own jobs, or generated ones, on your own cluster.
 
     A workload file has one job a line. Kaiwo's plain shape needs the columns submitted_s, runs_s and gpus, and may have
     name, pods, cpu_milli, memory_mib, gpu_models, queue, user, group and priority. Files of openb, Philly, Muri,
-    Shockwave and Helios are read as they are. With --generate, seeds give other jobs; with --workload, seeds other than
-    0 shuffle the jobs that arrive at the same instant.
+    Shockwave and Helios are read as they are. A folder is the home folder of a Kaiwo: the jobs of its journal run
+    again, on the nodes and queues that it had. With --generate, seeds give other jobs; with --workload, seeds other
+    than 0 shuffle the jobs that arrive at the same instant.
+
+    A policy is one of ours, such as default, fifo or learned, or a policy file: NAME.yaml.
 
     \b
     Examples:
       kaiwo simulate run --workload jobs.csv --nodes 16
       kaiwo simulate run --workload jobs.csv --cluster-file cluster.yaml --compare fifo,learned --html report.html
+      kaiwo simulate run --workload ~/.kaiwo --compare default,mine.yaml
       kaiwo simulate run --generate philly --count 100000 --days 30 --nodes 1000 --failures 2
     """
-    from kaiwo.simulate.job_run import JobRun, check_job_run
-    from kaiwo.simulate.workloads.read_jobs import read_jobs
+    from kaiwo.simulate.job_run import SHIPPED, JobRun, check_job_run
 
     if bool(workload) == bool(generate):
         raise ConfigError("give either --workload FILE or --generate MIX")
-    machines = _read_cluster(cluster, nodes)
     policies, seeds = _policies(options), seed_numbers(options["seeds"])
     if options["journal"] and len(policies) * len(seeds) > 1:
         raise ConfigError("--journal keeps the decisions of one run; give one policy and one seed with it")
-    given = tuple(read_jobs(Path(workload))[1]) if workload else ()
+    given, machines, recorded = _given(workload, cluster, nodes)
     runs = []
     for policy in policies:
+        rules = _policy_file(policy)
         for seed in seeds:
-            found = given or _generated(generate, seed, machines, options)
-            check_job_run(policy, found, machines, workload or f"the mix {generate}")
+            found = given if workload else _generated(generate, seed, machines, options)
+            check_job_run(SHIPPED if rules else policy, found, machines, workload or f"the mix {generate}")
             events = _node_events(machines, found, seed, options)
             runs.append(
                 JobRun(
@@ -189,6 +197,8 @@ def run(workload: str, generate: str, cluster: str, nodes: int, **options: Any) 
                     options["restart_cost"],
                     events,
                     journal=options["journal"],
+                    recorded=recorded,
+                    rules=rules,
                 )
             )
     return run_and_print("run", runs, options)
@@ -231,11 +241,10 @@ def journal(folder: str, is_json: bool) -> int:
 
 
 def run_and_print(protocol: str, runs: "list[JobRun]", options: dict[str, Any]) -> int:
-    from kaiwo.simulate.html_report import write_report
+    from kaiwo.simulate.html_report import check_place, write_report
     from kaiwo.simulate.parallel_runs import run_tasks
 
-    if options["html"] and not Path(options["html"]).parent.is_dir():
-        raise ConfigError(f"the report {options['html']} cannot be written: its folder does not exist")
+    check_place(options["html"])
     bar = ProgressBar(len(runs))
     try:
         done, is_complete = run_tasks(runs, bar.show, options["jobs"] or 0)
@@ -296,13 +305,47 @@ def _traces_in(folder: Path) -> list[str]:
     return names
 
 
-def _read_cluster(cluster: str, nodes: int) -> "tuple[Node, ...]":
+def _given(
+    workload: str, cluster: str, nodes: int | None
+) -> "tuple[tuple[SimulatedJob, ...], tuple[Node, ...], tuple[Event, ...]]":
+    """The jobs of a file or a journal, the cluster, and what else the journal knows about it."""
+    from kaiwo.simulate.workloads.journal_jobs import is_journal, journal_jobs
+    from kaiwo.simulate.workloads.read_jobs import read_jobs
+
+    path = Path(workload)
+    if not workload or not path.is_dir():
+        return tuple(read_jobs(path)[1]) if workload else (), _read_cluster(cluster, nodes), ()
+    if not is_journal(path):
+        raise ConfigError(f"the folder {workload} has no journal; name the home folder of a Kaiwo, or a CSV file")
+    found = journal_jobs(path)
+    if found.unknown:
+        printing.hint(f"{count(found.unknown, 'workload')} of the journal never ran, and are left out")
+    if found.cut_short:
+        printing.hint(
+            f"{count(found.cut_short, 'job')} had not ended in the journal: they run as long as it saw them run"
+        )
+    return found.jobs, _read_cluster(cluster, nodes) if cluster or nodes else found.nodes, found.setting
+
+
+def _policy_file(policy: str) -> "Policy | None":
+    """The policy of a file; None: the name is that of one of ours."""
+    from kaiwo.manifests.policy_file import read_policy
+
+    if not policy.endswith((".yaml", ".yml")):
+        return None
+    try:
+        return read_policy(Path(policy).read_bytes(), policy)
+    except OSError as error:
+        raise ConfigError(f"the policy {policy} cannot be read: {error.strerror}") from None
+
+
+def _read_cluster(cluster: str, nodes: int | None) -> "tuple[Node, ...]":
     from kaiwo.clusters.local.cluster_file import read_cluster_file
     from kaiwo.simulate.job_run import equal_nodes
     from kaiwo.simulate.openb_trace import read_nodes
 
     if not cluster:
-        return equal_nodes(nodes)
+        return equal_nodes(nodes or DEFAULT_NODES)
     path = Path(cluster)
     if not path.is_file():
         raise ConfigError(f"there is no cluster file {cluster}")
