@@ -6,6 +6,7 @@
     │   └── ForbiddenError  it is not theirs to change
     ├── NotFoundError   the named object does not exist
     ├── ClusterError    the world outside misbehaves: a store, a process, an API server
+    │   └── DamagedFileError  a file is not as it was written; trying again does not help
     └── PluginError     a plugin cannot be loaded, or returned nonsense
 
 A workload that cannot start is not an exception: see Obstacle. Messages name the object, the fact and the way out.
@@ -42,6 +43,10 @@ class NotFoundError(KaiwoError):
 
 class ClusterError(KaiwoError):
     """A store, a process or an API server did not do what it must."""
+
+
+class DamagedFileError(ClusterError):
+    """A file is not as it was written."""
 
 
 class PluginError(KaiwoError):

@@ -8,21 +8,23 @@ Every step of the plan is carried out on the cluster state, and what is then fre
 import time
 from collections.abc import Callable
 from itertools import accumulate
+from random import Random
 
 import msgspec
 from msgspec.structs import replace
 
+from kaiwo.decide.defragment.assume_step import assume_step
 from kaiwo.decide.defragment.plan_moves import plan_room_for_waiting
-from kaiwo.model.defragmentation import KeptPlace, Move, MovePlan
+from kaiwo.model.defragmentation import MovePlan
 from kaiwo.model.errors import ClusterError
-from kaiwo.model.events import Event, PodChanged, PodGone, WorkloadChanged
-from kaiwo.model.plan import Start
-from kaiwo.model.workload import Phase, Pod, role_of
+from kaiwo.model.events import PodChanged, PodGone, WorkloadChanged, WorkloadGone
+from kaiwo.model.policy import Policy
+from kaiwo.model.workload import Phase
+from kaiwo.plugins.registry import Registry
 from kaiwo.simulate.openb_run import OpenbProgress, arrivals_in_order, nodes_by_rank, percent
 from kaiwo.simulate.openb_trace import OpenbTrace
 from kaiwo.simulate.placement_policies import placement_policy
 from kaiwo.simulate.virtual_clock import Arrival, VirtualClock
-from kaiwo.snapshot.assumed_events import assumed_pod
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.node_table import CPU, MEMORY, MILLI, PODS
 
@@ -91,9 +93,7 @@ def carry_out(state: ClusterState, plan: MovePlan, gpu_milli: int, running: int,
     curve = [CurvePoint(0.0, round(percent(_allocated_milli(state), gpu_milli), 3))]
     moves = shown = 0
     for number, step in enumerate(plan.steps, 1):
-        gone: list[Event] = [PodGone(move.workload, move.pod) for move in step.moves]
-        places: list[Move | KeptPlace] = [*step.moves, *step.starts]
-        state.patch([*gone, *(PodChanged(_pod_at(state, place, now_s)) for place in places)])
+        assume_step(state, step, now_s)
         state.refresh_tables()
         if (state.nodes.free[:, [CPU, MEMORY, PODS]] < 0).any() or (state.nodes.gpus[:, MILLI] < 0).any():
             raise ClusterError(f"step {step.name} of the plan uses more than a node has")
@@ -124,10 +124,21 @@ def _fill(trace: OpenbTrace, seed: int, report: Callable[[OpenbProgress], None])
     return clock, left
 
 
-def _pod_at(state: ClusterState, place: Move | KeptPlace, now_s: int) -> Pod:
-    request = role_of(state.workloads[place.workload], place.pod).request
-    start = Start(place.workload, place.pod, place.node, place.devices)
-    return replace(assumed_pod(start, request, now_s), phase=Phase.RUNNING)
+def run_down(trace: OpenbTrace, seed: int, policy: Policy, plugins: Registry, ended_part: float) -> ClusterState:
+    """A cluster that a policy filled until pods asked for all GPUs, after a part of them has ended at random."""
+    arrivals = trace.arrivals(seed)
+    clock = VirtualClock(nodes_by_rank(trace, arrivals), policy, plugins, drops=True)
+    asked = accumulate(trace.requests[row].gpus * trace.requests[row].gpu_milli for row in arrivals.order)
+    count = sum(milli <= trace.gpu_milli for milli in asked)
+    for _ in clock.run(arrivals_in_order(trace, arrivals)[:count]):
+        pass
+    state, draw = clock.runner.state, Random(seed)
+    running = sorted((pod.workload, pod.name) for pods in state.pods.values() for pod in pods.values())
+    for workload, pod in draw.sample(running, int(len(running) * ended_part)):
+        state.patch([WorkloadGone(workload), PodGone(workload, pod)])
+    left = [pod for pods in state.pods.values() for pod in pods.values()]
+    state.patch([PodChanged(replace(pod, phase=Phase.RUNNING)) for pod in left])
+    return state
 
 
 def _allocated_milli(state: ClusterState) -> int:

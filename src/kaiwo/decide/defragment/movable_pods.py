@@ -12,9 +12,8 @@ import numpy as np
 from msgspec.structs import replace
 
 from kaiwo.decide.cycle_state import CycleInput, CycleState
+from kaiwo.decide.defragment.movable_work import MovableWork
 from kaiwo.decide.defragment.packing_table import PackingTable, PodKind, TablePlace, TablePod
-from kaiwo.decide.make_room.victim_filters import victim_filters
-from kaiwo.decide.make_room.victim_units import VictimUnits
 from kaiwo.decide.placement.queue_limits import charge_of, within_limits
 from kaiwo.model.gpus.gpu import WHOLE_MILLI
 from kaiwo.model.network.level_groups import levels_of
@@ -69,18 +68,19 @@ class MovablePods:
         return self._view.queues.row.get(found.workload.queue), found.request
 
     def _running(self) -> Iterator[CandidatePod]:
-        cycle = self._cycle
-        filters = victim_filters(self._view, cycle.plugins, cycle.policy)
-        units = VictimUnits(cycle.state, cycle.now_s, cycle.policy, (), filters)
-        for queue in units.queues():
-            for unit in units.units(queue):
-                workload, pod = unit.workload, unit.pods[0]
-                if not _is_single(workload) or not self._is_plain(workload) or workload.name in cycle.state.nominations:
-                    continue
-                request = cycle.state.request_of(workload, workload.roles[0])
+        state, movable = self._cycle.state, MovableWork(self._cycle, self._view)
+        movable.check_all()
+        for name in state.pods:
+            workload = state.workloads.get(name)
+            if workload is None or not _is_single(workload) or not self._is_plain(workload):
+                continue
+            if movable.reason(workload) is not None:
+                continue
+            for pod in movable.running(name):
+                request = state.request_of(workload, workload.roles[0])
                 is_known = pod.node in self._view.nodes.row and len(pod.devices) == request.gpus
                 if is_known and all(share.milli == request.gpu_milli for share in pod.devices):
-                    yield CandidatePod(workload, pod.name, request, pod, unit.lost_gpu_s)
+                    yield CandidatePod(workload, pod.name, request, pod, movable.lost_gpu_s(workload, pod))
 
     def _waiting(self) -> Iterator[CandidatePod]:
         state = self._cycle.state

@@ -4,9 +4,11 @@ In:    one snapshot and a number of moves.   Out: a MovePlan; equal snapshots gi
 Never: changes the snapshot, or moves work that preemption could not stop.
 """
 
+import numpy as np
 from msgspec.structs import replace
 
 from kaiwo.decide.cycle_state import CycleInput, CycleState
+from kaiwo.decide.defragment.balance_load import balance_load
 from kaiwo.decide.defragment.fill_with_waiting import FillLimits, FillWithWaiting
 from kaiwo.decide.defragment.movable_pods import CandidatePod, MovablePods
 from kaiwo.decide.defragment.packing_table import TablePlace
@@ -16,6 +18,7 @@ from kaiwo.model.gpus.gpu import WHOLE_MILLI, Share
 from kaiwo.model.policy import Policy
 from kaiwo.model.workload import Phase
 from kaiwo.plugins.registry import Registry
+from kaiwo.snapshot.array_types import IntArray
 from kaiwo.snapshot.node_table import MILLI, SIZE, USABLE
 from kaiwo.snapshot.snapshot import Snapshot
 from kaiwo.snapshot.view import View
@@ -43,6 +46,21 @@ def plan_room_for_waiting(snapshot: Snapshot, policy: Policy, plugins: Registry,
                      is_cut_short=fill.is_cut_short))  # fmt: skip
 
 
+def plan_balance(snapshot: Snapshot, policy: Policy, plugins: Registry, most_moves: int) -> MovePlan:
+    """Even out the load of the nodes: each move is a step of its own."""
+    pods, view = movable_pods(snapshot, policy, plugins, with_waiting=False)
+    usable = view.gpus[:, USABLE] > 0
+    total: IntArray = usable.sum(axis=1) * WHOLE_MILLI
+    free = np.where(usable, view.gpus[:, MILLI], 0).sum(axis=1)
+    found = balance_load(pods.table, total, free, most_moves)
+    steps = []
+    for number, (at, place) in enumerate(found.moves, 1):
+        running = pods.pods[at].running
+        assert running is not None
+        steps.append(MoveStep(f"{number}", (move_of(view, pods.pods[at], running.node, place),)))
+    return MovePlan(tuple(steps), load_gap_ppm=found.gap_ppm)
+
+
 def movable_pods(
     snapshot: Snapshot, policy: Policy, plugins: Registry, with_waiting: bool = True
 ) -> tuple[MovablePods, View]:
@@ -53,7 +71,9 @@ def movable_pods(
 
 def move_of(view: View, pod: CandidatePod, source: str, place: TablePlace) -> Move:
     shares = shares_on(view, pod, place)
-    return Move(pod.workload.name, pod.name, source, view.nodes.names[place.row], shares, pod.lost_gpu_s)
+    move = Move(pod.workload.name, pod.name, source, view.nodes.names[place.row], shares, pod.lost_gpu_s)
+    made_by, want = pod.workload.made_by, pod.request
+    return move if not made_by else replace(move, made_by=made_by, cpu_milli=want.cpu_milli, memory_mib=want.memory_mib)
 
 
 def shares_on(view: View, pod: CandidatePod, place: TablePlace) -> tuple[Share, ...]:

@@ -40,8 +40,11 @@ def place_again(placer: Placer, state: ClusterState, displaced: DisplacedPods) -
             found = _place_anywhere(placer, payer, displaced)
         else:
             found = _place_by_level(placer, payer, levels, state, displaced)
-        if found is not None:
-            attempt.keep()
+        if found is None:
+            return None
+        rows = placer.working.nodes.row
+        placer.working.move(displaced.workload.name, [rows[each.node] for each in found.places.values()], +1)
+        attempt.keep()
         return found
 
 

@@ -22,11 +22,16 @@ TITLES = ("SEED", "PODS", "BEFORE", "AFTER", "MOVES", "MOVED %", "STARTED", "PLA
 @click.option("--variant", metavar="NAME", default="default", show_default=True, help="Which pod list to run.")
 @click.option("--seeds", metavar="LIST", default="42-46", show_default=True, help="Arrival orders: 42-46 or 42,45.")
 @click.option(
-    "--max-moved", type=click.FloatRange(0, 100), default=8.0, show_default=True, help="Most moves, in % of the pods."
+    "--max-moved",
+    type=click.FloatRange(0, 100),
+    default=8.0,
+    show_default=True,
+    help="Make at most this many moves, in % of the pods.",
 )
 @click.option("--jobs", type=click.IntRange(1), metavar="N", help="Runs at the same time (default: one per core).")
+@click.option("--html", metavar="FILE", default="", help="Also write a report with plots, as one HTML file.")
 @click.option("--json", "is_json", is_flag=True, help="Print one JSON object.")
-def defrag(data: str, variant: str, seeds: str, max_moved: float, jobs: int | None, is_json: bool) -> int:
+def defrag(data: str, variant: str, seeds: str, max_moved: float, jobs: int | None, html: str, is_json: bool) -> int:
     """Fill the openb cluster with best-fit, then move pods so that those that were dropped fit.
 
     Pods arrive in a published order until they have asked for all GPUs. Dropped pods are tried once more. Then Kaiwo
@@ -40,10 +45,13 @@ def defrag(data: str, variant: str, seeds: str, max_moved: float, jobs: int | No
 
     Ctrl-C prints the runs that have finished.
     """
+    from kaiwo.simulate.html_report import check_place, write_page
     from kaiwo.simulate.parallel_seeds import run_defrag_seeds
+    from kaiwo.simulate.trace_reports import defrag_html
 
     folder, numbers = Path(data), seed_numbers(seeds)
     check_variant(folder, variant)
+    check_place(html)
     bar = ProgressBar(len(numbers))
     try:
         runs, is_complete = run_defrag_seeds(folder, variant, max_moved, numbers, bar.show, jobs or 0)
@@ -53,6 +61,9 @@ def defrag(data: str, variant: str, seeds: str, max_moved: float, jobs: int | No
         click.echo(msgspec.json.encode({"variant": variant, "max_moved_percent": max_moved, "runs": runs}).decode())
     else:
         _print(variant, runs)
+    if html and runs:
+        write_page(Path(html), defrag_html(variant, runs))
+        printing.hint(f"the report is in {html}")
     if not is_complete:
         printing.hint(f"interrupted: {len(runs)} of {len(numbers)} runs had finished")
     return 0 if is_complete else INTERRUPTED

@@ -1,0 +1,1 @@
+"""Plan defragmentation in a worker process, and start and abort runs."""
