@@ -1,18 +1,23 @@
 """The plugin guide, followed literally: every command of it is typed, in its order, in an empty folder."""
 
+import inspect
 import re
 import subprocess
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
-from kaiwo.plugins.builtin import SWITCHED
+import kaiwo.plugins
+import kaiwo.plugins.testing
+from kaiwo.plugins.builtin import SWITCHED, builtin_registry
 from kaiwo.plugins.registry import ALL_POINTS, check_plugin
+from kaiwo.runtime.edge_points.notifications import NOTICE_CODES
 from kaiwo.runtime.plugin_worker.internal_imports import internal_imports
 from kaiwo.runtime.plugin_worker.messages import NODE_COLUMNS
-from kaiwo.runtime.plugin_worker.plugin_manifest import PluginManifest
+from kaiwo.runtime.plugin_worker.plugin_manifest import PluginManifest, read_manifest
 from kaiwo.runtime.plugin_worker.plugin_object import make_own
 from kaiwo.runtime.plugin_worker.plugin_settings import PluginSetting, read_plugin_settings
 from kaiwo.runtime.plugin_worker.try_plugin import QUESTIONS, sample_view
@@ -113,3 +118,39 @@ def test_the_tables_of_the_guide_have_every_field() -> None:
     assert sorted(manifest) == sorted(PluginManifest.__struct_fields__)
     settings = [word for row in table(GUIDE, "setting") for word in code_words(row[0])]
     assert sorted(settings) == sorted(PluginSetting.__struct_encode_fields__)
+
+
+def test_the_guide_has_every_field_of_every_value_and_who_uses_each_point() -> None:
+    for row in table(GUIDE, "value"):
+        (name,), fields = code_words(row[0]), code_words(row[1])
+        value = getattr(kaiwo.plugins, name)
+        assert fields == list(getattr(value, "__struct_fields__", None) or value.__dataclass_fields__), name
+    own = {plugin.name: plugin for plugin in builtin_registry().plugins} | {each.name: each for each in SWITCHED}
+    rows = table(GUIDE, "used point")
+    assert {code_words(row[0])[0] for row in rows} == set(ALL_POINTS)
+    for row in rows:
+        (point,), (name,), (test,) = (code_words(cell) for cell in row[:3])
+        text = (ROOT / test).read_text()
+        assert point == "topology_source" or callable(getattr(own[name], point)), name
+        assert point.replace("_", "") in text.replace("_", "").lower(), f"{test} says nothing of {point}"
+
+
+def test_the_guide_says_what_tests_are_made_of() -> None:
+    for row in table(GUIDE, "test value"):
+        (name,) = code_words(row[0])
+        value = getattr(kaiwo.plugins, name, None) or getattr(kaiwo.plugins.testing, name)
+        needed, more = code_words(row[1]), code_words(row[2])
+        assert needed == [each.name for each in msgspec.structs.fields(value) if each.required], name
+        assert [*needed, *more] == list(value.__struct_fields__)[: len(needed) + len(more)], name
+    shown = next(block.text for block in blocks(GUIDE) if block.text.startswith("view_of("))
+    given = [each.split("=")[0] for each in re.findall(r"(\w+(?:=|(?=,)))", shown.split("(", 1)[1])]
+    assert given == list(inspect.signature(kaiwo.plugins.testing.view_of).parameters)
+    (block,) = blocks(GUIDE, "testing")
+    exec(block.text, {})
+
+
+def test_the_guide_has_every_notice_and_a_manifest_that_can_be_read() -> None:
+    codes = [word for row in table(GUIDE, "notice") for word in code_words(row[0])]
+    assert codes == [*NOTICE_CODES.values(), "plugin-set-aside", "cycle-failed", "alert-firing", "alert-resolved"]
+    (block,) = blocks(GUIDE, "toml")
+    assert read_manifest(block.text.encode(), "the guide").name == "prefer-quiet-nodes"

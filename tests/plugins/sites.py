@@ -28,7 +28,7 @@ import numpy as np
 class Config(msgspec.Struct, forbid_unknown_fields=True):
     best: str = "node-1"
 class Favourite:
-    name, version, weight = "{name}", "1", 100
+    name, version, weight = "{name}", "1.0", 100
     Config = Config
     def __init__(self, config=Config()):
         self.config = config

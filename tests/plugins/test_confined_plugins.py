@@ -1,6 +1,5 @@
 """A confined plugin answers as it would inside the scheduler, in batches, and its plans can be decided again."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,40 +16,19 @@ from kaiwo.model.queue import Queue
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload
 from kaiwo.plugins.builtin import builtin_registry
+from kaiwo.plugins.guarded_calls import PluginFaultError
 from kaiwo.plugins.registry import Registry
 from kaiwo.plugins.testing import all_nodes, view_of
 from kaiwo.runtime.loop.cycle_runner import CycleRunner
 from kaiwo.runtime.loop.replay import replay
 from kaiwo.runtime.plugin_worker import confined_plugin
-from kaiwo.runtime.plugin_worker.confined_plugin import ConfinedPlugin, _version
-from kaiwo.runtime.plugin_worker.messages import Load
-from kaiwo.runtime.plugin_worker.worker_process import WorkerProcess
-from kaiwo.snapshot.working_copy import WorkingCopy
+from kaiwo.runtime.plugin_worker.confined_plugin import _version
+from kaiwo.snapshot.view import View
+from kaiwo.snapshot.working_copy import WorkingCopy, start_view
 from tests.api.world import node
+from tests.plugins.conftest import Started
 from tests.plugins.strangers import well_behaved
 from tests.worlds import World
-
-FOLDER = str(Path(well_behaved.__file__).parent)
-
-
-class Started:
-    """Workers of one test."""
-
-    def __init__(self) -> None:
-        self.plugins: list[ConfinedPlugin] = []
-
-    def __call__(self, name: str) -> ConfinedPlugin:
-        worker = WorkerProcess(Load(name, FOLDER, f"well_behaved:{name}"), deadline_ms=10_000)
-        self.plugins.append(ConfinedPlugin(getattr(well_behaved, name).name, "1", worker))
-        return self.plugins[-1]
-
-
-@pytest.fixture
-def confined() -> Iterator[Started]:
-    started = Started()
-    yield started
-    for plugin in started.plugins:
-        plugin.worker.close()
 
 
 def registry(plugin: Any) -> Registry:
@@ -104,6 +82,55 @@ def test_a_score_is_asked_once_for_all_nodes_and_again_after_a_fixed_count(
     assert plugin.worker.costs.calls == 4
 
 
+def six_requests_a_cycle(plugins: Registry) -> list[bytes]:
+    world, plans = World(nodes=4, plugins=plugins), []
+    for number in range(3):
+        for at in range(6):
+            world.submit(f"w{number}-{at}", cpu_milli=1_000 + at, gpus_each=at % 3)
+        plan = decide(world.snapshot(), DEFAULT_POLICY, plugins)
+        assert plan.notes == ()
+        plans.append(encode_plan(replace(plan, rules="")))
+        world.after(plan)
+    return plans
+
+
+def test_the_requests_of_the_last_cycle_are_asked_about_together(
+    confined: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only at the start of a cycle, which nothing changes: so the plans are the same."""
+    together = confined("MostFreeCpu")
+    plans = six_requests_a_cycle(registry(together))
+    monkeypatch.setattr(confined_plugin, "ASK_ALONG", 0)
+    alone = confined("MostFreeCpu")
+    assert six_requests_a_cycle(registry(alone)) == plans
+    assert alone.worker.costs.calls - together.worker.costs.calls == 2 * 5  # in the second and the third cycle
+
+
+@pytest.mark.parametrize("name", ["ShortForOne", "RaisesForOne"])
+def test_a_wrong_answer_about_one_of_them_is_blamed_as_ever(confined: Started, name: str) -> None:
+    plugin = confined(name)
+    views = [start_view(World(nodes=4).snapshot()) for _ in range(2)]
+    rows, good, bad = views[0].all_rows, Request(1_000), Request(777)
+    assert plugin._score(views[0], good, rows).tolist() == [0, 0, 0, 0]
+    plugin._start_of(views[0]).asked.append(("score", bad))
+    if name == "ShortForOne":
+        assert plugin._score(views[1], good, rows).tolist() == [0, 0, 0, 0]
+        assert plugin._score(views[1], bad, rows).tolist() == [0]
+    else:
+        with pytest.raises(PluginFaultError, match="raised ValueError: not 777"):
+            plugin._score(views[1], good, rows)
+
+
+def test_amounts_at_the_start_are_copied_again_after_others_took_their_place(confined: Started) -> None:
+    plugin, world = confined("MostFreeCpu"), World(nodes=2)
+    start, rows = start_view(world.snapshot()), np.arange(2)
+    assert plugin._score(start, Request(1_000), rows).tolist() == [1000, 1000]
+    other = View(vars(start) | {"free": start.free // 2, "is_start": False})  # as a cycle's own, after placements
+    assert plugin._score(other, Request(1_000), rows).tolist() == [500, 500]
+    assert plugin._score(start, Request(2_000), rows).tolist() == [1000, 1000]
+    assert plugin._score(start, Request(3_000), rows).tolist() == [1000, 1000]
+
+
 def test_a_view_with_amounts_of_its_own_is_asked_about_as_it_is(confined: Started) -> None:
     plugin, view = confined("MostFreeCpu"), view_of([node("a"), node("b")])
     rows = np.array([1])
@@ -122,7 +149,7 @@ def test_only_new_nodes_are_told_and_removed_ones_are_forgotten(confined: Starte
         define(new)
 
     plugin.worker.define = listen  # type: ignore[method-assign]
-    for change in (lambda: None, lambda: world.node("node-1", cordoned=True), lambda: world.node("new")):
+    for change in (lambda: None, lambda: world.node("node-1", labels={"a": "b"}), lambda: world.node("new")):
         change()
         world.submit(f"w{len(told)}", cpu_milli=1_000)
         decide(world.snapshot(), DEFAULT_POLICY, registry(plugin))
@@ -175,6 +202,11 @@ def test_every_journaled_plan_is_decided_again_with_a_new_worker(
     assert replay(str(tmp_path), cycles[-1], more).is_same
     missing = replay(str(tmp_path), cycles[-1])
     assert missing.differences == ("plugin most-free-cpu 1 took part and is missing now",)
+
+
+def test_the_kernel_ends_a_worker_first_when_memory_runs_short(confined: Started) -> None:
+    plugin = confined("MostFreeCpu")
+    assert Path(f"/proc/{plugin.worker.pid}/oom_score_adj").read_text() == "1000\n"
 
 
 def test_a_worker_has_an_empty_environment_and_no_open_files_but_its_pipes(confined: Started) -> None:

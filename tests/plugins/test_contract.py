@@ -1,5 +1,7 @@
 """The public contract is small and pinned, and every pure point of it is used by a built-in plugin."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from msgspec.structs import replace
@@ -11,10 +13,12 @@ from kaiwo.model.errors import PluginError
 from kaiwo.model.network.topology_source import SourceKind, TopologySource
 from kaiwo.model.policy import DEFAULT_POLICY, Policy
 from kaiwo.model.workload import Pod
-from kaiwo.plugins import BoolArray, IntArray, Node, Request, VictimTable, View
+from kaiwo.plugins import BoolArray, Gpu, IntArray, Node, Request, VictimTable, View
+from kaiwo.plugins import registry as registry_module
 from kaiwo.plugins.builtin import SWITCHED, builtin_registry
 from kaiwo.plugins.registry import EDGE_POINTS, POINTS, Registry, check_plugin
-from kaiwo.plugins.testing import all_nodes, all_queues, view_of
+from kaiwo.plugins.testing import Share, all_nodes, all_queues, view_of
+from kaiwo.runtime.plugin_worker import messages
 from kaiwo.runtime.topology.read_source import own_source
 from tests.worlds import World
 
@@ -62,6 +66,12 @@ def test_the_public_names_are_these() -> None:
     assert sorted(kaiwo.plugins.__all__) == sorted(PUBLIC)
     assert all(hasattr(kaiwo.plugins, name) for name in PUBLIC)
     assert sorted(kaiwo.plugins.testing.__all__) == ["Pod", "Role", "Share", "all_nodes", "all_queues", "view_of"]
+
+
+def test_the_optional_methods_are_these() -> None:
+    """A confined plugin's `is_silent` is not asked: see `test_answers_end_with_cycles`."""
+    assert sorted(registry_module._OPTIONAL) == ["applies", "gpu_applies", "is_silent", "queue_order_of", "unreserve"]
+    assert sorted(messages.OPTIONAL) == ["applies", "gpu_applies", "unreserve"]
 
 
 def test_every_pure_point_is_used_by_a_built_in_plugin() -> None:
@@ -133,6 +143,43 @@ def test_a_device_score_comes_before_the_allocation_strategy() -> None:
 def test_a_device_score_is_asked_only_where_it_applies() -> None:
     assert devices(Nowhere()) == devices()
     assert devices(Nowhere(), gpus=2) == ["gpu-7", "gpu-6"]
+
+
+class LastNode:
+    """Prefer the node with the last name, unless it has nothing to say."""
+
+    name, version, weight = "last-node", "1", 1_000
+
+    def __init__(self, is_silent: bool) -> None:
+        self._is_silent, self.asked, self.scored = is_silent, 0, 0
+
+    def is_silent(self, view: View, want: Request) -> bool:
+        self.asked += 1
+        return self._is_silent
+
+    def score(self, view: View, want: Request, nodes: IntArray) -> IntArray:
+        self.scored += 1
+        return np.asarray(nodes, np.int64)
+
+
+@pytest.mark.parametrize("answer", ["yes", None])
+def test_who_says_nonsense_about_its_silence_is_set_aside(answer: Any) -> None:
+    plugin = LastNode(answer)
+    world = World(nodes=3, plugins=registry(plugin)).submit("one", gpus_each=1)
+    plan = decide(world.snapshot(), plugins=world.plugins)
+    assert [note.subject for note in plan.notes] == ["last-node"]
+    assert [start.node for start in plan.starts] == ["node-0"]
+
+
+@pytest.mark.parametrize("is_silent", [True, False])
+def test_a_score_is_asked_once_in_a_cycle_whether_it_is_silent(is_silent: bool) -> None:
+    plugin = LastNode(is_silent)
+    world = World(nodes=3, plugins=registry(plugin))
+    for number in range(24):
+        world.submit(f"w{number}", gpus_each=1, priority=number % 2)
+    plan = decide(world.snapshot(), plugins=world.plugins)
+    assert {start.node for start in plan.starts[:1]} == {"node-0" if is_silent else "node-2"}
+    assert (plugin.asked, bool(plugin.scored)) == (1, not is_silent)
 
 
 def test_a_device_score_outside_its_range_is_set_aside() -> None:
@@ -215,3 +262,19 @@ def test_needed_pods_never_stop_before_a_spared_surplus() -> None:
     assert evicted(world) == []
     world.plugins.remove("keeps-surplus")
     assert set(evicted(world)) == {"default/elastic"}
+
+
+GPUS = (Gpu("gpu-0", "MI300X", 196_608), Gpu("gpu-1", "MI300X", 196_608))
+
+
+@pytest.mark.parametrize(
+    ("where", "held", "words"),
+    [
+        ("a", (0, 1), r"pod 'main-0' of 'lab/train' holds 0; write each device as a Share"),
+        ("a", (Share("gpu-2", 1_000, 196_608),), r"holds 'gpu-2'; 'a' has no GPU with this id"),
+        ("b", (), r"runs on 'b'; there is no such node"),
+    ],
+)
+def test_view_of_refuses_pods_that_hold_what_no_node_has(where: str, held: Any, words: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=words):
+        view_of([Node("a", gpus=GPUS)], pods=[Pod("lab/train", "main-0", where, devices=held)])

@@ -9,8 +9,9 @@ from msgspec.structs import replace
 
 from kaiwo.model.plan import encode_plan
 from kaiwo.plugins.builtin import builtin_registry
+from kaiwo.plugins.edge_contract import Notice
 from kaiwo.runtime.loop.replay import ReplayResult, replay_range
-from kaiwo.runtime.plugin_worker import worker_process
+from kaiwo.runtime.plugin_worker import plugin_set, worker_process
 from kaiwo.runtime.plugin_worker.plugin_settings import DEADLINE_MS
 from tests.plugins.sites import Site, job, node, running
 from tests.plugins.strangers import hostile
@@ -77,3 +78,54 @@ def test_a_running_scheduler_survives_it(kind: str, site: Site) -> None:
     assert all(each.is_same and name not in dict(each.setting.plugins) for each in after)
     if kind != "eats_the_time_budget":
         assert max(each.head.took_us for each in cycles) < BUDGET_MS * 1000
+
+
+COMPUTES_ON = """
+import numpy as np
+class Favourite:
+    name, version = "{name}", "1"
+    def notification(self, notice):
+        import sys
+        frame = sys._getframe()
+        while "_tables" not in getattr(frame.f_locals.get("self"), "__dict__", {}):
+            frame = frame.f_back
+        frame.f_locals["self"]._reply("thank you")
+        while True:
+            pass
+"""
+
+
+@pytest.mark.timeout(120)
+def test_who_computes_while_nobody_asks_is_set_aside(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It answered in time, and the next question may come in a day: until then it takes a processor."""
+    monkeypatch.setattr(plugin_set, "LOOK_S", 0.3)
+    monkeypatch.setattr(worker_process, "UNASKED_MS", 50)
+    site.plugin("miner", COMPUTES_ON, kinds='["notification"]')
+    plugins = site.allow("miner").load()
+
+    async def one_notice() -> None:
+        async with running(plugins, site.home) as kaiwo:
+            kaiwo.edge.notifications.add(Notice("workload-failed", "default/a", 7))
+            await kaiwo.until(lambda: plugins.status("miner").calls == 1)
+            await kaiwo.until(lambda: plugins.status("miner").state == "set-aside")
+
+    asyncio.run(one_notice())
+    words = r"computed for \d+ ms while nobody asked it"
+    assert re.fullmatch(words, plugins.status("miner").last_fault), plugins.status("miner")
+
+
+@pytest.mark.timeout(120)
+def test_who_waits_for_questions_stays(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plugin_set, "LOOK_S", 0.05)
+    site.plugin("favourite")
+    plugins = site.allow("favourite").load()
+
+    async def some_work() -> None:
+        async with running(plugins, site.home) as kaiwo:
+            for number in range(10):
+                await kaiwo.submit(f"w{number}")
+                await kaiwo.until(lambda number=number: kaiwo.has_started(f"w{number}"))
+                await asyncio.sleep(0.1)
+
+    asyncio.run(some_work())
+    assert (plugins.status("favourite").state, plugins.status("favourite").faults) == ("active", 0)

@@ -193,6 +193,30 @@ class Score:
         return np.zeros(len(nodes), np.int64)
 
 
+class Narrow:
+    """Its scores are right, in integers that their weighted sum does not fit into."""
+
+    name, version, weight = "narrow", "1", 5_000
+
+    def __init__(self, dtype: type) -> None:
+        self.dtype = dtype
+
+    def score(self, view: View, want: Request, nodes: Rows) -> IntArray:
+        best = [100 * (view.nodes.names[row] == "node-1") for row in nodes]
+        return np.array(best).astype(self.dtype)
+
+    def gpu_score(self, view: View, want: Request, node: int, columns: IntArray) -> IntArray:
+        return (100 * (columns == 3)).astype(self.dtype)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int16, np.int32, np.int64, np.bool_])
+def test_a_score_may_come_in_narrow_integers(dtype: type) -> None:
+    plan = decide(World(nodes=3).submit("a", gpus_each=1).snapshot(), plugins=registry(Narrow(dtype)))
+    assert plan.notes == ()
+    (start,) = plan.starts
+    assert (start.node, [share.gpu for share in start.devices]) == ("node-1", ["gpu-3"])
+
+
 class Filter:
     name, version, reason, is_static = "f", "1", Reason.PLUGIN, True
 

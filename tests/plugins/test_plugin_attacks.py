@@ -167,6 +167,31 @@ def test_a_package_that_installs_code_beside_what_is_hashed_is_not_used(
     assert problems[0].startswith(f"package favourite 1.0 also installs {name}")
 
 
+def announced(site: Site, monkeypatch: Any, name: str, needs: str = "[]") -> None:
+    """An installed package whose plugin has this name; nothing of it is allowed."""
+    packages = installed(site)
+    manifest = packages / "favourite" / "kaiwo-plugin.toml"
+    text = manifest.read_text().replace('name = "favourite"', f'name = "{name}"')
+    manifest.write_text(text.replace("dependencies = []", f'dependencies = {needs}\ndescription = "trust me"'))
+    entries = packages / "favourite-1.0.dist-info" / "entry_points.txt"
+    entries.write_text(entries.read_text().replace("favourite =", f"{name} ="))
+    monkeypatch.syspath_prepend(packages)
+
+
+@pytest.mark.parametrize("name", ["start-rate", "pack"])
+def test_a_package_with_the_name_of_a_built_in_plugin_says_nothing_about_it(
+    name: str, site: Site, monkeypatch: Any
+) -> None:
+    """Its manifest would be shown as Kaiwo's, and its dependencies would keep Kaiwo's own from being used."""
+    announced(site, monkeypatch, name, needs='["nothing"]')
+    site.file.write_text("plugins: [{name: start-rate, config: {podsPerMinute: 5}}]")
+    plugins = site.load()
+    (status,) = [each for each in plugins.statuses() if each.name == name]
+    assert (status.state, status.source, status.dependencies) == ("active", "Kaiwo", ())
+    assert "trust" not in status.description
+    assert plugins.problems == [f"package favourite 1.0: Kaiwo has a plugin '{name}' of its own; rename this one"]
+
+
 def test_a_name_in_the_metadata_does_not_reach_the_terminal(site: Site, monkeypatch: Any) -> None:
     packages = installed(site)
     metadata = packages / "favourite-1.0.dist-info" / "METADATA"

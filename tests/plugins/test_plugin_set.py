@@ -1,6 +1,7 @@
 """The life of a plugin: allowed by name and hash, loaded, enabled, disabled, reloaded, set aside."""
 
 import asyncio
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -58,6 +59,8 @@ def test_a_configuration_that_is_not_right_is_refused(site: Site, config: Any, w
     status = site.allow("favourite", config=config, run=run).load().status("favourite")
     assert status.state == "refused"
     assert words in status.detail
+    assert "does not take its configuration: " in status.detail
+    assert status.detail.endswith("; its fields are: best")
 
 
 def test_a_trusted_plugin_runs_inside_the_scheduler(site: Site) -> None:
@@ -102,9 +105,39 @@ def test_a_link_in_a_package_is_refused(site: Site) -> None:
     assert "is a link" in site.load().status("favourite").detail
 
 
+def mounted(site: Site, *, in_folder: bool) -> str:
+    """What Kubernetes makes of a ConfigMap: links to a hidden folder, which is exchanged when the ConfigMap changes.
+    With `items` whose paths have a folder, the folder is a link; else each file is one."""
+    source, mount = Path(site.plugin("favourite")) / "favourite", site.home / "mount"
+    hidden = mount / "..2026_11_18"
+    target = hidden / "favourite" if in_folder else hidden
+    target.mkdir(parents=True)
+    for file in source.iterdir():
+        (target / file.name).write_bytes(file.read_bytes())
+    (mount / "..data").symlink_to(hidden.name)
+    for each in hidden.iterdir():
+        (mount / each.name).symlink_to(f"..data/{each.name}")
+    return str(mount)
+
+
+@pytest.mark.parametrize("path", ["", "/favourite"])
+def test_a_folder_in_a_mounted_config_map_is_a_plugin(site: Site, path: str) -> None:
+    mount = mounted(site, in_folder=True)
+    plugins = site.allow("favourite", path=mount + path).load()
+    assert (plugins.status("favourite").detail, place(plugins)) == ("", "node-1")
+    assert plugins.status("favourite").source.endswith("/..2026_11_18/favourite")
+
+
+def test_a_config_map_without_a_folder_is_refused_with_what_to_do(site: Site) -> None:
+    mount = mounted(site, in_folder=False)
+    detail = site.allow("favourite", path=mount).load().status("favourite").detail
+    assert detail.startswith(f"{mount}/kaiwo-plugin.toml is a link; a plugin's package must have its own files")
+    assert "give each item of a ConfigMap a `path` with the package's folder" in detail
+
+
 def test_an_installed_plugin_that_is_not_allowed_is_listed_and_not_imported(site: Site, monkeypatch: Any) -> None:
     found = plugin_in(site.plugin("favourite", "raise SystemExit"))
-    monkeypatch.setattr(plugin_set_module, "installed_plugins", lambda: ([found], []))
+    monkeypatch.setattr(plugin_set_module, "installed_plugins", lambda reserved: ([found], []))
     site.file.write_text("plugins: []")
     status = site.load().status("favourite")
     assert (status.state, len(status.sha256)) == ("not-allowed", 64)
@@ -285,15 +318,13 @@ ORDERS = CODE.replace("def score(self, view, want, nodes):", "def workload_order
 )
 
 
-def test_a_workload_order_is_used_from_the_start_and_not_switched_live(site: Site) -> None:
+def test_a_workload_order_is_used_from_the_start(site: Site) -> None:
     site.plugin("favourite", ORDERS, kinds='["workload_order"]')
     plugins = site.allow("favourite").load()
     world = World(nodes=1, gpus_per_node=1, plugins=plugins.registry).submit("long-name", gpus_each=1)
     world.submit("b", gpus_each=1, priority=-5)
     plan = decide(world.snapshot(), DEFAULT_POLICY, plugins.registry)
     assert [start.workload for start in plan.starts] == ["default/b"]
-    with pytest.raises(RefusedError, match="restart Kaiwo"):
-        asyncio.run(plugins.disable("favourite", ask))
 
 
 SINKS = CODE.replace("def score(self, view, want, nodes):", "def sink(self, sample):").replace(
@@ -345,3 +376,37 @@ def test_a_policy_that_names_a_plugin_is_served_while_it_is_set_aside(site: Site
     plugins.set_aside([("favourite", "it failed")])
     world = World(nodes=2, plugins=plugins.registry).submit("a", gpus_each=1)
     assert len(decide(world.snapshot(), policy, plugins.registry).starts) == 1
+
+
+@pytest.mark.parametrize("run", ["confined", "trusted"])
+def test_enabling_goes_by_what_the_file_allows_now(site: Site, run: str) -> None:
+    """What it allowed when Kaiwo started counts no more: a right that was taken away stays away."""
+    site.plugin("favourite")
+    plugins = site.allow("favourite", run=run).load()
+
+    async def story() -> None:
+        await plugins.disable("favourite", ask)
+        text = site.file.read_text()
+        site.file.write_text("plugins: []\n")
+        with pytest.raises((RefusedError, NotFoundError)):
+            await plugins.enable("favourite", ask)
+        assert place(plugins) == "node-0"
+        site.file.unlink()
+        with pytest.raises(ConfigError):
+            await plugins.enable("favourite", ask)
+        site.file.write_text(text.replace("run: trusted", "run: confined"))
+        assert (await plugins.enable("favourite", ask)).run == "confined"
+        assert place(plugins) == "node-1"
+        site.file.write_text(re.sub("sha256: .*", "", text))
+        with pytest.raises(RefusedError):
+            await plugins.reload("favourite", ask)
+        assert place(plugins) == "node-0", "the file no longer has its hash"
+
+    asyncio.run(story())
+
+
+def test_a_trusted_plugin_that_exits_while_it_is_imported_is_refused(site: Site) -> None:
+    site.plugin("favourite", "import sys\nsys.exit(7)\n")
+    status = site.allow("favourite", run="trusted").load().status("favourite")
+    assert status.state == "refused"
+    assert "raised SystemExit: 7" in status.detail

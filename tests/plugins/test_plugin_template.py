@@ -5,11 +5,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from kaiwo.cli.verb_table import kaiwo as program
 from kaiwo.cli.verbs.operate.plugins import KINDS as OFFERED
-from kaiwo.model.errors import ConfigError
+from kaiwo.model.errors import ConfigError, PluginError
 from kaiwo.plugins.registry import ALL_POINTS
 from kaiwo.runtime.plugin_worker.plugin_files import plugin_in
+from kaiwo.runtime.plugin_worker.plugin_settings import read_plugin_settings
 from kaiwo.runtime.plugin_worker.plugin_template import KINDS, write_project
 from kaiwo.runtime.plugin_worker.try_plugin import try_plugin
 
@@ -33,6 +36,18 @@ def test_a_new_project_passes_its_own_test_and_runs_confined(kind: str, tmp_path
     assert [cost.point for cost in tried.costs] == [kind]
 
 
+def test_check_asks_about_a_node_with_less_than_nothing_free(tmp_path: Path) -> None:
+    """The guide itself had such a score, which was set aside on the first cluster where a node was too full."""
+    folder = tmp_path / "my-plugin"
+    write_project("my-plugin", "score", folder)
+    (code,) = folder.glob("src/*/__init__.py")
+    clipped = "np.clip(TOP_SCORE * free // self.config.full_at, 0, TOP_SCORE)"
+    bounded_above = "np.minimum(TOP_SCORE, TOP_SCORE * free // self.config.full_at)"
+    code.write_text(code.read_text().replace(clipped, bounded_above))
+    with pytest.raises(PluginError, match=r"'my-plugin' scored -\d+ to 1000; expected 0 to 1000"):
+        try_plugin(plugin_in(str(folder)), {}, nodes=10)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_code_of_a_template_is_tidy(kind: str, tmp_path: Path) -> None:
     folder = tmp_path / "my-plugin"
@@ -54,3 +69,30 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is not empty"):
         write_project("my-plugin", "score", tmp_path)
     assert (tmp_path / "mine").read_text() == "keep"
+
+
+def test_check_complains_about_two_versions(tmp_path: Path) -> None:
+    """The journal has that of the manifest, so one that only the class has would be lost."""
+    folder = tmp_path / "my-plugin"
+    write_project("my-plugin", "sink", folder)
+    (code,) = folder.glob("src/*/__init__.py")
+    code.write_text(code.read_text().replace('"0.1.0"', '"0.2.0"'))
+    with pytest.raises(PluginError, match=r"its manifest has the version 0\.1\.0, and its class '0\.2\.0'"):
+        try_plugin(plugin_in(str(folder)), {})
+
+
+def test_check_writes_one_file_for_several_plugins_and_bench_speaks_of_nodes_where_there_are_some(
+    tmp_path: Path,
+) -> None:
+    folders = [str(tmp_path / name) for name in ("one", "two")]
+    write_project("one", "score", Path(folders[0]))
+    write_project("two", "sink", Path(folders[1]))
+    checked = CliRunner().invoke(program, ["plugins", "check", *folders, "-o", "yaml"])
+    assert checked.exit_code == 0, checked.output
+    (tmp_path / "plugins.yaml").write_text(checked.output)
+    assert [each.name for each in read_plugin_settings(str(tmp_path / "plugins.yaml"))] == ["one", "two"]
+    said = [CliRunner().invoke(program, ["plugins", "bench", each, "--calls", "2"]).output for each in folders]
+    assert [text.splitlines()[0] for text in said] == ["one: 2 calls for 1,000 nodes", "two: 2 calls"]
+    wrong = CliRunner().invoke(program, ["plugins", "check", *folders, "--config", '{"full_at": 1}'])
+    assert wrong.exit_code
+    assert "is that of one plugin" in wrong.output + str(wrong.exception)

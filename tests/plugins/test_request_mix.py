@@ -6,7 +6,7 @@ import pytest
 
 from kaiwo.decide.cycle import BUILTIN
 from kaiwo.history import Journal
-from kaiwo.model.events import NodeChanged, QueueChanged, WorkloadChanged, WorkloadGone
+from kaiwo.model.events import NodeChanged, NodeGone, QueueChanged, WorkloadChanged, WorkloadGone
 from kaiwo.model.gpus.gpu import Gpu
 from kaiwo.model.node import Node
 from kaiwo.model.policy import Policy
@@ -46,6 +46,7 @@ class Learner:
         self._take([WorkloadChanged(Workload(f"default/w{self._number}", (Role(request),), submitted_s=self._number))])
         decision = self.runner.cycle(self._number)
         assert decision is not None
+        self.last_notes = decision.plan.notes
         assert len(decision.plan.starts) == 1
         start = decision.plan.starts[0]
         return start.node, tuple(share.gpu for share in start.devices)
@@ -55,6 +56,14 @@ def test_cpu_is_taken_where_gpus_do_not_need_it() -> None:
     """Both nodes could still start a GPU pod afterwards, but only one of them two."""
     world = Learner([node("a", 2, 8), node("b", 2, 64)], [Request(4000, 10, 1)])
     assert world.place(Request(4000, 10))[0] == "b"
+
+
+def test_it_has_no_opinion_once_all_gpus_are_gone() -> None:
+    world = Learner([node("a", 2, 8), node("b", 2, 64)], [Request(4000, 10, 1)])
+    world.place(Request(4000, 10))
+    world._take([NodeGone("a"), NodeGone("b"), NodeChanged(node("c", 0, 64))])
+    assert world.place(Request(4000, 10))[0] == "c"
+    assert world.last_notes == ()
 
 
 def test_a_model_that_others_need_is_left_to_them() -> None:

@@ -6,7 +6,6 @@ follows from a view alone, `view.once(function)` calls the function once a cycle
 A plugin is pure: no clock, no I/O, no randomness, no state.
 """
 
-from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import msgspec
@@ -44,7 +43,11 @@ class Filter(Plugin, Protocol):
 
 @runtime_checkable
 class Score(Plugin, Protocol):
-    """Prefers nodes. One with `applies(want) -> bool` is called for those requests only."""
+    """Prefers nodes. One with `applies(want) -> bool` is called for those requests only.
+
+    One with `is_silent(view, want) -> bool` is not called where that is true: all its scores would be 0. It is asked
+    once in a cycle for each request; a confined plugin's is not asked, and the plans are equal.
+    """
 
     weight: int
 
@@ -100,8 +103,7 @@ class Allocation(Plugin, Protocol):
         """One integer per eligible device, the lowest first; equal ones are ordered by position."""
 
 
-@dataclass(frozen=True, slots=True)
-class VictimTable:
+class VictimTable(msgspec.Struct, frozen=True):
     """Running work that may be stopped for other work, one entry per unit of pods that stop together."""
 
     workloads: tuple[str, ...]  # `namespace/name`; the units of an elastic workload have the same name
@@ -128,8 +130,7 @@ class VictimFilter(Plugin, Protocol):
         """One boolean per unit: whether it may be stopped."""
 
 
-@dataclass(frozen=True, slots=True)
-class DomainTable:
+class DomainTable(msgspec.Struct, frozen=True):
     """The domains of one level of a network for one workload, one entry each."""
 
     workload: str  # `namespace/name`

@@ -151,8 +151,10 @@ class Metrics(Plugin, Protocol):
 class Notice(msgspec.Struct, frozen=True):
     """Something that people may want to know at once."""
 
-    code: str  # workload-succeeded | workload-failed | workload-cancelled | plugin-set-aside | cycle-failed
-    subject: str  # a workload or a plugin
+    # workload-succeeded | workload-failed | workload-cancelled | plugin-set-aside | cycle-failed | alert-firing |
+    # alert-resolved
+    code: str
+    subject: str  # a workload, a plugin, or RULE/SUBJECT of an alert
     at_s: int
     detail: str = ""
     user: str = ""

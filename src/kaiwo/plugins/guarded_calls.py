@@ -36,35 +36,53 @@ def one_line(text: str, most: int) -> str:
     return " ".join("".join(sign if sign.isprintable() else " " for sign in text[:most]).split())
 
 
+def words_of(error: BaseException) -> str:
+    """What it says of itself; a stranger's exception may raise once more when it is asked."""
+    try:
+        return f"raised {type(error).__name__}: {error}"
+    except BaseException:
+        return f"raised {type(error).__name__}, which has no words"
+
+
+def _kind_of(answer: Any) -> str:
+    """For people. Subclasses of arrays are none: their own code would run wherever the answer is used."""
+    return f"{answer.dtype} {answer.shape}" if type(answer) is np.ndarray else type(answer).__name__
+
+
 def call_plugin(name: str, point: Callable[..., Any], size: int, *arguments: Any) -> IntArray:
     """An array of integers or booleans, one for each node or device."""
     answer = _answer(name, point, arguments)
-    if not isinstance(answer, np.ndarray) or answer.shape != (size,) or answer.dtype.kind not in "ib":
-        found = f"{answer.dtype} {answer.shape}" if isinstance(answer, np.ndarray) else type(answer).__name__
-        raise PluginFaultError(name, f"returned {found}; expected {size} integers")
+    if type(answer) is not np.ndarray or answer.shape != (size,) or answer.dtype.kind not in "ib":
+        raise PluginFaultError(name, f"returned {_kind_of(answer)}; expected {size} integers")
     return answer
 
 
 def call_score(name: str, point: Callable[..., Any], size: int, *arguments: Any) -> IntArray:
-    """Scores within their range: beyond it, weighted sums could overflow 64 bits."""
-    answer = call_plugin(name, point, size, *arguments)
-    if size and (answer.min() < 0 or answer.max() > TOP_SCORE):
+    """Scores within their range: beyond it, weighted sums could overflow 64 bits, and narrow integers sooner."""
+    answer = call_plugin(name, point, size, *arguments).astype(np.int64, copy=False)
+    if size and not _is_in_range(answer):
         raise PluginFaultError(name, f"scored {answer.min()} to {answer.max()}; expected 0 to {TOP_SCORE}")
     return answer
+
+
+def _is_in_range(scores: IntArray) -> bool:
+    if scores.dtype == np.int64:  # nearly always: negative ones are far above as unsigned numbers
+        return bool(np.maximum.reduce(scores.view(np.uint64)) <= TOP_SCORE)
+    return bool(scores.min() >= 0 and scores.max() <= TOP_SCORE)
 
 
 def call_for_int(name: str, point: Callable[..., Any], *arguments: Any) -> int:
     answer = _answer(name, point, arguments)
     if not isinstance(answer, (int, np.integer, np.bool_)):
-        raise PluginFaultError(name, f"returned {answer!r}; expected one integer")
+        raise PluginFaultError(name, f"returned {_kind_of(answer)}; expected one integer")
     return int(answer)
 
 
 def call_for_rows(name: str, point: Callable[..., Any], size: int, *arguments: Any) -> list[tuple[int, ...]]:
     answer = _answer(name, point, arguments)
-    if not isinstance(answer, np.ndarray) or len(answer) != size or answer.ndim > 2 or answer.dtype.kind not in "ib":
-        found = f"{answer.dtype} {answer.shape}" if isinstance(answer, np.ndarray) else type(answer).__name__
-        raise PluginFaultError(name, f"returned {found}; expected {size} integers or rows of integers")
+    is_array = type(answer) is np.ndarray and answer.dtype.kind in "ib" and answer.ndim in (1, 2)
+    if not is_array or len(answer) != size or not answer.size:
+        raise PluginFaultError(name, f"returned {_kind_of(answer)}; expected {size} integers or rows of integers")
     return [tuple(row) for row in answer.reshape(size, -1).tolist()]
 
 
@@ -74,15 +92,14 @@ def call_for_row(name: str, point: Callable[..., Any], *arguments: Any) -> tuple
         return answer
     if isinstance(answer, int):
         return (answer,)
-    raise PluginFaultError(name, f"returned {answer!r}; expected one integer or a tuple of integers")
+    raise PluginFaultError(name, f"returned {_kind_of(answer)}; expected one integer or a tuple of integers")
 
 
 def call_for_array(name: str, point: Callable[..., Any], *arguments: Any) -> IntArray:
     """An array of integers of any length."""
     answer = _answer(name, point, arguments)
-    if not isinstance(answer, np.ndarray) or answer.dtype.kind != "i":
-        found = f"{answer.dtype} {answer.shape}" if isinstance(answer, np.ndarray) else type(answer).__name__
-        raise PluginFaultError(name, f"returned {found}; expected integers")
+    if type(answer) is not np.ndarray or answer.dtype.kind != "i":
+        raise PluginFaultError(name, f"returned {_kind_of(answer)}; expected integers")
     return answer
 
 
@@ -106,4 +123,4 @@ def _answer(name: str, point: Callable[..., Any], arguments: tuple[Any, ...]) ->
     except PluginFaultError as fault:  # of a plugin in another process; it speaks for itself only
         raise type(fault)(name, fault.detail) from fault
     except BaseException as error:  # foreign code may raise anything, even SystemExit; the plan's notes report it
-        raise PluginFaultError(name, f"raised {type(error).__name__}: {error}") from error
+        raise PluginFaultError(name, words_of(error)) from error

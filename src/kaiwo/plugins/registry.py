@@ -1,10 +1,11 @@
 """Register plugins, check what they declare, and choose those that a policy enables."""
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from operator import is_
 from typing import Any, NamedTuple, TypeVar, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from kaiwo.model.digest import digest
 from kaiwo.model.errors import PluginError
@@ -27,6 +28,7 @@ from kaiwo.plugins.contract import (
     VictimFilter,
     WorkloadOrder,
 )
+from kaiwo.plugins.guarded_calls import MAX_DETAIL, one_line, words_of
 from kaiwo.snapshot.backlog import OrderFault, OrderKeys
 
 LAST = 2**62
@@ -45,13 +47,19 @@ _ATTRIBUTES = {
     "filter": ("reason", "is_static"), "score": ("weight",), "gpu_score": ("weight",),
     "placement_strategy": ("divides_like",),
 }  # fmt: skip
-_OPTIONAL = ("applies", "gpu_applies", "queue_order_of", "unreserve")  # methods
+_OPTIONAL = ("applies", "is_silent", "gpu_applies", "queue_order_of", "unreserve")  # methods
+
+
+def is_own(plugin: Plugin) -> bool:
+    """Kaiwo's own depend on the node alone, or the state forgets what they answered. Of others nobody knows: they may
+    look at the clock, at queues or at other nodes."""
+    return type(plugin).__module__.startswith("kaiwo.plugins.builtin.")
 
 
 def check_plugin(plugin: Plugin) -> frozenset[str]:
     """Raises PluginError when a declared value is wrong. Returns the extension points that it implements."""
     name = getattr(plugin, "name", "")
-    if not isinstance(plugin, Plugin) or not name:
+    if not name or not hasattr(plugin, "version"):
         raise PluginError(f"{type(plugin).__name__} is not a plugin: give it a `name` and a `version`")
     for field in ("name", "version"):
         value = getattr(plugin, field)
@@ -94,12 +102,18 @@ def _wrong(plugin: Plugin, field: str, rule: str) -> PluginError:
     return PluginError(f"`{field}` of plugin '{plugin.name}' is {getattr(plugin, field)!r:.60}; it {rule}")
 
 
-@dataclass(frozen=True, slots=True)
-class Ordering:
+class Ordering(msgspec.Struct, frozen=True):
     """The order of workloads in their queues: the keys of every order plugin, one after the other."""
 
     plugins: tuple[WorkloadOrder, ...]
     policy: Policy
+
+    def is_of(self, plugins: tuple[WorkloadOrder, ...]) -> bool:
+        """By identity: a plugin that was loaded again may say that it equals the one before."""
+        return len(plugins) == len(self.plugins) and all(map(is_, plugins, self.plugins))
+
+    def only(self, names: Collection[str]) -> "Ordering":
+        return replace(self, plugins=tuple(each for each in self.plugins if each.name in names))
 
     def __call__(self, workload: Workload) -> tuple[OrderKeys, tuple[OrderFault, ...]]:
         """A plugin that raises or returns nonsense puts this workload last by its key, and is reported."""
@@ -108,16 +122,21 @@ class Ordering:
         for plugin in self.plugins:
             try:
                 key = plugin.workload_order(workload, self.policy)
-                is_key = isinstance(key, tuple) and all(isinstance(part, int) for part in key)
-                detail = "" if is_key else f"returned {key!r} but a tuple of integers was expected"
+                is_key = type(key) is tuple and all(isinstance(part, int) for part in key)
+                detail = "" if is_key else f"returned {_types(key)} but a tuple of integers was expected"
             except KeyboardInterrupt:
                 raise  # the user pressed Ctrl-C
             except BaseException as error:  # foreign code may raise anything; the next plan's notes report it
-                key, detail = (), f"raised {type(error).__name__}: {error}"
+                key, detail = (), one_line(words_of(error), MAX_DETAIL)
             if detail:
                 faults.append(OrderFault(plugin.name, detail))
             keys.append((LAST,) if detail else key)
         return tuple(keys), tuple(faults)
+
+
+def _types(key: object) -> str:
+    """For people: not the values, which may be anything."""
+    return f"({', '.join(type(part).__name__ for part in key[:5])})" if type(key) is tuple else type(key).__name__
 
 
 class StrategyPlugins(NamedTuple):
@@ -127,8 +146,7 @@ class StrategyPlugins(NamedTuple):
     allocation: Allocation
 
 
-@dataclass(frozen=True, slots=True)
-class ActivePlugins:
+class ActivePlugins(msgspec.Struct, frozen=True):
     """The plugins of one cycle, by point, in the order in which they are called."""
 
     static_filters: tuple[Filter, ...]  # called again only when a node is redefined
@@ -165,11 +183,29 @@ class ActivePlugins:
         wanted = (plugin_strategy(name) or name for name in (*names, CONSOLIDATED))
         return next((known[name] for name in wanted if name in known), None)
 
+    @property
+    def others_filter(self) -> bool:
+        """Whether answers of free filters may not outlive the cycle: see `is_own`."""
+        return not all(map(is_own, self.free_filters))
+
+    @property
+    def others_score(self) -> bool:
+        """The same for scores."""
+        by_strategy = [each.scores for each in self.by_strategy.values()]
+        return not all(is_own(plugin) for scores in (self.scores, *by_strategy) for plugin, _ in scores)
+
     def static_key(self, want: Request) -> Any:
         """Requests with equal keys get equal answers from the static filters."""
         if self.static_fields is None:
             return want
         return tuple([getattr(want, name) for name in self.static_fields])
+
+    def is_asked(self, name: str) -> bool:
+        """Whether a cycle asks this plugin: one may serve only the order of workloads, or nothing under this policy."""
+        served = [plugin for plugins in self._served() for plugin in plugins]
+        return any(
+            plugin.name == name for plugin in (*served, *(each.allocation for each in self.by_strategy.values()))
+        )
 
     def without(self, name: str) -> "ActivePlugins":
         static = tuple(p for p in self.static_filters if p.name != name)

@@ -28,11 +28,28 @@ def view_of(
     pods: Sequence[Pod] = (),
     now_s: int = 0,
 ) -> View:
-    """The view that a cycle would show: nodes and queues are sorted by name, and running pods hold what they say."""
+    """The view that a cycle would show: nodes and queues are sorted by name, and running pods hold what they say.
+
+    Raises TypeError and ValueError for pods that hold what no node has.
+    """
+    _check_held(nodes, pods)
     state = ClusterState()
     events: list[Event] = [*map(QueueChanged, queues), *map(NodeChanged, nodes)]
     state.patch([*events, *map(WorkloadChanged, workloads), *map(PodChanged, pods)])
     return WorkingCopy(state.snapshot(now_s)).view
+
+
+def _check_held(nodes: Sequence[Node], pods: Sequence[Pod]) -> None:
+    gpus = {node.name: {gpu.id for gpu in node.gpus} for node in nodes}
+    for pod in pods:
+        who = f"pod '{pod.name}' of '{pod.workload}'"
+        if pod.node not in gpus:
+            raise ValueError(f"{who} runs on '{pod.node}'; there is no such node in this view")
+        for held in pod.devices:
+            if not isinstance(held, Share):
+                raise TypeError(f'{who} holds {held!r}; write each device as a Share, such as Share("gpu-0", 1000, 0)')
+            if held.gpu not in gpus[pod.node]:
+                raise ValueError(f"{who} holds '{held.gpu}'; '{pod.node}' has no GPU with this id")
 
 
 def all_nodes(view: View) -> Rows:

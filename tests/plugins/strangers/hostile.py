@@ -2,9 +2,11 @@
 
 # ruff: noqa: B018, SIM115
 import ctypes
+import gc
 import importlib
 import os
 import pickle
+import re
 import signal
 import socket
 import struct
@@ -250,7 +252,7 @@ def worker_of():
     return frame.f_locals["self"]
 
 
-@kind("took too much time of one cycle")
+@kind("took too much time of one cycle|did not answer within")
 def eats_the_time_budget(self, view, nodes):
     time.sleep(0.4)  # less than the deadline, again and again
     return np.full(len(nodes), 500)
@@ -341,6 +343,227 @@ def writes_on_the_terminal_of_the_administrator(self, view, nodes):
     raise ValueError("\x1b[2J\x1b[31m\nall is well\x00")
 
 
-@kind("raised ModuleNotFoundError: plugins import Python's own modules")
+@kind("raised ModuleNotFoundError: plugins import Python's own modules, kaiwo.plugins, numpy")
 def imports_what_nobody_allowed(self, view, nodes):
     importlib.import_module("yaml")  # installed for Kaiwo, and in no hash
+
+
+def refused(call, *arguments):
+    """The kernel refused it: say so by raising, which is how each of these ends."""
+    if getattr(ctypes.pythonapi, call)(*arguments) >= 0:
+        raise RuntimeError(f"{call} was possible")
+    raise RuntimeError(f"{call} is refused")
+
+
+@kind("raised RuntimeError: prctl is refused")
+def makes_itself_readable_to_others(self, view, nodes):
+    refused("prctl", 4, ctypes.c_ulong(1), 0, 0, 0)  # PR_SET_DUMPABLE
+
+
+@kind("raised RuntimeError: memfd_create is refused")
+def makes_a_file_that_nobody_sees(self, view, nodes):
+    refused("memfd_create", b"payload", 0)
+
+
+@kind("system call")
+def asks_the_kernel_through_a_ring(self, view, nodes):
+    """io_uring opens files and sockets in calls that no filter sees."""
+    ctypes.pythonapi.syscall(425, 8, ctypes.create_string_buffer(120))
+
+
+@kind("raised RuntimeError: syscall is refused")
+def handles_the_page_faults_of_others(self, view, nodes):
+    refused("syscall", 323 if os.uname().machine == "x86_64" else 282, 0)  # userfaultfd
+
+
+@kind("raised RuntimeError: open is refused")
+def writes_to_its_own_memory_as_a_file(self, view, nodes):
+    refused("open", b"/proc/self/mem", os.O_RDWR)
+
+
+@kind("system call|SIGSEGV|SIGILL")
+def speaks_the_32_bit_language_of_the_kernel(self, view, nodes):
+    """The numbers of that machine's calls are others: 2 is fork there, and open here."""
+    code = b"\xb8\x02\x00\x00\x00\xcd\x80\xc3"  # mov eax, 2; int 0x80; ret
+    make = ctypes.pythonapi.mmap
+    make.restype = ctypes.c_void_p
+    page = make(None, ctypes.c_size_t(4096), 7, 0x22, -1, ctypes.c_long(0))
+    ctypes.memmove(page, code, len(code))
+    ctypes.CFUNCTYPE(ctypes.c_int)(page)()
+
+
+@kind("raised RuntimeError: setitimer is refused")
+def leaves_a_timer_for_later(self, view, nodes):
+    """A handler would run after the answer, in the time of another question."""
+    refused("setitimer", 0, struct.pack("4q", 0, 1000, 0, 1000), None)
+
+
+@kind("did not answer within")
+def hangs_in_the_garbage_collector(self, view, nodes):
+    gc.callbacks.append(lambda phase, about: time.sleep(60))
+    gc.collect()
+    return np.full(len(nodes), 500)
+
+
+@kind(r"raised ValueError: x{400,}$|did not answer within")
+def says_a_hundred_megabytes(self, view, nodes):
+    raise ValueError("x" * 10**8)
+
+
+@kind("returned what was not expected|expected .* integers")
+def replaces_how_answers_are_written(self, view, nodes):
+    messages = sys.modules["kaiwo.runtime.plugin_worker.messages"]
+    messages.encode_array = lambda array: pickle.dumps(array)
+    return np.full(len(nodes), 500)
+
+
+@kind("raised ValidationError|raised DecodeError|status 1|SIG")
+def puts_other_memory_in_place_of_the_shared_one(self, view, nodes):
+    page = view.free.ctypes.data & ~4095
+    ctypes.pythonapi.mmap(ctypes.c_void_p(page), ctypes.c_size_t(1 << 20), 3, 0x32, -1, ctypes.c_long(0))
+    worker = worker_of()
+    worker._reply(np.full(len(nodes), 500))
+    worker._next()  # reads the next question, which is not there
+    os._exit(1)
+
+
+@kind("system call")
+def takes_a_socket_of_the_scheduler_by_its_number(self, view, nodes):
+    whom = ctypes.pythonapi.syscall(434, os.getppid(), 0)  # pidfd_open
+    for fd in range(3, 64):
+        ctypes.pythonapi.syscall(438, whom, fd, 0)  # pidfd_getfd
+
+
+@kind("raised RuntimeError: setrlimit is refused")
+def raises_its_own_limits(self, view, nodes):
+    refused("setrlimit", 9, struct.pack("2Q", 1 << 40, 1 << 40))
+
+
+@kind("raised RuntimeError: unshare is refused")
+def makes_a_world_of_its_own(self, view, nodes):
+    refused("unshare", 0x10000000)  # a user namespace, in which it would be root
+
+
+@kind("did not answer within")
+def gives_its_turn_to_others_forever(self, view, nodes):
+    for number in range(1, 32):
+        if number not in (signal.SIGKILL, signal.SIGSTOP):
+            ctypes.pythonapi.signal(number, ctypes.c_void_p(1))  # ignored
+    while True:
+        ctypes.pythonapi.sched_yield()
+
+
+@kind("raised RuntimeError: mlockall is refused")
+def keeps_memory_from_all_others(self, view, nodes):
+    refused("mlockall", 3)
+
+
+def in_place_of_the_view(view, flags):
+    """The view's 256 MiB counted when the limit of addresses was set. Raises, with what could be had for them."""
+    make, most = ctypes.pythonapi.mmap, 1_024
+    make.restype = ctypes.c_void_p
+    ctypes.pythonapi.munmap(ctypes.c_void_p(view.free.ctypes.data & ~4095), ctypes.c_size_t(256 << 20))
+    for taken in range(0, most, 16):
+        page = make(None, ctypes.c_size_t(16 << 20), 3, flags, -1, ctypes.c_long(0))
+        if page in (None, 2**64 - 1):
+            raise RuntimeError("within its limit" if taken <= 512 else f"took {taken} MiB")
+    raise RuntimeError(f"took {most} MiB")
+
+
+@kind("raised RuntimeError: within its limit")
+def takes_memory_in_place_of_the_view(self, view, nodes):
+    in_place_of_the_view(view, 0x22)
+
+
+@kind("raised RuntimeError: within its limit")
+def takes_shared_memory_in_place_of_the_view(self, view, nodes):
+    in_place_of_the_view(view, 0x21)
+
+
+@kind("raised RuntimeError: within its limit")
+def takes_stacks_in_place_of_the_view(self, view, nodes):
+    in_place_of_the_view(view, 0x122)
+
+
+@kind("raised RuntimeError: madvise is refused")
+def punches_a_hole_into_the_view(self, view, nodes):
+    """MADV_REMOVE takes pages out of the file that the scheduler writes to."""
+    refused("madvise", ctypes.c_void_p(view.free.ctypes.data & ~4095), ctypes.c_size_t(4096), 9)
+
+
+@kind("raised RuntimeError: mprotect is refused")
+def makes_a_second_map_of_the_view(self, view, nodes):
+    move = ctypes.pythonapi.mremap
+    move.restype = ctypes.c_void_p
+    start = ctypes.c_void_p(view.free.ctypes.data & ~4095)
+    page = move(start, ctypes.c_size_t(0), ctypes.c_size_t(4096), 1)
+    refused("mprotect", ctypes.c_void_p(page), ctypes.c_size_t(4096), 3)
+
+
+@kind("raised RuntimeError: sched_setscheduler is refused")
+def asks_to_run_before_all_others(self, view, nodes):
+    refused("sched_setscheduler", 0, 1, struct.pack("i", 99))
+
+
+@kind("raised RuntimeError: fcntl is refused")
+def makes_its_pipe_large(self, view, nodes):
+    refused("fcntl", worker_of()._answers, 1031, 1 << 20)  # F_SETPIPE_SZ
+
+
+@kind("raised RuntimeError: ioctl is refused")
+def types_into_the_terminal(self, view, nodes):
+    refused("ioctl", 0, 0x5412, b"x")  # TIOCSTI
+
+
+@kind("system call")
+def stops_itself(self, view, nodes):
+    getattr(ctypes.pythonapi, "raise")(signal.SIGSTOP)
+
+
+@kind("raised RuntimeError: open is refused")
+def looks_at_other_processes(self, view, nodes):
+    refused("open", b"/proc/1/cmdline", 0)
+
+
+@kind("raised PermissionError")
+def reads_a_file_when_the_audit_is_blind(self, view, nodes):
+    worker_of()._may_open = lambda path: True
+    return np.frombuffer(open("/etc/passwd", "rb").read(), np.uint8)
+
+
+@kind("raised PermissionError")
+def lists_folders_of_others(self, view, nodes):
+    return os.listdir("/etc")
+
+
+@kind("did not answer within")
+def compares_text_for_ever(self, view, nodes):
+    """Inside one call of Python's own machine code, where nothing interrupts it."""
+    return re.match("(a+)+$", "a" * 64 + "b")
+
+
+@kind("did not answer within")
+def hangs_in_a_destructor(self, view, nodes):
+    class Late:
+        def __del__(self):
+            time.sleep(60)
+
+    Late()
+    return np.full(len(nodes), 500)
+
+
+@kind("answered before it was asked|did not answer within|does not belong to a question")
+def answers_the_next_question_in_advance(self, view, nodes):
+    worker = worker_of()
+    worker._reply(np.full(len(nodes), 500))
+    worker._number += 1
+    worker._reply(np.full(len(nodes), 500))
+    time.sleep(60)
+
+
+@kind("returned what was not expected|did not answer within|does not belong|expected")
+def changes_its_answer_while_it_is_read(self, view, nodes):
+    worker = worker_of()
+    worker._reply(np.full(len(nodes), 500))
+    while True:
+        worker._output.put(b"\xc1" * 4096)

@@ -105,3 +105,55 @@ class CountsLabels:
 
     def score(self, view, want, nodes):
         return np.array([len(view.nodes.nodes[row].labels) for row in nodes])
+
+
+class ShortForOne:
+    name, version, weight = "short-for-one", "1", 10
+
+    def score(self, view, want, nodes):
+        return np.zeros(1 if want.cpu_milli == 777 else len(nodes), np.int64)
+
+
+class RaisesForOne:
+    name, version, weight = "raises-for-one", "1", 10
+
+    def score(self, view, want, nodes):
+        if want.cpu_milli == 777:
+            raise ValueError("not 777")
+        return np.zeros(len(nodes), np.int64)
+
+
+class ByTheHour:
+    """Later, another node: nothing about the nodes has changed by then."""
+
+    name, version, weight = "by-the-hour", "1", 1000
+
+    def score(self, view, want, nodes):
+        return np.where(nodes == view.now_s // 100, TOP_SCORE, 0)
+
+
+class ByTheQueues:
+    name, version, weight = "by-the-queues", "1", 1000
+
+    def score(self, view, want, nodes):
+        used = int(view.queue_used[:, 0].max()) // 1000
+        return np.where(nodes == used, TOP_SCORE, 0)
+
+
+class OpenByTheHour:
+    name, version, reason, is_static = "open-by-the-hour", "1", Reason.PLUGIN, False
+
+    def filter(self, view, want, nodes):
+        return nodes == view.now_s // 100
+
+
+class SilentByTheHour:
+    """Says at every other cycle that it has nothing to say, and then all its scores are 0."""
+
+    name, version, weight = "silent-by-the-hour", "1", 1000
+
+    def is_silent(self, view, want):
+        return view.now_s // 100 % 2 == 0
+
+    def score(self, view, want, nodes):
+        return np.where(nodes == view.now_s // 100, 0 if self.is_silent(view, want) else TOP_SCORE, 0)

@@ -34,9 +34,9 @@ async def reload_plugin(call: EndpointCall) -> PluginView:
 async def _change(call: EndpointCall, action: str) -> PluginView:
     name, plugins = call.path["name"], call.context.plugins
     change = {"enable": plugins.enable, "disable": plugins.disable, "reload": plugins.reload}[action]
-    before = plugins.status(name)
+    before = plugins.find(name)  # None: it may be new in the file, which the change reads again
     after = await change(name, call.context.live.ask)
-    call.trail.changed(f"plugin/{name}", _audited(before), _audited(after))
+    call.trail.changed(f"plugin/{name}", _audited(before) if before else None, _audited(after))
     return _view(after)
 
 

@@ -5,6 +5,7 @@ from kaiwo.plugins.builtin import (
     domains,
     gpu_allocation,
     gpu_scores,
+    measured_load,
     node_filters,
     node_scores,
     orders,
@@ -23,8 +24,8 @@ SWITCHED = (*start_control.PLUGINS, *reports.PLUGINS, *counted_resources.PLUGINS
 
 def builtin_registry() -> Registry:
     modules = (
-        node_filters, node_scores, request_mix, steady_nodes, orders, gpu_allocation, gpu_scores, victim_filters,
-        domains, replicas,
+        node_filters, node_scores, request_mix, steady_nodes, measured_load, orders, gpu_allocation, gpu_scores,
+        victim_filters, domains, replicas,
     )  # fmt: skip
     plugins = [plugin for module in modules for plugin in module.PLUGINS]
     return Registry((plugin() for plugin in plugins), fallback=gpu_allocation.FirstFit())

@@ -6,6 +6,7 @@ from kaiwo.gpus.device_locality import nearest_devices
 from kaiwo.model.request import Request
 from kaiwo.plugins.builtin.request_mix import is_priced, share_losses
 from kaiwo.snapshot.array_types import IntArray
+from kaiwo.snapshot.learned.gpu_loads import measured_load
 from kaiwo.snapshot.node_table import MIB, MILLI, PODS, SIZE
 from kaiwo.snapshot.view import View
 
@@ -49,15 +50,22 @@ class RoundRobin:
 
 
 class LoadBalanced:
-    """The device of which the smallest part is allocated, by compute or memory, whichever is more."""
+    """The device of which the smallest part is in use: what is measured, and what is allocated, count alike.
 
-    name, version = "load-balanced", "1"
+    Allocated is compute or memory, whichever is more. Where nobody measures a device, what is allocated counts twice.
+    """
+
+    name, version = "load-balanced", "2"
 
     def allocation(self, view: View, want: Request, node: int, columns: IntArray) -> IntArray:
         size = np.maximum(view.gpus[node, SIZE, columns], 1)
         by_memory = 1000 - 1000 * view.gpus[node, MIB, columns] // size
         granted: IntArray = np.maximum(1000 - view.gpus[node, MILLI, columns], by_memory)
-        return granted
+        if not view.gpu_loads:
+            return granted
+        load = measured_load(view)[node, columns]
+        found: IntArray = granted + np.where(load >= 0, load, granted)
+        return found
 
 
 class FragmentationAware:

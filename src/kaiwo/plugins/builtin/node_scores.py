@@ -41,9 +41,10 @@ class Pack:
 
     name, version, weight, placement = "pack", "1", 10, "pack"
 
+    def is_silent(self, view: View, want: Request) -> bool:
+        return is_priced(view, want)
+
     def score(self, view: View, want: Request, nodes: Rows) -> IntArray:
-        if is_priced(view, want):
-            return np.zeros(len(nodes), np.int64)
         return _used_part(view, want, nodes)
 
 
@@ -64,9 +65,10 @@ class FillSharedGpus:
     def applies(self, want: Request) -> bool:
         return want.gpus > 0 and not want.is_exclusive
 
+    def is_silent(self, view: View, want: Request) -> bool:
+        return is_priced(view, want)
+
     def score(self, view: View, want: Request, nodes: Rows) -> IntArray:
-        if is_priced(view, want):
-            return np.zeros(len(nodes), np.int64)
         return TOP_SCORE * fits_beside_others(view, want, nodes).astype(np.int64)
 
 

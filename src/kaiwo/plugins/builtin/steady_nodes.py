@@ -14,9 +14,10 @@ class SteadyNodes:
 
     name, version, weight = "steady-nodes", "1", 20
 
+    def is_silent(self, view: View, want: Request) -> bool:
+        return not view.node_failures
+
     def score(self, view: View, want: Request, nodes: Rows) -> IntArray:
-        if not view.node_failures:
-            return np.zeros(len(nodes), np.int64)
         return steadiness(view)[nodes]
 
 

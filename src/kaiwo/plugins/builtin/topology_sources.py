@@ -2,8 +2,6 @@
 
 from kaiwo.model.network.topology import Topology
 from kaiwo.model.node import Node
-from kaiwo.topology.sources.fabric import fabric_topology
-from kaiwo.topology.sources.ibnetdiscover import read_ibnetdiscover
 from kaiwo.topology.sources.node_labels import labelled_topology, preset_topology
 from kaiwo.topology.sources.slurm import read_topology_conf
 
@@ -55,6 +53,10 @@ class IbNetDiscover:
         self._topology, self._path = topology, path
 
     def topology_source(self, nodes: tuple[Node, ...], text: str) -> Topology | None:
+        # Few have such dumps: a start without one does not load what reads them.
+        from kaiwo.topology.sources.fabric import fabric_topology
+        from kaiwo.topology.sources.ibnetdiscover import read_ibnetdiscover
+
         guids = adapter_guids(nodes)
         return fabric_topology(read_ibnetdiscover(text, self._path), self._topology, self._path, guids)
 

@@ -37,8 +37,8 @@ class EdgePoints:
         self._event_loop = asyncio.get_running_loop()
         self.plugins.on_set_aside = self._tell_set_aside
         await asyncio.gather(
-            self.plugins.run(self._live), self.monitoring.run(), self.resources.run(), self.notifications.watch(),
-            self.notifications.deliver(), self._release(),
+            self.plugins.run(self._live), self.plugins.watch(self._live), self.monitoring.run(), self.resources.run(),
+            self.notifications.watch(), self.notifications.deliver(), self._release(),
         )  # fmt: skip
 
     async def _release(self) -> None:

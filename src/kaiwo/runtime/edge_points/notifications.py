@@ -1,7 +1,8 @@
 """Tell notification plugins what people may want to know at once, and deliver the messages that they form.
 
-In:    workloads that ended, plugins that were set aside, cycles that failed.   Out: lines in KAIWO_HOME/sinks/NAME.log,
-       and a POST of each message to the URL that the administrator gave as `deliverTo`.
+In:    workloads that ended, plugins that were set aside, cycles that failed, alerts.
+Out:   lines in KAIWO_HOME/sinks/NAME.log, and a POST of each message to the URL that the administrator gave as
+       `deliverTo`.
 Never: blocks anything. Notices that come faster than they are delivered are dropped, oldest first, and counted.
 """
 
@@ -10,16 +11,17 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from kaiwo.model.workload_record import WorkloadRecord, WorkloadState
+from kaiwo.model.workload_record import WorkloadState
 from kaiwo.plugins.edge_contract import Notice
 from kaiwo.runtime.edge_points.edge_calls import EdgeCalls
+from kaiwo.runtime.edge_points.ended_work import EndedWork
 from kaiwo.runtime.edge_points.monitoring import MAX_TEXT, ReportFiles
 from kaiwo.runtime.log import emit
 from kaiwo.runtime.loop.loop_protocol import LiveLoop
 
 MAX_WAITING = 1_000
 POST_S = 5.0
-_CODES = {
+NOTICE_CODES = {
     WorkloadState.SUCCEEDED: "workload-succeeded",
     WorkloadState.FAILED: "workload-failed",
     WorkloadState.CANCELLED: "workload-cancelled",
@@ -36,8 +38,7 @@ class Notifications:
         self._calls, self._live, self._files, self._address_of = calls, live, files, address_of
         self._waiting: deque[Notice] = deque(maxlen=MAX_WAITING)
         self._come = asyncio.Event()
-        self._records_version = -1
-        self._over: dict[str, int] = {}  # submissions that are known to be over, by workload
+        self._ended: EndedWork | None = None  # None: there was nobody to tell
         self._failures = 0
         self.may_tell: Callable[[], bool] = lambda: True  # False: another replica tells people
 
@@ -54,7 +55,7 @@ class Notifications:
             if self._live.ready and self.may_tell() and self._calls.active_at("notification"):
                 self._look()
             elif self._live.ready:
-                self._records_version = -1  # begin anew when there is somebody to tell
+                self._ended = None  # begin anew when there is somebody to tell
 
     async def deliver(self) -> None:
         """Deliver until cancelled."""
@@ -77,29 +78,16 @@ class Notifications:
                 emit("notification-not-delivered", level="warning", plugin=plugin.name, error=why)
 
     def _look(self) -> None:
-        is_first = self._records_version < 0
-        changes = self._live.cluster.records_since(self._records_version)
-        self._records_version = changes.version
-        for record in changes.records:
-            self._look_at(record, is_first)
-        for name in changes.gone:
-            self._over.pop(name, None)
-        if self._live.health.failures > self._failures and not is_first:
-            self.add(Notice("cycle-failed", "scheduler", self._live.clock()[0], "a cycle failed; it is tried again"))
-        self._failures = self._live.health.failures
-
-    def _look_at(self, record: WorkloadRecord, is_first: bool) -> None:
-        name = record.workload.name
-        if not record.state.is_over:
-            self._over.pop(name, None)
-            return
-        if self._over.get(name) == record.submission:
-            return
-        self._over[name] = record.submission
-        if not is_first:
+        is_first = self._ended is None
+        self._ended = self._ended or EndedWork(self._live.cluster)
+        at_s = self._live.clock()[0]
+        for record in self._ended.news():
             workload = record.workload
-            code, at_s = _CODES[record.state], self._live.clock()[0]
-            self.add(Notice(code, name, at_s, record.message, workload.user, workload.queue))
+            code = NOTICE_CODES[record.state]
+            self.add(Notice(code, workload.name, at_s, record.message, workload.user, workload.queue))
+        if self._live.health.failures > self._failures and not is_first:
+            self.add(Notice("cycle-failed", "scheduler", at_s, "a cycle failed; it is tried again"))
+        self._failures = self._live.health.failures
 
 
 async def post_message(address: str, message: str) -> str:

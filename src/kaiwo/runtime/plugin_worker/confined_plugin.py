@@ -8,6 +8,8 @@ pods. The counts depend on the snapshot alone, never on a clock, so a plan can b
 
 import time
 import weakref
+from collections.abc import Container, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -27,8 +29,10 @@ from kaiwo.snapshot.view import View
 
 ASK_EVERY = 512  # changes of the nodes
 ASK_TURNS = 64
+ASK_ALONG = 15  # requests of the last cycle that a question about the start of a cycle asks about, too
 QUESTION_US = 1_000  # what an answer may cost, again and again
 ARRIVALS_S = 1.0  # workloads that arrive without such a pause are counted together
+BATCHED = ("filter", "score")
 MAX_KNOWN = 4_096  # requests whose `applies` is remembered
 
 
@@ -47,6 +51,23 @@ class _Memory:
     def __init__(self) -> None:
         self.batches: dict[tuple[str, Request], _Batch] = {}
         self.queue_keys: dict[int, tuple[tuple[int, ...], int]] = {}  # by queue: the key, and the turns since
+
+
+class _Start:
+    """The start of one cycle: where its amounts lie in the worker's memory, and what was asked about it."""
+
+    __slots__ = ("asked", "earlier", "end", "places", "view")
+
+    def __init__(self, view: View, earlier: Sequence[tuple[str, Request]]) -> None:
+        self.view, self.earlier = weakref.ref(view), earlier  # of the last cycle
+        self.asked: list[tuple[str, Request]] = []
+        self.places: dict[str, messages.ArrayPlace] = {}  # empty: they are not there, or no longer
+        self.end = 0
+
+    def along(self, point: str, want: Request, known: Container[tuple[str, Request]]) -> tuple[Request, ...]:
+        """Requests that this cycle may ask about, too: the same answers, without a call for each."""
+        others = (each for at, each in self.earlier if at == point and each != want and (at, each) not in known)
+        return tuple(islice(others, ASK_ALONG))
 
 
 class _Account:
@@ -86,6 +107,7 @@ class ConfinedPlugin:
         self._defined: _Defined | None = None  # None: the worker knows nothing yet
         self._sent: dict[str, object] = {}  # nodes that the worker knows, by name
         self._sent_queues: object = None
+        self._start: _Start | None = None  # of the cycle that asked last
         self._known_applies: dict[Request, bool] = {}
         self._arrivals = _Account(0)
         for field, value in worker.loaded.declared.items():
@@ -117,12 +139,22 @@ class ConfinedPlugin:
         known = view.own(self._new_memory).batches
         batch = known.get((point, want))
         if batch is None or view.clock - batch.clock >= ASK_EVERY:
-            rows = np.arange(len(view.nodes.names))
-            answer = self._ask(point, view, self._amounts(view) | {"rows": rows}, want=want)
-            if not isinstance(answer, np.ndarray) or answer.shape != rows.shape:
+            wants = (want, *self._start_of(view).along(point, want, known)) if view.is_start else (want,)
+            answer = self._ask(point, view, self._amounts(view), want=want, more=wants[1:])
+            size = len(view.nodes.names)
+            if not isinstance(answer, np.ndarray) or answer.shape not in ((size,), (len(wants), size)):
                 return answer  # the caller says what is wrong with it
-            batch = known[point, want] = _Batch(answer, view.clock)
+            for each, scores in zip(wants, answer.reshape(-1, size), strict=False):
+                known[point, each] = _Batch(scores, view.clock)
+            batch = known[point, want]
+        if view.is_start:
+            self._start_of(view).asked.append((point, want))
         return batch.answer[nodes]
+
+    def _start_of(self, view: View) -> _Start:
+        if self._start is None or self._start.view() is not view:
+            self._start = _Start(view, self._start.asked if self._start is not None else ())
+        return self._start
 
     def _gpu_score(self, view: View, want: Request, node: int, columns: IntArray) -> IntArray:
         return self._ask_about_node("gpu_score", view, want, node, columns)
@@ -234,7 +266,7 @@ class ConfinedPlugin:
     def _amounts(self, view: View) -> dict[str, Any]:
         return {
             "free": view.free, "gpus": view.gpus, "all_used": view.all_used,
-            "all_non_preemptible": view.all_non_preemptible,
+            "all_non_preemptible": view.all_non_preemptible, "rows": view.all_rows,
         }  # fmt: skip
 
     def _ask(self, point: str, view: View | None, arrays: dict[str, Any], **more: Any) -> Any:
@@ -244,12 +276,27 @@ class ConfinedPlugin:
             if view is not None:
                 self._define(view)
                 more |= {"now_s": view.now_s, "clock": view.clock}
-            places = self.worker.put(arrays)
+            places = self._put(point, view, arrays)
             account, began_s = self._account(point, view), time.monotonic()
             answer = self.worker.ask(messages.Ask(self.worker.next_number(), point, places, **more))
             if account is not None:
-                self._charge(account, time.monotonic(), began_s)
+                self._charge(account, time.monotonic(), began_s, 1 + len(more.get("more", ())))
             return answer
+
+    def _put(self, point: str, view: View | None, arrays: dict[str, Any]) -> dict[str, messages.ArrayPlace]:
+        """The amounts at the start of a cycle are copied once: most shapes are first asked about there."""
+        if view is None or not view.is_start or point not in BATCHED:
+            return self._put_all(arrays)
+        start = self._start_of(view)
+        if not start.places:
+            start.places = self.worker.put(arrays)
+            start.end = self.worker.input.end
+        return start.places | self.worker.put({}, start.end)
+
+    def _put_all(self, arrays: dict[str, Any]) -> dict[str, messages.ArrayPlace]:
+        if self._start is not None:
+            self._start.places = {}  # this takes their place
+        return self.worker.put(arrays)
 
     def _account(self, point: str, view: View | None) -> _Account | None:
         """Of this cycle, or of the workloads that arrive; None: nobody waits for this answer."""
@@ -261,11 +308,11 @@ class ConfinedPlugin:
             self._arrivals = _Account(waited_ns(self.worker.pid))
         return self._arrivals
 
-    def _charge(self, account: _Account, now_s: float, began_s: float) -> None:
+    def _charge(self, account: _Account, now_s: float, began_s: float, requests: int) -> None:
         """Many answers just within the deadline would take a cycle as long as one that never comes: beyond QUESTION_US
         each, all answers of a cycle together have one deadline."""
         account.last_s = now_s
-        account.excess_us = max(0, account.excess_us + round((now_s - began_s) * 1e6) - QUESTION_US)
+        account.excess_us = max(0, account.excess_us + round((now_s - began_s) * 1e6) - requests * QUESTION_US)
         most_us = self.worker.deadline_ms * 1000
         if account.excess_us <= most_us:
             return
@@ -283,7 +330,7 @@ class ConfinedPlugin:
         sent = self._sent
         changed = tuple(node for node in nodes.nodes if sent.get(node.name) is not node)
         queues = None if view.queues.queues is self._sent_queues else tuple(view.queues.queues)
-        places = self.worker.put({name: getattr(nodes, name) for name in messages.NODE_COLUMNS})
+        places = self._put_all({name: getattr(nodes, name) for name in messages.NODE_COLUMNS})
         lists = (tuple(nodes.models), tuple(nodes.profiles), tuple(nodes.extended_names), dict(nodes.vendors))
         number = self.worker.next_number()
         self.worker.define(messages.Define(number, names, changed, places, *lists, queues))

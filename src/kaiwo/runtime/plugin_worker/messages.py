@@ -62,6 +62,7 @@ class Loaded(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     points: tuple[str, ...]
     declared: dict[str, int | float | str | bool | list[str] | None]  # by names of DECLARED
     methods: tuple[str, ...] = ()  # of OPTIONAL
+    version: str = ""  # what its class says; that of the manifest counts
 
 
 def read_loaded(data: bytes) -> Loaded:
@@ -114,6 +115,7 @@ class Ask(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     now_s: int = 0
     clock: int = 0
     want: Request | None = None
+    more: tuple[Request, ...] = ()  # asked along with it: the answer has a row for each
     node: int = -1
     workload: Workload | None = None
     policy: Policy | None = None

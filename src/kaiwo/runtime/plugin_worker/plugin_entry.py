@@ -106,6 +106,14 @@ def check_kinds(manifest: PluginManifest, served: frozenset[str]) -> None:
         raise PluginError(f"its manifest names the kinds {said}, and its code serves {does}; make them agree")
 
 
+def check_version(manifest: PluginManifest, said: str) -> None:
+    if said not in ("", manifest.version):
+        raise PluginError(
+            f"its manifest has the version {manifest.version}, and its class {said!r:.80}; "
+            "that of the manifest counts: make them agree"
+        )
+
+
 def status_of(entry: PluginEntry) -> PluginStatus:
     manifest, setting, worker, own = entry.manifest, entry.setting, entry.worker, entry.built_in
     about = (own.__doc__ or "").strip().split("\n")[0] if own is not None else ""

@@ -2,18 +2,20 @@
 
 import errno
 import hashlib
-import importlib.metadata
 import os
 import shutil
 import stat
 import sys
 from collections.abc import Collection, Sequence
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kaiwo.model.errors import PluginError
 from kaiwo.runtime.plugin_worker.plugin_manifest import MANIFEST, PluginManifest, read_manifest
 from kaiwo.runtime.plugin_worker.plugin_manifest import MAX_BYTES as MAX_MANIFEST
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP = "kaiwo.plugins"
 MAX_FILES, MAX_BYTES = 1_000, 32 << 20
@@ -28,21 +30,43 @@ class FoundPlugin(NamedTuple):
     folder: Path  # of its package, with the manifest
 
 
-def installed_plugins() -> tuple[list[FoundPlugin], list[str]]:
-    """What installed packages announce; and what is wrong with those that cannot be read."""
+def installed_plugins(reserved: Collection[str] = ()) -> tuple[list[FoundPlugin], list[str]]:
+    """What installed packages announce; and what is wrong with those that cannot be used, or have a reserved name."""
     found: dict[str, FoundPlugin] = {}
-    problems = []
-    for entry in importlib.metadata.entry_points(group=GROUP):
+    entries, problems = _entries()
+    for entry in entries:
         try:
             plugin = _of_entry(entry)
         except (PluginError, OSError) as error:
             problems.append(str(error))
+            continue
+        except Exception as error:  # any package's metadata is read here, and the standard library raises what it likes
+            problems.append(f"a package announces the plugin {entry.name!r:.80} and cannot be read: {error!r:.200}")
+            continue
+        if plugin.manifest.name in reserved:
+            problems.append(f"{plugin.source}: Kaiwo has a plugin '{plugin.manifest.name}' of its own; rename this one")
             continue
         if plugin.manifest.name in found:
             problems.append(f"{plugin.source}: the plugin '{plugin.manifest.name}' is in another package, too")
             continue
         found[plugin.manifest.name] = plugin
     return [found[name] for name in sorted(found)], problems
+
+
+def _entries() -> tuple[list["EntryPoint"], list[str]]:
+    """One broken package hides only itself; of two folders with the same package, Python uses the first."""
+    import importlib.metadata  # most installations have no plugins, and start without it
+
+    found: dict[str, list[EntryPoint]] = {}
+    problems = []
+    for package in importlib.metadata.distributions():
+        try:
+            name = str(package.metadata["Name"]).lower()
+            if name not in found:
+                found[name] = list(package.entry_points.select(group=GROUP))
+        except Exception as error:  # as above
+            problems.append(f"the metadata of an installed package cannot be read: {error!r:.200}")
+    return [entry for entries in found.values() for entry in entries], problems
 
 
 def installed_plugin(name: str) -> FoundPlugin:
@@ -57,7 +81,7 @@ def installed_plugin(name: str) -> FoundPlugin:
     )
 
 
-def _of_entry(entry: importlib.metadata.EntryPoint) -> FoundPlugin:
+def _of_entry(entry: "EntryPoint") -> FoundPlugin:
     package = entry.dist
     if package is None:
         raise PluginError(f"the entry point {entry.name!r:.80} belongs to no installed package")
@@ -91,14 +115,22 @@ def _check_rest(source: str, files: Sequence[PurePosixPath], folders: Collection
 def plugin_in(path: str) -> FoundPlugin:
     """The plugin in a folder: the package itself, or a project that has it in a sub-folder or under src/."""
     root = Path(path)
-    places = [root / MANIFEST, *sorted(root.glob(f"*/{MANIFEST}")), *sorted(root.glob(f"src/*/{MANIFEST}"))]
+    # Kubernetes keeps the files of a mounted ConfigMap in hidden folders, and links lead there.
+    places = [root / MANIFEST, *sorted(root.glob(f"[!.]*/{MANIFEST}")), *sorted(root.glob(f"src/[!.]*/{MANIFEST}"))]
     manifests = [place for place in places if place.is_file()]
     if not manifests:
         raise PluginError(f"{path} has no {MANIFEST}, neither in a sub-folder nor under src/; give a plugin's folder")
     if len(manifests) > 1:
-        raise PluginError(f"{path} has {len(manifests)} plugins; give the folder of one: {manifests[0].parent}")
+        raise PluginError(f"{path} has {len(manifests)} plugins; give the folder of one: {_words(manifests[0].parent)}")
     folder = manifests[0].parent.resolve()
-    manifest = read_manifest(_read_file(manifests[0], MAX_MANIFEST), str(manifests[0]))
+    if not str(folder).isprintable():
+        raise PluginError(f"{_words(folder)} has a name that is no text; rename it")
+    if manifests[0].is_symlink() and (manifests[0].parent / "..data").exists():
+        raise PluginError(
+            f"{_words(manifests[0])} is a link; a plugin's package must have its own files: "
+            "give each item of a ConfigMap a `path` with the package's folder, such as my_rule/__init__.py"
+        )
+    manifest = read_manifest(_read_file(manifests[0], MAX_MANIFEST), _words(manifests[0]))
     return FoundPlugin(manifest, str(folder), folder)
 
 
@@ -131,6 +163,7 @@ class PluginFiles(NamedTuple):
         for name, data in self.files.items():
             path = target / name
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            path.touch(mode=0o600)
             path.write_bytes(data)
 
 
@@ -166,7 +199,7 @@ def _check_object(files: PluginFiles) -> None:
     module = files.manifest.object.partition(":")[0].partition(".")[0]
     if module != files.package:
         raise PluginError(
-            f"its object is in the module '{module}', and its files are those of the package '{files.package}'; "
+            f"its object is in the module '{module}', and its files are those of the package {files.package!a}; "
             "name an object of that package"
         )
     if module in sys.stdlib_module_names or module in OWN_MODULES:

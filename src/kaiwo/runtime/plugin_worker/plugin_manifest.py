@@ -10,12 +10,12 @@ description = "Prefers nodes with a low price label."
 """
 
 import re
-import tomllib
 from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from kaiwo.model.errors import PluginError
+from kaiwo.plugins.guarded_calls import one_line
 from kaiwo.plugins.registry import ALL_POINTS
 
 MANIFEST = "kaiwo-plugin.toml"
@@ -39,12 +39,15 @@ class PluginManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def read_manifest(text: bytes, where: str) -> PluginManifest:
     """Raises PluginError for a manifest that is not right."""
+    import tomllib  # most installations have no plugins, and start without it
+
     if len(text) > MAX_BYTES:
         raise PluginError(f"{where} is longer than {MAX_BYTES:,} bytes; a manifest is a few lines")
     try:
         found = msgspec.convert(tomllib.loads(text.decode()), PluginManifest)
     except (ValueError, RecursionError) as error:
-        raise PluginError(f"{where} is not a manifest: {error}; docs/plugins.md has an example") from error
+        words = one_line(str(error), MAX_DESCRIPTION)  # it names fields, and they are a stranger's
+        raise PluginError(f"{where} is not a manifest: {words}; docs/plugins.md has an example") from error
     if not re.fullmatch(NAME, found.name):
         raise PluginError(f"{where}: name is {found.name!r:.80}; use lower-case letters, digits and '-'")
     if not _OBJECT.fullmatch(found.object):
@@ -53,12 +56,16 @@ def read_manifest(text: bytes, where: str) -> PluginManifest:
     if unknown or not found.kinds:
         wrong = f"names the kind {unknown[0]!r:.40}" if unknown else "names no kind"
         raise PluginError(f"{where} {wrong}; there are: {', '.join(ALL_POINTS)}")
+    if len(set(found.kinds)) < len(found.kinds):
+        raise PluginError(f"{where} names a kind twice; name each once")
     if not _VERSION.fullmatch(found.version):
         raise PluginError(f'{where}: version is {found.version!r:.80}; write one such as "1.0.0"')
     if len(found.description) > MAX_DESCRIPTION or not found.description.isprintable():
         raise PluginError(f"{where} has a description that is not one line of at most {MAX_DESCRIPTION} characters")
     if len(found.dependencies) > MAX_DEPENDENCIES:
         raise PluginError(f"{where} has {len(found.dependencies)} dependencies; {MAX_DEPENDENCIES} is the most")
+    if wrong_names := [name for name in found.dependencies if not re.fullmatch(NAME, name)]:
+        raise PluginError(f"{where} depends on {wrong_names[0]!r:.80}; use the names of plugins")
     _bounds(found.kaiwo, where)
     return found
 

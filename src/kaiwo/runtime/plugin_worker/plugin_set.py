@@ -48,6 +48,7 @@ from kaiwo.runtime.plugin_worker.worker_process import WorkerProcess
 from kaiwo.snapshot.cluster_state import ClusterState
 
 T = TypeVar("T")
+LOOK_S = 5.0  # how often somebody looks whether workers rest
 FOLDER = "plugins"  # in KAIWO_HOME: copies of the files that were hashed
 
 
@@ -73,6 +74,7 @@ class PluginSet:
         self._builtin = builtin_registry().plugins
         self.registry: Registry = builtin_registry()
         self._entries: dict[str, PluginEntry] = {plugin.name: own_entry(plugin) for plugin in SWITCHED}
+        self._own_names = {*self._entries, *(plugin.name for plugin in self._builtin)}
         self._order: list[str] = []
         self._settings: dict[str, PluginSetting] = {}  # what the file allows
         self._installed: dict[str, FoundPlugin] = {}
@@ -107,18 +109,23 @@ class PluginSet:
         ]  # fmt: skip
         return sorted(switched, key=lambda each: each.run == BUILT_IN) + own
 
+    def find(self, name: str) -> PluginStatus | None:
+        return next((each for each in self.statuses() if each.name == name), None)
+
     def status(self, name: str) -> PluginStatus:
-        found = next((each for each in self.statuses() if each.name == name), None)
+        found = self.find(name)
         if found is None:
-            raise NotFoundError(f"there is no plugin '{name}'; `kaiwo plugins` lists them")
+            raise self._unknown(name)
         return found
 
     async def enable(self, name: str, ask: Asks) -> PluginStatus:
-        """Start a plugin that is disabled, refused or set aside."""
+        """Start a plugin that is disabled, refused, set aside, or new in the administrator's file."""
         async with self._one_change:
+            known = self.find(name)
+            if self._path and (known is None or known.state != ACTIVE):
+                await self._on_thread(self._read)  # what the file allows now, not what it allowed once
             entry = self._foreign(name)
             if entry.state != ACTIVE:
-                self._check_live(entry)
                 await self._on_thread(self._start_again, entry)
                 await ask(lambda _: self._publish())
                 emit("plugin-enabled", plugin=name)
@@ -128,7 +135,6 @@ class PluginSet:
         async with self._one_change:
             entry = self._foreign(name)
             if entry.state == ACTIVE:
-                self._check_live(entry)
                 needed_by = [each for each in self._dependents(name) if self._entries[each].state == ACTIVE]
                 if needed_by:
                     raise RefusedError(f"'{name}' is needed by {', '.join(needed_by)}; disable that first")
@@ -152,7 +158,6 @@ class PluginSet:
                 await self._on_thread(self._start_again, entry)
                 await ask(lambda _: self._publish())
             else:
-                self._check_live(before)
                 entry = await self._replace(before, ask)
             emit("plugin-reloaded", plugin=name, sha256=entry.sha256)
             return self.status(name)
@@ -163,7 +168,7 @@ class PluginSet:
         try:
             await self._on_thread(self._start_anew, entry)
         except RefusedError as error:
-            if entry.setting is not None and entry.setting.sha256 in ("", before.sha256):
+            if entry.setting is not None and entry.setting.sha256 == before.sha256:
                 raise RefusedError(f"{error}; it goes on as it was") from error
             await ask(lambda _: self._drop(before, entry.state, entry.detail))
             raise
@@ -189,6 +194,15 @@ class PluginSet:
             # A cycle is judged once: a plugin that was enabled since must not fall for what it did before.
             notes, judged = (live.recent_notes() if cycle != judged else ()), cycle
             if found := self._new_faults(notes):
+                await live.ask(lambda _, found=found: self.set_aside(found))  # type: ignore[misc]
+
+    async def watch(self, live: WatchedLoop) -> None:
+        """Set aside what computes while nobody asks it. No cycle would notice: there may be none for hours."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            for worker in [entry.worker for entry in self._entries.values() if entry.worker is not None]:
+                worker.look()
+            if found := self._new_faults(()):
                 await live.ask(lambda _, found=found: self.set_aside(found))  # type: ignore[misc]
 
     def active_at(self, point: str) -> list[Plugin]:
@@ -249,7 +263,9 @@ class PluginSet:
     def _read(self) -> None:
         """What is installed and what the file allows. Plugins that are active stay as they are."""
         settings = self._settings = {each.name: each for each in read_plugin_settings(self._path)}
-        found, self.problems = installed_plugins()
+        found, self.problems = installed_plugins(self._own_names)
+        for problem in self.problems:
+            emit("plugin-package-not-used", level="error", detail=problem)
         by_name = self._installed = {each.manifest.name: each for each in found}
         for name in sorted({*by_name, *settings, *self._entries}):
             entry = self._entries.setdefault(name, PluginEntry(name))
@@ -388,14 +404,12 @@ class PluginSet:
         if any(each.name == name for each in self._builtin):
             raise RefusedError(f"'{name}' is built in; use disabledPlugins in the policy to do without it")
         if name not in self._entries:
-            raise NotFoundError(f"there is no plugin '{name}'; `kaiwo plugins` lists them")
+            raise self._unknown(name)
         return self._entries[name]
 
-    def _check_live(self, entry: PluginEntry) -> None:
-        if "workload_order" in entry.kinds:
-            raise RefusedError(
-                f"'{entry.name}' orders workloads as they arrive; change `enabled` in {self._path} and restart Kaiwo"
-            )
+    def _unknown(self, name: str) -> NotFoundError:
+        where = f"it is not installed, and not in {self._path}; " if self._path else ""
+        return NotFoundError(f"there is no plugin '{name}': {where}`kaiwo plugins` lists them")
 
     def _dependents(self, name: str) -> list[str]:
         known = [entry.manifest for entry in self._entries.values() if entry.manifest is not None]

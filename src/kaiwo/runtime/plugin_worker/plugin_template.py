@@ -29,7 +29,7 @@ KINDS: dict[str, KindTemplate] = {
         '''    def score(self, view: View, want: Request, nodes: Rows) -> IntArray:
         """Prefer nodes with much free CPU."""
         free = view.of(nodes).free[:, CPU]
-        return np.minimum(TOP_SCORE, TOP_SCORE * free // self.config.full_at)
+        return np.clip(TOP_SCORE * free // self.config.full_at, 0, TOP_SCORE)
 ''',
         f"assert plugin.score(view, {_TWO}).tolist() == [1000, 500]",
     ),

@@ -14,11 +14,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
-INPUT_BYTES, OUTPUT_BYTES = 256 << 20, 16 << 20  # sparse: only what is used takes memory
+INPUT_BYTES, OUTPUT_BYTES = 256 << 20, 16 << 20  # at most; only what is used takes memory
 MESSAGE_PLACE = struct.Struct("<QQ")  # offset and length; written to a pipe in one piece
 F_SEAL_FUTURE_WRITE = 0x10
-SEALS = F_SEAL_FUTURE_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
-ALIGN = 64
+ALIGN, GROWTH = 64, 1 << 20
 
 
 class ArrayPlace(msgspec.Struct, frozen=True, array_like=True):
@@ -36,17 +35,33 @@ class InputWriter:
         self.fd = os.memfd_create("kaiwo-plugin-input", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(self.fd, INPUT_BYTES)
         self._map = mmap.mmap(self.fd, INPUT_BYTES)
-        fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, SEALS)
+        fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, F_SEAL_FUTURE_WRITE)
         self._bytes = np.frombuffer(self._map, np.uint8)
         self._end = 0  # of the arrays
+        self._size = INPUT_BYTES
 
-    def put(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, ArrayPlace]:
-        """Copy arrays into the input, from its beginning on."""
-        places, at = {}, 0
+    def cut(self) -> None:
+        """Once the worker has mapped it: from now on it is as long as what was put there, and can only grow.
+
+        Reading a page of it takes memory even when nothing was written there. Beyond its end there are no pages.
+        """
+        os.ftruncate(self.fd, 0)
+        fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
+        self._size = 0
+
+    def _reach(self, end: int) -> None:
+        if end > self._size:
+            self._size = min(INPUT_BYTES, -(-end // GROWTH) * GROWTH)
+            os.ftruncate(self.fd, self._size)
+
+    def put(self, arrays: Mapping[str, np.ndarray[Any, Any]], begin: int = 0) -> dict[str, ArrayPlace]:
+        """Copy arrays into the input, from here on: what lies before stays as it is."""
+        places, at = {}, begin
         for name, array in arrays.items():
             end = at + array.nbytes
             if end > INPUT_BYTES:
                 raise ValueError(f"{end} bytes are too much for the shared memory of a plugin's worker")
+            self._reach(end)
             target = self._bytes[at:end].view(array.dtype).reshape(array.shape)
             np.copyto(target, array)
             places[name] = ArrayPlace(array.dtype.str, array.shape, at)
@@ -54,10 +69,16 @@ class InputWriter:
         self._end = at
         return places
 
+    @property
+    def end(self) -> int:
+        """Of the arrays that were put last."""
+        return self._end
+
     def put_message(self, message: bytes) -> bytes:
         """Copy a message behind the arrays. Returns the bytes that tell the worker where it is."""
         if self._end + len(message) > INPUT_BYTES:
             raise ValueError(f"a message of {len(message)} bytes is too much for the shared memory of a worker")
+        self._reach(self._end + len(message))
         self._map[self._end : self._end + len(message)] = message
         place, self._end = MESSAGE_PLACE.pack(self._end, len(message)), 0
         return place

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from kaiwo.model.errors import PluginError
+from kaiwo.model.errors import ConfigError, PluginError
 from kaiwo.plugins.contract import Plugin
+from kaiwo.plugins.guarded_calls import MAX_DETAIL, one_line, words_of
 from kaiwo.plugins.registry import POINTS
 from kaiwo.runtime.plugin_worker.messages import Load
 from kaiwo.runtime.plugin_worker.plugin_object import make_plugin
@@ -37,8 +38,10 @@ def load_trusted(
         for point in POINTS:
             if callable(method := getattr(plugin, point, None)):
                 setattr(plugin, point, _measured(method, costs, deadline_ms, on_fault))
-    except Exception as error:  # foreign code may raise anything; the plugin is refused with these words
-        raise PluginError(f"loading it raised {type(error).__name__}: {error}") from error
+    except ConfigError as error:
+        raise PluginError(f"it {error}") from error
+    except (Exception, SystemExit) as error:  # foreign code may raise anything; the plugin is refused with these words
+        raise PluginError(f"loading it {one_line(words_of(error), MAX_DETAIL)}") from error
     finally:
         sys.path.remove(load.folder)
     found: Plugin = plugin

@@ -12,16 +12,17 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 import kaiwo
 from kaiwo.model.errors import PluginError
-from kaiwo.model.gpus.gpu import Gpu
+from kaiwo.model.gpus.gpu import Gpu, Share
 from kaiwo.model.network.topology import Topology
 from kaiwo.model.node import Node
 from kaiwo.model.policy import DEFAULT_POLICY
 from kaiwo.model.queue import Queue
 from kaiwo.model.request import Request
-from kaiwo.model.workload import Role, Workload
+from kaiwo.model.workload import Pod, Role, Workload
 from kaiwo.plugins.contract import DomainTable, ReplicaNeed, VictimTable
 from kaiwo.plugins.edge_contract import (
     Metric,
@@ -40,7 +41,7 @@ from kaiwo.plugins.testing import all_nodes, all_queues, view_of
 from kaiwo.runtime.plugin_worker.confined_plugin import ConfinedPlugin
 from kaiwo.runtime.plugin_worker.internal_imports import internal_imports
 from kaiwo.runtime.plugin_worker.messages import Load
-from kaiwo.runtime.plugin_worker.plugin_entry import check_kinds, version_of
+from kaiwo.runtime.plugin_worker.plugin_entry import check_kinds, check_version, version_of
 from kaiwo.runtime.plugin_worker.plugin_files import FoundPlugin, read_files
 from kaiwo.runtime.plugin_worker.plugin_manifest import fits_version
 from kaiwo.runtime.plugin_worker.worker_process import WorkerProcess
@@ -48,6 +49,7 @@ from kaiwo.snapshot.view import View
 
 DEVICES, MI300X_MIB = 8, 196_608
 TRY_DEADLINE_MS = 2_000
+WITHOUT_NODES = {"workload_order", "reserve", "permit", "bind", "post_bind", "metrics", "sink", "notification"}
 Question = Callable[[Any, View, int], object]
 
 
@@ -64,7 +66,7 @@ class TriedPlugin(msgspec.Struct, frozen=True):
     source: str
     sha256: str
     grade: str
-    nodes: int
+    nodes: int  # of the cluster; 0: none of its points gets any
     costs: tuple[PointCost, ...]
 
 
@@ -90,12 +92,15 @@ def try_plugin(found: FoundPlugin, config: dict[str, Any], nodes: int = 100, cal
             plugin = ConfinedPlugin(manifest.name, version_of(manifest, files.sha256, config), worker)
             served = check_plugin(plugin)
             check_kinds(manifest, served)
+            check_version(manifest, worker.loaded.version)
             costs = tuple(_cost(plugin, point, nodes, calls) for point in sorted(served))
         except PluginFaultError as fault:
             raise PluginError(f"'{manifest.name}' {fault.detail}") from fault
         finally:
             worker.close()
     grade = worker.grade.words
+    if WITHOUT_NODES.issuperset(served):
+        nodes = 0
     return TriedPlugin(
         manifest.name, plugin.version, manifest.kinds, found.source, files.sha256, grade, nodes, costs
     )  # fmt: skip
@@ -116,7 +121,12 @@ def _cost(plugin: ConfinedPlugin, point: str, nodes: int, calls: int) -> PointCo
 def sample_view(nodes: int) -> View:
     gpus = tuple(Gpu(f"gpu-{number}", "MI300X", MI300X_MIB) for number in range(DEVICES))
     made = [Node(f"node-{at:05d}", cpu_milli=192_000, memory_mib=2**21, gpus=gpus) for at in range(nodes)]
-    return view_of(made, [Queue("default"), Queue("lab"), Queue("team")])
+    pods: list[Pod] = []
+    if nodes > 3:  # nodes such as they occur: without GPUs, cordoned, and with more pods than it has room for
+        made[-1], made[-2] = replace(made[-1], gpus=()), replace(made[-2], cordoned=True)
+        held = tuple(Share(gpu.id, 1_000, gpu.memory_mib) for gpu in gpus)
+        pods = [Pod("default/large", f"main-{at}", made[-3].name, devices=held, cpu_milli=180_000) for at in range(2)]
+    return view_of(made, [Queue("default"), Queue("lab"), Queue("team")], pods=pods)
 
 
 def _request(number: int) -> Request:
@@ -166,8 +176,9 @@ def _ask_victim_filter(plugin: Any, view: View, number: int) -> object:
 
 
 def _domain_table() -> DomainTable:
-    ones = np.ones(2, np.int64)
-    return DomainTable("default/sample", "default", "", "rack", ("rack-1", "rack-2"), ones, 8_000 * ones, 0 * ones)
+    """The second has more pods than it has room for."""
+    nodes, total, used = np.array([[1, 1], [8_000, 8_000], [0, 9_000]])
+    return DomainTable("default/sample", "default", "", "rack", ("rack-1", "rack-2"), nodes, total, used)
 
 
 def _ask_domain_rule(plugin: Any, view: View, number: int) -> object:

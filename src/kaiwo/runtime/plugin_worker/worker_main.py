@@ -9,7 +9,7 @@ import os
 import sys
 import sysconfig
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from importlib.machinery import BuiltinImporter, FrozenImporter, PathFinder
 from types import MappingProxyType
 from typing import Any, NoReturn
@@ -17,9 +17,11 @@ from typing import Any, NoReturn
 import msgspec
 import numpy as np
 
+from kaiwo.model.errors import ConfigError
 from kaiwo.model.node import Node
 from kaiwo.model.obstacle import Reason
 from kaiwo.plugins.contract import DomainTable, VictimTable
+from kaiwo.plugins.guarded_calls import words_of
 from kaiwo.plugins.registry import ALL_POINTS
 from kaiwo.runtime.plugin_worker import messages
 from kaiwo.runtime.plugin_worker.confinement import confine
@@ -98,14 +100,15 @@ class Worker:
 
     def _confine(self, asked: messages.Confine) -> None:
         python, own = _python_folders(), _own_folders()
-        self._readable = (*python, *own, *_LIBRARIES, asked.folder)
+        parts = [part for folder in (*python, *_LIBRARIES) for part in _parts_of_python(folder, python)]
+        self._readable = (*parts, *own, asked.folder)
         sys.path[:] = [asked.folder, *(each for each in sys.path if each in python or each.endswith(".zip"))]
         sys.meta_path[:] = [BuiltinImporter, FrozenImporter, PathFinder, _NoOtherModules()]
         sys.path_importer_cache.clear()
         sys.dont_write_bytecode = True
         warnings.simplefilter("ignore")  # showing one reads source files
         os.environ.clear()
-        grade = confine((*self._readable, "/dev/null", "/dev/urandom"), asked.memory_mib)
+        grade = confine((*self._readable, "/dev/null", "/dev/urandom"), asked.memory_mib, python)
         self._answer(messages.VALUE, messages.encoder.encode(grade))
 
     def _load(self, load: messages.Load) -> None:
@@ -114,6 +117,9 @@ class Worker:
         try:
             self._plugin = make_plugin(load)
             loaded = _describe(self._plugin)
+        except ConfigError as error:
+            self._answer(messages.FAULT, str(error)[:MAX_WORDS].encode("utf-8", "replace"))
+            os._exit(0)
         except BaseException as error:  # the same: the plugin's own code ran
             self._fault(error)
             os._exit(0)
@@ -152,7 +158,10 @@ class Worker:
             if ask.point == "domain_rule":
                 return self._plugin.domain_rule(view, domains, ask.policy)
             return self._plugin.placement_strategy(view, domains, arrays["terms"], arrays["weights"])
-        return getattr(self._plugin, ask.point)(view, ask.want, arrays["rows"])
+        answers = [getattr(self._plugin, ask.point)(view, want, arrays["rows"]) for want in (ask.want, *ask.more)]
+        kinds = {(each.shape, each.dtype) if isinstance(each, np.ndarray) else None for each in answers}
+        # Who asked says what is wrong with an answer: with the first, when they are not arrays of one kind.
+        return np.stack(answers) if ask.more and len(kinds) == 1 and None not in kinds else answers[0]
 
     def _reply(self, answer: Any) -> None:
         if isinstance(answer, np.ndarray):
@@ -165,17 +174,15 @@ class Worker:
         os.write(self._answers, messages.ANSWER.pack(self._number, kind, len(data)))
 
     def _fault(self, error: BaseException) -> None:
-        try:
-            words = f"raised {type(error).__name__}: {error}"[:MAX_WORDS]
-        except BaseException:  # its words are the plugin's code, too
-            words = f"raised {type(error).__name__}, which has no words"[:MAX_WORDS]
-        self._answer(messages.FAULT, words.encode("utf-8", "replace"))
+        self._answer(messages.FAULT, words_of(error)[:MAX_WORDS].encode("utf-8", "replace"))
 
     def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
         """Report what a plugin tried, and end: the kernel would refuse it without a word that people understand."""
         words = ""
         if event == "open" and not self._may_open(arguments[0]):
             words = f"tried to open {str(arguments[0])[:200]}"
+            if not self._is_loading and self._is_readable(arguments[0]):
+                words = f"{words} while it was asked; import modules and read files when the module is loaded"
         elif event.startswith(FORBIDDEN):
             words = f"tried {event}"
         if words:
@@ -184,10 +191,13 @@ class Worker:
 
     def _may_open(self, path: Any) -> bool:
         """While it is loaded, modules are read from the allowed folders; later nothing is read."""
-        if not self._is_loading or not isinstance(path, str | bytes):
+        return self._is_loading and self._is_readable(path)
+
+    def _is_readable(self, path: Any) -> bool:
+        if not isinstance(path, str | bytes):
             return False
         found = os.path.abspath(os.fsdecode(path))
-        return any(found.startswith(each.rstrip("/") + "/") for each in self._readable)
+        return any(found == each or found.startswith(each.rstrip("/") + "/") for each in self._readable)
 
 
 class ViewTables:
@@ -246,7 +256,7 @@ class ViewTables:
         fixed = {
             "now_s": ask.now_s, "clock": ask.clock, "nodes": self._shown, "queues": self._queues, "tenants": NO_TENANTS,
             "reservations": None, "past_usage": None, "prices": None, "node_failures": {}, "node_speeds": {},
-            "measured_ports": {},             "_derived": {},
+            "measured_ports": {}, "gpu_loads": {}, "_derived": {},
         }  # fmt: skip
         return View(fixed | amounts)
 
@@ -259,7 +269,7 @@ def _describe(plugin: Any) -> messages.Loaded:
         tuple(name for name in names if callable(getattr(plugin, name, None)))
         for names in (ALL_POINTS, messages.OPTIONAL)
     )
-    return messages.Loaded(points, declared, methods)
+    return messages.Loaded(points, declared, methods, str(getattr(plugin, "version", "")))
 
 
 def _close_all_but(*kept: int) -> None:
@@ -274,7 +284,8 @@ class _NoOtherModules:
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
         if path is None:  # else a part of a package that may be imported, and does not exist
-            words = f"plugins import Python's own modules, {', '.join(OWN_MODULES)} and their own package, not '{name}'"
+            own = ", ".join(f"{each}.plugins" if each == "kaiwo" else each for each in OWN_MODULES)
+            words = f"plugins import Python's own modules, {own} and their own package, not '{name}'"
             raise ModuleNotFoundError(f"{words}; copy what you need of it into the package", name=name)
 
 
@@ -283,6 +294,20 @@ def _python_folders() -> list[str]:
     paths = sysconfig.get_paths()
     stdlib = {paths[name] for name in ("stdlib", "platstdlib")}
     return sorted({*stdlib, *(os.path.join(each, "lib-dynload") for each in stdlib)})
+
+
+def _parts_of_python(folder: str, python: Collection[str]) -> Iterator[str]:
+    """What lies in one of these folders or of the system's libraries, without packages that somebody installed there:
+    no hash covers them. A link leads to a place that has a right of its own, or to one that nobody meant."""
+    try:
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except OSError:
+        return  # not every system has all of them
+    for entry in entries:
+        if entry.is_symlink() or entry.name in ("site-packages", "dist-packages"):
+            continue
+        if folder in python or not entry.name.startswith("python"):
+            yield entry.path
 
 
 def _own_folders() -> list[str]:

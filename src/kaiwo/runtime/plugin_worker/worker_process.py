@@ -26,20 +26,35 @@ from kaiwo.runtime.plugin_worker.shared_memory import OUTPUT_BYTES, InputWriter,
 
 LOAD_MS = 20_000  # to start Python and import the plugin, on a busy machine
 DEFINE_MS_PER_NODE = 0.2  # in addition to the deadline, to decode a node
+MORE_MS = 1  # for each request that a question asks about beyond the first
 END_S = 0.1  # for a process to end whose pipe is closed
 MAX_WORDS = 500
-# Before the worker clears its environment: one thread for NumPy, or its first import starts one for each core.
-ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+# Before the worker clears its environment: one thread for NumPy, or its first import starts one for each core; and the
+# same order of sets in every worker, or a plugin that goes through one would give a replay other answers.
+ENVIRONMENT = {
+    "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "BLIS_NUM_THREADS": "1",
+    "PYTHONHASHSEED": "0",
+}  # fmt: skip
 
 
+UNASKED_MS = 500  # what a worker may compute between two looks although nobody asks it
 MAX_LATE = 4  # deadlines that a worker may wait for a processor
 
 
 def run_delay_ns(pid: int) -> int:
     """How long a process was ready to run and waited for a processor, since its start."""
+    return _scheduled_ns(pid, 1)
+
+
+def on_processor_ns(pid: int) -> int:
+    """How long a process ran on a processor, since its start."""
+    return _scheduled_ns(pid, 0)
+
+
+def _scheduled_ns(pid: int, field: int) -> int:
     try:
         with open(f"/proc/{pid}/schedstat", encoding="ascii") as file:
-            return int(file.read().split()[1])
+            return int(file.read().split()[field])
     except (OSError, ValueError, IndexError):
         return 0  # the kernel does not tell: then only the deadline counts
 
@@ -86,10 +101,15 @@ class WorkerProcess:
         self.lock = threading.RLock()  # held while it is asked: cycles, arriving workloads and the edge have threads
         self.input, self._output = InputWriter(), OutputReader()
         self._number = messages.LOADED
+        self._asked_ns = self._sent_ns = 0  # how long it was asked in all; when the last question was sent
+        self._seen: tuple[int, int] | None = (
+            None  # at the last look: its time on a processor, and how long it was asked
+        )
         self._start()
         self._is_open = True
         self._send(messages.encoder.encode(messages.Confine(load.folder, load.memory_mib)))
         _, confined = self._receive(messages.CONFINED, LOAD_MS)
+        self.input.cut()
         self.grade = msgspec.msgpack.decode(confined, type=Grade)
         self._send(messages.encoder.encode(load))
         _, loaded = self._receive(messages.LOADED, LOAD_MS)
@@ -104,12 +124,13 @@ class WorkerProcess:
         fds = (asks, answers, self.input.fd, self._output.fd)
         module = "kaiwo.runtime.plugin_worker.worker_main"
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-B", "-m", module, *map(str, fds)],
+            [sys.executable, "-s", "-P", "-B", "-m", module, *map(str, fds)],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, pass_fds=fds,
             env=ENVIRONMENT, cwd="/", start_new_session=True,
         )  # fmt: skip
         os.close(asks)
         os.close(answers)
+        os.set_blocking(self._asks, False)  # who reads no questions must not stop who asks
         self._poll = select.poll()
         self._poll.register(self._answers, select.POLLIN)
 
@@ -126,9 +147,9 @@ class WorkerProcess:
     def ask(self, ask: messages.Ask) -> Any:
         """The plugin's answer: an array, or a plain value. The arrays of the question are in `input` already."""
         began = time.perf_counter_ns()
-        self._send(messages.encoder.encode(ask))
-        kind, data = self._receive(ask.number, self.deadline_ms)
         try:
+            self._send(messages.encoder.encode(ask))
+            kind, data = self._receive(ask.number, self.deadline_ms, MORE_MS * len(ask.more))
             return messages.decode_array(data) if kind == messages.ARRAY else messages.decode_value(data, ask.point)
         except (ValueError, TypeError, OverflowError, RecursionError, MemoryError) as error:
             raise self.stop(f"returned what was not expected: {error}"[:MAX_WORDS]) from error
@@ -139,10 +160,10 @@ class WorkerProcess:
         self._number += 1
         return self._number
 
-    def put(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, messages.ArrayPlace]:
+    def put(self, arrays: Mapping[str, np.ndarray[Any, Any]], begin: int = 0) -> dict[str, messages.ArrayPlace]:
         self.check()
         try:
-            return self.input.put(arrays)
+            return self.input.put(arrays, begin)
         except ValueError as error:
             raise self.stop(str(error)) from error
 
@@ -151,16 +172,35 @@ class WorkerProcess:
         if not self._is_open:
             raise self._why_it_is_closed()
 
+    def look(self) -> None:
+        """Stop it when it computed since the last look for much longer than it was asked."""
+        if not self.lock.acquire(blocking=False):
+            return  # it is being asked
+        try:
+            before, self._seen = self._seen, (on_processor_ns(self.pid), self._asked_ns)
+            if before is None:
+                return
+            unasked_ms = (self._seen[0] - before[0] - (self._seen[1] - before[1])) // 1_000_000
+            if self._is_open and unasked_ms > UNASKED_MS:
+                self.stop(f"computed for {unasked_ms} ms while nobody asked it")
+        finally:
+            self.lock.release()
+
     def _send(self, message: bytes) -> None:
         self.check()
+        if any(events & select.POLLIN for _, events in self._poll.poll(0)):
+            raise self.stop("answered before it was asked")
+        self._sent_ns = time.perf_counter_ns()
         try:
             os.write(self._asks, self.input.put_message(message))
+        except BlockingIOError as error:
+            raise self.stop("answers questions that it has not read") from error
         except (OSError, ValueError) as error:
             raise self.stop(self._how_it_ended() or str(error)) from error
 
-    def _receive(self, number: int, deadline_ms: int) -> tuple[int, bytes]:
+    def _receive(self, number: int, deadline_ms: int, more_ms: int = 0) -> tuple[int, bytes]:
         """The kind of an answer, and a copy of its bytes."""
-        if not self._poll.poll(deadline_ms) and not self._answers_late(deadline_ms):
+        if not self._poll.poll(deadline_ms + more_ms) and not self._answers_late(deadline_ms):
             raise self.stop(f"did not answer within {deadline_ms} ms")
         answer = os.read(self._answers, messages.ANSWER.size)
         if not answer:
@@ -172,6 +212,7 @@ class WorkerProcess:
             raise self.stop(self._output.copy(min(length, MAX_WORDS)).decode("utf-8", "replace"))
         if got != number or length > OUTPUT_BYTES:
             raise self.stop("sent an answer that does not belong to a question")
+        self._asked_ns += time.perf_counter_ns() - self._sent_ns
         return kind, self._output.copy(length)
 
     def _answers_late(self, deadline_ms: int) -> bool:

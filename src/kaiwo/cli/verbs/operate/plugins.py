@@ -30,11 +30,11 @@ COLUMNS = (
     Column("VERSION", lambda p, _: p.version or "-"),
     Column("STATE", lambda p, _: p.state, is_state=True),
     Column("KINDS", lambda p, _: ", ".join(p.kinds) or "-"),
-    Column("RUNS", lambda p, _: p.run + (f" ({p.grade})" if p.grade and p.grade != "full" else "")),
+    Column("RUNS", lambda p, _: f"{p.run} ({p.grade})" if p.grade else p.run),
     Column("CALLS", lambda p, _: f"{p.calls:,}" if p.calls else "-", NUMBER),
     Column("EACH", lambda p, _: f"{p.mean_us:,} µs" if p.calls else "-", NUMBER),
     Column("LAST FAULT", lambda p, now: _last_fault(p, now)),
-    Column("SOURCE", lambda p, _: p.source or "-", False, WIDE),
+    Column("SOURCE", lambda p, _: p.source or "-"),
     Column("SHA256", lambda p, _: p.sha256[:12] or "-", False, WIDE),
     Column("DETAIL", lambda p, _: p.detail or "-", False, WIDE),
 )
@@ -144,25 +144,36 @@ def reload(names: tuple[str, ...], reason: str) -> int:
 
 
 @plugins.command("check", cls=LocalVerb)
-@click.argument("plugin", metavar="FOLDER|NAME")
-@click.option("--config", metavar="JSON", default="{}", help="Its configuration, as a JSON object.")
+@click.argument("plugins", nargs=-1, required=True, metavar="FOLDER|NAME...")
+@click.option("--config", metavar="JSON", default="{}", help="The configuration of one plugin, as a JSON object.")
 @printing.output_option("table", "yaml")
-def check(plugin: str, config: str, output: str) -> None:
+def check(plugins: tuple[str, ...], config: str, output: str) -> None:
     """Load a plugin, confined, and call it on a made-up cluster. Needs no running Kaiwo.
 
     Give the folder of its project, or the name of one that is installed.
 
-    It prints the lines with which an administrator allows the plugin; with `-o yaml`, a whole file for --plugins.
+    It prints the lines with which an administrator allows the plugin; with `-o yaml`, a whole file for --plugins, with
+    all plugins that you give.
 
     \b
     Examples:
       kaiwo plugins check prefer-cheap-nodes
       kaiwo plugins check . --config '{"busy_at": 10}' -o yaml > plugins.yaml
+      kaiwo plugins check prefer-cheap-nodes licences -o yaml > plugins.yaml
     """
-    tried = _try(plugin, config, nodes=100, calls=1)
+    if len(plugins) > 1 and _fields(config):
+        raise ConfigError(
+            "--config is that of one plugin; give one plugin, or write `config` into the file", "--config"
+        )
+    found = [_try(plugin, config, nodes=100, calls=1) for plugin in plugins]
     if output == "yaml":
-        printing.print_data({"plugins": [_allowing(tried, config)]}, output)
+        printing.print_data({"plugins": [_allowing(tried, config) for tried in found]}, output)
         return
+    for tried in found:
+        _print_checked(tried, config)
+
+
+def _print_checked(tried: "TriedPlugin", config: str) -> None:
     click.echo(printing.bold(f"{tried.name} {tried.version} works"))
     click.echo(f"  kinds        {', '.join(tried.kinds)}")
     click.echo(f"  confinement  {tried.grade}")
@@ -192,7 +203,8 @@ def bench(plugin: str, nodes: int, calls: int, config: str, output: str) -> None
     if output != "table":
         printing.print_data(msgspec.to_builtins(tried), output)
         return
-    click.echo(printing.bold(f"{tried.name}: {calls} calls for {nodes:,} nodes"))
+    cluster = f" for {tried.nodes:,} nodes" if tried.nodes else ""
+    click.echo(printing.bold(f"{tried.name}: {calls} calls{cluster}"))
     for cost in tried.costs:
         click.echo(f"  {cost.point:<14} median {cost.median_us:,} µs, 90th percentile {cost.p90_us:,} µs")
 
