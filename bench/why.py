@@ -1,7 +1,7 @@
 """How long `kaiwo why` takes at 1,000 nodes with 1,000 waiting: every obstacle, and the cheapest change verified.
 
 In:    full clusters with waiting work: of few kinds, of 1,000 different kinds in 50 queues, and of large gangs.
-Out:   milliseconds.
+Out:   milliseconds of processor time, with the garbage collector tuned as in the scheduler.
 """
 
 import json
@@ -10,6 +10,7 @@ import sys
 import time
 
 from bench.decide import cluster, take
+from kaiwo.app.interpreter_tuning import tune_interpreter
 from kaiwo.explain import why
 from kaiwo.model.events import Event, PodGone, QueueChanged, WorkloadChanged, WorkloadGone
 from kaiwo.model.obstacle import WhyVerdict
@@ -29,10 +30,10 @@ def main() -> int:
     print(json.dumps(result))
     missed = [f"{key} is {result[key]}, at most {P99_MS} is due" for key in result if key.endswith("p99_ms")
               and float(str(result[key])) > P99_MS]  # fmt: skip
-    if int(str(result["undecided"])) > ASKED // 100:
-        missed.append(
-            f"{result['undecided']} of {ASKED} answers about work of few kinds are undecided, at most 1 in 100 is due"
-        )
+    for worlds, most in (("", ASKED // 100), ("distinct_", ASKED // 20), ("gangs_", ASKED // 20)):
+        undecided = int(str(result[f"{worlds}undecided"]))
+        if undecided > most:
+            missed.append(f"{worlds}undecided is {undecided} of {ASKED}, at most {most} is due")
     for line in missed:
         print(line, file=sys.stderr)
     return 1 if missed else 0
@@ -88,10 +89,11 @@ def figures(scheduler: CycleRunner, draw: random.Random) -> dict[str, object]:
     names = draw.sample(sorted(scheduler.state.backlog.queued_names()), ASKED)
     took_ms: list[float] = []
     kinds: dict[str, int] = {}
+    tune_interpreter()
     for name in names:
-        began = time.perf_counter()
+        began = time.process_time()
         answer = why(scheduler.state, name, DEFAULT_POLICY, 10_000)
-        took_ms.append((time.perf_counter() - began) * 1000)
+        took_ms.append((time.process_time() - began) * 1000)
         kind = answer.change.kind if answer.change else answer.verdict.value
         kinds[kind] = kinds.get(kind, 0) + 1
     took_ms.sort()

@@ -1,5 +1,6 @@
 """The policy of a running Kaiwo: seen, checked, changed, undone; it survives a restart, and replays agree."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from msgspec import json
 from kaiwo.manifests.policy_file import read_policy
 from kaiwo.manifests.write_policy import policy_changes, policy_document
 from kaiwo.model.errors import RefusedError
-from kaiwo.model.policy import ACTIONS, DEFAULT_POLICY, VICTIM_ORDERS, Policy, TopologyWeights
+from kaiwo.model.policy import ACTIONS, DEFAULT_POLICY, SLOW_NODES, VICTIM_ORDERS, Policy, TopologyWeights
 from kaiwo.runtime.loop.live_policy import FILE, LivePolicy
 from kaiwo.runtime.loop.replay import replay_range
 from tests.api.fake_loop import FakeLoop
@@ -18,8 +19,27 @@ from tests.api.world import world
 from tests.waiting import run
 
 SECONDS = st.integers(1, 10**6)
+PREDICTED = st.just({}) | st.fixed_dictionaries(
+    {
+        "predicted_ahead_s": st.integers(1, 23 * 3600),
+        "predicted_priority": st.integers(-1000, 1000),
+        "predicted_permille": st.integers(0, 1000),
+    }
+)
 POLICIES = st.builds(
-    Policy,
+    lambda predicted, **fields: Policy(**predicted, **fields),
+    predicted=PREDICTED,
+    gpu_strategy=st.sampled_from(["fragmentation-aware", "worst-fit"]),
+    replica_strategy=st.sampled_from(["live-room", "even"]),
+    keep_lost_place_s=SECONDS,
+    max_restart_cost_s=SECONDS,
+    spare_ending_s=SECONDS,
+    slow_nodes=st.sampled_from(SLOW_NODES),
+    slow_below_percent=st.integers(1, 100),
+    slow_for_s=SECONDS,
+    move_hours=st.sampled_from([(), ("22:00-06:00",)]),
+    moves_at_once=st.integers(1, 1000),
+    moves_per_hour=st.integers(1, 1000),
     steps=st.integers(1, 10**6),
     placement=st.sampled_from(["pack", "spread"]),
     score_weights=st.dictionaries(st.sampled_from(["pack", "steady-nodes"]), st.integers(0, 1000)),
@@ -47,6 +67,24 @@ POLICIES = st.builds(
 def test_a_policy_that_is_written_is_read_as_the_same(policy: Policy) -> None:
     assert read_policy(json.encode(policy_document(policy)).decode()) == policy
     assert policy_changes(policy, policy) == []
+
+
+def test_no_field_of_the_policy_is_forgotten() -> None:
+    """What the writer leaves out, the next change of the running policy would reset."""
+    policy = Policy(
+        steps=7, gpu_strategy="worst-fit", placement="spread", score_weights={"pack": 3},
+        disabled_plugins=("request-mix",), actions=("allocate",), victim_order="youngest", age_boost_milli=1,
+        size_boost_milli=2, stale_gang_grace_s=3, promises=4, large_permille=5, hold_off_s=6, past_use_half_life_s=7,
+        past_use_strength_milli=8, keep_lost_place_s=9, share_with=("queue",), max_restart_cost_s=10,
+        topology_strategy="balanced", topology_weights=TopologyWeights(1, 2, 3, 4), spare_ending_s=11,
+        domain_queues={"rack-1": ("lab",)}, replica_strategy="even", max_wait_s=12, overdue_run_s=13,
+        predicted_ahead_s=14, predicted_priority=15, predicted_permille=16, slow_nodes="leave", slow_below_percent=17,
+        slow_for_s=18, move_hours=("22:00-06:00",), moves_at_once=19, moves_per_hour=20,
+        adjustment="act", adjust_headroom_percent=21, adjust_after_runs=9, idle_action="release", idle_after_s=61,
+    )  # fmt: skip
+    same = [name for name in Policy.__struct_fields__ if getattr(policy, name) == getattr(DEFAULT_POLICY, name)]
+    assert same == [], "give these another value above"
+    assert read_policy(json.encode(policy_document(policy)).decode()) == policy
 
 
 def test_a_default_policy_is_an_empty_file() -> None:
@@ -101,12 +139,43 @@ def test_what_could_not_work_is_refused_with_a_sentence(tmp_path: Path) -> None:
                 ({"set": {"placement": "sideways"}}, 400, "placement"),
                 ({"set": {"gpuStrategy": "best"}}, 400, "gpuStrategy"),
                 ({"set": {"placement.inner": "x"}}, 400, "placement"),
+                ({"set": {".".join(["a"] * 3000): "x"}}, 400, "no fields inside fields"),
                 ({}, 400, "either `file`"),
                 ({"file": "placement: spread", "set": {"steps": "3"}}, 400, "either `file`"),
                 ({"set": {"pastUse.halfLife": "7d"}}, 409, "pastUse cannot be changed while Kaiwo runs"),
             ):
                 answered = await it.post("/policy", body)
                 assert (answered.status_code, sentence in answered.json()["message"]) == (status, True), answered.text
+            assert it.loop.policy == DEFAULT_POLICY
+
+    run(story())
+
+
+def test_a_change_is_private_and_a_full_disk_changes_nothing(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with world(tmp_path) as it:
+            it.context.policy = LivePolicy(str(tmp_path))
+            assert (await it.post("/policy", {"set": {"placement": "spread"}})).status_code == 200
+            assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600
+            (tmp_path / "policy.new").symlink_to("/dev/full")
+            refused = await it.post("/policy", {"set": {"placement": "pack"}})
+            assert refused.status_code == 503, refused.text
+            assert str(tmp_path / FILE) in refused.json()["message"]
+            assert it.loop.policy.placement == "spread"
+
+    run(story())
+
+
+def test_changes_that_come_at_the_same_time_are_all_made(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with world(tmp_path) as it:
+            it.context.policy = LivePolicy(str(tmp_path))
+            fields = {"placement": "spread", "steps": "777", "promises": "3", "maxWait": "5h"}
+            await asyncio.gather(*(it.post("/policy", {"set": {name: text}}) for name, text in fields.items()))
+            assert (it.loop.policy.placement, it.loop.policy.steps, it.loop.policy.promises) == ("spread", 777, 3)
+            assert len(it.context.policy.changes) == 4
+            while it.context.policy.changes:
+                assert (await it.post("/policy/undo")).status_code == 200
             assert it.loop.policy == DEFAULT_POLICY
 
     run(story())

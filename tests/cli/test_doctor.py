@@ -1,6 +1,7 @@
 """`doctor` and `completion`."""
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -12,6 +13,7 @@ import pytest
 from kaiwo.cli.verbs.start import doctor
 from tests.cli.conftest import Type
 from tests.cli.stub_server import Stub
+from tests.waiting import PATIENCE_S
 
 KAIWO = Path(sys.executable).with_name("kaiwo")
 
@@ -112,6 +114,8 @@ def test_other_shells_are_refused(kaiwo: Type) -> None:
         ("kaiwo submit --after tr", ["train"]),
         ("kaiwo get workloads -o y", ["yaml"]),
         ("kaiwo demo ", ["clear"]),
+        ("kaiwo describe gpu node-", ["node-1/", "node-2/"]),
+        ("kaiwo describe gpu node-1/", ["node-1/gpu-0", "node-1/gpu-1"]),
     ],
 )
 def test_words_and_names_are_completed(stub: Stub, line: str, found: list[str]) -> None:
@@ -122,15 +126,33 @@ def test_without_a_server_names_are_not_completed_and_nothing_is_said(home: Path
     assert complete("kaiwo why ") == []
 
 
-def test_the_bash_script_works_in_bash(stub: Stub) -> None:
+@pytest.mark.parametrize(("typed", "found"), [("ev", "eval"), ("default/ev", "default/eval")])
+def test_the_bash_script_works_in_bash(stub: Stub, typed: str, found: str) -> None:
     script = f"""
         PATH={KAIWO.parent}:$PATH; source <(kaiwo completion bash)
-        COMP_WORDS=(kaiwo why ev) COMP_CWORD=2 COMP_LINE='kaiwo why ev' COMP_POINT=12
-        _kaiwo_completion kaiwo ev why
+        COMP_WORDS=(kaiwo why {typed}) COMP_CWORD=2 COMP_LINE='kaiwo why {typed}' COMP_POINT={10 + len(typed)}
+        _kaiwo_completion kaiwo {typed} why
         echo "${{COMPREPLY[@]}}"
     """
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["eval"], done.stderr
+    assert done.stdout.split() == [found], done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="there is no zsh")
+def test_the_zsh_script_completes_a_name_with_a_slash_in_zsh(stub: Stub, tmp_path: Path) -> None:
+    """A real zsh at a terminal, and a Tab."""
+    script = f"""
+        zmodload zsh/zpty; zpty z zsh -f -i
+        zpty -w z "PATH={KAIWO.parent}:$PATH; autoload -U compinit; compinit -u -d {tmp_path}/dump"
+        zpty -w z "source <(kaiwo completion zsh)"
+        zpty -w z "echo LOA''DED"; zpty -r -m z said '*LOADED*'
+        zpty -w -n z "kaiwo why default/ev"$'\t'
+        zpty -r -m z said '*default/eval*' && echo completed
+        zpty -d z
+    """
+    done = subprocess.run(["zsh", "-f", "-c", script], capture_output=True, text=True, timeout=PATIENCE_S)
+    assert done.stdout.splitlines()[-1:] == ["completed"], (done.stdout, done.stderr)
 
 
 def complete(line: str) -> list[str]:

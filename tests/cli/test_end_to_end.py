@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Typed
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, is_in_time
 
 KAIWO = Path(sys.executable).with_name("kaiwo")
 pytestmark = pytest.mark.slow
@@ -396,3 +396,44 @@ def test_a_stopped_server_leaves_no_trace_of_itself(kaiwo: Product) -> None:
     assert done.err == f"kaiwo: no kaiwo is running (looked in {kaiwo.home}/server.json); start one with: kaiwo up\n"
     assert kaiwo("doctor").code == 0
     kaiwo.start()
+
+
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ("gpus --node nod-1", "there is no node 'nod-1'; did you mean 'node-1'?"),
+        ("describe gpu nod-1/gpu-0", "there is no node 'nod-1'; did you mean 'node-1'?"),
+        ("nodes cordon nod-1", "there is no node 'nod-1'; did you mean 'node-1'?"),
+        ("queue -q defalt", "there is no queue 'defalt'; did you mean 'default'?"),
+        ("get queues -q defalt", "there is no queue 'defalt'; did you mean 'default'?"),
+        ("get workloads -q defalt", "there is no queue 'defalt'; did you mean 'default'?"),
+    ],
+)
+def test_a_name_that_does_not_exist_is_an_error_with_the_nearest_one(kaiwo: Product, line: str, hint: str) -> None:
+    done = kaiwo(*line.split())
+    assert (done.code, done.out) == (1, "")
+    assert hint in done.err
+
+
+def test_a_list_that_is_empty_is_no_error(kaiwo: Product) -> None:
+    for line in ("gpus --node node-1 --model H100", "get workloads -q default -l no=such"):
+        assert kaiwo(*line.split()).code == 0
+
+
+@pytest.mark.serial
+def test_an_array_of_ten_thousand_is_one_thing(kaiwo: Product) -> None:
+    """Submit, list and cancel within a second each, and ten lines of output together."""
+    lines = 0
+    for line in (
+        "submit huge --array 0-9999 --gpus 1 --simulate 1h -q default",
+        "get workloads --limit 5",
+        "cancel huge",
+    ):
+        began_s = time.monotonic()
+        done = kaiwo(*line.split())
+        took_s = time.monotonic() - began_s
+        assert done.code == 0, done
+        assert is_in_time(took_s, 1.0), f"{line} took {took_s:.2f} s"
+        lines += len(done.lines()) + len(done.err.splitlines())
+        assert "huge" in done.out
+    assert lines <= 10

@@ -2,7 +2,9 @@
 
 import pytest
 
+from kaiwo.api.views.fragments import KindRoomView
 from kaiwo.cli.output import formatting, printing
+from kaiwo.cli.output.kind_words import kind_words
 from kaiwo.model import amounts
 from kaiwo.model.errors import ConfigError
 
@@ -96,3 +98,9 @@ def test_a_long_hint_keeps_inside_the_terminal(
     said = capsys.readouterr().err
     assert max(map(len, said.splitlines())) <= 20
     assert " ".join(said.split()) == "the first 4 of 55 workloads; --limit 0 shows all"
+
+
+@pytest.mark.parametrize(("cpu_milli", "words"), [(1000, "8 GPUs, 1 CPU"), (500, "8 GPUs, 0.5 CPU"), (0, "8 GPUs")])
+def test_a_kind_of_request_names_its_amounts(cpu_milli: int, words: str) -> None:
+    kind = KindRoomView(gpus=8, gpu_milli=1000, cpu_milli=cpu_milli, models=[], part=1.0, pods=0)
+    assert kind_words(kind) == words

@@ -98,7 +98,7 @@ def test_all_pages_are_read(stub: Stub, kaiwo: Type) -> None:
     assert len(kaiwo("get", "workloads", "-o", "name", "--limit", "0").lines()) == 1203
     done = kaiwo("get", "workloads", "-o", "name")
     assert len(done.lines()) == 500
-    assert "the first 500 of 1203 workloads; --limit 0 shows all" in done.err
+    assert "the first 500 of 1,203 workloads; --limit 0 shows all" in done.err
 
 
 @pytest.mark.parametrize(

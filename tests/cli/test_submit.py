@@ -88,7 +88,7 @@ def test_the_name_alone_can_be_printed(stub: Stub, kaiwo: Type) -> None:
     [
         (["submit"], "nothing to run; give a command after --"),
         (["submit", "x", "--gpus", "1"], "nothing to run"),
-        (["submit", "--gpus", "1", "python", "t.py"], "after --, like: kaiwo submit -- python t.py"),
+        (["submit", "--gpus", "1", "python", "t.py"], "after --, like: kaiwo submit --gpus 1 -- python t.py"),
         (["submit", "python", "t.py", "--lr", "1"], "unknown option '--lr'"),
         (["submit", "--gps", "1", "--", "true"], "unknown option '--gps' (did you mean"),
         (["submit", "--gpus", "many", "--", "true"], "'many' is not a whole number"),
@@ -412,3 +412,18 @@ def test_an_outcome_may_carry_warnings(stub: Stub, kaiwo: Type) -> None:
     outcome = Outcome(["workload default/x submitted"], ["the estimate is longer than the limit"], ["default/x"])
     stub.answers["POST /workloads"] = (200, msgspec.json.encode(outcome))
     assert kaiwo("submit", "x", "--", "true").err == "warning: the estimate is longer than the limit\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "corrected"),
+    [
+        ("submit train sleep 5 --gpus 1", "kaiwo submit train --gpus 1 -- sleep 5"),
+        ("submit --gpus 5 train sleep 5 -q lab", "kaiwo submit train --gpus 5 -q lab -- sleep 5"),
+        ("submit python train.py -g 2", "kaiwo submit -g 2 -- python train.py"),
+        ("run sleep 5 --gpus 1", "kaiwo run --gpus 1 -- sleep 5"),
+    ],
+)
+def test_the_corrected_line_keeps_its_flags(kaiwo: Type, line: str, corrected: str) -> None:
+    done = kaiwo(*line.split())
+    assert done.code == 2
+    assert done.err == f"kaiwo: the command must come after --, like: {corrected}\n"

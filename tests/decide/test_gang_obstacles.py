@@ -93,7 +93,7 @@ def test_a_reservation_that_begins_later_does_not_make_the_cluster_small() -> No
     world = reserve(World(nodes=8), "later", gpus=8, start_s=7_200, end_s=14_400)
     obstacles = told(world.submit("gang", pods=2, gpus_each=2, reservation="later"))
     assert words(obstacles[0]) == (
-        "its 2 pods must start together, but outside reserved GPUs, even an empty cluster would fit only 0: "
+        "its 2 pods must start together, but outside reserved GPUs, even an empty cluster would fit none: "
         "check kaiwo reservations; waiting for work to end does not help"
     )
     assert obstacles[1].reason is Reason.RESERVATION
@@ -129,5 +129,5 @@ def test_where_cordons_and_a_reservation_take_room_the_tighter_one_is_told() -> 
     world = cordoned_world(open_nodes=1, nodes=2).queue("lab")
     reserve(world, "night", nodes=("node-0",), owner=ReservationOwner(queue="lab"))
     obstacles = told(world.submit("gang", pods=2, gpus_each=8))
-    assert "outside reserved GPUs, even an empty cluster would fit only 0" in sentence(obstacles[0])
+    assert "outside reserved GPUs, even an empty cluster would fit none" in sentence(obstacles[0])
     assert Reason.RESERVED in [each.reason for each in obstacles]

@@ -211,7 +211,7 @@ def starts_without(world: World, *kinds: str) -> bool:
     copy = World(nodes=0, policy=world.policy)
     copy.now_s = world.now_s
     copy.tell(*world.state.events())
-    for kind in kinds:
+    for kind in sorted(kinds, key=list(REMOVALS).index):  # the larger nodes are like those that were opened
         copy.tell(*REMOVALS[kind][1](copy))
     copy.settle()
     return copy.is_running(NEW)

@@ -66,6 +66,48 @@ def test_the_headline_of_a_thousand_waiting_states_is_a_reason_whose_removal_is_
     }, told  # fmt: skip
 
 
+def test_headlines_of_fresh_states_that_were_wrong_once() -> None:
+    """A reservation on nodes that are too small for a pod; a closed node where all nodes together are too few; GPUs
+    that no node has which passes, instead of the filters that exclude those that have some."""
+    told = {}
+    for seed in (700_884, 810_107, 810_455, 850_753):
+        world = obstructed_world(seed)
+        told[seed] = why(world.state, NEW, world.policy, world.now_s).obstacles[0].obstacle.reason
+    assert told == {
+        700_884: Reason.NODE_RULES,
+        810_107: Reason.NOT_ENOUGH_GPUS,
+        810_455: Reason.NOT_ENOUGH_GPUS,
+        850_753: Reason.NODE_CORDONED,
+    }
+
+
+def test_a_reservation_whose_nodes_are_too_small_for_a_pod_is_not_blamed() -> None:
+    world = World(nodes=0).node("small", cpu_milli=2_000, gpus=8).node("large", gpus=8).queue("lab")
+    world.tell(ReservationChanged(Reservation("night", nodes=("small",), owner=ReservationOwner("lab"))))
+    world.submit("old", gpus_each=8).settle()
+    world.submit("new", request=Request(cpu_milli=4_000, gpus=4)).settle()
+    answer = why(world.state, NEW, world.policy, world.now_s)
+    assert [each.obstacle.reason for each in answer.obstacles] == [Reason.NOT_ENOUGH_FREE_GPUS]
+
+
+def test_a_reserved_node_that_is_too_small_is_not_blamed_by_work_without_gpus() -> None:
+    world = World(nodes=0).node("small", cpu_milli=2_000).node("large", cpu_milli=8_000).queue("lab")
+    world.tell(ReservationChanged(Reservation("night", nodes=("small",), owner=ReservationOwner("lab"))))
+    world.submit("old", request=Request(cpu_milli=8_000)).settle()
+    world.submit("new", request=Request(cpu_milli=4_000)).settle()
+    answer = why(world.state, NEW, world.policy, world.now_s)
+    assert [each.obstacle.reason for each in answer.obstacles] == [Reason.NOT_ENOUGH_CPU]
+
+
+def test_a_closed_node_is_not_blamed_where_all_nodes_together_are_too_few() -> None:
+    world = World(nodes=0).node("open", gpus=2).node("closed", gpus=4, cpu_milli=64_000, cordoned=True)
+    world.node("slow", gpus=8, cpu_milli=1_000)
+    world.submit("new", pods=2, request=Request(cpu_milli=16_000, gpus=4)).settle()
+    answer = why(world.state, NEW, world.policy, world.now_s)
+    assert Reason.NODE_CORDONED not in [each.obstacle.reason for each in answer.obstacles]
+    assert answer.obstacles[0].obstacle.reason is not Reason.NODE_CORDONED
+
+
 def test_an_amd_pod_on_a_mixed_cluster_is_not_told_to_loosen_its_selector_because_of_nvidia_nodes() -> None:
     world = World(nodes=0)
     amd, nvidia = {VENDOR_LABEL + "amd": ""}, {VENDOR_LABEL + "nvidia": ""}

@@ -42,6 +42,24 @@ def test_what_was_kept_for_a_workload_that_is_stopped_in_a_trial_is_kept_again()
     assert state_of(what_if._fork) == before
 
 
+def test_leaving_out_what_gets_no_turn_changes_no_outcome() -> None:
+    left_out = 0
+    for seed in range(1, 60 * SIZE):
+        world = waiting_world(seed)
+        state = world.state
+        names = [name for name in sorted(state.backlog.queued_names()) if name not in state.pods][:3]
+        stops = [name for name in sorted(state.pods) if held_by(state, name) and name in state.workloads]
+        for name in names:
+            quick = WhatIf(state, name, world.policy, world.now_s)
+            whole = WhatIf(state, name, world.policy, world.now_s)
+            whole.__dict__["_barred_now"] = frozenset()
+            for stopped in stops:
+                change = PossibleChange(ChangeKind.STOP, "admin", stopped)
+                left_out += len(quick._barred_after(change))
+                assert quick.outcome_after(change) == whole.outcome_after(change), (seed, name, stopped)
+    assert left_out > 100 * SIZE
+
+
 def state_of(state: ClusterState) -> tuple[object, ...]:
     """All that `decide` looks at."""
     state.refresh_tables()

@@ -7,8 +7,8 @@ import pytest
 from kaiwo.explain import workload_to_stop
 from kaiwo.explain.cheapest_change import cheapest_change
 from kaiwo.explain.possible_changes import PossibleChange
+from kaiwo.explain.trials.earlier_turns import started_earlier
 from kaiwo.explain.verify_change import WhatIf
-from kaiwo.explain.workload_to_stop import started_earlier
 from kaiwo.model.request import Request
 from tests.conftest import IS_QUICK, SIZE
 from tests.worlds import World

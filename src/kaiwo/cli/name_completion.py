@@ -39,6 +39,15 @@ def _completion(path: str) -> Complete:
 complete_node, complete_queue, complete_reservation = map(_completion, ("/nodes", "/queues", "/reservations"))
 
 
+def complete_gpu(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """`node-1/gpu-0`: nodes first, and after the slash the GPUs of one."""
+    node, slash, _ = incomplete.partition("/")
+    if not slash:
+        return [f"{name}/" for name in complete_node(ctx, parameter, incomplete)]
+    names = (f"{node}/{gpu_id}" for gpu_id in _server_names(ctx, "/gpus", node=node))
+    return [name for name in names if name.startswith(incomplete)]
+
+
 def resolve_user(name: str) -> str:
     """The user name that was given; `me` is the person whose token is used, or else the current user."""
     if name != "me":
@@ -94,19 +103,25 @@ def expand_name(server: "ApiClient", name: str, states: Sequence[str] = ()) -> l
 
 def resolve_workloads(server: "ApiClient", name: str) -> list[str]:
     """The full name of a workload, or of all tasks of the array with this base name."""
+    full = full_name(name)
+    return array_members(server, full.removesuffix("-*")) if is_array(server, full) else [full]
+
+
+def is_array(server: "ApiClient", full: str) -> bool:
+    """Whether it is the base name of an array, and not the name of a workload. NotFoundError: it is neither.
+
+    `sweep-*` means all tasks of the array, as `describe` and `why` print it.
+    """
     from kaiwo.cli.client.api_client import workload_path
     from kaiwo.model.errors import NotFoundError
 
-    full = full_name(name)
-    array = full.removesuffix("-*")  # `sweep-*` means all tasks of the array, as `describe` and `why` print it
     try:
         server.get(workload_path(full))
-        return [full]
     except NotFoundError:
-        members = array_members(server, array)
-        if not members:
+        if not array_members(server, full.removesuffix("-*"), most=1):
             raise
-        return members
+        return True
+    return False
 
 
 def is_pattern(name: str) -> bool:
@@ -161,8 +176,8 @@ def array_members(server: "ApiClient", full: str, states: Sequence[str] = (), mo
     return [w.name for w in sorted(found, key=lambda w: int(w.labels.get(INDEX_LABEL, "0")))]
 
 
-def _server_names(ctx: click.Context, path: str, start: str) -> list[str]:
-    """Names from the running server; empty on any error, because completion must stay silent."""
+def _server_names(ctx: click.Context, path: str, start: str = "", node: str = "") -> list[str]:
+    """Names from the running server, or the ids of a node's GPUs; empty on any error: completion must stay silent."""
     from kaiwo.api.views.answers import Page
     from kaiwo.cli.client.find_server import ServerLocation, connect
     from kaiwo.model.errors import KaiwoError
@@ -171,8 +186,13 @@ def _server_names(ctx: click.Context, path: str, start: str) -> list[str]:
     query: dict[str, Any] = {"limit": COMPLETION_LIMIT} if path not in UNPAGED else {}
     if start and query:
         query["q"] = start.rpartition("/")[2] or start  # `team/`: whatever is in that namespace
+    if node:
+        query["node"] = node
     try:
         server = connect(location, COMPLETION_TIMEOUT_S)
-        return [item["name"] for item in server.decode(server.get(path, query), Page[dict[str, Any]]).items]
+        return [
+            item["id" if node else "name"]
+            for item in server.decode(server.get(path, query), Page[dict[str, Any]]).items
+        ]
     except (KaiwoError, KeyError):
         return []

@@ -11,6 +11,7 @@ from kaiwo.cli.verb_base import add_options
 from kaiwo.model.errors import ClusterError
 
 PARTITIONS = ("off", "dry-run", "on")
+LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
 def port_option(flag: str, text: str, default: int = DEFAULT_PORT) -> Callable[..., Any]:
@@ -33,9 +34,15 @@ server_options = add_options(
     _file("--tls-key", "Private key, if it is not in the certificate file."),
     _file("--agent-token-file", "File with the node agents' token (default: KAIWO_HOME/agent-token)."),
     _file("--policy", "YAML file with the scheduling policy; see docs/policy.md."),
-    _file("--plugins", "YAML file that allows plugins of others; see docs/plugins.md."),
-    click.option("--audit-keep", metavar="LENGTH", help="How long records of the audit are kept (default: 730d)."),
-    click.option("--audit-size", metavar="SIZE", help="How much of the audit is kept (default: 1G)."),
+    _file("--plugins", "YAML file that allows third-party plugins; see docs/plugins.md."),
+    _file("--alerts", "YAML file with alert rules and channels; see docs/alerts.md."),
+    _file("--exporters", "YAML file with exporters of AMD or NVIDIA to scrape; see docs/usage.md."),
+    click.option("--traces", metavar="URL", help="Send OpenTelemetry traces there, by OTLP over HTTP."),
+    click.option(
+        "--log-level", type=click.Choice(LOG_LEVELS), metavar="|".join(LOG_LEVELS), help="Least level (default: info)."
+    ),
+    click.option("--audit-keep", metavar="LENGTH", help="Keep audit records this long (default: 730d)."),
+    click.option("--audit-size", metavar="SIZE", help="Keep at most this much of the audit (default: 1G)."),
     click.option(
         "--partitions",
         type=click.Choice(PARTITIONS),

@@ -67,7 +67,7 @@ def add_options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def reason_option() -> Callable[[Any], Any]:
-    return click.option("--reason", metavar="TEXT", default="", help="Why you change it, for the audit.")
+    return click.option("--reason", metavar="TEXT", default="", help="Your reason, for the audit.")
 
 
 def reason_query(reason: str) -> dict[str, str]:
@@ -121,10 +121,10 @@ def server_location() -> "ServerLocation":
     return ServerLocation(given.get("kaiwo.server", ""), given.get("kaiwo.home", ""))
 
 
-def connect_server() -> "ApiClient":
+def connect_server(timeout_s: float | None = None) -> "ApiClient":
     from kaiwo.cli.client.find_server import connect
 
-    return connect(server_location(), DEFAULT_TIMEOUT_S)
+    return connect(server_location(), DEFAULT_TIMEOUT_S if timeout_s is None else timeout_s)
 
 
 def _store_in_context(ctx: click.Context, option: click.Parameter, value: str | None) -> None:

@@ -78,6 +78,7 @@ class CommandVerb(Verb):
             return rest
         if ctx.resilient_parsing:
             return super().parse_args(ctx, args)
+        typed = list(args)
         try:
             rest = super().parse_args(ctx, args)
         except click.NoSuchOption as error:
@@ -87,9 +88,21 @@ class CommandVerb(Verb):
             # `submit train python train.py` begins with a name; `run train` and `submit python train.py` do not.
             first = ctx.params["name"]
             is_name = self.begins_with_name and not INTERPRETERS.fullmatch(first) and "/" not in first
-            words = [first, "--", *extra] if is_name else ["--", first, *extra]
+            flags = _without_positions(typed, [first, *extra])
+            words = [first, *flags, "--", *extra] if is_name else [*flags, "--", first, *extra]
             raise click.UsageError(f"the command must come after --, like: {ctx.command_path} {shlex.join(words)}", ctx)
         return rest
+
+
+def _without_positions(typed: Sequence[str], positions: Sequence[str]) -> list[str]:
+    """The flags of a line, with their values: all words but the positions, which come in order."""
+    left, flags = list(positions), []
+    for word in typed:
+        if left and word == left[0]:
+            left.pop(0)
+        else:
+            flags.append(word)
+    return flags
 
 
 def workload_options(is_background: bool) -> Callable[[Any], Any]:

@@ -4,9 +4,9 @@ The kinds are tried in the order of their cost, so the first change that starts 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
 from kaiwo.decide.placement.levels import constraint_levels
@@ -47,8 +47,7 @@ class ChangeSearch(NamedTuple):
     is_complete: bool = True  # False: a change that was not tried might be cheaper, or the only one that helps
 
 
-@dataclass(slots=True)
-class _Search:
+class _Search(msgspec.Struct):
     """What the search has tried so far."""
 
     tries: int = 0

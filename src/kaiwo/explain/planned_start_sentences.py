@@ -25,6 +25,12 @@ def planned_start(state: ClusterState, name: str, now_s: int) -> str:
     return text + _delay(planned) + _assumed(planned, state.workloads[name])
 
 
+def planned_when_made(planned: PlannedStart) -> str:
+    """`planned start 2026-01-01 14:05 UTC on node a, because ...`: as it was said when it was made."""
+    when = clock_words(planned.start_s)
+    return f"planned start {when} on {_nodes(planned)}, because {_because(planned)}{_delay(planned)}"
+
+
 def _nodes(planned: PlannedStart) -> str:
     names = planned.nodes
     more = f" and {len(names) - MAX_NODES} more" if len(names) > MAX_NODES else ""

@@ -117,7 +117,8 @@ def gang_does_not_fit(o: Obstacle) -> str:
     if o.subject:
         return f"its sub-group {o.subject} needs {need}, but there is no room for it"
     if isinstance(o.facts, GangBound):
-        return f"its {need} must start together, but {_WHEN_EMPTY[o.facts.limit]} {o.have}"
+        fitting = f"only {o.have}" if o.have else "none"
+        return f"its {need} must start together, but {_WHEN_EMPTY[o.facts.limit]} {fitting}"
     if o.have < o.need:
         return f"its {need} must start together, but {room}"
     return f"its {need} must start together, but do not fit next to each other"
@@ -159,9 +160,9 @@ def or_less(o: Obstacle) -> str:
 
 
 _WHEN_EMPTY = {
-    GangLimit.CLUSTER: "even an empty cluster has GPUs for only",
-    GangLimit.ALLOWED_NODES: "even when empty, the nodes that it may use would fit only",
-    GangLimit.UNRESERVED: "outside reserved GPUs, even an empty cluster would fit only",
+    GangLimit.CLUSTER: "even an empty cluster has GPUs for",
+    GangLimit.ALLOWED_NODES: "even when empty, the nodes that it may use would fit",
+    GangLimit.UNRESERVED: "outside reserved GPUs, even an empty cluster would fit",
 }
 _MORE_ROOM = {
     GangLimit.CLUSTER: "add nodes; waiting does not help",

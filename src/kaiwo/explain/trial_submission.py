@@ -9,14 +9,16 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from kaiwo.decide.cycle import BUILTIN, decide
+from kaiwo.decide.placement.node_choices import NodeChoice, NodeChoices, ScoredNode
 from kaiwo.explain.changes_that_evict import CYCLES, MAX_STEPS, after_plan
 from kaiwo.explain.obstacle_order import in_order_of_telling
 from kaiwo.explain.obstacle_sentences import sentence
-from kaiwo.explain.why import obstacles_of
+from kaiwo.explain.why import obstacles_of, protected
 from kaiwo.model.events import WorkloadChanged
 from kaiwo.model.obstacle import Reason
+from kaiwo.model.plan import Start
 from kaiwo.model.policy import Policy
-from kaiwo.model.workload import Workload
+from kaiwo.model.workload import Workload, role_of
 from kaiwo.plugins.registry import Registry
 from kaiwo.snapshot.cluster_state import ClusterState
 
@@ -28,6 +30,7 @@ class TrialSubmission(NamedTuple):
     nodes: tuple[str, ...]  # where it would start now; empty: it would wait
     stopped: tuple[str, ...]  # the workloads that would be stopped for it
     reason: str  # why it would wait
+    choice: str = ""  # why its first pod would go where it goes
 
 
 def try_submission(
@@ -38,8 +41,13 @@ def try_submission(
     fork.patch([WorkloadChanged(each) for each in workloads])
     names = [each.name for each in workloads]
     stopped: dict[str, dict[str, None]] = {name: {} for name in names}
+    chosen: dict[str, str] = {}
     for _ in range(CYCLES):
-        plan = decide(fork.snapshot(now_s), short, plugins)
+        choices = NodeChoices()
+        plan = decide(fork.snapshot(now_s), short, plugins, (), choices)
+        for start in plan.starts:
+            if start.workload in stopped and start.workload not in chosen:
+                chosen[start.workload] = _why_there(fork, start, choices)
         for each in plan.evictions:
             if each.beneficiary in stopped:
                 stopped[each.beneficiary][each.workload] = None
@@ -52,5 +60,31 @@ def try_submission(
         obstacles = () if nodes else in_order_of_telling(obstacles_of(fork, name, policy, now_s, plugins))
         is_known = obstacles and obstacles[0].reason is not Reason.NOT_TRIED
         reason = sentence(obstacles[0]) if is_known else "" if nodes else "it would not be tried at once"
-        found.append(TrialSubmission(name, nodes, tuple(stopped[name]), reason))
+        kept = protected(fork, name, policy, now_s, plugins) if nodes else ""
+        choice = "; ".join(filter(None, (chosen.get(name, ""), kept)))
+        found.append(TrialSubmission(name, nodes, tuple(stopped[name]), reason, choice))
     return found
+
+
+def _why_there(state: ClusterState, start: Start, choices: NodeChoices) -> str:
+    workload = state.workloads[start.workload]
+    choice = choices.of(start, state.request_of(workload, role_of(workload, start.pod)))
+    return choice_sentence(choice) if choice is not None else ""
+
+
+def choice_sentence(choice: NodeChoice) -> str:
+    """`node-3 is the best of 8 nodes with room: 25,000 = pack 500 x 10 + steady-nodes 1,000 x 20; next: ...`."""
+    if choice.fits < 2 or not choice.others:
+        return ""
+    chosen, second = choice.chosen, choice.others[0]
+    if choice.by_domain:
+        return f"{chosen.node} is in the domain that was chosen first; it scores {_sum(chosen)}"
+    found = f"{chosen.node} is the best of {choice.fits} nodes with room: {_sum(chosen)}"
+    if second.score == chosen.score:
+        return f"{found}; {second.node} is as good, and the first name wins"
+    return f"{found}; next: {second.node} with {_sum(second)}"
+
+
+def _sum(scored: ScoredNode) -> str:
+    terms = [f"{term.name} {term.score:,} x {term.weight:,}" for term in scored.terms if term.score]
+    return f"{scored.score:,} = {' + '.join(terms)}" if terms else f"{scored.score:,}"

@@ -6,17 +6,20 @@ All waiting work takes part, even what cannot start: whose turn it is depends on
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from typing import TypeVar
 
 from msgspec import structs
 
 from kaiwo.decide.cycle import BUILTIN, TrialOutcome, decide, outcome_of
-from kaiwo.explain.possible_changes import PossibleChange, events_of, events_to_undo
+from kaiwo.decide.placement.queue_limits import ClassCharges
+from kaiwo.explain.possible_changes import ChangeKind, PossibleChange, QueueBoundRef, events_of, events_to_undo
 from kaiwo.model.events import Event, WorkloadChanged, WorkloadGone
 from kaiwo.model.policy import Policy
 from kaiwo.model.workload import Workload
 from kaiwo.plugins.registry import ActivePlugins, Registry
 from kaiwo.snapshot.assumed_events import assume
+from kaiwo.snapshot.backlog import ClassKey
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.snapshot import Snapshot
 from kaiwo.snapshot.view import View
@@ -42,6 +45,7 @@ class WhatIf:
     is_private: bool = False  # nothing else uses the state: trials may be made on it
     cost: int = 0  # of the trials so far: see `_try`
     _outcomes: dict[PossibleChange, TrialOutcome] = field(default_factory=dict)
+    _barred: dict[str, frozenset[ClassKey]] = field(default_factory=dict)  # by the queue that has more room
 
     @property
     def workload(self) -> Workload:
@@ -115,11 +119,13 @@ class WhatIf:
 
     def _try(self, change: PossibleChange) -> TrialOutcome:
         """A trial costs 20, 1 for each class that is tried, and a few for each pod that stops or starts."""
+        barred = self._barred_after(change)
 
         def ask(snapshot: Snapshot) -> TrialOutcome:
             backlog = self._fork.backlog
-            self.cost += 20 + len(backlog.by_key if backlog.try_all else backlog.to_try)
-            outcome = outcome_of(snapshot, self.name, self.policy, self.plugins)
+            tried = len(backlog.by_key) - len(barred) if backlog.try_all else len(backlog.to_try)
+            self.cost += 20 + tried
+            outcome = outcome_of(snapshot, self.name, self.policy, self.plugins, barred)
             self.cost += START_COST * len(outcome.starts)
             return outcome
 
@@ -140,6 +146,42 @@ class WhatIf:
         fork.backlog.try_all = try_all
         fork.backlog.to_try = {key: fork.backlog.by_key[key] for key in to_try}
         return answer
+
+    def _barred_after(self, change: PossibleChange) -> frozenset[ClassKey]:
+        """The classes whose queues have too little left for them, before the change and after it."""
+        match change.kind, change.subject:
+            case ChangeKind.STOP, str(stopped):
+                return self.barred_with_room_in(self.state.workloads[stopped].queue)
+            case ChangeKind.QUOTA, QueueBoundRef(raised):
+                return self.barred_with_room_in(raised)
+        return self.barred_with_room_in("")
+
+    def barred_with_room_in(self, queue: str) -> frozenset[ClassKey]:
+        """The same if this queue has more left.
+
+        That is for its own work, and for that of every queue on its path and below it.
+        """
+        if queue not in self._barred:
+            queues = self.view.queues
+            row = queues.row.get(queue)
+            path = set(queues.path[row]) if row is not None else set()
+            given = {name for name, at in queues.row.items() if not path.isdisjoint(queues.path[at])}
+            more = chain.from_iterable(self.state.backlog.by_queue.get(name, {}).values() for name in given)
+            self._barred[queue] = self._barred_now.difference(found.key for found in more)
+        return self._barred[queue]
+
+    @cached_property
+    def _barred_now(self) -> frozenset[ClassKey]:
+        """The classes that could never start, or whose queues have too little left; none where time may change that."""
+        state = self.state
+        has_ends = state.planned_starts or state.reservations.objects or state.reservations.live or state.expiring
+        if has_ends or state.failures.resting:
+            return frozenset()
+        charges, backlog = ClassCharges(state, WorkingCopy(Snapshot(state, self.now_s))), state.backlog
+        able = {
+            key for key, found in backlog.by_key.items() if key not in backlog.impossible and charges.may_start(found)
+        }
+        return frozenset(backlog.by_key.keys() - able - {backlog.class_of(self.name).key})
 
     @cached_property
     def _fork(self) -> ClusterState:

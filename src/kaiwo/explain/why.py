@@ -16,6 +16,7 @@ from kaiwo.explain.obstacle_order import Lasting, in_order_of_telling, lasting
 from kaiwo.explain.obstacle_sentences import remedy, sentence
 from kaiwo.explain.planned_start_sentences import planned_start
 from kaiwo.explain.possible_changes import PossibleChange
+from kaiwo.explain.trials.protected_room import protected_room
 from kaiwo.explain.verify_change import WhatIf
 from kaiwo.model.amounts import rounded_duration
 from kaiwo.model.errors import NotFoundError
@@ -60,6 +61,11 @@ def why(state: ClusterState, name: str, policy: Policy, now_s: int, plugins: Reg
     if name not in state.workloads:
         raise NotFoundError(f"no workload '{name}' is waiting or running; kaiwo get workloads lists them")
     return _with_sound_plugins(WhatIf(state, name, policy, now_s, plugins), _answer)
+
+
+def protected(state: ClusterState, name: str, policy: Policy, now_s: int, plugins: Registry = BUILTIN) -> str:
+    """What the place of running work protects, as of now; empty if that is nothing."""
+    return _with_sound_plugins(WhatIf(state, name, policy, now_s, plugins), protected_room)
 
 
 Answer = TypeVar("Answer")

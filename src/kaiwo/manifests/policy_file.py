@@ -19,12 +19,24 @@ from kaiwo.manifests.text.read_documents import read_single
 from kaiwo.manifests.values.priorities import MAX_PRIORITY
 from kaiwo.manifests.values.quantities import read_duration_s, read_quantity
 from kaiwo.manifests.values.setting_values import read_strategy
-from kaiwo.model.policy import ACTIONS, DEFAULT_POLICY, SLOW_NODES, Policy, TopologyWeights
+from kaiwo.model.errors import ConfigError
+from kaiwo.model.policy import (
+    ACTIONS,
+    ADJUSTMENTS,
+    DEFAULT_POLICY,
+    IDLE_ACTIONS,
+    SLOW_NODES,
+    Policy,
+    TopologyWeights,
+    hours_of_day,
+)
 
 THE_FILE = "the policy file"
 PLACEMENTS = ("pack", "spread")
 VICTIM_ORDERS = {"lostWork": "lost-work", "youngest": "youngest"}
 MAX_AHEAD_S = 23 * 3600
+MAX_MOVES = 10_000
+MOST_RUNS = 10  # as many are kept: see advise.run_uses
 MAX_STEPS, MAX_POINTS, MAX_STRENGTH, MAX_PROMISES, MAX_WEIGHT = 1_000_000, 1_000, 100, 1_000, 1_000
 
 
@@ -32,7 +44,8 @@ def read_policy(text: str | bytes, where: str = THE_FILE) -> Policy:
     fields = FieldReader(read_single(text, where, "write all fields in one", "placement: spread"), where, [])
     past, weights, levels = fields.inner("pastUse"), fields.inner("scoreWeights"), fields.inner("topology")
     terms, only_for, predicted = levels.inner("weights"), levels.inner("onlyFor"), fields.inner("predictedDemand")
-    slow = fields.inner("slowNodes")
+    slow, moves = fields.inner("slowNodes"), fields.inner("moves")
+    adjust, idle = fields.inner("adjustment"), fields.inner("idle")
     policy = Policy(
         steps=fields.integer("steps", DEFAULT_POLICY.steps, 1, MAX_STEPS),
         gpu_strategy=fields.text("gpuStrategy", DEFAULT_POLICY.gpu_strategy),
@@ -64,6 +77,14 @@ def read_policy(text: str | bytes, where: str = THE_FILE) -> Policy:
         slow_nodes=slow.choice("action", SLOW_NODES, DEFAULT_POLICY.slow_nodes),
         slow_below_percent=slow.integer("belowPercent", DEFAULT_POLICY.slow_below_percent, 1, 100),
         slow_for_s=slow.read("for", read_duration_s, DEFAULT_POLICY.slow_for_s),
+        move_hours=_read_hours(moves),
+        moves_at_once=moves.integer("atOnce", DEFAULT_POLICY.moves_at_once, 1, MAX_MOVES),
+        moves_per_hour=moves.integer("perHour", DEFAULT_POLICY.moves_per_hour, 1, MAX_MOVES),
+        adjustment=adjust.choice("mode", ADJUSTMENTS, DEFAULT_POLICY.adjustment),
+        adjust_headroom_percent=adjust.integer("headroomPercent", DEFAULT_POLICY.adjust_headroom_percent, 0, 1000),
+        adjust_after_runs=adjust.integer("afterRuns", DEFAULT_POLICY.adjust_after_runs, 2, MOST_RUNS),
+        idle_action=idle.choice("action", IDLE_ACTIONS, DEFAULT_POLICY.idle_action),
+        idle_after_s=idle.read("after", read_duration_s, DEFAULT_POLICY.idle_after_s),
         topology_weights=TopologyWeights(
             *(
                 terms.integer(name, getattr(DEFAULT_POLICY.topology_weights, name), 0, MAX_WEIGHT)
@@ -82,11 +103,25 @@ def read_policy(text: str | bytes, where: str = THE_FILE) -> Policy:
     past.finish()
     predicted.finish()
     slow.finish()
+    moves.finish()
+    adjust.finish()
+    idle.finish()
     terms.finish()
     only_for.finish()
     levels.finish()
     fields.finish()
     return policy
+
+
+def _read_hours(moves: FieldReader) -> tuple[str, ...]:
+    hours = moves.texts("hours")
+    for index, text in enumerate(hours):
+        try:
+            hours_of_day(text)
+        except ConfigError:
+            path = FieldPath(moves.owner, f"{moves.path_of('hours').field}[{index}]")
+            raise path.error(f"is {show(text)}; write hours of the day in UTC, such as 22:00-06:00") from None
+    return hours
 
 
 def _read_actions(fields: FieldReader) -> tuple[str, ...]:

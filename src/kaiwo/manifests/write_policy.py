@@ -47,7 +47,7 @@ def policy_changes(before: Policy, after: Policy) -> list[FieldChange]:
     ]
 
 
-_NESTED = ("pastUse.", "topology.")
+_NESTED = ("pastUse.", "topology.", "moves.", "predictedDemand.", "slowNodes.", "adjustment.", "idle.")
 
 
 def _every_field(policy: Policy) -> dict[str, Any]:
@@ -75,6 +75,18 @@ def _every_field(policy: Policy) -> dict[str, Any]:
         "topology.onlyFor": {name: list(queues) for name, queues in sorted(policy.domain_queues.items())},
         **weights,
         "replicaStrategy": policy.replica_strategy,
+        **_predicted_demand(policy),
+        "slowNodes.action": policy.slow_nodes,
+        "slowNodes.belowPercent": policy.slow_below_percent,
+        "slowNodes.for": _time(policy.slow_for_s),
+        "moves.hours": list(policy.move_hours),
+        "moves.atOnce": policy.moves_at_once,
+        "moves.perHour": policy.moves_per_hour,
+        "adjustment.mode": policy.adjustment,
+        "adjustment.headroomPercent": policy.adjust_headroom_percent,
+        "adjustment.afterRuns": policy.adjust_after_runs,
+        "idle.action": policy.idle_action,
+        "idle.after": _time(policy.idle_after_s),
         "scoreWeights": dict(sorted(policy.score_weights.items())),
         "disabledPlugins": list(policy.disabled_plugins),
         "steps": policy.steps,
@@ -82,6 +94,17 @@ def _every_field(policy: Policy) -> dict[str, Any]:
 
 
 _WEIGHTS = TopologyWeights.__struct_fields__
+
+
+def _predicted_demand(policy: Policy) -> dict[str, Any]:
+    """All or nothing: a file that has one of these fields must say the priority."""
+    if not policy.predicted_ahead_s:
+        return {}
+    return {
+        "predictedDemand.priority": policy.predicted_priority,
+        "predictedDemand.ahead": _time(policy.predicted_ahead_s),
+        "predictedDemand.most": _number(policy.predicted_permille),
+    }
 
 
 def _time(seconds: int) -> str:

@@ -7,6 +7,8 @@ from kaiwo.model.gpus.gpu import ShareRule
 from kaiwo.model.network.constraint import CONSOLIDATED, STRATEGIES, plugin_strategy
 
 ACTIONS = ("allocate", "consolidate", "reclaim", "preempt", "stale-gangs")  # of a cycle
+ADJUSTMENTS = ("off", "advise", "act")  # nothing; tell people; change the next start of recurring work
+IDLE_ACTIONS = ("off", "warn", "shrink", "release")  # of running work whose GPUs do nothing: see runtime.advising
 SLOW_NODES = ("ignore", "avoid", "leave")  # no rule; no new work there; and running work that measured it moves
 PACK, SPREAD = "pack", "spread"  # how nodes are chosen
 # The same where a queue names an allocation strategy: those that even out devices even out nodes, too.
@@ -15,6 +17,16 @@ STRATEGY_PLACEMENTS = {
     "worst-fit": SPREAD, "round-robin": SPREAD, "load-balanced": SPREAD,
 }  # fmt: skip
 VICTIM_ORDERS = ("lost-work", "youngest")
+
+
+def hours_of_day(text: str) -> tuple[int, int]:
+    """`22:00-06:00` as seconds of the day, from and until."""
+    times = [each.strip().split(":") for each in text.split("-")]
+    is_well_formed = len(times) == 2 and all(len(each) == 2 and all(map(str.isdecimal, each)) for each in times)
+    found = [int(hour) * 3600 + int(minute) * 60 for hour, minute in times] if is_well_formed else []
+    if not found or max(found) > 86_400 or any(int(minute) > 59 for _, minute in times) or found[0] == found[1]:
+        raise ConfigError(f"the policy's move_hours have '{text}'; write hours of the day in UTC, such as 22:00-06:00")
+    return found[0], found[1]
 
 
 class TopologyWeights(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
@@ -63,6 +75,14 @@ class Policy(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     slow_nodes: str = "avoid"  # what is done about nodes that stay slow beside the others: see SLOW_NODES
     slow_below_percent: int = 50  # slow: below this part of the usual speed
     slow_for_s: int = 600  # for this long
+    move_hours: tuple[str, ...] = ()  # when defragmentation may begin moves, in UTC, such as 22:00-06:00; none: always
+    moves_at_once: int = 4  # the most that it makes at once
+    moves_per_hour: int = 120  # the most that it begins within an hour
+    adjustment: str = "advise"  # requests that do not fit what the same work used before: see ADJUSTMENTS
+    adjust_headroom_percent: int = 20  # beyond the measured peak; memory has more: see advise.right_size
+    adjust_after_runs: int = 5  # that ended well, of the same work
+    idle_action: str = "warn"  # see IDLE_ACTIONS
+    idle_after_s: int = 3600  # without any use of its GPUs; what follows the warning comes after as long again
 
     def __post_init__(self) -> None:
         if self.steps < 1:
@@ -71,12 +91,23 @@ class Policy(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
             raise ConfigError("the policy's promises must be 0 or more, and large_permille from 0 to 1000")
         if self.max_wait_s < 0 or self.overdue_run_s < 0:
             raise ConfigError("the policy's max_wait_s and overdue_run_s must be 0 or more")
+        if self.moves_at_once < 1 or self.moves_per_hour < 1:
+            raise ConfigError("the policy's moves_at_once and moves_per_hour must be 1 or more")
+        for hours in self.move_hours:
+            hours_of_day(hours)
         if not 1 <= self.slow_below_percent <= 100 or self.slow_for_s < 0:
             raise ConfigError("the policy's slow_below_percent must be from 1 to 100, and slow_for_s 0 or more")
+        if not 0 <= self.adjust_headroom_percent <= 1000 or self.adjust_after_runs < 2 or self.idle_after_s < 60:
+            raise ConfigError(
+                "the policy's adjust_headroom_percent must be from 0 to 1000, adjust_after_runs 2 or more, and "
+                "idle_after_s 60 or more"
+            )
         for name, given, known in (
             ("actions", self.actions, ACTIONS),
             ("victim_order", (self.victim_order,), VICTIM_ORDERS),
             ("slow_nodes", (self.slow_nodes,), SLOW_NODES),
+            ("adjustment", (self.adjustment,), ADJUSTMENTS),
+            ("idle_action", (self.idle_action,), IDLE_ACTIONS),
             ("topology_strategy", (self.topology_strategy,), STRATEGIES),
         ):
             unknown = [each for each in given if each not in known and not plugin_strategy(each)]

@@ -1,5 +1,6 @@
 """Routes that show, check, change and undo the scheduling policy of a running Kaiwo."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from kaiwo.model.policy import Policy
 from kaiwo.runtime.loop.live_policy import LivePolicy
 
 WHERE = "the policy"
+MAX_DEPTH = 8  # deeper than any field, and far from what a reader of JSON can follow
 
 
 async def get_policy(call: EndpointCall) -> PolicyView:
@@ -33,8 +35,13 @@ async def change_policy(call: EndpointCall) -> PolicyOutcome:
         form = msgspec.json.decode(call.body, type=PolicyChangeForm)
     except msgspec.MsgspecError as error:
         raise invalid(f"the body is not a change of the policy: {error}") from None
+    async with call.context.policy.turn:
+        return await _change(call, form)
+
+
+async def _change(call: EndpointCall, form: PolicyChangeForm) -> PolicyOutcome:
     live, before = call.context.live, call.context.live.policy
-    policy = _asked(form, before)
+    policy = await asyncio.to_thread(_asked, form, before)
     call.context.policy.check(live, policy)
     changes = policy_changes(before, policy)
     if not changes:
@@ -47,7 +54,8 @@ async def change_policy(call: EndpointCall) -> PolicyOutcome:
 
 
 async def undo_policy(call: EndpointCall) -> PolicyOutcome:
-    undone = await call.context.policy.undo(call.context.live)
+    async with call.context.policy.turn:
+        undone = await call.context.policy.undo(call.context.live)
     call.trail.changed("policy", policy_document(undone.after), policy_document(undone.before))
     return PolicyOutcome(
         _views(policy_changes(undone.after, undone.before)), f"the change of {undone.by or 'somebody'} is undone"
@@ -67,6 +75,8 @@ def _asked(form: PolicyChangeForm, before: Policy) -> Policy:
 
 def _put(document: dict[str, Any], field: str, text: str) -> None:
     """Set a field, `topology.strategy` inside another, to a value as YAML writes it; an empty one removes it."""
+    if field.count(".") >= MAX_DEPTH:
+        raise invalid(f"the policy has no fields inside fields {MAX_DEPTH} deep; see: kaiwo policy get", field[:80])
     *outer, name = field.split(".")
     found = document
     for each in outer:

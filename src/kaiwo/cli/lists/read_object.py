@@ -10,7 +10,13 @@ from kaiwo.api.views.cluster import StatusView
 from kaiwo.api.views.nodes import GpuView
 from kaiwo.cli.client.api_client import ApiClient, object_path, workload_path
 from kaiwo.cli.lists.object_kinds import CYCLES, GPUS, NODES, QUEUES, RESERVATIONS, WORKLOADS, ObjectKind, find_kind
-from kaiwo.cli.name_completion import complete_node, complete_queue, complete_reservation, complete_workload
+from kaiwo.cli.name_completion import (
+    complete_gpu,
+    complete_node,
+    complete_queue,
+    complete_reservation,
+    complete_workload,
+)
 from kaiwo.cli.output.formatting import full_name
 from kaiwo.model.errors import ConfigError, NotFoundError
 
@@ -18,6 +24,7 @@ WITH_MANIFESTS = (WORKLOADS, QUEUES, RESERVATIONS)
 _COMPLETIONS = {
     WORKLOADS: complete_workload,
     NODES: complete_node,
+    GPUS: complete_gpu,
     QUEUES: complete_queue,
     RESERVATIONS: complete_reservation,
 }
@@ -49,7 +56,8 @@ def _read_gpu(server: ApiClient, name: str) -> bytes:
     for gpu in page.items:
         if gpu.id == gpu_id:
             return msgspec.json.encode(gpu)
-    raise NotFoundError(f"there is no GPU '{gpu_id}' on node '{node}'; list the nodes with: kaiwo get nodes")
+    server.get(object_path("nodes", node))  # an unknown one is an error, with the nearest name
+    raise NotFoundError(f"there is no GPU '{gpu_id}' on node '{node}'; list its GPUs with: kaiwo gpus --node {node}")
 
 
 def _read_cycle(server: ApiClient, name: str) -> bytes:

@@ -117,9 +117,9 @@ def show_list(kind: ObjectKind, query: dict[str, str] | None = None, **options: 
             watch_list(server, kind, request)
         return
     items, total = fetch_list(server, kind, request)
-    if request.queue and not items:
-        server.get(object_path("queues", request.queue))  # an unknown one is an error, with the nearest name
     views = filter_and_sort(kind, request, server.convert(items, list[kind.view]))  # type: ignore[name-defined]
+    if not views:
+        _check_named(server, request)
     if request.output in ("json", "yaml"):
         printing.print_data(_as_page(kind, request, items, views, total), request.output)
         return
@@ -128,7 +128,14 @@ def show_list(kind: ObjectKind, query: dict[str, str] | None = None, **options: 
         chosen_by = request.labels or request.states or request.queue or request.query
         printing.hint(f"no {kind.noun} match" if chosen_by else f"there are no {kind.noun}")
     elif request.limit and len(views) == request.limit < total:
-        printing.hint(f"the first {len(views)} of {total} {kind.noun}; --limit 0 shows all")
+        printing.hint(f"the first {len(views):,} of {total:,} {kind.noun}; --limit 0 shows all")
+
+
+def _check_named(server: ApiClient, request: ListRequest) -> None:
+    """An empty list because of a queue or a node that does not exist is an error, with the nearest name."""
+    for plural, name in (("queues", request.queue), ("nodes", request.query.get("node", ""))):
+        if name:
+            server.get(object_path(plural, name))
 
 
 def fetch_list(server: ApiClient, kind: ObjectKind, request: ListRequest) -> tuple[list[Any], int]:

@@ -231,7 +231,10 @@ class ObstacleFinder:
         ]
 
     def _with_reserved(self, shape: int, needed: int) -> list[Obstacle]:
-        """Reservations come first where they keep enough free devices from it, else last."""
+        """Reservations come first where they keep enough free devices from it, else last.
+
+        One whose nodes are all too small for a pod is named only where nothing else is in the way.
+        """
         blocking = []
         state = self._scores.state(shape)
         if state.room < max(needed, 1):
@@ -240,6 +243,8 @@ class ObstacleFinder:
         if not blocking:
             return others
         others = beside_reserved(self._view, self._state.backlog.shapes[shape], others)
+        if others:
+            blocking = [each for each in blocking if each.could_serve]
         reserved = [each.obstacle for each in blocking]
         return [*reserved, *others] if any(each.would_do for each in blocking) else [*others, *reserved]
 
@@ -267,8 +272,16 @@ class ObstacleFinder:
         verdicts = self._verdicts(want)
         passing = self._rows[np.logical_and.reduce([mask for _, mask, _ in verdicts])]
         could = fits_when_empty(self._view, want, offer)
-        could &= not could[passing].any() or int(pods_when_empty(self._view, want, offer)[passing].sum()) < needed
-        blocking = self._blocking_filters(want, verdicts, could)
+        room = int(pods_when_empty(self._view, want, offer)[passing].sum())
+        could &= not could[passing].any() or room < needed
+        would_do = could | (pods_that_fit(self._view, want, self._rows) > 0)
+        if not room and needed > 1 and would_do.any():
+            everywhere = most_when_empty(self._view, want, np.ones_like(could), offer)[GangLimit.ALLOWED_NODES]
+            would_do &= everywhere >= needed  # else all nodes together are too few: opening some does not help
+        blocking = self._blocking_filters(want, verdicts, would_do)
+        if not blocking and len(passing) and want.gpus and not offer.devices[passing].any():
+            # Several filters exclude each node with such GPUs: none matters alone, but all of them together do.
+            blocking = self._exclusions(want, [each for each in verdicts if (~each.mask & would_do).any()])
         if fits_one:
             return blocking
         if not len(passing) and not blocking:
@@ -290,11 +303,10 @@ class ObstacleFinder:
             by_filters.append(NodeVerdict(plugin.name, mask, plugin.reason))
         return [*_without_implied_taints(by_filters), *verdicts_by_reason(self._scores.working, want)]
 
-    def _blocking_filters(self, want: Request, verdicts: list[NodeVerdict], could: BoolArray) -> list[Obstacle]:
-        """A filter matters if it excludes every node, or one that would do now or (`could`) once it is empty."""
-        would_do = could | (pods_that_fit(self._view, want, self._rows) > 0)
+    def _blocking_filters(self, want: Request, verdicts: list[NodeVerdict], would_do: BoolArray) -> list[Obstacle]:
+        """A filter matters if it excludes every node, or one that `would_do`, now or once it is empty."""
         if (of_vendor := self._nodes_of_vendor(want)) is not None:
-            would_do &= of_vendor  # no selector keeps it from GPUs that it cannot use
+            would_do = would_do & of_vendor  # no selector keeps it from GPUs that it cannot use
         against = np.sum([~mask for _, mask, _ in verdicts], axis=0)
         return [
             self._exclusion_obstacle(want, each)

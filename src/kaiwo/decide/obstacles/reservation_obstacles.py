@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from kaiwo.decide.obstacles.availability import availability_in
 from kaiwo.decide.obstacles.partition_obstacles import reserved_by
-from kaiwo.decide.obstacles.shortages import is_permanent, short_of
+from kaiwo.decide.obstacles.shortages import is_permanent, large_enough, short_of
 from kaiwo.gpus.device_fit import eligible_devices, pods_per_device
 from kaiwo.model.obstacle import (
     LargerNodes,
@@ -31,6 +31,7 @@ TOO_FEW = (Reason.NOT_ENOUGH_GPUS, Reason.NOT_ENOUGH_GPU_MEMORY)
 class BlockingReservation(NamedTuple):
     obstacle: Obstacle
     would_do: bool  # what it keeps would be enough for all pods, and is free
+    could_serve: bool = True  # some node on which it keeps GPUs is large enough for a pod
 
 
 def reserved_obstacles(view: View, want: Request, allowed: BoolArray, pods: int = 1) -> list[BlockingReservation]:
@@ -48,9 +49,7 @@ def reserved_obstacles(view: View, want: Request, allowed: BoolArray, pods: int 
     for claim in view.reservations.reservations:
         if view.reservations.closes(claim, want.passes, want.holds_s):
             blocking = (
-                _of_devices(view, want, claim, allowed, pods)
-                if want.gpus
-                else _of_nodes(view.reservations, claim, allowed)
+                _of_devices(view, want, claim, allowed, pods) if want.gpus else _of_nodes(view, want, claim, allowed)
             )
             if blocking is not None:
                 found.append(blocking)
@@ -75,10 +74,20 @@ def beside_reserved(view: View, want: Request, others: list[Obstacle]) -> list[O
 
 def _would_serve(view: View, want: Request) -> bool:
     """Counting reserved devices, some node would be large enough if it were empty."""
+    return bool(_enough_devices(view, want).any())
+
+
+def _would_fit(view: View, want: Request) -> BoolArray:
+    """Nodes that would be large enough in everything if nothing ran there and nothing were reserved."""
+    return _enough_devices(view, want) & large_enough(view, want)
+
+
+def _enough_devices(view: View, want: Request) -> BoolArray:
     rows = np.arange(len(view.nodes.names))
     able = eligible_devices(view, _admitted(view, want), rows)
     large: BoolArray = able & (view.of(rows).gpus[:, SIZE] >= want.gpu_mib)
-    return bool((large.sum(axis=1) >= want.gpus).any())
+    enough: BoolArray = large.sum(axis=1) >= want.gpus
+    return enough
 
 
 def _admitted(view: View, want: Request) -> Request:
@@ -113,14 +122,18 @@ def _of_devices(
         return None
     free = int(((pods_per_device(view, admitted, rows)[at, claim.columns] > 0) & is_open).sum())
     facts, would_do = replace(_reserved_by(view.reservations, want, claim), free=free), free >= want.gpus * pods
-    return BlockingReservation(Obstacle(Reason.RESERVED, want.gpus, 0, "gpus", claim.name, facts), would_do)
+    could_serve = bool((_would_fit(view, want) & allowed)[rows].any())
+    obstacle = Obstacle(Reason.RESERVED, want.gpus, 0, "gpus", claim.name, facts)
+    return BlockingReservation(obstacle, would_do and could_serve, could_serve)
 
 
-def _of_nodes(view: ReservedDevices, claim: DeviceReservation, allowed: BoolArray) -> BlockingReservation | None:
+def _of_nodes(view: View, want: Request, claim: DeviceReservation, allowed: BoolArray) -> BlockingReservation | None:
+    assert view.reservations is not None
     if not allowed[claim.whole].any():
         return None
-    facts = reserved_by(claim.reservation, view.now_s)
-    return BlockingReservation(Obstacle(Reason.RESERVED, 1, 0, "nodes", claim.name, facts), True)
+    could_serve = bool((_would_fit(view, want) & allowed)[claim.whole].any())
+    facts = reserved_by(claim.reservation, view.reservations.now_s)
+    return BlockingReservation(Obstacle(Reason.RESERVED, 1, 0, "nodes", claim.name, facts), could_serve, could_serve)
 
 
 def _reserved_by(reserved: ReservedDevices, want: Request, claim: DeviceReservation) -> ReservedBy:

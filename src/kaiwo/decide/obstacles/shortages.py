@@ -82,11 +82,16 @@ def _is_size_of_all(obstacle: Obstacle) -> bool:
 
 def fits_when_empty(view: View, want: Request, offer: NodeAvailability) -> BoolArray:
     """Nodes that would fit one pod if nothing ran on them."""
+    return large_enough(view, want) & (offer.devices >= want.gpus) & (offer.largest_mib >= want.gpu_mib)
+
+
+def large_enough(view: View, want: Request) -> BoolArray:
+    """Nodes that have all that it asks for besides GPUs, if nothing ran on them."""
     nodes = view.nodes
     fits: BoolArray = (nodes.cpu_size >= want.cpu_milli) & (nodes.memory_size >= want.memory_mib)
     for name, amount in want.extended:
         fits &= np.array([node.extended.get(name, 0) for node in nodes.nodes], np.int64) >= amount
-    return fits & (offer.devices >= want.gpus) & (offer.largest_mib >= want.gpu_mib)
+    return fits
 
 
 def largest_device_mib(view: View, want: Request) -> int:

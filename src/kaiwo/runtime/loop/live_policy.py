@@ -4,13 +4,14 @@ In:    a policy that was checked.   Out: the loop decides by it from the next cy
 The journal records the policy of every cycle, so a replay decides each cycle under the policy that it had.
 """
 
+import asyncio
 import hashlib
 import os
 from pathlib import Path
 
 import msgspec
 
-from kaiwo.model.errors import ConfigError, PluginError, RefusedError
+from kaiwo.model.errors import ClusterError, ConfigError, PluginError, RefusedError
 from kaiwo.model.policy import Policy
 from kaiwo.plugins.registry import Registry
 from kaiwo.runtime.loop.loop_protocol import LiveLoop
@@ -46,6 +47,7 @@ class LivePolicy:
         self._sha256 = _digest(path)
         self.path = path
         self.changes: tuple[PolicyChange, ...] = ()
+        self.turn = asyncio.Lock()  # whoever reads the policy to change it: one at a time, or one change is lost
 
     def load(self, from_file: Policy, plugins: Registry) -> Policy:
         """The policy to start with: the last change, unless the policy file was edited since."""
@@ -110,11 +112,18 @@ class LivePolicy:
 
 def _write(file: Path, content: bytes) -> None:
     beside = file.with_suffix(".new")
-    with beside.open("wb") as stream:
-        stream.write(content)
-        stream.flush()
-        os.fsync(stream.fileno())
-    beside.replace(file)
+    try:
+        beside.touch(mode=0o600)
+        with beside.open("wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        beside.chmod(0o600)  # one that was left by an earlier version
+        beside.replace(file)
+    except OSError as error:
+        raise ClusterError(
+            f"{file} could not be written, and the policy is as before: {error}; free some room"
+        ) from error
 
 
 def _digest(path: str) -> str:

@@ -1,5 +1,6 @@
 """`kaiwo describe`: show one object in detail."""
 
+import contextlib
 import re
 import shlex
 
@@ -9,18 +10,23 @@ from kaiwo.api.views.cluster import CycleView
 from kaiwo.api.views.nodes import GpuView, NodeView
 from kaiwo.api.views.queues import QueueView
 from kaiwo.api.views.reservations import ReservationView
-from kaiwo.api.views.workloads import PastAttemptView, WorkloadDetail
+from kaiwo.api.views.workloads import PastAttemptView, WhyView, WorkloadDetail, WorkloadView
+from kaiwo.cli.client.api_client import ApiClient, workload_path
 from kaiwo.cli.lists import columns
+from kaiwo.cli.lists.array_tasks import read_tasks
 from kaiwo.cli.lists.object_kinds import GPUS, KINDS, NODES, QUEUES, RESERVATIONS, WORKLOADS, find_kind, require_kind
 from kaiwo.cli.lists.read_object import complete_object, read_object, server_time
+from kaiwo.cli.lists.show_list import ListRequest, print_list
 from kaiwo.cli.name_completion import complete_workload
 from kaiwo.cli.output import printing
-from kaiwo.cli.output.formatting import short_name
+from kaiwo.cli.output.formatting import full_name, short_name
 from kaiwo.cli.output.table_layout import text_columns
 from kaiwo.cli.verb_base import Verb, connect_server
 from kaiwo.model.amounts import count, duration, gpus, rate, rounded_memory, short_duration, thousandths
+from kaiwo.model.errors import KaiwoError, NotFoundError
 from kaiwo.model.workload_record import WorkloadState
 
+SHOWN_TASKS = 20
 PROMISE = "a promise, not a limit"
 
 
@@ -40,7 +46,7 @@ def _complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -
 )
 @printing.output_option("table", "json", "yaml")
 def describe(kind: str, name: str | None, submission: int | None, output: str) -> None:  # fmt: skip
-    """Show one workload, node, queue, gpu, cycle or reservation in detail.
+    """Show one workload, array, node, queue, gpu, cycle or reservation in detail.
 
     \b
     Examples:
@@ -55,11 +61,17 @@ def describe(kind: str, name: str | None, submission: int | None, output: str) -
     if submission is not None and chosen is not WORKLOADS:
         raise click.UsageError("only workloads have submissions; leave out --submission", click.get_current_context())
     server = connect_server()
-    body = read_object(server, chosen, name or kind, submission)
+    try:
+        body = read_object(server, chosen, name or kind, submission)
+    except NotFoundError:
+        if chosen is WORKLOADS and submission is None and _describe_array(server, name or kind, output):
+            return
+        raise
     if output != "table":
         printing.print_body(body, output)
     elif chosen is WORKLOADS:
-        _print_workload(server.decode(body, WorkloadDetail), server_time(server))
+        detail = server.decode(body, WorkloadDetail)
+        _print_workload(detail, server_time(server), "" if submission is not None else _protected(server, detail))
     elif chosen is NODES:
         _print_node(server.decode(body, NodeView))
     elif chosen is QUEUES:
@@ -74,6 +86,43 @@ def describe(kind: str, name: str | None, submission: int | None, output: str) -
         _print_gpu(server.decode(body, GpuView))
     else:
         _print_cycle(server.decode(body, CycleView), server_time(server))
+
+
+def _describe_array(server: ApiClient, name: str, output: str) -> bool:
+    """What its tasks ask for and in which state each is; False: there is no such array."""
+    tasks = read_tasks(server, full_name(name), folds=False)
+    if not tasks:
+        return False
+    if output != "table":
+        printing.print_data({"items": tasks, "total": len(tasks), "next": ""}, output)
+        return True
+    (row,) = server.convert(read_tasks(server, full_name(name), folds=True), list[WorkloadView])
+    array = row.array
+    printing.print_facts(
+        ("array", row.name.removesuffix("-*")),
+        ("tasks", f"{array.tasks:,} ({array.indices})" if array else ""),
+        ("states", ", ".join(f"{number:,} {state}" for state, number in array.states.items()) if array else ""),
+        ("queue", f"{row.queue}, priority {row.priority}"),
+        ("user", row.user),
+        ("each wants", row.wants.partition(" x ")[2] or row.wants),
+    )
+    click.echo()
+    print_list(server, WORKLOADS, ListRequest(), server.convert(tasks[:SHOWN_TASKS], list[WorkloadView]))
+    if len(tasks) > SHOWN_TASKS:
+        more = (
+            f"the first {SHOWN_TASKS} of {len(tasks):,} tasks; all: kaiwo get workloads {short_name(row.name)} --tasks"
+        )
+        printing.hint(more.replace("-* --tasks", " --tasks"))
+    return True
+
+
+def _protected(server: ApiClient, detail: WorkloadDetail) -> str:
+    """What its place protects, if it runs."""
+    if detail.summary.state is not WorkloadState.RUNNING:
+        return ""
+    with contextlib.suppress(KaiwoError):  # it may have ended since
+        return server.decode(server.get(f"{workload_path(detail.summary.name)}/why"), WhyView).protected
+    return ""
 
 
 def _exit_text(detail: WorkloadDetail) -> str:
@@ -100,7 +149,7 @@ def _levels(detail: WorkloadDetail) -> str:
     return ", ".join(filter(None, parts))
 
 
-def _print_workload(detail: WorkloadDetail, now: int) -> None:
+def _print_workload(detail: WorkloadDetail, now: int, protected: str) -> None:
     w = detail.summary
     if detail.expires_s > now:
         expires = f"in {duration(detail.expires_s - now)}; its GPUs are released then"
@@ -114,6 +163,7 @@ def _print_workload(detail: WorkloadDetail, now: int) -> None:
         ("user", w.user),
         ("type", w.kind + ("" if detail.preemptible else ", not preemptible")),
         ("wants", w.wants),
+        ("strategy", detail.strategy),
         ("requests", "; ".join(detail.requests)),
         ("pods", f"{w.pods.used} of {w.pods.total} placed"),
         ("submitted", f"{short_duration(now - w.submitted_s)} ago"),
@@ -142,7 +192,9 @@ def _print_workload(detail: WorkloadDetail, now: int) -> None:
     )
     incomplete = f"{short_name(w.name)} is {detail.incomplete}" if detail.incomplete else ""
     placed = [each.sentence for each in detail.domains]
-    for sentence in filter(None, (detail.capped_priority, detail.planned, incomplete, detail.kept_places, *placed)):
+    for sentence in filter(
+        None, (detail.capped_priority, detail.planned, incomplete, detail.kept_places, *placed, protected)
+    ):
         click.echo("\n" + printing.wrap(printing.as_sentence(sentence)))
     if detail.placed:
         _print_pods(detail, now)

@@ -5,14 +5,17 @@ from typing import Any
 import click
 import msgspec
 
-from kaiwo.api.views.workloads import WorkloadDetail
+from kaiwo.api.views.workloads import WorkloadView
+from kaiwo.cli.client.api_client import ApiClient
+from kaiwo.cli.lists.array_tasks import read_tasks
 from kaiwo.cli.lists.object_kinds import KINDS, WORKLOADS, ObjectKind, require_kind
-from kaiwo.cli.lists.read_object import WITH_MANIFESTS, complete_object, read_manifest, read_object
-from kaiwo.cli.lists.show_list import list_options, make_list_request, print_list, show_list
-from kaiwo.cli.name_completion import resolve_user
+from kaiwo.cli.lists.read_object import WITH_MANIFESTS, complete_object, read_manifest, read_object, server_time
+from kaiwo.cli.lists.show_list import ListRequest, list_options, make_list_request, print_list, show_list
+from kaiwo.cli.name_completion import expand_name, is_pattern, resolve_user
 from kaiwo.cli.output import printing
+from kaiwo.cli.output.formatting import FINISHED_STATES, full_name, parse_duration
 from kaiwo.cli.verb_base import Verb, connect_server
-from kaiwo.model.errors import ConfigError
+from kaiwo.model.errors import ConfigError, NotFoundError
 
 
 def _complete_kind(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
@@ -23,11 +26,14 @@ def _complete_kind(_: click.Context, __: click.Parameter, incomplete: str) -> li
 @click.argument("kind", shell_complete=_complete_kind)
 @click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=complete_object)
 @click.option("-u", "--user", metavar="NAME", default="", help="Only this user's workloads; `me` for your own.")
+@click.option("--ended", is_flag=True, help="Only workloads that have ended, the latest first.")
+@click.option("--since", metavar="TIME", default="", help="How far back --ended goes, such as 7d.")
 @list_options()
-def get(kind: str, names: tuple[str, ...], user: str, **options: Any) -> None:
+def get(kind: str, names: tuple[str, ...], user: str, ended: bool, since: str, **options: Any) -> None:
     """List workloads, nodes, queues, gpus, cycles or reservations: all of them, or those named.
 
-    With -o yaml, named workloads, queues and reservations are printed as manifests, which can be applied again.
+    An array is one row; --tasks lists its tasks. With -o yaml, named workloads, queues and reservations are printed as
+    manifests, which can be applied again.
 
     \b
     Examples:
@@ -35,20 +41,29 @@ def get(kind: str, names: tuple[str, ...], user: str, **options: Any) -> None:
       kaiwo get workloads -q lab -l team=vision --sort-by -gpus
       kaiwo get nodes -o wide
       kaiwo get workloads -w
+      kaiwo get workloads 'sweep[10-19]'
+      kaiwo get workloads --ended --since 7d
       kaiwo get queue lab -o yaml > lab.yaml; kaiwo apply -f lab.yaml
       kaiwo cancel $(kaiwo get workloads -u me --state held -o name)
     """
     chosen = require_kind(kind)
     if user and chosen is not WORKLOADS:
         raise ConfigError(f"{chosen.plural} have no user; leave out --user")
-    query = {"user": resolve_user(user)} if user else None
+    query = {"user": resolve_user(user)} if user else {}
+    if ended or since:
+        if chosen is not WORKLOADS:
+            raise ConfigError(f"{chosen.plural} do not end; leave out --ended and --since")
+        options["states"] = options["states"] or FINISHED_STATES
+        options["sort_by"] = options["sort_by"] or "-ended"
+        if since:
+            query["ended_since"] = str(max(0, server_time(connect_server()) - parse_duration(since)))
     if names:
         _show_named(chosen, names, query, **options)
     else:
         show_list(chosen, query, **options)
 
 
-def _show_named(kind: ObjectKind, names: tuple[str, ...], query: dict[str, str] | None, **options: Any) -> None:
+def _show_named(kind: ObjectKind, names: tuple[str, ...], query: dict[str, str], **options: Any) -> None:
     request = make_list_request(kind, query, **options)
     if request.watch:
         raise ConfigError(f"-w watches a list; leave out {', '.join(names)}, or select with -l, -q or --state")
@@ -57,14 +72,25 @@ def _show_named(kind: ObjectKind, names: tuple[str, ...], query: dict[str, str] 
         documents = [read_manifest(server, kind, name) for name in names]
         printing.print_documents(documents)
         return
-    bodies = [read_object(server, kind, name) for name in names]
+    items = [item for name in names for item in _read(server, kind, name, request)]
     if request.output in ("json", "yaml"):
-        items = [msgspec.json.decode(body) for body in bodies]
         data = items[0] if len(items) == 1 else {"items": items, "total": len(items), "next": ""}
         printing.print_data(data, request.output)
         return
     if kind is WORKLOADS:
-        views = [server.decode(body, WorkloadDetail).summary for body in bodies]
+        views = [server.convert(item.get("summary", item), WorkloadView) for item in items]
     else:
-        views = [server.decode(body, kind.view) for body in bodies]
+        views = server.convert(items, list[kind.view])  # type: ignore[name-defined]
     print_list(server, kind, request, views)
+
+
+def _read(server: ApiClient, kind: ObjectKind, name: str, request: ListRequest) -> list[Any]:
+    """The named object as plain data; of workloads, all that a pattern means, or the row or the tasks of an array."""
+    if kind is WORKLOADS and is_pattern(name):
+        return [item for full in expand_name(server, name) for item in _read(server, kind, full, request)]
+    try:
+        return [msgspec.json.decode(read_object(server, kind, name))]
+    except NotFoundError:
+        if kind is WORKLOADS and (tasks := read_tasks(server, full_name(name), folds=request.folds)):
+            return tasks
+        raise

@@ -4,20 +4,21 @@ from typing import Any
 
 import click
 
-from kaiwo.api.views.fragments import FragmentsView, KindRoomView
+from kaiwo.api.views.fragments import FragmentsView
 from kaiwo.cli.lists.columns import NUMBER, table_row
 from kaiwo.cli.lists.object_kinds import GPUS
 from kaiwo.cli.lists.show_list import list_options, show_list
 from kaiwo.cli.name_completion import complete_node
 from kaiwo.cli.output import printing
+from kaiwo.cli.output.kind_words import kind_words
 from kaiwo.cli.output.table_layout import Column
 from kaiwo.cli.verb_base import Verb, connect_server
-from kaiwo.model.amounts import count, thousandths
+from kaiwo.model.amounts import thousandths
 from kaiwo.model.errors import ConfigError
 
 REASONS = {
     "no-cpu": "its CPU is used up",
-    "too-small": "the rest of its GPUs is smaller than any request",
+    "too-small": "what is left of its GPUs is smaller than any request",
     "model": "no request accepts this model",
     "node-closed": "it takes no work",
 }
@@ -28,7 +29,7 @@ NODES = (
     Column("WHOLE", lambda each, _: str(each.whole_gpus), NUMBER),
     Column("CPU FREE", lambda each, _: thousandths(each.free_cpu_milli), NUMBER),
     Column("STRANDED", lambda each, _: thousandths(each.stranded_milli), NUMBER),
-    Column("RATIO", lambda each, _: f"{each.ratio:.0%}", NUMBER),
+    Column("RATIO", lambda each, _: f"{each.ratio * 100:.0f} %", NUMBER),
     Column("WHY", lambda each, _: REASONS.get(each.reason, each.reason)),
 )
 DOMAINS = (
@@ -36,11 +37,11 @@ DOMAINS = (
     Column("LEVEL", lambda each, _: each.level),
     Column("FREE", lambda each, _: thousandths(each.free_gpu_milli), NUMBER),
     Column("STRANDED", lambda each, _: thousandths(each.stranded_milli), NUMBER),
-    Column("RATIO", lambda each, _: f"{each.ratio:.0%}", NUMBER),
+    Column("RATIO", lambda each, _: f"{each.ratio * 100:.0f} %", NUMBER),
 )
 KINDS = (
-    Column("REQUEST", lambda each, _: _words(each)),
-    Column("OF THE MIX", lambda each, _: f"{each.part:.0%}", NUMBER),
+    Column("REQUEST", lambda each, _: kind_words(each)),
+    Column("OF THE MIX", lambda each, _: f"{each.part * 100:.0f} %", NUMBER),
     Column("MORE PODS FIT", lambda each, _: str(each.pods), NUMBER),
 )
 
@@ -81,7 +82,7 @@ def show_fragments(output: str, limit: int) -> None:
         return
     view = server.decode(body, FragmentsView)
     free, stranded = thousandths(view.free_gpu_milli), thousandths(view.stranded_milli)
-    click.echo(f"{free} GPUs are free; {stranded} of them are stranded. Fragmentation: {view.ratio:.0%}.")
+    click.echo(f"{free} GPUs are free; {stranded} of them are stranded. Fragmentation: {view.ratio * 100:.0f} %.")
     for reason, milli in view.stranded_by.items():
         click.echo(f"  {thousandths(milli)} on nodes where {REASONS.get(reason, reason)}")
     if view.nodes:
@@ -93,10 +94,3 @@ def show_fragments(output: str, limit: int) -> None:
     if view.kinds:
         click.echo()
         printing.print_table(KINDS, [table_row(KINDS, each, 0) for each in view.kinds])
-
-
-def _words(kind: KindRoomView) -> str:
-    gpus = count(kind.gpus, "GPU") if kind.gpu_milli == 1000 else f"{thousandths(kind.gpu_milli)} GPU"
-    cpus = f", {thousandths(kind.cpu_milli)} CPUs" if kind.cpu_milli else ""
-    models = f" ({' or '.join(kind.models)})" if kind.models else ""
-    return f"{gpus}{models}{cpus}"

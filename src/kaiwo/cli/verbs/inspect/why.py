@@ -3,12 +3,13 @@
 import click
 
 from kaiwo.api.views.workloads import WhyView
-from kaiwo.cli.client.api_client import workload_path
-from kaiwo.cli.name_completion import complete_workload
+from kaiwo.cli.client.api_client import ApiClient, workload_path
+from kaiwo.cli.name_completion import array_members, complete_workload, is_array
 from kaiwo.cli.output import printing
 from kaiwo.cli.output.formatting import full_name, short_name
 from kaiwo.cli.verb_base import Verb, connect_server
 from kaiwo.model.amounts import count
+from kaiwo.model.errors import NotFoundError
 from kaiwo.model.workload_record import WorkloadState
 
 
@@ -18,23 +19,29 @@ from kaiwo.model.workload_record import WorkloadState
 def why(name: str, output: str) -> None:
     """Explain why a workload waits, all its obstacles, and the cheapest change that would start it now.
 
+    Of an array, the first task that waits is explained.
+
     \b
     Examples:
       kaiwo why train
       kaiwo why team/train -o json
     """
     server = connect_server()
-    body = server.get(f"{workload_path(full_name(name))}/why")
+    body = _answer(server, full_name(name))
     view = server.decode(body, WhyView)
     if output != "table":
         printing.print_body(body, output)
         return
     click.echo(printing.bold(printing.wrap(view.answer)))
+    if view.protected:
+        click.echo(printing.wrap(printing.as_sentence(view.protected)))
     if not view.obstacles:  # it runs, is about to start, or has ended
         is_waiting = view.state in (WorkloadState.WAITING, WorkloadState.HELD)
         if printing.is_terminal() and not is_waiting and not view.state.is_over:
             printing.hint(f"next: kaiwo logs -f {short_name(view.workload)}")
         return
+    if view.ended_before:
+        click.echo(printing.wrap(f"It ran before: {view.ended_before}."))
     if view.position:
         click.echo(printing.wrap(_position(view)))
     if view.capped_priority:
@@ -54,6 +61,20 @@ def why(name: str, output: str) -> None:
             click.echo(printing.wrap_command(view.change.command, "    "))
     elif view.no_change:
         click.echo("\n" + printing.wrap(view.no_change))
+
+
+def _answer(server: ApiClient, full: str) -> bytes:
+    """Of a workload, or of the first task of an array that waits; of its first task if none does."""
+    try:
+        return server.get(f"{workload_path(full)}/why")
+    except NotFoundError:
+        if not is_array(server, full):
+            raise
+    waiting = array_members(server, full, (WorkloadState.WAITING, WorkloadState.HELD))
+    if waiting:
+        wait = "task of the array waits" if len(waiting) == 1 else "tasks of the array wait; this is the first of them"
+        printing.hint(f"{len(waiting):,} {wait}")
+    return server.get(f"{workload_path((waiting or array_members(server, full, most=1))[0])}/why")
 
 
 def _position(view: WhyView) -> str:

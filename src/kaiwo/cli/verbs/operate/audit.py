@@ -50,7 +50,7 @@ COLUMNS = (
 @click.option("--action", metavar="ACTION", default="", help="Only this action, such as drain.")
 @click.option("--since", metavar="TIME", default="", help="Only since then: 2h, 7d, or 2026-01-31T18:00:00Z.")
 @click.option("-n", "--limit", type=click.IntRange(1), default=100, show_default=True, help="At most this many.")
-@click.option("-f", "--follow", is_flag=True, help="Go on with new records as they come.")
+@click.option("-f", "--follow", is_flag=True, help="Keep printing new records as they come.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 @printing.output_option("table", "wide")
 @click.pass_context

@@ -88,7 +88,7 @@ def fail(names: tuple[str, ...], gpu: str, unreachable: bool, reason: str, yes: 
     """Treat nodes, or one GPU of a node, as failed. Their work recovers on other nodes; kaiwo recovery shows how.
 
     Use it to practise on virtual nodes, or for a machine that you know to be off. On Kubernetes, nodes fail by
-    themselves, and the taint node.kubernetes.io/out-of-service tells that one is off.
+    themselves, and the taint node.kubernetes.io/out-of-service says that one is off.
 
     \b
     Examples:
@@ -109,4 +109,4 @@ def fail(names: tuple[str, ...], gpu: str, unreachable: bool, reason: str, yes: 
     return run_for_each(names, change)
 
 
-_node_verb("restore", "These nodes and all their GPUs work again. One that failed often takes work after a while.")
+_node_verb("restore", "Mark nodes and all their GPUs as working. One that failed often takes work again after a while.")

@@ -74,19 +74,21 @@ def _json(value: Any) -> str:
 @click.command(cls=LocalVerb)
 @click.argument("cycle", metavar="[CYCLE[-LAST]]", default="")
 @click.option("--all", "is_all", is_flag=True, help="Decide every cycle of the journal again.")
-@click.option("--plugins", metavar="FILE", default="", help="File that allowed the plugins of others, as for kaiwo up.")
+@click.option("--scores", is_flag=True, help="Show why each node was chosen: every term of its score.")
+@click.option("--plugins", metavar="FILE", default="", help="File that allowed third-party plugins, as for kaiwo up.")
 @printing.output_option("table", "json", "yaml")
-def replay(cycle: str, is_all: bool, plugins: str, output: str) -> int:
+def replay(cycle: str, is_all: bool, scores: bool, plugins: str, output: str) -> int:
     """Rebuild the input of a past cycle, decide again, and compare the two plans byte by byte.
 
     With CYCLE-LAST or --all, every cycle of the range is decided again on the state that it saw, and those that differ
     are listed. It reads the journal in the home folder and needs no running Kaiwo. Exits with 1 if a plan differs. A
-    cycle in which plugins of others took part can be decided again only with them: give the same --plugins file.
+    cycle in which third-party plugins took part can be decided again only with them: give the same --plugins file.
 
     \b
     Examples:
       kaiwo get cycles
       kaiwo replay 812
+      kaiwo replay 812 --scores
       kaiwo replay 800-900
       kaiwo replay --all
     """
@@ -106,6 +108,8 @@ def replay(cycle: str, is_all: bool, plugins: str, output: str) -> int:
         loaded.close()
     if output == "table":
         _print(result)
+        if scores:
+            _print_choices(result)
     else:
         printing.print_data(_result_data(result), output)
     return 0 if result.is_same else 1
@@ -143,17 +147,36 @@ def _print(result: "ReplayResult") -> None:
     for difference in result.differences:
         click.echo(f"  {difference}")
     saw = f"{count(result.nodes, 'node')}, {count(result.waiting, 'waiting workload')}"
-    click.echo(f"  saw      {saw} (from {count(result.entries, 'record')} in the journal)")
-    click.echo(f"  decided  {_summary(result.then)}")
+    _print_row("saw", f"{saw} (from {count(result.entries, 'record')} in the journal)")
+    _print_row("decided", _summary(result.then))
     if result.is_same:
         _print_lines(plan_lines(result.then), "    ")
         return
-    click.echo(f"  now      {_summary(result.now)}")
+    _print_row("now", _summary(result.now))
     only_then, only_now = difference_lines(result.then, result.now)
     _print_lines(only_then, "  only then: ")
     _print_lines(only_now, "  only now:  ")
     if not only_then and not only_now:
         click.echo("  the values are equal; the journal encodes them differently from this version")
+
+
+def _print_choices(result: "ReplayResult") -> None:
+    for workload, pod, choice in result.choices[:MAX_LINES]:
+        where = f"{choice.chosen.node} of {count(choice.fits, 'node')} with room"
+        how = ", inside the domain of the network that was chosen first" if choice.by_domain else ""
+        click.echo(printing.bold(f"\n{short_name(workload)}/{pod} on {where}{how}"))
+        for scored in (choice.chosen, *choice.others):
+            terms = " + ".join(f"{term.name} {term.score:,} x {term.weight:,}" for term in scored.terms)
+            click.echo(printing.wrap(f"{scored.score:,} = {terms or 'no term'}", f"  {scored.node}  ", "    "))
+    if len(result.choices) > MAX_LINES:
+        click.echo(f"and {len(result.choices) - MAX_LINES} more; -o json shows all")
+    kept = len(result.now.starts) - len(result.choices)
+    if kept:
+        click.echo(f"\n{count(kept, 'start')} on a place that was kept before: no node was chosen in this cycle")
+
+
+def _print_row(title: str, text: str) -> None:
+    click.echo(printing.wrap(text, f"  {title:<9}", " " * 11))
 
 
 def _summary(plan: Plan) -> str:
@@ -179,4 +202,8 @@ def _result_data(result: "ReplayResult") -> dict[str, Any]:
         "version": result.setting.version,
         "then": msgspec.to_builtins(result.then),
         "now": msgspec.to_builtins(result.now),
+        "choices": [
+            {"workload": workload, "pod": pod, **msgspec.to_builtins(choice)}
+            for workload, pod, choice in result.choices
+        ],
     }

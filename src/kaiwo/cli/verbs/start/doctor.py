@@ -224,7 +224,7 @@ def doctor(output: str) -> int:
 def _print(findings: list[CheckResult]) -> None:
     for finding in findings:
         result = printing.paint_state(finding.result) + " " * (4 - len(finding.result))
-        click.echo(f"{result}  {finding.check:<8}  {finding.fact}")
+        click.echo(f"{result}  {finding.check:<8}  {printing.wrap(finding.fact, ' ' * 16).lstrip()}")
         if finding.todo:
             click.echo(printing.wrap(f"-> {finding.todo}", " " * 16))
     bad = sum(finding.result != "ok" for finding in findings)

@@ -37,7 +37,7 @@ _OPTIONS = (
     _option("--max-processes", metavar="N", type=click.IntRange(0),
             help="Processes and threads of one run; 0: any number (default: a quarter of what the machine can have)."),
     _option("--keep-size", metavar="SIZE",
-            help="Keep at most this much of them, such as 5G; the oldest are removed first (default: 5G)."),
+            help="Keep at most this much of ended workloads; the oldest are removed first (default: 5G)."),
 )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from kaiwo.api.views.cluster import StatusView
 from kaiwo.api.views.workloads import AttemptsView, WorkloadDetail
 from kaiwo.cli.client.api_client import ApiClient, LostServerError, workload_path
 from kaiwo.cli.client.http_connection import HttpError
-from kaiwo.cli.name_completion import complete_workload, expand_name
+from kaiwo.cli.name_completion import complete_workload, expand_name, is_pattern, resolve_workloads
 from kaiwo.cli.output import printing
 from kaiwo.cli.output.formatting import given_fields, short_name
 from kaiwo.cli.verb_base import Verb, connect_server
@@ -43,9 +43,10 @@ Write = Callable[[bytes], None]
 def logs(names: tuple[str, ...], follow: bool, **chosen: Any) -> int:
     """Print a workload's output. Of several pods or workloads, each line begins with its pod or workload.
 
-    Exits with 1 if the workload has not started; with -f, waits for it. A workload that is retried has a log for each
-    attempt, and the last three are kept. -f prints them one after another and names each on standard error. A name that
-    was submitted again keeps the logs of its earlier submissions. Workloads that run in simulated time have no output.
+    The base name of an array means all its tasks. Exits with 1 if the workload has not started; with -f, waits for it.
+    A workload that is retried has a log for each attempt, and the last three are kept. -f prints them one after another
+    and names each on standard error. A name that was submitted again keeps the logs of its earlier submissions.
+    Workloads that run in simulated time have no output.
 
     \b
     Examples:
@@ -55,14 +56,17 @@ def logs(names: tuple[str, ...], follow: bool, **chosen: Any) -> int:
       kaiwo logs train --submission 2
       kaiwo logs -f big
       kaiwo logs big --pod main-3
-      kaiwo logs 'sweep-*' --tail 1
+      kaiwo logs sweep --tail 1
     """
     server = connect_server()
     sources = _find_sources(server, names, chosen["pod"], chosen["submission"])
     if len(sources) == 1:
         return _print_one(server, sources[0], follow, given_fields({**chosen, "pod": sources[0].pod}))
     query = given_fields({**chosen, "pod": None})
-    return 0 if _print_interleaved(server, sources, follow, query) else 1
+    if _print_interleaved(server, sources, follow, query):
+        return 0
+    printing.hint(f"none of these {len(sources)} logs has any output")
+    return 1
 
 
 class LogSource(NamedTuple):
@@ -72,7 +76,11 @@ class LogSource(NamedTuple):
 
 
 def _find_sources(server: ApiClient, names: Sequence[str], pod: str, submission: int | None) -> list[LogSource]:
-    workloads = dict.fromkeys(each for name in names for each in expand_name(server, name))
+    is_one = bool(pod) or submission is not None  # of an array, neither a pod nor a submission is meant
+    expanded = (
+        expand_name(server, name) if is_one or is_pattern(name) else resolve_workloads(server, name) for name in names
+    )
+    workloads = dict.fromkeys(each for found in expanded for each in found)
     found: list[LogSource] = []
     query = {} if submission is None else {"submission": submission}
     for workload in workloads:

@@ -8,12 +8,12 @@ import click
 
 from kaiwo.api.views.workloads import MAX_NAMES, BulkOutcome, SetForm
 from kaiwo.cli.client.api_client import ApiClient, problem_error
-from kaiwo.cli.name_completion import complete_workload, expand_name, is_array_pattern, is_pattern
+from kaiwo.cli.name_completion import complete_workload, expand_name, is_array, is_array_pattern, is_pattern
 from kaiwo.cli.output import printing
 from kaiwo.cli.output.formatting import UNFINISHED_STATES, full_name
 from kaiwo.cli.verb_base import Verb, connect_server, exit_code, reason_option, reason_query
 from kaiwo.cli.workload_options import check_unit, field_of_flag
-from kaiwo.model.errors import ConfigError
+from kaiwo.model.errors import ConfigError, NotFoundError
 
 SHOWN = 5  # results of an array's tasks that are printed one by one
 
@@ -28,14 +28,15 @@ def set_fields(words: tuple[str, ...], reason: str) -> int:
 
     While a workload waits: priority, queue, time, estimate, reservation, hold, gpus, pods, cpu, memory and most other
     fields of `kaiwo submit`. While it runs: priority, time and estimate. An empty value clears a field. You may lower
-    the priority, time and size of your own work; operators and administrators may also raise them.
+    the priority, time and size of your own work; operators and administrators may also raise them. The base name of an
+    array means all its tasks.
 
     \b
     Examples:
       kaiwo set train priority=-5
       kaiwo set train queue=vision time=4h
       kaiwo set train gpus=4
-      kaiwo set 'sweep-*' hold=true
+      kaiwo set sweep 'other[0-9]' hold=true
       kaiwo set train time=
     """
     names = [word for word in words if "=" not in word]
@@ -70,9 +71,14 @@ def _value(text: str) -> Any:
 
 
 def _expand(server: ApiClient, name: str) -> list[str]:
-    """The server knows the tasks of arrays; other patterns are matched here."""
+    """The server knows the tasks of arrays; other patterns are matched here. A base name means all tasks."""
     full = full_name(name)
-    if not is_pattern(full) or is_array_pattern(server, full):
+    if not is_pattern(full):
+        try:
+            return [f"{full}-*" if is_array(server, full) else full]
+        except NotFoundError:
+            return [full]  # the server says first whether this person may change work at all
+    if is_array_pattern(server, full):
         return [full]
     return expand_name(server, name, UNFINISHED_STATES)
 

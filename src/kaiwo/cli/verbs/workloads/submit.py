@@ -1,6 +1,7 @@
 """`kaiwo submit`: submit workloads, with flags or from YAML files."""
 
 import contextlib
+import re
 from typing import Any, NoReturn
 
 import click
@@ -21,6 +22,8 @@ from kaiwo.cli.workload_options import (
     workload_options,
 )
 from kaiwo.model.errors import ClusterError, ConfigError, NotFoundError, RefusedError
+
+_ARRAY = re.compile(r"([^\[\]]+)\[([0-9,:%-]+)\]")  # `sweep[0-99%8]`: the name of an array, and its tasks
 
 
 class SubmitVerb(CommandVerb):
@@ -43,8 +46,11 @@ def submit(ctx: click.Context, files: tuple[str, ...], dry_run: bool, wait: bool
       kaiwo submit --fraction 0.5 -- python eval.py
       kaiwo submit --pods 8 --gpus 8 --simulate 30m big
       kaiwo submit --array 0-9 --after prepare -- python part.py
+      kaiwo submit 'sweep[0-99%8]' --gpus 1 -- python part.py
       kaiwo submit -f job.yaml --wait
     """
+    if not options["array"] and (found := _ARRAY.fullmatch(options["name"])):
+        options |= {"name": found[1], "array": found[2]}
     if files:
         _refuse_flags_with_files(ctx, options)
     elif not ctx.meta.get(COMMAND) and not options["simulate"] and not options["image"]:
@@ -78,7 +84,8 @@ def post_form(server: ApiClient, form: dict[str, Any], query: dict[str, str]) ->
     except RefusedError as error:
         if error.field != "queue" or "queue" not in form:
             raise
-        raise RefusedError(f"{error}; see the queues with: kaiwo queue", error.field) from None
+        way_out = "" if str(error).endswith("?") else "; see the queues with: kaiwo queue"
+        raise RefusedError(f"{error}{way_out}", error.field) from None
 
 
 def refuse_without_command(ctx: click.Context, options: dict[str, Any], complaint: str) -> NoReturn:
