@@ -1,0 +1,1 @@
+"""Routes about what was: the past of workloads."""

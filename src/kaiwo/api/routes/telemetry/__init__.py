@@ -1,0 +1,1 @@
+"""Routes of what is recorded over time, and of alerts about it."""
