@@ -1,0 +1,146 @@
+"""The process that scrapes exporters: `python -m kaiwo.telemetry.exporters.scrape`.
+
+In:    one line of JSON on standard input with the targets; it ends when that is closed.
+Out:   one line of JSON on standard output for each scrape: the readings of a node, or why there are none.
+Never: follows a redirect, reads more than 8 MiB, waits longer than its time-out, or sends a token in the clear to
+       another machine.
+"""
+
+import http.client
+import ipaddress
+import os
+import random
+import ssl
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import urlsplit
+
+import msgspec
+
+from kaiwo.telemetry.exporters.gpu_readings import GpuReading, read_gpus
+
+MAX_BYTES = 8 << 20
+MAX_PROBLEM = 300
+THREADS = 16
+
+
+class ScrapeTarget(msgspec.Struct, frozen=True):
+    node: str
+    url: str
+    token_file: str = ""
+    ca_file: str = ""
+
+
+class ScrapeJob(msgspec.Struct, frozen=True):
+    targets: tuple[ScrapeTarget, ...]
+    every_s: float
+    timeout_s: float
+
+
+class NodeReading(msgspec.Struct, frozen=True, omit_defaults=True):
+    node: str
+    gpus: tuple[GpuReading, ...] = ()
+    problem: str = ""
+
+
+def scrape(target: ScrapeTarget, timeout_s: float) -> NodeReading:
+    try:
+        gpus, problem = read_gpus(_get(target, time.monotonic() + timeout_s, timeout_s))
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        return NodeReading(target.node, problem=f"{target.url}: {error or type(error).__name__}"[:MAX_PROBLEM])
+    return NodeReading(target.node, tuple(gpus), f"{target.url}: {problem}"[:MAX_PROBLEM] if problem else "")
+
+
+def sends_in_the_clear(url: str) -> bool:
+    """Whether others could read a token on the way."""
+    parts = urlsplit(url)
+    if parts.scheme == "https":
+        return False
+    try:
+        return not ipaddress.ip_address(parts.hostname or "").is_loopback
+    except ValueError:
+        return parts.hostname != "localhost"
+
+
+def _get(target: ScrapeTarget, deadline: float, timeout_s: float) -> str:
+    parts = urlsplit(target.url)
+    host, path = parts.hostname or "", parts.path + (f"?{parts.query}" if parts.query else "")
+    if parts.scheme == "https":
+        trust = ssl.create_default_context(cafile=target.ca_file or None)
+        connection: http.client.HTTPConnection = http.client.HTTPSConnection(
+            host, parts.port, timeout=timeout_s, context=trust
+        )
+    else:
+        connection = http.client.HTTPConnection(host, parts.port, timeout=timeout_s)
+    headers = {"Accept": "text/plain;version=0.0.4", "User-Agent": "kaiwo"}
+    if target.token_file:
+        if sends_in_the_clear(target.url):
+            raise OSError("a token is only sent over https:// or to this machine")
+        with open(target.token_file, encoding="ascii") as file:
+            headers["Authorization"] = f"Bearer {file.read(65_536).strip()}"
+    try:
+        connection.request("GET", path or "/metrics", headers=headers)
+        answer = connection.getresponse()
+        if answer.status != http.HTTPStatus.OK:
+            raise OSError(f"it answers {answer.status} {answer.reason}"[:MAX_PROBLEM])
+        data = b""
+        while piece := answer.read1(65_536):  # an endpoint that drips is as bad as one that is silent
+            data += piece
+            if len(data) > MAX_BYTES:
+                raise OSError(f"it sends more than {MAX_BYTES >> 20} MiB")
+            if time.monotonic() > deadline:
+                raise OSError(f"it takes longer than {timeout_s:g} s")
+        return data.decode("utf-8", "replace")
+    finally:
+        connection.close()
+
+
+def run(job: ScrapeJob, write: Callable[[NodeReading], None], stop: threading.Event) -> None:
+    """Scrape each target now and then until stopped. A slow one delays no other."""
+    busy: set[str] = set()
+
+    def once(target: ScrapeTarget) -> None:
+        try:
+            write(scrape(target, job.timeout_s))
+        finally:
+            busy.discard(target.node)
+
+    with ThreadPoolExecutor(min(THREADS, max(1, len(job.targets))), "scrape") as pool:
+        due = {target: time.monotonic() + random.uniform(0, min(1.0, job.every_s)) for target in job.targets}
+        while not stop.wait(max(0.0, min(due.values(), default=time.monotonic() + 1.0) - time.monotonic())):
+            now = time.monotonic()
+            for target in [target for target, at in due.items() if at <= now]:
+                due[target] = now + job.every_s
+                if target.node not in busy:
+                    busy.add(target.node)
+                    pool.submit(once, target)
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def main() -> None:
+    job = msgspec.json.decode(sys.stdin.buffer.readline(), type=ScrapeJob)
+    stop, lock = threading.Event(), threading.Lock()
+
+    def write(reading: NodeReading) -> None:
+        data = msgspec.json.encode(reading) + b"\n"
+        with lock:
+            try:
+                sys.stdout.buffer.write(data)
+                sys.stdout.buffer.flush()
+            except OSError:  # nobody reads any more
+                stop.set()
+
+    def watch() -> None:
+        while os.read(sys.stdin.fileno(), 4096):
+            pass
+        stop.set()
+
+    threading.Thread(target=watch, daemon=True).start()
+    run(job, write, stop)
+
+
+if __name__ == "__main__":
+    main()
