@@ -5,9 +5,9 @@ Results are cached and repaired for nodes that changed. Work of unknown run time
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from kaiwo.model.planned_start import PlannedPod, expected_run_s
@@ -51,8 +51,7 @@ class PodRelease(NamedTuple):
     pod: Pod
 
 
-@dataclass(frozen=True, slots=True)
-class CapacityTimeline:
+class CapacityTimeline(msgspec.Struct, frozen=True):
     """One row per node, one slot per release; unused slots never end and free nothing."""
 
     version: int

@@ -1,9 +1,13 @@
 """How much the nodes below each domain can send, and how much its links up can carry."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from kaiwo.model.network.topology import Attachment, FindingKind, NetworkLink, TopologyFinding
+from kaiwo.model.network.port import NetworkPort
+from kaiwo.model.network.topology import Attachment, FindingKind, NetworkLink, Topology, TopologyFinding
+from kaiwo.snapshot.network.topology_tables import node_aliases
+
+NOT_MEASURED = -1
 
 
 class DomainCapacity(NamedTuple):
@@ -37,6 +41,30 @@ def domain_capacities(attachments: Iterable[Attachment], links: Iterable[Network
         sums[4] += min(link.dead, link.count)
         sums[5] += link.used_mb_s
     return {name: DomainCapacity(*sums) for name, sums in found.items()}
+
+
+def most_traffic(
+    topology: Topology, domain: str, nodes: Collection[str], ports: Mapping[str, Sequence[NetworkPort]]
+) -> int:
+    """The links out of a domain carry at most what the ports of its nodes do; -1: some port was not measured.
+
+    What stays inside the domain is counted, too: no port tells where its traffic goes.
+    """
+    known = node_aliases(sorted(nodes))
+    own: dict[str, set[str]] = {}  # by node: the devices that are connected to this domain, where their names are known
+    for each in topology.attachments:
+        if each.domain == domain and each.node in known:
+            own.setdefault(known[each.node], set()).update(each.devices)
+    total = 0
+    for node in nodes:
+        measured = ports.get(node, ())
+        devices = own.get(node, set())
+        if devices and devices <= {port.device for port in measured}:
+            measured = [port for port in measured if port.device in devices]
+        if not measured or any(port.is_up and port.used_mb_s < 0 for port in measured):
+            return NOT_MEASURED
+        total += sum(port.used_mb_s for port in measured if port.is_up)
+    return total if nodes else NOT_MEASURED
 
 
 def oversubscribed_leaves(attachments: Iterable[Attachment], links: Iterable[NetworkLink]) -> list[TopologyFinding]:

@@ -1,0 +1,64 @@
+"""What is known of the use of recurring work and which requests were adjusted, in one file of the home folder.
+
+KAIWO_HOME/adjustments.msgpack   only its owner may read it
+"""
+
+import contextlib
+import enum
+import os
+from pathlib import Path
+
+import msgspec
+
+from kaiwo.advise.right_size import Resized
+from kaiwo.advise.run_uses import KindUse
+from kaiwo.model.workload import Role
+
+FILE = "adjustments.msgpack"
+KEPT = 1_000  # adjustments
+
+
+class AdjustmentKind(enum.StrEnum):
+    NEXT_START = "next-start"  # it starts with what the same work used before
+    IN_PLACE = "in-place"  # its running pods ask for less, without being stopped
+    RESTORED = "restored"  # it needed more than that: it waits again, with what its owner asked for
+    IDLE_WARNING = "idle-warning"
+    IDLE_SHRUNK = "idle-shrunk"  # it waits again, with what it used
+    IDLE_RELEASED = "idle-released"  # it was stopped, and is held until somebody releases it
+
+
+class Adjustment(msgspec.Struct, frozen=True):
+    at_s: int
+    workload: str
+    submission: int
+    user: str
+    queue: str
+    kind: AdjustmentKind
+    reasons: tuple[Resized, ...] = ()
+    asked: tuple[Role, ...] = ()  # what its owner asked for
+    idle_s: int = 0
+    refused: str = ""  # why the cluster did not do it; empty: it did
+
+
+class SavedAdjustments(msgspec.Struct, frozen=True):
+    kinds: tuple[KindUse, ...] = ()
+    adjustments: tuple[Adjustment, ...] = ()
+
+
+class AdjustmentFile:
+    def __init__(self, home: str) -> None:
+        self._path = Path(home) / FILE
+
+    def load(self) -> SavedAdjustments:
+        """Nothing, if there is none or another version wrote it: what work uses is measured again."""
+        with contextlib.suppress(OSError, msgspec.MsgspecError):
+            return msgspec.msgpack.decode(self._path.read_bytes(), type=SavedAdjustments)
+        return SavedAdjustments()
+
+    def save(self, saved: SavedAdjustments) -> None:
+        """If the disk is full, it is tried again later."""
+        temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+        with contextlib.suppress(OSError):
+            temporary.touch(mode=0o600)
+            temporary.write_bytes(msgspec.msgpack.encode(saved))
+            os.replace(temporary, self._path)
