@@ -1,7 +1,7 @@
 # `make` lists the targets. Everything is installed into .venv and ui/node_modules; nothing outside this folder changes,
 # except that `make venv` and `make test`, run as root on Debian, install python3-venv and Chromium when they are missing.
 .DEFAULT_GOAL := help
-.PHONY: help up kube controlplane venv ui check lint quick format test test-long mutants bench wheel lock clean
+.PHONY: help up kube controlplane venv ui check lint quick format test test-long mutants bench wheel dashboards lock clean
 
 unexport PYTHONDONTWRITEBYTECODE # compiled files make every start and every test quicker
 
@@ -57,6 +57,9 @@ bench: venv ## Run every benchmark, or those in ARGS="name"; results go to docs/
 
 wheel: venv ui ## Build the wheel and the sdist into dist/
 	$(BIN)/hatchling build -d dist
+
+dashboards: venv ## Write deploy/grafana again, with Grafana's own library
+	$(BIN)/python scripts/dashboards.py
 
 lock: venv ## Pin requirements/*.in again; newest versions with ARGS=--upgrade
 	scripts/lock.sh $(ARGS)
