@@ -65,15 +65,19 @@ class Product:
 
     def run(self, *words: str) -> str:
         """A command of the CLI against this product."""
-        done = subprocess.run(
-            [KAIWO, *words], env=self._environment(), cwd=self.home, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, f"kaiwo {' '.join(words)}: {done.stdout}{done.stderr}"
-        return done.stdout
+        return run_kaiwo(self.home, *words)
 
     def new_login(self, after: str = "") -> str:
         """Another one-time address; `after`: what the page shows then, such as `#work=default/x`."""
         return self.run("login").strip() + after
+
+    def login_of(self, name: str, role: str) -> str:
+        """A one-time address for another person with this role."""
+        made = json.loads(self.run("tokens", "create", name, "--role", role, "-o", "json"))
+        bearer = {"Authorization": f"Bearer {made['secret']}"}
+        asked = urllib.request.Request(f"{self.url}api/v1/logins", method="POST", headers=bearer)
+        with urllib.request.urlopen(asked) as answer:
+            return self.url.rstrip("/") + str(json.load(answer)["path"])
 
     def login_address(self) -> str:
         """The one-time address that `kaiwo up` printed."""
@@ -96,8 +100,21 @@ class Product:
             return False
 
     def _environment(self) -> dict[str, str]:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("KAIWO_")}
-        return {**kept, "KAIWO_HOME": str(self.home)}
+        return _environment(self.home)
+
+
+def run_kaiwo(home: Path, *words: str) -> str:
+    """A command of the CLI against whatever runs in this home."""
+    done = subprocess.run(
+        [KAIWO, *words], env=_environment(home), cwd=home, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"kaiwo {' '.join(words)}: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def _environment(home: Path) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("KAIWO_")}
+    return {**kept, "KAIWO_HOME": str(home)}
 
 
 def _free_port() -> int:

@@ -5,16 +5,7 @@
 
 import { createInterface } from 'node:readline'
 import { chromium } from 'playwright-core'
-
-const FLAGS = [
-  '--no-sandbox', // the tests may run as root, and open nothing but their own server
-  '--disable-gpu',
-  '--disable-quic',
-  '--no-first-run',
-  '--disable-background-networking',
-  '--disable-component-update',
-  '--disable-sync',
-]
+import { FLAGS } from './chromium_flags.mjs'
 
 const browser = await chromium.launch({ executablePath: process.argv[2], args: FLAGS })
 let context
@@ -34,7 +25,7 @@ async function open({ url, width = 1440, height = 900, scheme = 'light' }) {
 async function openBeside({ url }) {
   page = await context.newPage()
   const own = new URL(url).host
-  page.on('console', (message) => ['error', 'warning'].includes(message.type()) && seen.errors.push(message.text()))
+  page.on('console', (message) => ['error', 'warning'].includes(message.type()) && seen.errors.push(`${message.text()} ${message.location().url}`))
   page.on('pageerror', (error) => seen.errors.push(String(error)))
   page.on('request', (request) => {
     const { host, protocol } = new URL(request.url())

@@ -8,7 +8,12 @@ import './styles/map.css'
 import './styles/queues.css'
 import './styles/work.css'
 import './styles/detail.css'
+import './styles/past.css'
 import './styles/plugins.css'
+import './styles/charts.css'
+import './styles/nodes.css'
+import './styles/network.css'
+import 'uplot/dist/uPlot.min.css'
 
 await logInByAddress()
 createRoot(document.getElementById('root')!).render(

@@ -14,6 +14,56 @@ export interface ActionResult {
   problem: Problem | null
 }
 
+/** The newest first. */
+export interface AdjustmentListView {
+  now_s: number
+  mode: string
+  idle_action: string
+  items: AdjustmentView[]
+  kinds: number
+  hidden: string
+}
+
+/** Something that Kaiwo did about what a workload asked for, and why. */
+export interface AdjustmentView {
+  at_s: number
+  workload: string
+  submission: number
+  user: string
+  queue: string
+  kind: string
+  reason: string
+  sizes: ResizedView[]
+  refused: string
+}
+
+/** The largest gain first. */
+export interface AdviceListView {
+  as_of_s: number
+  items: AdviceView[]
+  tried: number
+  refused: number
+  is_whole: boolean
+  is_pending: boolean
+  hidden: string
+}
+
+/** One change that a forward run of the scheduler confirmed. Lists of two: without the change, then with it. */
+export interface AdviceView {
+  kind: string
+  subject: string
+  what: string
+  gain: string
+  evidence: string
+  command: string
+  wait_s: number[]
+  started_now: number[]
+  held_gpu_s: number[]
+  sooner: number
+  later: number
+  sizes: ResizedView[]
+}
+
 /** A node's agent. */
 export interface AgentView {
   node: string
@@ -22,6 +72,74 @@ export interface AgentView {
   heard_ago_s: number
   gpus: number
   notes: string[]
+}
+
+/** Where alerts are told, without anything secret. */
+export interface AlertChannelView {
+  name: string
+  type: string
+  target: string
+  severity: Severity
+  rules: string[]
+  waiting: number
+  delivered: number
+  failures: number
+  dropped: number
+  problem: string
+}
+
+/** A rule: what it compares, and how bad it is when it holds. */
+export interface AlertRuleView {
+  name: string
+  kind: RuleKind
+  of: string
+  compares: string
+  for_s: number
+  keep_s: number
+  severity: Severity
+  subjects: string[]
+  labels: Record<string, string>
+  summary: string
+  action: string
+  is_built_in: boolean
+  firing: number
+  pending: number
+}
+
+/** All rules, by name. */
+export interface AlertRulesView {
+  rules: AlertRuleView[]
+  problem: string
+}
+
+/** How far an alert is. */
+export type AlertState = 'firing' | 'pending' | 'resolved'
+
+/** A rule that holds, or held, for one subject. */
+export interface AlertView {
+  id: string
+  rule: string
+  state: AlertState
+  severity: Severity
+  of: string
+  subject: string
+  summary: string
+  action: string
+  value: number
+  since_s: number
+  fired_s: number
+  resolved_s: number
+  quiet: string
+  labels: Record<string, string>
+}
+
+/** What fires and what is pending, the worst first. */
+export interface AlertsView {
+  now_s: number
+  alerts: AlertView[]
+  rules: number
+  evaluated_s: number
+  problem: string
 }
 
 /** One resource of a queue. -1: unlimited. */
@@ -88,6 +206,37 @@ export interface BulkOutcome {
   warnings: string[]
 }
 
+/** A node that was scored. */
+export interface CandidateView {
+  node: string
+  score: number
+  terms: ScoreTermView[]
+}
+
+/** What waiting would be like with some more nodes. */
+export interface CapacityOutlookView {
+  model: string
+  add_nodes: number
+  gpus: number
+  p50_wait_s: number
+  p90_wait_s: number
+  mean_wait_s: number
+  started: number
+  utilisation: number
+}
+
+/** The same demand with each choice; the cluster as it is comes first. */
+export interface CapacityView {
+  as_of_s: number
+  outlooks: CapacityOutlookView[]
+  waiting: number
+  arriving: number
+  growth_percent: number
+  unknown: number
+  is_whole: boolean
+  is_pending: boolean
+}
+
 /** One change that would start the workload now. */
 export interface ChangeView {
   kind: string
@@ -113,6 +262,48 @@ export interface ConsoleView {
   folder: string
 }
 
+/** GPU time of one group. What is not grouped by is empty. Thousandths of a GPU times seconds. */
+export interface ConsumptionView {
+  period: string
+  queue: string
+  user: string
+  held_gpu_milli_s: number
+  measured_gpu_milli_s: number
+  used_gpu_milli_s: number
+}
+
+/** What a cycle saw and decided. Lists are cut at 200; the numbers of the cycle say how many there were. */
+export interface CycleDetailView {
+  number: number
+  is_same: boolean
+  differences: string[]
+  nodes: number
+  waiting: number
+  starts: CycleStartView[]
+  evictions: CycleEvictionView[]
+  waits: CycleWaitView[]
+}
+
+/** A pod that was stopped. */
+export interface CycleEvictionView {
+  workload: string
+  pod: string
+  node: string
+  cause: string
+  beneficiary: string
+}
+
+/** A pod that was started. */
+export interface CycleStartView {
+  workload: string
+  pod: string
+  node: string
+  devices: string[]
+  fits: number
+  by_domain: boolean
+  candidates: CandidateView[]
+}
+
 /** One scheduling cycle, as the journal keeps it. */
 export interface CycleView {
   number: number
@@ -123,6 +314,21 @@ export interface CycleView {
   steps: number
   took_ms: number
   notes: string[]
+}
+
+/** Equal work of one queue whose reasons to wait changed. */
+export interface CycleWaitView {
+  queue: string
+  shape: string
+  reasons: string[]
+}
+
+/** The last run of moves, and the limits of runs. */
+export interface DefragmentationView {
+  as_of_s: number
+  run: MoveRunView | null
+  limits: MoveLimitsView
+  message: string
 }
 
 /** One physical GPU. */
@@ -163,6 +369,53 @@ export interface DomainFragmentsView {
   ratio: number
 }
 
+/** What it used of what it held. Thousandths of a GPU times seconds; null: nobody knows. */
+export interface EfficiencyView {
+  waited_s: number
+  ran_s: number
+  held_gpu_milli_s: number
+  measured_gpu_milli_s: number
+  used_gpu_milli_s: number | null
+  wasted_gpu_milli_s: number | null
+  used_percent: number | null
+  lost_gpu_s: number
+  asked_memory_mib: number
+  peak_memory_mib: number | null
+}
+
+/** One submission of a workload that has ended. */
+export interface EndedWorkView {
+  workload: string
+  submission: number
+  queue: string
+  user: string
+  state: string
+  gpu_milli: number
+  submitted_s: number
+  started_s: number
+  ended_s: number
+  attempts: number
+  evictions: number
+  exit_code: number
+  message: string
+  held_gpu_milli_s: number
+  measured_gpu_milli_s: number
+  used_gpu_milli_s: number
+}
+
+/** The scheduler stopped pods of it for others. */
+export interface EvictionView {
+  at_s: number
+  cause: string
+  pods: number
+  by: string
+  beneficiary: string
+  beneficiary_user: string
+  beneficiary_queue: string
+  nodes: string[]
+  lost_gpu_s: number
+}
+
 /** What failed. Codes are API: never renamed, never reused. */
 export type FailureKind = 'domain' | 'gpu' | 'link' | 'node' | 'slow'
 
@@ -190,6 +443,11 @@ export interface FragmentsView {
   kinds: KindRoomView[]
 }
 
+/** How busy the GPUs of each node with an agent are, in percent, in the order of the node's list; null: unknown. */
+export interface GpuUseView {
+  nodes: Record<string, (number | null)[]>
+}
+
 /** One GPU and its tenants. */
 export interface GpuView {
   node: string
@@ -206,6 +464,27 @@ export interface GpuView {
   parent: string
   measured: MeasuredView | null
   change: string
+}
+
+/** All that is known of the past of one submission of a workload. */
+export interface HistoryView {
+  workload: string
+  submission: number
+  submissions: number[]
+  queue: string
+  user: string
+  state: string
+  submitted_s: number
+  started_s: number
+  ended_s: number
+  exit_code: number | null
+  message: string
+  now_s: number
+  timeline: MomentView[]
+  attempts: PastAttemptView[]
+  evictions: EvictionView[]
+  efficiency: EfficiencyView
+  unknown: string[]
 }
 
 /** One of the coming hours. */
@@ -226,6 +505,32 @@ export interface IdentityView {
   expires_in_s: number
 }
 
+/** All of them, the most idle GPU time first. */
+export interface IdleListView {
+  now_s: number
+  most_percent: number
+  measured: boolean
+  items: IdleView[]
+}
+
+/** Running work whose GPUs do nothing. */
+export interface IdleView {
+  workload: string
+  queue: string
+  user: string
+  held_gpu_milli: number
+  idle_gpu_milli: number
+  since_s: number
+}
+
+/** Running work that is not moved, and why. */
+export interface KeptWorkView {
+  workload: string
+  gpu_milli: number
+  reason: string
+  sentence: string
+}
+
 /** A kind of request that was seen, and how many more pods of it fit. */
 export interface KindRoomView {
   gpus: number
@@ -241,6 +546,13 @@ export interface LoginView {
   path: string
 }
 
+/** Something that is recorded over time. */
+export interface MeasureView {
+  kind: string
+  name: string
+  help: string
+}
+
 /** What a device, or a tenant on it, used when its agent last measured it. null: not reported. */
 export interface MeasuredView {
   busy_percent: number | null
@@ -249,6 +561,11 @@ export interface MeasuredView {
   temperature_c: number | null
   processes: number
   ago_s: number
+}
+
+/** All measures that are recorded. */
+export interface MeasuresView {
+  measures: MeasureView[]
 }
 
 /** What a queue may have of one GPU model and has, in milli-GPU. -1: unlimited. */
@@ -274,6 +591,96 @@ export interface ModelNeedView {
   hours_seen: number
   hours: HourNeedView[]
   may_go: string[]
+}
+
+/** Something that happened, or that lasted for a time. */
+export interface MomentView {
+  kind: string
+  at_s: number
+  until_s: number
+  sentence: string
+  attempt: number
+  is_over: boolean
+}
+
+/** The policy's limits for a run. */
+export interface MoveLimitsView {
+  hours: string[]
+  at_once: number
+  per_hour: number
+}
+
+/** The place of a waiting pod. */
+export interface MovePlaceView {
+  workload: string
+  pod: string
+  node: string
+  gpus: string[]
+}
+
+/** What moves would bring, and what they cost. Nothing was changed. */
+export interface MovePlanView {
+  name: string
+  as_of_s: number
+  goal: string
+  moves: number
+  moved_percent: number
+  lost_gpu_hours: number
+  least_s: number
+  gpu_milli: number
+  used_before_milli: number
+  used_after_milli: number
+  running: number
+  movable: number
+  waiting: number
+  is_smallest: boolean
+  is_cut_short: boolean
+  free_nodes: string[]
+  load_gap: number[]
+  steps: MoveStepView[]
+  kept: KeptWorkView[]
+  kinds: KindRoomView[]
+  limits: MoveLimitsView
+  message: string
+}
+
+/** A plan that is or was carried out. */
+export interface MoveRunView {
+  name: string
+  goal: string
+  state: string
+  by: string
+  begun_s: number
+  ended_s: number
+  moves: number
+  moved: number
+  moving: number
+  waiting: number
+  not_moved: number
+  steps: MoveStepView[]
+}
+
+/** Moves that belong together, and what they are for. */
+export interface MoveStepView {
+  number: number
+  moves: MoveView[]
+  starts: MovePlaceView[]
+  gained_gpu_milli: number
+  frees: string
+  reason: string
+}
+
+/** One running pod that changes its place, and how far that is. */
+export interface MoveView {
+  workload: string
+  pod: string
+  source: string
+  node: string
+  gpus: string[]
+  lost_gpu_hours: number
+  state: string
+  since_s: number
+  until_s: number
 }
 
 /** A port of a node, as its agent measures it. */
@@ -342,6 +749,12 @@ export interface ObstacleView {
   subject: string
 }
 
+/** The values of one subject. */
+export interface OneSeriesView {
+  name: string
+  values: (number | null)[]
+}
+
 /** What a write did, one line per object: `workload default/train submitted`. */
 export interface Outcome {
   done: string[]
@@ -377,6 +790,12 @@ export interface PartitionsView {
   plans: PlanView[]
   conflicts: string[]
   history: PartitionStepView[]
+}
+
+/** Alerts that were resolved, the last first. */
+export interface PastAlertsView {
+  now_s: number
+  alerts: AlertView[]
 }
 
 /** One attempt of a workload: where it ran, and how it ended. */
@@ -543,6 +962,12 @@ export interface RecoveryView {
 /** How a workload gets its lost pods back. Codes are API: never renamed, never reused. */
 export type RecoveryWay = 'fence' | 'move' | 'replace' | 'swap' | 'wait'
 
+/** Consumption in a range of days. */
+export interface ReportView {
+  rows: ConsumptionView[]
+  hidden: string
+}
+
 /** Where a reservation is in its life, by the clock of the snapshot. */
 export type ReservationPhase = 'active' | 'expired' | 'pending'
 
@@ -569,6 +994,16 @@ export interface ReservationView {
   message: string
 }
 
+/** One amount of a request, and why it changes. */
+export interface ResizedView {
+  amount: string
+  asked: number
+  peak: number
+  expected: number
+  given: number
+  runs: number
+}
+
 /** A node that came and went, or is slow, and takes no work for a while. */
 export interface RestingNodeView {
   name: string
@@ -577,10 +1012,30 @@ export interface RestingNodeView {
   reason: string
 }
 
+/** How a measure becomes the number that is compared. */
+export type RuleKind = 'absence' | 'anomaly' | 'rate' | 'ratio' | 'threshold'
+
 /** What is needed of each GPU model, and what may go. */
 export interface ScaleView {
   as_of_s: number
   models: ModelNeedView[]
+}
+
+/** It counts score times weight. */
+export interface ScoreTermView {
+  name: string
+  score: number
+  weight: number
+}
+
+/** One measure of some subjects. */
+export interface SeriesView {
+  kind: string
+  measure: string
+  statistic: string
+  begins_s: number
+  step_s: number
+  series: OneSeriesView[]
 }
 
 /** The code of a login address. */
@@ -593,6 +1048,9 @@ export interface SessionView {
   token: string
   expires_in_s: number
 }
+
+/** How bad it is. */
+export type Severity = 'critical' | 'info' | 'warning'
 
 /** How the queues directly below a queue divide what is left when each has what it deserves. */
 export type SharePolicy = 'DRF' | 'FIFO' | 'StrictPriority' | 'WeightedFair'
@@ -610,6 +1068,17 @@ export interface ShareView {
   line: WaitingWorkloadView[]
 }
 
+/** Nobody is told of these alerts until some time. They are listed all the same. */
+export interface SilenceView {
+  id: number
+  rule: string
+  subject: string
+  made_s: number
+  until_s: number
+  by: string
+  reason: string
+}
+
 /** The cluster on one screen. */
 export interface StatusView {
   cluster: ClusterView
@@ -623,6 +1092,12 @@ export interface StatusView {
   queues: number
   last_cycle: CycleView | null
   version: string
+}
+
+/** The names of which something was recorded in the last month. */
+export interface SubjectsView {
+  kind: string
+  names: string[]
 }
 
 /** Number of report lines that were accepted. */
@@ -639,6 +1114,8 @@ export interface TenantView {
   phase: Phase
   grade: string
   measured: MeasuredView | null
+  queue: string
+  user: string
 }
 
 /** Every term of one resource's share: share = deserved + part + remainder. -1: unlimited. */
@@ -724,6 +1201,7 @@ export interface TopologyLinkView {
   used_mb_s: number
   used_by: string[]
   asked_mb_s: number
+  most_mb_s: number
 }
 
 /** The network: domains, links, who uses them, and where its sources disagree. */
@@ -733,6 +1211,25 @@ export interface TopologyView {
   contradictions: TopologyFindingView[]
   faults: string[]
   ports: NetworkPortView[]
+}
+
+/** One measure, this week and the week before, or the two halves of a shorter history. */
+export interface TrendView {
+  kind: string
+  name: string
+  measure: string
+  now: number
+  before: number
+  span_h: number
+  per_day: number
+  full_in_days: number | null
+}
+
+/** Of the cluster and of its queues; what has too little history is left out. */
+export interface TrendsView {
+  as_of_s: number
+  items: TrendView[]
+  days: number
 }
 
 /** A queue's turn among the siblings with waiting work. Its keys count in this order. */
@@ -806,6 +1303,13 @@ export interface WhyView {
   expected_s: number
   expected_low_s: number
   expected_high_s: number
+  ended_before: string
+  protected: string
+}
+
+/** How many workloads of a query are in each state. */
+export interface WorkloadCountsView {
+  states: Record<string, number>
 }
 
 /** All details of one workload. */
@@ -846,11 +1350,14 @@ export interface WorkloadDetail {
   bandwidth_mb_s: number
   roles_level: string
   rank_order: boolean
+  strategy: string
   domains: DomainChoiceView[]
   progress: string
   memory_promise: string
   hidden: string
   may_change: boolean
+  may_do: string[]
+  changeable: string[]
   secret_env: string[]
 }
 

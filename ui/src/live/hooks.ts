@@ -6,7 +6,7 @@ import type { NodeView, Page } from '../api/views'
 import { type ConnectionState, type Live, follow } from './follow'
 import { repeat } from './repeat'
 
-const NODES_PER_PAGE = 500
+const NODES_PER_PAGE = 2000
 const NODES_AGAIN_MS = 4000
 
 /** Follow a view. While a new query is on its way the old rows stay, marked stale. */

@@ -6,9 +6,11 @@
 import { type KeyboardEvent, type PointerEvent, useEffect, useMemo, useRef, useState } from 'react'
 import type { NodeView } from '../api/views'
 import { useTheme } from '../page/theme'
+import type { Colouring } from './colouring'
 import { DeviceCard, deviceSentence } from './DeviceCard'
-import { type Box, type Layout, layOut } from './layout'
-import { type Palette, paint } from './paint'
+import { type Box, type Layout, layOut, withNodes } from './layout'
+import { matches } from './matching'
+import { type Palette, type Scene, paint } from './paint'
 import { readPalette } from './palette'
 import { type Direction, type MapPosition, findPosition, nextPosition, positionAt } from './positions'
 import { useBox } from './useBox'
@@ -26,10 +28,14 @@ const KEYS: Record<string, Direction> = {
 interface Props {
   nodes: readonly NodeView[]
   chosen: string // the selected workload's name
+  colours: Colouring
+  search: string
+  zoom: number
   onPick: (workload: string) => void
+  onPickNode: (node: string) => void
 }
 
-export function ClusterMap({ nodes, chosen, onPick }: Props) {
+export function ClusterMap({ nodes, chosen, colours, search, zoom, onPick, onPickNode }: Props) {
   const windowRef = useRef<HTMLDivElement>(null)
   const canvasRef = useRef<HTMLCanvasElement>(null)
   const [theme] = useTheme()
@@ -38,15 +44,15 @@ export function ClusterMap({ nodes, chosen, onPick }: Props) {
   const [hovered, setHovered] = useState<MapPosition | null>(null)
   const [pinned, setPinned] = useState<MapPosition | null>(null)
   const [hasFocus, setFocus] = useState(false)
-  const layout = useMemo(() => layOut(nodes, box.width, NICE_HEIGHT), [nodes, box.width])
+  const layout = useLayout(nodes, box.width, zoom)
+  const found = useFound(nodes, search)
   const palette = useRef<Palette | null>(null)
+  const painted = useRef<{ scene: Scene; palette: Palette; pixels: string } | null>(null)
 
   const shown = findPosition(layout, pinned) ?? findPosition(layout, hovered)
   const isPlaced = useMemo(() => chosen !== '' && nodes.some((node) => hosts(node, chosen)), [nodes, chosen])
-  const broughtOut = useMemo(() => {
-    if (isPlaced) return new Set([chosen])
-    return new Set(shown?.gpu?.tenants.map((tenant) => tenant.workload))
-  }, [isPlaced, chosen, shown])
+  const outlined = isPlaced ? chosen : (shown?.gpu?.tenants.map((tenant) => tenant.workload).join('\n') ?? '')
+  const broughtOut = useMemo(() => new Set(outlined ? outlined.split('\n') : []), [outlined])
 
   // A workload that was just chosen, or just placed, is brought into the window; later moves leave the window alone.
   const newest = useRef(layout)
@@ -56,6 +62,12 @@ export function ClusterMap({ nodes, chosen, onPick }: Props) {
   }, [isPlaced, chosen])
 
   useEffect(() => {
+    if (!search) return
+    const first = newest.current.blocks.flatMap((block) => block.tiles).find((tile) => matches(tile.node, search))
+    scrollTo(windowRef.current, first)
+  }, [search])
+
+  useEffect(() => {
     palette.current = windowRef.current && readPalette(windowRef.current)
   }, [theme])
 
@@ -63,10 +75,16 @@ export function ClusterMap({ nodes, chosen, onPick }: Props) {
     const frame = requestAnimationFrame(() => {
       const context = canvasRef.current && scaled(canvasRef.current, box.width, box.height)
       const cursor = hasFocus || pinned ? pinned : hovered
-      if (context && palette.current) paint(context, { layout, top, ...box, chosen: broughtOut, cursor }, palette.current)
+      const scene = { layout, top, ...box, chosen: broughtOut, colours, found, cursor }
+      if (!context || !palette.current) return
+      const pixels = `${context.canvas.width} ${context.canvas.height}` // another size empties the canvas
+      const before = painted.current
+      const isKept = before?.palette === palette.current && before.pixels === pixels
+      paint(context, scene, palette.current, isKept ? before.scene : null)
+      painted.current = { scene, palette: palette.current, pixels }
     })
     return () => cancelAnimationFrame(frame)
-  }, [layout, top, box, broughtOut, hovered, pinned, hasFocus, theme])
+  }, [layout, top, box, broughtOut, colours, found, hovered, pinned, hasFocus, theme])
 
   const under = (event: PointerEvent) => {
     const edge = event.currentTarget.getBoundingClientRect()
@@ -115,6 +133,7 @@ export function ClusterMap({ nodes, chosen, onPick }: Props) {
           isPinned={pinned !== null}
           place={{ width: box.width, top }}
           onPick={onPick}
+          onPickNode={onPickNode}
           onClose={() => setPinned(null)}
         />
       )}
@@ -123,6 +142,29 @@ export function ClusterMap({ nodes, chosen, onPick }: Props) {
       </p>
     </div>
   )
+}
+
+/** Laid out again only when nodes come, go or change their devices. */
+function useLayout(nodes: readonly NodeView[], width: number, zoom: number): Layout {
+  const last = useRef<{ nodes: readonly NodeView[]; width: number; zoom: number; layout: Layout } | null>(null)
+  return useMemo(() => {
+    const before = last.current
+    const kept = before?.width === width && before.zoom === zoom ? withNodes(before.layout, before.nodes, nodes) : null
+    const layout = kept ?? layOut(nodes, width, NICE_HEIGHT, zoom)
+    last.current = { nodes, width, zoom, layout }
+    return layout
+  }, [nodes, width, zoom])
+}
+
+/** The names of the nodes that a search means, the same set while they are the same; null while nothing is searched for. */
+function useFound(nodes: readonly NodeView[], search: string): ReadonlySet<string> | null {
+  const last = useRef<ReadonlySet<string> | null>(null)
+  return useMemo(() => {
+    const names = search.trim() ? new Set(nodes.filter((node) => matches(node, search)).map((node) => node.name)) : null
+    const before = last.current
+    const isSame = names && before && names.size === before.size && [...names].every((name) => before.has(name))
+    return isSame ? before : (last.current = names)
+  }, [nodes, search])
 }
 
 const hosts = (node: NodeView, workload: string) =>

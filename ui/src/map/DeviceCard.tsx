@@ -15,10 +15,11 @@ interface Props {
   isPinned: boolean
   place: { width: number; top: number } // of the map's window
   onPick: (workload: string) => void
+  onPickNode: (node: string) => void
   onClose: () => void
 }
 
-export function DeviceCard({ found, isPinned, place, onPick, onClose }: Props) {
+export function DeviceCard({ found, isPinned, place, onPick, onPickNode, onClose }: Props) {
   const { node, gpu } = found
   const measured = useMeasured(node.name, gpu?.id ?? '', isPinned)
   return (
@@ -33,6 +34,11 @@ export function DeviceCard({ found, isPinned, place, onPick, onClose }: Props) {
       </div>
       {gpu && <DeviceFacts gpu={measured ?? gpu} isPinned={isPinned} onPick={onPick} />}
       <NodeFacts node={node} />
+      {isPinned && (
+        <button type="button" className="open-node" onClick={() => onPickNode(node.name)}>
+          Open node {node.name}
+        </button>
+      )}
     </div>
   )
 }
@@ -85,7 +91,8 @@ function tenantWords(tenant: TenantView): string {
   const use = measuredWords(tenant.measured)
   const apart = tenant.grade && tenant.grade !== 'partition' ? `, isolated by ${tenant.grade}` : ''
   const granted = `${tenant.pod}, ${gpus(tenant.milli)}, ${memory(tenant.mib)}, ${PHASES[tenant.phase]}`
-  return granted + apart + (use && `; measured: ${use}`)
+  const whose = [tenant.user && `, of ${tenant.user}`, tenant.queue && ` in ${tenant.queue}`].filter(Boolean).join('')
+  return granted + whose + apart + (use && `; measured: ${use}`)
 }
 
 /** The card in one sentence, for those who hear the map. */

@@ -35,6 +35,7 @@ export interface Size {
 }
 
 export interface Layout {
+  rectangles: object // the same one while only what is on the nodes changes
   blocks: Block[]
   height: number
   size: Size
@@ -50,14 +51,37 @@ const BLOCK_TITLE = 20
 const BLOCK_GAP = 16 // between leaves side by side, and below those whose name stands above
 const MOST_STRETCH = 1.6 // how much wider than its size says a cell may become to fill the row
 
-export function layOut(nodes: readonly NodeView[], width: number, niceHeight: number): Layout {
+/** `zoom`: so many sizes larger than what fits, or smaller if it is negative. */
+export function layOut(nodes: readonly NodeView[], width: number, niceHeight: number, zoom = 0): Layout {
   const groups = byLeaf(nodes)
   let layout = place(groups, width, SIZES[0]!)
-  for (const size of SIZES.slice(1)) {
-    if (layout.height <= niceHeight) break
-    layout = place(groups, width, size)
+  let fit = 0
+  while (layout.height > niceHeight && fit < SIZES.length - 1) layout = place(groups, width, SIZES[++fit]!)
+  const wanted = Math.min(SIZES.length - 1, Math.max(0, fit - zoom))
+  return wanted === fit ? layout : place(groups, width, SIZES[wanted]!)
+}
+
+/** The same rectangles with what the nodes are now; null where nodes came, went, moved, or have other devices.
+ *
+ * A thousand nodes are laid out in many milliseconds, and four times a second some of them have other work.
+ */
+export function withNodes(layout: Layout, before: readonly NodeView[], nodes: readonly NodeView[]): Layout | null {
+  if (before.length !== nodes.length) return null
+  const changed = new Map<string, NodeView>()
+  for (const [index, node] of nodes.entries()) {
+    const was = before[index]!
+    if (was === node) continue
+    const isSame = was.name === node.name && was.gpus.length === node.gpus.length && was.labels[LEAF_LABEL] === node.labels[LEAF_LABEL]
+    if (!isSame) return null
+    changed.set(node.name, node)
   }
-  return layout
+  if (!changed.size) return layout
+  const blocks = layout.blocks.map((block) =>
+    block.tiles.some((tile) => changed.has(tile.node.name))
+      ? { ...block, tiles: block.tiles.map((tile) => (changed.has(tile.node.name) ? { ...tile, node: changed.get(tile.node.name)! } : tile)) }
+      : block,
+  )
+  return { ...layout, blocks }
 }
 
 /** Leaves and the nodes of each, both in the order a person would count them. */
@@ -98,7 +122,7 @@ function place(groups: [string, NodeView[]][], width: number, size: Size): Layou
     rowHeight = Math.max(rowHeight, last - y)
     x += blockWidth + BLOCK_GAP
   }
-  return { blocks, height: blocks.length ? y + rowHeight : 0, size }
+  return { rectangles: {}, blocks, height: blocks.length ? y + rowHeight : 0, size }
 }
 
 /** Devices side by side in one tile. Eight are one row; a node cut into many partitions gets wider rows. */

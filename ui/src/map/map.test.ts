@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import type { GpuView, NodeView, TenantView } from '../api/views'
-import { type Box, byLeaf, layOut, LEAF_LABEL } from './layout'
+import { type Box, byLeaf, type Layout, layOut, LEAF_LABEL, withNodes } from './layout'
+import { paint, type Palette, type Scene } from './paint'
 import { findPosition, gpuState, nextPosition, parts, positionAt } from './positions'
 
 const nothing = { total: 0, used: 0 }
@@ -76,8 +77,72 @@ describe('the layout', () => {
     expect(layOut(cluster(1000, 16), 940, 420).size.title).toBe(0)
   })
 
+  test('zooming in makes cells larger until they are of the first size', () => {
+    const many = cluster(200, 20)
+    const widths = [-1, 0, 1, 2, 9].map((zoom) => layOut(many, 1200, 400, zoom).size.cellWidth)
+    expect(widths).toEqual([...widths].sort((a, b) => a - b))
+    expect(widths.at(-1)).toBe(layOut(cluster(1, 1), 1200, 400).size.cellWidth)
+    expect(new Set(widths).size).toBeGreaterThan(1)
+  })
+
   test('an empty cluster is flat', () => expect(layOut([], 900, 400)).toMatchObject({ blocks: [], height: 0 }))
 })
+
+describe('a layout with what its nodes are now', () => {
+  const nodes = cluster(40, 8)
+  const layout = layOut(nodes, 940, 420)
+  const busy = { ...nodes[9]!, gpu_milli: { total: 8000, used: 3000 } }
+  const changed = nodes.map((each) => (each === nodes[9] ? busy : each))
+
+  test('keeps its rectangles and all tiles but those that changed', () => {
+    const now = withNodes(layout, nodes, changed)!
+    expect(now.rectangles).toBe(layout.rectangles)
+    expect(now.blocks.filter((block, index) => block !== layout.blocks[index]).map((block) => block.name)).toEqual(['leaf-1'])
+    expect(now.blocks[1]!.tiles.filter((tile, index) => tile !== layout.blocks[1]!.tiles[index]).map((tile) => tile.node)).toEqual([busy])
+    expect(withNodes(layout, nodes, [...nodes])).toBe(layout)
+  })
+
+  test('is made anew when nodes come, go, move or have other devices', () => {
+    const other = (fields: Partial<NodeView>) => nodes.map((each, index) => (index === 3 ? { ...each, ...fields } : each))
+    expect(withNodes(layout, nodes, nodes.slice(1))).toBeNull()
+    expect(withNodes(layout, nodes, other({ name: 'new' }))).toBeNull()
+    expect(withNodes(layout, nodes, other({ labels: { [LEAF_LABEL]: 'leaf-4' } }))).toBeNull()
+    expect(withNodes(layout, nodes, other({ gpus: nodes[3]!.gpus.slice(1) }))).toBeNull()
+  })
+
+  test('is drawn again only where something changed', () => {
+    const palette = { names: [], font: 'sans-serif' } as unknown as Palette
+    const scene = (shown: Layout): Scene => ({
+      layout: shown,
+      top: 0,
+      width: 940,
+      height: 2000,
+      chosen: new Set(),
+      colours: { by: 'allocation', names: [], hasOthers: false },
+      found: null,
+      cursor: null,
+    })
+    const first = scene(layout)
+    const again = { ...first, layout: withNodes(layout, nodes, changed)! }
+    const all = drawn((context) => paint(context, first, palette))
+    expect(all.roundRect).toBe(40)
+    const some = drawn((context) => paint(context, again, palette, first))
+    expect([some.roundRect, some.fillRect]).toEqual([1, 8])
+    expect(drawn((context) => paint(context, { ...again, top: 5 }, palette, first)).roundRect).toBe(40)
+    expect(drawn((context) => paint(context, { ...again, found: new Set() }, palette, first)).roundRect).toBe(40)
+  })
+})
+
+/** How often each order of a canvas was given. */
+function drawn(draw: (context: CanvasRenderingContext2D) => void): Record<string, number> {
+  const calls: Record<string, number> = {}
+  const order = (name: string) => () => {
+    calls[name] = (calls[name] ?? 0) + 1
+    return { width: 10 } // of a text
+  }
+  draw(new Proxy({}, { get: (_, name) => order(String(name)), set: () => true }) as unknown as CanvasRenderingContext2D)
+  return calls
+}
 
 describe('positions', () => {
   const layout = layOut(cluster(8, 4), 940, 420)
@@ -120,6 +185,8 @@ describe('a device', () => {
     phase: 'running',
     grade: '',
     measured: null,
+    queue: '',
+    user: '',
   })
 
   test('is divided by time or memory, whichever is more, and never overfull', () => {

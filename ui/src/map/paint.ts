@@ -1,11 +1,13 @@
 // Draw the map on a canvas.
 //
 // In: a layout, the part of it that is in view, and what to emphasise. Out: pixels. Never: reads the page or the clock.
+// Where only the work on some nodes changed since the last picture, only their tiles are drawn again.
 // Nothing is shown by colour alone: free space that cannot be used is hatched, a broken device is crossed out, what is
 // about to start is ruled, a device with several tenants is divided, and a chosen workload is framed.
 
 import type { GpuView, NodeView } from '../api/views'
 import { gpuNumber } from '../words/amounts'
+import { type Colouring, placeOf } from './colouring'
 import type { Block, Box, Layout, Tile } from './layout'
 import { type MapPosition, parts } from './positions'
 
@@ -21,6 +23,7 @@ export interface Palette {
   warn: string
   danger: string
   hatch: string
+  names: readonly string[] // by place in a Colouring; the last is that of all others
   font: string
 }
 
@@ -30,27 +33,45 @@ export interface Scene {
   width: number
   height: number
   chosen: ReadonlySet<string> // workloads to bring out
+  colours: Colouring
+  found: ReadonlySet<string> | null // names of nodes; the others are faint. null: nothing is searched for
   cursor: MapPosition | null
 }
 
 type CanvasContext = CanvasRenderingContext2D
 
-export function paint(context: CanvasContext, scene: Scene, palette: Palette): void {
-  context.clearRect(0, 0, scene.width, scene.height)
+/** `before`: what the canvas shows; null: nothing that can be kept. */
+export function paint(context: CanvasContext, scene: Scene, palette: Palette, before: Scene | null = null): void {
+  const kept = before && differOnlyInNodes(before, scene) ? before.layout.blocks : null
+  if (!kept) context.clearRect(0, 0, scene.width, scene.height)
   context.save()
   context.translate(0, -scene.top)
-  for (const block of scene.layout.blocks) {
-    if (!isInView(block, scene)) continue
-    if (block.name) paintHeading(context, block, scene.layout.size.margin, palette)
-    for (const tile of block.tiles) if (isInView(tile, scene)) paintTile(context, tile, scene, palette)
+  for (const [index, block] of scene.layout.blocks.entries()) {
+    const shown = kept?.[index]
+    if (shown === block || !isInView(block, scene)) continue
+    if (block.name) paintHeading(context, block, scene.layout.size.margin, palette, shown !== undefined)
+    for (const [place, tile] of block.tiles.entries()) {
+      if (shown?.tiles[place] === tile || !isInView(tile, scene)) continue
+      if (shown) context.clearRect(tile.x - 2, tile.y - 2, tile.width + 4, tile.height + 4) // with the frames around it
+      paintTile(context, tile, scene, palette)
+    }
   }
   context.restore()
 }
 
+/** `withNodes` keeps the rectangles, and the blocks and tiles in which nothing changed. */
+function differOnlyInNodes(before: Scene, now: Scene): boolean {
+  const { layout, ...rest } = now
+  const isSameView = (Object.keys(rest) as (keyof typeof rest)[]).every((name) => before[name] === now[name])
+  return isSameView && before.layout.size === layout.size && before.layout.rectangles === layout.rectangles
+}
+
 const isInView = (box: Box, scene: Scene) => box.y + box.height >= scene.top && box.y <= scene.top + scene.height
 
-function paintHeading(context: CanvasContext, block: Block, margin: number, palette: Palette): void {
+function paintHeading(context: CanvasContext, block: Block, margin: number, palette: Palette, isAgain: boolean): void {
   const middle = block.y + (margin ? (block.tiles[0]?.height ?? 0) / 2 : 7)
+  if (isAgain && margin) return // beside its nodes a leaf has only its name
+  if (isAgain) context.clearRect(block.x, middle - 8, block.width, 16)
   context.textBaseline = 'middle'
   context.font = `600 ${margin ? 11 : 12}px ${palette.font}`
   const name = fitted(context, block.name, margin ? margin - 8 : block.width)
@@ -74,6 +95,7 @@ function paintTile(context: CanvasContext, tile: Tile, scene: Scene, palette: Pa
   const { node } = tile
   const { size } = scene.layout
   const isOut = node.state !== 'ready'
+  const isFaint = scene.found !== null && !scene.found.has(node.name)
   context.fillStyle = palette.tile
   rounded(context, tile, size.title ? 6 : 3)
   context.fill()
@@ -88,8 +110,8 @@ function paintTile(context: CanvasContext, tile: Tile, scene: Scene, palette: Pa
     const cell = tile.cells[index]
     if (!cell) return
     const isChosen = gpu.tenants.some((tenant) => scene.chosen.has(tenant.workload))
-    context.globalAlpha = scene.chosen.size && !isChosen ? 0.28 : 1
-    paintDevice(context, cell, gpu, isOut, palette)
+    context.globalAlpha = isFaint || (scene.chosen.size && !isChosen) ? 0.28 : 1
+    paintDevice(context, cell, gpu, node, scene.colours, palette)
     context.globalAlpha = 1
     if (isChosen) frame(context, cell, palette.text, cell.width < 10 ? 1 : 1.5, cell.width < 10 ? 0 : 0.5)
     if (scene.cursor?.node === node.name && scene.cursor.gpu === index) frame(context, cell, palette.accent, 2, 1.5)
@@ -118,30 +140,53 @@ function paintTitle(context: CanvasContext, tile: Tile, scene: Scene, palette: P
 const nodeAmount = (node: NodeView) =>
   node.gpu_milli.total ? `${gpuNumber(node.gpu_milli.used)}/${gpuNumber(node.gpu_milli.total)}` : 'no GPUs'
 
-function paintDevice(context: CanvasContext, cell: Box, gpu: GpuView, isOut: boolean, palette: Palette): void {
-  context.fillStyle = palette.track
+function paintDevice(
+  context: CanvasContext,
+  cell: Box,
+  gpu: GpuView,
+  node: NodeView,
+  colours: Colouring,
+  palette: Palette,
+): void {
+  const isOut = node.state !== 'ready'
+  const name = colours.deviceName?.(gpu, node) ?? ''
+  context.fillStyle = name ? nameColour(colours, name, palette) : palette.track
   context.fillRect(cell.x, cell.y, cell.width, cell.height)
   if (isOut || !gpu.healthy) hatch(context, cell, gpu.healthy ? palette.hatch : palette.danger)
+  if (!colours.deviceName) paintTenants(context, cell, gpu, colours, palette)
+  if (!gpu.healthy) cross(context, cell, palette.danger)
+}
+
+function paintTenants(context: CanvasContext, cell: Box, gpu: GpuView, colours: Colouring, palette: Palette): void {
   let bottom = cell.y + cell.height
   parts(gpu).forEach((part, index) => {
+    const tenant = gpu.tenants[index]
     const height = Math.max(part * cell.height, 1)
     const box = { x: cell.x, y: bottom - height, width: cell.width, height }
-    paintTenant(context, box, gpu.tenants[index]?.phase ?? 'running', palette)
+    const colour = tenant && colours.tenantName ? nameColour(colours, colours.tenantName(tenant), palette) : palette.accent
+    paintTenant(context, box, tenant?.phase ?? 'running', colours.stranded ? palette.hatch : colour, palette)
     if (bottom < cell.y + cell.height) {
       context.fillStyle = palette.surface
       context.fillRect(cell.x, bottom - 0.75, cell.width, 1.5)
     }
     bottom -= height
   })
-  if (!gpu.healthy) cross(context, cell, palette.danger)
+  const stranded = colours.stranded?.get(gpu.node) ?? 0
+  const free = bottom - cell.y
+  if (stranded > 0 && free > 0) {
+    context.fillStyle = palette.warn
+    context.fillRect(cell.x, cell.y, cell.width, Math.max(1, free * stranded))
+  }
 }
 
-function paintTenant(context: CanvasContext, box: Box, phase: string, palette: Palette): void {
-  context.fillStyle = phase === 'assumed' ? palette.coming : palette.accent
+const nameColour = (colours: Colouring, name: string, palette: Palette) => palette.names[placeOf(colours, name)] ?? palette.accent
+
+function paintTenant(context: CanvasContext, box: Box, phase: string, colour: string, palette: Palette): void {
+  context.fillStyle = phase === 'assumed' ? palette.coming : colour
   context.fillRect(box.x, box.y, box.width, box.height)
   if (phase === 'releasing') hatch(context, box, palette.surface)
   if (phase !== 'assumed') return
-  context.fillStyle = palette.accent
+  context.fillStyle = colour
   for (let y = box.y; y < box.y + box.height; y += 4) context.fillRect(box.x, y, box.width, 1)
 }
 

@@ -4,15 +4,18 @@ import { logOut } from '../api/session'
 import type { ClusterView } from '../api/views'
 import type { ConnectionState } from '../live/follow'
 import { clock } from '../words/times'
+import { Navigation } from './Navigation'
+import type { PageState } from './address'
 import { useTheme } from './theme'
 
 interface Props {
   cluster: ClusterView | undefined
   connection: ConnectionState | null // null: not logged in
   now_s: number
+  pageState?: PageState
 }
 
-export function Header({ cluster, connection, now_s }: Props) {
+export function Header({ cluster, connection, now_s, pageState }: Props) {
   return (
     <header className="top">
       <h1>
@@ -24,6 +27,7 @@ export function Header({ cluster, connection, now_s }: Props) {
         </svg>
         Kaiwo
       </h1>
+      {pageState && <Navigation pageState={pageState} />}
       <p className="cluster-words">{cluster && clusterWords(cluster)}</p>
       <div className="top-end">
         {now_s > 0 && (

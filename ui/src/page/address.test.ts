@@ -6,11 +6,20 @@ test('a plain page has a plain address', () => {
 })
 
 test('what is shown survives the way through the address', () => {
-  const pageState = { tab: 'waiting', queue: 'lab/a b', q: 'x&y=1#', sort: '-gpus', work: 'default/train' } as const
+  const pageState = {
+    page: 'usage',
+    tab: 'waiting',
+    queue: 'lab/a b',
+    q: 'x&y=1#',
+    sort: '-gpus',
+    work: 'default/train',
+    node: 'node-1',
+  } as const
   expect(readPageState(`#${writePageState(pageState)}`)).toEqual(pageState)
 })
 
 test('an address with nonsense shows the start', () => {
   expect(readPageState('#tab=__proto__&foo=1')).toEqual(readPageState(''))
   expect(readPageState('#%%%').tab).toBe('active')
+  expect(readPageState('#page=constructor').page).toBe('overview')
 })

@@ -3,25 +3,43 @@
 import { useCallback, useMemo, useSyncExternalStore } from 'react'
 import { TABS, type Tab } from '../words/work'
 
+/** The pages, in the order of their links. */
+export const PAGES = {
+  overview: 'Overview',
+  usage: 'Usage',
+  network: 'Network',
+  decisions: 'Decisions',
+  alerts: 'Alerts',
+  'what-if': 'What if',
+  advice: 'Advice',
+  operations: 'Operations',
+} as const
+export type PageName = keyof typeof PAGES
+
 export interface PageState {
+  page: PageName
   tab: Tab
   queue: string
   q: string
   sort: string // empty: the tab's own
   work: string // the selected workload; empty: none
+  node: string // the selected node; empty: none
 }
 
-const INITIAL_STATE: PageState = { tab: 'active', queue: '', q: '', sort: '', work: '' }
+const INITIAL_STATE: PageState = { page: 'overview', tab: 'active', queue: '', q: '', sort: '', work: '', node: '' }
 
 export function readPageState(hash: string): PageState {
   const fields = new URLSearchParams(hash.replace(/^#/, ''))
   const tab = fields.get('tab') ?? ''
+  const page = fields.get('page') ?? ''
   return {
+    page: Object.hasOwn(PAGES, page) ? (page as PageName) : INITIAL_STATE.page,
     tab: Object.hasOwn(TABS, tab) ? (tab as Tab) : INITIAL_STATE.tab,
     queue: fields.get('queue') ?? '',
     q: fields.get('q') ?? '',
     sort: fields.get('sort') ?? '',
     work: fields.get('work') ?? '',
+    node: fields.get('node') ?? '',
   }
 }
 
@@ -44,7 +62,7 @@ export function usePageState(): [PageState, (change: Partial<PageState>) => void
   const pageState = useMemo(() => readPageState(hash), [hash])
   const go = useCallback((change: Partial<PageState>) => {
     const next = writePageState({ ...readPageState(window.location.hash), ...change })
-    if ('work' in change) window.location.hash = next // Back undoes this step
+    if ('work' in change || 'node' in change || 'page' in change) window.location.hash = next // Back undoes this step
     else {
       window.history.replaceState(null, '', next ? `#${next}` : window.location.pathname)
       window.dispatchEvent(new HashChangeEvent('hashchange'))

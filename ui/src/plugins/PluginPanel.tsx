@@ -4,7 +4,7 @@ import { useState } from 'react'
 import type { Page, PluginView } from '../api/views'
 import { usePolled } from '../live/hooks'
 import { ErrorMessage, Panel, Skeleton } from '../page/Panel'
-import { confinement, cost, lastFault, split } from './words'
+import { confinement, cost, lastFault, split, trouble } from './words'
 
 const EVERY_MS = 5000
 
@@ -29,15 +29,15 @@ export function PluginPanel() {
       {!value && !problem && <Skeleton rows={2} />}
       {value && !shown.length && <p className="muted">Kaiwo runs without plugins of others. Start it with --plugins FILE to allow some.</p>}
       {shown.length > 0 && <PluginTable plugins={shown} />}
-      {shown.map((plugin) => plugin.state === 'set-aside' && <ErrorMessage key={plugin.name}>{`${plugin.name} was set aside: ${plugin.detail}`}</ErrorMessage>)}
+      {shown.map((plugin) => trouble(plugin) && <ErrorMessage key={`${plugin.run} ${plugin.name}`}>{trouble(plugin)}</ErrorMessage>)}
     </Panel>
   )
 }
 
 function PluginTable({ plugins }: { plugins: readonly PluginView[] }) {
   return (
-    <div className="plugin-scroll">
-      <table className="plugin-table">
+    <div className="table-scroll">
+      <table className="plain-table plugin-table">
         <thead>
           <tr>
             {['Plugin', 'State', 'Kinds', 'Runs', 'Cost', 'Last failure', 'From'].map((title) => (
@@ -49,12 +49,12 @@ function PluginTable({ plugins }: { plugins: readonly PluginView[] }) {
         </thead>
         <tbody>
           {plugins.map((plugin) => (
-            <tr key={plugin.name} title={plugin.description}>
+            <tr key={`${plugin.run} ${plugin.name}`} title={plugin.description}>
               <th scope="row">
                 {plugin.name} <span className="muted">{plugin.version}</span>
               </th>
               <td>
-                <span className={`plugin-state ${plugin.state}`}>{plugin.state}</span>
+                <span className={`plugin-state ${plugin.state}`} title={plugin.detail}>{plugin.state}</span>
               </td>
               <td>{plugin.kinds.join(', ')}</td>
               <td>{confinement(plugin)}</td>

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import type { PluginView } from '../api/views'
-import { confinement, cost, lastFault, split } from './words'
+import { confinement, cost, lastFault, split, trouble } from './words'
 
 const PLUGIN: PluginView = {
   name: 'a', version: '1', state: 'active', kinds: ['score'], run: 'confined', source: '/opt/a', sha256: 'ab', grade: 'full', detail: '',
@@ -20,4 +20,11 @@ test('a plugin says how it runs, what it costs and when it failed', () => {
   expect(cost({ ...PLUGIN, calls: 1200, mean_us: 140 })).toBe('1,200 calls, 140 µs each')
   expect(lastFault(PLUGIN, 1000)).toBe('never')
   expect(lastFault({ ...PLUGIN, last_fault_s: 160 }, 1000)).toBe('14 min ago')
+})
+
+test('a plugin that takes no part says why, unless nobody asked for it', () => {
+  expect(trouble(PLUGIN)).toBe('')
+  expect(trouble({ ...PLUGIN, state: 'set-aside', detail: 'it hung' })).toBe('a was set aside: it hung')
+  expect(trouble({ ...PLUGIN, state: 'refused', detail: 'its files changed' })).toBe('a is not used: its files changed')
+  expect(trouble({ ...PLUGIN, state: 'not-allowed', detail: 'allow it' })).toBe('')
 })

@@ -23,3 +23,9 @@ export function cost(plugin: PluginView): string {
 export function lastFault(plugin: PluginView, now_s: number): string {
   return plugin.last_fault_s ? `${span(now_s - plugin.last_fault_s)} ago` : 'never'
 }
+
+/** Why a plugin that an administrator allowed takes no part; empty: it does, or nobody wants it to. */
+export function trouble(plugin: PluginView): string {
+  if (plugin.state === 'set-aside') return `${plugin.name} was set aside: ${plugin.detail}`
+  return plugin.state === 'refused' ? `${plugin.name} is not used: ${plugin.detail}` : ''
+}

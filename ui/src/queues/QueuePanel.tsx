@@ -89,7 +89,7 @@ function BranchItem({ branch, ...shared }: Shared & { branch: Branch }) {
             type="button"
             className="link why-share"
             aria-expanded={isTold}
-            aria-label={`How the fair share of ${queue.name} is calculated`}
+            aria-label={`${isTold ? 'hide the calculation' : 'why this share?'} (queue ${queue.name})`}
             onClick={() => setTold(!isTold)}
           >
             {isTold ? 'hide the calculation' : 'why this share?'}

@@ -34,6 +34,18 @@ const CLOCK = new Intl.DateTimeFormat('en-GB', {
   second: '2-digit',
 })
 
+/** A tick of a time axis whose ticks are `step_s` apart: a day, or a time of the day. */
+export function tickWords(tick_s: number, step_s: number): string {
+  const isVirtual = tick_s < 365 * DAY
+  if (step_s >= DAY) return isVirtual ? `day ${Math.floor(tick_s / DAY) + 1}` : DATE.format(new Date(tick_s * 1000))
+  if (isVirtual) return timeOfDay(tick_s).slice(0, 5)
+  const time = TIME.format(new Date(tick_s * 1000))
+  return time === '00:00' ? DATE.format(new Date(tick_s * 1000)) : time
+}
+
+const DATE = new Intl.DateTimeFormat('en-GB', { day: 'numeric', month: 'short' })
+const TIME = new Intl.DateTimeFormat('en-GB', { hour: '2-digit', minute: '2-digit' })
+
 function timeOfDay(s: number): string {
   return [(s % DAY) / HOUR, (s % HOUR) / MINUTE, s % MINUTE].map((part) => String(Math.floor(part)).padStart(2, '0')).join(':')
 }

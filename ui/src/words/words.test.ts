@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import type { WorkloadView } from '../api/views'
 import { counted, cpus, gpus, inUnit, memory, milliseconds, ofMemory, percent } from './amounts'
-import { clock, span } from './times'
+import { clock, span, tickWords } from './times'
 import { TABS, asSentence, countIn, nodeWords, plannedStart, ran, shortName, verbsFor, nodesOrReason } from './work'
 
 describe('amounts', () => {
@@ -138,6 +138,13 @@ describe('work', () => {
     expect(ran(work({ state: 'succeeded', started_s: 100, ended_s: 940 }), 2000)).toBe('14 min')
   })
 
+  test('ticks of a virtual clock have no date', () => {
+    expect(tickWords(2 * 86_400 + 3600, 3600)).toBe('01:00')
+    expect(tickWords(2 * 86_400, 86_400)).toBe('day 3')
+    expect(tickWords(1_800_000_000, 60)).toMatch(/^\d\d:\d\d$/)
+    expect(tickWords(1_800_000_000, 86_400)).toMatch(/^\d+ Jan$/)
+  })
+
   test('the tabs count their states', () => {
     const byState = { waiting: 3, held: 1, running: 5, failed: 2 }
     expect(countIn('waiting', byState)).toBe(4)
@@ -146,15 +153,20 @@ describe('work', () => {
   })
 
   test('only what makes sense can be done', () => {
-    expect(verbsFor('waiting', true)).toContain('hold')
-    expect(verbsFor('held', true)).toContain('release')
-    expect(verbsFor('running', true)).toContain('cancel')
-    expect(verbsFor('succeeded', true)).toEqual(['requeue'])
-    expect(verbsFor('stopping', true)).toEqual([])
+    const ALL = ['cancel', 'hold', 'release', 'requeue']
+    expect(verbsFor('waiting', ALL)).toContain('hold')
+    expect(verbsFor('held', ALL)).toContain('release')
+    expect(verbsFor('running', ALL)).toContain('cancel')
+    expect(verbsFor('succeeded', ALL)).toEqual(['requeue'])
+    expect(verbsFor('stopping', ALL)).toEqual([])
+  })
+
+  test('a cluster offers only what it lets people do', () => {
+    expect(verbsFor('waiting', ['hold', 'release'])).toEqual(['hold'])
   })
 
   test('whom the server would refuse is offered nothing', () => {
     const states = Object.values(TABS).flatMap((tab) => tab.states)
-    expect(states.flatMap((state) => verbsFor(state, false))).toEqual([])
+    expect(states.flatMap((state) => verbsFor(state, []))).toEqual([])
   })
 })

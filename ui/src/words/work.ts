@@ -39,8 +39,11 @@ export const PHASES: Record<Phase, string> = {
 }
 
 /** What this person may do to it now: nothing that the server would refuse. */
-export function verbsFor(state: WorkloadState, mayChange: boolean): Verb[] {
-  if (!mayChange) return []
+export function verbsFor(state: WorkloadState, mayDo: readonly string[]): Verb[] {
+  return verbsOf(state).filter((verb) => mayDo.includes(verb))
+}
+
+function verbsOf(state: WorkloadState): Verb[] {
   if (state === 'waiting') return ['hold', 'cancel']
   if (state === 'held') return ['release', 'cancel']
   if (isOver(state)) return ['requeue']
@@ -58,10 +61,18 @@ export function nodesOrReason(work: WorkloadView): string {
   return work.reason || nodeWords(work.nodes)
 }
 
-/** When it is planned to start, in a few words; empty without a planned start, or when it is held. */
+/** When it is planned or expected to start, in a few words; empty when nobody knows, or when it is held. */
 export function plannedStart(work: WorkloadView, now_s: number): string {
-  if (!work.planned_s || work.state !== 'waiting') return ''
+  if (work.state !== 'waiting') return ''
+  if (!work.planned_s) return expectedStart(work, now_s)
   return work.planned_s > now_s ? `planned to start in ${span(work.planned_s - now_s)}` : 'planned to start now'
+}
+
+/** The middle and, if it is known, the range in which four of five such starts fall. */
+function expectedStart({ expected_s, expected_low_s, expected_high_s }: WorkloadView, now_s: number): string {
+  if (!expected_s) return ''
+  const range = expected_high_s > now_s ? ` (${span(expected_low_s - now_s)} to ${span(expected_high_s - now_s)})` : ''
+  return expected_s > now_s ? `expected to start in ${span(expected_s - now_s)}${range}` : `expected to start now${range}`
 }
 
 /** A clause of the API as a sentence of its own. */

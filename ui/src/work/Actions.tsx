@@ -9,13 +9,13 @@ import { isWaiting, verbsFor } from '../words/work'
 interface Props {
   workload: string
   state: WorkloadState
-  mayChange: boolean // as the server says
+  mayDo: readonly string[] // as the server says
   onDone: () => void
 }
 
 const TITLES: Record<Verb, string> = { hold: 'Hold', release: 'Release', requeue: 'Requeue', cancel: 'Cancel' }
 
-export function Actions({ workload, state, mayChange, onDone }: Props) {
+export function Actions({ workload, state, mayDo, onDone }: Props) {
   const [busy, setBusy] = useState<Verb | ''>('')
   const [isAsking, setAsking] = useState(false)
   const [outcome, setOutcome] = useState('')
@@ -25,7 +25,7 @@ export function Actions({ workload, state, mayChange, onDone }: Props) {
     setOutcome('')
     setErrorMessage('')
   }, [workload])
-  useEffect(() => setAsking(false), [state, mayChange])
+  useEffect(() => setAsking(false), [state])
 
   const run = async (verb: Verb) => {
     setBusy(verb)
@@ -42,7 +42,7 @@ export function Actions({ workload, state, mayChange, onDone }: Props) {
     setBusy('')
   }
 
-  const verbs = verbsFor(state, mayChange)
+  const verbs = verbsFor(state, mayDo)
   return (
     <div className="actions">
       {isAsking ? (

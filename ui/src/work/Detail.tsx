@@ -4,9 +4,11 @@ import { useEffect, useRef, useState } from 'react'
 import { workloadPath } from '../api/client'
 import type { WhyView, WorkloadDetail } from '../api/views'
 import { usePolled } from '../live/hooks'
+import { Past } from '../past/Past'
 import { Skeleton, StateMark, ErrorMessage, WorkName } from '../page/Panel'
 import { isWaiting } from '../words/work'
 import { Actions } from './Actions'
+import { ChangeForm } from './ChangeForm'
 import { Facts } from './Facts'
 import { PodPlacements } from './PodPlacements'
 import { Why } from './Why'
@@ -46,7 +48,8 @@ export function Detail({ name, onClose }: { name: string; onClose: () => void })
         !detail.problem && <Skeleton rows={6} />
       ) : (
         <>
-          <Actions workload={name} state={work.state} mayChange={detail.value.may_change} onDone={() => setActed(acted + 1)} />
+          <Actions workload={name} state={work.state} mayDo={detail.value.may_do} onDone={() => setActed(acted + 1)} />
+          <ChangeForm key={name} detail={detail.value} onDone={() => setActed(acted + 1)} />
           {detail.value.message && <p className="answer">{detail.value.message}</p>}
           {waits && (
             <Why
@@ -57,6 +60,7 @@ export function Detail({ name, onClose }: { name: string; onClose: () => void })
             />
           )}
           <PodPlacements pods={detail.value.placed} />
+          <Past key={`past ${name}`} detail={detail.value} />
           <Facts detail={detail.value} />
         </>
       )}

@@ -17,8 +17,8 @@ export function SearchBox({ value, onChange }: { value: string; onChange: (value
   return (
     <input
       type="search"
-      placeholder="Search by name"
-      aria-label="Search the work by name"
+      placeholder="name, user:ada, node:node-3, team=ml"
+      aria-label="Search the work by name, user:NAME, node:NAME or label=VALUE"
       autoComplete="off"
       spellCheck={false}
       value={typed}

@@ -1,15 +1,18 @@
 // The work: tabs by state, a search, a queue filter, and one page of the list, live.
 
 import { useState } from 'react'
-import type { QueueView, StatusView, WorkloadView } from '../api/views'
-import { useLive } from '../live/hooks'
+import type { QueueView, StatusView, WorkloadCountsView, WorkloadView } from '../api/views'
+import { useLive, usePolled } from '../live/hooks'
 import type { PageState } from '../page/address'
 import { CommandLine, Panel, Skeleton } from '../page/Panel'
 import { count } from '../words/amounts'
 import { TABS, type Tab, countIn } from '../words/work'
 import { SearchBox } from './SearchBox'
+import { SubmitForm } from './SubmitForm'
 import { WorkTable } from './WorkTable'
-import { PAGE_SIZE, rangeWords, workQuery } from './query'
+import { PAGE_SIZE, countPath, rangeWords, workQuery } from './query'
+
+const COUNTS_AGAIN_MS = 2000
 
 interface Props {
   pageState: PageState
@@ -28,6 +31,11 @@ export function WorkPanel({ pageState, status, queues, go }: Props) {
 
   return (
     <Panel title="Work" className="work" problem={live.problem} aside={<Filters {...{ pageState, queues, go }} />}>
+      <SubmitForm
+        status={status}
+        queues={queues.filter((queue) => queue.is_leaf).map((queue) => queue.name)}
+        onSubmitted={(work) => go({ tab: 'active', work })}
+      />
       <TabRow pageState={pageState} status={status} go={go} />
       <div className={live.isStale ? 'work-body stale' : 'work-body'} id="work-list">
         {!table ? (
@@ -53,7 +61,11 @@ export function WorkPanel({ pageState, status, queues, go }: Props) {
   )
 }
 
+/** The numbers follow the filters. */
 function TabRow({ pageState, status, go }: Pick<Props, 'pageState' | 'status' | 'go'>) {
+  const path = countPath(pageState)
+  const { value: filtered } = usePolled<WorkloadCountsView>(path, COUNTS_AGAIN_MS)
+  const counts = path ? filtered?.states : status?.workloads
   return (
     <div className="tabs" role="group" aria-label="Which work is shown">
       {(Object.keys(TABS) as Tab[]).map((tab) => (
@@ -65,7 +77,7 @@ function TabRow({ pageState, status, go }: Pick<Props, 'pageState' | 'status' | 
           onClick={() => go({ tab, sort: '' })}
         >
           {TABS[tab].title}
-          {status && <span className="tab-count">{count(countIn(tab, status.workloads))}</span>}
+          {counts && <span className="tab-count">{count(countIn(tab, counts))}</span>}
         </button>
       ))}
     </div>

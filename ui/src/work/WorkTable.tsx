@@ -19,6 +19,7 @@ const COLUMNS: { title: string; sort?: Sort; className: string }[] = [
   { title: 'State', sort: 'state', className: 'col-state' },
   { title: 'Name', sort: 'name', className: 'col-name' },
   { title: 'Queue', sort: 'queue', className: 'col-queue' },
+  { title: 'User', className: 'col-user' },
   { title: 'Wants', sort: 'gpus', className: 'col-wants' },
   { title: 'Pods', className: 'col-pods number' },
   { title: 'Age', sort: 'submitted', className: 'col-age number' },
@@ -103,10 +104,11 @@ const WorkRow = memo(function WorkRow({ work, age, ran, planned, isChosen, go }:
         <span className="where-or-why">{nodesOrReason(work)}</span>
         {planned && <span className="planned">{planned}</span>}
         <span className="narrow-only muted">
-          {work.wants} · {work.queue} · {age}
+          {[work.wants, work.queue, work.user, age].filter(Boolean).join(' · ')}
         </span>
       </td>
       <td className="col-queue">{work.queue}</td>
+      <td className="col-user">{work.user}</td>
       <td className="col-wants">{work.wants}</td>
       <td className="col-pods number">
         {work.pods.used}/{work.pods.total}

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { readPageState } from '../page/address'
-import { nextSort, rangeWords, workQuery } from './query'
+import { countPath, nextSort, rangeWords, workQuery } from './query'
 
 test('each tab asks for its states in its order', () => {
   const fields = new URLSearchParams(workQuery(readPageState('#tab=waiting'), ''))
@@ -26,4 +26,14 @@ test('the range counts from one', () => {
   expect(rangeWords(0, 50, 213)).toBe('1–50 of 213')
   expect(rangeWords(4, 13, 213)).toBe('201–213 of 213')
   expect(rangeWords(0, 0, 0)).toBe('0 of 0')
+})
+
+test('a search names users, nodes, labels and parts of names', () => {
+  const fields = new URLSearchParams(workQuery(readPageState('#q=user:ada+node:node-3+team%3Dml+fine+tune'), ''))
+  expect([fields.get('user'), fields.get('node'), fields.getAll('label'), fields.get('q')]).toEqual(['ada', 'node-3', ['team=ml'], 'fine tune'])
+})
+
+test('the counts ask with the same filters, and not at all without any', () => {
+  expect(countPath(readPageState('#tab=waiting&sort=-gpus'))).toBe('')
+  expect(countPath(readPageState('#queue=lab&q=user:ada'))).toBe('/workloads/counts?queue=lab&user=ada')
 })

@@ -1,0 +1,86 @@
+// One cycle, decided again by the server: what it saw, whom it started where and why there, whom it stopped, what waits.
+
+import type { CandidateView, CycleDetailView, CycleEvictionView, CycleStartView, CycleWaitView } from '../api/views'
+import { usePolled } from '../live/hooks'
+import { CommandLine, ErrorMessage, Skeleton } from '../page/Panel'
+import { type Column, PlainTable } from '../page/PlainTable'
+import { count, counted } from '../words/amounts'
+import { shortName } from '../words/work'
+
+const ONCE_MS = 3_600_000 // a past cycle does not change
+
+interface Props {
+  number: number
+  onPick: (workload: string) => void
+}
+
+export function CycleDetail({ number, onPick }: Props) {
+  const { value, problem } = usePolled<CycleDetailView>(`/cycles/${number}`, ONCE_MS)
+  return (
+    <section className="replay" aria-labelledby="cycle-title">
+      <h3 id="cycle-title">Cycle {count(number)}</h3>
+      {problem && <ErrorMessage>{problem}</ErrorMessage>}
+      {!value && !problem && <Skeleton rows={3} />}
+      {value && <Found found={value} onPick={onPick} />}
+      <p className="muted">In a terminal:</p>
+      <CommandLine>{`kaiwo replay ${number} --scores`}</CommandLine>
+    </section>
+  )
+}
+
+function Found({ found, onPick }: { found: CycleDetailView; onPick: Props['onPick'] }) {
+  const work = (name: string) => (
+    <button type="button" className="link work-link" onClick={() => onPick(name)}>
+      {shortName(name)}
+    </button>
+  )
+  const starts: Column<CycleStartView>[] = [
+    { title: 'Started', cell: (row) => work(row.workload) },
+    { title: 'Pod', cell: (row) => row.pod },
+    { title: 'On', cell: (row) => [row.node, ...row.devices].join(' ') },
+    { title: 'Room on', cell: (row) => (row.fits ? counted(row.fits, 'node') : 'its kept place') },
+    { title: 'Score, and of the next best', cell: (row) => <Candidates candidates={row.candidates} /> },
+  ]
+  const evictions: Column<CycleEvictionView>[] = [
+    { title: 'Stopped', cell: (row) => work(row.workload) },
+    { title: 'Pod', cell: (row) => row.pod },
+    { title: 'On', cell: (row) => row.node },
+    { title: 'Cause', cell: (row) => row.cause },
+    { title: 'For', cell: (row) => row.beneficiary && work(row.beneficiary) },
+  ]
+  return (
+    <>
+      <p>
+        It saw {counted(found.nodes, 'node')} and {counted(found.waiting, 'waiting workload')}. Decided again, it gives{' '}
+        {found.is_same ? 'the same plan, byte for byte' : 'a different plan'}.
+      </p>
+      {found.differences.map((difference) => (
+        <p key={difference} className="muted">
+          {difference}
+        </p>
+      ))}
+      {found.starts.length > 0 && <PlainTable columns={starts} rows={found.starts} rowKey={(row) => `${row.workload}/${row.pod}`} />}
+      {found.evictions.length > 0 && <PlainTable columns={evictions} rows={found.evictions} rowKey={(row) => `${row.workload}/${row.pod}`} />}
+      {found.waits.length > 0 && <PlainTable columns={WAITS} rows={found.waits} rowKey={(row) => `${row.queue} ${row.shape}`} />}
+    </>
+  )
+}
+
+const WAITS: Column<CycleWaitView>[] = [
+  { title: 'Waits in', cell: (row) => row.queue },
+  { title: 'Because', cell: (row) => row.reasons.join('; ') || 'nothing keeps it any more' },
+]
+
+/** "9,000 = fragmentation 900 x 10", and that of the next best nodes. */
+function Candidates({ candidates }: { candidates: readonly CandidateView[] }) {
+  return (
+    <ul className="candidates">
+      {candidates.map(({ node, score, terms }) => (
+        <li key={node}>
+          {node}: {count(score)}
+          {terms.length > 0 && <span className="muted"> = {terms.map((term) => `${term.name} ${count(term.score)} × ${count(term.weight)}`).join(' + ')}</span>}
+        </li>
+      ))}
+    </ul>
+  )
+}
